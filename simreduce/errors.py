@@ -1,0 +1,56 @@
+"""The errors simreduce raises; each subclasses the built-in a caller would guess."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+class SimreduceError(Exception):
+    """Base of every error that simreduce raises on purpose."""
+
+
+class InputError(SimreduceError, ValueError):
+    """Input that cannot be used. `problems` lists every fault found, each with its place."""
+
+    def __init__(self, problems: str | Sequence[str]) -> None:
+        self.problems: tuple[str, ...] = (problems,) if isinstance(problems, str) else tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class TopologyError(InputError):
+    """A topology that cannot be simulated."""
+
+
+class WorkloadError(InputError):
+    """A gradient list that cannot be reduced."""
+
+
+class StrategyError(InputError):
+    """A strategy that cannot be read, or that the devices at hand cannot serve."""
+
+
+class ScenarioError(InputError):
+    """A scenario file that cannot be run."""
+
+
+class CalibrationError(InputError):
+    """A calibration that cannot be loaded."""
+
+
+class PlanError(SimreduceError, ValueError):
+    """A plan that breaks the rules of its own representation."""
+
+
+class Deadlock(SimreduceError, RuntimeError):  # noqa: N818 - the word of the trade
+    """A plan that can never finish. The message names ops and what they wait for."""
+
+
+class InternalError(SimreduceError, RuntimeError):
+    """A fault of simreduce itself. Please report it with the command that shows it."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The text " (did you mean 'x'?)" for the known word nearest to `word`, or "" when none is near."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f" (did you mean {near[0]!r}?)" if near else ""

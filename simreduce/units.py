@@ -1,0 +1,97 @@
+"""Quantities are SI inside (bytes, seconds, bytes/s); this module reads and writes them at the edge.
+
+Two dialects of size, as their users expect: on the command line and in specs `64M` is 64 x 2^20 (nccl-tests);
+in files a unit is spelled out, `64 MiB` is 2^20 and `64 MB` is 10^6. Bandwidth is per direction and decimal:
+`25 GB/s`, `200 Gbit/s`. Every reader raises `ValueError` with a message that shows a valid spelling.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+_NUMBER = r"([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?)"
+_QUANTITY = re.compile(rf"\s*{_NUMBER}\s*([A-Za-z/]*)\s*")
+
+_DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_SIZES = {f"{p}B": f for p, f in {**_DECIMAL, **_BINARY}.items()} | {"KB": 10**3}
+_RATES = (
+    {f"{p}B/s": float(f) for p, f in {**_DECIMAL, **_BINARY}.items()}
+    | {f"{p}bit/s": f / 8 for p, f in _DECIMAL.items()}
+    | {f"{p}bps": f / 8 for p, f in _DECIMAL.items()}
+)
+_TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_CLI_SUFFIX = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def _read(text: object, table: dict[str, float] | dict[str, int], what: str, examples: str) -> float:
+    if not isinstance(text, str):
+        raise ValueError(f"{text!r} has no unit; write a {what} as text, for example {examples}")  # noqa: TRY004
+    match = _QUANTITY.fullmatch(text)
+    if not match:
+        raise ValueError(f"{text!r} is not a {what}; write for example {examples}")
+    number, unit = match.groups()
+    if not unit:
+        raise ValueError(f"{text!r} has no unit; write for example {examples}")
+    if unit not in table:
+        raise ValueError(f"{text!r}: unknown unit {unit!r} for a {what}; write for example {examples}")
+    value = float(number) * table[unit]
+    if not math.isfinite(value):
+        raise ValueError(f"{text!r} is too large for a {what}")
+    return value
+
+
+def bandwidth(text: object) -> float:
+    """Bytes per second of `25 GB/s`, `200 Gbit/s` or `200 Gbps`; decimal prefixes, per direction."""
+    return _read(text, _RATES, "bandwidth", "'25 GB/s' or '200 Gbit/s'")
+
+
+def duration(text: object) -> float:
+    """Seconds of `1.5 us`, `700 ns` or `2 ms`."""
+    return _read(text, _TIMES, "time", "'1.5 us' or '700 ns'")
+
+
+def size(text: object) -> int:
+    """Bytes of `64 MiB` (2^20) or `64 MB` (10^6), as written in files; must be whole."""
+    value = _read(text, _SIZES, "size", "'64 MiB' or '64 MB'")
+    if value != int(value):
+        raise ValueError(f"{text!r} is not a whole number of bytes")
+    return int(value)
+
+
+def cli_size(text: str) -> int:
+    """Bytes of nccl-tests' spelling: a number and one of K M G T in either case, powers of 1024.
+
+    The spelled-out units of files (`64 MiB`, `64MB`) are accepted too and mean what they say there.
+    """
+    match = _QUANTITY.fullmatch(text)
+    if match and match.group(2).upper() in _CLI_SUFFIX:
+        value = float(match.group(1)) * _CLI_SUFFIX[match.group(2).upper()]
+        if value != int(value):
+            raise ValueError(f"{text!r} is not a whole number of bytes")
+        return int(value)
+    if match and match.group(2) in _SIZES:
+        return size(text)
+    raise ValueError(f"{text!r} is not a size; write for example '64M', '512K', '64MiB' or '1048576'")
+
+
+def format_size(nbytes: float) -> str:
+    """`102.2 MB` style: decimal, four significant digits."""
+    for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if abs(nbytes) >= factor:
+            return f"{nbytes / factor:.4g} {unit}"
+    return f"{nbytes:.4g} B"
+
+
+def format_duration(seconds: float) -> str:
+    """`10.02 ms` style: four significant digits in the largest unit that gives at least 1."""
+    for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if abs(seconds) >= factor:
+            return f"{seconds / factor:.4g} {unit}"
+    return f"{seconds / 1e-9:.4g} ns"
+
+
+def format_bandwidth(rate: float) -> str:
+    """`18.3 GB/s` style: decimal, four significant digits."""
+    return f"{rate / 1e9:.4g} GB/s"
