@@ -1,0 +1,75 @@
+"""tf_cnn_benchmarks' ring (`build_ring_all_reduce`): n x shards zero-padded pieces, reduced and gathered round.
+
+The ring visits the tasks in order and, inside each, its GPUs in order. With `#k`, piece s of each segment runs on
+a ring whose order inside every task is rotated left by s x max(1, G // k), where G is the GPUs per task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simreduce.errors import StrategyError
+from simreduce.layouts import Layout
+from simreduce.plan import PlanBuilder, Value
+
+
+def ring_orders(tasks: Sequence[Sequence[int]], shards: int) -> list[list[int]]:
+    """The ranks in ring order, for every sub-chunk."""
+    per_task = len(tasks[0])
+    if any(len(task) != per_task for task in tasks):
+        raise StrategyError("xring needs the same number of GPUs in every task")
+    if not 1 <= shards <= per_task:
+        raise StrategyError(
+            f"xring#{shards}: the number of sub-chunks must be from 1 to the GPUs per task, {per_task} here"
+        )
+    rotation = max(1, per_task // shards)
+    orders = []
+    for s in range(shards):
+        shift = s * rotation % per_task
+        orders.append([rank for task in tasks for rank in (*task[shift:], *task[:shift])])
+    return orders
+
+
+def padded_split(elements: int, pieces: int) -> tuple[int, int]:
+    """(elements of each piece, zeros that fill the last one) when a tensor is cut in equal pieces."""
+    piece = -(-elements // pieces)
+    return piece, pieces * piece - elements
+
+
+def xring(
+    b: PlanBuilder, layout: Layout, tensors: Sequence[Sequence[Value]], shards: int
+) -> list[list[list[Value]]]:
+    """Reduce phase: the device of rank r ends with segment r summed. Gather phase: copies go once more round."""
+    n = len(layout.ranks)
+    if n < 2:
+        raise StrategyError("xring needs 2 GPUs or more")
+    orders = ring_orders(layout.tasks, shards)
+    return [_one(b, tensor, orders) for tensor in tensors]
+
+
+def _one(b: PlanBuilder, tensor: Sequence[Value], orders: list[list[int]]) -> list[list[Value]]:
+    n, shards = len(tensor), len(orders)
+    piece, pad = padded_split(tensor[0].hi - tensor[0].lo, n * shards)
+    parts = [b.split(_padded(b, value, pad), [piece] * (n * shards)) for value in tensor]
+    done: list[list[Value]] = [[] for _ in tensor]
+    for segment in range(n):
+        for s, order in enumerate(orders):
+            index = segment * shards + s
+            # Segment g starts at rank g+1, is summed on its way to rank g, then goes round once more as it is.
+            path = [order[(segment + 1 + hop) % n] for hop in range(2 * n - 1)]
+            start, reduce, gather = path[0], path[1:n], path[n:]
+            total = b.walk(parts[start][index], reduce, own=lambda d, i=index: parts[d][i])[-1]  # type: ignore[misc]
+            for device, value in zip([total.device, *gather], [total, *b.walk(total, gather)], strict=True):
+                done[device].append(value)
+    return [[_stripped(b, values, tensor[d])] for d, values in enumerate(done)]
+
+
+def _padded(b: PlanBuilder, value: Value, pad: int) -> Value:
+    if not pad:
+        return value
+    return b.concat([value, b.zeros(value.device, value.hi, value.hi + pad, value.dtype)])
+
+
+def _stripped(b: PlanBuilder, pieces: list[Value], like: Value) -> Value:
+    whole = b.concat(pieces)
+    return b.slice(whole, like.lo, like.hi) if whole.hi > like.hi else whole

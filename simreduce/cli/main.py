@@ -1,0 +1,68 @@
+"""The entry point and the table of commands."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+
+import click
+
+from simreduce import __version__
+from simreduce.errors import Deadlock, InputError
+
+_COMMANDS: Mapping[str, tuple[str, str]] = {
+    "run": ("simreduce.cli.run:run", "Rank every strategy for a workload on a topology, recommend one."),
+    "bench": ("simreduce.cli.bench:bench", "A table over sizes, as nccl-tests prints it."),
+    "verify": ("simreduce.cli.verify:verify", "Prove that plans do what they promise."),
+    "topo": ("simreduce.cli.topo:topo", "List and show machines."),
+}
+"""Where each command is, and its line in --help, which imports none of them."""
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in _COMMANDS:
+            return None
+        module, attribute = _COMMANDS[cmd_name][0].split(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command)  # noqa: S101
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="simreduce")
+def cli() -> None:
+    """Which gradient reduction is fastest on this machine? Plans that are proved, simulated and run."""
+
+
+def main() -> None:
+    """Run the command line. Exit status 0 done, 1 a check failed, 2 bad input."""
+    try:
+        code = cli.main(standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(code if isinstance(code, int) else 0)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(2)
+    except InputError as error:
+        for problem in error.problems:
+            click.echo(f"simreduce: {problem}", err=True)
+        sys.exit(2)
+    except Deadlock as error:
+        click.echo(f"simreduce: {error}", err=True)
+        sys.exit(1)
+    except BrokenPipeError:
+        # The reader of a pipe has gone; Python would complain again when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

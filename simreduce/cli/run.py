@@ -1,0 +1,39 @@
+"""`simreduce run SCENARIO`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from simreduce.cli.options import as_json, calibration_option, echo_json, runtime_option
+from simreduce.report import ranking_document, ranking_table
+from simreduce.scenario import load_scenario
+from simreduce.tune import rank
+
+
+@click.command()
+@click.argument("scenario")
+@runtime_option(None)
+@calibration_option(None)
+@click.option("--workers", type=click.IntRange(1), default=None, help="Processes; default: one per core.")
+@as_json
+def run(scenario: str, runtime: str | None, calibration: str | None, workers: int | None, as_json: bool) -> int:
+    """Rank every strategy of SCENARIO (a file, or a shipped name) and recommend one."""
+    question = load_scenario(scenario, runtime, calibration)
+    ranking = rank(question, workers or os.cpu_count() or 1, _progress if sys.stderr.isatty() else _silent)
+    if as_json:
+        echo_json(ranking_document(ranking))
+    else:
+        click.echo(ranking_table(ranking))
+    return int(any(c.wrong for c in ranking.candidates))
+
+
+def _progress(done: int, total: int) -> None:
+    end = "\r\033[K" if done == total else ""
+    click.echo(f"\rsimulated {done} of {total} strategies{end}", nl=False, err=True)
+
+
+def _silent(_done: int, _total: int) -> None:
+    pass

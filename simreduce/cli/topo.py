@@ -1,0 +1,83 @@
+"""`simreduce topo`."""
+
+from __future__ import annotations
+
+import click
+
+import simreduce
+from simreduce import units
+from simreduce.cli.options import as_json, echo_json
+from simreduce.topology import Topology, load_topology, matrix_text, shipped
+
+
+@click.group()
+def topo() -> None:
+    """List and show machines."""
+
+
+@topo.command("list")
+@as_json
+def list_(as_json: bool) -> None:
+    """The machines that come with simreduce, and the generators."""
+    machines = shipped()
+    if as_json:
+        rows = [{"name": name, "title": title} for name, title in machines]
+        echo_json({"command": "topo list", "version": simreduce.__version__, "topologies": rows})
+        return
+    width = max(len(name) for name, _ in machines)
+    for name, title in machines:
+        click.echo(f"{name:{width}}  {title}")
+    click.echo("\nInline: ring:8  full:8  switch:64,bandwidth=12.5GB/s,latency=2us  dgx1vx4,nic=ib_edr")
+
+
+@topo.command()
+@click.argument("topology")
+@as_json
+def show(topology: str, as_json: bool) -> None:
+    """The matrix of `nvidia-smi topo -m`, and every link with its rate."""
+    machine = load_topology(topology)
+    if as_json:
+        echo_json(_document(machine))
+        return
+    click.echo(f"# {machine.name}: {machine.title} ({machine.digest})\n")
+    click.echo(matrix_text(machine))
+    click.echo("\nLinks, per direction (both directions alike unless listed twice):")
+    for line in _links(machine):
+        click.echo(f"  {line}")
+
+
+def _links(machine: Topology) -> list[str]:
+    lines, seen = [], {}
+    for link in machine.links:
+        figures = (link.link_class, link.lanes, link.nominal, link.bandwidth, link.latency, link.parallel)
+        if seen.get((link.target, link.source, link.parallel)) == figures:
+            continue
+        seen[link.source, link.target, link.parallel] = figures
+        lines.append(
+            f"{link.source} - {link.target}: {link.link_class} x{link.lanes}, {units.format_bandwidth(link.bandwidth)} "
+            f"of nominal {units.format_bandwidth(link.nominal)}, {units.format_duration(link.latency)}"
+        )
+    return lines
+
+
+def _document(machine: Topology) -> dict[str, object]:
+    return {
+        "command": "topo show",
+        "version": simreduce.__version__,
+        "topology": machine.name,
+        "title": machine.title,
+        "digest": machine.digest,
+        "nodes": [{"name": n.name, "kind": n.kind, "model": n.model} for n in machine.nodes.values()],
+        "links": [
+            {
+                "source": link.source,
+                "target": link.target,
+                "class": link.link_class,
+                "lanes": link.lanes,
+                "nominal_gb_per_s": link.nominal / 1e9,
+                "bandwidth_gb_per_s": link.bandwidth / 1e9,
+                "latency_us": link.latency * 1e6,
+            }
+            for link in machine.links
+        ],
+    }

@@ -1,0 +1,24 @@
+"""Time: SimPy keeps the clock, one kernel moves the bytes."""
+
+from simreduce.engine.calibration import NOMINAL, Calibration, LinkConstants
+from simreduce.engine.fabric import Fabric, Timeline
+from simreduce.engine.result import Floors, Result, Use
+from simreduce.engine.runtime import IDEAL, RUNTIMES, TENSORFLOW, Runtime, runtime_named
+from simreduce.engine.simulate import simulate
+
+__all__ = [
+    "IDEAL",
+    "NOMINAL",
+    "RUNTIMES",
+    "TENSORFLOW",
+    "Calibration",
+    "Fabric",
+    "Floors",
+    "LinkConstants",
+    "Result",
+    "Runtime",
+    "Timeline",
+    "Use",
+    "runtime_named",
+    "simulate",
+]

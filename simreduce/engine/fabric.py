@@ -1,0 +1,265 @@
+"""The fabric: a SimPy component that moves the bytes of plans, one kernel call between two SimPy events.
+
+    fabric = Fabric(env, topology)
+    done = fabric.submit(plan)              # a SimPy event; its value is the plan's Timeline
+    fabric.set_bandwidth("gpu0>gpu3", 0.0)  # a fault, while plans are running
+
+Why running ahead is sound: the fabric runs only from its own event, whose priority is below every other's, so all
+that others do at an instant is known to it; it stops before the next event of anybody else, and after an instant at
+which a plan completes, so nobody can find it in the future; and stopping changes no bit of what it computes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, nextafter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import simpy
+
+from simreduce.engine import kernel
+from simreduce.engine.calibration import NOMINAL, Calibration
+from simreduce.engine.lower import Lowered, Resources, lower
+from simreduce.engine.runtime import TENSORFLOW, Runtime
+from simreduce.errors import Deadlock, InputError, InternalError, did_you_mean
+from simreduce.plan import Kind, Plan
+from simreduce.topology import Topology
+
+Floats = npt.NDArray[np.float64]
+
+_LOW = 2
+"""SimPy's priorities are 0 (urgent) and 1 (normal)."""
+
+_NAMED = 5
+"""Stuck ops that a Deadlock names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """When each op of a plan was ready, got its lanes, and was done: seconds of the environment's clock.
+
+    `blame[op]` is the op whose end `op` waited for last (-1: its release time).
+    """
+
+    ready: Floats
+    start: Floats
+    finish: Floats
+    blame: npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class _Submission:
+    plan: Plan
+    first: int  # id of its first op in the kernel's arrays
+    done: simpy.Event
+
+
+class _Wake(simpy.Event):
+    """Calls the fabric at a time, after everything else at that time."""
+
+    def __init__(self, env: simpy.Environment, at: float, run: Any) -> None:
+        super().__init__(env)
+        self._ok, self._value = True, None
+        self.callbacks.append(run)
+        env.schedule(self, priority=_LOW, delay=_delay(env, at))  # type: ignore[arg-type]
+
+
+def _delay(env: simpy.Environment, at: float) -> float:
+    """The delay after which the environment's clock reads exactly `at`."""
+    delay = max(at - env.now, 0.0)
+    while env.now + delay < at:
+        delay = nextafter(delay, inf)
+    while delay > 0.0 and env.now + delay > at:
+        delay = nextafter(delay, 0.0)
+    return delay
+
+
+class Fabric:
+    """The links, memories and queues of one machine. One per SimPy environment."""
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        topology: Topology,
+        calibration: Calibration = NOMINAL,
+        runtime: Runtime = TENSORFLOW,
+    ) -> None:
+        if getattr(env, "_simreduce_fabric", None) is not None:
+            raise InternalError("this environment has a fabric already; two would not see each other's bytes")
+        env._simreduce_fabric = self  # type: ignore[attr-defined]  # noqa: SLF001
+        self.env, self.topology, self.calibration, self.runtime = env, topology, calibration, runtime
+        self.resources = Resources.of(topology, calibration)
+        self._lanes: dict[str, int] = {}
+        self._submissions: list[_Submission] = []
+        self._capacity = list(self.resources.capacity)
+        self._wake: _Wake | None = None
+        self._clock = float(env.now)
+        self._clear()
+
+    def submit(self, plan: Plan, ready: float | Floats = 0.0) -> simpy.Event:
+        """Start a plan now. Its INPUTs become ready `ready` seconds from now: one number, or one per INPUT in
+        program order. The event succeeds with the plan's `Timeline` when its last op is done."""
+        self._touch()
+        done = self.env.event()
+        if len(plan) == 0:
+            nothing = np.zeros(0)
+            return done.succeed(Timeline(nothing, nothing, nothing, nothing.astype(np.int64)))
+        if not self._submissions:
+            self._clear()
+        lowered = lower(plan, self.topology, self.runtime, self.calibration, self.resources, self._lanes)
+        self._submissions.append(_Submission(plan, len(self._ops.overhead), done))
+        self._append(plan, lowered, np.asarray(ready, dtype=np.float64) + self.env.now)
+        return done
+
+    def set_bandwidth(self, link: str, bandwidth: float) -> None:
+        """Change what a directed link (by name, `gpu0>gpu3`) carries from now on, in bytes/s; 0 cuts it off."""
+        names = {each.name: each.id for each in self.topology.links}
+        if link not in names:
+            raise InputError(f"{self.topology.name}: no link {link!r}{did_you_mean(link, names)}")
+        if not bandwidth >= 0.0:
+            raise InputError(f"{link}: the bandwidth must be 0 or more, not {bandwidth}")
+        self._touch()
+        self._capacity[names[link]] = bandwidth
+        kernel.mark_dirty(names[link], self._state)
+
+    def _touch(self) -> None:
+        if self.env.now < self._clock:
+            raise InternalError(f"the fabric is at {self._clock!r} s; it was touched at {self.env.now!r} s")
+        self._wake = _Wake(self.env, self.env.now, self._run)
+
+    def _run(self, wake: simpy.Event) -> None:
+        """Advance to the next event of anybody else, or to the next completion."""
+        if wake is not self._wake:
+            return
+        self._wake = None
+        horizon = self.env.peek()
+        completed, time = kernel.advance(self._ops, self._state, self.env.now, horizon)
+        self._clock = max(self._clock, self._state.clock[0])
+        if completed:
+            self._complete(time)
+        if not self._submissions:
+            return
+        if not completed and time == inf and horizon == inf:
+            raise Deadlock(self._stuck())
+        self._wake = _Wake(self.env, time if completed else min(time, horizon), self._run)
+
+    def _complete(self, time: float) -> None:
+        """Schedule the event of every submission whose ops are all done."""
+        state = self._state
+        live = []
+        for submission in self._submissions:
+            first, plan = submission.first, submission.plan
+            if state.pending[self._number(submission)]:
+                live.append(submission)
+                continue
+            mine = slice(first, first + len(plan))
+            blame = np.array(state.blame[mine], dtype=np.int64)
+            event = submission.done
+            event._ok = True  # noqa: SLF001 - as simpy.Timeout does: succeed() has no delay
+            event._value = Timeline(  # noqa: SLF001
+                np.array(state.ready[mine]),
+                np.array(state.start[mine]),
+                np.array(state.finish[mine]),
+                np.where(blame >= first, blame - first, -1),
+            )
+            self.env.schedule(event, delay=_delay(self.env, time))  # type: ignore[arg-type]
+        self._submissions = live
+
+    def _number(self, submission: _Submission) -> int:
+        return int(self._ops.submission[submission.first])
+
+    def _stuck(self) -> str:
+        """What the ops that can still move, and the first of those that wait, are waiting for."""
+        state, ops, lines, count = self._state, self._ops, [], 0
+        for submission in self._submissions:
+            plan, first = submission.plan, submission.first
+            for op in range(len(plan)):
+                phase = state.phase[first + op]
+                if phase == kernel.DONE:
+                    continue
+                count += 1
+                text = plan.describe(op)
+                if phase == kernel.FLOW:
+                    uses = ops.uses[ops.use_start[first + op] : ops.use_start[first + op + 1]]
+                    dead = [self.resources.names[r] for r in uses if self._capacity[r] == 0.0]
+                    lines.insert(0, f"{text}: no bandwidth on {', '.join(dead)}")
+                elif phase == kernel.QUEUED:
+                    lines.append(f"{text}: waits for a lane")
+                else:
+                    lines.append(f"{text}: waits for {state.waits[first + op]} ops before it")
+        rest = f"\n  and {count - _NAMED} more" if count > _NAMED else ""
+        return f"{count} ops can never finish:\n  " + "\n  ".join(lines[:_NAMED]) + rest
+
+    def _clear(self) -> None:
+        """Empty arrays: no op is alive."""
+        empty: dict[str, list[Any]] = {name: [] for name in (*kernel.Ops._fields, *kernel.State._fields)}
+        for name in ("successor_start", "lane_start", "use_start"):
+            empty[name] = [0]
+        count = len(self._capacity)
+        empty.update(
+            capacity=self._capacity,
+            use_head=[kernel.NONE] * count,
+            dirty=[kernel.NONE] * count,
+            is_dirty=[False] * count,
+            scalar=[0, 0],
+            clock=[self._clock],
+        )
+        self._ops = kernel.Ops(**{f: empty[f] for f in kernel.Ops._fields})
+        self._state = kernel.State(**{f: empty[f] for f in kernel.State._fields})
+        self._grow_lanes()
+
+    def _grow_lanes(self) -> None:
+        state = self._state
+        more = len(self._lanes) - len(state.lane_head)
+        state.lane_head.extend([kernel.NONE] * more)
+        state.lane_tail.extend([kernel.NONE] * more)
+        state.lane_last.extend([kernel.NONE] * more)
+        state.lane_busy.extend([False] * more)
+        state.lane_freed.extend([-inf] * more)
+
+    def _append(self, plan: Plan, lowered: Lowered, release: Floats) -> None:
+        """Add a submission's ops at the end of the kernel's arrays."""
+        ops, state, n = self._ops, self._state, len(plan)
+        first, number = len(ops.overhead), len(state.pending)
+        is_input = plan.kind == Kind.INPUT
+        inputs = np.flatnonzero(is_input)
+        at = np.full(n, -inf)
+        at[inputs] = release
+
+        for start, rows, column, values in (
+            (ops.successor_start, ops.successors, lowered.successor_start, lowered.successors + first),
+            (ops.lane_start, ops.lanes, lowered.lane_start, lowered.lanes),
+            (ops.use_start, ops.uses, lowered.use_start, lowered.uses),
+        ):
+            start.extend((column[1:] + start[-1]).tolist())
+            rows.extend(values.tolist())
+        ids = np.arange(first, first + n)
+        ops.waiter.extend(np.repeat(ids, np.diff(lowered.lane_start)).tolist())
+        ops.user.extend(np.repeat(ids, np.diff(lowered.use_start)).tolist())
+        ops.weight.extend(lowered.weight.tolist())
+        ops.overhead.extend(lowered.overhead.tolist())
+        ops.latency.extend(lowered.latency.tolist())
+        ops.holds.extend(lowered.holds.tolist())
+        ops.amount.extend(lowered.amount.tolist())
+        ops.cap.extend(lowered.cap.tolist())
+        ops.release.extend(at.tolist())
+        ops.submission.extend([number] * n)
+
+        state.phase.extend([kernel.WAITING] * n)
+        state.waits.extend((np.diff(lowered.predecessor_start) + is_input).tolist())
+        for column in (state.due, state.ready, state.start, state.finish):
+            column.extend([inf] * n)
+        for column in (state.left, state.rate, state.anchor):
+            column.extend([0.0] * n)
+        for column in (state.blame, state.active, state.active_at):
+            column.extend([kernel.NONE] * n)
+        state.use_next.extend([kernel.NONE] * len(lowered.uses))
+        state.use_prev.extend([kernel.NONE] * len(lowered.uses))
+        state.lane_next.extend([kernel.NONE] * len(lowered.lanes))
+        state.lane_prev.extend([kernel.NONE] * len(lowered.lanes))
+        state.pending.append(n)
+        self._grow_lanes()
+        for op in inputs.tolist():
+            kernel.activate(first + op, ops.release[first + op], state)

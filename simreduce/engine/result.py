@@ -1,0 +1,125 @@
+"""What a simulation says: a value that tables, traces and reports are made from, and that survives JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from simreduce.engine.fabric import Timeline
+from simreduce.plan import Kind
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How busy a link, a memory or a lane was. `share` is of the whole time, 0 to 1; a lane moves no bytes itself."""
+
+    name: str
+    share: float
+    nbytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Floors:
+    """Seconds that no prediction can be below, each for its own reason."""
+
+    critical_path: float
+    resource: float
+    lane: float
+    cut: float
+
+    @property
+    def seconds(self) -> float:
+        """The highest of them."""
+        return max(self.critical_path, self.resource, self.lane, self.cut)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One op of the critical path. `waited` is how long it stood ready in a queue."""
+
+    op: int
+    text: str
+    start: float
+    finish: float
+    waited: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """The prediction for one plan on one machine. Times in seconds from the plan's submission."""
+
+    seconds: float
+    topology: str
+    topology_digest: str
+    runtime: str
+    calibration: str
+    plan_digest: str
+    transfers: int
+    floors: Floors
+    links: tuple[Use, ...]  # directed links and memories, busiest first
+    lanes: tuple[Use, ...]  # busiest first
+    devices: tuple[str, ...]
+    kind: Array
+    source: Array
+    device: Array
+    nbytes: Array
+    ready: Array
+    start: Array
+    finish: Array
+    blame: Array
+
+    @property
+    def timeline(self) -> Timeline:
+        """When each op was ready, started and was done."""
+        return Timeline(self.ready, self.start, self.finish, self.blame)
+
+    @property
+    def bottleneck(self) -> str:
+        """The busiest link; "" when nothing moved."""
+        return self.links[0].name if self.links else ""
+
+    def critical_path(self) -> list[Step]:
+        """The chain of ops that the end waited for, first to last: each began when the one before let it."""
+        steps: list[Step] = []
+        op = int(np.argmax(self.finish)) if len(self.finish) else -1
+        while op >= 0:
+            waited = float(self.start[op] - self.ready[op])
+            steps.append(Step(op, self._describe(op), float(self.start[op]), float(self.finish[op]), waited))
+            op = int(self.blame[op])
+        return steps[::-1]
+
+    def _describe(self, op: int) -> str:
+        kind, target = Kind(int(self.kind[op])).name, self.devices[self.device[op]]
+        where = f"{self.devices[self.source[op]]} -> {target}" if kind == "COPY" else target
+        return f"{kind} {where} {int(self.nbytes[op])} B"
+
+    def to_json(self) -> str:
+        """One JSON document; `Result.from_json` gives the same value back, bit for bit."""
+        document: dict[str, Any] = {}
+        for f in fields(self):
+            value = getattr(self, f.name)
+            document[f.name] = value.tolist() if isinstance(value, np.ndarray) else value
+        document["floors"] = asdict(self.floors)
+        document["links"] = [asdict(u) for u in self.links]
+        document["lanes"] = [asdict(u) for u in self.lanes]
+        return json.dumps(document, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> Result:
+        """The inverse of `to_json`."""
+        document = json.loads(text)
+        for name in ("kind", "source", "device", "nbytes", "blame"):
+            document[name] = np.array(document[name], dtype=np.int64)
+        for name in ("ready", "start", "finish"):
+            document[name] = np.array(document[name], dtype=np.float64)
+        document["floors"] = Floors(**document["floors"])
+        document["links"] = tuple(Use(**u) for u in document["links"])
+        document["lanes"] = tuple(Use(**u) for u in document["lanes"])
+        document["devices"] = tuple(document["devices"])
+        return Result(**document)

@@ -1,0 +1,69 @@
+"""Runtimes: which queues (lanes) an op takes, and whether local ops cost time. Small values, one per runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from simreduce.errors import InputError, did_you_mean
+from simreduce.plan import Executor, Kind
+from simreduce.topology import Node
+
+
+class Call(NamedTuple):
+    """What decides the lanes of an op. `channel` is the op's stream channel, or -1."""
+
+    executor: Executor
+    kind: Kind
+    source: Node
+    target: Node
+    channel: int
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """`lanes(call)` names the lanes of an op; `dispatch` says whether ops pay their dispatch cost; `local` whether
+    ADD, SLICE, CONCAT, SCALE and CAST move bytes through their device's memory."""
+
+    name: str
+    lanes: Callable[[Call], tuple[str, ...]]
+    dispatch: bool
+    local: bool
+
+
+_FREE = (Kind.INPUT, Kind.OUTPUT)
+
+
+def _tensorflow_lanes(call: Call) -> tuple[str, ...]:
+    """TensorFlow's streams per GPU: one compute, one host-to-device, one device-to-host, one device-to-device.
+
+    A copy between GPUs is queued on the sender's device-to-device stream, so all peer copies of one GPU go one
+    after another, whatever links they use (`gpu_util.cc`). Between processes the sender first copies to its host.
+    Ops on a CPU run on a thread pool: no lane.
+    """
+    source, target = call.source, call.target
+    if call.kind in _FREE:
+        return ()
+    if call.kind != Kind.COPY:
+        return (f"{target.name} compute",) if target.kind == "gpu" else ()
+    if source.kind == "gpu":
+        peer = target.kind == "gpu" and source.machine == target.machine
+        return (f"{source.name} device-to-{'device' if peer else 'host'}",)
+    return (f"{target.name} host-to-device",) if target.kind == "gpu" else ()
+
+
+IDEAL = Runtime("ideal", lambda _: (), dispatch=False, local=False)
+"""Pure alpha-beta: no lanes, no overheads, local ops are free."""
+
+TENSORFLOW = Runtime("tensorflow", _tensorflow_lanes, dispatch=True, local=True)
+"""TensorFlow's own copies and kernels."""
+
+RUNTIMES: Mapping[str, Runtime] = {r.name: r for r in (TENSORFLOW, IDEAL)}
+
+
+def runtime_named(name: str) -> Runtime:
+    """The runtime of that name; InputError names the nearest."""
+    if name not in RUNTIMES:
+        raise InputError(f"unknown runtime {name!r}{did_you_mean(name, RUNTIMES)}; one of {', '.join(RUNTIMES)}")
+    return RUNTIMES[name]

@@ -1,0 +1,83 @@
+"""One plan, alone on one machine."""
+
+from __future__ import annotations
+
+import numpy as np
+import simpy
+
+from simreduce.engine import floors
+from simreduce.engine.calibration import NOMINAL, Calibration
+from simreduce.engine.fabric import Fabric, Floats, Timeline
+from simreduce.engine.lower import Lowered, Resources, lower
+from simreduce.engine.result import Floors, Result, Use
+from simreduce.engine.runtime import Runtime, runtime_named
+from simreduce.plan import Plan
+from simreduce.topology import Topology
+
+
+def simulate(
+    plan: Plan,
+    topology: Topology,
+    runtime: str | Runtime = "tensorflow",
+    calibration: Calibration = NOMINAL,
+    ready: float | Floats = 0.0,
+) -> Result:
+    """How long `plan` takes on `topology`, and why. `ready` as in `Fabric.submit`.
+
+    Raises Deadlock if the plan can never finish, InputError if it needs devices or routes that are not there.
+    """
+    runtime = runtime_named(runtime) if isinstance(runtime, str) else runtime
+    env = simpy.Environment()
+    fabric = Fabric(env, topology, calibration, runtime)
+    timeline: Timeline = env.run(until=fabric.submit(plan, ready))
+    lowered = lower(plan, topology, runtime, calibration, fabric.resources)
+    duration = floors.alone(lowered, fabric.resources)
+    seconds = float(timeline.finish.max(initial=0.0))
+    return Result(
+        seconds=seconds,
+        topology=topology.name,
+        topology_digest=topology.digest,
+        runtime=runtime.name,
+        calibration=calibration.name,
+        plan_digest=plan.digest,
+        transfers=plan.transfers,
+        floors=_floors(plan, topology, lowered, fabric.resources, duration),
+        links=_link_use(lowered, fabric.resources, seconds),
+        lanes=_lane_use(lowered, timeline, seconds),
+        devices=plan.devices,
+        kind=plan.kind.astype(np.int64),
+        source=plan.source.astype(np.int64),
+        device=plan.device.astype(np.int64),
+        nbytes=plan.nbytes,
+        ready=timeline.ready,
+        start=timeline.start,
+        finish=timeline.finish,
+        blame=timeline.blame,
+    )
+
+
+def _floors(plan: Plan, topology: Topology, lowered: Lowered, resources: Resources, duration: Floats) -> Floors:
+    return Floors(
+        critical_path=floors.critical_path(lowered, duration),
+        resource=float(floors.resource_seconds(lowered, resources).max(initial=0.0)),
+        lane=float(floors.lane_seconds(lowered, duration).max(initial=0.0)),
+        cut=floors.all_reduce_cut(topology, resources, plan),
+    )
+
+
+def _link_use(lowered: Lowered, resources: Resources, seconds: float) -> tuple[Use, ...]:
+    needed = floors.resource_seconds(lowered, resources)
+    uses = [
+        Use(name, float(busy / seconds) if seconds else 0.0, float(busy * rate))
+        for name, busy, rate in zip(resources.names, needed, resources.capacity, strict=True)
+        if busy > 0
+    ]
+    return tuple(sorted(uses, key=lambda u: (-u.share, u.name)))
+
+
+def _lane_use(lowered: Lowered, timeline: Timeline, seconds: float) -> tuple[Use, ...]:
+    held = np.where(lowered.holds, timeline.finish - timeline.start, lowered.overhead)
+    user = np.repeat(np.arange(len(held)), np.diff(lowered.lane_start))
+    total = np.bincount(lowered.lanes, held[user], minlength=len(lowered.lane_names))
+    uses = [Use(n, float(t / seconds) if seconds else 0.0) for n, t in zip(lowered.lane_names, total, strict=True)]
+    return tuple(sorted(uses, key=lambda u: (-u.share, u.name)))

@@ -1,0 +1,86 @@
+"""What planners may know of a machine: ranks, tasks, hosts and which GPUs are linked. No bandwidth, no time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from simreduce.errors import StrategyError
+
+if TYPE_CHECKING:
+    from simreduce.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The machine as plain data; a rank is an index into `ranks`.
+
+    `ranks` are the GPUs, machine by machine. `tasks` are the ranks of each machine. `hosts` is, per task, its first
+    CPU: what TensorFlow calls `/cpu:0`, one device for all sockets, whose memory is taken to be on the first; "" for
+    a machine without a CPU. `links[i][j]` counts the lanes of the direct links from rank i to rank j, 0 for none.
+    """
+
+    ranks: tuple[str, ...]
+    tasks: tuple[tuple[int, ...], ...]
+    hosts: tuple[str, ...]
+    links: tuple[tuple[int, ...], ...]
+
+    def __len__(self) -> int:
+        return len(self.ranks)
+
+    @property
+    def n(self) -> int:
+        """The number of ranks."""
+        return len(self.ranks)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Every device a plan may name: the ranks, then the hosts that exist, each once."""
+        return tuple(dict.fromkeys((*self.ranks, *(host for host in self.hosts if host))))
+
+    def host_devices(self, algorithm: str) -> tuple[int, ...]:
+        """Per task, the index in `devices` of its host; raises `StrategyError` when a task has none."""
+        index = {name: i for i, name in enumerate(self.devices)}
+        for task, host in zip(self.tasks, self.hosts, strict=True):
+            if not host:
+                raise StrategyError(
+                    f"{algorithm}: it needs a CPU beside {self.ranks[task[0]]!r}, and there is none"
+                )
+        return tuple(index[host] for host in self.hosts)
+
+    def subset(self, k: int) -> Layout:
+        """The first `k` ranks with their tasks and hosts; raises `ValueError` unless 1 <= k <= n."""
+        if not 1 <= k <= self.n:
+            raise ValueError(f"cannot take {k} of {self.n} devices; choose from 1 to {self.n}")
+        kept = [
+            (tuple(r for r in task if r < k), host) for task, host in zip(self.tasks, self.hosts, strict=True)
+        ]
+        kept = [(task, host) for task, host in kept if task]
+        return Layout(
+            ranks=self.ranks[:k],
+            tasks=tuple(task for task, _ in kept),
+            hosts=tuple(host for _, host in kept),
+            links=tuple(row[:k] for row in self.links[:k]),
+        )
+
+
+def layout(topology: Topology) -> Layout:
+    """The layout of a topology."""
+    ranks = topology.devices
+    index = {name: rank for rank, name in enumerate(ranks)}
+    tasks: dict[str, list[int]] = {}
+    for rank, name in enumerate(ranks):
+        tasks.setdefault(topology.nodes[name].machine, []).append(rank)
+    hosts: dict[str, str] = {}
+    for name in topology.hosts:
+        hosts.setdefault(topology.nodes[name].machine, name)
+    links = [[0] * len(ranks) for _ in ranks]
+    for link in topology.links:
+        if link.source in index and link.target in index:
+            links[index[link.source]][index[link.target]] += link.lanes
+    return Layout(
+        ranks=ranks,
+        tasks=tuple(tuple(task) for task in tasks.values()),
+        hosts=tuple(hosts.get(machine, "") for machine in tasks),
+        links=tuple(tuple(row) for row in links),
+    )

@@ -1,0 +1,137 @@
+"""The plan: columns over ops, in program order.
+
+Every op makes one value. A value lives on one device, is never overwritten, and is one contiguous interval
+`[lo, hi)` of a flat address space counted in elements: all gradients of the step laid end to end. An op that
+takes a value of a wider interval reads the part it needs (a view).
+
+Padding is an INPUT of zeros (contributor `ZEROS`). It is labelled with the addresses just past the tensor it
+pads; as values are never overwritten, that label clashes with nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from simreduce import dtypes
+from simreduce.plan.contract import Contract
+
+Ints = npt.NDArray[np.int64]
+Column = npt.NDArray[np.integer]
+
+ZEROS = -1
+"""The contributor of an INPUT that holds zeros (padding)."""
+
+NO_STREAM = -1
+"""The stream of an op that the algorithm does not serialise."""
+
+_SIZES = np.array(dtypes.SIZES, dtype=np.int64)
+
+
+class Kind(IntEnum):
+    """What an op does. The comment gives its operands."""
+
+    INPUT = 0  # none: a gradient, or part of one, exists on the device; `arg` is its contributor
+    SLICE = 1  # one, same device: narrow to a sub-interval
+    CONCAT = 2  # two or more, same device: join adjacent intervals
+    COPY = 3  # one, on another device
+    ADD = 4  # one or more, same device: n-ary sum over one interval
+    SCALE = 5  # one, same device: divide by `arg`
+    CAST = 6  # one, same device: change the dtype
+    OUTPUT = 7  # one, same device: a result
+
+
+class Executor(IntEnum):
+    """The library that executes an op; a runtime gives each its queues and costs."""
+
+    TF = 0
+    NCCL = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """An immutable DAG of ops, and what it promises. Columns have one entry per op, in program order.
+
+    Program order is a topological order: operands and control predecessors have smaller ids. `stream` is
+    `channel * len(devices) + device`, or `NO_STREAM`: ops of one stream run one after another in program order.
+    """
+
+    devices: tuple[str, ...]
+    kind: Column
+    device: Column
+    lo: Ints
+    hi: Ints
+    dtype: Column
+    arg: Column
+    stream: Column
+    executor: Column
+    operand_start: Column
+    operands: Column
+    control_start: Column
+    controls: Column
+    contract: Contract
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @property
+    def nbytes(self) -> Ints:
+        """Bytes of each op's value."""
+        return (self.hi - self.lo) * _SIZES[self.dtype]
+
+    @property
+    def operand_count(self) -> Column:
+        """Number of operands of each op."""
+        return np.diff(self.operand_start)
+
+    @property
+    def source(self) -> Column:
+        """The device of each op's first operand; its own device where it has none."""
+        source = self.device.copy()
+        has = self.operand_count > 0
+        source[has] = self.device[self.operands[self.operand_start[:-1][has]]]
+        return source
+
+    @property
+    def transfers(self) -> int:
+        """How many values move between devices."""
+        return int(np.count_nonzero(self.kind == Kind.COPY))
+
+    @property
+    def column_bytes(self) -> int:
+        """Memory held by the columns, without the contract."""
+        arrays = (getattr(self, f.name) for f in fields(self))
+        return sum(a.nbytes for a in arrays if isinstance(a, np.ndarray))
+
+    @property
+    def digest(self) -> str:
+        """A short hash of everything in the plan; equal plans have equal digests on every machine."""
+        h = hashlib.sha256(repr((self.devices, self.contract.collective)).encode())
+        for f in fields(self):
+            column = getattr(self, f.name)
+            if isinstance(column, np.ndarray):
+                h.update(column.astype("<i8").tobytes())
+        return h.hexdigest()[:16]
+
+    def operands_of(self, op: int) -> list[int]:
+        """Ids of the values that op `op` reads."""
+        return [int(v) for v in self.operands[self.operand_start[op] : self.operand_start[op + 1]]]
+
+    def describe(self, op: int) -> str:
+        """`op 12 COPY gpu0 -> gpu1 [0, 64)`, for messages."""
+        kind = Kind(int(self.kind[op])).name
+        target = self.devices[self.device[op]]
+        where = f"{self.devices[int(self.source[op])]} -> {target}" if kind == "COPY" else target
+        return f"op {op} {kind} {where} [{self.lo[op]}, {self.hi[op]})"
+
+    def copies(self) -> list[tuple[str, str, int]]:
+        """(source, destination, elements) of every COPY, in program order: what a tracer would see."""
+        ids = np.flatnonzero(self.kind == Kind.COPY)
+        source, target = self.source[ids], self.device[ids]
+        count = (self.hi - self.lo)[ids]
+        name = self.devices
+        return [(name[s], name[t], int(n)) for s, t, n in zip(source, target, count, strict=True)]

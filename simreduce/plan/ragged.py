@@ -1,0 +1,47 @@
+"""Ragged rows as flat arrays (CSR): the few operations that verification and the engine share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Column = npt.NDArray[np.integer]
+
+
+def ranges(start: Column, count: Column) -> Ints:
+    """start[0], start[0]+1, ... (count[0] of them), then start[1], ..."""
+    count = count.astype(np.int64)
+    total = int(count.sum())
+    if total == 0:
+        return np.zeros(0, dtype=np.int64)
+    ends = np.cumsum(count)
+    return np.arange(total, dtype=np.int64) + np.repeat(start.astype(np.int64) - (ends - count), count)
+
+
+def invert(start: Column, items: Column, size: int) -> tuple[Ints, Ints]:
+    """The transposed rows: for each value v < size, the rows that hold v, ascending. Returns (start, rows)."""
+    rows = np.repeat(np.arange(len(start) - 1, dtype=np.int64), np.diff(start))
+    order = np.argsort(items, kind="stable")
+    counts = np.bincount(items, minlength=size)
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), rows[order]
+
+
+def levels(start: Column, predecessors: Column) -> Iterator[Ints]:
+    """Ops by depth: each array holds the ops whose predecessors are all in earlier arrays, ascending.
+
+    Ops on a cycle never come.
+    """
+    n = len(start) - 1
+    successor_start, successors = invert(start, predecessors, n)
+    waits = np.diff(start).astype(np.int64)
+    level = np.flatnonzero(waits == 0)
+    while len(level):
+        yield level
+        count = successor_start[level + 1] - successor_start[level]
+        reached = successors[ranges(successor_start[level], count)]
+        np.subtract.at(waits, reached, 1)
+        touched = np.unique(reached)
+        level = touched[waits[touched] == 0]

@@ -1,0 +1,237 @@
+"""Proof that a plan keeps its contract.
+
+The address space is cut into atoms at every interval end. Every (contributor, atom) gets a random residue
+modulo the prime 2^31 - 1 and the plan is run in that arithmetic, where division (MEAN) is exact. A lost, doubled
+or misplaced contribution leaves a wrong residue: the chance that one goes unseen is 2^-31 per atom. What fails is
+run once more in sets of ranks, to say in words what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from simreduce import dtypes
+from simreduce.plan.plan import ZEROS, Kind, Plan
+from simreduce.plan.ragged import levels, ranges
+
+Ints = npt.NDArray[np.int64]
+Column = npt.NDArray[np.integer]
+
+PRIME = 2**31 - 1
+_SEED = 0x5EED
+_EXPLAINED = 20
+"""Failing intervals explained in words; the rest are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A rule the plan breaks. `elements` are the result elements that are not as promised (0 if structural)."""
+
+    rule: str
+    message: str
+    elements: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.message}"
+
+
+def verify(plan: Plan) -> list[Problem]:
+    """Every rule the plan breaks, malformed ops first; empty means that it does what its contract says."""
+    return list(_malformed(plan)) or list(_broken_promises(plan))
+
+
+def wrong_elements(problems: list[Problem]) -> int:
+    """nccl-tests' `#wrong`: result elements not as promised; a malformed plan counts at least one per fault."""
+    return sum(max(p.elements, 1) for p in problems)
+
+
+def _malformed(plan: Plan) -> Iterator[Problem]:
+    """Faults in single ops: order, number of operands, devices, intervals and dtypes."""
+    n, kind = len(plan), plan.kind
+    count = plan.operand_count
+    user = np.repeat(np.arange(n), count)  # the op that reads each operand
+    used = plan.operands.astype(np.int64)
+    waiter = np.repeat(np.arange(n), np.diff(plan.control_start))
+
+    def fault(rule: str, bad: Column, text: str) -> Iterator[Problem]:
+        for op in np.unique(bad)[:_EXPLAINED]:
+            yield Problem(rule, f"{plan.describe(int(op))} {text}")
+
+    if (bad := user[(used >= user) | (used < 0)]).size or (bad := waiter[plan.controls >= waiter]).size:
+        yield from fault("order", bad, "waits for an op that does not come before it")
+        return
+    least = np.array([0, 1, 2, 1, 1, 1, 1, 1])[kind]
+    most = np.array([0, 1, n, 1, n, 1, 1, 1])[kind]
+    yield from fault("operands", np.flatnonzero((count < least) | (count > most)), "has a wrong number of operands")
+    away = plan.device[user] != plan.device[used]
+    is_copy = kind[user] == Kind.COPY
+    yield from fault("device", user[away & ~is_copy], "reads a value that is on another device")
+    yield from fault("device", user[~away & is_copy], "copies to the device where the value is")
+    yield from fault("dtype", user[(plan.dtype[user] != plan.dtype[used]) & (kind[user] != Kind.CAST)],
+                     "reads a value of another dtype")  # fmt: skip
+    yield from fault("divisor", np.flatnonzero((kind == Kind.SCALE) & (plan.arg < 1)), "divides by less than 1")
+    yield from fault("interval", np.flatnonzero(plan.hi < plan.lo), "has a reversed interval")
+    joins = kind[user] == Kind.CONCAT
+    outside = (plan.lo[used] > plan.lo[user]) | (plan.hi[used] < plan.hi[user])
+    yield from fault("interval", user[outside & ~joins], "reads outside the value it is given")
+    yield from fault("interval", _gaps(plan), "joins values that are not adjacent")
+
+
+def _gaps(plan: Plan) -> Ints:
+    """CONCATs whose operands do not tile their interval in order."""
+    ids = np.flatnonzero((plan.kind == Kind.CONCAT) & (plan.operand_count > 0))
+    first = plan.operand_start[ids]
+    last = plan.operand_start[ids + 1] - 1
+    bad = [ids[(plan.lo[plan.operands[first]] != plan.lo[ids]) | (plan.hi[plan.operands[last]] != plan.hi[ids])]]
+    inner = ranges(first + 1, last - first)
+    owner = np.repeat(ids, last - first)
+    bad.append(owner[plan.lo[plan.operands[inner]] != plan.hi[plan.operands[inner - 1]]])
+    return np.concatenate(bad)
+
+
+@dataclass(frozen=True, slots=True)
+class _Atoms:
+    """The cuts of the address space, and where each op's atoms stand in it and in the flat residue array."""
+
+    cuts: Ints
+    first: Ints
+    last: Ints
+    offset: Ints
+
+    @staticmethod
+    def of(plan: Plan) -> _Atoms:
+        contract = plan.contract
+        cuts = np.unique(np.concatenate([plan.lo, plan.hi, contract.lo, contract.hi]))
+        first, last = np.searchsorted(cuts, plan.lo), np.searchsorted(cuts, plan.hi)
+        return _Atoms(cuts, first, last, np.concatenate([[0], np.cumsum(last - first)]))
+
+
+def _residues(plan: Plan, atoms: _Atoms) -> tuple[Ints, Ints]:
+    """(random residue by contributor and atom, residue of every op's atoms as one flat array)."""
+    present = [int(plan.arg[plan.kind == Kind.INPUT].max(initial=0))] + [max(s, default=0) for s in plan.contract.sets]
+    shape = (max(present) + 2, max(len(atoms.cuts) - 1, 0))
+    given = np.random.default_rng(_SEED).integers(1, PRIME, size=shape)
+    given[ZEROS] = 0
+    value = np.zeros(int(atoms.offset[-1]), dtype=np.int64)
+    for level in levels(plan.operand_start, plan.operands):
+        inputs = level[plan.kind[level] == Kind.INPUT]
+        count = atoms.last[inputs] - atoms.first[inputs]
+        where = ranges(atoms.first[inputs], count)
+        value[ranges(atoms.offset[inputs], count)] = given[np.repeat(plan.arg[inputs], count), where]
+
+        reads = plan.operand_count[level]
+        user = np.repeat(level, reads)
+        used = plan.operands[ranges(plan.operand_start[level], reads)]
+        lo = np.maximum(atoms.first[user], atoms.first[used])
+        count = np.maximum(np.minimum(atoms.last[user], atoms.last[used]) - lo, 0)
+        target = ranges(atoms.offset[user] + lo - atoms.first[user], count)
+        np.add.at(value, target, value[ranges(atoms.offset[used] + lo - atoms.first[used], count)])
+
+        count = atoms.last[level] - atoms.first[level]
+        mine = ranges(atoms.offset[level], count)
+        value[mine] %= PRIME
+        scaled = level[plan.kind[level] == Kind.SCALE]
+        if scaled.size:
+            count = atoms.last[scaled] - atoms.first[scaled]
+            mine = ranges(atoms.offset[scaled], count)
+            value[mine] = value[mine] * np.repeat(_inverse(plan.arg[scaled]), count) % PRIME
+    return given, value
+
+
+def _inverse(divisors: Column) -> Ints:
+    return np.array([pow(int(d), -1, PRIME) for d in divisors], dtype=np.int64)
+
+
+def _broken_promises(plan: Plan) -> Iterator[Problem]:
+    """Results that are missing, doubled, not promised, of a wrong dtype, or hold the wrong sum."""
+    contract, atoms = plan.contract, _Atoms.of(plan)
+    given, value = _residues(plan, atoms)
+    width = len(atoms.cuts)
+
+    first = np.searchsorted(atoms.cuts, contract.lo)
+    count = np.searchsorted(atoms.cuts, contract.hi) - first
+    row = np.repeat(np.arange(len(contract)), count)
+    atom = ranges(first, count)
+    promised = contract.device[row].astype(np.int64) * width + atom
+    wanted = np.zeros((len(contract.sets), max(width - 1, 0)), dtype=np.int64)
+    for i, members in enumerate(contract.sets):
+        wanted[i] = given[sorted(members)].sum(axis=0) % PRIME
+    expected = wanted[contract.members[row], atom] * _inverse(contract.divisor)[row] % PRIME
+
+    outputs = np.flatnonzero(plan.kind == Kind.OUTPUT)
+    count = atoms.last[outputs] - atoms.first[outputs]
+    maker = np.repeat(outputs, count)
+    made_atom = ranges(atoms.first[outputs], count)
+    made = plan.device[maker].astype(np.int64) * width + made_atom
+    order = np.argsort(made, kind="stable")
+    made, maker = made[order], maker[order]
+    got = value[ranges(atoms.offset[outputs], count)][order]
+
+    left = np.searchsorted(made, promised, side="left")
+    found = np.searchsorted(made, promised, side="right") - left
+    at = np.minimum(left, max(len(made) - 1, 0))
+    missing, doubled = found == 0, found > 1
+    wrong, mistyped = np.zeros_like(missing), np.zeros_like(missing)
+    if len(made):
+        wrong = (found == 1) & (got[at] != expected)
+        mistyped = (found == 1) & ~wrong & (plan.dtype[maker[at]] != contract.dtype[row])
+
+    def gather(rule: str, bad: npt.NDArray[np.bool_], explain: bool = False) -> Iterator[Problem]:
+        for n, (start, stop) in enumerate(_runs(promised, bad)):
+            device, a, b = plan.devices[promised[start] // width], atom[start], atom[stop - 1] + 1
+            text = f"{device} [{atoms.cuts[a]}, {atoms.cuts[b]})"
+            if explain and n < _EXPLAINED:
+                goal = contract.sets[contract.members[row[start]]]
+                text += ": " + _explain(plan, int(maker[at[start]]), int(atoms.cuts[a]), goal,
+                                        int(contract.divisor[row[start]]))  # fmt: skip
+            yield Problem(rule, text, int(atoms.cuts[b] - atoms.cuts[a]))
+
+    yield from gather("no result", missing)
+    yield from gather("more than one result", doubled)
+    yield from gather("wrong sum", wrong, explain=True)
+    yield from gather("wrong dtype", mistyped)
+    for op in np.unique(maker[~np.isin(made, promised)]):
+        text = f"{plan.describe(int(op))} in {dtypes.NAMES[plan.dtype[op]]} is not in the contract"
+        yield Problem("not promised", text, int(plan.hi[op] - plan.lo[op]))
+
+
+def _runs(key: Ints, bad: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """[start, stop) of each run of bad entries whose keys are consecutive."""
+    ids = np.flatnonzero(bad)
+    if not ids.size:
+        return
+    breaks = np.flatnonzero((np.diff(ids) != 1) | (np.diff(key[ids]) != 1)) + 1
+    for run in np.split(ids, breaks):
+        yield int(run[0]), int(run[-1]) + 1
+
+
+def _explain(plan: Plan, output: int, address: int, goal: frozenset[int], divisor: int) -> str:
+    """What the element at `address` of this result holds, against what it should hold."""
+    seen, stack = set(), [output]
+    while stack:
+        op = stack.pop()
+        if op not in seen:
+            seen.add(op)
+            stack += [v for v in plan.operands_of(op) if plan.lo[v] <= address < plan.hi[v]]
+    terms: dict[int, Counter[int]] = {}
+    divided: dict[int, int] = {}
+    for op in sorted(seen):
+        read = [v for v in plan.operands_of(op) if v in seen]
+        terms[op] = sum((terms[v] for v in read), Counter())
+        divided[op] = max([divided[v] for v in read], default=1)
+        if plan.kind[op] == Kind.INPUT and plan.arg[op] != ZEROS:
+            terms[op] = Counter([int(plan.arg[op])])
+        elif plan.kind[op] == Kind.SCALE:
+            divided[op] *= int(plan.arg[op])
+    held = terms[output]
+    parts = [f"rank {r} is missing" for r in sorted(goal - held.keys())]
+    parts += [f"rank {r} is counted {k} times" for r, k in sorted(held.items()) if k > 1 and r in goal]
+    parts += [f"rank {r} does not belong" for r in sorted(held.keys() - goal)]
+    if divided[output] != divisor:
+        parts.append(f"divided by {divided[output]} instead of {divisor}")
+    return ", ".join(parts) or "the sum mixes parts that were divided differently"

@@ -1,0 +1,15 @@
+"""Tables and documents: pure functions of results."""
+
+from simreduce.report.bench import bench_document, bench_table, nccl_tests_document
+from simreduce.report.busbw import algbw, busbw
+from simreduce.report.ranking import ranking_document, ranking_table
+
+__all__ = [
+    "algbw",
+    "bench_document",
+    "bench_table",
+    "busbw",
+    "nccl_tests_document",
+    "ranking_document",
+    "ranking_table",
+]

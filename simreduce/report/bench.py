@@ -1,0 +1,115 @@
+"""`simreduce bench`: nccl-tests' table and its two documents, ours and theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import simreduce
+from simreduce import dtypes
+from simreduce.report.busbw import algbw, busbw
+from simreduce.tune.bench import BenchRow
+
+_TYPES = {"float32": "float", "float16": "half", "float64": "double", "bfloat16": "bfloat16"}
+_HEADER = (
+    "#       size         count      type   redop    root     time   algbw   busbw  #wrong   floor  transfers  algorithm, busiest link",
+    "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)",
+)  # fmt: skip
+
+
+def bench_table(rows: Sequence[BenchRow], ranks: int, about: Sequence[str]) -> str:
+    """nccl-tests' columns in its places; ours to the right of them."""
+    lines = [*(f"# {line}" for line in about), *_HEADER]
+    for r in rows:
+        lines.append(
+            f"{r.nbytes:12d}  {r.count:12d}  {_type(r):>8}  {'sum':>6}  {-1:6d}  {_cell(r.seconds * 1e6):>7}  "
+            f"{_cell(algbw(r.nbytes, r.seconds) / 1e9):>6}  {_cell(busbw(r.nbytes, r.seconds, ranks) / 1e9):>6}  "
+            f"{r.wrong:6d}  {_cell(r.floor_seconds * 1e6):>6}  {r.transfers:9d}  "
+            f"{r.algorithm}" + (f", {r.link} {r.link_share:.0%}" if r.link else "")
+        )
+    wrong = sum(r.wrong for r in rows)
+    lines.append(f"# Out of bounds values : {wrong} {'OK' if wrong == 0 else 'FAILED'}")
+    lines.append(f"# Avg bus bandwidth    : {_average(rows, ranks):g}")
+    return "\n".join(lines)
+
+
+def _type(row: BenchRow) -> str:
+    name = dtypes.NAMES[row.dtype]
+    return _TYPES.get(name, name)
+
+
+def _cell(value: float) -> str:
+    """Two decimals, fewer when seven characters are full."""
+    for decimals in (2, 1, 0):
+        text = f"{value:.{decimals}f}"
+        if len(text) <= 7:  # noqa: PLR2004 - the column's width
+            return text
+    return text
+
+
+def _average(rows: Sequence[BenchRow], ranks: int) -> float:
+    return sum(busbw(r.nbytes, r.seconds, ranks) for r in rows) / len(rows) / 1e9 if rows else 0.0
+
+
+def bench_document(
+    rows: Sequence[BenchRow], ranks: int, topology: str, runtime: str, calibration: str
+) -> dict[str, Any]:
+    """The keys that others may rely on, in a fixed order."""
+    return {
+        "command": "bench",
+        "version": simreduce.__version__,
+        "topology": topology,
+        "ranks": ranks,
+        "runtime": runtime,
+        "calibration": calibration,
+        "collective": "all_reduce",
+        "rows": [
+            {
+                "size_bytes": r.nbytes,
+                "count": r.count,
+                "type": _type(r),
+                "redop": "sum",
+                "algorithm": r.algorithm,
+                "time_us": r.seconds * 1e6,
+                "algbw_gb_per_s": algbw(r.nbytes, r.seconds) / 1e9,
+                "busbw_gb_per_s": busbw(r.nbytes, r.seconds, ranks) / 1e9,
+                "wrong": r.wrong,
+                "floor_us": r.floor_seconds * 1e6,
+                "bottleneck": r.link,
+                "transfers": r.transfers,
+            }
+            for r in rows
+        ],
+    }
+
+
+def nccl_tests_document(
+    rows: Sequence[BenchRow], ranks: int, args: Sequence[str], topology: str
+) -> dict[str, Any]:
+    """The shape of nccl-tests' `-J` file. A simulation has one block of results; times in microseconds."""
+    results = [
+        {
+            "size": r.nbytes,
+            "count": r.count,
+            "type": _type(r),
+            "redop": "sum",
+            "root": -1,
+            "out_of_place": {
+                "time": r.seconds * 1e6,
+                "alg_bw": algbw(r.nbytes, r.seconds) / 1e9,
+                "bus_bw": busbw(r.nbytes, r.seconds, ranks) / 1e9,
+                "nwrong": r.wrong,
+            },
+        }
+        for r in rows
+    ]
+    wrong = sum(r.wrong for r in rows)
+    return {
+        "version": f"simreduce {simreduce.__version__}",
+        "args": list(args),
+        "config": {"topology": topology, "simulated": True},
+        "devices": [{"rank": i} for i in range(ranks)],
+        "results": results,
+        "out_of_bounds": {"count": wrong, "okay": wrong == 0},
+        "average_bus_bandwidth": {"bandwidth": _average(rows, ranks)},
+    }

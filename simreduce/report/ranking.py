@@ -1,0 +1,125 @@
+"""`simreduce run`: the ranking as a table for people and as a document for programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import simreduce
+from simreduce import units
+from simreduce.report.busbw import algbw, busbw
+from simreduce.tune import Candidate, Ranking
+
+_COLUMNS = ("#", "strategy", "time", "algbw", "busbw", "transfers", "busiest link", "busiest lane", "#wrong")
+_UNITS = ("", "", "(ms)", "(GB/s)", "(GB/s)", "", "(share of the time)", "(share of the time)", "")
+
+
+def ranking_table(ranking: Ranking) -> str:
+    """One row per strategy, best first, and the recommendation below."""
+    rows = [_COLUMNS, _UNITS]
+    rows += [_row(place, c, ranking) for place, c in enumerate(ranking.candidates, 1)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
+    left = {1, 6, 7}
+    lines = [
+        "  ".join(cell.ljust(w) if i in left else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))).rstrip()
+        for row in rows
+    ]  # fmt: skip
+    return "\n".join([*_header(ranking), *lines, "", *_recommendation(ranking), *_refused(ranking)])
+
+
+def _row(place: int, c: Candidate, ranking: Ranking) -> tuple[str, ...]:
+    nbytes, n = ranking.scenario.workload.nbytes, len(ranking.layout.ranks)
+    return (
+        str(place),
+        c.strategy.text,
+        f"{c.seconds * 1e3:.3f}",
+        f"{algbw(nbytes, c.seconds) / 1e9:.2f}",
+        f"{busbw(nbytes, c.seconds, n) / 1e9:.2f}",
+        str(c.transfers),
+        _share(c.link, c.link_share),
+        _share(c.lane, c.lane_share),
+        str(c.wrong),
+    )
+
+
+def _share(name: str, share: float) -> str:
+    return f"{name} {share:.0%}" if name else "-"
+
+
+def _header(ranking: Ranking) -> list[str]:
+    s = ranking.scenario
+    w = s.workload
+    calibration = f"{s.calibration.name}" + (f" ({s.calibration.title})" if s.calibration.title else "")
+    chained = f", each of {s.repeat} chained in one step" if s.repeat > 1 else ""
+    return [
+        f"# {s.title}",
+        f"# topology     {s.topology.name}: {s.topology.title}, {len(ranking.layout.ranks)} ranks, {s.topology.digest}",
+        f"# workload     {w.name}: {len(w.gradients)} gradients, {w.elements} elements, {units.format_size(w.nbytes)}",
+        f"# runtime      {s.runtime.name}, time of one all-reduce{chained}",
+        f"# calibration  {calibration}",
+        "#",
+    ]
+
+
+def _recommendation(ranking: Ranking) -> list[str]:
+    best = ranking.recommended
+    if best is None:
+        return ["No strategy has a plan that is proven right."]
+    fastest = ranking.candidates[0]
+    lines = [f"Recommended: {best.strategy.text}, {units.format_duration(best.seconds)}"]
+    if fastest is not best:
+        lines.append(
+            f"  ({fastest.strategy.text} is faster, {units.format_duration(fastest.seconds)}, "
+            "but no setting of TensorFlow runs it)"
+        )
+    lines.append(f"  tf_cnn_benchmarks  {best.settings.tf_cnn_benchmarks or 'has no flags for it'}")
+    lines.append(f"  TensorFlow         {best.settings.tensorflow or 'has no call for it'}")
+    return lines
+
+
+def _refused(ranking: Ranking) -> list[str]:
+    if not ranking.refused:
+        return []
+    return ["", f"Not possible here ({len(ranking.refused)}):", *(f"  {reason}" for _, reason in ranking.refused)]
+
+
+def ranking_document(ranking: Ranking) -> dict[str, Any]:
+    """The keys that others may rely on, in a fixed order; times in microseconds."""
+    s = ranking.scenario
+    nbytes, n = s.workload.nbytes, len(ranking.layout.ranks)
+    return {
+        "command": "run",
+        "version": simreduce.__version__,
+        "scenario": s.name,
+        "topology": s.topology.name,
+        "topology_digest": s.topology.digest,
+        "workload": s.workload.name,
+        "size_bytes": nbytes,
+        "ranks": n,
+        "runtime": s.runtime.name,
+        "calibration": s.calibration.name,
+        "candidates": [
+            {
+                "place": place,
+                "strategy": c.strategy.text,
+                "spec": c.strategy.spec,
+                "packing": c.strategy.packing,
+                "time_us": c.seconds * 1e6,
+                "floor_us": c.floor_seconds * 1e6,
+                "algbw_gb_per_s": algbw(nbytes, c.seconds) / 1e9,
+                "busbw_gb_per_s": busbw(nbytes, c.seconds, n) / 1e9,
+                "transfers": c.transfers,
+                "wrong": c.wrong,
+                "bottleneck": c.link,
+                "bottleneck_share": c.link_share,
+                "busiest_lane": c.lane,
+                "busiest_lane_share": c.lane_share,
+                "settings": {
+                    "tf_cnn_benchmarks": c.settings.tf_cnn_benchmarks,
+                    "tensorflow": c.settings.tensorflow,
+                },
+            }
+            for place, c in enumerate(ranking.candidates, 1)
+        ],
+        "refused": [{"strategy": strategy.text, "reason": reason} for strategy, reason in ranking.refused],
+        "recommended": ranking.recommended.strategy.text if ranking.recommended else None,
+    }

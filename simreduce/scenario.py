@@ -1,0 +1,138 @@
+"""A question worth asking, as a TOML file: which reductions of what, on which machine.
+
+    title = "ResNet-50 on one DGX-1V: which reduction?"
+    topology = "dgx1v"               # shipped name, file, or inline generator
+    workload = "resnet50"            # shipped name, file, or "bytes:64MiB"
+    runtime = "tensorflow"
+    calibration = "nominal"
+    strategies = ["all"]             # or strategy texts
+    repeat = 1                       # chained all-reduces in one step
+    [topology_overrides]
+    "links.qpi.bandwidth" = "9.6 GB/s"
+
+Every fault in the file, and in what it names, is reported at once.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from simreduce.calibrate import load_calibration
+from simreduce.engine import Calibration, Runtime, runtime_named
+from simreduce.errors import InputError, ScenarioError, did_you_mean
+from simreduce.shipped import data_dir
+from simreduce.strategy import Strategy, parse_strategy
+from simreduce.topology import Topology, load_topology
+from simreduce.workload import Workload, load_workload
+
+_KEYS = ("title", "topology", "workload", "runtime", "calibration", "strategies", "repeat", "topology_overrides")
+_REQUIRED = ("topology", "workload")
+ALL = "all"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What to rank. `strategies` is None for every strategy that the machine accepts."""
+
+    name: str
+    title: str
+    topology: Topology
+    workload: Workload
+    runtime: Runtime
+    calibration: Calibration
+    strategies: tuple[Strategy, ...] | None
+    repeat: int = 1
+
+
+def load_scenario(text: str, runtime: str | None = None, calibration: str | None = None) -> Scenario:
+    """The scenario in the file `text`, or the shipped one of that name. The arguments override the file's."""
+    path = Path(text)
+    if not path.exists() and path.suffix != ".toml":
+        known = sorted(p.stem for p in data_dir("scenarios").glob("*.toml"))
+        if text not in known:
+            near = did_you_mean(text, known) or f"; shipped: {', '.join(known)}"
+            raise ScenarioError(f"no scenario {text!r}{near}; a file ends in .toml")
+        path = data_dir("scenarios") / f"{text}.toml"
+    document = _read(path)
+    if runtime is not None:
+        document["runtime"] = runtime
+    if calibration is not None:
+        document["calibration"] = calibration
+    return _build(path, document)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ScenarioError(f"{path}: {error}") from None
+
+
+def _build(path: Path, document: Mapping[str, Any]) -> Scenario:
+    problems = [f"unknown key {k!r}{did_you_mean(k, _KEYS)}" for k in document if k not in _KEYS]
+    problems += [f"{k}: missing" for k in _REQUIRED if k not in document]
+
+    def text(key: str, default: str = "") -> str:
+        value = document.get(key, default)
+        if not isinstance(value, str):
+            problems.append(f"{key}: expected text, not {value!r}")
+            return default
+        return value
+
+    def load(key: str, loader: Callable[[str], T], default: str = "") -> T | None:
+        given = text(key, default)
+        try:
+            return loader(_beside(path, given)) if given else None
+        except InputError as error:
+            problems.extend(f"{key}: {p}" for p in error.problems)
+            return None
+
+    overrides = document.get("topology_overrides", {})
+    if not isinstance(overrides, dict):
+        problems.append("topology_overrides: expected a table")
+        overrides = {}
+    topology = load("topology", lambda name: load_topology(name, overrides or None))
+    workload = load("workload", load_workload)
+    runtime = load("runtime", runtime_named, "tensorflow")
+    calibration = load("calibration", load_calibration, "nominal")
+    strategies = _strategies(document.get("strategies", [ALL]), problems)
+    repeat = document.get("repeat", 1)
+    if not isinstance(repeat, int) or isinstance(repeat, bool) or repeat < 1:
+        problems.append(f"repeat: expected a whole number from 1, not {repeat!r}")
+    title = text("title", path.stem)
+    if problems or topology is None or workload is None or runtime is None or calibration is None:
+        raise ScenarioError([f"{path}: {p}" for p in problems])
+    return Scenario(path.stem, title, topology, workload, runtime, calibration, strategies, repeat)
+
+
+def _beside(path: Path, name: str) -> str:
+    """A file named in a scenario is looked for beside it first."""
+    near = path.parent / name
+    return str(near) if Path(name).suffix in (".toml", ".csv") and near.is_file() else name
+
+
+def _strategies(value: object, problems: list[str]) -> tuple[Strategy, ...] | None:
+    if not isinstance(value, list) or not value or not all(isinstance(v, str) for v in value):
+        problems.append(f'strategies: expected a list of strategy texts such as ["all"], not {value!r}')
+        return None
+    if ALL in value:
+        if len(value) > 1:
+            problems.append('strategies: "all" stands alone')
+        return None
+    found = []
+    for i, strategy in enumerate(value):
+        try:
+            found.append(parse_strategy(strategy))
+        except InputError as error:
+            problems += [f"strategies[{i}]: {p}" for p in error.problems]
+    return tuple(found)

@@ -1,0 +1,99 @@
+"""The all-reduce spec of tf_cnn_benchmarks: `alg[#shards]{:limit:alg[#shards]}`.
+
+`pscpu:32k:xring` sends gradients of at most 32 x 1024 *elements* to pscpu and the rest to xring. The grammar is
+that of `allreduce.py`; simreduce's own algorithms extend only the set of names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import NamedTuple
+
+from simreduce.errors import StrategyError, did_you_mean
+
+UPSTREAM = (
+    "nccl", "nccl/xring", "nccl/rechd", "nccl/pscpu", "xring", "pscpu", "psgpu", "pscpu/pscpu", "collective",
+)  # fmt: skip
+"""The names that tf_cnn_benchmarks takes."""
+
+NO_LIMIT = -1
+
+_SUFFIX = {"K": 1, "k": 1, "M": 2, "G": 3, "T": 4}
+_WITH_SUFFIX = re.compile(r"(\d+)([KkMGT])")
+
+
+class Range(NamedTuple):
+    """One range of sizes: gradients of at most `limit` elements (NO_LIMIT: all that are left)."""
+
+    algorithm: str
+    shards: int = 1
+    limit: int = NO_LIMIT
+
+    def __str__(self) -> str:
+        return self.algorithm if self.shards == 1 else f"{self.algorithm}#{self.shards}"
+
+
+def parse_all_reduce_spec(spec: str) -> list[Range]:
+    """`parse_all_reduce_spec` of tf_cnn_benchmarks, except that a bad shard count is a ValueError too.
+
+    >>> parse_all_reduce_spec("pscpu:2k:xring#2")
+    [Range(algorithm='pscpu', shards=1, limit=2048), Range(algorithm='xring', shards=2, limit=-1)]
+    """
+    return parse_spec(spec, UPSTREAM)
+
+
+def parse_spec(spec: str, algorithms: Collection[str]) -> list[Range]:
+    """The ranges of `spec`, whose algorithms must be among `algorithms`; every fault is raised at once."""
+    fields = spec.split(":")
+    if len(fields) % 2 == 0:
+        raise StrategyError(
+            f"all_reduce_spec not well formed: {spec}: after a ':' come a limit, another ':' and an algorithm, "
+            f"as in 'pscpu:32k:xring'"
+        )
+    problems: list[str] = []
+    ranges = []
+    for text, limit in zip(fields[::2], [*fields[1::2], str(NO_LIMIT)], strict=True):
+        pieces = text.split("#")
+        if pieces[0] not in algorithms:
+            near = did_you_mean(pieces[0], algorithms) or f"; known: {', '.join(algorithms)}"
+            problems.append(f"all_reduce_spec ({spec}) contains invalid alg {pieces[0]}{near}")
+        shards = _integer(pieces[1]) if len(pieces) > 1 else 1
+        if shards is None:
+            problems.append(f"all_reduce_spec ({spec}) contains non-integer #shards {pieces[1]}")
+        value = _limit(limit)
+        if value is None:
+            problems.append(
+                f"all_reduce_spec ({spec}) contains non-integer range {limit} "
+                "(a limit is a number of elements, with a suffix K, k, M, G or T)"
+            )
+        ranges.append(Range(pieces[0], shards or 0, value if value is not None else 0))
+    if problems:
+        raise StrategyError(problems)
+    return ranges
+
+
+def _integer(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
+def _limit(text: str) -> int | None:
+    match = _WITH_SUFFIX.fullmatch(text)
+    if match:
+        return int(match.group(1)) * int(1024 ** _SUFFIX[match.group(2)])
+    return _integer(text)
+
+
+def assign(ranges: list[Range], sizes: list[int]) -> list[list[int]]:
+    """For every range, the gradients it takes (indices, ascending): elements <= limit, in the order of the ranges."""
+    left = list(range(len(sizes)))
+    taken = []
+    for limit in (r.limit for r in ranges):
+        fits = [i for i in left if limit < 0 or sizes[i] <= limit]
+        taken.append(fits)
+        chosen = set(fits)
+        left = [i for i in left if i not in chosen]
+    return taken

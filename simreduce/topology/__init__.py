@@ -1,0 +1,33 @@
+"""Topology: what the machine is. Nothing here knows of plans.
+
+>>> machine = load_topology("dgx1v")
+>>> route(machine, "gpu0", "gpu5").path
+('gpu0', 'plx0', 'cpu0', 'cpu1', 'plx2', 'gpu5')
+"""
+
+from __future__ import annotations
+
+from simreduce.topology.classes import LinkClass, link_classes
+from simreduce.topology.graph import Cable, Kind, Link, Node, Topology, build
+from simreduce.topology.load import load_topology, shipped
+from simreduce.topology.matrix import matrix_text, path_class
+from simreduce.topology.naming import natural
+from simreduce.topology.routing import Route, route
+
+__all__ = [
+    "Cable",
+    "Kind",
+    "Link",
+    "LinkClass",
+    "Node",
+    "Route",
+    "Topology",
+    "build",
+    "link_classes",
+    "load_topology",
+    "matrix_text",
+    "natural",
+    "path_class",
+    "route",
+    "shipped",
+]

@@ -1,0 +1,175 @@
+"""Reading machine files: TOML, `extends`, and overrides, into one document with the origin of every key.
+
+A machine file:
+
+    title = "..."                      what `topo list` prints
+    sources = ["...", ...]             where the figures were published
+    extends = "dgx1v"                  optional: a file beside this one or a shipped machine, read first
+
+    [nodes.GROUP]
+    names = ["gpu0", ...]
+    kind = "gpu"                       gpu, cpu, pcie_switch, nvswitch, nic or switch
+    model = "..."                      optional
+    memory_bandwidth = "900 GB/s"      optional, unlimited when left out
+    machine = "0"                      optional: the box; a `switch` stands in none unless this says so
+    transit = false                    optional: others' traffic may not pass (GPUs never let it)
+
+    [links.CLASS]
+    pairs = [["gpu0", "gpu3", 2], ["gpu0", "gpu1"]]     two ends and, if not `lanes`, a count of lanes
+    lanes = 1                          optional
+    class = "nvlink2"                  optional: the class, when it is not the table's key
+    bandwidth = "25 GB/s"              per lane and direction; these four come from the class when it is known
+    achievable = "24 GB/s"             of one large copy; the same as `bandwidth` when only that is stated
+    latency = "1.8 us"
+    holds_lane = true                  true unless stated; false for networks
+
+Tables of the child win over those of the parent key by key; lists are replaced. Whoever restates `bandwidth` without
+`achievable` drops the older `achievable`, which was that of another wire.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from simreduce.errors import TopologyError, did_you_mean
+from simreduce.shipped import data_dir
+from simreduce.topology.faults import type_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_NODE_OVERRIDES = ("model", "memory_bandwidth")
+_LINK_OVERRIDES = ("bandwidth", "achievable", "latency", "lanes")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A merged file: its tables, how faults name it, and which file or override wrote each dotted path."""
+
+    shown: str
+    tables: Mapping[str, Any]
+    origin: Mapping[str, str]
+
+
+def read_document(path: Path, shown: str) -> Document:
+    """The file at `path` over what it extends; raises `TopologyError` when a file cannot be read."""
+    return _read(path, shown, ())
+
+
+def _read(path: Path, shown: str, below: tuple[tuple[str, str], ...]) -> Document:
+    here = os.path.realpath(path)
+    if here in [seen for seen, _ in below]:
+        chain = " -> ".join([name for _, name in below] + [shown])
+        raise TopologyError(f"{below[0][1]}: extends: the files extend each other in a circle: {chain}")
+    tables = _parse(path, shown)
+    child = Document(shown, tables, dict.fromkeys(_paths(tables), shown))
+    if "extends" not in tables:
+        return child
+    if not isinstance(tables["extends"], str):
+        raise TopologyError(f"{shown}: extends: must be text, not {type_name(tables['extends'])}")
+    parent_path, parent_shown = _parent(path, shown, tables["extends"])
+    return merged(_read(parent_path, parent_shown, (*below, (here, shown))), child)
+
+
+def _parse(path: Path, shown: str) -> dict[str, Any]:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise TopologyError(f"{shown}: there is no such file") from None
+    except IsADirectoryError:
+        raise TopologyError(f"{shown}: is a directory, not a machine file") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise TopologyError(f"{shown}: cannot be read: {reason}") from None
+    try:
+        return tomllib.loads(content.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise TopologyError(f"{shown}: line {line} is not UTF-8 text") from None
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise TopologyError(f"{shown}: not valid TOML: {reason}") from None
+
+
+def _parent(path: Path, shown: str, name: str) -> tuple[Path, str]:
+    """The file that `extends = name` means, and its name in faults."""
+    if name.endswith(".toml") or "/" in name:
+        beside = path.parent / name
+        if not os.path.exists(beside):  # noqa: PTH110 - Path.exists raises for names no file can have
+            raise TopologyError(f"{shown}: extends: there is no file {name!r}")
+        return beside, name
+    choices = [path.parent / f"{name}.toml", data_dir("topologies") / f"{name}.toml"]
+    there = [choice for choice in choices if os.path.exists(choice)]  # noqa: PTH110 - likewise
+    # A file may carry the name of the shipped machine that it varies.
+    other = [choice for choice in there if os.path.realpath(choice) != os.path.realpath(path)]
+    if not there:
+        known = [
+            file.stem for folder in (path.parent, data_dir("topologies")) for file in folder.glob("*.toml")
+        ]
+        raise TopologyError(f"{shown}: extends: no machine named {name!r}{did_you_mean(name, known)}")
+    return (other or there)[0], f"{name}.toml"
+
+
+def _paths(tables: Mapping[str, Any]) -> list[str]:
+    """Dotted paths of a document, three levels deep: as far as tables merge."""
+    paths = []
+    for key, value in tables.items():
+        paths.append(key)
+        for group, fields in value.items() if isinstance(value, dict) else ():
+            paths.append(f"{key}.{group}")
+            if isinstance(fields, dict):
+                paths += [f"{key}.{group}.{name}" for name in fields]
+    return paths
+
+
+def merged(parent: Document, child: Document) -> Document:
+    """The child's tables over the parent's."""
+    tables: dict[str, Any] = dict(parent.tables)
+    for key, value in child.tables.items():
+        older = tables.get(key)
+        if not (isinstance(value, dict) and isinstance(older, dict)):
+            tables[key] = value
+            continue
+        groups = tables[key] = dict(older)
+        for group, fields in value.items():
+            kept = groups.get(group)
+            if not (isinstance(fields, dict) and isinstance(kept, dict)):
+                groups[group] = fields
+                continue
+            stale = {"achievable"} if "bandwidth" in fields else set()
+            groups[group] = {k: v for k, v in kept.items() if k not in stale} | fields
+    return Document(child.shown, tables, {**parent.origin, **child.origin})
+
+
+def overridden(document: Document, overrides: Mapping[str, str | int]) -> tuple[Document, list[str]]:
+    """The document with dotted keys replaced, and a fault for each key that it does not have."""
+    known = _override_keys(document)
+    tables: dict[str, Any] = {}
+    problems = []
+    for key, value in overrides.items():
+        if key not in known:
+            near = did_you_mean(key, known) or f"; known are for example {', '.join(sorted(known)[:4])}"
+            problems.append(f"{document.shown}: override {key!r}: there is no such key{near}")
+            continue
+        section, group, name = known[key]
+        if section:
+            tables.setdefault(section, {}).setdefault(group, {})[name] = value
+        else:
+            tables[name] = value
+    origin = dict.fromkeys(overrides, f"{document.shown} with overrides")
+    return merged(document, Document(document.shown, tables, origin)), problems
+
+
+def _override_keys(document: Document) -> dict[str, tuple[str, str, str]]:
+    """What may be overridden: the figures of every group of nodes and of every class that joins something."""
+    known = {"title": ("", "", "title")}
+    for section, names in (("nodes", _NODE_OVERRIDES), ("links", _LINK_OVERRIDES)):
+        groups = document.tables.get(section)
+        for group, fields in groups.items() if isinstance(groups, dict) else ():
+            if isinstance(fields, dict) and (section == "nodes" or fields.get("pairs")):
+                known.update({f"{section}.{group}.{name}": (section, group, name) for name in names})
+    return known

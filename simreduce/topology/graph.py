@@ -1,0 +1,180 @@
+"""What a machine is: devices, switches, and the links between them, as immutable values."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+import networkx as nx
+
+from simreduce.topology.naming import natural
+from simreduce.topology.routing import Router
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+Kind = Literal["gpu", "cpu", "pcie_switch", "nvswitch", "nic", "switch"]
+KINDS: tuple[Kind, ...] = ("gpu", "cpu", "pcie_switch", "nvswitch", "nic", "switch")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A device or a switch.
+
+    `memory_bandwidth` is in bytes/s, infinite when unstated. `machine` is the box the node stands in, "" for a
+    switch of the fabric. `transit` says whether traffic of others may pass through; a GPU never lets it.
+    """
+
+    name: str
+    kind: Kind
+    model: str = ""
+    memory_bandwidth: float = math.inf
+    machine: str = "0"
+    transit: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One direction of a link; the other direction is a link of its own.
+
+    Rates are in bytes/s over all lanes: `nominal` is that of the wire, `bandwidth` what a large copy reaches.
+    `latency` is in seconds. `holds_lane` says whether a transfer keeps its sender's queue busy for the latency.
+    `parallel` counts the links of other classes between the same two nodes that come before this one.
+    """
+
+    id: int
+    source: str
+    target: str
+    link_class: str
+    lanes: int
+    nominal: float
+    bandwidth: float
+    latency: float
+    holds_lane: bool
+    parallel: int = 0
+
+    @property
+    def name(self) -> str:
+        """`gpu0>gpu1`, with `#1` at the end for a second link between the two, and so on."""
+        return f"{self.source}>{self.target}" + (f"#{self.parallel}" if self.parallel else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Cable:
+    """Both directions of a link, before it has a place in a topology. Rates are those of `Link`."""
+
+    a: str
+    b: str
+    link_class: str
+    lanes: int
+    nominal: float
+    bandwidth: float
+    latency: float
+    holds_lane: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """A machine or a fabric; two are equal when name, source and content are.
+
+    `links[i].id == i`. `devices` are the GPUs, machine by machine and gpu2 before gpu10; `hosts` are the CPUs in the
+    same order. `digest` names the content (nodes and links), whatever the machine is called.
+    """
+
+    name: str
+    title: str
+    source: str
+    digest: str
+    nodes: Mapping[str, Node] = field(compare=False, repr=False)
+    links: tuple[Link, ...] = field(compare=False, repr=False)
+    devices: tuple[str, ...] = field(compare=False, repr=False)
+    hosts: tuple[str, ...] = field(compare=False, repr=False)
+    graph: nx.MultiDiGraph = field(compare=False, repr=False)
+    router: Router = field(compare=False, repr=False)
+
+    def scaled(self, bandwidth: float = 1.0, latency: float = 1.0) -> Topology:
+        """The same machine with every bandwidth, of links and memories, and every latency times a factor."""
+        if not (bandwidth > 0 and math.isfinite(bandwidth) and latency >= 0 and math.isfinite(latency)):
+            raise ValueError(f"cannot scale bandwidth by {bandwidth} and latency by {latency}")
+        nodes = [replace(n, memory_bandwidth=n.memory_bandwidth * bandwidth) for n in self.nodes.values()]
+        links = [
+            replace(
+                link,
+                nominal=link.nominal * bandwidth,
+                bandwidth=link.bandwidth * bandwidth,
+                latency=link.latency * latency,
+            )
+            for link in self.links
+        ]
+        source = f"{self.source}, bandwidth x {bandwidth:g}, latency x {latency:g}"
+        return _assemble(self.name, self.title, source, nodes, links)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A read-only mapping cannot be pickled, and the graph says nothing that nodes and links do not.
+        return _assemble, (self.name, self.title, self.source, tuple(self.nodes.values()), self.links)
+
+
+def build(name: str, title: str, source: str, nodes: Iterable[Node], cables: Iterable[Cable]) -> Topology:
+    """A topology of nodes with distinct names and of cables between them, in the order given."""
+    links: list[Link] = []
+    seen: dict[frozenset[str], int] = {}
+    for cable in cables:
+        pair = frozenset((cable.a, cable.b))
+        parallel = seen.get(pair, 0)
+        seen[pair] = parallel + 1
+        for source_node, target_node in ((cable.a, cable.b), (cable.b, cable.a)):
+            links.append(
+                Link(
+                    id=len(links),
+                    source=source_node,
+                    target=target_node,
+                    link_class=cable.link_class,
+                    lanes=cable.lanes,
+                    nominal=cable.nominal,
+                    bandwidth=cable.bandwidth,
+                    latency=cable.latency,
+                    holds_lane=cable.holds_lane,
+                    parallel=parallel,
+                )
+            )
+    return _assemble(name, title, source, nodes, links)
+
+
+def _assemble(name: str, title: str, source: str, nodes: Iterable[Node], links: Iterable[Link]) -> Topology:
+    table = {node.name: node for node in nodes}
+    links = tuple(links)
+    graph = nx.MultiDiGraph(name=name)
+    graph.add_nodes_from((node.name, {"node": node}) for node in table.values())
+    graph.add_edges_from((link.source, link.target, link.id, {"link": link}) for link in links)
+    return Topology(
+        name=name,
+        title=title,
+        source=source,
+        digest=_digest(table, links),
+        nodes=MappingProxyType(table),
+        links=links,
+        devices=_in_order(table, "gpu"),
+        hosts=_in_order(table, "cpu"),
+        graph=nx.freeze(graph),
+        router=Router(table, links),
+    )
+
+
+def _in_order(nodes: Mapping[str, Node], kind: Kind) -> tuple[str, ...]:
+    chosen = [node for node in nodes.values() if node.kind == kind]
+    return tuple(n.name for n in sorted(chosen, key=lambda n: (natural(n.machine), natural(n.name))))
+
+
+def _digest(nodes: Mapping[str, Node], links: Iterable[Link]) -> str:
+    content = [
+        [[n.name, n.kind, n.model, n.memory_bandwidth, n.machine, n.transit] for n in nodes.values()],
+        [
+            [k.source, k.target, k.link_class, k.lanes, k.nominal, k.bandwidth, k.latency, k.holds_lane]
+            for k in links
+        ],
+    ]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]

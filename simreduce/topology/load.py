@@ -1,0 +1,99 @@
+"""From what a user types to a topology."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simreduce.errors import TopologyError, did_you_mean
+from simreduce.shipped import data_dir
+from simreduce.topology.faults import cut, quoted
+from simreduce.topology.files import overridden, read_document
+from simreduce.topology.generators import GENERATORS, generate, machines, split_inline
+from simreduce.topology.machine import build_machine
+
+if TYPE_CHECKING:
+    from simreduce.topology.graph import Topology
+
+Overrides = Mapping[str, str | int]
+
+
+def load_topology(text: str, overrides: Overrides | None = None) -> Topology:
+    """The topology that `text` means: a file, `./topologies/TEXT.toml`, a shipped name, or one written inline.
+
+    A text that ends in `.toml` or has a slash is a path. `overrides` maps dotted keys of the machine file to new
+    values, `{"links.qpi.bandwidth": "9.6 GB/s"}`; overriding a `bandwidth` also drops the `achievable` beside it,
+    unless that is overridden too. For an inline topology its settings (`bandwidth`, `latency`; `fabric`, `nic`, and
+    the keys of the machine) are what can be overridden. Raises `TopologyError` with every fault found.
+    """
+    overrides = overrides or {}
+    machine = _file(text, overrides)
+    if machine is not None:
+        return machine
+    inline = split_inline(text, ":")
+    if inline is not None and inline.name in GENERATORS:
+        return generate(inline, overrides)
+    copies = split_inline(text, "x")
+    if copies is not None:
+        return machines(copies, overrides, _machine)
+    raise _unknown(text)
+
+
+def shipped() -> list[tuple[str, str]]:
+    """Name and title of every shipped machine, by name."""
+    found = []
+    for path in sorted(data_dir("topologies").glob("*.toml")):
+        title = tomllib.loads(path.read_text(encoding="utf-8")).get("title", "")
+        found.append((path.stem, str(title)))
+    return found
+
+
+def _machine(text: str, overrides: Overrides) -> Topology:
+    """A machine that must have a file."""
+    machine = _file(text, overrides)
+    if machine is None:
+        raise _unknown(text)
+    return machine
+
+
+def _file(text: str, overrides: Overrides) -> Topology | None:
+    """The machine of a file, None when `text` means no file that is there."""
+    place = _find(text)
+    if place is None:
+        return None
+    path, shown = place
+    document, problems = overridden(read_document(path, shown), overrides)
+    return build_machine(document, name=text, source=shown, problems=problems)
+
+
+def _find(text: str) -> tuple[Path, str] | None:
+    """The path that `text` means, and how to show it: the same wherever simreduce is installed."""
+    if _is_path(text):
+        return (Path(text), text) if os.path.exists(text) else None  # noqa: PTH110 - never raises
+    if not text or not re.fullmatch(r"[^/\\\0]+", text):
+        return None
+    ships = data_dir("topologies") / f"{text}.toml"
+    local = Path("topologies") / f"{text}.toml"
+    if os.path.exists(local) and os.path.realpath(local) != os.path.realpath(ships):  # noqa: PTH110 - likewise
+        return local, local.as_posix()
+    return (ships, ships.name) if os.path.exists(ships) else None  # noqa: PTH110 - likewise
+
+
+def _is_path(text: str) -> bool:
+    return text.endswith(".toml") or "/" in text
+
+
+def _unknown(text: str) -> TopologyError:
+    if _is_path(text):
+        return TopologyError(f"{cut(text)}: there is no such file")
+    names = [name for name, _ in shipped()]
+    head = re.split(r"[:,]", text)[0]
+    near = did_you_mean(head, [*names, *GENERATORS])
+    return TopologyError(
+        f"no topology {quoted(text)}{near}; shipped are {', '.join(names)}; "
+        f"inline are {', '.join(f'{name}:N' for name in GENERATORS)} and MACHINExN; or give the path of a file"
+    )

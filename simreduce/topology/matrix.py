@@ -1,0 +1,77 @@
+"""How near two devices are, in the words and the table of `nvidia-smi topo -m`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simreduce.errors import TopologyError
+from simreduce.topology.naming import natural
+from simreduce.topology.routing import route
+
+if TYPE_CHECKING:
+    from simreduce.topology.graph import Topology
+
+NO_PATH = "-"
+
+_LEGEND = {
+    "X": "Self",
+    "NET": "Connection that leaves the machine, or crosses a network link",
+    "SYS": "Connection traversing PCIe as well as the interconnect between sockets (e.g. QPI or UPI)",
+    "PHB": "Connection traversing PCIe as well as a PCIe host bridge (typically the CPU)",
+    "PXB": "Connection traversing several PCIe switches without a PCIe host bridge",
+    "PIX": "Connection traversing at most a single PCIe switch",
+    "NV#": "Connection traversing a bonded set of # NVLinks",
+    NO_PATH: "No connection: GPUs do not forward traffic for others",
+}
+
+
+def path_class(topology: Topology, a: str, b: str) -> str:
+    """How traffic from `a` to `b` goes: X, NV#, PIX, PXB, PHB, SYS, NET, or "-" when it cannot.
+
+    Raises `TopologyError` for a name that the topology does not have.
+    """
+    for name in (a, b):
+        if name not in topology.nodes:
+            route(topology, name, name)
+    if a == b:
+        return "X"
+    try:
+        path = route(topology, a, b)
+    except TopologyError:
+        return NO_PATH
+    between = [topology.nodes[name].kind for name in path.path[1:-1]]
+    used = [topology.links[i] for i in path.links]
+    if all(link.link_class.startswith("nvlink") for link in used):
+        return f"NV{_nvlinks(topology, a, b, direct=not between)}"
+    if "switch" in between or not path.holds_lane:
+        return "NET"
+    # A CPU at an end of the path is a host bridge that the path reaches, and counts like one in between.
+    bridges = sum(topology.nodes[name].kind == "cpu" for name in path.path)
+    if bridges:
+        return "SYS" if bridges > 1 else "PHB"
+    return "PXB" if between.count("pcie_switch") > 1 else "PIX"
+
+
+def _nvlinks(topology: Topology, a: str, b: str, *, direct: bool) -> int:
+    """Lanes of the NVLinks between two devices, or of those with which both reach the NVSwitches."""
+    lanes = {a: 0, b: 0}
+    for end in (a, b):
+        for _, target, link in topology.graph.out_edges(end, data="link"):
+            wanted = target in (a, b) if direct else topology.nodes[target].kind == "nvswitch"
+            if wanted and link.link_class.startswith("nvlink"):
+                lanes[end] += link.lanes
+    return min(lanes.values())
+
+
+def matrix_text(topology: Topology) -> str:
+    """The table of `nvidia-smi topo -m` over GPUs and NICs, tab-separated, with the legend of what occurs."""
+    nics = [node.name for node in topology.nodes.values() if node.kind == "nic"]
+    nics.sort(key=lambda name: (natural(topology.nodes[name].machine), natural(name)))
+    names = [*topology.devices, *nics]
+    heads = [name.upper() if name in topology.devices else name for name in names]
+    rows = [[path_class(topology, a, b) for b in names] for a in names]
+    seen = {"NV#" if cell.startswith("NV") else cell for row in rows for cell in row}
+    lines = ["\t".join(["", *heads])]
+    lines += ["\t".join([head, *row]) for head, row in zip(heads, rows, strict=True)]
+    legend = [f"  {word:<4} = {text}" for word, text in _LEGEND.items() if word in seen]
+    return "\n".join([*lines, "", "Legend:", "", *legend]) + "\n"

@@ -1,0 +1,186 @@
+"""Which links a transfer crosses.
+
+GPUs never forward traffic for others; every other node does unless it says `transit = false`. A transfer between
+two nodes of one machine stays in it when it can. Among the paths of fewest hops the one with the highest bottleneck
+bandwidth is taken, then the lowest latency, then the first by node names (gpu2 before gpu10). Of parallel links the
+one with the highest bandwidth is taken, then the lowest latency, then the first in the file.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from simreduce.errors import TopologyError, did_you_mean
+from simreduce.topology.naming import natural
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from simreduce.topology.graph import Link, Node, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path: link ids in order, the sum of their latencies (s), the least of their bandwidths (bytes/s).
+
+    `holds_lane` is true when all of its links hold their sender's lane; `path` names the nodes, both ends included.
+    """
+
+    links: tuple[int, ...]
+    latency: float
+    bandwidth: float
+    holds_lane: bool
+    path: tuple[str, ...]
+
+
+def route(topology: Topology, source: str, target: str) -> Route:
+    """The path of a transfer; raises `TopologyError` when there is none or a node is unknown."""
+    return topology.router.route(source, target)
+
+
+def _ticks(latency: float) -> int:
+    # Sums of whole ticks do not depend on their order, so equal paths tie exactly.
+    return int(math.ldexp(latency, 100))
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """All fewest-hop paths from one source through transit nodes: hop counts and predecessors."""
+
+    hops: dict[str, int]
+    before: dict[str, list[str]]
+
+
+class Router:
+    """Finds routes and remembers them; one belongs to each topology."""
+
+    __slots__ = ("_best", "_forward", "_found", "_into", "_nodes", "_searches")
+
+    def __init__(self, nodes: Mapping[str, Node], links: Sequence[Link]) -> None:
+        self._nodes = nodes
+        self._best: dict[tuple[str, str], Link] = {}
+        for link in links:
+            key = (link.source, link.target)
+            known = self._best.get(key)
+            if known is None or (-link.bandwidth, link.latency) < (-known.bandwidth, known.latency):
+                self._best[key] = link
+        self._forward: dict[str, list[str]] = {name: [] for name in nodes}
+        self._into: dict[str, list[str]] = {name: [] for name in nodes}
+        for source, target in self._best:
+            if self._carries(target):
+                self._forward[source].append(target)
+            if self._carries(source):
+                self._into[target].append(source)
+        self._searches: dict[tuple[str, str], _Search] = {}
+        self._found: dict[tuple[str, str], Route] = {}
+
+    def _carries(self, name: str) -> bool:
+        node = self._nodes[name]
+        return node.transit and node.kind != "gpu"
+
+    def route(self, source: str, target: str) -> Route:
+        """See the module."""
+        found = self._found.get((source, target))
+        if found is None:
+            found = self._found[source, target] = self._route(self._find(source, target))
+        return found
+
+    def _route(self, path: tuple[str, ...]) -> Route:
+        links = [self._best[hop] for hop in itertools.pairwise(path)]
+        return Route(
+            links=tuple(link.id for link in links),
+            latency=math.fsum(link.latency for link in links),
+            bandwidth=min((link.bandwidth for link in links), default=math.inf),
+            holds_lane=all(link.holds_lane for link in links),
+            path=path,
+        )
+
+    def _find(self, source: str, target: str) -> tuple[str, ...]:
+        for name in (source, target):
+            if name not in self._nodes:
+                raise TopologyError(f"no node named {name!r}{did_you_mean(name, self._nodes)}")
+        if source == target:
+            return (source,)
+        if (source, target) in self._best:
+            return (source, target)
+        home = self._nodes[source].machine
+        boxes = (home, "") if home and home == self._nodes[target].machine else ("",)
+        for box in boxes:
+            path = self._through(source, target, box)
+            if path:
+                return path
+        raise TopologyError(
+            f"no route from {source!r} to {target!r}: no switch or host joins them, "
+            "and GPUs do not forward traffic for others"
+        )
+
+    def _search(self, source: str, box: str) -> _Search:
+        """Breadth-first from `source` over transit nodes, those of machine `box` alone unless it is ""."""
+        known = self._searches.get((source, box))
+        if known is not None:
+            return known
+        search = self._searches[source, box] = _Search({source: 0}, {source: []})
+        frontier = [source]
+        while frontier:
+            reached: list[str] = []
+            for name in frontier:
+                hops = search.hops[name] + 1
+                for step in self._forward[name]:
+                    if box and self._nodes[step].machine != box:
+                        continue
+                    if step not in search.hops:
+                        search.hops[step] = hops
+                        search.before[step] = []
+                        reached.append(step)
+                    if search.hops[step] == hops:
+                        search.before[step].append(name)
+            frontier = reached
+        return search
+
+    def _through(self, source: str, target: str, box: str) -> tuple[str, ...]:
+        """The best of the fewest-hop paths through transit nodes, () when there is none."""
+        search = self._search(source, box)
+        # The source itself is no way in: a direct link has been looked for.
+        doors = [name for name in self._into[target] if name in search.hops and name != source]
+        if not doors:
+            return ()
+        hops = min(search.hops[name] for name in doors)
+        doors = [name for name in doors if search.hops[name] == hops]
+        before = {target: doors}
+        layers = [[target]]
+        while layers[-1] != [source]:
+            layer = list(dict.fromkeys(prior for name in layers[-1] for prior in before[name]))
+            before.update((name, search.before[name]) for name in layer)
+            layers.append(layer)
+        if all(len(layer) == 1 for layer in layers):
+            return tuple(layer[0] for layer in reversed(layers))
+        return self._choose(layers, before)
+
+    def _choose(self, layers: list[list[str]], before: Mapping[str, list[str]]) -> tuple[str, ...]:
+        """Widest, then quickest, then first by name; `layers` runs from the target back to the source."""
+        width = {layers[0][0]: math.inf}
+        for layer in layers[:-1]:
+            for name in layer:
+                for prior in before[name]:
+                    through = min(width[name], self._best[prior, name].bandwidth)
+                    width[prior] = max(width.get(prior, 0.0), through)
+        source = layers[-1][0]
+        rank: dict[str, tuple[int, tuple[object, ...], tuple[str, ...]]] = {
+            layers[0][0]: (0, (), (layers[0][0],))
+        }
+        for layer in layers[:-1]:
+            for name in layer:
+                if name not in rank:
+                    continue
+                ticks, keys, path = rank[name]
+                for prior in before[name]:
+                    link = self._best[prior, name]
+                    if link.bandwidth < width[source]:
+                        continue
+                    offer = (ticks + _ticks(link.latency), (natural(name), *keys), (prior, *path))
+                    if prior not in rank or offer[:2] < rank[prior][:2]:
+                        rank[prior] = offer
+        return rank[source][2]

@@ -1,0 +1,76 @@
+"""The same algorithm over a range of sizes, one tensor each, as nccl-tests does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from simreduce import dtypes
+from simreduce.engine import Calibration, Runtime, simulate
+from simreduce.errors import InputError
+from simreduce.layouts import Layout
+from simreduce.plan import verify, wrong_elements
+from simreduce.strategy import Strategy, compile_plan
+from simreduce.topology import Topology
+from simreduce.workload import Gradient, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRow:
+    """One size of one algorithm; seconds and bytes."""
+
+    algorithm: str
+    count: int
+    dtype: int
+    seconds: float
+    floor_seconds: float
+    transfers: int
+    wrong: int
+    link: str
+    link_share: float
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one rank's tensor."""
+        return self.count * dtypes.SIZES[self.dtype]
+
+
+def sizes(minimum: int, maximum: int, step: int, factor: float) -> list[int]:
+    """nccl-tests' sizes in bytes: times `factor` if it is above 1, else plus `step`."""
+    if minimum < 1 or maximum < minimum:
+        raise InputError(f"the sizes go from -b {minimum} to -e {maximum}: needs 1 <= minbytes <= maxbytes")
+    if factor <= 1 and step < 1:
+        raise InputError(f"-i {step}: the step must be at least 1 byte (or give -f, a factor above 1)")
+    found = [minimum]
+    while (following := int(found[-1] * factor) if factor > 1 else found[-1] + step) <= maximum:
+        found.append(max(following, found[-1] + 1))
+    return found
+
+
+def bench(
+    topology: Topology,
+    layout: Layout,
+    strategies: Sequence[Strategy],
+    nbytes: Sequence[int],
+    dtype: int,
+    runtime: Runtime,
+    calibration: Calibration,
+) -> Iterator[BenchRow]:
+    """Rows size by size, in the order of `strategies` within a size. Sizes are rounded down to whole elements."""
+    for size in nbytes:
+        count = size // dtypes.SIZES[dtype]
+        workload = Workload(f"{count} elements", (Gradient("tensor", count, dtype),))
+        for strategy in strategies:
+            plan = compile_plan(strategy, workload, layout)
+            result = simulate(plan, topology, runtime, calibration)
+            yield BenchRow(
+                algorithm=strategy.text,
+                count=count,
+                dtype=dtype,
+                seconds=result.seconds,
+                floor_seconds=result.floors.seconds,
+                transfers=result.transfers,
+                wrong=wrong_elements(verify(plan)),
+                link=result.bottleneck,
+                link_share=result.links[0].share if result.links else 0.0,
+            )

@@ -1,0 +1,109 @@
+"""Every strategy of a scenario: compiled, proved, simulated, and put in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+from simreduce.engine import Use, simulate
+from simreduce.errors import StrategyError
+from simreduce.export import Settings, settings
+from simreduce.layouts import Layout, layout
+from simreduce.plan import repeat, verify, wrong_elements
+from simreduce.scenario import Scenario
+from simreduce.strategy import Strategy, compile_plan
+from simreduce.tune.candidates import candidates
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One strategy's prediction. Times are seconds of one all-reduce of the whole workload."""
+
+    strategy: Strategy
+    seconds: float
+    floor_seconds: float
+    transfers: int
+    wrong: int
+    link: str
+    link_share: float
+    lane: str
+    lane_share: float
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """Candidates, fastest first, and the strategies that the machine does not accept, with the reason."""
+
+    scenario: Scenario
+    layout: Layout
+    candidates: tuple[Candidate, ...]
+    refused: tuple[tuple[Strategy, str], ...]
+
+    @property
+    def recommended(self) -> Candidate | None:
+        """The fastest proven candidate that tf_cnn_benchmarks or TensorFlow can be told to run; if there is none,
+        the fastest proven one; None if no plan is proven."""
+        proven = [c for c in self.candidates if not c.wrong]
+        runnable = [c for c in proven if c.settings.tf_cnn_benchmarks or c.settings.tensorflow]
+        return (runnable or proven or [None])[0]
+
+
+def rank(
+    scenario: Scenario, workers: int = 1, progress: Callable[[int, int], None] = lambda _done, _all: None
+) -> Ranking:
+    """Evaluate every strategy, on `workers` processes. Strategies given by name that the machine does not accept
+    raise StrategyError, all at once; with "all" they are listed in `refused`."""
+    shape = layout(scenario.topology)
+    strategies = scenario.strategies or candidates(shape)
+    outcomes: list[Candidate | str] = []
+    for outcome in _evaluated(scenario, strategies, workers):
+        outcomes.append(outcome)
+        progress(len(outcomes), len(strategies))
+    pairs = list(zip(strategies, outcomes, strict=True))
+    refused = tuple((s, o) for s, o in pairs if isinstance(o, str))
+    if refused and scenario.strategies:
+        raise StrategyError([reason for _, reason in refused])
+    found = sorted((o for o in outcomes if isinstance(o, Candidate)), key=lambda c: (c.seconds, c.strategy.text))
+    return Ranking(scenario, shape, tuple(found), refused)
+
+
+def _evaluated(scenario: Scenario, strategies: Sequence[Strategy], workers: int) -> Iterator[Candidate | str]:
+    work = partial(evaluate, scenario)
+    if workers == 1:
+        yield from map(work, strategies)
+        return
+    with ProcessPoolExecutor(workers) as pool:
+        yield from pool.map(work, strategies)
+
+
+def evaluate(scenario: Scenario, strategy: Strategy) -> Candidate | str:
+    """One strategy's prediction, or why the machine does not accept it."""
+    shape = layout(scenario.topology)
+    try:
+        plan = compile_plan(strategy, scenario.workload, shape)
+    except StrategyError as error:
+        return "; ".join(error.problems)
+    times = scenario.repeat
+    result = simulate(
+        repeat(plan, times) if times > 1 else plan, scenario.topology, scenario.runtime, scenario.calibration
+    )
+    link, lane = _first(result.links), _first(result.lanes)
+    return Candidate(
+        strategy=strategy,
+        seconds=result.seconds / times,
+        floor_seconds=result.floors.seconds / times,
+        transfers=plan.transfers,
+        wrong=wrong_elements(verify(plan)),
+        link=link.name,
+        link_share=link.share,
+        lane=lane.name,
+        lane_share=lane.share,
+        settings=settings(strategy, shape),
+    )
+
+
+def _first(uses: tuple[Use, ...]) -> Use:
+    return uses[0] if uses else Use("", 0.0)

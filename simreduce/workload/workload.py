@@ -1,0 +1,44 @@
+"""The gradient list."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simreduce import dtypes
+from simreduce.errors import WorkloadError
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """One gradient: `elements` of the dtype with code `dtype` (see `simreduce.dtypes`)."""
+
+    name: str
+    elements: int
+    dtype: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one device's copy."""
+        return self.elements * dtypes.SIZES[self.dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Gradients in the order in which the framework lists its variables."""
+
+    name: str
+    gradients: tuple[Gradient, ...]
+
+    def __post_init__(self) -> None:
+        if not self.gradients:
+            raise WorkloadError(f"{self.name}: there is no gradient to reduce")
+
+    @property
+    def elements(self) -> int:
+        """Elements of all gradients."""
+        return sum(g.elements for g in self.gradients)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all gradients of one device: the S of algbw = S / time."""
+        return sum(g.nbytes for g in self.gradients)

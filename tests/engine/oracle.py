@@ -1,0 +1,322 @@
+"""The time semantics said once more, as plainly as possible: one SimPy process per op, and exact arithmetic.
+
+Nothing is shared with the engine but the words of its specification. Times, bytes and rates are fractions, so two
+things that tie on paper tie here. SimPy keeps the clock; its priorities keep the order within one instant:
+
+1. NORMAL: phases end, ops become ready, lanes are freed, flows open and close;
+2. LANES: free lanes go to waiting ops;
+3. RATES: every flow gets a new rate. SimPy reaches it when nothing of the other two is left at this instant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import inf, isfinite
+from typing import NamedTuple
+
+import numpy as np
+import simpy
+
+from simreduce.engine import Calibration, Runtime
+from simreduce.engine.runtime import Call
+from simreduce.plan import Executor, Kind, Plan
+from simreduce.topology import Node, Topology, route
+
+LANES, RATES = 2, 3
+
+ULP = Fraction(1, 2**52)
+WINDOW = 4 * ULP
+"""What is due this close to the earliest due time happens with it."""
+
+UNCLEAR = Fraction(1, 10**10)
+"""What is due this close, but not with it, may be taken for a tie or not by whoever rounds."""
+
+
+class Demand(NamedTuple):
+    """What a flow asks for: the capacity it takes per byte of its rate, by resource, and a limit of its own."""
+
+    weights: Mapping[str, Fraction]
+    cap: Fraction | None = None
+
+
+def max_min(capacity: Mapping[str, Fraction], demands: Sequence[Demand]) -> list[Fraction]:
+    """Rates that rise together from 0; a flow stops when a resource that it uses is full, or at its cap."""
+    rates: list[Fraction | None] = [None] * len(demands)
+    while None in rates:
+        rising = [i for i, rate in enumerate(rates) if rate is None]
+        level_of = {}
+        for name in {name for i in rising for name in demands[i].weights}:
+            taken = sum(rate * d.weights.get(name, 0) for rate, d in zip(rates, demands, strict=True) if rate)
+            load = sum(demands[i].weights.get(name, 0) for i in rising)
+            level_of[name] = (capacity[name] - taken) / load
+        level = min([*level_of.values(), *(demands[i].cap for i in rising if demands[i].cap is not None)])
+        for i in rising:
+            if demands[i].cap == level or level in [level_of[name] for name in demands[i].weights]:
+                rates[i] = level
+    return rates
+
+
+class Submission(NamedTuple):
+    """A plan that begins at a time; `ready` has one number per INPUT, in seconds after that."""
+
+    plan: Plan
+    ready: Sequence[float]
+    at: float = 0.0
+
+
+class Change(NamedTuple):
+    """A link (by name) carries another bandwidth from a time on."""
+
+    at: float
+    link: str
+    bandwidth: float
+
+
+@dataclass
+class Times:
+    """When each op of one submission was ready, started and was done; inf: never."""
+
+    ready: list[float]
+    start: list[float]
+    finish: list[float]
+
+
+@dataclass(eq=False)
+class Job:
+    """One op of one submission, and what has become of it."""
+
+    id: tuple[int, int]
+    overhead: Fraction
+    latency: Fraction
+    holds: bool
+    amount: Fraction
+    lanes: frozenset[str]
+    weights: Mapping[str, Fraction]
+    before: list[int]
+    release: Fraction | None
+    done: simpy.Event
+    ready: Fraction | float = inf
+    start: Fraction | float = inf
+    finish: Fraction | float = inf
+
+
+@dataclass(eq=False)
+class Flow:
+    """Bytes on their way."""
+
+    demand: Demand
+    left: Fraction
+    moved: simpy.Event
+    since: Fraction
+    rate: Fraction = Fraction(0)
+
+
+@dataclass
+class Oracle:
+    """Runs submissions on one machine. `unclear` says whether rounding could have changed the order of events."""
+
+    topology: Topology
+    runtime: Runtime
+    calibration: Calibration
+    env: simpy.Environment = field(default_factory=lambda: simpy.Environment(initial_time=Fraction(0)))
+    unclear: bool = False
+    _alarms: dict[simpy.Event, Fraction] = field(default_factory=dict)
+    _planned: set[int] = field(default_factory=set)
+    _waiting: list[tuple[Job, simpy.Event]] = field(default_factory=list)
+    _busy: set[str] = field(default_factory=set)
+    _flows: dict[tuple[int, int], Flow] = field(default_factory=dict)
+
+    def run(self, submissions: Sequence[Submission], changes: Sequence[Change] = ()) -> list[Times]:
+        """Times of every submission, in the order given."""
+        self.capacity = self._capacities()
+        jobs: list[list[Job]] = []
+        for number, submission in enumerate(submissions):
+            mine = self._jobs(number, submission)
+            jobs.append(mine)
+            self.env.process(self._submission(submission, mine))
+        for change in changes:
+            self.env.process(self._change(change))
+        self.env.run()
+        return [
+            Times(*([float(getattr(job, name)) for job in mine] for name in ("ready", "start", "finish")))
+            for mine in jobs
+        ]
+
+    # What ops are
+
+    def _capacities(self) -> dict[str, Fraction]:
+        capacity = {}
+        for link in self.topology.links:
+            constants = self.calibration.links.get(link.link_class)
+            bandwidth = link.bandwidth
+            if constants is not None and constants.bandwidth is not None:
+                bandwidth = constants.bandwidth * link.lanes
+            capacity[link.name] = Fraction(bandwidth)
+        for node in self.topology.nodes.values():
+            if isfinite(node.memory_bandwidth):
+                capacity[f"memory of {node.name}"] = Fraction(node.memory_bandwidth)
+        return capacity
+
+    def _latency(self, link_id: int) -> Fraction:
+        link = self.topology.links[link_id]
+        constants = self.calibration.links.get(link.link_class)
+        if constants is not None and constants.latency is not None:
+            return Fraction(constants.latency)
+        return Fraction(link.latency)
+
+    def _jobs(self, number: int, submission: Submission) -> list[Job]:
+        plan = submission.plan
+        releases = iter(submission.ready)
+        last_on_stream: dict[int, int] = {}
+        jobs = []
+        for op in range(len(plan)):
+            kind, operands = Kind(plan.kind[op]), plan.operands_of(op)
+            before = operands + plan.controls[plan.control_start[op] : plan.control_start[op + 1]].tolist()
+            stream = int(plan.stream[op])
+            if stream >= 0:
+                before += [last_on_stream[stream]] if stream in last_on_stream else []
+                last_on_stream[stream] = op
+            target = self.topology.nodes[plan.devices[plan.device[op]]]
+            source = self.topology.nodes[plan.devices[plan.device[operands[0]]]] if operands else target
+            channel = stream // len(plan.devices) if stream >= 0 else -1
+            call = Call(Executor(plan.executor[op]), kind, source, target, channel)
+            dispatch = self.calibration.dispatch.get(kind.name.lower(), 0.0) if self.runtime.dispatch else 0.0
+            latency, holds, weights = Fraction(0), True, {}
+            if kind == Kind.COPY:
+                path = route(self.topology, source.name, target.name)
+                latency = sum((self._latency(link) for link in path.links), Fraction(0))
+                holds = all(self.topology.links[link].holds_lane for link in path.links)
+                weights = {self.topology.links[link].name: Fraction(1) for link in path.links}
+            elif kind not in (Kind.INPUT, Kind.OUTPUT):
+                weights = self._memory(kind, len(operands), target)
+            jobs.append(
+                Job(
+                    id=(number, op),
+                    overhead=Fraction(dispatch),
+                    latency=latency,
+                    holds=holds,
+                    amount=Fraction(int(plan.nbytes[op])) if weights else Fraction(0),
+                    lanes=frozenset(self.runtime.lanes(call)),
+                    weights=weights,
+                    before=before,
+                    release=Fraction(float(next(releases))) if kind == Kind.INPUT else None,
+                    done=self.env.event(),
+                )
+            )
+        return jobs
+
+    def _memory(self, kind: Kind, operands: int, node: Node) -> dict[str, Fraction]:
+        """A local op reads its operands and writes its result; a join reads every byte once."""
+        if not self.runtime.local or not isfinite(node.memory_bandwidth):
+            return {}
+        return {f"memory of {node.name}": Fraction(2 if kind == Kind.CONCAT else operands + 1)}
+
+    # What happens
+
+    def _submission(self, submission: Submission, jobs: list[Job]) -> Generator:
+        yield self.env.timeout(Fraction(submission.at))
+        for job in jobs:
+            self.env.process(self._life(job, [jobs[op].done for op in job.before]))
+
+    def _change(self, change: Change) -> Generator:
+        yield self.env.timeout(Fraction(change.at))
+        self.capacity[change.link] = Fraction(change.bandwidth)
+        self._later(RATES, self._share)
+
+    def _life(self, job: Job, before: list[simpy.Event]) -> Generator:
+        events = list(before)
+        if job.release is not None:
+            events.append(self._after(job.release))
+        for event in events:
+            yield event
+        job.ready = self.env.now
+        if job.lanes:
+            granted = self.env.event()
+            self._waiting.append((job, granted))
+            self._later(LANES, self._grant)
+            yield granted
+        job.start = self.env.now
+        if job.overhead:
+            yield self._after(job.overhead)
+        if not job.holds:
+            self._free(job)
+        if job.latency:
+            yield self._after(job.latency)
+        if job.amount:
+            flow = Flow(Demand(job.weights), job.amount, self.env.event(), self.env.now)
+            self._flows[job.id] = flow
+            self._later(RATES, self._share)
+            yield flow.moved
+            del self._flows[job.id]
+            self._later(RATES, self._share)
+        if job.holds:
+            self._free(job)
+        job.finish = self.env.now
+        job.done.succeed()
+
+    def _free(self, job: Job) -> None:
+        self._busy -= job.lanes
+        self._later(LANES, self._grant)
+
+    def _grant(self) -> None:
+        """Each waiting op, by time of readiness and id, starts unless one of its lanes is taken or promised."""
+        promised: set[str] = set()
+        for job, granted in sorted(self._waiting, key=lambda entry: (entry[0].ready, entry[0].id)):
+            if job.lanes & (self._busy | promised):
+                promised |= job.lanes
+            else:
+                self._busy |= job.lanes
+                self._waiting.remove((job, granted))
+                granted.succeed()
+
+    def _share(self) -> None:
+        """Count what has moved since the last time, then share every resource anew among all flows."""
+        flows = list(self._flows.values())
+        for flow in flows:
+            flow.left -= flow.rate * (self.env.now - flow.since)
+            flow.since = self.env.now
+        for flow, rate in zip(flows, max_min(self.capacity, [f.demand for f in flows]), strict=True):
+            flow.rate = rate
+            if rate > 0:
+                self._ring_at(flow.moved, self.env.now + flow.left / rate)
+            else:
+                self._alarms.pop(flow.moved, None)
+
+    # The clock
+
+    def _later(self, priority: int, action: Callable[[], None]) -> None:
+        """Do it at this instant, after everything of a lower priority."""
+        if priority not in self._planned:
+            self._planned.add(priority)
+            event = self.env.event()
+            event._ok, event._value = True, None
+            event.callbacks.append(lambda _: (self._planned.discard(priority), action()))
+            self.env.schedule(event, priority=priority)
+
+    def _after(self, delay: Fraction) -> simpy.Event:
+        event = self.env.event()
+        self._ring_at(event, self.env.now + delay)
+        return event
+
+    def _ring_at(self, event: simpy.Event, due: Fraction) -> None:
+        """Let `event` happen when it is due, and not at an earlier time it was given."""
+        self._alarms[event] = due
+        self.env.timeout(due - self.env.now).callbacks.append(lambda _: self._ring())
+
+    def _ring(self) -> None:
+        now = self.env.now
+        if now not in self._alarms.values():
+            return  # what was due has been given another time
+        for event, due in list(self._alarms.items()):
+            if due <= now + WINDOW * now:
+                del self._alarms[event]
+                event.succeed()
+            elif due <= now + UNCLEAR * now:
+                self.unclear = True
+
+
+def as_times(timeline: object) -> Times:
+    """The same of an engine's timeline."""
+    return Times(*(np.asarray(getattr(timeline, name)).tolist() for name in ("ready", "start", "finish")))

@@ -1,0 +1,241 @@
+"""Hypothesis strategies for plans, machines, and what else a simulation takes.
+
+Figures come in two sorts. *Round* ones are few small multiples of powers of two, so that different ops end at the
+very same instant, again and again. *Any* figures are nearly all different, so that hardly anything ties.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from hypothesis import strategies as st
+
+from simreduce.engine import IDEAL, TENSORFLOW, Calibration, LinkConstants, Runtime
+from simreduce.engine.runtime import Call
+from simreduce.plan import Contract, Kind, Plan, PlanBuilder
+from simreduce.topology import Cable, Node, Topology, build
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What numbers a simulation is made of; `unit` is the elements between two cuts of the address space."""
+
+    bandwidth: st.SearchStrategy[float]
+    delay: st.SearchStrategy[float]
+    unit: st.SearchStrategy[int]
+
+
+ROUND = Figures(
+    bandwidth=st.sampled_from([2.0**30, 2.0**31, 3 * 2.0**30]),
+    delay=st.sampled_from([0.0, 2.0**-20, 2.0**-19, 3 * 2.0**-20]),
+    unit=st.sampled_from([2**8, 2**12]),
+)
+ANY = Figures(
+    bandwidth=st.integers(10**9, 10**11).map(float),
+    delay=st.integers(0, 50_000).map(lambda ns: ns * 1e-9),
+    unit=st.integers(1, 100_000),
+)
+
+
+def _two_ends(call: Call) -> tuple[str, ...]:
+    if call.kind in (Kind.INPUT, Kind.OUTPUT):
+        return ()
+    if call.kind != Kind.COPY:
+        return (f"{call.target.name} work",)
+    return (f"{call.source.name} out", f"{call.target.name} in")
+
+
+TWO_ENDED = Runtime("two-ended", _two_ends, dispatch=True, local=True)
+"""A copy holds a lane at each end, so ops are first in one queue while they wait in another."""
+
+runtimes = st.sampled_from([IDEAL, TENSORFLOW, TWO_ENDED])
+
+
+class Scene(NamedTuple):
+    """All that a simulation of one plan takes."""
+
+    plan: Plan
+    topology: Topology
+    runtime: Runtime
+    calibration: Calibration
+    ready: np.ndarray
+
+
+@st.composite
+def topologies(draw: st.DrawFn, figures: Figures, most_gpus: int = 5) -> Topology:
+    """One or two machines: GPUs on a bus to their host, some linked directly, the hosts joined by a network."""
+    gpus = draw(st.integers(1, most_gpus))
+    machines = draw(st.integers(1, 2))
+    memory = st.one_of(st.just(math.inf), figures.bandwidth)
+    nodes = [Node(f"cpu{m}", "cpu", memory_bandwidth=draw(memory), machine=str(m)) for m in range(machines)]
+    nodes += [
+        Node(f"gpu{g}", "gpu", memory_bandwidth=draw(memory), machine=str(g * machines // gpus))
+        for g in range(gpus)
+    ]
+
+    def cable(a: str, b: str, link_class: str, holds: bool) -> Cable:
+        rate = draw(figures.bandwidth)
+        return Cable(a, b, link_class, draw(st.integers(1, 2)), rate, rate, draw(figures.delay), holds)
+
+    cables = [cable("cpu0", "cpu1", "network", draw(st.booleans()))] if machines == 2 else []
+    on_bus = nodes[machines:]
+    cables += [cable(f"cpu{node.machine}", node.name, "bus", draw(st.booleans())) for node in on_bus]
+    pairs = [(a.name, b.name) for i, a in enumerate(on_bus) for b in on_bus[:i] if a.machine == b.machine]
+    for a, b in draw(st.lists(st.sampled_from(pairs), max_size=8)) if pairs else []:
+        cables.append(cable(a, b, "peer", draw(st.booleans())))
+    return build("random", "", "a test", nodes, cables)
+
+
+@st.composite
+def calibrations(draw: st.DrawFn, figures: Figures) -> Calibration:
+    """Dispatch costs for some kinds of op, other figures for some link classes."""
+    kinds = st.sampled_from(["copy", "add", "slice", "concat", "scale", "cast"])
+    maybe = st.one_of(st.none(), figures.bandwidth), st.one_of(st.none(), figures.delay)
+    return Calibration(
+        "random",
+        dispatch=draw(st.dictionaries(kinds, figures.delay)),
+        links=draw(st.dictionaries(st.sampled_from(["bus", "peer", "network"]), st.builds(LinkConstants, *maybe))),
+    )
+
+
+NOTHING = Contract.all_reduce([], [])
+NOTHING = replace(NOTHING, collective="none")
+"""The contract of a plan that is only there to be timed."""
+
+_CUTS = 6
+_VERBS = ("input", *["copy"] * 6, *["add"] * 3, "concat", "slice", "scale", "cast", "output")
+
+
+@st.composite
+def plans(draw: st.DrawFn, devices: Sequence[str], figures: Figures, most_ops: int = 40) -> Plan:
+    """A DAG with copies of views, n-ary adds, joins, streams and control edges; some values are empty."""
+    b = PlanBuilder(devices)
+    unit = draw(figures.unit)
+    values = [_input(draw, b, unit)]
+    for _ in range(draw(st.integers(1, most_ops))):
+        value = _VERB[draw(st.sampled_from(_VERBS))](draw, b, unit, values)
+        if value is not None and value not in values:
+            values.append(value)
+    return _with_controls(draw, b.finish(NOTHING))
+
+
+def _interval(draw, lo, hi, unit):
+    """Mostly all of it; else a part, which may be empty."""
+    if draw(st.integers(0, 3)):
+        return lo, hi
+    first = draw(st.integers(lo // unit, hi // unit))
+    last = draw(st.integers(first, hi // unit))
+    return first * unit, last * unit
+
+
+def _stream(draw, b):
+    if draw(st.integers(0, 2)):
+        return -1
+    return b.stream(draw(st.integers(0, len(b.devices) - 1)), draw(st.integers(0, 1)))
+
+
+def _input(draw, b, unit, _=None):
+    lo, hi = _interval(draw, 0, _CUTS * unit, unit)
+    return b.input(draw(st.integers(0, len(b.devices) - 1)), lo, hi)
+
+
+def _copy(draw, b, unit, values):
+    value = draw(st.sampled_from(values))
+    others = [d for d in range(len(b.devices)) if d != value.device]
+    if not others:
+        return b.slice(value, value.lo, value.hi)
+    target = draw(st.sampled_from(others))
+    lo, hi = _interval(draw, value.lo, value.hi, unit)
+    return b.copy(value, target, lo, hi, stream=_stream(draw, b))
+
+
+def _alike(values, one):
+    return [v for v in values if (v.device, v.dtype) == (one.device, one.dtype)]
+
+
+def _add(draw, b, unit, values):  # noqa: ARG001 - as the other verbs
+    first = draw(st.sampled_from(values))
+    terms = [v for v in _alike(values, first) if max(v.lo, first.lo) < min(v.hi, first.hi)]
+    chosen = [first]
+    for value in draw(st.lists(st.sampled_from(terms), max_size=4)) if terms else []:
+        if max(v.lo for v in [*chosen, value]) < min(v.hi for v in [*chosen, value]):
+            chosen.append(value)
+    return b.add(chosen, stream=_stream(draw, b))
+
+
+def _concat(draw, b, unit, values):
+    first = draw(st.sampled_from(values))
+    after = [v for v in _alike(values, first) if v.lo == first.hi and v is not first]
+    if after:
+        return b.concat([first, draw(st.sampled_from(after))])
+    if first.lo == first.hi:
+        return None
+    middle = draw(st.integers(first.lo // unit, first.hi // unit)) * unit
+    return b.concat([b.slice(first, first.lo, middle), b.slice(first, middle, first.hi)])
+
+
+def _slice(draw, b, unit, values):
+    value = draw(st.sampled_from(values))
+    return b.slice(value, *_interval(draw, value.lo, value.hi, unit))
+
+
+def _scale(draw, b, unit, values):  # noqa: ARG001
+    return b.scale(draw(st.sampled_from(values)), 2)
+
+
+def _cast(draw, b, unit, values):  # noqa: ARG001
+    return b.cast(draw(st.sampled_from(values)), draw(st.integers(0, 2)))
+
+
+def _output(draw, b, unit, values):  # noqa: ARG001
+    b.output(draw(st.sampled_from(values)))
+
+
+_VERB = {
+    "input": _input, "copy": _copy, "add": _add, "concat": _concat,
+    "slice": _slice, "scale": _scale, "cast": _cast, "output": _output,
+}  # fmt: skip
+
+
+def _with_controls(draw: st.DrawFn, plan: Plan) -> Plan:
+    """The plan with some ops, INPUTs too, waiting for earlier ones that they do not read."""
+    n = len(plan)
+    pairs = st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)).filter(lambda p: p[0] < p[1])
+    waits: list[list[int]] = [[] for _ in range(n)]
+    for earlier, later in draw(st.lists(pairs, max_size=4)) if n > 1 else []:
+        waits[later].append(earlier)
+    return with_controls(plan, waits)
+
+
+def with_controls(plan: Plan, waits: Sequence[Sequence[int]]) -> Plan:
+    """The plan with these control predecessors, per op, and no others."""
+    start = np.cumsum([0, *(len(w) for w in waits)])
+    flat = [earlier for w in waits for earlier in w]
+    return replace(
+        plan, control_start=start.astype(np.int32), controls=np.array(flat, dtype=np.int32)
+    )
+
+
+@st.composite
+def readies(draw: st.DrawFn, plan: Plan, figures: Figures) -> np.ndarray:
+    """When each INPUT may begin."""
+    count = int(np.count_nonzero(plan.kind == Kind.INPUT))
+    if draw(st.booleans()):
+        return np.zeros(count)
+    return np.array(draw(st.lists(figures.delay, min_size=count, max_size=count)))
+
+
+@st.composite
+def scenes(draw: st.DrawFn, figures: Figures, most_gpus: int = 5, most_ops: int = 40) -> Scene:
+    """A plan on a machine, with everything that it takes to time it."""
+    topology = draw(topologies(figures, most_gpus))
+    devices = (*topology.devices, *topology.hosts)
+    plan = draw(plans(devices, figures, most_ops))
+    return Scene(plan, topology, draw(runtimes), draw(calibrations(figures)), draw(readies(plan, figures)))
+
+
+either_scenes = st.one_of(scenes(ROUND), scenes(ANY))

@@ -1,0 +1,100 @@
+"""The layout: what planners may know of a machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, strategies as st
+
+from simreduce.errors import StrategyError
+from simreduce.layouts import Layout, layout
+from simreduce.topology import Node, build, load_topology
+
+DGX1V = (
+    (0, 1, 1, 2, 2, 0, 0, 0),
+    (1, 0, 2, 1, 0, 2, 0, 0),
+    (1, 2, 0, 2, 0, 0, 1, 0),
+    (2, 1, 2, 0, 0, 0, 0, 1),
+    (2, 0, 0, 0, 0, 1, 1, 2),
+    (0, 2, 0, 0, 1, 0, 2, 1),
+    (0, 0, 1, 0, 1, 2, 0, 2),
+    (0, 0, 0, 1, 2, 1, 2, 0),
+)
+
+
+def test_one_machine():
+    lay = layout(load_topology("dgx1v"))
+
+    assert lay.ranks == tuple(f"gpu{i}" for i in range(8))
+    assert lay.tasks == (tuple(range(8)),)
+    assert lay.hosts == ("cpu0",)
+    assert lay.links == DGX1V
+    assert lay.devices == (*lay.ranks, "cpu0")
+    assert (lay.n, len(lay)) == (8, 8)
+
+
+def test_several_machines():
+    lay = layout(load_topology("dgx1vx11"))
+
+    assert lay.tasks == tuple(tuple(range(8 * i, 8 * i + 8)) for i in range(11))
+    assert lay.hosts == tuple(f"n{i}.cpu0" for i in range(11))
+    assert lay.ranks[80] == "n10.gpu0"
+    assert tuple(row[8:16] for row in lay.links[8:16]) == DGX1V
+    assert not any(lay.links[0][8:])
+    assert lay.host_devices("pscpu") == tuple(range(88, 99))
+
+
+def test_a_machine_without_a_cpu():
+    lay = layout(build("t", "t", "t", [Node("gpu0", "gpu")], []))
+
+    assert lay.hosts == ("",)
+    assert lay.devices == ("gpu0",)
+    with pytest.raises(StrategyError, match="pscpu: it needs a CPU beside 'gpu0'"):
+        lay.host_devices("pscpu")
+
+
+@pytest.mark.parametrize(("text", "lanes"), [("ring:5", 10), ("full:5", 20), ("switch:5", 0)])
+def test_only_direct_links_between_gpus_count(text, lanes):
+    assert sum(map(sum, layout(load_topology(text)).links)) == lanes
+
+
+CLUSTER = layout(load_topology("dgx1vx3"))
+
+
+@given(st.integers(1, 24))
+def test_a_subset_is_the_first_ranks(k):
+    part = CLUSTER.subset(k)
+
+    assert part.ranks == CLUSTER.ranks[:k]
+    assert [rank for task in part.tasks for rank in task] == list(range(k))
+    assert all(part.tasks)
+    assert part.hosts == CLUSTER.hosts[: -(-k // 8)]
+    assert all(part.links[i][j] == CLUSTER.links[i][j] for i in range(k) for j in range(k))
+    assert {len(row) for row in part.links} == {k}
+    assert part.subset(k) == part
+
+
+@pytest.mark.parametrize("k", [0, -1, 25])
+def test_a_subset_that_is_not_there(k):
+    with pytest.raises(ValueError, match=f"cannot take {k} of 24 devices"):
+        CLUSTER.subset(k)
+
+
+def test_a_layout_is_a_value_without_rates():
+    assert layout(load_topology("dgx1v")) == layout(load_topology("dgx1v").scaled(bandwidth=2))
+    assert hash(CLUSTER) == hash(layout(load_topology("dgx1vx3")))
+    assert {field.name for field in dataclasses.fields(Layout)} == {"ranks", "tasks", "hosts", "links"}
+
+
+def test_the_module_needs_no_networkx():
+    script = "import sys, simreduce.layouts; sys.exit('networkx' in sys.modules or 'numpy' in sys.modules)"
+
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", script], env={"PYTHONPATH": ":".join(sys.path)}, check=False
+        ).returncode
+        == 0
+    )

@@ -1,0 +1,113 @@
+"""Whatever is typed or written, the only error is a `TopologyError`."""
+
+from __future__ import annotations
+
+import contextlib
+
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from simreduce.errors import TopologyError
+from simreduce.shipped import data_dir
+from simreduce.topology import load_topology
+
+DOCUMENT = (data_dir("topologies") / "dgx1v.toml").read_text()
+SCRAPS = [
+    "",
+    "true",
+    "-1",
+    "nan",
+    '"x"',
+    "[]",
+    "{}",
+    "=",
+    "\n",
+    "[links.qpi]",
+    '"gpu0"',
+    "extends = 'dgx1v'\n",
+    "\0",
+    "é",
+]
+
+
+def only_topology_errors(text: str, overrides: dict[str, str | int] | None = None) -> None:
+    """Whatever is wrong is told in a `TopologyError`; any other exception fails the test."""
+    with contextlib.suppress(TopologyError):
+        assert load_topology(text, overrides).devices
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    edits=st.lists(
+        st.tuples(
+            st.integers(0, len(DOCUMENT)), st.integers(0, 30), st.one_of(st.sampled_from(SCRAPS), st.text())
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_no_document_raises_anything_but_a_topology_error(tmp_path, edits):
+    text = DOCUMENT
+    for at, length, scrap in edits:
+        text = text[:at] + scrap + text[at + length :]
+    path = tmp_path / "fuzz.toml"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+
+    only_topology_errors(str(path))
+
+
+TOML_VALUES = st.recursive(
+    st.one_of(
+        st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(), st.sampled_from(["gpu0", "25 GB/s", ""])
+    ),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    value=TOML_VALUES,
+    key=st.sampled_from(
+        ["title", "sources", "extends"]
+        + [f"nodes.gpu.{key}" for key in ("names", "kind", "model", "memory_bandwidth", "machine", "transit")]
+        + [f"links.qpi.{key}" for key in ("pairs", "lanes", "class", "bandwidth", "achievable", "latency")]
+        + ["nodes", "links", "nodes.gpu", "links.qpi", "links.new.pairs", "links.qpi.holds_lane"]
+    ),
+)
+def test_no_value_of_the_wrong_type_raises_anything_but_a_topology_error(tmp_path, value, key):
+    path = tmp_path / "fuzz.toml"
+    section, _, last = key.rpartition(".")
+    table = f"[{section}]\n" if section else ""
+    path.write_text(
+        f'extends = "dgx1v"\n{table}{last} = {toml(value)}\n'
+        if key != "extends"
+        else f"extends = {toml(value)}"
+    )
+
+    only_topology_errors(str(path))
+
+
+def toml(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(toml, value))}]"
+    if isinstance(value, str):
+        return f'"{value}"'
+    return str(value).lower()
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    text=st.one_of(
+        st.text(max_size=20),
+        st.from_regex(
+            r"\A(ring|full|switch|dgx1v|dgx1|torus)(:|x)[0-9]{0,2}(,(nic|fabric|latency|bandwidth|)=?[a-z0-9./ ]{0,6}){0,3}\Z"
+        ),
+    ),
+    overrides=st.dictionaries(
+        st.sampled_from(["links.qpi.bandwidth", "latency", "nic", "", "title"]),
+        st.one_of(st.text(max_size=8), st.integers(), st.booleans()),
+        max_size=2,
+    ),
+)
+def test_no_text_or_override_raises_anything_but_a_topology_error(text, overrides):
+    only_topology_errors(text, overrides)

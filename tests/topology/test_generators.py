@@ -1,0 +1,150 @@
+"""Inline topologies: textbook shapes, and several machines on a fabric."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from simreduce.errors import TopologyError
+from simreduce.topology import load_topology, route
+
+
+@pytest.mark.parametrize(
+    ("text", "cables"),
+    [
+        ("ring:1", 1),
+        ("ring:2", 3),
+        ("ring:3", 6),
+        ("ring:8", 16),
+        ("full:1", 1),
+        ("full:5", 15),
+        ("switch:1", 2),
+    ],
+)
+def test_counts(text, cables):
+    topology = load_topology(text)
+
+    assert len(topology.links) == 2 * cables
+    assert topology.hosts == ("cpu0",)
+    assert topology.devices == tuple(f"gpu{i}" for i in range(int(text.split(":")[1])))
+
+
+@pytest.mark.parametrize("latency", ["1us", "0.3 us", "7ns", "0s", "0", "1.7us"])
+@pytest.mark.parametrize("shape", ["ring:5", "full:5", "switch:5"])
+def test_alpha_is_from_end_to_end_and_beta_per_port(shape, latency):
+    topology = load_topology(f"{shape},bandwidth=12.5GB/s,latency={latency}")
+    seconds = {"1us": 1e-6, "0.3 us": 0.3 * 1e-6, "7ns": 7 * 1e-9, "0s": 0.0, "0": 0.0, "1.7us": 1.7 * 1e-6}[
+        latency
+    ]
+
+    for target in ("gpu1", "cpu0"):
+        found = route(topology, "gpu0", target)
+        assert found.latency == seconds
+        assert found.bandwidth == 12.5e9
+        assert not found.holds_lane
+
+
+def test_defaults_and_names():
+    topology = load_topology("switch:3")
+
+    assert topology.title == "3 devices on one switch, 25 GB/s, 1 us"
+    assert (topology.name, topology.source) == ("switch:3", "switch:3")
+    assert topology.nodes["gpu0"].memory_bandwidth == math.inf
+    assert topology.nodes["switch0"].machine == ""
+    assert {topology.nodes[name].machine for name in topology.devices} == {"0"}
+
+
+def test_overrides_are_the_settings():
+    assert load_topology("ring:4,latency=3us", {"latency": "2 us"}) != load_topology("ring:4,latency=2us")
+    assert (
+        load_topology("ring:4,latency=3us", {"latency": "2 us"}).digest
+        == load_topology("ring:4,latency=2us").digest
+    )
+    with pytest.raises(TopologyError, match=r"latncy: unknown key \(did you mean 'latency'"):
+        load_topology("ring:4", {"latncy": "2 us"})
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("ring:0", ["0 devices; at least 1 is needed"]),
+        ("ring:-1", ["'-1' is not a number of devices from 1 to 4096"]),
+        ("ring:", ["'' is not a number of devices from 1 to 4096"]),
+        ("full:513", ["513 devices are more than the 512 that can be simulated"]),
+        ("ring:" + "9" * 5000, ["is not a number of devices"]),
+        (
+            "switch:x,bandwith=3,latency=5,foo,latency=6us",
+            [
+                "'foo' must be",
+                "latency is given twice",
+                "did you mean 'bandwidth'",
+                "'5' has no unit",
+                "'x' is not a",
+            ],
+        ),
+        ("ring:4,bandwidth=0GB/s", ["'0GB/s' must be between"]),
+        ("dgx1vx0", ["0 machines; at least 1"]),
+        ("dgx1vx513", ["4104 devices are more than the 4096"]),
+        (
+            "dgx1vx2,fabric=fat_tree,nic=edr,rails=2",
+            ["rails: unknown key", "unknown fabric 'fat_tree'; known are switch", "did you mean 'ib_edr'?"],
+        ),
+        ("dgx1vx2,nic=nvlink2", ["unknown class of network link 'nvlink2'"]),
+        (
+            "dgx1wx2,nic=x",
+            ["unknown class of network link 'x'", "no topology 'dgx1w' (did you mean 'dgx1v'?)"],
+        ),
+        ("torus:4x4", ["no topology 'torus:4'"]),
+    ],
+)
+def test_faults(text, faults):
+    with pytest.raises(TopologyError) as caught:
+        load_topology(text)
+
+    assert len(caught.value.problems) == len(faults)
+    for problem, fault in zip(caught.value.problems, faults, strict=True):
+        assert fault in problem
+        assert len(problem) < 400
+
+
+def test_machines_on_a_switch():
+    cluster = load_topology("dgx1vx12")
+    box = load_topology("dgx1v")
+
+    assert len(cluster.devices) == 96
+    assert cluster.devices[:2] == ("n0.gpu0", "n0.gpu1")
+    assert cluster.devices[16] == "n2.gpu0"
+    assert cluster.devices[-1] == "n11.gpu7"
+    assert cluster.hosts[:3] == ("n0.cpu0", "n0.cpu1", "n1.cpu0")
+    assert cluster.nodes["n11.plx0"].machine == "11"
+    assert cluster.nodes["switch0"].machine == ""
+    assert len(cluster.links) == 12 * (len(box.links) + 2 * 4)
+    assert "12 x NVIDIA DGX-1" in cluster.title
+    copied = [cluster.links[i] for i in route(cluster, "n3.gpu0", "n3.gpu3").links]
+    assert [(link.lanes, link.bandwidth) for link in copied] == [(2, 48e9)]
+
+
+def test_the_nic_class_and_overrides_reach_the_cluster():
+    cluster = load_topology("dgx1vx2,nic=ib_hdr,fabric=switch", {"links.qpi.lanes": 1})
+
+    assert route(cluster, "n0.mlx5_0", "n1.mlx5_0").bandwidth == 24e9
+    assert route(cluster, "n0.cpu0", "n0.cpu1").bandwidth == 19.2e9
+    assert load_topology("dgx1vx2", {"nic": "ib_hdr"}).digest == load_topology("dgx1vx2,nic=ib_hdr").digest
+
+
+def test_machines_that_cannot_be_multiplied(tmp_path):
+    box = tmp_path / "box.toml"
+    text = '[nodes.g]\nnames = ["a"]\nkind = "gpu"\n'
+    box.write_text(text)
+    with pytest.raises(TopologyError, match="has no nic"):
+        load_topology(f"{box}x2")
+
+    box.write_text(
+        text + '[nodes.h]\nnames = ["b"]\nkind = "nic"\nmachine = "1"\n[links.ib_edr]\npairs=[["a","b"]]'
+    )
+    with pytest.raises(TopologyError, match="several machines already"):
+        load_topology(f"{box}x2")
+
+    box.write_text(text + '[nodes.h]\nnames = ["b"]\nkind = "nic"\n[links.pcie3_x16]\npairs=[["a","b"]]')
+    assert load_topology(f"{box}x2").devices == ("n0.a", "n1.a")

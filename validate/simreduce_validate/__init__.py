@@ -1,0 +1,1 @@
+"""Plans on real devices, and published measurements to hold predictions against."""

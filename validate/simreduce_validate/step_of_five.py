@@ -1,0 +1,150 @@
+"""The published step of five all-reduces, against what simreduce predicts for it.
+
+tensorflow/benchmarks, commit 3777598 (2018-04-24): ResNet-50 gradients, fp32, 8 GPUs, time per step of 5 chained
+all-reduces. The machine is not named; a DGX-1 with P100 fits from its link rates alone, one with V100 does not.
+
+    python -m simreduce_validate.step_of_five          # published against predicted, on both machines
+    python -m simreduce_validate.step_of_five --fit    # fits the two constants of the calibration dgx1p-tf2018
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+import simreduce as sr
+from simreduce.engine import NOMINAL, Calibration, LinkConstants
+
+STEPS = 5
+PUBLISHED: Mapping[str, float] = {
+    "copy_to_cpu": 0.322 / STEPS,
+    "copy_to_gpus": 0.290 / STEPS,
+    "hierarchical_copy": 0.130 / STEPS,
+    "hierarchical_copy+packs=8": 0.050 / STEPS,
+}
+"""Seconds of one all-reduce, by strategy."""
+
+FITTED = "dgx1p-tf2018"
+FITTED_TO = ("copy_to_cpu", "copy_to_gpus", "hierarchical_copy")
+"""The points that the two constants are fitted to; the fourth is predicted without them."""
+
+START = (50e-6, 4e9)
+
+
+def predict(strategy: str, machine: str, calibration: Calibration) -> float:
+    """Seconds of one all-reduce, as a fifth of the chained step."""
+    topology = sr.load_topology(machine)
+    plan = sr.compile(strategy, sr.load_workload("resnet50"), sr.layout(topology))
+    return sr.simulate(sr.repeat(plan, STEPS), topology, "tensorflow", calibration).seconds / STEPS
+
+
+def constants(dispatch: float, qpi: float) -> Calibration:
+    """The calibration with these two constants: seconds per transfer, bytes/s per QPI lane and direction."""
+    links = {"qpi": LinkConstants(bandwidth=qpi)}
+    return Calibration(FITTED, dispatch={"copy": dispatch}, links=links)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Least squares on log(predicted / published). Errors are one standard error; there is one degree of freedom."""
+
+    dispatch: float
+    dispatch_error: float
+    qpi: float
+    qpi_error: float
+    residuals: Mapping[str, float]
+
+
+def _residuals(logs: Sequence[float], points: Sequence[str]) -> np.ndarray:  # type: ignore[type-arg]
+    calibration = constants(math.exp(logs[0]), math.exp(logs[1]))
+    return np.array([math.log(predict(p, "dgx1p", calibration) / PUBLISHED[p]) for p in points])
+
+
+def fit(points: Sequence[str] = FITTED_TO, iterations: int = 6) -> Fit:
+    """Gauss-Newton in the logarithms of both constants (both are positive), with a numerical Jacobian."""
+    x = np.log(START)
+    for _ in range(iterations):
+        r, jacobian = _linearised(x, points)
+        x = x - np.linalg.lstsq(jacobian, r, rcond=None)[0]
+    r, jacobian = _linearised(x, points)
+    variance = float(r @ r) / max(len(points) - 2, 1)
+    error = np.sqrt(np.diag(np.linalg.inv(jacobian.T @ jacobian)) * variance)
+    dispatch, qpi = math.exp(x[0]), math.exp(x[1])
+    return Fit(
+        dispatch, dispatch * float(error[0]), qpi, qpi * float(error[1]), dict(zip(points, r.tolist(), strict=True))
+    )
+
+
+def _linearised(x: np.ndarray, points: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+    step = 0.02
+    r = _residuals(x, points)
+    columns = [(_residuals(x + step * unit, points) - r) / step for unit in np.eye(2)]
+    return r, np.stack(columns, axis=1)
+
+
+def alone(point: str, start: Fit) -> tuple[float | None, float | None]:
+    """(dispatch, qpi) that this point alone asks for, the other constant being as fitted; None where none does."""
+
+    def solve(axis: int, low: float, high: float) -> float | None:
+        def miss(value: float) -> float:
+            pair = (value, start.qpi) if axis == 0 else (start.dispatch, value)
+            return predict(point, "dgx1p", constants(*pair)) - PUBLISHED[point]
+
+        at_low, at_high = miss(low), miss(high)
+        if at_low * at_high > 0:
+            return None
+        for _ in range(20):
+            middle = math.sqrt(low * high)
+            if miss(middle) * at_low > 0:
+                low = middle
+            else:
+                high = middle
+        return math.sqrt(low * high)
+
+    return solve(0, 1e-7, 1e-3), solve(1, 5e8, 2e10)
+
+
+def report() -> str:
+    """Published against predicted: nominal on both machines, and with the fitted constants."""
+    cases = (("dgx1p", NOMINAL), ("dgx1v", NOMINAL), ("dgx1p", sr.load_calibration(FITTED)))
+    head = "".join(f"  {f'{m}, {c.name}':>22}" for m, c in cases)
+    lines = [f"{'one all-reduce of ResNet-50':27}  {'published':>9}{head}"]
+    for strategy, seconds in PUBLISHED.items():
+        cells = []
+        for machine, calibration in cases:
+            predicted = predict(strategy, machine, calibration)
+            cells.append(f"  {predicted * 1e3:9.2f} ms ({predicted / seconds - 1:+6.1%}) ")
+        lines.append(f"{strategy:27}  {seconds * 1e3:6.1f} ms" + "".join(cells))
+    return "\n".join(lines)
+
+
+def fit_report() -> str:
+    """The two constants, their errors, and what each point alone would have given."""
+    found = fit()
+    lines = [
+        f"dispatch per transfer  {found.dispatch * 1e6:6.1f} us    +- {found.dispatch_error * 1e6:.1f}",
+        f"QPI per lane           {found.qpi / 1e9:6.2f} GB/s  +- {found.qpi_error / 1e9:.2f}",
+        "",
+        "each point alone           dispatch (QPI as fitted)   QPI (dispatch as fitted)",
+    ]
+    for point in FITTED_TO:
+        dispatch, qpi = alone(point, found)
+        one = f"{dispatch * 1e6:.1f} us" if dispatch else "says nothing"
+        two = f"{qpi / 1e9:.2f} GB/s" if qpi else "says nothing"
+        lines.append(f"{point:27}{one:>20}{two:>27}   residual {math.expm1(found.residuals[point]):+.1%}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print the comparison, or the fit."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fit", action="store_true", help="fit the two constants instead (about a minute)")
+    print(fit_report() if parser.parse_args().fit else report())
+
+
+if __name__ == "__main__":
+    main()
