@@ -29,7 +29,16 @@ from simreduce.strategy import Strategy, parse_strategy
 from simreduce.topology import Topology, load_topology
 from simreduce.workload import Workload, load_workload
 
-_KEYS = ("title", "topology", "workload", "runtime", "calibration", "strategies", "repeat", "topology_overrides")
+_KEYS = (
+    "title",
+    "topology",
+    "workload",
+    "runtime",
+    "calibration",
+    "strategies",
+    "repeat",
+    "topology_overrides",
+)
 _REQUIRED = ("topology", "workload")
 ALL = "all"
 

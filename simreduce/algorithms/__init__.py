@@ -62,13 +62,25 @@ def _table(*rows: Algorithm) -> Mapping[str, Algorithm]:
 
 
 ALGORITHMS: Mapping[str, Algorithm] = _table(
-    Algorithm("xring", xring, "tf_cnn_benchmarks' ring over all GPUs", "sub-chunks per segment", _several_orders),
-    Algorithm("pscpu", pscpu, "sums shards on the tasks' CPUs, a group of CPUs per tensor", "CPUs per tensor"),
-    Algorithm("psgpu", psgpu, "sums shards on the GPUs, a group of GPUs per tensor", "GPUs per tensor", _powers_of_two),
+    Algorithm(
+        "xring", xring, "tf_cnn_benchmarks' ring over all GPUs", "sub-chunks per segment", _several_orders
+    ),
+    Algorithm(
+        "pscpu", pscpu, "sums shards on the tasks' CPUs, a group of CPUs per tensor", "CPUs per tensor"
+    ),
+    Algorithm(
+        "psgpu",
+        psgpu,
+        "sums shards on the GPUs, a group of GPUs per tensor",
+        "GPUs per tensor",
+        _powers_of_two,
+    ),
     Algorithm("hierarchical_copy", hierarchical_copy, "two quads and a bridge, made for the DGX-1"),
     Algorithm("copy_to_cpu", copy_to_cpu, "sums every tensor on the CPU, then copies it to every GPU"),
     Algorithm("copy_to_gpus", copy_to_gpus, "sums tensor i on GPU i mod n, then copies it to every GPU"),
-    Algorithm("reduce_to_one", reduce_to_one, "sums every tensor on the first GPU, then copies it to every GPU"),
+    Algorithm(
+        "reduce_to_one", reduce_to_one, "sums every tensor on the first GPU, then copies it to every GPU"
+    ),
     Algorithm("ring", ring, "textbook ring: reduce-scatter, then all-gather, one chunk per rank"),
 )
 """Every algorithm by the name users type."""

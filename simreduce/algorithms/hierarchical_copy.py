@@ -27,7 +27,9 @@ def hierarchical_copy(
     if n < 2 or n % 2:
         raise StrategyError(f"hierarchical_copy needs an even number of GPUs, 2 or more, not {n}")
     if shards != 1:
-        raise StrategyError(f"hierarchical_copy#{shards}: it takes no shards; use +packs={shards} to cut the gradients")
+        raise StrategyError(
+            f"hierarchical_copy#{shards}: it takes no shards; use +packs={shards} to cut the gradients"
+        )
     return [_one(b, tensor, *main_and_secondary(i, n)) for i, tensor in enumerate(tensors)]
 
 

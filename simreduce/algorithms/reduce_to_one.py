@@ -15,5 +15,7 @@ def reduce_to_one(
 ) -> list[list[list[Value]]]:
     """A star on rank 0: (n-1) S in, (n-1) S out."""
     if shards != 1:
-        raise StrategyError(f"reduce_to_one#{shards}: it takes no shards; all {len(layout.ranks)} GPUs send to the first")
+        raise StrategyError(
+            f"reduce_to_one#{shards}: it takes no shards; all {len(layout.ranks)} GPUs send to the first"
+        )
     return [sum_on(b, tensor, 0) for tensor in tensors]

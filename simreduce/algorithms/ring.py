@@ -28,7 +28,9 @@ def ring(
 def _one(b: PlanBuilder, tensor: Sequence[Value]) -> list[list[Value]]:
     n, base, size = len(tensor), tensor[0].lo, tensor[0].hi - tensor[0].lo
     bounds = pairwise(base + size * c // n for c in range(n + 1))
-    chunks = [tensor[(c + 1) % n]._replace(lo=lo, hi=hi) for c, (lo, hi) in enumerate(bounds)]  # views: no ops
+    chunks = [
+        tensor[(c + 1) % n]._replace(lo=lo, hi=hi) for c, (lo, hi) in enumerate(bounds)
+    ]  # views: no ops
     done: list[list[Value]] = [[] for _ in tensor]
     # Step by step, as each rank's port sends one chunk after another in program order.
     for step in range(2 * n - 2):

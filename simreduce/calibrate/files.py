@@ -1,14 +1,14 @@
 """Reads a calibration from TOML.
 
-    title = "what was fitted, to what"
-    [provenance]            # free text: hardware, date, versions, source, method
-    [dispatch]              # seconds per op, by op kind: copy, add, slice, concat, scale, cast
-    copy = "50 us"
-    [links.qpi]             # replaces the topology's figures for a link class (per lane and direction)
-    bandwidth = "7 GB/s"
-    latency = "1 us"
-    [errors]                # standard error of a constant, by its dotted name, in the constant's own unit
-    "dispatch.copy" = "5 us"
+title = "what was fitted, to what"
+[provenance]            # free text: hardware, date, versions, source, method
+[dispatch]              # seconds per op, by op kind: copy, add, slice, concat, scale, cast
+copy = "50 us"
+[links.qpi]             # replaces the topology's figures for a link class (per lane and direction)
+bandwidth = "7 GB/s"
+latency = "1 us"
+[errors]                # standard error of a constant, by its dotted name, in the constant's own unit
+"dispatch.copy" = "5 us"
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ from simreduce.plan import Kind
 _SHIPPED = resources.files("simreduce") / "calibrations"
 _SECTIONS = ("title", "provenance", "dispatch", "links", "errors")
 _DISPATCHED = tuple(k.name.lower() for k in Kind if k not in (Kind.INPUT, Kind.OUTPUT))
-_LINK_KEYS: Mapping[str, Callable[[object], float]] = {"bandwidth": units.bandwidth, "latency": units.duration}
+_LINK_KEYS: Mapping[str, Callable[[object], float]] = {
+    "bandwidth": units.bandwidth,
+    "latency": units.duration,
+}
 
 
 def shipped() -> list[str]:
@@ -61,11 +64,15 @@ def _parse(name: str, source: str, content: str) -> Calibration:
         raise CalibrationError(f"{source}: {error}") from None
     problems = [f"unknown key {k!r}{did_you_mean(k, _SECTIONS)}" for k in document if k not in _SECTIONS]
     tables = {s: _table(document.get(s, {}), s, problems) for s in _SECTIONS[1:]}
-    dispatch = _quantities(tables["dispatch"], "dispatch", dict.fromkeys(_DISPATCHED, units.duration), problems)
+    dispatch = _quantities(
+        tables["dispatch"], "dispatch", dict.fromkeys(_DISPATCHED, units.duration), problems
+    )
     links = {}
     for link_class, fields in tables["links"].items():
         place = f"links.{link_class}"
-        links[link_class] = LinkConstants(**_quantities(_table(fields, place, problems), place, _LINK_KEYS, problems))
+        links[link_class] = LinkConstants(
+            **_quantities(_table(fields, place, problems), place, _LINK_KEYS, problems)
+        )
     known = {f"dispatch.{k}": units.duration for k in dispatch} | {
         f"links.{c}.{k}": read for c in links for k, read in _LINK_KEYS.items()
     }
@@ -84,13 +91,18 @@ def _table(value: object, place: str, problems: list[str]) -> dict[str, Any]:
 
 
 def _quantities(
-    table: Mapping[str, object], place: str, known: Mapping[str, Callable[[object], float]], problems: list[str]
+    table: Mapping[str, object],
+    place: str,
+    known: Mapping[str, Callable[[object], float]],
+    problems: list[str],
 ) -> dict[str, float]:
     """Every known quantity of a table; faults go to `problems`."""
     values = {}
     for key, text in table.items():
         if key not in known:
-            problems.append(f"{place}.{key}: unknown key{did_you_mean(key, known)}; known: {', '.join(known)}")
+            problems.append(
+                f"{place}.{key}: unknown key{did_you_mean(key, known)}; known: {', '.join(known)}"
+            )
             continue
         try:
             values[key] = known[key](text)

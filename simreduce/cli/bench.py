@@ -23,7 +23,9 @@ from simreduce.workload import Gradient, Workload
 
 @click.command()
 @click.argument("topology")
-@click.option("--algo", multiple=True, default=("ring",), metavar="STRATEGY", help="May be repeated; all: every one.")
+@click.option(
+    "--algo", multiple=True, default=("ring",), metavar="STRATEGY", help="May be repeated; all: every one."
+)
 @click.option("-b", "--minbytes", default="32M", metavar="SIZE", help="Smallest size; default 32M.")
 @click.option("-e", "--maxbytes", default=None, metavar="SIZE", help="Largest size; default: minbytes.")
 @click.option("-i", "--stepbytes", default="1M", metavar="SIZE", help="Step between sizes; default 1M.")
@@ -32,7 +34,9 @@ from simreduce.workload import Gradient, Workload
 @click.option("-d", "--datatype", default="float", help="float, half, double, ...")
 @runtime_option("tensorflow")
 @calibration_option("nominal")
-@click.option("-J", "--output_file", "--output-file", default=None, metavar="FILE", help="Also write nccl-tests' JSON.")
+@click.option(
+    "-J", "--output_file", "--output-file", default=None, metavar="FILE", help="Also write nccl-tests' JSON."
+)
 @as_json
 def bench(
     topology: str,
@@ -88,7 +92,8 @@ def _subset(shape: Layout, ngpus: int) -> Layout:
 
 def _strategies(texts: tuple[str, ...], shape: Layout) -> list[Strategy]:
     """The strategies asked for; `all` is every algorithm that accepts the devices, and says which do not."""
-    found, problems = [], []
+    found: list[Strategy] = []
+    problems: list[str] = []
     for text in texts:
         if text == "all":
             found += [s for s in map(parse_strategy, ALGORITHMS) if _accepted(s, shape)]

@@ -13,7 +13,9 @@ from simreduce.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-as_json = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout instead of the table.")
+as_json = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON document on stdout instead of the table."
+)
 
 
 def runtime_option(default: str | None) -> Callable[[F], F]:
@@ -23,7 +25,9 @@ def runtime_option(default: str | None) -> Callable[[F], F]:
 
 def calibration_option(default: str | None) -> Callable[[F], F]:
     """`--calibration`."""
-    return click.option("--calibration", default=default, metavar="NAME|FILE", help="Constants to use; nominal: none.")
+    return click.option(
+        "--calibration", default=default, metavar="NAME|FILE", help="Constants to use; nominal: none."
+    )
 
 
 def echo_json(document: dict[str, Any]) -> None:

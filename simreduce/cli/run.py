@@ -19,7 +19,9 @@ from simreduce.tune import rank
 @calibration_option(None)
 @click.option("--workers", type=click.IntRange(1), default=None, help="Processes; default: one per core.")
 @as_json
-def run(scenario: str, runtime: str | None, calibration: str | None, workers: int | None, as_json: bool) -> int:
+def run(
+    scenario: str, runtime: str | None, calibration: str | None, workers: int | None, as_json: bool
+) -> int:
     """Rank every strategy of SCENARIO (a file, or a shipped name) and recommend one."""
     question = load_scenario(scenario, runtime, calibration)
     ranking = rank(question, workers or os.cpu_count() or 1, _progress if sys.stderr.isatty() else _silent)

@@ -47,7 +47,8 @@ def show(topology: str, as_json: bool) -> None:
 
 
 def _links(machine: Topology) -> list[str]:
-    lines, seen = [], {}
+    lines: list[str] = []
+    seen: dict[tuple[str, str, int], tuple[object, ...]] = {}
     for link in machine.links:
         figures = (link.link_class, link.lanes, link.nominal, link.bandwidth, link.latency, link.parallel)
         if seen.get((link.target, link.source, link.parallel)) == figures:

@@ -12,8 +12,12 @@ from simreduce.tune.prove import COUNTS, RANKS, Proof, prove, prove_all
 @click.command()
 @click.option("--algo", multiple=True, metavar="STRATEGY", help="A strategy to prove; may be repeated.")
 @click.option("--all", "everything", is_flag=True, help=f"Every algorithm on {RANKS[0]} to {RANKS[-1]} GPUs.")
-@click.option("-g", "--ngpus", type=click.IntRange(1), default=8, show_default=True, help="GPUs, on one machine.")
-@click.option("--count", type=click.IntRange(0), multiple=True, help=f"Elements; default {', '.join(map(str, COUNTS))}.")
+@click.option(
+    "-g", "--ngpus", type=click.IntRange(1), default=8, show_default=True, help="GPUs, on one machine."
+)
+@click.option(
+    "--count", type=click.IntRange(0), multiple=True, help=f"Elements; default {', '.join(map(str, COUNTS))}."
+)
 @as_json
 def verify(algo: tuple[str, ...], everything: bool, ngpus: int, count: tuple[int, ...], as_json: bool) -> int:
     """Prove that plans sum right: every contribution once, at every place, nothing else. Exit status 1 if not."""
@@ -42,7 +46,11 @@ def _print(proofs: list[Proof], problems: list[str], checked: int) -> None:
         mine = [p for p in proofs if p.strategy == strategy]
         done = sum(p.plans for p in mine)
         refused = [p for p in mine if p.refused]
-        note = f", refused on {', '.join(str(p.ranks) for p in refused)} GPUs ({refused[-1].refused})" if refused else ""
+        note = (
+            f", refused on {', '.join(str(p.ranks) for p in refused)} GPUs ({refused[-1].refused})"
+            if refused
+            else ""
+        )
         click.echo(f"{strategy}: {done} plans{note}")
     for problem in problems:
         click.echo(f"WRONG {problem}")

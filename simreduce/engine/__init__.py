@@ -4,7 +4,7 @@ from simreduce.engine.calibration import NOMINAL, Calibration, LinkConstants
 from simreduce.engine.fabric import Fabric, Timeline
 from simreduce.engine.result import Floors, Result, Use
 from simreduce.engine.runtime import IDEAL, RUNTIMES, TENSORFLOW, Runtime, runtime_named
-from simreduce.engine.simulate import simulate
+from simreduce.engine.simulation import simulate
 
 __all__ = [
     "IDEAL",

@@ -100,7 +100,8 @@ class Fabric:
 
     def submit(self, plan: Plan, ready: float | Floats = 0.0) -> simpy.Event:
         """Start a plan now. Its INPUTs become ready `ready` seconds from now: one number, or one per INPUT in
-        program order. The event succeeds with the plan's `Timeline` when its last op is done."""
+        program order. The event succeeds with the plan's `Timeline` when its last op is done.
+        """
         self._touch()
         done = self.env.event()
         if len(plan) == 0:
@@ -164,7 +165,7 @@ class Fabric:
                 np.array(state.finish[mine]),
                 np.where(blame >= first, blame - first, -1),
             )
-            self.env.schedule(event, delay=_delay(self.env, time))  # type: ignore[arg-type]
+            self.env.schedule(event, delay=_delay(self.env, time))
         self._submissions = live
 
     def _number(self, submission: _Submission) -> int:
@@ -172,7 +173,8 @@ class Fabric:
 
     def _stuck(self) -> str:
         """What the ops that can still move, and the first of those that wait, are waiting for."""
-        state, ops, lines, count = self._state, self._ops, [], 0
+        state, ops, count = self._state, self._ops, 0
+        lines: list[str] = []
         for submission in self._submissions:
             plan, first = submission.plan, submission.first
             for op in range(len(plan)):

@@ -1,5 +1,6 @@
 """What no prediction may be below: the plan's critical path, its load on every resource and lane, and the cut of the
-machine that the collective has to cross."""
+machine that the collective has to cross.
+"""
 
 from __future__ import annotations
 
@@ -50,12 +51,13 @@ def lane_seconds(lowered: Lowered, duration: Floats) -> Floats:
     """Seconds each lane is held at least."""
     held = np.where(lowered.holds, duration, lowered.overhead)
     user = np.repeat(np.arange(len(held)), np.diff(lowered.lane_start))
-    return np.bincount(lowered.lanes, held[user], minlength=len(lowered.lane_names))
+    return np.bincount(lowered.lanes, held[user], minlength=len(lowered.lane_names)).astype(np.float64)
 
 
 def all_reduce_cut(topology: Topology, resources: Resources, plan: Plan) -> float:
     """Seconds for S bytes to cross the narrowest cut between ranks, which every all-reduce must (S in the narrowest
-    dtype that the plan sends). 0 for other collectives and for a single rank."""
+    dtype that the plan sends). 0 for other collectives and for a single rank.
+    """
     ranks = sorted({int(d) for d in plan.contract.device})
     copies = plan.kind == Kind.COPY
     if plan.contract.collective != "all_reduce" or len(ranks) < 2 or not copies.any():
@@ -76,11 +78,8 @@ def narrowest_cut(topology: Topology, resources: Resources, ranks: list[str]) ->
         graph.add_edge(link.source, link.target, capacity=before + resources.capacity[link.id])
     first, *others = ranks
     flow = nx.algorithms.flow.dinitz
-    return min(
-        min(nx.maximum_flow_value(graph, first, other, flow_func=flow),
-            nx.maximum_flow_value(graph, other, first, flow_func=flow))
-        for other in others
-    )  # fmt: skip
+    ways = [pair for other in others for pair in ((first, other), (other, first))]
+    return min(float(nx.maximum_flow_value(graph, a, b, flow_func=flow)) for a, b in ways)
 
 
 def _port(topology: Topology, resources: Resources, rank: str) -> float:
@@ -92,4 +91,3 @@ def _port(topology: Topology, resources: Resources, rank: str) -> float:
 def _elements(contract: Contract, device: int) -> int:
     mine = contract.device == device
     return int((contract.hi[mine] - contract.lo[mine]).sum())
-

@@ -98,7 +98,12 @@ def lower(
     lanes = {} if lanes is None else lanes
     missing = [d for d in plan.devices if d not in topology.nodes]
     if missing:
-        raise InputError([f"{topology.name}: the plan needs a device {d!r}{did_you_mean(d, topology.nodes)}" for d in missing])
+        raise InputError(
+            [
+                f"{topology.name}: the plan needs a device {d!r}{did_you_mean(d, topology.nodes)}"
+                for d in missing
+            ]
+        )
     columns = np.stack([plan.executor, plan.kind, plan.source, plan.device, _channel(plan)])
     calls, which = np.unique(columns, axis=1, return_inverse=True)
     which = which.reshape(-1)
@@ -116,7 +121,9 @@ def lower(
     moved = plan.nbytes.astype(np.float64)
     amount = np.where(np.diff(use_start) > 0, moved, 0.0)
     is_copy = np.repeat(plan.kind == Kind.COPY, np.diff(use_start))
-    touched = np.repeat(plan.operand_count + 1.0, np.diff(use_start))  # an n-ary add reads n values and writes one
+    touched = np.repeat(
+        plan.operand_count + 1.0, np.diff(use_start)
+    )  # an n-ary add reads n values and writes one
     joins = np.repeat(plan.kind == Kind.CONCAT, np.diff(use_start))
     predecessor_start, predecessors = _predecessors(plan)
     successor_start, successors = invert(predecessor_start, predecessors, len(plan))

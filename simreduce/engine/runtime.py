@@ -24,7 +24,8 @@ class Call(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """`lanes(call)` names the lanes of an op; `dispatch` says whether ops pay their dispatch cost; `local` whether
-    ADD, SLICE, CONCAT, SCALE and CAST move bytes through their device's memory."""
+    ADD, SLICE, CONCAT, SCALE and CAST move bytes through their device's memory.
+    """
 
     name: str
     lanes: Callable[[Call], tuple[str, ...]]
@@ -65,5 +66,7 @@ RUNTIMES: Mapping[str, Runtime] = {r.name: r for r in (TENSORFLOW, IDEAL)}
 def runtime_named(name: str) -> Runtime:
     """The runtime of that name; InputError names the nearest."""
     if name not in RUNTIMES:
-        raise InputError(f"unknown runtime {name!r}{did_you_mean(name, RUNTIMES)}; one of {', '.join(RUNTIMES)}")
+        raise InputError(
+            f"unknown runtime {name!r}{did_you_mean(name, RUNTIMES)}; one of {', '.join(RUNTIMES)}"
+        )
     return RUNTIMES[name]

@@ -22,7 +22,9 @@ class ConcatAndSplit:
     def parse(text: str) -> ConcatAndSplit:
         """Of the K in `+packs=K`."""
         if not text.isdecimal() or int(text) < 1:
-            raise StrategyError(f"packs={text}: the number of packs is a whole number from 1, for example packs=8")
+            raise StrategyError(
+                f"packs={text}: the number of packs is a whole number from 1, for example packs=8"
+            )
         return ConcatAndSplit(int(text))
 
     def pack(self, b: PlanBuilder, gradients: Sequence[Value]) -> list[Value]:

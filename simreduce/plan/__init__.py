@@ -1,10 +1,10 @@
 """What moves and adds, and where: an SSA program over device-resident values, with its contract."""
 
 from simreduce.plan.builder import PlanBuilder, Value
+from simreduce.plan.chain import repeat
 from simreduce.plan.contract import Contract
 from simreduce.plan.plan import ZEROS, Executor, Kind, Plan
-from simreduce.plan.repeat import repeat
-from simreduce.plan.verify import Problem, verify, wrong_elements
+from simreduce.plan.proof import Problem, verify, wrong_elements
 
 __all__ = [
     "ZEROS",

@@ -1,11 +1,11 @@
 """Verbs for planners. A planner names values and devices; the builder keeps the books.
 
-    b = PlanBuilder(("gpu0", "gpu1"))
-    x = b.input(0, 0, 8), b.input(1, 0, 8)
-    total = b.add([x[0], b.copy(x[1], 0)])
-    for value in (total, b.copy(total, 1)):
-        b.output(value)
-    plan = b.finish(Contract.all_reduce([0, 1], [(0, 8, 0)]))
+b = PlanBuilder(("gpu0", "gpu1"))
+x = b.input(0, 0, 8), b.input(1, 0, 8)
+total = b.add([x[0], b.copy(x[1], 0)])
+for value in (total, b.copy(total, 1)):
+    b.output(value)
+plan = b.finish(Contract.all_reduce([0, 1], [(0, 8, 0)]))
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class PlanBuilder:
         """The stream of `channel` on `device`: ops given it run one after another in program order."""
         return channel * len(self.devices) + device
 
-    def input(self, device: int, lo: int, hi: int, dtype: int = 0, *, contributor: int | None = None) -> Value:
+    def input(
+        self, device: int, lo: int, hi: int, dtype: int = 0, *, contributor: int | None = None
+    ) -> Value:
         """Part of a gradient that exists on `device`; the contributor is the device's rank unless given."""
         arg = device if contributor is None else contributor
         return self._append(Kind.INPUT, device, lo, hi, dtype, (), arg=arg)

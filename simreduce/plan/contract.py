@@ -14,7 +14,8 @@ Column = npt.NDArray[np.integer]
 @dataclass(frozen=True, slots=True, eq=False)
 class Contract:
     """Rows of promises. Row i: device[i] ends with elements [lo[i], hi[i]) of dtype[i] that hold the sum over
-    the contributors sets[members[i]], divided by divisor[i]."""
+    the contributors sets[members[i]], divided by divisor[i].
+    """
 
     collective: str
     device: Column

@@ -18,7 +18,8 @@ def ranges(start: Column, count: Column) -> Ints:
     if total == 0:
         return np.zeros(0, dtype=np.int64)
     ends = np.cumsum(count)
-    return np.arange(total, dtype=np.int64) + np.repeat(start.astype(np.int64) - (ends - count), count)
+    first = np.repeat(start.astype(np.int64) - (ends - count), count)
+    return first + np.arange(total, dtype=np.int64)
 
 
 def invert(start: Column, items: Column, size: int) -> tuple[Ints, Ints]:

@@ -20,17 +20,20 @@ _HEADER = (
 def bench_table(rows: Sequence[BenchRow], ranks: int, about: Sequence[str]) -> str:
     """nccl-tests' columns in its places; ours to the right of them."""
     lines = [*(f"# {line}" for line in about), *_HEADER]
-    for r in rows:
-        lines.append(
-            f"{r.nbytes:12d}  {r.count:12d}  {_type(r):>8}  {'sum':>6}  {-1:6d}  {_cell(r.seconds * 1e6):>7}  "
-            f"{_cell(algbw(r.nbytes, r.seconds) / 1e9):>6}  {_cell(busbw(r.nbytes, r.seconds, ranks) / 1e9):>6}  "
-            f"{r.wrong:6d}  {_cell(r.floor_seconds * 1e6):>6}  {r.transfers:9d}  "
-            f"{r.algorithm}" + (f", {r.link} {r.link_share:.0%}" if r.link else "")
-        )
+    lines += [_line(r, ranks) for r in rows]
     wrong = sum(r.wrong for r in rows)
     lines.append(f"# Out of bounds values : {wrong} {'OK' if wrong == 0 else 'FAILED'}")
     lines.append(f"# Avg bus bandwidth    : {_average(rows, ranks):g}")
     return "\n".join(lines)
+
+
+def _line(r: BenchRow, ranks: int) -> str:
+    return (
+        f"{r.nbytes:12d}  {r.count:12d}  {_type(r):>8}  {'sum':>6}  {-1:6d}  {_cell(r.seconds * 1e6):>7}  "
+        f"{_cell(algbw(r.nbytes, r.seconds) / 1e9):>6}  {_cell(busbw(r.nbytes, r.seconds, ranks) / 1e9):>6}  "
+        f"{r.wrong:6d}  {_cell(r.floor_seconds * 1e6):>6}  {r.transfers:9d}  "
+        f"{r.algorithm}" + (f", {r.link} {r.link_share:.0%}" if r.link else "")
+    )
 
 
 def _type(row: BenchRow) -> str:
@@ -42,7 +45,7 @@ def _cell(value: float) -> str:
     """Two decimals, fewer when seven characters are full."""
     for decimals in (2, 1, 0):
         text = f"{value:.{decimals}f}"
-        if len(text) <= 7:  # noqa: PLR2004 - the column's width
+        if len(text) <= 7:
             return text
     return text
 

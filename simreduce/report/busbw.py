@@ -9,5 +9,5 @@ def algbw(nbytes: int, seconds: float) -> float:
 
 
 def busbw(nbytes: int, seconds: float, ranks: int) -> float:
-    """algbw x 2(n-1)/n: for an all-reduce, comparable with what one link carries."""
+    """That is algbw x 2(n-1)/n: for an all-reduce, comparable with what one link carries."""
     return algbw(nbytes, seconds) * 2 * (ranks - 1) / ranks

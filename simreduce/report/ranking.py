@@ -15,7 +15,7 @@ _UNITS = ("", "", "(ms)", "(GB/s)", "(GB/s)", "", "(share of the time)", "(share
 
 def ranking_table(ranking: Ranking) -> str:
     """One row per strategy, best first, and the recommendation below."""
-    rows = [_COLUMNS, _UNITS]
+    rows: list[tuple[str, ...]] = [_COLUMNS, _UNITS]
     rows += [_row(place, c, ranking) for place, c in enumerate(ranking.candidates, 1)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
     left = {1, 6, 7}
@@ -79,7 +79,11 @@ def _recommendation(ranking: Ranking) -> list[str]:
 def _refused(ranking: Ranking) -> list[str]:
     if not ranking.refused:
         return []
-    return ["", f"Not possible here ({len(ranking.refused)}):", *(f"  {reason}" for _, reason in ranking.refused)]
+    return [
+        "",
+        f"Not possible here ({len(ranking.refused)}):",
+        *(f"  {reason}" for _, reason in ranking.refused),
+    ]
 
 
 def ranking_document(ranking: Ranking) -> dict[str, Any]:

@@ -45,17 +45,19 @@ class Ranking:
     @property
     def recommended(self) -> Candidate | None:
         """The fastest proven candidate that tf_cnn_benchmarks or TensorFlow can be told to run; if there is none,
-        the fastest proven one; None if no plan is proven."""
+        the fastest proven one; None if no plan is proven.
+        """
         proven = [c for c in self.candidates if not c.wrong]
         runnable = [c for c in proven if c.settings.tf_cnn_benchmarks or c.settings.tensorflow]
-        return (runnable or proven or [None])[0]
+        return next(iter(runnable or proven), None)
 
 
 def rank(
     scenario: Scenario, workers: int = 1, progress: Callable[[int, int], None] = lambda _done, _all: None
 ) -> Ranking:
     """Evaluate every strategy, on `workers` processes. Strategies given by name that the machine does not accept
-    raise StrategyError, all at once; with "all" they are listed in `refused`."""
+    raise StrategyError, all at once; with "all" they are listed in `refused`.
+    """
     shape = layout(scenario.topology)
     strategies = scenario.strategies or candidates(shape)
     outcomes: list[Candidate | str] = []
@@ -66,7 +68,9 @@ def rank(
     refused = tuple((s, o) for s, o in pairs if isinstance(o, str))
     if refused and scenario.strategies:
         raise StrategyError([reason for _, reason in refused])
-    found = sorted((o for o in outcomes if isinstance(o, Candidate)), key=lambda c: (c.seconds, c.strategy.text))
+    found = sorted(
+        (o for o in outcomes if isinstance(o, Candidate)), key=lambda c: (c.seconds, c.strategy.text)
+    )
     return Ranking(scenario, shape, tuple(found), refused)
 
 

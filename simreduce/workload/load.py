@@ -39,7 +39,9 @@ def load_workload(text: str) -> Workload:
     path = Path(text)
     if path.suffix not in (".csv", ".toml") and not path.exists():
         near = did_you_mean(text, shipped()) or f"; shipped: {', '.join(shipped())}"
-        raise WorkloadError(f"no workload {text!r}{near}; a file ends in .csv or .toml, one gradient is 'bytes:64M'")
+        raise WorkloadError(
+            f"no workload {text!r}{near}; a file ends in .csv or .toml, one gradient is 'bytes:64M'"
+        )
     content = _read(path)
     rows = _toml_rows(text, content) if path.suffix == ".toml" else _csv_rows(text, content)
     return _rows(text, rows)
@@ -64,7 +66,9 @@ def _inline(text: str) -> Workload:
     for option in options:
         key, _, value = option.partition("=")
         if key != "dtype":
-            problems.append(f"{text}: unknown option {key!r}{did_you_mean(key, ['dtype'])}; only dtype= is known")
+            problems.append(
+                f"{text}: unknown option {key!r}{did_you_mean(key, ['dtype'])}; only dtype= is known"
+            )
             continue
         try:
             dtype = dtypes.code(value)
@@ -83,7 +87,7 @@ def _csv_rows(source: str, content: str) -> list[tuple[str, Mapping[str, object]
         raise WorkloadError(f"{source}: empty; the first line names the columns: name,elements,dtype")
     header, *rows = csv.reader(line for _, line in lines)
     problems = _unknown(source, f"line {lines[0][0]}", header)
-    parsed = []
+    parsed: list[tuple[str, Mapping[str, object]]] = []
     for (number, _), row in zip(lines[1:], rows, strict=True):
         place = f"line {number}"
         if len(row) != len(header):
@@ -141,12 +145,13 @@ def _gradient(row: Mapping[str, object], index: int) -> tuple[list[str], Gradien
     shape, count = row.get("shape"), row.get("elements")
     if (shape is None) == (count is None):
         faults.append("give elements or shape, one of the two")
-    dims = shape if isinstance(shape, list) else [count if shape is None else shape]
-    if all(isinstance(d, int) and not isinstance(d, bool) and d >= 0 for d in dims):
-        elements = math.prod(dims)
-    elif shape is not None or count is not None:
-        faults.append(f"{'elements' if shape is None else 'shape'}: {count if shape is None else shape!r} "
-                      "is not made of whole numbers from 0")  # fmt: skip
+    key, given = ("elements", count) if shape is None else ("shape", shape)
+    dims = given if isinstance(given, list) else [given]
+    whole = [d for d in dims if isinstance(d, int) and not isinstance(d, bool) and d >= 0]
+    if len(whole) == len(dims):
+        elements = math.prod(whole)
+    elif given is not None:
+        faults.append(f"{key}: {given!r} is not made of whole numbers from 0")
     try:
         dtype = dtypes.code(str(row.get("dtype", "float32")))
     except InputError as error:

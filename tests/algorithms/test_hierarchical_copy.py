@@ -34,17 +34,19 @@ def test_eight_packs_are_112_transfers_over_links_that_exist():
     plan = plan_for("hierarchical_copy+packs=8", "dgx1v", 800)
     loads = Counter((int(s[3:]), int(t[3:])) for s, t, _ in plan.copies())
 
-    assert 112 == plan.transfers
+    assert plan.transfers == 112
     assert {(a, b): 2 if abs(a - b) == 4 else 4 for a in NVLINK for b in NVLINK[a]} == loads
     assert {100} == {n for _, _, n in plan.copies()}
-    assert [] == verify(plan)
+    assert verify(plan) == []
 
 
 def test_the_sum_is_the_main_devices_group_plus_the_other():
     plan = plan_for("hierarchical_copy", "full:8", 5)
     texts = formulas(plan)
 
-    assert {"((x0+x1+x2+x3)+(x4+x5+x6+x7))"} == {texts[op] for op in range(len(plan)) if plan.kind[op] == Kind.OUTPUT}
+    assert {"((x0+x1+x2+x3)+(x4+x5+x6+x7))"} == {
+        texts[op] for op in range(len(plan)) if plan.kind[op] == Kind.OUTPUT
+    }
 
 
 def test_four_devices_pack_one():

@@ -43,7 +43,7 @@ def test_shards_go_to_their_gather_device_and_sums_come_back():
 
     assert expected == transfers(plan)
     assert Counter({("gpu0", 3, 3): 1, ("gpu1", 3, 3): 1, ("gpu2", 3, 4): 1}) == adds(plan)
-    assert [] == verify(plan)
+    assert verify(plan) == []
 
 
 def test_tensors_take_turns_with_the_groups():
@@ -57,13 +57,13 @@ def test_pscpu_uses_the_cpu_of_one_task_after_another():
     plan = plan_for("pscpu", "dgx1vx2", 16, 16)
 
     assert Counter({("n0.cpu0", 16, 16): 1, ("n1.cpu0", 16, 16): 1}) == adds(plan)
-    assert [] == verify(plan)
+    assert verify(plan) == []
 
 
 def test_psgpu_takes_gpu_0_of_every_task_first():
     plan = plan_for("psgpu", "dgx1vx2", 1, 1, 1, 1)
 
-    assert ["n0.gpu0", "n1.gpu0", "n0.gpu1", "n1.gpu1"] == [device for device, _, _ in adds(plan)]
+    assert [device for device, _, _ in adds(plan)] == ["n0.gpu0", "n1.gpu0", "n0.gpu1", "n1.gpu1"]
 
 
 @pytest.mark.parametrize("strategy", ["psgpu#9", "psgpu#0", "pscpu#2"])

@@ -22,15 +22,15 @@ def test_copy_to_cpu_sums_on_the_first_host():
     plan = plan_for("copy_to_cpu", "dgx1v", 5, 6)
 
     assert Counter({("cpu0", 8, 5): 1, ("cpu0", 8, 6): 1}) == adds(plan)
-    assert 2 * 16 == plan.transfers
+    assert plan.transfers == 2 * 16
 
 
 def test_reduce_to_one_is_a_star_on_the_first_gpu():
     plan = plan_for("reduce_to_one", "full:4", 10)
 
-    assert Counter({(f"gpu{d}", "gpu0", 10): 1 for d in (1, 2, 3)} | {("gpu0", f"gpu{d}", 10): 1 for d in (1, 2, 3)}) == (
-        transfers(plan)
-    )
+    assert Counter(
+        {(f"gpu{d}", "gpu0", 10): 1 for d in (1, 2, 3)} | {("gpu0", f"gpu{d}", 10): 1 for d in (1, 2, 3)}
+    ) == (transfers(plan))
 
 
 @pytest.mark.parametrize("n", [2, 3, 8])
@@ -50,7 +50,7 @@ def test_ring_leaves_chunk_c_summed_at_rank_c_first():
         if plan.kind[op] == Kind.ADD and texts[op].count("x") == 3
     }
 
-    assert {(0, 0): "((x1+x2)+x0)", (1, 1): "((x2+x0)+x1)", (2, 2): "((x0+x1)+x2)"} == finals
+    assert finals == {(0, 0): "((x1+x2)+x0)", (1, 1): "((x2+x0)+x1)", (2, 2): "((x0+x1)+x2)"}
 
 
 @pytest.mark.parametrize("strategy", ["ring", "copy_to_cpu", "copy_to_gpus", "reduce_to_one", "psgpu"])
@@ -59,4 +59,4 @@ def test_ring_leaves_chunk_c_summed_at_rank_c_first():
 def test_every_number_of_gpus_verifies(strategy, n, options):
     plan = plan_for(strategy + options, f"full:{n}", 4, 0, 11)
 
-    assert [] == verify(plan)
+    assert verify(plan) == []

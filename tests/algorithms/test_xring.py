@@ -55,7 +55,7 @@ def test_the_tick_table_of_four_devices_and_ten_elements():
     assert expected == found
     assert Counter({(f"gpu{d}", f"gpu{(d + 1) % 4}", 3): 6 for d in range(4)}) == transfers(plan)
     assert Counter({(f"gpu{d}", 2, 3): 3 for d in range(4)}) == adds(plan)
-    assert [] == verify(plan)
+    assert verify(plan) == []
 
 
 def test_two_sub_chunks_send_pieces_of_two():
@@ -63,8 +63,8 @@ def test_two_sub_chunks_send_pieces_of_two():
     plan = plan_for("xring#2", "ring:4", 10)
 
     assert Counter({(f"gpu{d}", f"gpu{(d + 1) % 4}", 2): 12 for d in range(4)}) == transfers(plan)
-    assert 24 == sum(adds(plan).values())
-    assert [] == verify(plan)
+    assert sum(adds(plan).values()) == 24
+    assert verify(plan) == []
 
 
 def test_final_sums_of_three_devices():
@@ -77,15 +77,20 @@ def test_final_sums_of_three_devices():
         if plan.kind[op] == Kind.ADD and texts[op].count("x") == 3
     }
 
-    assert {0: "((x1+x2)+x0)", 1: "((x2+x0)+x1)", 2: "((x0+x1)+x2)"} == finals
+    assert finals == {0: "((x1+x2)+x0)", 1: "((x2+x0)+x1)", 2: "((x0+x1)+x2)"}
 
 
 def test_several_tasks_cross_where_their_rings_join():
     plan = plan_for("xring#2", "dgx1vx2", 1600)
     crossings = {(s, t) for s, t, _ in plan.copies() if s.split(".")[0] != t.split(".")[0]}
 
-    assert {("n0.gpu7", "n1.gpu0"), ("n1.gpu7", "n0.gpu0"), ("n0.gpu3", "n1.gpu4"), ("n1.gpu3", "n0.gpu4")} == crossings
-    assert [] == verify(plan)
+    assert {
+        ("n0.gpu7", "n1.gpu0"),
+        ("n1.gpu7", "n0.gpu0"),
+        ("n0.gpu3", "n1.gpu4"),
+        ("n1.gpu3", "n0.gpu4"),
+    } == crossings
+    assert verify(plan) == []
 
 
 @pytest.mark.parametrize(

@@ -43,5 +43,6 @@ def adds(plan: Plan) -> Counter[tuple[str, int, int]]:
     """How often each (device, operands, elements) is summed."""
     ids = [op for op in range(len(plan)) if plan.kind[op] == Kind.ADD]
     return Counter(
-        (plan.devices[plan.device[op]], len(plan.operands_of(op)), int(plan.hi[op] - plan.lo[op])) for op in ids
+        (plan.devices[plan.device[op]], len(plan.operands_of(op)), int(plan.hi[op] - plan.lo[op]))
+        for op in ids
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import simpy
 from hypothesis import assume, given, settings, strategies as st
-from oracle import Change, Oracle, Submission, Times, as_times
-from strategies import ANY, ROUND, Figures, Scene, calibrations, plans, readies, runtimes, scenes, topologies
+from tests.engine.oracle import Change, Oracle, Submission, Times, as_times
+from tests.strategies import ANY, ROUND, Figures, Scene, calibrations, plans, readies, runtimes, scenes, topologies
 
 from simreduce.engine import Fabric, Runtime
 from simreduce.engine.calibration import Calibration
@@ -86,6 +86,7 @@ def _traffic(draw: st.DrawFn, figures: Figures):
     for _ in range(draw(st.integers(1, 3))):
         plan = draw(plans(devices, figures, most_ops=16))
         submissions.append(Submission(plan, draw(readies(plan, figures)), at=draw(figures.delay)))
+    submissions.sort(key=lambda submission: submission.at)
     changes = []
     for name in draw(st.lists(st.sampled_from([link.name for link in topology.links]), max_size=3, unique=True)):
         changes.append(Change(draw(figures.delay), name, draw(st.one_of(st.just(0.0), figures.bandwidth))))

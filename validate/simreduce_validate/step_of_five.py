@@ -15,9 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 import simreduce as sr
 from simreduce.engine import NOMINAL, Calibration, LinkConstants
+
+Floats = npt.NDArray[np.float64]
 
 STEPS = 5
 PUBLISHED: Mapping[str, float] = {
@@ -59,7 +62,7 @@ class Fit:
     residuals: Mapping[str, float]
 
 
-def _residuals(logs: Sequence[float], points: Sequence[str]) -> np.ndarray:  # type: ignore[type-arg]
+def _residuals(logs: Floats, points: Sequence[str]) -> Floats:
     calibration = constants(math.exp(logs[0]), math.exp(logs[1]))
     return np.array([math.log(predict(p, "dgx1p", calibration) / PUBLISHED[p]) for p in points])
 
@@ -75,11 +78,15 @@ def fit(points: Sequence[str] = FITTED_TO, iterations: int = 6) -> Fit:
     error = np.sqrt(np.diag(np.linalg.inv(jacobian.T @ jacobian)) * variance)
     dispatch, qpi = math.exp(x[0]), math.exp(x[1])
     return Fit(
-        dispatch, dispatch * float(error[0]), qpi, qpi * float(error[1]), dict(zip(points, r.tolist(), strict=True))
+        dispatch,
+        dispatch * float(error[0]),
+        qpi,
+        qpi * float(error[1]),
+        dict(zip(points, r.tolist(), strict=True)),
     )
 
 
-def _linearised(x: np.ndarray, points: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+def _linearised(x: Floats, points: Sequence[str]) -> tuple[Floats, Floats]:
     step = 0.02
     r = _residuals(x, points)
     columns = [(_residuals(x + step * unit, points) - r) / step for unit in np.eye(2)]
@@ -118,7 +125,7 @@ def report() -> str:
         for machine, calibration in cases:
             predicted = predict(strategy, machine, calibration)
             cells.append(f"  {predicted * 1e3:9.2f} ms ({predicted / seconds - 1:+6.1%}) ")
-        lines.append(f"{strategy:27}  {seconds * 1e3:6.1f} ms" + "".join(cells))
+        lines.append((f"{strategy:27}  {seconds * 1e3:6.1f} ms" + "".join(cells)).rstrip())
     return "\n".join(lines)
 
 
@@ -141,7 +148,9 @@ def fit_report() -> str:
 
 def main() -> None:
     """Print the comparison, or the fit."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--fit", action="store_true", help="fit the two constants instead (about a minute)")
     print(fit_report() if parser.parse_args().fit else report())
 

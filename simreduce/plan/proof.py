@@ -67,14 +67,18 @@ def _malformed(plan: Plan) -> Iterator[Problem]:
         return
     least = np.array([0, 1, 2, 1, 1, 1, 1, 1])[kind]
     most = np.array([0, 1, n, 1, n, 1, 1, 1])[kind]
-    yield from fault("operands", np.flatnonzero((count < least) | (count > most)), "has a wrong number of operands")
+    yield from fault(
+        "operands", np.flatnonzero((count < least) | (count > most)), "has a wrong number of operands"
+    )
     away = plan.device[user] != plan.device[used]
     is_copy = kind[user] == Kind.COPY
     yield from fault("device", user[away & ~is_copy], "reads a value that is on another device")
     yield from fault("device", user[~away & is_copy], "copies to the device where the value is")
     yield from fault("dtype", user[(plan.dtype[user] != plan.dtype[used]) & (kind[user] != Kind.CAST)],
                      "reads a value of another dtype")  # fmt: skip
-    yield from fault("divisor", np.flatnonzero((kind == Kind.SCALE) & (plan.arg < 1)), "divides by less than 1")
+    yield from fault(
+        "divisor", np.flatnonzero((kind == Kind.SCALE) & (plan.arg < 1)), "divides by less than 1"
+    )
     yield from fault("interval", np.flatnonzero(plan.hi < plan.lo), "has a reversed interval")
     joins = kind[user] == Kind.CONCAT
     outside = (plan.lo[used] > plan.lo[user]) | (plan.hi[used] < plan.hi[user])
@@ -87,7 +91,9 @@ def _gaps(plan: Plan) -> Ints:
     ids = np.flatnonzero((plan.kind == Kind.CONCAT) & (plan.operand_count > 0))
     first = plan.operand_start[ids]
     last = plan.operand_start[ids + 1] - 1
-    bad = [ids[(plan.lo[plan.operands[first]] != plan.lo[ids]) | (plan.hi[plan.operands[last]] != plan.hi[ids])]]
+    bad = [
+        ids[(plan.lo[plan.operands[first]] != plan.lo[ids]) | (plan.hi[plan.operands[last]] != plan.hi[ids])]
+    ]
     inner = ranges(first + 1, last - first)
     owner = np.repeat(ids, last - first)
     bad.append(owner[plan.lo[plan.operands[inner]] != plan.hi[plan.operands[inner - 1]]])
@@ -113,7 +119,9 @@ class _Atoms:
 
 def _residues(plan: Plan, atoms: _Atoms) -> tuple[Ints, Ints]:
     """(random residue by contributor and atom, residue of every op's atoms as one flat array)."""
-    present = [int(plan.arg[plan.kind == Kind.INPUT].max(initial=0))] + [max(s, default=0) for s in plan.contract.sets]
+    present = [int(plan.arg[plan.kind == Kind.INPUT].max(initial=0))] + [
+        max(s, default=0) for s in plan.contract.sets
+    ]
     shape = (max(present) + 2, max(len(atoms.cuts) - 1, 0))
     given = np.random.default_rng(_SEED).integers(1, PRIME, size=shape)
     given[ZEROS] = 0

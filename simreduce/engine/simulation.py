@@ -29,7 +29,8 @@ def simulate(
     runtime = runtime_named(runtime) if isinstance(runtime, str) else runtime
     env = simpy.Environment()
     fabric = Fabric(env, topology, calibration, runtime)
-    timeline: Timeline = env.run(until=fabric.submit(plan, ready))
+    timeline = env.run(until=fabric.submit(plan, ready))
+    assert isinstance(timeline, Timeline)  # noqa: S101 - SimPy knows no type of an event's value
     lowered = lower(plan, topology, runtime, calibration, fabric.resources)
     duration = floors.alone(lowered, fabric.resources)
     seconds = float(timeline.finish.max(initial=0.0))
@@ -56,7 +57,9 @@ def simulate(
     )
 
 
-def _floors(plan: Plan, topology: Topology, lowered: Lowered, resources: Resources, duration: Floats) -> Floors:
+def _floors(
+    plan: Plan, topology: Topology, lowered: Lowered, resources: Resources, duration: Floats
+) -> Floors:
     return Floors(
         critical_path=floors.critical_path(lowered, duration),
         resource=float(floors.resource_seconds(lowered, resources).max(initial=0.0)),
@@ -79,5 +82,7 @@ def _lane_use(lowered: Lowered, timeline: Timeline, seconds: float) -> tuple[Use
     held = np.where(lowered.holds, timeline.finish - timeline.start, lowered.overhead)
     user = np.repeat(np.arange(len(held)), np.diff(lowered.lane_start))
     total = np.bincount(lowered.lanes, held[user], minlength=len(lowered.lane_names))
-    uses = [Use(n, float(t / seconds) if seconds else 0.0) for n, t in zip(lowered.lane_names, total, strict=True)]
+    uses = [
+        Use(n, float(t / seconds) if seconds else 0.0) for n, t in zip(lowered.lane_names, total, strict=True)
+    ]
     return tuple(sorted(uses, key=lambda u: (-u.share, u.name)))

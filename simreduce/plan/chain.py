@@ -26,7 +26,8 @@ def repeat(plan: Plan, times: int) -> Plan:
 
 def _after(before: Plan, plan: Plan) -> Plan:
     """`plan` with one empty INPUT per device in front, which waits for that device's results of `before` and
-    which every other INPUT of the device waits for. Controls into `before` are negative: they count back."""
+    which every other INPUT of the device waits for. Controls into `before` are negative: they count back.
+    """
     results = np.flatnonzero(before.kind == Kind.OUTPUT)
     gates = np.unique(plan.device[plan.kind == Kind.INPUT])
     shift = len(gates)
@@ -36,13 +37,13 @@ def _after(before: Plan, plan: Plan) -> Plan:
 
     is_input = plan.kind == Kind.INPUT
     count = np.diff(plan.control_start) + is_input
-    start = np.concatenate([[0], np.cumsum([len(c) for c in gate_controls]), ])  # fmt: skip
+    start = np.concatenate([[0], np.cumsum([len(c) for c in gate_controls])])
     controls = np.zeros(int(count.sum()), dtype=np.int64)
     op_start = np.concatenate([[0], np.cumsum(count)])
     controls[ranges(op_start[:-1], np.diff(plan.control_start))] = plan.controls + shift
     controls[op_start[1:][is_input] - 1] = gate_of[plan.device[is_input]]
 
-    def front(column: np.ndarray, value: int | np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    def front(column: np.ndarray, value: int | np.ndarray) -> np.ndarray:
         return np.concatenate([np.broadcast_to(np.asarray(value, dtype=column.dtype), (shift,)), column])
 
     return replace(
@@ -65,14 +66,16 @@ def _after(before: Plan, plan: Plan) -> Plan:
 def _join(steps: list[Plan], size: int) -> Plan:
     base = np.concatenate([[0], np.cumsum([len(s) for s in steps])])
 
-    def column(name: str) -> np.ndarray:  # type: ignore[type-arg]
+    def column(name: str) -> np.ndarray:
         return np.concatenate([getattr(s, name) for s in steps])
 
-    def moved(name: str, by: np.ndarray | list[int]) -> np.ndarray:  # type: ignore[type-arg]
+    def moved(name: str, by: np.ndarray | list[int]) -> np.ndarray:
         first = getattr(steps[0], name)
-        return np.concatenate([getattr(s, name) + b for s, b in zip(steps, by, strict=True)]).astype(first.dtype)
+        return np.concatenate([getattr(s, name) + b for s, b in zip(steps, by, strict=True)]).astype(
+            first.dtype
+        )
 
-    def starts(name: str) -> np.ndarray:  # type: ignore[type-arg]
+    def starts(name: str) -> np.ndarray:
         counts = np.concatenate([np.diff(getattr(s, name)) for s in steps])
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
 
@@ -80,7 +83,7 @@ def _join(steps: list[Plan], size: int) -> Plan:
     room = [size * k for k in range(times)]
     c = first.contract
 
-    def tiled(column: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    def tiled(column: np.ndarray) -> np.ndarray:
         return np.tile(column, times)
 
     offset = np.repeat(np.array(room, dtype=np.int64), len(c))
@@ -90,7 +93,12 @@ def _join(steps: list[Plan], size: int) -> Plan:
     )  # fmt: skip
     return replace(
         first,
-        **{name: column(name) for name in ("kind", "device", "dtype", "arg", "stream", "executor")},
+        kind=column("kind"),
+        device=column("device"),
+        dtype=column("dtype"),
+        arg=column("arg"),
+        stream=column("stream"),
+        executor=column("executor"),
         lo=moved("lo", room),
         hi=moved("hi", room),
         operand_start=starts("operand_start"),

@@ -1,0 +1,314 @@
+"""Max-min fair rates: `kernel.share` on systems worked by hand, and against an exact solver on random ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import inf
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings, strategies as st
+from tests.engine.oracle import Demand, max_min
+
+from simreduce.engine import kernel
+
+
+class Flow(NamedTuple):
+    """The capacity that a flow takes per byte of its rate, by resource, its own limit, and its bytes."""
+
+    weights: dict[int, float]
+    cap: float = inf
+    amount: float = 1e9
+
+
+class System:
+    """Resources, and flows that are opened and closed by hand."""
+
+    def __init__(self, capacity: Sequence[float], flows: Sequence[Flow]) -> None:
+        n, uses = len(flows), [(i, r, w) for i, f in enumerate(flows) for r, w in f.weights.items()]
+        starts = [0]
+        for flow in flows:
+            starts.append(starts[-1] + len(flow.weights))
+        ops = {name: [] for name in kernel.Ops._fields}
+        ops |= {
+            "amount": [f.amount for f in flows],
+            "cap": [f.cap for f in flows],
+            "use_start": starts,
+            "uses": [r for _, r, _ in uses],
+            "weight": [w for _, _, w in uses],
+            "user": [i for i, _, _ in uses],
+        }
+        state = {name: [] for name in kernel.State._fields}
+        state |= {
+            "phase": [kernel.LATENCY] * n,
+            "due": [inf] * n,
+            "left": [0.0] * n,
+            "rate": [0.0] * n,
+            "anchor": [0.0] * n,
+            "active": [kernel.NONE] * n,
+            "active_at": [kernel.NONE] * n,
+            "capacity": list(capacity),
+            "use_next": [kernel.NONE] * len(uses),
+            "use_prev": [kernel.NONE] * len(uses),
+            "use_head": [kernel.NONE] * len(capacity),
+            "dirty": [kernel.NONE] * len(capacity),
+            "is_dirty": [False] * len(capacity),
+            "scalar": [0, 0],
+        }
+        self.ops, self.state = kernel.Ops(**ops), kernel.State(**state)
+
+    def open(self, *flows: int, now: float = 0.0) -> System:
+        for flow in flows:
+            kernel.open_flow(flow, now, self.ops, self.state)
+        return self
+
+    def close(self, *flows: int) -> System:
+        for flow in flows:
+            kernel.close_flow(flow, self.ops, self.state)
+        return self
+
+    def share(self, now: float = 0.0) -> list[float]:
+        """The rates of all flows; those that are closed keep their last."""
+        kernel.share(self.ops, self.state, now, [])
+        return list(self.state.rate)
+
+
+def rates(capacity: Sequence[float], flows: Sequence[Flow]) -> list[float]:
+    return System(capacity, flows).open(*range(len(flows))).share()
+
+
+def on(*resources: int, cap: float = inf) -> Flow:
+    """A flow that takes its rate, once, of each resource."""
+    return Flow(dict.fromkeys(resources, 1.0), cap)
+
+
+# Systems worked by hand: the equations, then the rates.
+
+
+def test_one_flow_gets_the_least_of_its_links():
+    """x <= 3, x <= 2, x <= 5: the narrowest link decides."""
+    assert [2.0] == rates([3.0, 2.0, 5.0], [on(0, 1, 2)])
+
+
+def test_equal_flows_share_a_link_equally():
+    """x + y + z + w = 8 and nothing tells them apart: 2 each."""
+    assert [2.0] * 4 == rates([8.0], [on(0)] * 4)
+
+
+def test_a_long_flow_is_held_back_by_its_narrowest_link_and_others_take_the_rest():
+    """x + y <= 1, x + z <= 2. Both links are full last at x = y = 1/2; then z rises to 2 - 1/2."""
+    assert [0.5, 0.5, 1.5] == rates([1.0, 2.0], [on(0, 1), on(0), on(1)])
+
+
+def test_a_chain_of_bottlenecks_is_filled_from_the_narrowest():
+    """a + b + c <= 3 fills at 1. c + d <= 3 leaves d 2. d + e <= 5 leaves e 3."""
+    assert [1.0, 1.0, 1.0, 2.0, 3.0] == rates([3.0, 3.0, 5.0], [on(0), on(0), on(0, 1), on(1, 2), on(2)])
+
+
+def test_the_parking_lot():
+    """One flow over n links of 1, one more on each: the long one counts on every link once, so all get 1/2."""
+    assert [0.5] * 5 == rates([1.0] * 4, [on(0, 1, 2, 3), on(0), on(1), on(2), on(3)])
+
+
+def test_a_weight_is_capacity_per_byte_not_priority():
+    """3x + y <= 12 with x = y: both 3. The heavy flow takes 9 of the 12 to move as much as the light one."""
+    assert [3.0, 3.0] == rates([12.0], [Flow({0: 3.0}), Flow({0: 1.0})])
+
+
+def test_a_flow_may_weigh_differently_on_each_resource():
+    """2x <= 4 and x + y <= 10: x = 2 by the first, then y = 8."""
+    assert [2.0, 8.0] == rates([4.0, 10.0], [Flow({0: 2.0, 1: 1.0}), Flow({1: 1.0})])
+
+
+def test_a_capped_flow_leaves_its_share_to_others():
+    """x <= 2 by its cap, x + y + z <= 10: y = z = 4."""
+    assert [2.0, 4.0, 4.0] == rates([10.0], [on(0, cap=2.0), on(0), on(0)])
+
+
+def test_a_cap_above_the_fair_share_changes_nothing():
+    """x + y <= 10 fills at 5, below the cap of 6."""
+    assert [5.0, 5.0] == rates([10.0], [on(0, cap=6.0), on(0)])
+
+
+def test_a_cap_that_equals_the_fair_share_takes_nothing_from_others():
+    """x + y <= 10 and x <= 5 are reached at once."""
+    assert [5.0, 5.0] == rates([10.0], [on(0, cap=5.0), on(0)])
+
+
+def test_a_weighted_and_capped_system():
+    """x <= 1 by its cap; 3x + 2y + z <= 12 then leaves 2y + z <= 9: y = z = 3; z + w <= 10 leaves w 7."""
+    flows = [Flow({0: 3.0}, cap=1.0), Flow({0: 2.0}), Flow({0: 1.0, 1: 1.0}), Flow({1: 1.0})]
+
+    assert [1.0, 3.0, 3.0, 7.0] == rates([12.0, 10.0], flows)
+
+
+def test_a_dead_link_stops_its_flows_and_nobody_else():
+    """x <= 0 by the dead link, so y has all of the live one."""
+    assert [0.0, 6.0] == rates([0.0, 6.0], [on(0, 1), on(1)])
+
+
+def test_flows_that_meet_nowhere_do_not_limit_each_other():
+    """x <= 1, y <= 1000."""
+    assert [1.0, 1000.0] == rates([1.0, 1000.0], [on(0), on(1)])
+
+
+def test_levels_that_differ_by_rounding_alone_give_equal_rates():
+    """x + y + z <= 0.3 and w <= 0.1 fill together on paper. In floats 0.3 / 3 is less; the rates are equal bits."""
+    assert 0.3 / 3 < 0.1
+
+    assert [0.3 / 3] * 4 == rates([0.3, 0.1, 5.0], [on(0, 2), on(0, 2), on(0, 2), on(1, 2)])
+
+
+# What opening and closing flows does to those that go on.
+
+
+def test_a_flow_that_ends_leaves_its_share_to_those_it_met():
+    """x + y = 8 at 4 each; when x is gone, y has 8. A flow elsewhere keeps its rate."""
+    system = System([8.0, 5.0], [on(0), on(0), on(1)])
+
+    assert [4.0, 4.0, 5.0] == system.open(0, 1, 2).share()
+    assert [4.0, 8.0, 5.0] == system.close(0).share(now=1.0)
+
+
+def test_bytes_are_counted_when_the_rate_changes():
+    """100 B at 8 B/s for 2 s leave 84 B; at 4 B/s they end 21 s later."""
+    system = System([8.0], [Flow({0: 1.0}, amount=100.0), on(0)])
+    system.open(0).share()
+    system.open(1, now=2.0).share(now=2.0)
+
+    assert (84.0, 2.0, 23.0) == (system.state.left[0], system.state.anchor[0], system.state.due[0])
+
+
+def test_a_flow_whose_rate_stays_is_not_touched():
+    """The capped flow has 2 of 10, with or without a second; its bytes are still counted from the start."""
+    system = System([10.0], [Flow({0: 1.0}, cap=2.0, amount=100.0), on(0)])
+    system.open(0).share()
+    system.open(1, now=3.0).share(now=3.0)
+
+    assert (100.0, 0.0, 50.0) == (system.state.left[0], system.state.anchor[0], system.state.due[0])
+
+
+def test_a_flow_on_a_dead_link_keeps_its_bytes_and_goes_on_when_the_link_is_back():
+    """100 B at 10 B/s, dead from 4 s to 9 s: 60 B are left at 9 s and end at 15 s."""
+    system = System([10.0], [Flow({0: 1.0}, amount=100.0)])
+    system.open(0).share()
+    for now, capacity in ((4.0, 0.0), (9.0, 10.0)):
+        system.state.capacity[0] = capacity
+        kernel.mark_dirty(0, system.state)
+        system.share(now)
+
+    assert (60.0, 15.0) == (system.state.left[0], system.state.due[0])
+
+
+# Random systems.
+
+_ROUND = st.sampled_from([0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 12.0]), st.sampled_from([1.0, 2.0, 3.0])
+_ANY = st.floats(1e8, 1e12), st.sampled_from([1.0, 2.0, 3.0, 4.0, 9.0])
+
+
+@st.composite
+def systems(draw: st.DrawFn, rate: st.SearchStrategy, weight: st.SearchStrategy, most: int = 12):
+    """(capacities, flows)"""
+    capacity = draw(st.lists(rate, min_size=1, max_size=6))
+    weights = st.dictionaries(st.integers(0, len(capacity) - 1), weight, min_size=1)
+    flow = st.builds(Flow, weights, st.one_of(st.just(inf), rate))
+    return capacity, draw(st.lists(flow, min_size=1, max_size=most))
+
+
+either = st.one_of(systems(*_ROUND), systems(*_ANY))
+unweighted = st.one_of(systems(_ROUND[0], st.just(1.0)), systems(_ANY[0], st.just(1.0)))
+
+
+def close_to(expected: Sequence[float], rel: float = 1e-11) -> object:
+    return pytest.approx(expected, rel=rel, abs=0)
+
+
+@given(either)
+@settings(max_examples=400)
+def test_rates_are_those_of_exact_progressive_filling(system):
+    """The solver that shares everything anew, in fractions, agrees to rounding."""
+    capacity, flows = system
+    exact = max_min(
+        dict(enumerate(map(Fraction, capacity))),
+        [
+            Demand({r: Fraction(w) for r, w in f.weights.items()}, None if f.cap == inf else Fraction(f.cap))
+            for f in flows
+        ],
+    )
+
+    assert close_to(rates(capacity, flows)) == [float(rate) for rate in exact]
+
+
+def loads(capacity: Sequence[float], flows: Sequence[Flow], got: Sequence[float]) -> list[float]:
+    """What the flows take of each resource."""
+    return [sum(f.weights.get(r, 0.0) * x for f, x in zip(flows, got, strict=True)) for r in range(len(capacity))]
+
+
+@given(either)
+@settings(max_examples=400)
+def test_no_resource_gives_more_than_it_has(system):
+    """Weighted rates add up to the capacity at most."""
+    capacity, flows = system
+    for load, limit in zip(loads(capacity, flows, rates(capacity, flows)), capacity, strict=True):
+        assert load <= limit * (1 + 1e-12)
+
+
+@given(either)
+@settings(max_examples=400)
+def test_every_flow_has_a_bottleneck(system):
+    """A flow is at its cap, or on a full resource where nobody is faster: the definition of max-min fairness."""
+    capacity, flows = system
+    got = rates(capacity, flows)
+    taken = loads(capacity, flows, got)
+    for flow, rate in zip(flows, got, strict=True):
+        bottlenecks = [
+            r
+            for r in flow.weights
+            if taken[r] >= capacity[r] * (1 - 1e-11)
+            and rate >= max(x for f, x in zip(flows, got, strict=True) if r in f.weights) * (1 - 1e-11)
+        ]
+
+        assert bottlenecks or rate == flow.cap
+
+
+@given(unweighted, st.randoms(use_true_random=False))
+@settings(max_examples=200)
+def test_the_order_of_copies_changes_no_bit(system, random):
+    """Flows of weight 1 get the same bits whatever their ids are."""
+    capacity, flows = system
+    order = list(range(len(flows)))
+    random.shuffle(order)
+
+    assert [rates(capacity, flows)[i] for i in order] == rates(capacity, [flows[i] for i in order])
+
+
+@given(either, st.randoms(use_true_random=False))
+@settings(max_examples=200)
+def test_the_order_of_weighted_flows_changes_nothing_but_rounding(system, random):
+    """Different weights on one resource are taken off in another order; the sums may round differently."""
+    capacity, flows = system
+    order = list(range(len(flows)))
+    random.shuffle(order)
+    got = rates(capacity, flows)
+
+    assert close_to([got[i] for i in order], rel=1e-13) == rates(capacity, [flows[i] for i in order])
+
+
+@given(either, st.data())
+@settings(max_examples=300)
+def test_sharing_after_every_change_is_sharing_at_once(system, data):
+    """Whatever was opened and closed before, the rates are those of the flows that are open now."""
+    capacity, flows = system
+    busy = System(capacity, flows)
+    running: list[int] = []
+    for flow in data.draw(st.lists(st.integers(0, len(flows) - 1), min_size=1, max_size=20)):
+        if flow in running:
+            running.remove(flow)
+            busy.close(flow)
+        else:
+            running.append(flow)
+            busy.open(flow)
+        got = busy.share()
+
+        assert close_to([got[i] for i in running]) == rates(capacity, [flows[i] for i in running])

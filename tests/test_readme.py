@@ -1,0 +1,34 @@
+"""Every command in README.md prints what the README says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parents[1] / "README.md"
+SHOWN = re.findall(r"```console\n\$ ([^\n]*)\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+UPDATE = "SIMREDUCE_UPDATE_GOLDENS"
+
+
+@pytest.mark.parametrize(("command", "expected"), SHOWN, ids=[c for c, _ in SHOWN])
+def test_the_readme_shows_real_output(command, expected):
+    """`SIMREDUCE_UPDATE_GOLDENS=1 pytest tests/test_readme.py` rewrites what is shown."""
+    real = command.replace("simreduce ", f"{sys.executable} -m simreduce ", 1)
+    real = real.replace("python -m simreduce_validate", f"{sys.executable} -m simreduce_validate", 1)
+    done = subprocess.run(real, shell=True, cwd=README.parent, capture_output=True, text=True, check=True)  # noqa: S602
+    if os.environ.get(UPDATE):
+        text = README.read_text("utf-8")
+        README.write_text(text.replace(f"$ {command}\n{expected}", f"$ {command}\n{done.stdout}"), "utf-8")
+
+    assert expected == done.stdout
+
+
+def test_the_python_example_runs():
+    """The Python block of the README runs as it stands and its assertions hold."""
+    (code,) = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+    subprocess.run([sys.executable, "-c", code], cwd=README.parent, check=True)
