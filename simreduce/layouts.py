@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from simreduce.errors import StrategyError
@@ -18,12 +19,15 @@ class Layout:
     `ranks` are the GPUs, machine by machine. `tasks` are the ranks of each machine. `hosts` is, per task, its first
     CPU: what TensorFlow calls `/cpu:0`, one device for all sockets, whose memory is taken to be on the first; "" for
     a machine without a CPU. `links[i][j]` counts the lanes of the direct links from rank i to rank j, 0 for none.
+    `order` is the order of GPUs that rings take inside every task (tf_cnn_benchmarks' `--gpu_indices`): positions in
+    the task; empty for that of the task itself.
     """
 
     ranks: tuple[str, ...]
     tasks: tuple[tuple[int, ...], ...]
     hosts: tuple[str, ...]
     links: tuple[tuple[int, ...], ...]
+    order: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ranks)
@@ -32,6 +36,26 @@ class Layout:
     def n(self) -> int:
         """The number of ranks."""
         return len(self.ranks)
+
+    @property
+    def ring_tasks(self) -> tuple[tuple[int, ...], ...]:
+        """`tasks`, each in ring order."""
+        if not self.order:
+            return self.tasks
+        return tuple(tuple(task[i] for i in self.order) for task in self.tasks)
+
+    def ordered(self, order: Sequence[int]) -> Layout:
+        """The same machine with rings that take the GPUs of every task in `order`.
+
+        Raises `StrategyError` unless it holds every position of every task once.
+        """
+        if any(sorted(order) != list(range(len(task))) for task in self.tasks):
+            sizes = sorted({len(task) for task in self.tasks})
+            raise StrategyError(
+                f"gpu_indices {','.join(map(str, order))}: must hold each of 0 to n-1 once, where n is the number of "
+                f"GPUs of a task, {' or '.join(map(str, sizes))} here"
+            )
+        return replace(self, order=tuple(order))
 
     @property
     def devices(self) -> tuple[str, ...]:

@@ -1,33 +1,25 @@
 """Reduction algorithms, one file each. Adding one is a file and a line in `ALGORITHMS`.
 
-A planner is a function `(builder, layout, tensors, shards) -> results`:
-
-* `tensors[i][r]` is the value of tensor i (after packing) on rank r; rank r is device r of the builder.
-* `results[i][r]` lists the values on rank r that together hold the sum of tensor i, in address order. Most
-  planners give one; one that leaves the result in pieces gives the pieces.
-* What the devices at hand or the shard count do not allow is a `StrategyError` that says what would be.
-
-A planner sees a `Layout`: devices, tasks, which pairs are linked. It knows no bandwidth and no time.
+A planner is a function `(builder, layout, tensors, options) -> results` (see `planner`). What the devices at hand or
+the shard count do not allow is a `StrategyError` that says what would be. A planner sees a `Layout`: devices, tasks,
+which pairs are linked. It knows no bandwidth and no time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from simreduce.algorithms.copy_to_device import copy_to_cpu, copy_to_gpus
 from simreduce.algorithms.hierarchical_copy import hierarchical_copy
+from simreduce.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.algorithms.reduce_to_one import reduce_to_one
 from simreduce.algorithms.ring import ring
 from simreduce.algorithms.shuffle import pscpu, psgpu
 from simreduce.algorithms.xring import xring
+from simreduce.errors import StrategyError
 from simreduce.layouts import Layout
-from simreduce.plan import PlanBuilder, Value
-
-Tensors: TypeAlias = Sequence[Sequence[Value]]
-Results: TypeAlias = list[list[list[Value]]]
-Planner: TypeAlias = Callable[[PlanBuilder, Layout, Tensors, int], Results]
+from simreduce.plan import PlanBuilder
 
 
 def _one(_: Layout) -> Sequence[int]:
@@ -55,6 +47,12 @@ class Algorithm:
     summary: str
     shards: str = ""
     choices: Callable[[Layout], Sequence[int]] = _one
+
+    def reduce(self, b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
+        """Plan the sum of every tensor over all ranks."""
+        if options.shards != 1 and not self.shards:
+            raise StrategyError(f"{self.name}#{options.shards}: {self.name} takes no shards")
+        return self.plan(b, layout, tensors, options)
 
 
 def _table(*rows: Algorithm) -> Mapping[str, Algorithm]:
@@ -84,3 +82,5 @@ ALGORITHMS: Mapping[str, Algorithm] = _table(
     Algorithm("ring", ring, "textbook ring: reduce-scatter, then all-gather, one chunk per rank"),
 )
 """Every algorithm by the name users type."""
+
+__all__ = ["ALGORITHMS", "Algorithm", "Options", "Planner", "Results", "Tensors"]

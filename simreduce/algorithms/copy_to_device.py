@@ -7,30 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simreduce.errors import StrategyError
+from simreduce.algorithms.planner import Options, Results, Tensors
 from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder, Value
 
 
-def copy_to_cpu(
-    b: PlanBuilder, layout: Layout, tensors: Sequence[Sequence[Value]], shards: int
-) -> list[list[list[Value]]]:
+def copy_to_cpu(b: PlanBuilder, layout: Layout, tensors: Tensors, _: Options) -> Results:
     """Every tensor is summed on the first task's CPU."""
-    return _round_robin(b, tensors, layout.host_devices("copy_to_cpu")[:1], shards, "copy_to_cpu")
+    return _round_robin(b, tensors, layout.host_devices("copy_to_cpu")[:1])
 
 
-def copy_to_gpus(
-    b: PlanBuilder, layout: Layout, tensors: Sequence[Sequence[Value]], shards: int
-) -> list[list[list[Value]]]:
+def copy_to_gpus(b: PlanBuilder, layout: Layout, tensors: Tensors, _: Options) -> Results:
     """Tensor i is summed on GPU i mod n."""
-    return _round_robin(b, tensors, range(len(layout.ranks)), shards, "copy_to_gpus")
+    return _round_robin(b, tensors, range(len(layout.ranks)))
 
 
-def _round_robin(
-    b: PlanBuilder, tensors: Sequence[Sequence[Value]], devices: Sequence[int], shards: int, name: str
-) -> list[list[list[Value]]]:
-    if shards != 1:
-        raise StrategyError(f"{name}#{shards}: it takes no shards; use +packs={shards} to cut the gradients")
+def _round_robin(b: PlanBuilder, tensors: Tensors, devices: Sequence[int]) -> Results:
     return [sum_on(b, tensor, devices[i % len(devices)]) for i, tensor in enumerate(tensors)]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simreduce.algorithms.planner import Options, Results, Tensors
 from simreduce.errors import StrategyError
 from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder, Value
@@ -19,17 +20,11 @@ def main_and_secondary(index: int, n: int) -> tuple[int, int]:
     return main, (main + n // 2) % n
 
 
-def hierarchical_copy(
-    b: PlanBuilder, layout: Layout, tensors: Sequence[Sequence[Value]], shards: int
-) -> list[list[list[Value]]]:
+def hierarchical_copy(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """2(n-1) transfers a tensor. Upstream drops the last device of an odd number; that is refused here."""
     n = len(layout.ranks)
     if n < 2 or n % 2:
         raise StrategyError(f"hierarchical_copy needs an even number of GPUs, 2 or more, not {n}")
-    if shards != 1:
-        raise StrategyError(
-            f"hierarchical_copy#{shards}: it takes no shards; use +packs={shards} to cut the gradients"
-        )
     return [_one(b, tensor, *main_and_secondary(i, n)) for i, tensor in enumerate(tensors)]
 
 

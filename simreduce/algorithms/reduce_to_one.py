@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from simreduce.algorithms.copy_to_device import sum_on
-from simreduce.errors import StrategyError
+from simreduce.algorithms.planner import Options, Results, Tensors
 from simreduce.layouts import Layout
-from simreduce.plan import PlanBuilder, Value
+from simreduce.plan import PlanBuilder
 
 
-def reduce_to_one(
-    b: PlanBuilder, layout: Layout, tensors: Sequence[Sequence[Value]], shards: int
-) -> list[list[list[Value]]]:
+def reduce_to_one(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """A star on rank 0: (n-1) S in, (n-1) S out."""
-    if shards != 1:
-        raise StrategyError(
-            f"reduce_to_one#{shards}: it takes no shards; all {len(layout.ranks)} GPUs send to the first"
-        )
     return [sum_on(b, tensor, 0) for tensor in tensors]

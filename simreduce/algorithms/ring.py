@@ -9,17 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from simreduce.errors import StrategyError
+from simreduce.algorithms.planner import Options, Results, Tensors
 from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder, Value
 
 
-def ring(
-    b: PlanBuilder, layout: Layout, tensors: Sequence[Sequence[Value]], shards: int
-) -> list[list[list[Value]]]:
+def ring(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """Chunk c starts at rank c+1, is summed on its way to rank c, then goes round once more as it is."""
-    if shards != 1:
-        raise StrategyError(f"ring#{shards}: the textbook ring takes no shards; xring#{shards} does")
     if len(layout.ranks) == 1:
         return [[[tensor[0]]] for tensor in tensors]
     return [_one(b, tensor) for tensor in tensors]
@@ -28,9 +24,8 @@ def ring(
 def _one(b: PlanBuilder, tensor: Sequence[Value]) -> list[list[Value]]:
     n, base, size = len(tensor), tensor[0].lo, tensor[0].hi - tensor[0].lo
     bounds = pairwise(base + size * c // n for c in range(n + 1))
-    chunks = [
-        tensor[(c + 1) % n]._replace(lo=lo, hi=hi) for c, (lo, hi) in enumerate(bounds)
-    ]  # views: no ops
+    # Views: cutting a tensor into chunks is no op.
+    chunks = [tensor[(c + 1) % n]._replace(lo=lo, hi=hi) for c, (lo, hi) in enumerate(bounds)]
     done: list[list[Value]] = [[] for _ in tensor]
     # Step by step, as each rank's port sends one chunk after another in program order.
     for step in range(2 * n - 2):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simreduce.algorithms.planner import Options, Results, Tensors
 from simreduce.errors import StrategyError
 from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder, Value
@@ -32,25 +33,19 @@ def ragged_split(elements: int, pieces: int) -> list[int]:
     return [piece] * (pieces - 1) + [elements - piece * (pieces - 1)]
 
 
-def pscpu(
-    b: PlanBuilder, layout: Layout, tensors: Sequence[Sequence[Value]], shards: int
-) -> list[list[list[Value]]]:
+def pscpu(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """Gather devices are `cpu:0` of every task, in task order."""
-    return _by_group(b, tensors, gather_groups(layout.host_devices("pscpu"), shards))
+    return _by_group(b, tensors, gather_groups(layout.host_devices("pscpu"), options.shards))
 
 
-def psgpu(
-    b: PlanBuilder, layout: Layout, tensors: Sequence[Sequence[Value]], shards: int
-) -> list[list[list[Value]]]:
+def psgpu(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """Gather devices are the GPUs: gpu 0 of every task, then gpu 1 of every task, and so on."""
     widest = max(len(task) for task in layout.tasks)
     devices = [task[i] for i in range(widest) for task in layout.tasks if i < len(task)]
-    return _by_group(b, tensors, gather_groups(devices, shards))
+    return _by_group(b, tensors, gather_groups(devices, options.shards))
 
 
-def _by_group(
-    b: PlanBuilder, tensors: Sequence[Sequence[Value]], groups: list[list[int]]
-) -> list[list[list[Value]]]:
+def _by_group(b: PlanBuilder, tensors: Tensors, groups: list[list[int]]) -> Results:
     return [shuffle(b, tensor, groups[i % len(groups)]) for i, tensor in enumerate(tensors)]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simreduce.algorithms.planner import Options, Results, Tensors
 from simreduce.errors import StrategyError
 from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder, Value
@@ -36,14 +37,12 @@ def padded_split(elements: int, pieces: int) -> tuple[int, int]:
     return piece, pieces * piece - elements
 
 
-def xring(
-    b: PlanBuilder, layout: Layout, tensors: Sequence[Sequence[Value]], shards: int
-) -> list[list[list[Value]]]:
+def xring(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """Reduce phase: the device of rank r ends with segment r summed. Gather phase: copies go once more round."""
     n = len(layout.ranks)
     if n < 2:
         raise StrategyError("xring needs 2 GPUs or more")
-    orders = ring_orders(layout.tasks, shards)
+    orders = ring_orders(layout.ring_tasks, options.shards)
     return [_one(b, tensor, orders) for tensor in tensors]
 
 

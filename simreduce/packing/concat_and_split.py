@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simreduce.errors import StrategyError
-from simreduce.plan import PlanBuilder, Value
+from simreduce.packing.arrangement import Arrangement
+from simreduce.workload import Gradient
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +28,6 @@ class ConcatAndSplit:
             )
         return ConcatAndSplit(int(text))
 
-    def pack(self, b: PlanBuilder, gradients: Sequence[Value]) -> list[Value]:
-        """Concatenate all gradients of the device, then split."""
-        if len({g.dtype for g in gradients}) > 1:
-            raise StrategyError("+packs concatenates gradients, which needs one dtype for all of them")
-        whole = b.concat(gradients)
-        size = (whole.hi - whole.lo) // self.packs
-        return b.split(whole, [size] * (self.packs - 1) + [whole.hi - whole.lo - size * (self.packs - 1)])
-
-    def unpack(self, b: PlanBuilder, pieces: Sequence[Value], like: Sequence[Value]) -> list[Value]:
-        """Concatenate the reduced packs, then split by gradient."""
-        return b.split(b.concat(pieces), [g.hi - g.lo for g in like])
+    def arrange(self, gradients: Sequence[Gradient]) -> Arrangement:
+        """One group of everything, in `packs` pieces."""
+        return Arrangement((tuple(range(len(gradients))),), pieces=self.packs)

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simreduce.plan import PlanBuilder, Value
+from simreduce.packing.arrangement import Arrangement
+from simreduce.workload import Gradient
 
 
 @dataclass(frozen=True, slots=True)
 class NoPacking:
     """Gradients as they are."""
 
-    def pack(self, b: PlanBuilder, gradients: Sequence[Value]) -> list[Value]:  # noqa: ARG002
-        """The gradients themselves."""
-        return list(gradients)
-
-    def unpack(self, b: PlanBuilder, pieces: Sequence[Value], like: Sequence[Value]) -> list[Value]:  # noqa: ARG002
-        """The pieces themselves: an algorithm that leaves a gradient in pieces gives several results for it."""
-        return list(pieces)
+    def arrange(self, gradients: Sequence[Gradient]) -> Arrangement:
+        """One group per gradient."""
+        return Arrangement(tuple((i,) for i in range(len(gradients))))

@@ -61,6 +61,10 @@ class PlanBuilder:
         """Zero padding for the addresses [lo, hi)."""
         return self.input(device, lo, hi, dtype, contributor=ZEROS)
 
+    def barrier(self, device: int, after: Sequence[int]) -> int:
+        """An empty INPUT that exists once all the ops `after` are done; its id, for the `after` of others."""
+        return self._append(Kind.INPUT, device, 0, 0, 0, (), arg=ZEROS, after=after).op
+
     def slice(self, value: Value, lo: int, hi: int) -> Value:
         """Narrow `value` to [lo, hi) by an op of its own (a view in an operand needs none)."""
         return self._append(Kind.SLICE, value.device, lo, hi, value.dtype, (value.op,))

@@ -4,59 +4,75 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simreduce.algorithms import ALGORITHMS
+from simreduce.algorithms import ALGORITHMS, Options
 from simreduce.errors import StrategyError
 from simreduce.layouts import Layout
+from simreduce.packing import Field, pack, place, unpack
 from simreduce.plan import Contract, Plan, PlanBuilder, Value
 from simreduce.strategy.spec import Range, assign
 from simreduce.strategy.text import Strategy, parse_strategy
 from simreduce.workload import Gradient, Workload
 
 
-def compile_plan(strategy: str | Strategy, workload: Workload, layout: Layout) -> Plan:
+def compile_plan(
+    strategy: str | Strategy, workload: Workload, layout: Layout, *, faithful: bool = False
+) -> Plan:
     """The plan of `strategy` for `workload` on `layout`: an all-reduce of every gradient over all ranks.
 
-    Each range of sizes is packed, reduced and unpacked on its own. Raises StrategyError for what the strategy or
-    its algorithms do not accept.
+    Each range of sizes is packed, reduced and unpacked on its own; on every device the results (OUTPUTs) come in the
+    order of the gradient list. `faithful` reproduces upstream's quirks instead of what a user intends, wrong sums
+    included (`verify` shows them). Raises StrategyError for what the strategy or its algorithms do not accept.
     """
     if isinstance(strategy, str):
         strategy = parse_strategy(strategy)
     ranks = range(len(layout.ranks))
     b = PlanBuilder(layout.devices)
-    intervals: list[tuple[int, int, int]] = []
+    fields: dict[int, Field] = {}
+    results: dict[int, list[list[Value]]] = {}
     taken = assign(list(strategy.ranges), [g.elements for g in workload.gradients])
+    base = 0
     for part, indices in zip(strategy.ranges, taken, strict=True):
         if not indices:
             continue
-        base = intervals[-1][1] if intervals else 0
-        chosen = _laid_out([workload.gradients[i] for i in indices], base)
-        intervals += chosen
-        gradients = [[b.input(r, lo, hi, dtype) for lo, hi, dtype in chosen] for r in ranks]
-        _reduce(b, layout, strategy, part, gradients)
-    divisor = len(layout.ranks) if strategy.mean else 1
-    return b.finish(Contract.all_reduce(ranks, intervals, divisor))
-
-
-def _laid_out(gradients: Sequence[Gradient], base: int) -> list[tuple[int, int, int]]:
-    """(lo, hi, dtype) of gradients laid end to end from address `base`."""
-    intervals = []
-    for gradient in gradients:
-        intervals.append((base, base + gradient.elements, gradient.dtype))
-        base += gradient.elements
-    return intervals
+        chosen = [workload.gradients[i] for i in indices]
+        try:
+            order, placed, reduced = _reduce(b, layout, strategy, part, chosen, base, faithful=faithful)
+        except StrategyError as error:
+            raise StrategyError([f"{strategy.text}: {p}" for p in error.problems]) from None
+        fields.update({indices[i]: f for i, f in zip(order, placed, strict=True)})
+        results.update({indices[i]: r for i, r in zip(order, reduced, strict=True)})
+        base = max(f.end for f in placed)
+    for i in results if faithful else sorted(results):
+        for values in results[i]:
+            for value in values:
+                b.output(b.scale(value, len(ranks)) if strategy.mean else value)
+    intervals = [fields[i][:3] for i in sorted(fields)]
+    return b.finish(Contract.all_reduce(ranks, intervals, len(ranks) if strategy.mean else 1))
 
 
 def _reduce(
-    b: PlanBuilder, layout: Layout, strategy: Strategy, part: Range, gradients: list[list[Value]]
-) -> None:
-    """Pack, reduce, unpack, declare the results of one range; `gradients[rank][i]`."""
-    packed = [strategy.packer.pack(b, own) for own in gradients]
+    b: PlanBuilder,
+    layout: Layout,
+    strategy: Strategy,
+    part: Range,
+    gradients: Sequence[Gradient],
+    base: int,
+    *,
+    faithful: bool,
+) -> tuple[list[int], list[Field], list[list[list[Value]]]]:
+    """Pack, reduce and unpack one range. Per gradient in address order: its index, its field, and by rank the values
+    that hold its result.
+    """
+    ranks = range(len(layout.ranks))
+    arrangement = strategy.packer.arrange(gradients)
+    groups = place(arrangement, gradients, base)
+    packed = [pack(b, r, arrangement, groups) for r in ranks]
     tensors = list(zip(*packed, strict=True))
-    try:
-        results = ALGORITHMS[part.algorithm].plan(b, layout, tensors, part.shards)
-    except StrategyError as error:
-        raise StrategyError([f"{strategy.text}: {p}" for p in error.problems]) from None
-    for rank, own in enumerate(gradients):
-        pieces = [piece for result in results for piece in result[rank]]
-        for value in strategy.packer.unpack(b, pieces, own):
-            b.output(b.scale(value, len(layout.ranks)) if strategy.mean else value)
+    reduced = ALGORITHMS[part.algorithm].reduce(b, layout, tensors, Options(part.shards, faithful))
+    unpacked = [unpack(b, arrangement, [result[r] for result in reduced], groups) for r in ranks]
+    order = [i for group in arrangement.groups for i in group]
+    return (
+        order,
+        [f for group in groups for f in group],
+        [list(by_rank) for by_rank in zip(*unpacked, strict=True)],
+    )

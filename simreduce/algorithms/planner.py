@@ -1,0 +1,28 @@
+"""What every planner is given, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from simreduce.layouts import Layout
+from simreduce.plan import PlanBuilder, Value
+
+Tensors: TypeAlias = Sequence[Sequence[Value]]
+"""`tensors[i][r]` is the value of tensor i (after packing) on rank r; rank r is device r of the builder."""
+
+Results: TypeAlias = list[list[list[Value]]]
+"""`results[i][r]` lists the values on rank r that together hold the sum of tensor i, in address order. Most planners
+give one; one that leaves the result in pieces gives the pieces."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`shards` is the k of `#k`; `faithful` asks for upstream's quirks instead of what a user intends."""
+
+    shards: int = 1
+    faithful: bool = False
+
+
+Planner: TypeAlias = Callable[[PlanBuilder, Layout, Tensors, Options], Results]
