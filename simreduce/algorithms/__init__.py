@@ -10,9 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from simreduce.algorithms.collective import collective
 from simreduce.algorithms.copy_to_device import copy_to_cpu, copy_to_gpus
-from simreduce.algorithms.hierarchical_copy import hierarchical_copy
+from simreduce.algorithms.hierarchical_copy import hierarchical_copy, hierarchical_copy_gcp_v100
+from simreduce.algorithms.nccl import nccl
+from simreduce.algorithms.nccl_hybrids import nccl_pscpu, nccl_rechd, nccl_xring
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
+from simreduce.algorithms.pscpu_pscpu import pscpu_pscpu
 from simreduce.algorithms.reduce_to_one import reduce_to_one
 from simreduce.algorithms.ring import ring
 from simreduce.algorithms.shuffle import pscpu, psgpu
@@ -21,9 +25,15 @@ from simreduce.errors import StrategyError
 from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder
 
+Choices = Callable[[Layout], Sequence[int]]
+
 
 def _one(_: Layout) -> Sequence[int]:
     return (1,)
+
+
+def _one_or_two(_: Layout) -> Sequence[int]:
+    return (1, 2)
 
 
 def _powers_of_two(layout: Layout) -> Sequence[int]:
@@ -33,6 +43,11 @@ def _powers_of_two(layout: Layout) -> Sequence[int]:
 def _several_orders(layout: Layout) -> Sequence[int]:
     # In one task the rings of all sub-chunks are rotations of one list and use the same links.
     return (1,) if len(layout.tasks) == 1 else (1, 2)
+
+
+def _across(layout: Layout) -> Sequence[int]:
+    # With one task there is nothing to cross: only detours are left.
+    return () if len(layout.tasks) == 1 else (1,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +61,7 @@ class Algorithm:
     plan: Planner
     summary: str
     shards: str = ""
-    choices: Callable[[Layout], Sequence[int]] = _one
+    choices: Choices = _one
 
     def reduce(self, b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
         """Plan the sum of every tensor over all ranks."""
@@ -55,32 +70,31 @@ class Algorithm:
         return self.plan(b, layout, tensors, options)
 
 
-def _table(*rows: Algorithm) -> Mapping[str, Algorithm]:
-    return {row.name: row for row in rows}
-
-
-ALGORITHMS: Mapping[str, Algorithm] = _table(
-    Algorithm(
-        "xring", xring, "tf_cnn_benchmarks' ring over all GPUs", "sub-chunks per segment", _several_orders
-    ),
-    Algorithm(
-        "pscpu", pscpu, "sums shards on the tasks' CPUs, a group of CPUs per tensor", "CPUs per tensor"
-    ),
-    Algorithm(
-        "psgpu",
-        psgpu,
-        "sums shards on the GPUs, a group of GPUs per tensor",
-        "GPUs per tensor",
-        _powers_of_two,
-    ),
+# fmt: off
+_TABLE = (
+    Algorithm("nccl", nccl, "NCCL's ring over all GPUs", "ignored"),
+    Algorithm("nccl/xring", nccl_xring, "NCCL in every task, a ring across", "1 only, with several tasks", _across),
+    Algorithm("nccl/rechd", nccl_rechd, "NCCL in every task, halving-doubling across", "ignored", _across),
+    Algorithm("nccl/pscpu", nccl_pscpu, "NCCL in every task, a shuffle on the CPUs across", "ignored", _across),
+    Algorithm("xring", xring, "tf_cnn_benchmarks' ring over all GPUs", "sub-chunks of a segment", _several_orders),
+    Algorithm("pscpu", pscpu, "sums shards on the tasks' CPUs, a group of them per tensor", "CPUs per tensor"),
+    Algorithm("psgpu", psgpu, "sums shards on the GPUs, a group of them per tensor", "GPUs per tensor", _powers_of_two),
+    Algorithm("pscpu/pscpu", pscpu_pscpu, "sums on every task's CPU, then a shuffle", "CPUs that sum across", _across),
+    Algorithm("collective", collective, "TensorFlow's runtime ring", "rings, 1 or 2", _one_or_two),
     Algorithm("hierarchical_copy", hierarchical_copy, "two quads and a bridge, made for the DGX-1"),
+    Algorithm(
+        "hierarchical_copy_gcp_v100",
+        hierarchical_copy_gcp_v100,
+        "two quads and two bridges, made for GCP's machine with 8 V100",
+    ),
     Algorithm("copy_to_cpu", copy_to_cpu, "sums every tensor on the CPU, then copies it to every GPU"),
     Algorithm("copy_to_gpus", copy_to_gpus, "sums tensor i on GPU i mod n, then copies it to every GPU"),
-    Algorithm(
-        "reduce_to_one", reduce_to_one, "sums every tensor on the first GPU, then copies it to every GPU"
-    ),
+    Algorithm("reduce_to_one", reduce_to_one, "sums every tensor on the first GPU, then copies it to every GPU"),
     Algorithm("ring", ring, "textbook ring: reduce-scatter, then all-gather, one chunk per rank"),
 )
+# fmt: on
+
+ALGORITHMS: Mapping[str, Algorithm] = {algorithm.name: algorithm for algorithm in _TABLE}
 """Every algorithm by the name users type."""
 
 __all__ = ["ALGORITHMS", "Algorithm", "Options", "Planner", "Results", "Tensors"]

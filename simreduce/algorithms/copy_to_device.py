@@ -26,7 +26,7 @@ def _round_robin(b: PlanBuilder, tensors: Tensors, devices: Sequence[int]) -> Re
     return [sum_on(b, tensor, devices[i % len(devices)]) for i, tensor in enumerate(tensors)]
 
 
-def sum_on(b: PlanBuilder, tensor: Sequence[Value], device: int) -> list[list[Value]]:
+def sum_on(b: PlanBuilder, tensor: Sequence[Value], device: int) -> list[Value]:
     """One tensor, summed on `device` and copied from there to every rank."""
     total = b.add([b.copy(value, device) for value in tensor])
-    return [[b.copy(total, value.device)] for value in tensor]
+    return [b.copy(total, value.device) for value in tensor]

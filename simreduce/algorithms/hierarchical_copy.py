@@ -1,7 +1,9 @@
-"""TensorFlow's hierarchical copy, made for the DGX-1: two groups of GPUs, joined by one link per pair.
+"""TensorFlow's hierarchical copy: two groups of GPUs, joined by one pair of them.
 
-Tensor i has a main device i mod n and a secondary one n/2 further. Each sums its own group, the main adds the two
-sums, and the total goes back the way it came.
+Each tensor has a main device and a secondary one in the other group. Each sums its own group, the main adds the two
+sums, and the total goes back the way it came: 2(n-1) transfers. The pairs are made for a machine: those of the
+DGX-1 (TensorFlow 1.14 cross_device_utils.py, for any number of devices) and of GCP's machine with 8 V100
+(tf_cnn_benchmarks batch_allreduce.py, for 8).
 """
 
 from __future__ import annotations
@@ -13,28 +15,51 @@ from simreduce.errors import StrategyError
 from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder, Value
 
+GCP_V100 = ((0, 5), (2, 7), (5, 0), (7, 2))
+"""(main, secondary) of tensors 0 to 3, then again: 0-5 and 2-7 are the only links between the quads."""
 
-def main_and_secondary(index: int, n: int) -> tuple[int, int]:
-    """The two gather devices of tensor `index` among n."""
-    main = index % n
-    return main, (main + n // 2) % n
+
+def dgx1_pair(index: int, n: int, *, faithful: bool = False) -> tuple[int, int]:
+    """(main, secondary) of tensor `index` among n devices: opposite places of the groups [0, n//2) and [n//2, n).
+
+    Upstream's secondary is n//2 further round, which is the same for even n; for odd n it may be in the main's own
+    group, or be the device that no group has.
+    """
+    main, half = index % n, n // 2
+    if faithful or main < half:
+        return main, (main + half) % n
+    return main, (main - half) % half
 
 
 def hierarchical_copy(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
-    """2(n-1) transfers a tensor. Upstream drops the last device of an odd number; that is refused here."""
+    """Tensor i has main i mod n. `faithful` leaves the last of an odd number of devices out of the sum."""
+    n, faithful = len(layout.ranks), options.faithful
+    if n < 2:
+        raise StrategyError("hierarchical_copy: needs 2 devices or more")
+    pairs = [dgx1_pair(i, n, faithful=faithful) for i in range(len(tensors))]
+    end = n // 2 * 2 if faithful else n
+    return [_one(b, tensor, *pair, end) for tensor, pair in zip(tensors, pairs, strict=True)]
+
+
+def hierarchical_copy_gcp_v100(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
+    """Tensor i has the pair i mod 4 of `GCP_V100`."""
     n = len(layout.ranks)
-    if n < 2 or n % 2:
-        raise StrategyError(f"hierarchical_copy needs an even number of GPUs, 2 or more, not {n}")
-    return [_one(b, tensor, *main_and_secondary(i, n)) for i, tensor in enumerate(tensors)]
+    if n != 8:
+        raise StrategyError(f"hierarchical_copy_gcp_v100: needs exactly 8 devices, not {n}")
+    return [_one(b, tensor, *GCP_V100[i % len(GCP_V100)], n) for i, tensor in enumerate(tensors)]
 
 
-def _one(b: PlanBuilder, tensor: Sequence[Value], main: int, secondary: int) -> list[list[Value]]:
+def _one(b: PlanBuilder, tensor: Sequence[Value], main: int, secondary: int, end: int) -> list[Value]:
+    """Sum the ranks [0, end) in two groups, and hand the total out to all ranks."""
     half = len(tensor) // 2
-    near = tensor[:half] if main < half else tensor[half:]
-    far = tensor[half:] if main < half else tensor[:half]
-    near_sum = b.add([b.copy(value, main) for value in near])
-    far_sum = b.add([b.copy(value, secondary) for value in far])
-    total = b.add([near_sum, b.copy(far_sum, main)])
-    mirror = b.copy(total, secondary)
-    on_near = {value.device for value in near}
-    return [[b.copy(total if value.device in on_near else mirror, value.device)] for value in tensor]
+    near, far = tensor[:half], tensor[half:end]
+    if main >= half:
+        near, far = far, near
+    near_sum = b.add([b.copy(value, tensor[main].device) for value in near])
+    far_sum = b.add([b.copy(value, tensor[secondary].device) for value in far])
+    total = b.add([near_sum, b.copy(far_sum, near_sum.device)])
+    mirror = b.copy(total, far_sum.device)
+    return [
+        b.copy(total if (rank < half) == (main < half) else mirror, value.device)
+        for rank, value in enumerate(tensor)
+    ]

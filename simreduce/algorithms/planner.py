@@ -12,9 +12,8 @@ from simreduce.plan import PlanBuilder, Value
 Tensors: TypeAlias = Sequence[Sequence[Value]]
 """`tensors[i][r]` is the value of tensor i (after packing) on rank r; rank r is device r of the builder."""
 
-Results: TypeAlias = list[list[list[Value]]]
-"""`results[i][r]` lists the values on rank r that together hold the sum of tensor i, in address order. Most planners
-give one; one that leaves the result in pieces gives the pieces."""
+Results: TypeAlias = list[list[Value]]
+"""`results[i][r]` is the value on rank r that holds the sum of tensor i."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,9 +49,9 @@ def _by_group(b: PlanBuilder, tensors: Tensors, groups: list[list[int]]) -> Resu
     return [shuffle(b, tensor, groups[i % len(groups)]) for i, tensor in enumerate(tensors)]
 
 
-def shuffle(b: PlanBuilder, tensor: Sequence[Value], gather: Sequence[int]) -> list[list[Value]]:
+def shuffle(b: PlanBuilder, tensor: Sequence[Value], gather: Sequence[int]) -> list[Value]:
     """One tensor, summed in shards on the `gather` devices."""
     sizes = ragged_split(tensor[0].hi - tensor[0].lo, len(gather))
     shards = [b.split(value, sizes) for value in tensor]
     sums = [b.add([b.copy(source[k], device) for source in shards]) for k, device in enumerate(gather)]
-    return [[b.concat([b.copy(total, value.device) for total in sums])] for value in tensor]
+    return [b.concat([b.copy(total, value.device) for total in sums]) for value in tensor]

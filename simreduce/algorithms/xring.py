@@ -43,14 +43,15 @@ def xring(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) ->
     if n < 2:
         raise StrategyError("xring needs 2 GPUs or more")
     orders = ring_orders(layout.ring_tasks, options.shards)
-    return [_one(b, tensor, orders) for tensor in tensors]
+    return [ring_all_reduce(b, tensor, orders) for tensor in tensors]
 
 
-def _one(b: PlanBuilder, tensor: Sequence[Value], orders: list[list[int]]) -> list[list[Value]]:
-    n, shards = len(tensor), len(orders)
-    piece, pad = padded_split(tensor[0].hi - tensor[0].lo, n * shards)
-    parts = [b.split(_padded(b, value, pad), [piece] * (n * shards)) for value in tensor]
-    done: list[list[Value]] = [[] for _ in tensor]
+def ring_all_reduce(b: PlanBuilder, values: Sequence[Value], orders: Sequence[Sequence[int]]) -> list[Value]:
+    """The sum of `values`, on the device of each; `orders` are devices in ring order, one ring per sub-chunk."""
+    n, shards = len(values), len(orders)
+    piece, pad = padded_split(values[0].hi - values[0].lo, n * shards)
+    parts = {value.device: b.split(_padded(b, value, pad), [piece] * (n * shards)) for value in values}
+    done: dict[int, list[Value]] = {value.device: [] for value in values}
     for segment in range(n):
         for s, order in enumerate(orders):
             index = segment * shards + s
@@ -58,9 +59,9 @@ def _one(b: PlanBuilder, tensor: Sequence[Value], orders: list[list[int]]) -> li
             path = [order[(segment + 1 + hop) % n] for hop in range(2 * n - 1)]
             start, reduce, gather = path[0], path[1:n], path[n:]
             total = b.walk(parts[start][index], reduce, own=lambda d, i=index: parts[d][i])[-1]  # type: ignore[misc]
-            for device, value in zip([total.device, *gather], [total, *b.walk(total, gather)], strict=True):
-                done[device].append(value)
-    return [[_stripped(b, values, tensor[d])] for d, values in enumerate(done)]
+            for value in (total, *b.walk(total, gather)):
+                done[value.device].append(value)
+    return [_stripped(b, done[value.device], value) for value in values]
 
 
 def _padded(b: PlanBuilder, value: Value, pad: int) -> Value:

@@ -12,7 +12,7 @@ from simreduce.engine.calibration import Calibration
 from simreduce.engine.runtime import Call, Runtime
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Executor, Kind, Plan
-from simreduce.plan.plan import NO_STREAM
+from simreduce.plan.plan import IN_PLACE, NO_STREAM
 from simreduce.plan.ragged import invert, ranges
 from simreduce.topology import Link, Topology, route
 
@@ -87,6 +87,9 @@ class _Cost:
     uses: tuple[int, ...]
 
 
+_FREE = _Cost(0.0, 0.0, holds=True, lanes=(), uses=())
+
+
 def lower(
     plan: Plan, topology: Topology, runtime: Runtime, calibration: Calibration, resources: Resources,
     lanes: dict[str, int] | None = None,
@@ -104,12 +107,16 @@ def lower(
                 for d in missing
             ]
         )
-    columns = np.stack([plan.executor, plan.kind, plan.source, plan.device, _channel(plan)])
+    in_place = (plan.kind == Kind.CONCAT) & (plan.arg == IN_PLACE)
+    columns = np.stack([plan.executor, plan.kind, plan.source, plan.device, _channel(plan), in_place])
     calls, which = np.unique(columns, axis=1, return_inverse=True)
     which = which.reshape(-1)
     nodes = [topology.nodes[d] for d in plan.devices]
     costs = []
-    for executor, kind, source, target, channel in calls.T.tolist():
+    for executor, kind, source, target, channel, free in calls.T.tolist():
+        if free:
+            costs.append(_FREE)
+            continue
         call = Call(Executor(executor), Kind(kind), nodes[source], nodes[target], channel)
         costs.append(_cost(call, topology, runtime, calibration, resources, lanes))
 
@@ -150,7 +157,8 @@ def _cost(
     call: Call, topology: Topology, runtime: Runtime, calibration: Calibration, resources: Resources,
     lanes: dict[str, int],
 ) -> _Cost:  # fmt: skip
-    overhead = calibration.dispatch.get(call.kind.name.lower(), 0.0) if runtime.dispatch else 0.0
+    dispatched = runtime.dispatch and call.executor == Executor.TF  # NCCL's steps run inside one kernel
+    overhead = calibration.dispatch.get(call.kind.name.lower(), 0.0) if dispatched else 0.0
     mine = tuple(lanes.setdefault(name, len(lanes)) for name in runtime.lanes(call))
     if call.kind == Kind.COPY:
         path = route(topology, call.source.name, call.target.name)

@@ -36,6 +36,13 @@ class Runtime:
 _FREE = (Kind.INPUT, Kind.OUTPUT)
 
 
+def _nccl_lanes(call: Call) -> tuple[str, ...]:
+    """A transfer holds its channel at both ends; sums happen inside it."""
+    if call.kind != Kind.COPY:
+        return ()
+    return f"{call.source.name} nccl {call.channel} send", f"{call.target.name} nccl {call.channel} receive"
+
+
 def _tensorflow_lanes(call: Call) -> tuple[str, ...]:
     """TensorFlow's streams per GPU: one compute, one host-to-device, one device-to-host, one device-to-device.
 
@@ -46,6 +53,8 @@ def _tensorflow_lanes(call: Call) -> tuple[str, ...]:
     source, target = call.source, call.target
     if call.kind in _FREE:
         return ()
+    if call.executor == Executor.NCCL:
+        return _nccl_lanes(call)
     if call.kind != Kind.COPY:
         return (f"{target.name} compute",) if target.kind == "gpu" else ()
     if source.kind == "gpu":

@@ -5,8 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simreduce.layouts import Layout
-from simreduce.packing import ConcatAndSplit
-from simreduce.strategy import Strategy
+from simreduce.packing import (
+    BytesPerPack,
+    ConcatAndSplit,
+    GradientRepacking,
+    NoPacking,
+    Packer,
+    ScopedAllocator,
+    SmallTensors,
+)
+from simreduce.packing.small_tensors import OVERSHOOT
+from simreduce.strategy import Strategy, resolved
 from simreduce.strategy.spec import UPSTREAM
 
 
@@ -20,44 +29,78 @@ class Settings:
 
 def settings(strategy: Strategy, layout: Layout) -> Settings:
     """Settings for one process per machine, as both systems are run."""
-    packs = strategy.packer.packs if isinstance(strategy.packer, ConcatAndSplit) else 0
+    strategy = resolved(strategy, layout)
     if strategy.mean:  # tf_cnn_benchmarks only sums
-        return Settings(None, _call(strategy, layout, packs))
-    return Settings(_flags(strategy, layout, packs), _call(strategy, layout, packs))
+        return Settings(None, _call(strategy, layout))
+    return Settings(_flags(strategy, layout), _call(strategy, layout))
 
 
-def _flags(strategy: Strategy, layout: Layout, packs: int) -> str | None:
-    algorithm, one_task = strategy.ranges[0].algorithm, len(layout.tasks) == 1
-    gpus = len(layout.tasks[0])
-    if all(r.algorithm in UPSTREAM for r in strategy.ranges):
+def _flags(strategy: Strategy, layout: Layout) -> str | None:
+    chosen = _mode(strategy, one_task=len(layout.tasks) == 1)
+    if chosen is None:
+        return None
+    mode, algorithm = chosen
+    packing = _packing_flags(strategy.packer, mode, by_spec=algorithm.startswith("--all_reduce_spec"))
+    if packing is None:
+        return None
+    return " ".join([f"--num_gpus={len(layout.tasks[0])}", f"--variable_update={mode}", algorithm, *packing])
+
+
+def _mode(strategy: Strategy, *, one_task: bool) -> tuple[str, str] | None:
+    """The `--variable_update` to use, and the flags that choose the algorithm there."""
+    algorithms = [r.algorithm for r in strategy.ranges]
+    if all(a in UPSTREAM for a in algorithms):
+        spec = f"--all_reduce_spec={strategy.spec}"
+        if "collective" in algorithms:
+            return ("collective_all_reduce", spec) if len(algorithms) == 1 else None
         # `replicated` takes one range only; several need the mode that takes any number.
-        mode = "replicated" if one_task and len(strategy.ranges) == 1 else "distributed_all_reduce"
-        if mode != "replicated" and packs:
-            return None  # gradient_repacking belongs to `replicated`
-        chosen = f"--variable_update={mode} --all_reduce_spec={strategy.spec}"
-    elif not one_task or len(strategy.ranges) > 1:
+        return "replicated" if one_task and len(algorithms) == 1 else "distributed_all_reduce", spec
+    if not one_task or len(algorithms) > 1:
         return None
-    elif algorithm == "hierarchical_copy":
-        chosen = "--variable_update=replicated --hierarchical_copy=True --network_topology=dgx1"
-    elif algorithm in ("copy_to_cpu", "copy_to_gpus"):
-        device = "cpu" if algorithm == "copy_to_cpu" else "gpu"
-        chosen = f"--variable_update=replicated --local_parameter_device={device}"
-    else:
-        return None
-    repacking = f" --gradient_repacking={packs}" if packs else ""
-    return f"--num_gpus={gpus} {chosen}{repacking}"
+    if algorithms[0] == "hierarchical_copy":
+        return "replicated", "--hierarchical_copy=True --network_topology=dgx1"
+    if algorithms[0] in ("copy_to_cpu", "copy_to_gpus"):
+        device = "cpu" if algorithms[0] == "copy_to_cpu" else "gpu"
+        return "replicated", f"--local_parameter_device={device}"
+    return None
 
 
-def _call(strategy: Strategy, layout: Layout, packs: int) -> str | None:
-    if len(layout.tasks) > 1 or len(strategy.ranges) > 1:
+def _packing_flags(packer: Packer, mode: str, *, by_spec: bool) -> list[str] | None:
+    """The flags of a packer; None where the mode takes no notice of them."""
+    match packer:
+        case NoPacking():
+            return []
+        case ConcatAndSplit(packs) if mode == "replicated":
+            return [f"--gradient_repacking={packs}"]
+        case GradientRepacking(packs, fp16) if mode == "replicated":
+            # --compact_gradient_transfer is on by default and acts under --use_fp16.
+            return ["--use_fp16"] * fp16 + [f"--gradient_repacking={packs}"] * bool(packs)
+        case SmallTensors(max_bytes, max_group) if by_spec and mode != "collective_all_reduce":
+            group = max_group - OVERSHOOT  # as upstream's packs take that many more
+            flags = [f"--agg_small_grads_max_bytes={max_bytes}", f"--agg_small_grads_max_group={group}"]
+            return flags if group > 0 else None
+        case ScopedAllocator(scope) if mode == "collective_all_reduce":
+            return [f"--allreduce_merge_scope={scope}"]
+    return None
+
+
+def _call(strategy: Strategy, layout: Layout) -> str | None:
+    part, packer = strategy.ranges[0], strategy.packer
+    if len(strategy.ranges) > 1:
         return None
-    part = strategy.ranges[0]
-    if part.algorithm == "hierarchical_copy":
-        ops = f"tf.distribute.HierarchicalCopyAllReduce(num_packs={packs})"
-    elif part.algorithm == "reduce_to_one" and not packs:
-        ops = "tf.distribute.ReductionToOneDevice()"
-    elif part.algorithm == "copy_to_cpu" and not packs:
-        ops = 'tf.distribute.ReductionToOneDevice(reduce_to_device="/device:CPU:0")'
-    else:
+    if part.algorithm == "collective" and part.shards == 1 and isinstance(packer, BytesPerPack):
+        options = f"tf.distribute.experimental.CommunicationOptions(bytes_per_pack={packer.size})"
+        return f"tf.distribute.MultiWorkerMirroredStrategy(communication_options={options})"
+    if len(layout.tasks) > 1:
         return None
-    return f"tf.distribute.MirroredStrategy(cross_device_ops={ops})"
+    ops = None
+    match packer:
+        case NoPacking() if part.algorithm == "reduce_to_one":
+            ops = "ReductionToOneDevice()"
+        case NoPacking() if part.algorithm == "copy_to_cpu":
+            ops = 'ReductionToOneDevice(reduce_to_device="/device:CPU:0")'
+        case NoPacking() if part.algorithm == "hierarchical_copy":
+            ops = "HierarchicalCopyAllReduce(num_packs=0)"
+        case ConcatAndSplit(packs) | GradientRepacking(packs, False) if part.algorithm == "hierarchical_copy":
+            ops = f"HierarchicalCopyAllReduce(num_packs={packs})"
+    return ops and f"tf.distribute.MirroredStrategy(cross_device_ops=tf.distribute.{ops})"

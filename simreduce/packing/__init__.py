@@ -9,19 +9,41 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from simreduce.packing.arrangement import Arrangement, Field, Packer, pack, place, unpack
+from simreduce.packing.bytes_per_pack import BytesPerPack, group_by_size
 from simreduce.packing.concat_and_split import ConcatAndSplit
+from simreduce.packing.ddp import DdpBuckets
+from simreduce.packing.fusion import Fusion
+from simreduce.packing.gradient_repacking import GradientRepacking
 from simreduce.packing.none import NoPacking
+from simreduce.packing.scoped_allocator import ScopedAllocator
+from simreduce.packing.small_tensors import SmallTensors, extract_ranges
 
-PACKERS: Mapping[str, Callable[[str], Packer]] = {"packs": ConcatAndSplit.parse}
-"""Packer by the key users type after `+`; the value parses what stands after `=`."""
+PACKERS: Mapping[str, Callable[[str | None], Packer]] = {
+    "packs": ConcatAndSplit.parse,
+    "small": SmallTensors.parse,
+    "repack": GradientRepacking.parse,
+    "bucket": BytesPerPack.parse,
+    "merge": ScopedAllocator.parse,
+    "ddp": DdpBuckets.parse,
+    "fusion": Fusion.parse,
+}
+"""Packer by the key users type after `+`; the value parses what stands after `=`, None if there is no `=`."""
 
 __all__ = [
     "PACKERS",
     "Arrangement",
+    "BytesPerPack",
     "ConcatAndSplit",
+    "DdpBuckets",
     "Field",
+    "Fusion",
+    "GradientRepacking",
     "NoPacking",
     "Packer",
+    "ScopedAllocator",
+    "SmallTensors",
+    "extract_ranges",
+    "group_by_size",
     "pack",
     "place",
     "unpack",

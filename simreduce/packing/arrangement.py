@@ -21,7 +21,7 @@ class Arrangement:
     last with the remainder, after a cast to the dtype `wire` if there is one.
 
     With `align` (bytes), producers write straight into a buffer in which every gradient starts at a multiple of it:
-    a group is one tensor without any op, pads included.
+    a group of several is one tensor without any op, pads included.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -33,8 +33,11 @@ class Arrangement:
 class Packer(Protocol):
     """What `compile_plan` asks of a packer."""
 
-    def arrange(self, gradients: Sequence[Gradient]) -> Arrangement:
-        """The arrangement of these gradients, in their order; StrategyError if they cannot be packed so."""
+    def arrange(self, gradients: Sequence[Gradient], *, faithful: bool = False) -> Arrangement:
+        """The arrangement of the gradients, given in list order; StrategyError if they cannot be packed so.
+
+        `faithful` asks for upstream's quirks instead of what a user intends.
+        """
 
 
 class Field(NamedTuple):
@@ -50,14 +53,17 @@ def place(arrangement: Arrangement, gradients: Sequence[Gradient], base: int) ->
     """The fields of every group, laid end to end from address `base`."""
     fields: list[list[Field]] = []
     for group in arrangement.groups:
-        if len({gradients[i].dtype for i in group}) > 1:
+        kinds = sorted({gradients[i].dtype for i in group})
+        if len(kinds) > 1:
+            names = " and ".join(dtypes.NAMES[dtype] for dtype in kinds)
             raise StrategyError(
-                "the gradients of a pack are concatenated, which needs one dtype for all of them"
+                f"a pack of {names} cannot be concatenated, which needs one dtype; "
+                "small, ddp and fusion keep dtypes apart"
             )
+        step = max(arrangement.align // dtypes.SIZES[kinds[0]], 1) if len(group) > 1 else 1
         fields.append([])
         for i in group:
             gradient = gradients[i]
-            step = max(arrangement.align // dtypes.SIZES[gradient.dtype], 1)
             end = base + -(-gradient.elements // step) * step
             fields[-1].append(Field(base, base + gradient.elements, gradient.dtype, end))
             base = end
@@ -84,32 +90,17 @@ def pack(
 def unpack(
     b: PlanBuilder,
     arrangement: Arrangement,
-    results: Sequence[Sequence[Value]],
+    results: Sequence[Value],
     fields: Sequence[Sequence[Field]],
-) -> list[list[Value]]:
-    """Per gradient, in address order, the values that hold its result on one device.
-
-    `results[i]` are the values that together hold reduced tensor i. A gradient that travelled alone keeps the pieces
-    that its algorithm left it in.
-    """
-    gradients: list[list[Value]] = []
+) -> list[Value]:
+    """Per gradient, in address order, its result on one device; `results[i]` is reduced tensor i."""
+    gradients: list[Value] = []
     for k, group in enumerate(fields):
-        mine = results[k * arrangement.pieces : (k + 1) * arrangement.pieces]
-        parts = [value for tensor in mine for value in tensor]
+        whole = b.concat(results[k * arrangement.pieces : (k + 1) * arrangement.pieces])
+        if whole.dtype != group[0].dtype:
+            whole = b.cast(whole, group[0].dtype)
         if arrangement.align:
-            gradients += [_views(parts, f) for f in group]
-            continue
-        if len(group) > 1 or arrangement.pieces > 1:
-            parts = [b.concat(parts)]
-        if parts[0].dtype != group[0].dtype:
-            parts = [b.cast(part, group[0].dtype) for part in parts]
-        gradients += (
-            [[v] for v in b.split(parts[0], [f.hi - f.lo for f in group])] if len(group) > 1 else [parts]
-        )
+            gradients += [whole._replace(lo=f.lo, hi=f.hi) for f in group]  # views
+        else:
+            gradients += b.split(whole, [f.hi - f.lo for f in group])
     return gradients
-
-
-def _views(parts: Sequence[Value], f: Field) -> list[Value]:
-    """The parts of a buffer that hold one field, as views."""
-    cut = [v._replace(lo=max(v.lo, f.lo), hi=min(v.hi, f.hi)) for v in parts]
-    return [v for v in cut if v.lo < v.hi]

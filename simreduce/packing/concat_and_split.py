@@ -1,4 +1,4 @@
-"""TensorFlow's `ConcatAndSplitPacker` and tf_cnn_benchmarks' `gradient_repacking`: one vector, cut in k packs.
+"""`ConcatAndSplitPacker` (TensorFlow 1.12 cross_tower_ops.py, `num_packs` ever since): one vector, cut in k packs.
 
 Nothing can move before every gradient of the device exists, and no gradient is back before all packs are.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simreduce.errors import StrategyError
 from simreduce.packing.arrangement import Arrangement
+from simreduce.packing.options import required, whole
 from simreduce.workload import Gradient
 
 
@@ -20,14 +20,10 @@ class ConcatAndSplit:
     packs: int
 
     @staticmethod
-    def parse(text: str) -> ConcatAndSplit:
+    def parse(text: str | None) -> ConcatAndSplit:
         """Of the K in `+packs=K`."""
-        if not text.isdecimal() or int(text) < 1:
-            raise StrategyError(
-                f"packs={text}: the number of packs is a whole number from 1, for example packs=8"
-            )
-        return ConcatAndSplit(int(text))
+        return ConcatAndSplit(whole("packs", required("packs", text, "8"), 1, "the number of packs", "8"))
 
-    def arrange(self, gradients: Sequence[Gradient]) -> Arrangement:
+    def arrange(self, gradients: Sequence[Gradient], *, faithful: bool = False) -> Arrangement:
         """One group of everything, in `packs` pieces."""
         return Arrangement((tuple(range(len(gradients))),), pieces=self.packs)

@@ -13,6 +13,6 @@ from simreduce.workload import Gradient
 class NoPacking:
     """Gradients as they are."""
 
-    def arrange(self, gradients: Sequence[Gradient]) -> Arrangement:
+    def arrange(self, gradients: Sequence[Gradient], *, faithful: bool = False) -> Arrangement:
         """One group per gradient."""
         return Arrangement(tuple((i,) for i in range(len(gradients))))

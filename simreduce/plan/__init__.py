@@ -2,9 +2,10 @@
 
 from simreduce.plan.builder import PlanBuilder, Value
 from simreduce.plan.chain import repeat
-from simreduce.plan.contract import Contract
+from simreduce.plan.contract import Contract, Promise
 from simreduce.plan.plan import ZEROS, Executor, Kind, Plan
 from simreduce.plan.proof import Problem, verify, wrong_elements
+from simreduce.plan.side_by_side import results_last, side_by_side
 
 __all__ = [
     "ZEROS",
@@ -14,8 +15,11 @@ __all__ = [
     "Plan",
     "PlanBuilder",
     "Problem",
+    "Promise",
     "Value",
     "repeat",
+    "results_last",
+    "side_by_side",
     "verify",
     "wrong_elements",
 ]

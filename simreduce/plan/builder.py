@@ -17,7 +17,7 @@ import numpy as np
 
 from simreduce.errors import PlanError
 from simreduce.plan.contract import Contract
-from simreduce.plan.plan import NO_STREAM, ZEROS, Executor, Kind, Plan
+from simreduce.plan.plan import IN_PLACE, NO_STREAM, ZEROS, Executor, Kind, Plan
 
 
 class Value(NamedTuple):
@@ -51,11 +51,21 @@ class PlanBuilder:
         return channel * len(self.devices) + device
 
     def input(
-        self, device: int, lo: int, hi: int, dtype: int = 0, *, contributor: int | None = None
+        self,
+        device: int,
+        lo: int,
+        hi: int,
+        dtype: int = 0,
+        *,
+        contributor: int | None = None,
+        after: Sequence[int] = (),
     ) -> Value:
-        """Part of a gradient that exists on `device`; the contributor is the device's rank unless given."""
+        """Part of a gradient that exists on `device`, not before the ops `after` are done.
+
+        The contributor is the device's rank unless given.
+        """
         arg = device if contributor is None else contributor
-        return self._append(Kind.INPUT, device, lo, hi, dtype, (), arg=arg)
+        return self._append(Kind.INPUT, device, lo, hi, dtype, (), arg=arg, after=after)
 
     def zeros(self, device: int, lo: int, hi: int, dtype: int = 0) -> Value:
         """Zero padding for the addresses [lo, hi)."""
@@ -63,7 +73,7 @@ class PlanBuilder:
 
     def barrier(self, device: int, after: Sequence[int]) -> int:
         """An empty INPUT that exists once all the ops `after` are done; its id, for the `after` of others."""
-        return self._append(Kind.INPUT, device, 0, 0, 0, (), arg=ZEROS, after=after).op
+        return self.input(device, 0, 0, contributor=ZEROS, after=after).op
 
     def slice(self, value: Value, lo: int, hi: int) -> Value:
         """Narrow `value` to [lo, hi) by an op of its own (a view in an operand needs none)."""
@@ -78,13 +88,21 @@ class PlanBuilder:
             lo += size
         return pieces
 
-    def concat(self, values: Sequence[Value]) -> Value:
-        """Join adjacent intervals on one device; a single value is returned as it is."""
+    def concat(self, values: Sequence[Value], *, in_place: bool = False) -> Value:
+        """Join adjacent intervals on one device; a single value is returned as it is.
+
+        `in_place`: they lie in one buffer already, so that no runtime spends anything on it.
+        """
         if len(values) == 1:
             return values[0]
         first, last = values[0], values[-1]
         operands = tuple(v.op for v in values)
-        return self._append(Kind.CONCAT, first.device, first.lo, last.hi, first.dtype, operands)
+        arg = IN_PLACE if in_place else 0
+        return self._append(Kind.CONCAT, first.device, first.lo, last.hi, first.dtype, operands, arg=arg)
+
+    def hold(self, value: Value, after: Sequence[int]) -> Value:
+        """The same value, but not before the ops `after` are done; costs nothing."""
+        return self._append(Kind.CONCAT, *value[1:], (value.op,), arg=IN_PLACE, after=after)
 
     def copy(
         self,

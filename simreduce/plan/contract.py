@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 Column = npt.NDArray[np.integer]
+
+
+class Promise(NamedTuple):
+    """`device` ends with elements [lo, hi) of `dtype` that hold the sum over `members`, divided by `divisor`."""
+
+    device: int
+    lo: int
+    hi: int
+    dtype: int
+    members: frozenset[int]
+    divisor: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,4 +57,29 @@ class Contract:
             members=np.zeros(n * k, dtype=np.int32),
             divisor=np.full(n * k, divisor, dtype=np.int32),
             sets=(frozenset(ranks),),
+        )
+
+    @staticmethod
+    def of(collective: str, promises: Iterable[Promise]) -> Contract:
+        """Any collective, row by row."""
+        rows = list(promises)
+        sets = tuple(dict.fromkeys(row.members for row in rows))
+        position = {members: i for i, members in enumerate(sets)}
+        return Contract(
+            collective=collective,
+            device=np.array([row.device for row in rows], dtype=np.int32),
+            lo=np.array([row.lo for row in rows], dtype=np.int64),
+            hi=np.array([row.hi for row in rows], dtype=np.int64),
+            dtype=np.array([row.dtype for row in rows], dtype=np.int8),
+            members=np.array([position[row.members] for row in rows], dtype=np.int32),
+            divisor=np.array([row.divisor for row in rows], dtype=np.int32),
+            sets=sets,
+        )
+
+    @staticmethod
+    def broadcast(devices: Sequence[int], intervals: Sequence[tuple[int, int, int]], source: int) -> Contract:
+        """Every device ends with every (lo, hi, dtype) as the contributor `source` gave it."""
+        only = frozenset([source])
+        return Contract.of(
+            "broadcast", [Promise(d, *interval, only) for d in devices for interval in intervals]
         )

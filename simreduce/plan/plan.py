@@ -26,6 +26,9 @@ Column = npt.NDArray[np.integer]
 ZEROS = -1
 """The contributor of an INPUT that holds zeros (padding)."""
 
+IN_PLACE = 1
+"""The `arg` of a CONCAT whose operands lie in one buffer already: it costs nothing."""
+
 NO_STREAM = -1
 """The stream of an op that the algorithm does not serialise."""
 
@@ -37,7 +40,7 @@ class Kind(IntEnum):
 
     INPUT = 0  # none: a gradient, or part of one, exists on the device; `arg` is its contributor
     SLICE = 1  # one, same device: narrow to a sub-interval
-    CONCAT = 2  # two or more, same device: join adjacent intervals
+    CONCAT = 2  # one or more, same device: join adjacent intervals; free if `arg` is IN_PLACE
     COPY = 3  # one, on another device
     ADD = 4  # one or more, same device: n-ary sum over one interval
     SCALE = 5  # one, same device: divide by `arg`

@@ -65,7 +65,7 @@ def _malformed(plan: Plan) -> Iterator[Problem]:
     if (bad := user[(used >= user) | (used < 0)]).size or (bad := waiter[plan.controls >= waiter]).size:
         yield from fault("order", bad, "waits for an op that does not come before it")
         return
-    least = np.array([0, 1, 2, 1, 1, 1, 1, 1])[kind]
+    least = np.array([0, 1, 1, 1, 1, 1, 1, 1])[kind]
     most = np.array([0, 1, n, 1, n, 1, 1, 1])[kind]
     yield from fault(
         "operands", np.flatnonzero((count < least) | (count > most)), "has a wrong number of operands"

@@ -1,7 +1,20 @@
 """How to reduce: packer and size ranges, as text and as a value; `compile` makes the plan."""
 
+from simreduce.strategy.automatic import AUTOMATIC, tensorflow_choice
 from simreduce.strategy.compile import compile_plan
+from simreduce.strategy.multi_worker_spec import parse_multi_worker_spec
 from simreduce.strategy.spec import Range, parse_all_reduce_spec, parse_spec
-from simreduce.strategy.text import Strategy, parse_strategy
+from simreduce.strategy.text import Strategy, parse_strategy, resolved
 
-__all__ = ["Range", "Strategy", "compile_plan", "parse_all_reduce_spec", "parse_spec", "parse_strategy"]
+__all__ = [
+    "AUTOMATIC",
+    "Range",
+    "Strategy",
+    "compile_plan",
+    "parse_all_reduce_spec",
+    "parse_multi_worker_spec",
+    "parse_spec",
+    "parse_strategy",
+    "resolved",
+    "tensorflow_choice",
+]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from simreduce.algorithms import ALGORITHMS, Options
 from simreduce.errors import StrategyError
 from simreduce.layouts import Layout
-from simreduce.packing import Field, pack, place, unpack
+from simreduce.packing import Field, NoPacking, Packer, ScopedAllocator, pack, place, unpack
 from simreduce.plan import Contract, Plan, PlanBuilder, Value
 from simreduce.strategy.spec import Range, assign
-from simreduce.strategy.text import Strategy, parse_strategy
+from simreduce.strategy.text import Strategy, parse_strategy, resolved
 from simreduce.workload import Gradient, Workload
 
 
@@ -25,10 +26,11 @@ def compile_plan(
     """
     if isinstance(strategy, str):
         strategy = parse_strategy(strategy)
+    strategy = resolved(strategy, layout)
     ranks = range(len(layout.ranks))
     b = PlanBuilder(layout.devices)
     fields: dict[int, Field] = {}
-    results: dict[int, list[list[Value]]] = {}
+    results: dict[int, list[Value]] = {}
     taken = assign(list(strategy.ranges), [g.elements for g in workload.gradients])
     base = 0
     for part, indices in zip(strategy.ranges, taken, strict=True):
@@ -42,10 +44,9 @@ def compile_plan(
         fields.update({indices[i]: f for i, f in zip(order, placed, strict=True)})
         results.update({indices[i]: r for i, r in zip(order, reduced, strict=True)})
         base = max(f.end for f in placed)
-    for i in results if faithful else sorted(results):
-        for values in results[i]:
-            for value in values:
-                b.output(b.scale(value, len(ranks)) if strategy.mean else value)
+    for i in chain.from_iterable(taken) if faithful else sorted(results):
+        for value in results[i]:
+            b.output(b.scale(value, len(ranks)) if strategy.mean else value)
     intervals = [fields[i][:3] for i in sorted(fields)]
     return b.finish(Contract.all_reduce(ranks, intervals, len(ranks) if strategy.mean else 1))
 
@@ -59,12 +60,13 @@ def _reduce(
     base: int,
     *,
     faithful: bool,
-) -> tuple[list[int], list[Field], list[list[list[Value]]]]:
+) -> tuple[list[int], list[Field], list[list[Value]]]:
     """Pack, reduce and unpack one range. Per gradient in address order: its index, its field, and by rank the values
     that hold its result.
     """
     ranks = range(len(layout.ranks))
-    arrangement = strategy.packer.arrange(gradients)
+    packer = _packer(strategy.packer, part.algorithm, faithful=faithful)
+    arrangement = packer.arrange(gradients, faithful=faithful)
     groups = place(arrangement, gradients, base)
     packed = [pack(b, r, arrangement, groups) for r in ranks]
     tensors = list(zip(*packed, strict=True))
@@ -75,4 +77,16 @@ def _reduce(
         order,
         [f for group in groups for f in group],
         [list(by_rank) for by_rank in zip(*unpacked, strict=True)],
+    )
+
+
+def _packer(packer: Packer, algorithm: str, *, faithful: bool) -> Packer:
+    """The packer as `algorithm` gets it: merging acts on collectives only, upstream ignores it elsewhere."""
+    if not isinstance(packer, ScopedAllocator) or algorithm == "collective":
+        return packer
+    if faithful:
+        return NoPacking()
+    raise StrategyError(
+        f"+merge acts on the algorithm collective only: {algorithm} puts every gradient in a name scope of its own, "
+        "so nothing would be merged; use collective, or pack with +packs, +small or +bucket"
     )

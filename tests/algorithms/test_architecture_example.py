@@ -23,5 +23,5 @@ def test_the_example_planner_is_proven_and_offered(monkeypatch):
 
     for n in (1, 2, 5):
         plan = plan_for("chain+packs=2", f"full:{n}", 7, 10)
-        assert [] == verify(plan)
+        assert verify(plan) == []
         assert 2 * 2 * (n - 1) == plan.transfers

@@ -1,0 +1,111 @@
+"""TensorFlow's runtime ring (`ring_alg.cc`, `ring_reducer.cc`), behind `collective` and CollectiveAllReduce.
+
+The tensor is cut in (ranks x subdivisions) fields of equal, 64-byte aligned size; the last ones are short or empty,
+and empty ones are never sent. Each subdivision runs a ring of its own; odd ones may run the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simreduce import dtypes
+from simreduce.algorithms.planner import Options, Results, Tensors
+from simreduce.errors import StrategyError
+from simreduce.layouts import Layout
+from simreduce.plan import PlanBuilder, Value
+
+ALIGNMENT = 64
+"""Bytes; EIGEN_MAX_ALIGN_BYTES of the released binaries."""
+
+MOST_BYTES = 4 << 20
+"""A chunk above this asks for one more subdivision, where their number is free."""
+
+
+def collective(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
+    """`#1`: one ring. `#2`: a second one, which starts half-way and runs the other way round."""
+    if len(layout.ranks) < 2:
+        raise StrategyError("needs a group of 2 GPUs or more")
+    local = len(layout.tasks[0])
+    if any(len(task) != local for task in layout.tasks):
+        raise StrategyError("collective needs the same number of GPUs in every task")
+    if options.shards not in (1, 2):
+        raise StrategyError(f"#{options.shards}: the number of shards is 1 or 2")
+    offsets = [0] if options.shards == 1 or local == 1 else [0, -(local // 2)]
+    tasks = rank_order(layout)
+    rings = [subdivision_order(tasks, offset) for offset in offsets]
+    return [runtime_ring(b, tensor, rings) for tensor in tensors]
+
+
+def rank_order(layout: Layout) -> list[list[int]]:
+    """The ranks of every task as the runtime orders them: as configured (`gpu_indices`), else greedily along links
+    from the first, lowest rank first, with a jump to the lowest one left where there is no link.
+    """
+    if layout.order:
+        return [list(task) for task in layout.ring_tasks]
+    tasks = []
+    for task in layout.tasks:
+        left = sorted(task)
+        order: list[int] = []
+        while left:
+            linked = [r for r in left if order and layout.links[order[-1]][r]]
+            order.append((linked or left)[0])
+            left.remove(order[-1])
+        tasks.append(order)
+    return tasks
+
+
+def subdivision_offsets(nbytes: int, devices_per_task: Sequence[int], max_subdivisions: int) -> list[int]:
+    """The offsets that the runtime chooses where none are given. -1, the default everywhere, means one ring."""
+    if max_subdivisions == -1:
+        return [0]
+    size = sum(devices_per_task)
+    average = size // len(devices_per_task)
+    limit = (max_subdivisions if max_subdivisions > 0 else 2) * average
+    count = 1
+    while nbytes // (size * count) > MOST_BYTES and count < limit:
+        count += 1
+    stride = max(1, average // count)
+    return [stride * k if k % 2 == 0 else -stride * k for k in range(count)]
+
+
+def subdivision_order(tasks: Sequence[Sequence[int]], offset: int) -> list[int]:
+    """The ring of one subdivision: every task rotated by |offset|, and reversed first if it is negative."""
+    order: list[int] = []
+    for task in tasks:
+        for i in range(len(task)):
+            at = (i + abs(offset)) % len(task)
+            order.append(task[at if offset >= 0 else len(task) - 1 - at])
+    return order
+
+
+def field_sizes(elements: int, fields: int, element_bytes: int) -> list[int]:
+    """Elements of each field. Sizes are rounded up to the next multiple of 64 bytes, by a full 64 if they are one."""
+    base = -(-elements // fields) * element_bytes
+    chunk = ALIGNMENT if base < ALIGNMENT else base + ALIGNMENT - base % ALIGNMENT
+    step = chunk // element_bytes
+    return [max(0, min(step, elements - f * step)) for f in range(fields)]
+
+
+def runtime_ring(b: PlanBuilder, values: Sequence[Value], rings: Sequence[Sequence[int]]) -> list[Value]:
+    """The sum of `values` on the device of each. Field f is segment f // K of subdivision f % K.
+
+    Pass 0: segment c starts at ring rank c and every next rank adds what arrives to its own; pass 1: the sum goes on
+    from rank c-1 to the others.
+    """
+    own = {value.device: value for value in values}
+    done: dict[int, list[Value]] = {device: [] for device in own}
+    n, lo = len(values), values[0].lo
+    sizes = field_sizes(values[0].hi - lo, n * len(rings), dtypes.SIZES[values[0].dtype])
+    for f, size in enumerate(sizes):
+        if not size and f:
+            continue
+        segment, order = f // len(rings), rings[f % len(rings)]
+        path = [order[(segment + hop) % n] for hop in range(2 * n - 1)]
+        value = own[path[0]]._replace(lo=lo, hi=lo + size)  # a view
+        for device in path[1:n]:
+            arrived = b.copy(value, device, value.lo, value.hi)
+            value = b.add([own[device]._replace(lo=value.lo, hi=value.hi), arrived])
+        for arrived in (value, *b.walk(value, path[n:])):
+            done[arrived.device].append(arrived)
+        lo += size
+    return [b.concat(done[value.device], in_place=True) for value in values]

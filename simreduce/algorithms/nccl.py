@@ -1,0 +1,77 @@
+"""NCCL's ring all-reduce and broadcast, as TensorFlow launches them.
+
+A collective starts when all participants have arrived. The tensor is shared out over the rings of the layout; on
+every ring each GPU sends its chunks one after another, and collectives follow each other in the same order on every
+GPU, since a channel of a GPU is a stream. `#k` is accepted and ignored, as upstream does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from simreduce.algorithms.planner import Options, Results, Tensors
+from simreduce.algorithms.ring import chunked_ring, in_place
+from simreduce.algorithms.rings import rings
+from simreduce.layouts import Layout
+from simreduce.plan import Executor, PlanBuilder, Value
+
+
+def nccl(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
+    """One NCCL all-reduce over all ranks for every tensor."""
+    orders = rings(layout, range(len(layout.ranks)))
+    return [nccl_all_reduce(b, tensor, orders) for tensor in tensors]
+
+
+def nccl_all_reduce(b: PlanBuilder, values: Sequence[Value], orders: Sequence[Sequence[int]]) -> list[Value]:
+    """The sum of `values` on the device of each; the results come by ascending device."""
+    if len(values) == 1:
+        return list(values)
+    launch = b.barrier(values[0].device, [v.op for v in values])
+    done: dict[int, list[Value]] = {v.device: [] for v in values}
+    with executed_by_nccl(b):
+        for channel, order in enumerate(orders):
+            lo, hi = _share(values[0], channel, len(orders))
+            part = {v.device: v._replace(lo=lo, hi=hi) for v in values}
+            for device, chunks in chunked_ring(b, part, order, channel, after=[launch]).items():
+                done[device] += chunks
+        return in_place(b, done)
+
+
+def nccl_broadcast(b: PlanBuilder, value: Value, orders: Sequence[Sequence[int]]) -> list[Value]:
+    """`value` on every device of the rings, by ascending device; each ring carries a share, cut in chunks."""
+    n = len(orders[0])
+    done: dict[int, list[Value]] = {device: [] for device in orders[0]}
+    with executed_by_nccl(b):
+        for channel, order in enumerate(orders):
+            start = order.index(value.device)
+            chain = [*order[start:], *order[:start]]
+            lo, hi = _share(value, channel, len(orders))
+            chunks = [
+                value._replace(lo=lo + (hi - lo) * c // n, hi=lo + (hi - lo) * (c + 1) // n) for c in range(n)
+            ]
+            done[value.device].append(value._replace(lo=lo, hi=hi))
+            # Chunk c makes hop h at tick c + h.
+            for tick in range(2 * n - 2):
+                for hop in range(max(0, tick - n + 1), min(tick + 1, n - 1)):
+                    chunk = chunks[tick - hop]
+                    stream = b.stream(chain[hop], channel)
+                    chunks[tick - hop] = b.copy(chunk, chain[hop + 1], chunk.lo, chunk.hi, stream=stream)
+                    done[chain[hop + 1]].append(chunks[tick - hop])
+        done[value.device] = [value]
+        return in_place(b, done)
+
+
+def _share(value: Value, channel: int, channels: int) -> tuple[int, int]:
+    size = value.hi - value.lo
+    return value.lo + size * channel // channels, value.lo + size * (channel + 1) // channels
+
+
+@contextmanager
+def executed_by_nccl(b: PlanBuilder) -> Iterator[None]:
+    """Ops appended inside are NCCL's."""
+    before, b.executor = b.executor, Executor.NCCL
+    try:
+        yield
+    finally:
+        b.executor = before

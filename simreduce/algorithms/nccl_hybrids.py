@@ -1,0 +1,80 @@
+"""NCCL inside every task, another algorithm across the tasks: nccl/xring, nccl/rechd, nccl/pscpu.
+
+Every task all-reduces over its GPUs; its first GPU takes part in the upper level and broadcasts what comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from simreduce.algorithms.nccl import nccl_all_reduce, nccl_broadcast
+from simreduce.algorithms.planner import Options, Results, Tensors
+from simreduce.algorithms.recursive_halving_doubling import halving_doubling
+from simreduce.algorithms.rings import rings
+from simreduce.algorithms.shuffle import gather_groups, shuffle
+from simreduce.algorithms.xring import ring_all_reduce
+from simreduce.errors import StrategyError
+from simreduce.layouts import Layout
+from simreduce.plan import PlanBuilder, Value
+
+Upper = Callable[[PlanBuilder, Sequence[Value]], list[Value]]
+
+
+def nccl_xring(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
+    """A ring over the tasks' first GPUs; one task needs none."""
+    if len(layout.tasks) > 1 and options.shards != 1:
+        raise StrategyError(
+            f"nccl/xring#{options.shards}: the ring across has one GPU per task, so it takes 1 sub-chunk only"
+        )
+
+    def upper(b: PlanBuilder, firsts: Sequence[Value]) -> list[Value]:
+        return ring_all_reduce(b, firsts, [[v.device for v in firsts]]) if len(firsts) > 1 else list(firsts)
+
+    return _hybrid(b, layout, tensors, options, upper, "nccl/xring")
+
+
+def nccl_rechd(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
+    """Recursive halving-doubling over the tasks' first GPUs. `#k` is ignored."""
+
+    def upper(b: PlanBuilder, firsts: Sequence[Value]) -> list[Value]:
+        return halving_doubling(b, firsts, "nccl/rechd")
+
+    return _hybrid(b, layout, tensors, options, upper, "nccl/rechd")
+
+
+def nccl_pscpu(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
+    """A shuffle over the CPUs of all tasks, even of one. `#k` is only checked."""
+    hosts = layout.host_devices("nccl/pscpu")
+    gather_groups(hosts, options.shards)
+    return _hybrid(b, layout, tensors, options, lambda b, firsts: shuffle(b, firsts, hosts), "nccl/pscpu")
+
+
+def needs_task_names(layout: Layout, options: Options, name: str) -> None:
+    """Upstream groups GPUs by the task in their names and fails in a single process, whose names have none."""
+    if options.faithful and len(layout.tasks) == 1:
+        raise StrategyError(
+            f"{name}: upstream fails in a single process (failed to parse device); use 2 tasks or more"
+        )
+
+
+def _hybrid(
+    b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options, upper: Upper, name: str
+) -> Results:
+    needs_task_names(layout, options, name)
+    orders = [rings(layout, task) for task in layout.tasks]
+    return [_one(b, layout, tensor, orders, upper) for tensor in tensors]
+
+
+def _one(
+    b: PlanBuilder, layout: Layout, tensor: Sequence[Value], orders: Sequence[list[list[int]]], upper: Upper
+) -> list[Value]:
+    firsts = []
+    for task, task_rings in zip(layout.tasks, orders, strict=True):
+        first, *others = nccl_all_reduce(b, [tensor[rank] for rank in task], task_rings)
+        firsts.append(b.hold(first, [value.op for value in others]))
+    totals = upper(b, firsts)
+    return [
+        v
+        for total, task_rings in zip(totals, orders, strict=True)
+        for v in nccl_broadcast(b, total, task_rings)
+    ]

@@ -1,0 +1,38 @@
+"""tf_cnn_benchmarks' `pscpu/pscpu`: every task sums on its own CPU, then the CPUs shuffle among themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simreduce.algorithms.nccl_hybrids import needs_task_names
+from simreduce.algorithms.planner import Options, Results, Tensors
+from simreduce.algorithms.shuffle import gather_groups, shuffle
+from simreduce.layouts import Layout
+from simreduce.plan import PlanBuilder, Value
+
+
+def pscpu_pscpu(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
+    """`#k`: the first k CPUs sum at the second level (as in TensorFlow 1.12 and 1.14).
+
+    tf_cnn_benchmarks checks k and then always uses the first CPU alone; `faithful` does too.
+    """
+    needs_task_names(layout, options, "pscpu/pscpu")
+    hosts = layout.host_devices("pscpu/pscpu")
+    gather_groups(hosts, options.shards)
+    second = hosts[: 1 if options.faithful else options.shards]
+    return [_one(b, layout, tensor, hosts, second) for tensor in tensors]
+
+
+def _one(
+    b: PlanBuilder, layout: Layout, tensor: Sequence[Value], hosts: Sequence[int], second: Sequence[int]
+) -> list[Value]:
+    sums = [
+        b.add([b.copy(tensor[rank], host) for rank in task])
+        for task, host in zip(layout.tasks, hosts, strict=True)
+    ]
+    totals = shuffle(b, sums, second) if len(sums) > 1 else sums
+    return [
+        b.copy(total, tensor[rank].device)
+        for task, total in zip(layout.tasks, totals, strict=True)
+        for rank in task
+    ]

@@ -1,0 +1,137 @@
+"""Reduction on one device, and broadcast (TensorFlow 1.14 cross_device_ops.py: `_simple_reduce`, `simple_broadcast`).
+
+All values travel to one device, are summed and divided there, and the result goes to every destination: a star.
+IndexedSlices are concatenated instead; equal indices are neither merged nor summed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Literal, NamedTuple, TypeAlias
+
+from simreduce.cross_device.value import INDEX, Distributed, PerDevice, PerDeviceSlices
+from simreduce.layouts import Layout
+from simreduce.plan import Contract, Plan, PlanBuilder, Promise, Value
+
+Accumulation: TypeAlias = Literal["add_n", "pairwise"]
+"""`add_n`: one n-ary sum. `pairwise`: ((x0 + x1) + x2) + ..., a sum of two at a time."""
+
+
+class Part(NamedTuple):
+    """What every destination is promised of one interval: who contributed, and what divided it."""
+
+    lo: int
+    hi: int
+    dtype: int
+    members: frozenset[int]
+    divisor: int = 1
+
+
+def reduce_on(
+    layout: Layout,
+    value: Distributed,
+    destinations: Sequence[int],
+    root: int,
+    *,
+    mean: bool,
+    accumulation: Accumulation = "add_n",
+) -> Plan:
+    """`value` reduced on the device `root`, with the result on every destination."""
+    b = PlanBuilder(layout.devices)
+    if isinstance(value, PerDeviceSlices):
+        values, indices, shape = slices_inputs(b, value)
+        joined = b.concat([b.copy(v, root) for v in values])
+        if mean:
+            joined = b.scale(joined, len(value.places))
+        results = [joined, b.concat([b.copy(v, root) for v in indices]), *(b.copy(v, root) for v in shape)]
+        parts = slices_parts(value, len(value.places) if mean else 1)
+        return hand_out(b, "sparse_gather", results, parts, destinations)
+    total = _accumulated(b, [b.copy(own, root) for own in dense_inputs(b, value)], accumulation)
+    if mean:
+        total = b.scale(total, value.replicas)
+    whole = Part(0, value.elements, value.dtype, frozenset(range(value.replicas)), value.replicas if mean else 1)
+    collective = "all_reduce" if set(destinations) == set(value.devices) else "reduce"
+    return hand_out(b, collective, [total], [whole], destinations)
+
+
+def broadcast_from(layout: Layout, value: Distributed, destinations: Sequence[int]) -> Plan:
+    """One device's value, on every destination: one copy each, and none to where it is."""
+    b = PlanBuilder(layout.devices)
+    if isinstance(value, PerDeviceSlices):
+        results = [v for inputs in slices_inputs(b, value) for v in inputs]
+        return hand_out(b, "broadcast", results, slices_parts(value, 1), destinations)
+    whole = Part(0, value.elements, value.dtype, frozenset(range(value.replicas)))
+    return hand_out(b, "broadcast", dense_inputs(b, value), [whole], destinations)
+
+
+def hand_out(
+    b: PlanBuilder, collective: str, results: Sequence[Value], parts: Sequence[Part], destinations: Sequence[int]
+) -> Plan:
+    """The plan that ends with a copy of all `results` on every destination."""
+    for device in destinations:
+        for value in results:
+            b.output(b.copy(value, device))
+    return b.finish(promised(collective, parts, destinations))
+
+
+def promised(collective: str, parts: Sequence[Part], destinations: Sequence[int]) -> Contract:
+    """Every destination ends with all `parts`."""
+    return Contract.of(collective, [Promise(device, *part) for device in destinations for part in parts])
+
+
+def dense_inputs(b: PlanBuilder, value: PerDevice) -> list[Value]:
+    """One value per device; several on one device are summed there first."""
+    owned: list[Value] = []
+    first = 0
+    for device, count in value.places:
+        numbers = range(first, first + count)
+        mine = [b.input(device, 0, value.elements, value.dtype, contributor=k) for k in numbers]
+        owned.append(_accumulated(b, mine, "add_n"))
+        first += count
+    return owned
+
+
+def _accumulated(b: PlanBuilder, values: Sequence[Value], accumulation: Accumulation) -> Value:
+    """The sum of values on one device; of one value, itself."""
+    if accumulation == "add_n":
+        return b.add(values) if len(values) > 1 else values[0]
+    total = values[0]
+    for value in values[1:]:
+        total = b.add([total, value])
+    return total
+
+
+def _row_bounds(value: PerDeviceSlices) -> list[tuple[int, int]]:
+    ends = list(accumulate(value.rows))
+    return list(zip([0, *ends[:-1]], ends, strict=True))
+
+
+def slices_inputs(b: PlanBuilder, value: PerDeviceSlices) -> tuple[list[Value], list[Value], list[Value]]:
+    """(values, indices) of every device, and the dense_shape of the first if there is one.
+
+    In the address space: the rows of all devices, then their indices, then the dense_shape.
+    """
+    rows, size = sum(value.rows), value.row_elements
+    end = rows * size
+    values, indices = [], []
+    for k, (device, (lo, hi)) in enumerate(zip(value.devices, _row_bounds(value), strict=True)):
+        values.append(b.input(device, lo * size, hi * size, value.dtype, contributor=k))
+        indices.append(b.input(device, end + lo, end + hi, INDEX, contributor=k))
+    shape = (end + rows, end + rows + value.dimensions)
+    first = value.devices[0]
+    return values, indices, [b.input(first, *shape, INDEX, contributor=0)] if value.dimensions else []
+
+
+def slices_parts(value: PerDeviceSlices, divisor: int, *, with_shape: bool = True) -> list[Part]:
+    """Every device's rows and indices, as its own; only the rows are divided."""
+    rows, size = sum(value.rows), value.row_elements
+    end = rows * size
+    parts = []
+    for k, (lo, hi) in enumerate(_row_bounds(value)):
+        own = frozenset([k])
+        parts.append(Part(lo * size, hi * size, value.dtype, own, divisor))
+        parts.append(Part(end + lo, end + hi, INDEX, own))
+    if value.dimensions and with_shape:
+        parts.append(Part(end + rows, end + rows + value.dimensions, INDEX, frozenset([0])))
+    return parts

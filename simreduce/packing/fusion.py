@@ -1,0 +1,60 @@
+"""Horovod's tensor fusion (horovod/common/controller.cc, `FuseResponses`).
+
+Gradients are taken as they become ready, the last of the list first. A buffer takes the next ones of its dtype while
+their sum stays within the threshold; one that would overflow it starts the next buffer, and one larger than the
+threshold travels alone. Gradients of other dtypes are passed over, to be fused later, as long as they and the buffer
+together stay within the threshold.
+
+Left out: Horovod fuses what became ready within one cycle (`HOROVOD_CYCLE_TIME`), here all gradients did; it counts
+16-byte multiples on GPUs and rounds the threshold up to a multiple of 512 bytes per local rank.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simreduce.packing.arrangement import Arrangement
+from simreduce.packing.options import nbytes, required
+from simreduce.workload import Gradient
+
+DEFAULT_THRESHOLD = 128 * 2**20
+"""`HOROVOD_FUSION_THRESHOLD` in bytes; long 64 MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """Buffers of up to `threshold` bytes; with 0 nothing is fused."""
+
+    threshold: int = DEFAULT_THRESHOLD
+
+    @staticmethod
+    def parse(text: str | None) -> Fusion:
+        """Of `+fusion`, or of the BYTES in `+fusion=64M`."""
+        if text is None:
+            return Fusion()
+        return Fusion(nbytes("fusion", required("fusion", text, "128M"), 0, "128M"))
+
+    def arrange(self, gradients: Sequence[Gradient], *, faithful: bool = False) -> Arrangement:
+        """The buffers in the order in which they are sent."""
+        waiting = deque(reversed(range(len(gradients))))
+        buffers: list[tuple[int, ...]] = []
+        while waiting:
+            buffer = [waiting.popleft()]
+            first = gradients[buffer[0]]
+            held, passed = first.nbytes, 0
+            skipped: list[int] = []
+            while waiting:
+                gradient = gradients[waiting[0]]
+                if gradient.dtype == first.dtype and held + gradient.nbytes <= self.threshold:
+                    buffer.append(waiting.popleft())
+                    held += gradient.nbytes
+                    continue
+                passed += gradient.nbytes
+                if held + passed > self.threshold:
+                    break
+                skipped.append(waiting.popleft())
+            waiting.extendleft(reversed(skipped))
+            buffers.append(tuple(buffer))
+        return Arrangement(tuple(buffers))

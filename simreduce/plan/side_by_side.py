@@ -1,0 +1,103 @@
+"""Several plans as one, and the order of a plan's results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from simreduce.plan.contract import Contract
+from simreduce.plan.plan import Column, Kind, Plan
+from simreduce.plan.ragged import ranges
+
+
+def side_by_side(plans: Sequence[Plan], devices: Sequence[str]) -> Plan:
+    """One plan of all `plans` on `devices`, which hold theirs: program order is theirs one after another, and no op
+    waits for an op of another plan. Addresses follow each other likewise. Contributors keep their numbers.
+
+    The collective is that of the first plan.
+    """
+    index = {name: i for i, name in enumerate(devices)}
+    moved = [_on(plan, [index[name] for name in plan.devices], len(devices)) for plan in plans]
+    tops = [max(int(p.hi.max(initial=0)), int(p.contract.hi.max(initial=0))) for p in moved]
+    room = np.concatenate([[0], np.cumsum(tops[:-1])]).astype(np.int64)
+    base = np.concatenate([[0], np.cumsum([len(p) for p in moved[:-1]])]).astype(np.int64)
+
+    def joined(name: str, by: npt.NDArray[np.int64] | None = None) -> Column:
+        columns = [getattr(p, name) for p in moved]
+        if by is not None:
+            columns = [(c + k).astype(c.dtype) for c, k in zip(columns, by, strict=True)]
+        return np.concatenate(columns)
+
+    def starts(name: str) -> Column:
+        counts = np.concatenate([np.diff(getattr(p, name)) for p in moved])
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+
+    return Plan(
+        devices=tuple(devices),
+        kind=joined("kind"),
+        device=joined("device"),
+        lo=joined("lo", room),
+        hi=joined("hi", room),
+        dtype=joined("dtype"),
+        arg=joined("arg"),
+        stream=joined("stream"),
+        executor=joined("executor"),
+        operand_start=starts("operand_start"),
+        operands=joined("operands", base),
+        control_start=starts("control_start"),
+        controls=joined("controls", base),
+        contract=_joined_contracts([p.contract for p in moved], room),
+    )
+
+
+def _on(plan: Plan, place: Sequence[int], devices: int) -> Plan:
+    """`plan` with device d renumbered as place[d] of `devices`, streams too."""
+    to = np.array(place, dtype=np.int32)
+    channel, owner = np.divmod(plan.stream, max(len(plan.devices), 1))
+    stream = np.where(plan.stream < 0, plan.stream, channel * devices + to[owner]).astype(plan.stream.dtype)
+    contract = replace(plan.contract, device=to[plan.contract.device])
+    return replace(plan, device=to[plan.device], stream=stream, contract=contract)
+
+
+def _joined_contracts(contracts: Sequence[Contract], room: npt.NDArray[np.int64]) -> Contract:
+    first = np.concatenate([[0], np.cumsum([len(c.sets) for c in contracts[:-1]])]).astype(np.int32)
+    pairs = list(zip(contracts, room, strict=True))
+    return Contract(
+        collective=contracts[0].collective,
+        device=np.concatenate([c.device for c in contracts]),
+        lo=np.concatenate([c.lo + k for c, k in pairs]),
+        hi=np.concatenate([c.hi + k for c, k in pairs]),
+        dtype=np.concatenate([c.dtype for c in contracts]),
+        members=np.concatenate([c.members + k for c, k in zip(contracts, first, strict=True)]),
+        divisor=np.concatenate([c.divisor for c in contracts]),
+        sets=tuple(s for c in contracts for s in c.sets),
+    )
+
+
+def results_last(plan: Plan, key: Sequence[int]) -> Plan:
+    """`plan` with its OUTPUTs at the end, in ascending `key` (one per OUTPUT, in program order; ties keep it)."""
+    is_output = plan.kind == Kind.OUTPUT
+    outputs = np.flatnonzero(is_output)[np.argsort(np.asarray(key, dtype=np.int64), kind="stable")]
+    order = np.concatenate([np.flatnonzero(~is_output), outputs])
+    place = np.empty(len(plan), dtype=np.int64)
+    place[order] = np.arange(len(plan))
+
+    def permuted(start: Column, items: Column) -> tuple[Column, Column]:
+        counts = np.diff(start)[order]
+        moved = place[items[ranges(start[:-1][order], counts)]].astype(items.dtype)
+        return np.concatenate([[0], np.cumsum(counts)]).astype(start.dtype), moved
+
+    operand_start, operands = permuted(plan.operand_start, plan.operands)
+    control_start, controls = permuted(plan.control_start, plan.controls)
+    names = ("kind", "device", "lo", "hi", "dtype", "arg", "stream", "executor")
+    return replace(
+        plan,
+        **{name: getattr(plan, name)[order] for name in names},
+        operand_start=operand_start,
+        operands=operands,
+        control_start=control_start,
+        controls=controls,
+    )

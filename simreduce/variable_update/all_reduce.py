@@ -1,0 +1,67 @@
+"""The modes that are an all-reduce of the gradients: what each accepts, as a strategy. All of them sum."""
+
+from __future__ import annotations
+
+from simreduce.errors import StrategyError
+from simreduce.layouts import Layout
+from simreduce.plan import Contract, Plan, PlanBuilder
+from simreduce.strategy import Strategy, compile_plan, parse_strategy
+from simreduce.variable_update.flags import Flags
+from simreduce.workload import Workload
+
+
+def replicated(workload: Workload, layout: Layout, flags: Flags) -> Plan:
+    """One machine: the spec if there is one (a single range), else hierarchical copy, else plain copies."""
+    if len(layout.tasks) > 1:
+        raise StrategyError(
+            "replicated works on one machine; distributed_replicated and distributed_all_reduce on several"
+        )
+    if flags.all_reduce_spec:
+        strategy = _strategy(flags, flags.all_reduce_spec)
+        if len(strategy.ranges) > 1:
+            raise StrategyError(f"replicated takes a spec of one range, not {flags.all_reduce_spec!r}")
+    elif flags.hierarchical_copy:
+        names = {"dgx1": "hierarchical_copy", "gcp_v100": "hierarchical_copy_gcp_v100"}
+        if flags.network_topology not in names:
+            raise StrategyError(f"network_topology={flags.network_topology}: one of {', '.join(names)}")
+        strategy = _strategy(flags, names[flags.network_topology])
+    else:
+        strategy = _strategy(flags, "copy_to_gpus" if flags.on_gpu() else "copy_to_cpu")
+    return compile_plan(strategy, workload, layout, faithful=flags.faithful)
+
+
+def distributed_all_reduce(workload: Workload, layout: Layout, flags: Flags) -> Plan:
+    """One graph over all workers; any number of ranges, but not plain nccl on several workers."""
+    if not flags.all_reduce_spec:
+        raise StrategyError("distributed_all_reduce needs an all_reduce_spec")
+    if len(layout.tasks) > 1 and flags.all_reduce_spec == "nccl":
+        raise StrategyError(
+            "nccl alone works on one machine; nccl/xring, nccl/rechd and nccl/pscpu on several"
+        )
+    return compile_plan(_strategy(flags, flags.all_reduce_spec), workload, layout, faithful=flags.faithful)
+
+
+def collective_all_reduce(workload: Workload, layout: Layout, flags: Flags) -> Plan:
+    """The runtime's collectives; one range, no limit."""
+    strategy = _strategy(flags, flags.all_reduce_spec or "collective")
+    if [r.algorithm for r in strategy.ranges] != ["collective"]:
+        raise StrategyError(
+            f"collective_all_reduce takes the spec collective or collective#2, not {strategy.spec!r}"
+        )
+    return compile_plan(strategy, workload, layout, faithful=flags.faithful)
+
+
+def horovod(workload: Workload, layout: Layout, flags: Flags) -> Plan:
+    """One process per GPU; the library reduces every gradient (or fused buffer) over all of them."""
+    if flags.all_reduce_spec:
+        raise StrategyError("horovod takes no all_reduce_spec")
+    return compile_plan(_strategy(flags, "nccl"), workload, layout, faithful=flags.faithful)
+
+
+def independent(workload: Workload, layout: Layout, flags: Flags) -> Plan:  # noqa: ARG001 - modes share a signature
+    """Every GPU for itself: nothing moves."""
+    return PlanBuilder(layout.devices).finish(Contract.of("independent", []))
+
+
+def _strategy(flags: Flags, spec: str) -> Strategy:
+    return parse_strategy(f"{spec}+{flags.packing}" if flags.packing else spec)

@@ -1,0 +1,69 @@
+"""`parameter_server`: one copy of each variable; gradients go to it, GPUs read it back."""
+
+from __future__ import annotations
+
+from simreduce.layouts import Layout
+from simreduce.plan import Plan
+from simreduce.variable_update.flags import Flags
+from simreduce.variable_update.placement import least_loaded
+from simreduce.variable_update.step import Step
+from simreduce.workload import Workload
+
+SMALL = 65_536
+"""Elements below which a worker caches a variable on its CPU."""
+
+
+def parameter_server(workload: Workload, layout: Layout, flags: Flags) -> Plan:
+    """Mean over the local GPUs, applied where the variable is. With several tasks every worker applies its own mean
+    separately: nothing is averaged across workers.
+    """
+    return (
+        _local(workload, layout, flags) if len(layout.tasks) == 1 else _distributed(workload, layout, flags)
+    )
+
+
+def _local(workload: Workload, layout: Layout, flags: Flags) -> Plan:
+    """Each variable on the GPU with the fewest elements so far, or all on the CPU."""
+    step = Step(workload, layout)
+    (task,) = layout.tasks
+    places = task if flags.on_gpu() else layout.host_devices("local_parameter_device=cpu")
+    sizes = [g.elements for g in workload.gradients]
+    sums, variables = step.reserve(), step.reserve()
+    for i, device in enumerate(least_loaded(sizes, places)):
+        applied = step.update(step.mean_on(device, task, i, sums[i]), task, device)
+        variable = step.updated(device, i, variables[i], [applied.op])
+        for rank in task:
+            step.read(variable, rank)
+    return step.finish("parameter_server")
+
+
+def _distributed(workload: Workload, layout: Layout, flags: Flags) -> Plan:
+    """Variables on the parameter servers, least bytes first. A worker sums on its CPU; it caches what it reads on
+    its CPU if small, else on its least-loaded GPU (or on its CPU), and its GPUs copy from there.
+    """
+    step = Step(workload, layout)
+    hosts = layout.host_devices("parameter_server")
+    servers = least_loaded([g.nbytes for g in workload.gradients], flags.servers(layout))
+    sums = [step.reserve() for _ in layout.tasks]
+    variables = step.reserve()
+    caches = [_caches(workload, flags, task, host) for task, host in zip(layout.tasks, hosts, strict=True)]
+    for i, server in enumerate(servers):
+        applied = [
+            step.update(step.mean_on(host, task, i, sums[w][i]), task, server)
+            for w, (task, host) in enumerate(zip(layout.tasks, hosts, strict=True))
+        ]
+        variable = step.updated(server, i, variables[i], [value.op for value in applied])
+        for task, cache in zip(layout.tasks, caches, strict=True):
+            cached = step.b.copy(variable, cache[i])
+            for rank in task:
+                step.read(cached, rank)
+    return step.finish("parameter_server")
+
+
+def _caches(workload: Workload, flags: Flags, task: tuple[int, ...], host: int) -> list[int]:
+    """Where a worker caches each variable."""
+    elements = [g.elements for g in workload.gradients]
+    if not flags.on_gpu():
+        return [host] * len(elements)
+    large = iter(least_loaded([n for n in elements if n >= SMALL], task))
+    return [host if n < SMALL else next(large) for n in elements]

@@ -1,0 +1,87 @@
+"""DistributedDataParallel's buckets, by hand-worked examples and what must always hold."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from simreduce import dtypes
+from simreduce.packing import DdpBuckets
+from simreduce.workload import load_workload
+from tests.packing.lists import gradients, of_dtypes
+
+MIB = 2**20
+QUARTER = MIB // 4  # elements of 1 MiB in float32
+
+
+def groups(text, *mib):
+    return DdpBuckets.parse(text).arrange(gradients(*[int(m * QUARTER) for m in mib])).groups
+
+
+def test_unset_the_first_bucket_closes_at_1_mib_and_the_others_at_25():
+    # Ready last to first: 0.5 + 0.5 reach 1; 10 + 10 + 10 reach 25; 3 is left.
+    assert groups(None, 3, 10, 10, 10, 0.5, 0.5) == ((5, 4), (3, 2, 1), (0,))
+
+
+def test_set_the_first_bucket_has_the_same_cap():
+    assert groups("25", 3, 10, 10, 10, 0.5, 0.5) == ((5, 4, 3, 2, 1), (0,))
+
+
+def test_a_bucket_closes_once_it_reaches_its_cap_so_it_overshoots():
+    assert groups("4", 1, 100, 3.5) == ((2, 1), (0,))
+
+
+def test_reaching_the_cap_exactly_closes():
+    assert groups("4", 2, 2, 2, 2) == ((3, 2), (1, 0))
+
+
+def test_fractions_of_a_mib_are_taken():
+    assert groups("0.5", 0.5, 0.5, 0.5) == ((2,), (1,), (0,))
+
+
+def test_every_dtype_has_its_own_buckets_and_its_own_first_cap():
+    listed = of_dtypes(
+        (QUARTER, "float32"),  # second float32 bucket, never full
+        (2 * QUARTER, "float16"),  # closes the first float16 bucket
+        (QUARTER, "float32"),  # closes the first float32 bucket
+        (8, "float16"),
+        (8, "float64"),  # never full
+    )
+
+    assert DdpBuckets().arrange(listed).groups == ((2,), (3, 1), (4,), (0,))
+
+
+def test_resnet50():
+    """Two gradients make the small first bucket; the next buckets pass 25 MiB by less than a gradient."""
+    listed = load_workload("resnet50").gradients
+    buckets = DdpBuckets().arrange(listed).groups
+
+    assert [len(b) for b in buckets] == [2, 15, 15, 54, 75]
+    assert sum(listed[i].nbytes for i in buckets[0]) == 4 * (2048 * 1001 + 1001)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.sampled_from(dtypes.NAMES)), min_size=1, max_size=200),
+    st.integers(1, 300),
+    st.integers(1, 300),
+)
+def test_buckets_are_of_one_dtype_in_ready_order_and_full_but_the_last(pairs, cap, first_cap):
+    listed = of_dtypes(*pairs)
+    buckets = DdpBuckets(cap, first_cap).arrange(listed).groups
+
+    assert sorted(range(len(listed))) == sorted(i for b in buckets for i in b)
+    for dtype in range(len(dtypes.NAMES)):
+        mine = [b for b in buckets if listed[b[0]].dtype == dtype]
+        ready = [i for b in mine for i in b]
+        assert ready == [i for i in reversed(range(len(listed))) if listed[i].dtype == dtype]
+        for k, bucket in enumerate(mine):
+            sizes = [listed[i].nbytes for i in bucket]
+            limit = cap if k else first_cap
+            assert sum(sizes[:-1]) < limit
+            assert sum(sizes) >= limit or k == len(mine) - 1
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "25M", "", "1e400"])
+def test_the_cap_is_a_number_of_mib(text):
+    with pytest.raises(ValueError, match="for example ddp=25"):
+        DdpBuckets.parse(text)
