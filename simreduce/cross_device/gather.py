@@ -58,7 +58,8 @@ def _padded_gather(
     if len({v.hi - v.lo for v in values}) == 1:
         return [b.concat(of_rank, in_place=True) for of_rank in _gathered(b, layout, values, nccl=nccl)]
     whole = [
-        b.concat([v, b.zeros(v.device, v.hi, v.lo + size, v.dtype)]) if v.hi - v.lo < size else v for v in values
+        b.concat([v, b.zeros(v.device, v.hi, v.lo + size, v.dtype)]) if v.hi - v.lo < size else v
+        for v in values
     ]
     results = []
     for of_rank in _gathered(b, layout, whole, nccl=nccl):
@@ -89,7 +90,11 @@ def _gathered(b: PlanBuilder, layout: Layout, values: Sequence[Value], *, nccl: 
 
 
 def _round(
-    b: PlanBuilder, values: Sequence[Value], order: Sequence[int], channel: int | None = None, launch: int | None = None
+    b: PlanBuilder,
+    values: Sequence[Value],
+    order: Sequence[int],
+    channel: int | None = None,
+    launch: int | None = None,
 ) -> list[list[Value]]:
     """One ring. With a channel, every rank sends its pieces one after another, from `launch` on."""
     n = len(order)

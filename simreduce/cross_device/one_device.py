@@ -50,7 +50,9 @@ def reduce_on(
     total = _accumulated(b, [b.copy(own, root) for own in dense_inputs(b, value)], accumulation)
     if mean:
         total = b.scale(total, value.replicas)
-    whole = Part(0, value.elements, value.dtype, frozenset(range(value.replicas)), value.replicas if mean else 1)
+    whole = Part(
+        0, value.elements, value.dtype, frozenset(range(value.replicas)), value.replicas if mean else 1
+    )
     collective = "all_reduce" if set(destinations) == set(value.devices) else "reduce"
     return hand_out(b, collective, [total], [whole], destinations)
 
@@ -66,7 +68,11 @@ def broadcast_from(layout: Layout, value: Distributed, destinations: Sequence[in
 
 
 def hand_out(
-    b: PlanBuilder, collective: str, results: Sequence[Value], parts: Sequence[Part], destinations: Sequence[int]
+    b: PlanBuilder,
+    collective: str,
+    results: Sequence[Value],
+    parts: Sequence[Part],
+    destinations: Sequence[int],
 ) -> Plan:
     """The plan that ends with a copy of all `results` on every destination."""
     for device in destinations:

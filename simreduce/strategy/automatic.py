@@ -39,7 +39,7 @@ def choose_the_best(layout: Layout, requested: int | None = None) -> str:
     copy in as many packs as there are devices. Else NCCL in one pack. With several workers, 1.12 takes
     MultiWorkerAllReduce with its default spec.
     """
-    if requested is not None and requested > layout.n or _cpus(layout):
+    if (requested is not None and requested > layout.n) or _cpus(layout):
         return "reduce_to_one"
     if len(layout.tasks) > 1:
         return "pscpu/pscpu#2"
@@ -82,7 +82,9 @@ AUTOMATIC: Mapping[str, Callable[[Layout], str]] = {
 def resolve(name: str, layout: Layout) -> str:
     """The text of the strategy that the rule `name` chooses on `layout`."""
     if name not in AUTOMATIC:
-        raise StrategyError(f"unknown rule {name!r}{did_you_mean(name, AUTOMATIC)}; one of {', '.join(AUTOMATIC)}")
+        raise StrategyError(
+            f"unknown rule {name!r}{did_you_mean(name, AUTOMATIC)}; one of {', '.join(AUTOMATIC)}"
+        )
     return AUTOMATIC[name](layout)
 
 

@@ -35,7 +35,9 @@ def parse_multi_worker_spec(value: object, *, faithful: bool = False) -> list[Ra
         elif not 1 <= len(item) <= len(Range._fields):
             problems.append(f"Too many elements in the all_reduce_spec tuple: {item!r} (1 to 3 are expected)")
         elif not isinstance(item[0], str) or not all(type(number) is int for number in item[1:]):
-            problems.append(f"all_reduce_spec tuple {item!r}: a name and up to two whole numbers are expected")
+            problems.append(
+                f"all_reduce_spec tuple {item!r}: a name and up to two whole numbers are expected"
+            )
         else:
             ranges.append(Range(*item))
     if problems:

@@ -63,7 +63,9 @@ def parse_strategy(text: str) -> Strategy:
     if packing != "none" and spec in AUTOMATIC:
         problems.append(f"{text}: {spec} chooses its own packing; leave out +{packing}")
     rules = [r.algorithm for r in ranges if r.algorithm in AUTOMATIC]
-    problems += [f"{text}: {rule} is a whole strategy: it takes no shards and no other ranges" for rule in rules]
+    problems += [
+        f"{text}: {rule} is a whole strategy: it takes no shards and no other ranges" for rule in rules
+    ]
     if problems:
         raise StrategyError(problems)
     return Strategy(text.strip(), spec, packing, tuple(ranges), packer, mean)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simreduce.algorithms.tree_broadcast import tree_broadcast, tree_targets
-from simreduce.plan import Contract, PlanBuilder, verify
+from simreduce.plan import Contract, Kind, PlanBuilder, verify
 
 
 def broadcast_plan(tasks, source):
@@ -42,7 +42,7 @@ def test_the_tree_of_one_task(size, source, sends):
 
 
 def test_the_source_keeps_its_place_in_a_large_tree():
-    assert [0, 1, 8, 9] == tree_targets(3, 17, 3)
+    assert tree_targets(3, 17, 3) == [0, 1, 8, 9]
 
 
 @pytest.mark.parametrize("size", range(1, 18))
@@ -76,12 +76,12 @@ def test_heads_come_first_then_every_task():
     """Two tasks of four, source 5: its task's tree is rooted at 5, the other's at its first device, 0."""
     plan = broadcast_plan([[0, 1, 2, 3], [4, 5, 6, 7]], 5)
 
-    assert {5: [0, 4], 0: [1, 2], 1: [3], 4: [6, 7]} == edges(plan)
+    assert edges(plan) == {5: [0, 4], 0: [1, 2], 1: [3], 4: [6, 7]}
 
 
 def test_a_head_ends_its_sends_across_before_it_sends_inside():
     plan = broadcast_plan([[0, 1], [2, 3]], 0)
-    copies = [op for op in range(len(plan)) if plan.copies() and plan.kind[op] == 3]
+    copies = [op for op in range(len(plan)) if plan.kind[op] == Kind.COPY]
     across, inside = copies[0], copies[1]
 
     assert [across] == plan.controls[plan.control_start[inside] : plan.control_start[inside + 1]].tolist()

@@ -5,8 +5,8 @@ tf_cnn_benchmarks calls TensorFlow's builders; which devices it gives them for w
 
 from __future__ import annotations
 
-import numpy as np
 import tensorflow as tf
+from simreduce_validate.graphs import Traffic, graph_traffic, plan_traffic
 from tensorflow.python.distribute import cross_device_ops, values
 from tensorflow.python.distribute.v1 import all_reduce
 from tensorflow.python.ops import math_ops
@@ -14,7 +14,6 @@ from tensorflow.python.ops import math_ops
 from simreduce.layouts import Layout
 from simreduce.strategy import compile_plan
 from simreduce.workload import Gradient, Workload
-from simreduce_validate.graphs import Traffic, graph_traffic, plan_traffic
 
 CROSS_DEVICE_OPS = {
     "nccl": cross_device_ops.NcclAllReduce,
@@ -43,11 +42,11 @@ def graph(algorithm, layout, sizes, *, shards=1, packs=0, faithful=False, inputs
     """
     with tf.Graph().as_default():
         own = [
-            _gradients(device, sizes, None if inputs is None else inputs[r])
+            gradients(device, sizes, None if inputs is None else inputs[r])
             for r, device in enumerate(layout.ranks)
         ]
         if algorithm in CROSS_DEVICE_OPS:
-            return _batch_reduce(CROSS_DEVICE_OPS[algorithm](packs), own)
+            return batch_reduce(CROSS_DEVICE_OPS[algorithm](packs), own)
         packer = cross_device_ops._ConcatAndSplitPacker(packs) if packs else None
         tensors = zip(*(_packed(packer, own) if packer else own), strict=True)
         reduced = [
@@ -57,7 +56,7 @@ def graph(algorithm, layout, sizes, *, shards=1, packs=0, faithful=False, inputs
         return _unpacked(packer, reduced) if packer else reduced
 
 
-def _gradients(device, sizes, held):
+def gradients(device, sizes, held=None):
     """The gradients of one device; those of even size are matrices."""
     found, lo = [], 0
     for size in sizes:
@@ -82,9 +81,10 @@ def _unpacked(packer, reduced):
     return [[gradient for gradient, _ in pairs] for pairs in zip(*gradients, strict=True)]
 
 
-def _batch_reduce(ops, own):
+def batch_reduce(ops, own, options=None):
+    """`own[r]` are the gradients of rank r; the results are by gradient and rank."""
     per_replica = [values.PerReplica(list(tensor)) for tensor in zip(*own, strict=True)]
-    reduced = ops.batch_reduce(tf.distribute.ReduceOp.SUM, [(value, value) for value in per_replica])
+    reduced = ops.batch_reduce(tf.distribute.ReduceOp.SUM, [(value, value) for value in per_replica], options)
     return [list(getattr(value, "values", (value,))) for value in reduced]
 
 
@@ -103,6 +103,8 @@ def _reduce(algorithm, layout, index, tensor, shards, *, faithful):
             return all_reduce.build_shuffle_all_reduce(tensor, group, math_ops.add_n)
         case "nccl/xring":
             return all_reduce.build_nccl_then_ring(tensor, shards, math_ops.add)
+        case "rechd":
+            return all_reduce.build_recursive_hd_all_reduce(tensor, math_ops.add)
         case "nccl/rechd":
             return all_reduce.build_nccl_then_recursive_hd(tensor, math_ops.add)
         case "nccl/pscpu":
@@ -127,8 +129,12 @@ def gather_group(devices, shards, index):
 
 
 def plan(algorithm, layout, sizes, *, shards=1, packs=0, faithful=False):
-    """Our plan for the same."""
-    text = algorithm + (f"#{shards}" if shards != 1 else "") + (f"+packs={packs}" if packs else "")
+    """Our plan for the same; `rechd` is reached through NCCL only, which has nothing to do among one GPU per task."""
+    text = (
+        {"rechd": "nccl/rechd"}.get(algorithm, algorithm)
+        + (f"#{shards}" if shards != 1 else "")
+        + (f"+packs={packs}" if packs else "")
+    )
     gradients = tuple(Gradient(f"g{i}", size) for i, size in enumerate(sizes))
     return compile_plan(text, Workload("gradients", gradients), layout, faithful=faithful)
 

@@ -1,0 +1,30 @@
+"""The calls of tf.distribute's CrossDeviceOps as plans: reduce, batch_reduce and broadcast, to any destinations."""
+
+from simreduce.cross_device.calls import batch_reduce, broadcast, reduce, reduce_non_distributed
+from simreduce.cross_device.methods import (
+    AllReduceCrossDeviceOps,
+    CollectiveAllReduce,
+    Method,
+    MultiWorkerAllReduce,
+    ReductionToOneDevice,
+    Version,
+)
+from simreduce.cross_device.value import PerDevice, PerDeviceSlices
+from simreduce.cross_device.variables import broadcast_variables, result_labels
+
+__all__ = [
+    "AllReduceCrossDeviceOps",
+    "CollectiveAllReduce",
+    "Method",
+    "MultiWorkerAllReduce",
+    "PerDevice",
+    "PerDeviceSlices",
+    "ReductionToOneDevice",
+    "Version",
+    "batch_reduce",
+    "broadcast",
+    "broadcast_variables",
+    "reduce",
+    "reduce_non_distributed",
+    "result_labels",
+]
