@@ -17,6 +17,10 @@ class InputError(SimreduceError, ValueError):
         self.problems: tuple[str, ...] = (problems,) if isinstance(problems, str) else tuple(problems)
         super().__init__("\n".join(self.problems))
 
+    def __reduce__(self) -> tuple[type[InputError], tuple[tuple[str, ...]]]:
+        # Between processes the problems stay apart.
+        return type(self), (self.problems,)
+
 
 class TopologyError(InputError):
     """A topology that cannot be simulated."""
@@ -48,6 +52,15 @@ class Deadlock(SimreduceError, RuntimeError):  # noqa: N818 - the word of the tr
 
 class InternalError(SimreduceError, RuntimeError):
     """A fault of simreduce itself. Please report it with the command that shows it."""
+
+
+def shown(value: object) -> str:
+    """`repr`, cut to a line's length, for messages."""
+    try:
+        text = repr(value)
+    except ValueError:  # whole numbers with thousands of digits
+        return f"this {type(value).__name__}"
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

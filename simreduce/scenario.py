@@ -15,7 +15,7 @@ Every fault in the file, and in what it names, is reported at once.
 
 from __future__ import annotations
 
-import tomllib
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +23,10 @@ from typing import Any, TypeVar
 
 from simreduce.calibrate import load_calibration
 from simreduce.engine import Calibration, Runtime, runtime_named
-from simreduce.errors import InputError, ScenarioError, did_you_mean
+from simreduce.errors import InputError, ScenarioError, did_you_mean, shown
 from simreduce.shipped import data_dir
 from simreduce.strategy import Strategy, parse_strategy
+from simreduce.textfiles import exists, parse_toml, read_text
 from simreduce.topology import Topology, load_topology
 from simreduce.workload import Workload, load_workload
 
@@ -41,6 +42,7 @@ _KEYS = (
 )
 _REQUIRED = ("topology", "workload")
 ALL = "all"
+MOST_REPEATS = 1000
 
 T = TypeVar("T")
 
@@ -58,33 +60,35 @@ class Scenario:
     strategies: tuple[Strategy, ...] | None
     repeat: int = 1
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A runtime is made of functions: it goes to another process by its name.
+        return _named, (
+            self.name, self.title, self.topology, self.workload, self.runtime.name, self.calibration,
+            self.strategies, self.repeat,
+        )  # fmt: skip
+
+
+def _named(
+    name: str, title: str, topology: Topology, workload: Workload, runtime: str, *rest: Any
+) -> Scenario:
+    return Scenario(name, title, topology, workload, runtime_named(runtime), *rest)
+
 
 def load_scenario(text: str, runtime: str | None = None, calibration: str | None = None) -> Scenario:
     """The scenario in the file `text`, or the shipped one of that name. The arguments override the file's."""
     path = Path(text)
-    if not path.exists() and path.suffix != ".toml":
+    if path.suffix != ".toml" and not exists(text):
         known = sorted(p.stem for p in data_dir("scenarios").glob("*.toml"))
         if text not in known:
             near = did_you_mean(text, known) or f"; shipped: {', '.join(known)}"
-            raise ScenarioError(f"no scenario {text!r}{near}; a file ends in .toml")
+            raise ScenarioError(f"no scenario {shown(text)}{near}; a file ends in .toml")
         path = data_dir("scenarios") / f"{text}.toml"
-    document = _read(path)
+    document = parse_toml(str(path), read_text(path, ScenarioError), ScenarioError)
     if runtime is not None:
         document["runtime"] = runtime
     if calibration is not None:
         document["calibration"] = calibration
     return _build(path, document)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ScenarioError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise ScenarioError(f"{path}: not UTF-8 text (byte {error.start})") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ScenarioError(f"{path}: {error}") from None
 
 
 def _build(path: Path, document: Mapping[str, Any]) -> Scenario:
@@ -94,7 +98,7 @@ def _build(path: Path, document: Mapping[str, Any]) -> Scenario:
     def text(key: str, default: str = "") -> str:
         value = document.get(key, default)
         if not isinstance(value, str):
-            problems.append(f"{key}: expected text, not {value!r}")
+            problems.append(f"{key}: expected text, not {shown(value)}")
             return default
         return value
 
@@ -116,8 +120,8 @@ def _build(path: Path, document: Mapping[str, Any]) -> Scenario:
     calibration = load("calibration", load_calibration, "nominal")
     strategies = _strategies(document.get("strategies", [ALL]), problems)
     repeat = document.get("repeat", 1)
-    if not isinstance(repeat, int) or isinstance(repeat, bool) or repeat < 1:
-        problems.append(f"repeat: expected a whole number from 1, not {repeat!r}")
+    if not isinstance(repeat, int) or isinstance(repeat, bool) or not 1 <= repeat <= MOST_REPEATS:
+        problems.append(f"repeat: expected a whole number from 1 to {MOST_REPEATS}, not {shown(repeat)}")
     title = text("title", path.stem)
     if problems or topology is None or workload is None or runtime is None or calibration is None:
         raise ScenarioError([f"{path}: {p}" for p in problems])
@@ -126,13 +130,14 @@ def _build(path: Path, document: Mapping[str, Any]) -> Scenario:
 
 def _beside(path: Path, name: str) -> str:
     """A file named in a scenario is looked for beside it first."""
-    near = path.parent / name
-    return str(near) if Path(name).suffix in (".toml", ".csv") and near.is_file() else name
+    near = str(path.parent / name)
+    # os.path, as Path.is_file raises for names that no file can have
+    return near if Path(name).suffix in (".toml", ".csv") and os.path.isfile(near) else name  # noqa: PTH113
 
 
 def _strategies(value: object, problems: list[str]) -> tuple[Strategy, ...] | None:
     if not isinstance(value, list) or not value or not all(isinstance(v, str) for v in value):
-        problems.append(f'strategies: expected a list of strategy texts such as ["all"], not {value!r}')
+        problems.append(f'strategies: expected a list of strategy texts such as ["all"], not {shown(value)}')
         return None
     if ALL in value:
         if len(value) > 1:

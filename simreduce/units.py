@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Collection
+from fractions import Fraction
 
-_NUMBER = r"([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?)"
+from simreduce.errors import shown
+
+_NUMBER = r"([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?|\.[0-9]+(?:[eE][+-]?[0-9]{1,3})?)"
 _QUANTITY = re.compile(rf"\s*{_NUMBER}\s*([A-Za-z/]*)\s*")
 
 _DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -25,21 +29,43 @@ _TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0
 _CLI_SUFFIX = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
-def _read(text: object, table: dict[str, float] | dict[str, int], what: str, examples: str) -> float:
+_LONGEST = 100
+"""Characters of the longest quantity that is read."""
+_LARGEST = 2**63 - 1
+"""Bytes of the largest size that is read."""
+
+
+def _split(text: object, known: Collection[str], what: str, examples: str) -> tuple[str, str]:
+    """The number and the unit of a quantity."""
     if not isinstance(text, str):
-        raise ValueError(f"{text!r} has no unit; write a {what} as text, for example {examples}")  # noqa: TRY004
-    match = _QUANTITY.fullmatch(text)
+        raise ValueError(f"{shown(text)} has no unit; write a {what} as text, for example {examples}")  # noqa: TRY004
+    match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
     if not match:
-        raise ValueError(f"{text!r} is not a {what}; write for example {examples}")
+        raise ValueError(f"{shown(text)} is not a {what}; write for example {examples}")
     number, unit = match.groups()
-    if not unit:
-        raise ValueError(f"{text!r} has no unit; write for example {examples}")
-    if unit not in table:
-        raise ValueError(f"{text!r}: unknown unit {unit!r} for a {what}; write for example {examples}")
+    if not unit and unit not in known:
+        raise ValueError(f"{shown(text)} has no unit; write for example {examples}")
+    if unit not in known:
+        raise ValueError(f"{shown(text)}: unknown unit {unit!r} for a {what}; write for example {examples}")
+    return number, unit
+
+
+def _read(text: object, table: dict[str, float], what: str, examples: str) -> float:
+    number, unit = _split(text, table, what, examples)
     value = float(number) * table[unit]
     if not math.isfinite(value):
-        raise ValueError(f"{text!r} is too large for a {what}")
+        raise ValueError(f"{shown(text)} is too large for a {what}")
     return value
+
+
+def _whole(text: object, number: str, factor: int) -> int:
+    """Bytes, without rounding on the way: 1.005 kB are 1005."""
+    value = Fraction(number) * factor
+    if value > _LARGEST:
+        raise ValueError(f"{shown(text)} is too large for a size")
+    if value.denominator != 1:
+        raise ValueError(f"{shown(text)} is not a whole number of bytes")
+    return int(value)
 
 
 def bandwidth(text: object) -> float:
@@ -54,10 +80,8 @@ def duration(text: object) -> float:
 
 def size(text: object) -> int:
     """Bytes of `64 MiB` (2^20) or `64 MB` (10^6), as written in files; must be whole."""
-    value = _read(text, _SIZES, "size", "'64 MiB' or '64 MB'")
-    if value != int(value):
-        raise ValueError(f"{text!r} is not a whole number of bytes")
-    return int(value)
+    number, unit = _split(text, _SIZES, "size", "'64 MiB' or '64 MB'")
+    return _whole(text, number, _SIZES[unit])
 
 
 def cli_size(text: str) -> int:
@@ -65,15 +89,12 @@ def cli_size(text: str) -> int:
 
     The spelled-out units of files (`64 MiB`, `64MB`) are accepted too and mean what they say there.
     """
-    match = _QUANTITY.fullmatch(text)
+    match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
     if match and match.group(2).upper() in _CLI_SUFFIX:
-        value = float(match.group(1)) * _CLI_SUFFIX[match.group(2).upper()]
-        if value != int(value):
-            raise ValueError(f"{text!r} is not a whole number of bytes")
-        return int(value)
+        return _whole(text, match.group(1), _CLI_SUFFIX[match.group(2).upper()])
     if match and match.group(2) in _SIZES:
         return size(text)
-    raise ValueError(f"{text!r} is not a size; write for example '64M', '512K', '64MiB' or '1048576'")
+    raise ValueError(f"{shown(text)} is not a size; write for example '64M', '512K', '64MiB' or '1048576'")
 
 
 def format_size(nbytes: float) -> str:

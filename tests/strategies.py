@@ -98,7 +98,9 @@ def calibrations(draw: st.DrawFn, figures: Figures) -> Calibration:
     return Calibration(
         "random",
         dispatch=draw(st.dictionaries(kinds, figures.delay)),
-        links=draw(st.dictionaries(st.sampled_from(["bus", "peer", "network"]), st.builds(LinkConstants, *maybe))),
+        links=draw(
+            st.dictionaries(st.sampled_from(["bus", "peer", "network"]), st.builds(LinkConstants, *maybe))
+        ),
     )
 
 
@@ -215,9 +217,7 @@ def with_controls(plan: Plan, waits: Sequence[Sequence[int]]) -> Plan:
     """The plan with these control predecessors, per op, and no others."""
     start = np.cumsum([0, *(len(w) for w in waits)])
     flat = [earlier for w in waits for earlier in w]
-    return replace(
-        plan, control_start=start.astype(np.int32), controls=np.array(flat, dtype=np.int32)
-    )
+    return replace(plan, control_start=start.astype(np.int32), controls=np.array(flat, dtype=np.int32))
 
 
 @st.composite

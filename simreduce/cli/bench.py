@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import click
 
@@ -10,13 +11,22 @@ import simreduce
 from simreduce import dtypes, units
 from simreduce.algorithms import ALGORITHMS
 from simreduce.calibrate import load_calibration
-from simreduce.cli.options import as_json, calibration_option, echo_json, runtime_option, write_json
-from simreduce.engine import runtime_named
-from simreduce.errors import InputError, StrategyError
+from simreduce.cli.options import (
+    as_json,
+    calibration_option,
+    check_place,
+    echo_json,
+    gather,
+    runtime_option,
+    write_json,
+)
+from simreduce.engine import Calibration, Runtime, runtime_named, simulate
+from simreduce.errors import InputError
 from simreduce.layouts import Layout, layout
 from simreduce.report import bench_document, bench_table, nccl_tests_document
+from simreduce.scenario import ALL
 from simreduce.strategy import Strategy, compile_plan, parse_strategy
-from simreduce.topology import load_topology
+from simreduce.topology import Topology, load_topology
 from simreduce.tune.bench import bench as measure, sizes
 from simreduce.workload import Gradient, Workload
 
@@ -53,17 +63,27 @@ def bench(
     as_json: bool,
 ) -> int:
     """All-reduce one tensor of each size on TOPOLOGY (a shipped name, a file, or e.g. switch:8,bandwidth=10GB/s)."""
-    machine = load_topology(topology)
-    shape = layout(machine) if ngpus is None else _subset(layout(machine), ngpus)
-    dtype = dtypes.code(datatype)
-    smallest = _size("-b", minbytes)
-    largest = smallest if maxbytes is None else _size("-e", maxbytes)
-    swept = sizes(smallest, largest, _size("-i", stepbytes), stepfactor)
-    strategies = _strategies(algo, shape)
-    chosen, constants = runtime_named(runtime), load_calibration(calibration)
+    problems: list[str] = []
+    machine = gather(problems, load_topology, topology)
+    shape = None if machine is None else gather(problems, _subset, layout(machine), ngpus)
+    dtype = gather(problems, dtypes.code, datatype)
+    swept = gather(problems, _sizes, minbytes, maxbytes, stepbytes, stepfactor)
+    named = gather(problems, _strategies, algo)
+    chosen = gather(problems, runtime_named, runtime)
+    constants = gather(problems, load_calibration, calibration)
+    if output_file is not None:
+        gather(problems, check_place, output_file)
+    if dtype is not None and swept and swept[0] < dtypes.SIZES[dtype]:
+        problems.append(f"-b {minbytes}: less than one element of {dtypes.NAMES[dtype]}")
+    if problems or not (machine and shape and named and swept and chosen and constants) or dtype is None:
+        raise InputError(problems)
+    accepted = partial(_accepted, machine, shape, chosen, constants)
+    strategies = [
+        s for some in named for s in ([some] if isinstance(some, Strategy) else filter(accepted, some))
+    ]
     rows = list(measure(machine, shape, strategies, swept, dtype, chosen, constants))
     ranks = len(shape.ranks)
-    if output_file:
+    if output_file is not None:
         write_json(output_file, nccl_tests_document(rows, ranks, sys.argv[1:], machine.name))
     if as_json:
         echo_json(bench_document(rows, ranks, machine.name, chosen.name, constants.name))
@@ -76,6 +96,16 @@ def bench(
     return int(any(r.wrong for r in rows))
 
 
+def _sizes(minbytes: str, maxbytes: str | None, stepbytes: str, stepfactor: float) -> list[int]:
+    problems: list[str] = []
+    smallest = gather(problems, _size, "-b", minbytes)
+    largest = smallest if maxbytes is None else gather(problems, _size, "-e", maxbytes)
+    step = gather(problems, _size, "-i", stepbytes)
+    if smallest is None or largest is None or step is None:
+        raise InputError(problems)
+    return sizes(smallest, largest, step, stepfactor)
+
+
 def _size(option: str, text: str) -> int:
     try:
         return units.cli_size(text)
@@ -83,35 +113,36 @@ def _size(option: str, text: str) -> int:
         raise InputError(f"{option}: {error}") from None
 
 
-def _subset(shape: Layout, ngpus: int) -> Layout:
+def _subset(shape: Layout, ngpus: int | None) -> Layout:
     try:
-        return shape.subset(ngpus)
+        return shape if ngpus is None else shape.subset(ngpus)
     except ValueError as error:
         raise InputError(f"-g {ngpus}: {error}") from None
 
 
-def _strategies(texts: tuple[str, ...], shape: Layout) -> list[Strategy]:
-    """The strategies asked for; `all` is every algorithm that accepts the devices, and says which do not."""
-    found: list[Strategy] = []
+def _strategies(texts: tuple[str, ...]) -> list[Strategy | list[Strategy]]:
+    """The strategies asked for; `all` stands for a list, whose members the machine may refuse."""
+    found: list[Strategy | list[Strategy]] = []
     problems: list[str] = []
     for text in texts:
-        if text == "all":
-            found += [s for s in map(parse_strategy, ALGORITHMS) if _accepted(s, shape)]
-            continue
-        try:
-            found.append(parse_strategy(text))
-        except StrategyError as error:
-            problems += error.problems
+        if text == ALL:
+            found.append([parse_strategy(name) for name in ALGORITHMS])
+        elif strategy := gather(problems, parse_strategy, text):
+            found.append(strategy)
     if problems:
-        raise StrategyError(problems)
+        raise InputError(problems)
     return found
 
 
-def _accepted(strategy: Strategy, shape: Layout) -> bool:
+def _accepted(
+    machine: Topology, shape: Layout, runtime: Runtime, calibration: Calibration, strategy: Strategy
+) -> bool:
+    """Whether the machine can run it, tried with one element per rank; says why not."""
+    probe = Workload("probe", (Gradient("probe", len(shape.ranks)),))
     try:
-        compile_plan(strategy, Workload("probe", (Gradient("probe", len(shape.ranks)),)), shape)
-    except StrategyError as error:
+        simulate(compile_plan(strategy, probe, shape), machine, runtime, calibration)
+    except InputError as error:
         for problem in error.problems:
-            click.echo(f"left out: {problem}", err=True)
+            click.echo(f"{strategy.text} left out: {problem.removeprefix(f'{strategy.text}: ')}", err=True)
         return False
     return True

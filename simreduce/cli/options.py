@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import click
 
-from simreduce.errors import InputError
+from simreduce.errors import InputError, shown
 
 F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+T = TypeVar("T")
 
 as_json = click.option(
     "--json", "as_json", is_flag=True, help="One JSON document on stdout instead of the table."
@@ -30,9 +33,27 @@ def calibration_option(default: str | None) -> Callable[[F], F]:
     )
 
 
+def gather(problems: list[str], load: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+    """What `load` gives, or None and its faults in `problems`: so that one run tells the faults of all options."""
+    try:
+        return load(*args, **kwargs)
+    except InputError as error:
+        problems += error.problems
+        return None
+
+
 def echo_json(document: dict[str, Any]) -> None:
     """The one document that `--json` promises."""
     click.echo(json.dumps(document, indent=2))
+
+
+def check_place(path: str) -> None:
+    """InputError if there is no place for a file at `path`: told before the work, not after."""
+    # os.path, as Path raises for names that no file can have
+    if os.path.isdir(path or "."):  # noqa: PTH112
+        raise InputError(f"{path or shown(path)}: cannot be written: it is a folder")
+    if not os.path.isdir(os.path.dirname(path) or "."):  # noqa: PTH112, PTH120
+        raise InputError(f"{path}: cannot be written: there is no such folder")
 
 
 def write_json(path: str, document: dict[str, Any]) -> None:

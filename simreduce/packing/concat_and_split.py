@@ -12,6 +12,9 @@ from simreduce.packing.arrangement import Arrangement
 from simreduce.packing.options import required, whole
 from simreduce.workload import Gradient
 
+MOST_PACKS = 4096
+"""A pack is an op on every device; thousands of them only cost time."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConcatAndSplit:
@@ -22,7 +25,8 @@ class ConcatAndSplit:
     @staticmethod
     def parse(text: str | None) -> ConcatAndSplit:
         """Of the K in `+packs=K`."""
-        return ConcatAndSplit(whole("packs", required("packs", text, "8"), 1, "the number of packs", "8"))
+        count = required("packs", text, "8")
+        return ConcatAndSplit(whole("packs", count, 1, "the number of packs", "8", MOST_PACKS))
 
     def arrange(self, gradients: Sequence[Gradient], *, faithful: bool = False) -> Arrangement:
         """One group of everything, in `packs` pieces."""

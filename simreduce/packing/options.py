@@ -16,13 +16,13 @@ def required(key: str, text: str | None, example: str) -> str:
     return text
 
 
-def whole(key: str, text: str, least: int, what: str, example: str) -> int:
-    """A whole number from `least`; `what` names it in messages."""
-    if not text.isdecimal() or len(text) > _DIGITS or int(text) < least:
-        raise StrategyError(
-            f"{key}: {text!r}: {what} is a whole number from {least}, for example {key}={example}"
-        )
-    return int(text)
+def whole(key: str, text: str, least: int, what: str, example: str, most: int | None = None) -> int:
+    """A whole number from `least`, to `most` if given; `what` names it in messages."""
+    number = int(text) if text.isdecimal() and len(text) <= _DIGITS else least - 1
+    if number < least or (most is not None and number > most):
+        span = f"from {least}" if most is None else f"from {least} to {most}"
+        raise StrategyError(f"{key}: {text!r}: {what} is a whole number {span}, for example {key}={example}")
+    return number
 
 
 def nbytes(key: str, text: str, least: int, example: str) -> int:

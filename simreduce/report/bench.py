@@ -29,8 +29,8 @@ def bench_table(rows: Sequence[BenchRow], ranks: int, about: Sequence[str]) -> s
 
 def _line(r: BenchRow, ranks: int) -> str:
     return (
-        f"{r.nbytes:12d}  {r.count:12d}  {_type(r):>8}  {'sum':>6}  {-1:6d}  {_cell(r.seconds * 1e6):>7}  "
-        f"{_cell(algbw(r.nbytes, r.seconds) / 1e9):>6}  {_cell(busbw(r.nbytes, r.seconds, ranks) / 1e9):>6}  "
+        f"{r.nbytes:12d}  {r.count:12d}  {_type(r):>8}  {r.redop:>6}  {-1:6d}  {_cell(r.seconds * 1e6):>7}  "
+        f"{_cell(algbw(r.nbytes, r.seconds) / 1e9, 6):>6}  {_cell(busbw(r.nbytes, r.seconds, ranks) / 1e9, 6):>6}  "
         f"{r.wrong:6d}  {_cell(r.floor_seconds * 1e6):>6}  {r.transfers:9d}  "
         f"{r.algorithm}" + (f", {r.link} {r.link_share:.0%}" if r.link else "")
     )
@@ -41,11 +41,11 @@ def _type(row: BenchRow) -> str:
     return _TYPES.get(name, name)
 
 
-def _cell(value: float) -> str:
-    """Two decimals, fewer when seven characters are full."""
+def _cell(value: float, width: int = 7) -> str:
+    """Two decimals, fewer when the cell is full."""
     for decimals in (2, 1, 0):
         text = f"{value:.{decimals}f}"
-        if len(text) <= 7:
+        if len(text) <= width:
             return text
     return text
 
@@ -71,7 +71,7 @@ def bench_document(
                 "size_bytes": r.nbytes,
                 "count": r.count,
                 "type": _type(r),
-                "redop": "sum",
+                "redop": r.redop,
                 "algorithm": r.algorithm,
                 "time_us": r.seconds * 1e6,
                 "algbw_gb_per_s": algbw(r.nbytes, r.seconds) / 1e9,
@@ -95,7 +95,7 @@ def nccl_tests_document(
             "size": r.nbytes,
             "count": r.count,
             "type": _type(r),
-            "redop": "sum",
+            "redop": r.redop,
             "root": -1,
             "out_of_place": {
                 "time": r.seconds * 1e6,

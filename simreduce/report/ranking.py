@@ -64,7 +64,7 @@ def _recommendation(ranking: Ranking) -> list[str]:
     best = ranking.recommended
     if best is None:
         return ["No strategy has a plan that is proven right."]
-    fastest = ranking.candidates[0]
+    fastest = next(c for c in ranking.candidates if not c.wrong)
     lines = [f"Recommended: {best.strategy.text}, {units.format_duration(best.seconds)}"]
     if fastest is not best:
         lines.append(

@@ -82,9 +82,10 @@ def _integer(text: str) -> int | None:
 
 def _limit(text: str) -> int | None:
     match = _WITH_SUFFIX.fullmatch(text)
-    if match:
-        return int(match.group(1)) * int(1024 ** _SUFFIX[match.group(2)])
-    return _integer(text)
+    if match is None:
+        return _integer(text)
+    number = _integer(match.group(1))
+    return None if number is None else number * int(1024 ** _SUFFIX[match.group(2)])
 
 
 def assign(ranges: list[Range], sizes: list[int]) -> list[list[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,16 +13,20 @@ from simreduce.layouts import Layout
 from simreduce.plan import verify, wrong_elements
 from simreduce.strategy import Strategy, compile_plan
 from simreduce.topology import Topology
-from simreduce.workload import Gradient, Workload
+from simreduce.workload import MOST_BYTES, Gradient, Workload
+
+MOST_SIZES = 10_000
+"""Rows of the longest table."""
 
 
 @dataclass(frozen=True, slots=True)
 class BenchRow:
-    """One size of one algorithm; seconds and bytes."""
+    """One size of one algorithm; seconds and bytes. `redop` is `sum` or `avg`."""
 
     algorithm: str
     count: int
     dtype: int
+    redop: str
     seconds: float
     floor_seconds: float
     transfers: int
@@ -37,12 +42,21 @@ class BenchRow:
 
 def sizes(minimum: int, maximum: int, step: int, factor: float) -> list[int]:
     """nccl-tests' sizes in bytes: times `factor` if it is above 1, else plus `step`."""
+    problems = []
     if minimum < 1 or maximum < minimum:
-        raise InputError(f"the sizes go from -b {minimum} to -e {maximum}: needs 1 <= minbytes <= maxbytes")
-    if factor <= 1 and step < 1:
-        raise InputError(f"-i {step}: the step must be at least 1 byte (or give -f, a factor above 1)")
+        problems.append(f"the sizes go from -b {minimum} to -e {maximum}: needs 1 <= minbytes <= maxbytes")
+    if maximum > MOST_BYTES:
+        problems.append(f"-e {maximum}: more than 1 PiB")
+    if factor and not 1 <= factor < math.inf:
+        problems.append(f"-f {factor}: the factor must be above 1 (or give -i, a step)")
+    elif factor <= 1 and step < 1:
+        problems.append(f"-i {step}: the step must be at least 1 byte (or give -f, a factor above 1)")
+    if problems:
+        raise InputError(problems)
     found = [minimum]
     while (following := int(found[-1] * factor) if factor > 1 else found[-1] + step) <= maximum:
+        if len(found) == MOST_SIZES:
+            raise InputError(f"more than {MOST_SIZES} sizes; raise the step (-i) or the factor (-f)")
         found.append(max(following, found[-1] + 1))
     return found
 
@@ -67,6 +81,7 @@ def bench(
                 algorithm=strategy.text,
                 count=count,
                 dtype=dtype,
+                redop="avg" if strategy.mean else "sum",
                 seconds=result.seconds,
                 floor_seconds=result.floors.seconds,
                 transfers=result.transfers,

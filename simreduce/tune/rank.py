@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from simreduce.engine import Use, simulate
-from simreduce.errors import StrategyError
+from simreduce.errors import InputError, StrategyError
 from simreduce.export import Settings, settings
 from simreduce.layouts import Layout, layout
 from simreduce.plan import repeat, verify, wrong_elements
@@ -76,6 +76,7 @@ def rank(
 
 def _evaluated(scenario: Scenario, strategies: Sequence[Strategy], workers: int) -> Iterator[Candidate | str]:
     work = partial(evaluate, scenario)
+    workers = min(workers, len(strategies))
     if workers == 1:
         yield from map(work, strategies)
         return
@@ -85,15 +86,15 @@ def _evaluated(scenario: Scenario, strategies: Sequence[Strategy], workers: int)
 
 def evaluate(scenario: Scenario, strategy: Strategy) -> Candidate | str:
     """One strategy's prediction, or why the machine does not accept it."""
-    shape = layout(scenario.topology)
+    shape, times = layout(scenario.topology), scenario.repeat
     try:
         plan = compile_plan(strategy, scenario.workload, shape)
+        chained = repeat(plan, times) if times > 1 else plan
+        result = simulate(chained, scenario.topology, scenario.runtime, scenario.calibration)
     except StrategyError as error:
         return "; ".join(error.problems)
-    times = scenario.repeat
-    result = simulate(
-        repeat(plan, times) if times > 1 else plan, scenario.topology, scenario.runtime, scenario.calibration
-    )
+    except InputError as error:  # GPUs that the plan joins and nothing else does
+        return "; ".join(f"{strategy.text}: {p}" for p in error.problems)
     link, lane = _first(result.links), _first(result.lanes)
     return Candidate(
         strategy=strategy,

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import csv
 import math
-import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 
 from simreduce import dtypes, units
-from simreduce.errors import InputError, WorkloadError, did_you_mean
+from simreduce.errors import InputError, WorkloadError, did_you_mean, shown
+from simreduce.textfiles import exists, parse_toml, read_text
 from simreduce.workload.workload import Gradient, Workload
 
 _KEYS = ("name", "elements", "shape", "dtype")
@@ -37,23 +37,14 @@ def load_workload(text: str) -> Workload:
     if text in shipped():
         return _rows(text, _csv_rows(text, (_MODELS / f"{text}.csv").read_text("utf-8")))
     path = Path(text)
-    if path.suffix not in (".csv", ".toml") and not path.exists():
+    if path.suffix not in (".csv", ".toml") and not exists(text):
         near = did_you_mean(text, shipped()) or f"; shipped: {', '.join(shipped())}"
         raise WorkloadError(
-            f"no workload {text!r}{near}; a file ends in .csv or .toml, one gradient is 'bytes:64M'"
+            f"no workload {shown(text)}{near}; a file ends in .csv or .toml, one gradient is 'bytes:64M'"
         )
-    content = _read(path)
+    content = read_text(path, WorkloadError)
     rows = _toml_rows(text, content) if path.suffix == ".toml" else _csv_rows(text, content)
     return _rows(text, rows)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
-    except OSError as error:
-        raise WorkloadError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise WorkloadError(f"{path}: not UTF-8 text (byte {error.start})") from None
 
 
 def _inline(text: str) -> Workload:
@@ -82,34 +73,48 @@ def _inline(text: str) -> Workload:
 
 
 def _csv_rows(source: str, content: str) -> list[tuple[str, Mapping[str, object]]]:
-    lines = [(i, line) for i, line in enumerate(content.splitlines(), 1) if line.strip() and line[0] != "#"]
+    lines = [(i, line) for i, line in enumerate(content.split("\n"), 1) if line.strip() and line[0] != "#"]
     if not lines:
         raise WorkloadError(f"{source}: empty; the first line names the columns: name,elements,dtype")
-    header, *rows = csv.reader(line for _, line in lines)
-    problems = _unknown(source, f"line {lines[0][0]}", header)
+    problems: list[str] = []
+    (place, header), *rows = [(f"line {i}", _fields(source, i, line, problems)) for i, line in lines]
+    problems += _unknown(source, place, header)
+    problems += [f"{source}: {place}: two columns {k!r}" for k in _KEYS if header.count(k) > 1]
     parsed: list[tuple[str, Mapping[str, object]]] = []
-    for (number, _), row in zip(lines[1:], rows, strict=True):
-        place = f"line {number}"
-        if len(row) != len(header):
+    for place, row in rows:
+        if row and len(row) != len(header):
             problems.append(f"{source}: {place}: {len(row)} fields where the header has {len(header)}")
-            continue
-        cells: dict[str, object] = {k: v for k, v in zip(header, row, strict=True) if v != ""}
-        for key in cells.keys() & {"elements"}:
-            cells[key] = int(text) if (text := str(cells[key])).isdecimal() else text
-        if "shape" in cells:
-            parts = str(cells["shape"]).split("x")
-            cells["shape"] = [int(p) if p.isdecimal() else p for p in parts]
-        parsed.append((place, cells))
+        parsed.append((place, _cells(dict(zip(header, row, strict=False)))))
     if problems:
         raise WorkloadError(problems)
     return parsed
 
 
-def _toml_rows(source: str, content: str) -> list[tuple[str, Mapping[str, object]]]:
+def _fields(source: str, number: int, line: str, problems: list[str]) -> list[str]:
+    """The fields of one line (a quoted field ends where it began); none after a fault."""
     try:
-        document = tomllib.loads(content)
-    except tomllib.TOMLDecodeError as error:
-        raise WorkloadError(f"{source}: {error}") from None
+        return next(csv.reader([line], strict=True))
+    except csv.Error as error:
+        problems.append(f"{source}: line {number}: {error}")
+        return []
+
+
+def _cells(row: Mapping[str, str]) -> dict[str, object]:
+    """What is not empty, numbers read."""
+    cells: dict[str, object] = {k: v for k, v in row.items() if v != ""}
+    if "elements" in cells:
+        cells["elements"] = _number(row["elements"])
+    if "shape" in cells:
+        cells["shape"] = [_number(part) for part in row["shape"].split("x")]
+    return cells
+
+
+def _number(text: str) -> int | str:
+    return int(text) if text.isdecimal() and len(text) < 20 else text
+
+
+def _toml_rows(source: str, content: str) -> list[tuple[str, Mapping[str, object]]]:
+    document = parse_toml(source, content, WorkloadError)
     tables = document.pop("gradients", None)
     document.pop("title", None)
     problems = [f"{source}: unknown key {k!r}{did_you_mean(k, ['title', 'gradients'])}" for k in document]
@@ -146,14 +151,23 @@ def _gradient(row: Mapping[str, object], index: int) -> tuple[list[str], Gradien
     if (shape is None) == (count is None):
         faults.append("give elements or shape, one of the two")
     key, given = ("elements", count) if shape is None else ("shape", shape)
-    dims = given if isinstance(given, list) else [given]
+    dims = given if key == "shape" and isinstance(given, list) else [given]
     whole = [d for d in dims if isinstance(d, int) and not isinstance(d, bool) and d >= 0]
     if len(whole) == len(dims):
         elements = math.prod(whole)
     elif given is not None:
-        faults.append(f"{key}: {given!r} is not made of whole numbers from 0")
+        faults.append(f"{key}: {shown(given)} is not made of whole numbers from 0")
+    name = _text(row, "name", f"gradient{index}", faults)
     try:
-        dtype = dtypes.code(str(row.get("dtype", "float32")))
+        dtype = dtypes.code(_text(row, "dtype", "float32", faults))
     except InputError as error:
-        faults += error.problems
-    return faults, Gradient(str(row.get("name", f"gradient{index}")), elements, dtype)
+        faults += [f"dtype: {p}" for p in error.problems]
+    return faults, Gradient(name, elements, dtype)
+
+
+def _text(row: Mapping[str, object], key: str, default: str, faults: list[str]) -> str:
+    value = row.get(key, default)
+    if isinstance(value, str):
+        return value
+    faults.append(f"{key}: expected text, not {shown(value)}")
+    return default

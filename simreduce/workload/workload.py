@@ -22,6 +22,10 @@ class Gradient:
         return self.elements * dtypes.SIZES[self.dtype]
 
 
+MOST_BYTES = 2**50
+"""More than any device holds; addresses and times of repeated steps stay far from the ends of their types."""
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """Gradients in the order in which the framework lists its variables."""
@@ -32,6 +36,8 @@ class Workload:
     def __post_init__(self) -> None:
         if not self.gradients:
             raise WorkloadError(f"{self.name}: there is no gradient to reduce")
+        if self.nbytes > MOST_BYTES:
+            raise WorkloadError(f"{self.name}: more than 1 PiB of gradients")
 
     @property
     def elements(self) -> int:

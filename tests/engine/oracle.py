@@ -229,8 +229,7 @@ class Oracle:
         events = list(before)
         if job.release is not None:
             events.append(self._after(job.release))
-        for event in events:
-            yield event
+        yield self.env.all_of(events)
         job.ready = self.env.now
         if job.lanes:
             granted = self.env.event()

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import pytest
 import simpy
 from hypothesis import assume, given, settings, strategies as st
-from tests.engine.oracle import Change, Oracle, Submission, Times, as_times
-from tests.strategies import ANY, ROUND, Figures, Scene, calibrations, plans, readies, runtimes, scenes, topologies
 
-from simreduce.engine import Fabric, Runtime
-from simreduce.engine.calibration import Calibration
+import simreduce as sr
+from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Calibration, Fabric, Runtime
+from simreduce.plan import Kind
 from simreduce.topology import Topology
+from tests.engine.oracle import Change, Oracle, Submission, Times, as_times
+from tests.strategies import (
+    ANY,
+    ROUND,
+    Figures,
+    Scene,
+    calibrations,
+    plans,
+    readies,
+    runtimes,
+    scenes,
+    topologies,
+)
 
 
 def engine_times(
@@ -18,7 +33,7 @@ def engine_times(
     runtime: Runtime,
     calibration: Calibration,
     submissions: list[Submission],
-    changes: list[Change],
+    changes: Sequence[Change],
 ) -> list[Times]:
     """What the fabric says when SimPy processes submit plans and change links."""
     env = simpy.Environment()
@@ -46,35 +61,40 @@ def check(
     runtime: Runtime,
     calibration: Calibration,
     submissions: list[Submission],
-    changes: list[Change] = (),
-) -> None:
-    """Ready, start and finish of every op agree. Scenes whose order of events hangs on rounding are passed over."""
+    changes: Sequence[Change] = (),
+) -> bool:
+    """Ready, start and finish of every op agree.
+
+    Returns False, and compares nothing, when rounding could decide the order of events.
+    """
     oracle = Oracle(topology, runtime, calibration)
     expected = oracle.run(submissions, changes)
-    assume(not oracle.unclear)
+    if oracle.unclear:
+        return False
     actual = engine_times(topology, runtime, calibration, submissions, changes)
     for mine, theirs in zip(expected, actual, strict=True):
         assert mine.ready == pytest.approx(theirs.ready, rel=1e-9, abs=0)
         assert mine.start == pytest.approx(theirs.start, rel=1e-9, abs=0)
         assert mine.finish == pytest.approx(theirs.finish, rel=1e-9, abs=0)
+    return True
 
 
-def check_scene(scene: Scene) -> None:
-    check(scene.topology, scene.runtime, scene.calibration, [Submission(scene.plan, scene.ready)])
+def check_scene(scene: Scene) -> bool:
+    return check(scene.topology, scene.runtime, scene.calibration, [Submission(scene.plan, scene.ready)])
 
 
 @given(scenes(ANY))
 @settings(max_examples=200)
 def test_random_plans_on_random_machines(scene):
     """Figures that are nearly all different."""
-    check_scene(scene)
+    assume(check_scene(scene))
 
 
 @given(scenes(ROUND))
 @settings(max_examples=200)
 def test_random_plans_with_many_ties(scene):
     """Few, round figures: much happens at the same instant, and the tie rules decide."""
-    check_scene(scene)
+    assume(check_scene(scene))
 
 
 @st.composite
@@ -88,7 +108,9 @@ def _traffic(draw: st.DrawFn, figures: Figures):
         submissions.append(Submission(plan, draw(readies(plan, figures)), at=draw(figures.delay)))
     submissions.sort(key=lambda submission: submission.at)
     changes = []
-    for name in draw(st.lists(st.sampled_from([link.name for link in topology.links]), max_size=3, unique=True)):
+    for name in draw(
+        st.lists(st.sampled_from([link.name for link in topology.links]), max_size=3, unique=True)
+    ):
         changes.append(Change(draw(figures.delay), name, draw(st.one_of(st.just(0.0), figures.bandwidth))))
         changes.append(Change(changes[-1].at + 2.0**-13, name, draw(figures.bandwidth)))
     return topology, draw(runtimes), draw(calibrations(figures)), submissions, changes
@@ -98,11 +120,52 @@ def _traffic(draw: st.DrawFn, figures: Figures):
 @settings(max_examples=150)
 def test_several_plans_while_links_change(traffic):
     """Submissions and cuts at times of their own, in the middle of whatever is moving."""
-    check(*traffic)
+    assume(check(*traffic))
 
 
 @given(_traffic(ROUND))
 @settings(max_examples=150)
 def test_several_plans_and_changes_at_the_same_instants(traffic):
     """Ties across submissions go by submission, then op."""
-    check(*traffic)
+    assume(check(*traffic))
+
+
+# Shapes with exact ties: every device does the same at the same time.
+
+_DISPATCH = Calibration("dispatch", dispatch={"copy": 5e-6, "add": 3e-6, "concat": 2e-6, "slice": 1e-6})
+_SPECS = (
+    "ring", "xring", "xring#2", "hierarchical_copy+packs=3", "pscpu", "psgpu#2", "copy_to_gpus+packs=3", "reduce_to_one",
+)  # fmt: skip
+_ON_A_RING = ("ring", "xring", "xring#2", "pscpu")
+
+
+def check_strategy(
+    machine: str, workload: str, spec: str, runtime: Runtime, calibration: Calibration
+) -> None:
+    topology = sr.load_topology(machine)
+    plan = sr.compile(spec, sr.load_workload(workload), sr.layout(topology))
+    ready = [0.0] * int(np.count_nonzero(plan.kind == Kind.INPUT))
+
+    assert check(topology, runtime, calibration, [Submission(plan, ready)])
+
+
+@pytest.mark.parametrize("runtime", [IDEAL, TENSORFLOW], ids=lambda r: r.name)
+@pytest.mark.parametrize("calibration", [NOMINAL, _DISPATCH], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    ("machine", "spec"),
+    [
+        *(("dgx1v", spec) for spec in _SPECS),
+        *(("switch:6,latency=3 us", spec) for spec in _SPECS),
+        *(("ring:6,latency=2 us", spec) for spec in _ON_A_RING),
+    ],
+)
+def test_every_shape_of_reduction(machine, spec, runtime, calibration):
+    """Rings, stars, shuffles and trees, where nearly every instant is a tie."""
+    check_strategy(machine, "bytes:300K", spec, runtime, calibration)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", ["hierarchical_copy", "xring#2+packs=8"])
+def test_a_whole_model(spec):
+    """Thousands of ops, queues hundreds long: errors of rounding do not pile up to another order of events."""
+    check_strategy("dgx1v", "resnet50", spec, TENSORFLOW, _DISPATCH)

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from tests.engine.oracle import Demand, max_min
 
 from simreduce.engine import kernel
+from tests.engine.oracle import Demand, max_min
 
 
 class Flow(NamedTuple):
@@ -83,81 +83,85 @@ def on(*resources: int, cap: float = inf) -> Flow:
     return Flow(dict.fromkeys(resources, 1.0), cap)
 
 
+def check(capacity: Sequence[float], flows: Sequence[Flow], expect: Sequence[float]) -> None:
+    assert expect == rates(capacity, flows)
+
+
 # Systems worked by hand: the equations, then the rates.
 
 
 def test_one_flow_gets_the_least_of_its_links():
     """x <= 3, x <= 2, x <= 5: the narrowest link decides."""
-    assert [2.0] == rates([3.0, 2.0, 5.0], [on(0, 1, 2)])
+    check([3.0, 2.0, 5.0], [on(0, 1, 2)], expect=[2.0])
 
 
 def test_equal_flows_share_a_link_equally():
     """x + y + z + w = 8 and nothing tells them apart: 2 each."""
-    assert [2.0] * 4 == rates([8.0], [on(0)] * 4)
+    check([8.0], [on(0)] * 4, expect=[2.0] * 4)
 
 
 def test_a_long_flow_is_held_back_by_its_narrowest_link_and_others_take_the_rest():
     """x + y <= 1, x + z <= 2. Both links are full last at x = y = 1/2; then z rises to 2 - 1/2."""
-    assert [0.5, 0.5, 1.5] == rates([1.0, 2.0], [on(0, 1), on(0), on(1)])
+    check([1.0, 2.0], [on(0, 1), on(0), on(1)], expect=[0.5, 0.5, 1.5])
 
 
 def test_a_chain_of_bottlenecks_is_filled_from_the_narrowest():
     """a + b + c <= 3 fills at 1. c + d <= 3 leaves d 2. d + e <= 5 leaves e 3."""
-    assert [1.0, 1.0, 1.0, 2.0, 3.0] == rates([3.0, 3.0, 5.0], [on(0), on(0), on(0, 1), on(1, 2), on(2)])
+    check([3.0, 3.0, 5.0], [on(0), on(0), on(0, 1), on(1, 2), on(2)], expect=[1.0, 1.0, 1.0, 2.0, 3.0])
 
 
 def test_the_parking_lot():
     """One flow over n links of 1, one more on each: the long one counts on every link once, so all get 1/2."""
-    assert [0.5] * 5 == rates([1.0] * 4, [on(0, 1, 2, 3), on(0), on(1), on(2), on(3)])
+    check([1.0] * 4, [on(0, 1, 2, 3), on(0), on(1), on(2), on(3)], expect=[0.5] * 5)
 
 
 def test_a_weight_is_capacity_per_byte_not_priority():
     """3x + y <= 12 with x = y: both 3. The heavy flow takes 9 of the 12 to move as much as the light one."""
-    assert [3.0, 3.0] == rates([12.0], [Flow({0: 3.0}), Flow({0: 1.0})])
+    check([12.0], [Flow({0: 3.0}), Flow({0: 1.0})], expect=[3.0, 3.0])
 
 
 def test_a_flow_may_weigh_differently_on_each_resource():
     """2x <= 4 and x + y <= 10: x = 2 by the first, then y = 8."""
-    assert [2.0, 8.0] == rates([4.0, 10.0], [Flow({0: 2.0, 1: 1.0}), Flow({1: 1.0})])
+    check([4.0, 10.0], [Flow({0: 2.0, 1: 1.0}), Flow({1: 1.0})], expect=[2.0, 8.0])
 
 
 def test_a_capped_flow_leaves_its_share_to_others():
     """x <= 2 by its cap, x + y + z <= 10: y = z = 4."""
-    assert [2.0, 4.0, 4.0] == rates([10.0], [on(0, cap=2.0), on(0), on(0)])
+    check([10.0], [on(0, cap=2.0), on(0), on(0)], expect=[2.0, 4.0, 4.0])
 
 
 def test_a_cap_above_the_fair_share_changes_nothing():
     """x + y <= 10 fills at 5, below the cap of 6."""
-    assert [5.0, 5.0] == rates([10.0], [on(0, cap=6.0), on(0)])
+    check([10.0], [on(0, cap=6.0), on(0)], expect=[5.0, 5.0])
 
 
 def test_a_cap_that_equals_the_fair_share_takes_nothing_from_others():
     """x + y <= 10 and x <= 5 are reached at once."""
-    assert [5.0, 5.0] == rates([10.0], [on(0, cap=5.0), on(0)])
+    check([10.0], [on(0, cap=5.0), on(0)], expect=[5.0, 5.0])
 
 
 def test_a_weighted_and_capped_system():
     """x <= 1 by its cap; 3x + 2y + z <= 12 then leaves 2y + z <= 9: y = z = 3; z + w <= 10 leaves w 7."""
     flows = [Flow({0: 3.0}, cap=1.0), Flow({0: 2.0}), Flow({0: 1.0, 1: 1.0}), Flow({1: 1.0})]
 
-    assert [1.0, 3.0, 3.0, 7.0] == rates([12.0, 10.0], flows)
+    check([12.0, 10.0], flows, expect=[1.0, 3.0, 3.0, 7.0])
 
 
 def test_a_dead_link_stops_its_flows_and_nobody_else():
     """x <= 0 by the dead link, so y has all of the live one."""
-    assert [0.0, 6.0] == rates([0.0, 6.0], [on(0, 1), on(1)])
+    check([0.0, 6.0], [on(0, 1), on(1)], expect=[0.0, 6.0])
 
 
 def test_flows_that_meet_nowhere_do_not_limit_each_other():
     """x <= 1, y <= 1000."""
-    assert [1.0, 1000.0] == rates([1.0, 1000.0], [on(0), on(1)])
+    check([1.0, 1000.0], [on(0), on(1)], expect=[1.0, 1000.0])
 
 
 def test_levels_that_differ_by_rounding_alone_give_equal_rates():
     """x + y + z <= 0.3 and w <= 0.1 fill together on paper. In floats 0.3 / 3 is less; the rates are equal bits."""
     assert 0.3 / 3 < 0.1
 
-    assert [0.3 / 3] * 4 == rates([0.3, 0.1, 5.0], [on(0, 2), on(0, 2), on(0, 2), on(1, 2)])
+    check([0.3, 0.1, 5.0], [on(0, 2), on(0, 2), on(0, 2), on(1, 2)], expect=[0.3 / 3] * 4)
 
 
 # What opening and closing flows does to those that go on.
@@ -167,8 +171,10 @@ def test_a_flow_that_ends_leaves_its_share_to_those_it_met():
     """x + y = 8 at 4 each; when x is gone, y has 8. A flow elsewhere keeps its rate."""
     system = System([8.0, 5.0], [on(0), on(0), on(1)])
 
-    assert [4.0, 4.0, 5.0] == system.open(0, 1, 2).share()
-    assert [4.0, 8.0, 5.0] == system.close(0).share(now=1.0)
+    before = system.open(0, 1, 2).share()
+    after = system.close(0).share(now=1.0)
+
+    assert (before, after) == ([4.0, 4.0, 5.0], [4.0, 8.0, 5.0])
 
 
 def test_bytes_are_counted_when_the_rate_changes():
@@ -177,7 +183,7 @@ def test_bytes_are_counted_when_the_rate_changes():
     system.open(0).share()
     system.open(1, now=2.0).share(now=2.0)
 
-    assert (84.0, 2.0, 23.0) == (system.state.left[0], system.state.anchor[0], system.state.due[0])
+    assert (system.state.left[0], system.state.anchor[0], system.state.due[0]) == (84.0, 2.0, 23.0)
 
 
 def test_a_flow_whose_rate_stays_is_not_touched():
@@ -186,7 +192,7 @@ def test_a_flow_whose_rate_stays_is_not_touched():
     system.open(0).share()
     system.open(1, now=3.0).share(now=3.0)
 
-    assert (100.0, 0.0, 50.0) == (system.state.left[0], system.state.anchor[0], system.state.due[0])
+    assert (system.state.left[0], system.state.anchor[0], system.state.due[0]) == (100.0, 0.0, 50.0)
 
 
 def test_a_flow_on_a_dead_link_keeps_its_bytes_and_goes_on_when_the_link_is_back():
@@ -198,7 +204,7 @@ def test_a_flow_on_a_dead_link_keeps_its_bytes_and_goes_on_when_the_link_is_back
         kernel.mark_dirty(0, system.state)
         system.share(now)
 
-    assert (60.0, 15.0) == (system.state.left[0], system.state.due[0])
+    assert (system.state.left[0], system.state.due[0]) == (60.0, 15.0)
 
 
 # Random systems.
@@ -242,7 +248,9 @@ def test_rates_are_those_of_exact_progressive_filling(system):
 
 def loads(capacity: Sequence[float], flows: Sequence[Flow], got: Sequence[float]) -> list[float]:
     """What the flows take of each resource."""
-    return [sum(f.weights.get(r, 0.0) * x for f, x in zip(flows, got, strict=True)) for r in range(len(capacity))]
+    return [
+        sum(f.weights.get(r, 0.0) * x for f, x in zip(flows, got, strict=True)) for r in range(len(capacity))
+    ]
 
 
 @given(either)
@@ -280,7 +288,7 @@ def test_the_order_of_copies_changes_no_bit(system, random):
     order = list(range(len(flows)))
     random.shuffle(order)
 
-    assert [rates(capacity, flows)[i] for i in order] == rates(capacity, [flows[i] for i in order])
+    check(capacity, [flows[i] for i in order], expect=[rates(capacity, flows)[i] for i in order])
 
 
 @given(either, st.randoms(use_true_random=False))

@@ -1,0 +1,37 @@
+"""Text files that users name: read whole, or refused with the file and the reason."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from simreduce.errors import InputError
+
+
+def exists(text: str) -> bool:
+    """Whether something is at the path `text`; False too for what cannot be a path."""
+    return os.path.exists(text)  # noqa: PTH110 - Path.exists raises for names that no file can have
+
+
+def read_text(path: Path, refuse: type[InputError]) -> str:
+    """The text of a UTF-8 file; raises `refuse` when it cannot be read."""
+    try:
+        return path.read_text("utf-8")
+    except OSError as error:
+        raise refuse(f"{path}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise refuse(f"{path}: not UTF-8 text (byte {error.start})") from None
+    except ValueError as error:  # a name with a NUL or a lone surrogate
+        raise refuse(f"{str(path)!r}: cannot be read: {error}") from None
+
+
+def parse_toml(source: str, content: str, refuse: type[InputError]) -> dict[str, Any]:
+    """The document that `content` is; raises `refuse` with `source` and the place when it is not TOML."""
+    try:
+        return tomllib.loads(content)
+    except RecursionError:
+        raise refuse(f"{source}: nested too deeply") from None
+    except ValueError as error:  # TOMLDecodeError, and whole numbers with thousands of digits
+        raise refuse(f"{source}: {error}") from None

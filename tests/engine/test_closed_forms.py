@@ -1,0 +1,484 @@
+"""Times that have a formula, and bounds that every time keeps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import simreduce as sr
+from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Calibration, LinkConstants, Result, kernel, simulate
+from simreduce.engine.lower import Resources, lower
+from simreduce.plan import Contract, Kind, PlanBuilder
+from simreduce.topology import Topology, route
+from tests.engine.small import cable, copy_plan, machine, node, pair, plan_of
+from tests.strategies import ANY, ROUND, Scene, scenes
+
+S = 400.0  # bytes of a value of small.ELEMENTS float32
+A, B = 3e-6, 7e9  # latency and bandwidth that do not come out even
+
+
+def close_to(expected: object) -> object:
+    return pytest.approx(expected, rel=1e-9, abs=0)
+
+
+def finish(result: Result, kind: Kind = Kind.COPY) -> list[float]:
+    """When the ops of one kind are done, in program order."""
+    return result.finish[result.kind == kind].tolist()
+
+
+# Alpha and beta.
+
+
+@pytest.mark.parametrize("runtime", [IDEAL, TENSORFLOW])
+def test_a_copy_takes_alpha_plus_bytes_over_bandwidth(runtime):
+    """a + S/B."""
+    topology = pair(B, A)
+
+    assert close_to(A + S / B) == simulate(copy_plan(topology, (0, 1)), topology, runtime).seconds
+
+
+def test_a_route_adds_its_latencies_and_is_as_fast_as_its_narrowest_link():
+    """Bytes flow through all links at once: the sum of a, then S over the least B."""
+    topology = machine(cable("gpu0", "cpu0", B, A), cable("cpu0", "gpu1", B / 3, 2 * A))
+
+    assert close_to(3 * A + S / (B / 3)) == simulate(copy_plan(topology, (0, 1)), topology).seconds
+
+
+def test_copies_that_start_together_share_a_link():
+    """k copies over one link: each has B/k and all end at a + k S/B."""
+    topology = pair(B, A)
+    result = simulate(copy_plan(topology, *[(0, 1)] * 5), topology, IDEAL)
+
+    assert close_to([A + 5 * S / B] * 5) == finish(result)
+
+
+def test_a_copy_that_comes_later_slows_the_first_down():
+    """From S/(4B) on both have B/2: the first ends at 7 S/(4B), the second at 2 S/B."""
+    topology = pair(B)
+    late = S / B / 4
+    result = simulate(copy_plan(topology, (0, 1), (0, 1)), topology, IDEAL, ready=np.array([0.0, late]))
+
+    assert close_to([7 * late, 8 * late]) == finish(result)
+
+
+def test_directions_do_not_share():
+    """A cable is two links."""
+    topology = pair(B, A)
+
+    assert close_to([A + S / B] * 2) == finish(simulate(copy_plan(topology, (0, 1), (1, 0)), topology))
+
+
+def test_a_stream_serialises_its_ops_in_program_order():
+    """Op i of a stream ends at (i + 1)(a + S/B), even in the runtime that has no lanes."""
+    topology = pair(B, A)
+
+    def write(b: PlanBuilder) -> None:
+        for i in range(4):
+            b.copy(b.input(0, i * 100, (i + 1) * 100), 1, stream=b.stream(0))
+
+    result = simulate(plan_of(topology, write), topology, IDEAL)
+
+    assert close_to([(i + 1) * (A + S / B) for i in range(4)]) == finish(result)
+
+
+def test_streams_of_other_channels_run_beside_each_other():
+    """Two channels of two ops: both links' worth of bytes, shared, and two latencies."""
+    topology = pair(B, A)
+
+    def write(b: PlanBuilder) -> None:
+        for i in range(4):
+            b.copy(b.input(0, i * 100, (i + 1) * 100), 1, stream=b.stream(0, channel=i % 2))
+
+    result = simulate(plan_of(topology, write), topology, IDEAL)
+
+    assert close_to([A + 2 * S / B] * 2 + [2 * A + 4 * S / B] * 2) == finish(result)
+
+
+def test_a_control_edge_orders_ops_that_share_no_data():
+    """The second copy begins when the first is done."""
+    topology = machine(cable("gpu0", "gpu1", B, A), cable("gpu1", "gpu2", B, A))
+
+    def write(b: PlanBuilder) -> None:
+        first = b.copy(b.input(0, 0, 100), 1)
+        b.copy(b.input(1, 100, 200), 2, after=[first.op])
+
+    result = simulate(plan_of(topology, write), topology, IDEAL)
+
+    assert close_to([A + S / B, 2 * (A + S / B)]) == finish(result)
+
+
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_the_ring_takes_its_textbook_time(n):
+    """2(n-1)(a + S/(n B)) when n divides the elements."""
+    topology = sr.load_topology(f"ring:{n},bandwidth=7 GB/s,latency=3 us")
+    plan = sr.compile("ring", sr.load_workload(f"bytes:{4800 * n}"), sr.layout(topology))
+
+    assert close_to(2 * (n - 1) * (A + 4800 / B)) == simulate(plan, topology, IDEAL).seconds
+
+
+# Lanes.
+
+
+def star() -> Topology:
+    """gpu0 in the middle, a cable to each of three others."""
+    return machine(*(cable("gpu0", f"gpu{i}", B, A) for i in (1, 2, 3)))
+
+
+def test_tensorflow_sends_one_peer_copy_of_a_gpu_at_a_time():
+    """Whatever links they use: i (a + S/B)."""
+    topology = star()
+    result = simulate(copy_plan(topology, (0, 1), (0, 2), (0, 3)), topology, TENSORFLOW)
+
+    assert close_to([i * (A + S / B) for i in (1, 2, 3)]) == finish(result)
+
+
+def test_tensorflow_receives_peer_copies_side_by_side():
+    """The lane is the sender's: all at a + S/B."""
+    topology = star()
+    result = simulate(copy_plan(topology, (1, 0), (2, 0), (3, 0)), topology, TENSORFLOW)
+
+    assert close_to([A + S / B] * 3) == finish(result)
+
+
+def test_tensorflow_copies_to_host_and_to_peer_side_by_side():
+    """Two lanes of one GPU; and the way in from the host is a third."""
+    topology = machine(cable("gpu0", "gpu1", B, A), cable("gpu0", "cpu0", B, A))
+    result = simulate(copy_plan(topology, (0, 1), (0, 2), (2, 0), (0, 2), (2, 0)), topology, TENSORFLOW)
+
+    assert close_to([A + S / B] * 3 + [2 * (A + S / B)] * 2) == finish(result)
+
+
+def test_the_ideal_runtime_sends_everything_at_once():
+    """No lanes: the copies share nothing, so all take a + S/B."""
+    topology = star()
+
+    assert close_to([A + S / B] * 3) == finish(
+        simulate(copy_plan(topology, (0, 1), (0, 2), (0, 3)), topology, IDEAL)
+    )
+
+
+def test_a_lane_serves_in_order_of_readiness_not_of_program():
+    """The copy that is ready first goes first."""
+    topology = star()
+    result = simulate(
+        copy_plan(topology, (0, 1), (0, 2), (0, 3)), topology, TENSORFLOW, ready=np.array([3e-9, 1e-9, 2e-9])
+    )
+    one = A + S / B
+
+    assert close_to([1e-9 + 3 * one, 1e-9 + one, 1e-9 + 2 * one]) == finish(result)
+
+
+D = 5e-6
+DISPATCH = Calibration("dispatch", dispatch={"copy": D, "add": 2 * D})
+
+
+def test_dispatch_holds_the_lane_of_a_wire():
+    """Overhead, latency and bytes of one copy, then those of the next: i (d + a + S/B)."""
+    topology = star()
+    result = simulate(copy_plan(topology, (0, 1), (0, 2), (0, 3)), topology, TENSORFLOW, DISPATCH)
+
+    assert close_to([i * (D + A + S / B) for i in (1, 2, 3)]) == finish(result)
+
+
+def test_a_network_message_frees_the_lane_when_it_is_on_its_way():
+    """Only the overhead is paid one after another: copy i is done at i d + a + S/B (the links differ)."""
+    topology = machine(*(cable("gpu0", f"gpu{i}", B, A, holds=False) for i in (1, 2, 3)))
+    result = simulate(copy_plan(topology, (0, 1), (0, 2), (0, 3)), topology, TENSORFLOW, DISPATCH)
+
+    assert close_to([i * D + A + S / B for i in (1, 2, 3)]) == finish(result)
+
+
+def test_a_route_with_one_network_link_frees_the_lane():
+    """All links must hold it, else nobody does."""
+    topology = machine(
+        *(cable("gpu0", f"cpu{i}", B, A) for i in (1, 2)),
+        *(cable(f"cpu{i}", f"gpu{i}", B, A, holds=False) for i in (1, 2)),
+    )
+    result = simulate(copy_plan(topology, (0, 1), (0, 2)), topology, TENSORFLOW, DISPATCH)
+
+    assert close_to([i * D + 2 * A + S / B for i in (1, 2)]) == finish(result)
+
+
+def test_the_ideal_runtime_pays_no_dispatch():
+    """Pure alpha-beta."""
+    topology = pair(B, A)
+
+    assert close_to(A + S / B) == simulate(copy_plan(topology, (0, 1)), topology, IDEAL, DISPATCH).seconds
+
+
+def test_calibrated_figures_stand_in_for_the_machine_s():
+    """The class's bandwidth per lane and its latency; a route still adds up its links."""
+    topology = pair(B, A)
+    measured = Calibration("measured", links={"wire": LinkConstants(bandwidth=B / 2, latency=4 * A)})
+
+    assert (
+        close_to(4 * A + 2 * S / B)
+        == simulate(copy_plan(topology, (0, 1)), topology, IDEAL, measured).seconds
+    )
+
+
+# Local ops.
+
+M = 11e9
+
+
+def local_seconds(write, runtime=TENSORFLOW, calibration=NOMINAL) -> float:
+    topology = machine(node("gpu0", memory=M), cable("gpu0", "gpu1"))
+    return simulate(plan_of(topology, write), topology, runtime, calibration).seconds
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_an_add_reads_its_operands_and_writes_their_sum(k):
+    """(k + 1) S / M."""
+    assert close_to((k + 1) * S / M) == local_seconds(lambda b: b.add([b.input(0, 0, 100) for _ in range(k)]))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda b: b.slice(b.input(0, 0, 200), 100, 200),
+        lambda b: b.scale(b.input(0, 0, 100), 8),
+        lambda b: b.cast(b.input(0, 0, 100, 1), 0),
+        lambda b: b.concat([b.input(0, 0, 30), b.input(0, 30, 60), b.input(0, 60, 100)]),
+    ],
+    ids=["slice", "scale", "cast", "concat"],
+)
+def test_other_local_ops_read_and_write_every_byte_of_their_result_once(write):
+    """2 S / M, for a join of any number of parts too."""
+    assert close_to(2 * S / M) == local_seconds(write)
+
+
+def test_adds_of_one_gpu_follow_each_other_on_its_compute_stream():
+    """Two adds with dispatch cost 2d each: 2 (2d + 3 S/M)."""
+
+    def write(b: PlanBuilder) -> None:
+        x, y = b.input(0, 0, 100), b.input(0, 0, 100)
+        b.add([x, y])
+        b.add([y, x])
+
+    assert close_to(2 * (2 * D + 3 * S / M)) == local_seconds(write, calibration=DISPATCH)
+
+
+def test_adds_on_a_host_run_side_by_side_and_share_its_memory():
+    """A thread pool, no lane: both end when 6 S have moved through the memory."""
+    topology = machine(node("cpu0", memory=M), cable("gpu0", "cpu0"))
+
+    def write(b: PlanBuilder) -> None:
+        x, y = b.input(1, 0, 100), b.input(1, 0, 100)
+        b.add([x, y])
+        b.add([y, x])
+
+    result = simulate(plan_of(topology, write), topology, TENSORFLOW)
+
+    assert close_to([6 * S / M] * 2) == finish(result, Kind.ADD)
+
+
+def test_local_ops_are_free_where_memory_is_unlimited_and_in_the_ideal_runtime():
+    """No resource, no time."""
+
+    def write(b: PlanBuilder) -> None:
+        b.add([b.input(0, 0, 100), b.input(0, 0, 100)])
+
+    def elsewhere(b: PlanBuilder) -> None:
+        b.add([b.input(1, 0, 100), b.input(1, 0, 100)])
+
+    assert local_seconds(write, IDEAL) == 0.0
+    assert local_seconds(elsewhere) == 0.0
+
+
+def test_views_and_results_cost_nothing():
+    """A copy of a part moves the part; an OUTPUT moves nothing."""
+    topology = pair(B, A)
+    plan = plan_of(topology, lambda b: b.output(b.copy(b.input(0, 0, 1000), 1, 300, 400)))
+
+    assert close_to([A + S / B]) == finish(simulate(plan, topology), Kind.OUTPUT)
+
+
+def test_a_value_has_the_bytes_of_its_dtype():
+    """Half the bytes in float16, twice in float64."""
+    topology = pair(B, A)
+
+    def write(b: PlanBuilder) -> None:
+        for dtype in (0, 1, 2):
+            b.copy(b.input(0, 0, 100, dtype), 1, stream=b.stream(0))
+
+    assert close_to([A + S / B, 2 * A + 1.5 * S / B, 3 * A + 3.5 * S / B]) == finish(
+        simulate(plan_of(topology, write), topology, IDEAL)
+    )
+
+
+# Laws for any plan.
+
+
+def run(scene: Scene) -> Result:
+    return simulate(*scene)
+
+
+any_scene = st.one_of(scenes(ROUND), scenes(ANY))
+
+
+@given(any_scene, st.integers(-6, 6))
+@settings(max_examples=120)
+def test_a_machine_that_is_k_times_as_fast_takes_a_kth_of_the_time(scene, power):
+    """Bandwidth times k, latency, dispatch and readiness over k: every time is over k, to the bit for powers of 2."""
+    k = 2.0**power
+    calibration = Calibration(
+        "scaled", dispatch={kind: d / k for kind, d in scene.calibration.dispatch.items()}
+    )
+    slow = scene._replace(calibration=replace(scene.calibration, links={}))
+    fast = scene._replace(
+        topology=scene.topology.scaled(bandwidth=k, latency=1 / k),
+        calibration=calibration,
+        ready=scene.ready / k,
+    )
+
+    assert (run(slow).start / k).tolist() == run(fast).start.tolist()
+    assert (run(slow).finish / k).tolist() == run(fast).finish.tolist()
+
+
+@given(any_scene)
+@settings(max_examples=150)
+def test_no_time_is_below_a_floor(scene):
+    """Critical path, load of every resource, load of every lane."""
+    result = run(scene)
+
+    assert result.seconds >= result.floors.critical_path * (1 - 1e-12)
+    assert result.seconds >= result.floors.resource * (1 - 1e-12)
+    assert result.seconds >= result.floors.lane * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("runtime", [IDEAL, TENSORFLOW], ids=lambda r: r.name)
+@pytest.mark.parametrize(
+    "spec", ["ring", "xring", "xring#2", "hierarchical_copy", "pscpu", "psgpu#3", "copy_to_gpus"]
+)
+@pytest.mark.parametrize("machine_name", ["dgx1v", "switch:8", "full:4"])
+def test_no_all_reduce_is_faster_than_the_narrowest_cut(machine_name, spec, runtime):
+    """S bytes cross every cut between ranks, in both directions."""
+    topology = sr.load_topology(machine_name)
+    plan = sr.compile(spec, sr.load_workload("bytes:64M"), sr.layout(topology))
+    result = simulate(plan, topology, runtime)
+
+    assert 0.0 < result.floors.cut <= result.seconds * (1 + 1e-12)
+    assert result.floors.seconds <= result.seconds * (1 + 1e-12)
+
+
+def test_the_ring_on_two_devices_meets_the_floor_of_the_cut():
+    """2(n-1)/n is 1 for two ranks: without latency the time is S/B, which is the floor, so that is not too low."""
+    topology = pair(B)
+    plan = sr.compile("ring", sr.load_workload("bytes:64M"), sr.layout(topology))
+    result = simulate(plan, topology, IDEAL)
+
+    assert close_to(2**26 / B) == result.seconds
+    assert close_to(2**26 / B) == result.floors.cut
+
+
+@given(any_scene)
+@settings(max_examples=120)
+def test_each_op_starts_when_what_it_is_blamed_on_lets_it(scene):
+    """So the critical path has no gap: each step begins where the one before ended, or freed the lane."""
+    result = run(scene)
+    lowered = lower(
+        scene.plan, scene.topology, scene.runtime, scene.calibration,
+        Resources.of(scene.topology, scene.calibration),
+    )  # fmt: skip
+    freed = np.where(lowered.holds, result.finish, result.start + lowered.overhead)
+    release = np.zeros(len(scene.plan))
+    release[scene.plan.kind == Kind.INPUT] = scene.ready
+    for op, blamed in enumerate(result.blame.tolist()):
+        if blamed < 0:
+            assert release[op] == pytest.approx(result.ready[op], rel=1e-15, abs=0) == result.start[op]
+        elif result.ready[op] == result.start[op]:
+            assert result.finish[blamed] == result.start[op]
+        else:
+            assert freed[blamed] == pytest.approx(result.start[op], rel=1e-14, abs=0)
+
+
+# Conservation.
+
+
+class Meter:
+    """Stands in for `kernel.share`, and adds up what every flow moves and what every resource gives."""
+
+    def __init__(self) -> None:
+        self.share, self.now = kernel.share, 0.0
+        self.rates: dict[int, float] = {}
+        self.moved: dict[int, float] = {}
+        self.loads: list[tuple[float, float]] = []
+
+    def __call__(self, ops, state, now, heap) -> None:
+        for op, rate in self.rates.items():
+            self.moved[op] = self.moved.get(op, 0.0) + rate * (now - self.now)
+        self.share(ops, state, now, heap)
+        self.now = now
+        self.rates = {op: state.rate[op] for op, phase in enumerate(state.phase) if phase == kernel.FLOW}
+        load = [0.0] * len(state.capacity)
+        for op, rate in self.rates.items():
+            for use in range(ops.use_start[op], ops.use_start[op + 1]):
+                load[ops.uses[use]] += rate * ops.weight[use]
+        self.loads += zip(load, state.capacity, strict=True)
+
+
+@given(any_scene)
+@settings(max_examples=120)
+def test_resources_give_what_they_can_at_most_and_flows_move_what_they_hold(scene):
+    """At every instant no resource is above its capacity; over time every flow moves its bytes, neither more nor less."""
+    meter = Meter()
+    with mock.patch.object(kernel, "share", meter):
+        run(scene)
+    lowered = lower(
+        scene.plan, scene.topology, scene.runtime, scene.calibration,
+        Resources.of(scene.topology, scene.calibration),
+    )  # fmt: skip
+
+    assert all(load <= capacity * (1 + 1e-12) for load, capacity in meter.loads)
+    assert {op: close_to(float(n)) for op, n in enumerate(lowered.amount) if n} == meter.moved
+
+
+def route_of(scene: Scene, op: int) -> tuple[int, ...]:
+    plan = scene.plan
+    source, target = plan.devices[int(plan.source[op])], plan.devices[plan.device[op]]
+    return route(scene.topology, source, target).links
+
+
+@given(any_scene)
+@settings(max_examples=100)
+def test_bytes_that_leave_a_device_arrive_at_another(scene):
+    """What links carried, by the result, is what the plan's copies hold, once per link of each route."""
+    result = run(scene)
+    expected: dict[str, float] = {}
+    for op in np.flatnonzero(scene.plan.kind == Kind.COPY).tolist():
+        for link_id in route_of(scene, op):
+            link = scene.topology.links[link_id]
+            name = f"{link.name} {link.link_class}"
+            expected[name] = expected.get(name, 0.0) + float(scene.plan.nbytes[op])
+    carried = {use.name: use.nbytes for use in result.links if not use.name.endswith(" memory")}
+
+    assert {name: close_to(nbytes) for name, nbytes in expected.items() if nbytes} == carried
+
+
+@given(any_scene)
+@settings(max_examples=100)
+def test_nothing_is_busy_for_more_than_all_of_the_time(scene):
+    """Shares of links, memories and lanes are between 0 and 1."""
+    result = run(scene)
+    for use in (*result.links, *result.lanes):
+        assert 0.0 <= use.share <= 1.0 + 1e-9
+
+
+def test_a_result_survives_json_unchanged():
+    """Bit for bit."""
+    topology = pair(B, A)
+    b = PlanBuilder(("gpu0", "gpu1"))
+    x = b.input(0, 0, 100), b.input(1, 0, 100)
+    total = b.add([x[0], b.copy(x[1], 0)])
+    for value in (total, b.copy(total, 1)):
+        b.output(value)
+    result = simulate(b.finish(Contract.all_reduce([0, 1], [(0, 100, 0)])), topology)
+
+    assert result.to_json() == Result.from_json(result.to_json()).to_json()
+    assert result.finish.tobytes() == Result.from_json(result.to_json()).finish.tobytes()
+    assert result.floors == Result.from_json(result.to_json()).floors

@@ -1,0 +1,93 @@
+"""A strategy as users type it: `SPEC[+packs=K][+mean]`."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from simreduce.algorithms import ALGORITHMS
+from simreduce.errors import StrategyError
+from simreduce.packing import ConcatAndSplit, NoPacking
+from simreduce.strategy import parse_strategy
+
+
+@pytest.mark.parametrize(
+    ("text", "spec", "packing", "packer", "mean"),
+    [
+        ("ring", "ring", "none", NoPacking(), False),
+        ("hierarchical_copy+packs=8", "hierarchical_copy", "packs=8", ConcatAndSplit(8), False),
+        ("xring#2+mean", "xring#2", "none", NoPacking(), True),
+        ("pscpu:32k:xring+packs=2+mean", "pscpu:32k:xring", "packs=2", ConcatAndSplit(2), True),
+        ("psgpu#4+mean+packs=4096", "psgpu#4", "packs=4096", ConcatAndSplit(4096), True),
+    ],
+)
+def test_a_strategy_is_a_spec_with_options_in_any_order(text, spec, packing, packer, mean):
+    """Every part is kept, and the text itself."""
+    strategy = parse_strategy(text)
+
+    assert (text, spec, packing, packer, mean) == (
+        str(strategy),
+        strategy.spec,
+        strategy.packing,
+        strategy.packer,
+        strategy.mean,
+    )
+
+
+@pytest.mark.parametrize("text", [" ring ", "\tring", "ring\n"])
+def test_space_around_a_strategy_does_not_count(text):
+    """As when it is read from a file."""
+    assert parse_strategy("ring") == parse_strategy(text)
+
+
+def test_every_algorithm_is_a_strategy():
+    """By its name alone."""
+    assert [(name, 1, -1) for name in ALGORITHMS] == [parse_strategy(name).ranges[0] for name in ALGORITHMS]
+
+
+def test_every_fault_of_a_strategy_is_told_at_once():
+    """In the spec and in the options, each with the nearest spelling where there is one."""
+    text = "rng#x+pack=8+packs=0+men+packs=2+packs=3+packs=-1+zzz"
+    with pytest.raises(StrategyError) as caught:
+        parse_strategy(text)
+
+    bad = "the number of packs is a whole number from 1 to 4096, for example packs=8"
+    assert (
+        "all_reduce_spec (rng#x) contains invalid alg rng (did you mean 'ring'?)",
+        "all_reduce_spec (rng#x) contains non-integer #shards x",
+        f"{text}: unknown option +pack=8 (did you mean 'packs='?)",
+        f"{text}: packs=0: {bad}",
+        f"{text}: unknown option +men (did you mean 'mean'?)",
+        f"{text}: two packers, +packs=0 and +packs=2; give one",
+        f"{text}: two packers, +packs=2 and +packs=3; give one",
+        f"{text}: two packers, +packs=3 and +packs=-1; give one",
+        f"{text}: packs=-1: {bad}",
+        f"{text}: unknown option +zzz; known: +packs=, +mean",
+    ) == caught.value.problems
+
+
+@pytest.mark.parametrize("packs", ["", "0", "-1", "1.5", "x", " 8", "4097", "99999999999", "9" * 5000, "²"])
+def test_a_number_of_packs_is_a_whole_number_within_reason(packs):
+    """From 1 to 4096."""
+    with pytest.raises(StrategyError, match="the number of packs is a whole number from 1 to 4096"):
+        parse_strategy(f"ring+packs={packs}")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "+", "+packs=8", "ring+", "ring+mean=1", "ring+packs", "Ring", "ring +mean"]
+)
+def test_half_a_strategy_is_refused(text):
+    """Nothing stands for a default."""
+    with pytest.raises(StrategyError):
+        parse_strategy(text)
+
+
+@given(st.text(alphabet="ring+packs=8men#:xk0 ", max_size=24))
+def test_any_text_is_a_strategy_or_a_strategy_error(text):
+    """And what is read prints as it was typed."""
+    try:
+        strategy = parse_strategy(text)
+    except StrategyError:
+        return
+
+    assert text.strip() == str(strategy)

@@ -1,0 +1,106 @@
+"""Start-up is a feature: asking for help, or importing the package, loads next to nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import simreduce
+from simreduce.cli.main import _COMMANDS
+
+HEAVY = ("numpy", "networkx", "simpy", "scipy", "numba", "rich", "tensorflow")
+
+LOADED = """
+import json, sys
+{act}
+print("\\n" + json.dumps(sorted(m for m in sys.modules if "." not in m or m.startswith("simreduce"))))
+"""
+
+
+def _modules_after(act: str) -> set[str]:
+    """Top-level modules, and all of ours, that a fresh interpreter has loaded after running `act`."""
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED.format(act=act)], capture_output=True, text=True, check=True
+    )
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def _command(*arguments: str) -> str:
+    return (
+        f"sys.argv = ['simreduce', *{list(arguments)!r}]\n"
+        "from simreduce.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code"
+    )
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        "import simreduce",
+        "import simreduce.layouts",
+        _command("--help"),
+        _command("--version"),
+        _command("-h"),
+    ],
+    ids=["import", "import layouts", "--help", "--version", "-h"],
+)
+def test_start_up_loads_nothing_heavy(act):
+    """Neither numpy nor networkx nor simpy nor anything else that takes long to load."""
+    assert set() == _modules_after(act) & set(HEAVY)
+
+
+def test_the_probe_sees_what_is_loaded():
+    """The check above can fail: a command that simulates does load the heavy modules."""
+    loaded = _modules_after(_command("bench", "switch:2", "-b", "1M"))
+
+    assert {"numpy", "networkx", "simpy", "simreduce.engine"} <= loaded
+    assert set() == loaded & {"scipy", "rich", "tensorflow", "hypothesis", "pytest"}
+
+
+def test_importing_the_package_loads_no_part_of_it():
+    """Its names load their modules when they are first used."""
+    assert {"simreduce"} == {m for m in _modules_after("import simreduce") if m.startswith("simreduce")}
+
+
+@pytest.mark.parametrize("name", simreduce.__all__)
+def test_every_public_name_resolves(name):
+    """To a documented function, the same each time, listed with its home and for type checkers."""
+    value = getattr(simreduce, name)
+
+    assert callable(value)
+    assert value.__doc__
+    assert value is getattr(simreduce, name)
+    assert name in simreduce._HOME
+
+
+def test_the_public_names_are_those_that_have_a_home():
+    """Sorted, each once."""
+    assert sorted(simreduce._HOME) == simreduce.__all__
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    """As in any module, so that `hasattr` and `from ... import` behave."""
+    with pytest.raises(AttributeError, match="module 'simreduce' has no attribute 'simulat'"):
+        _ = simreduce.simulat  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("command", [["-m", "simreduce"], ["-c", "from simreduce.cli import main; main()"]])
+def test_the_version_is_printed(command):
+    """`--version` names the program and the version of the package."""
+    done = subprocess.run([sys.executable, *command, "--version"], capture_output=True, text=True, check=True)
+
+    assert f"simreduce, version {simreduce.__version__}\n" == done.stdout
+    assert "" == done.stderr
+
+
+def test_help_lists_every_command_without_loading_one():
+    """The table of commands that `--help` shows is the table of commands that there are."""
+    done = subprocess.run(
+        [sys.executable, "-m", "simreduce", "--help"], capture_output=True, text=True, check=True
+    )
+
+    listed = [line.split()[0] for line in done.stdout.split("Commands:")[1].splitlines() if line.strip()]
+    assert list(_COMMANDS) == listed
