@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+TF     := .venv-tensorflow
 
-.PHONY: run test lint types tests bench clean
+.PHONY: run test lint types tests test-tensorflow bench clean
 
 run: $(VENV)/.installed
 	$(BIN)/simreduce run scenarios/dgx1v-resnet50.toml
@@ -20,12 +21,16 @@ types: $(VENV)/.tested
 tests: $(VENV)/.tested
 	$(BIN)/pytest
 
+# Plans against the graphs of TensorFlow's own builders. TensorFlow is large, so it has an environment of its own.
+test-tensorflow: $(TF)/.tested
+	$(TF)/bin/pytest validate/tests
+
 bench: $(VENV)/.benched
 	$(BIN)/pytest benchmarks --benchmark-only
 
-$(VENV)/bin/python:
+$(VENV)/bin/python $(TF)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "simreduce needs Python 3.11 or newer; run: make PYTHON=python3.11 ...")'
-	$(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(@:/bin/python=)
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
@@ -39,5 +44,9 @@ $(VENV)/.benched: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	touch $@ $(VENV)/.installed
 
+$(TF)/.tested: pyproject.toml | $(TF)/bin/python
+	$(TF)/bin/pip install --quiet --disable-pip-version-check --editable '.[test-tensorflow]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	rm -rf $(VENV) $(TF) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

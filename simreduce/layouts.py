@@ -85,6 +85,7 @@ class Layout:
             tasks=tuple(task for task, _ in kept),
             hosts=tuple(host for _, host in kept),
             links=tuple(row[:k] for row in self.links[:k]),
+            order=() if k < self.n else self.order,
         )
 
 

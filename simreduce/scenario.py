@@ -7,6 +7,8 @@
     calibration = "nominal"
     strategies = ["all"]             # or strategy texts
     repeat = 1                       # chained all-reduces in one step
+    gpu_indices = [0, 1, 2, 3]       # the order of GPUs that rings take inside every machine
+    faithful = false                 # true: upstream's quirks instead of what a user intends
     [topology_overrides]
     "links.qpi.bandwidth" = "9.6 GB/s"
 
@@ -24,6 +26,7 @@ from typing import Any, TypeVar
 from simreduce.calibrate import load_calibration
 from simreduce.engine import Calibration, Runtime, runtime_named
 from simreduce.errors import InputError, ScenarioError, did_you_mean, shown
+from simreduce.layouts import Layout, layout
 from simreduce.shipped import data_dir
 from simreduce.strategy import Strategy, parse_strategy
 from simreduce.textfiles import exists, parse_toml, read_text
@@ -39,6 +42,8 @@ _KEYS = (
     "strategies",
     "repeat",
     "topology_overrides",
+    "gpu_indices",
+    "faithful",
 )
 _REQUIRED = ("topology", "workload")
 ALL = "all"
@@ -59,12 +64,19 @@ class Scenario:
     calibration: Calibration
     strategies: tuple[Strategy, ...] | None
     repeat: int = 1
+    gpu_indices: tuple[int, ...] = ()
+    faithful: bool = False
+
+    def layout(self) -> Layout:
+        """What planners may know of the machine."""
+        shape = layout(self.topology)
+        return shape.ordered(self.gpu_indices) if self.gpu_indices else shape
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A runtime is made of functions: it goes to another process by its name.
         return _named, (
             self.name, self.title, self.topology, self.workload, self.runtime.name, self.calibration,
-            self.strategies, self.repeat,
+            self.strategies, self.repeat, self.gpu_indices, self.faithful,
         )  # fmt: skip
 
 
@@ -74,8 +86,11 @@ def _named(
     return Scenario(name, title, topology, workload, runtime_named(runtime), *rest)
 
 
-def load_scenario(text: str, runtime: str | None = None, calibration: str | None = None) -> Scenario:
-    """The scenario in the file `text`, or the shipped one of that name. The arguments override the file's."""
+def load_scenario(text: str, **overrides: object) -> Scenario:
+    """The scenario in the file `text`, or the shipped one of that name.
+
+    Keyword arguments that are not None stand in the place of the file's keys (`runtime="ideal"`).
+    """
     path = Path(text)
     if path.suffix != ".toml" and not exists(text):
         known = sorted(p.stem for p in data_dir("scenarios").glob("*.toml"))
@@ -84,11 +99,7 @@ def load_scenario(text: str, runtime: str | None = None, calibration: str | None
             raise ScenarioError(f"no scenario {shown(text)}{near}; a file ends in .toml")
         path = data_dir("scenarios") / f"{text}.toml"
     document = parse_toml(str(path), read_text(path, ScenarioError), ScenarioError)
-    if runtime is not None:
-        document["runtime"] = runtime
-    if calibration is not None:
-        document["calibration"] = calibration
-    return _build(path, document)
+    return _build(path, document | {key: value for key, value in overrides.items() if value is not None})
 
 
 def _build(path: Path, document: Mapping[str, Any]) -> Scenario:
@@ -122,10 +133,28 @@ def _build(path: Path, document: Mapping[str, Any]) -> Scenario:
     repeat = document.get("repeat", 1)
     if not isinstance(repeat, int) or isinstance(repeat, bool) or not 1 <= repeat <= MOST_REPEATS:
         problems.append(f"repeat: expected a whole number from 1 to {MOST_REPEATS}, not {shown(repeat)}")
+    faithful = document.get("faithful", False)
+    if not isinstance(faithful, bool):
+        problems.append(f"faithful: expected true or false, not {shown(faithful)}")
+    gpu_indices = _gpu_indices(document.get("gpu_indices", []), topology, problems)
     title = text("title", path.stem)
     if problems or topology is None or workload is None or runtime is None or calibration is None:
         raise ScenarioError([f"{path}: {p}" for p in problems])
-    return Scenario(path.stem, title, topology, workload, runtime, calibration, strategies, repeat)
+    return Scenario(
+        path.stem, title, topology, workload, runtime, calibration, strategies, repeat, gpu_indices, faithful
+    )
+
+
+def _gpu_indices(value: object, topology: Topology | None, problems: list[str]) -> tuple[int, ...]:
+    if not isinstance(value, list) or not all(isinstance(i, int) and not isinstance(i, bool) for i in value):
+        problems.append(f"gpu_indices: expected a list of whole numbers, not {shown(value)}")
+        return ()
+    try:
+        if value and topology is not None:
+            layout(topology).ordered(value)
+    except InputError as error:
+        problems += error.problems
+    return tuple(value)
 
 
 def _beside(path: Path, name: str) -> str:

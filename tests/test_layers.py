@@ -23,7 +23,7 @@ RUNGS = (
     ("report",),
     ("tune",),
     ("scenario",),
-    ("calibrate", "export"),
+    ("calibrate", "cross_device", "export"),
     ("engine", "strategy"),
     ("algorithms", "packing"),
     ("layouts",),
@@ -41,6 +41,7 @@ NEVER = {
     "engine": {"algorithms", "layouts", "packing", "workload"},
     "export": {"engine", "topology"},
     "calibrate": {"strategy"},
+    "cross_device": {"engine", "topology"},
 }
 """What a unit may not know although it lies lower: planners see a layout and never a machine, only the engine and what
 is above it know plans and machines, and the engine takes plans from wherever they come.

@@ -50,6 +50,10 @@ def _across(layout: Layout) -> Sequence[int]:
     return () if len(layout.tasks) == 1 else (1,)
 
 
+def _eight_only(layout: Layout) -> Sequence[int]:
+    return (1,) if len(layout.ranks) == 8 else ()
+
+
 @dataclass(frozen=True, slots=True)
 class Algorithm:
     """A planner with what the command line says about it.
@@ -67,6 +71,8 @@ class Algorithm:
         """Plan the sum of every tensor over all ranks."""
         if options.shards != 1 and not self.shards:
             raise StrategyError(f"{self.name}#{options.shards}: {self.name} takes no shards")
+        if options.shards < 1 and not options.faithful:
+            raise StrategyError(f"{self.name}#{options.shards}: the number of shards is 1 or more")
         return self.plan(b, layout, tensors, options)
 
 
@@ -86,6 +92,7 @@ _TABLE = (
         "hierarchical_copy_gcp_v100",
         hierarchical_copy_gcp_v100,
         "two quads and two bridges, made for GCP's machine with 8 V100",
+        choices=_eight_only,
     ),
     Algorithm("copy_to_cpu", copy_to_cpu, "sums every tensor on the CPU, then copies it to every GPU"),
     Algorithm("copy_to_gpus", copy_to_gpus, "sums tensor i on GPU i mod n, then copies it to every GPU"),

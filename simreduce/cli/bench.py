@@ -16,19 +16,22 @@ from simreduce.cli.options import (
     calibration_option,
     check_place,
     echo_json,
+    faithful_option,
     gather,
+    gpu_indices_option,
+    read_gpu_indices,
     runtime_option,
     write_json,
 )
-from simreduce.engine import Calibration, Runtime, runtime_named, simulate
+from simreduce.engine import check_routes, runtime_named
 from simreduce.errors import InputError
 from simreduce.layouts import Layout, layout
 from simreduce.report import bench_document, bench_table, nccl_tests_document
 from simreduce.scenario import ALL
 from simreduce.strategy import Strategy, compile_plan, parse_strategy
 from simreduce.topology import Topology, load_topology
-from simreduce.tune.bench import bench as measure, sizes
-from simreduce.workload import Gradient, Workload
+from simreduce.tune.bench import bench as measure, sizes, tensor
+from simreduce.workload import Workload
 
 
 @click.command()
@@ -44,6 +47,8 @@ from simreduce.workload import Gradient, Workload
 @click.option("-d", "--datatype", default="float", help="float, half, double, ...")
 @runtime_option("tensorflow")
 @calibration_option("nominal")
+@gpu_indices_option
+@faithful_option
 @click.option(
     "-J", "--output_file", "--output-file", default=None, metavar="FILE", help="Also write nccl-tests' JSON."
 )
@@ -59,13 +64,16 @@ def bench(
     datatype: str,
     runtime: str,
     calibration: str,
+    gpu_indices: str | None,
+    faithful: bool | None,
     output_file: str | None,
     as_json: bool,
 ) -> int:
     """All-reduce one tensor of each size on TOPOLOGY (a shipped name, a file, or e.g. switch:8,bandwidth=10GB/s)."""
     problems: list[str] = []
     machine = gather(problems, load_topology, topology)
-    shape = None if machine is None else gather(problems, _subset, layout(machine), ngpus)
+    order = gather(problems, read_gpu_indices, gpu_indices)
+    shape = None if machine is None else gather(problems, _shape, layout(machine), ngpus, order)
     dtype = gather(problems, dtypes.code, datatype)
     swept = gather(problems, _sizes, minbytes, maxbytes, stepbytes, stepfactor)
     named = gather(problems, _strategies, algo)
@@ -77,11 +85,11 @@ def bench(
         problems.append(f"-b {minbytes}: less than one element of {dtypes.NAMES[dtype]}")
     if problems or not (machine and shape and named and swept and chosen and constants) or dtype is None:
         raise InputError(problems)
-    accepted = partial(_accepted, machine, shape, chosen, constants)
+    accepted = partial(_accepted, machine, shape, [tensor(size, dtype) for size in swept], bool(faithful))
     strategies = [
         s for some in named for s in ([some] if isinstance(some, Strategy) else filter(accepted, some))
     ]
-    rows = list(measure(machine, shape, strategies, swept, dtype, chosen, constants))
+    rows = list(measure(machine, shape, strategies, swept, dtype, chosen, constants, faithful=bool(faithful)))
     ranks = len(shape.ranks)
     if output_file is not None:
         write_json(output_file, nccl_tests_document(rows, ranks, sys.argv[1:], machine.name))
@@ -113,11 +121,12 @@ def _size(option: str, text: str) -> int:
         raise InputError(f"{option}: {error}") from None
 
 
-def _subset(shape: Layout, ngpus: int | None) -> Layout:
+def _shape(shape: Layout, ngpus: int | None, order: list[int] | None) -> Layout:
     try:
-        return shape if ngpus is None else shape.subset(ngpus)
+        shape = shape if ngpus is None else shape.subset(ngpus)
     except ValueError as error:
         raise InputError(f"-g {ngpus}: {error}") from None
+    return shape if order is None else shape.ordered(order)
 
 
 def _strategies(texts: tuple[str, ...]) -> list[Strategy | list[Strategy]]:
@@ -135,12 +144,12 @@ def _strategies(texts: tuple[str, ...]) -> list[Strategy | list[Strategy]]:
 
 
 def _accepted(
-    machine: Topology, shape: Layout, runtime: Runtime, calibration: Calibration, strategy: Strategy
+    machine: Topology, shape: Layout, workloads: list[Workload], faithful: bool, strategy: Strategy
 ) -> bool:
-    """Whether the machine can run it, tried with one element per rank; says why not."""
-    probe = Workload("probe", (Gradient("probe", len(shape.ranks)),))
+    """Whether the machine can run it at every size; says why not."""
     try:
-        simulate(compile_plan(strategy, probe, shape), machine, runtime, calibration)
+        plans = [compile_plan(strategy, workload, shape, faithful=faithful) for workload in workloads]
+        check_routes(plans[0], machine)
     except InputError as error:
         for problem in error.problems:
             click.echo(f"{strategy.text} left out: {problem.removeprefix(f'{strategy.text}: ')}", err=True)

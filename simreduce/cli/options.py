@@ -33,6 +33,28 @@ def calibration_option(default: str | None) -> Callable[[F], F]:
     )
 
 
+faithful_option = click.option(
+    "--faithful", is_flag=True, default=None, help="Upstream's quirks instead of what a user intends."
+)
+gpu_indices_option = click.option(
+    "--gpu-indices",
+    "--gpu_indices",
+    default=None,
+    metavar="I,J,...",
+    help="Order of GPUs in rings, per machine.",
+)
+
+
+def read_gpu_indices(text: str | None) -> list[int] | None:
+    """`0,1,2,3` as a list; None stays None."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and len(part) < 6 for part in parts):
+        raise InputError(f"--gpu-indices {text}: whole numbers with commas between, such as 0,1,2,3")
+    return [int(part) for part in parts]
+
+
 def gather(problems: list[str], load: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
     """What `load` gives, or None and its faults in `problems`: so that one run tells the faults of all options."""
     try:

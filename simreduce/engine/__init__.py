@@ -2,6 +2,7 @@
 
 from simreduce.engine.calibration import NOMINAL, Calibration, LinkConstants
 from simreduce.engine.fabric import Fabric, Timeline
+from simreduce.engine.lower import check_routes
 from simreduce.engine.result import Floors, Result, Use
 from simreduce.engine.runtime import IDEAL, RUNTIMES, TENSORFLOW, Runtime, runtime_named
 from simreduce.engine.simulation import simulate
@@ -19,6 +20,7 @@ __all__ = [
     "Runtime",
     "Timeline",
     "Use",
+    "check_routes",
     "runtime_named",
     "simulate",
 ]

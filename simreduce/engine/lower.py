@@ -153,6 +153,14 @@ def lower(
     )
 
 
+def check_routes(plan: Plan, topology: Topology) -> None:
+    """InputError if a transfer of the plan has no way through the topology."""
+    copies = plan.kind == Kind.COPY
+    pairs = np.unique(np.stack([plan.source[copies], plan.device[copies]]), axis=1)
+    for source, target in pairs.T.tolist():
+        route(topology, plan.devices[source], plan.devices[target])
+
+
 def _cost(
     call: Call, topology: Topology, runtime: Runtime, calibration: Calibration, resources: Resources,
     lanes: dict[str, int],

@@ -18,6 +18,9 @@ from simreduce.packing.small_tensors import OVERSHOOT
 from simreduce.strategy import Strategy, resolved
 from simreduce.strategy.spec import UPSTREAM
 
+_IMPLEMENTATION = {"collective": "RING", "nccl": "NCCL"}
+_NETWORK_TOPOLOGY = {"hierarchical_copy": "dgx1", "hierarchical_copy_gcp_v100": "gcp_v100"}
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -27,23 +30,26 @@ class Settings:
     tensorflow: str | None
 
 
-def settings(strategy: Strategy, layout: Layout) -> Settings:
-    """Settings for one process per machine, as both systems are run."""
+def settings(strategy: Strategy, layout: Layout, *, faithful: bool = False) -> Settings:
+    """Settings for one process per machine, as both systems are run; for the plan that `faithful` gives, or not."""
     strategy = resolved(strategy, layout)
     if strategy.mean:  # tf_cnn_benchmarks only sums
         return Settings(None, _call(strategy, layout))
-    return Settings(_flags(strategy, layout), _call(strategy, layout))
+    return Settings(_flags(strategy, layout, faithful=faithful), _call(strategy, layout))
 
 
-def _flags(strategy: Strategy, layout: Layout) -> str | None:
+def _flags(strategy: Strategy, layout: Layout, *, faithful: bool) -> str | None:
     chosen = _mode(strategy, one_task=len(layout.tasks) == 1)
     if chosen is None:
         return None
     mode, algorithm = chosen
-    packing = _packing_flags(strategy.packer, mode, by_spec=algorithm.startswith("--all_reduce_spec"))
+    by_spec = algorithm.startswith("--all_reduce_spec")
+    packing = _packing_flags(strategy.packer, mode, by_spec=by_spec, faithful=faithful)
     if packing is None:
         return None
-    return " ".join([f"--num_gpus={len(layout.tasks[0])}", f"--variable_update={mode}", algorithm, *packing])
+    order = [f"--gpu_indices={','.join(map(str, layout.order))}"] if layout.order else []
+    gpus = f"--num_gpus={len(layout.tasks[0])}"
+    return " ".join([gpus, *order, f"--variable_update={mode}", algorithm, *packing])
 
 
 def _mode(strategy: Strategy, *, one_task: bool) -> tuple[str, str] | None:
@@ -53,19 +59,21 @@ def _mode(strategy: Strategy, *, one_task: bool) -> tuple[str, str] | None:
         spec = f"--all_reduce_spec={strategy.spec}"
         if "collective" in algorithms:
             return ("collective_all_reduce", spec) if len(algorithms) == 1 else None
+        if any("/" in a for a in algorithms) if one_task else algorithms == ["nccl"]:
+            return None  # upstream cannot tell the tasks of one process, and refuses plain nccl over several
         # `replicated` takes one range only; several need the mode that takes any number.
         return "replicated" if one_task and len(algorithms) == 1 else "distributed_all_reduce", spec
     if not one_task or len(algorithms) > 1:
         return None
-    if algorithms[0] == "hierarchical_copy":
-        return "replicated", "--hierarchical_copy=True --network_topology=dgx1"
+    if algorithms[0] in _NETWORK_TOPOLOGY:
+        return "replicated", f"--hierarchical_copy=True --network_topology={_NETWORK_TOPOLOGY[algorithms[0]]}"
     if algorithms[0] in ("copy_to_cpu", "copy_to_gpus"):
         device = "cpu" if algorithms[0] == "copy_to_cpu" else "gpu"
         return "replicated", f"--local_parameter_device={device}"
     return None
 
 
-def _packing_flags(packer: Packer, mode: str, *, by_spec: bool) -> list[str] | None:
+def _packing_flags(packer: Packer, mode: str, *, by_spec: bool, faithful: bool) -> list[str] | None:
     """The flags of a packer; None where the mode takes no notice of them."""
     match packer:
         case NoPacking():
@@ -76,7 +84,7 @@ def _packing_flags(packer: Packer, mode: str, *, by_spec: bool) -> list[str] | N
             # --compact_gradient_transfer is on by default and acts under --use_fp16.
             return ["--use_fp16"] * fp16 + [f"--gradient_repacking={packs}"] * bool(packs)
         case SmallTensors(max_bytes, max_group) if by_spec and mode != "collective_all_reduce":
-            group = max_group - OVERSHOOT  # as upstream's packs take that many more
+            group = max_group if faithful else max_group - OVERSHOOT  # upstream's packs take that many more
             flags = [f"--agg_small_grads_max_bytes={max_bytes}", f"--agg_small_grads_max_group={group}"]
             return flags if group > 0 else None
         case ScopedAllocator(scope) if mode == "collective_all_reduce":
@@ -88,13 +96,19 @@ def _call(strategy: Strategy, layout: Layout) -> str | None:
     part, packer = strategy.ranges[0], strategy.packer
     if len(strategy.ranges) > 1:
         return None
-    if part.algorithm == "collective" and part.shards == 1 and isinstance(packer, BytesPerPack):
-        options = f"tf.distribute.experimental.CommunicationOptions(bytes_per_pack={packer.size})"
+    if part.algorithm in _IMPLEMENTATION and part.shards == 1 and isinstance(packer, BytesPerPack):
+        experimental = "tf.distribute.experimental"
+        how = f"{experimental}.CommunicationImplementation.{_IMPLEMENTATION[part.algorithm]}"
+        options = f"{experimental}.CommunicationOptions(bytes_per_pack={packer.size}, implementation={how})"
         return f"tf.distribute.MultiWorkerMirroredStrategy(communication_options={options})"
     if len(layout.tasks) > 1:
         return None
     ops = None
     match packer:
+        case NoPacking() if part.algorithm == "nccl":
+            ops = "NcclAllReduce(num_packs=0)"
+        case ConcatAndSplit(packs) | GradientRepacking(packs, False) if part.algorithm == "nccl":
+            ops = f"NcclAllReduce(num_packs={packs})"
         case NoPacking() if part.algorithm == "reduce_to_one":
             ops = "ReductionToOneDevice()"
         case NoPacking() if part.algorithm == "copy_to_cpu":

@@ -132,9 +132,12 @@ class PlanBuilder:
 
     def add(self, values: Sequence[Value], *, stream: int = NO_STREAM) -> Value:
         """The n-ary sum, on the device where all `values` are, over the interval they have in common."""
-        lo, hi = max(v.lo for v in values), min(v.hi for v in values)
-        operands = tuple(v.op for v in values)
-        return self._append(Kind.ADD, values[0].device, lo, hi, values[0].dtype, operands, stream=stream)
+        _, device, lo, hi, dtype = values[0]
+        for v in (
+            values
+        ):  # quicker than max() and min() of generators, and this is where planners spend their time
+            lo, hi = (v.lo if v.lo > lo else lo), (v.hi if v.hi < hi else hi)  # noqa: FURB136
+        return self._append(Kind.ADD, device, lo, hi, dtype, tuple([v.op for v in values]), stream=stream)
 
     def scale(self, value: Value, divisor: int) -> Value:
         """Divide by a count."""

@@ -9,8 +9,19 @@ from simreduce import units
 from simreduce.report.busbw import algbw, busbw
 from simreduce.tune import Candidate, Ranking
 
-_COLUMNS = ("#", "strategy", "time", "algbw", "busbw", "transfers", "busiest link", "busiest lane", "#wrong")
-_UNITS = ("", "", "(ms)", "(GB/s)", "(GB/s)", "", "(share of the time)", "(share of the time)", "")
+_COLUMNS = (
+    "#",
+    "strategy",
+    "time",
+    "algbw",
+    "busbw",
+    "transfers",
+    "busiest link",
+    "busiest lane",
+    "#wrong",
+    "chosen by",
+)
+_UNITS = ("", "", "(ms)", "(GB/s)", "(GB/s)", "", "(share of the time)", "(share of the time)", "", "")
 
 
 def ranking_table(ranking: Ranking) -> str:
@@ -18,12 +29,13 @@ def ranking_table(ranking: Ranking) -> str:
     rows: list[tuple[str, ...]] = [_COLUMNS, _UNITS]
     rows += [_row(place, c, ranking) for place, c in enumerate(ranking.candidates, 1)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
-    left = {1, 6, 7}
+    left = {1, 6, 7, 9}
     lines = [
         "  ".join(cell.ljust(w) if i in left else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))).rstrip()
         for row in rows
     ]  # fmt: skip
-    return "\n".join([*_header(ranking), *lines, "", *_recommendation(ranking), *_refused(ranking)])
+    after = [*_recommendation(ranking), *_upstream(ranking), *_refused(ranking)]
+    return "\n".join([*_header(ranking), *lines, "", *after])
 
 
 def _row(place: int, c: Candidate, ranking: Ranking) -> tuple[str, ...]:
@@ -38,6 +50,7 @@ def _row(place: int, c: Candidate, ranking: Ranking) -> tuple[str, ...]:
         _share(c.link, c.link_share),
         _share(c.lane, c.lane_share),
         str(c.wrong),
+        ", ".join(c.chosen_by),
     )
 
 
@@ -54,7 +67,7 @@ def _header(ranking: Ranking) -> list[str]:
         f"# {s.title}",
         f"# topology     {s.topology.name}: {s.topology.title}, {len(ranking.layout.ranks)} ranks, {s.topology.digest}",
         f"# workload     {w.name}: {len(w.gradients)} gradients, {w.elements} elements, {units.format_size(w.nbytes)}",
-        f"# runtime      {s.runtime.name}, time of one all-reduce{chained}",
+        f"# runtime      {s.runtime.name}, time of one all-reduce{chained}{', faithful to upstream' * s.faithful}",
         f"# calibration  {calibration}",
         "#",
     ]
@@ -74,6 +87,14 @@ def _recommendation(ranking: Ranking) -> list[str]:
     lines.append(f"  tf_cnn_benchmarks  {best.settings.tf_cnn_benchmarks or 'has no flags for it'}")
     lines.append(f"  TensorFlow         {best.settings.tensorflow or 'has no call for it'}")
     return lines
+
+
+def _upstream(ranking: Ranking) -> list[str]:
+    different = [c for c in ranking.candidates if c.upstream]
+    if not different:
+        return []
+    lines = [f"  {c.strategy.text}: {c.upstream}" for c in different]
+    return ["", "Upstream does something else under these names (--faithful ranks that):", *lines]
 
 
 def _refused(ranking: Ranking) -> list[str]:
@@ -101,6 +122,7 @@ def ranking_document(ranking: Ranking) -> dict[str, Any]:
         "ranks": n,
         "runtime": s.runtime.name,
         "calibration": s.calibration.name,
+        "faithful": s.faithful,
         "candidates": [
             {
                 "place": place,
@@ -117,6 +139,8 @@ def ranking_document(ranking: Ranking) -> dict[str, Any]:
                 "bottleneck_share": c.link_share,
                 "busiest_lane": c.lane,
                 "busiest_lane_share": c.lane_share,
+                "chosen_by": list(c.chosen_by),
+                "upstream": c.upstream,
                 "settings": {
                     "tf_cnn_benchmarks": c.settings.tf_cnn_benchmarks,
                     "tensorflow": c.settings.tensorflow,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 
 from simreduce.algorithms import ALGORITHMS, Options
 from simreduce.errors import StrategyError
@@ -44,7 +43,7 @@ def compile_plan(
         fields.update({indices[i]: f for i, f in zip(order, placed, strict=True)})
         results.update({indices[i]: r for i, r in zip(order, reduced, strict=True)})
         base = max(f.end for f in placed)
-    for i in chain.from_iterable(taken) if faithful else sorted(results):
+    for i in sorted(results):
         for value in results[i]:
             b.output(b.scale(value, len(ranks)) if strategy.mean else value)
     intervals = [fields[i][:3] for i in sorted(fields)]

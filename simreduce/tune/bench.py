@@ -61,6 +61,12 @@ def sizes(minimum: int, maximum: int, step: int, factor: float) -> list[int]:
     return found
 
 
+def tensor(nbytes: int, dtype: int) -> Workload:
+    """One tensor of at most `nbytes`."""
+    count = nbytes // dtypes.SIZES[dtype]
+    return Workload(f"{count} elements", (Gradient("tensor", count, dtype),))
+
+
 def bench(
     topology: Topology,
     layout: Layout,
@@ -69,13 +75,15 @@ def bench(
     dtype: int,
     runtime: Runtime,
     calibration: Calibration,
+    *,
+    faithful: bool = False,
 ) -> Iterator[BenchRow]:
     """Rows size by size, in the order of `strategies` within a size. Sizes are rounded down to whole elements."""
     for size in nbytes:
-        count = size // dtypes.SIZES[dtype]
-        workload = Workload(f"{count} elements", (Gradient("tensor", count, dtype),))
+        workload = tensor(size, dtype)
+        count = workload.elements
         for strategy in strategies:
-            plan = compile_plan(strategy, workload, layout)
+            plan = compile_plan(strategy, workload, layout, faithful=faithful)
             result = simulate(plan, topology, runtime, calibration)
             yield BenchRow(
                 algorithm=strategy.text,

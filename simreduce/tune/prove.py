@@ -1,59 +1,110 @@
-"""Proofs of many plans: every algorithm, over device counts and sizes."""
+"""Proofs of many plans: every algorithm, packer and variable-update mode, over device counts and sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from simreduce.algorithms import ALGORITHMS
 from simreduce.errors import StrategyError
-from simreduce.layouts import layout
-from simreduce.plan import verify
+from simreduce.layouts import Layout
+from simreduce.plan import Plan, verify
 from simreduce.strategy import compile_plan, parse_strategy
-from simreduce.topology import load_topology
+from simreduce.tune.candidates import COMMON
+from simreduce.variable_update import MODES, Flags, variable_update
 from simreduce.workload import Gradient, Workload
 
 RANKS = (*range(1, 18), 24, 32, 64)
+TASKS = (1, 2, 4)
 COUNTS = (1, 7, 64, 1000)
+MOST_LINKED = 17
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was found of one strategy on `ranks` GPUs of one machine. `refused` says why it takes none of them."""
+    """What was found of one strategy on `ranks` GPUs in `tasks` machines.
+
+    `plans` were checked. `refused` says why it takes some or, if `plans` is 0, all of the gradient lists not.
+    """
 
     strategy: str
     ranks: int
+    tasks: int
     plans: int
     problems: tuple[str, ...] = ()
     refused: str = ""
 
 
-def prove(text: str, ranks: int, counts: Sequence[int]) -> Proof:
+def machines(ranks: int, tasks: int) -> Layout:
+    """`tasks` machines of equally many GPUs and a CPU each. ValueError unless `tasks` divides `ranks`.
+
+    Every two GPUs of a machine are linked, up to `MOST_LINKED` of them: more rings prove nothing new.
+    """
+    if tasks < 1 or ranks % tasks:
+        raise ValueError(f"{ranks} GPUs cannot be shared evenly by {tasks} machines")
+    each = ranks // tasks
+    linked = each <= MOST_LINKED
+    return Layout(
+        ranks=tuple(f"n{t}.gpu{g}" for t in range(tasks) for g in range(each)),
+        tasks=tuple(tuple(range(t * each, (t + 1) * each)) for t in range(tasks)),
+        hosts=tuple(f"n{t}.cpu0" for t in range(tasks)),
+        links=tuple(
+            tuple(int(linked and a != b and a // each == b // each) for b in range(ranks))
+            for a in range(ranks)
+        ),
+    )
+
+
+def prove(text: str, ranks: int, counts: Sequence[int], tasks: int = 1, *, faithful: bool = False) -> Proof:
     """Compile and verify `text` for gradient lists made of `counts` elements each, and of all of them together.
 
-    StrategyError if the text cannot be read; a device count that it does not accept is `refused`.
+    StrategyError if the text cannot be read.
     """
-    strategy = parse_strategy(text)
-    shape = layout(load_topology(f"full:{ranks}"))
-    singles = [(Gradient("gradient", count),) for count in counts]
-    together = tuple(Gradient(f"gradient{i}", count) for i, count in enumerate(counts))
-    lists = [*singles, together] if len(counts) > 1 else singles
-    problems: list[str] = []
+    strategy, shape = parse_strategy(text), machines(ranks, tasks)
+    return _proof(
+        text, shape, counts, lambda workload: compile_plan(strategy, workload, shape, faithful=faithful)
+    )
+
+
+def _proof(name: str, shape: Layout, counts: Sequence[int], build: Callable[[Workload], Plan]) -> Proof:
+    lists: list[tuple[Gradient, ...]] = [(Gradient("gradient", count),) for count in counts]
+    if len(counts) > 1:
+        lists.append(tuple(Gradient(f"gradient{i}", count) for i, count in enumerate(counts)))
+    plans, problems, refused = 0, [], ""
     for gradients in lists:
         try:
-            plan = compile_plan(strategy, Workload("proof", gradients), shape)
+            plan = build(Workload("proof", gradients))
         except StrategyError as error:
-            return Proof(text, ranks, 0, refused="; ".join(error.problems))
+            refused = "; ".join(error.problems)
+            continue
+        plans += 1
         sizes = "+".join(str(g.elements) for g in gradients)
         problems += [f"{sizes} elements: {problem}" for problem in verify(plan)]
-    return Proof(text, ranks, len(lists), tuple(problems))
+    return Proof(name, shape.n, len(shape.tasks), plans, tuple(problems), refused)
 
 
 def prove_all(counts: Sequence[int]) -> Iterator[Proof]:
-    """Every algorithm with every shard count it would try, alone and in 3 packs, on all device counts."""
+    """Every algorithm with every shard count that it would try, alone and in 3 packs; every packer; every mode."""
+    shapes = [(ranks, tasks) for ranks in RANKS for tasks in TASKS if ranks % tasks == 0]
     for algorithm in ALGORITHMS.values():
-        for ranks in RANKS:
-            for shards in algorithm.choices(layout(load_topology(f"full:{ranks}"))):
+        for ranks, tasks in shapes:
+            for shards in algorithm.choices(machines(ranks, tasks)):
                 spec = algorithm.name if shards == 1 else f"{algorithm.name}#{shards}"
-                yield prove(spec, ranks, counts)
-                yield prove(f"{spec}+packs=3", ranks, counts)
+                yield prove(spec, ranks, counts, tasks)
+                yield prove(f"{spec}+packs=3", ranks, counts, tasks)
+    for text in COMMON:
+        for ranks, tasks in shapes:
+            yield prove(text, ranks, counts, tasks)
+    for mode in MODES:
+        for ranks, tasks in shapes:
+            yield _prove_mode(mode, machines(ranks, tasks), counts)
+
+
+def _prove_mode(mode: str, shape: Layout, counts: Sequence[int]) -> Proof:
+    flags = Flags(all_reduce_spec="xring" if mode == "distributed_all_reduce" else "")
+    return _proof(
+        f"--variable_update={mode}",
+        shape,
+        counts,
+        lambda workload: variable_update(mode, workload, shape, flags),
+    )

@@ -10,16 +10,21 @@ from functools import partial
 from simreduce.engine import Use, simulate
 from simreduce.errors import InputError, StrategyError
 from simreduce.export import Settings, settings
-from simreduce.layouts import Layout, layout
-from simreduce.plan import repeat, verify, wrong_elements
+from simreduce.layouts import Layout
+from simreduce.plan import Plan, repeat, verify, wrong_elements
 from simreduce.scenario import Scenario
 from simreduce.strategy import Strategy, compile_plan
+from simreduce.strategy.automatic import tensorflow_choice
 from simreduce.tune.candidates import candidates
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One strategy's prediction. Times are seconds of one all-reduce of the whole workload."""
+    """One strategy's prediction. Times are seconds of one all-reduce of the whole workload.
+
+    `chosen_by` names the rules of TensorFlow that would have chosen it here. `upstream` says where upstream does
+    something else under the same name (`faithful` reproduces that), "" if it does not.
+    """
 
     strategy: Strategy
     seconds: float
@@ -31,6 +36,8 @@ class Candidate:
     lane: str
     lane_share: float
     settings: Settings
+    chosen_by: tuple[str, ...] = ()
+    upstream: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,7 @@ def rank(
     """Evaluate every strategy, on `workers` processes. Strategies given by name that the machine does not accept
     raise StrategyError, all at once; with "all" they are listed in `refused`.
     """
-    shape = layout(scenario.topology)
+    shape = scenario.layout()
     strategies = scenario.strategies or candidates(shape)
     outcomes: list[Candidate | str] = []
     for outcome in _evaluated(scenario, strategies, workers):
@@ -86,9 +93,9 @@ def _evaluated(scenario: Scenario, strategies: Sequence[Strategy], workers: int)
 
 def evaluate(scenario: Scenario, strategy: Strategy) -> Candidate | str:
     """One strategy's prediction, or why the machine does not accept it."""
-    shape, times = layout(scenario.topology), scenario.repeat
+    shape, times = scenario.layout(), scenario.repeat
     try:
-        plan = compile_plan(strategy, scenario.workload, shape)
+        plan = compile_plan(strategy, scenario.workload, shape, faithful=scenario.faithful)
         chained = repeat(plan, times) if times > 1 else plan
         result = simulate(chained, scenario.topology, scenario.runtime, scenario.calibration)
     except StrategyError as error:
@@ -106,8 +113,23 @@ def evaluate(scenario: Scenario, strategy: Strategy) -> Candidate | str:
         link_share=link.share,
         lane=lane.name,
         lane_share=lane.share,
-        settings=settings(strategy, shape),
+        settings=settings(strategy, shape, faithful=scenario.faithful),
+        chosen_by=tuple(n for n, text in tensorflow_choice(shape).items() if text == strategy.text),
+        upstream="" if scenario.faithful else _difference(scenario, strategy, plan),
     )
+
+
+def _difference(scenario: Scenario, strategy: Strategy, plan: Plan) -> str:
+    """What upstream does instead of `plan`."""
+    try:
+        theirs = compile_plan(strategy, scenario.workload, scenario.layout(), faithful=True)
+    except StrategyError as error:
+        return f"upstream refuses it: {'; '.join(error.problems)}"
+    if theirs.digest == plan.digest:
+        return ""
+    wrong = wrong_elements(verify(theirs))
+    sums = f" and gives {wrong} wrong elements" if wrong else ""
+    return f"upstream makes {theirs.transfers} transfers of it{sums}"
 
 
 def _first(uses: tuple[Use, ...]) -> Use:

@@ -96,7 +96,7 @@ def test_ranges_of_sizes_are_proven_or_refused(parts, elements, machine, packs, 
 @pytest.mark.parametrize("packs", ["", "+packs=16"])
 def test_hundreds_of_gradients_are_proven(algorithm, packs):
     """On a machine that every algorithm accepts."""
-    assert _proven_or_refused(algorithm + packs, _workload([n * n % 311 for n in range(400)]), _machine(4))
+    assert _proven_or_refused(algorithm + packs, _workload([n * n % 311 for n in range(400)]), _machine(8))
 
 
 @pytest.mark.parametrize("machine", [_machine(2), _machine(8), _machine(4, 4)], ids=["2", "8", "4+4"])

@@ -25,13 +25,13 @@ LISTS = [[8], [4, 1, 3, 9], [10, 10, 10, 10, 10], [1, 2], [1000, 3, 64, 17, 1, 5
 @pytest.mark.parametrize("algorithm", ["hierarchical_copy", "nccl", "psgpu"])
 def test_concat_and_split(algorithm, packs, sizes):
     """Parts of every concat and split, before and after; with fewer elements than packs the first are empty."""
-    assert differences(algorithm, machine(1, 4), sizes, packs=packs, of=MOVES + PACKING) == {}
+    assert {} == differences(algorithm, machine(1, 4), sizes, packs=packs, of=MOVES + PACKING)
 
 
 def test_concat_and_split_of_a_model():
     sizes = [gradient.elements for gradient in load_workload("resnet50").gradients]
 
-    assert differences("hierarchical_copy", machine(1, 8), sizes, packs=8, of=MOVES + PACKING) == {}
+    assert {} == differences("hierarchical_copy", machine(1, 8), sizes, packs=8, of=MOVES + PACKING)
 
 
 TYPES = [tf.float32, tf.float16, tf.float64]
