@@ -23,7 +23,7 @@ RUNGS = (
     ("report",),
     ("tune",),
     ("scenario",),
-    ("calibrate", "cross_device", "export"),
+    ("calibrate", "cross_device", "export", "variable_update"),
     ("engine", "strategy"),
     ("algorithms", "packing"),
     ("layouts",),
@@ -36,12 +36,13 @@ RUNGS = (
 NEVER = {
     "layouts": {"plan", "workload"},
     "algorithms": {"topology", "workload"},
-    "packing": {"layouts", "topology", "workload"},
+    "packing": {"layouts", "topology"},
     "strategy": {"topology"},
     "engine": {"algorithms", "layouts", "packing", "workload"},
     "export": {"engine", "topology"},
     "calibrate": {"strategy"},
     "cross_device": {"engine", "topology"},
+    "variable_update": {"engine", "topology"},
 }
 """What a unit may not know although it lies lower: planners see a layout and never a machine, only the engine and what
 is above it know plans and machines, and the engine takes plans from wherever they come.

@@ -66,7 +66,8 @@ def _malformed(plan: Plan) -> Iterator[Problem]:
         yield from fault("order", bad, "waits for an op that does not come before it")
         return
     least = np.array([0, 1, 1, 1, 1, 1, 1, 1])[kind]
-    most = np.array([0, 1, n, 1, n, 1, 1, 1])[kind]
+    many = len(used)  # one value may be an operand more than once
+    most = np.array([0, 1, many, 1, many, 1, 1, 1])[kind]
     yield from fault(
         "operands", np.flatnonzero((count < least) | (count > most)), "has a wrong number of operands"
     )

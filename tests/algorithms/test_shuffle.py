@@ -68,5 +68,5 @@ def test_psgpu_takes_gpu_0_of_every_task_first():
 
 @pytest.mark.parametrize("strategy", ["psgpu#9", "psgpu#0", "pscpu#2"])
 def test_more_shards_than_devices_are_refused(strategy):
-    with pytest.raises(StrategyError, match="the shards must be from 1 to the gather devices"):
+    with pytest.raises(StrategyError, match=r"the shards must be from 1 to the gather devices|1 or more"):
         plan_for(strategy, "full:8", 64)

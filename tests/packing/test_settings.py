@@ -60,7 +60,8 @@ def test_what_tf_cnn_benchmarks_cannot_run(strategy, shape):
 
 COLLECTIVE = (
     "tf.distribute.MultiWorkerMirroredStrategy("
-    "communication_options=tf.distribute.experimental.CommunicationOptions(bytes_per_pack={}))"
+    "communication_options=tf.distribute.experimental.CommunicationOptions(bytes_per_pack={}, "
+    "implementation=tf.distribute.experimental.CommunicationImplementation.RING))"
 )
 MIRRORED = "tf.distribute.MirroredStrategy(cross_device_ops=tf.distribute.{})"
 

@@ -94,12 +94,12 @@ def test_a_range_that_receives_nothing_leaves_no_trace(ranges, alone):
 
 
 def test_a_range_that_receives_nothing_is_not_asked_whether_it_could():
-    """Hierarchical copy refuses three GPUs only when it is given something to do there."""
-    plan = _plan("hierarchical_copy:4:ring", 5, 7, machine="full:3")
+    """The runtime ring refuses a single GPU only when it is given something to do there."""
+    plan = _plan("collective:4:ring", 5, 7, machine="full:1")
 
     assert [] == verify(plan)
-    with pytest.raises(StrategyError, match="an even number of GPUs"):
-        _plan("hierarchical_copy:5:ring", 5, 7, machine="full:3")
+    with pytest.raises(StrategyError, match="2 GPUs or more"):
+        _plan("collective:5:ring", 5, 7, machine="full:1")
 
 
 def test_each_range_is_packed_on_its_own():

@@ -27,6 +27,9 @@ Transfer: TypeAlias = tuple[str, str, int]
 Sum: TypeAlias = tuple[str, int, int]
 """Device, summands, elements; a sum of one is none."""
 
+Division: TypeAlias = tuple[str, int]
+"""Device, elements."""
+
 Join: TypeAlias = tuple[str, tuple[int, ...]]
 """Device, elements of the parts; a join of one is none."""
 
@@ -45,6 +48,7 @@ class Traffic:
 
     transfers: Counter[Transfer] = field(default_factory=Counter)
     sums: Counter[Sum] = field(default_factory=Counter)
+    divisions: Counter[Division] = field(default_factory=Counter)
     joins: Counter[Join] = field(default_factory=Counter)
     cuts: Counter[Cut] = field(default_factory=Counter)
     collectives: Counter[Collective] = field(default_factory=Counter)
@@ -113,6 +117,8 @@ def _count(found: Traffic, op: Any, here: str) -> None:
     inputs: Sequence[Any] = op.inputs
     if op.type in ADDS and len(inputs) > 1:
         found.sums[here, len(inputs), elements(op.outputs[0])] += 1
+    elif op.type == "RealDiv":
+        found.divisions[here, elements(op.outputs[0])] += 1
     elif op.type == "ConcatV2":
         found.joins[here, tuple(elements(tensor) for tensor in inputs[:-1])] += 1
     elif op.type in {"Split", "SplitV", "Slice"}:
@@ -136,6 +142,8 @@ def plan_traffic(plan: Plan) -> Traffic:
             found.transfers[plan.devices[source[op]], here, size] += 1
         elif kind == Kind.ADD and len(operands) > 1:
             found.sums[here, len(operands), size] += 1
+        elif kind == Kind.SCALE:
+            found.divisions[here, size] += 1
         elif kind == Kind.CONCAT and plan.arg[op] != IN_PLACE:
             found.joins[here, tuple(wholes)] += 1
         elif kind == Kind.SLICE and size != wholes[0]:

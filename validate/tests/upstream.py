@@ -139,7 +139,7 @@ def plan(algorithm, layout, sizes, *, shards=1, packs=0, faithful=False):
     return compile_plan(text, Workload("gradients", gradients), layout, faithful=faithful)
 
 
-MOVES = ("transfers", "sums", "collectives")
+MOVES = ("transfers", "sums", "divisions", "collectives")
 PACKING = ("joins", "cuts")
 
 
@@ -149,5 +149,10 @@ def differences(algorithm, layout, sizes, *, of=MOVES, **options):
     theirs = graph_traffic([tensor for tensors in results for tensor in tensors])
     ours = plan_traffic(plan(algorithm, layout, sizes, **options))
     assert theirs != Traffic() or len(layout) == 1
+    return traffic_differences(theirs, ours, of)
+
+
+def traffic_differences(theirs, ours, of=MOVES):
+    """`differences` of traffic that is known."""
     pairs = {kind: (getattr(theirs, kind), getattr(ours, kind)) for kind in of}
     return {kind: (dict(a - b), dict(b - a)) for kind, (a, b) in pairs.items() if a != b}
