@@ -213,7 +213,7 @@ def test_only_the_harness_may_import_tensorflow():
         for path in files
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, (ast.Import, ast.ImportFrom))
-        for name in [getattr(node, "module", None), *(alias.name for alias in node.names)]
+        for name in ([node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names])
         if name and name.split(".")[0] in ("tensorflow", "keras", "horovod", "torch", "jax")
     ]
 
