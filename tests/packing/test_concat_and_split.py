@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, strategies as st
@@ -18,7 +19,7 @@ from simreduce.workload import Gradient, Workload, load_workload
 
 def _gradients(b: PlanBuilder, sizes: list[int], dtype: int = 0) -> list[Value]:
     bounds = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
-    return [b.input(0, lo, hi, dtype) for lo, hi in zip(bounds, bounds[1:], strict=False)]
+    return [b.input(0, lo, hi, dtype) for lo, hi in pairwise(bounds)]
 
 
 def _packed(packs: int, sizes: list[int]) -> list[int]:
