@@ -79,7 +79,7 @@ def _parse(name: str, source: str, content: str) -> Calibration:
         links[link_class] = LinkConstants(
             **_quantities(_table(fields, place, problems), place, _LINK_KEYS, problems)
         )
-    known = {f"dispatch.{k}": units.duration for k in dispatch} | {
+    known = {f"dispatch.{k}": units.duration for k in _DISPATCHED if k in tables["dispatch"]} | {
         f"links.{c}.{k}": read for c in links for k, read in _ERRORS.items()
     }
     errors = _quantities(tables["errors"], "errors", known, problems)

@@ -46,23 +46,27 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line. Exit status 0 done, 1 a check failed, 2 bad input."""
+    stdout = sys.stdout
     try:
-        code = cli.main(standalone_mode=False)
+        status = cli.main(standalone_mode=False)
         sys.stdout.flush()
-        sys.exit(code if isinstance(code, int) else 0)
+    except SystemExit as end:
+        # click exits by itself when the reader of a pipe has gone, after it has put a stdout that is silent about it.
+        status = end.code if sys.stdout is stdout else 0
     except click.exceptions.Abort:
-        sys.exit(130)
+        status = 130
     except click.ClickException as error:
         error.show()
-        sys.exit(2)
+        status = 2
     except InputError as error:
         for problem in error.problems:
             click.echo(f"simreduce: {problem}", err=True)
-        sys.exit(2)
+        status = 2
     except Deadlock as error:
         click.echo(f"simreduce: {error}", err=True)
-        sys.exit(1)
+        status = 1
     except BrokenPipeError:
-        # The reader of a pipe has gone; Python would complain again when it closes stdout.
+        # The same, found by the flush above; Python would complain again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        status = 0
+    sys.exit(status if isinstance(status, int) else 0)

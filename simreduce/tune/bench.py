@@ -54,10 +54,12 @@ def sizes(minimum: int, maximum: int, step: int, factor: float) -> list[int]:
     if problems:
         raise InputError(problems)
     found = [minimum]
-    while (following := int(found[-1] * factor) if factor > 1 else found[-1] + step) <= maximum:
+    while (
+        following := max(int(found[-1] * factor), found[-1] + 1) if factor > 1 else found[-1] + step
+    ) <= maximum:
         if len(found) == MOST_SIZES:
             raise InputError(f"more than {MOST_SIZES} sizes; raise the step (-i) or the factor (-f)")
-        found.append(max(following, found[-1] + 1))
+        found.append(following)
     return found
 
 

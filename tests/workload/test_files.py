@@ -139,11 +139,11 @@ def test_every_fault_of_a_csv_file_is_told_at_once_with_its_line(write):
     )
 
     assert (
-        "bad.csv: line 7: unexpected end of data",
+        "bad.csv: line 8: unexpected end of data",
         "bad.csv: line 2: unknown key 'elemnts' (did you mean 'elements'?)",
         "bad.csv: line 2: two columns 'name'",
         "bad.csv: line 4: 2 fields where the header has 5",
-    ) == tuple(p.replace("line 8", "line 7") for p in _refused(path))
+    ) == _refused(path)
 
 
 def test_every_fault_of_the_rows_is_told_at_once(write):
@@ -295,7 +295,7 @@ def _only_a_workload_error(path: str) -> None:
     else:
         problems = ()
         assert workload.nbytes <= MOST_BYTES
-        assert all(g.elements >= 0 and g.name == str(g.name) for g in workload.gradients)
+        assert all(g.elements >= 0 and isinstance(g.name, str) for g in workload.gradients)
 
     assert all(problem for problem in problems)
 

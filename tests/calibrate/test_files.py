@@ -1,0 +1,236 @@
+"""Calibrations from files: what is read, and every fault with its place."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import example, given, strategies as st
+
+from simreduce.calibrate import load_calibration, shipped
+from simreduce.engine import NOMINAL, Calibration, LinkConstants
+from simreduce.errors import CalibrationError
+
+FULL = """
+title = "everything a file can say"
+[provenance]
+hardware = "four GPUs"
+date = 2018-04-24
+[dispatch]
+copy = "50 us"
+add = "0 s"
+[links.qpi]
+bandwidth = "7 GB/s"
+[links.nvlink2]
+latency = "1 us"
+[errors]
+"dispatch.copy" = "5 us"
+"links.qpi.bandwidth" = "0 GB/s"
+"""
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Write a file of that name, in the folder where the test then is."""
+    monkeypatch.chdir(tmp_path)
+
+    def _write(content: str | bytes, name: str = "mine.toml") -> str:
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        return name
+
+    return _write
+
+
+def _refused(text: str) -> tuple[str, ...]:
+    with pytest.raises(CalibrationError) as caught:
+        load_calibration(text)
+    return caught.value.problems
+
+
+def test_a_file_is_read_in_si_units(write):
+    """Named like the file."""
+    assert Calibration(
+        name="mine",
+        title="everything a file can say",
+        dispatch={"copy": 50 * 1e-6, "add": 0.0},
+        links={"qpi": LinkConstants(bandwidth=7e9), "nvlink2": LinkConstants(latency=1e-6)},
+        provenance={"hardware": "four GPUs", "date": "2018-04-24"},
+        errors={"dispatch.copy": 5 * 1e-6, "links.qpi.bandwidth": 0.0},
+    ) == load_calibration(write(FULL))
+
+
+def test_an_empty_file_has_no_constant(write):
+    """It differs from `nominal` in name and title only."""
+    assert Calibration("mine") == load_calibration(write(""))
+
+
+def test_nominal_is_the_first_that_is_shipped():
+    """It is a value of its own, without a file."""
+    assert "nominal" == shipped()[0]
+    assert NOMINAL is load_calibration("nominal")
+    assert not NOMINAL.dispatch
+    assert not NOMINAL.links
+
+
+@pytest.mark.parametrize("name", shipped()[1:])
+def test_a_shipped_calibration_says_what_was_measured(name):
+    """Its title and provenance, and the standard error of each of its constants."""
+    calibration = load_calibration(name)
+
+    assert name == calibration.name
+    assert calibration.title
+    assert {"hardware", "software", "source", "method"} <= set(calibration.provenance)
+    constants = {f"dispatch.{kind}" for kind in calibration.dispatch} | {
+        f"links.{link}.{figure}"
+        for link, values in calibration.links.items()
+        for figure in ("bandwidth", "latency")
+        if getattr(values, figure) is not None
+    }
+    assert constants == set(calibration.errors)
+
+
+def test_the_calibration_of_2018():
+    """The two constants that a fit to three published points gave."""
+    calibration = load_calibration("dgx1p-tf2018")
+
+    assert {"copy"} == set(calibration.dispatch)
+    assert {"qpi"} == set(calibration.links)
+    assert math.isclose(51e-6, calibration.dispatch["copy"])
+    assert LinkConstants(bandwidth=3.95e9) == calibration.links["qpi"]
+
+
+def test_every_fault_of_a_file_is_told_at_once(write):
+    """With the place, and the nearest spelling where there is one."""
+    path = write(
+        """
+titel = "x"
+title = 5
+provenance = { hardware = 1 }
+dispatch = { copy = 50, cpoy = "50 us", add = "1 h", slice = "-1 us" }
+errors = { "dispatch.copy" = "1 us", "links.qpi.bandwith" = "1 GB/s" }
+[links]
+qpi = { bandwidth = "0 GB/s", latency = "1 GB/s", lanes = 2 }
+nvlink = 3
+"""
+    )
+
+    assert (
+        "mine.toml: unknown key 'titel' (did you mean 'title'?)",
+        "mine.toml: dispatch.copy: 50 has no unit; write a time as text, for example '1.5 us' or '700 ns'",
+        (
+            "mine.toml: dispatch.cpoy: unknown key (did you mean 'copy'?); "
+            "known: slice, concat, copy, add, scale, cast"
+        ),
+        "mine.toml: dispatch.add: '1 h' must be between 0 s and 10 s",
+        "mine.toml: dispatch.slice: '-1 us' is not a time; write for example '1.5 us' or '700 ns'",
+        "mine.toml: links.qpi.bandwidth: '0 GB/s' must be between 1 kB/s and 1 PB/s",
+        (
+            "mine.toml: links.qpi.latency: '1 GB/s': unknown unit 'GB/s' for a time; "
+            "write for example '1.5 us' or '700 ns'"
+        ),
+        "mine.toml: links.qpi.lanes: unknown key (did you mean 'latency'?); known: bandwidth, latency",
+        "mine.toml: links.nvlink: expected a table",
+        (
+            "mine.toml: errors.links.qpi.bandwith: unknown key (did you mean 'links.qpi.bandwidth'?); "
+            "known: dispatch.slice, dispatch.copy, dispatch.add, "
+            "links.qpi.bandwidth, links.qpi.latency, links.nvlink.bandwidth, links.nvlink.latency"
+        ),
+        "mine.toml: title: expected text, not 5",
+        "mine.toml: provenance.hardware: expected text, not 1",
+    ) == _refused(path)
+
+
+@pytest.mark.parametrize("section", ["dispatch", "links", "errors", "provenance"])
+def test_a_section_that_is_no_table_is_told(write, section):
+    """By its name."""
+    assert (f"mine.toml: {section}: expected a table",) == _refused(write(f"{section} = 1"))
+
+
+def test_an_unknown_name_is_told_with_the_nearest():
+    """And that a file ends in .toml."""
+    assert (
+        "no calibration 'dgx1p-tf2017' (did you mean 'dgx1p-tf2018'?); a file ends in .toml",
+    ) == _refused("dgx1p-tf2017")
+    assert ("no calibration ''; shipped: nominal, dgx1p-tf2018; a file ends in .toml",) == _refused("")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("missing.toml", "missing.toml: cannot be read: No such file or directory"),
+        (".", ".: cannot be read: Is a directory"),
+        ("a\x00.toml", "'a\\x00.toml': cannot be read: embedded null byte"),
+    ],
+)
+def test_what_cannot_be_read_is_told(name, message):
+    """With the system's reason."""
+    assert (message,) == _refused(name)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\xff", "mine.toml: not UTF-8 text (byte 0)"),
+        (b"x", "mine.toml: Expected '=' after a key in a key/value pair (at end of document)"),
+        (b"x = " + b"[" * 9999, "mine.toml: nested too deeply"),
+    ],
+)
+def test_what_is_no_toml_is_told(write, content, message):
+    """With the place in the file."""
+    assert (message,) == _refused(write(content))
+
+
+values = st.sampled_from(
+    ["1", "-1", "1.5", "nan", "true", '"x"', '"1 us"', '"1 GB/s"', '"0 s"', '"9e99 s"', "[]", "{}", '{bandwidth = "1 GB/s"}',
+     '{copy = "1 us"}', "1979-05-27", "07:32:00", "0x" + "f" * 5000, "1" + "0" * 5000, '["x"]']
+)  # fmt: skip
+keys = st.sampled_from(
+    ["title", "provenance", "dispatch", "links", "errors", "copy", "add", "bandwidth", "latency", "qpi", "links.qpi",
+     "dispatch.copy", '"dispatch.copy"', '"links.qpi.bandwidth"', "x"]
+)  # fmt: skip
+lines = st.one_of(
+    st.tuples(keys, values).map(" = ".join),
+    keys.map("[{}]".format),
+    keys.map("[[{}]]".format),
+    st.text(max_size=10),
+)
+
+
+@given(
+    st.one_of(
+        st.binary(max_size=40),
+        st.lists(lines, max_size=6).map(lambda t: "\n".join(t).encode("utf-8", "replace")),
+    )
+)
+@example(b"title = 0x" + b"f" * 5000)
+@example(b"provenance = {a = 0x" + b"f" * 5000 + b"}")
+@example(b"dispatch = {copy = 0x" + b"f" * 5000 + b"}")
+def test_any_file_is_a_calibration_or_a_calibration_error(tmp_path_factory, content):
+    """Whatever bytes it holds; what is read has figures that a simulation can use."""
+    path = tmp_path_factory.getbasetemp() / "fuzz.toml"
+    path.write_bytes(content)
+
+    problems: tuple[str, ...] = ()
+    try:
+        calibration = load_calibration(str(path))
+    except CalibrationError as error:
+        problems = error.problems
+    else:
+        assert all(0 <= seconds <= 10 for seconds in calibration.dispatch.values())
+        assert all(link.bandwidth is None or link.bandwidth >= 1e3 for link in calibration.links.values())
+
+    assert all(problem.startswith(str(path)) for problem in problems)
+
+
+@given(st.text(max_size=30))
+@example("\ud800.toml")
+@example("x" * 5000)
+@example("x" * 5000 + ".toml")
+def test_any_text_names_a_calibration_or_is_a_calibration_error(text):
+    """Whatever a user types."""
+    try:
+        name = load_calibration(text).name
+    except CalibrationError as error:
+        name = str(error)
+
+    assert name

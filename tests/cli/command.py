@@ -1,0 +1,56 @@
+"""The command line as a user meets it: in this process, where it is quick, or in one of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from simreduce.cli.main import main
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+class Outcome(NamedTuple):
+    """What is left of a command."""
+
+    status: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Outcome]
+
+
+@pytest.fixture
+def simreduce(monkeypatch, capsys) -> Command:
+    """Run `simreduce ARGUMENTS` here. An exception that would be a traceback fails the test."""
+
+    def run(*arguments: str | Path) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["simreduce", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return Outcome(end.value.code, *capsys.readouterr())
+
+    return run
+
+
+def process(
+    *arguments: str | Path, timeout: float = 60, cwd: Path = REPOSITORY, **environment: str
+) -> Outcome:
+    """Run `simreduce ARGUMENTS` in a process, with more environment variables."""
+    done = subprocess.run(
+        [sys.executable, "-m", "simreduce", *arguments],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)

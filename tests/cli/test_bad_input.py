@@ -1,0 +1,259 @@
+"""Bad input ends with status 2 and one readable message for each fault, never with a traceback."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.command import process
+
+EXAMPLES = "'25 GB/s' or '200 Gbit/s'"
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path, monkeypatch):
+    """A folder of one's own, with files that are wrong in their own ways."""
+    monkeypatch.chdir(tmp_path)
+    for name, content in {
+        "link.toml": b'extends = "dgx1v"\n[links.nvlink2]\npairs = [["gpu0", "gpu9"]]\n',
+        "rate.toml": b'extends = "dgx1v"\n[links.qpi]\nbandwidth = 25\n',
+        "binary.toml": b"\xff\x00\x80",
+        "nul.toml": b"\x00",
+        "good.toml": b'topology = "full:2"\nworkload = "bytes:64K"\nstrategies = ["ring"]\n',
+    }.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder.toml").mkdir()
+
+
+BAD = {
+    # machines
+    "an unknown GPU in a link": (
+        ["bench", "link.toml"],
+        "link.toml: links.nvlink2.pairs[0]: no node named 'gpu9' (did you mean 'gpu7'?)",
+    ),
+    "a bandwidth that is a number": (
+        ["bench", "rate.toml"],
+        f"rate.toml: links.qpi.bandwidth: 25 has no unit; write a bandwidth as text, for example {EXAMPLES}",
+    ),
+    "a bandwidth without a unit": (
+        ["bench", "switch:8,bandwidth=25"],
+        f"switch:8,bandwidth=25: bandwidth: '25' has no unit; write for example {EXAMPLES}",
+    ),
+    "no devices": (["bench", "switch:0"], "switch:0: 0 devices; at least 1 is needed"),
+    "a machine that is not there": (
+        ["topo", "show", "dgxv"],
+        (
+            "no topology 'dgxv' (did you mean 'dgx1v'?); shipped are dgx1p, dgx1v; "
+            "inline are full:N, ring:N, switch:N and MACHINExN; or give the path of a file"
+        ),
+    ),
+    "a machine file that is not there": (["bench", "missing.toml"], "missing.toml: there is no such file"),
+    "a machine file that is a folder": (["bench", "folder.toml"], "folder.toml: is a directory, not a machine file"),
+    "a machine file that is no text": (["bench", "binary.toml"], "binary.toml: line 1 is not UTF-8 text"),
+    "a machine file that is no TOML": (
+        ["topo", "show", "nul.toml"],
+        "nul.toml: not valid TOML: Invalid statement (at line 1, column 1)",
+    ),
+    # strategies
+    "more sub-chunks than GPUs": (
+        ["bench", "full:8", "--algo", "xring#9"],
+        "xring#9: xring#9: the number of sub-chunks must be from 1 to the GPUs per task, 8 here",
+    ),
+    "an even number of fields": (
+        ["bench", "full:8", "--algo", "xring:4k"],
+        (
+            "all_reduce_spec not well formed: xring:4k: after a ':' come a limit, another ':' and an algorithm, "
+            "as in 'pscpu:32k:xring'"
+        ),
+    ),
+    "a misspelt algorithm": (
+        ["verify", "--algo", "rng"],
+        "all_reduce_spec (rng) contains invalid alg rng (did you mean 'ring'?)",
+    ),
+    "a GPU too many for its links": (
+        ["bench", "ring:4", "--algo", "copy_to_gpus"],
+        (
+            "no route from 'gpu0' to 'gpu2': no switch or host joins them, "
+            "and GPUs do not forward traffic for others"
+        ),
+    ),
+    # scenarios
+    "a scenario that is not there": (
+        ["run", "dgx1v-resnet"],
+        "no scenario 'dgx1v-resnet' (did you mean 'dgx1v-resnet50'?); a file ends in .toml",
+    ),
+    "a scenario file that is not there": (["run", "missing.toml"], "missing.toml: cannot be read: No such file or directory"),
+    "a scenario that is a folder": (["run", "folder"], "folder: cannot be read: Is a directory"),
+    "a scenario that is no text": (["run", "binary.toml"], "binary.toml: not UTF-8 text (byte 0)"),
+    "a scenario that is no TOML": (["run", "nul.toml"], "nul.toml: Invalid statement (at line 1, column 1)"),
+    "a scenario that is a machine": (
+        ["run", "rate.toml"],
+        "\nsimreduce: ".join(
+            f"rate.toml: {fault}"
+            for fault in ("unknown key 'extends'", "unknown key 'links'", "topology: missing", "workload: missing")
+        ),
+    ),
+    # options
+    "an unknown runtime": (
+        ["bench", "full:2", "--runtime", "tensorflw"],
+        "unknown runtime 'tensorflw' (did you mean 'tensorflow'?); one of tensorflow, ideal",
+    ),
+    "an unknown runtime of a scenario": (
+        ["run", "good.toml", "--runtime", "idal"],
+        "good.toml: runtime: unknown runtime 'idal' (did you mean 'ideal'?); one of tensorflow, ideal",
+    ),
+    "an unknown calibration": (
+        ["bench", "full:2", "--calibration", "nomnal"],
+        "no calibration 'nomnal' (did you mean 'nominal'?); a file ends in .toml",
+    ),
+    "a calibration that is no text": (
+        ["run", "good.toml", "--calibration", "binary.toml"],
+        "good.toml: calibration: binary.toml: not UTF-8 text (byte 0)",
+    ),
+    "an unknown dtype": (
+        ["bench", "full:2", "-d", "flaot32"],
+        (
+            "unknown dtype 'flaot32' (did you mean 'float32'?); "
+            "one of float32, float16, float64, bfloat16, int32, int64"
+        ),
+    ),
+    "a size that is none": (
+        ["bench", "full:2", "-b", "64X"],
+        "-b: '64X' is not a size; write for example '64M', '512K', '64MiB' or '1048576'",
+    ),
+    "sizes the wrong way round": (
+        ["bench", "full:2", "-b", "2M", "-e", "1M"],
+        "the sizes go from -b 2097152 to -e 1048576: needs 1 <= minbytes <= maxbytes",
+    ),
+    "less than an element": (["bench", "full:2", "-b", "3"], "-b 3: less than one element of float32"),
+    "less than a wide element": (
+        ["bench", "full:2", "-b", "7", "-e", "8", "-d", "double"],
+        "-b 7: less than one element of float64",
+    ),
+    "no bytes": (
+        ["bench", "full:2", "-b", "0"],
+        (
+            "the sizes go from -b 0 to -e 0: needs 1 <= minbytes <= maxbytes"
+        ),
+    ),
+    "a factor that is no number": (
+        ["bench", "full:2", "-f", "nan"],
+        "-f nan: the factor must be above 1 (or give -i, a step)",
+    ),
+    "more GPUs than there are": (["bench", "full:2", "-g", "3"], "-g 3: cannot take 3 of 2 devices; choose from 1 to 2"),
+    "no GPUs": (["bench", "full:2", "-g", "0"], "-g 0: cannot take 0 of 2 devices; choose from 1 to 2"),
+    "a missing folder for -J": (
+        ["bench", "full:2", "-J", "missing/x.json"],
+        "missing/x.json: cannot be written: there is no such folder",
+    ),
+    "a folder for -J": (["bench", "full:2", "-J", "folder"], "folder: cannot be written: it is a folder"),
+    "nothing for -J": (["bench", "full:2", "-J", ""], "'': cannot be written: it is a folder"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD)
+def test_bad_input_is_told_in_one_message(simreduce, arguments, message):
+    """On stderr, with the program's name; nothing is printed that could be taken for a result."""
+    assert (2, "", f"simreduce: {message}\n") == simreduce(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nope"], "No such command 'nope'."),
+        (["topo", "nope"], "No such command 'nope'."),
+        (["bench", "full:2", "--nope"], "No such option '--nope'"),
+        (["bench"], "Missing argument 'TOPOLOGY'."),
+        (["run"], "Missing argument 'SCENARIO'."),
+        (["run", "good.toml", "more"], "Got unexpected extra argument (more)"),
+        (["bench", "full:2", "-g", "x"], "'x' is not a valid int"),
+        (["bench", "full:2", "-f", "x"], "'x' is not a valid float"),
+        (["run", "good.toml", "--workers", "0"], "0 is not in the range x>=1."),
+        (["verify", "--algo", "ring", "-g", "0"], "0 is not in the range x>=1."),
+        (["verify", "--algo", "ring", "--count", "-1"], "-1 is not in the range x>=0."),
+        (["verify"], "say what to prove: --algo STRATEGY, or --all"),
+    ],
+)
+def test_a_command_that_is_spelt_wrong_is_told_with_its_usage(simreduce, arguments, message):
+    """As command lines do."""
+    status, out, err = simreduce(*arguments)
+
+    assert (2, "") == (status, out)
+    assert err.startswith("Usage: ")
+    assert message in err
+
+
+def test_every_fault_of_a_command_is_told_at_once(simreduce):
+    """Those of the machine, of every option and of every strategy."""
+    faults = (
+        "switch:0: 0 devices",
+        "unknown dtype 'nope'",
+        "-b: 'x' is not a size",
+        "-e: 'y' is not a size",
+        "-i: 'z' is not a size",
+        "all_reduce_spec (rng) contains invalid alg rng",
+        "all_reduce_spec not well formed: xring:4k",
+        "unknown runtime 'nope'",
+        "no calibration 'nope'",
+        "missing/x: cannot be written",
+    )
+    status, out, err = simreduce(
+        "bench", "switch:0", "--algo", "rng", "--algo", "xring:4k", "-b", "x", "-e", "y", "-i", "z",
+        "-d", "nope", "--runtime", "nope", "--calibration", "nope", "-J", "missing/x",
+    )  # fmt: skip
+
+    assert (2, "") == (status, out)
+    lines = zip(faults, err.splitlines(), strict=True)
+    assert [] == [(fault, line) for fault, line in lines if not line.startswith(f"simreduce: {fault}")]
+
+
+@pytest.mark.parametrize("name", ["run", "bench", "topo"])
+@pytest.mark.parametrize(
+    "text", ["", ".", "..", "/", "a/b", "x" * 5000, "x" * 5000 + ".toml", "\udcff", "-", "x:y:z"]
+)
+def test_an_odd_name_is_told_in_a_few_words(simreduce, name, text):
+    """Whatever stands where a machine or a scenario should."""
+    status, out, err = simreduce(name, *(["show"] if name == "topo" else []), "--", text)
+
+    assert (2, "") == (status, out)
+    assert err.startswith("simreduce: ")
+    assert len(err.removeprefix(f"simreduce: {text}")) < 400
+
+
+HUGE = {
+    "devices": ["bench", "switch:99999999999"],
+    "machines": ["bench", "dgx1vx99999999"],
+    "linked devices": ["verify", "--algo", "ring", "-g", "99999999"],
+    "bytes": ["bench", "switch:2", "-b", "99999T"],
+    "more bytes": ["bench", "switch:2", "-b", "1e400"],
+    "bytes in many steps": ["bench", "switch:2", "-b", "4", "-e", "999T", "-i", "1"],
+    "bytes in small factors": ["bench", "switch:2", "-b", "4", "-e", "999T", "-f", "1.0000001"],
+    "packs": ["bench", "switch:2", "-b", "1M", "--algo", "ring+packs=99999999"],
+    "digits of packs": ["bench", "switch:2", "--algo", "ring+packs=" + "9" * 5000],
+    "digits of shards": ["bench", "switch:2", "--algo", "psgpu#" + "9" * 5000],
+    "digits of a limit": ["bench", "switch:2", "--algo", "pscpu:" + "9" * 5000 + "k:ring"],
+    "shards": ["bench", "switch:2", "--algo", "psgpu#99999999999999999999"],
+    "elements": ["verify", "--algo", "ring", "--count", "99999999999999999999999"],
+}
+
+
+@pytest.mark.parametrize("arguments", HUGE.values(), ids=HUGE)
+def test_huge_figures_are_refused_at_once(arguments):
+    """In a process of their own, so that one that hangs is seen."""
+    status, out, err = process(*arguments, timeout=20)
+
+    assert (2, "") == (status, out)
+    assert err.startswith("simreduce: ")
+    assert "Traceback" not in err
+
+
+def test_the_largest_figures_that_are_taken_are_worked_out(simreduce):
+    """A pebibyte over a wire of a kilobyte a second: a long time, to the last digit."""
+    status, out, err = simreduce(
+        "bench", "switch:2,bandwidth=1kB/s,latency=0s", "-b", "1024T", "--runtime", "ideal", "--json"
+    )
+
+    assert (0, "") == (status, err)
+    assert pytest.approx(2**50 / 1e3 * 1e6) == json.loads(out)["rows"][0]["time_us"]

@@ -1,0 +1,348 @@
+"""What the commands print and how they end, when they are given what they can use."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import simreduce as sr
+from simreduce.algorithms import ALGORITHMS, Algorithm
+from simreduce.errors import Deadlock
+from tests.cli.command import REPOSITORY, process
+
+UPDATE = "SIMREDUCE_UPDATE_GOLDENS"
+SCENARIOS = sorted((REPOSITORY / "scenarios").glob("*.toml"))
+# From Python 3.12 on, the worker processes of `run` are told to be a risk beside numpy's threads.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
+SMALL = 'title = "small"\ntopology = "full:3"\nworkload = "bytes:64K"\n'
+
+
+def _forgetful(b, layout, tensors, shards):  # noqa: ARG001 - a planner's signature
+    """The sum on rank 0 lacks the last rank."""
+    return [
+        [[b.copy(b.add([b.copy(v, 0) for v in tensor[:-1]]), v.device)] for v in tensor] for tensor in tensors
+    ]
+
+
+@pytest.fixture
+def forgetful(monkeypatch):
+    """A planner with a fault."""
+    monkeypatch.setitem(ALGORITHMS, "forgetful", Algorithm("forgetful", _forgetful, "forgets one"))
+    return "forgetful"
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A scenario that is quick to rank."""
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL, "utf-8")
+    return path
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda path: path.stem)
+def test_a_shipped_scenario_prints_the_table_beside_it(simreduce, monkeypatch, scenario):
+    """`SIMREDUCE_UPDATE_GOLDENS=1 pytest tests/cli` rewrites `scenarios/NAME.out`."""
+    monkeypatch.chdir(REPOSITORY)
+    status, out, err = simreduce("run", scenario.relative_to(REPOSITORY))
+    golden = scenario.with_suffix(".out")
+    if os.environ.get(UPDATE):
+        golden.write_text(out, "utf-8")
+
+    assert golden.read_text("utf-8") == out
+    assert (0, "") == (status, err)
+
+
+def test_every_table_stands_beside_a_scenario():
+    """None is left over."""
+    assert [path.stem for path in SCENARIOS] == sorted(
+        p.stem for p in (REPOSITORY / "scenarios").glob("*.out")
+    )
+
+
+def test_the_same_question_prints_the_same_bytes():
+    """Under different hash seeds, and in one process or in two."""
+    question = ("run", "scenarios/dgx1p-step-of-five.toml")
+    first = process(*question, "--workers", "1", PYTHONHASHSEED="1")
+
+    assert first == process(*question, "--workers", "2", PYTHONHASHSEED="2")
+    assert (SCENARIOS[0].with_suffix(".out").read_text("utf-8"), 0, "") == (
+        first.out,
+        first.status,
+        first.err,
+    )
+
+
+def test_every_runtime_runs_in_several_processes(simreduce, small):
+    """With the bytes of one process."""
+    for runtime in ("ideal", "tensorflow"):
+        question = ("run", small, "--runtime", runtime, "--json", "--workers")
+        one, two = simreduce(*question, "1"), simreduce(*question, "2")
+
+        assert one == two
+        assert runtime == json.loads(one.out)["runtime"]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        ("bench", "dgx1vx2,nic=ib_edr", "--algo", "all", "-b", "64K", "-e", "1M", "-f", "4"),
+        ("verify", "--algo", "xring#2", "--algo", "psgpu#4+packs=3", "-g", "6", "--json"),
+        ("topo", "show", "dgx1v", "--json"),
+    ],
+    ids=lambda question: question[0],
+)
+def test_no_hash_seed_changes_an_answer(question):
+    """Nothing that is printed depends on the order of a set."""
+    assert process(*question, PYTHONHASHSEED="3") == process(*question, PYTHONHASHSEED="4")
+
+
+def test_run_prints_one_document_with_json(simreduce, small):
+    """On stdout alone, with the keys that others rely on; what the machine refuses is in it."""
+    status, out, err = simreduce("run", small, "--json")
+    document = json.loads(out)
+
+    assert (0, "") == (status, err)
+    assert ("run", sr.__version__, "small", "full:3", "bytes:64K", 3, "tensorflow", "nominal") == tuple(
+        document[key]
+        for key in (
+            "command",
+            "version",
+            "scenario",
+            "topology",
+            "workload",
+            "ranks",
+            "runtime",
+            "calibration",
+        )
+    )
+    assert document["recommended"] in {c["strategy"] for c in document["candidates"]}
+    assert {"hierarchical_copy"} == {r["strategy"].partition("+")[0] for r in document["refused"]}
+
+
+def test_run_takes_runtime_and_calibration_from_the_command_line(simreduce, small):
+    """They win over the file, and the table names them."""
+    out = simreduce("run", small, "--runtime", "ideal", "--calibration", "dgx1p-tf2018").out
+
+    assert "# runtime      ideal, time of one all-reduce" in out
+    assert "# calibration  dgx1p-tf2018 (" in out
+
+
+def test_bench_prints_the_table_that_it_can_print_as_json(simreduce):
+    """The same figures, rounded."""
+    question = (
+        "bench",
+        "full:4",
+        "--algo",
+        "ring",
+        "--algo",
+        "psgpu+mean",
+        "-b",
+        "1M",
+        "-e",
+        "4M",
+        "-f",
+        "4",
+    )
+    status, table, err = simreduce(*question)
+    document = json.loads(simreduce(*question, "--json").out)
+
+    assert (0, "") == (status, err)
+    assert (4, "full:4", "tensorflow", "nominal", "all_reduce") == tuple(
+        document[key] for key in ("ranks", "topology", "runtime", "calibration", "collective")
+    )
+    rows = [line.split() for line in table.splitlines() if not line.startswith("#")]
+    assert [
+        [str(r["size_bytes"]), str(r["count"]), r["type"], r["redop"], "-1", f"{r['time_us']:.2f}",
+         f"{r['algbw_gb_per_s']:.2f}", f"{r['busbw_gb_per_s']:.2f}", str(r["wrong"])]
+        for r in document["rows"]
+    ] == [row[:9] for row in rows]  # fmt: skip
+    assert [("ring", "sum"), ("psgpu+mean", "avg")] * 2 == [
+        (r["algorithm"], r["redop"]) for r in document["rows"]
+    ]
+    assert f"# simreduce {sr.__version__}: simulated all-reduce, 4 ranks" in table
+
+
+def test_bench_writes_the_document_of_nccl_tests_too(simreduce, tmp_path):
+    """Beside the table; it names the arguments."""
+    path = tmp_path / "x.json"
+    arguments = ("bench", "full:4", "-b", "1M", "-g", "2", "-J", path)
+    status, table, _ = simreduce(*arguments)
+    document = json.loads(path.read_text("utf-8"))
+
+    assert 0 == status
+    assert list(map(str, arguments)) == document["args"]
+    assert [{"rank": 0}, {"rank": 1}] == document["devices"]
+    (row,) = [line.split() for line in table.splitlines() if not line.startswith("#")]
+    (result,) = document["results"]
+    assert row[5:9] == [
+        f"{result['out_of_place']['time']:.2f}",
+        f"{result['out_of_place']['alg_bw']:.2f}",
+        f"{result['out_of_place']['bus_bw']:.2f}",
+        str(result["out_of_place"]["nwrong"]),
+    ]
+
+
+@pytest.mark.parametrize("spelling", ["-J", "--output_file", "--output-file"])
+def test_the_file_may_be_asked_for_in_every_spelling(simreduce, tmp_path, spelling):
+    """As nccl-tests and as we do."""
+    assert 0 == simreduce("bench", "full:2", "-b", "4K", spelling, tmp_path / "x.json").status
+    assert (tmp_path / "x.json").exists()
+
+
+def test_bench_takes_the_first_gpus(simreduce):
+    """`-g 2` of a DGX-1 are two linked GPUs; the machine stays what it is."""
+    document = json.loads(simreduce("bench", "dgx1v", "-g", "2", "-b", "1M", "--json").out)
+
+    assert (2, "dgx1v") == (document["ranks"], document["topology"])
+    assert "gpu0>gpu1 nvlink2" == document["rows"][0]["bottleneck"]
+
+
+def test_bench_all_leaves_out_what_the_machine_does_not_accept(simreduce):
+    """And says so on stderr: in a ring of GPUs, only neighbours are joined."""
+    status, out, err = simreduce("bench", "ring:5", "--algo", "all", "-b", "1M", "--json")
+    left_out = {line.split()[0] for line in err.splitlines()}
+
+    assert 0 == status
+    assert {"psgpu", "hierarchical_copy", "copy_to_gpus", "reduce_to_one"} == left_out
+    assert set(ALGORITHMS) - left_out == {row["algorithm"] for row in json.loads(out)["rows"]}
+
+
+def test_verify_proves_what_it_is_given(simreduce):
+    """And counts the plans; a refusal is no problem."""
+    status, out, err = simreduce(
+        "verify", "--algo", "ring", "--algo", "hierarchical_copy", "-g", "3", "--count", "5"
+    )
+
+    assert (0, "") == (status, err)
+    assert [
+        "ring: 1 plans",
+        (
+            "hierarchical_copy: 0 plans, refused on 3 GPUs "
+            "(hierarchical_copy: hierarchical_copy needs an even number of GPUs, 2 or more, not 3)"
+        ),
+        "1 plans checked, 0 problems",
+    ] == out.splitlines()
+
+
+def test_verify_prints_one_document_with_json(simreduce):
+    """With the keys that others rely on."""
+    status, out, _ = simreduce(
+        "verify", "--algo", "ring", "-g", "3", "--count", "5", "--count", "7", "--json"
+    )
+
+    assert 0 == status
+    assert {
+        "command": "verify",
+        "version": sr.__version__,
+        "checked": 3,
+        "refused": [],
+        "problems": [],
+    } == json.loads(out)
+
+
+def test_verify_fails_with_status_1_and_names_the_rank(simreduce, forgetful):
+    """Which result is wrong, and which rank it lacks; in the table and in the document."""
+    question = ("verify", "--algo", forgetful, "--algo", "ring", "-g", "3", "--count", "5")
+    status, out, err = simreduce(*question)
+    problems = [
+        f"forgetful on 3 GPUs: 5 elements: wrong sum: gpu{i} [0, 5): rank 2 is missing" for i in range(3)
+    ]
+
+    assert (1, "") == (status, err)
+    assert [
+        "forgetful: 1 plans",
+        "ring: 1 plans",
+        *(f"WRONG {problem}" for problem in problems),
+        "2 plans checked, 3 problems",
+    ] == out.splitlines()
+
+    status, out, _ = simreduce(*question, "--json")
+    assert (1, problems) == (status, json.loads(out)["problems"])
+
+
+def test_bench_fails_with_status_1_when_a_plan_is_wrong(simreduce, forgetful):
+    """And counts the wrong elements: all of them, on every rank."""
+    status, out, _ = simreduce("bench", "full:3", "--algo", forgetful, "-b", "4K")
+
+    assert 1 == status
+    assert "# Out of bounds values : 3072 FAILED" in out.splitlines()
+
+
+def test_run_fails_with_status_1_when_a_plan_is_wrong(simreduce, forgetful, small):
+    """It is ranked, and never recommended."""
+    small.write_text(SMALL + f'strategies = ["{forgetful}", "ring"]', "utf-8")
+    status, out, _ = simreduce("run", small, "--json", "--workers", "1")
+    document = json.loads(out)
+
+    assert (1, "ring") == (status, document["recommended"])
+    assert {"forgetful": 3 * 2**14, "ring": 0} == {c["strategy"]: c["wrong"] for c in document["candidates"]}
+
+
+def test_topo_list_names_every_shipped_machine(simreduce):
+    """With its title, and how to write one inline."""
+    status, out, err = simreduce("topo", "list")
+    document = json.loads(simreduce("topo", "list", "--json").out)
+
+    assert (0, "") == (status, err)
+    assert ["dgx1p", "dgx1v"] == [t["name"] for t in document["topologies"]]
+    for machine in document["topologies"]:
+        assert f"{machine['name']}  {machine['title']}" in out
+    assert "switch:64" in out
+
+
+def test_topo_show_prints_the_matrix_and_every_link(simreduce):
+    """The document has the links of both directions, with their rates."""
+    status, out, err = simreduce("topo", "show", "dgx1v")
+    document = json.loads(simreduce("topo", "show", "dgx1v", "--json").out)
+
+    assert (0, "") == (status, err)
+    assert "GPU0\tX\tNV1\tNV1\tNV2\tNV2" in out
+    assert "  gpu0 - gpu3: nvlink2 x2, 48 GB/s of nominal 50 GB/s, 1.8 us" in out.splitlines()
+    assert ("topo show", "dgx1v", 2 * (16 + 16 + 1)) == (
+        document["command"],
+        document["topology"],
+        len(document["links"]),
+    )
+    assert {"source": "gpu3", "target": "gpu0", "class": "nvlink2", "lanes": 2, "nominal_gb_per_s": 50.0,
+            "bandwidth_gb_per_s": 48.0, "latency_us": pytest.approx(1.8)} in document["links"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "message"),
+    [
+        (Deadlock("1 ops can never finish:\n  op 3"), 1, "simreduce: 1 ops can never finish:\n  op 3\n"),
+        (KeyboardInterrupt(), 130, "\n"),
+    ],
+    ids=["deadlock", "interrupt"],
+)
+def test_a_simulation_that_does_not_end_well_has_a_status_of_its_own(
+    simreduce, monkeypatch, end, status, message
+):
+    """A plan that can never finish is a check that failed; an interrupt is what shells say it is."""
+
+    def simulate(*_arguments):
+        raise end
+
+    monkeypatch.setattr("simreduce.tune.bench.simulate", simulate)
+
+    assert (status, "", message) == simreduce("bench", "full:2")
+
+
+def test_the_reader_of_a_pipe_may_leave():
+    """As in `simreduce topo list | head -n 0`: nobody is left to complain to."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "simreduce", "topo", "list"],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writing)
+
+    assert (0, b"") == (done.returncode, done.stderr)

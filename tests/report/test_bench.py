@@ -1,0 +1,230 @@
+"""`bench`'s outputs: nccl-tests' table and JSON, and our own document."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+from hypothesis import given, strategies as st
+
+import simreduce
+from simreduce import dtypes
+from simreduce.report import algbw, bench_document, bench_table, busbw, nccl_tests_document
+from simreduce.tune.bench import BenchRow
+
+ROW = BenchRow(
+    algorithm="psgpu#8",
+    count=8388608,
+    dtype=0,
+    redop="sum",
+    seconds=432.1e-6,
+    floor_seconds=400e-6,
+    transfers=240,
+    wrong=0,
+    link="gpu0>gpu1 nvlink2",
+    link_share=0.874,
+)
+
+rows = st.builds(
+    BenchRow,
+    algorithm=st.sampled_from(["ring", "psgpu#4+packs=8+mean", "pscpu:32k:xring"]),
+    count=st.integers(0, 2**48),
+    dtype=st.integers(0, 5),
+    redop=st.sampled_from(["sum", "avg"]),
+    seconds=st.one_of(st.just(0.0), st.floats(1e-9, 1e9)),
+    floor_seconds=st.floats(0, 1e9),
+    transfers=st.integers(0, 10**9),
+    wrong=st.integers(0, 10**9),
+    link=st.sampled_from(["", "gpu0>switch0 cable", "n0.mlx5_0>switch0 ib_edr"]),
+    link_share=st.floats(0, 1),
+)
+
+
+def _row(table: str) -> str:
+    (line,) = [line for line in table.splitlines() if not line.startswith("#")]
+    return line
+
+
+@given(st.lists(rows, min_size=1, max_size=5), st.integers(1, 64))
+def test_the_first_nine_fields_of_a_row_are_those_of_nccl_tests(measured, ranks):
+    """What `awk '!/^#/ {print $1, $6, $8}'` reads: size, count, type, redop, root, time, algbw, busbw, #wrong."""
+    lines = [line.split() for line in bench_table(measured, ranks, ["about"]).splitlines() if line[0] != "#"]
+
+    assert len(measured) == len(lines)
+    for row, fields in zip(measured, lines, strict=True):
+        assert [str(row.nbytes), str(row.count), row.redop, "-1"] == [*fields[0:2], *fields[3:5]]
+        assert row.dtype == dtypes.code(fields[2])
+        assert str(row.wrong) == fields[8]
+        for text, value in zip(
+            fields[5:8],
+            (
+                row.seconds * 1e6,
+                algbw(row.nbytes, row.seconds) / 1e9,
+                busbw(row.nbytes, row.seconds, ranks) / 1e9,
+            ),
+            strict=True,
+        ):
+            assert math.isclose(float(text), value, rel_tol=1e-3, abs_tol=0.5 if value > 1000 else 0.006)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "printed"),
+    [
+        (432.1e-6, " 432.10   77.65  135.90"),
+        (9.9e-6, "   9.90  3389.3  5931.3"),
+        (1344.18e-6, "1344.18   24.96   43.68"),
+        (0.0123456, "12345.6    2.72    4.76"),
+        (0.123456, " 123456    0.27    0.48"),
+        (1.23456, "1234560    0.03    0.05"),
+    ],
+)
+def test_a_cell_has_two_decimals_or_fewer_when_it_is_full(seconds, printed):
+    """In nccl-tests' columns and widths: `%12li  %12li  %8s  %6s  %6s  %7s  %6s  %6s  %6g`."""
+    row = BenchRow("ring", 8388608, 0, "sum", seconds, 0.0, 14, 0, "", 0.0)
+    line = _row(bench_table([row], 8, []))
+
+    assert line.startswith(
+        f"{33554432:12d}  {8388608:12d}  {'float':>8}  {'sum':>6}  {-1:>6}  {printed}  {0:6g}  "
+    )
+
+
+def test_our_columns_stand_to_the_right_of_theirs():
+    """Floor, transfers, algorithm, busiest link: the algorithm is the first field that is no number."""
+    fields = _row(bench_table([ROW], 8, [])).split(maxsplit=11)
+
+    assert ["400.00", "240", "psgpu#8, gpu0>gpu1 nvlink2 87%"] == fields[9:]
+
+
+def test_everything_but_rows_is_a_comment():
+    """The header names the columns in their order; the footer is nccl-tests'."""
+    lines = bench_table([ROW, ROW], 8, ["about one", "about two"]).splitlines()
+
+    assert ["# about one", "# about two"] == lines[:2]
+    assert [
+        "size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "floor", "transfers",
+        "algorithm,", "busiest", "link",
+    ] == lines[2].split()[1:]  # fmt: skip
+    assert ["(B)", "(elements)", "(us)", "(GB/s)", "(GB/s)", "(us)"] == lines[3].split()[1:]
+    assert ["# Out of bounds values : 0 OK", "# Avg bus bandwidth    : 135.895"] == lines[-2:]
+    assert 2 == sum(not line.startswith("#") for line in lines)
+
+
+def test_each_title_stands_over_its_column():
+    """Right-aligned, so that a reader's eye and a fixed-width reader find it."""
+    header, _, line = bench_table([ROW], 8, []).splitlines()[:3]
+    ends = [m.end() for m in re.finditer(r"\S+", header)][1:10]
+
+    assert ends[:9] == [m.end() for m in re.finditer(r"\S+", line)][:9]
+
+
+def test_wrong_elements_fail_the_table():
+    """As data checks do in nccl-tests."""
+    wrong = BenchRow("ring", 4, 0, "sum", 1e-6, 0.0, 1, 7, "", 0.0)
+
+    assert "# Out of bounds values : 14 FAILED" in bench_table([wrong, ROW, wrong], 2, []).splitlines()
+
+
+def test_the_average_is_over_rows():
+    """Of the bus bandwidth, in GB/s."""
+    slow = BenchRow("ring", 8388608, 0, "sum", 864.2e-6, 0.0, 14, 0, "", 0.0)
+    average = nccl_tests_document([ROW, slow], 8, [], "x")["average_bus_bandwidth"]["bandwidth"]
+
+    assert pytest.approx(0.75 * 33554432 / 432.1e-6 * 14 / 8 / 1e9) == average
+
+
+def test_our_document_has_the_keys_that_others_rely_on():
+    """In this order; quantities with their units in their names."""
+    document = bench_document([ROW], 8, "dgx1v", "tensorflow", "nominal")
+
+    assert {
+        "command": "bench",
+        "version": simreduce.__version__,
+        "topology": "dgx1v",
+        "ranks": 8,
+        "runtime": "tensorflow",
+        "calibration": "nominal",
+        "collective": "all_reduce",
+        "rows": [
+            {
+                "size_bytes": 33554432,
+                "count": 8388608,
+                "type": "float",
+                "redop": "sum",
+                "algorithm": "psgpu#8",
+                "time_us": pytest.approx(432.1, rel=1e-4),
+                "algbw_gb_per_s": pytest.approx(77.654, rel=1e-4),
+                "busbw_gb_per_s": pytest.approx(135.895, rel=1e-4),
+                "wrong": 0,
+                "floor_us": pytest.approx(400),
+                "bottleneck": "gpu0>gpu1 nvlink2",
+                "transfers": 240,
+            }
+        ],
+    } == document
+    assert [
+        "command",
+        "version",
+        "topology",
+        "ranks",
+        "runtime",
+        "calibration",
+        "collective",
+        "rows",
+    ] == list(document)
+    assert [
+        "size_bytes", "count", "type", "redop", "algorithm", "time_us", "algbw_gb_per_s", "busbw_gb_per_s", "wrong",
+        "floor_us", "bottleneck", "transfers",
+    ] == list(document["rows"][0])  # fmt: skip
+
+
+def test_the_document_for_j_has_the_shape_of_nccl_tests():
+    """One block of results, out of place; times in microseconds, bandwidths in GB/s."""
+    document = nccl_tests_document([ROW], 2, ["bench", "switch:2", "-J", "x.json"], "switch:2")
+
+    assert {
+        "version": f"simreduce {simreduce.__version__}",
+        "args": ["bench", "switch:2", "-J", "x.json"],
+        "config": {"topology": "switch:2", "simulated": True},
+        "devices": [{"rank": 0}, {"rank": 1}],
+        "results": [
+            {
+                "size": 33554432,
+                "count": 8388608,
+                "type": "float",
+                "redop": "sum",
+                "root": -1,
+                "out_of_place": {
+                    "time": pytest.approx(432.1, rel=1e-4),
+                    "alg_bw": pytest.approx(77.654, rel=1e-4),
+                    "bus_bw": pytest.approx(77.654, rel=1e-4),
+                    "nwrong": 0,
+                },
+            }
+        ],
+        "out_of_bounds": {"count": 0, "okay": True},
+        "average_bus_bandwidth": {"bandwidth": pytest.approx(77.654, rel=1e-4)},
+    } == document
+
+
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [("float32", "float"), ("float16", "half"), ("float64", "double"), ("bfloat16", "bfloat16"), ("int32", "int32"),
+     ("int64", "int64")],
+)  # fmt: skip
+def test_types_are_spelled_as_nccl_tests_spells_them(name, printed):
+    """In the table and in both documents; `-d` reads them back."""
+    row = BenchRow("ring", 8, dtypes.code(name), "sum", 1e-6, 0.0, 2, 0, "", 0.0)
+
+    assert printed == _row(bench_table([row], 2, [])).split()[2]
+    assert printed == bench_document([row], 2, "", "", "")["rows"][0]["type"]
+    assert printed == nccl_tests_document([row], 2, [], "")["results"][0]["type"]
+    assert dtypes.code(name) == dtypes.code(printed)
+
+
+@pytest.mark.parametrize(("ranks", "factor"), [(1, 0.0), (2, 1.0), (4, 1.5), (8, 1.75)])
+def test_the_two_bandwidths_of_nccl_tests(ranks, factor):
+    """algbw = S / time, busbw = algbw x 2(n-1)/n; a plan that takes no time has none."""
+    assert 50e9 == algbw(10**9, 0.02)
+    assert factor * 50e9 == busbw(10**9, 0.02, ranks)
+    assert 0.0 == algbw(10**9, 0.0) == busbw(10**9, 0.0, ranks)

@@ -1,0 +1,202 @@
+"""`run`'s outputs: the table for people and the document for programs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import simreduce
+from simreduce.engine import NOMINAL, TENSORFLOW, Calibration
+from simreduce.export import Settings
+from simreduce.layouts import layout
+from simreduce.report import ranking_document, ranking_table
+from simreduce.scenario import Scenario
+from simreduce.strategy import parse_strategy
+from simreduce.topology import load_topology
+from simreduce.tune import Candidate, Ranking
+from simreduce.workload import load_workload
+
+NONE = Settings(None, None)
+FLAGS = Settings("--num_gpus=4 --flag", "tf.call()")
+
+
+def _candidate(text: str, seconds: float, wrong: int = 0, settings: Settings = FLAGS) -> Candidate:
+    return Candidate(
+        strategy=parse_strategy(text),
+        seconds=seconds,
+        floor_seconds=seconds / 2,
+        transfers=12,
+        wrong=wrong,
+        link="gpu0>gpu1 cable",
+        link_share=0.25,
+        lane="",
+        lane_share=0.0,
+        settings=settings,
+    )
+
+
+def _ranking(*candidates: Candidate, refused: tuple[tuple[str, str], ...] = (), repeat: int = 1) -> Ranking:
+    machine = load_topology("full:4")
+    scenario = Scenario(
+        "name", "a title", machine, load_workload("bytes:1MB"), TENSORFLOW, NOMINAL, None, repeat
+    )
+    return Ranking(
+        scenario, layout(machine), candidates, tuple((parse_strategy(s), why) for s, why in refused)
+    )
+
+
+def test_the_table_names_what_was_asked_and_what_came_out():
+    """Every number can be traced: machine and its digest, workload, runtime, calibration."""
+    ranking = _ranking(
+        _candidate("psgpu#4", 0.5e-3),
+        _candidate("ring+packs=8", 1.25e-3),
+        refused=(("hierarchical_copy", "hierarchical_copy: not here"),),
+    )
+
+    assert f"""\
+# a title
+# topology     full:4: 4 devices, every pair linked, 25 GB/s, 1 us, 4 ranks, {ranking.scenario.topology.digest}
+# workload     bytes:1MB: 1 gradients, 250000 elements, 1 MB
+# runtime      tensorflow, time of one all-reduce
+# calibration  nominal (published link rates and latencies, no fitted constant, no dispatch cost)
+#
+#  strategy       time   algbw   busbw  transfers  busiest link         busiest lane         #wrong
+                  (ms)  (GB/s)  (GB/s)             (share of the time)  (share of the time)
+1  psgpu#4       0.500    2.00    3.00         12  gpu0>gpu1 cable 25%  -                         0
+2  ring+packs=8  1.250    0.80    1.20         12  gpu0>gpu1 cable 25%  -                         0
+
+Recommended: psgpu#4, 500 us
+  tf_cnn_benchmarks  --num_gpus=4 --flag
+  TensorFlow         tf.call()
+
+Not possible here (1):
+  hierarchical_copy: not here""" == ranking_table(ranking)
+
+
+def test_a_chained_step_is_said_to_be_one():
+    """The time is still that of one all-reduce."""
+    table = ranking_table(_ranking(_candidate("ring", 1e-3), repeat=5))
+
+    assert (
+        "# runtime      tensorflow, time of one all-reduce, each of 5 chained in one step"
+        in table.splitlines()
+    )
+
+
+def _foot(ranking: Ranking) -> list[str]:
+    return ranking_table(ranking).split("\n\n", 1)[1].splitlines()
+
+
+def test_a_faster_plan_that_nothing_can_run_is_told():
+    """Beside the recommendation, which can be run."""
+    assert [
+        "Recommended: psgpu, 2 ms",
+        "  (ring is faster, 1 ms, but no setting of TensorFlow runs it)",
+        "  tf_cnn_benchmarks  --num_gpus=4 --flag",
+        "  TensorFlow         tf.call()",
+    ] == _foot(_ranking(_candidate("ring", 1e-3, settings=NONE), _candidate("psgpu", 2e-3)))
+
+
+def test_a_faster_plan_that_is_wrong_is_not_said_to_be_only_hard_to_run():
+    """It stands in the table with its #wrong; the recommendation does not compare itself with it."""
+    assert [
+        "Recommended: psgpu, 2 ms",
+        "  tf_cnn_benchmarks  --num_gpus=4 --flag",
+        "  TensorFlow         tf.call()",
+    ] == _foot(_ranking(_candidate("ring", 1e-3, wrong=3), _candidate("psgpu", 2e-3)))
+
+
+def test_where_there_is_no_setting_that_is_said():
+    """For each of the two systems."""
+    assert [
+        "Recommended: ring, 1 ms",
+        "  tf_cnn_benchmarks  has no flags for it",
+        "  TensorFlow         has no call for it",
+    ] == _foot(_ranking(_candidate("ring", 1e-3, settings=NONE)))
+
+
+@pytest.mark.parametrize("candidates", [(), (_candidate("ring", 1e-3, wrong=1),)], ids=["none", "wrong"])
+def test_without_a_proven_plan_there_is_no_recommendation(candidates):
+    """In words for people, null for programs."""
+    ranking = _ranking(*candidates)
+
+    assert ["No strategy has a plan that is proven right."] == _foot(ranking)
+    assert ranking_document(ranking)["recommended"] is None
+
+
+def test_the_document_has_the_keys_that_others_rely_on():
+    """In this order; quantities with their units in their names; it is JSON as it stands."""
+    ranking = _ranking(
+        _candidate("psgpu#4+mean", 0.5e-3),
+        _candidate("ring+packs=8", 1.25e-3, wrong=2, settings=NONE),
+        refused=(("xring#9", "xring#9: too many"),),
+    )
+    document = ranking_document(ranking)
+
+    assert {
+        "command": "run",
+        "version": simreduce.__version__,
+        "scenario": "name",
+        "topology": "full:4",
+        "topology_digest": ranking.scenario.topology.digest,
+        "workload": "bytes:1MB",
+        "size_bytes": 1_000_000,
+        "ranks": 4,
+        "runtime": "tensorflow",
+        "calibration": "nominal",
+        "candidates": [
+            {
+                "place": 1,
+                "strategy": "psgpu#4+mean",
+                "spec": "psgpu#4",
+                "packing": "none",
+                "time_us": pytest.approx(500),
+                "floor_us": pytest.approx(250),
+                "algbw_gb_per_s": pytest.approx(2),
+                "busbw_gb_per_s": pytest.approx(3),
+                "transfers": 12,
+                "wrong": 0,
+                "bottleneck": "gpu0>gpu1 cable",
+                "bottleneck_share": 0.25,
+                "busiest_lane": "",
+                "busiest_lane_share": 0.0,
+                "settings": {"tf_cnn_benchmarks": "--num_gpus=4 --flag", "tensorflow": "tf.call()"},
+            },
+            {
+                "place": 2,
+                "strategy": "ring+packs=8",
+                "spec": "ring",
+                "packing": "packs=8",
+                "time_us": pytest.approx(1250),
+                "floor_us": pytest.approx(625),
+                "algbw_gb_per_s": pytest.approx(0.8),
+                "busbw_gb_per_s": pytest.approx(1.2),
+                "transfers": 12,
+                "wrong": 2,
+                "bottleneck": "gpu0>gpu1 cable",
+                "bottleneck_share": 0.25,
+                "busiest_lane": "",
+                "busiest_lane_share": 0.0,
+                "settings": {"tf_cnn_benchmarks": None, "tensorflow": None},
+            },
+        ],
+        "refused": [{"strategy": "xring#9", "reason": "xring#9: too many"}],
+        "recommended": "psgpu#4+mean",
+    } == document
+    assert json.loads(json.dumps(document)) == document
+
+    promised = ["command", "version", "scenario", "topology", "workload", "ranks", "runtime", "calibration",
+                "candidates", "recommended"]  # fmt: skip
+    of_each = ["place", "strategy", "spec", "packing", "time_us", "floor_us", "transfers", "wrong", "bottleneck",
+               "settings"]  # fmt: skip
+    assert promised == [key for key in document if key in promised]
+    assert of_each == [key for key in document["candidates"][0] if key in of_each]
+
+
+def test_the_calibration_is_named_with_what_it_is():
+    """Its title, where it has one."""
+    machine = load_topology("full:2")
+    scenario = Scenario("n", "t", machine, load_workload("bytes:4"), TENSORFLOW, Calibration("mine"), None)
+
+    assert "# calibration  mine" in ranking_table(Ranking(scenario, layout(machine), (), ())).splitlines()

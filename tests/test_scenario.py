@@ -1,0 +1,320 @@
+"""Scenarios from files: what is read, what overrides what, and every fault with its place."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings, strategies as st
+
+from simreduce.calibrate import load_calibration
+from simreduce.engine import IDEAL, NOMINAL, RUNTIMES, TENSORFLOW
+from simreduce.errors import InputError, ScenarioError
+from simreduce.layouts import layout
+from simreduce.scenario import load_scenario
+from simreduce.shipped import data_dir
+from simreduce.strategy import parse_strategy
+
+SHIPPED = sorted((Path(__file__).parents[1] / "scenarios").glob("*.toml"))
+SMALL = 'topology = "full:2"\nworkload = "bytes:1M"\n'
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Write a file of that name, in the folder where the test then is."""
+    monkeypatch.chdir(tmp_path)
+
+    def _write(content: str | bytes, name: str = "mine.toml") -> str:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return name
+
+    return _write
+
+
+def _refused(text: str, *options: str | None) -> tuple[str, ...]:
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(text, *options)
+    return caught.value.problems
+
+
+def test_a_scenario_says_what_to_rank(write):
+    """Every key of the file arrives where it belongs."""
+    scenario = load_scenario(
+        write(
+            """
+title = "a question"
+topology = "dgx1v"
+workload = "bytes:4M"
+runtime = "ideal"
+calibration = "dgx1p-tf2018"
+strategies = ["ring", "xring#2+packs=8+mean"]
+repeat = 5
+[topology_overrides]
+"links.qpi.bandwidth" = "9.6 GB/s"
+"""
+        )
+    )
+
+    assert ("mine", "a question", "dgx1v", "bytes:4M") == (
+        scenario.name,
+        scenario.title,
+        scenario.topology.name,
+        scenario.workload.name,
+    )
+    assert {2 * 9.6e9} == {link.bandwidth for link in scenario.topology.links if link.link_class == "qpi"}
+    assert IDEAL is scenario.runtime
+    assert load_calibration("dgx1p-tf2018") == scenario.calibration
+    assert (parse_strategy("ring"), parse_strategy("xring#2+packs=8+mean")) == scenario.strategies
+    assert 5 == scenario.repeat
+
+
+def test_a_topology_and_a_workload_are_enough(write):
+    """TensorFlow, no fitted constant, every strategy, one all-reduce; titled like the file."""
+    scenario = load_scenario(write(SMALL))
+
+    assert ("mine", TENSORFLOW, NOMINAL, None, 1) == (
+        scenario.title,
+        scenario.runtime,
+        scenario.calibration,
+        scenario.strategies,
+        scenario.repeat,
+    )
+    assert load_scenario(write(SMALL + 'strategies = ["all"]')).strategies is None
+
+
+def test_the_command_line_wins_over_the_file(write):
+    """Runtime and calibration, also when those of the file are wrong."""
+    path = write(SMALL + 'runtime = "x"\ncalibration = "y"\n')
+    scenario = load_scenario(path, "ideal", "nominal")
+
+    assert (IDEAL, NOMINAL) == (scenario.runtime, scenario.calibration)
+
+
+def test_files_are_looked_for_beside_the_scenario(write):
+    """Then from where the user is."""
+    write('extends = "dgx1v"\ntitle = "beside"', "folder/machine.toml")
+    write("elements\n3\n", "folder/list.csv")
+    write('title = "beside"', "folder/constants.toml")
+    write("elements\n5\n", "here.csv")
+    path = write(
+        'topology = "machine.toml"\nworkload = "list.csv"\ncalibration = "constants.toml"', "folder/a.toml"
+    )
+    scenario = load_scenario(path)
+
+    assert ("beside", 3, "beside") == (
+        scenario.topology.title,
+        scenario.workload.elements,
+        scenario.calibration.title,
+    )
+    assert (
+        5
+        == load_scenario(
+            write('topology = "full:2"\nworkload = "here.csv"', "folder/b.toml")
+        ).workload.elements
+    )
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_a_shipped_scenario_is_found_by_its_name(path, tmp_path, monkeypatch):
+    """From any folder; it is the file, and it has a title of its own."""
+    monkeypatch.chdir(tmp_path)
+    by_name = load_scenario(path.stem)
+
+    assert load_scenario(str(path)) == by_name
+    assert path.stem == by_name.name
+    assert by_name.title not in ("", by_name.name)
+    assert path.parent.samefile(data_dir("scenarios"))
+
+
+def test_every_fault_of_a_scenario_is_told_at_once(write):
+    """In the file itself and in everything that it names, each with its key."""
+    path = write(
+        """
+titel = "x"
+title = 5
+topology = "dgxv"
+workload = "resnet5"
+runtime = "tensrflow"
+calibration = "missing.toml"
+strategies = ["rng", "ring+packs=0", "ring"]
+repeat = 0
+topology_overrides = 3
+"""
+    )
+
+    assert (
+        "mine.toml: unknown key 'titel' (did you mean 'title'?)",
+        "mine.toml: topology_overrides: expected a table",
+        (
+            "mine.toml: topology: no topology 'dgxv' (did you mean 'dgx1v'?); shipped are dgx1p, dgx1v; "
+            "inline are full:N, ring:N, switch:N and MACHINExN; or give the path of a file"
+        ),
+        (
+            "mine.toml: workload: no workload 'resnet5' (did you mean 'resnet50'?); "
+            "a file ends in .csv or .toml, one gradient is 'bytes:64M'"
+        ),
+        "mine.toml: runtime: unknown runtime 'tensrflow' (did you mean 'tensorflow'?); one of tensorflow, ideal",
+        "mine.toml: calibration: missing.toml: cannot be read: No such file or directory",
+        "mine.toml: strategies[0]: all_reduce_spec (rng) contains invalid alg rng (did you mean 'ring'?)",
+        (
+            "mine.toml: strategies[1]: ring+packs=0: packs=0: the number of packs is a whole number from 1 to 4096, "
+            "for example packs=8"
+        ),
+        "mine.toml: repeat: expected a whole number from 1 to 1000, not 0",
+        "mine.toml: title: expected text, not 5",
+    ) == _refused(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "messages"),
+    [
+        ("", ["topology: missing", "workload: missing"]),
+        (
+            "topology = 1\nworkload = []",
+            ["topology: expected text, not 1", "workload: expected text, not []"],
+        ),
+        (SMALL + "runtime = {}", ["runtime: expected text, not {}"]),
+        (SMALL + "repeat = true", ["repeat: expected a whole number from 1 to 1000, not True"]),
+        (SMALL + "repeat = 1001", ["repeat: expected a whole number from 1 to 1000, not 1001"]),
+        (SMALL + "repeat = 1.0", ["repeat: expected a whole number from 1 to 1000, not 1.0"]),
+        (SMALL + 'strategies = ["all", "ring"]', ['strategies: "all" stands alone']),
+        (
+            SMALL + "strategies = []",
+            ['strategies: expected a list of strategy texts such as ["all"], not []'],
+        ),
+        (
+            SMALL + "strategies = [1]",
+            ['strategies: expected a list of strategy texts such as ["all"], not [1]'],
+        ),
+        (
+            SMALL + 'strategies = "ring"',
+            ["strategies: expected a list of strategy texts such as [\"all\"], not 'ring'"],
+        ),
+        (
+            SMALL + '[topology_overrides]\nbandwith = "1 GB/s"',
+            ["topology: full:2: bandwith: unknown key (did you mean 'bandwidth'?)"],
+        ),
+        (SMALL + "title = 0x" + "f" * 5000, ["title: expected text, not this int"]),
+        ("x = " + "[" * 9999, ["nested too deeply"]),
+        (b"\xff", ["not UTF-8 text (byte 0)"]),
+        ("topology", ["Expected '=' after a key in a key/value pair (at end of document)"]),
+    ],
+)
+def test_a_scenario_that_cannot_be_run(write, content, messages):
+    """Each fault begins with the file."""
+    assert tuple(f"mine.toml: {message}" for message in messages) == _refused(write(content))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "dgx1v-resnet5",
+            "no scenario 'dgx1v-resnet5' (did you mean 'dgx1v-resnet50'?); a file ends in .toml",
+        ),
+        ("", "no scenario ''; shipped: dgx1p-step-of-five, dgx1v-resnet50; a file ends in .toml"),
+        ("missing.toml", "missing.toml: cannot be read: No such file or directory"),
+        (".", ".: cannot be read: Is a directory"),
+        ("a\x00.toml", "'a\\x00.toml': cannot be read: embedded null byte"),
+    ],
+)
+def test_a_scenario_that_is_not_there(text, message):
+    """With the nearest shipped one, or the system's reason."""
+    assert (message,) == _refused(text)
+
+
+def test_a_name_that_no_file_can_have_is_refused_in_one_line():
+    """However long it is, and wherever it is written."""
+    assert len(_refused("x" * 5000)[0]) < 300
+    assert "File name too long" in _refused("x" * 5000 + ".toml")[0]
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "x" * 5000 + ".csv", "a\\u0000.csv", "a\\u0000"])
+@pytest.mark.parametrize("key", ["workload", "calibration", "topology"])
+def test_a_scenario_that_names_what_no_file_can_be(write, key, name):
+    """It is told like any other fault."""
+    others = {"topology": '"full:2"', "workload": '"bytes:1M"', "calibration": '"nominal"'}
+    content = "\n".join(f"{k} = {v}" for k, v in {**others, key: f'"{name}"'}.items())
+
+    (message,) = _refused(write(content))
+    assert message.startswith(f"mine.toml: {key}: ")
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_scenario_crosses_to_another_process(write, runtime):
+    """Whatever its runtime is made of."""
+    scenario = load_scenario(write(SMALL + 'strategies = ["ring"]\nrepeat = 3'), runtime, "dgx1p-tf2018")
+    copy = pickle.loads(pickle.dumps(scenario))  # noqa: S301 - our own
+
+    assert scenario == copy
+    assert RUNTIMES[runtime] is copy.runtime
+    assert layout(scenario.topology) == layout(copy.topology)
+
+
+def test_faults_cross_to_another_process_one_by_one():
+    """As they came."""
+    error = ScenarioError(["one", "two"])
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+
+    assert ("one", "two") == copy.problems
+    assert (type(error), str(error)) == (type(copy), str(copy))
+    assert ("one",) == InputError("one").problems
+
+
+keys = st.sampled_from(
+    ["title", "topology", "workload", "runtime", "calibration", "strategies", "repeat", "topology_overrides", "x",
+     '"links.qpi.bandwidth"', "bandwidth", "nic", "fabric"]
+)  # fmt: skip
+values = st.sampled_from(
+    ['"full:2"', '"dgx1v"', '"dgx1vx2"', '"bytes:64"', '"resnet50"', '"ideal"', '"nominal"', '["all"]', '["ring", "x"]',
+     "[[]]", "3", "true", "1.5", "nan", "{}", '{bandwidth = "1 GB/s"}', "{nic = []}", '{"links.qpi.bandwidth" = 1}',
+     "{latency = {}}", '"."', '".."', '"a\\u0000.csv"', '"mine.toml"', '""', "1979-05-27", "0x" + "f" * 5000,
+     "1" + "0" * 5000, '"' + "x" * 3000 + '"']
+)  # fmt: skip
+lines = st.one_of(st.tuples(keys, values).map(" = ".join), keys.map("[{}]".format), st.text(max_size=8))
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    content=st.one_of(
+        st.binary(max_size=40),
+        st.lists(lines, max_size=5).map(lambda t: "\n".join(t).encode("utf-8", "replace")),
+        st.lists(st.tuples(keys, values).map(" = ".join), max_size=4).map(
+            lambda t: (SMALL + "\n".join(t)).encode()
+        ),
+        st.lists(values, min_size=4, max_size=4).map(
+            lambda v: (
+                f"topology = {v[0]}\nworkload = {v[1]}\nruntime = {v[2]}\ntopology_overrides = {v[3]}".encode()
+            )
+        ),
+    )
+)
+@example(content=b'topology = "mine.toml"\nworkload = "mine.toml"\ncalibration = "mine.toml"')
+def test_any_file_is_a_scenario_or_a_scenario_error(write, content):
+    """Whatever bytes it holds."""
+    problems: tuple[str, ...] = ()
+    try:
+        scenario = load_scenario(write(content))
+    except ScenarioError as error:
+        problems = error.problems
+    else:
+        assert 1 <= scenario.repeat <= 1000
+        assert scenario.strategies is None or scenario.strategies
+
+    assert all(problem.startswith("mine.toml: ") for problem in problems)
+
+
+@given(st.text(max_size=30))
+@example("\ud800.toml")
+@example("\ud800")
+def test_any_text_names_a_scenario_or_is_a_scenario_error(text):
+    """Whatever a user types."""
+    try:
+        name = load_scenario(text).name
+    except ScenarioError as error:
+        name = str(error)
+
+    assert name

@@ -1,0 +1,121 @@
+"""The sweep over sizes of `bench`."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, strategies as st
+
+from simreduce import dtypes
+from simreduce.engine import IDEAL, NOMINAL, simulate
+from simreduce.errors import InputError
+from simreduce.layouts import layout
+from simreduce.strategy import compile_plan, parse_strategy
+from simreduce.topology import load_topology
+from simreduce.tune.bench import MOST_SIZES, bench, sizes
+from simreduce.workload import MOST_BYTES, Gradient, Workload
+
+
+@pytest.mark.parametrize(
+    ("minimum", "maximum", "step", "factor", "expected"),
+    [
+        (8, 64, 1, 2, [8, 16, 32, 64]),
+        (8, 65, 1, 2, [8, 16, 32, 64]),
+        (8, 63, 1, 2, [8, 16, 32]),
+        (10, 40, 10, 0, [10, 20, 30, 40]),
+        (10, 45, 10, 0, [10, 20, 30, 40]),
+        (10, 45, 10, 1, [10, 20, 30, 40]),
+        (7, 7, 1, 0, [7]),
+        (7, 7, 1, 2, [7]),
+        (1, 5, 0, 1.1, [1, 2, 3, 4, 5]),
+        (4, 14, 0, 1.5, [4, 6, 9, 13]),
+    ],
+)
+def test_sizes_grow_by_a_factor_or_by_a_step(minimum, maximum, step, factor, expected):
+    """As nccl-tests' do: a factor above 1 wins over the step; both ends count."""
+    assert expected == sizes(minimum, maximum, step, factor)
+
+
+@given(
+    st.integers(1, 10**6),
+    st.integers(0, 10**6),
+    st.integers(1000, 10**6),
+    st.one_of(st.just(0.0), st.floats(1.1, 16)),
+)
+def test_sizes_rise_within_their_ends(minimum, more, step, factor):
+    """Strictly, from the first to at most the last."""
+    found = sizes(minimum, minimum + more, step, factor)
+
+    assert minimum == found[0]
+    assert found[-1] <= minimum + more
+    assert sorted(set(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problems"),
+    [
+        ((2, 1, 1, 0), ["the sizes go from -b 2 to -e 1: needs 1 <= minbytes <= maxbytes"]),
+        ((0, 1, 1, 0), ["the sizes go from -b 0 to -e 1: needs 1 <= minbytes <= maxbytes"]),
+        ((1, 2, 0, 0), ["-i 0: the step must be at least 1 byte (or give -f, a factor above 1)"]),
+        ((1, 2, 1, math.nan), ["-f nan: the factor must be above 1 (or give -i, a step)"]),
+        ((1, 2, 1, math.inf), ["-f inf: the factor must be above 1 (or give -i, a step)"]),
+        ((1, 2, 1, -2), ["-f -2: the factor must be above 1 (or give -i, a step)"]),
+        ((1, 2, 1, 0.5), ["-f 0.5: the factor must be above 1 (or give -i, a step)"]),
+        ((1, MOST_BYTES + 1, 1, 2), [f"-e {MOST_BYTES + 1}: more than 1 PiB"]),
+        (
+            (1, MOST_SIZES + 1, 1, 0),
+            [f"more than {MOST_SIZES} sizes; raise the step (-i) or the factor (-f)"],
+        ),
+        ((1, 2**50, 1, 1.0000001), [f"more than {MOST_SIZES} sizes; raise the step (-i) or the factor (-f)"]),
+        (
+            (3, 2, 0, 0),
+            [
+                "the sizes go from -b 3 to -e 2: needs 1 <= minbytes <= maxbytes",
+                "-i 0: the step must be at least 1 byte (or give -f, a factor above 1)",
+            ],
+        ),
+    ],
+)
+def test_sizes_that_cannot_be(arguments, problems):
+    """Every fault at once, and none of them hangs."""
+    with pytest.raises(InputError) as caught:
+        sizes(*arguments)
+
+    assert tuple(problems) == caught.value.problems
+
+
+def test_the_longest_table_is_still_made():
+    """The limit itself is allowed."""
+    assert MOST_SIZES == len(sizes(1, MOST_SIZES, 1, 0))
+
+
+def test_rows_go_size_by_size_and_within_a_size_in_the_order_asked_for():
+    """Each row is one simulation of one tensor, rounded down to whole elements."""
+    machine = load_topology("switch:3,bandwidth=10GB/s,latency=2us")
+    shape, strategies = layout(machine), [parse_strategy(text) for text in ("ring+mean", "psgpu")]
+    dtype = dtypes.code("float64")
+    rows = list(bench(machine, shape, strategies, [100, 4100], dtype, IDEAL, NOMINAL))
+
+    assert [("ring+mean", 12, 96, "avg"), ("psgpu", 12, 96, "sum"),
+            ("ring+mean", 512, 4096, "avg"), ("psgpu", 512, 4096, "sum")] == [
+        (r.algorithm, r.count, r.nbytes, r.redop) for r in rows
+    ]  # fmt: skip
+    for row in rows:
+        workload = Workload("one", (Gradient("tensor", row.count, dtype),))
+        result = simulate(compile_plan(row.algorithm, workload, shape), machine, "ideal")
+        assert (result.seconds, result.floors.seconds, result.transfers, result.bottleneck, 0) == (
+            row.seconds,
+            row.floor_seconds,
+            row.transfers,
+            row.link,
+            row.wrong,
+        )
+
+
+def test_a_single_rank_takes_no_time_and_no_link():
+    """It has its sum already."""
+    machine = load_topology("switch:1")
+    (row,) = bench(machine, layout(machine), [parse_strategy("ring")], [64], 0, IDEAL, NOMINAL)
+
+    assert (0.0, 0, "", 0.0) == (row.seconds, row.transfers, row.link, row.link_share)

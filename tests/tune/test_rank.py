@@ -1,0 +1,195 @@
+"""The ranking: order, recommendation, and what the machine does not accept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from simreduce.algorithms import ALGORITHMS, Algorithm
+from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, simulate
+from simreduce.errors import StrategyError
+from simreduce.layouts import layout
+from simreduce.scenario import Scenario
+from simreduce.strategy import compile_plan, parse_strategy
+from simreduce.topology import load_topology
+from simreduce.tune import candidates, rank
+from simreduce.tune.rank import Candidate, evaluate
+from simreduce.workload import load_workload
+
+
+def _scenario(
+    *strategies: str, machine: str = "full:4", workload: str = "bytes:1M", repeat: int = 1
+) -> Scenario:
+    chosen = tuple(map(parse_strategy, strategies)) or None
+    topology, gradients = load_topology(machine), load_workload(workload)
+    return Scenario("test", "a test", topology, gradients, TENSORFLOW, NOMINAL, chosen, repeat)
+
+
+def _lazy(b, layout, tensors, shards):  # noqa: ARG001 - a planner's signature
+    """Every rank keeps what it has: no time at all, and wrong."""
+    return [[[value] for value in tensor] for tensor in tensors]
+
+
+@pytest.fixture
+def lazy(monkeypatch):
+    """An algorithm that is fast and wrong."""
+    monkeypatch.setitem(ALGORITHMS, "lazy", Algorithm("lazy", _lazy, "does nothing"))
+    return "lazy"
+
+
+def test_the_fastest_comes_first():
+    """Every candidate that the machine accepts, each with the time that its plan takes."""
+    scenario = _scenario("psgpu", "ring", "reduce_to_one", "xring", machine="switch:4")
+    ranking = rank(scenario)
+    shape = layout(scenario.topology)
+
+    times = [c.seconds for c in ranking.candidates]
+    assert sorted(times) == times
+    assert {"psgpu", "ring", "reduce_to_one", "xring"} == {c.strategy.text for c in ranking.candidates}
+    for c in ranking.candidates:
+        plan = compile_plan(c.strategy, scenario.workload, shape)
+        result = simulate(plan, scenario.topology)
+        assert (result.seconds, result.floors.seconds, plan.transfers) == (
+            c.seconds,
+            c.floor_seconds,
+            c.transfers,
+        )
+        assert (result.links[0].name, result.lanes[0].name) == (c.link, c.lane)
+        assert c.floor_seconds <= c.seconds * (1 + 1e-12)
+
+
+def test_equal_times_go_by_name():
+    """However they were listed: one gradient makes copy_to_gpus a star on the first GPU, too."""
+    orders = [
+        [c.strategy.text for c in rank(_scenario(*texts)).candidates]
+        for texts in (("reduce_to_one", "psgpu", "copy_to_gpus"), ("psgpu", "copy_to_gpus", "reduce_to_one"))
+    ]
+
+    assert [["copy_to_gpus", "psgpu", "reduce_to_one"]] * 2 == orders
+
+
+def test_all_is_every_candidate_or_the_reason_why_not():
+    """Nothing is left out silently."""
+    scenario = _scenario(machine="full:3")
+    ranking = rank(scenario)
+    tried = candidates(layout(scenario.topology))
+
+    assert sorted(s.text for s in tried) == sorted(
+        [c.strategy.text for c in ranking.candidates] + [s.text for s, _ in ranking.refused]
+    )
+    assert {"hierarchical_copy"} == {s.ranges[0].algorithm for s, _ in ranking.refused}
+    assert {
+        f"{s.text}: hierarchical_copy needs an even number of GPUs, 2 or more, not 3"
+        for s, _ in ranking.refused
+    } == {reason for _, reason in ranking.refused}
+
+
+def test_a_machine_without_a_route_for_a_plan_does_not_accept_it():
+    """In a ring of GPUs only neighbours are joined: what sends further is refused, and the rest is ranked."""
+    ranking = rank(_scenario(machine="ring:4"))
+    refused = dict(ranking.refused)
+
+    assert {"ring", "xring", "copy_to_cpu", "pscpu"} <= {c.strategy.spec for c in ranking.candidates}
+    assert {"reduce_to_one", "copy_to_gpus", "psgpu#4"} <= {s.spec for s in refused}
+    assert "reduce_to_one: no route from 'gpu2' to 'gpu0'" in refused[parse_strategy("reduce_to_one")] or (
+        "reduce_to_one: no route from 'gpu0' to 'gpu2'" in refused[parse_strategy("reduce_to_one")]
+    )
+
+
+def test_strategies_given_by_name_that_are_refused_are_faults():
+    """All of them at once."""
+    with pytest.raises(StrategyError) as caught:
+        rank(_scenario("hierarchical_copy", "ring", "xring#4", machine="full:3"))
+
+    assert (
+        "hierarchical_copy: hierarchical_copy needs an even number of GPUs, 2 or more, not 3",
+        "xring#4: xring#4: the number of sub-chunks must be from 1 to the GPUs per task, 3 here",
+    ) == caught.value.problems
+
+
+def test_the_recommendation_is_the_fastest_that_some_setting_runs():
+    """Even when a plan that nothing can be told to run is faster."""
+    ranking = rank(_scenario("ring", "psgpu", machine="switch:4"))
+    recommended = ranking.recommended
+
+    assert ["ring", "psgpu"] == [c.strategy.text for c in ranking.candidates]
+    assert recommended is not None
+    assert "psgpu" == recommended.strategy.text
+
+
+def test_when_no_setting_runs_any_the_fastest_is_recommended():
+    """It can still be built."""
+    recommended = rank(_scenario("ring+packs=2", "ring", machine="switch:4")).recommended
+
+    assert recommended is not None
+    assert "ring" == recommended.strategy.text
+
+
+def test_what_is_not_proven_is_never_recommended(lazy):
+    """It is listed with the number of its wrong elements: every one, on every rank."""
+    ranking = rank(_scenario(lazy, "reduce_to_one"))
+    recommended = ranking.recommended
+
+    assert [("lazy", 4 * 2**18), ("reduce_to_one", 0)] == [
+        (c.strategy.text, c.wrong) for c in ranking.candidates
+    ]
+    assert recommended is not None
+    assert "reduce_to_one" == recommended.strategy.text
+    assert rank(_scenario(lazy)).recommended is None
+
+
+def test_repeated_reductions_give_the_time_of_one():
+    """Of a chain in which each waits for the one before; on one link that is the time alone."""
+    once = rank(_scenario("reduce_to_one", machine="full:2")).candidates[0]
+    chained = rank(_scenario("reduce_to_one", machine="full:2", repeat=4)).candidates[0]
+
+    assert pytest.approx(once.seconds, rel=1e-12) == chained.seconds
+    assert (once.transfers, once.wrong) == (chained.transfers, chained.wrong)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # from Python 3.12 on, beside numpy's threads
+def test_many_processes_give_the_same_ranking():
+    """To the last bit, in the same order, with the same reasons; progress is told one by one."""
+    scenario = replace(_scenario(machine="full:3"), runtime=IDEAL)
+    told: list[tuple[int, int]] = []
+    alone, together = rank(scenario), rank(scenario, 2, lambda done, of: told.append((done, of)))
+
+    assert alone.candidates == together.candidates
+    assert alone.refused == together.refused
+    total = len(candidates(layout(scenario.topology)))
+    assert [(i + 1, total) for i in range(total)] == told
+
+
+def test_more_processes_than_strategies_do_no_harm():
+    """There are only as many as there is work for."""
+    assert rank(_scenario("ring")).candidates == rank(_scenario("ring"), 10_000).candidates
+
+
+def test_one_strategy_is_evaluated_alone():
+    """A candidate, or the reason why the machine does not accept it."""
+    scenario = _scenario("ring", machine="full:3")
+
+    assert isinstance(evaluate(scenario, parse_strategy("ring")), Candidate)
+    assert (
+        "xring#9: xring#9: the number of sub-chunks must be from 1 to the GPUs per task, 3 here"
+        == evaluate(scenario, parse_strategy("xring#9"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("machine", "specs"),
+    [
+        ("full:8", {"psgpu", "psgpu#2", "psgpu#4", "psgpu#8", "xring"}),
+        ("full:3", {"psgpu", "psgpu#2", "xring"}),
+        ("dgx1vx2", {"psgpu", "psgpu#2", "psgpu#4", "psgpu#8", "psgpu#16", "xring", "xring#2"}),
+    ],
+)
+def test_shards_worth_trying_follow_the_machine(machine, specs):
+    """Powers of two up to the GPUs for shuffles; a second ring order where there are several machines."""
+    found = candidates(layout(load_topology(machine)))
+
+    assert specs == {s.spec for s in found if s.ranges[0].algorithm in ("psgpu", "xring")}
+    assert set(ALGORITHMS) == {s.ranges[0].algorithm for s in found}
+    assert {"none", "packs=2", "packs=4", "packs=8", "packs=16"} == {s.packing for s in found}
+    assert len(found) == len({s.text for s in found})
