@@ -1,6 +1,6 @@
 """How long the parts take, and the engine against the naive model of the tests, in one run.
 
-    make bench
+make bench
 """
 
 from __future__ import annotations

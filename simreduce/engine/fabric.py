@@ -32,6 +32,9 @@ Floats = npt.NDArray[np.float64]
 _LOW = 2
 """SimPy's priorities are 0 (urgent) and 1 (normal)."""
 
+_SAME_INSTANT = 4 * 2.220446049250313e-16
+"""What ends within 4 ulp of now ends now; the clock may be that far ahead of SimPy's."""
+
 _NAMED = 5
 """Stuck ops that a Deadlock names."""
 
@@ -126,7 +129,7 @@ class Fabric:
         kernel.mark_dirty(names[link], self._state)
 
     def _touch(self) -> None:
-        if self.env.now < self._clock:
+        if self.env.now < self._clock * (1.0 - _SAME_INSTANT):
             raise InternalError(f"the fabric is at {self._clock!r} s; it was touched at {self.env.now!r} s")
         self._wake = _Wake(self.env, self.env.now, self._run)
 
@@ -136,7 +139,9 @@ class Fabric:
             return
         self._wake = None
         horizon = self.env.peek()
-        completed, time = kernel.advance(self._ops, self._state, self.env.now, horizon)
+        completed, time = kernel.advance(
+            self._ops, self._state, max(self.env.now, self._clock), horizon
+        )
         self._clock = max(self._clock, self._state.clock[0])
         if completed:
             self._complete(time)

@@ -320,7 +320,6 @@ def advance(ops: Ops, state: State, now: float, horizon: float) -> tuple[bool, f
         if state.due[op] < INFINITY:
             heap.append((state.due[op], op))
     heapq.heapify(heap)
-    share(ops, state, now, heap)  # a capacity may have changed
 
     while True:
         while heap[0][1] != NONE and (
@@ -328,6 +327,9 @@ def advance(ops: Ops, state: State, now: float, horizon: float) -> tuple[bool, f
         ):
             heapq.heappop(heap)  # its due time has changed
         time = heap[0][0]
+        if state.scalar[DIRTY_COUNT] > 0 and time > now + 4.0 * _ULP * now:
+            share(ops, state, now, heap)  # a capacity has changed; what ends at this very instant still ends
+            continue
         if time == INFINITY or (time > now and time >= horizon):
             return False, time
         late = time + 4.0 * _ULP * time

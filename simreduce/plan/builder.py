@@ -116,13 +116,13 @@ class PlanBuilder:
     ) -> Value:
         """Move `value` (or its part [lo, hi)) to `device`.
 
-        A copy to where it is already is the value itself, and a second copy to one device is the first: the
+        A copy to where it is already is the value (or a view of it) itself, and a second copy to one device is the first: the
         runtimes send a value once per destination.
         """
         lo = value.lo if lo is None else lo
         hi = value.hi if hi is None else hi
         if device == value.device:
-            return value
+            return value._replace(lo=lo, hi=hi)
         key = (value.op, lo, hi, device)
         if key not in self._copied:
             self._copied[key] = self._append(

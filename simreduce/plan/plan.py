@@ -96,7 +96,8 @@ class Plan:
         """The device of each op's first operand; its own device where it has none."""
         source = self.device.copy()
         has = self.operand_count > 0
-        source[has] = self.device[self.operands[self.operand_start[:-1][has]]]
+        first = self.operands[self.operand_start[:-1][has]]
+        source[has] = self.device[np.clip(first, 0, len(self) - 1)]  # a malformed plan must still be describable
         return source
 
     @property

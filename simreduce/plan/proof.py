@@ -62,7 +62,9 @@ def _malformed(plan: Plan) -> Iterator[Problem]:
         for op in np.unique(bad)[:_EXPLAINED]:
             yield Problem(rule, f"{plan.describe(int(op))} {text}")
 
-    if (bad := user[(used >= user) | (used < 0)]).size or (bad := waiter[plan.controls >= waiter]).size:
+    if (bad := user[(used >= user) | (used < 0)]).size or (
+        bad := waiter[(plan.controls >= waiter) | (plan.controls < 0)]
+    ).size:
         yield from fault("order", bad, "waits for an op that does not come before it")
         return
     least = np.array([0, 1, 1, 1, 1, 1, 1, 1])[kind]
@@ -71,6 +73,8 @@ def _malformed(plan: Plan) -> Iterator[Problem]:
     yield from fault(
         "operands", np.flatnonzero((count < least) | (count > most)), "has a wrong number of operands"
     )
+    nobody = np.flatnonzero((kind == Kind.INPUT) & (plan.arg < ZEROS))
+    yield from fault("contributor", nobody, "has a contributor that is no rank")
     away = plan.device[user] != plan.device[used]
     is_copy = kind[user] == Kind.COPY
     yield from fault("device", user[away & ~is_copy], "reads a value that is on another device")
@@ -204,9 +208,11 @@ def _broken_promises(plan: Plan) -> Iterator[Problem]:
     yield from gather("more than one result", doubled)
     yield from gather("wrong sum", wrong, explain=True)
     yield from gather("wrong dtype", mistyped)
-    for op in np.unique(maker[~np.isin(made, promised)]):
+    extra = ~np.isin(made, promised)
+    width_of = np.diff(atoms.cuts)[made[extra] % width]
+    for op in np.unique(maker[extra]):
         text = f"{plan.describe(int(op))} in {dtypes.NAMES[plan.dtype[op]]} is not in the contract"
-        yield Problem("not promised", text, int(plan.hi[op] - plan.lo[op]))
+        yield Problem("not promised", text, int(width_of[maker[extra] == op].sum()))
 
 
 def _runs(key: Ints, bad: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:

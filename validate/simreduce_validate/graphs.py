@@ -72,8 +72,8 @@ def running(results: Iterable[Any]) -> list[Any]:
             found[op.name] = op
             left += [tensor.op for tensor in op.inputs]
             left += op.control_inputs
-    graphs = {op.graph for op in found.values()}
-    return [op for graph in graphs for op in graph.get_operations() if op.name in found]
+    graph = next(iter(found.values())).graph
+    return [op for op in graph.get_operations() if op.name in found]
 
 
 def placement(ops: Iterable[Any]) -> dict[str, str]:

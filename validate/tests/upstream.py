@@ -6,7 +6,7 @@ tf_cnn_benchmarks calls TensorFlow's builders; which devices it gives them for w
 from __future__ import annotations
 
 import tensorflow as tf
-from simreduce_validate.graphs import Traffic, graph_traffic, plan_traffic
+from simreduce_validate.graphs import graph_traffic, placement, plan_traffic, running
 from tensorflow.python.distribute import cross_device_ops, values
 from tensorflow.python.distribute.v1 import all_reduce
 from tensorflow.python.ops import math_ops
@@ -146,10 +146,11 @@ PACKING = ("joins", "cuts")
 def differences(algorithm, layout, sizes, *, of=MOVES, **options):
     """What only TensorFlow's graph does and what only our plan does, by kind; nothing where they agree."""
     results = graph(algorithm, layout, sizes, **options)
-    theirs = graph_traffic([tensor for tensors in results for tensor in tensors])
+    flat = [tensor for tensors in results for tensor in tensors]
+    place = placement(running(flat))
+    assert [place[tensor.op.name] for tensor in flat] == [*layout.ranks] * len(sizes)
     ours = plan_traffic(plan(algorithm, layout, sizes, **options))
-    assert theirs != Traffic() or len(layout) == 1
-    return traffic_differences(theirs, ours, of)
+    return traffic_differences(graph_traffic(flat), ours, of)
 
 
 def traffic_differences(theirs, ours, of=MOVES):
