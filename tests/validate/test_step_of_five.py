@@ -95,7 +95,7 @@ def test_a_constant_is_used_for_what_it_is_named():
 
 @pytest.mark.slow
 def test_the_shipped_constants_are_what_the_fit_gives():
-    """Rounded in the file, as `--fit` prints them with their errors; each within its standard error of a fresh fit."""
+    """To the digits that the file keeps, and so are their standard errors."""
     shipped, found = load_calibration(step_of_five.FITTED), step_of_five.fit()
     qpi = shipped.links["qpi"].bandwidth
 
