@@ -19,7 +19,7 @@ types: $(VENV)/.tested
 	$(BIN)/mypy
 
 tests: $(VENV)/.tested
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto
 
 # Plans against the graphs of TensorFlow's own builders. TensorFlow is large, so it has an environment of its own.
 test-tensorflow: $(TF)/.tested

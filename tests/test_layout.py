@@ -86,7 +86,13 @@ def test_a_subset_that_is_not_there(k):
 def test_a_layout_is_a_value_without_rates():
     assert layout(load_topology("dgx1v")) == layout(load_topology("dgx1v").scaled(bandwidth=2))
     assert hash(CLUSTER) == hash(layout(load_topology("dgx1vx3")))
-    assert {field.name for field in dataclasses.fields(Layout)} == {"ranks", "tasks", "hosts", "links"}
+    assert {field.name for field in dataclasses.fields(Layout)} == {
+        "ranks",
+        "tasks",
+        "hosts",
+        "links",
+        "order",
+    }
 
 
 def test_the_module_needs_no_networkx():

@@ -36,7 +36,7 @@ def write(tmp_path, monkeypatch):
 
 def _refused(text: str, *options: str | None) -> tuple[str, ...]:
     with pytest.raises(ScenarioError) as caught:
-        load_scenario(text, *options)
+        load_scenario(text, **dict(zip(("runtime", "calibration"), options, strict=False)))
     return caught.value.problems
 
 
@@ -88,7 +88,7 @@ def test_a_topology_and_a_workload_are_enough(write):
 def test_the_command_line_wins_over_the_file(write):
     """Runtime and calibration, also when those of the file are wrong."""
     path = write(SMALL + 'runtime = "x"\ncalibration = "y"\n')
-    scenario = load_scenario(path, "ideal", "nominal")
+    scenario = load_scenario(path, runtime="ideal", calibration="nominal")
 
     assert (IDEAL, NOMINAL) == (scenario.runtime, scenario.calibration)
 
@@ -160,7 +160,7 @@ topology_overrides = 3
         "mine.toml: calibration: missing.toml: cannot be read: No such file or directory",
         "mine.toml: strategies[0]: all_reduce_spec (rng) contains invalid alg rng (did you mean 'ring'?)",
         (
-            "mine.toml: strategies[1]: ring+packs=0: packs=0: the number of packs is a whole number from 1 to 4096, "
+            "mine.toml: strategies[1]: ring+packs=0: packs: '0': the number of packs is a whole number from 1 to 4096, "
             "for example packs=8"
         ),
         "mine.toml: repeat: expected a whole number from 1 to 1000, not 0",
@@ -246,7 +246,9 @@ def test_a_scenario_that_names_what_no_file_can_be(write, key, name):
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_a_scenario_crosses_to_another_process(write, runtime):
     """Whatever its runtime is made of."""
-    scenario = load_scenario(write(SMALL + 'strategies = ["ring"]\nrepeat = 3'), runtime, "dgx1p-tf2018")
+    scenario = load_scenario(
+        write(SMALL + 'strategies = ["ring"]\nrepeat = 3'), runtime=runtime, calibration="dgx1p-tf2018"
+    )
     copy = pickle.loads(pickle.dumps(scenario))  # noqa: S301 - our own
 
     assert scenario == copy

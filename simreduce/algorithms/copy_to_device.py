@@ -28,5 +28,5 @@ def _round_robin(b: PlanBuilder, tensors: Tensors, devices: Sequence[int]) -> Re
 
 def sum_on(b: PlanBuilder, tensor: Sequence[Value], device: int) -> list[Value]:
     """One tensor, summed on `device` and copied from there to every rank."""
-    total = b.add([b.copy(value, device) for value in tensor])
+    total = b.add_on(device, tensor)
     return [b.copy(total, value.device) for value in tensor]

@@ -55,10 +55,14 @@ def _one(b: PlanBuilder, tensor: Sequence[Value], main: int, secondary: int, end
     near, far = tensor[:half], tensor[half:end]
     if main >= half:
         near, far = far, near
-    near_sum = b.add([b.copy(value, tensor[main].device) for value in near])
-    far_sum = b.add([b.copy(value, tensor[secondary].device) for value in far])
-    total = b.add([near_sum, b.copy(far_sum, near_sum.device)])
-    mirror = b.copy(total, far_sum.device)
+    near_sum = b.add_on(tensor[main].device, near)
+    far_sum = b.add_on(tensor[secondary].device, far)
+    total = b.add_on(tensor[main].device, [near_sum, far_sum])
+    mirror = b.copy(total, tensor[secondary].device)
+    if (main < half) == (secondary < half):
+        total = b.hold(
+            total, ()
+        )  # what is handed out is an identity, so that the secondary gets it once more
     return [
         b.copy(total if (rank < half) == (main < half) else mirror, value.device)
         for rank, value in enumerate(tensor)

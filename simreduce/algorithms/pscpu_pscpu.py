@@ -27,7 +27,7 @@ def _one(
     b: PlanBuilder, layout: Layout, tensor: Sequence[Value], hosts: Sequence[int], second: Sequence[int]
 ) -> list[Value]:
     sums = [
-        b.add([b.copy(tensor[rank], host) for rank in task])
+        b.add_on(host, [tensor[rank] for rank in task])
         for task, host in zip(layout.tasks, hosts, strict=True)
     ]
     totals = shuffle(b, sums, second) if len(sums) > 1 else sums

@@ -53,5 +53,5 @@ def shuffle(b: PlanBuilder, tensor: Sequence[Value], gather: Sequence[int]) -> l
     """One tensor, summed in shards on the `gather` devices."""
     sizes = ragged_split(tensor[0].hi - tensor[0].lo, len(gather))
     shards = [b.split(value, sizes) for value in tensor]
-    sums = [b.add([b.copy(source[k], device) for source in shards]) for k, device in enumerate(gather)]
+    sums = [b.add_on(device, [source[k] for source in shards]) for k, device in enumerate(gather)]
     return [b.concat([b.copy(total, value.device) for total in sums]) for value in tensor]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from functools import partial
 
 import click
@@ -85,6 +86,7 @@ def bench(
         problems.append(f"-b {minbytes}: less than one element of {dtypes.NAMES[dtype]}")
     if problems or not (machine and shape and named and swept and chosen and constants) or dtype is None:
         raise InputError(problems)
+    began = _now()
     accepted = partial(_accepted, machine, shape, [tensor(size, dtype) for size in swept], bool(faithful))
     strategies = [
         s for some in named for s in ([some] if isinstance(some, Strategy) else filter(accepted, some))
@@ -92,7 +94,7 @@ def bench(
     rows = list(measure(machine, shape, strategies, swept, dtype, chosen, constants, faithful=bool(faithful)))
     ranks = len(shape.ranks)
     if output_file is not None:
-        write_json(output_file, nccl_tests_document(rows, ranks, sys.argv[1:], machine.name))
+        write_json(output_file, nccl_tests_document(rows, ranks, sys.argv[1:], machine.name, began, _now()))
     if as_json:
         echo_json(bench_document(rows, ranks, machine.name, chosen.name, constants.name))
     else:
@@ -102,6 +104,10 @@ def bench(
         ]
         click.echo(bench_table(rows, ranks, about))
     return int(any(r.wrong for r in rows))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _sizes(minbytes: str, maxbytes: str | None, stepbytes: str, stepfactor: float) -> list[int]:

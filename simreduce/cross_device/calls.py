@@ -127,6 +127,7 @@ def reduce_non_distributed(
 def _one(call: Call, value: Distributed, destinations: tuple[int, ...]) -> Plan:
     """One reduce()."""
     same = set(value.devices) == set(destinations)
+    to_cpu = call.version == "2.x" and cpus(call.layout, destinations)
     method = call.method
     if call.version == "2.x" and same and len(value.places) == 1 and _plain(value):
         return broadcast_from(call.layout, value, destinations)  # an identity
@@ -137,9 +138,8 @@ def _one(call: Call, value: Distributed, destinations: tuple[int, ...]) -> Plan:
         return _star(call, value, destinations)
     if isinstance(value, PerDeviceSlices):
         # From 1.14 on, slices take the all-reduce path to its end, where the value is its own destination.
-        ordered = value.devices if same and call.version != "1.12" else destinations
+        ordered = value.devices if same and not to_cpu and call.version != "1.12" else destinations
         return _star(call, value, ordered)
-    to_cpu = call.version == "2.x" and cpus(call.layout, destinations)
     if same and not to_cpu and _runs(call, value):
         return all_reduce_batch(call, [value])
     return _star(call, value, destinations)

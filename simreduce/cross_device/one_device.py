@@ -44,10 +44,13 @@ def reduce_on(
         joined = b.concat([b.copy(v, root) for v in values])
         if mean:
             joined = b.scale(joined, len(value.places))
-        results = [joined, b.concat([b.copy(v, root) for v in indices]), *(b.copy(v, root) for v in shape)]
+        results = [joined, b.concat([b.copy(v, root) for v in indices]), *shape]
         parts = slices_parts(value, len(value.places) if mean else 1)
         return hand_out(b, "sparse_gather", results, parts, destinations)
-    total = _accumulated(b, [b.copy(own, root) for own in dense_inputs(b, value)], accumulation)
+    owned = dense_inputs(b, value)
+    if mean or len(owned) > 1:  # a lone summand stays where it is
+        owned = [b.copy(own, root) for own in owned]
+    total = _accumulated(b, owned, accumulation)
     if mean:
         total = b.scale(total, value.replicas)
     whole = Part(

@@ -139,9 +139,7 @@ class Fabric:
             return
         self._wake = None
         horizon = self.env.peek()
-        completed, time = kernel.advance(
-            self._ops, self._state, max(self.env.now, self._clock), horizon
-        )
+        completed, time = kernel.advance(self._ops, self._state, max(self.env.now, self._clock), horizon)
         self._clock = max(self._clock, self._state.clock[0])
         if completed:
             self._complete(time)

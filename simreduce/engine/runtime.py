@@ -63,7 +63,11 @@ def _tensorflow_lanes(call: Call) -> tuple[str, ...]:
     return (f"{target.name} host-to-device",) if target.kind == "gpu" else ()
 
 
-IDEAL = Runtime("ideal", lambda _: (), dispatch=False, local=False)
+def _no_lanes(_: Call) -> tuple[str, ...]:
+    return ()
+
+
+IDEAL = Runtime("ideal", _no_lanes, dispatch=False, local=False)
 """Pure alpha-beta: no lanes, no overheads, local ops are free."""
 
 TENSORFLOW = Runtime("tensorflow", _tensorflow_lanes, dispatch=True, local=True)

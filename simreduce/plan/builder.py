@@ -81,9 +81,10 @@ class PlanBuilder:
 
     def split(self, value: Value, sizes: Iterable[int]) -> list[Value]:
         """Cut `value` from its start into pieces of the given sizes; one piece that is all of it is no op."""
-        pieces, lo = [], value.lo
+        sizes, pieces, lo = list(sizes), [], value.lo
         for size in sizes:
-            whole = size == value.hi - value.lo
+            # Every piece of an empty value is a value of its own, or copies of them would be taken for one.
+            whole = size == value.hi - value.lo and (size > 0 or len(sizes) == 1)
             pieces.append(value if whole else self.slice(value, lo, lo + size))
             lo += size
         return pieces
@@ -138,6 +139,13 @@ class PlanBuilder:
         ):  # quicker than max() and min() of generators, and this is where planners spend their time
             lo, hi = (v.lo if v.lo > lo else lo), (v.hi if v.hi < hi else hi)  # noqa: FURB136
         return self._append(Kind.ADD, device, lo, hi, dtype, tuple([v.op for v in values]), stream=stream)
+
+    def add_on(self, device: int, values: Sequence[Value]) -> Value:
+        """The n-ary sum of `values` on `device`, all brought there; a lone value stays what and where it is.
+
+        (TensorFlow's `add_n` of one tensor is that tensor.)
+        """
+        return values[0] if len(values) == 1 else self.add([self.copy(value, device) for value in values])
 
     def scale(self, value: Value, divisor: int) -> Value:
         """Divide by a count."""

@@ -97,7 +97,9 @@ class Plan:
         source = self.device.copy()
         has = self.operand_count > 0
         first = self.operands[self.operand_start[:-1][has]]
-        source[has] = self.device[np.clip(first, 0, len(self) - 1)]  # a malformed plan must still be describable
+        source[has] = self.device[
+            np.clip(first, 0, len(self) - 1)
+        ]  # a malformed plan must still be describable
         return source
 
     @property

@@ -87,9 +87,11 @@ def bench_document(
 
 
 def nccl_tests_document(
-    rows: Sequence[BenchRow], ranks: int, args: Sequence[str], topology: str
+    rows: Sequence[BenchRow], ranks: int, args: Sequence[str], topology: str, began: str, ended: str
 ) -> dict[str, Any]:
-    """The shape of nccl-tests' `-J` file. A simulation has one block of results; times in microseconds."""
+    """The shape of nccl-tests' `-J` file, times in microseconds. A simulation knows no difference between out of place
+    and in place, and the algorithm, which theirs does not name, is a key of ours.
+    """
     results = [
         {
             "size": r.nbytes,
@@ -97,22 +99,30 @@ def nccl_tests_document(
             "type": _type(r),
             "redop": r.redop,
             "root": -1,
-            "out_of_place": {
-                "time": r.seconds * 1e6,
-                "alg_bw": algbw(r.nbytes, r.seconds) / 1e9,
-                "bus_bw": busbw(r.nbytes, r.seconds, ranks) / 1e9,
-                "nwrong": r.wrong,
-            },
+            "algorithm": r.algorithm,
+            "out_of_place": _block(r, ranks),
+            "in_place": _block(r, ranks),
         }
         for r in rows
     ]
     wrong = sum(r.wrong for r in rows)
     return {
         "version": f"simreduce {simreduce.__version__}",
+        "start_time": began,
         "args": list(args),
         "config": {"topology": topology, "simulated": True},
         "devices": [{"rank": i} for i in range(ranks)],
         "results": results,
+        "end_time": ended,
         "out_of_bounds": {"count": wrong, "okay": wrong == 0},
         "average_bus_bandwidth": {"bandwidth": _average(rows, ranks)},
+    }
+
+
+def _block(r: BenchRow, ranks: int) -> dict[str, float | int]:
+    return {
+        "time": r.seconds * 1e6,
+        "alg_bw": algbw(r.nbytes, r.seconds) / 1e9,
+        "bus_bw": busbw(r.nbytes, r.seconds, ranks) / 1e9,
+        "nwrong": r.wrong,
     }

@@ -191,6 +191,11 @@ class Oracle:
                 weights = {self.topology.links[link].name: Fraction(1) for link in path.links}
             elif kind not in (Kind.INPUT, Kind.OUTPUT):
                 weights = self._memory(kind, len(operands), target)
+            lanes = frozenset(self.runtime.lanes(call))
+            if plan.executor[op] == Executor.NCCL:  # the steps of one kernel: nothing is dispatched
+                dispatch = 0.0
+            if kind == Kind.CONCAT and plan.arg[op] == 1:  # in place: nothing happens
+                dispatch, weights, lanes = 0.0, {}, frozenset()
             jobs.append(
                 Job(
                     id=(number, op),
@@ -198,7 +203,7 @@ class Oracle:
                     latency=latency,
                     holds=holds,
                     amount=Fraction(int(plan.nbytes[op])) if weights else Fraction(0),
-                    lanes=frozenset(self.runtime.lanes(call)),
+                    lanes=lanes,
                     weights=weights,
                     before=before,
                     release=Fraction(float(next(releases))) if kind == Kind.INPUT else None,

@@ -150,9 +150,6 @@ def test_any(case):
     assert {} == differences(algorithm, layout, sizes, **options)
 
 
-@pytest.mark.xfail(
-    reason="TensorFlow's add_n of one tensor is that tensor: it is not taken to the summing device"
-)
 @pytest.mark.parametrize(
     ("algorithm", "tasks", "gpus", "faithful"),
     [("pscpu", 1, 1, False), ("nccl/pscpu", 1, 1, False), ("nccl/pscpu", 1, 4, False),
@@ -163,15 +160,11 @@ def test_a_sum_of_one_is_no_sum(algorithm, tasks, gpus, faithful):
     assert {} == differences(algorithm, machine(tasks, gpus), [10, 10, 10], faithful=faithful)
 
 
-@pytest.mark.xfail(reason="the plan copies the pieces of an empty tensor once, TensorFlow one by one")
 @pytest.mark.parametrize(("algorithm", "gpus", "shards"), [("xring", 2, 2), ("xring", 8, 3), ("psgpu", 4, 3)])
 def test_an_empty_tensor_is_cut_in_as_many_pieces_as_any(algorithm, gpus, shards):
     assert {} == differences(algorithm, machine(1, gpus), [0], shards=shards)
 
 
-@pytest.mark.xfail(
-    reason="the secondary of an odd number may be on the main's side: TensorFlow copies to it twice"
-)
 @pytest.mark.parametrize("devices", [5, 7, 9])
 def test_hierarchical_copy_copies_twice_to_a_secondary_on_the_mains_side(devices):
     assert {} == differences("hierarchical_copy", machine(1, devices), [8] * devices, faithful=True)

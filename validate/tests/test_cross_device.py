@@ -154,38 +154,27 @@ def test_slices(algorithm, places, destinations, mean):
     assert {} == differences_of_slices(algorithm, places, destinations, mean=mean)
 
 
-@pytest.mark.xfail(
-    reason="the plan has the first device of the value sum, TensorFlow 2 the first destination"
-)
 @pytest.mark.parametrize("algorithm", ["nccl", "hierarchical_copy"])
 def test_slices_that_stay_on_devices_with_a_cpu_among_them(algorithm):
     """All-reduces do not take a CPU, so it is a reduction to one device, and to the first destination."""
     assert {} == differences_of_slices(algorithm, [(0, 3), (6, 5)], [6, 0], mean=False)
 
 
-BY_WAY = pytest.mark.xfail(
-    reason="TensorFlow copies the dense_shape from where it is, not by way of the first destination"
-)
-
-
 @pytest.mark.parametrize(
     "destinations",
-    [[2], [2, 3], [1], pytest.param([0, 2], marks=BY_WAY), pytest.param([1, 2], marks=BY_WAY),
-     pytest.param([0, 3, 6], marks=BY_WAY)],
+    [[2], [2, 3], [1], [0, 2], [1, 2],
+     [0, 3, 6]],
 )  # fmt: skip
 def test_slices_with_a_dense_shape(destinations):
     """The shape of the first device is that of the result."""
     assert {} == differences_of_slices(None, [(2, 3), (0, 5)], destinations, mean=True, dimensions=2)
 
 
-STAYS = pytest.mark.xfail(reason="TensorFlow's add_n of one tensor is that tensor, where it is")
-
-
 @pytest.mark.parametrize("algorithm", ["nccl", "hierarchical_copy", None])
 @pytest.mark.parametrize(
     ("destinations", "mean"),
     [([0], False), ([0], True), ([0, 1], False), ([2, 0], True), ([3], False),
-     pytest.param([1, 0], False, marks=STAYS), pytest.param([6, 2], False, marks=STAYS)],
+     ([1, 0], False), ([6, 2], False)],
 )  # fmt: skip
 def test_a_value_on_one_device(algorithm, destinations, mean):
     """It is divided at the first destination, but not taken there to be summed."""
