@@ -38,7 +38,7 @@ def load_topology(text: str, overrides: Overrides | None = None) -> Topology:
     if inline is not None and inline.name in GENERATORS:
         return generate(inline, overrides)
     copies = split_inline(text, "x")
-    if copies is not None and _file(copies.name, {}) is not None:
+    if copies is not None:
         return machines(copies, overrides, _machine)
     raise _unknown(text)
 

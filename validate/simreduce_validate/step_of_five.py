@@ -81,7 +81,11 @@ def _residuals(logs: Floats, points: Sequence[str]) -> Floats:
 
 def squared_error(dispatch: float, qpi: float, points: Sequence[str] = FITTED_TO) -> float:
     """Sum over the points of log(predicted / published) squared."""
-    r = _residuals(np.log([dispatch, qpi]), points)
+    return _squared(np.log([dispatch, qpi]), points)
+
+
+def _squared(logs: Floats, points: Sequence[str]) -> float:
+    r = _residuals(logs, points)
     return float(r @ r)
 
 
@@ -92,10 +96,10 @@ def fit(points: Sequence[str] = FITTED_TO) -> Fit:
     nowhere; standard errors come from slopes over a step as wide as they are.
     """
     x, step = np.log(START), 0.2
-    best = squared_error(*np.exp(x), points)
+    best = _squared(x, points)
     neighbours = [np.array([i, j]) for i in (-1, 0, 1) for j in (-1, 0, 1) if i or j]
     while step > FINEST:
-        found = [(squared_error(*np.exp(x + step * d), points), *(x + step * d)) for d in neighbours]
+        found = [(_squared(x + step * d, points), *(x + step * d)) for d in neighbours]
         if min(found)[0] < best:
             best, *place = min(found)
             x = np.array(place)
