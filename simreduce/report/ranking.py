@@ -84,9 +84,24 @@ def _recommendation(ranking: Ranking) -> list[str]:
             f"  ({fastest.strategy.text} is faster, {units.format_duration(fastest.seconds)}, "
             "but no setting of TensorFlow runs it)"
         )
-    lines.append(f"  tf_cnn_benchmarks  {best.settings.tf_cnn_benchmarks or 'has no flags for it'}")
-    lines.append(f"  TensorFlow         {best.settings.tensorflow or 'has no call for it'}")
+    lines += _how(ranking, best, "tf_cnn_benchmarks", "tf_cnn_benchmarks", "flags")
+    lines += _how(ranking, best, "tensorflow", "TensorFlow", "call")
     return lines
+
+
+def _how(ranking: Ranking, best: Candidate, target: str, title: str, what: str) -> list[str]:
+    """What to type for `target`: for the best, or else for the fastest that it can run."""
+    own = getattr(best.settings, target)
+    if own:
+        return [f"  {title:17}  {own}"]
+    other = ranking.fastest_by(target)
+    if other is None:
+        return [f"  {title:17}  has no {what} for any of them"]
+    instead = f"{other.strategy.text}, {units.format_duration(other.seconds)}"
+    return [
+        f"  {title:17}  has no {what} for it; its fastest is {instead}:",
+        f"  {'':17}  {getattr(other.settings, target)}",
+    ]
 
 
 def _upstream(ranking: Ranking) -> list[str]:
@@ -149,5 +164,9 @@ def ranking_document(ranking: Ranking) -> dict[str, Any]:
             for place, c in enumerate(ranking.candidates, 1)
         ],
         "refused": [{"strategy": strategy.text, "reason": reason} for strategy, reason in ranking.refused],
+        "recommended_by_target": {
+            target: fastest.strategy.text if (fastest := ranking.fastest_by(target)) else None
+            for target in ("tf_cnn_benchmarks", "tensorflow")
+        },
         "recommended": ranking.recommended.strategy.text if ranking.recommended else None,
     }

@@ -58,6 +58,10 @@ class Ranking:
         runnable = [c for c in proven if c.settings.tf_cnn_benchmarks or c.settings.tensorflow]
         return next(iter(runnable or proven), None)
 
+    def fastest_by(self, target: str) -> Candidate | None:
+        """The fastest proven candidate that `target`, a field of `Settings`, can be told to run."""
+        return next((c for c in self.candidates if not c.wrong and getattr(c.settings, target)), None)
+
 
 def rank(
     scenario: Scenario, workers: int = 1, progress: Callable[[int, int], None] = lambda _done, _all: None
