@@ -70,9 +70,9 @@ class Algorithm:
     def reduce(self, b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
         """Plan the sum of every tensor over all ranks."""
         if options.shards != 1 and not self.shards:
-            raise StrategyError(f"{self.name}#{options.shards}: {self.name} takes no shards")
+            raise StrategyError(f"{self.name} takes no shards")
         if options.shards < 1 and not options.faithful:
-            raise StrategyError(f"{self.name}#{options.shards}: the number of shards is 1 or more")
+            raise StrategyError("the number of shards is 1 or more")
         return self.plan(b, layout, tensors, options)
 
 

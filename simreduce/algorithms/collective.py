@@ -27,9 +27,9 @@ def collective(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Option
         raise StrategyError("needs a group of 2 GPUs or more")
     local = len(layout.tasks[0])
     if any(len(task) != local for task in layout.tasks):
-        raise StrategyError("collective needs the same number of GPUs in every task")
+        raise StrategyError("needs the same number of GPUs in every task")
     if options.shards not in (1, 2):
-        raise StrategyError(f"#{options.shards}: the number of shards is 1 or 2")
+        raise StrategyError("the number of shards is 1 or 2")
     offsets = [0] if options.shards == 1 or local == 1 else [0, -(local // 2)]
     tasks = rank_order(layout)
     rings = [subdivision_order(tasks, offset) for offset in offsets]

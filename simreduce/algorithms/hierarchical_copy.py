@@ -35,7 +35,7 @@ def hierarchical_copy(b: PlanBuilder, layout: Layout, tensors: Tensors, options:
     """Tensor i has main i mod n. `faithful` leaves the last of an odd number of devices out of the sum."""
     n, faithful = len(layout.ranks), options.faithful
     if n < 2:
-        raise StrategyError("hierarchical_copy: needs 2 devices or more")
+        raise StrategyError("needs 2 devices or more")
     pairs = [dgx1_pair(i, n, faithful=faithful) for i in range(len(tensors))]
     end = n // 2 * 2 if faithful else n
     return [_one(b, tensor, *pair, end) for tensor, pair in zip(tensors, pairs, strict=True)]
@@ -45,7 +45,7 @@ def hierarchical_copy_gcp_v100(b: PlanBuilder, layout: Layout, tensors: Tensors,
     """Tensor i has the pair i mod 4 of `GCP_V100`."""
     n = len(layout.ranks)
     if n != 8:
-        raise StrategyError(f"hierarchical_copy_gcp_v100: needs exactly 8 devices, not {n}")
+        raise StrategyError(f"needs exactly 8 devices, not {n}")
     return [_one(b, tensor, *GCP_V100[i % len(GCP_V100)], n) for i, tensor in enumerate(tensors)]
 
 

@@ -1,8 +1,8 @@
 """NCCL's ring all-reduce and broadcast, as TensorFlow launches them.
 
 A collective starts when all participants have arrived. The tensor is shared out over the rings of the layout; on
-every ring each GPU sends its chunks one after another, and collectives follow each other in the same order on every
-GPU, since a channel of a GPU is a stream. `#k` is accepted and ignored, as upstream does.
+every ring each GPU sends its chunks one after another. All-reduces of one communicator run one after another, in the
+order of the tensors. `#k` is accepted and ignored, as upstream does.
 """
 
 from __future__ import annotations
@@ -20,14 +20,23 @@ from simreduce.plan import Executor, PlanBuilder, Value
 def nccl(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """One NCCL all-reduce over all ranks for every tensor."""
     orders = rings(layout, range(len(layout.ranks)))
-    return [nccl_all_reduce(b, tensor, orders) for tensor in tensors]
+    results: Results = []
+    for tensor in tensors:
+        before = results[-1] if results else []
+        results.append(nccl_all_reduce(b, tensor, orders, before))
+    return results
 
 
-def nccl_all_reduce(b: PlanBuilder, values: Sequence[Value], orders: Sequence[Sequence[int]]) -> list[Value]:
-    """The sum of `values` on the device of each; the results come by ascending device."""
+def nccl_all_reduce(
+    b: PlanBuilder, values: Sequence[Value], orders: Sequence[Sequence[int]], before: Sequence[Value]
+) -> list[Value]:
+    """The sum of `values` on the device of each; the results come by ascending device.
+
+    `before` are the results of the collective that the communicator runs before.
+    """
     if len(values) == 1:
         return list(values)
-    launch = b.barrier(values[0].device, [v.op for v in values])
+    launch = b.barrier(values[0].device, [v.op for v in (*values, *before)])
     done: dict[int, list[Value]] = {v.device: [] for v in values}
     with executed_by_nccl(b):
         for channel, order in enumerate(orders):

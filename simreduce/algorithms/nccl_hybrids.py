@@ -23,58 +23,61 @@ Upper = Callable[[PlanBuilder, Sequence[Value]], list[Value]]
 def nccl_xring(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """A ring over the tasks' first GPUs; one task needs none."""
     if len(layout.tasks) > 1 and options.shards != 1:
-        raise StrategyError(
-            f"nccl/xring#{options.shards}: the ring across has one GPU per task, so it takes 1 sub-chunk only"
-        )
+        raise StrategyError("the ring across has one GPU per task, so it takes 1 sub-chunk only")
 
     def upper(b: PlanBuilder, firsts: Sequence[Value]) -> list[Value]:
         return ring_all_reduce(b, firsts, [[v.device for v in firsts]]) if len(firsts) > 1 else list(firsts)
 
-    return _hybrid(b, layout, tensors, options, upper, "nccl/xring")
+    return _hybrid(b, layout, tensors, options, upper)
 
 
 def nccl_rechd(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """Recursive halving-doubling over the tasks' first GPUs. `#k` is ignored."""
 
     def upper(b: PlanBuilder, firsts: Sequence[Value]) -> list[Value]:
-        return halving_doubling(b, firsts, "nccl/rechd")
+        return halving_doubling(b, firsts)
 
-    return _hybrid(b, layout, tensors, options, upper, "nccl/rechd")
+    return _hybrid(b, layout, tensors, options, upper)
 
 
 def nccl_pscpu(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """A shuffle over the CPUs of all tasks, even of one. `#k` is only checked."""
     hosts = layout.host_devices("nccl/pscpu")
     gather_groups(hosts, options.shards)
-    return _hybrid(b, layout, tensors, options, lambda b, firsts: shuffle(b, firsts, hosts), "nccl/pscpu")
+    return _hybrid(b, layout, tensors, options, lambda b, firsts: shuffle(b, firsts, hosts))
 
 
-def needs_task_names(layout: Layout, options: Options, name: str) -> None:
+def needs_task_names(layout: Layout, options: Options) -> None:
     """Upstream groups GPUs by the task in their names and fails in a single process, whose names have none."""
     if options.faithful and len(layout.tasks) == 1:
         raise StrategyError(
-            f"{name}: upstream fails in a single process (failed to parse device); use 2 tasks or more"
+            "upstream fails in a single process (failed to parse device); use 2 tasks or more"
         )
 
 
-def _hybrid(
-    b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options, upper: Upper, name: str
-) -> Results:
-    needs_task_names(layout, options, name)
+def _hybrid(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options, upper: Upper) -> Results:
+    needs_task_names(layout, options)
     orders = [rings(layout, task) for task in layout.tasks]
-    return [_one(b, layout, tensor, orders, upper) for tensor in tensors]
+    before: list[list[Value]] = [[] for _ in layout.tasks]  # by task, the results of its last all-reduce
+    return [_one(b, layout, tensor, orders, upper, before) for tensor in tensors]
 
 
 def _one(
-    b: PlanBuilder, layout: Layout, tensor: Sequence[Value], orders: Sequence[list[list[int]]], upper: Upper
+    b: PlanBuilder,
+    layout: Layout,
+    tensor: Sequence[Value],
+    orders: Sequence[list[list[int]]],
+    upper: Upper,
+    before: list[list[Value]],
 ) -> list[Value]:
     firsts = []
-    for task, task_rings in zip(layout.tasks, orders, strict=True):
-        first, *others = nccl_all_reduce(b, [tensor[rank] for rank in task], task_rings)
+    for t, (task, task_rings) in enumerate(zip(layout.tasks, orders, strict=True)):
+        before[t] = nccl_all_reduce(b, [tensor[rank] for rank in task], task_rings, before[t])
+        first, *others = before[t]
         firsts.append(b.hold(first, [value.op for value in others]))
     totals = upper(b, firsts)
     return [
-        v
+        value
         for total, task_rings in zip(totals, orders, strict=True)
-        for v in nccl_broadcast(b, total, task_rings)
+        for value in nccl_broadcast(b, total, task_rings)
     ]

@@ -16,7 +16,7 @@ def pscpu_pscpu(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Optio
 
     tf_cnn_benchmarks checks k and then always uses the first CPU alone; `faithful` does too.
     """
-    needs_task_names(layout, options, "pscpu/pscpu")
+    needs_task_names(layout, options)
     hosts = layout.host_devices("pscpu/pscpu")
     gather_groups(hosts, options.shards)
     second = hosts[: 1 if options.faithful else options.shards]

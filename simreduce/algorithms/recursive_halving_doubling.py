@@ -11,15 +11,13 @@ from simreduce.errors import StrategyError
 from simreduce.plan import PlanBuilder, Value
 
 
-def halving_doubling(b: PlanBuilder, values: Sequence[Value], name: str) -> list[Value]:
+def halving_doubling(b: PlanBuilder, values: Sequence[Value]) -> list[Value]:
     """The sum of `values` on the device of each. Their number must be a power of two that divides the elements."""
     n, size = len(values), values[0].hi - values[0].lo
     if n & (n - 1):
-        raise StrategyError(f"{name}: needs a power of two of tasks, not {n}")
+        raise StrategyError(f"needs a power of two of tasks, not {n}")
     if size % n:
-        raise StrategyError(
-            f"{name}: every tensor must be divisible by the {n} tasks; one has {size} elements"
-        )
+        raise StrategyError(f"every tensor must be divisible by the {n} tasks; one has {size} elements")
     held = list(values)
     spans = [1 << hop for hop in range(n.bit_length() - 1)]
     for span in spans:

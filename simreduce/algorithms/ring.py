@@ -16,7 +16,8 @@ from simreduce.plan import PlanBuilder, Value
 
 def ring(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """Chunk c starts at rank c+1, is summed on its way to rank c, then goes round once more as it is."""
-    return [in_place(b, chunked_ring(b, tensor, range(len(layout.ranks)))) for tensor in tensors]
+    order = [rank for task in layout.ring_tasks for rank in task]
+    return [in_place(b, chunked_ring(b, tensor, order)) for tensor in tensors]
 
 
 def chunked_ring(

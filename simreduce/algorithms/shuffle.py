@@ -20,7 +20,7 @@ def gather_groups(devices: Sequence[int], size: int) -> list[list[int]]:
     Where `size` does not divide D, some devices are in two groups.
     """
     if not 1 <= size <= len(devices):
-        raise StrategyError(f"#{size}: the shards must be from 1 to the gather devices, {len(devices)} here")
+        raise StrategyError(f"the shards must be from 1 to the gather devices, {len(devices)} here")
     groups: list[list[int]] = [[] for _ in range(-(-len(devices) // size))]
     for i in range(len(groups) * size):
         groups[i % len(groups)].append(devices[i % len(devices)])

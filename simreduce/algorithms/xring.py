@@ -18,11 +18,9 @@ def ring_orders(tasks: Sequence[Sequence[int]], shards: int) -> list[list[int]]:
     """The ranks in ring order, for every sub-chunk."""
     per_task = len(tasks[0])
     if any(len(task) != per_task for task in tasks):
-        raise StrategyError("xring needs the same number of GPUs in every task")
+        raise StrategyError("needs the same number of GPUs in every task")
     if not 1 <= shards <= per_task:
-        raise StrategyError(
-            f"xring#{shards}: the number of sub-chunks must be from 1 to the GPUs per task, {per_task} here"
-        )
+        raise StrategyError(f"the number of sub-chunks must be from 1 to the GPUs per task, {per_task} here")
     rotation = max(1, per_task // shards)
     orders = []
     for s in range(shards):
@@ -41,7 +39,7 @@ def xring(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) ->
     """Reduce phase: the device of rank r ends with segment r summed. Gather phase: copies go once more round."""
     n = len(layout.ranks)
     if n < 2:
-        raise StrategyError("xring needs 2 GPUs or more")
+        raise StrategyError("needs 2 GPUs or more")
     orders = ring_orders(layout.ring_tasks, options.shards)
     return [ring_all_reduce(b, tensor, orders) for tensor in tensors]
 

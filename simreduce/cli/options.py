@@ -41,7 +41,7 @@ gpu_indices_option = click.option(
     "--gpu_indices",
     default=None,
     metavar="I,J,...",
-    help="Order of GPUs in rings, per machine.",
+    help="Order of GPUs in the rings of xring, ring and collective, per machine.",
 )
 
 

@@ -7,7 +7,7 @@ import click
 import simreduce
 from simreduce.cli.options import as_json, echo_json, faithful_option
 from simreduce.errors import InputError
-from simreduce.tune.prove import COUNTS, RANKS, Proof, prove, prove_all
+from simreduce.tune.prove import COUNTS, MOST_RANKS, RANKS, Proof, prove, prove_all
 
 
 @click.command()
@@ -37,8 +37,13 @@ def verify(
     """Prove that plans sum right: every contribution once, at every place, nothing else. Exit status 1 if not."""
     if not algo and not everything:
         raise click.UsageError("say what to prove: --algo STRATEGY, or --all")
+    faults = []
+    if ngpus > MOST_RANKS:
+        faults.append(f"-g {ngpus}: {ngpus} GPUs are more than the {MOST_RANKS} that can be proven")
     if ngpus % tasks:
-        raise InputError(f"--tasks {tasks}: {ngpus} GPUs cannot be shared evenly by {tasks} machines")
+        faults.append(f"--tasks {tasks}: {ngpus} GPUs cannot be shared evenly by {tasks} machines")
+    if faults:
+        raise InputError(faults)
     counts = count or COUNTS
     proofs = list(prove_all(counts)) if everything else []
     proofs += [prove(text, ngpus, counts, tasks, faithful=bool(faithful)) for text in algo]

@@ -41,10 +41,10 @@ def reduce_on(
     b = PlanBuilder(layout.devices)
     if isinstance(value, PerDeviceSlices):
         values, indices, shape = slices_inputs(b, value)
-        joined = b.concat([b.copy(v, root) for v in values])
+        joined = _concatenated(b, values, root)
         if mean:
-            joined = b.scale(joined, len(value.places))
-        results = [joined, b.concat([b.copy(v, root) for v in indices]), *shape]
+            joined = b.scale(b.copy(joined, root), len(value.places))
+        results = [joined, _concatenated(b, indices, root), *shape]
         parts = slices_parts(value, len(value.places) if mean else 1)
         return hand_out(b, "sparse_gather", results, parts, destinations)
     owned = dense_inputs(b, value)
@@ -109,6 +109,11 @@ def _accumulated(b: PlanBuilder, values: Sequence[Value], accumulation: Accumula
     for value in values[1:]:
         total = b.add([total, value])
     return total
+
+
+def _concatenated(b: PlanBuilder, values: Sequence[Value], root: int) -> Value:
+    """The concatenation on `root`; a lone value stays where it is."""
+    return values[0] if len(values) == 1 else b.concat([b.copy(value, root) for value in values])
 
 
 def _row_bounds(value: PerDeviceSlices) -> list[tuple[int, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -169,12 +170,25 @@ def _cost(
     overhead = calibration.dispatch.get(call.kind.name.lower(), 0.0) if dispatched else 0.0
     mine = tuple(lanes.setdefault(name, len(lanes)) for name in runtime.lanes(call))
     if call.kind == Kind.COPY:
-        path = route(topology, call.source.name, call.target.name)
-        delay = sum(resources.latency[link] for link in path.links)
-        return _Cost(overhead, delay, path.holds_lane, mine, path.links)
+        links, holds = way(call, topology, staged=runtime.staged and call.executor == Executor.TF)
+        delay = sum(resources.latency[link] for link in links)
+        return _Cost(overhead, delay, holds, mine, links)
     local = runtime.local and call.kind not in (Kind.INPUT, Kind.OUTPUT)
     memory = resources.memory.get(call.target.name)
     return _Cost(overhead, 0.0, True, mine, (memory,) if local and memory is not None else ())
+
+
+def way(call: Call, topology: Topology, *, staged: bool) -> tuple[tuple[int, ...], bool]:
+    """The links of a transfer, and whether it holds its lanes on the way: through the hosts of both machines if it is
+    `staged`, as the route leads if not.
+    """
+    stops = [call.source.name, call.target.name]
+    if staged and call.source.machine != call.target.machine:
+        hosts = {topology.nodes[name].machine: name for name in reversed(topology.hosts)}
+        between = [hosts[node.machine] for node in (call.source, call.target) if node.machine in hosts]
+        stops = list(dict.fromkeys([stops[0], *between, stops[1]]))
+    legs = [route(topology, a, b) for a, b in pairwise(stops)]
+    return tuple(link for leg in legs for link in leg.links), len(legs) > 1 or legs[0].holds_lane
 
 
 def _channel(plan: Plan) -> Ints:

@@ -24,13 +24,15 @@ class Call(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """`lanes(call)` names the lanes of an op; `dispatch` says whether ops pay their dispatch cost; `local` whether
-    ADD, SLICE, CONCAT, SCALE and CAST move bytes through their device's memory.
+    ADD, SLICE, CONCAT, SCALE and CAST move bytes through their device's memory; `staged` whether copies between
+    machines go through the memory of both hosts.
     """
 
     name: str
     lanes: Callable[[Call], tuple[str, ...]]
     dispatch: bool
     local: bool
+    staged: bool = False
 
 
 _FREE = (Kind.INPUT, Kind.OUTPUT)
@@ -47,8 +49,9 @@ def _tensorflow_lanes(call: Call) -> tuple[str, ...]:
     """TensorFlow's streams per GPU: one compute, one host-to-device, one device-to-host, one device-to-device.
 
     A copy between GPUs is queued on the sender's device-to-device stream, so all peer copies of one GPU go one
-    after another, whatever links they use (`gpu_util.cc`). Between processes the sender first copies to its host.
-    Ops on a CPU run on a thread pool: no lane.
+    after another, whatever links they use (`gpu_util.cc`). Between processes a value goes from the GPU to its host,
+    over the network, and from the host to the other GPU; that is one copy here, which holds both GPUs' streams.
+    Ops on a CPU run on a thread pool: no lane. A copy does not wait for the compute streams of its two ends.
     """
     source, target = call.source, call.target
     if call.kind in _FREE:
@@ -57,10 +60,10 @@ def _tensorflow_lanes(call: Call) -> tuple[str, ...]:
         return _nccl_lanes(call)
     if call.kind != Kind.COPY:
         return (f"{target.name} compute",) if target.kind == "gpu" else ()
-    if source.kind == "gpu":
-        peer = target.kind == "gpu" and source.machine == target.machine
-        return (f"{source.name} device-to-{'device' if peer else 'host'}",)
-    return (f"{target.name} host-to-device",) if target.kind == "gpu" else ()
+    if source.kind == target.kind == "gpu" and source.machine == target.machine:
+        return (f"{source.name} device-to-device",)
+    out = (f"{source.name} device-to-host",) if source.kind == "gpu" else ()
+    return (*out, f"{target.name} host-to-device") if target.kind == "gpu" else out
 
 
 def _no_lanes(_: Call) -> tuple[str, ...]:
@@ -70,7 +73,7 @@ def _no_lanes(_: Call) -> tuple[str, ...]:
 IDEAL = Runtime("ideal", _no_lanes, dispatch=False, local=False)
 """Pure alpha-beta: no lanes, no overheads, local ops are free."""
 
-TENSORFLOW = Runtime("tensorflow", _tensorflow_lanes, dispatch=True, local=True)
+TENSORFLOW = Runtime("tensorflow", _tensorflow_lanes, dispatch=True, local=True, staged=True)
 """TensorFlow's own copies and kernels."""
 
 RUNTIMES: Mapping[str, Runtime] = {r.name: r for r in (TENSORFLOW, IDEAL)}

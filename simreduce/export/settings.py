@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simreduce.layouts import Layout
 from simreduce.packing import (
@@ -28,6 +28,14 @@ class Settings:
 
     tf_cnn_benchmarks: str | None
     tensorflow: str | None
+
+
+def as_typed(strategy: Strategy) -> Strategy:
+    """What upstream is told by the settings of `strategy`: the group of small tensors is given smaller than meant."""
+    packer = strategy.packer
+    if isinstance(packer, SmallTensors) and packer.max_group > OVERSHOOT:
+        return replace(strategy, packer=SmallTensors(packer.max_bytes, packer.max_group - OVERSHOOT))
+    return strategy
 
 
 def settings(strategy: Strategy, layout: Layout, *, faithful: bool = False) -> Settings:
@@ -100,7 +108,8 @@ def _call(strategy: Strategy, layout: Layout) -> str | None:
         experimental = "tf.distribute.experimental"
         how = f"{experimental}.CommunicationImplementation.{_IMPLEMENTATION[part.algorithm]}"
         options = f"{experimental}.CommunicationOptions(bytes_per_pack={packer.size}, implementation={how})"
-        return f"tf.distribute.MultiWorkerMirroredStrategy(communication_options={options})"
+        strategy_call = f"tf.distribute.MultiWorkerMirroredStrategy(communication_options={options})"
+        return f"{strategy_call}  # packs act inside tf.function only"
     if len(layout.tasks) > 1:
         return None
     ops = None

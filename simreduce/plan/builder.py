@@ -15,9 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simreduce.errors import PlanError
+from simreduce.errors import PlanError, StrategyError
 from simreduce.plan.contract import Contract
 from simreduce.plan.plan import IN_PLACE, NO_STREAM, ZEROS, Executor, Kind, Plan
+
+MOST_OPS = 5_000_000
+"""A larger plan would take minutes and gigabytes to build op by op."""
 
 
 class Value(NamedTuple):
@@ -213,6 +216,8 @@ class PlanBuilder:
         if hi < lo:
             raise PlanError(f"{kind.name} on {self.devices[device]}: the interval [{lo}, {hi}) is reversed")
         op = len(self._rows)
+        if op >= MOST_OPS:
+            raise StrategyError(f"the plan would have more than {MOST_OPS} ops; try fewer GPUs or gradients")
         self._rows.append((kind, device, lo, hi, dtype, arg, stream, self.executor))
         self._operands += operands
         self._operand_start.append(len(self._operands))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +27,9 @@ class Promise(NamedTuple):
 class Contract:
     """Rows of promises. Row i: device[i] ends with elements [lo[i], hi[i]) of dtype[i] that hold the sum over
     the contributors sets[members[i]], divided by divisor[i].
+
+    `home` says on which device a contributor's INPUTs must be; one that it does not name may have each address on one
+    device only.
     """
 
     collective: str
@@ -37,6 +40,7 @@ class Contract:
     members: Column
     divisor: Column
     sets: tuple[frozenset[int], ...]
+    home: Mapping[int, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.device)
@@ -57,6 +61,7 @@ class Contract:
             members=np.zeros(n * k, dtype=np.int32),
             divisor=np.full(n * k, divisor, dtype=np.int32),
             sets=(frozenset(ranks),),
+            home={rank: rank for rank in ranks},
         )
 
     @staticmethod

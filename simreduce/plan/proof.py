@@ -75,6 +75,7 @@ def _malformed(plan: Plan) -> Iterator[Problem]:
     )
     nobody = np.flatnonzero((kind == Kind.INPUT) & (plan.arg < ZEROS))
     yield from fault("contributor", nobody, "has a contributor that is no rank")
+    yield from fault("contributor", _strays(plan), "has a contribution that is not there")
     away = plan.device[user] != plan.device[used]
     is_copy = kind[user] == Kind.COPY
     yield from fault("device", user[away & ~is_copy], "reads a value that is on another device")
@@ -89,6 +90,20 @@ def _malformed(plan: Plan) -> Iterator[Problem]:
     outside = (plan.lo[used] > plan.lo[user]) | (plan.hi[used] < plan.hi[user])
     yield from fault("interval", user[outside & ~joins], "reads outside the value it is given")
     yield from fault("interval", _gaps(plan), "joins values that are not adjacent")
+
+
+def _strays(plan: Plan) -> Ints:
+    """INPUTs on another device than their contributor's, or of an address that it has on another device already."""
+    ids = np.flatnonzero((plan.kind == Kind.INPUT) & (plan.arg > ZEROS) & (plan.hi > plan.lo))
+    at_home = np.array(
+        [plan.contract.home.get(int(plan.arg[i]), int(plan.device[i])) for i in ids], dtype=np.int64
+    )
+    order = ids[np.lexsort((plan.lo[ids], plan.arg[ids]))]
+    before, after = order[:-1], order[1:]
+    same = (plan.arg[before] == plan.arg[after]) & (plan.hi[before] > plan.lo[after])
+    return np.concatenate(
+        [ids[plan.device[ids] != at_home], after[same & (plan.device[before] != plan.device[after])]]
+    )
 
 
 def _gaps(plan: Plan) -> Ints:

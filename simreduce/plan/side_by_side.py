@@ -58,7 +58,8 @@ def _on(plan: Plan, place: Sequence[int], devices: int) -> Plan:
     to = np.array(place, dtype=np.int32)
     channel, owner = np.divmod(plan.stream, max(len(plan.devices), 1))
     stream = np.where(plan.stream < 0, plan.stream, channel * devices + to[owner]).astype(plan.stream.dtype)
-    contract = replace(plan.contract, device=to[plan.contract.device])
+    home = {k: int(to[device]) for k, device in plan.contract.home.items()}
+    contract = replace(plan.contract, device=to[plan.contract.device], home=home)
     return replace(plan, device=to[plan.device], stream=stream, contract=contract)
 
 
@@ -74,7 +75,14 @@ def _joined_contracts(contracts: Sequence[Contract], room: npt.NDArray[np.int64]
         members=np.concatenate([c.members + k for c, k in zip(contracts, first, strict=True)]),
         divisor=np.concatenate([c.divisor for c in contracts]),
         sets=tuple(s for c in contracts for s in c.sets),
+        home=_common_home(contracts),
     )
+
+
+def _common_home(contracts: Sequence[Contract]) -> dict[int, int]:
+    """Where contributors live, of those that live at one place in all the contracts that name them."""
+    pairs = {pair for c in contracts for pair in c.home.items()}
+    return {k: device for k, device in sorted(pairs) if sum(k == other for other, _ in pairs) == 1}
 
 
 def results_last(plan: Plan, key: Sequence[int]) -> Plan:

@@ -69,7 +69,18 @@ def _header(ranking: Ranking) -> list[str]:
         f"# workload     {w.name}: {len(w.gradients)} gradients, {w.elements} elements, {units.format_size(w.nbytes)}",
         f"# runtime      {s.runtime.name}, time of one all-reduce{chained}{', faithful to upstream' * s.faithful}",
         f"# calibration  {calibration}",
+        *_uncalibrated(ranking),
         "#",
+    ]
+
+
+def _uncalibrated(ranking: Ranking) -> list[str]:
+    """Whom the calibration says nothing about."""
+    by_nccl = any("nccl" in r.algorithm for c in ranking.candidates for r in c.strategy.ranges)
+    if not by_nccl or ranking.scenario.calibration.name == "nominal":
+        return []
+    return [
+        "#              nccl rows come from link rates alone: its launches and protocols cost nothing here"
     ]
 
 

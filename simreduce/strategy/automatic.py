@@ -71,6 +71,9 @@ def _cpus(layout: Layout) -> int:
     return sum(rank in layout.hosts for rank in layout.ranks)
 
 
+INTENDED = ("pscpu/pscpu",)
+"""Algorithms whose quirk is tf_cnn_benchmarks' alone: TensorFlow's MultiWorkerAllReduce takes the first k CPUs."""
+
 AUTOMATIC: Mapping[str, Callable[[Layout], str]] = {
     "choose_the_best": choose_the_best,
     "select_cross_device_ops": select_cross_device_ops,

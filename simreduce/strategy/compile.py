@@ -9,6 +9,7 @@ from simreduce.errors import StrategyError
 from simreduce.layouts import Layout
 from simreduce.packing import Field, NoPacking, Packer, ScopedAllocator, pack, place, unpack
 from simreduce.plan import Contract, Plan, PlanBuilder, Value
+from simreduce.strategy.automatic import AUTOMATIC, INTENDED
 from simreduce.strategy.spec import Range, assign
 from simreduce.strategy.text import Strategy, parse_strategy, resolved
 from simreduce.workload import Gradient, Workload
@@ -25,7 +26,9 @@ def compile_plan(
     """
     if isinstance(strategy, str):
         strategy = parse_strategy(strategy)
-    strategy = resolved(strategy, layout)
+    if strategy.spec in AUTOMATIC:
+        strategy = resolved(strategy, layout)
+        faithful = faithful and strategy.spec.partition("#")[0] not in INTENDED
     ranks = range(len(layout.ranks))
     b = PlanBuilder(layout.devices)
     fields: dict[int, Field] = {}

@@ -34,17 +34,28 @@ class Range(NamedTuple):
         return self.algorithm if self.shards == 1 else f"{self.algorithm}#{self.shards}"
 
 
-def parse_all_reduce_spec(spec: str) -> list[Range]:
-    """`parse_all_reduce_spec` of tf_cnn_benchmarks, except that a bad shard count is a ValueError too.
+def parse_all_reduce_spec(spec: str, *, faithful: bool = False) -> list[Range]:
+    """`parse_all_reduce_spec` of tf_cnn_benchmarks.
+
+    A shard count that is no number is a ValueError like the other faults; upstream's (`faithful`) is a TypeError, as
+    its message is built wrongly.
 
     >>> parse_all_reduce_spec("pscpu:2k:xring#2")
     [Range(algorithm='pscpu', shards=1, limit=2048), Range(algorithm='xring', shards=2, limit=-1)]
     """
-    return parse_spec(spec, UPSTREAM)
+    try:
+        return parse_spec(spec, UPSTREAM, strict=False)
+    except StrategyError as error:
+        if faithful and "non-integer #shards" in error.problems[0]:
+            raise TypeError("not enough arguments for format string") from None
+        raise
 
 
-def parse_spec(spec: str, algorithms: Collection[str]) -> list[Range]:
-    """The ranges of `spec`, whose algorithms must be among `algorithms`; every fault is raised at once."""
+def parse_spec(spec: str, algorithms: Collection[str], *, strict: bool = True) -> list[Range]:
+    """The ranges of `spec`, whose algorithms must be among `algorithms`; every fault is raised at once.
+
+    `strict` refuses a second `#` in a range; upstream takes no notice of it.
+    """
     fields = spec.split(":")
     if len(fields) % 2 == 0:
         raise StrategyError(
@@ -58,6 +69,8 @@ def parse_spec(spec: str, algorithms: Collection[str]) -> list[Range]:
         if pieces[0] not in algorithms:
             near = did_you_mean(pieces[0], algorithms) or f"; known: {', '.join(algorithms)}"
             problems.append(f"all_reduce_spec ({spec}) contains invalid alg {pieces[0]}{near}")
+        if strict and len(pieces) > 2:
+            problems.append(f"all_reduce_spec ({spec}) has more than one # in {text}")
         shards = _integer(pieces[1]) if len(pieces) > 1 else 1
         if shards is None:
             problems.append(f"all_reduce_spec ({spec}) contains non-integer #shards {pieces[1]}")

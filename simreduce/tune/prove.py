@@ -18,6 +18,8 @@ RANKS = (*range(1, 18), 24, 32, 64)
 TASKS = (1, 2, 4)
 COUNTS = (1, 7, 64, 1000)
 MOST_LINKED = 17
+MOST_RANKS = 512
+"""GPUs that the command line proves: plans grow with their square."""
 
 
 @dataclass(frozen=True, slots=True)

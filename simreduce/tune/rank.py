@@ -9,7 +9,7 @@ from functools import partial
 
 from simreduce.engine import Use, simulate
 from simreduce.errors import InputError, StrategyError
-from simreduce.export import Settings, settings
+from simreduce.export import Settings, as_typed, settings
 from simreduce.layouts import Layout
 from simreduce.plan import Plan, repeat, verify, wrong_elements
 from simreduce.scenario import Scenario
@@ -117,10 +117,22 @@ def evaluate(scenario: Scenario, strategy: Strategy) -> Candidate | str:
         link_share=link.share,
         lane=lane.name,
         lane_share=lane.share,
-        settings=settings(strategy, shape, faithful=scenario.faithful),
+        settings=_settings(scenario, strategy, plan),
         chosen_by=tuple(n for n, text in tensorflow_choice(shape).items() if text == strategy.text),
         upstream="" if scenario.faithful else _difference(scenario, strategy, plan),
     )
+
+
+def _settings(scenario: Scenario, strategy: Strategy, plan: Plan) -> Settings:
+    """What to type; nothing where upstream would run another plan than the one that was ranked."""
+    shape = scenario.layout()
+    if scenario.faithful:
+        return settings(strategy, shape, faithful=True)
+    try:
+        theirs = compile_plan(as_typed(strategy), scenario.workload, shape, faithful=True)
+    except StrategyError:
+        return Settings(None, None)
+    return settings(strategy, shape) if theirs.digest == plan.digest else Settings(None, None)
 
 
 def _difference(scenario: Scenario, strategy: Strategy, plan: Plan) -> str:

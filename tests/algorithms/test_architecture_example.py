@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from simreduce.algorithms import ALGORITHMS, Algorithm
-from simreduce.plan import verify
+from simreduce.algorithms import ALGORITHMS, Algorithm, planner as planner_types
+from simreduce.layouts import Layout
+from simreduce.plan import PlanBuilder, verify
 from tests.algorithms.transfers import plan_for
 
 PAGE = Path(__file__).parents[2] / "ARCHITECTURE.md"
@@ -14,7 +15,8 @@ PAGE = Path(__file__).parents[2] / "ARCHITECTURE.md"
 
 def test_the_example_planner_is_proven_and_offered(monkeypatch):
     planner, registration = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)[:2]
-    names = {"Algorithm": Algorithm}
+    names = {name: getattr(planner_types, name) for name in ("Options", "Results", "Tensors")}
+    names |= {"Algorithm": Algorithm, "Layout": Layout, "PlanBuilder": PlanBuilder}
     exec(planner, names)  # noqa: S102 - the text under test
     algorithm = eval(registration.strip().splitlines()[-1].strip().rstrip(","), names)  # noqa: S307
     monkeypatch.setattr("simreduce.algorithms.ALGORITHMS", {**ALGORITHMS, algorithm.name: algorithm})

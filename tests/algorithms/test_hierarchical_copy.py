@@ -162,9 +162,25 @@ def test_upstream_drops_the_last_of_an_odd_number(devices):
 
 def test_upstream_may_sum_on_a_device_that_it_drops():
     """N = 3, pack 2: main 2, although only 0 and 1 are summed."""
-    texts = formulas(faithful_plan("hierarchical_copy", "full:3", 1, 1, 9))
+    plan = faithful_plan("hierarchical_copy", "full:3", 1, 1, 9)
+    texts = formulas(plan)
+    found = Counter({(s, t): k for (s, t, n), k in transfers(plan).items() if n == 9})
 
-    assert texts[len(texts) - 1] == "((x1)+(x0))"
+    assert texts[len(texts) - 1] == "(x1+x0)"
+    assert Counter([("gpu0", "gpu2"), ("gpu1", "gpu2"), ("gpu2", "gpu0"), ("gpu2", "gpu1")]) == found
+
+
+def test_upstream_sums_groups_of_one_where_they_are():
+    """N = 3: TensorFlow's sum of one tensor is that tensor, whatever device it is asked for on.
+
+    Pack 0 adds on 0 and hands out by 1; pack 1 adds on 1 and hands out by 2, which gets the total twice.
+    """
+    found = transfers(faithful_plan("hierarchical_copy", "full:3", 7, 9))
+
+    assert Counter({
+        ("gpu1", "gpu0", 7): 1, ("gpu0", "gpu1", 7): 1, ("gpu1", "gpu2", 7): 1,
+        ("gpu0", "gpu1", 9): 1, ("gpu1", "gpu2", 9): 2, ("gpu2", "gpu0", 9): 1,
+    }) == found  # fmt: skip
 
 
 @pytest.mark.parametrize("plan", [plan_for, faithful_plan])

@@ -90,13 +90,16 @@ def test_a_shipped_calibration_says_what_was_measured(name):
 
 
 def test_the_calibration_of_2018():
-    """The two constants that a fit to three published points gave."""
+    """The two constants that a fit to three published points gave, with their standard errors."""
     calibration = load_calibration("dgx1p-tf2018")
 
     assert {"copy"} == set(calibration.dispatch)
     assert {"qpi"} == set(calibration.links)
-    assert math.isclose(51e-6, calibration.dispatch["copy"])
-    assert LinkConstants(bandwidth=3.95e9) == calibration.links["qpi"]
+    assert math.isclose(55e-6, calibration.dispatch["copy"])
+    assert LinkConstants(bandwidth=3.76e9) == calibration.links["qpi"]
+    assert {"dispatch.copy", "links.qpi.bandwidth"} == set(calibration.errors)
+    assert math.isclose(11e-6, calibration.errors["dispatch.copy"])
+    assert math.isclose(0.47e9, calibration.errors["links.qpi.bandwidth"])
 
 
 def test_every_fault_of_a_file_is_told_at_once(write):

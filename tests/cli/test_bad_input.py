@@ -59,7 +59,7 @@ BAD = {
     # strategies
     "more sub-chunks than GPUs": (
         ["bench", "full:8", "--algo", "xring#9"],
-        "xring#9: xring#9: the number of sub-chunks must be from 1 to the GPUs per task, 8 here",
+        "xring#9: the number of sub-chunks must be from 1 to the GPUs per task, 8 here",
     ),
     "an even number of fields": (
         ["bench", "full:8", "--algo", "xring:4k"],
@@ -144,6 +144,25 @@ BAD = {
     ),
     "more GPUs than there are": (["bench", "full:2", "-g", "3"], "-g 3: cannot take 3 of 2 devices; choose from 1 to 2"),
     "no GPUs": (["bench", "full:2", "-g", "0"], "-g 0: cannot take 0 of 2 devices; choose from 1 to 2"),
+    "an order that is no list of numbers": (
+        ["bench", "full:2", "--gpu-indices", "0,-1"],
+        "--gpu-indices 0,-1: whole numbers with commas between, such as 0,1,2,3",
+    ),
+    "an order that names a GPU twice": (
+        ["bench", "full:2", "--gpu-indices", "0,0"],
+        "gpu_indices 0,0: must hold each of 0 to n-1 once, where n is the number of GPUs of a task, 2 here",
+    ),
+    "machines that cannot share the GPUs": (
+        ["verify", "--algo", "ring", "-g", "8", "--tasks", "3"],
+        "--tasks 3: 8 GPUs cannot be shared evenly by 3 machines",
+    ),
+    "too many GPUs to prove, and machines that cannot share them": (
+        ["verify", "--all", "-g", "513", "--tasks", "2"],
+        (
+            "-g 513: 513 GPUs are more than the 512 that can be proven\n"
+            "simreduce: --tasks 2: 513 GPUs cannot be shared evenly by 2 machines"
+        ),
+    ),
     "a missing folder for -J": (
         ["bench", "full:2", "-J", "missing/x.json"],
         "missing/x.json: cannot be written: there is no such folder",

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import datetime
 
 import pytest
 
@@ -22,10 +23,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 SMALL = 'title = "small"\ntopology = "full:3"\nworkload = "bytes:64K"\n'
 
 
-def _forgetful(b, layout, tensors, shards):  # noqa: ARG001 - a planner's signature
-    """The sum on rank 0 lacks the last rank."""
+def _forgetful(b, layout, tensors, options):  # noqa: ARG001 - a planner's signature
+    """The sum on rank 0 lacks the last rank, where there is more than one."""
     return [
-        [[b.copy(b.add([b.copy(v, 0) for v in tensor[:-1]]), v.device)] for v in tensor] for tensor in tensors
+        [b.copy(b.add([b.copy(v, 0) for v in tensor[:-1] or tensor]), v.device) for v in tensor]
+        for tensor in tensors
     ]
 
 
@@ -103,11 +105,22 @@ def test_no_hash_seed_changes_an_answer(question):
 
 def test_run_prints_one_document_with_json(simreduce, small):
     """On stdout alone, with the keys that others rely on; what the machine refuses is in it."""
+    small.write_text(SMALL.replace("full:3", "ring:4"), "utf-8")
     status, out, err = simreduce("run", small, "--json")
     document = json.loads(out)
 
     assert (0, "") == (status, err)
-    assert ("run", sr.__version__, "small", "full:3", "bytes:64K", 3, "tensorflow", "nominal") == tuple(
+    assert (
+        "run",
+        sr.__version__,
+        "small",
+        "ring:4",
+        "bytes:64K",
+        4,
+        "tensorflow",
+        "nominal",
+        False,
+    ) == tuple(
         document[key]
         for key in (
             "command",
@@ -118,10 +131,33 @@ def test_run_prints_one_document_with_json(simreduce, small):
             "ranks",
             "runtime",
             "calibration",
+            "faithful",
         )
     )
     assert document["recommended"] in {c["strategy"] for c in document["candidates"]}
-    assert {"hierarchical_copy"} == {r["strategy"].partition("+")[0] for r in document["refused"]}
+    assert {"hierarchical_copy", "copy_to_gpus", "reduce_to_one", "psgpu", "psgpu#2", "psgpu#4"} == {
+        r["strategy"].partition("+")[0] for r in document["refused"]
+    }
+    assert all(r["reason"].startswith(f"{r['strategy']}: no route from 'gpu") for r in document["refused"])
+
+
+def test_run_takes_upstreams_quirks_and_the_order_of_rings_from_the_command_line(simreduce, small):
+    """They win over the file; a wrong sum of upstream's fails the run."""
+    small.write_text(SMALL + 'strategies = ["hierarchical_copy", "ring"]\n', "utf-8")
+    meant, done = (
+        simreduce("run", small, "--json", "--workers", "1", *more) for more in ([], ["--faithful"])
+    )
+    wrong = {c["strategy"]: c["wrong"] for c in json.loads(done.out)["candidates"]}
+
+    assert (0, 1) == (meant.status, done.status)
+    assert (False, True) == tuple(json.loads(outcome.out)["faithful"] for outcome in (meant, done))
+    assert {"hierarchical_copy": 3 * 2**14, "ring": 0} == wrong
+
+    small.write_text(SMALL.replace("full:3", "ring:4") + 'strategies = ["xring"]\n', "utf-8")
+    assert 0 == simreduce("run", small, "--gpu-indices", "3,2,1,0", "--workers", "1").status
+    status, out, err = simreduce("run", small, "--gpu_indices", "0,2,1,3", "--workers", "1")
+    assert (2, "") == (status, out)
+    assert err.startswith("simreduce: xring: no route from 'gpu")
 
 
 def test_run_takes_runtime_and_calibration_from_the_command_line(simreduce, small):
@@ -179,12 +215,15 @@ def test_bench_writes_the_document_of_nccl_tests_too(simreduce, tmp_path):
     assert [{"rank": 0}, {"rank": 1}] == document["devices"]
     (row,) = [line.split() for line in table.splitlines() if not line.startswith("#")]
     (result,) = document["results"]
-    assert row[5:9] == [
-        f"{result['out_of_place']['time']:.2f}",
-        f"{result['out_of_place']['alg_bw']:.2f}",
-        f"{result['out_of_place']['bus_bw']:.2f}",
-        str(result["out_of_place"]["nwrong"]),
-    ]
+    for place in ("out_of_place", "in_place"):
+        assert row[5:9] == [
+            f"{result[place]['time']:.2f}",
+            f"{result[place]['alg_bw']:.2f}",
+            f"{result[place]['bus_bw']:.2f}",
+            str(result[place]["nwrong"]),
+        ]
+    assert "ring" == result["algorithm"]
+    assert datetime.fromisoformat(document["start_time"]) <= datetime.fromisoformat(document["end_time"])
 
 
 @pytest.mark.parametrize("spelling", ["-J", "--output_file", "--output-file"])
@@ -208,22 +247,29 @@ def test_bench_all_leaves_out_what_the_machine_does_not_accept(simreduce):
     left_out = {line.split()[0] for line in err.splitlines()}
 
     assert 0 == status
-    assert {"psgpu", "hierarchical_copy", "copy_to_gpus", "reduce_to_one"} == left_out
+    assert {
+        "psgpu",
+        "hierarchical_copy",
+        "hierarchical_copy_gcp_v100",
+        "copy_to_gpus",
+        "reduce_to_one",
+    } == left_out
+    assert "hierarchical_copy_gcp_v100 left out: needs exactly 8 devices, not 5" in (err.splitlines())
     assert set(ALGORITHMS) - left_out == {row["algorithm"] for row in json.loads(out)["rows"]}
 
 
 def test_verify_proves_what_it_is_given(simreduce):
     """And counts the plans; a refusal is no problem."""
     status, out, err = simreduce(
-        "verify", "--algo", "ring", "--algo", "hierarchical_copy", "-g", "3", "--count", "5"
+        "verify", "--algo", "ring", "--algo", "hierarchical_copy_gcp_v100", "-g", "3", "--count", "5"
     )
 
     assert (0, "") == (status, err)
     assert [
         "ring: 1 plans",
         (
-            "hierarchical_copy: 0 plans, refused on 3 GPUs "
-            "(hierarchical_copy: hierarchical_copy needs an even number of GPUs, 2 or more, not 3)"
+            "hierarchical_copy_gcp_v100: 0 plans; takes none on 3 GPUs "
+            "(hierarchical_copy_gcp_v100: needs exactly 8 devices, not 3)"
         ),
         "1 plans checked, 0 problems",
     ] == out.splitlines()
@@ -250,7 +296,7 @@ def test_verify_fails_with_status_1_and_names_the_rank(simreduce, forgetful):
     question = ("verify", "--algo", forgetful, "--algo", "ring", "-g", "3", "--count", "5")
     status, out, err = simreduce(*question)
     problems = [
-        f"forgetful on 3 GPUs: 5 elements: wrong sum: gpu{i} [0, 5): rank 2 is missing" for i in range(3)
+        f"forgetful on 3 GPUs: 5 elements: wrong sum: n0.gpu{i} [0, 5): rank 2 is missing" for i in range(3)
     ]
 
     assert (1, "") == (status, err)
@@ -263,6 +309,52 @@ def test_verify_fails_with_status_1_and_names_the_rank(simreduce, forgetful):
 
     status, out, _ = simreduce(*question, "--json")
     assert (1, problems) == (status, json.loads(out)["problems"])
+
+
+def test_verify_takes_several_machines_and_upstreams_quirks(simreduce):
+    """The machines are in the document and beside the GPUs."""
+    status, out, _ = simreduce(
+        "verify", "--algo", "nccl/xring", "--algo", "collective", "-g", "6", "--tasks", "3", "--count", "5"
+    )
+    assert (0, "2 plans checked, 0 problems") == (status, out.splitlines()[-1])
+
+    question = ("verify", "--algo", "hierarchical_copy", "-g", "3", "--tasks", "3", "--count", "5")
+    assert 0 == simreduce(*question).status
+    status, out, _ = simreduce(*question, "--faithful", "--json")
+    assert (1, [
+        f"hierarchical_copy on 3 GPUs in 3 machines: 5 elements: wrong sum: n{i}.gpu0 [0, 5): rank 2 is missing"
+        for i in range(3)
+    ]) == (status, json.loads(out)["problems"])  # fmt: skip
+
+    name = "hierarchical_copy_gcp_v100"
+    status, out, _ = simreduce("verify", "--algo", name, "-g", "4", "--tasks", "2", "--count", "5", "--json")
+    assert (0, [{
+        "strategy": name, "ranks": 4, "tasks": 2, "plans": 0, "reason": f"{name}: needs exactly 8 devices, not 4"
+    }]) == (status, json.loads(out)["refused"])  # fmt: skip
+
+
+def test_verify_all_proves_everything(simreduce, monkeypatch, forgetful):
+    """What `prove_all` yields, here on fewer machines than it does; what was added and is wrong is told."""
+    monkeypatch.setattr("simreduce.tune.prove.RANKS", (1, 2))
+    monkeypatch.setattr("simreduce.tune.prove.TASKS", (1, 2))
+    status, out, err = simreduce("verify", "--all", "--count", "7")
+    lines = out.splitlines()
+    told = {line.split(":")[0] for line in lines if not line.startswith("WRONG ")}
+
+    assert (1, "") == (status, err)
+    untried = {"hierarchical_copy_gcp_v100"}  # on 8 GPUs only
+    assert {name + packs for name in set(ALGORITHMS) - untried for packs in ("", "+packs=3")} <= told
+    assert {"nccl+ddp", "nccl+fusion", "--variable_update=replicated"} <= told
+    assert [
+        f"WRONG {strategy} on {where}: 7 elements: wrong sum: {gpu} [0, 7): rank 1 is missing"
+        for where, gpus in (
+            ("2 GPUs", ("n0.gpu0", "n0.gpu1")),
+            ("2 GPUs in 2 machines", ("n0.gpu0", "n1.gpu0")),
+        )
+        for strategy in (forgetful, f"{forgetful}+packs=3")
+        for gpu in gpus
+    ] == [line for line in lines if line.startswith("WRONG ")]
+    assert lines[-1].endswith(" plans checked, 8 problems")
 
 
 def test_bench_fails_with_status_1_when_a_plan_is_wrong(simreduce, forgetful):

@@ -130,7 +130,10 @@ def test_slices_are_concatenated_in_device_order():
 
 
 def test_bytes_of_slices_through_the_root():
-    """All values and indices in, the same total out to every destination."""
+    """All values and indices in, the same total out to every destination.
+
+    The dense_shape of the first device goes from there to every destination, as nothing is done to it.
+    """
     value = PerDeviceSlices(((0, 3), (1, 0), (2, 5)), row_elements=16, dtype=0, dimensions=2)
     plan = reduce(STAR, "sum", value, [1, 3], machine())
     row = 16 * 4 + 8
@@ -141,7 +144,25 @@ def test_bytes_of_slices_through_the_root():
             out[plan.devices[plan.source[op]]] += int(plan.nbytes[op])
 
     assert {"gpu1": 8 * row + 16, "gpu3": 8 * row + 16} == into
-    assert {"gpu0": 3 * row + 16, "gpu2": 5 * row, "gpu1": 8 * row + 16} == out
+    assert {"gpu0": 3 * row + 2 * 16, "gpu2": 5 * row, "gpu1": 8 * row} == out
+    assert [("gpu0", "gpu1", 2), ("gpu0", "gpu3", 2)] == [copy for copy in plan.copies() if copy[2] == 2]
+    assert verify(plan) == []
+
+
+@pytest.mark.parametrize(
+    ("reduce_op", "expected"),
+    [
+        ("sum", [("gpu2", "gpu0", 12), ("gpu2", "gpu0", 3), ("gpu2", "gpu0", 2)]),
+        ("mean", [("gpu2", "gpu1", 12), ("gpu1", "gpu0", 12), ("gpu2", "gpu0", 3), ("gpu2", "gpu0", 2)]),
+    ],
+)
+def test_the_slices_of_one_device_go_straight_to_the_destination(reduce_op, expected):
+    """A concatenation of one is that one: only what is divided goes through the root."""
+    value = PerDeviceSlices(((2, 3),), 4, dimensions=2)
+    plan = reduce(ReductionToOneDevice(1), reduce_op, value, 0, machine())
+
+    assert Counter(expected) == Counter(plan.copies())
+    assert {"gpu0": [list(range(12)), list(range(12, 15)), [15, 16]]} == evaluate(plan, lambda _, a: a)
     assert verify(plan) == []
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 from math import inf, isfinite
 from typing import NamedTuple
 
@@ -185,10 +186,20 @@ class Oracle:
             dispatch = self.calibration.dispatch.get(kind.name.lower(), 0.0) if self.runtime.dispatch else 0.0
             latency, holds, weights = Fraction(0), True, {}
             if kind == Kind.COPY:
-                path = route(self.topology, source.name, target.name)
-                latency = sum((self._latency(link) for link in path.links), Fraction(0))
-                holds = all(self.topology.links[link].holds_lane for link in path.links)
-                weights = {self.topology.links[link].name: Fraction(1) for link in path.links}
+                stops = [source.name, target.name]
+                if self.runtime.staged and call.executor == Executor.TF and source.machine != target.machine:
+                    stops[1:1] = [
+                        next(h for h in self.topology.hosts if self.topology.nodes[h].machine == node.machine)
+                        for node in (source, target)
+                    ]
+                legs = [route(self.topology, a, b) for a, b in pairwise(stops) if a != b]
+                path = [link for leg in legs for link in leg.links]
+                latency = sum((self._latency(link) for link in path), Fraction(0))
+                holds = len(legs) > 1 or all(self.topology.links[link].holds_lane for link in path)
+                weights = {}
+                for link in path:
+                    name = self.topology.links[link].name
+                    weights[name] = weights.get(name, Fraction(0)) + 1
             elif kind not in (Kind.INPUT, Kind.OUTPUT):
                 weights = self._memory(kind, len(operands), target)
             lanes = frozenset(self.runtime.lanes(call))

@@ -61,7 +61,7 @@ def test_what_tf_cnn_benchmarks_cannot_run(strategy, shape):
 COLLECTIVE = (
     "tf.distribute.MultiWorkerMirroredStrategy("
     "communication_options=tf.distribute.experimental.CommunicationOptions(bytes_per_pack={}, "
-    "implementation=tf.distribute.experimental.CommunicationImplementation.RING))"
+    "implementation=tf.distribute.experimental.CommunicationImplementation.RING))  # packs act inside tf.function only"
 )
 MIRRORED = "tf.distribute.MirroredStrategy(cross_device_ops=tf.distribute.{})"
 

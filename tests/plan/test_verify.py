@@ -404,11 +404,13 @@ def is_well_formed(plan: Plan) -> bool:
         kind, reads = Kind(plan.kind[op]), plan.operands_of(op)
         if any(not 0 <= v < op for v in reads):
             return False
-        counts = {Kind.INPUT: (0, 0), Kind.CONCAT: (2, len(plan)), Kind.ADD: (1, len(plan))}
+        counts = {Kind.INPUT: (0, 0), Kind.CONCAT: (1, len(plan)), Kind.ADD: (1, len(plan))}
         least, most = counts.get(kind, (1, 1))
         if not least <= len(reads) <= most or plan.lo[op] > plan.hi[op]:
             return False
         if kind == Kind.SCALE and plan.arg[op] < 1:
+            return False
+        if kind == Kind.INPUT and not is_at_home(plan, op):
             return False
         if any((plan.device[v] == plan.device[op]) == (kind == Kind.COPY) for v in reads):
             return False
@@ -421,6 +423,20 @@ def is_well_formed(plan: Plan) -> bool:
         elif any(plan.lo[v] > plan.lo[op] or plan.hi[v] < plan.hi[op] for v in reads):
             return False
     return True
+
+
+def is_at_home(plan: Plan, op: int) -> bool:
+    """A contributor is a rank or padding, and has each of its elements on one device: its own, where that is said."""
+    who, where = int(plan.arg[op]), int(plan.device[op])
+    if who < 0 or plan.lo[op] == plan.hi[op]:
+        return who >= ZEROS
+    others = [
+        v
+        for v in range(len(plan))
+        if plan.kind[v] == Kind.INPUT and plan.arg[v] == who and plan.device[v] != where
+        and max(plan.lo[v], plan.lo[op]) < min(plan.hi[v], plan.hi[op])
+    ]  # fmt: skip
+    return plan.contract.home.get(who, where) == where and not others
 
 
 def evaluated(plan: Plan) -> list[Elements]:
@@ -584,3 +600,14 @@ def test_a_change_that_matters_is_found_and_no_other(plan):
 
     assert wrong == sum(p.elements for p in problems)
     assert bool(wrong) == bool(problems)
+
+
+def test_a_contribution_that_was_never_moved_is_found():
+    """Both GPUs pretend to have both gradients: every sum is right, and nothing was sent."""
+    b = PlanBuilder(("gpu0", "gpu1"))
+    for device in (0, 1):
+        b.output(b.add([b.input(device, 0, 4, contributor=rank) for rank in (0, 1)]))
+    problems = verify(b.finish(Contract.all_reduce([0, 1], [(0, 4, 0)])))
+
+    assert {"contributor"} == {p.rule for p in problems}
+    assert 2 == len(problems)

@@ -128,7 +128,7 @@ def test_wrong_elements_fail_the_table():
 def test_the_average_is_over_rows():
     """Of the bus bandwidth, in GB/s."""
     slow = BenchRow("ring", 8388608, 0, "sum", 864.2e-6, 0.0, 14, 0, "", 0.0)
-    average = nccl_tests_document([ROW, slow], 8, [], "x")["average_bus_bandwidth"]["bandwidth"]
+    average = nccl_tests_document([ROW, slow], 8, [], "x", "", "")["average_bus_bandwidth"]["bandwidth"]
 
     assert pytest.approx(0.75 * 33554432 / 432.1e-6 * 14 / 8 / 1e9) == average
 
@@ -179,11 +179,21 @@ def test_our_document_has_the_keys_that_others_rely_on():
 
 
 def test_the_document_for_j_has_the_shape_of_nccl_tests():
-    """One block of results, out of place; times in microseconds, bandwidths in GB/s."""
-    document = nccl_tests_document([ROW], 2, ["bench", "switch:2", "-J", "x.json"], "switch:2")
+    """The same results out of place and in place; times in microseconds, bandwidths in GB/s."""
+    arguments = ["bench", "switch:2", "-J", "x.json"]
+    document = nccl_tests_document(
+        [ROW], 2, arguments, "switch:2", "2024-05-01T10:00:00", "2024-05-01T10:00:09"
+    )
+    block = {
+        "time": pytest.approx(432.1, rel=1e-4),
+        "alg_bw": pytest.approx(77.654, rel=1e-4),
+        "bus_bw": pytest.approx(77.654, rel=1e-4),
+        "nwrong": 0,
+    }
 
     assert {
         "version": f"simreduce {simreduce.__version__}",
+        "start_time": "2024-05-01T10:00:00",
         "args": ["bench", "switch:2", "-J", "x.json"],
         "config": {"topology": "switch:2", "simulated": True},
         "devices": [{"rank": 0}, {"rank": 1}],
@@ -194,14 +204,12 @@ def test_the_document_for_j_has_the_shape_of_nccl_tests():
                 "type": "float",
                 "redop": "sum",
                 "root": -1,
-                "out_of_place": {
-                    "time": pytest.approx(432.1, rel=1e-4),
-                    "alg_bw": pytest.approx(77.654, rel=1e-4),
-                    "bus_bw": pytest.approx(77.654, rel=1e-4),
-                    "nwrong": 0,
-                },
+                "algorithm": "psgpu#8",
+                "out_of_place": block,
+                "in_place": block,
             }
         ],
+        "end_time": "2024-05-01T10:00:09",
         "out_of_bounds": {"count": 0, "okay": True},
         "average_bus_bandwidth": {"bandwidth": pytest.approx(77.654, rel=1e-4)},
     } == document
@@ -218,7 +226,7 @@ def test_types_are_spelled_as_nccl_tests_spells_them(name, printed):
 
     assert printed == _row(bench_table([row], 2, [])).split()[2]
     assert printed == bench_document([row], 2, "", "", "")["rows"][0]["type"]
-    assert printed == nccl_tests_document([row], 2, [], "")["results"][0]["type"]
+    assert printed == nccl_tests_document([row], 2, [], "", "", "")["results"][0]["type"]
     assert dtypes.code(name) == dtypes.code(printed)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -21,7 +22,14 @@ NONE = Settings(None, None)
 FLAGS = Settings("--num_gpus=4 --flag", "tf.call()")
 
 
-def _candidate(text: str, seconds: float, wrong: int = 0, settings: Settings = FLAGS) -> Candidate:
+def _candidate(
+    text: str,
+    seconds: float,
+    wrong: int = 0,
+    settings: Settings = FLAGS,
+    chosen_by: tuple[str, ...] = (),
+    upstream: str = "",
+) -> Candidate:
     return Candidate(
         strategy=parse_strategy(text),
         seconds=seconds,
@@ -33,6 +41,8 @@ def _candidate(text: str, seconds: float, wrong: int = 0, settings: Settings = F
         lane="",
         lane_share=0.0,
         settings=settings,
+        chosen_by=chosen_by,
+        upstream=upstream,
     )
 
 
@@ -49,8 +59,8 @@ def _ranking(*candidates: Candidate, refused: tuple[tuple[str, str], ...] = (), 
 def test_the_table_names_what_was_asked_and_what_came_out():
     """Every number can be traced: machine and its digest, workload, runtime, calibration."""
     ranking = _ranking(
-        _candidate("psgpu#4", 0.5e-3),
-        _candidate("ring+packs=8", 1.25e-3),
+        _candidate("psgpu#4", 0.5e-3, chosen_by=("a_rule", "another")),
+        _candidate("ring+packs=8", 1.25e-3, upstream="upstream makes 7 transfers of it"),
         refused=(("hierarchical_copy", "hierarchical_copy: not here"),),
     )
 
@@ -61,14 +71,17 @@ def test_the_table_names_what_was_asked_and_what_came_out():
 # runtime      tensorflow, time of one all-reduce
 # calibration  nominal (published link rates and latencies, no fitted constant, no dispatch cost)
 #
-#  strategy       time   algbw   busbw  transfers  busiest link         busiest lane         #wrong
+#  strategy       time   algbw   busbw  transfers  busiest link         busiest lane         #wrong  chosen by
                   (ms)  (GB/s)  (GB/s)             (share of the time)  (share of the time)
-1  psgpu#4       0.500    2.00    3.00         12  gpu0>gpu1 cable 25%  -                         0
+1  psgpu#4       0.500    2.00    3.00         12  gpu0>gpu1 cable 25%  -                         0  a_rule, another
 2  ring+packs=8  1.250    0.80    1.20         12  gpu0>gpu1 cable 25%  -                         0
 
 Recommended: psgpu#4, 500 us
   tf_cnn_benchmarks  --num_gpus=4 --flag
   TensorFlow         tf.call()
+
+Upstream does something else under these names (--faithful ranks that):
+  ring+packs=8: upstream makes 7 transfers of it
 
 Not possible here (1):
   hierarchical_copy: not here""" == ranking_table(ranking)
@@ -82,6 +95,18 @@ def test_a_chained_step_is_said_to_be_one():
         "# runtime      tensorflow, time of one all-reduce, each of 5 chained in one step"
         in table.splitlines()
     )
+
+
+def test_a_ranking_of_what_upstream_does_says_so():
+    """To people and to programs."""
+    ranking = _ranking(_candidate("ring", 1e-3))
+    ranking = replace(ranking, scenario=replace(ranking.scenario, faithful=True))
+
+    assert (
+        "# runtime      tensorflow, time of one all-reduce, faithful to upstream"
+        in ranking_table(ranking).splitlines()
+    )
+    assert ranking_document(ranking)["faithful"] is True
 
 
 def _foot(ranking: Ranking) -> list[str]:
@@ -111,9 +136,34 @@ def test_where_there_is_no_setting_that_is_said():
     """For each of the two systems."""
     assert [
         "Recommended: ring, 1 ms",
-        "  tf_cnn_benchmarks  has no flags for it",
-        "  TensorFlow         has no call for it",
+        "  tf_cnn_benchmarks  has no flags for any of them",
+        "  TensorFlow         has no call for any of them",
     ] == _foot(_ranking(_candidate("ring", 1e-3, settings=NONE)))
+
+
+def test_a_target_that_cannot_run_the_best_is_told_what_it_can_run():
+    """Its own fastest that is proven, with what to type; null for programs where there is none."""
+    ranking = _ranking(
+        _candidate("ring", 1e-3, settings=NONE),
+        _candidate("xring", 2e-3, settings=Settings("--flag", None)),
+        _candidate("nccl", 3e-3, wrong=1),
+        _candidate("psgpu", 4e-3, settings=Settings(None, "tf.call()")),
+        _candidate("reduce_to_one", 5e-3),
+    )
+
+    assert [
+        "Recommended: xring, 2 ms",
+        "  (ring is faster, 1 ms, but no setting of TensorFlow runs it)",
+        "  tf_cnn_benchmarks  --flag",
+        "  TensorFlow         has no call for it; its fastest is psgpu, 4 ms:",
+        "                     tf.call()",
+    ] == _foot(ranking)
+    assert {"tf_cnn_benchmarks": "xring", "tensorflow": "psgpu"} == (
+        ranking_document(ranking)["recommended_by_target"]
+    )
+    assert {"tf_cnn_benchmarks": None, "tensorflow": None} == (
+        ranking_document(_ranking(_candidate("ring", 1e-3, settings=NONE)))["recommended_by_target"]
+    )
 
 
 @pytest.mark.parametrize("candidates", [(), (_candidate("ring", 1e-3, wrong=1),)], ids=["none", "wrong"])
@@ -128,8 +178,8 @@ def test_without_a_proven_plan_there_is_no_recommendation(candidates):
 def test_the_document_has_the_keys_that_others_rely_on():
     """In this order; quantities with their units in their names; it is JSON as it stands."""
     ranking = _ranking(
-        _candidate("psgpu#4+mean", 0.5e-3),
-        _candidate("ring+packs=8", 1.25e-3, wrong=2, settings=NONE),
+        _candidate("psgpu#4+mean", 0.5e-3, chosen_by=("a_rule",)),
+        _candidate("ring+packs=8", 1.25e-3, wrong=2, settings=NONE, upstream="upstream refuses it"),
         refused=(("xring#9", "xring#9: too many"),),
     )
     document = ranking_document(ranking)
@@ -145,6 +195,7 @@ def test_the_document_has_the_keys_that_others_rely_on():
         "ranks": 4,
         "runtime": "tensorflow",
         "calibration": "nominal",
+        "faithful": False,
         "candidates": [
             {
                 "place": 1,
@@ -161,6 +212,8 @@ def test_the_document_has_the_keys_that_others_rely_on():
                 "bottleneck_share": 0.25,
                 "busiest_lane": "",
                 "busiest_lane_share": 0.0,
+                "chosen_by": ["a_rule"],
+                "upstream": "",
                 "settings": {"tf_cnn_benchmarks": "--num_gpus=4 --flag", "tensorflow": "tf.call()"},
             },
             {
@@ -178,10 +231,13 @@ def test_the_document_has_the_keys_that_others_rely_on():
                 "bottleneck_share": 0.25,
                 "busiest_lane": "",
                 "busiest_lane_share": 0.0,
+                "chosen_by": [],
+                "upstream": "upstream refuses it",
                 "settings": {"tf_cnn_benchmarks": None, "tensorflow": None},
             },
         ],
         "refused": [{"strategy": "xring#9", "reason": "xring#9: too many"}],
+        "recommended_by_target": {"tf_cnn_benchmarks": "psgpu#4+mean", "tensorflow": "psgpu#4+mean"},
         "recommended": "psgpu#4+mean",
     } == document
     assert json.loads(json.dumps(document)) == document

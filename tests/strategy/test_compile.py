@@ -113,9 +113,7 @@ def test_each_range_is_packed_on_its_own():
 
 def test_what_the_machine_does_not_allow_names_the_strategy():
     """So that it can be found in a list of them."""
-    with pytest.raises(
-        StrategyError, match=r"^xring#9\+packs=2: xring#9: the number of sub-chunks must be from 1"
-    ):
+    with pytest.raises(StrategyError, match=r"^xring#9\+packs=2: the number of sub-chunks must be from 1"):
         _plan("xring#9+packs=2", 10, machine="full:8")
 
 

@@ -1,4 +1,4 @@
-"""What `verify` does over device counts and sizes."""
+"""What `verify` does over device counts, machines and sizes."""
 
 from __future__ import annotations
 
@@ -6,42 +6,72 @@ import pytest
 
 from simreduce.algorithms import ALGORITHMS, Algorithm
 from simreduce.errors import StrategyError
-from simreduce.tune.prove import RANKS, Proof, prove, prove_all
+from simreduce.tune.candidates import COMMON
+from simreduce.tune.prove import COUNTS, RANKS, TASKS, Proof, machines, prove, prove_all
+from simreduce.variable_update import MODES
 
 
-def _forgetful(b, layout, tensors, shards):  # noqa: ARG001 - a planner's signature
+def _forgetful(b, layout, tensors, options):  # noqa: ARG001 - a planner's signature
     """The sum on rank 0 lacks the last rank, where there is more than one."""
     return [
-        [[b.copy(b.add([b.copy(v, 0) for v in tensor[:-1] or tensor]), v.device)] for v in tensor]
+        [b.copy(b.add([b.copy(v, 0) for v in tensor[:-1] or tensor]), v.device) for v in tensor]
         for tensor in tensors
     ]
 
 
+@pytest.fixture
+def forgetful(monkeypatch):
+    """A planner with a fault, and `ring`, as all that there is."""
+    broken = Algorithm("forgetful", _forgetful, "forgets one")
+    monkeypatch.setattr("simreduce.tune.prove.ALGORITHMS", {"ring": ALGORITHMS["ring"], "forgetful": broken})
+    monkeypatch.setitem(ALGORITHMS, "forgetful", broken)
+    return "forgetful"
+
+
 def test_each_count_is_proven_alone_and_all_of_them_together():
     """One plan per count, and one with a gradient of each."""
-    assert Proof("ring", 4, 3) == prove("ring", 4, (1, 7))
-    assert Proof("ring", 4, 1) == prove("ring", 4, (7,))
+    assert Proof("ring", 4, 1, 3) == prove("ring", 4, (1, 7))
+    assert Proof("ring", 4, 1, 1) == prove("ring", 4, (7,))
+    assert Proof("ring", 4, 2, 3) == prove("ring", 4, (1, 7), tasks=2)
 
 
 def test_a_refusal_is_no_problem():
     """It says why."""
-    assert Proof(
-        "hierarchical_copy",
-        3,
-        0,
-        refused="hierarchical_copy: hierarchical_copy needs an even number of GPUs, 2 or more, not 3",
-    ) == prove("hierarchical_copy", 3, (1, 7))
+    name = "hierarchical_copy_gcp_v100"
+
+    assert Proof(name, 3, 1, 0, refused=f"{name}: needs exactly 8 devices, not 3") == prove(name, 3, (1, 7))
 
 
-def test_a_plan_that_sums_wrong_is_told_with_its_rank(monkeypatch):
+def test_some_lists_may_be_refused(monkeypatch):
+    """The others are proven all the same."""
+
+    def picky(b, layout, tensors, options):
+        if len(tensors) > 1:
+            raise StrategyError("one tensor only")
+        return ALGORITHMS["ring"].plan(b, layout, tensors, options)
+
+    monkeypatch.setitem(ALGORITHMS, "picky", Algorithm("picky", picky, "takes one"))
+
+    assert Proof("picky", 2, 1, 2, refused="picky: one tensor only") == prove("picky", 2, (1, 7))
+
+
+@pytest.mark.usefixtures("forgetful")
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_a_plan_that_sums_wrong_is_told_with_its_rank(tasks):
     """For every size at which it fails, in words."""
-    monkeypatch.setitem(ALGORITHMS, "forgetful", Algorithm("forgetful", _forgetful, "forgets one"))
-    proof = prove("forgetful", 3, (5,))
+    proof = prove("forgetful", 3, (5,), tasks)
+    gpus = [f"n{i}.gpu0" for i in range(3)] if tasks == 3 else [f"n0.gpu{i}" for i in range(3)]
 
-    assert ("", 1) == (proof.refused, proof.plans)
-    assert (
-        tuple(f"5 elements: wrong sum: gpu{i} [0, 5): rank 2 is missing" for i in range(3)) == proof.problems
-    )
+    assert ("", 1, tasks) == (proof.refused, proof.plans, proof.tasks)
+    assert tuple(f"5 elements: wrong sum: {gpu} [0, 5): rank 2 is missing" for gpu in gpus) == proof.problems
+
+
+def test_what_upstream_does_is_proven_when_asked_for():
+    """Its hierarchical copy leaves out the last of three GPUs."""
+    assert () == prove("hierarchical_copy", 3, (5,)).problems
+    assert tuple(
+        f"5 elements: wrong sum: n0.gpu{i} [0, 5): rank 2 is missing" for i in range(3)
+    ) == prove("hierarchical_copy", 3, (5,), faithful=True).problems  # fmt: skip
 
 
 def test_what_cannot_be_read_is_a_fault():
@@ -50,14 +80,61 @@ def test_what_cannot_be_read_is_a_fault():
         prove("rng", 4, (1,))
 
 
-def test_everything_is_every_algorithm_on_every_number_of_gpus(monkeypatch):
-    """Alone and in packs; one that is added is among them, and is found out."""
-    broken = Algorithm("forgetful", _forgetful, "forgets one")
-    monkeypatch.setattr("simreduce.tune.prove.ALGORITHMS", {"ring": ALGORITHMS["ring"], "forgetful": broken})
-    monkeypatch.setitem(ALGORITHMS, "forgetful", broken)
-    proofs = list(prove_all((7,)))
+def test_machines_share_the_gpus_evenly():
+    """Each has a CPU, and links within it only."""
+    shape = machines(4, 2)
 
-    assert {
-        (name + packs, n) for name in ("ring", "forgetful") for packs in ("", "+packs=3") for n in RANKS
-    } == {(p.strategy, p.ranks) for p in proofs}
-    assert {"forgetful", "forgetful+packs=3"} == {p.strategy for p in proofs if p.problems}
+    assert ("n0.gpu0", "n0.gpu1", "n1.gpu0", "n1.gpu1") == shape.ranks
+    assert (((0, 1), (2, 3)), ("n0.cpu0", "n1.cpu0")) == (shape.tasks, shape.hosts)
+    assert ((0, 1, 0, 0), (1, 0, 0, 0), (0, 0, 0, 1), (0, 0, 1, 0)) == shape.links
+    for tasks in (0, 3):
+        with pytest.raises(ValueError, match=f"4 GPUs cannot be shared evenly by {tasks} machines"):
+            machines(4, tasks)
+
+
+def test_everything_is_every_strategy_on_every_number_of_gpus_and_machines(monkeypatch):
+    """Every algorithm with the shards it would try, alone and in packs; every packer; every mode; each once."""
+    asked = []
+    monkeypatch.setattr(
+        "simreduce.tune.prove.prove",
+        lambda text, ranks, counts, tasks: asked.append((text, ranks, tasks, counts)),
+    )
+    monkeypatch.setattr(
+        "simreduce.tune.prove._prove_mode",
+        lambda mode, shape, counts: asked.append((f"mode {mode}", shape.n, len(shape.tasks), counts)),
+    )
+    assert {None} == set(prove_all(COUNTS))
+    shapes = [(ranks, tasks) for ranks in RANKS for tasks in TASKS if ranks % tasks == 0]
+    expected = [
+        (name + (f"#{shards}" if shards > 1 else "") + packs, *shape)
+        for name, algorithm in ALGORITHMS.items()
+        for shape in shapes
+        for shards in algorithm.choices(machines(*shape))
+        for packs in ("", "+packs=3")
+    ]
+    expected += [
+        (text, *shape) for text in (*COMMON, *(f"mode {mode}" for mode in MODES)) for shape in shapes
+    ]
+
+    assert {*range(1, 18), 24, 32, 64} == set(RANKS)
+    assert {1, 2, 4} == set(TASKS)
+    assert sorted((*question, COUNTS) for question in expected) == sorted(asked)
+
+
+def test_what_is_added_is_among_everything_and_is_found_out(forgetful, monkeypatch):
+    """Alone and in packs, on every number of GPUs but one; nothing else is wrong."""
+    monkeypatch.setattr("simreduce.tune.prove.RANKS", (1, 2, 3, 4))
+    monkeypatch.setattr("simreduce.tune.prove.TASKS", (1, 2))
+    proofs = list(prove_all((7,)))
+    shapes = [(1, 1), (2, 1), (2, 2), (3, 1), (4, 1), (4, 2)]
+    names = [name + packs for name in ("ring", forgetful) for packs in ("", "+packs=3")]
+    names += [*COMMON, *(f"--variable_update={mode}" for mode in MODES)]
+
+    assert sorted((name, *shape) for name in names for shape in shapes) == sorted(
+        (p.strategy, p.ranks, p.tasks) for p in proofs
+    )
+    assert {(name, *shape) for name in (forgetful, f"{forgetful}+packs=3") for shape in shapes[1:]} == {
+        (p.strategy, p.ranks, p.tasks) for p in proofs if p.problems
+    }
+    for proof in proofs:
+        assert all(f"rank {proof.ranks - 1} is missing" in problem for problem in proof.problems)

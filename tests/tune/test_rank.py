@@ -26,9 +26,9 @@ def _scenario(
     return Scenario("test", "a test", topology, gradients, TENSORFLOW, NOMINAL, chosen, repeat)
 
 
-def _lazy(b, layout, tensors, shards):  # noqa: ARG001 - a planner's signature
+def _lazy(b, layout, tensors, options):  # noqa: ARG001 - a planner's signature
     """Every rank keeps what it has: no time at all, and wrong."""
-    return [[[value] for value in tensor] for tensor in tensors]
+    return [list(tensor) for tensor in tensors]
 
 
 @pytest.fixture
@@ -69,25 +69,38 @@ def test_equal_times_go_by_name():
     assert [["copy_to_gpus", "psgpu", "reduce_to_one"]] * 2 == orders
 
 
-def test_all_is_every_candidate_or_the_reason_why_not():
+@pytest.mark.parametrize(
+    ("machine", "reasons"),
+    [
+        ("full:3", {}),
+        (
+            "full:1",
+            {
+                "hierarchical_copy": "needs 2 devices or more",
+                "xring": "needs 2 GPUs or more",
+                "collective": "needs a group of 2 GPUs or more",
+            },
+        ),
+    ],
+)
+def test_all_is_every_candidate_or_the_reason_why_not(machine, reasons):
     """Nothing is left out silently."""
-    scenario = _scenario(machine="full:3")
+    scenario = _scenario(machine=machine, workload="bytes:64K")
     ranking = rank(scenario)
     tried = candidates(layout(scenario.topology))
 
     assert sorted(s.text for s in tried) == sorted(
         [c.strategy.text for c in ranking.candidates] + [s.text for s, _ in ranking.refused]
     )
-    assert {"hierarchical_copy"} == {s.ranges[0].algorithm for s, _ in ranking.refused}
-    assert {
-        f"{s.text}: hierarchical_copy needs an even number of GPUs, 2 or more, not 3"
-        for s, _ in ranking.refused
-    } == {reason for _, reason in ranking.refused}
+    assert set(reasons) == {s.ranges[0].algorithm for s, _ in ranking.refused}
+    assert [(s.text, f"{s.text}: {reasons[s.ranges[0].algorithm]}") for s, _ in ranking.refused] == [
+        (s.text, reason) for s, reason in ranking.refused
+    ]
 
 
 def test_a_machine_without_a_route_for_a_plan_does_not_accept_it():
     """In a ring of GPUs only neighbours are joined: what sends further is refused, and the rest is ranked."""
-    ranking = rank(_scenario(machine="ring:4"))
+    ranking = rank(_scenario(machine="ring:4", workload="bytes:64K"))
     refused = dict(ranking.refused)
 
     assert {"ring", "xring", "copy_to_cpu", "pscpu"} <= {c.strategy.spec for c in ranking.candidates}
@@ -100,11 +113,11 @@ def test_a_machine_without_a_route_for_a_plan_does_not_accept_it():
 def test_strategies_given_by_name_that_are_refused_are_faults():
     """All of them at once."""
     with pytest.raises(StrategyError) as caught:
-        rank(_scenario("hierarchical_copy", "ring", "xring#4", machine="full:3"))
+        rank(_scenario("hierarchical_copy_gcp_v100", "ring", "xring#4", machine="full:3"))
 
     assert (
-        "hierarchical_copy: hierarchical_copy needs an even number of GPUs, 2 or more, not 3",
-        "xring#4: xring#4: the number of sub-chunks must be from 1 to the GPUs per task, 3 here",
+        "hierarchical_copy_gcp_v100: needs exactly 8 devices, not 3",
+        "xring#4: the number of sub-chunks must be from 1 to the GPUs per task, 3 here",
     ) == caught.value.problems
 
 
@@ -151,7 +164,7 @@ def test_repeated_reductions_give_the_time_of_one():
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # from Python 3.12 on, beside numpy's threads
 def test_many_processes_give_the_same_ranking():
     """To the last bit, in the same order, with the same reasons; progress is told one by one."""
-    scenario = replace(_scenario(machine="full:3"), runtime=IDEAL)
+    scenario = replace(_scenario(machine="full:3", workload="bytes:64K"), runtime=IDEAL)
     told: list[tuple[int, int]] = []
     alone, together = rank(scenario), rank(scenario, 2, lambda done, of: told.append((done, of)))
 
@@ -171,25 +184,75 @@ def test_one_strategy_is_evaluated_alone():
     scenario = _scenario("ring", machine="full:3")
 
     assert isinstance(evaluate(scenario, parse_strategy("ring")), Candidate)
-    assert (
-        "xring#9: xring#9: the number of sub-chunks must be from 1 to the GPUs per task, 3 here"
-        == evaluate(scenario, parse_strategy("xring#9"))
+    assert "xring#9: the number of sub-chunks must be from 1 to the GPUs per task, 3 here" == evaluate(
+        scenario, parse_strategy("xring#9")
     )
 
 
+ACROSS = {"nccl/xring", "nccl/rechd", "nccl/pscpu", "pscpu/pscpu"}
+"""What is tried on several machines only."""
+
+RINGS = {"collective", "collective#2"}
+
+
 @pytest.mark.parametrize(
-    ("machine", "specs"),
+    ("machine", "specs", "untried"),
     [
-        ("full:8", {"psgpu", "psgpu#2", "psgpu#4", "psgpu#8", "xring"}),
-        ("full:3", {"psgpu", "psgpu#2", "xring"}),
-        ("dgx1vx2", {"psgpu", "psgpu#2", "psgpu#4", "psgpu#8", "psgpu#16", "xring", "xring#2"}),
+        ("full:8", {"psgpu", "psgpu#2", "psgpu#4", "psgpu#8", "xring", *RINGS}, ACROSS),
+        ("full:3", {"psgpu", "psgpu#2", "xring", *RINGS}, ACROSS | {"hierarchical_copy_gcp_v100"}),
+        (
+            "dgx1vx2",
+            {"psgpu", "psgpu#2", "psgpu#4", "psgpu#8", "psgpu#16", "xring", "xring#2", *RINGS},
+            {"hierarchical_copy_gcp_v100"},
+        ),
     ],
 )
-def test_shards_worth_trying_follow_the_machine(machine, specs):
-    """Powers of two up to the GPUs for shuffles; a second ring order where there are several machines."""
+def test_shards_worth_trying_follow_the_machine(machine, specs, untried):
+    """Powers of two up to the GPUs for shuffles; a second ring order where there are several machines.
+
+    What is made for several machines, or for eight GPUs, is tried there only; all that is tried, in every packing.
+    """
     found = candidates(layout(load_topology(machine)))
 
-    assert specs == {s.spec for s in found if s.ranges[0].algorithm in ("psgpu", "xring")}
-    assert set(ALGORITHMS) == {s.ranges[0].algorithm for s in found}
-    assert {"none", "packs=2", "packs=4", "packs=8", "packs=16"} == {s.packing for s in found}
+    assert specs == {s.spec for s in found if s.ranges[0].algorithm in ("psgpu", "xring", "collective")}
+    assert set(ALGORITHMS) - untried == {s.ranges[0].algorithm for s in found}
+    packings = ("none", "packs=2", "packs=4", "packs=8", "packs=16")
+    assert {(spec, packing) for spec in specs for packing in packings} <= {(s.spec, s.packing) for s in found}
+    assert {*packings, "packs=1", "small=4096,10", "small=65536,10", "merge=32", "bucket=25M", "bucket=0", "ddp",
+            "fusion"} == {s.packing for s in found}  # fmt: skip
     assert len(found) == len({s.text for s in found})
+
+
+def test_what_tensorflow_would_choose_is_named():
+    """By the rules that choose it; none chooses a plain ring."""
+    ranking = rank(_scenario("nccl+packs=1", "ring", "nccl+bucket=0", machine="full:2", workload="bytes:64K"))
+
+    assert {
+        "nccl+packs=1": ("choose_the_best", "select_cross_device_ops"),
+        "nccl+bucket=0": ("mirrored_strategy",),
+        "ring": (),
+    } == {c.strategy.text: c.chosen_by for c in ranking.candidates}
+
+
+def test_what_upstream_does_instead_is_told():
+    """Hierarchical copy drops the last of an odd number of GPUs there; a faithful ranking has that plan itself."""
+    scenario = _scenario("hierarchical_copy", "copy_to_gpus", machine="full:3", workload="bytes:12")
+    meant = {c.strategy.text: c for c in rank(scenario).candidates}
+    done = {c.strategy.text: c for c in rank(replace(scenario, faithful=True)).candidates}
+
+    assert (
+        "upstream makes 3 transfers of it and gives 9 wrong elements" == meant["hierarchical_copy"].upstream
+    )
+    assert "" == meant["copy_to_gpus"].upstream
+    assert (0, 9) == (meant["hierarchical_copy"].wrong, done["hierarchical_copy"].wrong)
+    assert (0, 0) == (meant["copy_to_gpus"].wrong, done["copy_to_gpus"].wrong)
+    assert {""} == {c.upstream for c in done.values()}
+
+
+def test_rings_take_the_order_of_the_scenario():
+    """`gpu_indices` reaches the planners: on a ring of four GPUs only neighbours are joined."""
+    scenario = _scenario("xring", machine="ring:4", workload="bytes:64K")
+
+    assert rank(replace(scenario, gpu_indices=(3, 2, 1, 0))).candidates
+    with pytest.raises(StrategyError, match="xring: no route from"):
+        rank(replace(scenario, gpu_indices=(0, 2, 1, 3)))

@@ -142,12 +142,12 @@ PLACES = st.tuples(st.sampled_from(DEVICES), st.integers(1, 9))
 
 @given(
     METHODS,
-    st.lists(PLACES, min_size=2, max_size=6, unique_by=lambda place: place[0]),
+    st.lists(PLACES, min_size=1, max_size=6, unique_by=lambda place: place[0]),
     some(DEVICES),
     st.booleans(),
 )
 def test_slices(algorithm, places, destinations, mean):
-    """IndexedSlices are concatenated on one device, whatever the method."""
+    """IndexedSlices are concatenated on one device, whatever the method; those of one device stay where they are."""
     sources = {device for device, _ in places}
     assume(sources != set(destinations) or sources <= set(GPUS))
 
@@ -168,6 +168,20 @@ def test_slices_that_stay_on_devices_with_a_cpu_among_them(algorithm):
 def test_slices_with_a_dense_shape(destinations):
     """The shape of the first device is that of the result."""
     assert {} == differences_of_slices(None, [(2, 3), (0, 5)], destinations, mean=True, dimensions=2)
+
+
+@pytest.mark.parametrize("mean", [False, True])
+@pytest.mark.parametrize("root", [None, 1, 2])
+@pytest.mark.parametrize("destinations", [[0], [0, 3], [2, 1]])
+def test_slices_on_one_device(destinations, root, mean):
+    """Only the rows, and only where they are divided, go to the device that reduces."""
+    theirs = cross_device_ops.ReductionToOneDevice(None if root is None else LAYOUT.devices[root])
+    with tf.Graph().as_default():
+        found = theirs.reduce(reduce_op(mean=mean), slices_on([(2, 3)], 2), value_on(destinations))
+    ours, how = cross_device.ReductionToOneDevice(root), "mean" if mean else "sum"
+    value = PerDeviceSlices(((2, 3),), 3, dimensions=2)
+
+    assert {} == compared([found], cross_device.reduce(ours, how, value, destinations, LAYOUT, version="2.x"))
 
 
 @pytest.mark.parametrize("algorithm", ["nccl", "hierarchical_copy", None])
