@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+
 import click
 
 import simreduce
@@ -45,7 +48,7 @@ def verify(
     if faults:
         raise InputError(faults)
     counts = count or COUNTS
-    proofs = list(prove_all(counts)) if everything else []
+    proofs = list(_told(prove_all(counts))) if everything else []
     proofs += [prove(text, ngpus, counts, tasks, faithful=bool(faithful)) for text in algo]
     problems = [f"{p.strategy} on {_where(p)}: {problem}" for p in proofs for problem in p.problems]
     checked = sum(p.plans for p in proofs)
@@ -63,6 +66,17 @@ def verify(
     return int(bool(problems))
 
 
+def _told(proofs: Iterator[Proof]) -> Iterator[Proof]:
+    """The same, with what is being proven on a terminal's stderr."""
+    shown = sys.stderr.isatty()
+    for proof in proofs:
+        if shown:
+            click.echo(f"\r\033[Kproving {proof.strategy}", nl=False, err=True)
+        yield proof
+    if shown:
+        click.echo("\r\033[K", nl=False, err=True)
+
+
 def _where(proof: Proof) -> str:
     return f"{proof.ranks} GPUs" + (f" in {proof.tasks} machines" if proof.tasks > 1 else "")
 
@@ -73,7 +87,7 @@ def _print(proofs: list[Proof], problems: list[str], checked: int) -> None:
         line = f"{strategy}: {sum(p.plans for p in mine)} plans"
         refused = [p for p in mine if not p.plans]
         if refused:
-            where = [f"{p.ranks}/{p.tasks}" if p.tasks > 1 else str(p.ranks) for p in refused]
+            where = [f"{p.ranks} in {p.tasks}" if p.tasks > 1 else str(p.ranks) for p in refused]
             line += f"; takes none on {', '.join(where)} GPUs ({refused[-1].refused})"
         click.echo(line)
     for problem in problems:

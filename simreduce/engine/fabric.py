@@ -12,7 +12,8 @@ which a plan completes, so nobody can find it in the future; and stopping change
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf, nextafter
+from heapq import heappush
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from simreduce.topology import Topology
 
 Floats = npt.NDArray[np.float64]
 
-_LOW = 2
+_NORMAL, _LOW = 1, 2
 """SimPy's priorities are 0 (urgent) and 1 (normal)."""
 
 _SAME_INSTANT = 4 * 2.220446049250313e-16
@@ -66,17 +67,29 @@ class _Wake(simpy.Event):
         super().__init__(env)
         self._ok, self._value = True, None
         self.callbacks.append(run)
-        env.schedule(self, priority=_LOW, delay=_delay(env, at))  # type: ignore[arg-type]
+        _schedule(env, self, at, _LOW)
 
 
-def _delay(env: simpy.Environment, at: float) -> float:
-    """The delay after which the environment's clock reads exactly `at`."""
-    delay = max(at - env.now, 0.0)
-    while env.now + delay < at:
-        delay = nextafter(delay, inf)
-    while delay > 0.0 and env.now + delay > at:
-        delay = nextafter(delay, 0.0)
-    return delay
+def _schedule(env: simpy.Environment, event: simpy.Event, at: float, priority: int) -> None:
+    """Put `event` in the environment's queue at exactly `at`.
+
+    `env.schedule` takes a delay, and there need not be one that, added to the clock, gives `at` to the bit.
+    """
+    entry: Any = (max(at, env.now), priority, next(env._eid), event)  # noqa: SLF001
+    heappush(env._queue, entry)  # noqa: SLF001
+
+
+def _checked(plan: Plan, ready: float | Floats) -> Floats:
+    """`ready` as an array: seconds from now, 0 or more, one or as many as the plan has INPUTs."""
+    times = np.asarray(ready, dtype=np.float64)
+    inputs = int(np.count_nonzero(plan.kind == Kind.INPUT))
+    if times.shape not in ((), (inputs,)):
+        raise InputError(
+            f"ready: one number, or {inputs}, one per INPUT; not an array of shape {times.shape}"
+        )
+    if not np.all(np.isfinite(times) & (times >= 0.0)):
+        raise InputError("ready: every time must be a number of seconds from 0")
+    return times
 
 
 class Fabric:
@@ -105,6 +118,7 @@ class Fabric:
         """Start a plan now. Its INPUTs become ready `ready` seconds from now: one number, or one per INPUT in
         program order. The event succeeds with the plan's `Timeline` when its last op is done.
         """
+        ready = _checked(plan, ready)
         self._touch()
         done = self.env.event()
         if len(plan) == 0:
@@ -114,7 +128,7 @@ class Fabric:
             self._clear()
         lowered = lower(plan, self.topology, self.runtime, self.calibration, self.resources, self._lanes)
         self._submissions.append(_Submission(plan, len(self._ops.overhead), done))
-        self._append(plan, lowered, np.asarray(ready, dtype=np.float64) + self.env.now)
+        self._append(plan, lowered, ready + self.env.now)
         return done
 
     def set_bandwidth(self, link: str, bandwidth: float) -> None:
@@ -168,7 +182,7 @@ class Fabric:
                 np.array(state.finish[mine]),
                 np.where(blame >= first, blame - first, -1),
             )
-            self.env.schedule(event, delay=_delay(self.env, time))
+            _schedule(self.env, event, time, _NORMAL)
         self._submissions = live
 
     def _number(self, submission: _Submission) -> int:

@@ -327,12 +327,12 @@ def advance(ops: Ops, state: State, now: float, horizon: float) -> tuple[bool, f
         ):
             heapq.heappop(heap)  # its due time has changed
         time = heap[0][0]
-        if state.scalar[DIRTY_COUNT] > 0 and time > now + 4.0 * _ULP * now:
+        if state.scalar[DIRTY_COUNT] > 0 and time > now + 4.0 * _ULP * abs(now):
             share(ops, state, now, heap)  # a capacity has changed; what ends at this very instant still ends
             continue
         if time == INFINITY or (time > now and time >= horizon):
             return False, time
-        late = time + 4.0 * _ULP * time
+        late = time + 4.0 * _ULP * abs(time)
         turn = [NONE]
         while heap[0][0] <= late and heap[0][1] != NONE:
             due, op = heapq.heappop(heap)

@@ -14,6 +14,7 @@ COMMON = (
     "pscpu:32k:xring",  # the example of tf_cnn_benchmarks' documentation
     "xring+small=4096,10",
     "hierarchical_copy+small=65536,10",
+    "hierarchical_copy+repack=8,fp16",
     "collective+merge=32",  # TensorFlow 1.14
     "collective+bucket=25M",
     "nccl+bucket=25M",

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from simreduce.algorithms import ALGORITHMS
 from simreduce.errors import StrategyError
-from simreduce.layouts import Layout
+from simreduce.layouts import Layout, layout
 from simreduce.plan import Plan, verify
 from simreduce.strategy import compile_plan, parse_strategy
+from simreduce.topology import load_topology
 from simreduce.tune.candidates import COMMON
 from simreduce.variable_update import MODES, Flags, variable_update
 from simreduce.workload import Gradient, Workload
@@ -18,6 +19,9 @@ RANKS = (*range(1, 18), 24, 32, 64)
 TASKS = (1, 2, 4)
 COUNTS = (1, 7, 64, 1000)
 MOST_LINKED = 17
+REAL = ("dgx1v", "dgx1p")
+"""Machines with links of several lanes, and pairs without a link, for the algorithms that look at links."""
+ON_LINKS = ("nccl", "collective#2", "hierarchical_copy+packs=8")
 MOST_RANKS = 512
 """GPUs that the command line proves: plans grow with their square."""
 
@@ -62,7 +66,11 @@ def prove(text: str, ranks: int, counts: Sequence[int], tasks: int = 1, *, faith
 
     StrategyError if the text cannot be read.
     """
-    strategy, shape = parse_strategy(text), machines(ranks, tasks)
+    return _prove_on(text, machines(ranks, tasks), counts, faithful=faithful)
+
+
+def _prove_on(text: str, shape: Layout, counts: Sequence[int], *, faithful: bool) -> Proof:
+    strategy = parse_strategy(text)
     return _proof(
         text, shape, counts, lambda workload: compile_plan(strategy, workload, shape, faithful=faithful)
     )
@@ -90,10 +98,15 @@ def prove_all(counts: Sequence[int]) -> Iterator[Proof]:
     shapes = [(ranks, tasks) for ranks in RANKS for tasks in TASKS if ranks % tasks == 0]
     for algorithm in ALGORITHMS.values():
         for ranks, tasks in shapes:
-            for shards in algorithm.choices(machines(ranks, tasks)):
+            choices = set(algorithm.choices(machines(ranks, tasks)))
+            for shards in sorted(choices | {2} if choices and algorithm.shards else choices):
                 spec = algorithm.name if shards == 1 else f"{algorithm.name}#{shards}"
                 yield prove(spec, ranks, counts, tasks)
                 yield prove(f"{spec}+packs=3", ranks, counts, tasks)
+    for machine in REAL:
+        shape = layout(load_topology(machine))
+        for name in ON_LINKS:
+            yield _prove_on(name, shape, counts, faithful=False)
     for text in COMMON:
         for ranks, tasks in shapes:
             yield prove(text, ranks, counts, tasks)

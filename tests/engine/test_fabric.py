@@ -17,8 +17,8 @@ from hypothesis import given, settings
 import simreduce as sr
 from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Fabric, Timeline, simulate
 from simreduce.errors import Deadlock, InputError, InternalError, TopologyError
-from simreduce.plan import Plan, PlanBuilder
-from simreduce.topology import Topology
+from simreduce.plan import Contract, Plan, PlanBuilder
+from simreduce.topology import Topology, load_topology
 from tests.engine.small import ELEMENTS, NO_CONTRACT, cable, copy_plan, machine, pair, plan_of
 from tests.strategies import ROUND, scenes, with_controls
 
@@ -393,3 +393,26 @@ def test_a_plan_gives_the_same_bits_again_on_a_used_fabric():
     assert (first.start + 64.0).tolist() == second.start.tolist()
     assert (first.finish + 64.0).tolist() == second.finish.tolist()
     assert first.blame.tolist() == second.blame.tolist()
+
+
+@pytest.mark.parametrize("ready", [-1.0, float("nan"), float("inf"), [0.0, 1.0, 2.0], [[0.0]]])
+def test_times_of_readiness_that_make_no_sense_are_refused(ready):
+    """Before anything runs: a negative one must not hang."""
+    b = PlanBuilder(("gpu0", "gpu1"))
+    b.output(b.copy(b.input(0, 0, 8), 1))
+    plan = b.finish(Contract.of("broadcast", []))
+
+    with pytest.raises(InputError, match="ready: "):
+        simulate(plan, load_topology("full:2"), ready=np.asarray(ready))
+
+
+def test_a_clock_that_starts_below_zero_runs():
+    """SimPy lets an environment start anywhere."""
+    b = PlanBuilder(("gpu0", "gpu1"))
+    b.output(b.copy(b.input(0, 0, 25_000_000), 1))
+    env = simpy.Environment(-5.0)
+    done = Fabric(env, load_topology("full:2,bandwidth=1GB/s,latency=0us")).submit(
+        b.finish(Contract.of("broadcast", []))
+    )
+
+    assert pytest.approx(-4.9) == env.run(until=done).finish.max()

@@ -7,7 +7,7 @@ import pytest
 from simreduce.algorithms import ALGORITHMS, Algorithm
 from simreduce.errors import StrategyError
 from simreduce.tune.candidates import COMMON
-from simreduce.tune.prove import COUNTS, RANKS, TASKS, Proof, machines, prove, prove_all
+from simreduce.tune.prove import COUNTS, ON_LINKS, RANKS, REAL, TASKS, Proof, machines, prove, prove_all
 from simreduce.variable_update import MODES
 
 
@@ -95,6 +95,7 @@ def test_machines_share_the_gpus_evenly():
 def test_everything_is_every_strategy_on_every_number_of_gpus_and_machines(monkeypatch):
     """Every algorithm with the shards it would try, alone and in packs; every packer; every mode; each once."""
     asked = []
+    monkeypatch.setattr("simreduce.tune.prove.REAL", ())
     monkeypatch.setattr(
         "simreduce.tune.prove.prove",
         lambda text, ranks, counts, tasks: asked.append((text, ranks, tasks, counts)),
@@ -109,7 +110,8 @@ def test_everything_is_every_strategy_on_every_number_of_gpus_and_machines(monke
         (name + (f"#{shards}" if shards > 1 else "") + packs, *shape)
         for name, algorithm in ALGORITHMS.items()
         for shape in shapes
-        for shards in algorithm.choices(machines(*shape))
+        for choices in [set(algorithm.choices(machines(*shape)))]
+        for shards in (choices | {2} if choices and algorithm.shards else choices)
         for packs in ("", "+packs=3")
     ]
     expected += [
@@ -123,6 +125,7 @@ def test_everything_is_every_strategy_on_every_number_of_gpus_and_machines(monke
 
 def test_what_is_added_is_among_everything_and_is_found_out(forgetful, monkeypatch):
     """Alone and in packs, on every number of GPUs but one; nothing else is wrong."""
+    monkeypatch.setattr("simreduce.tune.prove.REAL", ())
     monkeypatch.setattr("simreduce.tune.prove.RANKS", (1, 2, 3, 4))
     monkeypatch.setattr("simreduce.tune.prove.TASKS", (1, 2))
     proofs = list(prove_all((7,)))
@@ -138,3 +141,13 @@ def test_what_is_added_is_among_everything_and_is_found_out(forgetful, monkeypat
     }
     for proof in proofs:
         assert all(f"rank {proof.ranks - 1} is missing" in problem for problem in proof.problems)
+
+
+def test_what_looks_at_links_is_proven_on_real_ones(monkeypatch):
+    """On both DGX-1s, whose links have several lanes and do not join every pair."""
+    monkeypatch.setattr("simreduce.tune.prove.RANKS", ())
+    proofs = list(prove_all(COUNTS))
+
+    assert [(name, 8, 1, 5, ()) for _ in REAL for name in ON_LINKS] == [
+        (p.strategy, p.ranks, p.tasks, p.plans, p.problems) for p in proofs
+    ]
