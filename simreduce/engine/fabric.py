@@ -143,7 +143,7 @@ class Fabric:
         kernel.mark_dirty(names[link], self._state)
 
     def _touch(self) -> None:
-        if self.env.now < self._clock * (1.0 - _SAME_INSTANT):
+        if self.env.now < self._clock - abs(self._clock) * _SAME_INSTANT:
             raise InternalError(f"the fabric is at {self._clock!r} s; it was touched at {self.env.now!r} s")
         self._wake = _Wake(self.env, self.env.now, self._run)
 
