@@ -46,11 +46,11 @@ def _two_ends(call: Call) -> tuple[str, ...]:
         return ()
     if call.kind != Kind.COPY:
         return (f"{call.target.name} work",)
-    return (f"{call.source.name} out", f"{call.target.name} in")
+    return (f"{call.source.name} out {call.channel}", f"{call.target.name} in")
 
 
 TWO_ENDED = Runtime("two-ended", _two_ends, dispatch=True, local=True)
-"""A copy holds a lane at each end, so ops are first in one queue while they wait in another."""
+"""A copy holds a lane at each end, so ops are first in one queue while they wait in another; channels send apart."""
 
 runtimes = st.sampled_from([IDEAL, TENSORFLOW, TWO_ENDED])
 

@@ -152,6 +152,17 @@ def test_tensorflow_copies_to_host_and_to_peer_side_by_side():
     assert close_to([A + S / B] * 3 + [2 * (A + S / B)] * 2) == finish(result)
 
 
+def test_tensorflow_sends_to_another_box_by_way_of_its_host():
+    """On the lane to the host, one after another with copies to the host; copies to a peer go beside them."""
+    topology = machine(
+        node("gpu2", machine="1"), *(cable("gpu0", other, B, A) for other in ("gpu1", "gpu2", "cpu0"))
+    )
+    result = simulate(copy_plan(topology, (0, 2), (0, 3), (0, 1)), topology, TENSORFLOW)
+
+    assert topology.devices == ("gpu0", "gpu1", "gpu2")
+    assert close_to([A + S / B, 2 * (A + S / B), A + S / B]) == finish(result)
+
+
 def test_the_ideal_runtime_sends_everything_at_once():
     """No lanes: the copies share nothing, so all take a + S/B."""
     topology = star()
@@ -395,6 +406,19 @@ def test_each_op_starts_when_what_it_is_blamed_on_lets_it(scene):
             assert result.finish[blamed] == result.start[op]
         else:
             assert freed[blamed] == pytest.approx(result.start[op], rel=1e-14, abs=0)
+
+
+def test_of_operands_that_arrive_at_once_the_last_by_id_is_blamed():
+    """Ends at one instant happen lowest id first, so the last that the add waited for is the highest."""
+    topology = machine(*(cable("gpu0", f"gpu{i}", B, A) for i in (1, 2, 3)))
+
+    def write(b: PlanBuilder) -> None:
+        copies = [b.copy(b.input(i, 0, 100), 0) for i in (3, 1, 2)]
+        b.add([copies[2], copies[0], copies[1]])
+
+    result = simulate(plan_of(topology, write), topology)
+
+    assert result.blame.tolist() == [-1, 0, -1, 2, -1, 4, 5]
 
 
 # Conservation.

@@ -15,7 +15,7 @@ import simpy
 from hypothesis import given, settings
 
 import simreduce as sr
-from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Fabric, Timeline, simulate
+from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Calibration, Fabric, Timeline, simulate
 from simreduce.errors import Deadlock, InputError, InternalError, TopologyError
 from simreduce.plan import Contract, Plan, PlanBuilder
 from simreduce.topology import Topology, load_topology
@@ -110,6 +110,36 @@ def test_the_event_happens_when_the_last_op_is_done(scene):
     assert env.now == timeline.finish.max()
 
 
+def odd_clocks() -> list[float]:
+    """Times from which an end one to two seconds later is hard to reach: now + (end - now) may round beside it."""
+    return np.random.default_rng(2).uniform(0.25, 0.5, 60).tolist()
+
+
+def test_the_event_happens_to_the_bit_wherever_the_clock_stands():
+    """Not an ulp before or after the end."""
+    topology = pair(bandwidth=647.0, latency=0.61)
+    days = [Day(topology, begin=t).submit("plan", copy_plan(topology, (0, 1)), at=t) for t in odd_clocks()]
+    happened = [day.run()["plan"] for day in days]
+
+    assert [float(day.done["plan"][1].finish[1]) for day in days] == happened
+
+
+def test_whoever_waited_for_a_plan_may_submit_the_next_at_once():
+    """The fabric is not ahead of the event it has let happen."""
+    topology = pair(bandwidth=647.0, latency=0.61)
+    plan = copy_plan(topology, (0, 1))
+
+    def twice(day: Day):
+        yield day.fabric.submit(plan)
+        yield day.fabric.submit(plan)
+
+    for begin in odd_clocks():
+        day = Day(topology, begin=begin)
+        day.env.run(until=day.env.process(twice(day)))
+
+        assert day.env.now == pytest.approx(begin + 2 * (0.61 + 400 / 647), rel=1e-12)
+
+
 def test_a_plan_that_follows_another_begins_where_that_ended():
     """4 s each, on one fabric, with an idle time between."""
     topology = pair()
@@ -159,6 +189,47 @@ def test_an_op_that_is_ready_earlier_goes_before_an_earlier_submission():
     day = Day(topology).submit("first", plan, ready=1.0).submit("second", plan, ready=0.5)
 
     assert day.run() == {"second": 4.5, "first": 8.5}
+
+
+def test_blame_counts_within_the_plan():
+    """An op of the second plan waited for the lane that an op of the first had: nobody of its own is to blame."""
+    topology = pair()
+    plan = copy_plan(topology, (0, 1), (0, 1))
+    day = Day(topology).submit("first", plan).submit("second", plan)
+    day.run()
+
+    assert day.done["first"][1].blame.tolist() == [-1, 0, -1, 1]
+    assert day.done["second"][1].blame.tolist() == [-1, -1, -1, 1]
+
+
+# The window of an instant.
+
+
+def copies_that_want_one_lane(first: float, second: float) -> list[float]:
+    """Starts of two copies on one lane. The first, by id, is ready after 0.1 s, 0.2 s and `first`; the other at
+    `second`."""
+    topology = pair()
+
+    def write(b: PlanBuilder) -> None:
+        x = b.input(0, 0, 100)
+        b.copy(b.slice(x, 0, 100), 1)
+        b.copy(b.input(0, 100, 200), 1)
+
+    plan = plan_of(topology, write)
+    steps = Calibration("steps", dispatch={"slice": 0.2})
+    return simulate(plan, topology, TENSORFLOW, steps, np.array([0.1 + first, second])).start[[2, 4]].tolist()
+
+
+def test_what_is_due_within_four_ulp_happens_at_once():
+    """0.1 + 0.2 is one ulp more than 0.3. They tie, at the earlier time, and the lower id goes first."""
+    assert 0.1 + 0.2 > 0.3
+
+    assert copies_that_want_one_lane(0.0, 0.3) == [0.3, 4.3]
+
+
+def test_what_is_due_later_than_four_ulp_is_later():
+    """0.6 femtoseconds are eleven ulp here: the copy that is ready first goes first, whatever its id."""
+    assert copies_that_want_one_lane(6e-16, 0.3) == [4.3, 0.3]
 
 
 # Faults.

@@ -164,6 +164,11 @@ def test_levels_that_differ_by_rounding_alone_give_equal_rates():
     check([0.3, 0.1, 5.0], [on(0, 2), on(0, 2), on(0, 2), on(1, 2)], expect=[0.3 / 3] * 4)
 
 
+def test_levels_that_differ_by_more_than_rounding_are_told_apart():
+    """x <= 1 and y <= 1 + 1e-9: near, but not the same."""
+    check([1.0, 1.0 + 1e-9, 5.0], [on(0, 2), on(1, 2)], expect=[1.0, 1.0 + 1e-9])
+
+
 # What opening and closing flows does to those that go on.
 
 
@@ -218,7 +223,7 @@ def systems(draw: st.DrawFn, rate: st.SearchStrategy, weight: st.SearchStrategy,
     """(capacities, flows)"""
     capacity = draw(st.lists(rate, min_size=1, max_size=6))
     weights = st.dictionaries(st.integers(0, len(capacity) - 1), weight, min_size=1)
-    flow = st.builds(Flow, weights, st.one_of(st.just(inf), rate))
+    flow = st.builds(Flow, weights, st.one_of(st.just(inf), rate), st.just(1e9))
     return capacity, draw(st.lists(flow, min_size=1, max_size=most))
 
 

@@ -138,6 +138,11 @@ BROKEN: dict[str, tuple[Writer, Contract, list[str]]] = {
         SUM,
         on_all("rank 3 does not belong"),
     ),
+    "a stranger contributes twice": (
+        star(lambda b, x: [*x, *[b.input(0, 0, 8, contributor=3)] * 2]),
+        SUM,
+        on_all("rank 3 does not belong"),
+    ),
     "one rank keeps its own": (
         lambda b, x: [v if v.device != 1 else x[1] for v in star()(b, x)],
         SUM,
