@@ -152,15 +152,20 @@ def test_tensorflow_copies_to_host_and_to_peer_side_by_side():
     assert close_to([A + S / B] * 3 + [2 * (A + S / B)] * 2) == finish(result)
 
 
-def test_tensorflow_sends_to_another_box_by_way_of_its_host():
-    """On the lane to the host, one after another with copies to the host; copies to a peer go beside them."""
+def test_tensorflow_sends_to_another_box_by_way_of_both_hosts():
+    """Three links, one flow, on the lane to the host: a copy to the host comes after it, one to a peer goes beside it."""
     topology = machine(
-        node("gpu2", machine="1"), *(cable("gpu0", other, B, A) for other in ("gpu1", "gpu2", "cpu0"))
+        node("gpu2", machine="1"),
+        node("cpu1", machine="1"),
+        cable("gpu0", "gpu1", B, A),
+        cable("gpu0", "cpu0", B, A),
+        cable("cpu0", "cpu1", B, A),
+        cable("cpu1", "gpu2", B, A),
     )
     result = simulate(copy_plan(topology, (0, 2), (0, 3), (0, 1)), topology, TENSORFLOW)
 
     assert topology.devices == ("gpu0", "gpu1", "gpu2")
-    assert close_to([A + S / B, 2 * (A + S / B), A + S / B]) == finish(result)
+    assert close_to([3 * A + S / B, 4 * A + 2 * S / B, A + S / B]) == finish(result)
 
 
 def test_the_ideal_runtime_sends_everything_at_once():
