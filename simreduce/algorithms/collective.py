@@ -10,15 +10,13 @@ from collections.abc import Sequence
 
 from simreduce import dtypes
 from simreduce.algorithms.planner import Options, Results, Tensors
+from simreduce.algorithms.ring_subdivisions import subdivision_order
 from simreduce.errors import StrategyError
 from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder, Value
 
 ALIGNMENT = 64
 """Bytes; EIGEN_MAX_ALIGN_BYTES of the released binaries."""
-
-MOST_BYTES = 4 << 20
-"""A chunk above this asks for one more subdivision, where their number is free."""
 
 
 def collective(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
@@ -52,30 +50,6 @@ def rank_order(layout: Layout) -> list[list[int]]:
             left.remove(order[-1])
         tasks.append(order)
     return tasks
-
-
-def subdivision_offsets(nbytes: int, devices_per_task: Sequence[int], max_subdivisions: int) -> list[int]:
-    """The offsets that the runtime chooses where none are given. -1, the default everywhere, means one ring."""
-    if max_subdivisions == -1:
-        return [0]
-    size = sum(devices_per_task)
-    average = size // len(devices_per_task)
-    limit = (max_subdivisions if max_subdivisions > 0 else 2) * average
-    count = 1
-    while nbytes // (size * count) > MOST_BYTES and count < limit:
-        count += 1
-    stride = max(1, average // count)
-    return [stride * k if k % 2 == 0 else -stride * k for k in range(count)]
-
-
-def subdivision_order(tasks: Sequence[Sequence[int]], offset: int) -> list[int]:
-    """The ring of one subdivision: every task rotated by |offset|, and reversed first if it is negative."""
-    order: list[int] = []
-    for task in tasks:
-        for i in range(len(task)):
-            at = (i + abs(offset)) % len(task)
-            order.append(task[at if offset >= 0 else len(task) - 1 - at])
-    return order
 
 
 def field_sizes(elements: int, fields: int, element_bytes: int) -> list[int]:

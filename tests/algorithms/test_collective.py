@@ -8,9 +8,8 @@ from hypothesis import given, strategies as st
 from simreduce.algorithms.collective import (
     field_sizes,
     rank_order,
-    subdivision_offsets,
-    subdivision_order,
 )
+from simreduce.algorithms.ring_subdivisions import subdivision_offsets, subdivision_order
 from simreduce.errors import StrategyError
 from simreduce.layouts import layout
 from simreduce.plan import Kind, verify
