@@ -9,7 +9,8 @@ import pytest
 
 import simreduce as sr
 from simreduce.engine import IDEAL, NOMINAL
-from tests.engine.oracle import simulate as naive
+from simreduce.plan import Kind
+from tests.engine.oracle import Oracle, Submission
 
 MACHINES = {"ring, 64 ranks": ("ring", "switch:64", "bytes:64M"),
             "xring, ResNet-50, 8 GPUs": ("xring", "dgx1v", "resnet50")}  # fmt: skip
@@ -52,4 +53,5 @@ def test_against_the_naive_model(benchmark, model):
     if model == "engine":
         benchmark(sr.simulate, plan, machine, "ideal")
     else:
-        benchmark.pedantic(naive, (plan, machine, IDEAL, NOMINAL), rounds=3)
+        ready = [0.0] * int((plan.kind == Kind.INPUT).sum())
+        benchmark.pedantic(lambda: Oracle(machine, IDEAL, NOMINAL).run([Submission(plan, ready)]), rounds=3)

@@ -115,8 +115,10 @@ def _build(path: Path, document: Mapping[str, Any]) -> Scenario:
 
     def load(key: str, loader: Callable[[str], T], default: str = "") -> T | None:
         given = text(key, default)
+        if not given and not isinstance(document.get(key), str):
+            return None  # missing, or no text: told already
         try:
-            return loader(_beside(path, given)) if given else None
+            return loader(_beside(path, given))
         except InputError as error:
             problems.extend(f"{key}: {p}" for p in error.problems)
             return None

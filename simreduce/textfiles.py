@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tomllib
 from pathlib import Path
@@ -15,10 +16,23 @@ def exists(text: str) -> bool:
     return os.path.exists(text)  # noqa: PTH110 - Path.exists raises for names that no file can have
 
 
+MOST_BYTES = 64 << 20
+"""No file that a person writes is larger; a device such as /dev/zero has no end."""
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file; OSError also if there is more of it than `MOST_BYTES`."""
+    with path.open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise OSError(errno.EFBIG, "more than 64 MiB, or without an end")
+    return content
+
+
 def read_text(path: Path, refuse: type[InputError]) -> str:
     """The text of a UTF-8 file; raises `refuse` when it cannot be read."""
     try:
-        return path.read_text("utf-8")
+        return read_bytes(path).decode("utf-8")
     except OSError as error:
         raise refuse(f"{path}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:

@@ -49,7 +49,8 @@ def main() -> None:
     stdout = sys.stdout
     try:
         status = cli.main(standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except SystemExit as end:
         # click exits by itself when the reader of a pipe has gone, after it has put a stdout that is silent about it.
         status = end.code if sys.stdout is stdout else 0
@@ -69,4 +70,8 @@ def main() -> None:
         # The same, found by the flush above; Python would complain again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
+    except OSError as error:  # a full disk behind stdout
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        click.echo(f"simreduce: the output cannot be written: {error.strerror or error}", err=True)
+        status = 2
     sys.exit(status if isinstance(status, int) else 0)

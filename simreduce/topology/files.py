@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 from simreduce.errors import TopologyError, did_you_mean
 from simreduce.shipped import data_dir
+from simreduce.textfiles import read_bytes
 from simreduce.topology.faults import type_name
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _read(path: Path, shown: str, below: tuple[tuple[str, str], ...]) -> Documen
 
 def _parse(path: Path, shown: str) -> dict[str, Any]:
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
     except FileNotFoundError:
         raise TopologyError(f"{shown}: there is no such file") from None
     except IsADirectoryError:

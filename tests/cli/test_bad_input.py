@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -276,3 +279,38 @@ def test_the_largest_figures_that_are_taken_are_worked_out(simreduce):
 
     assert (0, "") == (status, err)
     assert pytest.approx(2**50 / 1e3 * 1e6) == json.loads(out)["rows"][0]["time_us"]
+
+
+@pytest.mark.parametrize("option", ["--calibration", "--runtime"])
+def test_an_empty_name_is_told(simreduce, option):
+    """It is a name like another, and there is none of that name."""
+    status, out, err = simreduce("run", "dgx1p-step-of-five", option, "")
+
+    assert (2, "") == (status, out)
+    assert "''" in err
+
+
+@pytest.mark.parametrize("command", [("topo", "show"), ("run",), ("bench",)])
+def test_a_file_without_an_end_is_refused(simreduce, command):
+    """Instead of being read for ever."""
+    status, out, err = simreduce(*command, "/dev/zero")
+
+    assert (2, "") == (status, out)
+    assert "more than 64 MiB, or without an end" in err
+
+
+def test_a_full_disk_behind_the_output_is_told():
+    """In one line, with status 2."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "simreduce", "topo", "list"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+
+    assert (2, "simreduce: the output cannot be written: No space left on device\n") == (
+        done.returncode,
+        done.stderr,
+    )
