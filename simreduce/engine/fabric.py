@@ -244,8 +244,6 @@ class Fabric:
         first, number = len(ops.overhead), len(state.pending)
         is_input = plan.kind == Kind.INPUT
         inputs = np.flatnonzero(is_input)
-        at = np.full(n, -inf)
-        at[inputs] = release
 
         for start, rows, column, values in (
             (ops.successor_start, ops.successors, lowered.successor_start, lowered.successors + first),
@@ -263,7 +261,6 @@ class Fabric:
         ops.holds.extend(lowered.holds.tolist())
         ops.amount.extend(lowered.amount.tolist())
         ops.cap.extend(lowered.cap.tolist())
-        ops.release.extend(at.tolist())
         ops.submission.extend([number] * n)
 
         state.phase.extend([kernel.WAITING] * n)
@@ -280,5 +277,5 @@ class Fabric:
         state.lane_prev.extend([kernel.NONE] * len(lowered.lanes))
         state.pending.append(n)
         self._grow_lanes()
-        for op in inputs.tolist():
-            kernel.activate(first + op, ops.release[first + op], state)
+        for op, at in zip(inputs.tolist(), np.broadcast_to(release, inputs.shape).tolist(), strict=True):
+            kernel.activate(first + op, at, state)

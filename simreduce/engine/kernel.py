@@ -51,7 +51,6 @@ class Ops(NamedTuple):
     holds: Array  # whether lanes are kept during latency and flow
     amount: Array  # bytes to move; 0: no flow
     cap: Array  # bytes/s, inf: none
-    release: Array  # s, earliest time of readiness
     submission: Array
     successor_start: Array
     successors: Array
@@ -105,6 +104,12 @@ def activate(op: int, due: float, state: State) -> None:
         state.active[count] = op
         state.active_at[op] = count
         state.scalar[ACTIVE_COUNT] = count + 1
+
+
+def wait_until(due: float, op: int, state: State, heap: Any) -> None:
+    """Let `op` come up again at `due`."""
+    activate(op, due, state)
+    heapq.heappush(heap, (due, op))
 
 
 def deactivate(op: int, state: State) -> None:
@@ -374,8 +379,7 @@ def happen(turn: list[int], time: float, ops: Ops, state: State, heap: Any) -> b
             if phase == QUEUED:
                 state.phase[op] = OVERHEAD
                 if ops.overhead[op] > 0.0:
-                    activate(op, time + ops.overhead[op], state)
-                    heapq.heappush(heap, (state.due[op], op))
+                    wait_until(time + ops.overhead[op], op, state, heap)
                     continue
                 phase = OVERHEAD
             if phase == OVERHEAD:
@@ -384,8 +388,7 @@ def happen(turn: list[int], time: float, ops: Ops, state: State, heap: Any) -> b
                     offer_lanes(op, ops, state, candidates)
                 state.phase[op] = LATENCY
                 if ops.latency[op] > 0.0:
-                    activate(op, time + ops.latency[op], state)
-                    heapq.heappush(heap, (state.due[op], op))
+                    wait_until(time + ops.latency[op], op, state, heap)
                     continue
                 phase = LATENCY
             if phase == LATENCY and ops.amount[op] > 0.0:
@@ -418,8 +421,7 @@ def happen(turn: list[int], time: float, ops: Ops, state: State, heap: Any) -> b
                 take_lanes(op, time, ops, state)
                 state.phase[op] = OVERHEAD
                 if ops.overhead[op] > 0.0:
-                    activate(op, time + ops.overhead[op], state)
-                    heapq.heappush(heap, (state.due[op], op))
+                    wait_until(time + ops.overhead[op], op, state, heap)
                 else:
                     turn.append(op)
         candidates = [(0.0, NONE)]

@@ -106,6 +106,7 @@ def evaluate(scenario: Scenario, strategy: Strategy) -> Candidate | str:
         return "; ".join(error.problems)
     except InputError as error:  # GPUs that the plan joins and nothing else does
         return "; ".join(f"{strategy.text}: {p}" for p in error.problems)
+    theirs = plan if scenario.faithful else _upstream(scenario, shape, strategy)
     link, lane = _first(result.links), _first(result.lanes)
     return Candidate(
         strategy=strategy,
@@ -117,35 +118,42 @@ def evaluate(scenario: Scenario, strategy: Strategy) -> Candidate | str:
         link_share=link.share,
         lane=lane.name,
         lane_share=lane.share,
-        settings=_settings(scenario, strategy, plan),
+        settings=_settings(scenario, shape, strategy, plan, theirs),
         chosen_by=tuple(n for n, text in tensorflow_choice(shape).items() if text == strategy.text),
-        upstream="" if scenario.faithful else _difference(scenario, strategy, plan),
+        upstream=_difference(plan, theirs),
     )
 
 
-def _settings(scenario: Scenario, strategy: Strategy, plan: Plan) -> Settings:
+def _settings(
+    scenario: Scenario, shape: Layout, strategy: Strategy, plan: Plan, theirs: Plan | str
+) -> Settings:
     """What to type; nothing where upstream would run another plan than the one that was ranked."""
-    shape = scenario.layout()
     if scenario.faithful:
         return settings(strategy, shape, faithful=True)
-    try:
-        theirs = compile_plan(as_typed(strategy), scenario.workload, shape, faithful=True)
-    except StrategyError:
-        return Settings(None, None)
-    return settings(strategy, shape) if theirs.digest == plan.digest else Settings(None, None)
+    typed = as_typed(strategy)
+    if typed is not strategy:
+        theirs = _upstream(scenario, shape, typed)
+    same = not isinstance(theirs, str) and theirs.digest == plan.digest
+    return settings(strategy, shape) if same else Settings(None, None)
 
 
-def _difference(scenario: Scenario, strategy: Strategy, plan: Plan) -> str:
+def _difference(plan: Plan, theirs: Plan | str) -> str:
     """What upstream does instead of `plan`."""
-    try:
-        theirs = compile_plan(strategy, scenario.workload, scenario.layout(), faithful=True)
-    except StrategyError as error:
-        return f"upstream refuses it: {'; '.join(error.problems)}"
+    if isinstance(theirs, str):
+        return f"upstream refuses it: {theirs}"
     if theirs.digest == plan.digest:
         return ""
     wrong = wrong_elements(verify(theirs))
     sums = f" and gives {wrong} wrong elements" if wrong else ""
     return f"upstream makes {theirs.transfers} transfers of it{sums}"
+
+
+def _upstream(scenario: Scenario, shape: Layout, strategy: Strategy) -> Plan | str:
+    """The plan that upstream makes of `strategy`, or why it refuses it."""
+    try:
+        return compile_plan(strategy, scenario.workload, shape, faithful=True)
+    except StrategyError as error:
+        return "; ".join(error.problems)
 
 
 def _first(uses: tuple[Use, ...]) -> Use:

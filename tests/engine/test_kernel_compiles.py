@@ -18,7 +18,7 @@ from simreduce.plan import Kind
 from tests.strategies import ROUND, TWO_ENDED, Scene, scenes
 
 _FLOATS = {
-    "overhead", "latency", "amount", "cap", "release", "weight", "due", "ready", "start", "finish", "left", "rate",
+    "overhead", "latency", "amount", "cap", "weight", "due", "ready", "start", "finish", "left", "rate",
     "anchor", "capacity", "lane_freed", "clock",
 }  # fmt: skip
 _FLAGS = {"holds", "is_dirty", "lane_busy"}
