@@ -114,9 +114,14 @@ class Fabric:
         self._clock = float(env.now)
         self._clear()
 
-    def submit(self, plan: Plan, ready: float | Floats = 0.0) -> simpy.Event:
+    def lower(self, plan: Plan) -> Lowered:
+        """Costs, lanes and resources of every op of `plan` on this fabric."""
+        return lower(plan, self.topology, self.runtime, self.calibration, self.resources, self._lanes)
+
+    def submit(self, plan: Plan, ready: float | Floats = 0.0, lowered: Lowered | None = None) -> simpy.Event:
         """Start a plan now. Its INPUTs become ready `ready` seconds from now: one number, or one per INPUT in
         program order. The event succeeds with the plan's `Timeline` when its last op is done.
+        `lowered` is what `lower` has given for the plan, for those who have it.
         """
         ready = _checked(plan, ready)
         self._touch()
@@ -126,7 +131,7 @@ class Fabric:
             return done.succeed(Timeline(nothing, nothing, nothing, nothing.astype(np.int64)))
         if not self._submissions:
             self._clear()
-        lowered = lower(plan, self.topology, self.runtime, self.calibration, self.resources, self._lanes)
+        lowered = lowered or self.lower(plan)
         self._submissions.append(_Submission(plan, len(self._ops.overhead), done))
         self._append(plan, lowered, ready + self.env.now)
         return done

@@ -8,7 +8,7 @@ import simpy
 from simreduce.engine import floors
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.fabric import Fabric, Floats, Timeline
-from simreduce.engine.lower import Lowered, Resources, lower
+from simreduce.engine.lower import Lowered, Resources
 from simreduce.engine.result import Floors, Result, Use
 from simreduce.engine.runtime import Runtime, runtime_named
 from simreduce.plan import Plan
@@ -29,9 +29,9 @@ def simulate(
     runtime = runtime_named(runtime) if isinstance(runtime, str) else runtime
     env = simpy.Environment()
     fabric = Fabric(env, topology, calibration, runtime)
-    timeline = env.run(until=fabric.submit(plan, ready))
+    lowered = fabric.lower(plan)
+    timeline = env.run(until=fabric.submit(plan, ready, lowered))
     assert isinstance(timeline, Timeline)  # noqa: S101 - SimPy knows no type of an event's value
-    lowered = lower(plan, topology, runtime, calibration, fabric.resources)
     duration = floors.alone(lowered, fabric.resources)
     seconds = float(timeline.finish.max(initial=0.0))
     return Result(
