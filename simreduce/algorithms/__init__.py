@@ -1,24 +1,27 @@
-"""Reduction algorithms, one file each. Adding one is a file and a line in `ALGORITHMS`.
+"""Reduction algorithms, one file each. Adding one is a file and a line in `ALGORITHMS` or in `families.FAMILIES`.
 
 A planner is a function `(builder, layout, tensors, options) -> results` (see `planner`). What the devices at hand or
 the shard count do not allow is a `StrategyError` that says what would be. A planner sees a `Layout`: devices, tasks,
-which pairs are linked. It knows no bandwidth and no time.
+which pairs are linked. It knows no bandwidth and no time. A family gives collectives over groups of devices (see
+`family`); every one of them is an algorithm too, and any two make a two-level algorithm `inner/outer`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from simreduce.algorithms.collective import collective
 from simreduce.algorithms.copy_to_device import copy_to_cpu, copy_to_gpus
+from simreduce.algorithms.families import FAMILIES, planner as planner_of
+from simreduce.algorithms.family import Family
 from simreduce.algorithms.hierarchical_copy import hierarchical_copy, hierarchical_copy_gcp_v100
 from simreduce.algorithms.nccl import nccl
 from simreduce.algorithms.nccl_hybrids import nccl_pscpu, nccl_rechd, nccl_xring
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.algorithms.pscpu_pscpu import pscpu_pscpu
 from simreduce.algorithms.reduce_to_one import reduce_to_one
-from simreduce.algorithms.ring import ring
 from simreduce.algorithms.shuffle import pscpu, psgpu
 from simreduce.algorithms.xring import xring
 from simreduce.errors import StrategyError
@@ -59,6 +62,7 @@ class Algorithm:
     """A planner with what the command line says about it.
 
     `shards` is the meaning of `#k`, "" if it has none; `choices` gives the shard counts worth trying on a layout.
+    `pipelined` says whether it cuts what it sends into chunks.
     """
 
     name: str
@@ -66,13 +70,16 @@ class Algorithm:
     summary: str
     shards: str = ""
     choices: Choices = _one
+    pipelined: bool = False
 
     def reduce(self, b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
-        """Plan the sum of every tensor over all ranks."""
+        """Plan the collective of every tensor over all ranks."""
         if options.shards != 1 and not self.shards:
             raise StrategyError(f"{self.name} takes no shards")
         if options.shards < 1 and not options.faithful:
             raise StrategyError("the number of shards is 1 or more")
+        if options.chunk and not self.pipelined:
+            raise StrategyError(f"{self.name} sends no chunks; leave out +chunk")
         return self.plan(b, layout, tensors, options)
 
 
@@ -97,11 +104,30 @@ _TABLE = (
     Algorithm("copy_to_cpu", copy_to_cpu, "sums every tensor on the CPU, then copies it to every GPU"),
     Algorithm("copy_to_gpus", copy_to_gpus, "sums tensor i on GPU i mod n, then copies it to every GPU"),
     Algorithm("reduce_to_one", reduce_to_one, "sums every tensor on the first GPU, then copies it to every GPU"),
-    Algorithm("ring", ring, "textbook ring: reduce-scatter, then all-gather, one chunk per rank"),
 )
 # fmt: on
 
-ALGORITHMS: Mapping[str, Algorithm] = {algorithm.name: algorithm for algorithm in _TABLE}
-"""Every algorithm by the name users type."""
+NAMES = ("all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast", "all_to_all")
+"""The collectives."""
 
-__all__ = ["ALGORITHMS", "Algorithm", "Options", "Planner", "Results", "Tensors"]
+
+def _of_family(family: Family, collective: str) -> Algorithm | None:
+    function = getattr(family, collective)
+    return function and Algorithm(
+        family.name, planner_of(collective, function), family.summary, pipelined=family.pipelined
+    )
+
+
+def _catalogue(collective: str) -> dict[str, Algorithm]:
+    lifted = [_of_family(family, collective) for family in FAMILIES.values()]
+    own = _TABLE if collective == "all_reduce" else ()
+    return {algorithm.name: algorithm for algorithm in (*own, *lifted) if algorithm}
+
+
+COLLECTIVES: Mapping[str, dict[str, Algorithm]] = MappingProxyType({name: _catalogue(name) for name in NAMES})
+"""By collective, every algorithm by the name users type."""
+
+ALGORITHMS = COLLECTIVES["all_reduce"]
+"""Every all-reduce by the name users type."""
+
+__all__ = ["ALGORITHMS", "COLLECTIVES", "FAMILIES", "Algorithm", "Options", "Planner", "Results", "Tensors"]

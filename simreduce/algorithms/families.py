@@ -1,0 +1,51 @@
+"""The families of the textbooks and of today's libraries, and how they become planners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from simreduce import dtypes
+from simreduce.algorithms import ring
+from simreduce.algorithms.family import Collective, Family, Knobs
+from simreduce.algorithms.planner import Options, Planner, Results, Tensors
+from simreduce.layouts import Layout
+from simreduce.plan import PlanBuilder, Values
+
+# fmt: off
+_TABLE = (
+    Family("ring", "textbook ring: reduce-scatter, then all-gather, one chunk per rank",
+           all_reduce=ring.all_reduce, reduce_scatter=ring.reduce_scatter, all_gather=ring.all_gather),
+)
+# fmt: on
+
+FAMILIES: Mapping[str, Family] = {family.name: family for family in _TABLE}
+"""Every family by the name users type."""
+
+IN_RANK_ORDER = ("reduce_scatter", "all_gather", "all_to_all")
+"""Collectives whose contract says which rank holds which part, so that the ranks cannot be put in another order."""
+
+
+def planner(name: str, collective: Collective) -> Planner:
+    """The planner of one collective called `name`: one group of all ranks, tensor by tensor on the same streams."""
+
+    def plan(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
+        order = range(layout.n) if name in IN_RANK_ORDER else [r for task in layout.ring_tasks for r in task]
+        rank_at = np.array(order, dtype=np.int64)
+        position = np.argsort(rank_at)
+        results: Results = []
+        for tensor in tensors:
+            group = Values.of(tensor)[rank_at].reshape(1, -1)
+            root = int(position[options.root])
+            made = collective(b, group, knobs(options, group.dtype, root)).reshape(-1)
+            results.append(made[position] if len(made) == layout.n else made)
+        return results
+
+    return plan
+
+
+def knobs(options: Options, dtype: int, root: int = 0, channel: int = 0) -> Knobs:
+    """The knobs that a user's options mean for tensors of `dtype`; a chunk has at least one element."""
+    chunk = max(options.chunk // dtypes.SIZES[dtype], 1) if options.chunk else 0
+    return Knobs(channel, chunk, root)
