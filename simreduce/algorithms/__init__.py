@@ -107,6 +107,9 @@ _TABLE = (
 )
 # fmt: on
 
+TWO_LEVEL: tuple[str, ...] = ()
+"""The two-level algorithms worth trying on several machines."""
+
 NAMES = ("all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast", "all_to_all")
 """The collectives."""
 
@@ -130,4 +133,4 @@ COLLECTIVES: Mapping[str, dict[str, Algorithm]] = MappingProxyType({name: _catal
 ALGORITHMS = COLLECTIVES["all_reduce"]
 """Every all-reduce by the name users type."""
 
-__all__ = ["ALGORITHMS", "COLLECTIVES", "FAMILIES", "Algorithm", "Options", "Planner", "Results", "Tensors"]
+__all__ = ["ALGORITHMS", "COLLECTIVES", "FAMILIES", "NAMES", "TWO_LEVEL", "Algorithm", "Options", "Planner", "Results", "Tensors"]
