@@ -101,7 +101,7 @@ def layout(topology: Topology) -> Layout:
         hosts.setdefault(topology.nodes[name].machine, name)
     links = [[0] * len(ranks) for _ in ranks]
     for link in topology.links:
-        if link.source in index and link.target in index:
+        if link.source in index and link.target in index and not link.is_figure:
             links[index[link.source]][index[link.target]] += link.lanes
     return Layout(
         ranks=ranks,

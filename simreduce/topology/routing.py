@@ -4,6 +4,10 @@ GPUs never forward traffic for others; every other node does unless it says `tra
 two nodes of one machine stays in it when it can. Among the paths of fewest hops the one with the highest bottleneck
 bandwidth is taken, then the lowest latency, then the first by node names (gpu2 before gpu10). Of parallel links the
 one with the highest bandwidth is taken, then the lowest latency, then the first in the file.
+
+Two GPUs of one machine that are farther apart than their `peer` says copy through the nearest host of the sender
+(`topology.peer`). Where several NICs of a machine are equally near to a GPU, each of the GPUs that share them has one
+of its own: the first GPU the first NIC, and so on in turn; between equally good paths the one over that NIC is taken.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from simreduce.errors import TopologyError, did_you_mean
 from simreduce.topology.naming import natural
+from simreduce.topology.peer import BOTH_WAYS, staged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,6 +32,8 @@ class Route:
     """A path: link ids in order, the sum of their latencies (s), the least of their bandwidths (bytes/s).
 
     `holds_lane` is true when all of its links hold their sender's lane; `path` names the nodes, both ends included.
+    Among the links are the figures that the copy takes: self-links of its two GPUs when it is staged, and what the
+    machine file states for the pair.
     """
 
     links: tuple[int, ...]
@@ -57,13 +64,17 @@ class _Search:
 class Router:
     """Finds routes and remembers them; one belongs to each topology."""
 
-    __slots__ = ("_best", "_forward", "_found", "_into", "_nodes", "_searches")
+    __slots__ = ("_best", "_figures", "_forward", "_found", "_into", "_nodes", "_rails", "_searches")
 
     def __init__(self, nodes: Mapping[str, Node], links: Sequence[Link]) -> None:
         self._nodes = nodes
         self._best: dict[tuple[str, str], Link] = {}
+        self._figures: dict[tuple[str, str], list[Link]] = {}
         for link in links:
             key = (link.source, link.target)
+            if link.is_figure:
+                self._figures.setdefault(key, []).append(link)
+                continue
             known = self._best.get(key)
             if known is None or (-link.bandwidth, link.latency) < (-known.bandwidth, known.latency):
                 self._best[key] = link
@@ -76,6 +87,7 @@ class Router:
                 self._into[target].append(source)
         self._searches: dict[tuple[str, str], _Search] = {}
         self._found: dict[tuple[str, str], Route] = {}
+        self._rails: dict[str, dict[str, str]] = {}
 
     def _carries(self, name: str) -> bool:
         node = self._nodes[name]
@@ -85,11 +97,45 @@ class Router:
         """See the module."""
         found = self._found.get((source, target))
         if found is None:
-            found = self._found[source, target] = self._route(self._find(source, target))
+            found = self._found[source, target] = self._routed(self.path(source, target))
         return found
 
-    def _route(self, path: tuple[str, ...]) -> Route:
+    def link(self, source: str, target: str) -> Link:
+        """The link of a hop from one node to the next."""
+        return self._best[source, target]
+
+    def _routed(self, path: tuple[str, ...]) -> Route:
+        nodes = [self._nodes[name] for name in path]
+        if not staged(nodes, [self._best[hop] for hop in itertools.pairwise(path)]):
+            return self._route(path, ())
+        figures = [*self._staging(path[0], into=False), *self._staging(path[-1], into=True)]
+        return self._route(path if any(node.kind == "cpu" for node in nodes) else self._hosted(path), figures)
+
+    def _staging(self, gpu: str, *, into: bool) -> list[Link]:
+        """The self-links of a GPU that a staged copy takes: of each two the first is out of it and the second into it."""
+        links = self._figures.get((gpu, gpu), [])
+        return [
+            link
+            for place, link in enumerate(links)
+            if place % 2 == (into and not link.link_class.endswith(BOTH_WAYS))
+        ]
+
+    def _hosted(self, path: tuple[str, ...]) -> tuple[str, ...]:
+        """The way from one end of `path` to the other through the host nearest to its first."""
+        source, target = path[0], path[-1]
+        box = self._nodes[source].machine
+        hosts = [node.name for node in self._nodes.values() if node.kind == "cpu" and node.machine == box]
+        ways = [self.path(source, host) for host in sorted(hosts, key=natural)]
+        if not ways:
+            raise TopologyError(
+                f"no route from {source!r} to {target!r}: without peer access a copy needs a CPU to go through"
+            )
+        out = min(ways, key=len)
+        return (*out, *self.path(out[-1], target)[1:])
+
+    def _route(self, path: tuple[str, ...], figures: Sequence[Link]) -> Route:
         links = [self._best[hop] for hop in itertools.pairwise(path)]
+        links += [*figures, *self._figures.get((path[0], path[-1]), [])] if len(path) > 1 else []
         return Route(
             links=tuple(link.id for link in links),
             latency=math.fsum(link.latency for link in links),
@@ -98,7 +144,8 @@ class Router:
             path=path,
         )
 
-    def _find(self, source: str, target: str) -> tuple[str, ...]:
+    def path(self, source: str, target: str) -> tuple[str, ...]:
+        """The nodes on the way, both ends included, as if all GPUs had peer access."""
         for name in (source, target):
             if name not in self._nodes:
                 raise TopologyError(f"no node named {name!r}{did_you_mean(name, self._nodes)}")
@@ -167,20 +214,50 @@ class Router:
                 for prior in before[name]:
                     through = min(width[name], self._best[prior, name].bandwidth)
                     width[prior] = max(width.get(prior, 0.0), through)
-        source = layers[-1][0]
-        rank: dict[str, tuple[int, tuple[object, ...], tuple[str, ...]]] = {
-            layers[0][0]: (0, (), (layers[0][0],))
+        source, target = layers[-1][0], layers[0][0]
+        mine = {self._rail(source), self._rail(target)}
+        boxes = {self._nodes[source].machine, self._nodes[target].machine}
+        rank: dict[str, tuple[int, int, tuple[object, ...], tuple[str, ...]]] = {
+            target: (0, 0, (), (target,))
         }
         for layer in layers[:-1]:
             for name in layer:
                 if name not in rank:
                     continue
-                ticks, keys, path = rank[name]
+                ticks, strange, keys, path = rank[name]
+                node = self._nodes[name]
+                strange += node.kind == "nic" and node.machine in boxes and name not in mine
                 for prior in before[name]:
                     link = self._best[prior, name]
                     if link.bandwidth < width[source]:
                         continue
-                    offer = (ticks + _ticks(link.latency), (natural(name), *keys), (prior, *path))
-                    if prior not in rank or offer[:2] < rank[prior][:2]:
+                    offer = (ticks + _ticks(link.latency), strange, (natural(name), *keys), (prior, *path))
+                    if prior not in rank or offer[:3] < rank[prior][:3]:
                         rank[prior] = offer
-        return rank[source][2]
+        return rank[source][3]
+
+    def _rail(self, name: str) -> str:
+        """The NIC that is a GPU's own among the nearest of its machine, "" for none."""
+        node = self._nodes[name]
+        if node.kind != "gpu" or not node.machine:
+            return ""
+        if node.machine not in self._rails:
+            self._rails[node.machine] = self._shared_out(node.machine)
+        return self._rails[node.machine].get(name, "")
+
+    def _shared_out(self, box: str) -> dict[str, str]:
+        """The NICs of a machine, dealt to the GPUs that they are nearest to."""
+        mine = sorted((n for n in self._nodes.values() if n.machine == box), key=lambda n: natural(n.name))
+        nics = [node.name for node in mine if node.kind == "nic"]
+        sharing: dict[tuple[str, ...], list[str]] = {}
+        for gpu in [node.name for node in mine if node.kind == "gpu"] if nics else []:
+            hops = self._search(gpu, box).hops
+            least = min((hops[nic] for nic in nics if nic in hops), default=-1)
+            near = tuple(nic for nic in nics if hops.get(nic) == least)
+            sharing.setdefault(near, []).append(gpu)
+        return {
+            gpu: near[place % len(near)]
+            for near, gpus in sharing.items()
+            if near
+            for place, gpu in enumerate(gpus)
+        }
