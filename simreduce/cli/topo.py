@@ -7,12 +7,16 @@ import click
 import simreduce
 from simreduce import units
 from simreduce.cli.options import as_json, echo_json
+from simreduce.cli.topo_p2p import p2p
 from simreduce.topology import Topology, load_topology, matrix_text, shipped
 
 
 @click.group()
 def topo() -> None:
     """List and show machines."""
+
+
+topo.add_command(p2p)
 
 
 @topo.command("list")

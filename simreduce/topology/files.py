@@ -24,8 +24,9 @@ A machine file:
     achievable = "24 GB/s"             of one large copy; the same as `bandwidth` when only that is stated
     latency = "1.8 us"
     holds_lane = true                  true unless stated; false for networks
-    both_ways = "16.5 GB/s"            of a class that begins with `staged`: such a link joins a GPU to itself and is
-                                       what a staged copy takes at either end; out and in together reach this
+    both_ways = "16.5 GB/s"            of a class that begins with `staged`: such a link joins a GPU or a PCIe switch to
+                                       itself, and staged copies take it there; out and in together reach this,
+                                       and the latency counts at GPUs
 
     [routes.NAME]                      figures of single pairs that no link shows, taken besides those of the links
     pairs = [["gpu0", "gpu1"]]

@@ -47,7 +47,7 @@ class Link:
     Rates are in bytes/s over all lanes: `nominal` is that of the wire, `bandwidth` what a large copy reaches.
     `latency` is in seconds. `holds_lane` says whether a transfer keeps its sender's queue busy for the latency.
     `parallel` counts the links of other classes between the same two nodes that come before this one. A link of a
-    GPU to itself, and one of class `route`, is no wire but a figure that copies take (`topology.peer`).
+    node to itself, and one of class `route`, is no wire but a figure that copies take (`topology.peer`).
     """
 
     id: int
@@ -65,7 +65,7 @@ class Link:
     def name(self) -> str:
         """`gpu0>gpu1`, with `#1` at the end for a second link between the two, and so on.
 
-        Of the two links of a GPU to itself, `gpu0>gpu0` is out of it and `gpu0<gpu0` into it.
+        Of the two links of a node to itself, `gpu0>gpu0` is out of it and `gpu0<gpu0` into it.
         """
         arrow = "<" if self.source == self.target and self.id % 2 else ">"
         return f"{self.source}{arrow}{self.target}" + (f"#{self.parallel}" if self.parallel else "")

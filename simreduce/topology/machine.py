@@ -122,12 +122,15 @@ class _Wire:
     holds_lane: bool
     both_ways: float
 
-    def cables(self, a: str, b: str, lanes: int) -> list[Cable]:
+    def cables(self, a: Node, b: Node, lanes: int) -> list[Cable]:
         nominal, bandwidth = self.nominal * lanes, self.bandwidth * lanes
-        made = [Cable(a, b, self.link_class, lanes, nominal, bandwidth, self.latency, self.holds_lane)]
+        # A staged copy waits at its two ends, not in between.
+        latency = 0.0 if a == b and a.kind != "gpu" else self.latency
+        ends = a.name, b.name
+        made = [Cable(*ends, self.link_class, lanes, nominal, bandwidth, latency, self.holds_lane)]
         if a == b and math.isfinite(self.both_ways):
             both, name = self.both_ways * lanes, self.link_class + BOTH_WAYS
-            made.append(Cable(a, b, name, lanes, both, both, 0.0, self.holds_lane))
+            made.append(Cable(*ends, name, lanes, both, both, 0.0, self.holds_lane))
         return made
 
 
@@ -146,7 +149,9 @@ def _cables(faults: Faults, tables: Mapping[str, Any], nodes: Mapping[str, Node]
             ends = _pairs(faults, place, pair, nodes, len(cables))
             lanes = faults.lanes(place, pair[2]) if ends and len(pair) == 3 else wire.lanes
             for one, other in ends:
-                if one == other and not (nodes[one].kind == "gpu" and wire.link_class.startswith(STAGED)):
+                if one == other and not (
+                    nodes[one].kind in ("gpu", "pcie_switch") and wire.link_class.startswith(STAGED)
+                ):
                     faults.add(place, f"{one!r} is linked to itself")
                     continue
                 key = (wire.link_class, frozenset((one, other)))
@@ -156,7 +161,7 @@ def _cables(faults: Faults, tables: Mapping[str, Any], nodes: Mapping[str, Node]
                     )
                     continue
                 places[key] = place
-                cables += wire.cables(one, other, lanes)
+                cables += wire.cables(nodes[one], nodes[other], lanes)
     return cables
 
 

@@ -1,8 +1,8 @@
 """Which GPUs copy to each other directly, and what it costs those that do not.
 
 `peer` of a GPU is the farthest way on which it copies to another GPU of its machine directly; the nearer of the two
-counts. A pair that is farther apart is *staged*: the copy goes through the memory of a host, so it takes the sender's
-and the receiver's self-links (`[links.staged_pcie3]` in a machine file), if they have such, besides the links there.
+counts. A pair that is farther apart is *staged*: the copy goes through the memory of a host, and takes besides the links
+the self-links (`[links.staged_pcie3]` in a machine file) of the GPUs and PCIe switches on the way that have such.
 """
 
 from __future__ import annotations

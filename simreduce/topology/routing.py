@@ -32,8 +32,8 @@ class Route:
     """A path: link ids in order, the sum of their latencies (s), the least of their bandwidths (bytes/s).
 
     `holds_lane` is true when all of its links hold their sender's lane; `path` names the nodes, both ends included.
-    Among the links are the figures that the copy takes: self-links of its two GPUs when it is staged, and what the
-    machine file states for the pair.
+    Among the links are the figures that the copy takes: self-links of the nodes on the way when it is staged, and what
+    the machine file states for the pair.
     """
 
     links: tuple[int, ...]
@@ -104,16 +104,31 @@ class Router:
         """The link of a hop from one node to the next."""
         return self._best[source, target]
 
-    def _routed(self, path: tuple[str, ...]) -> Route:
-        nodes = [self._nodes[name] for name in path]
-        if not staged(nodes, [self._best[hop] for hop in itertools.pairwise(path)]):
-            return self._route(path, ())
-        figures = [*self._staging(path[0], into=False), *self._staging(path[-1], into=True)]
-        return self._route(path if any(node.kind == "cpu" for node in nodes) else self._hosted(path), figures)
+    def is_peer(self, source: str, target: str) -> bool:
+        """Whether two GPUs copy to each other directly; False too if there is no way between them."""
+        try:
+            return not self._is_staged(self.path(source, target))
+        except TopologyError:
+            return False
 
-    def _staging(self, gpu: str, *, into: bool) -> list[Link]:
-        """The self-links of a GPU that a staged copy takes: of each two the first is out of it and the second into it."""
-        links = self._figures.get((gpu, gpu), [])
+    def _is_staged(self, path: tuple[str, ...]) -> bool:
+        return staged(
+            [self._nodes[name] for name in path], [self._best[hop] for hop in itertools.pairwise(path)]
+        )
+
+    def _routed(self, path: tuple[str, ...]) -> Route:
+        if not self._is_staged(path):
+            return self._route(path, ())
+        if not any(self._nodes[name].kind == "cpu" for name in path):
+            path = self._hosted(path)
+        hosts = [place for place, name in enumerate(path) if self._nodes[name].kind == "cpu"]
+        figures = [link for name in path[: hosts[0]] for link in self._staging(name, into=False)]
+        figures += [link for name in path[hosts[-1] + 1 :] for link in self._staging(name, into=True)]
+        return self._route(path, list(dict.fromkeys(figures)))
+
+    def _staging(self, name: str, *, into: bool) -> list[Link]:
+        """The self-links of a node that a staged copy takes: of each two the first is out of it, the second into it."""
+        links = self._figures.get((name, name), [])
         return [
             link
             for place, link in enumerate(links)
