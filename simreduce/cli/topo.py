@@ -7,16 +7,18 @@ import click
 import simreduce
 from simreduce import units
 from simreduce.cli.options import as_json, echo_json
+from simreduce.cli.topo_files import check, export, import_
 from simreduce.cli.topo_p2p import p2p
 from simreduce.topology import Topology, load_topology, matrix_text, shipped
 
 
 @click.group()
 def topo() -> None:
-    """List and show machines."""
+    """List, show, predict, import and check machines."""
 
 
-topo.add_command(p2p)
+for command in (p2p, import_, export, check):
+    topo.add_command(command)
 
 
 @topo.command("list")
