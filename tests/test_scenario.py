@@ -149,7 +149,7 @@ topology_overrides = 3
         "mine.toml: unknown key 'titel' (did you mean 'title'?)",
         "mine.toml: topology_overrides: expected a table",
         (
-            "mine.toml: topology: no topology 'dgxv' (did you mean 'dgx1v'?); shipped are dgx1p, dgx1v; "
+            "mine.toml: topology: no topology 'dgxv' (did you mean 'dgx1v'?); `simreduce topo list` names what is shipped; "
             "inline are full:N, ring:N, switch:N and MACHINExN; or give the path of a file"
         ),
         (

@@ -197,7 +197,7 @@ def _tree(table: _Table, parts: Parts, model: Model, socket: tuple[str, int]) ->
                 parts.link(above, cpu, model.pcie)
             for leaf in leaves:
                 below = above
-                if len(leaf) > 1:
+                if len(leaf) > 1 or len(leaves) > 1:
                     below = parts.add(parts.free("plx"), "pcie_switch")
                     parts.link(below, above, model.pcie)
                 for i in leaf:
