@@ -92,7 +92,9 @@ def _matrix(lines: Sequence[str]) -> tuple[list[list[float | None]], str]:
         fields = lines[i + 1].split() if i + 1 < len(lines) else []
         wrong = [cell for cell in fields[1:] if not _NUMBER.fullmatch(cell) and cell != "-"]
         if len(fields) != size + 1 or fields[0] != str(i) or wrong:
-            return [], f"row {i} must be its number and {size} numbers" + (f", not {shown(wrong[0])}" if wrong else "")
+            return [], f"row {i} must be its number and {size} numbers" + (
+                f", not {shown(wrong[0])}" if wrong else ""
+            )
         rows.append([None if cell == "-" else float(cell) for cell in fields[1:]])
     return rows, "" if rows else "an empty matrix"
 
@@ -111,7 +113,13 @@ def read_nccl_tests(text: str, name: str) -> tuple[MeasuredRow, ...]:
         words = [cell for cell in rest[:2] if not _is_number(cell)]
         numbers = [cell for cell in rest[len(words) :] if _is_number(cell)]
         numbers = numbers[has_root:]
-        if len(numbers) < 3 or not words or not fields[1].isdigit() or len(fields[0]) > 18 or len(fields[1]) > 18:
+        if (
+            len(numbers) < 3
+            or not words
+            or not fields[1].isdigit()
+            or len(fields[0]) > 18
+            or len(fields[1]) > 18
+        ):
             problems.append(f"{name}: line {number}: not a line of nccl-tests: {shown(line.strip())}")
             continue
         time, algbw, busbw = (float(cell) for cell in numbers[:3])

@@ -101,7 +101,11 @@ def _graphs_document(graphs: tuple[Graph, ...]) -> dict[str, Any]:
 @click.command()
 @click.argument("topology")
 @click.option(
-    "--format", "form", type=click.Choice(["toml", "nccl"]), default="toml", help="A machine file, or NCCL's XML."
+    "--format",
+    "form",
+    type=click.Choice(["toml", "nccl"]),
+    default="toml",
+    help="A machine file, or NCCL's XML.",
 )
 def export(topology: str, form: str) -> None:
     """A machine as one file, without `extends`: ours, or what NCCL reads as NCCL_TOPO_FILE."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -12,9 +14,16 @@ from simreduce.textfiles import read_text
 from simreduce.topology.classes import link_classes
 from simreduce.topology.files import Document, read_document
 from simreduce.topology.graph import Link, Topology
-from simreduce.topology.importers import is_topo_m, read_nccl_graphs, read_nccl_topology, read_topo_m
+from simreduce.topology.importers import (
+    CONTRADICTION,
+    is_topo_m,
+    read_nccl_graphs,
+    read_nccl_topology,
+    read_topo_m,
+)
 from simreduce.topology.importers.models import MODELS
 from simreduce.topology.machine import build_machine
+from simreduce.topology.naming import expanded
 from simreduce.topology.peer import STAGED
 from simreduce.units import format_bandwidth, format_duration
 
@@ -25,12 +34,13 @@ LATENCY_LIMIT = 1e-3
 UNLIKE_CLASS = 3.0
 """A rate this many times that of its class, or this part of it, is rather a slip of the unit."""
 LEAST_ACHIEVABLE = 0.1
-_MOST_GPUS = 1024
-"""Routes of more GPUs are not all tried."""
+_MOST_GPUS, _FEW_GPUS = 1024, 128
+"""Of more GPUs no routes are tried; of more than the second number only those of the first GPU."""
 
 
 def check_file(path: str) -> list[str]:
     """The faults of a file, each with its place and what to do: a machine file, NCCL's XML or `nvidia-smi topo -m` text."""
+    first: list[str] = []
     try:
         if path.endswith(".toml"):
             document = read_document(Path(path), path)
@@ -43,14 +53,15 @@ def check_file(path: str) -> list[str]:
                 return []
             machine, _ = read_nccl_topology(text, path)
         elif is_topo_m(text):
-            machine, _ = read_topo_m(text, path)
+            machine, notes = read_topo_m(text, path)
+            first = [f"{path}: {note}" for note in notes if note.startswith(CONTRADICTION)]
         else:
             return [
                 f"{path}: neither a machine file (.toml), nor NCCL's XML, nor the table of `nvidia-smi topo -m`"
             ]
     except TopologyError as error:
         return list(error.problems)
-    return [*faults_of(machine, lambda _: path)]
+    return [*first, *faults_of(machine, lambda _: path)]
 
 
 def faults_of(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
@@ -64,14 +75,16 @@ def faults_of(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
 def _places(document: Document) -> Callable[[str], str]:
     """Where a node's group or a class's table stands."""
     tables: Mapping[str, Any] = document.tables
+    paths: dict[str, str] = {}
+    for group, fields in tables.get("nodes", {}).items():
+        for names in fields["names"]:
+            paths |= dict.fromkeys(expanded(names), f"nodes.{group}")
+    for group, fields in tables.get("links", {}).items():
+        paths.setdefault(fields.get("class", group), f"links.{group}")
 
     def place(what: str) -> str:
-        for section in ("nodes", "links"):
-            for group, fields in tables.get(section, {}).items():
-                if what == group or what == fields.get("class") or what in fields.get("names", []):
-                    path = f"{section}.{group}"
-                    return f"{document.origin.get(path, document.shown)}: {path}"
-        return document.shown
+        path = paths.get(what, "")
+        return f"{document.origin.get(path, document.shown)}: {path}" if path else document.shown
 
     return place
 
@@ -81,11 +94,12 @@ def _nodes(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
     for node in machine.nodes.values():
         if node.name not in linked and len(machine.nodes) > 1:
             yield f"{place(node.name)}: {node.kind} {node.name!r} has no link; join it to something, or remove it"
-        low, high = MEMORY_LIMITS
-        if node.memory_bandwidth != float("inf") and not low <= node.memory_bandwidth <= high:
+    memories = {(place(n.name), n.memory_bandwidth): n.name for n in reversed(list(machine.nodes.values()))}
+    for (where, rate), name in reversed(memories.items()):
+        if math.isfinite(rate) and not MEMORY_LIMITS[0] <= rate <= MEMORY_LIMITS[1]:
             yield (
-                f"{place(node.name)}: {node.name!r} has a memory of {format_bandwidth(node.memory_bandwidth)}; "
-                f"is the unit right? 900 GB/s is that of a V100"
+                f"{where}: {name!r} has a memory of {format_bandwidth(rate)}; "
+                "is the unit right? 900 GB/s is that of a V100"
             )
 
 
@@ -135,7 +149,7 @@ def _lanes(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
                     "add what is missing, or give it a model of its own"
                 )
         words = model.replace("-", " ").split()
-        known = next((m for m in reversed(MODELS.values()) if m.nvlinks and m.name in words), None)
+        known = next((m for m in reversed(list(MODELS.values())) if m.nvlinks and m.name in words), None)
         most = max(lanes[name] for name in names)
         if known and most > known.nvlinks:
             yield f"{place(names[0])}: {most} NVLinks, but a {known.name} has {known.nvlinks}"
@@ -150,11 +164,13 @@ def _ways(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
                 yield f"{place(gpu)}: {gpu!r} reaches no CPU; link it to one, or to a PCIe switch"
     if len(gpus) > _MOST_GPUS:
         return
-    without = [gpu for gpu in gpus[1:] if not _is_way(machine, gpus[0], gpu)]
+    pairs = itertools.combinations(gpus, 2) if len(gpus) <= _FEW_GPUS else ((gpus[0], b) for b in gpus[1:])
+    without = [pair for pair in pairs if not _is_way(machine, *pair)]
     if without:
-        others = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
+        others = f" (and {len(without) - 1} more pairs)" if len(without) > 1 else ""
+        a, b = without[0]
         yield (
-            f"{place(gpus[0])}: {gpus[0]!r} does not reach {without[0]!r}{others}: GPUs do not forward traffic; "
+            f"{place(a)}: {a!r} does not reach {b!r}{others}: GPUs do not forward traffic; "
             "link them, or both to a switch or a CPU"
         )
     figures = {link.source for link in machine.links if link.link_class.startswith(STAGED)}
@@ -180,4 +196,3 @@ def _is_way(machine: Topology, a: str, b: str) -> bool:
     except TopologyError:
         return False
     return True
-

@@ -9,7 +9,9 @@ from simreduce.errors import shown
 MOST_NAMES = 4096
 """A range that stands for more names is refused."""
 
-_RANGE = re.compile(r"(?P<head>[^\[\]]*)\[(?P<first>[0-9]{1,6})-(?P<last>[0-9]{1,6})(:(?P<step>[0-9]{1,6}))?\](?P<tail>[^\[\]]*)")
+_RANGE = re.compile(
+    r"(?P<head>[^\[\]]*)\[(?P<first>[0-9]{1,6})-(?P<last>[0-9]{1,6})(:(?P<step>[0-9]{1,6}))?\](?P<tail>[^\[\]]*)"
+)
 
 NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,64}")
 
@@ -32,7 +34,9 @@ def expanded(text: str) -> list[str]:
         raise ValueError(f"{shown(text)}: a range is written like gpu[0-7] or cpu[0-34:2]")
     first, last, step = int(match["first"]), int(match["last"]), int(match["step"] or 1)
     if last < first or step < 1:
-        raise ValueError(f"{shown(text)} stands for no names: a range goes from the lower number to the higher")
+        raise ValueError(
+            f"{shown(text)} stands for no names: a range goes from the lower number to the higher"
+        )
     numbers = range(first, last + 1, step)
     if len(numbers) > MOST_NAMES:
         raise ValueError(f"{shown(text)} stands for more than {MOST_NAMES} names")
@@ -47,6 +51,8 @@ def paired(ends: list[str], others: list[str]) -> list[tuple[str, str]]:
     """
     longer = max(len(ends), len(others))
     if longer % len(ends) or longer % len(others):
-        raise ValueError(f"{len(ends)} and {len(others)} names do not pair: one must be a multiple of the other")
+        raise ValueError(
+            f"{len(ends)} and {len(others)} names do not pair: one must be a multiple of the other"
+        )
     share, other_share = longer // len(ends), longer // len(others)
     return [(ends[i // share], others[i // other_share]) for i in range(longer)]

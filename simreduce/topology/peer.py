@@ -47,6 +47,4 @@ def staged(nodes: Sequence[Node], used: Sequence[Link]) -> bool:
     if not (source.kind == target.kind == "gpu" and source.machine == target.machine):
         return False
     kind = way_class(nodes, used)
-    return kind != "NET" and REACHES.index(kind) > min(
-        REACHES.index(source.peer), REACHES.index(target.peer)
-    )
+    return kind != "NET" and REACHES.index(kind) > min(REACHES.index(source.peer), REACHES.index(target.peer))

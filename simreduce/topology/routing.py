@@ -140,13 +140,20 @@ class Router:
         source, target = path[0], path[-1]
         box = self._nodes[source].machine
         hosts = [node.name for node in self._nodes.values() if node.kind == "cpu" and node.machine == box]
-        ways = [self.path(source, host) for host in sorted(hosts, key=natural)]
+        ways = [way for host in sorted(hosts, key=natural) for way in self._ways(source, host)]
         if not ways:
             raise TopologyError(
                 f"no route from {source!r} to {target!r}: without peer access a copy needs a CPU to go through"
             )
         out = min(ways, key=len)
         return (*out, *self.path(out[-1], target)[1:])
+
+    def _ways(self, source: str, target: str) -> list[tuple[str, ...]]:
+        """The path, or nothing if there is none."""
+        try:
+            return [self.path(source, target)]
+        except TopologyError:
+            return []
 
     def _route(self, path: tuple[str, ...], figures: Sequence[Link]) -> Route:
         links = [self._best[hop] for hop in itertools.pairwise(path)]

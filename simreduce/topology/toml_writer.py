@@ -113,7 +113,11 @@ def _node_lines(fields: dict[str, object]) -> Iterable[tuple[str, str]]:
 
 def _wire_lines(wire: _Wire, taken: dict[str, int]) -> list[str]:
     """The figures that are not those of the class."""
-    lines = [f"class = {_text(wire.link_class)}"] if taken[_bare(wire.link_class)] > 1 or not _plain(wire.link_class) else []
+    lines = (
+        [f"class = {_text(wire.link_class)}"]
+        if taken[_bare(wire.link_class)] > 1 or not _plain(wire.link_class)
+        else []
+    )
     known = link_classes().get(wire.link_class)
     if known is None or (wire.nominal, wire.bandwidth) != (known.bandwidth, known.achievable):
         lines.append(f"bandwidth = {_rate(wire.nominal)}")
@@ -226,7 +230,9 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     escaped = "".join(
-        {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}.get(c, c if c.isprintable() else f"\\U{ord(c):08x}")
+        {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}.get(
+            c, c if c.isprintable() else f"\\U{ord(c):08x}"
+        )
         for c in str(value)
     )
     return f'"{escaped}"'

@@ -28,7 +28,7 @@ def test_a_range_stands_for_names(text, names):
     "text", ["gpu[", "gpu]", "gpu[]", "gpu[3]", "gpu[1-0]", "gpu[0-9:0]", "[0-1][0-1]", "g[0-4096]", "g[a-b]"]
 )
 def test_what_is_no_range(text):
-    with pytest.raises(ValueError, match="range|names"):
+    with pytest.raises(ValueError, match=r"range|names"):
         expanded(text)
 
 
@@ -110,7 +110,9 @@ def test_faults_of_peers_and_routes(tmp_path, text, fault):
 
 def test_thousands_of_faults_are_not_all_told(tmp_path):
     path = tmp_path / "box.toml"
-    path.write_text(MACHINE + '[links.nvlink2]\npairs = [["gpu9", "gpu8"]' + ', ["gpu9", "gpu8"]' * 4000 + "]\n")
+    path.write_text(
+        MACHINE + '[links.nvlink2]\npairs = [["gpu9", "gpu8"]' + ', ["gpu9", "gpu8"]' * 4000 + "]\n"
+    )
 
     with pytest.raises(TopologyError) as caught:
         load_topology(str(path))

@@ -23,7 +23,9 @@ def machine(nodes: dict[str, str], cables: list[tuple[str, str, float, float]], 
     )
 
 
-@pytest.mark.parametrize("name", [name for name, _ in shipped()] + ["dgx1vx2", "p5x2,nic=efa_100x4", "full:5", "switch:5"])
+@pytest.mark.parametrize(
+    "name", [name for name, _ in shipped()] + ["dgx1vx2", "p5x2,nic=efa_100x4", "full:5", "switch:5"]
+)
 def test_no_route_passes_through_a_gpu_and_every_one_adds_up(name):
     topology = load_topology(name)
 
@@ -285,5 +287,7 @@ def test_gpus_that_share_nics_have_one_each():
 def test_more_gpus_than_nics_take_turns():
     pair = load_topology("polarisx2,nic=slingshot11")
 
-    used = [[name for name in route(pair, f"n0.gpu{i}", f"n1.gpu{i}").path if "cxi" in name] for i in range(4)]
+    used = [
+        [name for name in route(pair, f"n0.gpu{i}", f"n1.gpu{i}").path if "cxi" in name] for i in range(4)
+    ]
     assert used == [[f"n0.cxi{i % 2}", f"n1.cxi{i % 2}"] for i in range(4)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
@@ -17,7 +19,9 @@ def written(machine, tmp_path):
     return load_topology(str(path))
 
 
-@pytest.mark.parametrize("name", [*(name for name, _ in shipped()), "dgx1vx3", "ring:8", "full:5", "switch:40"])
+@pytest.mark.parametrize(
+    "name", [*(name for name, _ in shipped()), "dgx1vx3", "ring:8", "full:5", "switch:40"]
+)
 def test_a_machine_comes_back_as_it_was(name, tmp_path):
     machine = load_topology(name)
 
@@ -54,12 +58,21 @@ def machines(draw):
         for name in names
     ]
     cables = [
-        Cable(name, "hub", "x y", 1, 1e9 * draw(st.integers(2, 9)), 1e9, draw(st.floats(0, 1)), draw(st.booleans()))
+        Cable(
+            name,
+            "hub",
+            "x y",
+            1,
+            1e9 * draw(st.integers(2, 9)),
+            1e9,
+            draw(st.floats(0, 1)),
+            draw(st.booleans()),
+        )
         for name in names
     ]
     cables += [
         Cable(a, b, "nvlink2", lanes, 25e9 * lanes, 24e9 * lanes, 1.8e-6, True)
-        for a, b in zip(names, names[1:], strict=False)
+        for a, b in itertools.pairwise(names)
         for lanes in [draw(st.integers(1, 3))]
     ]
     return build("t", draw(st.text(max_size=9)), "t", [*nodes, Node("hub", "switch", machine="")], cables)

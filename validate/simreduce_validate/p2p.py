@@ -24,7 +24,6 @@ MEDIAN, HIGH = 0.10, 0.20
 """The largest error that is accepted of the median pair, and of all but a tenth of them."""
 
 
-
 @dataclass(frozen=True, slots=True)
 class Exempt:
     """Pairs that are not predicted as closely, and why: all of a matrix, or only those without peer access."""
@@ -186,8 +185,10 @@ def bandwidths(machine: str, *, held: bool) -> Row:
 def report() -> str:
     """The table, then every machine as a whole, then the exceptions."""
     lines = [
-        f"{'machine':27} {'topology':18} {'matrix':9} {'peers':5} {'pairs':>5} {'measured':>9} {'predicted':>9} "
-        f"{'median':>7} {'90 %':>7}"
+        (
+            f"{'machine':27} {'topology':18} {'matrix':9} {'peers':5} {'pairs':>5} {'measured':>9} {'predicted':>9} "
+            f"{'median':>7} {'90 %':>7}"
+        )
     ]
     marked = {(each.machine, each.kind, each.peer_access) for each in EXCEPTIONS}
     for row in by_kind():

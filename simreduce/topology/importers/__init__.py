@@ -6,10 +6,11 @@ from simreduce.topology.importers.models import MODELS, Model, model_named
 from simreduce.topology.importers.nccl_graph import Channel, Graph, read_nccl_graphs
 from simreduce.topology.importers.nccl_xml import read_nccl_topology
 from simreduce.topology.importers.nvlinks import FORMS, with_nvlinks
-from simreduce.topology.importers.topo_m import is_topo_m, read_topo_m
+from simreduce.topology.importers.topo_m import CONTRADICTION, is_topo_m, read_topo_m
 from simreduce.topology.importers.xml_writer import to_nccl_xml
 
 __all__ = [
+    "CONTRADICTION",
     "FORMS",
     "MODELS",
     "Channel",

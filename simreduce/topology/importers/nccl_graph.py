@@ -1,6 +1,6 @@
 """NCCL's graph XML (`NCCL_GRAPH_DUMP_FILE`): the rings and trees that NCCL searched for on a machine.
 
-    <graphs> <graph id pattern nchannels speedintra speedinter typeintra typeinter> <channel> <net dev/> <gpu dev/> ...
+<graphs> <graph id pattern nchannels speedintra speedinter typeintra typeinter> <channel> <net dev/> <gpu dev/> ...
 """
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ def _channel(element: Element, faults: Faults) -> Channel:
         elif child.tag == "net" and dev:
             nets[bool(gpus)] = dev
         else:
-            faults.add(f"line {child.line}", f"<{child.tag}> with dev {quoted(dev)} is neither a GPU nor a net")
+            faults.add(
+                f"line {child.line}", f"<{child.tag}> with dev {quoted(dev)} is neither a GPU nor a net"
+            )
     if len(set(gpus)) != len(gpus):
         faults.add(place, "a GPU stands twice in one channel")
     if not gpus:

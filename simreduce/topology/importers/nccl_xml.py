@@ -196,20 +196,22 @@ def _nvlinks(reading: _Reading) -> None:
                     ports[device.name] = ports.get(device.name, 0) + int(count)
                     chips.add(target)
                 else:
-                    reading.fault(link, f"target {quoted(target)} is no other GPU and no NVSwitch of this file")
+                    reading.fault(
+                        link, f"target {quoted(target)} is no other GPU and no NVSwitch of this file"
+                    )
             for link in gpu.all("c2c"):
                 _c2c(reading, device, link)
     parts = reading.parts
-    for (a, b), (count, link) in direct.items():
+    for (a, b), (lanes, link) in direct.items():
         back = direct.get((b, a), (0, link))[0]
-        if back != count:
-            reading.fault(link, f"{a} states {count} NVLinks to {b}, and {b} states {back} to {a}")
+        if back != lanes:
+            reading.fault(link, f"{a} states {lanes} NVLinks to {b}, and {b} states {back} to {a}")
         elif natural(a) < natural(b):
-            parts.link(a, b, _nvlink_class(parts, a), count)
+            parts.link(a, b, _nvlink_class(parts, a), lanes)
     if ports:
         switch = parts.add("nvswitch0", "nvswitch")
-        for name, count in ports.items():
-            parts.link(name, switch, _nvlink_class(parts, name), count)
+        for name, lanes in ports.items():
+            parts.link(name, switch, _nvlink_class(parts, name), lanes)
         parts.notes.append(f"{len(chips)} NVSwitch chips are one node")
 
 
@@ -229,8 +231,9 @@ def _nvlink_class(parts: Parts, gpu: str) -> str:
 
 def _stage(parts: Parts) -> None:
     """Staged copies take figures of the generation of each GPU's and switch's link upwards."""
-    up = {cable.a: cable.link_class for cable in reversed(parts.cables) if cable.link_class.startswith("pcie")}
+    up = {
+        cable.a: cable.link_class for cable in reversed(parts.cables) if cable.link_class.startswith("pcie")
+    }
     for name, node in list(parts.nodes.items()):
         if node.kind in ("gpu", "pcie_switch") and name in up:
             parts.staging(name, up[name])
-

@@ -43,7 +43,9 @@ def with_nvlinks(topology: Topology, text: str, load: Callable[[str], Topology])
     else:
         _copied(parts, gpus, text, load)
     cables = [Cable(*_fields(topology, link)) for link in range(0, len(topology.links), 2)]
-    return build(topology.name, topology.title, topology.source, parts.nodes.values(), [*cables, *parts.cables])
+    return build(
+        topology.name, topology.title, topology.source, parts.nodes.values(), [*cables, *parts.cables]
+    )
 
 
 def _fields(topology: Topology, link: int) -> tuple[str, str, str, int, float, float, float, bool]:
@@ -61,7 +63,9 @@ def _copied(parts: Parts, gpus: tuple[str, ...], text: str, load: Callable[[str]
     if not all(re.fullmatch(r"[0-9]{1,4}", seat) for seat in seats) or sorted(map(int, seats)) != list(
         range(len(model.devices))
     ):
-        raise TopologyError(f"--nvlink {text}: the order must hold each of 0 to {len(model.devices) - 1} once")
+        raise TopologyError(
+            f"--nvlink {text}: the order must hold each of 0 to {len(model.devices) - 1} once"
+        )
     if len(model.devices) != len(gpus):
         raise TopologyError(f"--nvlink {text}: {name} has {len(model.devices)} GPUs, the file {len(gpus)}")
     named = {model.devices[int(seat)]: gpu for seat, gpu in zip(seats, gpus, strict=True)}
@@ -74,4 +78,3 @@ def _copied(parts: Parts, gpus: tuple[str, ...], text: str, load: Callable[[str]
         if one.link_class.startswith("nvlink"):
             fields = _fields(model, link)
             parts.cables.append(Cable(named[one.source], named[one.target], *fields[2:]))
-

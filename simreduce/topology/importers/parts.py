@@ -71,9 +71,7 @@ class Parts:
         self.cables.append(
             Cable(name, name, known.name, 1, known.bandwidth, known.achievable, latency, known.holds_lane)
         )
-        self.cables.append(
-            Cable(name, name, known.name + BOTH_WAYS, 1, both, both, 0.0, known.holds_lane)
-        )
+        self.cables.append(Cable(name, name, known.name + BOTH_WAYS, 1, both, both, 0.0, known.holds_lane))
 
 
 def socket_class(vendor: str, model: str) -> tuple[str, int]:

@@ -16,13 +16,17 @@ from simreduce.topology.faults import Faults, quoted
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.importers.models import UNKNOWN, Model
 from simreduce.topology.importers.parts import Parts
+from simreduce.topology.matrix import path_class
 from simreduce.topology.naming import NAME
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _CELL = re.compile(r"X|NV[0-9]{1,3}|PIX|PXB|PHB|NODE|SYS|SOC|C2C")
 _NEAR = {"X": 0, "PIX": 1, "PXB": 2, "PHB": 3, "NODE": 3, "SYS": 4, "SOC": 4}
-_MOST = 512
-"""Devices of the largest table."""
+_MOST, _MOST_COMPARED = 512, 96
+"""Devices of the largest table, and how many of them are compared with what is made of it."""
+
+CONTRADICTION = "no machine prints this table"
+"""Begins the note on a table that contradicts itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,22 @@ def read_topo_m(
     _nvlinks(table, parts, model, faults)
     faults.raise_any()
     title = f"{len(table.gpus)} GPUs, from `nvidia-smi topo -m`"
-    return build(name, title, name, parts.nodes.values(), parts.cables), parts.notes
+    machine = build(name, title, name, parts.nodes.values(), parts.cables)
+    return machine, [*parts.notes, *_contradictions(table, machine)]
+
+
+def _contradictions(table: _Table, machine: Topology) -> list[str]:
+    """A note if no tree of switches and sockets prints the table, with the first pair that stands in the way."""
+    names = [name.lower() if name.startswith("GPU") else name for name in table.names]
+    alike = {"NODE": "PHB", "SOC": "SYS"}
+    for i, a in enumerate(names[:_MOST_COMPARED]):
+        for j, b in enumerate(names[:i]):
+            cell = alike.get(table.cells[i][j], table.cells[i][j])
+            made = path_class(machine, a, b)
+            if cell not in (made, "C2C"):
+                pair = f"{table.names[i]} is {cell} to {table.names[j]}, but by the others it would be {made}"
+                return [f"{CONTRADICTION}: {pair}"]
+    return []
 
 
 def _read(text: str, faults: Faults) -> _Table:
@@ -91,7 +110,9 @@ def _read(text: str, faults: Faults) -> _Table:
         cells = fields[1 : len(names) + 1]
         wrong = [cell for cell in cells if not _CELL.fullmatch(cell)]
         if len(cells) < len(names) or wrong:
-            what = f"{quoted(wrong[0])} is no cell" if wrong else f"{len(cells)} cells for {len(names)} devices"
+            what = (
+                f"{quoted(wrong[0])} is no cell" if wrong else f"{len(cells)} cells for {len(names)} devices"
+            )
             faults.add(f"line {number}", f"{what}: X, NV#, PIX, PXB, PHB, NODE or SYS")
         elif fields[0] in rows:
             faults.add(f"line {number}", f"a second row of {fields[0]}")
@@ -99,7 +120,9 @@ def _read(text: str, faults: Faults) -> _Table:
         affinity[fields[0]] = " ".join(fields[len(names) + 1 : len(names) + 2])
     lacking = [name for name in names if name not in rows]
     if lacking:
-        faults.add("", f"no row of {lacking[0]}" + (f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""))
+        faults.add(
+            "", f"no row of {lacking[0]}" + (f" and {len(lacking) - 1} more" if len(lacking) > 1 else "")
+        )
     named = _legend(lines, names)
     if faults.problems:
         return _Table((), (), ())
@@ -142,7 +165,9 @@ def _check(table: _Table, faults: Faults) -> None:
             faults.add(name, f"{table.cells[i][i]} to itself; it must be X")
         for j in range(i):
             one, other = table.cells[i][j], table.cells[j][i]
-            if one == "X" or (one != other and {one, other} - {"PHB", "NODE"} and {one, other} - {"SYS", "SOC"}):
+            if one == "X" or (
+                one != other and {one, other} - {"PHB", "NODE"} and {one, other} - {"SYS", "SOC"}
+            ):
                 faults.add(name, f"{one} to {names[j]}, but {other} back")
 
 
@@ -240,7 +265,7 @@ def _nvlinks(table: _Table, parts: Parts, model: Model, faults: Faults) -> None:
 
 def is_topo_m(text: str) -> bool:
     """Whether a text looks like the table."""
-    return re.search(r"^\s*(\x1b\[[0-9;]*m)*\s*GPU0\b", text, re.MULTILINE) is not None and re.search(
-        r"\b(X|PIX|SYS|NODE|PHB|NV[0-9]+)\b", text
-    ) is not None
-
+    return (
+        re.search(r"^\s*(\x1b\[[0-9;]*m)*\s*GPU0\b", text, re.MULTILINE) is not None
+        and re.search(r"\b(X|PIX|SYS|NODE|PHB|NV[0-9]+)\b", text) is not None
+    )

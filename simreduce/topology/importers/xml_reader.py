@@ -7,7 +7,7 @@ it. Without one there are no entities but the five of XML itself, and no referen
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from xml.parsers import expat  # noqa: S407 - document types are refused below, before any of them is read
+from xml.parsers import expat
 
 from simreduce.errors import TopologyError, shown
 
@@ -75,7 +75,7 @@ def read_xml(text: str, name: str) -> Element:
     parser.StartElementHandler = start
     parser.EndElementHandler = end
     try:
-        parser.Parse(text.encode("utf-8", "surrogatepass"), True)  # noqa: FBT003 - takes no keyword
+        parser.Parse(text.encode("utf-8", "surrogatepass"), True)
     except expat.ExpatError as error:
         reason = expat.ErrorString(error.code)
         raise TopologyError(

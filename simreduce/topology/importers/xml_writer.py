@@ -55,7 +55,9 @@ class _Writer:
             (n for n in topology.nodes.values() if n.kind in kinds),
             key=lambda n: (kinds.index(n.kind), natural(n.name)),
         )
-        self._ids = {node.name: f"{number >> 8:04x}:{number & 255:02x}:00.0" for number, node in enumerate(order)}
+        self._ids = {
+            node.name: f"{number >> 8:04x}:{number & 255:02x}:00.0" for number, node in enumerate(order)
+        }
         self.bus: set[str] = set()
 
     def below(self, name: str, depth: int) -> list[str]:
@@ -70,7 +72,9 @@ class _Writer:
             self.bus.add(node.name)
             code = {"gpu": "0x030200", "nic": "0x020700"}.get(node.kind, "0x060400")
             inner = list(self._inside(node.name, link.link_class))
-            inner += ["  " + line for line in self.below(node.name, depth=0)] if node.kind == "pcie_switch" else []
+            inner += (
+                ["  " + line for line in self.below(node.name, depth=0)] if node.kind == "pcie_switch" else []
+            )
             speed, width = _pcie(link.link_class)
             head = f'<pci busid="{self._ids[node.name]}" class="{code}" link_speed="{speed} GT/s" link_width="{width}"'
             lines += [f"{head}>", *inner, "</pci>"] if inner else [f"{head}/>"]

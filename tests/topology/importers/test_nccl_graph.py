@@ -22,7 +22,11 @@ def test_rings_and_trees():
     ("old", "new", "fault"),
     [
         ('pattern="4"', 'pattern="9"', "line 2: pattern '9'"),
-        ('nchannels="2" speedintra="20" speedinter="12" latency', 'nchannels="5" latency', "nchannels is '5'"),
+        (
+            'nchannels="2" speedintra="20" speedinter="12" latency',
+            'nchannels="5" latency',
+            "nchannels is '5'",
+        ),
         (
             '<gpu dev="2"/><gpu dev="1"/>',
             '<gpu dev="3"/><gpu dev="1"/>',

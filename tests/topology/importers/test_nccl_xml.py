@@ -57,7 +57,7 @@ def test_written_and_read_again_a_machine_is_the_same(text):
     assert again.digest == box.digest
 
 
-@pytest.mark.parametrize("name", [name for name, _ in shipped() if name not in ("gb200-nvl72",)])
+@pytest.mark.parametrize("name", [name for name, _ in shipped() if name != "gb200-nvl72"])
 def test_a_shipped_machine_comes_back_with_its_matrix(name):
     """The format does not say how sockets are joined, what a CPU's links to its GPU are but PCIe, and how NVSwitches are
     joined; all else comes back.
@@ -82,7 +82,9 @@ def test_nvlinks_for_files_that_show_none():
 
     switched = with_nvlinks(box, "switch", load_topology)
     assert path_class(switched, "gpu0", "gpu3") == "NV12"
-    assert {k.lanes for k in with_nvlinks(box, "mesh", load_topology).links if k.link_class == "nvlink3"} == {4}
+    assert {k.lanes for k in with_nvlinks(box, "mesh", load_topology).links if k.link_class == "nvlink3"} == {
+        4
+    }
     # GPU i of the file is GPU order[i] of the machine.
     turned = with_nvlinks(imported(BARE_XML), "v100-mesh-4:3,2,1,0", load_topology)
     assert path_class(turned, "gpu0", "gpu1") == "NV2"
@@ -117,7 +119,10 @@ def test_nvlinks_for_files_that_show_none():
             "gpu0 states 1 NVLinks to gpu1, and gpu1 states 2 to gpu0",
         ),
         (PAIR_XML.replace('target="0000:09:00.0"', 'target="0000:99:00.0"'), "target '0000:99:00.0'"),
-        (XML.replace('class="0x030200"', 'class="gpu"').replace("<gpu ", "<g ").replace("</gpu", "</g"), "class"),
+        (
+            XML.replace('class="0x030200"', 'class="gpu"').replace("<gpu ", "<g ").replace("</gpu", "</g"),
+            "class",
+        ),
     ],
 )
 def test_faults(text, fault):
@@ -152,7 +157,17 @@ BOMB = (
         ("<system>" + " " * (5 << 20) + "</system>", "more than 4 MiB of XML"),
         ("<system>\0</system>", "zero byte"),
     ],
-    ids=["entities", "external subset", "external entity", "undefined", "deep", "many", "attributes", "long", "zero"],
+    ids=[
+        "entities",
+        "external subset",
+        "external entity",
+        "undefined",
+        "deep",
+        "many",
+        "attributes",
+        "long",
+        "zero",
+    ],
 )
 def test_xml_that_means_harm_is_refused(text, fault):
     with pytest.raises(TopologyError, match=fault):

@@ -25,7 +25,9 @@ def test_a_recent_table_with_escapes_affinities_and_a_legend():
         "SYS",
     ]
     assert path_class(box, "gpu2", "mlx5_1") == "PXB"
-    assert [(k.nominal, k.lanes) for k in box.links if (k.source, k.target) == ("gpu0", "gpu1")] == [(50e9, 2)]
+    assert [(k.nominal, k.lanes) for k in box.links if (k.source, k.target) == ("gpu0", "gpu1")] == [
+        (50e9, 2)
+    ]
     assert box.nodes["gpu0"].memory_bandwidth == 900e9
 
 
@@ -81,6 +83,16 @@ def test_faults(old, new, fault):
     with pytest.raises(TopologyError) as caught:
         imported(TOPO_M.replace(old, new, 1))
     assert any(fault in problem for problem in caught.value.problems), caught.value.problems
+
+
+def test_a_table_that_no_machine_prints_is_told():
+    """GPU0 and GPU1 share a switch with the NIC, which is far from GPU1."""
+    table = "\tGPU0\tGPU1\tnic0\nGPU0\tX\tPIX\tPIX\nGPU1\tPIX\tX\tSYS\nnic0\tPIX\tSYS\tX\n"
+    _, notes = read_topo_m(table, "t", model_named("V100"))
+
+    assert notes == ["no machine prints this table: nic0 is SYS to GPU1, but by the others it would be PIX"]
+    for text in (TOPO_M, CUBE_MESH, SWITCHED):
+        assert not any("no machine" in note for note in read_topo_m(text, "t", model_named("A100"))[1])
 
 
 def test_links_that_the_model_does_not_have():
