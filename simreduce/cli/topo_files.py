@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,15 @@ import click
 import simreduce
 from simreduce.calibrate.measured import measured_document, read_nccl_tests, read_p2p_test
 from simreduce.cli.options import as_json, echo_json
-from simreduce.errors import InputError, TopologyError
+from simreduce.errors import InputError, TopologyError, did_you_mean
 from simreduce.textfiles import read_text
-from simreduce.topology import Topology, load_topology
+from simreduce.topology import Topology, link_classes, load_topology
 from simreduce.topology.check import check_file
 from simreduce.topology.importers import (
     FORMS,
+    UNKNOWN,
     Graph,
+    Model,
     is_topo_m,
     model_named,
     read_nccl_graphs,
@@ -33,8 +36,21 @@ from simreduce.topology.toml_writer import to_toml
 @click.argument("file")
 @click.option("--gpu", default=None, metavar="MODEL", help="Model of the GPUs: V100, A100, H100, ...")
 @click.option("--nvlink", default=None, metavar="FORM", help=f"NVLinks of a file that shows none: {FORMS}.")
+@click.option("--nvlink-class", default=None, metavar="CLASS", help="Of a table: nvlink2, nvlink3, ...")
+@click.option("--pcie", default=None, metavar="CLASS", help="Of a table: pcie3_x16, pcie4_x16, ...")
+@click.option(
+    "--socket", default=None, metavar="CLASS:N", help="Of a table: links between CPUs, qpi:2 or xgmi:3."
+)
 @click.option("--nic", "nics", multiple=True, metavar="BUSID", help="A device without a class that is a NIC.")
-def import_(file: str, gpu: str | None, nvlink: str | None, nics: tuple[str, ...]) -> None:
+def import_(
+    file: str,
+    gpu: str | None,
+    nvlink: str | None,
+    nvlink_class: str | None,
+    pcie: str | None,
+    socket: str | None,
+    nics: tuple[str, ...],
+) -> None:
     """What another tool wrote, as a machine file on stdout (or, for measurements and NCCL's graphs, as JSON).
 
     FILE is the text of `nvidia-smi topo -m`, NCCL's topology or graph XML, or the output of p2pBandwidthLatencyTest or
@@ -53,7 +69,7 @@ def import_(file: str, gpu: str | None, nvlink: str | None, nics: tuple[str, ...
     elif "Matrix" in text and "P2P" in text:
         echo_json(_measured("p2pBandwidthLatencyTest", measured_document(read_p2p_test(text, name))))
     elif is_topo_m(text):
-        machine, notes = read_topo_m(text, name, model)
+        machine, notes = read_topo_m(text, name, _with_classes(model, nvlink_class, pcie), *_socket(socket))
         _echo(machine, notes, nvlink)
     elif re.search(r"\bbusbw\b", text):
         echo_json(_measured("nccl-tests", measured_document(read_nccl_tests(text, name))))
@@ -62,6 +78,30 @@ def import_(file: str, gpu: str | None, nvlink: str | None, nics: tuple[str, ...
             f"{file}: none of `nvidia-smi topo -m`, NCCL XML, p2pBandwidthLatencyTest and nccl-tests; "
             "a machine file needs no import"
         )
+
+
+def _with_classes(model: Model | None, nvlink: str | None, pcie: str | None) -> Model | None:
+    """The model with link classes that stand in for its own."""
+    for option, name, stem in (("--nvlink-class", nvlink, "nvlink"), ("--pcie", pcie, "pcie")):
+        known = [each for each in link_classes() if each.startswith(stem)]
+        if name is not None and name not in known:
+            near = did_you_mean(name, known) or f"; known are {', '.join(known)}"
+            raise InputError(f"{option}: unknown class {name!r}{near}")
+    if not (nvlink or pcie):
+        return model
+    base = model or UNKNOWN
+    return replace(base, nvlink=nvlink or base.nvlink, pcie=pcie or base.pcie)
+
+
+def _socket(text: str | None) -> tuple[tuple[str, int], ...]:
+    """The class and the number of `--socket`, nothing if it is not given."""
+    if text is None:
+        return ()
+    name, _, lanes = text.partition(":")
+    sockets = ("qpi", "upi", "upi2", "xgmi", "xgmi3", "grace_link")
+    if name not in sockets or not re.fullmatch(r"[1-9][0-9]?", lanes or "1"):
+        raise InputError(f"--socket {text}: must be one of {', '.join(sockets)}, and :N for several links")
+    return ((name, int(lanes or "1")),)
 
 
 def _echo(machine: Topology, notes: list[str], nvlink: str | None) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from simreduce.errors import TopologyError, did_you_mean
 from simreduce.topology.naming import natural
-from simreduce.topology.peer import BOTH_WAYS, staged
+from simreduce.topology.peer import BOTH_WAYS, DEFAULT_REACH, staged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -112,6 +112,8 @@ class Router:
             return False
 
     def _is_staged(self, path: tuple[str, ...]) -> bool:
+        if self._nodes[path[0]].peer == self._nodes[path[-1]].peer == DEFAULT_REACH:
+            return False  # nothing is too far
         return staged(
             [self._nodes[name] for name in path], [self._best[hop] for hop in itertools.pairwise(path)]
         )

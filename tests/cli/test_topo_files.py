@@ -35,6 +35,20 @@ def test_what_is_imported_can_be_used(simreduce, tmp_path, text):
     assert "NV" in simreduce("topo", "show", target).out
 
 
+def test_link_classes_of_a_table(simreduce, tmp_path):
+    """For a GPU that is no known model: classes for its NVLinks, its PCIe and the sockets."""
+    (tmp_path / "in").write_text(TOPO_M)
+    options = ("--nvlink-class", "nvlink3", "--pcie", "pcie4_x16", "--socket", "xgmi:4")
+    out = simreduce("topo", "import", tmp_path / "in", *options).out
+
+    assert all(
+        table in out for table in ("[links.nvlink3]", "[links.pcie4_x16]", "[links.xgmi]\nlanes = 4\n")
+    )
+    for option, value in (("--pcie", "pcie9"), ("--nvlink-class", "qpi"), ("--socket", "qpi:x")):
+        status, _, err = simreduce("topo", "import", tmp_path / "in", option, value)
+        assert (status, err.startswith(f"simreduce: {option}")) == (2, True)
+
+
 def test_nvlinks_and_nics_of_a_bare_file(simreduce, tmp_path):
     source = tmp_path / "in.xml"
     source.write_text(BARE_XML)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 
+import networkx as nx
 import pytest
 
 from simreduce.shipped import data_dir
@@ -113,3 +114,20 @@ def test_a_what_if_is_three_lines(tmp_path):
     assert load_topology(str(path)).nodes["gpu3"].peer == "off"
     # And on the command line of a scenario, one key.
     assert load_topology("dgx-a100", {"nodes.gpu.peer": "NV"}).nodes["gpu3"].peer == "NV"
+
+
+@pytest.mark.parametrize(("name", "links", "bisection"), [("dgx1v", 6, 6), ("dgx1p", 4, 4), ("p3dn", 6, 6)])
+def test_cuts_of_a_cube_mesh(name, links, bisection):
+    """In links: every GPU's, those between the sockets, and the broadcast cut from every root."""
+    machine = load_topology(name)
+    graph = nx.DiGraph()
+    for link in machine.links:
+        if link.link_class.startswith("nvlink"):
+            graph.add_edge(link.source, link.target, capacity=link.lanes)
+
+    assert {graph.degree(gpu, weight="capacity") for gpu in machine.devices} == {2 * links}
+    assert sum(graph[a][b]["capacity"] for a, b in graph.edges if a < "gpu4" <= b) == bisection
+    assert nx.diameter(graph) == 2
+    for root in machine.devices:
+        cuts = [nx.maximum_flow_value(graph, root, other) for other in machine.devices if other != root]
+        assert min(cuts) == links

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simreduce.topology.importers.models import MODELS, Model, model_named
+from simreduce.topology.importers.models import MODELS, UNKNOWN, Model, model_named
 from simreduce.topology.importers.nccl_graph import Channel, Graph, read_nccl_graphs
 from simreduce.topology.importers.nccl_xml import read_nccl_topology
 from simreduce.topology.importers.nvlinks import FORMS, with_nvlinks
@@ -13,6 +13,7 @@ __all__ = [
     "CONTRADICTION",
     "FORMS",
     "MODELS",
+    "UNKNOWN",
     "Channel",
     "Graph",
     "Model",
