@@ -20,6 +20,7 @@ _TITLES = {
 _NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 _MOST_GPUS = 256
 _MOST_ROWS = 100_000
+_MOST_PROBLEMS = 1000
 
 Rows = tuple[tuple[float | None, ...], ...]
 
@@ -63,6 +64,8 @@ def read_p2p_test(text: str, name: str) -> tuple[MeasuredMatrix, ...]:
         rows, fault = _matrix(lines[number + 1 : number + 2 + _MOST_GPUS])
         if fault:
             problems.append(f"{name}: line {number + 1}: {fault}")
+            if len(problems) == _MOST_PROBLEMS:
+                break
             continue
         scale = 1e-6 if kind == "latency" else 1e9
         scaled = tuple(
@@ -143,7 +146,7 @@ def read_nccl_tests(text: str, name: str) -> tuple[MeasuredRow, ...]:
     if not found and not problems:
         problems.append(f"{name}: no line of nccl-tests in it")
     if problems:
-        raise CalibrationError(problems[:1000])
+        raise CalibrationError(problems[:_MOST_PROBLEMS])
     return tuple(found)
 
 

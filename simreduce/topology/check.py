@@ -24,7 +24,7 @@ from simreduce.topology.importers import (
 from simreduce.topology.importers.models import MODELS
 from simreduce.topology.machine import build_machine
 from simreduce.topology.naming import expanded
-from simreduce.topology.peer import STAGED
+from simreduce.topology.peer import DEFAULT_REACH, STAGED
 from simreduce.units import format_bandwidth, format_duration
 
 # Between these lie the links and memories of all machines there are, by an order of magnitude on either side.
@@ -186,6 +186,8 @@ def _staged_for_nothing(machine: Topology, figures: Iterable[str]) -> Iterator[t
     for a in machine.devices:
         if a not in figures:
             for b in machine.devices:
+                if machine.nodes[a].peer == machine.nodes[b].peer == DEFAULT_REACH:
+                    continue  # nothing is too far
                 if a != b and _is_way(machine, a, b) and not machine.router.is_peer(a, b):
                     yield a, b
 

@@ -25,6 +25,8 @@ _NEAR = {"X": 0, "PIX": 1, "PXB": 2, "PHB": 3, "NODE": 3, "SYS": 4, "SOC": 4}
 _MOST, _MOST_COMPARED = 512, 96
 """Devices of the largest table, and how many of them are compared with what is made of it."""
 
+MOST_CHARACTERS = 1 << 20
+
 CONTRADICTION = "no machine prints this table"
 """Begins the note on a table that contradicts itself."""
 
@@ -56,6 +58,9 @@ def read_topo_m(
     `model` gives the figures of the GPUs and their links; `socket` is the class and the number of links between CPUs.
     """
     faults = Faults(name)
+    if len(text) > MOST_CHARACTERS:
+        faults.add("", f"more than {MOST_CHARACTERS >> 20} MiB: no table of `nvidia-smi topo -m` is as long")
+    faults.raise_any()
     table = _read(text, faults)
     faults.raise_any()
     _check(table, faults)
@@ -265,7 +270,6 @@ def _nvlinks(table: _Table, parts: Parts, model: Model, faults: Faults) -> None:
 
 def is_topo_m(text: str) -> bool:
     """Whether a text looks like the table."""
-    return (
-        re.search(r"^\s*(\x1b\[[0-9;]*m)*\s*GPU0\b", text, re.MULTILINE) is not None
-        and re.search(r"\b(X|PIX|SYS|NODE|PHB|NV[0-9]+)\b", text) is not None
-    )
+    lines = text[: MOST_CHARACTERS + 1].splitlines()
+    head = any(_ESCAPE.sub("", line).split(maxsplit=1)[:1] == ["GPU0"] for line in lines)
+    return head and re.search(r"\b(X|PIX|SYS|NODE|PHB|NV[0-9]+)\b", text) is not None

@@ -175,8 +175,21 @@ def test_logs(text):
         "\tGPU0" + "\tGPU1" * 500_000,
         "\t" + "\t".join(f"GPU{i}" for i in range(100_000)),
         "\n".join(["\tGPU0\tGPU1"] * 200_000),
+        "\n" * 4_000_000 + "GPU0 X",
+        " " * 4_000_000 + "GPU0 X",
+        TOPO_M + "NIC0: mlx5_9\n" * 300_000,
     ],
-    ids=["open tags", "many elements", "long attribute", "one device often", "many devices", "many headers"],
+    ids=[
+        "open tags",
+        "many elements",
+        "long attribute",
+        "one device often",
+        "many devices",
+        "many headers",
+        "blank lines",
+        "blanks",
+        "long legend",
+    ],
 )
 def test_large_files_are_refused_quickly(tmp_path, text):
     path = tmp_path / "large"
