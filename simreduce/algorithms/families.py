@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from simreduce import dtypes
-from simreduce.algorithms import ring
+from simreduce.algorithms import bidirectional_ring, ring, torus
 from simreduce.algorithms.family import Collective, Family, Knobs
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.layouts import Layout
@@ -17,6 +17,11 @@ from simreduce.plan import PlanBuilder, Values
 _TABLE = (
     Family("ring", "textbook ring: reduce-scatter, then all-gather, one chunk per rank",
            all_reduce=ring.all_reduce, reduce_scatter=ring.reduce_scatter, all_gather=ring.all_gather),
+    Family("bidirectional_ring", "two rings, one each way round, with half of every chunk each",
+           all_reduce=bidirectional_ring.all_reduce, reduce_scatter=bidirectional_ring.reduce_scatter,
+           all_gather=bidirectional_ring.all_gather, channels=bidirectional_ring.CHANNELS),
+    torus.torus(2),
+    torus.torus(3),
 )
 # fmt: on
 
