@@ -7,7 +7,17 @@ from collections.abc import Mapping
 import numpy as np
 
 from simreduce import dtypes
-from simreduce.algorithms import bidirectional_ring, ring, torus
+from simreduce.algorithms import (
+    bidirectional_ring,
+    bruck,
+    direct,
+    halving_doubling,
+    one_shot,
+    pairwise,
+    recursive_doubling,
+    ring,
+    torus,
+)
 from simreduce.algorithms.family import Collective, Family, Knobs
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.layouts import Layout
@@ -22,6 +32,19 @@ _TABLE = (
            all_gather=bidirectional_ring.all_gather, channels=bidirectional_ring.CHANNELS),
     torus.torus(2),
     torus.torus(3),
+    Family("recursive_doubling", "swaps everything with partners 1, 2, 4, ... away",
+           all_reduce=recursive_doubling.all_reduce),
+    Family("halving_doubling", "Rabenseifner: swaps halves, then doubles what each has",
+           all_reduce=halving_doubling.all_reduce, reduce_scatter=halving_doubling.reduce_scatter,
+           all_gather=halving_doubling.all_gather),
+    Family("bruck", "Bruck: goes round the circle in steps of 1, 2, 4, ...",
+           all_gather=bruck.all_gather, all_to_all=bruck.all_to_all, channels=0),
+    Family("direct", "everybody sends to everybody at once, part by part",
+           all_reduce=direct.all_reduce, reduce_scatter=direct.reduce_scatter, all_gather=direct.all_gather,
+           reduce=direct.reduce, broadcast=direct.broadcast, all_to_all=direct.all_to_all, channels=0),
+    Family("one_shot", "everybody sends everything to everybody, and each adds for itself",
+           all_reduce=one_shot.all_reduce, channels=0),
+    Family("pairwise", "to one partner after another", all_to_all=pairwise.all_to_all),
 )
 # fmt: on
 
