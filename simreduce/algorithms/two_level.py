@@ -34,6 +34,9 @@ def fits(inner: Family, outer: Family) -> bool:
 
 def two_level(inner: Family, outer: Family) -> Planner:
     """The planner of `inner/outer`, of two families that fit."""
+    across = outer.all_reduce
+    if across is None:
+        raise StrategyError(f"{inner.name}/{outer.name}: {outer.name} has no all-reduce to cross with")
 
     def plan(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
         if len(layout.tasks) == 1:
@@ -58,8 +61,7 @@ def two_level(inner: Family, outer: Family) -> Planner:
         """From shape (tasks, ranks) for each size of a task to all ranks in that order."""
         inwards, back = _inside(inner, alike=len(tasks) == 1)
         summed = Values.concatenate([inwards(b, values, Knobs(0)) for values in tasks])
-        assert outer.all_reduce  # noqa: S101 - as they fit
-        crossed = outer.all_reduce(b, summed.swapaxes(0, 1), Knobs(inner.channels)).swapaxes(0, 1)
+        crossed = across(b, summed.swapaxes(0, 1), Knobs(inner.channels)).swapaxes(0, 1)
         channel = inner.channels + outer.channels
         results = []
         for values, end in zip(tasks, accumulate(len(values) for values in tasks), strict=True):
