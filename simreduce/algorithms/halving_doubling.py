@@ -41,13 +41,15 @@ def all_gather(b: PlanBuilder, shards: Values, knobs: Knobs) -> Values:
         host, rest = held[:, : len(others)], held[:, len(others) :]
         pairs = Values.stack([host, exchange(b, shards[:, others], host, knobs.channel)], axis=2)
         held = Values.concatenate([b.joins(pairs), rest], axis=1)
-    held = _double(b, held, knobs.channel)
-    return unfold(b, held, held[:, : len(others)], shards, knobs.channel)
+    swap = _Swap(b, knobs.channel)
+    held = _double(b, held, swap)
+    told, after = held[:, : len(others)], swap.sent[:, : len(others)]
+    return unfold(b, held, told, shards, knobs.channel, after)
 
 
 def _all_reduce(b: PlanBuilder, values: Values, channel: int) -> Values:
     shards = _sum(b, _halve(b, values, _edges(values, values.shape[1]), channel))
-    return _double(b, shards, channel)
+    return _double(b, shards, _Swap(b, channel))
 
 
 def _edges(values: Values, parts: int) -> Ints:
@@ -61,22 +63,37 @@ def _sum(b: PlanBuilder, terms: list[Values]) -> Values:
 
 def _halve(b: PlanBuilder, held: Values, edges: Ints, channel: int) -> list[Values]:
     """Over a power of two: the terms of rank r's part of the sum, which is from edges[:, r] to edges[:, r + 1]."""
-    rank, terms = np.arange(held.shape[1]), [held]
+    rank, terms, swap = np.arange(held.shape[1]), [held], _Swap(b, channel)
     for distance in reversed(steps(len(rank))):
         held = _sum(b, terms)
         first = rank & -distance  # of the parts that a rank keeps
         kept = held.view(edges[:, first], edges[:, first + distance])
-        sent = held[:, rank ^ distance].view(kept.lo, kept.hi)
-        terms = [kept, exchange(b, sent, kept, channel)]
+        terms = [kept, swap(held[:, rank ^ distance].view(kept.lo, kept.hi), kept, rank ^ distance)]
     return terms
 
 
-def _double(b: PlanBuilder, held: Values, channel: int) -> Values:
+def _double(b: PlanBuilder, held: Values, swap: _Swap) -> Values:
     """Over a power of two: the adjacent parts of all ranks, as one on every rank."""
     rank = np.arange(held.shape[1])
     for distance in steps(len(rank)):
-        arrived = exchange(b, held[:, rank ^ distance], held, channel)
+        arrived = swap(held[:, rank ^ distance], held, rank ^ distance)
         upper = (rank & distance) // distance  # 1 where what a rank has comes after what arrives
         pair = Values.stack([held, arrived], axis=2)
         held = b.joins(pair[:, rank[:, None], np.stack([upper, 1 - upper], axis=1)])
     return held
+
+
+class _Swap:
+    """Exchanges of partners, one after another for senders too: the two parts that are swapped may differ in size.
+
+    `sent` are the last copies, by sender.
+    """
+
+    def __init__(self, b: PlanBuilder, channel: int) -> None:
+        self.b, self.channel, self.sent = b, channel, np.empty((0, 0), dtype=np.int64)
+
+    def __call__(self, values: Values, to: Values, partner: Ints) -> Values:
+        after = self.sent[:, partner] if self.sent.size else ()
+        arrived = exchange(self.b, values, to, self.channel, after)
+        self.sent = arrived.op[:, partner]
+        return arrived

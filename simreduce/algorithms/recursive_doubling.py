@@ -7,7 +7,7 @@ n = 2^k: log2 n (a + M/B), and every rank adds log2 n times M. Any other n: the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -36,11 +36,13 @@ def steps(n: int) -> list[int]:
     return [1 << i for i in range((n - 1).bit_length())]
 
 
-def exchange(b: PlanBuilder, sent: Values, to: Values, channel: int) -> Values:
+def exchange(
+    b: PlanBuilder, sent: Values, to: Values, channel: int, after: Sequence[int] | Ints = ()
+) -> Values:
     """Send every value to the device of `to` at the same place. Receiving is one after another: partners that swap then
     begin together, when both have done what comes before, as a send-receive call does.
     """
-    return b.copies(sent, to.device, stream=b.streams(to.device, channel))
+    return b.copies(sent, to.device, stream=b.streams(to.device, channel), after=after)
 
 
 def core_of(n: int) -> tuple[Ints, Ints]:
@@ -63,12 +65,19 @@ def fold(b: PlanBuilder, values: Values, channel: int) -> Values:
     return Values.concatenate([b.adds([host, arrived]), rest], axis=1)
 
 
-def unfold(b: PlanBuilder, held: Values, given: Values, values: Values, channel: int) -> Values:
+def unfold(
+    b: PlanBuilder,
+    held: Values,
+    given: Values,
+    values: Values,
+    channel: int,
+    after: Sequence[int] | Ints = (),
+) -> Values:
     """By rank: what those that stayed hold, and on the device of `values` what `given` gives to each of the others."""
     stay, others = core_of(values.shape[1])
     if not len(others):
         return held
-    told = exchange(b, given, values[:, others], channel)
+    told = exchange(b, given, values[:, others], channel, after)
     return Values.concatenate([held, told], axis=1)[:, np.argsort(np.concatenate([stay, others]))]
 
 
