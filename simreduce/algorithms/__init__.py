@@ -168,13 +168,13 @@ COLLECTIVES: Mapping[str, Catalogue] = MappingProxyType({name: Catalogue(name) f
 ALGORITHMS = COLLECTIVES["all_reduce"]
 """Every all-reduce by the name users type."""
 
-TWO_LEVEL: tuple[str, ...] = tuple(
-    pair for pair in (
-        "ring/ring", "ring/halving_doubling", "ring/double_tree", "direct/ring", "direct/halving_doubling",
-        "halving_doubling/halving_doubling", "binary_tree/double_tree", "chain/ring",
-    ) if pair in ALGORITHMS
+TWO_LEVEL = (
+    "ring/ring", "ring/halving_doubling", "ring/double_tree", "chain/double_tree", "torus_2d/ring", "direct/ring",
+    "direct/halving_doubling", "direct/direct", "direct/one_shot", "halving_doubling/halving_doubling",
 )  # fmt: skip
-"""The two-level algorithms worth trying on several machines."""
+"""The two-level algorithms worth trying on several machines: those with few messages for small tensors, those in parts for
+large ones, `chain/double_tree` as NCCL's tree, and `torus_2d/...` for the squares in a DGX-1.
+"""
 
 __all__ = [
     "ALGORITHMS",
