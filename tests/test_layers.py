@@ -27,7 +27,7 @@ RUNGS = (
     ("engine", "strategy"),
     ("algorithms", "packing"),
     ("layouts",),
-    ("plan", "topology", "workload"),
+    ("plan", "synthesis", "topology", "workload"),
     ("dtypes", "shipped", "textfiles", "units"),
     ("errors",),
 )
