@@ -32,6 +32,12 @@ from simreduce.plan import PlanBuilder
 
 Choices = Callable[[Layout], Sequence[int]]
 
+PACKS = (0, 2, 4, 8, 16)
+"""Numbers of packs tried; 0 is no packing. tf_cnn_benchmarks' own recipes use 2 and 8."""
+
+LIBRARY_PACKS = (0, 1, 8)
+"""The same for what libraries run: on whole buffers, as Horovod fuses them and DDP buckets them."""
+
 
 def _one(_: Layout) -> Sequence[int]:
     return (1,)
@@ -68,7 +74,8 @@ class Algorithm:
     """A planner with what the command line says about it.
 
     `shards` is the meaning of `#k`, "" if it has none; `choices` gives the shard counts worth trying on a layout.
-    `pipelined` says whether it cuts what it sends into chunks.
+    `pipelined` says whether it cuts what it sends into chunks. `packs` are the numbers of packs worth trying, 0 for no
+    packing.
     """
 
     name: str
@@ -77,6 +84,7 @@ class Algorithm:
     shards: str = ""
     choices: Choices = _one
     pipelined: bool = False
+    packs: Sequence[int] = PACKS
 
     def reduce(self, b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
         """Plan the collective of every tensor over all ranks."""
@@ -110,7 +118,8 @@ _TABLE = (
     Algorithm("copy_to_cpu", copy_to_cpu, "sums every tensor on the CPU, then copies it to every GPU"),
     Algorithm("copy_to_gpus", copy_to_gpus, "sums tensor i on GPU i mod n, then copies it to every GPU"),
     Algorithm("reduce_to_one", reduce_to_one, "sums every tensor on the first GPU, then copies it to every GPU"),
-    Algorithm("blueconnect", blueconnect, "rings level by level: in every task, then across", choices=_across_alike),
+    Algorithm("blueconnect", blueconnect, "rings level by level: in every task, then across", choices=_across_alike,
+              packs=LIBRARY_PACKS),
 )
 # fmt: on
 
@@ -121,7 +130,11 @@ NAMES = ("all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast", "a
 def _of_family(family: Family, collective: str) -> Algorithm | None:
     function = getattr(family, collective)
     return function and Algorithm(
-        family.name, planner_of(collective, function), family.summary, pipelined=family.pipelined
+        family.name,
+        planner_of(collective, function),
+        family.summary,
+        pipelined=family.pipelined,
+        packs=LIBRARY_PACKS,
     )
 
 
@@ -142,7 +155,7 @@ class Catalogue(dict[str, Algorithm]):
         inner, _, outer = name.partition("/")
         summary = f"{inner} in every task, {outer} across"
         plan = two_level(FAMILIES[inner], FAMILIES[outer])
-        return Algorithm(name, plan, summary, choices=_across, pipelined=True)
+        return Algorithm(name, plan, summary, choices=_across, pipelined=True, packs=LIBRARY_PACKS)
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or (isinstance(name, str) and "/" in name and name in self.pairs())
