@@ -59,4 +59,6 @@ def all_gather_pieces(b: PlanBuilder, shards: Values, channel: int) -> Values:
         steps.append(held)
     # Chunk c is at position c + step.
     position = chunk[:, None]
-    return Values.stack(steps, axis=1)[:, (position - chunk) % n, chunk]
+    made = np.stack([held.op for held in steps], axis=1)[:, (position - chunk) % n, chunk]
+    device, lo, hi = np.broadcast_arrays(shards.device[..., None], shards.lo[:, None], shards.hi[:, None])
+    return Values(made, device, lo, hi, shards.dtype)

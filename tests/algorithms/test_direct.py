@@ -46,7 +46,7 @@ def parts_of(name: str, collective: str, n: int) -> int:
 
 @pytest.mark.parametrize("n", RANKS)
 @every
-@settings(max_examples=4)
+@settings(max_examples=2)
 @given(delay=st.integers(0, 10**7), rate=st.integers(1, 400_000), part=st.integers(1, 10**5))
 def test_closed_form(name, collective, n, delay, rate, part):
     """One shot takes `a`, two shots take 2a, and ports are shared."""
