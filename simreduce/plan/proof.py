@@ -26,7 +26,7 @@ Column = npt.NDArray[np.integer]
 
 PRIME = 2**31 - 1
 _SEED = np.uint64(0x5EED)
-_AT_ONCE = 1 << 20
+_AT_ONCE = 1 << 18
 _EXPLAINED = 20
 """Failing intervals explained in words; the rest are counted."""
 
@@ -173,22 +173,39 @@ def _residues(plan: Plan, atoms: _Atoms) -> tuple[Ints, Ints]:
     factor = np.ones(len(value) if len(scaled) else 0, dtype=np.int64)
     factor[ranges(offset[scaled], width[scaled])] = np.repeat(_inverse(plan.arg[scaled]), width[scaled])
 
-    reads = plan.operand_count[order]
-    user = np.repeat(order, reads)
-    used = plan.operands[ranges(plan.operand_start[order], reads)]
+    for some in _at_once(ends[ops]):
+        readers = order[ops[some.start] : ops[some.stop]]
+        target, source, read = _reads(plan, atoms, offset, readers)
+        stretches = (
+            ends[ops[some.start : some.stop + 1]],
+            read[ops[some.start : some.stop + 1] - ops[some.start]],
+        )
+        for (start, stop), (begin, end) in zip(*(pairwise(s.tolist()) for s in stretches), strict=True):
+            np.add.at(value, target[begin:end], value[source[begin:end]])
+            value[start:stop] %= PRIME
+            if len(scaled):
+                value[start:stop] *= factor[start:stop]
+                value[start:stop] %= PRIME
+    return value, offset
+
+
+def _reads(plan: Plan, atoms: _Atoms, offset: Ints, readers: Ints) -> tuple[Ints, Ints, Ints]:
+    """Of every atom that these ops read, op by op: where it goes, where it is; and where each op's reads end."""
+    reads = plan.operand_count[readers]
+    user = np.repeat(readers, reads)
+    used = plan.operands[ranges(plan.operand_start[readers], reads)]
     lo = np.maximum(atoms.first[user], atoms.first[used])
     count = np.maximum(np.minimum(atoms.last[user], atoms.last[used]) - lo, 0)
     target = ranges(offset[user] + lo - atoms.first[user], count)
     source = ranges(offset[used] + lo - atoms.first[used], count)
+    return target, source, _ends(count)[_ends(reads)]
 
-    stretches = ends[ops].tolist(), _ends(count)[_ends(reads)[ops]].tolist()
-    for (start, stop), (begin, end) in zip(*map(pairwise, stretches), strict=True):
-        np.add.at(value, target[begin:end], value[source[begin:end]])
-        value[start:stop] %= PRIME
-        if len(scaled):
-            value[start:stop] *= factor[start:stop]
-            value[start:stop] %= PRIME
-    return value, offset
+
+def _at_once(ends: Ints) -> Iterator[slice]:
+    """All rows in order, given where each ends, in stretches of about `_AT_ONCE` in all: so that arrays stay small."""
+    marks = np.searchsorted(ends, np.arange(0, ends[-1] + _AT_ONCE, _AT_ONCE)).clip(0, len(ends) - 1)
+    for begin, end in pairwise(distinct(np.append(marks, len(ends) - 1)).tolist()):
+        yield slice(begin, end)
 
 
 def _ends(count: Column) -> Ints:
@@ -212,12 +229,8 @@ def _sums(contract: Contract, members: Column, atom: Ints) -> Ints:
     flat = np.array([member for s in contract.sets for member in sorted(s)], dtype=np.int64)
     start, count = _ends(size)[row], size[row]
     total = np.zeros(len(pairs), dtype=np.int64)
-    # So many at once that the arrays stay small.
-    ends = _ends(count)
-    cuts = np.unique(np.searchsorted(ends, np.arange(0, ends[-1] + _AT_ONCE, _AT_ONCE)).clip(0, len(pairs)))
-    for begin, end in pairwise(cuts.tolist()):
-        some = slice(begin, end)
-        index = np.repeat(np.arange(end - begin), count[some])
+    for some in _at_once(_ends(count)):
+        index = np.repeat(np.arange(some.stop - some.start), count[some])
         given = _residue(flat[ranges(start[some], count[some])], atom[some][index])
         np.add.at(total[some], index, given)
     return total[place] % PRIME
