@@ -4,13 +4,18 @@ machine that the collective has to cross.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import networkx as nx
 import numpy as np
 
-from simreduce.engine.lower import Floats, Lowered, Resources
+from simreduce.engine.lower import Floats, Ints, Lowered, Resources
 from simreduce.plan import Contract, Kind, Plan
-from simreduce.plan.ragged import levels, ranges
+from simreduce.plan.ragged import levels_ahead, ranges
 from simreduce.topology import Topology
+
+_SHORT_RUN = 64
+"""Ops that numpy handles about as fast as one."""
 
 _CUT_RANKS = 64
 """With more ranks, only the cuts around single ranks are taken: still a bound, and quick."""
@@ -20,8 +25,10 @@ def alone(lowered: Lowered, resources: Resources) -> Floats:
     """Seconds each op takes when nothing competes with it."""
     capacity = np.array(resources.capacity)
     rate = lowered.cap.copy()
-    user = np.repeat(np.arange(len(rate)), np.diff(lowered.use_start))
-    np.minimum.at(rate, user, capacity[lowered.uses] / lowered.weight)
+    using = np.flatnonzero(np.diff(lowered.use_start))
+    if len(using):
+        share = capacity[lowered.uses] / lowered.weight
+        rate[using] = np.minimum(rate[using], np.minimum.reduceat(share, lowered.use_start[using]))
     moving = np.divide(lowered.amount, rate, out=np.zeros_like(rate), where=lowered.amount > 0)
     return lowered.overhead + lowered.latency + moving
 
@@ -29,19 +36,52 @@ def alone(lowered: Lowered, resources: Resources) -> Floats:
 def critical_path(lowered: Lowered, duration: Floats) -> float:
     """Seconds of the longest chain of ops that wait for each other."""
     finish = np.zeros(len(duration))
-    start = lowered.predecessor_start
-    for level in levels(start, lowered.predecessors):
-        finish[level] += duration[level]
-        count = lowered.successor_start[level + 1] - lowered.successor_start[level]
-        reached = lowered.successors[ranges(lowered.successor_start[level], count)]
-        np.maximum.at(finish, reached, np.repeat(finish[level], count))
+    start = lowered.successor_start
+    for ops in _steps(lowered):
+        finish[ops] += duration[ops]
+        if isinstance(ops, slice):
+            rows = start[ops.start : ops.stop + 1]
+            reached, count = lowered.successors[rows[0] : rows[-1]], np.diff(rows)
+        else:
+            count = start[ops + 1] - start[ops]
+            reached = lowered.successors[ranges(start[ops], count)]
+        np.maximum.at(finish, reached, np.repeat(finish[ops], count))
     return float(finish.max(initial=0.0))
+
+
+def _steps(lowered: Lowered) -> Iterator[slice | Ints]:
+    """The ops in sets that do not wait for each other, each after all that its ops wait for: runs of the program if
+    they are long, as in plans written step by step, else by depth.
+    """
+    n = len(lowered.waits)
+    first = np.full(n, n, dtype=np.int64)  # who waits for each op first: rows ascend
+    some = np.flatnonzero(np.diff(lowered.successor_start))
+    first[some] = lowered.successors[lowered.successor_start[some]]
+    runs: list[slice] = []
+    begin = 0
+    while begin < n:
+        if len(runs) * _SHORT_RUN > begin + n // 8:
+            yield from levels_ahead(lowered.waits, lowered.successor_start, lowered.successors)
+            return
+        end = _run(first, begin)
+        runs.append(slice(begin, end))
+        begin = end
+    yield from runs
+
+
+def _run(first: Ints, begin: int) -> int:
+    """The end of the longest run of ops from `begin` on of which none is before another."""
+    end, size = len(first), _SHORT_RUN
+    while begin + size // 2 < end:
+        end = min(end, int(first[begin : begin + size].min()))
+        size *= 2
+    return end
 
 
 def resource_seconds(lowered: Lowered, resources: Resources) -> Floats:
     """Seconds each resource needs for its bytes at full rate."""
-    user = np.repeat(np.arange(len(lowered.amount)), np.diff(lowered.use_start))
-    load = np.bincount(lowered.uses, lowered.amount[user] * lowered.weight, minlength=len(resources.capacity))
+    moved = np.repeat(lowered.amount, np.diff(lowered.use_start)) * lowered.weight
+    load = np.bincount(lowered.uses, moved, minlength=len(resources.capacity))
     with np.errstate(divide="ignore", invalid="ignore"):
         seconds = load / np.array(resources.capacity)
     return np.where(load > 0, seconds, 0.0)
@@ -50,8 +90,8 @@ def resource_seconds(lowered: Lowered, resources: Resources) -> Floats:
 def lane_seconds(lowered: Lowered, duration: Floats) -> Floats:
     """Seconds each lane is held at least."""
     held = np.where(lowered.holds, duration, lowered.overhead)
-    user = np.repeat(np.arange(len(held)), np.diff(lowered.lane_start))
-    return np.bincount(lowered.lanes, held[user], minlength=len(lowered.lane_names)).astype(np.float64)
+    busy = np.repeat(held, np.diff(lowered.lane_start))
+    return np.bincount(lowered.lanes, busy, minlength=len(lowered.lane_names)).astype(np.float64)
 
 
 def all_reduce_cut(topology: Topology, resources: Resources, plan: Plan) -> float:
