@@ -152,14 +152,14 @@ def main() -> None:
             print(f"  {text:40} lower {seconds:.3f} s, {held:.0f} MB held, {peak:.0f} MB at its peak")
         seconds, _ = timed(check_routes, plan, machine)
         print(f"  check_routes {seconds:.3f} s")
-        for what, call in (
-            ("alone", lambda: floors.alone(lowered, resources)),
-            ("resource_seconds", lambda: floors.resource_seconds(lowered, resources)),
-            ("critical_path", lambda: floors.critical_path(lowered, floors.alone(lowered, resources))),
-            ("plan.digest", lambda: plan.digest),
-            ("plan.source", lambda: plan.source),
+        duration = floors.alone(lowered, resources)
+        for call, *arguments in (
+            (floors.alone, lowered, resources),
+            (floors.resource_seconds, lowered, resources),
+            (floors.critical_path, lowered, duration),
+            (lambda plan: plan.digest, plan),
         ):
-            print(f"  {what} {timed(call)[0]:.3f} s")
+            print(f"  {call.__name__} {timed(call, *arguments)[0]:.3f} s")
 
 
 if __name__ == "__main__":

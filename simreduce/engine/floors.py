@@ -23,14 +23,16 @@ _CUT_RANKS = 64
 
 def alone(lowered: Lowered, resources: Resources) -> Floats:
     """Seconds each op takes when nothing competes with it."""
-    capacity = np.array(resources.capacity)
-    rate = lowered.cap.copy()
-    using = np.flatnonzero(np.diff(lowered.use_start))
+    calls = lowered.calls
+    rate = calls.cap.copy()
+    using = np.flatnonzero(np.diff(calls.use_start))
     if len(using):
-        share = capacity[lowered.uses] / lowered.weight
-        rate[using] = np.minimum(rate[using], np.minimum.reduceat(share, lowered.use_start[using]))
-    moving = np.divide(lowered.amount, rate, out=np.zeros_like(rate), where=lowered.amount > 0)
-    return lowered.overhead + lowered.latency + moving
+        share = np.array(resources.capacity)[calls.uses] / calls.weight
+        rate[using] = np.minimum(rate[using], np.minimum.reduceat(share, calls.use_start[using]))
+    rate = rate[lowered.call]
+    duration: Floats = np.divide(lowered.amount, rate, out=np.zeros_like(rate), where=lowered.amount > 0)
+    duration += (calls.overhead + calls.latency)[lowered.call]
+    return duration
 
 
 def critical_path(lowered: Lowered, duration: Floats) -> float:
@@ -71,27 +73,36 @@ def _steps(lowered: Lowered) -> Iterator[slice | Ints]:
 
 def _run(first: Ints, begin: int) -> int:
     """The end of the longest run of ops from `begin` on of which none is before another."""
-    end, size = len(first), _SHORT_RUN
-    while begin + size // 2 < end:
-        end = min(end, int(first[begin : begin + size].min()))
-        size *= 2
+    end, at, size = len(first), begin, _SHORT_RUN
+    while at < end:
+        end = min(end, int(first[at : at + size].min()))
+        at, size = at + size, 2 * size
     return end
 
 
 def resource_seconds(lowered: Lowered, resources: Resources) -> Floats:
     """Seconds each resource needs for its bytes at full rate."""
-    moved = np.repeat(lowered.amount, np.diff(lowered.use_start)) * lowered.weight
-    load = np.bincount(lowered.uses, moved, minlength=len(resources.capacity))
+    calls = lowered.calls
+    # Sums of whole numbers: exact in any order.
+    moved = np.bincount(lowered.call, lowered.amount, minlength=len(calls.cap))
+    load = np.bincount(
+        calls.uses,
+        np.repeat(moved, np.diff(calls.use_start)) * calls.weight,
+        minlength=len(resources.capacity),
+    )
     with np.errstate(divide="ignore", invalid="ignore"):
         seconds = load / np.array(resources.capacity)
     return np.where(load > 0, seconds, 0.0)
 
 
 def lane_seconds(lowered: Lowered, duration: Floats) -> Floats:
-    """Seconds each lane is held at least."""
-    held = np.where(lowered.holds, duration, lowered.overhead)
-    busy = np.repeat(held, np.diff(lowered.lane_start))
-    return np.bincount(lowered.lanes, busy, minlength=len(lowered.lane_names)).astype(np.float64)
+    """Seconds each lane is held when its ops, while they hold it, take `duration` after they got it."""
+    calls, number = lowered.calls, len(lowered.lane_names)
+    if not len(calls.lanes):
+        return np.zeros(number)
+    held = np.where(calls.holds[lowered.call], duration, calls.overhead[lowered.call])
+    busy = np.repeat(held, np.diff(calls.lane_start)[lowered.call])
+    return np.bincount(lowered.lanes, busy, minlength=number).astype(np.float64)
 
 
 def all_reduce_cut(topology: Topology, resources: Resources, plan: Plan) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simreduce.engine.calibration import Calibration
-from simreduce.engine.runtime import Call, Runtime, no_lanes
+from simreduce.engine.runtime import IDEAL, Call, Runtime, no_lanes
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.plan import IN_PLACE, NO_STREAM, Column
@@ -19,6 +21,7 @@ from simreduce.topology import Link, Routes, Topology
 Ids = npt.NDArray[np.integer]
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,32 +60,88 @@ def _figures(link: Link, calibration: Calibration) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Lowered:
-    """One plan, ready to run. Rows are flat: row i of `uses` is `uses[use_start[i]:use_start[i + 1]]`.
-
-    An op waits for its operands, its controls and the op before it on its stream, each counted once. Ids are 32 bits
-    wide where they fit. A column that is one number repeated takes no room (`numpy.broadcast_to`): read it, or copy it.
-    """
+class Calls:
+    """What ops that are called alike have in common. Row c of `uses` is `uses[use_start[c]:use_start[c + 1]]`."""
 
     overhead: Floats
     latency: Floats
-    holds: npt.NDArray[np.bool_]
-    amount: Floats
+    holds: Flags
     cap: Floats
+    lane_start: Ints
+    lanes: Ints
+    use_start: Ints
+    uses: Ints
+    weight: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """One plan, ready to run: `call[op]` is its place in `calls`.
+
+    An op waits for its operands, its controls and the op before it on its stream, each counted once. Ids of ops are 32
+    bits wide where they fit.
+    """
+
+    call: Ids
+    calls: Calls
+    amount: Floats
     waits: Ids  # how many ops each one waits for
     successor_start: Ids
     successors: Ids  # ascending in every row
-    lane_start: Ids
-    lanes: Ids
     lane_names: tuple[str, ...]
-    use_start: Ids
-    uses: Ids
-    weight: Floats
 
     @property
     def predecessor_start(self) -> Ids:
         """Where the rows of what ops wait for would begin."""
         return starts(self.waits)
+
+    @property
+    def overhead(self) -> Floats:
+        """Of every op."""
+        return self.calls.overhead[self.call]
+
+    @property
+    def latency(self) -> Floats:
+        """Of every op."""
+        return self.calls.latency[self.call]
+
+    @property
+    def holds(self) -> Flags:
+        """Of every op."""
+        return self.calls.holds[self.call]
+
+    @property
+    def cap(self) -> Floats:
+        """Of every op."""
+        return self.calls.cap[self.call]
+
+    @property
+    def lane_start(self) -> Ints:
+        """Where the rows of `lanes` begin, by op."""
+        return starts(np.diff(self.calls.lane_start)[self.call])
+
+    @property
+    def lanes(self) -> Ints:
+        """By op."""
+        return self.calls.lanes[self._rows(self.calls.lane_start)]
+
+    @property
+    def use_start(self) -> Ints:
+        """Where the rows of `uses` and `weight` begin, by op."""
+        return starts(np.diff(self.calls.use_start)[self.call])
+
+    @property
+    def uses(self) -> Ints:
+        """By op."""
+        return self.calls.uses[self._rows(self.calls.use_start)]
+
+    @property
+    def weight(self) -> Floats:
+        """By op."""
+        return self.calls.weight[self._rows(self.calls.use_start)]
+
+    def _rows(self, start: Ints) -> Ints:
+        return ranges(start[self.call], np.diff(start)[self.call])
 
 
 def lower(
@@ -102,125 +161,169 @@ def lower(
                 for d in missing
             ]
         )
-    n = len(plan)
-    copies, local = np.flatnonzero(plan.kind == Kind.COPY), _local(plan, topology, runtime, resources)
-    way_start, links, holding = _ways(plan, copies, topology, runtime)
-    hops = np.diff(way_start)
-    delay, holds = np.zeros(n), np.ones(n, dtype=np.bool_)
-    delay[copies] = _sums(hops, np.array(resources.latency)[links])
-    holds[copies] = holding
-
-    count = np.zeros(n, dtype=np.int64)
-    count[copies], count[local.ops] = hops, 1
-    use_start, uses, weight = narrow(starts(count)), links, _all(len(links), 1.0)
-    if len(local.ops):
-        touched = use_start[local.ops]  # where the rows of local ops lie: one memory each
-        on_links = np.ones(len(links) + len(touched), dtype=np.bool_)
-        on_links[touched] = False
-        uses, weight = np.empty(len(on_links), dtype=np.int32), np.ones(len(on_links))
-        uses[on_links], uses[touched], weight[touched] = links, local.memory, local.weight
-    amount = plan.nbytes.astype(np.float64)
-    amount[count == 0] = 0.0
-    lane_start, lane_ids = _lanes(plan, topology, runtime, lanes)
-    waits, successor_start, successors = _successors(plan)
-    return Lowered(
-        overhead=_overhead(plan, runtime, calibration),
+    call, heads = _heads(plan, runtime)
+    use_start, uses, weight, delay, holds = _uses(heads, plan.devices, topology, runtime, resources)
+    lane_start, lane_ids = _lanes(heads, plan.devices, topology, runtime, lanes)
+    calls = Calls(
+        overhead=_overhead(heads, runtime, calibration),
         latency=delay,
         holds=holds,
-        amount=amount,
-        cap=_all(n, np.inf),
-        waits=waits,
-        successor_start=successor_start,
-        successors=successors,
+        cap=np.full(len(heads.kind), np.inf),
         lane_start=lane_start,
         lanes=lane_ids,
-        lane_names=tuple(lanes),
         use_start=use_start,
         uses=uses,
         weight=weight,
     )
+    amount = plan.nbytes.astype(np.float64)
+    amount *= (np.diff(use_start) > 0)[call]
+    waits, successor_start, successors = _successors(plan)
+    return Lowered(call, calls, amount, waits, successor_start, successors, tuple(lanes))
 
 
 def check_routes(plan: Plan, topology: Topology) -> None:
     """TopologyError if a transfer of the plan has no way through the topology."""
-    copies = np.flatnonzero(plan.kind == Kind.COPY)
-    place = _places(plan, topology)
-    topology.router.routes(place[_source(plan, copies)], place[plan.device[copies]])
+    _, heads = _heads(plan, IDEAL)
+    copies = heads.kind == Kind.COPY
+    place = np.array([topology.router.index[name] for name in plan.devices], dtype=np.int64)
+    topology.router.routes(place[heads.source[copies]], place[heads.target[copies]])
 
 
-def _all(count: int, value: float) -> Floats:
-    """One number `count` times, in no room."""
-    return np.broadcast_to(np.float64(value), (count,))
+class _Heads(NamedTuple):
+    """By call, of which the first is that of ops that cost nothing: what tells it from others.
+
+    `source` and `target` are devices of the plan, `channel` is -1 without a stream, `passes` is how many times its own
+    size an op moves: a sum of n values reads n and writes one, a join reads and writes every byte once.
+    """
+
+    executor: Column
+    kind: Column
+    source: Column
+    target: Column
+    channel: Column
+    passes: Column
 
 
-def _places(plan: Plan, topology: Topology) -> Ints:
-    """Of every device of the plan, the place of its node in the topology."""
-    return np.array([topology.router.index[name] for name in plan.devices], dtype=np.int64)
+_ONE: Ints = np.array([-1], dtype=np.int64)
+_NOTHING = _Heads(*np.array([[Executor.TF], [Kind.INPUT], [0], [0], [-1], [0]], dtype=np.int64))
 
 
-def _source(plan: Plan, ops: Ints) -> Column:
-    """The devices of the first operands of `ops`, all of which have some."""
-    return plan.device[plan.operands[plan.operand_start[ops]]]
+def _heads(plan: Plan, runtime: Runtime) -> tuple[Ids, _Heads]:
+    """The call of every op, and the calls in ascending order."""
+    queues = runtime.lanes is not no_lanes
+    call = np.zeros(len(plan), dtype=np.int32)
+    if queues or runtime.local or runtime.dispatch:
+        ops = np.flatnonzero((plan.kind != Kind.CONCAT) | (plan.arg != IN_PLACE))
+        source = plan.source[ops]
+    else:
+        ops = np.flatnonzero(plan.kind == Kind.COPY)
+        source = plan.device[plan.operands[plan.operand_start[ops]]]
+    if not len(ops):
+        return call, _NOTHING
+    heads = _Heads(
+        executor=plan.executor[ops],
+        kind=plan.kind[ops],
+        source=source,
+        target=plan.device[ops],
+        channel=np.where(plan.stream == NO_STREAM, -1, plan.stream // len(plan.devices))[ops]
+        if queues
+        else _ONE,
+        passes=_passes(plan)[ops] if runtime.local else _ONE,
+    )
+    which, distinct = _distinct(heads)
+    call[ops] = which + 1
+    return call, _Heads(*(np.concatenate(pair) for pair in zip(_NOTHING, distinct, strict=True)))
 
 
-def _in_place(plan: Plan) -> npt.NDArray[np.bool_]:
-    """The joins that cost nothing."""
-    return (plan.kind == Kind.CONCAT) & (plan.arg == IN_PLACE)
+def _passes(plan: Plan) -> Ints:
+    """See `_Heads`."""
+    return np.where(plan.kind == Kind.COPY, 1, np.where(plan.kind == Kind.CONCAT, 2, plan.operand_count + 1))
 
 
-def _overhead(plan: Plan, runtime: Runtime, calibration: Calibration) -> Floats:
-    """The dispatch cost of every op that is dispatched: NCCL's steps run inside one kernel."""
-    if not (runtime.dispatch and calibration.dispatch):
-        return _all(len(plan), 0.0)
-    cost = np.array([calibration.dispatch.get(kind.name.lower(), 0.0) for kind in Kind])[plan.kind]
-    cost[(plan.executor != Executor.TF) | _in_place(plan)] = 0.0
-    return cost
+def _distinct(rows: _Heads) -> tuple[Column, _Heads]:
+    """The distinct rows in ascending order, and the place among them of each; a column may be of one number."""
+    low = [int(column.min()) for column in rows]
+    size = [int(column.max()) - least + 1 for column, least in zip(rows, low, strict=True)]
+    key = np.zeros(max(len(column) for column in rows), dtype=np.int64)
+    for column, least, many in zip(rows, low, size, strict=True):
+        if many > 1:
+            key *= many
+            key += column
+            key -= least
+    which: Column
+    if math.prod(size) > 4 * len(key) + (1 << 20):
+        distinct, which = np.unique(key, return_inverse=True)
+    else:
+        which = np.zeros(math.prod(size), dtype=np.int32)
+        which[key] = 1
+        distinct = np.flatnonzero(which)
+        which[distinct] = np.arange(len(distinct), dtype=np.int32)
+        which = which[key]
+    columns = []
+    for least, many in zip(low[::-1], size[::-1], strict=True):
+        columns.append(distinct % many + least)
+        distinct = distinct // many
+    return which, _Heads(*columns[::-1])
 
 
-class _Local(NamedTuple):
-    """Ops that move bytes through their device's memory: which, through which, and how many times their size."""
-
-    ops: Ints
-    memory: Ints
-    weight: Floats
-
-
-def _local(plan: Plan, topology: Topology, runtime: Runtime, resources: Resources) -> _Local:
-    """An n-ary add reads n values and writes one, a join reads and writes every byte once."""
-    if not (runtime.local and resources.memory):
-        return _Local(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0))
-    memory = np.array([resources.memory.get(topology.nodes[d].name, -1) for d in plan.devices])[plan.device]
-    moves = ~np.isin(plan.kind, (Kind.INPUT, Kind.OUTPUT, Kind.COPY)) & ~_in_place(plan) & (memory >= 0)
-    ops = np.flatnonzero(moves)
-    weight = np.where(plan.kind[ops] == Kind.CONCAT, 2.0, plan.operand_count[ops] + 1.0)
-    return _Local(ops, memory[ops], weight)
+def _overhead(heads: _Heads, runtime: Runtime, calibration: Calibration) -> Floats:
+    """The dispatch cost of calls that are dispatched: NCCL's steps run inside one kernel."""
+    cost = np.array([calibration.dispatch.get(kind.name.lower(), 0.0) for kind in Kind])[heads.kind]
+    cost[heads.executor != Executor.TF] = 0.0
+    cost[0] = 0.0
+    return cost if runtime.dispatch else np.zeros_like(cost)
 
 
-def _ways(plan: Plan, copies: Ints, topology: Topology, runtime: Runtime) -> Routes:
-    """The links of every copy, and whether it holds its lanes on the way: through the hosts of both machines if it is
+def _uses(
+    heads: _Heads, devices: Sequence[str], topology: Topology, runtime: Runtime, resources: Resources
+) -> tuple[Ints, Ints, Floats, Floats, Flags]:
+    """Rows of resources and their weights; the latency of the way, and whether the lanes are held on it."""
+    is_copy = heads.kind == Kind.COPY
+    start, links, holding = _ways(_Heads(*(column[is_copy] for column in heads)), devices, topology, runtime)
+    delay, holds = np.zeros(len(is_copy)), np.ones(len(is_copy), dtype=np.bool_)
+    hops = np.diff(start)
+    rows = np.repeat(np.arange(len(hops), dtype=np.int32), hops)
+    # Summed from left to right: the bits do not depend on how many calls there are.
+    delay[is_copy] = np.bincount(rows, np.array(resources.latency)[links], minlength=len(hops))
+    holds[is_copy] = holding
+    memory = np.array([resources.memory.get(name, -1) for name in devices], dtype=np.int64)[heads.target]
+    works = (memory >= 0) & runtime.local & ~np.isin(heads.kind, (Kind.INPUT, Kind.OUTPUT, Kind.COPY))
+    count = works.astype(np.int64)
+    count[is_copy] = hops
+    use_start = starts(count)
+    uses, weight = np.empty(use_start[-1], dtype=np.int32), np.ones(use_start[-1])
+    at_memory = use_start[:-1][works]
+    uses[at_memory], weight[at_memory] = memory[works], heads.passes[works]
+    on_links = np.ones(len(uses), dtype=np.bool_)
+    on_links[at_memory] = False
+    uses[on_links] = links
+    return use_start, uses, weight, delay, holds
+
+
+def _ways(heads: _Heads, devices: Sequence[str], topology: Topology, runtime: Runtime) -> Routes:
+    """The links of copies, and whether they hold their lanes on the way: through the hosts of both machines if they are
     staged, as the route leads if not.
     """
-    place = _places(plan, topology)
-    source, target = place[_source(plan, copies)], place[plan.device[copies]]
     router = topology.router
+    place = np.array([router.index[name] for name in devices], dtype=np.int64)
+    source, target = place[heads.source], place[heads.target]
     machines, host = _hosts(topology)
-    crosses = (machines[source] != machines[target]) & (plan.executor[copies] == Executor.TF)
+    crosses = (machines[source] != machines[target]) & (heads.executor == Executor.TF)
     if not (runtime.staged and crosses.any()):
         return router.routes(source, target)
     # Where there is no host to stop at, or the copy begins or ends there, a leg is empty.
     out = np.where(crosses & (host[source] >= 0), host[source], source)
     into = np.where(crosses & (host[target] >= 0), host[target], out)
     legs = [router.routes(a, b) for a, b in ((source, out), (out, into), (into, target))]
-    counts = [np.diff(leg.start) for leg in legs]
-    start = starts(counts[0] + counts[1] + counts[2])
+    hops = np.stack([np.diff(leg.start) for leg in legs])
+    start = starts(hops.sum(axis=0))
     links = np.empty(start[-1], dtype=np.int32)
     at = start[:-1]
-    for leg, count in zip(legs, counts, strict=True):
+    for leg, count in zip(legs, hops, strict=True):
         links[ranges(at, count)] = leg.links
         at = at + count
-    through = [count > 0 for count in counts]
-    whole = legs[0].holds_lane & legs[1].holds_lane & legs[2].holds_lane
-    return Routes(start, links, (sum(each.astype(int) for each in through) > 1) | whole)
+    staged = np.count_nonzero(hops, axis=0) > 1
+    return Routes(start, links, staged | np.all([leg.holds_lane for leg in legs], axis=0))
 
 
 def _hosts(topology: Topology) -> tuple[Ints, Ints]:
@@ -232,42 +335,20 @@ def _hosts(topology: Topology) -> tuple[Ints, Ints]:
     return np.array(machines, dtype=np.int64), np.array(hosts, dtype=np.int64)
 
 
-def _sums(count: Ints, values: Floats) -> Floats:
-    """The sum of every row, from left to right, so that the bits do not depend on how long rows are."""
-    rows = np.repeat(np.arange(len(count), dtype=np.int32), count)
-    return np.bincount(rows, weights=values, minlength=len(count))
-
-
-def _lanes(plan: Plan, topology: Topology, runtime: Runtime, numbers: dict[str, int]) -> tuple[Ids, Ids]:
-    """Rows of lanes; the runtime is asked once for each call, and names are numbered as they come."""
-    n, devices = len(plan), len(plan.devices)
-    if runtime.lanes is no_lanes or n == 0:
-        return np.broadcast_to(np.int32(0), (n + 1,)), np.zeros(0, dtype=np.int32)
-    channel = np.where(plan.stream == NO_STREAM, -1, plan.stream // devices).astype(np.int64)
-    key = plan.executor.astype(np.int64)
-    sizes = (len(Kind), devices, devices, int(channel.max()) + 2)
-    for column, size in zip((plan.kind, plan.source, plan.device, channel + 1), sizes, strict=True):
-        key = key * size + column
-    key[_in_place(plan)] = -1
-    calls, which = np.unique(key, return_inverse=True)
-    nodes = [topology.nodes[d] for d in plan.devices]
-    rows: list[list[int]] = []
-    for call in calls.tolist():
-        rest, fields = call, []
-        for size in reversed(sizes):
-            rest, field = divmod(rest, size)
-            fields.append(field)
-        port, target, source, kind = fields
-        names = (
-            ()
-            if call < 0
-            else runtime.lanes(Call(Executor(rest), Kind(kind), nodes[source], nodes[target], port - 1))
-        )
-        rows.append([numbers.setdefault(name, len(numbers)) for name in names])
-    count = np.array([len(row) for row in rows], dtype=np.int64)
-    flat = np.array([lane for row in rows for lane in row], dtype=np.int32)
-    each = count[which]
-    return narrow(starts(each)), flat[ranges(starts(count)[which], each)]
+def _lanes(
+    heads: _Heads, devices: Sequence[str], topology: Topology, runtime: Runtime, numbers: dict[str, int]
+) -> tuple[Ints, Ints]:
+    """Rows of lanes, whose names are numbered as they come."""
+    if runtime.lanes is no_lanes:
+        return np.zeros(len(heads.kind) + 1, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    nodes = [topology.nodes[d] for d in devices]
+    rows: list[list[int]] = [[]]
+    for executor, kind, source, target, channel, _ in np.stack(heads, axis=1)[1:].tolist():
+        call = Call(Executor(executor), Kind(kind), nodes[source], nodes[target], channel)
+        rows.append([numbers.setdefault(name, len(numbers)) for name in runtime.lanes(call)])
+    return starts(np.array([len(row) for row in rows])), np.array(
+        [lane for row in rows for lane in row], dtype=np.int64
+    )
 
 
 def _successors(plan: Plan) -> tuple[Ids, Ids, Ids]:
