@@ -15,7 +15,7 @@ from simreduce.engine.runtime import IDEAL, Call, Runtime, no_lanes
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.plan import IN_PLACE, NO_STREAM, Column
-from simreduce.plan.ragged import invert, narrow, ranges, starts
+from simreduce.plan.ragged import ranges, starts
 from simreduce.topology import Link, Routes, Topology
 
 Ids = npt.NDArray[np.integer]
@@ -175,9 +175,9 @@ def lower(
         uses=uses,
         weight=weight,
     )
+    waits, successor_start, successors = _successors(plan)
     amount = plan.nbytes.astype(np.float64)
     amount *= (np.diff(use_start) > 0)[call]
-    waits, successor_start, successors = _successors(plan)
     return Lowered(call, calls, amount, waits, successor_start, successors, tuple(lanes))
 
 
@@ -203,6 +203,9 @@ class _Heads(NamedTuple):
     channel: Column
     passes: Column
 
+
+_AT_ONCE = 1 << 18
+"""Ops whose pairs are written at once: more would only take more memory."""
 
 _ONE: Ints = np.array([-1], dtype=np.int64)
 _NOTHING = _Heads(*np.array([[Executor.TF], [Kind.INPUT], [0], [0], [-1], [0]], dtype=np.int64))
@@ -356,32 +359,35 @@ def _successors(plan: Plan) -> tuple[Ids, Ids, Ids]:
     n = len(plan)
     before = _before_on_stream(plan)
     streamed = before >= 0
-    start, used = plan.operand_start, plan.operands
-    if streamed.any() or len(plan.controls):
-        operands, controls = plan.operand_count, np.diff(plan.control_start)
-        start = starts(operands + controls + streamed)
-        used = np.empty(start[-1], dtype=np.int32)
-        is_operand = np.ones(len(used), dtype=np.bool_)
-        last = start[1:][streamed] - 1
-        used[last], is_operand[last] = before[streamed], False
-        if len(plan.controls):
-            places = ranges(start[:-1] + operands, controls)
-            used[places], is_operand[places] = plan.controls, False
-        used[is_operand] = plan.operands
-    successor_start, successors = invert(start, used, n)
-    waits = np.diff(start).astype(np.int32)
-    again = (
-        successors[1:] == successors[:-1]
-    )  # in one row, as rows ascend: an op that waits twice for the same
-    again[
-        successor_start[1:-1][(successor_start[1:-1] > 0) & (successor_start[1:-1] < len(successors))] - 1
-    ] = False
-    if again.any():
-        twice = np.flatnonzero(again) + 1
-        np.subtract.at(waits, successors[twice], 1)
-        successor_start = successor_start - np.searchsorted(twice, successor_start)
-        successors = np.delete(successors, twice)
-    return waits, narrow(successor_start), narrow(successors)
+    rows = ((plan.operand_start, plan.operands), (plan.control_start, plan.controls))
+    waits = (plan.operand_count + np.diff(plan.control_start) + streamed).astype(np.int32)
+    # One number for each pair, (used, user), so that they are sorted in place: mostly long ascending runs.
+    pairs = np.empty(int(waits.sum(dtype=np.int64)), dtype=np.int64)
+    end = 0
+    for start, used in rows:
+        mine = pairs[end : end + len(used)]
+        mine[:] = used
+        mine <<= 32
+        for first in range(0, n if len(used) else 0, _AT_ONCE):
+            some = start[first : first + _AT_ONCE + 1]
+            mine[some[0] : some[-1]] |= np.repeat(np.arange(first, first + len(some) - 1), np.diff(some))
+        end += len(used)
+    pairs[end:] = before[streamed]
+    pairs[end:] <<= 32
+    pairs[end:] |= np.flatnonzero(streamed)
+    del before, streamed
+    pairs.sort(kind="stable")
+    again = np.flatnonzero(pairs[1:] == pairs[:-1])
+    if len(again):
+        np.subtract.at(waits, pairs[again].astype(np.int32), 1)
+        pairs = np.delete(pairs, again)
+    successors = pairs.astype(np.int32)  # the lower half
+    pairs >>= 32
+    count = np.bincount(pairs, minlength=n)
+    del pairs
+    successor_start = np.zeros(n + 1, dtype=np.int32)
+    np.cumsum(count, out=successor_start[1:])
+    return waits, successor_start, successors
 
 
 def _before_on_stream(plan: Plan) -> Ids:

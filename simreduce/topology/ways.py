@@ -107,10 +107,7 @@ class TorusWays:
         at, cable = start[:-1] + 1, self.first + len(self.hosts)
         for d, hop in enumerate(hops):
             count = np.abs(hop)
-            step = places(np.zeros_like(count), count)
-            links[places(at, count)] = self._links(
-                d, cable, np.repeat(here, count), np.repeat(np.sign(hop), count), step
-            )
+            links[places(at, count)] = self._links(d, cable, here, hop)
             stride, size = self._dimension(d)
             here = here + (there // stride % size - here // stride % size) * stride
             at = at + count
@@ -127,18 +124,25 @@ class TorusWays:
         ahead = (there // stride - here // stride) % size
         return np.where(2 * ahead <= size, ahead, ahead - size)
 
-    def _links(self, d: int, cable: int, router: Ints, sign: Ints, step: Ints) -> Ints:
-        """Link of the step number `step` from `router` in one direction along dimension `d`."""
+    def _links(self, d: int, cable: int, router: Ints, hop: Ints) -> Ids:
+        """One after the other, the links of `hop` steps along dimension `d` from every router."""
         stride, size = self._dimension(d)
+        count = np.abs(hop)
         x = router // stride % size
         low = router - x * stride
-        now = (x + sign * step) % size
         if size == 2:
-            link: Ints = 2 * (cable + low // (2 * stride) * stride + low % stride) + now
-        else:
-            begin = np.where(sign > 0, now, (now - 1) % size)  # a cable belongs to the router behind it
-            link = 2 * (cable + low + begin * stride) + (sign < 0)
-        return link
+            at, step = low // (2 * stride) * stride + low % stride, x
+            return (2 * (cable + at) + step)[count > 0].astype(np.int32)
+        # A cable belongs to the router behind it: x going forwards, x - 1 going back.
+        sign = np.repeat(np.sign(hop).astype(np.int32), count)
+        begin = places(np.zeros_like(count), count).astype(np.int32)
+        begin *= sign
+        begin += np.repeat(np.where(hop > 0, x, x - 1).astype(np.int32), count)
+        begin += np.where(begin < 0, size, 0).astype(np.int32)
+        begin -= np.where(begin >= size, size, 0).astype(np.int32)
+        begin *= 2 * stride
+        begin += np.repeat((2 * (cable + low) + (hop < 0)).astype(np.int32), count)
+        return begin
 
 
 def ports(hosts: Sequence[int], nodes: int) -> Ints:
