@@ -73,7 +73,7 @@ def _steps(lowered: Lowered) -> Iterator[slice | Ints]:
 
 def _run(first: Ints, begin: int) -> int:
     """The end of the longest run of ops from `begin` on of which none is before another."""
-    end, at, size = len(first), begin, _SHORT_RUN
+    end, at, size = len(first), begin, 1024
     while at < end:
         end = min(end, int(first[at : at + size].min()))
         at, size = at + size, 2 * size
@@ -122,7 +122,7 @@ def all_reduce_cut(topology: Topology, resources: Resources, plan: Plan) -> floa
 def narrowest_cut(topology: Topology, resources: Resources, ranks: list[str]) -> float:
     """Bytes/s of the narrowest directed cut that has ranks on both sides (max-flow = min-cut)."""
     if len(ranks) > _CUT_RANKS:
-        return min(_port(topology, resources, r) for r in ranks)
+        return _narrowest_port(topology, resources, ranks)
     graph: nx.DiGraph[str] = nx.DiGraph()
     for link in topology.links:
         before = graph.get_edge_data(link.source, link.target, {"capacity": 0.0})["capacity"]
@@ -133,10 +133,12 @@ def narrowest_cut(topology: Topology, resources: Resources, ranks: list[str]) ->
     return min(float(nx.maximum_flow_value(graph, a, b, flow_func=flow)) for a, b in ways)
 
 
-def _port(topology: Topology, resources: Resources, rank: str) -> float:
-    out = sum(resources.capacity[link.id] for link in topology.links if link.source == rank)
-    into = sum(resources.capacity[link.id] for link in topology.links if link.target == rank)
-    return min(out, into)
+def _narrowest_port(topology: Topology, resources: Resources, ranks: list[str]) -> float:
+    out, into = dict.fromkeys(topology.nodes, 0.0), dict.fromkeys(topology.nodes, 0.0)
+    for link in topology.links:
+        out[link.source] += resources.capacity[link.id]
+        into[link.target] += resources.capacity[link.id]
+    return min(min(out[rank], into[rank]) for rank in ranks)
 
 
 def _elements(contract: Contract, device: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import simpy
 
 from simreduce.engine import floors
@@ -40,15 +39,15 @@ def simulate(
         topology_digest=topology.digest,
         runtime=runtime.name,
         calibration=calibration.name,
-        plan_digest=plan.digest,
+        digested=plan,
         transfers=plan.transfers,
         floors=_floors(plan, topology, lowered, fabric.resources, needed),
         links=_link_use(fabric.resources, needed, seconds),
         lanes=_lane_use(lowered, timeline, seconds),
         devices=plan.devices,
-        kind=plan.kind.astype(np.int64),
-        source=plan.source.astype(np.int64),
-        device=plan.device.astype(np.int64),
+        kind=plan.kind,
+        source=plan.source,
+        device=plan.device,
         nbytes=plan.nbytes,
         ready=timeline.ready,
         start=timeline.start,
