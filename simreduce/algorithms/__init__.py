@@ -1,27 +1,32 @@
-"""Reduction algorithms, one file each. Adding one is a file and a line in `ALGORITHMS`.
+"""Reduction algorithms, one file each. Adding one is a file and a line in `ALGORITHMS` or in `families.FAMILIES`.
 
 A planner is a function `(builder, layout, tensors, options) -> results` (see `planner`). What the devices at hand or
 the shard count do not allow is a `StrategyError` that says what would be. A planner sees a `Layout`: devices, tasks,
-which pairs are linked. It knows no bandwidth and no time.
+which pairs are linked. It knows no bandwidth and no time. A family gives collectives over groups of devices (see
+`family`); every one of them is an algorithm too, and any two make a two-level algorithm `inner/outer`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
+from simreduce.algorithms.blueconnect import blueconnect
 from simreduce.algorithms.collective import collective
 from simreduce.algorithms.copy_to_device import copy_to_cpu, copy_to_gpus
+from simreduce.algorithms.families import FAMILIES, planner as planner_of
+from simreduce.algorithms.family import Family
 from simreduce.algorithms.hierarchical_copy import hierarchical_copy, hierarchical_copy_gcp_v100
 from simreduce.algorithms.nccl import nccl
 from simreduce.algorithms.nccl_hybrids import nccl_pscpu, nccl_rechd, nccl_xring
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.algorithms.pscpu_pscpu import pscpu_pscpu
 from simreduce.algorithms.reduce_to_one import reduce_to_one
-from simreduce.algorithms.ring import ring
 from simreduce.algorithms.shuffle import pscpu, psgpu
+from simreduce.algorithms.two_level import fits, two_level
 from simreduce.algorithms.xring import xring
-from simreduce.errors import StrategyError
+from simreduce.errors import StrategyError, did_you_mean
 from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder
 
@@ -50,6 +55,10 @@ def _across(layout: Layout) -> Sequence[int]:
     return () if len(layout.tasks) == 1 else (1,)
 
 
+def _across_alike(layout: Layout) -> Sequence[int]:
+    return () if len({len(task) for task in layout.tasks}) > 1 else _across(layout)
+
+
 def _eight_only(layout: Layout) -> Sequence[int]:
     return (1,) if len(layout.ranks) == 8 else ()
 
@@ -59,6 +68,7 @@ class Algorithm:
     """A planner with what the command line says about it.
 
     `shards` is the meaning of `#k`, "" if it has none; `choices` gives the shard counts worth trying on a layout.
+    `pipelined` says whether it cuts what it sends into chunks.
     """
 
     name: str
@@ -66,13 +76,16 @@ class Algorithm:
     summary: str
     shards: str = ""
     choices: Choices = _one
+    pipelined: bool = False
 
     def reduce(self, b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
-        """Plan the sum of every tensor over all ranks."""
+        """Plan the collective of every tensor over all ranks."""
         if options.shards != 1 and not self.shards:
             raise StrategyError(f"{self.name} takes no shards")
         if options.shards < 1 and not options.faithful:
             raise StrategyError("the number of shards is 1 or more")
+        if options.chunk and not self.pipelined:
+            raise StrategyError(f"{self.name} sends no chunks; leave out +chunk")
         return self.plan(b, layout, tensors, options)
 
 
@@ -97,11 +110,81 @@ _TABLE = (
     Algorithm("copy_to_cpu", copy_to_cpu, "sums every tensor on the CPU, then copies it to every GPU"),
     Algorithm("copy_to_gpus", copy_to_gpus, "sums tensor i on GPU i mod n, then copies it to every GPU"),
     Algorithm("reduce_to_one", reduce_to_one, "sums every tensor on the first GPU, then copies it to every GPU"),
-    Algorithm("ring", ring, "textbook ring: reduce-scatter, then all-gather, one chunk per rank"),
+    Algorithm("blueconnect", blueconnect, "rings level by level: in every task, then across", choices=_across_alike),
 )
 # fmt: on
 
-ALGORITHMS: Mapping[str, Algorithm] = {algorithm.name: algorithm for algorithm in _TABLE}
-"""Every algorithm by the name users type."""
+NAMES = ("all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast", "all_to_all")
+"""The collectives."""
 
-__all__ = ["ALGORITHMS", "Algorithm", "Options", "Planner", "Results", "Tensors"]
+
+def _of_family(family: Family, collective: str) -> Algorithm | None:
+    function = getattr(family, collective)
+    return function and Algorithm(
+        family.name, planner_of(collective, function), family.summary, pipelined=family.pipelined
+    )
+
+
+class Catalogue(dict[str, Algorithm]):
+    """The algorithms of one collective by the name users type. All-reduces also have `inner/outer` for any two families
+    that fit: it is found like any other but not listed, as there are too many.
+    """
+
+    def __init__(self, collective: str) -> None:
+        lifted = [_of_family(family, collective) for family in FAMILIES.values()]
+        own = _TABLE if collective == "all_reduce" else ()
+        super().__init__((algorithm.name, algorithm) for algorithm in (*own, *lifted) if algorithm)
+        self._paired = collective == "all_reduce"
+
+    def __missing__(self, name: str) -> Algorithm:
+        if name not in self:
+            raise KeyError(name)
+        inner, _, outer = name.partition("/")
+        summary = f"{inner} in every task, {outer} across"
+        plan = two_level(FAMILIES[inner], FAMILIES[outer])
+        return Algorithm(name, plan, summary, choices=_across, pipelined=True)
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and "/" in name and name in self.pairs())
+
+    def pairs(self) -> list[str]:
+        """Every `inner/outer`."""
+        if not self._paired:
+            return []
+        table = FAMILIES.values()
+        return [f"{inner.name}/{outer.name}" for inner in table for outer in table if fits(inner, outer)]
+
+    def hint(self, name: str, others: Iterable[str] = ()) -> str:
+        """What to type instead of an unknown name: the nearest one, or all there are, with `others`."""
+        known = [*self, *others]
+        near = did_you_mean(name, [*known, *(self.pairs() if "/" in name else ())])
+        pairs = "; any two families make inner/outer, as in ring/halving_doubling" * self._paired
+        return near or f"; known: {', '.join(known)}{pairs}"
+
+
+COLLECTIVES: Mapping[str, Catalogue] = MappingProxyType({name: Catalogue(name) for name in NAMES})
+"""By collective, every algorithm by the name users type."""
+
+ALGORITHMS = COLLECTIVES["all_reduce"]
+"""Every all-reduce by the name users type."""
+
+TWO_LEVEL = (
+    "ring/ring", "ring/halving_doubling", "ring/double_tree", "chain/double_tree", "torus_2d/ring", "direct/ring",
+    "direct/halving_doubling", "direct/direct", "direct/one_shot", "halving_doubling/halving_doubling",
+)  # fmt: skip
+"""The two-level algorithms worth trying on several machines: those with few messages for small tensors, those in parts for
+large ones, `chain/double_tree` as NCCL's tree, and `torus_2d/...` for the squares in a DGX-1.
+"""
+
+__all__ = [
+    "ALGORITHMS",
+    "COLLECTIVES",
+    "FAMILIES",
+    "NAMES",
+    "TWO_LEVEL",
+    "Algorithm",
+    "Options",
+    "Planner",
+    "Results",
+    "Tensors",
+]

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
+
 from simreduce.algorithms.planner import Options, Results, Tensors
-from simreduce.algorithms.ring import chunked_ring, in_place
+from simreduce.algorithms.ring import all_reduce_pieces
 from simreduce.algorithms.rings import rings
 from simreduce.layouts import Layout
-from simreduce.plan import Executor, PlanBuilder, Value
+from simreduce.plan import Executor, PlanBuilder, Value, Values
 
 
 def nccl(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
@@ -37,14 +39,20 @@ def nccl_all_reduce(
     if len(values) == 1:
         return list(values)
     launch = b.barrier(values[0].device, [v.op for v in (*values, *before)])
-    done: dict[int, list[Value]] = {v.device: [] for v in values}
+    mine = Values.of(sorted(values, key=lambda v: v.device))
+    pieces = []
     with executed_by_nccl(b):
-        for channel, order in enumerate(orders):
-            lo, hi = _share(values[0], channel, len(orders))
-            part = {v.device: v._replace(lo=lo, hi=hi) for v in values}
-            for device, chunks in chunked_ring(b, part, order, channel, after=[launch]).items():
-                done[device] += chunks
-        return in_place(b, done)
+        for channel, (order, share) in enumerate(zip(orders, shares(mine, len(orders)), strict=True)):
+            position = np.searchsorted(mine.device, order)
+            ring = all_reduce_pieces(b, share[position].reshape(1, -1), channel, after=[launch])
+            pieces.append(ring[0, np.argsort(position)])
+        return list(b.joins(Values.concatenate(pieces, axis=1)))
+
+
+def shares(values: Values, parts: int) -> list[Values]:
+    """Part i of every value, for each i."""
+    cut = values.cut(parts)
+    return [cut[..., i] for i in range(parts)]
 
 
 def nccl_broadcast(b: PlanBuilder, value: Value, orders: Sequence[Sequence[int]]) -> list[Value]:
@@ -68,7 +76,7 @@ def nccl_broadcast(b: PlanBuilder, value: Value, orders: Sequence[Sequence[int]]
                     chunks[tick - hop] = b.copy(chunk, chain[hop + 1], chunk.lo, chunk.hi, stream=stream)
                     done[chain[hop + 1]].append(chunks[tick - hop])
         done[value.device] = [value]
-        return in_place(b, done)
+        return [b.concat(done[device], in_place=True) for device in sorted(done)]
 
 
 def _share(value: Value, channel: int, channels: int) -> tuple[int, int]:

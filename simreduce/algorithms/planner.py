@@ -12,16 +12,22 @@ from simreduce.plan import PlanBuilder, Value
 Tensors: TypeAlias = Sequence[Sequence[Value]]
 """`tensors[i][r]` is the value of tensor i (after packing) on rank r; rank r is device r of the builder."""
 
-Results: TypeAlias = list[list[Value]]
-"""`results[i][r]` is the value on rank r that holds the sum of tensor i."""
+Results: TypeAlias = list[Sequence[Value]]
+"""`results[i][r]` is the value on rank r that holds the sum of tensor i; of other collectives, the values that hold the
+results of tensor i in any order.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`shards` is the k of `#k`; `faithful` asks for upstream's quirks instead of what a user intends."""
+    """`shards` is the k of `#k`; `faithful` asks for upstream's quirks instead of what a user intends. `chunk` is the most
+    bytes that a pipeline sends as one piece (0: no limit), `root` the rank of a rooted collective.
+    """
 
     shards: int = 1
     faithful: bool = False
+    chunk: int = 0
+    root: int = 0
 
 
 Planner: TypeAlias = Callable[[PlanBuilder, Layout, Tensors, Options], Results]

@@ -6,50 +6,57 @@ library works in place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 
-from simreduce.algorithms.planner import Options, Results, Tensors
-from simreduce.layouts import Layout
-from simreduce.plan import PlanBuilder, Value
+import numpy as np
 
-
-def ring(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
-    """Chunk c starts at rank c+1, is summed on its way to rank c, then goes round once more as it is."""
-    order = [rank for task in layout.ring_tasks for rank in task]
-    return [in_place(b, chunked_ring(b, tensor, order)) for tensor in tensors]
+from simreduce.algorithms.family import Knobs
+from simreduce.plan import PlanBuilder, Values
 
 
-def chunked_ring(
-    b: PlanBuilder,
-    tensor: Mapping[int, Value] | Sequence[Value],
-    order: Sequence[int],
-    channel: int = 0,
-    after: Sequence[int] = (),
-) -> dict[int, list[Value]]:
-    """By device, the chunks of the sum of `tensor[device]` over the devices of `order`, a ring on one channel.
+def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
+    """Every chunk goes round to be summed, then goes round once more as it is."""
+    return b.joins(all_reduce_pieces(b, values, knobs.channel))
 
-    Every device sends its chunks one after another. The first sends wait for the ops `after`.
-    """
-    n, base = len(order), tensor[order[0]].lo
-    size = tensor[order[0]].hi - base
-    if n == 1:
-        return {order[0]: [tensor[order[0]]]}
-    bounds = pairwise(base + size * c // n for c in range(n + 1))
-    # Views: cutting a tensor into chunks is no op.
-    chunks = [tensor[order[(c + 1) % n]]._replace(lo=lo, hi=hi) for c, (lo, hi) in enumerate(bounds)]
-    done: dict[int, list[Value]] = {device: [] for device in order}
+
+def reduce_scatter(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
+    """Chunk c starts at position c+1 and is summed on its way to position c."""
+    return reduce_scatter_pieces(b, values.cut(values.shape[1]), knobs.channel)
+
+
+def all_gather(b: PlanBuilder, shards: Values, knobs: Knobs) -> Values:
+    """Every shard goes round once."""
+    return b.joins(all_gather_pieces(b, shards, knobs.channel))
+
+
+def all_reduce_pieces(b: PlanBuilder, values: Values, channel: int = 0, after: Sequence[int] = ()) -> Values:
+    """By group, position and chunk: the sum over the positions of the group. The first sends wait for the ops `after`."""
+    own = values.cut(values.shape[1])
+    return all_gather_pieces(b, reduce_scatter_pieces(b, own, channel, after), channel)
+
+
+def reduce_scatter_pieces(b: PlanBuilder, own: Values, channel: int, after: Sequence[int] = ()) -> Values:
+    """By group and position, the sum of the chunk of that number; `own` is by group, position and chunk."""
+    n = own.shape[1]
+    chunk = np.arange(n)
+    held = own[:, (chunk + 1) % n, chunk]
     # Step by step, as each rank's port sends one chunk after another in program order.
-    for step in range(2 * n - 2):
-        for c, chunk in enumerate(chunks):
-            target, stream = order[(c + 2 + step) % n], b.stream(chunk.device, channel)
-            arrived = b.copy(chunk, target, chunk.lo, chunk.hi, stream=stream, after=() if step else after)
-            chunks[c] = b.add([arrived, tensor[target]]) if step < n - 1 else arrived
-            if step >= n - 2:
-                done[target].append(chunks[c])
-    return {device: sorted(pieces, key=lambda v: (v.lo, v.hi)) for device, pieces in done.items()}
+    for step in range(n - 1):
+        target = own[:, (chunk + 2 + step) % n, chunk]
+        stream = b.streams(held.device, channel)
+        arrived = b.copies(held, target.device, stream=stream, after=() if step else after)
+        held = b.adds([arrived, target])
+    return held
 
 
-def in_place(b: PlanBuilder, pieces: Mapping[int, Sequence[Value]]) -> list[Value]:
-    """By ascending device, the value that its pieces make where they lie."""
-    return [b.concat(pieces[device], in_place=True) for device in sorted(pieces)]
+def all_gather_pieces(b: PlanBuilder, shards: Values, channel: int) -> Values:
+    """By group, position and chunk, the shards of all positions."""
+    n = shards.shape[1]
+    chunk, held, steps = np.arange(n), shards, [shards]
+    for step in range(n - 1):
+        target = shards.device[:, (chunk + 1 + step) % n]
+        held = b.copies(held, target, stream=b.streams(held.device, channel))
+        steps.append(held)
+    # Chunk c is at position c + step.
+    position = chunk[:, None]
+    return Values.stack(steps, axis=1)[:, (position - chunk) % n, chunk]

@@ -1,11 +1,12 @@
 """What moves and adds, and where: an SSA program over device-resident values, with its contract."""
 
-from simreduce.plan.builder import PlanBuilder, Value
+from simreduce.plan.builder import PlanBuilder
 from simreduce.plan.chain import repeat
 from simreduce.plan.contract import Contract, Promise
 from simreduce.plan.plan import ZEROS, Executor, Kind, Plan
 from simreduce.plan.proof import Problem, verify, wrong_elements
 from simreduce.plan.side_by_side import results_last, side_by_side
+from simreduce.plan.values import Value, Values
 
 __all__ = [
     "ZEROS",
@@ -17,6 +18,7 @@ __all__ = [
     "Problem",
     "Promise",
     "Value",
+    "Values",
     "repeat",
     "results_last",
     "side_by_side",

@@ -6,31 +6,49 @@ total = b.add([x[0], b.copy(x[1], 0)])
 for value in (total, b.copy(total, 1)):
     b.output(value)
 plan = b.finish(Contract.all_reduce([0, 1], [(0, 8, 0)]))
+
+Verbs in the plural (`copies`, `adds`, `joins`, ...) append one op per element of the arrays of a `Values`, in C order:
+what a planner of thousands of ranks does in one call, where the singular verbs would take one call an op.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from simreduce.errors import PlanError, StrategyError
 from simreduce.plan.contract import Contract
-from simreduce.plan.plan import IN_PLACE, NO_STREAM, ZEROS, Executor, Kind, Plan
+from simreduce.plan.plan import IN_PLACE, NO_STREAM, ZEROS, Column, Executor, Ints, Kind, Plan
+from simreduce.plan.values import Value, Values
 
-MOST_OPS = 5_000_000
-"""A larger plan would take minutes and gigabytes to build op by op."""
+MOST_SINGLE_OPS = 5_000_000
+"""More would take minutes to append one by one."""
+
+MOST_OPS = 20_000_000
+"""A larger plan would take gigabytes."""
+
+Numbers: TypeAlias = "int | Column"
+"""One number for all ops of a block, or one for each."""
 
 
-class Value(NamedTuple):
-    """A handle on what op `op` makes: elements [lo, hi) on a device."""
+class _Block(NamedTuple):
+    """`size` ops in program order: the columns of a plan, each one number or one per op, and their ragged rows."""
 
-    op: int
-    device: int
-    lo: int
-    hi: int
-    dtype: int
+    size: int
+    kind: Numbers
+    device: Numbers
+    lo: Numbers
+    hi: Numbers
+    dtype: Numbers
+    arg: Numbers
+    stream: Numbers
+    executor: Numbers
+    operand_count: Numbers
+    operands: Column
+    control_count: Numbers
+    controls: Column
 
 
 class PlanBuilder:
@@ -39,15 +57,16 @@ class PlanBuilder:
     def __init__(self, devices: Sequence[str]) -> None:
         self.devices = tuple(devices)
         self.executor = Executor.TF
-        self._rows: list[tuple[int, int, int, int, int, int, int, int]] = []
+        self._blocks: list[_Block] = []
+        self._before = 0  # ops in the blocks
+        # Ops appended one by one since the last block; their numbers of operands and controls come last in a row.
+        self._rows: list[tuple[int, int, int, int, int, int, int, int, int, int]] = []
         self._operands: list[int] = []
-        self._operand_start: list[int] = [0]
         self._controls: list[int] = []
-        self._control_start: list[int] = [0]
         self._copied: dict[tuple[int, int, int, int], Value] = {}
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return self._before + len(self._rows)
 
     def stream(self, device: int, channel: int = 0) -> int:
         """The stream of `channel` on `device`: ops given it run one after another in program order."""
@@ -179,24 +198,110 @@ class PlanBuilder:
             seen.append(value)
         return seen
 
+    # The same in the plural.
+
+    def streams(self, devices: Ints, channel: Numbers = 0) -> Ints:
+        """The streams of `channel` on `devices`."""
+        return channel * len(self.devices) + devices
+
+    def inputs(self, device: Ints, lo: Numbers, hi: Numbers, dtype: int = 0) -> Values:
+        """Parts of gradients that exist on the devices; the contributor is the device's rank."""
+        return self._extend(
+            Kind.INPUT, Values(device, device, *_intervals(device, lo, hi), dtype), arg=device
+        )
+
+    def copies(
+        self,
+        values: Values,
+        device: Ints,
+        *,
+        stream: Numbers = NO_STREAM,
+        after: Sequence[int] | Ints = (),
+    ) -> Values:
+        """Move every value to the device of the same place in `device`, after the ops `after`: all of them or, of an array,
+        the one at the same place.
+
+        Unlike `copy`, each makes an op: a planner must not send a value to where it is, nor to one device twice.
+        """
+        lo, hi = values.lo, values.hi
+        if not device.shape == lo.shape == hi.shape:
+            device, lo, hi = np.broadcast_arrays(device, lo, hi)
+        moved = Values(values.op, device, lo, hi, values.dtype)
+        return self._extend(Kind.COPY, moved, [values.op], stream=stream, after=after)
+
+    def barriers(self, device: Ints, count: Ints, after: Ints) -> Ints:
+        """By device: an empty INPUT that exists once the next count[i] of the ops `after` are done. The ids, for `after`."""
+        nothing = np.zeros_like(device)
+        made = Values(device, device, nothing, nothing)
+        return self._extend(Kind.INPUT, made, arg=ZEROS, after=after, count=count).op
+
+    def adds(self, terms: Sequence[Values], *, stream: Numbers = NO_STREAM) -> Values:
+        """Elementwise n-ary sums: entry i adds entry i of every term, over the interval they have in common."""
+        first = terms[0]
+        lo = np.maximum.reduce([t.lo for t in terms])
+        hi = np.minimum.reduce([t.hi for t in terms])
+        result = Values(first.op, first.device, lo, hi, first.dtype)
+        return self._extend(Kind.ADD, result, [t.op for t in terms], stream=stream)
+
+    def joins(self, values: Values) -> Values:
+        """Join the adjacent intervals along the last axis, which lie in one buffer already (a CONCAT in place, free).
+
+        An axis of one entry is only dropped.
+        """
+        first, last = values[..., 0], values[..., -1]
+        if values.shape[-1] == 1:
+            return first
+        whole = Values(first.op, first.device, first.lo, last.hi, values.dtype)
+        return self._extend(Kind.CONCAT, whole, values.op, arg=IN_PLACE)
+
+    def scales(self, values: Values, divisor: int) -> Values:
+        """Divide every value by a count."""
+        return self._extend(Kind.SCALE, values, [values.op], arg=divisor)
+
+    def outputs(self, values: Values) -> Values:
+        """Declare every value a result on its device."""
+        return self._extend(Kind.OUTPUT, values, [values.op])
+
     def finish(self, contract: Contract) -> Plan:
         """The plan, with its promise. The builder must not be used afterwards."""
-        rows = np.array(self._rows, dtype=np.int64).reshape(-1, 8)
-        kind, device, lo, hi, dtype, arg, stream, executor = (np.ascontiguousarray(c) for c in rows.T)
+        self._flush()
+        sizes = np.array([block.size for block in self._blocks], dtype=np.int64)
+        parts = (
+            dict(zip(_Block._fields, zip(*self._blocks, strict=True), strict=True)) if self._blocks else {}
+        )
+
+        def column(name: str, dtype: type[np.signedinteger[Any]]) -> Any:
+            numbers = parts.get(name, ())
+            if not any(isinstance(part, np.ndarray) for part in numbers):
+                return np.repeat(np.array(numbers, dtype=dtype), sizes)
+            arrays = [
+                part if isinstance(part, np.ndarray) else np.full(size, part, dtype=dtype)
+                for part, size in zip(numbers, sizes.tolist(), strict=True)
+            ]
+            return np.concatenate(arrays, dtype=dtype, casting="unsafe")
+
+        def rows(count: str, flat: str) -> tuple[Column, Column]:
+            start: Column = np.zeros(self._before + 1, dtype=np.int32)
+            np.cumsum(column(count, np.int32), out=start[1:])
+            items = np.concatenate([_NONE, *parts.get(flat, ())], dtype=np.int32, casting="unsafe")
+            return start, items
+
+        operand_start, operands = rows("operand_count", "operands")
+        control_start, controls = rows("control_count", "controls")
         return Plan(
             devices=self.devices,
-            kind=kind.astype(np.int8),
-            device=device.astype(np.int32),
-            lo=lo,
-            hi=hi,
-            dtype=dtype.astype(np.int8),
-            arg=arg.astype(np.int32),
-            stream=stream.astype(np.int32),
-            executor=executor.astype(np.int8),
-            operand_start=np.array(self._operand_start, dtype=np.int32),
-            operands=np.array(self._operands, dtype=np.int32),
-            control_start=np.array(self._control_start, dtype=np.int32),
-            controls=np.array(self._controls, dtype=np.int32),
+            kind=column("kind", np.int8),
+            device=column("device", np.int32),
+            lo=column("lo", np.int64),
+            hi=column("hi", np.int64),
+            dtype=column("dtype", np.int8),
+            arg=column("arg", np.int32),
+            stream=column("stream", np.int32),
+            executor=column("executor", np.int8),
+            operand_start=operand_start,
+            operands=operands,
+            control_start=control_start,
+            controls=controls,
             contract=contract,
         )
 
@@ -215,12 +320,86 @@ class PlanBuilder:
     ) -> Value:
         if hi < lo:
             raise PlanError(f"{kind.name} on {self.devices[device]}: the interval [{lo}, {hi}) is reversed")
-        op = len(self._rows)
-        if op >= MOST_OPS:
-            raise StrategyError(f"the plan would have more than {MOST_OPS} ops; try fewer GPUs or gradients")
-        self._rows.append((kind, device, lo, hi, dtype, arg, stream, self.executor))
+        op = self._before + len(self._rows)
+        if len(self._rows) >= MOST_SINGLE_OPS:
+            raise StrategyError(
+                f"the plan would have more than {MOST_SINGLE_OPS} ops; try fewer GPUs or gradients"
+            )
+        self._rows.append(
+            (kind, device, lo, hi, dtype, arg, stream, self.executor, len(operands), len(after))
+        )
         self._operands += operands
-        self._operand_start.append(len(self._operands))
         self._controls += after
-        self._control_start.append(len(self._controls))
         return Value(op, device, lo, hi, dtype)
+
+    def _extend(
+        self,
+        kind: Kind,
+        made: Values,
+        operands: Sequence[Ints] | Ints = (),
+        *,
+        arg: Numbers = 0,
+        stream: Numbers = NO_STREAM,
+        after: Sequence[int] | Ints = (),
+        count: Numbers = 1,
+    ) -> Values:
+        """One op per entry of `made`, whose devices and intervals are given.
+
+        Entry i reads entry i of each of the `operands`; as an array, it has them along a last axis. It waits for all `after`;
+        of an array, for the next count[i] (or `count`) of its entries.
+        """
+        if (made.hi < made.lo).any():
+            raise PlanError(f"{kind.name}: an interval is reversed")
+        self._flush()
+        shape, size, first = made.lo.shape, made.lo.size, self._before
+        if first + size > MOST_OPS:
+            raise StrategyError(
+                f"the plan would have more than {MOST_OPS} ops; try fewer GPUs or larger chunks"
+            )
+        if isinstance(operands, np.ndarray):
+            read, reads = operands.reshape(-1).astype(np.int32), operands.shape[-1]
+        else:
+            reads = len(operands)
+            read = np.empty(size * reads, dtype=np.int32)
+            for i, operand in enumerate(operands):
+                read[i::reads].reshape(shape)[...] = operand
+        if isinstance(after, np.ndarray):
+            controls = after.reshape(-1)
+        else:
+            count, controls = len(after), np.tile(np.array(after, dtype=np.int32), size) if after else _NONE
+        block = _Block(
+            size, kind, made.device.reshape(-1).astype(np.int32), made.lo.reshape(-1), made.hi.reshape(-1), made.dtype,
+            _flat(arg), _flat(stream), self.executor, reads, read, count, controls,
+        )  # fmt: skip
+        self._blocks.append(block)
+        self._before += size
+        return made.made_by(np.arange(first, first + size).reshape(shape))
+
+    def _flush(self) -> None:
+        """Turn the ops appended one by one into a block."""
+        if self._rows:
+            kind, device, lo, hi, dtype, arg, stream, executor, operand_count, control_count = np.array(
+                self._rows, dtype=np.int64
+            ).T
+            operands, controls = (np.array(flat, dtype=np.int64) for flat in (self._operands, self._controls))
+            block = _Block(
+                len(self._rows), kind, device, lo, hi, dtype, arg, stream, executor,
+                operand_count, operands, control_count, controls,
+            )  # fmt: skip
+            self._blocks.append(block)
+            self._before += block.size
+            self._rows, self._operands, self._controls = [], [], []
+
+
+_NONE: Ints = np.zeros(0, dtype=np.int64)
+
+
+def _flat(numbers: Numbers) -> Numbers:
+    return numbers.reshape(-1).astype(np.int32) if isinstance(numbers, np.ndarray) else numbers
+
+
+def _intervals(like: Ints, lo: Numbers, hi: Numbers) -> tuple[Ints, Ints]:
+    return (
+        np.broadcast_to(np.asarray(lo, dtype=np.int64), like.shape),
+        np.broadcast_to(np.asarray(hi, dtype=np.int64), like.shape),
+    )

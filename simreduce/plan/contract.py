@@ -50,19 +50,42 @@ class Contract:
         ranks: Sequence[int], intervals: Sequence[tuple[int, int, int]], divisor: int = 1
     ) -> Contract:
         """Every rank ends with the sum over all ranks of every (lo, hi, dtype), divided by `divisor`."""
-        lo, hi, dtype = np.array(intervals, dtype=np.int64).reshape(-1, 3).T
-        n, k = len(ranks), len(intervals)
-        return Contract(
-            collective="all_reduce",
-            device=np.repeat(np.array(ranks, dtype=np.int32), k),
-            lo=np.tile(lo, n),
-            hi=np.tile(hi, n),
-            dtype=np.tile(dtype.astype(np.int8), n),
-            members=np.zeros(n * k, dtype=np.int32),
-            divisor=np.full(n * k, divisor, dtype=np.int32),
-            sets=(frozenset(ranks),),
-            home={rank: rank for rank in ranks},
+        device, rows = _each(ranks, intervals)
+        return _sums("all_reduce", ranks, device, rows, divisor)
+
+    @staticmethod
+    def reduce(
+        ranks: Sequence[int], intervals: Sequence[tuple[int, int, int]], root: int, divisor: int = 1
+    ) -> Contract:
+        """The device `root` ends with the sum over all ranks of every (lo, hi, dtype)."""
+        device, rows = _each([root], intervals)
+        return _sums("reduce", ranks, device, rows, divisor)
+
+    @staticmethod
+    def reduce_scatter(
+        ranks: Sequence[int], intervals: Sequence[tuple[int, int, int]], divisor: int = 1
+    ) -> Contract:
+        """Rank i of n ends with the sum of part i of every (lo, hi, dtype): from lo + size i/n to lo + size (i+1)/n."""
+        rows = _parts(intervals, len(ranks))
+        return _sums("reduce_scatter", ranks, np.tile(ranks, len(intervals)), rows, divisor)
+
+    @staticmethod
+    def all_gather(ranks: Sequence[int], intervals: Sequence[tuple[int, int, int]]) -> Contract:
+        """Every rank ends with every (lo, hi, dtype), of which rank i of n gives part i as `reduce_scatter` cuts it."""
+        rows = _parts(intervals, len(ranks))
+        return _from_one("all_gather", ranks, np.repeat(ranks, len(rows)), np.tile(rows, (len(ranks), 1)),
+                         np.tile(np.arange(len(ranks)), len(intervals) * len(ranks)))  # fmt: skip
+
+    @staticmethod
+    def all_to_all(ranks: Sequence[int], intervals: Sequence[tuple[int, int, int]]) -> Contract:
+        """Every (lo, hi, dtype) is n equal rows, of which rank i gives row i; rank j ends with part j of every row."""
+        n = len(ranks)
+        rows = _parts(
+            [(lo, hi, t) for a, b, t in intervals for lo, hi, t in _parts([(a, b, t)], n).tolist()], n
         )
+        # Row by row of the table: (interval, giver, taker).
+        return _from_one("all_to_all", ranks, np.tile(ranks, n * len(intervals)), rows,
+                         np.tile(np.repeat(np.arange(n), n), len(intervals)))  # fmt: skip
 
     @staticmethod
     def of(collective: str, promises: Iterable[Promise]) -> Contract:
@@ -88,3 +111,49 @@ class Contract:
         return Contract.of(
             "broadcast", [Promise(d, *interval, only) for d in devices for interval in intervals]
         )
+
+
+Rows = npt.NDArray[np.int64]
+"""(lo, hi, dtype) by row."""
+
+
+def _each(devices: Sequence[int], intervals: Sequence[tuple[int, int, int]]) -> tuple[Column, Rows]:
+    """Every interval on every device, device by device."""
+    table = np.array(intervals, dtype=np.int64).reshape(-1, 3)
+    return np.repeat(devices, len(table)), np.tile(table, (len(devices), 1))
+
+
+def _parts(intervals: Sequence[tuple[int, int, int]], n: int) -> Rows:
+    """Every interval in n parts of nearly equal size, in order."""
+    lo, hi, dtype = np.array(intervals, dtype=np.int64).reshape(-1, 3).T
+    edges = lo[:, None] + (hi - lo)[:, None] * np.arange(n + 1) // n
+    return np.stack([edges[:, :-1], edges[:, 1:], np.repeat(dtype[:, None], n, 1)], -1).reshape(-1, 3)
+
+
+def _sums(collective: str, ranks: Sequence[int], device: Column, rows: Rows, divisor: int) -> Contract:
+    """Row i: `device[i]` has the sum of all ranks."""
+    everyone = np.zeros(len(rows), dtype=np.int32)
+    return _contract(collective, ranks, device, rows, everyone, (frozenset(ranks),), divisor)
+
+
+def _from_one(collective: str, ranks: Sequence[int], device: Column, rows: Rows, giver: Column) -> Contract:
+    """Row i: `device[i]` has what `ranks[giver[i]]` gave."""
+    return _contract(collective, ranks, device, rows, giver, tuple(frozenset([rank]) for rank in ranks), 1)
+
+
+def _contract(
+    collective: str, ranks: Sequence[int], device: Column, rows: Rows, members: Column,
+    sets: tuple[frozenset[int], ...], divisor: int,
+) -> Contract:  # fmt: skip
+    """Every rank's contributions are at home on the rank."""
+    return Contract(
+        collective=collective,
+        device=device.astype(np.int32),
+        lo=np.ascontiguousarray(rows[:, 0]),
+        hi=np.ascontiguousarray(rows[:, 1]),
+        dtype=rows[:, 2].astype(np.int8),
+        members=members.astype(np.int32),
+        divisor=np.full(len(rows), divisor, dtype=np.int32),
+        sets=sets,
+        home={rank: rank for rank in ranks},
+    )

@@ -11,12 +11,6 @@ Ints = npt.NDArray[np.int64]
 Column = npt.NDArray[np.integer]
 
 
-def narrow(values: Column) -> Column:
-    """The same numbers, none of them negative, in 32 bits if they fit: half the memory, and faster."""
-    fits = values.dtype.itemsize > 4 and int(values.max(initial=0)) < 1 << 31
-    return values.astype(np.int32) if fits else values
-
-
 def starts(count: Column) -> Ints:
     """Where rows of these lengths begin, and where the last ends."""
     start = np.zeros(len(count) + 1, dtype=np.int64)
@@ -26,12 +20,21 @@ def starts(count: Column) -> Ints:
 
 def ranges(start: Column, count: Column) -> Ints:
     """start[0], start[0]+1, ... (count[0] of them), then start[1], ..."""
-    count = count.astype(np.int64)
-    ends = np.cumsum(count)
-    total = int(ends[-1]) if len(ends) else 0
-    values = np.repeat(start.astype(np.int64) - (ends - count), count)
-    values += np.arange(total, dtype=np.int64)
-    return values
+    ends = np.cumsum(count, dtype=np.int64)
+    if not len(ends):
+        return ends
+    flat = np.repeat(start - ends + count, count)
+    flat += np.arange(len(flat))
+    return flat
+
+
+def distinct(numbers: Column) -> Ints:
+    """Each number once, ascending: np.unique, which takes ten times as long where most numbers differ."""
+    ordered = np.sort(numbers).astype(np.int64, copy=False)
+    first = np.empty(len(ordered), dtype=np.bool_)
+    first[:1] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]
 
 
 def invert(start: Column, items: Column, size: int) -> tuple[Ints, Column]:
@@ -58,4 +61,4 @@ def levels_ahead(waits: Column, successor_start: Column, successors: Column) -> 
         count = successor_start[level + 1] - successor_start[level]
         reached = successors[ranges(successor_start[level], count)]
         np.subtract.at(left, reached, 1)
-        level = np.unique(reached[left[reached] == 0]).astype(np.int64)
+        level = distinct(reached[left[reached] == 0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simreduce.algorithms import ALGORITHMS, Options
-from simreduce.errors import StrategyError
+from simreduce.errors import InternalError, StrategyError
 from simreduce.layouts import Layout
 from simreduce.packing import Field, NoPacking, Packer, ScopedAllocator, pack, place, unpack
 from simreduce.plan import Contract, Plan, PlanBuilder, Value
@@ -26,6 +26,11 @@ def compile_plan(
     """
     if isinstance(strategy, str):
         strategy = parse_strategy(strategy)
+    if strategy.collective != "all_reduce":
+        raise InternalError(
+            f"{strategy}: a strategy for {strategy.collective} is compiled by compile_collective"
+        )
+    _check_chunk(strategy)
     if strategy.spec in AUTOMATIC:
         strategy = resolved(strategy, layout)
         faithful = faithful and strategy.spec.partition("#")[0] not in INTENDED
@@ -71,8 +76,10 @@ def _reduce(
     arrangement = packer.arrange(gradients, faithful=faithful)
     groups = place(arrangement, gradients, base)
     packed = [pack(b, r, arrangement, groups) for r in ranks]
-    tensors = list(zip(*packed, strict=True))
-    reduced = ALGORITHMS[part.algorithm].reduce(b, layout, tensors, Options(part.shards, faithful))
+    tensors: list[Sequence[Value]] = list(zip(*packed, strict=True))
+    # Ranges whose algorithm sends no chunks have no use for the size of one.
+    chunk = strategy.chunk if ALGORITHMS[part.algorithm].pipelined else 0
+    reduced = ALGORITHMS[part.algorithm].reduce(b, layout, tensors, Options(part.shards, faithful, chunk))
     unpacked = [unpack(b, arrangement, [result[r] for result in reduced], groups) for r in ranks]
     order = [i for group in arrangement.groups for i in group]
     return (
@@ -80,6 +87,12 @@ def _reduce(
         [f for group in groups for f in group],
         [list(by_rank) for by_rank in zip(*unpacked, strict=True)],
     )
+
+
+def _check_chunk(strategy: Strategy) -> None:
+    """StrategyError if a chunk size is given and nothing is sent in chunks."""
+    if strategy.chunk and not strategy.pipelined:
+        raise StrategyError(f"{strategy.text}: {strategy.spec} sends no chunks; leave out +chunk")
 
 
 def _packer(packer: Packer, algorithm: str, *, faithful: bool) -> Packer:

@@ -1,24 +1,33 @@
-"""A strategy as users type it: `SPEC[+PACKER][+mean]`, for example `hierarchical_copy+packs=8` or `ring+ddp`."""
+"""A strategy as users type it: `SPEC[+PACKER][+chunk=BYTES][+mean]`, for example `hierarchical_copy+packs=8`, `ring+ddp`
+or `chain+chunk=1MiB`.
+"""
 
 from __future__ import annotations
 
+from collections import ChainMap
 from dataclasses import dataclass
+from typing import Any
 
-from simreduce.algorithms import ALGORITHMS
+from simreduce import units
+from simreduce.algorithms import COLLECTIVES
 from simreduce.errors import StrategyError, did_you_mean
 from simreduce.layouts import Layout
 from simreduce.packing import PACKERS, NoPacking, Packer
 from simreduce.strategy.automatic import AUTOMATIC, resolve
 from simreduce.strategy.spec import Range, parse_spec
 
-_FLAGS = ("mean",)
+_OTHERS = ("chunk=BYTES", "mean")
+
+SUMMING = ("all_reduce", "reduce_scatter", "reduce")
+"""The collectives that add."""
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
     """What to do with a gradient list. `spec` and `packing` are the two halves of `text`.
 
-    A rule that looks at the layout first (`AUTOMATIC`) is its own spec and has no ranges before it is `resolved`.
+    `chunk` is the most bytes that a pipeline sends as one piece, 0 for no limit. A rule that looks at the layout first
+    (`AUTOMATIC`) is its own spec and has no ranges before it is `resolved`.
     """
 
     text: str
@@ -27,27 +36,44 @@ class Strategy:
     ranges: tuple[Range, ...]
     packer: Packer
     mean: bool = False
+    chunk: int = 0
+    collective: str = "all_reduce"
 
     def __str__(self) -> str:
         return self.text
 
+    @property
+    def pipelined(self) -> bool:
+        """Whether one of its algorithms sends chunks."""
+        return any(COLLECTIVES[self.collective][r.algorithm].pipelined for r in self.ranges)
 
-def parse_strategy(text: str) -> Strategy:
-    """Read a strategy; StrategyError lists everything that is wrong with it."""
+
+def parse_strategy(text: str, collective: str = "all_reduce") -> Strategy:
+    """Read a strategy for a collective; StrategyError lists everything that is wrong with it."""
+    rules = AUTOMATIC if collective == "all_reduce" else {}
     spec, *options = text.strip().split("+")
     problems: list[str] = []
     ranges: list[Range] = []
-    if spec not in AUTOMATIC:
+    if spec not in rules:
         try:
-            ranges = parse_spec(spec, (*ALGORITHMS, *AUTOMATIC))
+            catalogue = COLLECTIVES[collective]
+            names: ChainMap[str, Any] = ChainMap(catalogue, {**rules})
+            ranges = parse_spec(spec, names, hint=lambda name: catalogue.hint(name, rules))
         except StrategyError as error:
             problems += error.problems
     packer: Packer = NoPacking()
-    packing, mean = "none", False
+    packing, mean, chunk = "none", False, 0
     for option in options:
         key, equals, value = option.partition("=")
         if key == "mean" and not equals:
             mean = True
+        elif key == "chunk" and equals:
+            try:
+                chunk = units.cli_size(value)
+            except ValueError as error:
+                problems.append(f"{text}: +{option}: {error}")
+            else:
+                problems += [f"{text}: +{option}: a chunk has at least 1 byte"] * (chunk < 1)
         elif key in PACKERS:
             if packing != "none":
                 problems.append(f"{text}: two packers, +{packing} and +{option}; give one")
@@ -57,18 +83,32 @@ def parse_strategy(text: str) -> Strategy:
             except StrategyError as error:
                 problems += [f"{text}: {p}" for p in error.problems]
         else:
-            known = [*PACKERS, *_FLAGS]
+            known = [*PACKERS, *_OTHERS]
             near = did_you_mean(key, known) or f"; known: {', '.join('+' + k for k in known)}"
             problems.append(f"{text}: unknown option +{option}{near}")
+    if collective != "all_reduce":
+        problems += _only_all_reduce(text, collective, packing, len(ranges), mean=mean)
     if packing != "none" and spec in AUTOMATIC:
         problems.append(f"{text}: {spec} chooses its own packing; leave out +{packing}")
-    rules = [r.algorithm for r in ranges if r.algorithm in AUTOMATIC]
+    whole = [r.algorithm for r in ranges if r.algorithm in AUTOMATIC]
     problems += [
-        f"{text}: {rule} is a whole strategy: it takes no shards and no other ranges" for rule in rules
+        f"{text}: {part} is a whole strategy: it takes no shards and no other ranges" for part in whole
     ]
     if problems:
         raise StrategyError(problems)
-    return Strategy(text.strip(), spec, packing, tuple(ranges), packer, mean)
+    return Strategy(text.strip(), spec, packing, tuple(ranges), packer, mean, chunk, collective)
+
+
+def _only_all_reduce(text: str, collective: str, packing: str, ranges: int, *, mean: bool) -> list[str]:
+    """What a strategy for another collective may not ask for."""
+    problems = []
+    if packing != "none":
+        problems.append(f"{text}: +{packing} packs gradients for an all-reduce, and this is {collective}")
+    if ranges > 1:
+        problems.append(f"{text}: ranges of sizes are for an all-reduce, and this is {collective}")
+    if mean and collective not in SUMMING:
+        problems.append(f"{text}: {collective} sums nothing that +mean could divide")
+    return problems
 
 
 def resolved(strategy: Strategy, layout: Layout) -> Strategy:

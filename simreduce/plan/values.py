@@ -1,0 +1,119 @@
+"""Handles on what ops make, for planners: one, or an array of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import EllipsisType
+from typing import Any, NamedTuple, TypeAlias, overload
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Many: TypeAlias = "slice | EllipsisType | npt.NDArray[Any] | tuple[Any, ...] | None"
+"""What numpy is indexed by besides an integer."""
+
+
+class Value(NamedTuple):
+    """A handle on what op `op` makes: elements [lo, hi) on a device."""
+
+    op: int
+    device: int
+    lo: int
+    hi: int
+    dtype: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Values(Sequence[Value]):
+    """Handles on many values: arrays of one shape, whatever axes a planner finds handy, and one dtype.
+
+    A one-dimensional `Values` is a sequence of `Value`: `len`, iteration and `values[3]`. Every other index is numpy's
+    (slices, index arrays, masks, `...`) and gives a `Values`.
+    """
+
+    op: Ints
+    device: Ints
+    lo: Ints
+    hi: Ints
+    dtype: int = 0
+
+    @staticmethod
+    def of(values: Sequence[Value]) -> Values:
+        """One axis of values, which have one dtype."""
+        if isinstance(values, Values):
+            return values
+        op, device, lo, hi, _ = np.array(values, dtype=np.int64).reshape(-1, 5).T
+        return Values(op, device, lo, hi, values[0].dtype if values else 0)
+
+    @staticmethod
+    def stack(parts: Sequence[Values], axis: int = 0) -> Values:
+        """Join arrays of one shape along a new axis."""
+        return _joined(parts, lambda arrays: np.stack(arrays, axis))
+
+    @staticmethod
+    def concatenate(parts: Sequence[Values], axis: int = 0) -> Values:
+        """Join arrays along an axis that they have."""
+        return _joined(parts, lambda arrays: np.concatenate(arrays, axis))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of every array."""
+        return self.lo.shape
+
+    @property
+    def elements(self) -> Ints:
+        """How many elements each value has."""
+        return self.hi - self.lo
+
+    def __len__(self) -> int:
+        return len(self.lo)
+
+    def __iter__(self) -> Iterator[Value]:
+        columns = self.op.tolist(), self.device.tolist(), self.lo.tolist(), self.hi.tolist()
+        for op, device, lo, hi in zip(*columns, strict=True):
+            yield Value(op, device, lo, hi, self.dtype)
+
+    @overload
+    def __getitem__(self, index: int) -> Value: ...
+    @overload
+    def __getitem__(self, index: Many) -> Values: ...
+    def __getitem__(self, index: int | Many) -> Value | Values:
+        if self.lo.ndim == 1 and isinstance(index, (int, np.integer)):
+            one = self.op[index], self.device[index], self.lo[index], self.hi[index]
+            op, device, lo, hi = map(int, one)
+            return Value(op, device, lo, hi, self.dtype)
+        return self._each(lambda array: array[index])
+
+    def reshape(self, *shape: int) -> Values:
+        """The same values in another shape."""
+        return self._each(lambda array: array.reshape(shape))
+
+    def swapaxes(self, a: int, b: int) -> Values:
+        """The same values with two axes exchanged."""
+        return self._each(lambda array: array.swapaxes(a, b))
+
+    def view(self, lo: Ints, hi: Ints) -> Values:
+        """Parts of the values, which an op that reads them needs no op for; `lo` and `hi` broadcast with them."""
+        op, device, lo, hi = np.broadcast_arrays(self.op, self.device, lo, hi)
+        return Values(op, device, lo, hi, self.dtype)
+
+    def cut(self, pieces: int) -> Values:
+        """Views of every value in `pieces` parts of nearly equal size, along a new last axis."""
+        edges = self.lo[..., None] + self.elements[..., None] * np.arange(pieces + 1) // pieces
+        return self._each(lambda array: array[..., None]).view(edges[..., :-1], edges[..., 1:])
+
+    def made_by(self, op: Ints) -> Values:
+        """The same devices and intervals, made by other ops."""
+        return Values(op, self.device, self.lo, self.hi, self.dtype)
+
+    def _each(self, change: Callable[[Ints], Ints]) -> Values:
+        return Values(change(self.op), change(self.device), change(self.lo), change(self.hi), self.dtype)
+
+
+def _joined(parts: Sequence[Values], join: Callable[[list[Ints]], Ints]) -> Values:
+    return Values(
+        join([p.op for p in parts]), join([p.device for p in parts]),
+        join([p.lo for p in parts]), join([p.hi for p in parts]), parts[0].dtype,
+    )  # fmt: skip

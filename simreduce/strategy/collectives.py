@@ -1,0 +1,83 @@
+"""Collectives besides all-reduce: from a strategy, tensors and a layout to a plan with the collective's contract."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from simreduce.algorithms import COLLECTIVES, Options
+from simreduce.errors import StrategyError
+from simreduce.layouts import Layout
+from simreduce.plan import Contract, Plan, PlanBuilder, Value, Values
+from simreduce.strategy.compile import compile_plan
+from simreduce.strategy.text import Strategy, parse_strategy
+from simreduce.workload import Workload
+
+
+def compile_collective(
+    collective: str,
+    strategy: str | Strategy,
+    workload: Workload,
+    layout: Layout,
+    *,
+    root: int = 0,
+    faithful: bool = False,
+) -> Plan:
+    """The plan of one collective over all ranks, for every tensor of the workload.
+
+    A tensor is what nccl-tests counts as its size: the whole before a reduce-scatter, after an all-gather, what one rank
+    sends in an all-to-all. `root` is the rank that broadcasts or receives a reduction; `faithful` is for all-reduces. Raises StrategyError for what the
+    strategy, its algorithm or the layout do not accept.
+    """
+    if isinstance(strategy, str):
+        strategy = parse_strategy(strategy, collective)
+    if collective == "all_reduce":
+        return compile_plan(strategy, workload, layout, faithful=faithful)
+    if not 0 <= root < layout.n:
+        raise StrategyError(f"root {root}: the ranks are 0 to {layout.n - 1}")
+    (part,) = strategy.ranges
+    b = PlanBuilder(layout.devices)
+    rows = layout.n if collective == "all_to_all" else 1  # every rank's own tensor has addresses of its own
+    edges = [0, *accumulate(g.elements * rows for g in workload.gradients)]
+    intervals = [(lo, hi, g.dtype) for (lo, hi), g in zip(pairwise(edges), workload.gradients, strict=True)]
+    tensors: list[Sequence[Value]] = [
+        _given(b, collective, layout.n, *interval, root) for interval in intervals
+    ]
+    options = Options(part.shards, chunk=strategy.chunk, root=root)
+    try:
+        results = COLLECTIVES[collective][part.algorithm].reduce(b, layout, tensors, options)
+    except StrategyError as error:
+        raise StrategyError([f"{strategy.text}: {p}" for p in error.problems]) from None
+    for result in results:
+        made = Values.of(result)
+        b.outputs(b.scales(made, layout.n) if strategy.mean else made)
+    return b.finish(_contract(collective, layout.n, intervals, root, layout.n if strategy.mean else 1))
+
+
+def _given(b: PlanBuilder, collective: str, n: int, lo: int, hi: int, dtype: int, root: int) -> Values:
+    """What every rank has to begin with."""
+    ranks = np.arange(n)
+    if collective in ("all_gather", "all_to_all"):
+        edges = lo + (hi - lo) * np.arange(n + 1) // n
+        return b.inputs(ranks, edges[:-1], edges[1:], dtype)
+    if collective == "broadcast":
+        there = b.input(root, lo, hi, dtype)
+        return Values(np.full(n, there.op), ranks, np.full(n, lo), np.full(n, hi), dtype)
+    return b.inputs(ranks, lo, hi, dtype)
+
+
+def _contract(
+    collective: str, n: int, intervals: Sequence[tuple[int, int, int]], root: int, divisor: int
+) -> Contract:
+    ranks = range(n)
+    if collective == "reduce":
+        return Contract.reduce(ranks, intervals, root, divisor)
+    if collective == "reduce_scatter":
+        return Contract.reduce_scatter(ranks, intervals, divisor)
+    if collective == "broadcast":
+        return Contract.broadcast(ranks, intervals, root)
+    return {"all_gather": Contract.all_gather, "all_to_all": Contract.all_to_all}[collective](
+        ranks, intervals
+    )
