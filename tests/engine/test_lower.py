@@ -88,7 +88,7 @@ def test_long_plans_have_the_critical_path_of_their_chains(links):
 @settings(max_examples=100, deadline=None)
 @given(scenes(ROUND), st.data())
 def test_what_ops_have_in_common_is_the_same_op_by_op(scene, data):
-    """Whatever else is in the plan: the calls of a plan that is cut short are those of the whole."""
+    """The columns by op are those of its call."""
     low, resources = lowered(scene)
     plan = scene.plan
     op = data.draw(st.integers(0, len(plan) - 1))
