@@ -5,9 +5,9 @@ shares of a `Network`, for planners that make their plan for the graph at hand.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, overload
 
 from simreduce.errors import StrategyError, TopologyError
 from simreduce.synthesis.network import (
@@ -30,6 +30,63 @@ class Wiring(Protocol):
         """That of the GPUs `ranks`, of which `boxes` stand in one machine each; see `Layout.network`."""
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Row(Sequence[int]):
+    """`size` numbers, zero but for those in `values`. It reads, compares and hashes like the tuple of them, in less
+    room: thousands of ranks have few links each.
+    """
+
+    values: Mapping[int, int]
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+    @overload
+    def __getitem__(self, place: slice) -> Row: ...
+    def __getitem__(self, place: int | slice) -> int | Row:
+        if isinstance(place, slice):
+            kept = range(self.size)[place]
+            return Row({kept.index(i): v for i, v in self.values.items() if i in kept}, len(kept))
+        if 0 <= place < self.size:
+            return self.values.get(place, 0)
+        return self.values.get(range(self.size)[place], 0)
+
+    def __iter__(self) -> Iterator[int]:
+        dense = [0] * self.size
+        for place, value in self.values.items():
+            dense[place] = value
+        return iter(dense)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Row):
+            return self.size == other.size and self.values == other.values
+        return tuple(self) == other
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
+def _only(row: Sequence[int], place: Mapping[int, int]) -> Row:
+    """The entries of a row whose places are keys of `place`, at the places that it says."""
+    values = row.values.items() if isinstance(row, Row) else enumerate(row)
+    return Row({place[i]: value for i, value in values if i in place and value}, len(place))
+
+
+@dataclass(frozen=True, slots=True)
+class Reducer:
+    """A switch that can sum what passes through it, with the ranks and the other such switches that it is linked to."""
+
+    name: str
+    ranks: tuple[int, ...]
+    switches: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The machine as plain data; a rank is an index into `ranks`.
@@ -38,15 +95,16 @@ class Layout:
     CPU: what TensorFlow calls `/cpu:0`, one device for all sockets, whose memory is taken to be on the first; "" for
     a machine without a CPU. `links[i][j]` counts the lanes of the direct links from rank i to rank j, 0 for none.
     `order` is the order of GPUs that rings take inside every task (tf_cnn_benchmarks' `--gpu_indices`): positions in
-    the task; empty for that of the task itself. `wiring` knows what lies between the ranks; without it, what `links`
+    the task; empty for that of the task itself. `reducers` are the switches that can sum. `wiring` knows what lies between the ranks; without it, what `links`
     says is taken for all there is to know.
     """
 
     ranks: tuple[str, ...]
     tasks: tuple[tuple[int, ...], ...]
     hosts: tuple[str, ...]
-    links: tuple[tuple[int, ...], ...]
+    links: tuple[Sequence[int], ...]
     order: tuple[int, ...] = ()
+    reducers: tuple[Reducer, ...] = ()
     wiring: Wiring | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
@@ -79,8 +137,9 @@ class Layout:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Every device a plan may name: the ranks, then the hosts that exist, each once."""
-        return tuple(dict.fromkeys((*self.ranks, *(host for host in self.hosts if host))))
+        """Every device a plan may name: the ranks, then the hosts that exist, each once, then the switches that can sum."""
+        hosts = (host for host in self.hosts if host)
+        return tuple(dict.fromkeys((*self.ranks, *hosts, *(switch.name for switch in self.reducers))))
 
     def host_devices(self, algorithm: str) -> tuple[int, ...]:
         """Per task, the index in `devices` of its host; raises `StrategyError` when a task has none."""
@@ -122,8 +181,13 @@ class Layout:
             ranks=tuple(self.ranks[r] for r in ranks),
             tasks=tuple(task for task, _ in kept),
             hosts=tuple(host for _, host in kept),
-            links=tuple(tuple(self.links[i][j] for j in ranks) for i in ranks),
+            links=tuple(_only(self.links[i], place) for i in ranks),
             order=() if len(ranks) < self.n else self.order,
+            reducers=tuple(
+                replace(switch, ranks=tuple(place[r] for r in switch.ranks if r in place))
+                for switch in self.reducers
+                if not switch.ranks or place.keys() & set(switch.ranks)
+            ),
             wiring=self.wiring,
         )
 
@@ -200,14 +264,21 @@ def layout(topology: Topology) -> Layout:
     hosts: dict[str, str] = {}
     for name in topology.hosts:
         hosts.setdefault(topology.nodes[name].machine, name)
-    links = [[0] * len(ranks) for _ in ranks]
+    links: list[dict[int, int]] = [{} for _ in ranks]
     for link in topology.links:
         if link.source in index and link.target in index:
-            links[index[link.source]][index[link.target]] += link.lanes
+            row, column = links[index[link.source]], index[link.target]
+            row[column] = row.get(column, 0) + link.lanes
+    near = {node.name: [link.target for link in topology.links if link.source == node.name]
+            for node in topology.nodes.values() if node.reduces}  # fmt: skip
     return Layout(
         ranks=ranks,
         tasks=tuple(tuple(task) for task in tasks.values()),
         hosts=tuple(hosts.get(machine, "") for machine in tasks),
-        links=tuple(tuple(row) for row in links),
+        links=tuple(Row(row, len(ranks)) for row in links),
+        reducers=tuple(
+            Reducer(name, tuple(sorted(index[t] for t in ends if t in index)), tuple(t for t in ends if t in near))
+            for name, ends in near.items()
+        ),
         wiring=_Machine(topology),
     )
