@@ -8,10 +8,11 @@ which pairs are linked. It knows no bandwidth and no time. A family gives collec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from simreduce.algorithms.blueconnect import blueconnect
 from simreduce.algorithms.collective import collective
 from simreduce.algorithms.copy_to_device import copy_to_cpu, copy_to_gpus
 from simreduce.algorithms.families import FAMILIES, planner as planner_of
@@ -23,8 +24,9 @@ from simreduce.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.algorithms.pscpu_pscpu import pscpu_pscpu
 from simreduce.algorithms.reduce_to_one import reduce_to_one
 from simreduce.algorithms.shuffle import pscpu, psgpu
+from simreduce.algorithms.two_level import fits, two_level
 from simreduce.algorithms.xring import xring
-from simreduce.errors import StrategyError
+from simreduce.errors import StrategyError, did_you_mean
 from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder
 
@@ -51,6 +53,10 @@ def _several_orders(layout: Layout) -> Sequence[int]:
 def _across(layout: Layout) -> Sequence[int]:
     # With one task there is nothing to cross: only detours are left.
     return () if len(layout.tasks) == 1 else (1,)
+
+
+def _across_alike(layout: Layout) -> Sequence[int]:
+    return () if len({len(task) for task in layout.tasks}) > 1 else _across(layout)
 
 
 def _eight_only(layout: Layout) -> Sequence[int]:
@@ -104,6 +110,7 @@ _TABLE = (
     Algorithm("copy_to_cpu", copy_to_cpu, "sums every tensor on the CPU, then copies it to every GPU"),
     Algorithm("copy_to_gpus", copy_to_gpus, "sums tensor i on GPU i mod n, then copies it to every GPU"),
     Algorithm("reduce_to_one", reduce_to_one, "sums every tensor on the first GPU, then copies it to every GPU"),
+    Algorithm("blueconnect", blueconnect, "rings level by level: in every task, then across", choices=_across_alike),
 )
 # fmt: on
 
@@ -118,16 +125,66 @@ def _of_family(family: Family, collective: str) -> Algorithm | None:
     )
 
 
-def _catalogue(collective: str) -> dict[str, Algorithm]:
-    lifted = [_of_family(family, collective) for family in FAMILIES.values()]
-    own = _TABLE if collective == "all_reduce" else ()
-    return {algorithm.name: algorithm for algorithm in (*own, *lifted) if algorithm}
+class Catalogue(dict[str, Algorithm]):
+    """The algorithms of one collective by the name users type. All-reduces also have `inner/outer` for any two families
+    that fit: it is found like any other but not listed, as there are too many.
+    """
+
+    def __init__(self, collective: str) -> None:
+        lifted = [_of_family(family, collective) for family in FAMILIES.values()]
+        own = _TABLE if collective == "all_reduce" else ()
+        super().__init__((algorithm.name, algorithm) for algorithm in (*own, *lifted) if algorithm)
+        self._paired = collective == "all_reduce"
+
+    def __missing__(self, name: str) -> Algorithm:
+        if name not in self:
+            raise KeyError(name)
+        inner, _, outer = name.partition("/")
+        summary = f"{inner} in every task, {outer} across"
+        plan = two_level(FAMILIES[inner], FAMILIES[outer])
+        return Algorithm(name, plan, summary, choices=_across, pipelined=True)
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and "/" in name and name in self.pairs())
+
+    def pairs(self) -> list[str]:
+        """Every `inner/outer`."""
+        if not self._paired:
+            return []
+        table = FAMILIES.values()
+        return [f"{inner.name}/{outer.name}" for inner in table for outer in table if fits(inner, outer)]
+
+    def hint(self, name: str, others: Iterable[str] = ()) -> str:
+        """What to type instead of an unknown name: the nearest one, or all there are, with `others`."""
+        known = [*self, *others]
+        near = did_you_mean(name, [*known, *(self.pairs() if "/" in name else ())])
+        pairs = "; any two families make inner/outer, as in ring/halving_doubling" * self._paired
+        return near or f"; known: {', '.join(known)}{pairs}"
 
 
-COLLECTIVES: Mapping[str, dict[str, Algorithm]] = MappingProxyType({name: _catalogue(name) for name in NAMES})
+COLLECTIVES: Mapping[str, Catalogue] = MappingProxyType({name: Catalogue(name) for name in NAMES})
 """By collective, every algorithm by the name users type."""
 
 ALGORITHMS = COLLECTIVES["all_reduce"]
 """Every all-reduce by the name users type."""
 
-__all__ = ["ALGORITHMS", "COLLECTIVES", "FAMILIES", "Algorithm", "Options", "Planner", "Results", "Tensors"]
+TWO_LEVEL: tuple[str, ...] = tuple(
+    pair for pair in (
+        "ring/ring", "ring/halving_doubling", "ring/double_tree", "direct/ring", "direct/halving_doubling",
+        "halving_doubling/halving_doubling", "binary_tree/double_tree", "chain/ring",
+    ) if pair in ALGORITHMS
+)  # fmt: skip
+"""The two-level algorithms worth trying on several machines."""
+
+__all__ = [
+    "ALGORITHMS",
+    "COLLECTIVES",
+    "FAMILIES",
+    "NAMES",
+    "TWO_LEVEL",
+    "Algorithm",
+    "Options",
+    "Planner",
+    "Results",
+    "Tensors",
+]

@@ -10,11 +10,12 @@ import click
 
 import simreduce
 from simreduce import dtypes, units
-from simreduce.algorithms import ALGORITHMS
+from simreduce.algorithms import COLLECTIVES, NAMES
 from simreduce.calibrate import load_calibration
 from simreduce.cli.options import (
     as_json,
     calibration_option,
+    check_collective,
     check_place,
     echo_json,
     faithful_option,
@@ -29,7 +30,7 @@ from simreduce.errors import InputError
 from simreduce.layouts import Layout, layout
 from simreduce.report import bench_document, bench_table, nccl_tests_document
 from simreduce.scenario import ALL
-from simreduce.strategy import Strategy, compile_plan, parse_strategy
+from simreduce.strategy import Strategy, compile_collective, parse_strategy
 from simreduce.topology import Topology, load_topology
 from simreduce.tune.bench import bench as measure, sizes, tensor
 from simreduce.workload import Workload
@@ -40,6 +41,10 @@ from simreduce.workload import Workload
 @click.option(
     "--algo", multiple=True, default=("ring",), metavar="STRATEGY", help="May be repeated; all: every one."
 )
+@click.option(
+    "--collective", default="all_reduce", metavar="NAME", help=f"{', '.join(NAMES)}; default all_reduce."
+)
+@click.option("-r", "--root", type=int, default=0, help="Rank that broadcasts, or that a reduce ends on.")
 @click.option("-b", "--minbytes", default="32M", metavar="SIZE", help="Smallest size; default 32M.")
 @click.option("-e", "--maxbytes", default=None, metavar="SIZE", help="Largest size; default: minbytes.")
 @click.option("-i", "--stepbytes", default="1M", metavar="SIZE", help="Step between sizes; default 1M.")
@@ -57,6 +62,8 @@ from simreduce.workload import Workload
 def bench(
     topology: str,
     algo: tuple[str, ...],
+    collective: str,
+    root: int,
     minbytes: str,
     maxbytes: str | None,
     stepbytes: str,
@@ -70,36 +77,45 @@ def bench(
     output_file: str | None,
     as_json: bool,
 ) -> int:
-    """All-reduce one tensor of each size on TOPOLOGY (a shipped name, a file, or e.g. switch:8,bandwidth=10GB/s)."""
+    """One collective of one tensor of each size on TOPOLOGY (a shipped name, a file, or e.g. switch:8,bandwidth=10GB/s)."""
     problems: list[str] = []
     machine = gather(problems, load_topology, topology)
     order = gather(problems, read_gpu_indices, gpu_indices)
     shape = None if machine is None else gather(problems, _shape, layout(machine), ngpus, order)
     dtype = gather(problems, dtypes.code, datatype)
     swept = gather(problems, _sizes, minbytes, maxbytes, stepbytes, stepfactor)
-    named = gather(problems, _strategies, algo)
+    known = gather(problems, check_collective, collective)
+    named = gather(problems, _strategies, algo, known) if known else None
     chosen = gather(problems, runtime_named, runtime)
     constants = gather(problems, load_calibration, calibration)
     if output_file is not None:
         gather(problems, check_place, output_file)
+    if shape and not 0 <= root < shape.n:
+        problems.append(f"-r {root}: the ranks are 0 to {shape.n - 1}")
     if dtype is not None and swept and swept[0] < dtypes.SIZES[dtype]:
         problems.append(f"-b {minbytes}: less than one element of {dtypes.NAMES[dtype]}")
     if problems or not (machine and shape and named and swept and chosen and constants) or dtype is None:
         raise InputError(problems)
     began = _now()
-    accepted = partial(_accepted, machine, shape, [tensor(size, dtype) for size in swept], bool(faithful))
+    accepted = partial(
+        _accepted, machine, shape, [tensor(size, dtype) for size in swept], bool(faithful), root
+    )
     strategies = [
         s for some in named for s in ([some] if isinstance(some, Strategy) else filter(accepted, some))
     ]
-    rows = list(measure(machine, shape, strategies, swept, dtype, chosen, constants, faithful=bool(faithful)))
+    rows = list(
+        measure(
+            machine, shape, strategies, swept, dtype, chosen, constants, faithful=bool(faithful), root=root
+        )
+    )
     ranks = len(shape.ranks)
     if output_file is not None:
         write_json(output_file, nccl_tests_document(rows, ranks, sys.argv[1:], machine.name, began, _now()))
     if as_json:
-        echo_json(bench_document(rows, ranks, machine.name, chosen.name, constants.name))
+        echo_json(bench_document(rows, ranks, machine.name, chosen.name, constants.name, collective))
     else:
         about = [
-            f"simreduce {simreduce.__version__}: simulated all-reduce, {ranks} ranks",
+            f"simreduce {simreduce.__version__}: simulated {collective.replace('_', '-')}, {ranks} ranks",
             f"topology {machine.name} ({machine.digest}), runtime {chosen.name}, calibration {constants.name}",
         ]
         click.echo(bench_table(rows, ranks, about))
@@ -135,14 +151,14 @@ def _shape(shape: Layout, ngpus: int | None, order: list[int] | None) -> Layout:
     return shape if order is None else shape.ordered(order)
 
 
-def _strategies(texts: tuple[str, ...]) -> list[Strategy | list[Strategy]]:
+def _strategies(texts: tuple[str, ...], collective: str) -> list[Strategy | list[Strategy]]:
     """The strategies asked for; `all` stands for a list, whose members the machine may refuse."""
     found: list[Strategy | list[Strategy]] = []
     problems: list[str] = []
     for text in texts:
         if text == ALL:
-            found.append([parse_strategy(name) for name in ALGORITHMS])
-        elif strategy := gather(problems, parse_strategy, text):
+            found.append([parse_strategy(name, collective) for name in COLLECTIVES[collective]])
+        elif strategy := gather(problems, parse_strategy, text, collective):
             found.append(strategy)
     if problems:
         raise InputError(problems)
@@ -150,11 +166,14 @@ def _strategies(texts: tuple[str, ...]) -> list[Strategy | list[Strategy]]:
 
 
 def _accepted(
-    machine: Topology, shape: Layout, workloads: list[Workload], faithful: bool, strategy: Strategy
+    machine: Topology, shape: Layout, workloads: list[Workload], faithful: bool, root: int, strategy: Strategy
 ) -> bool:
     """Whether the machine can run it at every size; says why not."""
     try:
-        plans = [compile_plan(strategy, workload, shape, faithful=faithful) for workload in workloads]
+        plans = [
+            compile_collective(strategy.collective, strategy, workload, shape, root=root, faithful=faithful)
+            for workload in workloads
+        ]
         check_routes(plans[0], machine)
     except InputError as error:
         for problem in error.problems:

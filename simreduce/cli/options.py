@@ -10,7 +10,8 @@ from typing import Any, ParamSpec, TypeVar
 
 import click
 
-from simreduce.errors import InputError, shown
+from simreduce.algorithms import NAMES
+from simreduce.errors import InputError, did_you_mean, shown
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
@@ -67,6 +68,15 @@ def gather(problems: list[str], load: Callable[P, T], *args: P.args, **kwargs: P
 def echo_json(document: dict[str, Any]) -> None:
     """The one document that `--json` promises."""
     click.echo(json.dumps(document, indent=2))
+
+
+def check_collective(name: str) -> str:
+    """The name of a collective; InputError names the nearest."""
+    if name not in NAMES:
+        raise InputError(
+            f"--collective: unknown {name!r}{did_you_mean(name, NAMES)}; one of {', '.join(NAMES)}"
+        )
+    return name
 
 
 def check_place(path: str) -> None:

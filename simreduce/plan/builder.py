@@ -216,15 +216,24 @@ class PlanBuilder:
         device: Ints,
         *,
         stream: Numbers = NO_STREAM,
-        after: Sequence[int] = (),
+        after: Sequence[int] | Ints = (),
     ) -> Values:
-        """Move every value to the device of the same place in `device`, after the ops `after`.
+        """Move every value to the device of the same place in `device`, after the ops `after`: all of them or, of an array,
+        the one at the same place.
 
         Unlike `copy`, each makes an op: a planner must not send a value to where it is, nor to one device twice.
         """
-        device, lo, hi = np.broadcast_arrays(device, values.lo, values.hi)
+        lo, hi = values.lo, values.hi
+        if not device.shape == lo.shape == hi.shape:
+            device, lo, hi = np.broadcast_arrays(device, lo, hi)
         moved = Values(values.op, device, lo, hi, values.dtype)
         return self._extend(Kind.COPY, moved, [values.op], stream=stream, after=after)
+
+    def barriers(self, device: Ints, count: Ints, after: Ints) -> Ints:
+        """By device: an empty INPUT that exists once the next count[i] of the ops `after` are done. The ids, for `after`."""
+        nothing = np.zeros_like(device)
+        made = Values(device, device, nothing, nothing)
+        return self._extend(Kind.INPUT, made, arg=ZEROS, after=after, count=count).op
 
     def adds(self, terms: Sequence[Values], *, stream: Numbers = NO_STREAM) -> Values:
         """Elementwise n-ary sums: entry i adds entry i of every term, over the interval they have in common."""
@@ -243,8 +252,7 @@ class PlanBuilder:
         if values.shape[-1] == 1:
             return first
         whole = Values(first.op, first.device, first.lo, last.hi, values.dtype)
-        columns = [values.op[..., i] for i in range(values.shape[-1])]
-        return self._extend(Kind.CONCAT, whole, columns, arg=IN_PLACE)
+        return self._extend(Kind.CONCAT, whole, values.op, arg=IN_PLACE)
 
     def scales(self, values: Values, divisor: int) -> Values:
         """Divide every value by a count."""
@@ -257,23 +265,26 @@ class PlanBuilder:
     def finish(self, contract: Contract) -> Plan:
         """The plan, with its promise. The builder must not be used afterwards."""
         self._flush()
-        n, blocks = self._before, self._blocks
+        sizes = np.array([block.size for block in self._blocks], dtype=np.int64)
+        parts = (
+            dict(zip(_Block._fields, zip(*self._blocks, strict=True), strict=True)) if self._blocks else {}
+        )
 
         def column(name: str, dtype: type[np.signedinteger[Any]]) -> Any:
-            filled: Column = np.empty(n, dtype=dtype)
-            at = 0
-            for block in blocks:
-                filled[at : at + block.size] = getattr(block, name)
-                at += block.size
-            return filled
+            numbers = parts.get(name, ())
+            if not any(isinstance(part, np.ndarray) for part in numbers):
+                return np.repeat(np.array(numbers, dtype=dtype), sizes)
+            arrays = [
+                part if isinstance(part, np.ndarray) else np.full(size, part, dtype=dtype)
+                for part, size in zip(numbers, sizes.tolist(), strict=True)
+            ]
+            return np.concatenate(arrays, dtype=dtype, casting="unsafe")
 
         def rows(count: str, flat: str) -> tuple[Column, Column]:
-            start: Column = np.zeros(n + 1, dtype=np.int32)
+            start: Column = np.zeros(self._before + 1, dtype=np.int32)
             np.cumsum(column(count, np.int32), out=start[1:])
-            parts: list[Column] = [getattr(block, flat) for block in blocks]
-            return start, np.concatenate(
-                [np.zeros(0, dtype=np.int32), *parts], dtype=np.int32, casting="unsafe"
-            )
+            items = np.concatenate([_NONE, *parts.get(flat, ())], dtype=np.int32, casting="unsafe")
+            return start, items
 
         operand_start, operands = rows("operand_count", "operands")
         control_start, controls = rows("control_count", "controls")
@@ -325,34 +336,44 @@ class PlanBuilder:
         self,
         kind: Kind,
         made: Values,
-        operands: Sequence[Ints] = (),
+        operands: Sequence[Ints] | Ints = (),
         *,
         arg: Numbers = 0,
         stream: Numbers = NO_STREAM,
-        after: Sequence[int] = (),
+        after: Sequence[int] | Ints = (),
+        count: Numbers = 1,
     ) -> Values:
-        """One op per entry of `made`, whose devices and intervals are given; entry i reads entry i of `operands`."""
-        if np.any(made.hi < made.lo):
+        """One op per entry of `made`, whose devices and intervals are given.
+
+        Entry i reads entry i of each of the `operands`; as an array, it has them along a last axis. It waits for all `after`;
+        of an array, for the next count[i] (or `count`) of its entries.
+        """
+        if (made.hi < made.lo).any():
             raise PlanError(f"{kind.name}: an interval is reversed")
         self._flush()
-        count, first = made.lo.size, self._before
-        if first + count > MOST_OPS:
+        shape, size, first = made.lo.shape, made.lo.size, self._before
+        if first + size > MOST_OPS:
             raise StrategyError(
                 f"the plan would have more than {MOST_OPS} ops; try fewer GPUs or larger chunks"
             )
-        read = (
-            np.stack([np.broadcast_to(o, made.shape).reshape(-1) for o in operands], axis=-1)
-            if operands
-            else _NONE
-        )
+        if isinstance(operands, np.ndarray):
+            read, reads = operands.reshape(-1).astype(np.int32), operands.shape[-1]
+        else:
+            reads = len(operands)
+            read = np.empty(size * reads, dtype=np.int32)
+            for i, operand in enumerate(operands):
+                read[i::reads].reshape(shape)[...] = operand
+        if isinstance(after, np.ndarray):
+            controls = after.reshape(-1)
+        else:
+            count, controls = len(after), np.tile(np.array(after, dtype=np.int32), size) if after else _NONE
         block = _Block(
-            count, kind, made.device.reshape(-1), made.lo.reshape(-1), made.hi.reshape(-1), made.dtype,
-            _flat(arg), _flat(stream), self.executor,
-            len(operands), read.reshape(-1), len(after), np.tile(np.array(after, dtype=np.int64), count),
+            size, kind, made.device.reshape(-1).astype(np.int32), made.lo.reshape(-1), made.hi.reshape(-1), made.dtype,
+            _flat(arg), _flat(stream), self.executor, reads, read, count, controls,
         )  # fmt: skip
         self._blocks.append(block)
-        self._before += count
-        return made.made_by(np.arange(first, first + count).reshape(made.shape))
+        self._before += size
+        return made.made_by(np.arange(first, first + size).reshape(shape))
 
     def _flush(self) -> None:
         """Turn the ops appended one by one into a block."""
@@ -374,7 +395,7 @@ _NONE: Ints = np.zeros(0, dtype=np.int64)
 
 
 def _flat(numbers: Numbers) -> Numbers:
-    return numbers.reshape(-1) if isinstance(numbers, np.ndarray) else numbers
+    return numbers.reshape(-1).astype(np.int32) if isinstance(numbers, np.ndarray) else numbers
 
 
 def _intervals(like: Ints, lo: Numbers, hi: Numbers) -> tuple[Ints, Ints]:

@@ -13,13 +13,21 @@ Column = npt.NDArray[np.integer]
 
 def ranges(start: Column, count: Column) -> Ints:
     """start[0], start[0]+1, ... (count[0] of them), then start[1], ..."""
-    count = count.astype(np.int64)
-    total = int(count.sum())
-    if total == 0:
-        return np.zeros(0, dtype=np.int64)
-    ends = np.cumsum(count)
-    first = np.repeat(start.astype(np.int64) - (ends - count), count)
-    return first + np.arange(total, dtype=np.int64)
+    ends = np.cumsum(count, dtype=np.int64)
+    if not len(ends):
+        return ends
+    flat = np.repeat(start - ends + count, count)
+    flat += np.arange(len(flat))
+    return flat
+
+
+def distinct(numbers: Column) -> Ints:
+    """Each number once, ascending: np.unique, which takes ten times as long where most numbers differ."""
+    ordered = np.sort(numbers).astype(np.int64, copy=False)
+    first = np.empty(len(ordered), dtype=np.bool_)
+    first[:1] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
+    return ordered[first]
 
 
 def invert(start: Column, items: Column, size: int) -> tuple[Ints, Ints]:
@@ -44,5 +52,4 @@ def levels(start: Column, predecessors: Column) -> Iterator[Ints]:
         count = successor_start[level + 1] - successor_start[level]
         reached = successors[ranges(successor_start[level], count)]
         np.subtract.at(waits, reached, 1)
-        touched = np.unique(reached)
-        level = touched[waits[touched] == 0]
+        level = distinct(reached[waits[reached] == 0])

@@ -8,7 +8,7 @@ from typing import Any
 import simreduce
 from simreduce import dtypes
 from simreduce.report.busbw import algbw, busbw
-from simreduce.tune.bench import BenchRow
+from simreduce.tune.bench import DIVIDED, BenchRow
 
 _TYPES = {"float32": "float", "float16": "half", "float64": "double", "bfloat16": "bfloat16"}
 _HEADER = (
@@ -23,17 +23,22 @@ def bench_table(rows: Sequence[BenchRow], ranks: int, about: Sequence[str]) -> s
     lines += [_line(r, ranks) for r in rows]
     wrong = sum(r.wrong for r in rows)
     lines.append(f"# Out of bounds values : {wrong} {'OK' if wrong == 0 else 'FAILED'}")
-    lines.append(f"# Avg bus bandwidth    : {_average(rows, ranks):g}")
+    lines.append(f"# Avg bus bandwidth    : {_best_average(rows, ranks)}")
     return "\n".join(lines)
 
 
 def _line(r: BenchRow, ranks: int) -> str:
     return (
-        f"{r.nbytes:12d}  {r.count:12d}  {_type(r):>8}  {r.redop:>6}  {-1:6d}  {_cell(r.seconds * 1e6):>7}  "
-        f"{_cell(algbw(r.nbytes, r.seconds) / 1e9, 6):>6}  {_cell(busbw(r.nbytes, r.seconds, ranks) / 1e9, 6):>6}  "
+        f"{r.nbytes:12d}  {_count(r, ranks):12d}  {_type(r):>8}  {r.redop:>6}  {r.root:6d}  {_cell(r.seconds * 1e6):>7}  "
+        f"{_cell(algbw(r.nbytes, r.seconds) / 1e9, 6):>6}  {_cell(busbw(r.nbytes, r.seconds, ranks, r.collective) / 1e9, 6):>6}  "
         f"{r.wrong:6d}  {_cell(r.floor_seconds * 1e6):>6}  {r.transfers:9d}  "
         f"{r.algorithm}" + (f", {r.link} {r.link_share:.0%}" if r.link else "")
     )
+
+
+def _count(row: BenchRow, ranks: int) -> int:
+    """nccl-tests' count: the elements of one rank's part where ranks have parts."""
+    return row.count // ranks if row.collective in DIVIDED else row.count
 
 
 def _type(row: BenchRow) -> str:
@@ -50,13 +55,25 @@ def _cell(value: float, width: int = 7) -> str:
     return text
 
 
+def _best_average(rows: Sequence[BenchRow], ranks: int) -> str:
+    """nccl-tests' last figure. An average over several algorithms would describe none of them: the highest is told."""
+    names = list(dict.fromkeys(r.algorithm for r in rows))
+    found = {name: _average([r for r in rows if r.algorithm == name], ranks) for name in names}
+    best = max(found, key=found.__getitem__, default="")
+    several = f" ({best}, the highest of {len(names)} algorithms)" if len(names) > 1 else ""
+    return f"{found.get(best, 0.0):g}{several}"
+
+
 def _average(rows: Sequence[BenchRow], ranks: int) -> float:
-    return sum(busbw(r.nbytes, r.seconds, ranks) for r in rows) / len(rows) / 1e9 if rows else 0.0
+    return (
+        sum(busbw(r.nbytes, r.seconds, ranks, r.collective) for r in rows) / len(rows) / 1e9 if rows else 0.0
+    )
 
 
 def bench_document(
-    rows: Sequence[BenchRow], ranks: int, topology: str, runtime: str, calibration: str
-) -> dict[str, Any]:
+    rows: Sequence[BenchRow], ranks: int, topology: str, runtime: str, calibration: str,
+    collective: str = "all_reduce",
+) -> dict[str, Any]:  # fmt: skip
     """The keys that others may rely on, in a fixed order."""
     return {
         "command": "bench",
@@ -65,17 +82,17 @@ def bench_document(
         "ranks": ranks,
         "runtime": runtime,
         "calibration": calibration,
-        "collective": "all_reduce",
+        "collective": collective,
         "rows": [
             {
                 "size_bytes": r.nbytes,
-                "count": r.count,
+                "count": _count(r, ranks),
                 "type": _type(r),
                 "redop": r.redop,
                 "algorithm": r.algorithm,
                 "time_us": r.seconds * 1e6,
                 "algbw_gb_per_s": algbw(r.nbytes, r.seconds) / 1e9,
-                "busbw_gb_per_s": busbw(r.nbytes, r.seconds, ranks) / 1e9,
+                "busbw_gb_per_s": busbw(r.nbytes, r.seconds, ranks, r.collective) / 1e9,
                 "wrong": r.wrong,
                 "floor_us": r.floor_seconds * 1e6,
                 "bottleneck": r.link,
@@ -95,10 +112,10 @@ def nccl_tests_document(
     results = [
         {
             "size": r.nbytes,
-            "count": r.count,
+            "count": _count(r, ranks),
             "type": _type(r),
             "redop": r.redop,
-            "root": -1,
+            "root": r.root,
             "algorithm": r.algorithm,
             "out_of_place": _block(r, ranks),
             "in_place": _block(r, ranks),
@@ -123,6 +140,6 @@ def _block(r: BenchRow, ranks: int) -> dict[str, float | int]:
     return {
         "time": r.seconds * 1e6,
         "alg_bw": algbw(r.nbytes, r.seconds) / 1e9,
-        "bus_bw": busbw(r.nbytes, r.seconds, ranks) / 1e9,
+        "bus_bw": busbw(r.nbytes, r.seconds, ranks, r.collective) / 1e9,
         "nwrong": r.wrong,
     }

@@ -5,10 +5,11 @@ from simreduce.strategy.collectives import compile_collective
 from simreduce.strategy.compile import compile_plan
 from simreduce.strategy.multi_worker_spec import parse_multi_worker_spec
 from simreduce.strategy.spec import Range, parse_all_reduce_spec, parse_spec
-from simreduce.strategy.text import Strategy, parse_strategy, resolved
+from simreduce.strategy.text import SUMMING, Strategy, parse_strategy, resolved
 
 __all__ = [
     "AUTOMATIC",
+    "SUMMING",
     "Range",
     "Strategy",
     "compile_collective",

@@ -17,18 +17,24 @@ from simreduce.workload import Workload
 
 
 def compile_collective(
-    collective: str, strategy: str | Strategy, workload: Workload, layout: Layout, *, root: int = 0
+    collective: str,
+    strategy: str | Strategy,
+    workload: Workload,
+    layout: Layout,
+    *,
+    root: int = 0,
+    faithful: bool = False,
 ) -> Plan:
     """The plan of one collective over all ranks, for every tensor of the workload.
 
     A tensor is what nccl-tests counts as its size: the whole before a reduce-scatter, after an all-gather, what one rank
-    sends in an all-to-all. `root` is the rank that broadcasts or receives a reduction. Raises StrategyError for what the
+    sends in an all-to-all. `root` is the rank that broadcasts or receives a reduction; `faithful` is for all-reduces. Raises StrategyError for what the
     strategy, its algorithm or the layout do not accept.
     """
     if isinstance(strategy, str):
         strategy = parse_strategy(strategy, collective)
     if collective == "all_reduce":
-        return compile_plan(strategy, workload, layout)
+        return compile_plan(strategy, workload, layout, faithful=faithful)
     if not 0 <= root < layout.n:
         raise StrategyError(f"root {root}: the ranks are 0 to {layout.n - 1}")
     (part,) = strategy.ranges

@@ -11,17 +11,25 @@ from simreduce.engine import Calibration, Runtime, simulate
 from simreduce.errors import InputError
 from simreduce.layouts import Layout
 from simreduce.plan import verify, wrong_elements
-from simreduce.strategy import Strategy, compile_plan
+from simreduce.strategy import SUMMING, Strategy, compile_collective
 from simreduce.topology import Topology
 from simreduce.workload import MOST_BYTES, Gradient, Workload
 
 MOST_SIZES = 10_000
 """Rows of the longest table."""
 
+DIVIDED = ("reduce_scatter", "all_gather", "all_to_all")
+"""Collectives in which every rank has a part of the tensor; as in nccl-tests, the ranks' parts are of one size."""
+
+ROOTED = ("reduce", "broadcast")
+"""Collectives with a root."""
+
 
 @dataclass(frozen=True, slots=True)
 class BenchRow:
-    """One size of one algorithm; seconds and bytes. `redop` is `sum` or `avg`."""
+    """One size of one algorithm; seconds and bytes. `redop` is `sum`, `avg` or, where nothing is added, `none`. `root` is
+    -1 for collectives without one. `count` is that of the whole tensor.
+    """
 
     algorithm: str
     count: int
@@ -33,10 +41,12 @@ class BenchRow:
     wrong: int
     link: str
     link_share: float
+    collective: str = "all_reduce"
+    root: int = -1
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one rank's tensor."""
+        """Bytes of the whole tensor: of what the rank with the most has before or after."""
         return self.count * dtypes.SIZES[self.dtype]
 
 
@@ -63,9 +73,9 @@ def sizes(minimum: int, maximum: int, step: int, factor: float) -> list[int]:
     return found
 
 
-def tensor(nbytes: int, dtype: int) -> Workload:
-    """One tensor of at most `nbytes`."""
-    count = nbytes // dtypes.SIZES[dtype]
+def tensor(nbytes: int, dtype: int, parts: int = 1) -> Workload:
+    """One tensor of at most `nbytes` that `parts` divides."""
+    count = nbytes // dtypes.SIZES[dtype] // parts * parts
     return Workload(f"{count} elements", (Gradient("tensor", count, dtype),))
 
 
@@ -79,23 +89,28 @@ def bench(
     calibration: Calibration,
     *,
     faithful: bool = False,
+    root: int = 0,
 ) -> Iterator[BenchRow]:
-    """Rows size by size, in the order of `strategies` within a size. Sizes are rounded down to whole elements."""
+    """Rows size by size, in the order of `strategies` within a size. Sizes are rounded down to whole elements, and to
+    equal parts where every rank has one.
+    """
     for size in nbytes:
-        workload = tensor(size, dtype)
-        count = workload.elements
         for strategy in strategies:
-            plan = compile_plan(strategy, workload, layout, faithful=faithful)
+            collective = strategy.collective
+            workload = tensor(size, dtype, layout.n if collective in DIVIDED else 1)
+            plan = compile_collective(collective, strategy, workload, layout, root=root, faithful=faithful)
             result = simulate(plan, topology, runtime, calibration)
             yield BenchRow(
                 algorithm=strategy.text,
-                count=count,
+                count=workload.elements,
                 dtype=dtype,
-                redop="avg" if strategy.mean else "sum",
+                redop=("avg" if strategy.mean else "sum") if collective in SUMMING else "none",
                 seconds=result.seconds,
                 floor_seconds=result.floors.seconds,
                 transfers=result.transfers,
                 wrong=wrong_elements(verify(plan)),
                 link=result.bottleneck,
                 link_share=result.links[0].share if result.links else 0.0,
+                collective=collective,
+                root=root if collective in ROOTED else -1,
             )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from simreduce.algorithms import ALGORITHMS
+from simreduce.algorithms import ALGORITHMS, COLLECTIVES, TWO_LEVEL, Algorithm
 from simreduce.errors import StrategyError
 from simreduce.layouts import Layout, layout
 from simreduce.plan import Plan, verify
-from simreduce.strategy import compile_plan, parse_strategy
+from simreduce.strategy import Strategy, compile_collective, parse_strategy
 from simreduce.topology import load_topology
+from simreduce.tune.bench import ROOTED
 from simreduce.tune.candidates import COMMON
 from simreduce.variable_update import MODES, Flags, variable_update
 from simreduce.workload import Gradient, Workload
@@ -22,6 +23,8 @@ MOST_LINKED = 17
 REAL = ("dgx1v", "dgx1p")
 """Machines with links of several lanes, and pairs without a link, for the algorithms that look at links."""
 ON_LINKS = ("nccl", "collective#2", "hierarchical_copy+packs=8")
+CHUNK = 100
+"""Bytes of a chunk: several of them, and a shorter last one, for most of `COUNTS`."""
 MOST_RANKS = 512
 """GPUs that the command line proves: plans grow with their square."""
 
@@ -39,6 +42,7 @@ class Proof:
     plans: int
     problems: tuple[str, ...] = ()
     refused: str = ""
+    collective: str = "all_reduce"
 
 
 def machines(ranks: int, tasks: int) -> Layout:
@@ -61,19 +65,28 @@ def machines(ranks: int, tasks: int) -> Layout:
     )
 
 
-def prove(text: str, ranks: int, counts: Sequence[int], tasks: int = 1, *, faithful: bool = False) -> Proof:
+def prove(
+    text: str, ranks: int, counts: Sequence[int], tasks: int = 1, *, faithful: bool = False,
+    collective: str = "all_reduce", root: int = 0,
+) -> Proof:  # fmt: skip
     """Compile and verify `text` for gradient lists made of `counts` elements each, and of all of them together.
 
     StrategyError if the text cannot be read.
     """
-    return _prove_on(text, machines(ranks, tasks), counts, faithful=faithful)
+    strategy = parse_strategy(text, collective)
+    return _prove_on(strategy, machines(ranks, tasks), counts, faithful=faithful, root=root)
 
 
-def _prove_on(text: str, shape: Layout, counts: Sequence[int], *, faithful: bool) -> Proof:
-    strategy = parse_strategy(text)
-    return _proof(
-        text, shape, counts, lambda workload: compile_plan(strategy, workload, shape, faithful=faithful)
-    )
+def _prove_on(
+    strategy: Strategy, shape: Layout, counts: Sequence[int], *, faithful: bool = False, root: int = 0
+) -> Proof:
+    def build(workload: Workload) -> Plan:
+        return compile_collective(
+            strategy.collective, strategy, workload, shape, root=root, faithful=faithful
+        )
+
+    name = f"{strategy.text}, root {root}" if strategy.collective in ROOTED else strategy.text
+    return replace(_proof(name, shape, counts, build), collective=strategy.collective)
 
 
 def _proof(name: str, shape: Layout, counts: Sequence[int], build: Callable[[Workload], Plan]) -> Proof:
@@ -94,25 +107,43 @@ def _proof(name: str, shape: Layout, counts: Sequence[int], build: Callable[[Wor
 
 
 def prove_all(counts: Sequence[int]) -> Iterator[Proof]:
-    """Every algorithm with every shard count that it would try, alone and in 3 packs; every packer; every mode."""
+    """Every algorithm with every shard count that it would try, alone and in 3 packs, and if it is a pipeline in chunks;
+    every two-level algorithm of `TWO_LEVEL`; every packer; every mode; every algorithm of every other collective, with
+    the first and the last rank as roots.
+    """
     shapes = [(ranks, tasks) for ranks in RANKS for tasks in TASKS if ranks % tasks == 0]
-    for algorithm in ALGORITHMS.values():
+    for algorithm in (*ALGORITHMS.values(), *(ALGORITHMS[pair] for pair in TWO_LEVEL)):
         for ranks, tasks in shapes:
             choices = set(algorithm.choices(machines(ranks, tasks)))
             for shards in sorted(choices | {2} if choices and algorithm.shards else choices):
                 spec = algorithm.name if shards == 1 else f"{algorithm.name}#{shards}"
                 yield prove(spec, ranks, counts, tasks)
                 yield prove(f"{spec}+packs=3", ranks, counts, tasks)
+                if algorithm.pipelined:
+                    yield prove(f"{spec}+chunk={CHUNK}", ranks, counts, tasks)
     for machine in REAL:
         shape = layout(load_topology(machine))
         for name in ON_LINKS:
-            yield _prove_on(name, shape, counts, faithful=False)
+            yield _prove_on(parse_strategy(name), shape, counts)
     for text in COMMON:
         for ranks, tasks in shapes:
             yield prove(text, ranks, counts, tasks)
     for mode in MODES:
         for ranks, tasks in shapes:
             yield _prove_mode(mode, machines(ranks, tasks), counts)
+    for collective, known in COLLECTIVES.items():
+        if collective != "all_reduce":
+            yield from _prove_collective(collective, known.values(), counts)
+
+
+def _prove_collective(
+    collective: str, algorithms: Iterable[Algorithm], counts: Sequence[int]
+) -> Iterator[Proof]:
+    for algorithm in algorithms:
+        for text in (algorithm.name, *([f"{algorithm.name}+chunk={CHUNK}"] if algorithm.pipelined else [])):
+            for ranks in RANKS:
+                for root in sorted({0, ranks - 1}) if collective in ROOTED else (0,):
+                    yield prove(text, ranks, counts, collective=collective, root=root)
 
 
 def _prove_mode(mode: str, shape: Layout, counts: Sequence[int]) -> Proof:

@@ -329,7 +329,7 @@ def test_verify_takes_several_machines_and_upstreams_quirks(simreduce):
     name = "hierarchical_copy_gcp_v100"
     status, out, _ = simreduce("verify", "--algo", name, "-g", "4", "--tasks", "2", "--count", "5", "--json")
     assert (0, [{
-        "strategy": name, "ranks": 4, "tasks": 2, "plans": 0, "reason": f"{name}: needs exactly 8 devices, not 4"
+        "collective": "all_reduce", "strategy": name, "ranks": 4, "tasks": 2, "plans": 0, "reason": f"{name}: needs exactly 8 devices, not 4"
     }]) == (status, json.loads(out)["refused"])  # fmt: skip
 
 

@@ -133,6 +133,24 @@ def test_the_average_is_over_rows():
     assert pytest.approx(0.75 * 33554432 / 432.1e-6 * 14 / 8 / 1e9) == average
 
 
+def test_the_table_averages_one_algorithm_at_a_time():
+    """Of several, it names the one with the highest average."""
+    slow = BenchRow("psgpu", 8388608, 0, "sum", 864.2e-6, 0.0, 14, 0, "", 0.0)
+    alone, both = (bench_table(rows, 8, []).splitlines()[-1] for rows in ([ROW], [slow, ROW]))
+
+    assert f"# Avg bus bandwidth    : {33554432 / 432.1e-6 * 14 / 8 / 1e9:g}" == alone
+    assert f"{alone} ({ROW.algorithm}, the highest of 2 algorithms)" == both
+
+
+def test_where_every_rank_has_a_part_the_count_is_of_the_part():
+    """As nccl-tests has it; the size is that of the whole."""
+    row = BenchRow("ring", 8192, 0, "none", 1e-6, 0.0, 1, 0, "", 0.0, "all_gather")
+    fields = _row(bench_table([row], 8, [])).split()
+
+    assert ["32768", "1024", "float", "none", "-1"] == fields[:5]
+    assert pytest.approx(32768e-9 / 1e-6 * 7 / 8, abs=0.01) == float(fields[7])
+
+
 def test_our_document_has_the_keys_that_others_rely_on():
     """In this order; quantities with their units in their names."""
     document = bench_document([ROW], 8, "dgx1v", "tensorflow", "nominal")
@@ -236,3 +254,7 @@ def test_the_two_bandwidths_of_nccl_tests(ranks, factor):
     assert 50e9 == algbw(10**9, 0.02)
     assert factor * 50e9 == busbw(10**9, 0.02, ranks)
     assert 0.0 == algbw(10**9, 0.0) == busbw(10**9, 0.0, ranks)
+    for collective in ("reduce_scatter", "all_gather", "all_to_all"):
+        assert factor / 2 * 50e9 == busbw(10**9, 0.02, ranks, collective)
+    for collective in ("broadcast", "reduce"):
+        assert 50e9 == busbw(10**9, 0.02, ranks, collective)

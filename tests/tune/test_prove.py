@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simreduce.algorithms import ALGORITHMS, Algorithm
+from simreduce.algorithms import ALGORITHMS, COLLECTIVES, TWO_LEVEL, Algorithm
 from simreduce.errors import StrategyError
 from simreduce.tune.candidates import COMMON
 from simreduce.tune.prove import COUNTS, ON_LINKS, RANKS, REAL, TASKS, Proof, machines, prove, prove_all
@@ -93,26 +93,33 @@ def test_machines_share_the_gpus_evenly():
 
 
 def test_everything_is_every_strategy_on_every_number_of_gpus_and_machines(monkeypatch):
-    """Every algorithm with the shards it would try, alone and in packs; every packer; every mode; each once."""
+    """Every algorithm with the shards it would try, alone and in packs; every packer; every mode; every other
+    collective with two roots; each once.
+    """
     asked = []
     monkeypatch.setattr("simreduce.tune.prove.REAL", ())
     monkeypatch.setattr(
         "simreduce.tune.prove.prove",
-        lambda text, ranks, counts, tasks: asked.append((text, ranks, tasks, counts)),
+        lambda text, ranks, counts, tasks=1, *, collective="all_reduce", root=0: asked.append(
+            (collective, text, ranks, tasks, root, counts)
+        ),
     )
     monkeypatch.setattr(
         "simreduce.tune.prove._prove_mode",
-        lambda mode, shape, counts: asked.append((f"mode {mode}", shape.n, len(shape.tasks), counts)),
+        lambda mode, shape, counts: asked.append(
+            ("all_reduce", f"mode {mode}", shape.n, len(shape.tasks), 0, counts)
+        ),
     )
     assert {None} == set(prove_all(COUNTS))
     shapes = [(ranks, tasks) for ranks in RANKS for tasks in TASKS if ranks % tasks == 0]
     expected = [
-        (name + (f"#{shards}" if shards > 1 else "") + packs, *shape)
-        for name, algorithm in ALGORITHMS.items()
+        (name + (f"#{shards}" if shards > 1 else "") + option, *shape)
+        for name in (*ALGORITHMS, *TWO_LEVEL)
+        for algorithm in [ALGORITHMS[name]]
         for shape in shapes
         for choices in [set(algorithm.choices(machines(*shape)))]
         for shards in (choices | {2} if choices and algorithm.shards else choices)
-        for packs in ("", "+packs=3")
+        for option in ("", "+packs=3", *(["+chunk=100"] if algorithm.pipelined else []))
     ]
     expected += [
         (text, *shape) for text in (*COMMON, *(f"mode {mode}" for mode in MODES)) for shape in shapes
@@ -120,7 +127,18 @@ def test_everything_is_every_strategy_on_every_number_of_gpus_and_machines(monke
 
     assert {*range(1, 18), 24, 32, 64} == set(RANKS)
     assert {1, 2, 4} == set(TASKS)
-    assert sorted((*question, COUNTS) for question in expected) == sorted(asked)
+    assert sorted(("all_reduce", *question, 0, COUNTS) for question in expected) == sorted(
+        question for question in asked if question[0] == "all_reduce"
+    )
+    assert sorted(
+        (collective, name + option, ranks, 1, root, COUNTS)
+        for collective, known in COLLECTIVES.items()
+        if collective != "all_reduce"
+        for name, algorithm in known.items()
+        for option in ("", *(["+chunk=100"] if algorithm.pipelined else []))
+        for ranks in RANKS
+        for root in ({0, ranks - 1} if collective in ("broadcast", "reduce") else {0})
+    ) == sorted(question for question in asked if question[0] != "all_reduce")
 
 
 def test_what_is_added_is_among_everything_and_is_found_out(forgetful, monkeypatch):
@@ -128,6 +146,8 @@ def test_what_is_added_is_among_everything_and_is_found_out(forgetful, monkeypat
     monkeypatch.setattr("simreduce.tune.prove.REAL", ())
     monkeypatch.setattr("simreduce.tune.prove.RANKS", (1, 2, 3, 4))
     monkeypatch.setattr("simreduce.tune.prove.TASKS", (1, 2))
+    monkeypatch.setattr("simreduce.tune.prove.TWO_LEVEL", ())
+    monkeypatch.setattr("simreduce.tune.prove.COLLECTIVES", {"all_reduce": {}})
     proofs = list(prove_all((7,)))
     shapes = [(1, 1), (2, 1), (2, 2), (3, 1), (4, 1), (4, 2)]
     names = [name + packs for name in ("ring", forgetful) for packs in ("", "+packs=3")]
