@@ -42,6 +42,7 @@ class Curve:
 class Recording:
     """A `Result` and what it was computed from. Made by `record`; rates are worked out when they are asked for."""
 
+    plan: Plan
     result: Result
     lowered: Lowered
     resources: Resources
@@ -136,4 +137,4 @@ def record(
     runtime = runtime_named(runtime) if isinstance(runtime, str) else runtime
     resources = Resources.of(topology, calibration)
     lowered = lower(plan, topology, runtime, calibration, resources)
-    return Recording(simulate(plan, topology, runtime, calibration, ready), lowered, resources)
+    return Recording(plan, simulate(plan, topology, runtime, calibration, ready), lowered, resources)
