@@ -45,7 +45,7 @@ _ONLY_TOPOLOGY = {
     "ngpus": "-g",
     "datatype": "-d",
 }
-_DEFAULTS = {"collective": "all_reduce", "root": 0, "minbytes": "32M", "datatype": "float"}
+_DEFAULTS: dict[str, Any] = {"collective": "all_reduce", "root": 0, "minbytes": "32M", "datatype": "float"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,8 @@ def read_question(question: str, **options: Any) -> Question:
     if is_scenario(question):
         return _of_scenario(question, **options)
     _check_name(question)
-    return _of_topology(question, **{k: _DEFAULTS.get(k) if v is None else v for k, v in options.items()})
+    given: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
+    return _of_topology(question, **{**options, **_DEFAULTS, **given})
 
 
 def _check_name(text: str) -> None:
@@ -166,7 +167,9 @@ def _recommended(scenario: Scenario, workers: int | None) -> str:
     ranking = rank(scenario, workers or os.cpu_count() or 1, progress())
     best = ranking.recommended
     if best is None:
-        raise InputError(f"{scenario.name}: no strategy has a plan that is proven right; choose one by --algo")
+        raise InputError(
+            f"{scenario.name}: no strategy has a plan that is proven right; choose one by --algo"
+        )
     click.echo(f"{best.strategy.text}: recommended for {scenario.name}", err=True)
     return best.strategy.text
 

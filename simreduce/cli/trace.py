@@ -22,7 +22,11 @@ _DEFAULT = "trace.json"
 @click.command()
 @question_options
 @click.option(
-    "-o", "--output", default=_DEFAULT, metavar="FILE", help=f"Default {_DEFAULT}; .gz: compressed; -: stdout."
+    "-o",
+    "--output",
+    default=_DEFAULT,
+    metavar="FILE",
+    help=f"Default {_DEFAULT}; .gz: compressed; -: stdout.",
 )
 def trace(output: str, **options: Any) -> int:
     """Write a timeline that Perfetto (ui.perfetto.dev) and chrome://tracing open.

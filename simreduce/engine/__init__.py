@@ -3,7 +3,7 @@
 from simreduce.engine.calibration import NOMINAL, Calibration, LinkConstants
 from simreduce.engine.fabric import Fabric, Timeline
 from simreduce.engine.lower import check_routes
-from simreduce.engine.path import CAUSES, Part, Step
+from simreduce.engine.path import CAUSES, LANE, Part, Step
 from simreduce.engine.recording import Curve, Recording, record
 from simreduce.engine.result import Floors, Result, Use
 from simreduce.engine.runtime import IDEAL, RUNTIMES, TENSORFLOW, Runtime, runtime_named
@@ -12,6 +12,7 @@ from simreduce.engine.simulation import simulate
 __all__ = [
     "CAUSES",
     "IDEAL",
+    "LANE",
     "NOMINAL",
     "RUNTIMES",
     "TENSORFLOW",

@@ -105,7 +105,9 @@ class _Sheet:
                     (np.flatnonzero(is_copy & (result.source == device)), "copies out"),
                     (np.flatnonzero(is_work & (result.device == device)), "compute"),
                 ):
-                    self._rows(process, f"{name} {what}", "op", ops, result.start, result.finish, arrows, used)
+                    self._rows(
+                        process, f"{name} {what}", "op", ops, result.start, result.finish, arrows, used
+                    )
 
     def _links(self) -> None:
         """Flows by link (and memory), and how much each carries."""
@@ -189,14 +191,22 @@ class _Sheet:
             bound = {"bp": "e"} if phase == _USED else {}
             return {"ph": phase, "name": _ARROW, "cat": _ARROW, "id": op, **place, **bound}
         kind = Kind(int(self.recording.result.kind[op])).name.lower()
-        return {"ph": phase, "name": self._title(op), "cat": kind, **place, "args": self._details(op, thread)}
+        return {
+            "ph": phase,
+            "name": self._title(op, thread),
+            "cat": kind,
+            **place,
+            "args": self._details(op, thread),
+        }
 
-    def _title(self, op: int) -> str:
+    def _title(self, op: int, thread: _Thread) -> str:
+        """What fits in a slice: no more than the thread's name does not say already."""
         result = self.recording.result
         kind, target = Kind(int(result.kind[op])), result.devices[result.device[op]]
-        if kind == Kind.COPY:
-            return f"copy {result.devices[result.source[op]]} to {target}"
-        return f"{kind.name.lower()} {target}"
+        verb = kind.name.lower()
+        if thread.slices == "op":
+            return f"to {target}" if kind == Kind.COPY else verb
+        return f"{result.devices[result.source[op]]} to {target}" if kind == Kind.COPY else f"{verb} {target}"
 
     def _details(self, op: int, thread: _Thread) -> dict[str, Any]:
         recording, result, lowered = self.recording, self.recording.result, self.recording.lowered
