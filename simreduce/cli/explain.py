@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from simreduce.cli.options import as_json, echo_json
+from simreduce.cli.options import as_json, echo_json, progress
 from simreduce.cli.question import question_options, read_question
 from simreduce.engine import record
 from simreduce.report import explanation_document, explanation_text
@@ -23,7 +23,7 @@ def explain(as_json: bool, **options: Any) -> int:
     """
     asked = read_question(**options)
     recording = record(asked.plan, asked.topology, asked.runtime, asked.calibration)
-    found = savings(recording, Machine(asked.topology, asked.runtime, asked.calibration))
+    found = savings(recording, Machine(asked.topology, asked.runtime, asked.calibration), progress("changes"))
     if as_json:
         echo_json(explanation_document(recording, found, asked.about))
     else:

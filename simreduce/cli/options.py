@@ -116,15 +116,11 @@ def write_json(path: str, document: dict[str, Any]) -> None:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
-def progress() -> Callable[[int, int], None]:
-    """What tells how many strategies are done: on a terminal's stderr, else nowhere."""
-    return _told if sys.stderr.isatty() else _silent
+def progress(what: str) -> Callable[[int, int], None]:
+    """What tells how many of `what` are simulated: on a terminal's stderr, else nowhere."""
 
+    def told(done: int, total: int) -> None:
+        end = "\r\033[K" if done == total else ""
+        click.echo(f"\rsimulated {done} of {total} {what}{end}", nl=False, err=True)
 
-def _told(done: int, total: int) -> None:
-    end = "\r\033[K" if done == total else ""
-    click.echo(f"\rsimulated {done} of {total} strategies{end}", nl=False, err=True)
-
-
-def _silent(_done: int, _total: int) -> None:
-    pass
+    return told if sys.stderr.isatty() else lambda _done, _total: None

@@ -163,7 +163,7 @@ def _recommended(scenario: Scenario, workers: int | None) -> str:
     """What `simreduce run` recommends; said on stderr."""
     if scenario.strategies and len(scenario.strategies) == 1:
         return scenario.strategies[0].text
-    ranking = rank(scenario, workers or os.cpu_count() or 1, progress())
+    ranking = rank(scenario, workers or os.cpu_count() or 1, progress("strategies"))
     best = ranking.recommended
     if best is None:
         raise InputError(

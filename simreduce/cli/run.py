@@ -43,7 +43,7 @@ def run(
     question = load_scenario(
         scenario, runtime=runtime, calibration=calibration, gpu_indices=order, faithful=faithful
     )
-    ranking = rank(question, workers or os.cpu_count() or 1, progress())
+    ranking = rank(question, workers or os.cpu_count() or 1, progress("strategies"))
     if as_json:
         echo_json(ranking_document(ranking))
     else:

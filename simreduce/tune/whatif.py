@@ -49,14 +49,19 @@ class Saving:
     saved: float
 
 
-def savings(recording: Recording, machine: Machine) -> tuple[Saving, ...]:
+def savings(
+    recording: Recording, machine: Machine, progress: Callable[[int, int], None] = lambda _done, _all: None
+) -> tuple[Saving, ...]:
     """Every change of `changes`, simulated; those that save most come first. What costs time saves less than 0."""
     before = recording.result.seconds
-    found = []
-    for change in changes(recording, machine):
+    tried = list(changes(recording, machine))
+    found: list[Saving] = []
+    for change in tried:
+        progress(len(found), len(tried))
         now = change.apply(machine)
         after = simulate(recording.plan, now.topology, now.runtime, now.calibration).seconds
         found.append(Saving(change, after, before - after))
+    progress(len(tried), len(tried))
     return tuple(sorted(found, key=lambda s: -s.saved))
 
 
