@@ -110,8 +110,13 @@ def check_place(path: str) -> None:
 
 def write_json(path: str, document: dict[str, Any]) -> None:
     """A document in a file of the user's; InputError if it cannot be written."""
+    write_text(path, json.dumps(document, indent=2) + "\n")
+
+
+def write_text(path: str, text: str) -> None:
+    """Text in a file of the user's; InputError if it cannot be written."""
     try:
-        Path(path).write_text(json.dumps(document, indent=2) + "\n", "utf-8")
+        Path(path).write_text(text, "utf-8")
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
 
