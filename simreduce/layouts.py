@@ -1,15 +1,90 @@
-"""What planners may know of a machine: ranks, tasks, hosts and which GPUs are linked. No bandwidth, no time."""
+"""What planners may know of a machine: ranks, tasks, hosts and which GPUs are linked. No time, and of bandwidth only the
+shares of a `Network`, for planners that make their plan for the graph at hand.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol, overload
 
-from simreduce.errors import StrategyError
+from simreduce.errors import StrategyError, TopologyError
+from simreduce.synthesis.network import (
+    MOST_RANKS,
+    Network,
+    Way,
+    connected,
+    direct_network,
+    switched_network,
+)
 
 if TYPE_CHECKING:
     from simreduce.topology import Topology
+
+
+class Wiring(Protocol):
+    """The networks of a machine, worked out when somebody asks."""
+
+    def network(self, ranks: tuple[str, ...], boxes: tuple[tuple[int, ...], ...], *, routed: bool) -> Network:
+        """That of the GPUs `ranks`, of which `boxes` stand in one machine each; see `Layout.network`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Row(Sequence[int]):
+    """`size` numbers, zero but for those in `values`. It reads, compares and hashes like the tuple of them, in less
+    room: thousands of ranks have few links each.
+    """
+
+    values: Mapping[int, int]
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+    @overload
+    def __getitem__(self, place: slice) -> Row: ...
+    def __getitem__(self, place: int | slice) -> int | Row:
+        if isinstance(place, slice):
+            kept = range(self.size)[place]
+            return Row({kept.index(i): v for i, v in self.values.items() if i in kept}, len(kept))
+        if 0 <= place < self.size:
+            return self.values.get(place, 0)
+        return self.values.get(range(self.size)[place], 0)
+
+    def __iter__(self) -> Iterator[int]:
+        dense = [0] * self.size
+        for place, value in self.values.items():
+            dense[place] = value
+        return iter(dense)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Row):
+            return self.size == other.size and self.values == other.values
+        return tuple(self) == other
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
+def _only(row: Sequence[int], place: Mapping[int, int]) -> Row:
+    """The entries of a row whose places are keys of `place`, at the places that it says."""
+    values = row.values.items() if isinstance(row, Row) else enumerate(row)
+    return Row({place[i]: value for i, value in values if i in place and value}, len(place))
+
+
+@dataclass(frozen=True, slots=True)
+class Reducer:
+    """A switch that can sum what passes through it, with the ranks and the other such switches that it is linked to."""
+
+    name: str
+    ranks: tuple[int, ...]
+    switches: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +95,17 @@ class Layout:
     CPU: what TensorFlow calls `/cpu:0`, one device for all sockets, whose memory is taken to be on the first; "" for
     a machine without a CPU. `links[i][j]` counts the lanes of the direct links from rank i to rank j, 0 for none.
     `order` is the order of GPUs that rings take inside every task (tf_cnn_benchmarks' `--gpu_indices`): positions in
-    the task; empty for that of the task itself.
+    the task; empty for that of the task itself. `reducers` are the switches that can sum. `wiring` knows what lies between the ranks; without it, what `links`
+    says is taken for all there is to know.
     """
 
     ranks: tuple[str, ...]
     tasks: tuple[tuple[int, ...], ...]
     hosts: tuple[str, ...]
-    links: tuple[tuple[int, ...], ...]
+    links: tuple[Sequence[int], ...]
     order: tuple[int, ...] = ()
+    reducers: tuple[Reducer, ...] = ()
+    wiring: Wiring | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.ranks)
@@ -59,8 +137,9 @@ class Layout:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Every device a plan may name: the ranks, then the hosts that exist, each once."""
-        return tuple(dict.fromkeys((*self.ranks, *(host for host in self.hosts if host))))
+        """Every device a plan may name: the ranks, then the hosts that exist, each once, then the switches that can sum."""
+        hosts = (host for host in self.hosts if host)
+        return tuple(dict.fromkeys((*self.ranks, *hosts, *(switch.name for switch in self.reducers))))
 
     def host_devices(self, algorithm: str) -> tuple[int, ...]:
         """Per task, the index in `devices` of its host; raises `StrategyError` when a task has none."""
@@ -76,17 +155,105 @@ class Layout:
         """The first `k` ranks with their tasks and hosts; raises `ValueError` unless 1 <= k <= n."""
         if not 1 <= k <= self.n:
             raise ValueError(f"cannot take {k} of {self.n} devices; choose from 1 to {self.n}")
+        return self._kept(range(k))
+
+    def only(self, ranks: Sequence[int]) -> Layout:
+        """The given ranks, in ascending order, with their tasks and hosts; raises `ValueError` unless each is there and
+        is named once.
+        """
+        unknown = [r for r in ranks if not 0 <= r < self.n]
+        if unknown or len(set(ranks)) < len(ranks) or not ranks:
+            fault = f"there is no {', '.join(map(str, unknown))}" if unknown else "each is named once"
+            raise ValueError(
+                f"cannot take devices {','.join(map(str, ranks))}: {fault if ranks else 'name one at least'}; "
+                f"choose from 0 to {self.n - 1}"
+            )
+        return self._kept(sorted(ranks))
+
+    def _kept(self, ranks: Sequence[int]) -> Layout:
+        place = {rank: i for i, rank in enumerate(ranks)}
         kept = [
-            (tuple(r for r in task if r < k), host) for task, host in zip(self.tasks, self.hosts, strict=True)
+            (tuple(place[r] for r in task if r in place), host)
+            for task, host in zip(self.tasks, self.hosts, strict=True)
         ]
         kept = [(task, host) for task, host in kept if task]
         return Layout(
-            ranks=self.ranks[:k],
+            ranks=tuple(self.ranks[r] for r in ranks),
             tasks=tuple(task for task, _ in kept),
             hosts=tuple(host for _, host in kept),
-            links=tuple(row[:k] for row in self.links[:k]),
-            order=() if k < self.n else self.order,
+            links=tuple(_only(self.links[i], place) for i in ranks),
+            order=() if len(ranks) < self.n else self.order,
+            reducers=tuple(
+                replace(switch, ranks=tuple(place[r] for r in switch.ranks if r in place))
+                for switch in self.reducers
+                if not switch.ranks or place.keys() & set(switch.ranks)
+            ),
+            wiring=self.wiring,
         )
+
+    def network(self, *, routed: bool = False) -> Network:
+        """What transfers between the ranks compete for.
+
+        If the direct links between the ranks connect them all, in both directions, these are the network: libraries do
+        not send over PCIe what NVLink can carry, and a copy between two linked GPUs never goes another way. Otherwise, or
+        if `routed`, every two ranks have the one way that the engine sends them. Without `wiring`, lanes are capacities
+        and ranks that no links connect have a port each, of one lane, on a switch.
+
+        Raises `StrategyError` for more than `MOST_RANKS` ranks: searches would take too long.
+        """
+        if self.n > MOST_RANKS:
+            raise StrategyError(
+                f"plans are made for the graph at hand up to {MOST_RANKS} GPUs, and these are {self.n}"
+            )
+        if self.wiring is not None:
+            return self.wiring.network(self.ranks, self.tasks, routed=routed)
+        ranks = range(self.n)
+        lanes = {(i, j): float(self.links[i][j]) for i in ranks for j in ranks if i != j and self.links[i][j]}
+        make = direct_network if connected(self.n, list(lanes)) and not routed else switched_network
+        return make(self.ranks, lanes, self.tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    """The wiring of a topology."""
+
+    topology: Topology
+
+    def network(self, ranks: tuple[str, ...], boxes: tuple[tuple[int, ...], ...], *, routed: bool) -> Network:
+        return _network(self.topology, ranks, boxes, routed)
+
+
+@functools.lru_cache(maxsize=32)
+def _network(
+    topology: Topology, ranks: tuple[str, ...], boxes: tuple[tuple[int, ...], ...], routed: bool
+) -> Network:
+    """The achievable rates, in bytes/s, of the links that the engine's routes between `ranks` cross."""
+    linked = {(link.source, link.target) for link in topology.links if not link.is_figure}
+    n = range(len(ranks))
+    pairs = [(u, v) for u in n for v in n if u != v]
+    direct = [(u, v) for u, v in pairs if (ranks[u], ranks[v]) in linked]
+    used = direct if connected(len(ranks), direct) and not routed else pairs
+    crossed = {(u, v): _links(topology, ranks[u], ranks[v]) for u, v in used}
+    links = {link: arc for arc, link in enumerate(sorted({link for way in crossed.values() for link in way}))}
+    ends = [topology.links[link] for link in links]
+    names = dict.fromkeys((*ranks, *(name for link in ends for name in (link.source, link.target))))
+    vertex = {name: i for i, name in enumerate(names)}
+    return Network(
+        names=tuple(names),
+        ranks=len(ranks),
+        arcs=tuple((vertex[link.source], vertex[link.target], link.bandwidth) for link in ends),
+        ways=tuple(tuple(tuple(links[link] for link in crossed.get((u, v), ())) for v in n) for u in n),
+        boxes=boxes,
+    )
+
+
+def _links(topology: Topology, source: str, target: str) -> Way:
+    """The wires of a route: what copies through the host take besides joins nothing."""
+    try:
+        links = topology.router.route(source, target).links
+    except TopologyError:
+        return ()
+    return tuple(link for link in links if not topology.links[link].is_figure)
 
 
 def layout(topology: Topology) -> Layout:
@@ -99,13 +266,23 @@ def layout(topology: Topology) -> Layout:
     hosts: dict[str, str] = {}
     for name in topology.hosts:
         hosts.setdefault(topology.nodes[name].machine, name)
-    links = [[0] * len(ranks) for _ in ranks]
+    links: list[dict[int, int]] = [{} for _ in ranks]
     for link in topology.links:
         if link.source in index and link.target in index and not link.is_figure:
-            links[index[link.source]][index[link.target]] += link.lanes
+            row, column = links[index[link.source]], index[link.target]
+            row[column] = row.get(column, 0) + link.lanes
+    near = {node.name: [link.target for link in topology.links if link.source == node.name and not link.is_figure]
+            for node in topology.nodes.values() if node.reduces}  # fmt: skip
     return Layout(
         ranks=ranks,
         tasks=tuple(tuple(task) for task in tasks.values()),
         hosts=tuple(hosts.get(machine, "") for machine in tasks),
-        links=tuple(tuple(row) for row in links),
+        links=tuple(Row(row, len(ranks)) for row in links),
+        reducers=tuple(
+            Reducer(
+                name, tuple(sorted(index[t] for t in ends if t in index)), tuple(t for t in ends if t in near)
+            )
+            for name, ends in near.items()
+        ),
+        wiring=_Machine(topology),
     )

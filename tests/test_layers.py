@@ -20,14 +20,14 @@ PACKAGE = REPOSITORY / "simreduce"
 RUNGS = (
     ("__main__",),
     ("cli",),
-    ("report",),
+    ("report", "trace"),
     ("tune",),
     ("scenario",),
     ("calibrate", "cross_device", "export", "variable_update"),
     ("engine", "strategy"),
     ("algorithms", "packing"),
     ("layouts",),
-    ("plan", "topology", "workload"),
+    ("plan", "synthesis", "topology", "workload"),
     ("dtypes", "shipped", "textfiles", "units"),
     ("errors",),
 )

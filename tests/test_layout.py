@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from simreduce.errors import StrategyError
-from simreduce.layouts import Layout, layout
+from simreduce.layouts import Layout, Row, layout
 from simreduce.topology import Node, build, load_topology
 
 DGX1V = (
@@ -77,10 +78,102 @@ def test_a_subset_is_the_first_ranks(k):
     assert part.subset(k) == part
 
 
+@given(st.lists(st.integers(0, 2), max_size=6), st.data())
+def test_a_row_reads_like_the_tuple_of_its_numbers(numbers, data):
+    row = Row({i: v for i, v in enumerate(numbers) if v}, len(numbers))
+    cut = data.draw(st.slices(len(numbers)))
+
+    assert row == tuple(numbers)
+    assert tuple(numbers) == row
+    assert (hash(row), repr(row), list(row), len(row)) == (
+        hash(tuple(numbers)),
+        repr(tuple(numbers)),
+        numbers,
+        len(numbers),
+    )
+    assert row[cut] == tuple(numbers[cut])
+    assert row[cut] == Row({i: v for i, v in enumerate(numbers[cut]) if v}, len(numbers[cut]))
+    assert [row[i] for i in range(-len(numbers), len(numbers))] == numbers * 2
+    with pytest.raises(IndexError):
+        row[len(numbers)]
+    assert pickle.loads(pickle.dumps(row)) == row  # noqa: S301 - our own bytes
+
+
 @pytest.mark.parametrize("k", [0, -1, 25])
 def test_a_subset_that_is_not_there(k):
     with pytest.raises(ValueError, match=f"cannot take {k} of 24 devices"):
         CLUSTER.subset(k)
+
+
+@given(st.sets(st.integers(0, 23), min_size=1))
+def test_chosen_ranks_keep_their_tasks_and_links(chosen):
+    part, ranks = CLUSTER.only(sorted(chosen, reverse=True)), sorted(chosen)
+
+    assert part.ranks == tuple(CLUSTER.ranks[r] for r in ranks)
+    assert [rank for task in part.tasks for rank in task] == list(range(len(ranks)))
+    assert [
+        {CLUSTER.ranks[r].split(".")[0] for r in task} for task in CLUSTER.tasks if chosen & set(task)
+    ] == [{part.ranks[r].split(".")[0] for r in task} for task in part.tasks]
+    assert all(
+        part.links[i][j] == CLUSTER.links[a][b] for i, a in enumerate(ranks) for j, b in enumerate(ranks)
+    )
+
+
+@pytest.mark.parametrize(
+    ("ranks", "fault"),
+    [
+        ([], "name one at least"),
+        ([0, 24], "there is no 24"),
+        ([1, 1], "each is named once"),
+        ([-1], "there is no -1"),
+    ],
+)
+def test_ranks_that_cannot_be_chosen(ranks, fault):
+    with pytest.raises(ValueError, match=f"{fault}; choose from 0 to 23"):
+        CLUSTER.only(ranks)
+
+
+def test_linked_gpus_compete_for_their_links_only():
+    """A DGX-1's PCIe switches are no part of it, as no transfer between linked GPUs goes there."""
+    network = layout(load_topology("dgx1v")).network()
+
+    assert network.names == tuple(f"gpu{i}" for i in range(8))
+    assert len(network.arcs) == 32
+    assert {(a, b): rate / 24e9 for a, b, rate in network.arcs} == {
+        (a, b): lanes for a, row in enumerate(DGX1V) for b, lanes in enumerate(row) if lanes
+    }
+    assert network.direct
+    assert network.symmetric
+
+
+def test_gpus_without_a_link_compete_on_the_routes_of_the_engine():
+    """gpu1 and gpu4 of a DGX-1 go through PCIe switches and both sockets; with gpu0 between them they need not."""
+    machine = layout(load_topology("dgx1v"))
+    apart, joined = machine.only([1, 4]).network(), machine.only([0, 1, 4]).network()
+
+    assert {*apart.names} == {"gpu1", "gpu4", "plx0", "cpu0", "cpu1", "plx2"}
+    assert [len(apart.ways[0][1]), len(apart.ways[1][0])] == [5, 5]
+    assert joined.ways[1][2] == ()
+    assert machine.only([0, 1, 4]).network(routed=True).ways[1][2]
+
+
+def test_a_layout_made_by_hand_has_its_lanes_for_a_network():
+    made = Layout(("a", "b", "c"), ((0, 1, 2),), ("",), ((0, 2, 0), (2, 0, 1), (0, 1, 0)))
+
+    assert made.network().arcs == ((0, 1, 2.0), (1, 0, 2.0), (1, 2, 1.0), (2, 1, 1.0))
+
+
+def test_tasks_without_links_between_them_meet_on_a_switch():
+    made = Layout(("a", "b", "c"), ((0, 1), (2,)), ("", ""), ((0, 2, 0), (2, 0, 0), (0, 0, 0))).network()
+
+    assert made.names == ("a", "b", "c", "switch")
+    assert len(made.ways[0][1]) == 1
+    assert [made.arcs[arc] for arc in made.ways[0][2]] == [(0, 3, 1.0), (3, 2, 1.0)]
+
+
+def test_too_many_ranks_for_a_search_are_told():
+    with pytest.raises(StrategyError, match="up to 64 GPUs, and these are 65"):
+        layout(load_topology("switch:65")).network()
 
 
 def test_a_layout_is_a_value_without_rates():
@@ -92,7 +185,10 @@ def test_a_layout_is_a_value_without_rates():
         "hosts",
         "links",
         "order",
+        "reducers",
+        "wiring",
     }
+    assert "wiring" not in repr(CLUSTER)
 
 
 def test_the_module_needs_no_networkx():

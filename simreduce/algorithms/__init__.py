@@ -8,27 +8,39 @@ which pairs are linked. It knows no bandwidth and no time. A family gives collec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from simreduce.algorithms import packed_trees
+from simreduce.algorithms.blueconnect import blueconnect
 from simreduce.algorithms.collective import collective
 from simreduce.algorithms.copy_to_device import copy_to_cpu, copy_to_gpus
 from simreduce.algorithms.families import FAMILIES, planner as planner_of
 from simreduce.algorithms.family import Family
 from simreduce.algorithms.hierarchical_copy import hierarchical_copy, hierarchical_copy_gcp_v100
+from simreduce.algorithms.in_switch import in_switch
+from simreduce.algorithms.multi_ring import best_ring, multi_ring
 from simreduce.algorithms.nccl import nccl
 from simreduce.algorithms.nccl_hybrids import nccl_pscpu, nccl_rechd, nccl_xring
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.algorithms.pscpu_pscpu import pscpu_pscpu
 from simreduce.algorithms.reduce_to_one import reduce_to_one
 from simreduce.algorithms.shuffle import pscpu, psgpu
+from simreduce.algorithms.two_level import fits, two_level
 from simreduce.algorithms.xring import xring
-from simreduce.errors import StrategyError
+from simreduce.errors import StrategyError, did_you_mean
 from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder
+from simreduce.synthesis.network import MOST_RANKS
 
 Choices = Callable[[Layout], Sequence[int]]
+
+PACKS = (0, 2, 4, 8, 16)
+"""Numbers of packs tried; 0 is no packing. tf_cnn_benchmarks' own recipes use 2 and 8."""
+
+LIBRARY_PACKS = (0, 1, 8)
+"""The same for what libraries run: on whole buffers, as Horovod fuses them and DDP buckets them."""
 
 
 def _one(_: Layout) -> Sequence[int]:
@@ -53,6 +65,18 @@ def _across(layout: Layout) -> Sequence[int]:
     return () if len(layout.tasks) == 1 else (1,)
 
 
+def _switches_that_sum(layout: Layout) -> Sequence[int]:
+    return (1,) if layout.reducers else ()
+
+
+def _across_alike(layout: Layout) -> Sequence[int]:
+    return () if len({len(task) for task in layout.tasks}) > 1 else _across(layout)
+
+
+def _searched(layout: Layout) -> Sequence[int]:
+    return (1,) if layout.n <= MOST_RANKS else ()
+
+
 def _eight_only(layout: Layout) -> Sequence[int]:
     return (1,) if len(layout.ranks) == 8 else ()
 
@@ -62,7 +86,8 @@ class Algorithm:
     """A planner with what the command line says about it.
 
     `shards` is the meaning of `#k`, "" if it has none; `choices` gives the shard counts worth trying on a layout.
-    `pipelined` says whether it cuts what it sends into chunks.
+    `pipelined` says whether it cuts what it sends into chunks. `packs` are the numbers of packs worth trying, 0 for no
+    packing.
     """
 
     name: str
@@ -71,6 +96,7 @@ class Algorithm:
     shards: str = ""
     choices: Choices = _one
     pipelined: bool = False
+    packs: Sequence[int] = PACKS
 
     def reduce(self, b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
         """Plan the collective of every tensor over all ranks."""
@@ -81,6 +107,11 @@ class Algorithm:
         if options.chunk and not self.pipelined:
             raise StrategyError(f"{self.name} sends no chunks; leave out +chunk")
         return self.plan(b, layout, tensors, options)
+
+
+def _trees(plan: Planner) -> Algorithm:
+    summary = "trees that share the links at hand best"
+    return Algorithm("trees", plan, summary, choices=_searched, pipelined=True, packs=LIBRARY_PACKS)
 
 
 # fmt: off
@@ -104,11 +135,24 @@ _TABLE = (
     Algorithm("copy_to_cpu", copy_to_cpu, "sums every tensor on the CPU, then copies it to every GPU"),
     Algorithm("copy_to_gpus", copy_to_gpus, "sums tensor i on GPU i mod n, then copies it to every GPU"),
     Algorithm("reduce_to_one", reduce_to_one, "sums every tensor on the first GPU, then copies it to every GPU"),
+    Algorithm("in_switch", in_switch, "switches that can sum add what passes through them", choices=_switches_that_sum,
+              pipelined=True, packs=LIBRARY_PACKS),
+    Algorithm("blueconnect", blueconnect, "rings level by level: in every task, then across", choices=_across_alike,
+              packs=LIBRARY_PACKS),
+    Algorithm("best_ring", best_ring, "textbook ring in the order in which its slowest hop is fastest", choices=_searched,
+              packs=LIBRARY_PACKS),
+    Algorithm("multi_ring", multi_ring, "rings that share the links at hand best", choices=_searched, packs=LIBRARY_PACKS),
+    _trees(packed_trees.all_reduce),
 )
-# fmt: on
 
-TWO_LEVEL: tuple[str, ...] = ()
-"""The two-level algorithms worth trying on several machines."""
+_OWN: Mapping[str, Sequence[Algorithm]] = {
+    "all_reduce": _TABLE,
+    "reduce_scatter": (_trees(packed_trees.reduce_scatter),),
+    "all_gather": (_trees(packed_trees.all_gather),),
+    "reduce": (_trees(packed_trees.reduce),),
+    "broadcast": (_trees(packed_trees.broadcast),),
+}
+# fmt: on
 
 NAMES = ("all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast", "all_to_all")
 """The collectives."""
@@ -117,20 +161,74 @@ NAMES = ("all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast", "a
 def _of_family(family: Family, collective: str) -> Algorithm | None:
     function = getattr(family, collective)
     return function and Algorithm(
-        family.name, planner_of(collective, function), family.summary, pipelined=family.pipelined
+        family.name,
+        planner_of(collective, function),
+        family.summary,
+        pipelined=family.pipelined,
+        packs=LIBRARY_PACKS,
     )
 
 
-def _catalogue(collective: str) -> dict[str, Algorithm]:
-    lifted = [_of_family(family, collective) for family in FAMILIES.values()]
-    own = _TABLE if collective == "all_reduce" else ()
-    return {algorithm.name: algorithm for algorithm in (*own, *lifted) if algorithm}
+class Catalogue(dict[str, Algorithm]):
+    """The algorithms of one collective by the name users type. All-reduces also have `inner/outer` for any two families
+    that fit: it is found like any other but not listed, as there are too many.
+    """
+
+    def __init__(self, collective: str) -> None:
+        lifted = [_of_family(family, collective) for family in FAMILIES.values()]
+        own = _OWN.get(collective, ())
+        super().__init__((algorithm.name, algorithm) for algorithm in (*own, *lifted) if algorithm)
+        self._paired = collective == "all_reduce"
+
+    def __missing__(self, name: str) -> Algorithm:
+        if name not in self:
+            raise KeyError(name)
+        inner, _, outer = name.partition("/")
+        summary = f"{inner} in every task, {outer} across"
+        plan = two_level(FAMILIES[inner], FAMILIES[outer])
+        return Algorithm(name, plan, summary, choices=_across, pipelined=True, packs=LIBRARY_PACKS)
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and "/" in name and name in self.pairs())
+
+    def pairs(self) -> list[str]:
+        """Every `inner/outer`."""
+        if not self._paired:
+            return []
+        table = FAMILIES.values()
+        return [f"{inner.name}/{outer.name}" for inner in table for outer in table if fits(inner, outer)]
+
+    def hint(self, name: str, others: Iterable[str] = ()) -> str:
+        """What to type instead of an unknown name: the nearest one, or all there are, with `others`."""
+        known = [*self, *others]
+        near = did_you_mean(name, [*known, *(self.pairs() if "/" in name else ())])
+        pairs = "; any two families make inner/outer, as in ring/halving_doubling" * self._paired
+        return near or f"; known: {', '.join(known)}{pairs}"
 
 
-COLLECTIVES: Mapping[str, dict[str, Algorithm]] = MappingProxyType({name: _catalogue(name) for name in NAMES})
+COLLECTIVES: Mapping[str, Catalogue] = MappingProxyType({name: Catalogue(name) for name in NAMES})
 """By collective, every algorithm by the name users type."""
 
 ALGORITHMS = COLLECTIVES["all_reduce"]
 """Every all-reduce by the name users type."""
 
-__all__ = ["ALGORITHMS", "COLLECTIVES", "FAMILIES", "NAMES", "TWO_LEVEL", "Algorithm", "Options", "Planner", "Results", "Tensors"]
+TWO_LEVEL = (
+    "ring/ring", "ring/halving_doubling", "ring/double_tree", "chain/double_tree", "torus_2d/ring", "direct/ring",
+    "direct/halving_doubling", "direct/direct", "direct/one_shot", "halving_doubling/halving_doubling",
+)  # fmt: skip
+"""The two-level algorithms worth trying on several machines: those with few messages for small tensors, those in parts for
+large ones, `chain/double_tree` as NCCL's tree, and `torus_2d/...` for the squares in a DGX-1.
+"""
+
+__all__ = [
+    "ALGORITHMS",
+    "COLLECTIVES",
+    "FAMILIES",
+    "NAMES",
+    "TWO_LEVEL",
+    "Algorithm",
+    "Options",
+    "Planner",
+    "Results",
+    "Tensors",
+]

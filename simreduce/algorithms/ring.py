@@ -21,23 +21,24 @@ def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
 
 def reduce_scatter(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
     """Chunk c starts at position c+1 and is summed on its way to position c."""
-    return _reduce_scatter(b, values, knobs.channel)
+    return reduce_scatter_pieces(b, values.cut(values.shape[1]), knobs.channel)
 
 
 def all_gather(b: PlanBuilder, shards: Values, knobs: Knobs) -> Values:
     """Every shard goes round once."""
-    return b.joins(_all_gather(b, shards, knobs.channel))
+    return b.joins(all_gather_pieces(b, shards, knobs.channel))
 
 
 def all_reduce_pieces(b: PlanBuilder, values: Values, channel: int = 0, after: Sequence[int] = ()) -> Values:
     """By group, position and chunk: the sum over the positions of the group. The first sends wait for the ops `after`."""
-    return _all_gather(b, _reduce_scatter(b, values, channel, after), channel)
+    own = values.cut(values.shape[1])
+    return all_gather_pieces(b, reduce_scatter_pieces(b, own, channel, after), channel)
 
 
-def _reduce_scatter(b: PlanBuilder, values: Values, channel: int, after: Sequence[int] = ()) -> Values:
-    n = values.shape[1]
+def reduce_scatter_pieces(b: PlanBuilder, own: Values, channel: int, after: Sequence[int] = ()) -> Values:
+    """By group and position, the sum of the chunk of that number; `own` is by group, position and chunk."""
+    n = own.shape[1]
     chunk = np.arange(n)
-    own = values.cut(n)  # group, position, chunk
     held = own[:, (chunk + 1) % n, chunk]
     # Step by step, as each rank's port sends one chunk after another in program order.
     for step in range(n - 1):
@@ -48,7 +49,8 @@ def _reduce_scatter(b: PlanBuilder, values: Values, channel: int, after: Sequenc
     return held
 
 
-def _all_gather(b: PlanBuilder, shards: Values, channel: int) -> Values:
+def all_gather_pieces(b: PlanBuilder, shards: Values, channel: int) -> Values:
+    """By group, position and chunk, the shards of all positions."""
     n = shards.shape[1]
     chunk, held, steps = np.arange(n), shards, [shards]
     for step in range(n - 1):
@@ -57,4 +59,6 @@ def _all_gather(b: PlanBuilder, shards: Values, channel: int) -> Values:
         steps.append(held)
     # Chunk c is at position c + step.
     position = chunk[:, None]
-    return Values.stack(steps, axis=1)[:, (position - chunk) % n, chunk]
+    made = np.stack([held.op for held in steps], axis=1)[:, (position - chunk) % n, chunk]
+    device, lo, hi = np.broadcast_arrays(shards.device[..., None], shards.lo[:, None], shards.hi[:, None])
+    return Values(made, device, lo, hi, shards.dtype)

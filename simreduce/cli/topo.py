@@ -9,6 +9,7 @@ import click
 import simreduce
 from simreduce import units
 from simreduce.cli.options import as_json, echo_json
+from simreduce.cli.packings import rings, trees
 from simreduce.cli.topo_files import check, export, import_
 from simreduce.cli.topo_p2p import p2p
 from simreduce.topology import Topology, load_topology, matrix_text, shipped
@@ -16,10 +17,10 @@ from simreduce.topology import Topology, load_topology, matrix_text, shipped
 
 @click.group()
 def topo() -> None:
-    """List, show, predict, import and check machines."""
+    """List, show, predict, import and check machines, and the best rings and trees on them."""
 
 
-for command in (p2p, import_, export, check):
+for command in (rings, trees, p2p, import_, export, check):
     topo.add_command(command)
 
 
@@ -35,7 +36,10 @@ def list_(as_json: bool) -> None:
     width = max(len(name) for name, _ in machines)
     for name, title in machines:
         click.echo(f"{name:{width}}  {title}")
-    click.echo("\nInline: ring:8  full:8  switch:64,bandwidth=12.5GB/s,latency=2us  dgx1vx4,nic=ib_edr")
+    click.echo(
+        "\nInline: ring:8  full:8  switch:64,bandwidth=12.5GB/s,latency=2us  torus:8x8  "
+        "fat_tree:1024,radix=32,oversubscription=2\n        dgx1vx4,nic=ib_edr  dgx1vx16,fabric=fat_tree,radix=16"
+    )
 
 
 @topo.command()

@@ -13,12 +13,13 @@ what a planner of thousands of ranks does in one call, where the singular verbs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from simreduce.errors import PlanError, StrategyError
+from simreduce.errors import InternalError, PlanError, StrategyError
 from simreduce.plan.contract import Contract
 from simreduce.plan.plan import IN_PLACE, NO_STREAM, ZEROS, Column, Executor, Ints, Kind, Plan
 from simreduce.plan.values import Value, Values
@@ -33,22 +34,35 @@ Numbers: TypeAlias = "int | Column"
 """One number for all ops of a block, or one for each."""
 
 
-class _Block(NamedTuple):
-    """`size` ops in program order: the columns of a plan, each one number or one per op, and their ragged rows."""
+class _Column:
+    """A column of a plan, which grows at its end."""
 
-    size: int
-    kind: Numbers
-    device: Numbers
-    lo: Numbers
-    hi: Numbers
-    dtype: Numbers
-    arg: Numbers
-    stream: Numbers
-    executor: Numbers
-    operand_count: Numbers
-    operands: Column
-    control_count: Numbers
-    controls: Column
+    __slots__ = ("array", "size")
+
+    def __init__(self, dtype: type[np.signedinteger[Any]]) -> None:
+        self.array: Column = np.empty(64, dtype=dtype)
+        self.size = 0
+
+    def extend(self, count: int, numbers: Numbers) -> None:
+        """Append `count` numbers; one stands for all."""
+        end = self.size + count
+        if end > len(self.array):
+            # In place where there is room: to hold a large plan twice would take longer than to fill it.
+            self.array.resize(max(end, len(self.array) * 5 // 4), refcheck=False)
+        self.array[self.size : end] = numbers
+        self.size = end
+
+    def filled(self) -> Column:
+        """The array, which must not grow any more."""
+        self.array.resize(self.size, refcheck=False)
+        return self.array
+
+
+_DTYPES: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType({
+    "kind": np.int8, "device": np.int32, "lo": np.int64, "hi": np.int64, "dtype": np.int8, "arg": np.int32,
+    "stream": np.int32, "executor": np.int8, "operand_count": np.int32, "control_count": np.int32,
+    "operands": np.int32, "controls": np.int32,
+})  # fmt: skip
 
 
 class PlanBuilder:
@@ -57,9 +71,10 @@ class PlanBuilder:
     def __init__(self, devices: Sequence[str]) -> None:
         self.devices = tuple(devices)
         self.executor = Executor.TF
-        self._blocks: list[_Block] = []
-        self._before = 0  # ops in the blocks
-        # Ops appended one by one since the last block; their numbers of operands and controls come last in a row.
+        self._columns = {name: _Column(dtype) for name, dtype in _DTYPES.items()}
+        self._before = 0  # ops in the columns
+        self._finished = False
+        # Ops appended one by one since then; their numbers of operands and controls come last in a row.
         self._rows: list[tuple[int, int, int, int, int, int, int, int, int, int]] = []
         self._operands: list[int] = []
         self._controls: list[int] = []
@@ -216,15 +231,24 @@ class PlanBuilder:
         device: Ints,
         *,
         stream: Numbers = NO_STREAM,
-        after: Sequence[int] = (),
+        after: Sequence[int] | Ints = (),
     ) -> Values:
-        """Move every value to the device of the same place in `device`, after the ops `after`.
+        """Move every value to the device of the same place in `device`, after the ops `after`: all of them or, of an array,
+        the one at the same place.
 
         Unlike `copy`, each makes an op: a planner must not send a value to where it is, nor to one device twice.
         """
-        device, lo, hi = np.broadcast_arrays(device, values.lo, values.hi)
+        lo, hi = values.lo, values.hi
+        if not device.shape == lo.shape == hi.shape:
+            device, lo, hi = np.broadcast_arrays(device, lo, hi)
         moved = Values(values.op, device, lo, hi, values.dtype)
         return self._extend(Kind.COPY, moved, [values.op], stream=stream, after=after)
+
+    def barriers(self, device: Ints, count: Ints, after: Ints) -> Ints:
+        """By device: an empty INPUT that exists once the next count[i] of the ops `after` are done. The ids, for `after`."""
+        nothing = np.zeros_like(device)
+        made = Values(device, device, nothing, nothing)
+        return self._extend(Kind.INPUT, made, arg=ZEROS, after=after, count=count).op
 
     def adds(self, terms: Sequence[Values], *, stream: Numbers = NO_STREAM) -> Values:
         """Elementwise n-ary sums: entry i adds entry i of every term, over the interval they have in common."""
@@ -243,8 +267,7 @@ class PlanBuilder:
         if values.shape[-1] == 1:
             return first
         whole = Values(first.op, first.device, first.lo, last.hi, values.dtype)
-        columns = [values.op[..., i] for i in range(values.shape[-1])]
-        return self._extend(Kind.CONCAT, whole, columns, arg=IN_PLACE)
+        return self._extend(Kind.CONCAT, whole, values.op, arg=IN_PLACE)
 
     def scales(self, values: Values, divisor: int) -> Values:
         """Divide every value by a count."""
@@ -257,42 +280,13 @@ class PlanBuilder:
     def finish(self, contract: Contract) -> Plan:
         """The plan, with its promise. The builder must not be used afterwards."""
         self._flush()
-        n, blocks = self._before, self._blocks
-
-        def column(name: str, dtype: type[np.signedinteger[Any]]) -> Any:
-            filled: Column = np.empty(n, dtype=dtype)
-            at = 0
-            for block in blocks:
-                filled[at : at + block.size] = getattr(block, name)
-                at += block.size
-            return filled
-
-        def rows(count: str, flat: str) -> tuple[Column, Column]:
-            start: Column = np.zeros(n + 1, dtype=np.int32)
-            np.cumsum(column(count, np.int32), out=start[1:])
-            parts: list[Column] = [getattr(block, flat) for block in blocks]
-            return start, np.concatenate(
-                [np.zeros(0, dtype=np.int32), *parts], dtype=np.int32, casting="unsafe"
-            )
-
-        operand_start, operands = rows("operand_count", "operands")
-        control_start, controls = rows("control_count", "controls")
-        return Plan(
-            devices=self.devices,
-            kind=column("kind", np.int8),
-            device=column("device", np.int32),
-            lo=column("lo", np.int64),
-            hi=column("hi", np.int64),
-            dtype=column("dtype", np.int8),
-            arg=column("arg", np.int32),
-            stream=column("stream", np.int32),
-            executor=column("executor", np.int8),
-            operand_start=operand_start,
-            operands=operands,
-            control_start=control_start,
-            controls=controls,
-            contract=contract,
-        )
+        self._finished = True
+        columns: dict[str, Any] = {name: column.filled() for name, column in self._columns.items()}
+        start: dict[str, Any] = {}
+        for name, count in (("operand_start", "operand_count"), ("control_start", "control_count")):
+            start[name] = np.zeros(self._before + 1, dtype=np.int32)
+            np.cumsum(columns.pop(count), out=start[name][1:])
+        return Plan(devices=self.devices, **columns, **start, contract=contract)
 
     def _append(
         self,
@@ -325,56 +319,66 @@ class PlanBuilder:
         self,
         kind: Kind,
         made: Values,
-        operands: Sequence[Ints] = (),
+        operands: Sequence[Ints] | Ints = (),
         *,
         arg: Numbers = 0,
         stream: Numbers = NO_STREAM,
-        after: Sequence[int] = (),
+        after: Sequence[int] | Ints = (),
+        count: Numbers = 1,
     ) -> Values:
-        """One op per entry of `made`, whose devices and intervals are given; entry i reads entry i of `operands`."""
-        if np.any(made.hi < made.lo):
+        """One op per entry of `made`, whose devices and intervals are given.
+
+        Entry i reads entry i of each of the `operands`; as an array, it has them along a last axis. It waits for all `after`;
+        of an array, for the next count[i] (or `count`) of its entries.
+        """
+        if (made.hi < made.lo).any():
             raise PlanError(f"{kind.name}: an interval is reversed")
         self._flush()
-        count, first = made.lo.size, self._before
-        if first + count > MOST_OPS:
+        shape, size, first = made.lo.shape, made.lo.size, self._before
+        if first + size > MOST_OPS:
             raise StrategyError(
                 f"the plan would have more than {MOST_OPS} ops; try fewer GPUs or larger chunks"
             )
-        read = (
-            np.stack([np.broadcast_to(o, made.shape).reshape(-1) for o in operands], axis=-1)
-            if operands
-            else _NONE
-        )
-        block = _Block(
-            count, kind, made.device.reshape(-1), made.lo.reshape(-1), made.hi.reshape(-1), made.dtype,
-            _flat(arg), _flat(stream), self.executor,
-            len(operands), read.reshape(-1), len(after), np.tile(np.array(after, dtype=np.int64), count),
+        if isinstance(operands, np.ndarray):
+            read, reads = operands.reshape(-1), operands.shape[-1]
+        elif len(operands) == 1:
+            only = operands[0]  # and nearly always of this shape, which numpy takes long to find out
+            read, reads = (only if only.shape == shape else np.broadcast_to(only, shape)).reshape(-1), 1
+        else:
+            reads = len(operands)
+            read = np.empty(size * reads, dtype=np.int64)
+            for i, operand in enumerate(operands):
+                read[i::reads].reshape(shape)[...] = operand
+        if isinstance(after, np.ndarray):
+            controls = after.reshape(-1)
+        else:
+            count, controls = len(after), np.tile(np.array(after, dtype=np.int64), size) if after else _NONE
+        self._write(
+            size, kind, made.device, made.lo, made.hi, made.dtype, arg, stream, self.executor, reads, count,
+            operands=read, controls=controls,
         )  # fmt: skip
-        self._blocks.append(block)
-        self._before += count
-        return made.made_by(np.arange(first, first + count).reshape(made.shape))
+        return made.made_by(np.arange(first, first + size).reshape(shape))
 
     def _flush(self) -> None:
-        """Turn the ops appended one by one into a block."""
+        """Append what was appended one by one to the columns."""
         if self._rows:
-            kind, device, lo, hi, dtype, arg, stream, executor, operand_count, control_count = np.array(
-                self._rows, dtype=np.int64
-            ).T
+            columns = np.array(self._rows, dtype=np.int64).T
             operands, controls = (np.array(flat, dtype=np.int64) for flat in (self._operands, self._controls))
-            block = _Block(
-                len(self._rows), kind, device, lo, hi, dtype, arg, stream, executor,
-                operand_count, operands, control_count, controls,
-            )  # fmt: skip
-            self._blocks.append(block)
-            self._before += block.size
+            self._write(len(self._rows), *columns, operands=operands, controls=controls)
             self._rows, self._operands, self._controls = [], [], []
+
+    def _write(self, size: int, *numbers: Numbers, operands: Ints, controls: Ints) -> None:
+        """Append `size` ops, whose numbers are in the order of `_DTYPES`."""
+        if self._finished:
+            raise InternalError("the plan is finished")
+        for column, part in zip(self._columns.values(), numbers, strict=False):
+            column.extend(size, part.reshape(-1) if isinstance(part, np.ndarray) else part)
+        self._columns["operands"].extend(len(operands), operands)
+        self._columns["controls"].extend(len(controls), controls)
+        self._before += size
 
 
 _NONE: Ints = np.zeros(0, dtype=np.int64)
-
-
-def _flat(numbers: Numbers) -> Numbers:
-    return numbers.reshape(-1) if isinstance(numbers, np.ndarray) else numbers
 
 
 def _intervals(like: Ints, lo: Numbers, hi: Numbers) -> tuple[Ints, Ints]:

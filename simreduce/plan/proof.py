@@ -1,9 +1,9 @@
 """Proof that a plan keeps its contract.
 
-The address space is cut into atoms at every interval end. Every (contributor, atom) gets a random residue
-modulo the prime 2^31 - 1 and the plan is run in that arithmetic, where division (MEAN) is exact. A lost, doubled
-or misplaced contribution leaves a wrong residue: the chance that one goes unseen is 2^-31 per atom. What fails is
-run once more in sets of ranks, to say in words what is wrong.
+The address space is cut into atoms at every interval end. Every (contributor, atom) gets a residue modulo the prime
+2^31 - 1, a hash of the two that is as good as random, and the plan is run in that arithmetic, where division (MEAN) is
+exact. A lost, doubled or misplaced contribution leaves a wrong residue: the chance that one goes unseen is 2^-31 per
+atom. What fails is run once more in sets of ranks, to say in words what is wrong.
 """
 
 from __future__ import annotations
@@ -11,19 +11,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from simreduce import dtypes
+from simreduce.plan.contract import Contract
 from simreduce.plan.plan import ZEROS, Kind, Plan
-from simreduce.plan.ragged import levels, ranges
+from simreduce.plan.ragged import distinct, levels, ranges
 
 Ints = npt.NDArray[np.int64]
 Column = npt.NDArray[np.integer]
 
 PRIME = 2**31 - 1
-_SEED = 0x5EED
+_SEED = np.uint64(0x5EED)
+_AT_ONCE = 1 << 18
 _EXPLAINED = 20
 """Failing intervals explained in words; the rest are counted."""
 
@@ -122,63 +125,121 @@ def _gaps(plan: Plan) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class _Atoms:
-    """The cuts of the address space, and where each op's atoms stand in it and in the flat residue array."""
+    """The cuts of the address space, and where each op's atoms stand in it."""
 
     cuts: Ints
     first: Ints
     last: Ints
-    offset: Ints
 
     @staticmethod
     def of(plan: Plan) -> _Atoms:
         contract = plan.contract
-        cuts = np.unique(np.concatenate([plan.lo, plan.hi, contract.lo, contract.hi]))
-        first, last = np.searchsorted(cuts, plan.lo), np.searchsorted(cuts, plan.hi)
-        return _Atoms(cuts, first, last, np.concatenate([[0], np.cumsum(last - first)]))
+        cuts = distinct(np.concatenate([plan.lo, plan.hi, contract.lo, contract.hi]))
+        return _Atoms(cuts, np.searchsorted(cuts, plan.lo), np.searchsorted(cuts, plan.hi))
+
+
+def _residue(contributor: Column, atom: Ints) -> Ints:
+    """What each contributor gives for the atom at the same place: 1 to PRIME - 1, and 0 for ZEROS."""
+    mixed = _mixed(_mixed(contributor.astype(np.uint64) + _SEED) + atom.astype(np.uint64))
+    return np.where(contributor == ZEROS, 0, (mixed % np.uint64(PRIME - 1)).astype(np.int64) + 1)
+
+
+def _mixed(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """SplitMix64 (Steele, Lea and Flood 2014): the state x, a step on, as a number that shows nothing of it."""
+    x = x * np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
 
 
 def _residues(plan: Plan, atoms: _Atoms) -> tuple[Ints, Ints]:
-    """(random residue by contributor and atom, residue of every op's atoms as one flat array)."""
-    present = [int(plan.arg[plan.kind == Kind.INPUT].max(initial=0))] + [
-        max(s, default=0) for s in plan.contract.sets
-    ]
-    shape = (max(present) + 2, max(len(atoms.cuts) - 1, 0))
-    given = np.random.default_rng(_SEED).integers(1, PRIME, size=shape)
-    given[ZEROS] = 0
-    value = np.zeros(int(atoms.offset[-1]), dtype=np.int64)
-    for level in levels(plan.operand_start, plan.operands):
-        inputs = level[plan.kind[level] == Kind.INPUT]
-        count = atoms.last[inputs] - atoms.first[inputs]
-        where = ranges(atoms.first[inputs], count)
-        value[ranges(atoms.offset[inputs], count)] = given[np.repeat(plan.arg[inputs], count), where]
+    """The residues of every op's atoms, as one flat array, and where each op's begin in it."""
+    steps = list(levels(plan.operand_start, plan.operands))
+    # Ops by depth: what is computed in one step is one stretch of the array, and so is what it reads, below.
+    order = np.concatenate([np.zeros(0, dtype=np.int64), *steps])
+    ops = np.cumsum([0, *map(len, steps)])
+    width = atoms.last - atoms.first
+    ends = _ends(width[order])
+    offset = np.empty(len(plan), dtype=np.int64)
+    offset[order] = ends[:-1]
 
-        reads = plan.operand_count[level]
-        user = np.repeat(level, reads)
-        used = plan.operands[ranges(plan.operand_start[level], reads)]
-        lo = np.maximum(atoms.first[user], atoms.first[used])
-        count = np.maximum(np.minimum(atoms.last[user], atoms.last[used]) - lo, 0)
-        target = ranges(atoms.offset[user] + lo - atoms.first[user], count)
-        np.add.at(value, target, value[ranges(atoms.offset[used] + lo - atoms.first[used], count)])
+    value = np.zeros(ends[-1], dtype=np.int64)
+    inputs = np.flatnonzero(plan.kind == Kind.INPUT)
+    count = width[inputs]
+    value[ranges(offset[inputs], count)] = _residue(
+        np.repeat(plan.arg[inputs], count), ranges(atoms.first[inputs], count)
+    )
+    scaled = np.flatnonzero(plan.kind == Kind.SCALE)
+    factor = np.ones(len(value) if len(scaled) else 0, dtype=np.int64)
+    factor[ranges(offset[scaled], width[scaled])] = np.repeat(_inverse(plan.arg[scaled]), width[scaled])
 
-        count = atoms.last[level] - atoms.first[level]
-        mine = ranges(atoms.offset[level], count)
-        value[mine] %= PRIME
-        scaled = level[plan.kind[level] == Kind.SCALE]
-        if scaled.size:
-            count = atoms.last[scaled] - atoms.first[scaled]
-            mine = ranges(atoms.offset[scaled], count)
-            value[mine] = value[mine] * np.repeat(_inverse(plan.arg[scaled]), count) % PRIME
-    return given, value
+    for some in _at_once(ends[ops]):
+        readers = order[ops[some.start] : ops[some.stop]]
+        target, source, read = _reads(plan, atoms, offset, readers)
+        stretches = (
+            ends[ops[some.start : some.stop + 1]],
+            read[ops[some.start : some.stop + 1] - ops[some.start]],
+        )
+        for (start, stop), (begin, end) in zip(*(pairwise(s.tolist()) for s in stretches), strict=True):
+            np.add.at(value, target[begin:end], value[source[begin:end]])
+            value[start:stop] %= PRIME
+            if len(scaled):
+                value[start:stop] *= factor[start:stop]
+                value[start:stop] %= PRIME
+    return value, offset
+
+
+def _reads(plan: Plan, atoms: _Atoms, offset: Ints, readers: Ints) -> tuple[Ints, Ints, Ints]:
+    """Of every atom that these ops read, op by op: where it goes, where it is; and where each op's reads end."""
+    reads = plan.operand_count[readers]
+    user = np.repeat(readers, reads)
+    used = plan.operands[ranges(plan.operand_start[readers], reads)]
+    lo = np.maximum(atoms.first[user], atoms.first[used])
+    count = np.maximum(np.minimum(atoms.last[user], atoms.last[used]) - lo, 0)
+    target = ranges(offset[user] + lo - atoms.first[user], count)
+    source = ranges(offset[used] + lo - atoms.first[used], count)
+    return target, source, _ends(count)[_ends(reads)]
+
+
+def _at_once(ends: Ints) -> Iterator[slice]:
+    """All rows in order, given where each ends, in stretches of about `_AT_ONCE` in all: so that arrays stay small."""
+    marks = np.searchsorted(ends, np.arange(0, ends[-1] + _AT_ONCE, _AT_ONCE)).clip(0, len(ends) - 1)
+    for begin, end in pairwise(distinct(np.append(marks, len(ends) - 1)).tolist()):
+        yield slice(begin, end)
+
+
+def _ends(count: Column) -> Ints:
+    """0, and where each of the rows of these lengths ends."""
+    ends = np.zeros(len(count) + 1, dtype=np.int64)
+    np.cumsum(count, out=ends[1:])
+    return ends
 
 
 def _inverse(divisors: Column) -> Ints:
-    return np.array([pow(int(d), -1, PRIME) for d in divisors], dtype=np.int64)
+    values, place = np.unique(divisors, return_inverse=True)
+    return np.array([pow(int(d), -1, PRIME) for d in values], dtype=np.int64)[place]
+
+
+def _sums(contract: Contract, members: Column, atom: Ints) -> Ints:
+    """The residue of the sum over the set `members` of each atom."""
+    width = int(atom.max(initial=0)) + 1
+    pairs, place = np.unique(members.astype(np.int64) * width + atom, return_inverse=True)
+    row, atom = np.divmod(pairs, width)
+    size = np.array([len(s) for s in contract.sets], dtype=np.int64)
+    flat = np.array([member for s in contract.sets for member in sorted(s)], dtype=np.int64)
+    start, count = _ends(size)[row], size[row]
+    total = np.zeros(len(pairs), dtype=np.int64)
+    for some in _at_once(_ends(count)):
+        index = np.repeat(np.arange(some.stop - some.start), count[some])
+        given = _residue(flat[ranges(start[some], count[some])], atom[some][index])
+        np.add.at(total[some], index, given)
+    return total[place] % PRIME
 
 
 def _broken_promises(plan: Plan) -> Iterator[Problem]:
     """Results that are missing, doubled, not promised, of a wrong dtype, or hold the wrong sum."""
     contract, atoms = plan.contract, _Atoms.of(plan)
-    given, value = _residues(plan, atoms)
+    value, offset = _residues(plan, atoms)
     width = len(atoms.cuts)
 
     first = np.searchsorted(atoms.cuts, contract.lo)
@@ -186,10 +247,8 @@ def _broken_promises(plan: Plan) -> Iterator[Problem]:
     row = np.repeat(np.arange(len(contract)), count)
     atom = ranges(first, count)
     promised = contract.device[row].astype(np.int64) * width + atom
-    wanted = np.zeros((len(contract.sets), max(width - 1, 0)), dtype=np.int64)
-    for i, members in enumerate(contract.sets):
-        wanted[i] = given[sorted(members)].sum(axis=0) % PRIME
-    expected = wanted[contract.members[row], atom] * _inverse(contract.divisor)[row] % PRIME
+    wanted = _sums(contract, contract.members[row], atom)
+    expected = wanted * _inverse(contract.divisor)[row] % PRIME
 
     outputs = np.flatnonzero(plan.kind == Kind.OUTPUT)
     count = atoms.last[outputs] - atoms.first[outputs]
@@ -198,7 +257,7 @@ def _broken_promises(plan: Plan) -> Iterator[Problem]:
     made = plan.device[maker].astype(np.int64) * width + made_atom
     order = np.argsort(made, kind="stable")
     made, maker = made[order], maker[order]
-    got = value[ranges(atoms.offset[outputs], count)][order]
+    got = value[ranges(offset[outputs], count)][order]
 
     left = np.searchsorted(made, promised, side="left")
     found = np.searchsorted(made, promised, side="right") - left
@@ -223,7 +282,9 @@ def _broken_promises(plan: Plan) -> Iterator[Problem]:
     yield from gather("more than one result", doubled)
     yield from gather("wrong sum", wrong, explain=True)
     yield from gather("wrong dtype", mistyped)
-    extra = ~np.isin(made, promised)
+    claimed = np.zeros(len(made), dtype=np.bool_)
+    claimed[at[found > 0]] = True  # the first of equal ones
+    extra = ~claimed[np.searchsorted(made, made)]
     width_of = np.diff(atoms.cuts)[made[extra] % width]
     for op in np.unique(maker[extra]):
         text = f"{plan.describe(int(op))} in {dtypes.NAMES[plan.dtype[op]]} is not in the contract"

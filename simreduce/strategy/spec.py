@@ -7,7 +7,7 @@ that of `allreduce.py`; simreduce's own algorithms extend only the set of names.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from simreduce.errors import StrategyError, did_you_mean
@@ -51,10 +51,13 @@ def parse_all_reduce_spec(spec: str, *, faithful: bool = False) -> list[Range]:
         raise
 
 
-def parse_spec(spec: str, algorithms: Collection[str], *, strict: bool = True) -> list[Range]:
+def parse_spec(
+    spec: str, algorithms: Collection[str], *, strict: bool = True, hint: Callable[[str], str] | None = None
+) -> list[Range]:
     """The ranges of `spec`, whose algorithms must be among `algorithms`; every fault is raised at once.
 
-    `strict` refuses a second `#` in a range; upstream takes no notice of it.
+    `strict` refuses a second `#` in a range; upstream takes no notice of it. `hint` says, after an unknown name, what to
+    type instead; without one it is the nearest of `algorithms`, or all of them.
     """
     fields = spec.split(":")
     if len(fields) % 2 == 0:
@@ -67,8 +70,9 @@ def parse_spec(spec: str, algorithms: Collection[str], *, strict: bool = True) -
     for text, limit in zip(fields[::2], [*fields[1::2], str(NO_LIMIT)], strict=True):
         pieces = text.split("#")
         if pieces[0] not in algorithms:
-            near = did_you_mean(pieces[0], algorithms) or f"; known: {', '.join(algorithms)}"
-            problems.append(f"all_reduce_spec ({spec}) contains invalid alg {pieces[0]}{near}")
+            near = hint(pieces[0]) if hint else did_you_mean(pieces[0], algorithms)
+            instead = near or f"; known: {', '.join(algorithms)}"
+            problems.append(f"all_reduce_spec ({spec}) contains invalid alg {pieces[0]}{instead}")
         if strict and len(pieces) > 2:
             problems.append(f"all_reduce_spec ({spec}) has more than one # in {text}")
         shards = _integer(pieces[1]) if len(pieces) > 1 else 1

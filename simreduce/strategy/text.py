@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from dataclasses import dataclass
+from typing import Any
 
 from simreduce import units
 from simreduce.algorithms import COLLECTIVES
@@ -55,8 +56,9 @@ def parse_strategy(text: str, collective: str = "all_reduce") -> Strategy:
     ranges: list[Range] = []
     if spec not in rules:
         try:
-            names: ChainMap[str, object] = ChainMap({**COLLECTIVES[collective]}, {**rules})
-            ranges = parse_spec(spec, names)
+            catalogue = COLLECTIVES[collective]
+            names: ChainMap[str, Any] = ChainMap(catalogue, {**rules})
+            ranges = parse_spec(spec, names, hint=lambda name: catalogue.hint(name, rules))
         except StrategyError as error:
             problems += error.problems
     packer: Packer = NoPacking()

@@ -13,6 +13,7 @@ A machine file:
     memory_bandwidth = "900 GB/s"      optional, unlimited when left out
     machine = "0"                      optional: the box; a `switch` stands in none unless this says so
     transit = false                    optional: others' traffic may not pass (GPUs never let it)
+    reduces = true                     optional: a switch that can sum what passes through it
     peer = "PHB"                       optional, of GPUs: the farthest way on which they copy to each other directly: off,
                                        NV, PIX, PXB, PHB or SYS (the default); farther copies are staged through a host
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from simreduce.topology.files import Document
 
 _TOP_KEYS = ("title", "sources", "extends", "nodes", "links", "routes")
-_NODE_KEYS = ("names", "kind", "model", "memory_bandwidth", "machine", "transit", "peer")
+_NODE_KEYS = ("names", "kind", "model", "memory_bandwidth", "machine", "transit", "reduces", "peer")
 _LINK_KEYS = ("pairs", "lanes", "class", "bandwidth", "achievable", "latency", "holds_lane", "both_ways")
 _ROUTE_KEYS = ("pairs", "bandwidth", "latency")
 _MOST = 1 << 18
@@ -101,13 +101,16 @@ def _group(faults: Faults, path: str, fields: Mapping[str, Any]) -> tuple[Any, .
     transit = faults.flag(f"{path}.transit", fields.get("transit", kind != "gpu"), default=True)
     if kind == "gpu" and fields.get("transit") is True:
         faults.add(f"{path}.transit", "GPUs never forward traffic for others")
+    reduces = faults.flag(f"{path}.reduces", fields.get("reduces", False), default=False)
+    if reduces and kind in ("gpu", "cpu"):
+        faults.add(f"{path}.reduces", "is for switches, that can sum what passes through them")
     peer = fields.get("peer", DEFAULT_REACH)
     if peer not in REACHES and faults.text(f"{path}.peer", peer) == peer:
         near = did_you_mean(peer, REACHES) or f"; known are {', '.join(REACHES)}"
         faults.add(f"{path}.peer", f"unknown reach {quoted(peer)}{near}")
     if "peer" in fields and kind in KINDS and kind != "gpu":
         faults.add(f"{path}.peer", "is for GPUs: how far they copy to each other directly")
-    return kind, model, memory or math.inf, machine, transit, peer
+    return kind, model, memory or math.inf, machine, transit, reduces, peer
 
 
 @dataclass(frozen=True, slots=True)

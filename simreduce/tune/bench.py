@@ -13,6 +13,7 @@ from simreduce.layouts import Layout
 from simreduce.plan import verify, wrong_elements
 from simreduce.strategy import SUMMING, Strategy, compile_collective
 from simreduce.topology import Topology
+from simreduce.tune.chunks import with_best_chunk
 from simreduce.workload import MOST_BYTES, Gradient, Workload
 
 MOST_SIZES = 10_000
@@ -92,12 +93,13 @@ def bench(
     root: int = 0,
 ) -> Iterator[BenchRow]:
     """Rows size by size, in the order of `strategies` within a size. Sizes are rounded down to whole elements, and to
-    equal parts where every rank has one.
+    equal parts where every rank has one. A pipeline that is told no size of its chunks gets the best one.
     """
     for size in nbytes:
-        for strategy in strategies:
-            collective = strategy.collective
+        for asked in strategies:
+            collective = asked.collective
             workload = tensor(size, dtype, layout.n if collective in DIVIDED else 1)
+            strategy = with_best_chunk(asked, workload, topology, layout, runtime, calibration, root=root)
             plan = compile_collective(collective, strategy, workload, layout, root=root, faithful=faithful)
             result = simulate(plan, topology, runtime, calibration)
             yield BenchRow(

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from simreduce.algorithms import ALGORITHMS
+from simreduce.algorithms import ALGORITHMS, TWO_LEVEL
 from simreduce.layouts import Layout
 from simreduce.strategy import Strategy, parse_strategy
 from simreduce.strategy.automatic import tensorflow_choice
-
-PACKS = (0, 2, 4, 8, 16)
-"""Numbers of packs tried; 0 is no packing. tf_cnn_benchmarks' own recipes use 2 and 8."""
 
 COMMON = (
     "pscpu:32k:xring",  # the example of tf_cnn_benchmarks' documentation
@@ -25,13 +22,13 @@ COMMON = (
 
 
 def candidates(layout: Layout) -> list[Strategy]:
-    """Every algorithm with every shard count it finds worth trying here, without packing and with 2 to 16 packs; a
-    packer of each other kind for what is commonly used with it; and what TensorFlow itself would choose.
+    """Every algorithm with every shard count and number of packs that it finds worth trying here; a packer of each other
+    kind for what is commonly used with it; and what TensorFlow itself would choose.
     """
     texts = []
-    for algorithm in ALGORITHMS.values():
+    for algorithm in (*ALGORITHMS.values(), *(ALGORITHMS[pair] for pair in TWO_LEVEL)):
         for shards in algorithm.choices(layout):
             spec = algorithm.name if shards == 1 else f"{algorithm.name}#{shards}"
-            texts += [f"{spec}+packs={packs}" if packs else spec for packs in PACKS]
+            texts += [f"{spec}+packs={packs}" if packs else spec for packs in algorithm.packs]
     texts += [*COMMON, *tensorflow_choice(layout).values()]
     return [parse_strategy(text) for text in dict.fromkeys(texts)]

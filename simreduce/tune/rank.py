@@ -16,6 +16,7 @@ from simreduce.scenario import Scenario
 from simreduce.strategy import Strategy, compile_plan
 from simreduce.strategy.automatic import tensorflow_choice
 from simreduce.tune.candidates import candidates
+from simreduce.tune.chunks import with_best_chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +97,14 @@ def _evaluated(scenario: Scenario, strategies: Sequence[Strategy], workers: int)
 
 
 def evaluate(scenario: Scenario, strategy: Strategy) -> Candidate | str:
-    """One strategy's prediction, or why the machine does not accept it."""
+    """One strategy's prediction, or why the machine does not accept it. A pipeline that is told no size of its chunks
+    gets the best one.
+    """
     shape, times = scenario.layout(), scenario.repeat
     try:
+        strategy = with_best_chunk(
+            strategy, scenario.workload, scenario.topology, shape, scenario.runtime, scenario.calibration
+        )
         plan = compile_plan(strategy, scenario.workload, shape, faithful=scenario.faithful)
         chained = repeat(plan, times) if times > 1 else plan
         result = simulate(chained, scenario.topology, scenario.runtime, scenario.calibration)

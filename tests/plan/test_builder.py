@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from simreduce.errors import PlanError
+from simreduce.errors import InternalError, PlanError
 from simreduce.plan import ZEROS, Contract, Executor, Kind, Plan, PlanBuilder, Value, verify
 from simreduce.plan.plan import NO_STREAM
 from tests.engine.small import NO_CONTRACT
@@ -272,3 +273,41 @@ def test_columns_are_small(b):
     plan = finished(b)
 
     assert plan.column_bytes < 80 * len(plan)
+
+
+# in the plural: what waits for what
+
+
+def waited_for(plan: Plan) -> list[list[int]]:
+    rows = zip(plan.control_start[:-1].tolist(), plan.control_start[1:].tolist(), strict=True)
+    return [plan.controls[start:end].tolist() for start, end in rows]
+
+
+def test_copies_wait_for_all_of_a_list_or_each_for_its_own_of_an_array(b):
+    x = b.inputs(np.arange(3), 0, 8)
+    b.copies(x, np.array([1, 2, 0]), after=[0, 2])
+    b.copies(x, np.array([2, 0, 1]), after=np.array([3, 4, 5]))
+
+    assert [[]] * 3 + [[0, 2]] * 3 + [[3], [4], [5]] == waited_for(finished(b))
+
+
+def test_barriers_wait_for_as_many_as_they_are_told(b):
+    x = b.inputs(np.arange(3), 0, 8)
+    gates = b.barriers(np.arange(3), np.array([2, 0, 1]), x.op[[1, 2, 0]])
+    plan = finished(b)
+
+    assert [3, 4, 5] == gates.tolist()
+    assert [[1, 2], [], [0]] == waited_for(plan)[3:]
+    assert {ZEROS} == set(plan.arg[gates].tolist())
+    assert [0, 0, 0] == plan.nbytes[gates].tolist()
+
+
+def test_a_finished_plan_grows_no_more(b):
+    plan = finished(b)
+    b.input(0, 0, 8)
+    with pytest.raises(InternalError):
+        finished(b)
+    with pytest.raises(InternalError):
+        b.inputs(np.arange(3), 0, 8)
+
+    assert 0 == len(plan)

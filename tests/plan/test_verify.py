@@ -12,7 +12,18 @@ import pytest
 from hypothesis import event, given, settings, strategies as st
 
 import simreduce as sr
-from simreduce.plan import ZEROS, Contract, Kind, Plan, PlanBuilder, Problem, Value, verify, wrong_elements
+from simreduce.plan import (
+    ZEROS,
+    Contract,
+    Kind,
+    Plan,
+    PlanBuilder,
+    Problem,
+    Value,
+    proof,
+    verify,
+    wrong_elements,
+)
 from tests.strategies import with_controls
 
 FLOAT16 = 1
@@ -616,3 +627,69 @@ def test_a_contribution_that_was_never_moved_is_found():
 
     assert {"contributor"} == {p.rule for p in problems}
     assert {"op 1 INPUT gpu0", "op 4 INPUT gpu1"} <= {p.message.partition(" [")[0] for p in problems}
+
+
+# Large plans.
+
+
+def ring_of(n: int) -> Plan:
+    return sr.compile("ring", sr.load_workload(f"bytes:{4 * n}"), sr.layout(sr.load_topology(f"switch:{n}")))
+
+
+@pytest.mark.parametrize("where", [0.1, 0.5, 0.9])
+def test_a_fault_anywhere_in_a_large_plan_is_found(where):
+    """Large plans are run stretch by stretch: 300 ranks have 90,000 elements each way and 270,000 ops."""
+    plan = ring_of(300)
+    adds = np.flatnonzero(plan.kind == Kind.ADD)
+    op = int(adds[int(where * len(adds))])
+    changed = with_operand(plan, op, plan.operands_of(op)[0])
+    problems = verify(changed)
+
+    assert not verify(plan)
+    assert {"wrong sum"} == {p.rule for p in problems}
+    assert 300 == sum(p.elements for p in problems)
+
+
+def with_operand(plan: Plan, op: int, operand: int) -> Plan:
+    """The plan with `operand` as the second of `op`."""
+    return poked(plan, "operands", int(plan.operand_start[op]) + 1, operand)
+
+
+def test_residues_are_as_good_as_random():
+    """1,000 ranks and atoms: within the field, none of them 0, as many equal ones as chance gives, and no sums that are
+    equal though the ranks and atoms are exchanged.
+    """
+    rank, atom = (axis.ravel() for axis in np.indices((1000, 1000)))
+    found = proof._residue(rank, atom)
+    bits = (found[:, None] >> np.arange(31)) & 1
+
+    assert 0 < found.min() <= found.max() < proof.PRIME
+    assert 1e6 - len(np.unique(found)) == pytest.approx(1e6**2 / 2 / proof.PRIME, rel=0.3)
+    assert [0.5] * 31 == pytest.approx(bits.mean(axis=0).tolist(), abs=0.003)
+    table = found.reshape(1000, 1000)
+    assert (table == table.T).sum() <= 1000 + 2
+    assert not proof._residue(np.array([ZEROS, ZEROS]), np.array([0, 7])).any()
+
+
+@given(st.lists(st.integers(0, 30), max_size=30), st.integers(1, 40))
+def test_rows_are_taken_in_stretches_once_each(counts, at_once):
+    """In order, whatever their lengths."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(proof, "_AT_ONCE", at_once)
+        taken = [
+            i
+            for some in proof._at_once(proof._ends(np.array(counts, dtype=int)))
+            for i in range(len(counts))[some]
+        ]
+
+    assert list(range(len(counts))) == taken
+
+
+@given(right_plans(), st.integers(1, 50))
+@settings(max_examples=40)
+def test_stretches_of_any_length_prove_the_same(plan, at_once):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(proof, "_AT_ONCE", at_once)
+
+        assert not verify(plan)
+        assert verify(poked(plan, "arg", int(np.flatnonzero(plan.kind == Kind.INPUT)[0]), ZEROS))

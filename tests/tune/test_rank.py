@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from simreduce.algorithms import ALGORITHMS, Algorithm
+from simreduce.algorithms import ALGORITHMS, TWO_LEVEL, Algorithm
 from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, simulate
 from simreduce.errors import StrategyError
 from simreduce.layouts import layout
@@ -90,7 +90,8 @@ def test_all_is_every_candidate_or_the_reason_why_not(machine, reasons):
     tried = candidates(layout(scenario.topology))
 
     assert sorted(s.text for s in tried) == sorted(
-        [c.strategy.text for c in ranking.candidates] + [s.text for s, _ in ranking.refused]
+        [c.strategy.text.partition("+chunk=")[0] for c in ranking.candidates]
+        + [s.text for s, _ in ranking.refused]
     )
     assert set(reasons) == {s.ranges[0].algorithm for s, _ in ranking.refused}
     assert [(s.text, f"{s.text}: {reasons[s.ranges[0].algorithm]}") for s, _ in ranking.refused] == [
@@ -189,7 +190,8 @@ def test_one_strategy_is_evaluated_alone():
     )
 
 
-ACROSS = {"nccl/xring", "nccl/rechd", "nccl/pscpu", "pscpu/pscpu"}
+IN_SWITCH = {"in_switch"}
+ACROSS = IN_SWITCH | {"nccl/xring", "nccl/rechd", "nccl/pscpu", "pscpu/pscpu", "blueconnect", *TWO_LEVEL}
 """What is tried on several machines only."""
 
 RINGS = {"collective", "collective#2"}
@@ -203,7 +205,7 @@ RINGS = {"collective", "collective#2"}
         (
             "dgx1vx2",
             {"psgpu", "psgpu#2", "psgpu#4", "psgpu#8", "psgpu#16", "xring", "xring#2", *RINGS},
-            {"hierarchical_copy_gcp_v100"},
+            IN_SWITCH | {"hierarchical_copy_gcp_v100"},
         ),
     ],
 )
@@ -215,7 +217,7 @@ def test_shards_worth_trying_follow_the_machine(machine, specs, untried):
     found = candidates(layout(load_topology(machine)))
 
     assert specs == {s.spec for s in found if s.ranges[0].algorithm in ("psgpu", "xring", "collective")}
-    assert set(ALGORITHMS) - untried == {s.ranges[0].algorithm for s in found}
+    assert (set(ALGORITHMS) | set(TWO_LEVEL)) - untried == {s.ranges[0].algorithm for s in found}
     packings = ("none", "packs=2", "packs=4", "packs=8", "packs=16")
     assert {(spec, packing) for spec in specs for packing in packings} <= {(s.spec, s.packing) for s in found}
     assert {*packings, "packs=1", "small=4096,10", "small=65536,10", "merge=32", "repack=8,fp16", "bucket=25M", "bucket=0", "ddp",

@@ -1,0 +1,58 @@
+"""Two pipelined binary trees, half of the data each (Sanders, Speck and Traeff 2009), in NCCL's form.
+
+A rank with two children in one tree is a leaf of the other, so that no port carries more than S down and S up: with the
+best chunk a broadcast or a reduction is nearly S/B, an all-reduce nearly 2 S/B, and the depth of a tree is about log2 n.
+
+The odd nodes of the tree are leaves, the even ones have two children; node 0 stands on top and has one. An all-reduce
+puts the ranks into the second tree mirrored for even n, shifted by one for odd n (where the first rank has one child in
+each tree). A root stands on top of both trees, and what is below it is mirrored or shifted, as NCCL does with all.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simreduce.algorithms import tree
+from simreduce.algorithms.family import Knobs
+from simreduce.algorithms.tree import Tree
+from simreduce.plan import PlanBuilder, Values
+from simreduce.plan.values import Ints
+
+
+def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
+    """Sums climb to the top of both trees, totals descend."""
+    n = values.shape[1]
+    return tree.all_reduce(
+        b, values, knobs, [Tree(_parent(n), place) for place in (np.arange(n), _second(n))]
+    )
+
+
+def reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
+    """Sums climb to the root, on top of both trees."""
+    return tree.reduce(b, values, knobs, _rooted(values.shape[1], knobs.root))
+
+
+def broadcast(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
+    """What the root gives descends both trees."""
+    return tree.broadcast(b, values, knobs, _rooted(values.shape[1], knobs.root))
+
+
+def _parent(n: int) -> Ints:
+    """Node v has its lowest bit set, and the next one up instead of it in its parent; that one is not set if the
+    parent would be n or more.
+    """
+    node = np.arange(n)
+    bit = node & -node
+    above = (node ^ bit) | (bit << 1)
+    return np.where(above < n, above, node ^ bit)
+
+
+def _second(n: int) -> Ints:
+    """Where the nodes of the second tree are: odd nodes where even ones are in the first."""
+    node = np.arange(n)
+    return (node + 1) % n if n % 2 else node[::-1]
+
+
+def _rooted(n: int, root: int) -> list[Tree]:
+    places = np.arange(n), np.array([0, *(1 + _second(n - 1))])
+    return [Tree(_parent(n), (root + place) % n) for place in places]

@@ -1,0 +1,99 @@
+"""Recursive halving, then recursive doubling (Rabenseifner 2004; Thakur, Rabenseifner and Gropp 2005).
+
+n = 2^k: a reduce-scatter in which partners n/2, n/4, ... 1 apart swap halves of what is left, and an all-gather the other
+way round: 2 log2 n a + 2 (n-1)/n M/B, half of it for each. Any other n: the n - 2^k ranks too many are folded in before and
+told after. An all-reduce takes 2 (a + M/B) more. A rank of a reduce-scatter or all-gather stands for its neighbour's part
+too: no more than (k + 2) a + (1 + 1/n + 2 (2^k - 1)/n) M/B.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simreduce.algorithms.family import Knobs
+from simreduce.algorithms.recursive_doubling import core_of, exchange, fold, folded, steps, unfold
+from simreduce.plan import PlanBuilder, Values
+from simreduce.plan.values import Ints
+
+
+def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
+    """Halve, then double, over the ranks that are not folded."""
+    return folded(b, values, knobs.channel, _all_reduce)
+
+
+def reduce_scatter(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
+    """A rank with another folded into it ends with both parts, and hands over the second."""
+    n, channel = values.shape[1], knobs.channel
+    stay, others = core_of(n)
+    edges = _edges(values, n)
+    terms = _halve(b, fold(b, values, channel), edges[:, np.append(stay, n)], channel)
+    own = _sum(b, [t.view(edges[:, stay], edges[:, stay + 1]) for t in terms])
+    pairs = [t[:, : len(others)] for t in terms]
+    theirs = _sum(b, [t.view(edges[:, others], edges[:, others + 1]) for t in pairs])
+    return unfold(b, own, theirs, values, channel)
+
+
+def all_gather(b: PlanBuilder, shards: Values, knobs: Knobs) -> Values:
+    """A rank with another folded into it takes over its part, and in the end tells it all."""
+    stay, others = core_of(shards.shape[1])
+    held = shards[:, stay]
+    if len(others):
+        host, rest = held[:, : len(others)], held[:, len(others) :]
+        pairs = Values.stack([host, exchange(b, shards[:, others], host, knobs.channel)], axis=2)
+        held = Values.concatenate([b.joins(pairs), rest], axis=1)
+    swap = _Swap(b, knobs.channel)
+    held = _double(b, held, swap)
+    told, after = held[:, : len(others)], swap.sent[:, : len(others)]
+    return unfold(b, held, told, shards, knobs.channel, after)
+
+
+def _all_reduce(b: PlanBuilder, values: Values, channel: int) -> Values:
+    shards = _sum(b, _halve(b, values, _edges(values, values.shape[1]), channel))
+    return _double(b, shards, _Swap(b, channel))
+
+
+def _edges(values: Values, parts: int) -> Ints:
+    cut = values[:, 0].cut(parts)
+    return np.concatenate([cut.lo, cut.hi[:, -1:]], axis=1)
+
+
+def _sum(b: PlanBuilder, terms: list[Values]) -> Values:
+    return b.adds(terms) if len(terms) > 1 else terms[0]
+
+
+def _halve(b: PlanBuilder, held: Values, edges: Ints, channel: int) -> list[Values]:
+    """Over a power of two: the terms of rank r's part of the sum, which is from edges[:, r] to edges[:, r + 1]."""
+    rank, terms, swap = np.arange(held.shape[1]), [held], _Swap(b, channel)
+    for distance in reversed(steps(len(rank))):
+        held = _sum(b, terms)
+        first = rank & -distance  # of the parts that a rank keeps
+        kept = held.view(edges[:, first], edges[:, first + distance])
+        terms = [kept, swap(held[:, rank ^ distance].view(kept.lo, kept.hi), kept, rank ^ distance)]
+    return terms
+
+
+def _double(b: PlanBuilder, held: Values, swap: _Swap) -> Values:
+    """Over a power of two: the adjacent parts of all ranks, as one on every rank."""
+    rank = np.arange(held.shape[1])
+    for distance in steps(len(rank)):
+        arrived = swap(held[:, rank ^ distance], held, rank ^ distance)
+        upper = (rank & distance) // distance  # 1 where what a rank has comes after what arrives
+        pair = Values.stack([held, arrived], axis=2)
+        held = b.joins(pair[:, rank[:, None], np.stack([upper, 1 - upper], axis=1)])
+    return held
+
+
+class _Swap:
+    """Exchanges of partners, one after another for senders too: the two parts that are swapped may differ in size.
+
+    `sent` are the last copies, by sender.
+    """
+
+    def __init__(self, b: PlanBuilder, channel: int) -> None:
+        self.b, self.channel, self.sent = b, channel, np.empty((0, 0), dtype=np.int64)
+
+    def __call__(self, values: Values, to: Values, partner: Ints) -> Values:
+        after = self.sent[:, partner] if self.sent.size else ()
+        arrived = exchange(self.b, values, to, self.channel, after)
+        self.sent = arrived.op[:, partner]
+        return arrived

@@ -1,0 +1,16 @@
+"""The one-shot all-reduce of small tensors (Intel MPI's and NCCL's "all-to-all" kernels, TensorRT-LLM's ONESHOT): every
+rank sends everything to all, and each adds for itself, in rank order.
+
+a + (n-1) M/B, and every rank adds (n-1) M. Any n.
+"""
+
+from __future__ import annotations
+
+from simreduce.algorithms.direct import added, delivered
+from simreduce.algorithms.family import Knobs
+from simreduce.plan import PlanBuilder, Values
+
+
+def all_reduce(b: PlanBuilder, values: Values, _: Knobs) -> Values:
+    """By taker and giver, added over the givers."""
+    return added(b, delivered(b, values[:, None], values.device[..., None]))

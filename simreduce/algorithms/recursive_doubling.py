@@ -1,0 +1,87 @@
+"""Recursive doubling (Thakur, Rabenseifner and Gropp 2005): in every step a rank swaps all it has with a partner twice as
+far away as in the step before, and both add.
+
+n = 2^k: log2 n (a + M/B), and every rank adds log2 n times M. Any other n: the n - 2^k ranks too many are folded in before
+(every second of the first 2(n - 2^k) ranks gives all it has to its neighbour) and told after, which takes 2 (a + M/B) more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from simreduce.algorithms.family import Knobs
+from simreduce.plan import PlanBuilder, Values
+from simreduce.plan.values import Ints
+
+Core = Callable[[PlanBuilder, Values, int], Values]
+"""An all-reduce over a power of two, given a channel."""
+
+
+def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
+    """Distances 1, 2, 4, ..."""
+    return folded(b, values, knobs.channel, _doubling)
+
+
+def _doubling(b: PlanBuilder, held: Values, channel: int) -> Values:
+    rank = np.arange(held.shape[1])
+    for distance in steps(len(rank)):
+        held = b.adds([held, exchange(b, held[:, rank ^ distance], held, channel)])
+    return held
+
+
+def steps(n: int) -> list[int]:
+    """The powers of two below n."""
+    return [1 << i for i in range((n - 1).bit_length())]
+
+
+def exchange(
+    b: PlanBuilder, sent: Values, to: Values, channel: int, after: Sequence[int] | Ints = ()
+) -> Values:
+    """Send every value to the device of `to` at the same place. Receiving is one after another: partners that swap then
+    begin together, when both have done what comes before, as a send-receive call does.
+    """
+    return b.copies(sent, to.device, stream=b.streams(to.device, channel), after=after)
+
+
+def core_of(n: int) -> tuple[Ints, Ints]:
+    """The ranks that stay when the others are folded, a power of two; and those others. The rank that others[i] is folded
+    into is before it: stay[i].
+    """
+    power = 1 << (n.bit_length() - 1)
+    rank, surplus = np.arange(power), n - power
+    stay = rank + np.minimum(rank, surplus)
+    return stay, stay[:surplus] + 1
+
+
+def fold(b: PlanBuilder, values: Values, channel: int) -> Values:
+    """What the ranks that stay have, once the others have given them all they have."""
+    stay, others = core_of(values.shape[1])
+    if not len(others):
+        return values
+    host, rest = values[:, stay[: len(others)]], values[:, stay[len(others) :]]
+    arrived = exchange(b, values[:, others], host, channel)
+    return Values.concatenate([b.adds([host, arrived]), rest], axis=1)
+
+
+def unfold(
+    b: PlanBuilder,
+    held: Values,
+    given: Values,
+    values: Values,
+    channel: int,
+    after: Sequence[int] | Ints = (),
+) -> Values:
+    """By rank: what those that stayed hold, and on the device of `values` what `given` gives to each of the others."""
+    stay, others = core_of(values.shape[1])
+    if not len(others):
+        return held
+    told = exchange(b, given, values[:, others], channel, after)
+    return Values.concatenate([held, told], axis=1)[:, np.argsort(np.concatenate([stay, others]))]
+
+
+def folded(b: PlanBuilder, values: Values, channel: int, core: Core) -> Values:
+    """An all-reduce over any n by one over a power of two."""
+    held = core(b, fold(b, values, channel), channel)
+    return unfold(b, held, held[:, : values.shape[1] - held.shape[1]], values, channel)

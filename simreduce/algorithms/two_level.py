@@ -1,0 +1,87 @@
+"""Two levels, `inner/outer`: one family inside every task and another across the tasks, any two.
+
+Where the inner family scatters and gathers and all tasks have p ranks, every rank crosses with its own part: reduce-scatter
+inside, all-reduce of S/p by p groups at once, all-gather inside. With a ring inside:
+2(p-1)(ai + S/(p Bi)) + T(S/p), where T is the outer family's time. Else one rank of every task crosses: reduce to it,
+all-reduce of S, broadcast (the leaders of NCCL 2.4 and Horovod's hierarchical all-reduce). A family that has no reduce
+all-reduces, or uses `direct`; one that has no broadcast uses `direct`.
+
+With a chunk size the tensor is cut in k chunks and the three phases work on different ones at a time, on channels of their
+own: where inside and outside share no link the time goes to that of the slowest phase. Any number of tasks from 2 of
+any size.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate, groupby
+
+import numpy as np
+
+from simreduce.algorithms import direct
+from simreduce.algorithms.families import knobs
+from simreduce.algorithms.family import Collective, Family, Knobs
+from simreduce.algorithms.planner import Options, Planner, Results, Tensors
+from simreduce.errors import StrategyError
+from simreduce.layouts import Layout
+from simreduce.plan import PlanBuilder, Values
+
+
+def fits(inner: Family, outer: Family) -> bool:
+    """Whether the two make an all-reduce: the inner one sums, and the outer one all-reduces."""
+    sums = inner.all_reduce or inner.reduce or (inner.reduce_scatter and inner.all_gather)
+    return bool(sums and outer.all_reduce)
+
+
+def two_level(inner: Family, outer: Family) -> Planner:
+    """The planner of `inner/outer`, of two families that fit."""
+    across = outer.all_reduce
+    if across is None:
+        raise StrategyError(f"{inner.name}/{outer.name}: {outer.name} has no all-reduce to cross with")
+
+    def plan(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
+        if len(layout.tasks) == 1:
+            raise StrategyError(
+                f"{inner.name}/{outer.name}: all GPUs are in one task, so there is nothing to cross; "
+                f"try {inner.name} alone"
+            )
+        by_size = groupby(sorted(layout.ring_tasks, key=len), key=len)
+        tasks = [np.array(list(alike), dtype=np.int64) for _, alike in by_size]
+        place = np.argsort(np.concatenate([alike.reshape(-1) for alike in tasks]))
+        results: Results = []
+        for tensor in tensors:
+            whole = Values.of(tensor)
+            chunk = knobs(options, whole.dtype).chunk
+            count = max(-(-int(whole.elements[0]) // chunk), 1) if chunk else 1
+            chunks = whole.cut(count)
+            made = [one_chunk(b, [chunks[alike, i] for alike in tasks]) for i in range(count)]
+            results.append(b.joins(Values.stack(made, axis=-1)[place]))
+        return results
+
+    def one_chunk(b: PlanBuilder, tasks: list[Values]) -> Values:
+        """From shape (tasks, ranks) for each size of a task to all ranks in that order."""
+        inwards, back = _inside(inner, alike=len(tasks) == 1)
+        summed = Values.concatenate([inwards(b, values, Knobs(0)) for values in tasks])
+        crossed = across(b, summed.swapaxes(0, 1), Knobs(inner.channels)).swapaxes(0, 1)
+        channel = inner.channels + outer.channels
+        results = []
+        for values, end in zip(tasks, accumulate(len(values) for values in tasks), strict=True):
+            mine = crossed[end - len(values) : end]
+            # What the first of a task has is the first's; the others' entries say where they are.
+            op, device, lo, hi = np.broadcast_arrays(mine.op, values.device, mine.lo, mine.hi)
+            given = Values(op, device, lo, hi, mine.dtype)
+            results.append(back(b, given, Knobs(channel)).reshape(-1))
+        return Values.concatenate(results)
+
+    return plan
+
+
+def _inside(family: Family, *, alike: bool) -> tuple[Collective, Collective]:
+    """How sums come to the ranks that cross, all of a task or its first, and how results come back from there."""
+    if alike and family.reduce_scatter and family.all_gather:
+        return family.reduce_scatter, family.all_gather
+    whole = family.all_reduce
+
+    def first(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
+        return whole(b, values, knobs)[:, :1] if whole else direct.reduce(b, values, knobs)
+
+    return family.reduce or first, family.broadcast or direct.broadcast

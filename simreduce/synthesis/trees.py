@@ -1,0 +1,247 @@
+"""Trees that share a network and reach its best rate: for all-reduce, broadcast, reduce, all-gather, reduce-scatter.
+
+For an all-reduce a tree is used upwards to add and downwards to hand out. Where ways are alike in both directions, one
+undirected tree serves for both and any rank may be its root; where not, every root has an in-tree and an out-tree of
+the same share. Shares come from `packing`; the cheapest tree at given prices is a spanning tree (Prim) or an
+arborescence (Edmonds), so the packing is proved to be best for transfers along the network's ways.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from simreduce.synthesis.arborescence import arborescence, in_order, spanning_tree
+from simreduce.synthesis.network import Edge, Network
+from simreduce.synthesis.packing import Packing, Task, pack
+
+_SEVERAL_ROOTS = 16
+"""Up to this many ranks every rank is tried as the root at every price; beyond, ways are taken as if symmetric."""
+
+_SHALLOW = 3
+"""Trees of up to this depth are looked for besides the cheapest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Ways to the root and from it. `up` are edges (child, parent), children first; `down` are (parent, child),
+    parents first. Either is () where the collective does not use it.
+    """
+
+    root: int
+    up: tuple[Edge, ...]
+    down: tuple[Edge, ...]
+
+    @property
+    def hops(self) -> int:
+        """Transfers, one after another, on the longest way up and down."""
+        return _depth([(b, a) for a, b in reversed(self.up)], self.root) + _depth(self.down, self.root)
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """Every transfer."""
+        return (*self.up, *self.down)
+
+    def reversed(self) -> Tree:
+        """A reduction where this is a broadcast."""
+        turned = tuple((b, a) for a, b in reversed(self.down)), tuple((b, a) for a, b in reversed(self.up))
+        return Tree(self.root, *turned)
+
+
+Trees = Packing[Tree]
+
+
+def _depth(down: Sequence[Edge], root: int) -> int:
+    depth = {root: 0}
+    for parent, child in down:
+        depth[child] = depth[parent] + 1
+    return max(depth.values())
+
+
+@functools.lru_cache(maxsize=32)
+def all_reduce_trees(network: Network) -> Trees:
+    """Trees that sum at their root and hand out from there; the rate is the sum of the shares."""
+    either_way = network.symmetric or network.ranks > _SEVERAL_ROOTS
+    price = _both_ways if either_way else _pairs
+    light = _shallow_trees if either_way else _shallow_pairs
+    return _packed(
+        network, 1, lambda _: 0, functools.partial(price, network), functools.partial(light, network)
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def broadcast_trees(network: Network, root: int) -> Trees:
+    """Trees from `root`; the rate is the sum of the shares."""
+    return _packed(network, 1, lambda _: 0, lambda prices: _outward(network, prices, [root]))
+
+
+@functools.lru_cache(maxsize=64)
+def reduce_trees(network: Network, root: int) -> Trees:
+    """Trees to `root`."""
+    return _turned(broadcast_trees(network.reversed(), root))
+
+
+@functools.lru_cache(maxsize=16)
+def all_gather_trees(network: Network) -> Trees:
+    """Trees from every rank; the rate is the sum of the shares of *one* root, the same for all."""
+    everyone = range(network.ranks)
+    return _packed(
+        network, network.ranks, lambda tree: tree.root, lambda prices: _outward(network, prices, everyone)
+    )
+
+
+@functools.lru_cache(maxsize=16)
+def reduce_scatter_trees(network: Network) -> Trees:
+    """Trees to every rank."""
+    return _turned(all_gather_trees(network.reversed()))
+
+
+def _packed(
+    network: Network,
+    groups: int,
+    group: Callable[[Tree], int],
+    price: Callable[[Sequence[float]], Iterator[Tree]],
+    light: Callable[[Sequence[float]], Iterator[Tree]] | None = None,
+) -> Trees:
+    if network.ranks == 1:
+        return Packing(((Tree(0, (), ()), 1.0),), math.inf, math.inf)
+    task = Task(
+        capacity=network.capacity,
+        groups=groups,
+        load=functools.cache(lambda tree: network.load(tree.edges)),
+        group=group,
+        # A chunk's journey is what pipelining has to fill, and the longest one counts; then fewer arcs.
+        weight=functools.cache(lambda tree: tree.hops**2 + 1e-3 * sum(network.load(tree.edges).values())),
+        price=price,
+        light=light or (lambda _: ()),
+    )
+    return pack(task, price([1.0 / c for c in network.capacity]))
+
+
+def _turned(packing: Trees) -> Trees:
+    return Packing(tuple((t.reversed(), x) for t, x in packing.patterns), packing.rate, packing.bound)
+
+
+def _costs(network: Network, prices: Sequence[float]) -> list[list[float]]:
+    return [[sum(prices[a] for a in way) if way else math.inf for way in row] for row in network.ways]
+
+
+def _both_ways(network: Network, prices: Sequence[float]) -> Iterator[Tree]:
+    """Cheapest trees used in both directions, grown from every rank so that some are shallow."""
+    costs = _there_and_back(network, prices)
+    for start in range(network.ranks):
+        edges = spanning_tree(costs, start, 1e-9 * max(prices))
+        if edges is not None:
+            yield _from_centre(edges)
+
+
+def _shallow_trees(network: Network, prices: Sequence[float]) -> Iterator[Tree]:
+    """Cheap trees that are less deep than the cheapest."""
+    costs = _there_and_back(network, prices)
+    for start in range(network.ranks):
+        for deepest in range(1, _SHALLOW + 1):
+            edges = spanning_tree(costs, start, 1e-9 * max(prices), deepest)
+            if edges is not None:
+                yield _from_centre(edges)
+
+
+def _shallow_pairs(network: Network, prices: Sequence[float]) -> Iterator[Tree]:
+    """For every root, cheap trees to it and from it that are less deep than the cheapest."""
+    costs = _costs(network, prices)
+    turned = [list(column) for column in zip(*costs, strict=True)]
+    for root in range(network.ranks):
+        for deepest in range(1, _SHALLOW + 1):
+            down, up = (spanning_tree(each, root, 1e-9 * max(prices), deepest) for each in (costs, turned))
+            if down is not None and up is not None:
+                yield Tree(root, tuple((b, a) for a, b in reversed(up)), tuple(down))
+
+
+def _there_and_back(network: Network, prices: Sequence[float]) -> list[list[float]]:
+    one_way, n = _costs(network, prices), network.ranks
+    return [[one_way[u][v] + one_way[v][u] for v in range(n)] for u in range(n)]
+
+
+def _from_centre(edges: Sequence[Edge]) -> Tree:
+    """The tree of these edges, rooted where it is least deep."""
+    beside: dict[int, list[int]] = {}
+    for a, b in edges:
+        beside.setdefault(a, []).append(b)
+        beside.setdefault(b, []).append(a)
+    first = _breadth_first(beside, min(beside))
+    path = _path(first, _last(first))
+    second = _breadth_first(beside, path[0])
+    path = _path(second, _last(second))
+    root = min(path[(len(path) - 1) // 2], path[len(path) // 2])
+    down = tuple(in_order({c: p for c, p in _breadth_first(beside, root).items() if c != root}, root))
+    return Tree(root, tuple((b, a) for a, b in reversed(down)), down)
+
+
+def _breadth_first(beside: Mapping[int, Sequence[int]], start: int) -> dict[int, int]:
+    before = {start: start}
+    frontier = [start]
+    for v in frontier:
+        for w in sorted(beside[v]):
+            if w not in before:
+                before[w] = v
+                frontier.append(w)
+    return before
+
+
+def _last(before: Mapping[int, int]) -> int:
+    return list(before)[-1]
+
+
+def _path(before: Mapping[int, int], end: int) -> list[int]:
+    path = [end]
+    while before[path[-1]] != path[-1]:
+        path.append(before[path[-1]])
+    return path
+
+
+def _outward(network: Network, prices: Sequence[float], roots: Sequence[int]) -> Iterator[Tree]:
+    """A cheapest tree from each of `roots`."""
+    costs = _costs(network, prices)
+    for root in roots:
+        down = _shallow(costs, root, max(prices))
+        if down is not None:
+            yield Tree(root, (), tuple(down))
+
+
+def _pairs(network: Network, prices: Sequence[float]) -> Iterator[Tree]:
+    """For every root, a cheapest tree to it and a cheapest tree from it."""
+    costs = _costs(network, prices)
+    turned = [list(column) for column in zip(*costs, strict=True)]
+    for root in range(network.ranks):
+        down, up = (_shallow(each, root, max(prices)) for each in (costs, turned))
+        if down is not None and up is not None:
+            yield Tree(root, tuple((b, a) for a, b in reversed(up)), tuple(down))
+
+
+def _shallow(costs: Sequence[Sequence[float]], root: int, scale: float) -> list[Edge] | None:
+    """A cheapest arborescence that, of equally cheap edges, takes those that lead away from the root."""
+    far = {root: 0}
+    frontier = [root]
+    for u in frontier:
+        for v, cost in enumerate(costs[u]):
+            if cost < math.inf and v not in far:
+                far[v] = far[u] + 1
+                frontier.append(v)
+    if len(far) < len(costs):
+        return None
+    nudge = 1e-7 * scale
+    nudged = [
+        [cost + nudge * (far[u] - far[v] + 1) for v, cost in enumerate(row)] for u, row in enumerate(costs)
+    ]
+    return arborescence(nudged, root)
+
+
+PACKINGS: Mapping[str, Callable[[Network, int], Trees]] = {
+    "all_reduce": lambda network, _: all_reduce_trees(network),
+    "broadcast": broadcast_trees,
+    "reduce": reduce_trees,
+    "all_gather": lambda network, _: all_gather_trees(network),
+    "reduce_scatter": lambda network, _: reduce_scatter_trees(network),
+}
+"""By collective, the trees for it; the second argument is the root, where there is one."""

@@ -1,0 +1,153 @@
+"""The chunk size that a pipelined strategy is fastest with: the theory's, then better ones near it by simulation.
+
+A pipeline of depth d whose busiest port needs F seconds for all bytes takes (d-1+k)(a + F/k) for k chunks, least for
+k = sqrt((d-1) F/a). Three figures of the plan without chunks tell what a and d are: its time d(a + F), F, and its time
+were every link infinitely fast, d a. Sizes tried are powers of two and three of them, never so small that the plan
+would be huge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from simreduce.engine import Calibration, Result, Runtime, simulate
+from simreduce.layouts import Layout
+from simreduce.plan import Plan
+from simreduce.strategy import Strategy, compile_collective, parse_strategy
+from simreduce.topology import Topology
+from simreduce.workload import Workload
+
+MOST_OPS = 200_000
+"""No plan with more ops is looked for."""
+
+MOST_SIMULATED = 30_000
+"""Nor one with more ops than this if it had to be simulated as a whole, again and again."""
+
+WORTH = 1.005
+"""Of chunk sizes this close to the fastest the largest is taken, none at all included: it has the fewest ops."""
+
+
+def with_best_chunk(
+    strategy: Strategy,
+    workload: Workload,
+    topology: Topology,
+    layout: Layout,
+    runtime: Runtime,
+    calibration: Calibration,
+    *,
+    root: int = 0,
+) -> Strategy:
+    """`strategy` with the `+chunk=` it is fastest with here, as it is if it sends no chunks, has a size for them or is no
+    faster with any.
+    """
+    if strategy.chunk or not strategy.pipelined:
+        return strategy
+    trials = _Trials(strategy, workload, topology, layout, runtime, calibration, root)
+    best = trials.best()
+    return _chunked(strategy, best) if best else strategy
+
+
+def rung(i: int) -> int:
+    """Bytes of the i-th size worth trying: 2, 3, 4, 6, 8, 12, 16, ..."""
+    return (2 + i % 2) << (i // 2)
+
+
+def readable(nbytes: int) -> str:
+    """Bytes in the largest unit that gives a whole number: 262144 are 256KiB."""
+    for bits, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if nbytes % (1 << bits) == 0:
+            return f"{nbytes >> bits}{unit}"
+    return f"{nbytes}B"
+
+
+def _chunked(strategy: Strategy, nbytes: int) -> Strategy:
+    return parse_strategy(f"{strategy.text}+chunk={readable(nbytes)}", strategy.collective)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trials:
+    """Simulations of one strategy by chunk size in bytes; 0 is without chunks."""
+
+    strategy: Strategy
+    workload: Workload
+    topology: Topology
+    layout: Layout
+    runtime: Runtime
+    calibration: Calibration
+    root: int
+    seconds: dict[int, float] = field(default_factory=dict)
+
+    def best(self) -> int:
+        """The best chunk size, 0 if none is worth it."""
+        whole = self._plan(self.strategy, self.workload)
+        result = self._simulate(whole)
+        self.seconds[0] = result.seconds
+        largest = max(g.nbytes for g in self.workload.gradients)
+        rungs = [i for i in range(2 * largest.bit_length()) if rung(i) < largest]
+        tensor = self.workload.nbytes / len(self.workload.gradients)
+        limit = MOST_OPS if self._one_tensor else MOST_SIMULATED
+        rungs = [i for i in rungs if len(whole) * (1 + tensor / rung(i)) <= limit]
+        if not rungs or not result.floors.resource:
+            return 0
+        depth, chunks = self._rule(whole, result)
+        at = min(rungs, key=lambda i: abs(math.log(rung(i) * chunks / self.workload.nbytes)))
+        for step in (2, 1) if self._one_tensor else (2,):
+            at = self._climb(at, step, rungs, depth)
+        fastest = min(self.seconds.values())
+        near = [chunk for chunk, seconds in self.seconds.items() if seconds <= fastest * WORTH]
+        return 0 if 0 in near else max(near)
+
+    @property
+    def _one_tensor(self) -> bool:
+        """Whether all that is reduced is one tensor, so that a smaller one would be reduced in the same way."""
+        strategy = self.strategy
+        return len(self.workload.gradients) == len(strategy.ranges) == 1 and strategy.packing == "none"
+
+    def _climb(self, at: int, step: int, rungs: Iterable[int], depth: float) -> int:
+        """From rung `at`, the first whose neighbours `step` below and above are no faster."""
+        while True:
+            near = [i for i in (at, at - step, at + step) if i in rungs]
+            fastest = min(near, key=lambda i: self._time(rung(i), depth))
+            if fastest == at:
+                return at
+            at = fastest
+
+    def _rule(self, whole: Plan, result: Result) -> tuple[float, float]:
+        """The depth of the pipeline, and how many chunks the theory wants."""
+        count = len(self.workload.gradients)
+        busy = result.floors.resource
+        idle = self._delays(whole)
+        depth = max((result.seconds - idle) / busy, 1.0)
+        per_chunk = idle / (depth + count - 1)
+        chunks = math.sqrt((depth - 1) * busy / per_chunk) if per_chunk else math.inf
+        return depth, min(max(chunks, 1.0), float(self.workload.nbytes))
+
+    def _delays(self, whole: Plan) -> float:
+        """Seconds of `whole` if every link were infinitely fast."""
+        return self._simulate(replace(whole, lo=whole.hi)).seconds
+
+    def _time(self, chunk: int, depth: float) -> float:
+        """Seconds with chunks of `chunk` bytes. A long pipeline of one tensor is measured at two lengths that fill it, from
+        which time grows evenly.
+        """
+        if chunk not in self.seconds:
+            strategy = _chunked(self.strategy, chunk)
+            self.seconds[chunk] = self._long(strategy, depth)
+        return self.seconds[chunk]
+
+    def _long(self, strategy: Strategy, depth: float) -> float:
+        one = self.workload.gradients[0]
+        fill = 2 * math.ceil(2 * depth + 4) * max(strategy.chunk * one.elements // one.nbytes, 1)
+        if not self._one_tensor or one.elements <= 3 * fill:
+            return self._simulate(self._plan(strategy, self.workload)).seconds
+        parts = [Workload("part", (replace(one, elements=n),)) for n in (fill, 2 * fill)]
+        short, long = (self._simulate(self._plan(strategy, part)).seconds for part in parts)
+        return short + (long - short) * (one.elements / fill - 1)
+
+    def _plan(self, strategy: Strategy, workload: Workload) -> Plan:
+        return compile_collective(strategy.collective, strategy, workload, self.layout, root=self.root)
+
+    def _simulate(self, plan: Plan) -> Result:
+        return simulate(plan, self.topology, self.runtime, self.calibration)

@@ -1,0 +1,75 @@
+"""The binomial tree."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from simreduce.errors import StrategyError
+from simreduce.plan import verify
+from tests.algorithms.boxes import RANKS, SIZES, added, compiled, seconds, sent, switch, tasks_of
+from tests.algorithms.transfers import formulas, transfers
+
+WAYS = {"all_reduce": 2, "reduce": 1, "broadcast": 1}
+EDGES_OF_SEVEN = [(1, 0), (2, 0), (3, 2), (4, 0), (5, 4), (6, 4)]
+"""(child, parent)."""
+
+
+@pytest.mark.parametrize("n", RANKS)
+@pytest.mark.parametrize("collective", WAYS)
+def test_it_verifies(collective, n):
+    for sizes in [*SIZES, (n - 1,), (n,)]:
+        assert [] == verify(compiled(collective, "binomial_tree", tasks_of(n), *sizes))
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 8])
+@pytest.mark.parametrize("collective", ["reduce", "broadcast"])
+def test_every_rank_can_be_the_root(collective, n):
+    for root in range(n):
+        assert [] == verify(compiled(collective, "binomial_tree", tasks_of(n), 50, 3, root=root))
+
+
+@pytest.mark.parametrize("n", [*range(1, 18), 24, 31, 33, 64])
+@pytest.mark.parametrize("collective", WAYS)
+@settings(max_examples=5)
+@given(st.integers(0, 10**7), st.integers(1, 400_000), st.integers(0, 10**6))
+def test_it_takes_log_n_steps_each_way(collective, n, delay, rate, elements):
+    """ceil(log2 n)(a + S/B)."""
+    a, b = delay * 1e-9, rate * 1e6
+
+    assert WAYS[collective] * math.ceil(math.log2(n)) * (a + 4 * elements / b) == pytest.approx(
+        seconds(collective, "binomial_tree", switch(n, delay, rate), elements), rel=1e-9
+    )
+
+
+def test_each_rank_hangs_below_itself_without_its_lowest_bit():
+    plan = compiled("all_reduce", "binomial_tree", tasks_of(7), 10)
+    hops = [hop for child, parent in EDGES_OF_SEVEN for hop in ((child, parent), (parent, child))]
+    children = [3, 0, 1, 0, 2, 0, 0]
+
+    assert {(f"n0.gpu{a}", f"n0.gpu{b}", 10): 1 for a, b in hops} == transfers(plan)
+    assert {f"n0.gpu{d}": (children[d] + (d > 0), 10 * (children[d] + (d > 0))) for d in range(7)} == sent(
+        plan
+    )
+    assert {"n0.gpu0": 30, "n0.gpu2": 10, "n0.gpu4": 20} == added(plan)
+
+
+def test_the_root_hears_from_its_largest_subtree_last():
+    plan = compiled("reduce", "binomial_tree", tasks_of(4), 10)
+
+    assert "((x0+x1)+(x2+x3))" == formulas(plan)[len(plan) - 1]
+
+
+@pytest.mark.parametrize("n", [2, 8, 11])
+def test_the_root_adds_the_tensor_log_n_times(n):
+    plan = compiled("reduce", "binomial_tree", tasks_of(n), 10, root=1)
+
+    assert 10 * math.ceil(math.log2(n)) == added(plan)["n0.gpu1"]
+    assert 10 * (n - 1) == sum(added(plan).values())
+
+
+def test_it_sends_no_chunks():
+    with pytest.raises(StrategyError, match="sends no chunks"):
+        compiled("all_reduce", "binomial_tree+chunk=8", tasks_of(4), 10)

@@ -1,0 +1,96 @@
+"""The pipelined chain."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from simreduce.plan import verify
+from tests.algorithms.boxes import RANKS, SIZES, added, compiled, seconds, sent, switch, tasks_of
+from tests.algorithms.transfers import transfers
+
+ROOTED = ("reduce", "broadcast")
+COLLECTIVES = ("all_reduce", *ROOTED)
+
+
+@pytest.mark.parametrize("n", RANKS)
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("strategy", ["chain", "chain+chunk=28"])
+def test_it_verifies(collective, n, strategy):
+    for sizes in [*SIZES, (n - 1,), (n,)]:
+        assert [] == verify(compiled(collective, strategy, tasks_of(n), *sizes))
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 8])
+@pytest.mark.parametrize("collective", ROOTED)
+def test_every_rank_can_be_the_root(collective, n):
+    for root in range(n):
+        assert [] == verify(compiled(collective, "chain+chunk=28", tasks_of(n), 50, 3, root=root))
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 8, 16])
+@pytest.mark.parametrize("collective", ROOTED)
+@settings(max_examples=10)
+@given(st.integers(0, 10**7), st.integers(1, 400_000), st.integers(1, 10**5), st.integers(1, 20))
+def test_k_chunks_take_n_minus_2_plus_k_steps(collective, n, delay, rate, each, chunks):
+    """(n-2+k)(a + S/(kB)): n-1 steps of the first chunk, and one more for every other."""
+    a, b, size = delay * 1e-9, rate * 1e6, 4 * each * chunks
+
+    assert (n - 2 + chunks) * (a + size / (chunks * b)) == pytest.approx(
+        seconds(collective, f"chain+chunk={4 * each}", switch(n, delay, rate), size // 4), rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("n", [2, 3, 8])
+@settings(max_examples=10)
+@given(st.integers(0, 10**7), st.integers(1, 400_000), st.integers(0, 10**6))
+def test_an_all_reduce_of_one_chunk_goes_there_and_back(n, delay, rate, elements):
+    """2(n-1)(a + S/B)."""
+    a, b = delay * 1e-9, rate * 1e6
+
+    assert 2 * (n - 1) * (a + 4 * elements / b) == pytest.approx(
+        seconds("all_reduce", "chain", switch(n, delay, rate), elements), rel=1e-9
+    )
+
+
+@pytest.mark.parametrize("n", [3, 5, 16])
+@pytest.mark.parametrize("chunks", [3, 40])
+def test_both_phases_of_an_all_reduce_are_pipelined(n, chunks):
+    """Between the ends each port carries S both ways, 2 S/B; no more than all steps with half of a port each."""
+    a, b, size = 2e-6, 5e9, 4 * 10**5 * chunks
+    took = seconds("all_reduce", f"chain+chunk={4 * 10**5}", switch(n, 2000, 5000), size // 4)
+
+    assert 2 * (n - 1) * a + 2 * size / b < took <= (2 * (n - 1) - 1 + chunks) * (a + 2 * size / (chunks * b))
+
+
+def test_each_rank_sends_its_chunks_to_the_one_before_and_back():
+    """Ten elements in chunks of at most three: 2, 3, 2, 3."""
+    plan = compiled("all_reduce", "chain+chunk=12", tasks_of(4), 10)
+    hops = [(a, a - 1) for a in range(1, 4)] + [(a, a + 1) for a in range(3)]
+
+    assert {(f"n0.gpu{a}", f"n0.gpu{b}", size): 2 for a, b in hops for size in (2, 3)} == transfers(plan)
+    assert {f"n0.gpu{d}": (8, 20) if 0 < d < 3 else (4, 10) for d in range(4)} == sent(plan)
+    assert {f"n0.gpu{d}": 10 for d in range(3)} == added(plan)
+
+
+def test_from_a_root_the_chain_goes_past_the_last_rank_to_the_first():
+    broadcast = compiled("broadcast", "chain", tasks_of(4), 10, root=2)
+    reduce = compiled("reduce", "chain", tasks_of(4), 10, root=2)
+
+    assert {(f"n0.gpu{a}", f"n0.gpu{b}", 10): 1 for a, b in [(2, 3), (3, 0), (0, 1)]} == transfers(broadcast)
+    assert {} == added(broadcast)
+    assert {(f"n0.gpu{a}", f"n0.gpu{b}", 10): 1 for a, b in [(3, 2), (0, 3), (1, 0)]} == transfers(reduce)
+    assert {"n0.gpu2": 10, "n0.gpu3": 10, "n0.gpu0": 10} == added(reduce)
+
+
+@pytest.mark.parametrize("n", [3, 8, 32])
+def test_the_chunk_of_the_theory_takes_the_time_of_the_theory(n):
+    """(sqrt((n-2)a) + sqrt(S/B))^2, when S/c is a whole number nearly."""
+    a, b, size = 1e-6, 25e9, 2**30
+    chunk = 4 * round(math.sqrt(size * a * b / (n - 2)) / 4)
+
+    assert (math.sqrt((n - 2) * a) + math.sqrt(size / b)) ** 2 == pytest.approx(
+        seconds("broadcast", f"chain+chunk={chunk}", switch(n, 1000, 25000), size // 4), rel=1e-5
+    )

@@ -1,0 +1,137 @@
+"""No plan beats what any algorithm must take on the machine: cuts and the latency of the farthest pair, found by brute
+force over all subsets of small random graphs.
+
+M is the size of the tensor, n the number of ranks, and B+(S) the bandwidth of all links that leave the set S of nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import combinations
+
+import networkx as nx
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import simreduce as sr
+from simreduce.algorithms import COLLECTIVES, FAMILIES
+from simreduce.errors import InputError
+from simreduce.strategy import compile_collective, parse_strategy
+from simreduce.topology import Topology
+from simreduce.tune.bench import tensor
+from tests.strategies import ANY, ROUND, topologies
+
+
+def _sides(machine: Topology) -> Iterator[tuple[frozenset[str], int, Fraction]]:
+    """Every set of nodes with some of the ranks, not all: the set, how many ranks it has, and what leaves it in bytes/s."""
+    names = list(machine.nodes)
+    for size in range(1, len(names)):
+        for chosen in combinations(names, size):
+            inside = frozenset(chosen)
+            ranks = len(inside.intersection(machine.devices))
+            if 0 < ranks < len(machine.devices):
+                leaving = sum(
+                    Fraction(link.bandwidth)
+                    for link in machine.links
+                    if link.source in inside and link.target not in inside
+                )
+                yield inside, ranks, Fraction(leaving)
+
+
+def _bytes_that_leave(collective: str, nbytes: int, n: int, ranks: int, has_root: bool) -> Fraction:
+    """What must leave a side with `ranks` of the `n` ranks, whatever the algorithm (part sums may be added up first)."""
+    part = Fraction(nbytes, n)
+    return {
+        "all_reduce": Fraction(nbytes),
+        "reduce_scatter": part * (n - ranks),  # a sum for each of the parts that end outside
+        "all_gather": part * ranks,
+        "reduce": Fraction(0 if has_root else nbytes),
+        "broadcast": Fraction(nbytes if has_root else 0),
+        "all_to_all": part * ranks * (n - ranks),  # one part from every rank inside to every rank outside
+    }[collective]
+
+
+def bound(machine: Topology, collective: str, nbytes: int, root: int) -> float:
+    """Seconds that nothing can be below."""
+    n, home = len(machine.devices), machine.devices[root]
+    cut = max(
+        (
+            _bytes_that_leave(collective, nbytes, n, ranks, home in side) / leaving
+            for side, ranks, leaving in _sides(machine)
+            if leaving
+        ),
+        default=Fraction(0),
+    )
+    return max(float(cut), _farthest(machine, collective, home) if nbytes else 0.0)
+
+
+def _ports(machine: Topology, nbytes: int) -> float:
+    """Seconds for 2(n-1) tensors, which leave some rank each, through all ports of ranks together: n-1 to make the sum in
+    some places, n-1 to bring it to all others.
+    """
+    ports = sum(link.bandwidth for link in machine.links if link.source in machine.devices)
+    return 2 * (len(machine.devices) - 1) * nbytes / ports if ports else 0.0
+
+
+def _farthest(machine: Topology, collective: str, home: str) -> float:
+    """Seconds of latency between the two ranks that must hear of each other and are farthest apart, over any path."""
+    delays = nx.DiGraph()
+    delays.add_nodes_from(machine.nodes)
+    for link in machine.links:
+        before = delays.get_edge_data(link.source, link.target, {"delay": float("inf")})["delay"]
+        delays.add_edge(link.source, link.target, delay=min(before, link.latency))
+    pairs = [(a, b) for a in machine.devices for b in machine.devices if a != b]
+    if collective in ("reduce", "broadcast"):
+        pairs = [(a, b) for a, b in pairs if home == (b if collective == "reduce" else a)]
+    return max(
+        (
+            nx.shortest_path_length(delays, a, b, weight="delay")
+            for a, b in pairs
+            if nx.has_path(delays, a, b)
+        ),
+        default=0.0,
+    )
+
+
+CASES = [
+    (collective, name)
+    for collective, known in COLLECTIVES.items()
+    for name in known
+    if name in FAMILIES or collective == "all_reduce"
+]
+
+
+@pytest.mark.parametrize(("collective", "name"), CASES, ids="-".join)
+@settings(max_examples=12)
+@given(data=st.data())
+def test_no_plan_beats_the_bounds_of_its_machine(collective, name, data):
+    """Every algorithm of every collective, on random machines that take it; also in chunks."""
+    machine = data.draw(topologies(data.draw(st.sampled_from([ROUND, ANY])), most_gpus=4))
+    n = len(machine.devices)
+    size = 4 * n * data.draw(st.integers(1, 50_000))
+    root = data.draw(st.integers(0, n - 1))
+    chunk = data.draw(st.sampled_from(["", "+chunk=4k"])) if COLLECTIVES[collective][name].pipelined else ""
+    strategy = parse_strategy(name + chunk, collective)
+    try:
+        plan = compile_collective(collective, strategy, tensor(size, 0, n), sr.layout(machine), root=root)
+        seconds = sr.simulate(plan, machine, "ideal").seconds
+    except InputError:
+        return  # not for this number of ranks, or no way through this machine
+
+    assert not sr.verify(plan)
+    assert bound(machine, collective, size, root) <= seconds * (1 + 1e-9)
+    if collective == "all_reduce" and name in FAMILIES:  # the ranks alone add and pass on
+        assert _ports(machine, size) <= seconds * (1 + 1e-9)
+
+
+def test_the_bounds_are_those_worked_by_hand():
+    """Four ranks on a switch of 1 GB/s ports: 8 MB in parts of 2 MB; two hops of 0.5 us."""
+    machine = sr.load_topology("switch:4,bandwidth=1GB/s,latency=1us")
+    seconds = {c: bound(machine, c, 8_000_000, 1) for c in COLLECTIVES}
+
+    assert {
+        "all_reduce": 8e-3, "reduce_scatter": 6e-3, "all_gather": 6e-3, "reduce": 8e-3, "broadcast": 8e-3, "all_to_all": 6e-3,
+    } == pytest.approx(seconds)  # fmt: skip
+    slow = sr.load_topology("switch:4,bandwidth=1GB/s,latency=1s")
+    assert dict.fromkeys(COLLECTIVES, 1.0) == {c: bound(slow, c, 8, 1) for c in COLLECTIVES}
