@@ -131,3 +131,13 @@ def test_cuts_of_a_cube_mesh(name, links, bisection):
     for root in machine.devices:
         cuts = [nx.maximum_flow_value(graph, root, other) for other in machine.devices if other != root]
         assert min(cuts) == links
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_legend_explains_every_cell(name):
+    table, legend = matrix_text(load_topology(name)).split("Legend:")
+    cells = {cell for line in table.strip().splitlines()[1:] for cell in line.split("\t")[1:]}
+
+    assert {"NV#" if cell.startswith("NV") else cell for cell in cells} == {
+        line.split("=")[0].strip() for line in legend.strip().splitlines()
+    }
