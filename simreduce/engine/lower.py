@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -57,9 +57,26 @@ def _figures(link: Link, calibration: Calibration) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, slots=True)
+class Calls:
+    """What ops that are called alike have in common: (executor, kind, source, target, channel, operands)."""
+
+    overhead: Floats
+    latency: Floats
+    holds: npt.NDArray[np.bool_]
+    cap: Floats
+    lane_start: Ints
+    lanes: Ints
+    use_start: Ints
+    uses: Ints
+    weight: Floats
+
+
+@dataclass(frozen=True, slots=True)
 class Lowered:
     """One plan, ready to run. Predecessors are operands, controls and the op before on the stream."""
 
+    call: Ints  # index into `calls`, which holds what ops have in common; the columns below hold it by op
+    calls: Calls
     overhead: Floats
     latency: Floats
     holds: npt.NDArray[np.bool_]
@@ -109,38 +126,44 @@ def lower(
             ]
         )
     in_place = (plan.kind == Kind.CONCAT) & (plan.arg == IN_PLACE)
-    columns = np.stack([plan.executor, plan.kind, plan.source, plan.device, _channel(plan), in_place])
+    # An n-ary sum reads n values and writes one; a join reads every byte once, whatever it joins.
+    moves = np.where(plan.kind == Kind.COPY, 1, np.where(plan.kind == Kind.CONCAT, 2, plan.operand_count + 1))
+    columns = np.stack([plan.executor, plan.kind, plan.source, plan.device, _channel(plan), in_place, moves])
     calls, which = np.unique(columns, axis=1, return_inverse=True)
     which = which.reshape(-1)
     nodes = [topology.nodes[d] for d in plan.devices]
     costs = []
-    for executor, kind, source, target, channel, free in calls.T.tolist():
+    for executor, kind, source, target, channel, free, _ in calls.T.tolist():
         if free:
             costs.append(_FREE)
             continue
         call = Call(Executor(executor), Kind(kind), nodes[source], nodes[target], channel)
         costs.append(_cost(call, topology, runtime, calibration, resources, lanes))
 
-    def per_op(field: Callable[[_Cost], float]) -> Floats:
-        return np.array([field(c) for c in costs], dtype=np.float64)[which]
-
+    by_call = np.arange(len(costs))
+    table = Calls(
+        np.array([c.overhead for c in costs], dtype=np.float64),
+        np.array([c.latency for c in costs], dtype=np.float64),
+        np.array([c.holds for c in costs], dtype=np.bool_),
+        np.full(len(costs), np.inf),
+        *_rows([c.lanes for c in costs], by_call),
+        *_rows([c.uses for c in costs], by_call),
+        np.repeat(calls[-1].astype(np.float64), [len(c.uses) for c in costs]),
+    )
     lane_start, lane_ids = _rows([c.lanes for c in costs], which)
     use_start, uses = _rows([c.uses for c in costs], which)
     moved = plan.nbytes.astype(np.float64)
     amount = np.where(np.diff(use_start) > 0, moved, 0.0)
-    is_copy = np.repeat(plan.kind == Kind.COPY, np.diff(use_start))
-    touched = np.repeat(
-        plan.operand_count + 1.0, np.diff(use_start)
-    )  # an n-ary add reads n values and writes one
-    joins = np.repeat(plan.kind == Kind.CONCAT, np.diff(use_start))
     predecessor_start, predecessors = _predecessors(plan)
     successor_start, successors = invert(predecessor_start, predecessors, len(plan))
     return Lowered(
-        overhead=per_op(lambda c: c.overhead),
-        latency=per_op(lambda c: c.latency),
-        holds=per_op(lambda c: c.holds) > 0,
+        call=which,
+        calls=table,
+        overhead=table.overhead[which],
+        latency=table.latency[which],
+        holds=table.holds[which],
         amount=amount,
-        cap=np.full(len(plan), np.inf),
+        cap=table.cap[which],
         predecessor_start=predecessor_start,
         predecessors=predecessors,
         successor_start=successor_start,
@@ -150,7 +173,7 @@ def lower(
         lane_names=tuple(lanes),
         use_start=use_start,
         uses=uses,
-        weight=np.where(is_copy, 1.0, np.where(joins, 2.0, touched)),
+        weight=np.repeat(moves.astype(np.float64), np.diff(use_start)),
     )
 
 

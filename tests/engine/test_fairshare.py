@@ -1,4 +1,4 @@
-"""Max-min fair rates: `kernel.share` on systems worked by hand, and against an exact solver on random ones."""
+"""Max-min fair rates: `sharing.share` on systems worked by hand, and against an exact solver on random ones."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from fractions import Fraction
 from math import inf
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from simreduce.engine import kernel
+from simreduce.engine import kernel, sharing
+from simreduce.engine.lower import Calls
+from simreduce.engine.store import Store
 from tests.engine.oracle import Demand, max_min
 
 
@@ -26,52 +29,59 @@ class System:
     """Resources, and flows that are opened and closed by hand."""
 
     def __init__(self, capacity: Sequence[float], flows: Sequence[Flow]) -> None:
-        n, uses = len(flows), [(i, r, w) for i, f in enumerate(flows) for r, w in f.weights.items()]
-        starts = [0]
-        for flow in flows:
-            starts.append(starts[-1] + len(flow.weights))
-        ops = {name: [] for name in kernel.Ops._fields}
-        ops |= {
-            "amount": [f.amount for f in flows],
-            "cap": [f.cap for f in flows],
-            "use_start": starts,
-            "uses": [r for _, r, _ in uses],
-            "weight": [w for _, _, w in uses],
-            "user": [i for i, _, _ in uses],
-        }
-        state = {name: [] for name in kernel.State._fields}
-        state |= {
-            "phase": [kernel.LATENCY] * n,
-            "due": [inf] * n,
-            "left": [0.0] * n,
-            "rate": [0.0] * n,
-            "anchor": [0.0] * n,
-            "active": [kernel.NONE] * n,
-            "active_at": [kernel.NONE] * n,
-            "capacity": list(capacity),
-            "use_next": [kernel.NONE] * len(uses),
-            "use_prev": [kernel.NONE] * len(uses),
-            "use_head": [kernel.NONE] * len(capacity),
-            "dirty": [kernel.NONE] * len(capacity),
-            "is_dirty": [False] * len(capacity),
-            "scalar": [0, 0],
-        }
-        self.ops, self.state = kernel.Ops(**ops), kernel.State(**state)
+        n = len(flows)
+        starts = np.cumsum([0, *(len(f.weights) for f in flows)])
+        nothing, zeros = np.zeros(0, dtype=np.int64), np.zeros(n)
+        calls = Calls(
+            overhead=zeros,
+            latency=zeros,
+            holds=zeros > 0,
+            cap=np.array([f.cap for f in flows]),
+            lane_start=np.zeros(n + 1, dtype=np.int64),
+            lanes=nothing,
+            use_start=starts,
+            uses=np.array([r for f in flows for r in f.weights], dtype=np.int64),
+            weight=np.array([w for f in flows for w in f.weights.values()]),
+        )
+        amount = np.array([f.amount for f in flows])
+        ids = np.arange(n)
+        self.store = Store([float(each) for each in capacity])
+        self.store.append(
+            calls, ids, amount, np.ones(n), np.zeros(n + 1, dtype=np.int64), nothing, nothing, zeros[:0], 0
+        )
+        self.ops, self.state = self.store.ops, self.store.state
+        self.last = [0.0] * n
 
     def open(self, *flows: int, now: float = 0.0) -> System:
         for flow in flows:
-            kernel.open_flow(flow, now, self.ops, self.state)
+            slot = kernel.slot_for(flow, self.state)
+            sharing.open_flow(slot, self.ops.amount[flow], flow, now, self.ops, self.state)
         return self
 
-    def close(self, *flows: int) -> System:
+    def close(self, *flows: int, now: float = 0.0) -> System:
         for flow in flows:
-            kernel.close_flow(flow, self.ops, self.state)
+            sharing.close_flow(self.state.slot[flow], now, self.state)
+            kernel.free_slot(flow, self.state)
+        return self
+
+    def change(self, resource: int, capacity: float) -> System:
+        self.store.set_capacity(resource, capacity)
         return self
 
     def share(self, now: float = 0.0) -> list[float]:
         """The rates of all flows; those that are closed keep their last."""
-        kernel.share(self.ops, self.state, now, [])
-        return list(self.state.rate)
+        sharing.share(now, self.state)
+        for flow, slot in enumerate(self.state.slot):
+            if slot != sharing.NONE:
+                self.last[flow] = self.state.rate[slot]
+        return list(self.last)
+
+    def count(self, flow: int) -> tuple[float, float, float]:
+        """Bytes that are left, since when that is, and when they are through."""
+        slot, state = self.state.slot[flow], self.state
+        group = state.bottleneck[slot]
+        left = state.goal[slot] - state.served[group]
+        return left, state.anchor[group], sharing.due_of(slot, state)
 
 
 def rates(capacity: Sequence[float], flows: Sequence[Flow]) -> list[float]:
@@ -188,7 +198,7 @@ def test_bytes_are_counted_when_the_rate_changes():
     system.open(0).share()
     system.open(1, now=2.0).share(now=2.0)
 
-    assert (system.state.left[0], system.state.anchor[0], system.state.due[0]) == (84.0, 2.0, 23.0)
+    assert system.count(0) == (84.0, 2.0, 23.0)
 
 
 def test_a_flow_whose_rate_stays_is_not_touched():
@@ -197,7 +207,7 @@ def test_a_flow_whose_rate_stays_is_not_touched():
     system.open(0).share()
     system.open(1, now=3.0).share(now=3.0)
 
-    assert (system.state.left[0], system.state.anchor[0], system.state.due[0]) == (100.0, 0.0, 50.0)
+    assert system.count(0) == (100.0, 0.0, 50.0)
 
 
 def test_a_flow_on_a_dead_link_keeps_its_bytes_and_goes_on_when_the_link_is_back():
@@ -205,11 +215,9 @@ def test_a_flow_on_a_dead_link_keeps_its_bytes_and_goes_on_when_the_link_is_back
     system = System([10.0], [Flow({0: 1.0}, amount=100.0)])
     system.open(0).share()
     for now, capacity in ((4.0, 0.0), (9.0, 10.0)):
-        system.state.capacity[0] = capacity
-        kernel.mark_dirty(0, system.state)
-        system.share(now)
+        system.change(0, capacity).share(now)
 
-    assert (system.state.left[0], system.state.due[0]) == (60.0, 15.0)
+    assert system.count(0) == (60.0, 9.0, 15.0)
 
 
 # Random systems.
