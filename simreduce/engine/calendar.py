@@ -84,43 +84,45 @@ def remove(heap: Heap, item: int) -> None:
             sink(heap, i, other, key)
 
 
-def take_until(heap: Heap, late: float, taken: list[int]) -> None:
-    """Take out every item whose key is `late` or less, and append them to `taken`."""
+def take_until(heap: Heap, late: float, taken: Array) -> int:
+    """Take out every item whose key is `late` or less, write them to `taken`, and return how many they are."""
     keys, items, at = heap.key, heap.item, heap.at
     size = heap.size[0]
     if size == 0 or keys[0] > late:
-        return
-    begin = len(taken)
-    taken.append(0)  # places first, in the order of levels
-    i = begin
-    while i < len(taken):
+        return 0
+    taken[0] = 0  # places first, in the order of levels
+    count, i = 1, 0
+    while i < count:
         child = 2 * taken[i] + 1
-        if child < size and keys[child] <= late:
-            taken.append(child)
-        if child + 1 < size and keys[child + 1] <= late:
-            taken.append(child + 1)
         i += 1
-    count = len(taken) - begin
-    for i in range(begin, len(taken)):
-        item = items[taken[i]]
-        at[item] = NONE
-        taken[i] = item
+        if child < size and keys[child] <= late:
+            taken[count] = child
+            count += 1
+        if child + 1 < size and keys[child + 1] <= late:
+            taken[count] = child + 1
+            count += 1
+    for i in range(count):
+        taken[i] = items[taken[i]]
     if 4 * count < size:
         for _ in range(count):  # the least are on top
             size -= 1
             heap.size[0] = size
             if size > 0:
                 sink(heap, 0, items[size], keys[size])
-        for i in range(begin, len(taken)):
+        for i in range(count):
             at[taken[i]] = NONE
-        return
+        return count
+    for i in range(count):
+        at[taken[i]] = NONE
     kept = 0
-    for i in range(size):
-        if keys[i] > late:
-            keys[kept] = keys[i]
-            items[kept] = items[i]
-            at[items[kept]] = kept
-            kept += 1
+    if count < size:
+        for i in range(size):
+            if keys[i] > late:
+                keys[kept] = keys[i]
+                items[kept] = items[i]
+                at[items[kept]] = kept
+                kept += 1
     heap.size[0] = kept
     for i in range((kept >> 1) - 1, -1, -1):
         sink(heap, i, items[i], keys[i])
+    return count

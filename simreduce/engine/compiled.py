@@ -60,15 +60,15 @@ def advance() -> Advance:
             if callee in functions and callee not in done:
                 compile_with_callees(callee)
         copy = FunctionType(code, scope, name, functions[name].__defaults__)
-        scope[name] = numba.njit(copy)
+        scope[name] = numba.njit(copy, _nrt=False)
 
     compile_with_callees("advance")
     entry = _entry(_digest(functions, scope))
     entry = FunctionType(entry.__code__, scope, entry.__name__, None, entry.__closure__)
     try:
-        compiled: Advance = numba.njit(cache=True)(entry)
+        compiled: Advance = numba.njit(cache=True, _nrt=False)(entry)
     except RuntimeError:  # no folder for the cache
-        compiled = numba.njit(entry)
+        compiled = numba.njit(entry, _nrt=False)
     return compiled
 
 

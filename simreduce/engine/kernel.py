@@ -44,6 +44,7 @@ from simreduce.engine.tables import (
     SLOTS,
     UNMOVED,
     WAITING,
+    Array,
     Ops,
     State,
 )
@@ -57,8 +58,6 @@ def advance(ops: Ops, state: State, now: float, horizon: float) -> tuple[bool, f
     Returns (whether a submission completed, the time of that instant) or (False, the time of the next instant, which
     is inf when nothing is due). The result does not depend on how a run is cut into calls.
     """
-    taken, turn = [NONE], [NONE]
-    candidates = [(0.0, NONE)]
     while True:
         time = next_due(state)
         if state.scalar[DIRTY_COUNT] > 0 and time > now + 4.0 * _ULP * abs(now):
@@ -67,8 +66,8 @@ def advance(ops: Ops, state: State, now: float, horizon: float) -> tuple[bool, f
         if time == INFINITY or (time > now and time >= horizon):
             return False, time
         state.clock[0] = time
-        take_due(time + 4.0 * _ULP * abs(time), taken, turn, state)
-        completed = happen(turn, candidates, time, ops, state)
+        due = take_due(time + 4.0 * _ULP * abs(time), state)
+        completed = happen(due, time, ops, state)
         share(time, state)
         if completed:
             return True, time
@@ -85,35 +84,71 @@ def next_due(state: State) -> float:
     return time
 
 
-def take_due(late: float, taken: list[int], turn: list[int], state: State) -> None:
-    """Fill `turn` with the ops whose phase ends, or that are released, until `late`, lowest id first.
-
-    `taken` is room for the items of the calendar.
-    """
-    resources, shift = len(state.capacity), state.scalar[SHIFT]
-    turn.clear()
-    taken.clear()
-    take_until(state.calendar, late, taken)
-    for i in range(len(taken)):
-        item = taken[i]
+def take_due(late: float, state: State) -> int:
+    """Fill `turn` with the ops whose phase ends, or that are released, until `late`, lowest id first; how many."""
+    resources, shift, turn = len(state.capacity), state.scalar[SHIFT], state.turn
+    count = 0
+    for i in range(take_until(state.calendar, late, state.taken)):
+        item = state.taken[i]
         if item >= resources:
-            turn.append(state.slot_op[item - resources])
+            turn[count] = state.slot_op[item - resources]
+            count += 1
             continue
         use = state.first_use[item]  # a group of flows
         while use != NONE:
             slot = use >> shift
             if state.bottleneck[slot] == item and due_of(slot, state) <= late:
-                turn.append(state.slot_op[slot])
+                turn[count] = state.slot_op[slot]
+                count += 1
             use = state.use_next[use]
     at = state.scalar[RELEASED]
     while at < len(state.release_time) and state.release_time[at] <= late:
-        turn.append(state.release_op[at])
+        op = state.release_op[at]
         at += 1
+        if state.waits[op] == 1:
+            turn[count] = op
+            count += 1
+        else:
+            state.waits[op] -= 1
     state.scalar[RELEASED] = at
-    for i in range(1, len(turn)):
-        if turn[i] < turn[i - 1]:
-            turn.sort()
-            break
+    sort(turn, count, state.spare, state.ready, False)
+    return count
+
+
+def before(op: int, other: int, ready: Array, timed: bool) -> bool:
+    """Whether `op` comes first: by id, or by (time of readiness, id) if `timed`."""
+    if timed and ready[op] != ready[other]:
+        return ready[op] < ready[other]
+    return op < other
+
+
+def sort(ops: Array, count: int, spare: Array, ready: Array, timed: bool) -> None:
+    """Sort the first `count` of `ops` by merging neighbouring runs: what is in order already costs nothing."""
+    runs = 2
+    while runs > 1:
+        runs, left = 0, 0
+        while left < count:
+            middle = left + 1
+            while middle < count and not before(ops[middle], ops[middle - 1], ready, timed):
+                middle += 1
+            runs += 1
+            if middle == count:
+                break
+            right = middle + 1
+            while right < count and not before(ops[right], ops[right - 1], ready, timed):
+                right += 1
+            for i in range(left, middle):
+                spare[i] = ops[i]
+            a, b, to = left, middle, left
+            while a < middle:
+                if b < right and before(ops[b], spare[a], ready, timed):
+                    ops[to] = ops[b]
+                    b += 1
+                else:
+                    ops[to] = spare[a]
+                    a += 1
+                to += 1
+            left = right
 
 
 def wait_until(due: float, op: int, state: State) -> None:
@@ -210,10 +245,8 @@ def take_lanes(op: int, now: float, ops: Ops, state: State) -> None:
     state.start[op] = now
 
 
-def free_lanes(
-    op: int, call: int, now: float, candidates: list[tuple[float, int]], ops: Ops, state: State
-) -> None:
-    """Let the next in each queue come: it may be able to start."""
+def free_lanes(op: int, call: int, now: float, count: int, ops: Ops, state: State) -> int:
+    """Let the next in each queue come: it may be able to start. Returns how many candidates there are now."""
     for i in range(ops.lane_start[call], ops.lane_start[call + 1]):
         lane = ops.lanes[i]
         state.lane_busy[lane] = False
@@ -222,8 +255,9 @@ def free_lanes(
     for i in range(ops.lane_start[call], ops.lane_start[call + 1]):
         head = state.lane_head[ops.lanes[i]]
         if head != NONE:
-            other = state.entry_op[head]
-            candidates.append((state.ready[other], other))
+            state.candidates[count] = state.entry_op[head]
+            count += 1
+    return count
 
 
 def submission_of(op: int, ops: Ops) -> int:
@@ -234,28 +268,27 @@ def submission_of(op: int, ops: Ops) -> int:
     return number
 
 
-def happen(turn: list[int], candidates: list[tuple[float, int]], time: float, ops: Ops, state: State) -> bool:
-    """Everything that happens at one instant, begun by the ops of `turn` whose phase ends.
+def happen(due: int, time: float, ops: Ops, state: State) -> bool:
+    """Everything that happens at one instant, begun by the first `due` ops of `turn`, whose phase ends.
 
     Returns whether a submission completed.
     """
     completed = False
     number, first, end = NONE, 0, 0
-    candidates.clear()
-    at = 0
+    turn, candidates, waiting = state.turn, state.candidates, 0
     while True:
-        while at < len(turn):
+        at = 0
+        while at < due:
             op = turn[at]
             at += 1
             call, phase = ops.call[op], state.phase[op]
             if phase == WAITING:  # released, or its last predecessor is done
-                state.waits[op] -= 1
-                if state.waits[op] > 0:
-                    continue
+                state.waits[op] = 0
                 state.ready[op] = time
                 if ops.lane_start[call] < ops.lane_start[call + 1]:
                     join_queues(op, call, ops, state)
-                    candidates.append((time, op))
+                    candidates[waiting] = op
+                    waiting += 1
                     continue
                 phase = QUEUED
             if not ops.free[call]:
@@ -267,7 +300,7 @@ def happen(turn: list[int], candidates: list[tuple[float, int]], time: float, op
                     phase = OVERHEAD
                 if phase == OVERHEAD:
                     if not ops.holds[call]:
-                        free_lanes(op, call, time, candidates, ops, state)
+                        waiting = free_lanes(op, call, time, waiting, ops, state)
                     state.phase[op] = LATENCY
                     if ops.latency[call] > 0.0:
                         wait_until(time + ops.latency[call], op, state)
@@ -281,7 +314,7 @@ def happen(turn: list[int], candidates: list[tuple[float, int]], time: float, op
                     close_flow(state.slot[op], time, state)
                 free_slot(op, state)
                 if ops.holds[call]:
-                    free_lanes(op, call, time, candidates, ops, state)
+                    waiting = free_lanes(op, call, time, waiting, ops, state)
             state.phase[op] = DONE
             state.finish[op] = time
             if op < first or op >= end:
@@ -294,14 +327,16 @@ def happen(turn: list[int], candidates: list[tuple[float, int]], time: float, op
                 successor = ops.successors[s]
                 if state.waits[successor] == 1:
                     state.blame[successor] = op
-                    turn.append(successor)
+                    turn[due] = successor
+                    due += 1
                 else:
                     state.waits[successor] -= 1
-        if len(candidates) == 0:
+        if waiting == 0:
             return completed
-        candidates.sort()
-        for c in range(len(candidates)):
-            op = candidates[c][1]
+        sort(candidates, waiting, state.spare, state.ready, True)
+        due = 0
+        for c in range(waiting):
+            op = candidates[c]
             if state.phase[op] == QUEUED and may_start(op, ops, state):
                 take_lanes(op, time, ops, state)
                 state.phase[op] = OVERHEAD
@@ -309,5 +344,6 @@ def happen(turn: list[int], candidates: list[tuple[float, int]], time: float, op
                 if ops.overhead[call] > 0.0:
                     wait_until(time + ops.overhead[call], op, state)
                 else:
-                    turn.append(op)
-        candidates.clear()
+                    turn[due] = op
+                    due += 1
+        waiting = 0

@@ -61,7 +61,7 @@ class Store:
             columns[name] = [0]
         for name in ("load", "own", "served", "anchor"):
             columns[name] = [0.0] * count
-        for name in ("dirty", "is_dirty", "members"):
+        for name in ("dirty", "is_dirty", "members", "taken"):
             columns[name] = [0] * count
         for name in ("known", "was"):
             columns[name] = [float(NONE)] * count
@@ -153,6 +153,9 @@ class Store:
             old[name] = self._longer(name, old[name], len(old[name]), count)
         for name in ("entry_op", "entry_next", "entry_prev"):
             old[name] = self._longer(name, old[name], state.scalar[ENTRIES], entries)
+        old["turn"] = self._longer("turn", old["turn"], 0, n)
+        old["candidates"] = self._longer("candidates", old["candidates"], 0, 2 * entries)
+        old["spare"] = self._longer("spare", old["spare"], 0, max(n, 2 * entries))
         self._grow_slots(old, slots, int(use_count.max(initial=0)))
         self._release(old, release_op + first, release_time)
         self.state = State(**old)
@@ -184,6 +187,7 @@ class Store:
             old[name] = self._longer(name, old[name], used, more)
         for name in ("level", "served", "anchor", "members"):
             old[name] = self._longer(name, old[name], resources + used, more)
+        old["taken"] = self._longer("taken", old["taken"], 0, more)
         calendar = old["calendar"]
         old["calendar"] = Heap(
             *(self._longer(n, getattr(calendar, n), resources + used, more) for n in ("key", "item", "at")),

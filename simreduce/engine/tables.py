@@ -111,5 +111,11 @@ class State(NamedTuple):
     room_rate: Array
     room_weight: Array
 
+    # room for what happens at one instant
+    turn: Array  # ops, each at most once at a time
+    candidates: Array  # ops that may get their lanes
+    taken: Array  # items of the calendar
+    spare: Array
+
     scalar: Array  # see the indices above
     clock: Array  # s, one entry: the last instant that has happened
