@@ -33,8 +33,8 @@ SAME = 1.0 + 1e-12
 NEARLY = 1.0 - 1e-9
 """A resource that is loaded less is not full, whatever has been rounded in adding up its load."""
 
-MUST, MAY = 2, 1
-"""Values of is_dirty: the level must be found anew; it may be kept if the load is small."""
+RIGHT, MUST, MAY = 3, 2, 1
+"""Values of is_dirty: the level is right; it must be found anew; it may be kept if the load is small."""
 
 
 def mark_dirty(resource: int, state: State, how: int = MUST) -> None:
@@ -62,37 +62,38 @@ def due_of(slot: int, state: State) -> float:
 
 def open_flow(slot: int, amount: float, call: int, now: float, ops: Ops, state: State) -> None:
     """Let the bytes of the op in `slot` compete; its rate is computed when the instant is over."""
-    level, shift = state.level, state.scalar[SHIFT]
+    level, first_use, shift = state.level, state.first_use, state.scalar[SHIFT]
     group = len(state.capacity) + slot
     level[group] = ops.cap[call]
     state.served[group] = 0.0
     state.anchor[group] = now
     state.members[group] = 0
-    begin, count = ops.use_start[call], ops.use_start[call + 1] - ops.use_start[call]
+    begin, end = ops.use_start[call], ops.use_start[call + 1]
     bottleneck = group
-    for k in range(count):
-        resource = ops.uses[begin + k]
-        if level[resource] < level[bottleneck]:
-            bottleneck = resource
+    for i in range(begin, end):
+        if level[ops.uses[i]] < level[bottleneck]:
+            bottleneck = ops.uses[i]
     rate = level[bottleneck]
     how = MUST if rate == INFINITY else MAY
-    for k in range(count):
-        resource, use = ops.uses[begin + k], (slot << shift) + k
-        weight = ops.weight[begin + k]
+    use = slot << shift
+    for i in range(begin, end):
+        resource, weight = ops.uses[i], ops.weight[i]
+        head = first_use[resource]
         state.use_resource[use] = resource
         state.use_weight[use] = weight
-        head = state.first_use[resource]
         state.use_next[use] = head
         state.use_prev[use] = NONE
         if head != NONE:
             state.use_prev[head] = use
-        state.first_use[resource] = use
+        first_use[resource] = use
         if how == MAY:
             state.load[resource] += weight * rate
             if resource == bottleneck:
                 state.own[resource] += weight
-        mark_dirty(resource, state, how)
-    state.use_count[slot] = count
+        if state.is_dirty[resource] < how:
+            mark_dirty(resource, state, how)
+        use += 1
+    state.use_count[slot] = end - begin
     state.bottleneck[slot] = bottleneck
     state.rate[slot] = rate
     state.goal[slot] = amount
@@ -101,8 +102,8 @@ def open_flow(slot: int, amount: float, call: int, now: float, ops: Ops, state: 
 
 def close_flow(slot: int, now: float, state: State) -> None:
     """Take the flow in `slot` off its resources."""
-    shift, rate, bottleneck = state.scalar[SHIFT], state.rate[slot], state.bottleneck[slot]
-    for use in range(slot << shift, (slot << shift) + state.use_count[slot]):
+    rate, bottleneck, begin = state.rate[slot], state.bottleneck[slot], slot << state.scalar[SHIFT]
+    for use in range(begin, begin + state.use_count[slot]):
         resource = state.use_resource[use]
         after, before = state.use_next[use], state.use_prev[use]
         if before == NONE:
@@ -111,14 +112,16 @@ def close_flow(slot: int, now: float, state: State) -> None:
             state.use_next[before] = after
         if after != NONE:
             state.use_prev[after] = before
-        if resource == bottleneck:
-            state.own[resource] -= state.use_weight[use]
         if state.first_use[resource] == NONE:
             state.load[resource] = 0.0
             state.own[resource] = 0.0
+            state.level[resource] = INFINITY
         else:
             state.load[resource] -= state.use_weight[use] * rate
-        mark_dirty(resource, state, MAY)
+            if resource == bottleneck:
+                state.own[resource] -= state.use_weight[use]
+        if state.is_dirty[resource] == 0:
+            mark_dirty(resource, state, MAY)
     leave(bottleneck, now, state)
     if bottleneck >= len(state.capacity):
         remove(state.calendar, bottleneck)
@@ -278,17 +281,47 @@ def find_broken(state: State) -> None:
     """Queue the dirty resources whose level is wrong."""
     for i in range(state.scalar[DIRTY_COUNT]):
         resource = state.dirty[i]
-        how, level = state.is_dirty[resource], state.level[resource]
+        how, level, use = state.is_dirty[resource], state.level[resource], state.first_use[resource]
         state.known[resource] = NONE
-        if state.first_use[resource] == NONE:
-            state.level[resource] = INFINITY
+        if use == NONE or how == RIGHT:
             continue
-        if how == MAY and level == INFINITY and state.load[resource] < state.capacity[resource] * NEARLY:
-            continue
+        if level == INFINITY:
+            if how == MAY:
+                if state.load[resource] < state.capacity[resource] * NEARLY:
+                    continue
+            elif state.use_next[use] == NONE and alone(use >> state.scalar[SHIFT], state):
+                continue
         full = full_at(resource, state)
         if not same(full, level):
             state.known[resource] = full
             put(state.solver, resource, min(full, level))
+
+
+def alone(slot: int, state: State) -> bool:
+    """Whether the new flow in `slot` meets no other; it is given its rate then."""
+    begin = slot << state.scalar[SHIFT]
+    end = begin + state.use_count[slot]
+    bottleneck = len(state.capacity) + slot
+    rate = state.level[bottleneck]
+    if state.rate[slot] < INFINITY:
+        return False
+    for use in range(begin, end):
+        resource = state.use_resource[use]
+        if state.first_use[resource] != use or state.use_next[use] != NONE:
+            return False
+        most = state.capacity[resource] / state.use_weight[use]
+        if most < rate:
+            bottleneck, rate = resource, most
+    for use in range(begin, end):
+        resource = state.use_resource[use]
+        state.is_dirty[resource] = RIGHT
+        state.load[resource] = state.use_weight[use] * rate
+        if resource == bottleneck:
+            state.own[resource] = state.use_weight[use]
+    state.level[bottleneck] = rate
+    state.bottleneck[slot] = bottleneck
+    state.rate[slot] = rate
+    return True
 
 
 def share(now: float, state: State) -> None:
@@ -320,49 +353,56 @@ def share(now: float, state: State) -> None:
 
 def settle(now: float, state: State) -> None:
     """Count what groups with a new level have served, take flows to their new groups, and find what is due when."""
-    resources = len(state.capacity)
+    resources, members, was = len(state.capacity), state.members, state.was
     for i in range(state.scalar[DIRTY_COUNT]):
         resource = state.dirty[i]
-        before = state.was[resource]
-        if before != NONE and before != state.level[resource] and state.members[resource] > 0:
-            if now > state.anchor[resource]:
-                state.served[resource] += before * (now - state.anchor[resource])
-            state.anchor[resource] = now
-        state.was[resource] = NONE
-    moved = state.scalar[MOVED_COUNT]
-    for i in range(moved):
+        before = was[resource]
+        if before != NONE:
+            was[resource] = NONE
+            if before != state.level[resource] and members[resource] > 0:
+                if now > state.anchor[resource]:
+                    state.served[resource] += before * (now - state.anchor[resource])
+                state.anchor[resource] = now
+    count, left = state.scalar[MOVED_COUNT], 0
+    for i in range(count):
         slot = state.moved[i]
         before = state.moved_from[slot]
         if before != NONE and before != state.bottleneck[slot]:
             state.goal[slot] = max(state.goal[slot] - served_at(before, now, state), 0.0)
-    for i in range(moved):
-        slot = state.moved[i]
-        before = state.moved_from[slot]
-        if before != NONE and before != state.bottleneck[slot]:
-            leave(before, now, state)
-            if before < resources:
-                mark_dirty(before, state)
-            else:
-                remove(state.calendar, before)
-    for i in range(moved):
+            left += 1
+    if left > 0:  # when all is counted
+        for i in range(count):
+            slot = state.moved[i]
+            before = state.moved_from[slot]
+            if before != NONE and before != state.bottleneck[slot]:
+                leave(before, now, state)
+                if before < resources:
+                    mark_dirty(before, state)
+                else:
+                    remove(state.calendar, before)
+    for i in range(count):
         slot = state.moved[i]
         before, group = state.moved_from[slot], state.bottleneck[slot]
         state.moved_from[slot] = UNMOVED
         if before != group:
-            if state.members[group] == 0:
+            if members[group] == 0:
                 state.served[group] = 0.0
                 state.anchor[group] = now
-            state.members[group] += 1
-            state.goal[slot] += served_at(group, now, state)
-            if group < resources:
-                mark_dirty(group, state)
             else:
+                state.goal[slot] += served_at(group, now, state)
+            members[group] += 1
+            if group >= resources:
                 appoint(group, due_of(slot, state), state.calendar)
+            elif state.is_dirty[group] == 0:
+                mark_dirty(group, state)
     state.scalar[MOVED_COUNT] = 0
     for i in range(state.scalar[DIRTY_COUNT]):
         resource = state.dirty[i]
         state.is_dirty[resource] = 0
-        appoint(resource, first_due(resource, state), state.calendar)
+        if state.members[resource] > 0:
+            appoint(resource, first_due(resource, state), state.calendar)
+        elif state.calendar.at[resource] != NONE:
+            remove(state.calendar, resource)
     state.scalar[DIRTY_COUNT] = 0
 
 
@@ -376,7 +416,7 @@ def appoint(group: int, due: float, calendar: Heap) -> None:
 
 def first_due(resource: int, state: State) -> float:
     """When the first flow of the group of `resource` is done."""
-    if state.members[resource] == 0 or state.level[resource] == 0.0:
+    if state.level[resource] == 0.0:
         return INFINITY
     shift, goal = state.scalar[SHIFT], INFINITY
     use = state.first_use[resource]
