@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from math import inf
 from typing import NamedTuple
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -75,6 +76,12 @@ class System:
             if slot != sharing.NONE:
                 self.last[flow] = self.state.rate[slot]
         return list(self.last)
+
+    def moved(self, flow: int, now: float) -> float:
+        """Bytes that are through."""
+        slot, state = self.state.slot[flow], self.state
+        left = state.goal[slot] - sharing.served_at(state.bottleneck[slot], now, state)
+        return self.ops.amount[flow] - left
 
     def count(self, flow: int) -> tuple[float, float, float]:
         """Bytes that are left, since when that is, and when they are through."""
@@ -333,3 +340,90 @@ def test_sharing_after_every_change_is_sharing_at_once(system, data):
         got = busy.share()
 
         assert close_to([got[i] for i in running]) == rates(capacity, [flows[i] for i in running])
+
+
+# Long histories of larger systems.
+
+
+@st.composite
+def histories(draw: st.DrawFn):
+    """(capacities, flows, steps): per step flows that begin or end, and resources that get another capacity."""
+    rate, weight = draw(st.sampled_from([_ROUND, _ANY]))
+    capacity = draw(st.lists(rate, min_size=6, max_size=24))
+    resources = st.integers(0, len(capacity) - 1)
+    weights = st.dictionaries(resources, weight, min_size=1, max_size=5)
+    flow = st.builds(Flow, weights, st.one_of(st.just(inf), rate), st.just(1e15))
+    flows = draw(st.lists(flow, min_size=8, max_size=32))
+    toggled = st.lists(st.integers(0, len(flows) - 1), max_size=12, unique=True)
+    changed = st.dictionaries(resources, rate, max_size=2)
+    return capacity, flows, draw(st.lists(st.tuples(toggled, changed), min_size=1, max_size=10))
+
+
+@given(histories())
+@settings(max_examples=150)
+def test_rates_stay_those_of_exact_progressive_filling_whatever_happens(history):
+    """Flows begin and end and capacities change, several at a time; after each step all is shared anew in fractions.
+
+    Every second a step; a flow has moved what its rates add up to, however often its bottleneck has changed.
+    """
+    capacity, flows, steps = history
+    capacity = list(capacity)
+    system = System(capacity, flows)
+    moved: dict[int, Fraction] = {}
+    for now, (toggled, changed) in enumerate(steps):
+        for flow in toggled:
+            if flow in moved:
+                system.close(flow, now=float(now))
+                del moved[flow]
+            else:
+                system.open(flow, now=float(now))
+                moved[flow] = Fraction(0)
+        for resource, rate in changed.items():
+            capacity[resource] = rate
+            system.change(resource, rate)
+        got = system.share(float(now))
+        running = list(moved)
+        exact = max_min(
+            dict(enumerate(map(Fraction, capacity))),
+            [
+                Demand(
+                    {r: Fraction(w) for r, w in flows[i].weights.items()},
+                    None if flows[i].cap == inf else Fraction(flows[i].cap),
+                )
+                for i in running
+            ],
+        )
+
+        assert close_to([float(rate) for rate in exact], rel=1e-10) == [got[i] for i in running]
+        for flow, rate in zip(running, exact, strict=True):
+            moved[flow] += rate
+        assert [system.moved(i, now + 1.0) for i in running] == [
+            pytest.approx(float(moved[i]), rel=1e-10, abs=10.0) for i in running
+        ]
+
+
+def test_a_change_far_away_touches_nothing():
+    """Two thousand flows in pairs on a thousand links; one of them ends. Only its partner gets another rate."""
+    count = 1000
+    system = System([10.0] * count, [Flow({i % count: 1.0}, amount=1e3 + i) for i in range(2 * count)])
+    system.open(*range(2 * count)).share()
+    looked: list[int] = []
+    full_at = sharing.full_at
+    with mock.patch.object(sharing, "full_at", lambda r, state: looked.append(r) or full_at(r, state)):
+        after = system.close(7, now=1.0).share(now=1.0)
+
+    assert {7} == set(looked)
+    assert after[7 + count] == 10.0
+    assert [rate for i, rate in enumerate(after) if i not in (7, 7 + count)] == [5.0] * (2 * count - 2)
+
+
+def test_a_chain_of_bottlenecks_is_followed_as_far_as_rates_change():
+    """Flow i is on links i and i + 1; the levels rise along the chain. The first ends: every second gains, the others
+    lose, down to the link whose flow is held back by a cap.
+    """
+    capacity = [2.0, 3.0, 4.0, 5.0, 100.0]
+    flows = [on(0), on(0, 1), on(1, 2), on(2, 3), on(3, 4, cap=1.5), on(4)]
+    system = System(capacity, flows).open(*range(6))
+
+    assert [1.0, 1.0, 2.0, 2.0, 1.5, 98.5] == system.share()
+    assert [1.0, 1.5, 1.5, 2.5, 1.5, 98.5] == system.close(0).share()

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
+from functools import cache
 from math import inf
+from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import numpy as np
 import pytest
 import simpy
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 
 import simreduce as sr
-from simreduce.engine import NOMINAL, TENSORFLOW, Calibration, Fabric, compiled, kernel, sharing
+from simreduce.engine import NOMINAL, TENSORFLOW, Calibration, Fabric, compiled, kernel, sharing, simulate
 from simreduce.engine.calendar import Heap
 from simreduce.engine.store import as_arrays
 from simreduce.plan import Kind
-from tests.strategies import ROUND, TWO_ENDED, Scene, scenes
+from tests.strategies import ANY, ROUND, TWO_ENDED, Scene, scenes
 
 Advance = Callable[..., tuple[bool, float]]
 
@@ -97,3 +104,126 @@ def test_several_lanes_an_op_give_the_same_bits():
 def test_random_plans_give_the_same_bits(scene):
     """With ties, caps of memory, streams and times of readiness."""
     check(scene)
+
+
+# As users get it.
+
+
+@pytest.fixture
+def always_compiled():
+    """Whatever the size of the plan."""
+    with mock.patch.object(compiled, "WORTH", 0), mock.patch.object(compiled, "SMALL", 0):
+        yield
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("always_compiled")
+@given(scene=scenes(ANY))
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_simulate_gives_the_same_bits_when_it_compiles(scene):
+    """From the plan to the result."""
+    arguments = scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready
+    with mock.patch.object(compiled, "WORTH", inf):
+        interpreted = simulate(*arguments)
+
+    assert interpreted.to_json() == simulate(*arguments).to_json()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("always_compiled")
+def test_a_fabric_goes_on_compiled_in_the_middle_of_a_plan():
+    """The first plan is under way, interpreted, when the second is submitted; a link changes meanwhile."""
+    topology = sr.load_topology("dgx1v")
+    plan = sr.compile("xring#2", sr.load_workload("bytes:1M"), sr.layout(topology))
+    wider = sr.compile("hierarchical_copy", sr.load_workload("bytes:2M"), sr.layout(topology))
+
+    def day(worth: float) -> list[bytes]:
+        env = simpy.Environment()
+        fabric = Fabric(env, topology)
+        done = []
+
+        def submit(each, at: float):
+            yield env.timeout(at)
+            with mock.patch.object(compiled, "WORTH", worth if at else inf):
+                timeline = yield fabric.submit(each)
+            done.append(timeline)
+
+        def narrow():
+            yield env.timeout(4e-5)
+            fabric.set_bandwidth("gpu0>gpu1", 1e9)
+
+        env.process(submit(plan, 0.0))
+        env.process(submit(wider, 3e-5))
+        env.process(narrow())
+        env.run()
+        return [c.tobytes() for t in done for c in (t.ready, t.start, t.finish, t.blame)]
+
+    assert day(inf) == day(0)
+
+
+def test_few_ops_are_interpreted_and_many_are_not():
+    """A process that has had many ops in all goes on compiled, but for the smallest plans."""
+    with (
+        mock.patch.object(compiled, "_seen", [0]),
+        mock.patch.object(compiled, "advance", cache(lambda: None)),
+    ):
+        assert not compiled.pays(compiled.WORTH - 1)
+        assert compiled.pays(compiled.SMALL)
+        assert not compiled.pays(compiled.SMALL - 1)
+
+
+def test_where_nothing_can_be_cached_every_process_compiles_for_itself():
+    """numba refuses to cache when it finds no folder to write to."""
+
+    def njit(*functions, cache=False, **_):
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return functions[0]
+
+    with mock.patch("numba.njit", njit):
+        assert callable(compiled.advance.__wrapped__())
+
+
+_SCRIPT = """
+import numpy as np, simreduce as sr
+from simreduce.engine import compiled
+compiled.WORTH = compiled.SMALL = 0
+topology = sr.load_topology("dgx1v")
+plan = sr.compile("xring#2", sr.load_workload("bytes:1M"), sr.layout(topology))
+finish = sr.simulate(plan, topology).finish
+stats = compiled.advance().stats
+print(sr.__file__)
+print(finish.tobytes().hex())
+print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
+"""
+
+
+@pytest.mark.slow
+def test_a_read_only_install_compiles_once_for_all_processes(tmp_path):
+    """Beside a source that cannot be written to, the cache is in the user's folder. Two processes that compile at the
+    same time do not disturb each other; a third loads what they have left. Hash seeds change no bit.
+    """
+    root = Path(__file__).parents[2]
+    install, home = tmp_path / "install", tmp_path / "home"
+    home.mkdir()
+    ignore = shutil.ignore_patterns("__pycache__")
+    for folder in ("simreduce", "topologies"):
+        shutil.copytree(root / folder, install / folder, ignore=ignore)
+    for folder in [p for p in (install / "simreduce").rglob("*") if p.is_dir()] + [install / "simreduce"]:
+        (folder / "__pycache__").write_text("no folder: nothing can be cached here, not even by root")
+        folder.chmod(0o555)
+
+    def start(seed: str) -> subprocess.Popen:
+        keep = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA", "XDG"))}
+        environment = keep | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(install), "HOME": str(home)}
+        return subprocess.Popen(
+            [sys.executable, "-c", _SCRIPT], env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True
+        )
+
+    answers = [p.communicate()[0].splitlines() for p in [start("1"), start("2")]]
+    answers.append(start("3").communicate()[0].splitlines())
+
+    assert {str(install / "simreduce" / "__init__.py")} == {where for where, _, _ in answers}
+    assert 1 == len({bits for _, bits, _ in answers})
+    assert "1 0" == answers[-1][2]
+    assert list(home.rglob("*.nbi"))
