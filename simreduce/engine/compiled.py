@@ -13,6 +13,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from simreduce.engine import calendar, kernel, sharing, tables
+from simreduce.engine.kernel import advance
 
 Advance = Callable[[Any, Any, float, float], tuple[bool, float]]
 
@@ -21,6 +22,9 @@ WORTH = 60_000
 
 SMALL = 500
 """Fewer ops are quicker interpreted although the compiled kernel is there."""
+
+_SHORT = 300
+"""Bytes of a function that is compiled into its callers: a call that passes all tables costs more."""
 
 _MODULES: tuple[ModuleType, ...] = (calendar, sharing, kernel)  # callees first
 _seen = [0]
@@ -32,16 +36,18 @@ def pays(ops: int) -> bool:
     """
     if ops < SMALL:
         return False
-    if not advance.cache_info().currsize:
+    if not load.cache_info().currsize:
         _seen[0] += ops
     return _seen[0] >= WORTH
 
 
 @cache
-def advance() -> Advance:
+def load() -> Advance:
     """`kernel.advance`, compiled."""
     import numba  # noqa: PLC0415 - takes a while to load; small plans do without
 
+    # Nothing is allocated, so no references need to be counted, which would take most of the time.
+    njit: Any = numba.njit
     functions = {
         name: f
         for module in _MODULES
@@ -60,19 +66,20 @@ def advance() -> Advance:
             if callee in functions and callee not in done:
                 compile_with_callees(callee)
         copy = FunctionType(code, scope, name, functions[name].__defaults__)
-        scope[name] = numba.njit(copy, _nrt=False)
+        inline = "always" if len(code.co_code) < _SHORT else "never"
+        scope[name] = njit(copy, _nrt=False, inline=inline)
 
     compile_with_callees("advance")
     entry = _entry(_digest(functions, scope))
     entry = FunctionType(entry.__code__, scope, entry.__name__, None, entry.__closure__)
     try:
-        compiled: Advance = numba.njit(cache=True, _nrt=False)(entry)
+        compiled: Advance = njit(cache=True, _nrt=False)(entry)
     except RuntimeError:  # no folder for the cache
-        compiled = numba.njit(entry, _nrt=False)
+        compiled = njit(entry, _nrt=False)
     return compiled
 
 
-def _entry(digest: str) -> Any:
+def _entry(digest: str) -> FunctionType:
     """What is cached: numba takes a cached function for current while its own file and what it encloses are the same,
     so it encloses a digest of everything that it calls.
     """
@@ -80,7 +87,7 @@ def _entry(digest: str) -> Any:
     def run(ops: Any, state: Any, now: float, horizon: float) -> tuple[bool, float]:
         if len(digest) == 0:
             return False, now
-        return advance(ops, state, now, horizon)  # type: ignore[call-arg,return-value]  # the one in `scope`
+        return advance(ops, state, now, horizon)
 
     return run
 

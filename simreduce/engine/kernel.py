@@ -158,7 +158,7 @@ def wait_until(due: float, op: int, state: State) -> None:
 
 def slot_for(op: int, state: State) -> int:
     """The slot that `op` holds from its first phase to its end."""
-    slot = state.slot[op]
+    slot: int = state.slot[op]
     if slot == NONE:
         slot = state.scalar[FREE_SLOT]
         if slot == NONE:

@@ -77,7 +77,7 @@ class Store:
 
     def advance(self, now: float, horizon: float) -> tuple[bool, float]:
         """See `kernel.advance`."""
-        run = compiled.advance() if self.compiled else kernel.advance
+        run = compiled.load() if self.compiled else kernel.advance
         completed, time = run(self.ops, self.state, now, horizon)
         return bool(completed), float(time)
 
@@ -105,7 +105,7 @@ class Store:
         lanes: int,
     ) -> int:
         """Add a submission; its number. `waits` counts what each op waits for: predecessors, and a release if it is
-        among `release_op`. There are `lanes` lanes by now.
+        among `release_op`; it is the store's from now on. There are `lanes` lanes by now.
         """
         ops, state, n = self.ops, self.state, len(call)
         first, number = len(ops.call), len(state.pending)
@@ -173,7 +173,7 @@ class Store:
         dtype = _DTYPE.get(name, np.int32)
         if not self.compiled:
             return [*old, *([dtype(0).item()] * more)]
-        new = np.zeros(len(old) + more, dtype=dtype)
+        new: npt.NDArray[Any] = np.zeros(len(old) + more, dtype=dtype)
         new[:used] = old[:used]
         return new
 
@@ -189,10 +189,10 @@ class Store:
             old[name] = self._longer(name, old[name], resources + used, more)
         old["taken"] = self._longer("taken", old["taken"], 0, more)
         calendar = old["calendar"]
-        old["calendar"] = Heap(
-            *(self._longer(n, getattr(calendar, n), resources + used, more) for n in ("key", "item", "at")),
-            calendar.size,
-        )
+        columns = {
+            n: self._longer(n, getattr(calendar, n), resources + used, more) for n in ("key", "item", "at")
+        }
+        old["calendar"] = Heap(**columns, size=calendar.size)
         shift = int(old["scalar"][SHIFT])
         wider = max(shift, (uses - 1).bit_length() if uses else 0)
         if wider > shift:

@@ -70,7 +70,7 @@ def check(scene: Scene, times: int = 2) -> None:
     cut = 1e-5
     answers = drive(kernel.advance, ops, state, cut)
 
-    assert answers == drive(compiled.advance(), other_ops, other_state, cut)
+    assert answers == drive(compiled.load(), other_ops, other_state, cut)
     assert answers[-1] == (False, inf)
     assert columns(state) == columns(other_state)
     assert np.isfinite(other_state.finish).all()
@@ -165,7 +165,7 @@ def test_few_ops_are_interpreted_and_many_are_not():
     """A process that has had many ops in all goes on compiled, but for the smallest plans."""
     with (
         mock.patch.object(compiled, "_seen", [0]),
-        mock.patch.object(compiled, "advance", cache(lambda: None)),
+        mock.patch.object(compiled, "load", cache(lambda: None)),
     ):
         assert not compiled.pays(compiled.WORTH - 1)
         assert compiled.pays(compiled.SMALL)
@@ -181,7 +181,7 @@ def test_where_nothing_can_be_cached_every_process_compiles_for_itself():
         return functions[0]
 
     with mock.patch("numba.njit", njit):
-        assert callable(compiled.advance.__wrapped__())
+        assert callable(compiled.load.__wrapped__())
 
 
 _SCRIPT = """
@@ -191,7 +191,7 @@ compiled.WORTH = compiled.SMALL = 0
 topology = sr.load_topology("dgx1v")
 plan = sr.compile("xring#2", sr.load_workload("bytes:1M"), sr.layout(topology))
 finish = sr.simulate(plan, topology).finish
-stats = compiled.advance().stats
+stats = compiled.load().stats
 print(sr.__file__)
 print(finish.tobytes().hex())
 print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
