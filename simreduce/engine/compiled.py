@@ -79,7 +79,7 @@ def load() -> Advance:
     return compiled
 
 
-def _entry(digest: str) -> FunctionType:
+def _entry(digest: str) -> Any:
     """What is cached: numba takes a cached function for current while its own file and what it encloses are the same,
     so it encloses a digest of everything that it calls.
     """

@@ -117,9 +117,8 @@ def take_due(late: float, state: State) -> int:
 
 def before(op: int, other: int, ready: Array, timed: bool) -> bool:
     """Whether `op` comes first: by id, or by (time of readiness, id) if `timed`."""
-    if timed and ready[op] != ready[other]:
-        return ready[op] < ready[other]
-    return op < other
+    earlier: bool = ready[op] < ready[other]
+    return earlier if timed and ready[op] != ready[other] else op < other
 
 
 def sort(ops: Array, count: int, spare: Array, ready: Array, timed: bool) -> None:

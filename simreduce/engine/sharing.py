@@ -47,9 +47,10 @@ def mark_dirty(resource: int, state: State, how: int = MUST) -> None:
 
 def served_at(group: int, now: float, state: State) -> float:
     """Bytes that each flow of `group` has been served."""
+    served: float = state.served[group]
     if now > state.anchor[group]:
-        return state.served[group] + state.level[group] * (now - state.anchor[group])
-    return state.served[group]
+        served += state.level[group] * (now - state.anchor[group])
+    return served
 
 
 def due_of(slot: int, state: State) -> float:
@@ -171,7 +172,7 @@ def full_at(resource: int, state: State) -> float:
         use = state.use_next[use]
     if count == 0:
         return INFINITY
-    level = state.capacity[resource] / weight
+    level: float = state.capacity[resource] / weight
     # Flows that are held back further elsewhere leave the rest to the others. Their sum is kept in two floats, so
     # that it does not depend on their order.
     taken, rest, highest = 0.0, 0.0, 0.0
@@ -425,5 +426,5 @@ def first_due(resource: int, state: State) -> float:
         if state.bottleneck[slot] == resource:
             goal = min(goal, state.goal[slot])
         use = state.use_next[use]
-    left = max(goal - state.served[resource], 0.0)
-    return state.anchor[resource] + left / state.level[resource]
+    due: float = state.anchor[resource] + max(goal - state.served[resource], 0.0) / state.level[resource]
+    return due
