@@ -36,7 +36,7 @@ def pays(ops: int) -> bool:
     """
     if ops < SMALL:
         return False
-    if not load.cache_info().currsize:
+    if not loaded():
         _seen[0] += ops
     return _seen[0] >= WORTH
 
@@ -77,6 +77,22 @@ def load() -> Advance:
     except RuntimeError:  # no folder for the cache
         compiled = njit(entry, _nrt=False)
     return compiled
+
+
+def loaded() -> bool:
+    """Whether the compiled kernel is there, and numba with it."""
+    return bool(load.cache_info().currsize)
+
+
+@cache
+def single(function: FunctionType) -> Any:
+    """A function that calls no other of ours, compiled."""
+    import numba  # noqa: PLC0415 - as above
+
+    try:
+        return numba.njit(cache=True)(function)
+    except RuntimeError:  # no folder for the cache
+        return numba.njit(function)
 
 
 def _entry(digest: str) -> Any:
