@@ -4,18 +4,16 @@ machine that the collective has to cross.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import lru_cache
 
 import networkx as nx
 import numpy as np
 
-from simreduce.engine.lower import Floats, Ints, Lowered, Resources
+from simreduce.engine import compiled
+from simreduce.engine.lower import Floats, Lowered, Resources
+from simreduce.engine.tables import Array
 from simreduce.plan import Contract, Kind, Plan
-from simreduce.plan.ragged import levels_ahead, ranges
 from simreduce.topology import Topology
-
-_SHORT_RUN = 64
-"""Ops that numpy handles about as fast as one."""
 
 _CUT_RANKS = 64
 """With more ranks, only the cuts around single ranks are taken: still a bound, and quick."""
@@ -37,47 +35,25 @@ def alone(lowered: Lowered, resources: Resources) -> Floats:
 
 def critical_path(lowered: Lowered, duration: Floats) -> float:
     """Seconds of the longest chain of ops that wait for each other."""
-    finish = np.zeros(len(duration))
-    start = lowered.successor_start
-    for ops in _steps(lowered):
-        finish[ops] += duration[ops]
-        if isinstance(ops, slice):
-            rows = start[ops.start : ops.stop + 1]
-            reached, count = lowered.successors[rows[0] : rows[-1]], np.diff(rows)
-        else:
-            count = start[ops + 1] - start[ops]
-            reached = lowered.successors[ranges(start[ops], count)]
-        np.maximum.at(finish, reached, np.repeat(finish[ops], count))
-    return float(finish.max(initial=0.0))
+    columns = lowered.successor_start, lowered.successors, duration
+    if compiled.loaded():
+        finish = np.zeros(len(duration))
+        compiled.single(longest)(*columns, finish)
+        return float(finish.max(initial=0.0))
+    ends = [0.0] * len(duration)
+    start, successors, seconds = (column.tolist() for column in columns)
+    longest(start, successors, seconds, ends)
+    return max(ends, default=0.0)
 
 
-def _steps(lowered: Lowered) -> Iterator[slice | Ints]:
-    """The ops in sets that do not wait for each other, each after all that its ops wait for: runs of the program if
-    they are long, as in plans written step by step, else by depth.
+def longest(start: Array, successors: Array, duration: Array, finish: Array) -> None:
+    """Fill `finish`, zero at first, with when each op is done if none but its predecessors delay it. Program order has
+    them first.
     """
-    n = len(lowered.waits)
-    first = np.full(n, n, dtype=np.int64)  # who waits for each op first: rows ascend
-    some = np.flatnonzero(np.diff(lowered.successor_start))
-    first[some] = lowered.successors[lowered.successor_start[some]]
-    runs: list[slice] = []
-    begin = 0
-    while begin < n:
-        if len(runs) * _SHORT_RUN > begin + n // 8:
-            yield from levels_ahead(lowered.waits, lowered.successor_start, lowered.successors)
-            return
-        end = _run(first, begin)
-        runs.append(slice(begin, end))
-        begin = end
-    yield from runs
-
-
-def _run(first: Ints, begin: int) -> int:
-    """The end of the longest run of ops from `begin` on of which none is before another."""
-    end, at, size = len(first), begin, 1024
-    while at < end:
-        end = min(end, int(first[at : at + size].min()))
-        at, size = at + size, 2 * size
-    return end
+    for op in range(len(duration)):
+        finish[op] += duration[op]
+        for at in range(start[op], start[op + 1]):
+            finish[successors[at]] = max(finish[successors[at]], finish[op])
 
 
 def resource_seconds(lowered: Lowered, resources: Resources) -> Floats:
@@ -115,33 +91,34 @@ def all_reduce_cut(topology: Topology, resources: Resources, plan: Plan) -> floa
         return 0.0
     width = float(np.min(plan.nbytes[copies] / np.maximum((plan.hi - plan.lo)[copies], 1)))
     elements = _elements(plan.contract, ranks[0])
-    narrowest = narrowest_cut(topology, resources, [plan.devices[r] for r in ranks])
+    narrowest = narrowest_cut(topology, resources.capacity, tuple(plan.devices[r] for r in ranks))
     return elements * width / narrowest if narrowest > 0 else float("inf")
 
 
-def narrowest_cut(topology: Topology, resources: Resources, ranks: list[str]) -> float:
+@lru_cache(maxsize=64)  # every candidate of a ranking asks the same
+def narrowest_cut(topology: Topology, capacity: tuple[float, ...], ranks: tuple[str, ...]) -> float:
     """Bytes/s of the narrowest directed cut that has ranks on both sides (max-flow = min-cut)."""
     if len(ranks) > _CUT_RANKS:
-        return _narrowest_port(topology, resources, ranks)
+        return _narrowest_port(topology, capacity, ranks)
     graph: nx.DiGraph[str] = nx.DiGraph()
     for link in topology.links:
         if link.is_figure:
             continue
         before = graph.get_edge_data(link.source, link.target, {"capacity": 0.0})["capacity"]
-        graph.add_edge(link.source, link.target, capacity=before + resources.capacity[link.id])
+        graph.add_edge(link.source, link.target, capacity=before + capacity[link.id])
     first, *others = ranks
     flow = nx.algorithms.flow.dinitz
     ways = [pair for other in others for pair in ((first, other), (other, first))]
     return min(float(nx.maximum_flow_value(graph, a, b, flow_func=flow)) for a, b in ways)
 
 
-def _narrowest_port(topology: Topology, resources: Resources, ranks: list[str]) -> float:
+def _narrowest_port(topology: Topology, capacity: tuple[float, ...], ranks: tuple[str, ...]) -> float:
     out, into = dict.fromkeys(topology.nodes, 0.0), dict.fromkeys(topology.nodes, 0.0)
     for link in topology.links:
         if link.is_figure:
             continue
-        out[link.source] += resources.capacity[link.id]
-        into[link.target] += resources.capacity[link.id]
+        out[link.source] += capacity[link.id]
+        into[link.target] += capacity[link.id]
     return min(min(out[rank], into[rank]) for rank in ranks)
 
 
