@@ -21,14 +21,14 @@ def _printed(command: str) -> str:
     """What a command of ours prints; several pipes may show parts of it."""
     real = command.replace("simreduce ", f"{sys.executable} -m simreduce ", 1)
     real = real.replace("python -m simreduce_validate", f"{sys.executable} -m simreduce_validate", 1)
-    return subprocess.run(
-        real,
-        shell=True,
-        cwd=README.parent,
-        capture_output=True,
-        text=True,
-        check=True,  # noqa: S602
-    ).stdout
+    return _shell(real)
+
+
+def _shell(command: str, given: str = "") -> str:
+    done = subprocess.run(  # noqa: S602 - the README's own commands
+        command, shell=True, cwd=README.parent, input=given, capture_output=True, text=True, check=True
+    )
+    return done.stdout
 
 
 @pytest.mark.xdist_group("readme")
@@ -38,9 +38,7 @@ def test_the_readme_shows_real_output(command, expected):
     ours, pipe, rest = command.partition(" | ")
     shown = _printed(ours)
     if pipe:
-        shown = subprocess.run(
-            rest, shell=True, input=shown, capture_output=True, text=True, check=True
-        ).stdout  # noqa: S602
+        shown = _shell(rest, shown)
     if os.environ.get(UPDATE):
         text = README.read_text("utf-8")
         README.write_text(text.replace(f"$ {command}\n{expected}", f"$ {command}\n{shown}"), "utf-8")
