@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
-from itertools import permutations
-from math import inf
+from itertools import count, permutations
+from math import inf, log
 
 import numpy as np
 import simpy
 
+from simreduce.engine.disturbance import uniform
 from simreduce.engine.fabric import Fabric
 from simreduce.engine.lower import Lowered, lower
 from simreduce.engine.runtime import IDEAL
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Contract, Plan, PlanBuilder
 
-Sizes = Callable[[np.random.Generator], float]
+Sizes = Callable[[float], float]
+"""From a number in [0, 1) to bytes: `lambda u: -1e6 * log(1 - u)` gives exponential sizes of 1 MB on average."""
 
 
 class _Arrival(simpy.Timeout):
@@ -31,7 +33,7 @@ def traffic(
     seed: int = 0,
     until: simpy.Event | None = None,
 ) -> simpy.Process:
-    """Send flows at random times, `rate` a second, each of `size` bytes (or what `size` draws), between one of `pairs`
+    """Send flows at random times, `rate` a second, each of `size` bytes (or of what `size` makes of an even random number), between one of `pairs`
     (any two GPUs, unless given). They take links and latency, but no lanes.
 
     It ends when `until` has happened, when the process is interrupted, and when there is nobody to disturb: no event
@@ -51,7 +53,7 @@ def traffic(
         problems.append(f"the size must be 0 bytes or more, not {size}")
     if problems:
         raise InputError(problems)
-    return fabric.env.process(_flows(fabric, rate, size, pairs, np.random.default_rng(seed), until))
+    return fabric.env.process(_flows(fabric, rate, size, pairs, seed, until))
 
 
 def _flows(
@@ -59,19 +61,20 @@ def _flows(
     rate: float,
     size: float | Sizes,
     pairs: Sequence[tuple[str, str]],
-    random: np.random.Generator,
+    seed: int,
     until: simpy.Event | None,
 ) -> Generator[simpy.Event, None, None]:
     if rate == 0.0 or not pairs or size == 0.0:
         return
     known: dict[tuple[str, str], tuple[Plan, Lowered]] = {}
     try:
-        while True:
-            yield _Arrival(fabric.env, random.exponential(1.0 / rate))
+        for flow in count():
+            gap, which, much = uniform(seed, 3 * flow, 3).tolist()
+            yield _Arrival(fabric.env, -log(1.0 - gap) / rate)
             if (until is not None and until.triggered) or not fabric.busy(_Arrival):
                 return
-            source, target = pairs[int(random.integers(len(pairs)))]
-            nbytes = round(size(random) if callable(size) else size)
+            source, target = pairs[int(which * len(pairs))]
+            nbytes = round(size(much) if callable(size) else size)
             if nbytes > 0:
                 if (source, target) not in known:
                     known[source, target] = _flow(fabric, source, target)

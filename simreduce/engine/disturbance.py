@@ -122,11 +122,16 @@ _STEP, _MIX_1, _MIX_2 = (np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1C
 
 
 def scatter(seed: int, ops: int) -> tuple[Floats, Floats]:
-    """Two numbers in [-1, 1) for each op, made of nothing but the seed and the op's id (splitmix64)."""
+    """Two numbers in [-1, 1) for each op, made of nothing but the seed and the op's id."""
+    numbers = 2.0 * uniform(seed, 0, 2 * ops) - 1.0
+    return numbers[0::2], numbers[1::2]
+
+
+def uniform(seed: int, first: int, count: int) -> Floats:
+    """The numbers `first`, `first + 1`, ... of an endless row in [0, 1), the same on every machine (splitmix64)."""
     key = _mixed(np.array([seed & (2**64 - 1)], dtype=np.uint64))
-    bits = _mixed(key + np.arange(2 * ops, dtype=np.uint64) * _STEP)
-    unit = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-52 - 1.0
-    return unit[0::2], unit[1::2]
+    bits = _mixed(key + np.arange(first, first + count, dtype=np.uint64) * _STEP)
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _mixed(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
