@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from simreduce import dtypes
-from simreduce.engine import Calibration, Runtime, simulate
+from simreduce.engine import CALM, Calibration, Disturbance, Runtime, simulate
 from simreduce.errors import InputError
 from simreduce.layouts import Layout
 from simreduce.plan import verify, wrong_elements
@@ -88,12 +88,14 @@ def bench(
     dtype: int,
     runtime: Runtime,
     calibration: Calibration,
+    disturbance: Disturbance = CALM,
     *,
     faithful: bool = False,
     root: int = 0,
 ) -> Iterator[BenchRow]:
     """Rows size by size, in the order of `strategies` within a size. Sizes are rounded down to whole elements, and to
-    equal parts where every rank has one. A pipeline that is told no size of its chunks gets the best one.
+    equal parts where every rank has one. A pipeline that is told no size of its chunks gets the one that is best if nothing
+    disturbs.
     """
     for size in nbytes:
         for asked in strategies:
@@ -101,7 +103,7 @@ def bench(
             workload = tensor(size, dtype, layout.n if collective in DIVIDED else 1)
             strategy = with_best_chunk(asked, workload, topology, layout, runtime, calibration, root=root)
             plan = compile_collective(collective, strategy, workload, layout, root=root, faithful=faithful)
-            result = simulate(plan, topology, runtime, calibration)
+            result = simulate(plan, topology, runtime, calibration, disturbance=disturbance)
             yield BenchRow(
                 algorithm=strategy.text,
                 count=workload.elements,
