@@ -279,9 +279,7 @@ def layout(topology: Topology) -> Layout:
         hosts=tuple(hosts.get(machine, "") for machine in tasks),
         links=tuple(Row(row, len(ranks)) for row in links),
         reducers=tuple(
-            Reducer(
-                name, tuple(sorted(index[t] for t in ends if t in index)), tuple(t for t in ends if t in near)
-            )
+            Reducer(name, tuple(sorted(index[t] for t in ends if t in index)), tuple(t for t in ends if t in near))
             for name, ends in near.items()
         ),
         wiring=_Machine(topology),
