@@ -5,9 +5,9 @@ shares of a `Network`, for planners that make their plan for the graph at hand.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, overload
 
 from simreduce.errors import StrategyError, TopologyError
 from simreduce.synthesis.network import (
@@ -30,6 +30,48 @@ class Wiring(Protocol):
         """That of the GPUs `ranks`, of which `boxes` stand in one machine each; see `Layout.network`."""
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Row(Sequence[int]):
+    """`size` numbers, zero but for those in `values`. It reads, compares and hashes like the tuple of them, in less
+    room: thousands of ranks have few links each.
+    """
+
+    values: Mapping[int, int]
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+    @overload
+    def __getitem__(self, place: slice) -> Row: ...
+    def __getitem__(self, place: int | slice) -> int | Row:
+        if isinstance(place, slice):
+            kept = range(self.size)[place]
+            return Row({kept.index(i): v for i, v in self.values.items() if i in kept}, len(kept))
+        if 0 <= place < self.size:
+            return self.values.get(place, 0)
+        return self.values.get(range(self.size)[place], 0)
+
+    def __iter__(self) -> Iterator[int]:
+        dense = [0] * self.size
+        for place, value in self.values.items():
+            dense[place] = value
+        return iter(dense)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Row):
+            return self.size == other.size and self.values == other.values
+        return tuple(self) == other
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The machine as plain data; a rank is an index into `ranks`.
@@ -45,7 +87,7 @@ class Layout:
     ranks: tuple[str, ...]
     tasks: tuple[tuple[int, ...], ...]
     hosts: tuple[str, ...]
-    links: tuple[tuple[int, ...], ...]
+    links: tuple[Sequence[int], ...]
     order: tuple[int, ...] = ()
     wiring: Wiring | None = field(default=None, compare=False, repr=False)
 
@@ -200,14 +242,15 @@ def layout(topology: Topology) -> Layout:
     hosts: dict[str, str] = {}
     for name in topology.hosts:
         hosts.setdefault(topology.nodes[name].machine, name)
-    links = [[0] * len(ranks) for _ in ranks]
+    links: list[dict[int, int]] = [{} for _ in ranks]
     for link in topology.links:
         if link.source in index and link.target in index:
-            links[index[link.source]][index[link.target]] += link.lanes
+            row, column = links[index[link.source]], index[link.target]
+            row[column] = row.get(column, 0) + link.lanes
     return Layout(
         ranks=ranks,
         tasks=tuple(tuple(task) for task in tasks.values()),
         hosts=tuple(hosts.get(machine, "") for machine in tasks),
-        links=tuple(tuple(row) for row in links),
+        links=tuple(Row(row, len(ranks)) for row in links),
         wiring=_Machine(topology),
     )

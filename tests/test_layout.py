@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from simreduce.errors import StrategyError
-from simreduce.layouts import Layout, layout
+from simreduce.layouts import Layout, Row, layout
 from simreduce.topology import Node, build, load_topology
 
 DGX1V = (
@@ -75,6 +76,27 @@ def test_a_subset_is_the_first_ranks(k):
     assert all(part.links[i][j] == CLUSTER.links[i][j] for i in range(k) for j in range(k))
     assert {len(row) for row in part.links} == {k}
     assert part.subset(k) == part
+
+
+@given(st.lists(st.integers(0, 2), max_size=6), st.data())
+def test_a_row_reads_like_the_tuple_of_its_numbers(numbers, data):
+    row = Row({i: v for i, v in enumerate(numbers) if v}, len(numbers))
+    cut = data.draw(st.slices(len(numbers)))
+
+    assert row == tuple(numbers)
+    assert tuple(numbers) == row
+    assert (hash(row), repr(row), list(row), len(row)) == (
+        hash(tuple(numbers)),
+        repr(tuple(numbers)),
+        numbers,
+        len(numbers),
+    )
+    assert row[cut] == tuple(numbers[cut])
+    assert row[cut] == Row({i: v for i, v in enumerate(numbers[cut]) if v}, len(numbers[cut]))
+    assert [row[i] for i in range(-len(numbers), len(numbers))] == numbers * 2
+    with pytest.raises(IndexError):
+        row[len(numbers)]
+    assert pickle.loads(pickle.dumps(row)) == row  # noqa: S301 - our own bytes
 
 
 @pytest.mark.parametrize("k", [0, -1, 25])

@@ -27,7 +27,10 @@ def list_(as_json: bool) -> None:
     width = max(len(name) for name, _ in machines)
     for name, title in machines:
         click.echo(f"{name:{width}}  {title}")
-    click.echo("\nInline: ring:8  full:8  switch:64,bandwidth=12.5GB/s,latency=2us  dgx1vx4,nic=ib_edr")
+    click.echo(
+        "\nInline: ring:8  full:8  switch:64,bandwidth=12.5GB/s,latency=2us  torus:8x8  "
+        "fat_tree:1024,radix=32,oversubscription=2\n        dgx1vx4,nic=ib_edr  dgx1vx16,fabric=fat_tree,radix=16"
+    )
 
 
 @topo.command()

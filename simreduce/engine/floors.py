@@ -4,13 +4,18 @@ machine that the collective has to cross.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import networkx as nx
 import numpy as np
 
-from simreduce.engine.lower import Floats, Lowered, Resources
+from simreduce.engine.lower import Floats, Ints, Lowered, Resources
 from simreduce.plan import Contract, Kind, Plan
-from simreduce.plan.ragged import levels, ranges
+from simreduce.plan.ragged import levels_ahead, ranges
 from simreduce.topology import Topology
+
+_SHORT_RUN = 64
+"""Ops that numpy handles about as fast as one."""
 
 _CUT_RANKS = 64
 """With more ranks, only the cuts around single ranks are taken: still a bound, and quick."""
@@ -18,40 +23,86 @@ _CUT_RANKS = 64
 
 def alone(lowered: Lowered, resources: Resources) -> Floats:
     """Seconds each op takes when nothing competes with it."""
-    capacity = np.array(resources.capacity)
-    rate = lowered.cap.copy()
-    user = np.repeat(np.arange(len(rate)), np.diff(lowered.use_start))
-    np.minimum.at(rate, user, capacity[lowered.uses] / lowered.weight)
-    moving = np.divide(lowered.amount, rate, out=np.zeros_like(rate), where=lowered.amount > 0)
-    return lowered.overhead + lowered.latency + moving
+    calls = lowered.calls
+    rate = calls.cap.copy()
+    using = np.flatnonzero(np.diff(calls.use_start))
+    if len(using):
+        share = np.array(resources.capacity)[calls.uses] / calls.weight
+        rate[using] = np.minimum(rate[using], np.minimum.reduceat(share, calls.use_start[using]))
+    rate = rate[lowered.call]
+    duration: Floats = np.divide(lowered.amount, rate, out=np.zeros_like(rate), where=lowered.amount > 0)
+    duration += (calls.overhead + calls.latency)[lowered.call]
+    return duration
 
 
 def critical_path(lowered: Lowered, duration: Floats) -> float:
     """Seconds of the longest chain of ops that wait for each other."""
     finish = np.zeros(len(duration))
-    start = lowered.predecessor_start
-    for level in levels(start, lowered.predecessors):
-        finish[level] += duration[level]
-        count = lowered.successor_start[level + 1] - lowered.successor_start[level]
-        reached = lowered.successors[ranges(lowered.successor_start[level], count)]
-        np.maximum.at(finish, reached, np.repeat(finish[level], count))
+    start = lowered.successor_start
+    for ops in _steps(lowered):
+        finish[ops] += duration[ops]
+        if isinstance(ops, slice):
+            rows = start[ops.start : ops.stop + 1]
+            reached, count = lowered.successors[rows[0] : rows[-1]], np.diff(rows)
+        else:
+            count = start[ops + 1] - start[ops]
+            reached = lowered.successors[ranges(start[ops], count)]
+        np.maximum.at(finish, reached, np.repeat(finish[ops], count))
     return float(finish.max(initial=0.0))
+
+
+def _steps(lowered: Lowered) -> Iterator[slice | Ints]:
+    """The ops in sets that do not wait for each other, each after all that its ops wait for: runs of the program if
+    they are long, as in plans written step by step, else by depth.
+    """
+    n = len(lowered.waits)
+    first = np.full(n, n, dtype=np.int64)  # who waits for each op first: rows ascend
+    some = np.flatnonzero(np.diff(lowered.successor_start))
+    first[some] = lowered.successors[lowered.successor_start[some]]
+    runs: list[slice] = []
+    begin = 0
+    while begin < n:
+        if len(runs) * _SHORT_RUN > begin + n // 8:
+            yield from levels_ahead(lowered.waits, lowered.successor_start, lowered.successors)
+            return
+        end = _run(first, begin)
+        runs.append(slice(begin, end))
+        begin = end
+    yield from runs
+
+
+def _run(first: Ints, begin: int) -> int:
+    """The end of the longest run of ops from `begin` on of which none is before another."""
+    end, at, size = len(first), begin, 1024
+    while at < end:
+        end = min(end, int(first[at : at + size].min()))
+        at, size = at + size, 2 * size
+    return end
 
 
 def resource_seconds(lowered: Lowered, resources: Resources) -> Floats:
     """Seconds each resource needs for its bytes at full rate."""
-    user = np.repeat(np.arange(len(lowered.amount)), np.diff(lowered.use_start))
-    load = np.bincount(lowered.uses, lowered.amount[user] * lowered.weight, minlength=len(resources.capacity))
+    calls = lowered.calls
+    # Sums of whole numbers: exact in any order.
+    moved = np.bincount(lowered.call, lowered.amount, minlength=len(calls.cap))
+    load = np.bincount(
+        calls.uses,
+        np.repeat(moved, np.diff(calls.use_start)) * calls.weight,
+        minlength=len(resources.capacity),
+    )
     with np.errstate(divide="ignore", invalid="ignore"):
         seconds = load / np.array(resources.capacity)
     return np.where(load > 0, seconds, 0.0)
 
 
 def lane_seconds(lowered: Lowered, duration: Floats) -> Floats:
-    """Seconds each lane is held at least."""
-    held = np.where(lowered.holds, duration, lowered.overhead)
-    user = np.repeat(np.arange(len(held)), np.diff(lowered.lane_start))
-    return np.bincount(lowered.lanes, held[user], minlength=len(lowered.lane_names)).astype(np.float64)
+    """Seconds each lane is held when its ops, while they hold it, take `duration` after they got it."""
+    calls, number = lowered.calls, len(lowered.lane_names)
+    if not len(calls.lanes):
+        return np.zeros(number)
+    held = np.where(calls.holds[lowered.call], duration, calls.overhead[lowered.call])
+    busy = np.repeat(held, np.diff(calls.lane_start)[lowered.call])
+    return np.bincount(lowered.lanes, busy, minlength=number).astype(np.float64)
 
 
 def all_reduce_cut(topology: Topology, resources: Resources, plan: Plan) -> float:
@@ -71,7 +122,7 @@ def all_reduce_cut(topology: Topology, resources: Resources, plan: Plan) -> floa
 def narrowest_cut(topology: Topology, resources: Resources, ranks: list[str]) -> float:
     """Bytes/s of the narrowest directed cut that has ranks on both sides (max-flow = min-cut)."""
     if len(ranks) > _CUT_RANKS:
-        return min(_port(topology, resources, r) for r in ranks)
+        return _narrowest_port(topology, resources, ranks)
     graph: nx.DiGraph[str] = nx.DiGraph()
     for link in topology.links:
         before = graph.get_edge_data(link.source, link.target, {"capacity": 0.0})["capacity"]
@@ -82,10 +133,12 @@ def narrowest_cut(topology: Topology, resources: Resources, ranks: list[str]) ->
     return min(float(nx.maximum_flow_value(graph, a, b, flow_func=flow)) for a, b in ways)
 
 
-def _port(topology: Topology, resources: Resources, rank: str) -> float:
-    out = sum(resources.capacity[link.id] for link in topology.links if link.source == rank)
-    into = sum(resources.capacity[link.id] for link in topology.links if link.target == rank)
-    return min(out, into)
+def _narrowest_port(topology: Topology, resources: Resources, ranks: list[str]) -> float:
+    out, into = dict.fromkeys(topology.nodes, 0.0), dict.fromkeys(topology.nodes, 0.0)
+    for link in topology.links:
+        out[link.source] += resources.capacity[link.id]
+        into[link.target] += resources.capacity[link.id]
+    return min(min(out[rank], into[rank]) for rank in ranks)
 
 
 def _elements(contract: Contract, device: int) -> int:

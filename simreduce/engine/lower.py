@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from simreduce.engine.calibration import Calibration
-from simreduce.engine.runtime import Call, Runtime
+from simreduce.engine.runtime import IDEAL, Call, Runtime, no_lanes
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Executor, Kind, Plan
-from simreduce.plan.plan import IN_PLACE, NO_STREAM
-from simreduce.plan.ragged import invert, ranges
-from simreduce.topology import Link, Topology, route
+from simreduce.plan.plan import IN_PLACE, NO_STREAM, Column
+from simreduce.plan.ragged import ranges, starts
+from simreduce.topology import Link, Routes, Topology
 
+Ids = npt.NDArray[np.integer]
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,38 +60,88 @@ def _figures(link: Link, calibration: Calibration) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Lowered:
-    """One plan, ready to run. Predecessors are operands, controls and the op before on the stream."""
+class Calls:
+    """What ops that are called alike have in common. Row c of `uses` is `uses[use_start[c]:use_start[c + 1]]`."""
 
     overhead: Floats
     latency: Floats
-    holds: npt.NDArray[np.bool_]
-    amount: Floats
+    holds: Flags
     cap: Floats
-    predecessor_start: Ints
-    predecessors: Ints
-    successor_start: Ints
-    successors: Ints
     lane_start: Ints
     lanes: Ints
-    lane_names: tuple[str, ...]
     use_start: Ints
     uses: Ints
     weight: Floats
 
 
 @dataclass(frozen=True, slots=True)
-class _Cost:
-    """What all ops of one (executor, kind, source, target, channel) have in common."""
+class Lowered:
+    """One plan, ready to run: `call[op]` is its place in `calls`.
 
-    overhead: float
-    latency: float
-    holds: bool
-    lanes: tuple[int, ...]
-    uses: tuple[int, ...]
+    An op waits for its operands, its controls and the op before it on its stream, each counted once. Ids of ops are 32
+    bits wide where they fit.
+    """
 
+    call: Ids
+    calls: Calls
+    amount: Floats
+    waits: Ids  # how many ops each one waits for
+    successor_start: Ids
+    successors: Ids  # ascending in every row
+    lane_names: tuple[str, ...]
 
-_FREE = _Cost(0.0, 0.0, holds=True, lanes=(), uses=())
+    @property
+    def predecessor_start(self) -> Ids:
+        """Where the rows of what ops wait for would begin."""
+        return starts(self.waits)
+
+    @property
+    def overhead(self) -> Floats:
+        """Of every op."""
+        return self.calls.overhead[self.call]
+
+    @property
+    def latency(self) -> Floats:
+        """Of every op."""
+        return self.calls.latency[self.call]
+
+    @property
+    def holds(self) -> Flags:
+        """Of every op."""
+        return self.calls.holds[self.call]
+
+    @property
+    def cap(self) -> Floats:
+        """Of every op."""
+        return self.calls.cap[self.call]
+
+    @property
+    def lane_start(self) -> Ints:
+        """Where the rows of `lanes` begin, by op."""
+        return starts(np.diff(self.calls.lane_start)[self.call])
+
+    @property
+    def lanes(self) -> Ints:
+        """By op."""
+        return self.calls.lanes[self._rows(self.calls.lane_start)]
+
+    @property
+    def use_start(self) -> Ints:
+        """Where the rows of `uses` and `weight` begin, by op."""
+        return starts(np.diff(self.calls.use_start)[self.call])
+
+    @property
+    def uses(self) -> Ints:
+        """By op."""
+        return self.calls.uses[self._rows(self.calls.use_start)]
+
+    @property
+    def weight(self) -> Floats:
+        """By op."""
+        return self.calls.weight[self._rows(self.calls.use_start)]
+
+    def _rows(self, start: Ints) -> Ints:
+        return ranges(start[self.call], np.diff(start)[self.call])
 
 
 def lower(
@@ -108,119 +161,243 @@ def lower(
                 for d in missing
             ]
         )
-    in_place = (plan.kind == Kind.CONCAT) & (plan.arg == IN_PLACE)
-    columns = np.stack([plan.executor, plan.kind, plan.source, plan.device, _channel(plan), in_place])
-    calls, which = np.unique(columns, axis=1, return_inverse=True)
-    which = which.reshape(-1)
-    nodes = [topology.nodes[d] for d in plan.devices]
-    costs = []
-    for executor, kind, source, target, channel, free in calls.T.tolist():
-        if free:
-            costs.append(_FREE)
-            continue
-        call = Call(Executor(executor), Kind(kind), nodes[source], nodes[target], channel)
-        costs.append(_cost(call, topology, runtime, calibration, resources, lanes))
-
-    def per_op(field: Callable[[_Cost], float]) -> Floats:
-        return np.array([field(c) for c in costs], dtype=np.float64)[which]
-
-    lane_start, lane_ids = _rows([c.lanes for c in costs], which)
-    use_start, uses = _rows([c.uses for c in costs], which)
-    moved = plan.nbytes.astype(np.float64)
-    amount = np.where(np.diff(use_start) > 0, moved, 0.0)
-    is_copy = np.repeat(plan.kind == Kind.COPY, np.diff(use_start))
-    touched = np.repeat(
-        plan.operand_count + 1.0, np.diff(use_start)
-    )  # an n-ary add reads n values and writes one
-    joins = np.repeat(plan.kind == Kind.CONCAT, np.diff(use_start))
-    predecessor_start, predecessors = _predecessors(plan)
-    successor_start, successors = invert(predecessor_start, predecessors, len(plan))
-    return Lowered(
-        overhead=per_op(lambda c: c.overhead),
-        latency=per_op(lambda c: c.latency),
-        holds=per_op(lambda c: c.holds) > 0,
-        amount=amount,
-        cap=np.full(len(plan), np.inf),
-        predecessor_start=predecessor_start,
-        predecessors=predecessors,
-        successor_start=successor_start,
-        successors=successors,
+    call, heads = _heads(plan, runtime)
+    use_start, uses, weight, delay, holds = _uses(heads, plan.devices, topology, runtime, resources)
+    lane_start, lane_ids = _lanes(heads, plan.devices, topology, runtime, lanes)
+    calls = Calls(
+        overhead=_overhead(heads, runtime, calibration),
+        latency=delay,
+        holds=holds,
+        cap=np.full(len(heads.kind), np.inf),
         lane_start=lane_start,
         lanes=lane_ids,
-        lane_names=tuple(lanes),
         use_start=use_start,
         uses=uses,
-        weight=np.where(is_copy, 1.0, np.where(joins, 2.0, touched)),
+        weight=weight,
     )
+    waits, successor_start, successors = _successors(plan)
+    amount = plan.nbytes.astype(np.float64)
+    amount *= (np.diff(use_start) > 0)[call]
+    return Lowered(call, calls, amount, waits, successor_start, successors, tuple(lanes))
 
 
 def check_routes(plan: Plan, topology: Topology) -> None:
-    """InputError if a transfer of the plan has no way through the topology."""
-    copies = plan.kind == Kind.COPY
-    pairs = np.unique(np.stack([plan.source[copies], plan.device[copies]]), axis=1)
-    for source, target in pairs.T.tolist():
-        route(topology, plan.devices[source], plan.devices[target])
+    """TopologyError if a transfer of the plan has no way through the topology."""
+    _, heads = _heads(plan, IDEAL)
+    copies = heads.kind == Kind.COPY
+    place = np.array([topology.router.index[name] for name in plan.devices], dtype=np.int64)
+    topology.router.routes(place[heads.source[copies]], place[heads.target[copies]])
 
 
-def _cost(
-    call: Call, topology: Topology, runtime: Runtime, calibration: Calibration, resources: Resources,
-    lanes: dict[str, int],
-) -> _Cost:  # fmt: skip
-    dispatched = runtime.dispatch and call.executor == Executor.TF  # NCCL's steps run inside one kernel
-    overhead = calibration.dispatch.get(call.kind.name.lower(), 0.0) if dispatched else 0.0
-    mine = tuple(lanes.setdefault(name, len(lanes)) for name in runtime.lanes(call))
-    if call.kind == Kind.COPY:
-        links, holds = way(call, topology, staged=runtime.staged and call.executor == Executor.TF)
-        delay = sum(resources.latency[link] for link in links)
-        return _Cost(overhead, delay, holds, mine, links)
-    local = runtime.local and call.kind not in (Kind.INPUT, Kind.OUTPUT)
-    memory = resources.memory.get(call.target.name)
-    return _Cost(overhead, 0.0, True, mine, (memory,) if local and memory is not None else ())
+class _Heads(NamedTuple):
+    """By call, of which the first is that of ops that cost nothing: what tells it from others.
 
-
-def way(call: Call, topology: Topology, *, staged: bool) -> tuple[tuple[int, ...], bool]:
-    """The links of a transfer, and whether it holds its lanes on the way: through the hosts of both machines if it is
-    `staged`, as the route leads if not.
+    `source` and `target` are devices of the plan, `channel` is -1 without a stream, `passes` is how many times its own
+    size an op moves: a sum of n values reads n and writes one, a join reads and writes every byte once.
     """
-    stops = [call.source.name, call.target.name]
-    if staged and call.source.machine != call.target.machine:
-        hosts = {topology.nodes[name].machine: name for name in reversed(topology.hosts)}
-        between = [hosts[node.machine] for node in (call.source, call.target) if node.machine in hosts]
-        stops = list(dict.fromkeys([stops[0], *between, stops[1]]))
-    legs = [route(topology, a, b) for a, b in pairwise(stops)]
-    return tuple(link for leg in legs for link in leg.links), len(legs) > 1 or legs[0].holds_lane
+
+    executor: Column
+    kind: Column
+    source: Column
+    target: Column
+    channel: Column
+    passes: Column
 
 
-def _channel(plan: Plan) -> Ints:
-    return np.where(plan.stream == NO_STREAM, -1, plan.stream // len(plan.devices)).astype(np.int64)
+_AT_ONCE = 1 << 18
+"""Ops whose pairs are written at once: more would only take more memory."""
+
+_ONE: Ints = np.array([-1], dtype=np.int64)
+_NOTHING = _Heads(*np.array([[Executor.TF], [Kind.INPUT], [0], [0], [-1], [0]], dtype=np.int64))
 
 
-def _rows(table: Sequence[tuple[int, ...]], which: Ints) -> tuple[Ints, Ints]:
-    """CSR rows table[which[0]], table[which[1]], ..."""
-    start = np.concatenate([[0], np.cumsum([len(row) for row in table])]).astype(np.int64)
-    flat = np.array([v for row in table for v in row], dtype=np.int64)
-    count = np.diff(start)[which]
-    return np.concatenate([[0], np.cumsum(count)]), flat[ranges(start[which], count)]
+def _heads(plan: Plan, runtime: Runtime) -> tuple[Ids, _Heads]:
+    """The call of every op, and the calls in ascending order."""
+    queues = runtime.lanes is not no_lanes
+    call = np.zeros(len(plan), dtype=np.int32)
+    if queues or runtime.local or runtime.dispatch:
+        ops = np.flatnonzero((plan.kind != Kind.CONCAT) | (plan.arg != IN_PLACE))
+        source = plan.source[ops]
+    else:
+        ops = np.flatnonzero(plan.kind == Kind.COPY)
+        source = plan.device[plan.operands[plan.operand_start[ops]]]
+    if not len(ops):
+        return call, _NOTHING
+    heads = _Heads(
+        executor=plan.executor[ops],
+        kind=plan.kind[ops],
+        source=source,
+        target=plan.device[ops],
+        channel=np.where(plan.stream == NO_STREAM, -1, plan.stream // len(plan.devices))[ops]
+        if queues
+        else _ONE,
+        passes=_passes(plan)[ops] if runtime.local else _ONE,
+    )
+    which, distinct = _distinct(heads)
+    call[ops] = which + 1
+    return call, _Heads(*(np.concatenate(pair) for pair in zip(_NOTHING, distinct, strict=True)))
 
 
-def _predecessors(plan: Plan) -> tuple[Ints, Ints]:
-    """CSR of what every op waits for, each once."""
+def _passes(plan: Plan) -> Ints:
+    """See `_Heads`."""
+    return np.where(plan.kind == Kind.COPY, 1, np.where(plan.kind == Kind.CONCAT, 2, plan.operand_count + 1))
+
+
+def _distinct(rows: _Heads) -> tuple[Column, _Heads]:
+    """The distinct rows in ascending order, and the place among them of each; a column may be of one number."""
+    low = [int(column.min()) for column in rows]
+    size = [int(column.max()) - least + 1 for column, least in zip(rows, low, strict=True)]
+    key = np.zeros(max(len(column) for column in rows), dtype=np.int64)
+    for column, least, many in zip(rows, low, size, strict=True):
+        if many > 1:
+            key *= many
+            key += column
+            key -= least
+    which: Column
+    if math.prod(size) > 4 * len(key) + (1 << 20):
+        distinct, which = np.unique(key, return_inverse=True)
+    else:
+        which = np.zeros(math.prod(size), dtype=np.int32)
+        which[key] = 1
+        distinct = np.flatnonzero(which)
+        which[distinct] = np.arange(len(distinct), dtype=np.int32)
+        which = which[key]
+    columns = []
+    for least, many in zip(low[::-1], size[::-1], strict=True):
+        columns.append(distinct % many + least)
+        distinct = distinct // many
+    return which, _Heads(*columns[::-1])
+
+
+def _overhead(heads: _Heads, runtime: Runtime, calibration: Calibration) -> Floats:
+    """The dispatch cost of calls that are dispatched: NCCL's steps run inside one kernel."""
+    cost = np.array([calibration.dispatch.get(kind.name.lower(), 0.0) for kind in Kind])[heads.kind]
+    cost[heads.executor != Executor.TF] = 0.0
+    cost[0] = 0.0
+    return cost if runtime.dispatch else np.zeros_like(cost)
+
+
+def _uses(
+    heads: _Heads, devices: Sequence[str], topology: Topology, runtime: Runtime, resources: Resources
+) -> tuple[Ints, Ints, Floats, Floats, Flags]:
+    """Rows of resources and their weights; the latency of the way, and whether the lanes are held on it."""
+    is_copy = heads.kind == Kind.COPY
+    start, links, holding = _ways(_Heads(*(column[is_copy] for column in heads)), devices, topology, runtime)
+    delay, holds = np.zeros(len(is_copy)), np.ones(len(is_copy), dtype=np.bool_)
+    hops = np.diff(start)
+    rows = np.repeat(np.arange(len(hops), dtype=np.int32), hops)
+    # Summed from left to right: the bits do not depend on how many calls there are.
+    delay[is_copy] = np.bincount(rows, np.array(resources.latency)[links], minlength=len(hops))
+    holds[is_copy] = holding
+    memory = np.array([resources.memory.get(name, -1) for name in devices], dtype=np.int64)[heads.target]
+    works = (memory >= 0) & runtime.local & ~np.isin(heads.kind, (Kind.INPUT, Kind.OUTPUT, Kind.COPY))
+    count = works.astype(np.int64)
+    count[is_copy] = hops
+    use_start = starts(count)
+    uses, weight = np.empty(use_start[-1], dtype=np.int32), np.ones(use_start[-1])
+    at_memory = use_start[:-1][works]
+    uses[at_memory], weight[at_memory] = memory[works], heads.passes[works]
+    on_links = np.ones(len(uses), dtype=np.bool_)
+    on_links[at_memory] = False
+    uses[on_links] = links
+    return use_start, uses, weight, delay, holds
+
+
+def _ways(heads: _Heads, devices: Sequence[str], topology: Topology, runtime: Runtime) -> Routes:
+    """The links of copies, and whether they hold their lanes on the way: through the hosts of both machines if they are
+    staged, as the route leads if not.
+    """
+    router = topology.router
+    place = np.array([router.index[name] for name in devices], dtype=np.int64)
+    source, target = place[heads.source], place[heads.target]
+    machines, host = _hosts(topology)
+    crosses = (machines[source] != machines[target]) & (heads.executor == Executor.TF)
+    if not (runtime.staged and crosses.any()):
+        return router.routes(source, target)
+    # Where there is no host to stop at, or the copy begins or ends there, a leg is empty.
+    out = np.where(crosses & (host[source] >= 0), host[source], source)
+    into = np.where(crosses & (host[target] >= 0), host[target], out)
+    legs = [router.routes(a, b) for a, b in ((source, out), (out, into), (into, target))]
+    hops = np.stack([np.diff(leg.start) for leg in legs])
+    start = starts(hops.sum(axis=0))
+    links = np.empty(start[-1], dtype=np.int32)
+    at = start[:-1]
+    for leg, count in zip(legs, hops, strict=True):
+        links[ranges(at, count)] = leg.links
+        at = at + count
+    staged = np.count_nonzero(hops, axis=0) > 1
+    return Routes(start, links, staged | np.all([leg.holds_lane for leg in legs], axis=0))
+
+
+def _hosts(topology: Topology) -> tuple[Ints, Ints]:
+    """Of every node: the number of its machine, and the place of that machine's first host, -1 if it has none."""
+    first = {topology.nodes[name].machine: topology.router.index[name] for name in reversed(topology.hosts)}
+    number: dict[str, int] = {}
+    machines = [number.setdefault(node.machine, len(number)) for node in topology.nodes.values()]
+    hosts = [first.get(node.machine, -1) for node in topology.nodes.values()]
+    return np.array(machines, dtype=np.int64), np.array(hosts, dtype=np.int64)
+
+
+def _lanes(
+    heads: _Heads, devices: Sequence[str], topology: Topology, runtime: Runtime, numbers: dict[str, int]
+) -> tuple[Ints, Ints]:
+    """Rows of lanes, whose names are numbered as they come."""
+    if runtime.lanes is no_lanes:
+        return np.zeros(len(heads.kind) + 1, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    nodes = [topology.nodes[d] for d in devices]
+    rows: list[list[int]] = [[]]
+    for executor, kind, source, target, channel, _ in np.stack(heads, axis=1)[1:].tolist():
+        call = Call(Executor(executor), Kind(kind), nodes[source], nodes[target], channel)
+        rows.append([numbers.setdefault(name, len(numbers)) for name in runtime.lanes(call)])
+    return starts(np.array([len(row) for row in rows])), np.array(
+        [lane for row in rows for lane in row], dtype=np.int64
+    )
+
+
+def _successors(plan: Plan) -> tuple[Ids, Ids, Ids]:
+    """How many ops each one waits for; and, as rows, who waits for it."""
     n = len(plan)
-    ops = np.arange(n, dtype=np.int64)
-    pairs = [
-        np.stack([np.repeat(ops, plan.operand_count), plan.operands]),
-        np.stack([np.repeat(ops, np.diff(plan.control_start)), plan.controls]),
-        np.stack(list(_stream_order(plan))),
-    ]
-    key = np.unique(np.concatenate([p[0] * n + p[1] for p in pairs]))
-    user, used = key // n, key % n
-    return np.concatenate([[0], np.cumsum(np.bincount(user, minlength=n))]).astype(np.int64), used
+    before = _before_on_stream(plan)
+    streamed = before >= 0
+    rows = ((plan.operand_start, plan.operands), (plan.control_start, plan.controls))
+    waits = (plan.operand_count + np.diff(plan.control_start) + streamed).astype(np.int32)
+    # One number for each pair, (used, user), so that they are sorted in place: mostly long ascending runs.
+    pairs = np.empty(int(waits.sum(dtype=np.int64)), dtype=np.int64)
+    end = 0
+    for start, used in rows:
+        mine = pairs[end : end + len(used)]
+        mine[:] = used
+        mine <<= 32
+        for first in range(0, n if len(used) else 0, _AT_ONCE):
+            some = start[first : first + _AT_ONCE + 1]
+            mine[some[0] : some[-1]] |= np.repeat(np.arange(first, first + len(some) - 1), np.diff(some))
+        end += len(used)
+    pairs[end:] = before[streamed]
+    pairs[end:] <<= 32
+    pairs[end:] |= np.flatnonzero(streamed)
+    del before, streamed
+    pairs.sort(kind="stable")
+    again = np.flatnonzero(pairs[1:] == pairs[:-1])
+    if len(again):
+        np.subtract.at(waits, pairs[again].astype(np.int32), 1)
+        pairs = np.delete(pairs, again)
+    successors = pairs.astype(np.int32)  # the lower half
+    pairs >>= 32
+    count = np.bincount(pairs, minlength=n)
+    del pairs
+    successor_start = np.zeros(n + 1, dtype=np.int32)
+    np.cumsum(count, out=successor_start[1:])
+    return waits, successor_start, successors
 
 
-def _stream_order(plan: Plan) -> Iterator[Ints]:
-    """(op, the op before it on its stream) as two arrays."""
+def _before_on_stream(plan: Plan) -> Ids:
+    """The op before each one on its stream, -1 for none."""
+    before = np.full(len(plan), -1, dtype=np.int32)
     on = np.flatnonzero(plan.stream != NO_STREAM)
-    order = on[np.argsort(plan.stream[on], kind="stable")]
+    stream = plan.stream[on]
+    if len(on) and stream.max() < 1 << 16:
+        stream = stream.astype(np.uint16)  # sorted in linear time
+    order = on[np.argsort(stream, kind="stable")]
     same = plan.stream[order[1:]] == plan.stream[order[:-1]]
-    yield order[1:][same].astype(np.int64)
-    yield order[:-1][same].astype(np.int64)
+    before[order[1:][same]] = order[:-1][same]
+    return before

@@ -10,9 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from simreduce.engine.fabric import Timeline
-from simreduce.plan import Kind
+from simreduce.plan import Kind, Plan
 
 Array = npt.NDArray[Any]
+
+_COLUMNS = {
+    "kind": np.int8, "source": np.int32, "device": np.int32, "nbytes": np.int64,
+    "ready": np.float64, "start": np.float64, "finish": np.float64, "blame": np.int64,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ class Result:
     topology_digest: str
     runtime: str
     calibration: str
-    plan_digest: str
+    digested: Plan | str  # the plan, or its digest if the result was read from a document
     transfers: int
     floors: Floors
     links: tuple[Use, ...]  # directed links and memories, busiest first
@@ -73,6 +78,11 @@ class Result:
     start: Array
     finish: Array
     blame: Array
+
+    @property
+    def plan_digest(self) -> str:
+        """The digest of the plan, worked out when somebody asks."""
+        return self.digested if isinstance(self.digested, str) else self.digested.digest
 
     @property
     def timeline(self) -> Timeline:
@@ -103,8 +113,9 @@ class Result:
         """One JSON document; `Result.from_json` gives the same value back, bit for bit."""
         document: dict[str, Any] = {}
         for f in fields(self):
-            value = getattr(self, f.name)
-            document[f.name] = value.tolist() if isinstance(value, np.ndarray) else value
+            name = "plan_digest" if f.name == "digested" else f.name
+            value = getattr(self, name)
+            document[name] = value.tolist() if isinstance(value, np.ndarray) else value
         document["floors"] = asdict(self.floors)
         document["links"] = [asdict(u) for u in self.links]
         document["lanes"] = [asdict(u) for u in self.lanes]
@@ -114,10 +125,9 @@ class Result:
     def from_json(text: str) -> Result:
         """The inverse of `to_json`."""
         document = json.loads(text)
-        for name in ("kind", "source", "device", "nbytes", "blame"):
-            document[name] = np.array(document[name], dtype=np.int64)
-        for name in ("ready", "start", "finish"):
-            document[name] = np.array(document[name], dtype=np.float64)
+        document["digested"] = document.pop("plan_digest")
+        for name, dtype in _COLUMNS.items():
+            document[name] = np.array(document[name], dtype=dtype)
         document["floors"] = Floors(**document["floors"])
         document["links"] = tuple(Use(**u) for u in document["links"])
         document["lanes"] = tuple(Use(**u) for u in document["lanes"])

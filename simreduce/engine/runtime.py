@@ -66,11 +66,12 @@ def _tensorflow_lanes(call: Call) -> tuple[str, ...]:
     return (*out, f"{target.name} host-to-device") if target.kind == "gpu" else out
 
 
-def _no_lanes(_: Call) -> tuple[str, ...]:
+def no_lanes(_: Call) -> tuple[str, ...]:
+    """Nothing queues. A runtime with these is not asked op by op."""
     return ()
 
 
-IDEAL = Runtime("ideal", _no_lanes, dispatch=False, local=False)
+IDEAL = Runtime("ideal", no_lanes, dispatch=False, local=False)
 """Pure alpha-beta: no lanes, no overheads, local ops are free."""
 
 TENSORFLOW = Runtime("tensorflow", _tensorflow_lanes, dispatch=True, local=True, staged=True)

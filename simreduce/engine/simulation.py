@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import simpy
 
 from simreduce.engine import floors
@@ -32,7 +31,7 @@ def simulate(
     lowered = fabric.lower(plan)
     timeline = env.run(until=fabric.submit(plan, ready, lowered))
     assert isinstance(timeline, Timeline)  # noqa: S101 - SimPy knows no type of an event's value
-    duration = floors.alone(lowered, fabric.resources)
+    needed = floors.resource_seconds(lowered, fabric.resources)
     seconds = float(timeline.finish.max(initial=0.0))
     return Result(
         seconds=seconds,
@@ -40,15 +39,15 @@ def simulate(
         topology_digest=topology.digest,
         runtime=runtime.name,
         calibration=calibration.name,
-        plan_digest=plan.digest,
+        digested=plan,
         transfers=plan.transfers,
-        floors=_floors(plan, topology, lowered, fabric.resources, duration),
-        links=_link_use(lowered, fabric.resources, seconds),
+        floors=_floors(plan, topology, lowered, fabric.resources, needed),
+        links=_link_use(fabric.resources, needed, seconds),
         lanes=_lane_use(lowered, timeline, seconds),
         devices=plan.devices,
-        kind=plan.kind.astype(np.int64),
-        source=plan.source.astype(np.int64),
-        device=plan.device.astype(np.int64),
+        kind=plan.kind,
+        source=plan.source,
+        device=plan.device,
         nbytes=plan.nbytes,
         ready=timeline.ready,
         start=timeline.start,
@@ -57,19 +56,17 @@ def simulate(
     )
 
 
-def _floors(
-    plan: Plan, topology: Topology, lowered: Lowered, resources: Resources, duration: Floats
-) -> Floors:
+def _floors(plan: Plan, topology: Topology, lowered: Lowered, resources: Resources, needed: Floats) -> Floors:
+    duration = floors.alone(lowered, resources)
     return Floors(
         critical_path=floors.critical_path(lowered, duration),
-        resource=float(floors.resource_seconds(lowered, resources).max(initial=0.0)),
+        resource=float(needed.max(initial=0.0)),
         lane=float(floors.lane_seconds(lowered, duration).max(initial=0.0)),
         cut=floors.all_reduce_cut(topology, resources, plan),
     )
 
 
-def _link_use(lowered: Lowered, resources: Resources, seconds: float) -> tuple[Use, ...]:
-    needed = floors.resource_seconds(lowered, resources)
+def _link_use(resources: Resources, needed: Floats, seconds: float) -> tuple[Use, ...]:
     uses = [
         Use(name, float(busy / seconds) if seconds else 0.0, float(busy * rate))
         for name, busy, rate in zip(resources.names, needed, resources.capacity, strict=True)
@@ -79,9 +76,7 @@ def _link_use(lowered: Lowered, resources: Resources, seconds: float) -> tuple[U
 
 
 def _lane_use(lowered: Lowered, timeline: Timeline, seconds: float) -> tuple[Use, ...]:
-    held = np.where(lowered.holds, timeline.finish - timeline.start, lowered.overhead)
-    user = np.repeat(np.arange(len(held)), np.diff(lowered.lane_start))
-    total = np.bincount(lowered.lanes, held[user], minlength=len(lowered.lane_names))
+    total = floors.lane_seconds(lowered, timeline.finish - timeline.start)
     uses = [
         Use(n, float(t / seconds) if seconds else 0.0) for n, t in zip(lowered.lane_names, total, strict=True)
     ]

@@ -32,6 +32,9 @@ IN_PLACE = 1
 NO_STREAM = -1
 """The stream of an op that the algorithm does not serialise."""
 
+_HASHED = 1 << 15
+"""Numbers that are hashed at once, so that they stay in the processor's cache."""
+
 _SIZES = np.array(dtypes.SIZES, dtype=np.int64)
 
 
@@ -120,7 +123,8 @@ class Plan:
         for f in fields(self):
             column = getattr(self, f.name)
             if isinstance(column, np.ndarray):
-                h.update(column.astype("<i8").tobytes())
+                for first in range(0, len(column), _HASHED):
+                    h.update(column[first : first + _HASHED].astype("<i8").data)
         return h.hexdigest()[:16]
 
     def operands_of(self, op: int) -> list[int]:

@@ -11,6 +11,13 @@ Ints = npt.NDArray[np.int64]
 Column = npt.NDArray[np.integer]
 
 
+def starts(count: Column) -> Ints:
+    """Where rows of these lengths begin, and where the last ends."""
+    start = np.zeros(len(count) + 1, dtype=np.int64)
+    np.cumsum(count, out=start[1:])
+    return start
+
+
 def ranges(start: Column, count: Column) -> Ints:
     """start[0], start[0]+1, ... (count[0] of them), then start[1], ..."""
     ends = np.cumsum(count, dtype=np.int64)
@@ -30,12 +37,11 @@ def distinct(numbers: Column) -> Ints:
     return ordered[first]
 
 
-def invert(start: Column, items: Column, size: int) -> tuple[Ints, Ints]:
+def invert(start: Column, items: Column, size: int) -> tuple[Ints, Column]:
     """The transposed rows: for each value v < size, the rows that hold v, ascending. Returns (start, rows)."""
-    rows = np.repeat(np.arange(len(start) - 1, dtype=np.int64), np.diff(start))
+    rows = np.repeat(np.arange(len(start) - 1, dtype=np.int32), np.diff(start))
     order = np.argsort(items, kind="stable")
-    counts = np.bincount(items, minlength=size)
-    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), rows[order]
+    return starts(np.bincount(items, minlength=size)), rows[order]
 
 
 def levels(start: Column, predecessors: Column) -> Iterator[Ints]:
@@ -43,13 +49,16 @@ def levels(start: Column, predecessors: Column) -> Iterator[Ints]:
 
     Ops on a cycle never come.
     """
-    n = len(start) - 1
-    successor_start, successors = invert(start, predecessors, n)
-    waits = np.diff(start).astype(np.int64)
-    level = np.flatnonzero(waits == 0)
+    return levels_ahead(np.diff(start), *invert(start, predecessors, len(start) - 1))
+
+
+def levels_ahead(waits: Column, successor_start: Column, successors: Column) -> Iterator[Ints]:
+    """`levels`, given how many predecessors each op has, and the rows of its successors."""
+    left = waits.copy()
+    level = np.flatnonzero(left == 0)
     while len(level):
         yield level
         count = successor_start[level + 1] - successor_start[level]
         reached = successors[ranges(successor_start[level], count)]
-        np.subtract.at(waits, reached, 1)
-        level = distinct(reached[waits[reached] == 0])
+        np.subtract.at(left, reached, 1)
+        level = distinct(reached[left[reached] == 0])

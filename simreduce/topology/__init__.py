@@ -12,7 +12,7 @@ from simreduce.topology.graph import Cable, Kind, Link, Node, Topology, build
 from simreduce.topology.load import load_topology, shipped
 from simreduce.topology.matrix import matrix_text, path_class
 from simreduce.topology.naming import natural
-from simreduce.topology.routing import Route, route
+from simreduce.topology.routing import Route, Routes, route
 
 __all__ = [
     "Cable",
@@ -21,6 +21,7 @@ __all__ = [
     "LinkClass",
     "Node",
     "Route",
+    "Routes",
     "Topology",
     "build",
     "link_classes",

@@ -13,6 +13,7 @@ A machine file:
     memory_bandwidth = "900 GB/s"      optional, unlimited when left out
     machine = "0"                      optional: the box; a `switch` stands in none unless this says so
     transit = false                    optional: others' traffic may not pass (GPUs never let it)
+    reduces = true                     optional: a switch that can sum what passes through it
 
     [links.CLASS]
     pairs = [["gpu0", "gpu3", 2], ["gpu0", "gpu1"]]     two ends and, if not `lanes`, a count of lanes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
@@ -17,6 +18,8 @@ from simreduce.topology.routing import Router
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from simreduce.topology.ways import Ways
+
 Kind = Literal["gpu", "cpu", "pcie_switch", "nvswitch", "nic", "switch"]
 KINDS: tuple[Kind, ...] = ("gpu", "cpu", "pcie_switch", "nvswitch", "nic", "switch")
 
@@ -26,7 +29,8 @@ class Node:
     """A device or a switch.
 
     `memory_bandwidth` is in bytes/s, infinite when unstated. `machine` is the box the node stands in, "" for a
-    switch of the fabric. `transit` says whether traffic of others may pass through; a GPU never lets it.
+    switch of the fabric. `transit` says whether traffic of others may pass through; a GPU never lets it. `reduces`
+    says whether a switch can sum what passes through.
     """
 
     name: str
@@ -35,6 +39,7 @@ class Node:
     memory_bandwidth: float = math.inf
     machine: str = "0"
     transit: bool = True
+    reduces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,7 @@ class Cable:
     holds_lane: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Topology:
     """A machine or a fabric; two are equal when name, source and content are.
 
@@ -93,8 +98,15 @@ class Topology:
     links: tuple[Link, ...] = field(compare=False, repr=False)
     devices: tuple[str, ...] = field(compare=False, repr=False)
     hosts: tuple[str, ...] = field(compare=False, repr=False)
-    graph: nx.MultiDiGraph = field(compare=False, repr=False)
     router: Router = field(compare=False, repr=False)
+
+    @functools.cached_property
+    def graph(self) -> nx.MultiDiGraph:
+        """Nodes and links as a graph that cannot be changed; made when it is first asked for."""
+        graph = nx.MultiDiGraph(name=self.name)
+        graph.add_nodes_from((node.name, {"node": node}) for node in self.nodes.values())
+        graph.add_edges_from((link.source, link.target, link.id, {"link": link}) for link in self.links)
+        return nx.freeze(graph)
 
     def scaled(self, bandwidth: float = 1.0, latency: float = 1.0) -> Topology:
         """The same machine with every bandwidth, of links and memories, and every latency times a factor."""
@@ -111,15 +123,22 @@ class Topology:
             for link in self.links
         ]
         source = f"{self.source}, bandwidth x {bandwidth:g}, latency x {latency:g}"
-        return _assemble(self.name, self.title, source, nodes, links)
+        return _assemble(self.name, self.title, source, nodes, links, self.router.ways)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A read-only mapping cannot be pickled, and the graph says nothing that nodes and links do not.
-        return _assemble, (self.name, self.title, self.source, tuple(self.nodes.values()), self.links)
+        nodes = tuple(self.nodes.values())
+        return _assemble, (self.name, self.title, self.source, nodes, self.links, self.router.ways)
 
 
-def build(name: str, title: str, source: str, nodes: Iterable[Node], cables: Iterable[Cable]) -> Topology:
-    """A topology of nodes with distinct names and of cables between them, in the order given."""
+def build(
+    name: str, title: str, source: str, nodes: Iterable[Node], cables: Iterable[Cable],
+    ways: Ways | None = None,
+) -> Topology:  # fmt: skip
+    """A topology of nodes with distinct names and of cables between them, in the order given.
+
+    `ways` are the routes of a network that has a rule for them; without one they are searched for.
+    """
     links: list[Link] = []
     seen: dict[frozenset[str], int] = {}
     for cable in cables:
@@ -141,15 +160,14 @@ def build(name: str, title: str, source: str, nodes: Iterable[Node], cables: Ite
                     parallel=parallel,
                 )
             )
-    return _assemble(name, title, source, nodes, links)
+    return _assemble(name, title, source, nodes, links, ways)
 
 
-def _assemble(name: str, title: str, source: str, nodes: Iterable[Node], links: Iterable[Link]) -> Topology:
+def _assemble(
+    name: str, title: str, source: str, nodes: Iterable[Node], links: Iterable[Link], ways: Ways | None
+) -> Topology:
     table = {node.name: node for node in nodes}
     links = tuple(links)
-    graph = nx.MultiDiGraph(name=name)
-    graph.add_nodes_from((node.name, {"node": node}) for node in table.values())
-    graph.add_edges_from((link.source, link.target, link.id, {"link": link}) for link in links)
     return Topology(
         name=name,
         title=title,
@@ -159,8 +177,7 @@ def _assemble(name: str, title: str, source: str, nodes: Iterable[Node], links: 
         links=links,
         devices=_in_order(table, "gpu"),
         hosts=_in_order(table, "cpu"),
-        graph=nx.freeze(graph),
-        router=Router(table, links),
+        router=Router(table, links, ways),
     )
 
 
@@ -171,7 +188,19 @@ def _in_order(nodes: Mapping[str, Node], kind: Kind) -> tuple[str, ...]:
 
 def _digest(nodes: Mapping[str, Node], links: Iterable[Link]) -> str:
     content = [
-        [[n.name, n.kind, n.model, n.memory_bandwidth, n.machine, n.transit] for n in nodes.values()],
+        [
+            # Stated only where it is true, so that older digests stand.
+            [
+                n.name,
+                n.kind,
+                n.model,
+                n.memory_bandwidth,
+                n.machine,
+                n.transit,
+                *([True] if n.reduces else []),
+            ]
+            for n in nodes.values()
+        ],
         [
             [k.source, k.target, k.link_class, k.lanes, k.nominal, k.bandwidth, k.latency, k.holds_lane]
             for k in links

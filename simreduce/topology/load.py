@@ -95,5 +95,5 @@ def _unknown(text: str) -> TopologyError:
     near = did_you_mean(head, [*names, *GENERATORS])
     return TopologyError(
         f"no topology {quoted(text)}{near}; shipped are {', '.join(names)}; "
-        f"inline are {', '.join(f'{name}:N' for name in GENERATORS)} and MACHINExN; or give the path of a file"
+        f"inline are {', '.join(g.form for g in GENERATORS.values())} and MACHINExN; or give the path of a file"
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from simreduce.topology.files import Document
 
 _TOP_KEYS = ("title", "sources", "extends", "nodes", "links")
-_NODE_KEYS = ("names", "kind", "model", "memory_bandwidth", "machine", "transit")
+_NODE_KEYS = ("names", "kind", "model", "memory_bandwidth", "machine", "transit", "reduces")
 _LINK_KEYS = ("pairs", "lanes", "class", "bandwidth", "achievable", "latency", "holds_lane")
 
 
@@ -84,7 +84,10 @@ def _group(faults: Faults, path: str, fields: Mapping[str, Any]) -> tuple[Any, .
     transit = faults.flag(f"{path}.transit", fields.get("transit", kind != "gpu"), default=True)
     if kind == "gpu" and fields.get("transit") is True:
         faults.add(f"{path}.transit", "GPUs never forward traffic for others")
-    return kind, model, memory or math.inf, machine, transit
+    reduces = faults.flag(f"{path}.reduces", fields.get("reduces", False), default=False)
+    if reduces and kind in ("gpu", "cpu"):
+        faults.add(f"{path}.reduces", "is for switches, that can sum what passes through them")
+    return kind, model, memory or math.inf, machine, transit, reduces
 
 
 @dataclass(frozen=True, slots=True)

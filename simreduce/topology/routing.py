@@ -4,6 +4,9 @@ GPUs never forward traffic for others; every other node does unless it says `tra
 two nodes of one machine stays in it when it can. Among the paths of fewest hops the one with the highest bottleneck
 bandwidth is taken, then the lowest latency, then the first by node names (gpu2 before gpu10). Of parallel links the
 one with the highest bandwidth is taken, then the lowest latency, then the first in the file.
+
+A network may come with a rule of its own (`ways`). The way between two of its ports is then by the rule: at once for
+nodes that have no other cable, and else, for the NICs of a machine, in place of what the search has found there.
 """
 
 from __future__ import annotations
@@ -11,15 +14,20 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from simreduce.errors import TopologyError, did_you_mean
 from simreduce.topology.naming import natural
+from simreduce.topology.ways import Ids, Ints, places, ports, starts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from simreduce.topology.graph import Link, Node, Topology
+    from simreduce.topology.ways import Ways
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,17 @@ class Route:
     path: tuple[str, ...]
 
 
+Flags = npt.NDArray[np.bool_]
+
+
+class Routes(NamedTuple):
+    """Many routes: the links of route i are `links[start[i]:start[i + 1]]`; `holds_lane[i]` is as in `Route`."""
+
+    start: Ints
+    links: Ids
+    holds_lane: Flags
+
+
 def route(topology: Topology, source: str, target: str) -> Route:
     """The path of a transfer; raises `TopologyError` when there is none or a node is unknown."""
     return topology.router.route(source, target)
@@ -44,6 +63,17 @@ def route(topology: Topology, source: str, target: str) -> Route:
 def _ticks(latency: float) -> int:
     # Sums of whole ticks do not depend on their order, so equal paths tie exactly.
     return int(math.ldexp(latency, 100))
+
+
+def _mingled(first: Flags, yes: tuple[Ints, Ids], no: tuple[Ints, Ids]) -> tuple[Ints, Ids]:
+    """Rows in order: the next of `yes` where `first` is true, the next of `no` where it is false."""
+    count = np.empty(len(first), dtype=np.int64)
+    count[first], count[~first] = np.diff(yes[0]), np.diff(no[0])
+    start = starts(count)
+    links = np.empty(start[-1], dtype=np.int32)
+    for chosen, (_, values) in ((first, yes), (~first, no)):
+        links[places(start[:-1][chosen], count[chosen])] = values
+    return start, links
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +87,11 @@ class _Search:
 class Router:
     """Finds routes and remembers them; one belongs to each topology."""
 
-    __slots__ = ("_best", "_forward", "_found", "_into", "_nodes", "_searches")
-
-    def __init__(self, nodes: Mapping[str, Node], links: Sequence[Link]) -> None:
-        self._nodes = nodes
+    def __init__(self, nodes: Mapping[str, Node], links: Sequence[Link], ways: Ways | None = None) -> None:
+        self.ways = ways
+        self.index = {name: place for place, name in enumerate(nodes)}
+        """The place of every node among the nodes of the topology: what `routes` takes."""
+        self._nodes, self._names, self._links = nodes, tuple(nodes), links
         self._best: dict[tuple[str, str], Link] = {}
         for link in links:
             key = (link.source, link.target)
@@ -76,6 +107,12 @@ class Router:
                 self._into[target].append(source)
         self._searches: dict[tuple[str, str], _Search] = {}
         self._found: dict[tuple[str, str], Route] = {}
+        self._holds = np.array([link.holds_lane for link in links], dtype=np.bool_)
+        self._port = ports(ways.hosts if ways else (), len(nodes))
+        """The port of every node in the network that has `ways`, -1 for none."""
+        cables = np.bincount([self.index[link.source] for link in links], minlength=len(nodes))
+        self._only_port = np.where(cables == 1, self._port, -1)
+        """Likewise, of the nodes that have no other cable."""
 
     def _carries(self, name: str) -> bool:
         node = self._nodes[name]
@@ -87,6 +124,36 @@ class Router:
         if found is None:
             found = self._found[source, target] = self._route(self._find(source, target))
         return found
+
+    def routes(self, source: Ints, target: Ints) -> Routes:
+        """The routes of many transfers, from and to nodes given by their places; raises `TopologyError` like `route`."""
+        a, b = self._only_port[source], self._only_port[target]
+        ruled = (a >= 0) & (b >= 0)
+        if self.ways is not None and ruled.all():
+            start, links = self.ways.between(a, b)
+        else:
+            searched = self._searched(source[~ruled], target[~ruled])
+            by_rule = self.ways.between(a[ruled], b[ruled]) if self.ways else (starts(a[:0]), searched[1][:0])
+            start, links = _mingled(ruled, by_rule, searched)
+        return Routes(start, links, self._hold(start, links))
+
+    def _searched(self, source: Ints, target: Ints) -> tuple[Ints, Ids]:
+        """Rows of the links of `route`, which is asked once for each pair."""
+        names, many = self._names, len(self._names)
+        pairs, which = np.unique(source * many + target, return_inverse=True)
+        found = [self.route(names[pair // many], names[pair % many]).links for pair in pairs.tolist()]
+        count = np.array([len(links) for links in found], dtype=np.int64)
+        table = np.array([link for links in found for link in links], dtype=np.int32)
+        return starts(count[which]), table[places(starts(count)[which], count[which])]
+
+    def _hold(self, start: Ints, links: Ids) -> Flags:
+        """For rows of links, whether all of each hold their sender's lane."""
+        count: Ints = np.diff(start)
+        holding = count if self._holds.all() else np.zeros_like(count)
+        if self._holds.any() and not self._holds.all():
+            holding = np.diff(starts(self._holds[links])[start])
+        same: Flags = holding == count
+        return same
 
     def _route(self, path: tuple[str, ...]) -> Route:
         links = [self._best[hop] for hop in itertools.pairwise(path)]
@@ -106,16 +173,39 @@ class Router:
             return (source,)
         if (source, target) in self._best:
             return (source, target)
+        ends = [int(self._only_port[self.index[name]]) for name in (source, target)]
+        if min(ends) >= 0:
+            return (source, *self._ruled(*ends))
         home = self._nodes[source].machine
         boxes = (home, "") if home and home == self._nodes[target].machine else ("",)
         for box in boxes:
             path = self._through(source, target, box)
             if path:
-                return path
+                return self._rerouted(path)
         raise TopologyError(
             f"no route from {source!r} to {target!r}: no switch or host joins them, "
             "and GPUs do not forward traffic for others"
         )
+
+    def _ruled(self, source: int, target: int) -> tuple[str, ...]:
+        """The nodes after the first on the way between two ports."""
+        assert self.ways is not None  # noqa: S101 - there are ports
+        _, links = self.ways.between(np.array([source]), np.array([target]))
+        return tuple(self._links[link].target for link in links.tolist())
+
+    def _rerouted(self, path: tuple[str, ...]) -> tuple[str, ...]:
+        """`path`, with its way through the network by the network's rule."""
+        if self.ways is None:
+            return path
+        ports = [int(self._port[self.index[name]]) for name in path]
+        hops = [self._best[hop].id for hop in itertools.pairwise(path)]
+        cables = [2 * (self.ways.first + port) if port >= 0 else -2 for port in ports]
+        enter = [place for place, hop in enumerate(hops) if hop == cables[place]]
+        leave = [place for place, hop in enumerate(hops, 1) if hop == cables[place] + 1]
+        if not (enter and leave):
+            return path
+        a, b = enter[0], leave[-1]
+        return (*path[: a + 1], *self._ruled(ports[a], ports[b]), *path[b + 1 :])
 
     def _search(self, source: str, box: str) -> _Search:
         """Breadth-first from `source` over transit nodes, those of machine `box` alone unless it is ""."""

@@ -61,6 +61,7 @@ names = ["gpu0", "gpu0", "a b", 3]
 kind = "gpu"
 memory_bandwidth = 900
 transit = true
+reduces = true
 [nodes.box]
 kind = "pci_switch"
 [links.nvlink2]
@@ -86,6 +87,7 @@ pairs = []
             "write a bandwidth as text, for example '25 GB/s' or '200 Gbit/s'"
         ),
         "box.toml: nodes.gpu.transit: GPUs never forward traffic for others",
+        "box.toml: nodes.gpu.reduces: is for switches, that can sum what passes through them",
         "box.toml: nodes.gpu.names[1]: there are two nodes named 'gpu0'",
         "box.toml: nodes.gpu.names[2]: 'a b' is not a name (1 to 64 letters, digits or any of _ . : / -)",
         "box.toml: nodes.gpu.names[3]: 3 is not a name (1 to 64 letters, digits or any of _ . : / -)",

@@ -69,7 +69,10 @@ TOML_VALUES = st.recursive(
     value=TOML_VALUES,
     key=st.sampled_from(
         ["title", "sources", "extends"]
-        + [f"nodes.gpu.{key}" for key in ("names", "kind", "model", "memory_bandwidth", "machine", "transit")]
+        + [
+            f"nodes.gpu.{key}"
+            for key in ("names", "kind", "model", "memory_bandwidth", "machine", "transit", "reduces")
+        ]
         + [f"links.qpi.{key}" for key in ("pairs", "lanes", "class", "bandwidth", "achievable", "latency")]
         + ["nodes", "links", "nodes.gpu", "links.qpi", "links.new.pairs", "links.qpi.holds_lane"]
     ),

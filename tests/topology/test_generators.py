@@ -87,15 +87,44 @@ def test_overrides_are_the_settings():
         ("dgx1vx0", ["0 machines; at least 1"]),
         ("dgx1vx513", ["4104 devices are more than the 4096"]),
         (
-            "dgx1vx2,fabric=fat_tree,nic=edr,rails=2",
-            ["rails: unknown key", "unknown fabric 'fat_tree'; known are switch", "did you mean 'ib_edr'?"],
+            "dgx1vx2,fabric=dragonfly,nic=edr,rails=2",
+            [
+                "rails: unknown key",
+                "unknown fabric 'dragonfly'; known are switch, fat_tree",
+                "did you mean 'ib_edr'?",
+            ],
         ),
+        ("dgx1vx2,fabric=fattree", ["unknown fabric 'fattree' (did you mean 'fat_tree'?)"]),
+        ("dgx1vx2,radix=4", ["radix: unknown key; known are fabric, nic"]),
+        ("dgx1vx2,fabric=fat_tree,radix=3,oversubscription=2", ["3 hosts under a leaf / 2 is not a number"]),
+        (
+            "fat_tree:x,radix=0,oversubscription=a,reduce=ye,shuffle=-2,bandwidth=1",
+            [
+                "'1' has no unit",
+                "'x' is not a number of devices",
+                "radix: '0' is not a whole number from 1 to 4096",
+                "oversubscription: 'a' is not a number above 0",
+                "reduce: must be yes or no, not 'ye' (did you mean 'yes'?)",
+                "shuffle: '-2' is not a whole number",
+            ],
+        ),
+        (
+            "fat_tree:64,radix=31,oversubscription=2",
+            ["31 hosts under a leaf / 2 is not a number of up-links"],
+        ),
+        ("fat_tree:8,oversubscription=0", ["'0' is not a number above 0"]),
+        ("switch:4,reduce=1,shufle=2", ["shufle: unknown key", "must be yes or no, not '1'"]),
         ("dgx1vx2,nic=nvlink2", ["unknown class of network link 'nvlink2'"]),
         (
             "dgx1wx2,nic=x",
             ["unknown class of network link 'x'", "no topology 'dgx1w' (did you mean 'dgx1v'?)"],
         ),
-        ("torus:4x4", ["no topology 'torus:4'"]),
+        ("torus:4", ["'4' is not a size AxB or AxBxC"]),
+        ("torus:2x2x2x2", ["'2x2x2x2' is not a size AxB or AxBxC"]),
+        ("torus:4x0", ["0 devices; at least 1"]),
+        ("torus:65x64", ["4160 devices are more than the 4096"]),
+        ("torus:4x4,radix=4,shufle=1", ["radix: unknown key", "did you mean 'shuffle'?"]),
+        ("torsu:4x4", ["no topology 'torsu:4' (did you mean 'torus'?)"]),
     ],
 )
 def test_faults(text, faults):

@@ -1,0 +1,78 @@
+"""Topologies written inline: `NAME:SIZE[,key=value...]` and `MACHINExN[,key=value...]`.
+
+    ring:8         GPUs in a circle, each linked to its two neighbours
+    full:8         a link for every pair of GPUs
+    switch:64      every GPU on one switch; `reduce=yes`: the switch can sum
+    fat_tree:1024  two levels: `radix=` GPUs under each leaf (32, or all when they are fewer), and under each leaf
+                   radix / `oversubscription=` up-links (as many as GPUs unless stated), one to each spine. Traffic
+                   between two leaves takes the spine of number d mod spines, where d is the place of its destination.
+                   `reduce=yes`: leaves and spines can sum
+    torus:8x8      or 4x4x4: a router for every GPU, linked to its neighbours in each dimension and round the ends;
+                   traffic goes along x first, then y, then z, the shorter way round, forwards when both are as long
+
+`bandwidth=` is per cable (per port of a switch) and direction, 25 GB/s unless stated; the cable from a GPU to its
+router in a torus carries as much as all the router's others together. `latency=` is from end to end of two GPUs that
+are neighbours or share the switch or leaf, the alpha of the textbooks, 1 us unless stated: half of it on each cable of
+a switch or fat tree, all of it on a cable between GPUs or routers. Memory is unlimited. All nodes count as one
+machine. `shuffle=SEED`, of `fat_tree` and `torus`, seats the GPUs in a random order instead of by number.
+
+A host `cpu0` is linked to every GPU (to the switch, the last leaf, the first router) in the same way but passes
+nothing on, so that two GPUs of a ring that are no neighbours have no route.
+
+    dgx1vx4        four copies of a machine, each of its NICs linked to the network; nodes are named n0.gpu0 and so on
+
+`fabric=` is the shape of the network, `switch` or `fat_tree` (of NICs, machine by machine, with `radix=`,
+`oversubscription=` and `reduce=`); `nic=` the link class of all its cables, `ib_edr` unless stated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from simreduce.topology.generators.fat_tree import fat_tree
+from simreduce.topology.generators.full import full
+from simreduce.topology.generators.inline import Inline, Settings, split_inline
+from simreduce.topology.generators.machines import machines
+from simreduce.topology.generators.ring import ring
+from simreduce.topology.generators.switch import switch
+from simreduce.topology.generators.torus import torus
+from simreduce.topology.graph import Topology, build
+from simreduce.units import format_bandwidth, format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from simreduce.topology.generators.shape import Shape
+
+__all__ = ["GENERATORS", "Generator", "Inline", "generate", "machines", "split_inline"]
+
+_FIGURES = ("bandwidth", "latency")
+
+
+@dataclass(frozen=True, slots=True)
+class Generator:
+    """A family of shapes: what makes one, how its size is written, the settings it has besides the figures."""
+
+    shape: Callable[[Settings], Shape]
+    form: str
+    keys: tuple[str, ...] = ()
+
+
+GENERATORS: dict[str, Generator] = {
+    "fat_tree": Generator(fat_tree, "fat_tree:N", ("radix", "oversubscription", "reduce", "shuffle")),
+    "full": Generator(full, "full:N"),
+    "ring": Generator(ring, "ring:N"),
+    "switch": Generator(switch, "switch:N", ("reduce",)),
+    "torus": Generator(torus, "torus:AxB", ("shuffle",)),
+}
+
+
+def generate(inline: Inline, overrides: Mapping[str, str | int]) -> Topology:
+    """The topology of `NAME:SIZE,...`; overrides have the same keys as the settings and win over them."""
+    generator = GENERATORS[inline.name]
+    settings = Settings(inline, dict(inline.settings) | dict(overrides))
+    settings.unknown((*_FIGURES, *generator.keys))
+    shape = generator.shape(settings)
+    title = f"{shape.title}, {format_bandwidth(settings.bandwidth())}, {format_duration(settings.latency())}"
+    return build(inline.text, title, inline.text, shape.nodes, shape.cables, shape.ways)

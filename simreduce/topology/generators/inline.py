@@ -1,0 +1,137 @@
+"""Reading `NAME:SIZE,key=value,...`: its parts, and its settings with every fault at once."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from simreduce.errors import did_you_mean
+from simreduce.topology.faults import Faults, cut, quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+DEFAULT_BANDWIDTH = 25e9
+DEFAULT_LATENCY = 1e-6
+DEVICES_LIMIT = 4096
+"""Planners keep tables over ranks, and plans grow with the square of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """An inline topology, taken apart: the name before `:` or `x`, the size as typed, the settings."""
+
+    text: str
+    name: str
+    size: str
+    settings: Mapping[str, str]
+    problems: tuple[str, ...]
+
+
+def split_inline(text: str, separator: str) -> Inline | None:
+    """The parts of `NAME:SIZE,...` (separator ":") or `MACHINExN,...` (separator "x"); None for another shape."""
+    head, *fields = text.split(",")
+    pattern = r"([^:]*):(.*)" if separator == ":" else r"(.+)x([0-9]+)"
+    match = re.fullmatch(pattern, head.strip(), re.DOTALL)
+    if match is None:
+        return None
+    settings: dict[str, str] = {}
+    problems = []
+    for field in fields:
+        key, equals, value = (part.strip() for part in field.partition("="))
+        if not (key and equals and value):
+            problems.append(f"{cut(text)}: {quoted(field.strip())} must be key=value")
+        elif key in settings:
+            problems.append(f"{cut(text)}: {cut(key)} is given twice")
+        else:
+            settings[key] = value
+    return Inline(text, match[1].strip(), match[2].strip(), settings, tuple(problems))
+
+
+class Settings:
+    """The settings of one inline topology. Each reader notes a fault and goes on with a harmless value; a shape reads
+    all that it needs, then calls `check`, then builds.
+    """
+
+    def __init__(self, inline: Inline, values: Mapping[str, str | int]) -> None:
+        self.faults = Faults(inline.text)
+        self.faults.problems.extend(inline.problems)
+        self.values = values
+        self._size = inline.size
+
+    def check(self) -> None:
+        """Raise `TopologyError` with all faults, if there are any."""
+        self.faults.raise_any()
+
+    def bandwidth(self) -> float:
+        """Bytes/s of `bandwidth=`, per cable and direction."""
+        if "bandwidth" not in self.values:
+            return DEFAULT_BANDWIDTH
+        return self.faults.bandwidth("bandwidth", self.values["bandwidth"]) or DEFAULT_BANDWIDTH
+
+    def latency(self) -> float:
+        """Seconds of `latency=`; nothing needs no unit."""
+        value = self.values.get("latency")
+        if value is None:
+            return DEFAULT_LATENCY
+        return 0.0 if value in ("0", 0) else self.faults.latency("latency", value) or 0.0
+
+    def size(self, limit: int, what: str = "devices") -> int:
+        """A size from 1 to `limit`."""
+        text = self._size
+        if not re.fullmatch(r"[0-9]{1,9}", text):
+            self.faults.add("", f"{quoted(text)} is not a number of {what} from 1 to {limit}")
+            return 1
+        count = int(text)
+        if count < 1:
+            self.faults.add("", f"0 {what}; at least 1 is needed")
+        elif count > limit:
+            self.faults.add("", f"{count} {what} are more than the {limit} that can be simulated")
+        return min(max(count, 1), limit)
+
+    def sizes(self, limit: int, fewest: int, most: int) -> tuple[int, ...]:
+        """`AxB` or `AxBxC`: at least `fewest` and at most `most` sizes from 1, `limit` devices in all."""
+        form = " or ".join("x".join("ABCDEF"[:count]) for count in range(fewest, most + 1))
+        texts = self._size.split("x")
+        if not (fewest <= len(texts) <= most and all(re.fullmatch(r"[0-9]{1,9}", text) for text in texts)):
+            self.faults.add("", f"{quoted(self._size)} is not a size {form}")
+            return (1,) * fewest
+        sizes = tuple(int(text) for text in texts)
+        count = 1
+        for size in sizes:
+            count *= size
+        if count < 1:
+            self.faults.add("", "0 devices; at least 1 is needed")
+        elif count > limit:
+            self.faults.add("", f"{count} devices are more than the {limit} that can be simulated")
+        return sizes if 1 <= count <= limit else (1,) * fewest
+
+    def whole(self, key: str, default: int, low: int, high: int) -> int:
+        """A whole number from `low` to `high`."""
+        text = str(self.values.get(key, default))
+        if re.fullmatch(r"[0-9]{1,18}", text) and low <= int(text) <= high:
+            return int(text)
+        if key in self.values:
+            self.faults.add(key, f"{quoted(text)} is not a whole number from {low} to {high}")
+        return default
+
+    def ratio(self, key: str) -> Fraction:
+        """A number above 0, such as 2 or 1.5; 1 unless stated."""
+        text = str(self.values.get(key, 1))
+        if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text) and Fraction(text) > 0:
+            return Fraction(text)
+        self.faults.add(key, f"{quoted(text)} is not a number above 0, such as 2 or 1.5")
+        return Fraction(1)
+
+    def flag(self, key: str) -> bool:
+        """`yes` or `no`, the default."""
+        text = str(self.values.get(key, "no"))
+        if text not in ("yes", "no"):
+            self.faults.add(key, f"must be yes or no, not {quoted(text)}{did_you_mean(text, ('yes', 'no'))}")
+        return text == "yes"
+
+    def unknown(self, known: Sequence[str]) -> None:
+        """A fault for every key that the shape does not have."""
+        self.faults.unknown("", self.values, known)

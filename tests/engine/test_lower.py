@@ -1,0 +1,131 @@
+"""From plans to arrays: calls, successors and floors, against what plain loops say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import simreduce as sr
+from simreduce.engine import IDEAL, NOMINAL, floors
+from simreduce.engine.lower import Lowered, Resources, lower
+from simreduce.errors import TopologyError
+from simreduce.plan import PlanBuilder
+from simreduce.topology import load_topology, route
+from tests.engine.small import NO_CONTRACT, plan_of
+from tests.strategies import ROUND, Scene, scenes
+
+
+def lowered(scene: Scene) -> tuple[Lowered, Resources]:
+    resources = Resources.of(scene.topology, scene.calibration)
+    return lower(scene.plan, scene.topology, scene.runtime, scene.calibration, resources), resources
+
+
+def waits_for(plan: sr.Plan) -> list[set[int]]:
+    """The predecessors of every op."""
+    last: dict[int, int] = {}
+    found = []
+    for op in range(len(plan)):
+        before = {
+            *plan.operands_of(op),
+            *plan.controls[plan.control_start[op] : plan.control_start[op + 1]].tolist(),
+        }
+        stream = int(plan.stream[op])
+        if stream >= 0:
+            before |= {last[stream]} if stream in last else set()
+            last[stream] = op
+        found.append(before)
+    return found
+
+
+@settings(max_examples=200, deadline=None)
+@given(scenes(ROUND))
+def test_every_op_waits_once_for_each_of_its_predecessors(scene):
+    low, _ = lowered(scene)
+    before = waits_for(scene.plan)
+
+    assert low.waits.tolist() == [len(each) for each in before]
+    for op in range(len(scene.plan)):
+        mine = low.successors[low.successor_start[op] : low.successor_start[op + 1]].tolist()
+        assert mine == [user for user, used in enumerate(before) if op in used]
+
+
+@settings(max_examples=200, deadline=None)
+@given(scenes(ROUND))
+def test_the_critical_path_is_the_longest_chain(scene):
+    low, resources = lowered(scene)
+    duration = floors.alone(low, resources)
+    finish: list[float] = []
+    for op, before in enumerate(waits_for(scene.plan)):
+        finish.append(duration[op] + max((finish[each] for each in before), default=0.0))
+
+    assert floors.critical_path(low, duration) == max(finish, default=0.0)
+
+
+@pytest.mark.parametrize(
+    "links", [[1] * 2000, [50, 50] * 20, [1000, 1000], [3, 200, 1] * 4, [100] * 3 + [1] * 300]
+)
+def test_long_plans_have_the_critical_path_of_their_chains(links):
+    """Step by step, or one op after another in program order: `links` are the widths of the steps."""
+    machine = load_topology("switch:2")
+
+    def write(b: PlanBuilder) -> None:
+        before = [b.input(0, 0, 1)]
+        for width in links:
+            before = [b.add([before[i % len(before)], before[-1]]) for i in range(width)]
+
+    plan = plan_of(machine, write)
+    resources = Resources.of(machine, NOMINAL)
+    low = lower(plan, machine, IDEAL, NOMINAL, resources)
+    duration = np.arange(len(plan), dtype=np.float64)
+    finish: list[float] = []
+    for op, before in enumerate(waits_for(plan)):
+        finish.append(duration[op] + max((finish[each] for each in before), default=0.0))
+
+    assert floors.critical_path(low, duration) == max(finish)
+
+
+@settings(max_examples=100, deadline=None)
+@given(scenes(ROUND), st.data())
+def test_what_ops_have_in_common_is_the_same_op_by_op(scene, data):
+    """The columns by op are those of its call."""
+    low, resources = lowered(scene)
+    plan = scene.plan
+    op = data.draw(st.integers(0, len(plan) - 1))
+    call = low.call[op]
+
+    uses = low.uses[low.use_start[op] : low.use_start[op + 1]]
+    weight = low.weight[low.use_start[op] : low.use_start[op + 1]]
+    mine = slice(low.calls.use_start[call], low.calls.use_start[call + 1])
+    assert low.calls.uses[mine].tolist() == uses.tolist()
+    assert low.calls.weight[mine].tolist() == weight.tolist()
+    assert low.amount[op] == (plan.nbytes[op] if len(uses) else 0)
+    assert low.latency[op] == low.calls.latency[call]
+    assert all(0 <= each < len(resources.names) for each in uses)
+
+
+def test_a_ring_has_a_call_per_hop():
+    machine = load_topology("switch:16")
+    plan = sr.compile("ring", sr.load_workload("bytes:1M"), sr.layout(machine))
+    low = lower(plan, machine, IDEAL, NOMINAL, Resources.of(machine, NOMINAL))
+
+    assert len(low.calls.cap) == 17  # one of them for all that costs nothing
+    assert low.call.dtype == low.successors.dtype == np.int32
+
+
+def test_an_empty_plan_is_lowered():
+    machine = load_topology("switch:2")
+    plan = PlanBuilder(machine.devices).finish(NO_CONTRACT)
+    low = lower(plan, machine, IDEAL, NOMINAL, Resources.of(machine, NOMINAL))
+
+    assert (len(low.call), len(low.waits), len(low.successors)) == (0, 0, 0)
+    assert floors.critical_path(low, np.zeros(0)) == 0.0
+
+
+def test_routes_are_checked_for_every_pair():
+    machine = load_topology("ring:5")
+    plan = plan_of(machine, lambda b: b.copy(b.input(0, 0, 8), 3))
+
+    with pytest.raises(TopologyError, match=r"no route from 'gpu0' to 'gpu3'"):
+        sr.engine.check_routes(plan, machine)
+    assert route(machine, "gpu0", "gpu4").links
