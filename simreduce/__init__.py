@@ -22,6 +22,7 @@ _HOME = {
     "load_calibration": ("simreduce.calibrate", "load_calibration"),
     "load_topology": ("simreduce.topology", "load_topology"),
     "load_workload": ("simreduce.workload", "load_workload"),
+    "record": ("simreduce.engine", "record"),
     "repeat": ("simreduce.plan", "repeat"),
     "simulate": ("simreduce.engine", "simulate"),
     "verify": ("simreduce.plan", "verify"),
@@ -30,7 +31,7 @@ _HOME = {
 
 if TYPE_CHECKING:
     from simreduce.calibrate import load_calibration
-    from simreduce.engine import simulate
+    from simreduce.engine import record, simulate
     from simreduce.layouts import layout
     from simreduce.plan import repeat, verify, wrong_elements
     from simreduce.strategy import compile_plan as compile  # noqa: A004 - as re.compile
@@ -43,6 +44,7 @@ __all__ = [
     "load_calibration",
     "load_topology",
     "load_workload",
+    "record",
     "repeat",
     "simulate",
     "verify",

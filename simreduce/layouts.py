@@ -72,6 +72,21 @@ class Row(Sequence[int]):
         return repr(tuple(self))
 
 
+def _only(row: Sequence[int], place: Mapping[int, int]) -> Row:
+    """The entries of a row whose places are keys of `place`, at the places that it says."""
+    values = row.values.items() if isinstance(row, Row) else enumerate(row)
+    return Row({place[i]: value for i, value in values if i in place and value}, len(place))
+
+
+@dataclass(frozen=True, slots=True)
+class Reducer:
+    """A switch that can sum what passes through it, with the ranks and the other such switches that it is linked to."""
+
+    name: str
+    ranks: tuple[int, ...]
+    switches: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The machine as plain data; a rank is an index into `ranks`.
@@ -80,7 +95,7 @@ class Layout:
     CPU: what TensorFlow calls `/cpu:0`, one device for all sockets, whose memory is taken to be on the first; "" for
     a machine without a CPU. `links[i][j]` counts the lanes of the direct links from rank i to rank j, 0 for none.
     `order` is the order of GPUs that rings take inside every task (tf_cnn_benchmarks' `--gpu_indices`): positions in
-    the task; empty for that of the task itself. `wiring` knows what lies between the ranks; without it, what `links`
+    the task; empty for that of the task itself. `reducers` are the switches that can sum. `wiring` knows what lies between the ranks; without it, what `links`
     says is taken for all there is to know.
     """
 
@@ -89,6 +104,7 @@ class Layout:
     hosts: tuple[str, ...]
     links: tuple[Sequence[int], ...]
     order: tuple[int, ...] = ()
+    reducers: tuple[Reducer, ...] = ()
     wiring: Wiring | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
@@ -121,8 +137,9 @@ class Layout:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Every device a plan may name: the ranks, then the hosts that exist, each once."""
-        return tuple(dict.fromkeys((*self.ranks, *(host for host in self.hosts if host))))
+        """Every device a plan may name: the ranks, then the hosts that exist, each once, then the switches that can sum."""
+        hosts = (host for host in self.hosts if host)
+        return tuple(dict.fromkeys((*self.ranks, *hosts, *(switch.name for switch in self.reducers))))
 
     def host_devices(self, algorithm: str) -> tuple[int, ...]:
         """Per task, the index in `devices` of its host; raises `StrategyError` when a task has none."""
@@ -164,8 +181,13 @@ class Layout:
             ranks=tuple(self.ranks[r] for r in ranks),
             tasks=tuple(task for task, _ in kept),
             hosts=tuple(host for _, host in kept),
-            links=tuple(tuple(self.links[i][j] for j in ranks) for i in ranks),
+            links=tuple(_only(self.links[i], place) for i in ranks),
             order=() if len(ranks) < self.n else self.order,
+            reducers=tuple(
+                replace(switch, ranks=tuple(place[r] for r in switch.ranks if r in place))
+                for switch in self.reducers
+                if not switch.ranks or place.keys() & set(switch.ranks)
+            ),
             wiring=self.wiring,
         )
 
@@ -247,10 +269,16 @@ def layout(topology: Topology) -> Layout:
         if link.source in index and link.target in index:
             row, column = links[index[link.source]], index[link.target]
             row[column] = row.get(column, 0) + link.lanes
+    near = {node.name: [link.target for link in topology.links if link.source == node.name]
+            for node in topology.nodes.values() if node.reduces}  # fmt: skip
     return Layout(
         ranks=ranks,
         tasks=tuple(tuple(task) for task in tasks.values()),
         hosts=tuple(hosts.get(machine, "") for machine in tasks),
         links=tuple(Row(row, len(ranks)) for row in links),
+        reducers=tuple(
+            Reducer(name, tuple(sorted(index[t] for t in ends if t in index)), tuple(t for t in ends if t in near))
+            for name, ends in near.items()
+        ),
         wiring=_Machine(topology),
     )

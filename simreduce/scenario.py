@@ -93,13 +93,29 @@ def load_scenario(text: str, **overrides: object) -> Scenario:
     """
     path = Path(text)
     if path.suffix != ".toml" and not exists(text):
-        known = sorted(p.stem for p in data_dir("scenarios").glob("*.toml"))
+        known = shipped()
         if text not in known:
             near = did_you_mean(text, known) or f"; shipped: {', '.join(known)}"
             raise ScenarioError(f"no scenario {shown(text)}{near}; a file ends in .toml")
         path = data_dir("scenarios") / f"{text}.toml"
     document = parse_toml(str(path), read_text(path, ScenarioError), ScenarioError)
     return _build(path, document | {key: value for key, value in overrides.items() if value is not None})
+
+
+def is_scenario(text: str) -> bool:
+    """Whether `text` means a scenario: the name of a shipped one, or a TOML file with the keys of one."""
+    if not exists(text):
+        return text in shipped()
+    try:
+        document = parse_toml(text, read_text(Path(text), ScenarioError), ScenarioError)
+    except ScenarioError:
+        return False
+    return any(key in document for key in _REQUIRED)
+
+
+def shipped() -> list[str]:
+    """Names of the scenarios that come with simreduce."""
+    return sorted(p.stem for p in data_dir("scenarios").glob("*.toml"))
 
 
 def _build(path: Path, document: Mapping[str, Any]) -> Scenario:

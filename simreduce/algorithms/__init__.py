@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from simreduce.algorithms import packed_trees
 from simreduce.algorithms.blueconnect import blueconnect
 from simreduce.algorithms.collective import collective
 from simreduce.algorithms.copy_to_device import copy_to_cpu, copy_to_gpus
 from simreduce.algorithms.families import FAMILIES, planner as planner_of
 from simreduce.algorithms.family import Family
 from simreduce.algorithms.hierarchical_copy import hierarchical_copy, hierarchical_copy_gcp_v100
+from simreduce.algorithms.multi_ring import best_ring, multi_ring
 from simreduce.algorithms.nccl import nccl
 from simreduce.algorithms.nccl_hybrids import nccl_pscpu, nccl_rechd, nccl_xring
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
@@ -29,6 +31,7 @@ from simreduce.algorithms.xring import xring
 from simreduce.errors import StrategyError, did_you_mean
 from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder
+from simreduce.synthesis.network import MOST_RANKS
 
 Choices = Callable[[Layout], Sequence[int]]
 
@@ -65,6 +68,10 @@ def _across_alike(layout: Layout) -> Sequence[int]:
     return () if len({len(task) for task in layout.tasks}) > 1 else _across(layout)
 
 
+def _searched(layout: Layout) -> Sequence[int]:
+    return (1,) if layout.n <= MOST_RANKS else ()
+
+
 def _eight_only(layout: Layout) -> Sequence[int]:
     return (1,) if len(layout.ranks) == 8 else ()
 
@@ -97,6 +104,11 @@ class Algorithm:
         return self.plan(b, layout, tensors, options)
 
 
+def _trees(plan: Planner) -> Algorithm:
+    summary = "trees that share the links at hand best"
+    return Algorithm("trees", plan, summary, choices=_searched, pipelined=True, packs=LIBRARY_PACKS)
+
+
 # fmt: off
 _TABLE = (
     Algorithm("nccl", nccl, "NCCL's ring over all GPUs", "ignored"),
@@ -120,7 +132,19 @@ _TABLE = (
     Algorithm("reduce_to_one", reduce_to_one, "sums every tensor on the first GPU, then copies it to every GPU"),
     Algorithm("blueconnect", blueconnect, "rings level by level: in every task, then across", choices=_across_alike,
               packs=LIBRARY_PACKS),
+    Algorithm("best_ring", best_ring, "textbook ring in the order in which its slowest hop is fastest", choices=_searched,
+              packs=LIBRARY_PACKS),
+    Algorithm("multi_ring", multi_ring, "rings that share the links at hand best", choices=_searched, packs=LIBRARY_PACKS),
+    _trees(packed_trees.all_reduce),
 )
+
+_OWN: Mapping[str, Sequence[Algorithm]] = {
+    "all_reduce": _TABLE,
+    "reduce_scatter": (_trees(packed_trees.reduce_scatter),),
+    "all_gather": (_trees(packed_trees.all_gather),),
+    "reduce": (_trees(packed_trees.reduce),),
+    "broadcast": (_trees(packed_trees.broadcast),),
+}
 # fmt: on
 
 NAMES = ("all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast", "all_to_all")
@@ -145,7 +169,7 @@ class Catalogue(dict[str, Algorithm]):
 
     def __init__(self, collective: str) -> None:
         lifted = [_of_family(family, collective) for family in FAMILIES.values()]
-        own = _TABLE if collective == "all_reduce" else ()
+        own = _OWN.get(collective, ())
         super().__init__((algorithm.name, algorithm) for algorithm in (*own, *lifted) if algorithm)
         self._paired = collective == "all_reduce"
 

@@ -9,7 +9,7 @@ from functools import partial
 import click
 
 import simreduce
-from simreduce import dtypes, units
+from simreduce import dtypes
 from simreduce.algorithms import COLLECTIVES, NAMES
 from simreduce.calibrate import load_calibration
 from simreduce.cli.options import (
@@ -22,7 +22,9 @@ from simreduce.cli.options import (
     gather,
     gpu_indices_option,
     read_gpu_indices,
+    read_size,
     runtime_option,
+    shape_of,
     write_json,
 )
 from simreduce.engine import check_routes, runtime_named
@@ -81,7 +83,7 @@ def bench(
     problems: list[str] = []
     machine = gather(problems, load_topology, topology)
     order = gather(problems, read_gpu_indices, gpu_indices)
-    shape = None if machine is None else gather(problems, _shape, layout(machine), ngpus, order)
+    shape = None if machine is None else gather(problems, shape_of, layout(machine), ngpus, order)
     dtype = gather(problems, dtypes.code, datatype)
     swept = gather(problems, _sizes, minbytes, maxbytes, stepbytes, stepfactor)
     known = gather(problems, check_collective, collective)
@@ -128,27 +130,12 @@ def _now() -> str:
 
 def _sizes(minbytes: str, maxbytes: str | None, stepbytes: str, stepfactor: float) -> list[int]:
     problems: list[str] = []
-    smallest = gather(problems, _size, "-b", minbytes)
-    largest = smallest if maxbytes is None else gather(problems, _size, "-e", maxbytes)
-    step = gather(problems, _size, "-i", stepbytes)
+    smallest = gather(problems, read_size, "-b", minbytes)
+    largest = smallest if maxbytes is None else gather(problems, read_size, "-e", maxbytes)
+    step = gather(problems, read_size, "-i", stepbytes)
     if smallest is None or largest is None or step is None:
         raise InputError(problems)
     return sizes(smallest, largest, step, stepfactor)
-
-
-def _size(option: str, text: str) -> int:
-    try:
-        return units.cli_size(text)
-    except ValueError as error:
-        raise InputError(f"{option}: {error}") from None
-
-
-def _shape(shape: Layout, ngpus: int | None, order: list[int] | None) -> Layout:
-    try:
-        shape = shape if ngpus is None else shape.subset(ngpus)
-    except ValueError as error:
-        raise InputError(f"-g {ngpus}: {error}") from None
-    return shape if order is None else shape.ordered(order)
 
 
 def _strategies(texts: tuple[str, ...], collective: str) -> list[Strategy | list[Strategy]]:

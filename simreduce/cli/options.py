@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import click
 
+from simreduce import units
 from simreduce.algorithms import NAMES
 from simreduce.errors import InputError, did_you_mean, shown
+from simreduce.layouts import Layout
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
@@ -56,6 +59,23 @@ def read_gpu_indices(text: str | None) -> list[int] | None:
     return [int(part) for part in parts]
 
 
+def read_size(option: str, text: str) -> int:
+    """Bytes in nccl-tests' spelling; InputError names the option."""
+    try:
+        return units.cli_size(text)
+    except ValueError as error:
+        raise InputError(f"{option}: {error}") from None
+
+
+def shape_of(shape: Layout, ngpus: int | None, order: list[int] | None) -> Layout:
+    """The first `ngpus` GPUs, with rings in `order`."""
+    try:
+        shape = shape if ngpus is None else shape.subset(ngpus)
+    except ValueError as error:
+        raise InputError(f"-g {ngpus}: {error}") from None
+    return shape if order is None else shape.ordered(order)
+
+
 def gather(problems: list[str], load: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
     """What `load` gives, or None and its faults in `problems`: so that one run tells the faults of all options."""
     try:
@@ -90,7 +110,22 @@ def check_place(path: str) -> None:
 
 def write_json(path: str, document: dict[str, Any]) -> None:
     """A document in a file of the user's; InputError if it cannot be written."""
+    write_text(path, json.dumps(document, indent=2) + "\n")
+
+
+def write_text(path: str, text: str) -> None:
+    """Text in a file of the user's; InputError if it cannot be written."""
     try:
-        Path(path).write_text(json.dumps(document, indent=2) + "\n", "utf-8")
+        Path(path).write_text(text, "utf-8")
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def progress(what: str) -> Callable[[int, int], None]:
+    """What tells how many of `what` are simulated: on a terminal's stderr, else nowhere."""
+
+    def told(done: int, total: int) -> None:
+        end = "\r\033[K" if done == total else ""
+        click.echo(f"\rsimulated {done} of {total} {what}{end}", nl=False, err=True)
+
+    return told if sys.stderr.isatty() else lambda _done, _total: None

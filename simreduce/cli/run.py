@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 
 import click
 
@@ -13,6 +12,7 @@ from simreduce.cli.options import (
     echo_json,
     faithful_option,
     gpu_indices_option,
+    progress,
     read_gpu_indices,
     runtime_option,
 )
@@ -43,18 +43,9 @@ def run(
     question = load_scenario(
         scenario, runtime=runtime, calibration=calibration, gpu_indices=order, faithful=faithful
     )
-    ranking = rank(question, workers or os.cpu_count() or 1, _progress if sys.stderr.isatty() else _silent)
+    ranking = rank(question, workers or os.cpu_count() or 1, progress("strategies"))
     if as_json:
         echo_json(ranking_document(ranking))
     else:
         click.echo(ranking_table(ranking))
     return int(any(c.wrong for c in ranking.candidates))
-
-
-def _progress(done: int, total: int) -> None:
-    end = "\r\033[K" if done == total else ""
-    click.echo(f"\rsimulated {done} of {total} strategies{end}", nl=False, err=True)
-
-
-def _silent(_done: int, _total: int) -> None:
-    pass

@@ -7,12 +7,17 @@ import click
 import simreduce
 from simreduce import units
 from simreduce.cli.options import as_json, echo_json
+from simreduce.cli.packings import rings, trees
 from simreduce.topology import Topology, load_topology, matrix_text, shipped
 
 
 @click.group()
 def topo() -> None:
-    """List and show machines."""
+    """List and show machines, and the best rings and trees on them."""
+
+
+topo.add_command(rings)
+topo.add_command(trees)
 
 
 @topo.command("list")

@@ -3,24 +3,33 @@
 from simreduce.engine.calibration import NOMINAL, Calibration, LinkConstants
 from simreduce.engine.fabric import Fabric, Timeline
 from simreduce.engine.lower import check_routes
+from simreduce.engine.path import CAUSES, LANE, Part, Step
+from simreduce.engine.recording import Curve, Recording, record
 from simreduce.engine.result import Floors, Result, Use
 from simreduce.engine.runtime import IDEAL, RUNTIMES, TENSORFLOW, Runtime, runtime_named
 from simreduce.engine.simulation import simulate
 
 __all__ = [
+    "CAUSES",
     "IDEAL",
+    "LANE",
     "NOMINAL",
     "RUNTIMES",
     "TENSORFLOW",
     "Calibration",
+    "Curve",
     "Fabric",
     "Floors",
     "LinkConstants",
+    "Part",
+    "Recording",
     "Result",
     "Runtime",
+    "Step",
     "Timeline",
     "Use",
     "check_routes",
+    "record",
     "runtime_named",
     "simulate",
 ]

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simreduce.engine.fabric import Timeline
+from simreduce.engine.path import Path, Step, parts
 from simreduce.plan import Kind, Plan
 
 Array = npt.NDArray[Any]
@@ -44,17 +45,6 @@ class Floors:
         return max(self.critical_path, self.resource, self.lane, self.cut)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One op of the critical path. `waited` is how long it stood ready in a queue."""
-
-    op: int
-    text: str
-    start: float
-    finish: float
-    waited: float
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Result:
     """The prediction for one plan on one machine. Times in seconds from the plan's submission."""
@@ -78,6 +68,7 @@ class Result:
     start: Array
     finish: Array
     blame: Array
+    path: Path
 
     @property
     def plan_digest(self) -> str:
@@ -95,16 +86,23 @@ class Result:
         return self.links[0].name if self.links else ""
 
     def critical_path(self) -> list[Step]:
-        """The chain of ops that the end waited for, first to last: each began when the one before let it."""
-        steps: list[Step] = []
-        op = int(np.argmax(self.finish)) if len(self.finish) else -1
-        while op >= 0:
-            waited = float(self.start[op] - self.ready[op])
-            steps.append(Step(op, self._describe(op), float(self.start[op]), float(self.finish[op]), waited))
-            op = int(self.blame[op])
-        return steps[::-1]
+        """The chain of ops that the end waited for, first to last: each began when the one before let it.
 
-    def _describe(self, op: int) -> str:
+        The seconds of all their parts add up to `seconds`.
+        """
+        ops = self.path.op
+        ready, start, finish = self.ready[ops], self.start[ops], self.finish[ops]
+        kinds = [Kind(k).name for k in self.kind[ops].tolist()]
+        return [
+            Step(op, self.describe(op), begun, done, begun - free, tuple(own))
+            for op, free, begun, done, own in zip(
+                ops.tolist(), ready.tolist(), start.tolist(), finish.tolist(),
+                parts(self.path, ready, start, finish, kinds), strict=True,
+            )
+        ]  # fmt: skip
+
+    def describe(self, op: int) -> str:
+        """`COPY gpu0 -> gpu1 4096 B`."""
         kind, target = Kind(int(self.kind[op])).name, self.devices[self.device[op]]
         where = f"{self.devices[self.source[op]]} -> {target}" if kind == "COPY" else target
         return f"{kind} {where} {int(self.nbytes[op])} B"
@@ -115,10 +113,11 @@ class Result:
         for f in fields(self):
             name = "plan_digest" if f.name == "digested" else f.name
             value = getattr(self, name)
-            document[name] = value.tolist() if isinstance(value, np.ndarray) else value
+            document[name] = _plain(value)
         document["floors"] = asdict(self.floors)
         document["links"] = [asdict(u) for u in self.links]
         document["lanes"] = [asdict(u) for u in self.lanes]
+        document["path"] = {f.name: _plain(getattr(self.path, f.name)) for f in fields(Path)}
         return json.dumps(document, separators=(",", ":"))
 
     @staticmethod
@@ -132,4 +131,14 @@ class Result:
         document["links"] = tuple(Use(**u) for u in document["links"])
         document["lanes"] = tuple(Use(**u) for u in document["lanes"])
         document["devices"] = tuple(document["devices"])
+        path = document["path"]
+        for name in ("overhead", "latency", "alone"):
+            path[name] = np.array(path[name], dtype=np.float64)
+        for name in ("op", "limit", "shared", "lane"):
+            path[name] = np.array(path[name], dtype=np.int64)
+        document["path"] = Path(**path | {"names": tuple(path["names"])})
         return Result(**document)
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value

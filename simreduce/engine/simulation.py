@@ -8,6 +8,7 @@ from simreduce.engine import floors
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.fabric import Fabric, Floats, Timeline
 from simreduce.engine.lower import Lowered, Resources
+from simreduce.engine.path import critical
 from simreduce.engine.result import Floors, Result, Use
 from simreduce.engine.runtime import Runtime, runtime_named
 from simreduce.plan import Plan
@@ -53,6 +54,7 @@ def simulate(
         start=timeline.start,
         finish=timeline.finish,
         blame=timeline.blame,
+        path=critical(lowered, fabric.resources, timeline),
     )
 
 

@@ -2,6 +2,7 @@
 
 from simreduce.report.bench import bench_document, bench_table, nccl_tests_document
 from simreduce.report.busbw import algbw, busbw
+from simreduce.report.explain import explanation_document, explanation_text
 from simreduce.report.ranking import ranking_document, ranking_table
 
 __all__ = [
@@ -9,6 +10,8 @@ __all__ = [
     "bench_document",
     "bench_table",
     "busbw",
+    "explanation_document",
+    "explanation_text",
     "nccl_tests_document",
     "ranking_document",
     "ranking_table",

@@ -130,6 +130,16 @@ def all_reduce(network: Network) -> Optimum:
     return Optimum(rate, (), tight)
 
 
+def of(network: Network, collective: str, root: int) -> Optimum | None:
+    """The best rate of a collective; None for the all-reduces whose linear programme over cuts would take too long."""
+    if collective == "all_reduce":
+        quick = (network.direct and (network.symmetric or network.ranks <= 16)) or network.ranks <= 8
+        return all_reduce(network) if quick else None
+    if collective in ("broadcast", "reduce"):
+        return (broadcast if collective == "broadcast" else reduce)(network, root)
+    return all_gather(network) if collective == "all_gather" else reduce_scatter(network)
+
+
 def _worst_partition(
     n: int, arcs: Sequence[tuple[int, int, Amount]], guess: Fraction
 ) -> list[frozenset[int]]:

@@ -222,3 +222,13 @@ def _shallow(costs: Sequence[Sequence[float]], root: int, scale: float) -> list[
         [cost + nudge * (far[u] - far[v] + 1) for v, cost in enumerate(row)] for u, row in enumerate(costs)
     ]
     return arborescence(nudged, root)
+
+
+PACKINGS: Mapping[str, Callable[[Network, int], Trees]] = {
+    "all_reduce": lambda network, _: all_reduce_trees(network),
+    "broadcast": broadcast_trees,
+    "reduce": reduce_trees,
+    "all_gather": lambda network, _: all_gather_trees(network),
+    "reduce_scatter": lambda network, _: reduce_scatter_trees(network),
+}
+"""By collective, the trees for it; the second argument is the root, where there is one."""

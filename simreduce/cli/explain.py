@@ -1,0 +1,31 @@
+"""`simreduce explain SCENARIO|TOPOLOGY`: what bounds the time, and what would help."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from simreduce.cli.options import as_json, echo_json, progress
+from simreduce.cli.question import question_options, read_question
+from simreduce.engine import record
+from simreduce.report import explanation_document, explanation_text
+from simreduce.tune.whatif import Machine, savings
+
+
+@click.command()
+@question_options
+@as_json
+def explain(as_json: bool, **options: Any) -> int:
+    """What bounds the time of one reduction, and what a little more of each resource would save.
+
+    SCENARIO|TOPOLOGY is what `simreduce run` or `simreduce bench` takes. Every saving is simulated.
+    """
+    asked = read_question(**options)
+    recording = record(asked.plan, asked.topology, asked.runtime, asked.calibration)
+    found = savings(recording, Machine(asked.topology, asked.runtime, asked.calibration), progress("changes"))
+    if as_json:
+        echo_json(explanation_document(recording, found, asked.about))
+    else:
+        click.echo(explanation_text(recording, found, asked.about, asked.calibration.title))
+    return 0

@@ -1,0 +1,64 @@
+"""`simreduce trace SCENARIO|TOPOLOGY`: a timeline for trace viewers."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from simreduce import units
+from simreduce.cli.options import check_place, gather
+from simreduce.cli.question import question_options, read_question
+from simreduce.engine import record
+from simreduce.errors import InputError
+from simreduce.trace import trace_text
+
+_DEFAULT = "trace.json"
+
+
+@click.command()
+@question_options
+@click.option(
+    "-o",
+    "--output",
+    default=_DEFAULT,
+    metavar="FILE",
+    help=f"Default {_DEFAULT}; .gz: compressed; -: stdout.",
+)
+def trace(output: str, **options: Any) -> int:
+    """Write a timeline that Perfetto (ui.perfetto.dev) and chrome://tracing open.
+
+    SCENARIO|TOPOLOGY is what `simreduce run` or `simreduce bench` takes.
+    """
+    problems: list[str] = []
+    if output != "-":
+        gather(problems, check_place, output)
+    asked = gather(problems, read_question, **options)
+    if problems or asked is None:
+        raise InputError(problems)
+    recording = record(asked.plan, asked.topology, asked.runtime, asked.calibration)
+    pieces = trace_text(recording, asked.topology, asked.about)
+    if output == "-":
+        for piece in pieces:
+            click.echo(piece, nl=False)
+        return 0
+    _write(output, pieces)
+    took = units.format_duration(recording.result.seconds)
+    click.echo(f"{output}: {asked.strategy} on {asked.topology.name}, {took}; open it in ui.perfetto.dev")
+    return 0
+
+
+def _write(path: str, pieces: Iterable[str]) -> None:
+    """A text file, compressed if its name says so. Equal traces make equal files."""
+    try:
+        with Path(path).open("wb") as file:
+            if path.endswith(".gz"):
+                with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
+                    packed.writelines(piece.encode() for piece in pieces)
+            else:
+                file.writelines(piece.encode() for piece in pieces)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None

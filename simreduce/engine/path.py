@@ -1,0 +1,220 @@
+"""The critical path: the chain of ops that the end waited for, and what every moment of it was spent on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from simreduce.engine.fabric import Timeline
+from simreduce.engine.lower import Lowered, Resources
+from simreduce.plan.ragged import ranges
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+RELEASE, DISPATCH, LATENCY, BANDWIDTH, SHARE, LANE = (
+    "release", "dispatch", "latency", "bandwidth", "bandwidth share", "lane wait",
+)  # fmt: skip
+CAUSES = (LANE, BANDWIDTH, SHARE, LATENCY, DISPATCH, RELEASE)
+
+_NONE = -1
+_NEAR = 8 * 2.220446049250313e-16
+"""Two computations of one instant differ by less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stretch of the critical path and its cause.
+
+    `bandwidth`: bytes at the full rate that `where`, a link or a memory, has for them alone. `bandwidth share`: what
+    was lost because others used `where` too. `latency`, `dispatch` (`where` is the kind of op). `release`: the INPUT was
+    not there yet. `lane wait`: an op of the path stood ready, but another held its lane `where`; what the holder spent
+    that time on is `meanwhile`, a cause, and `at`, its `where` ("" for every other part).
+    """
+
+    cause: str
+    where: str
+    seconds: float
+    meanwhile: str = ""
+    at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One op of the critical path. `waited` is how long it stood ready in a queue; `parts`, in order of time, what of
+    the path's time is its own (less than from `start` to `finish` if the next step needed its lane only).
+    """
+
+    op: int
+    text: str
+    start: float
+    finish: float
+    waited: float
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Path:
+    """Columns over the ops of the critical path, first to last; the last three are indices of `names`, -1 for none.
+
+    `alone` is the seconds its bytes take when nobody shares `limit`, its narrowest resource; `shared` is the one where
+    it lost most to others; `lane` the lane that it got from the op before.
+    """
+
+    op: Ints
+    overhead: Floats
+    latency: Floats
+    alone: Floats
+    limit: Ints
+    shared: Ints
+    lane: Ints
+    names: tuple[str, ...]
+
+
+def critical(lowered: Lowered, resources: Resources, timeline: Timeline) -> Path:
+    """The path to the op that was done last (the first of several)."""
+    ops = []
+    op = int(np.argmax(timeline.finish)) if len(timeline.finish) else _NONE
+    while op != _NONE:
+        ops.append(op)
+        op = int(timeline.blame[op])
+    path = np.array(ops[::-1], dtype=np.int64)
+    alone, limit = _alone(path, lowered, resources)
+    lane = _lanes(path, lowered, timeline)
+    lane[lane != _NONE] += len(resources.names)
+    used, index = np.unique(np.concatenate([limit, lane]), return_inverse=True)
+    index = index.reshape(2, -1) - int(_NONE in used)
+    names = (*resources.names, *lowered.lane_names)
+    return Path(
+        op=path,
+        overhead=lowered.calls.overhead[lowered.call[path]],
+        latency=lowered.calls.latency[lowered.call[path]],
+        alone=alone,
+        limit=index[0],
+        shared=index[0],
+        lane=index[1],
+        names=tuple(names[i] for i in used.tolist() if i != _NONE),
+    )
+
+
+def _alone(path: Ints, lowered: Lowered, resources: Resources) -> tuple[Floats, Ints]:
+    """Seconds that the bytes of each op take alone, and the resource (-1: its own cap, or no bytes) that says so."""
+    calls, call = lowered.calls, lowered.call[path]
+    first, count = calls.use_start[call], np.diff(calls.use_start)[call]
+    row = np.repeat(np.arange(len(path)), count)
+    entry = ranges(first, count)
+    rate = np.array(resources.capacity)[calls.uses[entry]] / calls.weight[entry]
+    best = calls.cap[call].copy()
+    np.minimum.at(best, row, rate)
+    limit = np.full(len(path), _NONE, dtype=np.int64)
+    narrowest = (rate == best[row])[::-1]  # of equals the first is written last
+    limit[row[::-1][narrowest]] = calls.uses[entry][::-1][narrowest]
+    amount = lowered.amount[path]
+    alone = np.divide(amount, best, out=np.zeros(len(path)), where=amount > 0)
+    return alone, np.where(amount > 0, limit, _NONE)
+
+
+def _lanes(path: Ints, lowered: Lowered, timeline: Timeline) -> Ints:
+    """The lane that each op got from the one before; -1 where it did not wait for one."""
+    calls = lowered.calls
+    found = np.full(len(path), _NONE, dtype=np.int64)
+    for i in np.flatnonzero(timeline.start[path] > timeline.ready[path]).tolist():
+        mine, theirs = (
+            calls.lanes[calls.lane_start[call] : calls.lane_start[call + 1]].tolist()
+            for call in lowered.call[path[[i, i - 1]]].tolist()
+        )
+        found[i] = next(lane for lane in mine if lane in theirs)
+    return found
+
+
+class _Waiter(NamedTuple):
+    """An op of the path that has stood ready for `lane` since `ready`."""
+
+    ready: float
+    lane: str
+
+
+def parts(path: Path, ready: Floats, start: Floats, finish: Floats, kinds: list[str]) -> list[list[Part]]:
+    """Per op of the path, its parts in order of time; all together they last from 0 to the end. `ready`, `start`,
+    `finish` and `kinds` have an entry per op of the path.
+    """
+    found: list[list[Part]] = [[] for _ in path.op]
+    waiters: list[_Waiter] = []
+    end = float(finish[-1]) if len(finish) else 0.0
+    for i in range(len(path.op) - 1, -1, -1):
+        for cause, begin, until, share in _spans(path, i, float(start[i]), end):
+            for a, b, lane in _waited(waiters, begin, until):
+                where = _where(path, i, cause, kinds[i])
+                found[i] += _split(path, i, cause, where, b - a, lane, share)
+        found[i].reverse()
+        end = float(start[i])
+        if path.lane[i] != _NONE:
+            waiters.append(_Waiter(float(ready[i]), path.names[path.lane[i]]))
+    if end > 0.0:
+        found[0].insert(0, Part(RELEASE, "", end))
+    return found
+
+
+def _spans(path: Path, i: int, begin: float, end: float) -> Iterator[tuple[str, float, float, float]]:
+    """(cause, from, to, the part of it that was lost to others), last first, of one op up to `end`."""
+    near = _NEAR * end
+    dispatched = min(begin + float(path.overhead[i]), end)
+    dispatched = end if end - dispatched <= near else dispatched
+    arrived = min(dispatched + float(path.latency[i]), end)
+    alone = float(path.alone[i])
+    if alone == 0.0 or end - arrived <= near:
+        arrived = end
+    if path.latency[i] == 0.0 and alone == 0.0:
+        dispatched = end
+    flow = end - arrived
+    if flow > 0.0:
+        lost = flow - alone
+        yield BANDWIDTH, arrived, end, lost / flow if lost > near else 0.0
+    if arrived > dispatched:
+        yield LATENCY, dispatched, arrived, 0.0
+    if dispatched > begin:
+        yield DISPATCH, begin, dispatched, 0.0
+
+
+def _waited(waiters: list[_Waiter], begin: float, end: float) -> Iterator[tuple[float, float, str]]:
+    """(from, to, the lane that an op of the path stood ready for, or ""), last first. Of several the one nearest in
+    the chain counts. Those that were not ready yet before `begin` are dropped.
+    """
+    while waiters:
+        ready, lane = waiters[-1]
+        if ready < end:
+            cut = max(begin, ready)
+            yield cut, end, lane
+            end = cut
+            if end == begin:
+                return
+        waiters.pop()
+    if end > begin:
+        yield begin, end, ""
+
+
+def _where(path: Path, i: int, cause: str, kind: str) -> str:
+    if cause == DISPATCH:
+        return kind.lower()
+    return _name(path, path.limit[i]) if cause == BANDWIDTH else ""
+
+
+def _name(path: Path, index: int) -> str:
+    return "" if index == _NONE else path.names[index]
+
+
+def _split(
+    path: Path, i: int, cause: str, where: str, seconds: float, lane: str, share: float
+) -> Iterator[Part]:
+    """A stretch in one cause, or in bandwidth and what was lost to others. Last first."""
+    lost = seconds * share
+    if lost > 0.0:
+        shared = _name(path, path.shared[i])
+        yield Part(LANE, lane, lost, SHARE, shared) if lane else Part(SHARE, shared, lost)
+    kept = seconds - lost
+    if kept > 0.0:
+        yield Part(LANE, lane, kept, cause, where) if lane else Part(cause, where, kept)

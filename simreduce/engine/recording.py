@@ -1,0 +1,140 @@
+"""A simulation with all that observers need: what every op cost and used, and how busy everything was when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from simreduce.engine.calibration import NOMINAL, Calibration
+from simreduce.engine.fabric import Floats
+from simreduce.engine.lower import Ints, Lowered, Resources, lower
+from simreduce.engine.path import Path, Step
+from simreduce.engine.replay import Rates, opening, replay
+from simreduce.engine.result import Result
+from simreduce.engine.runtime import Runtime, runtime_named
+from simreduce.engine.simulation import simulate
+from simreduce.plan import Plan
+from simreduce.topology import Topology
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curve:
+    """How busy a link, a memory or a lane was. `value[i]` holds from `time[i]` to `time[i + 1]`; the last is 0.
+
+    Of a link or a memory: bytes/s, up to `capacity`. Of a lane: 1 while it is held, else 0.
+    """
+
+    name: str
+    capacity: float
+    time: Floats
+    value: Floats
+
+    @property
+    def total(self) -> float:
+        """The integral: bytes, or seconds held."""
+        return float((self.value[:-1] * np.diff(self.time)).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """A `Result` and what it was computed from. Made by `record`; rates are worked out when they are asked for."""
+
+    plan: Plan
+    result: Result
+    lowered: Lowered
+    resources: Resources
+
+    @cached_property
+    def rates(self) -> Rates:
+        """The rate of every flow over time."""
+        return replay(self.lowered, self.resources, self.result.timeline)
+
+    @cached_property
+    def opening(self) -> Floats:
+        """When the bytes of each op begin to move; when it is done, for an op that moves none."""
+        return opening(self.lowered, self.result.timeline)
+
+    @cached_property
+    def freed(self) -> Floats:
+        """When each op lets its lanes go."""
+        sent = np.minimum(self.result.start + self.lowered.overhead, self.result.finish)
+        return np.where(self.lowered.holds, self.result.finish, sent)
+
+    def utilisation(self) -> tuple[Curve, ...]:
+        """Of every link and memory that carried something, in the topology's order."""
+        rates, names, capacity = self.rates, self.resources.names, self.resources.capacity
+        curves = []
+        for resource, rows in _by(rates.resource, np.argsort(rates.resource, kind="stable")):
+            value = rates.load[rows]
+            new = np.concatenate([[True], value[1:] != value[:-1]])
+            curves.append(Curve(names[resource], capacity[resource], rates.since[rows][new], value[new]))
+        return tuple(curves)
+
+    def held(self) -> tuple[Curve, ...]:
+        """Of every lane that an op held for a while, in the order of `Lowered.lane_names`."""
+        lowered = self.lowered
+        user = np.repeat(np.arange(len(lowered.overhead)), np.diff(lowered.lane_start))
+        order = np.lexsort((self.freed[user], self.result.start[user], lowered.lanes))
+        curves = []
+        for lane, rows in _by(lowered.lanes, order):
+            begin, end = self.result.start[user[rows]], self.freed[user[rows]].copy()
+            end[:-1] = np.minimum(end[:-1], begin[1:])  # two computations of one instant
+            some = end > begin
+            begin, end = begin[some], end[some]
+            gap = np.concatenate([begin[1:] > end[:-1], [True]])[: len(end)]
+            joined = np.concatenate([[True], gap[:-1]])[: len(begin)]
+            if len(begin):
+                time = np.stack([begin[joined], end[gap]], axis=1).reshape(-1)
+                curves.append(Curve(lowered.lane_names[lane], 1.0, time, np.tile([1.0, 0.0], len(time) // 2)))
+        return tuple(curves)
+
+    def critical_path(self) -> list[Step]:
+        """As the result's, but time lost to others is charged to the resource that was full at the time."""
+        path = self.result.path
+        shared, names = self._shared(path)
+        return replace(self.result, path=replace(path, shared=shared, names=names)).critical_path()
+
+    def _shared(self, path: Path) -> tuple[Ints, tuple[str, ...]]:
+        """Where each op of the path lost most of its time to others: indices, and the names they are of."""
+        rates, where = self.rates, {op: i for i, op in enumerate(path.op.tolist())}
+        lost: list[dict[int, float]] = [{} for _ in path.op]
+        for row in np.flatnonzero(np.isin(rates.op, path.op) & (rates.limit >= 0)).tolist():
+            i = where[int(rates.op[row])]
+            seconds = float(rates.end[row] - rates.begin[row])
+            full = float(self.lowered.amount[rates.op[row]]) / float(path.alone[i])
+            mine = lost[i]
+            limit = int(rates.limit[row])
+            mine[limit] = mine.get(limit, 0.0) + seconds * (1 - float(rates.rate[row]) / full)
+        names = list(path.names)
+        shared = path.limit.copy()
+        for i, mine in enumerate(lost):
+            if mine:
+                name = self.resources.names[max(mine, key=lambda r: (mine[r], -r))]
+                if name not in names:
+                    names.append(name)
+                shared[i] = names.index(name)
+        return shared, tuple(names)
+
+
+def _by(column: Ints, order: Ints) -> Iterator[tuple[int, Ints]]:
+    """(value, its rows in `order`), value by value; `order` sorts the column."""
+    used, first = np.unique(column[order], return_index=True)
+    if len(used):
+        yield from zip(used.tolist(), np.split(order, first[1:]), strict=True)
+
+
+def record(
+    plan: Plan,
+    topology: Topology,
+    runtime: str | Runtime = "tensorflow",
+    calibration: Calibration = NOMINAL,
+    ready: float | Floats = 0.0,
+) -> Recording:
+    """`simulate`, for those who look closer."""
+    runtime = runtime_named(runtime) if isinstance(runtime, str) else runtime
+    resources = Resources.of(topology, calibration)
+    lowered = lower(plan, topology, runtime, calibration, resources)
+    return Recording(plan, simulate(plan, topology, runtime, calibration, ready), lowered, resources)

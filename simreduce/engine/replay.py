@@ -1,0 +1,208 @@
+"""What rate every flow of a finished run had, and when.
+
+The kernel keeps no history: a plan may have millions of flows. But when each flow began and ended is known, rates
+change at no other time, and max-min fair rates are a function of the flows that are there. So they are worked out
+again here, and held against the run: every flow must have moved its last byte just when the kernel says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from simreduce.engine.fabric import Timeline
+from simreduce.engine.lower import Lowered, Resources
+from simreduce.errors import InternalError
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_INSTANT = 8 * 2.220446049250313e-16
+"""Times this close are one instant (the kernel: 4 ulp; the start of a flow is computed anew here)."""
+_SAME = 1.0 + 1e-12
+"""Levels this close saturate together, as in the kernel."""
+_AGREE = 1e-9
+"""How far the bytes moved may be off, relative to the bytes that had to."""
+
+_NONE = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rates:
+    """Two tables. Stretches of constant rate of flows: op, from, to, bytes/s, and the full resource that set the rate
+    (-1: the flow's own cap). Loads of resources: resource, from when on, bytes/s, in order of time.
+    """
+
+    op: Ints
+    begin: Floats
+    end: Floats
+    rate: Floats
+    limit: Ints
+    resource: Ints
+    since: Floats
+    load: Floats
+
+
+def opening(lowered: Lowered, timeline: Timeline) -> Floats:
+    """When the bytes of each op begin to move (for an op without bytes: when it is done)."""
+    begun = timeline.start + lowered.overhead + lowered.latency
+    return np.where(lowered.amount > 0, np.minimum(begun, timeline.finish), timeline.finish)
+
+
+def replay(lowered: Lowered, resources: Resources, timeline: Timeline) -> Rates:
+    """The rates of a plan that ran alone on links that did not change."""
+    flows = np.flatnonzero(lowered.amount > 0)
+    begun = opening(lowered, timeline)[flows]
+    times = np.concatenate([begun, timeline.finish[flows]])
+    order = np.argsort(times, kind="stable")
+    state = _Flows(lowered, resources)
+    for now, group in _instants(times[order], order):
+        ends = [int(flows[i - len(flows)]) for i in group if i >= len(flows)]
+        begins = [int(flows[i]) for i in group if i < len(flows)]
+        state.change(now, begins, ends)
+    state.check()
+    return state.rates()
+
+
+def _instants(times: Floats, order: Ints) -> Iterator[tuple[float, list[int]]]:
+    """(time, what happens then), first to last."""
+    late = (times * (1 + _INSTANT)).tolist()
+    values, ids = times.tolist(), order.tolist()
+    at = 0
+    while at < len(ids):
+        first = at
+        while at < len(ids) and values[at] <= late[first]:
+            at += 1
+        yield values[first], ids[first:at]
+
+
+@dataclass(slots=True)
+class _Flow:
+    uses: list[tuple[int, float]]  # resource, weight
+    left: float
+    cap: float
+    rate: float = 0.0
+    since: float = 0.0
+    limit: int = _NONE
+
+
+@dataclass(slots=True)
+class _Flows:
+    """The flows that are there now, and everything that was."""
+
+    lowered: Lowered
+    resources: Resources
+    now: float = 0.0
+    alive: dict[int, _Flow] = field(default_factory=dict)
+    on: dict[int, dict[int, float]] = field(default_factory=dict)  # resource -> op -> weight
+    stretches: list[tuple[int, float, float, float, int]] = field(default_factory=list)
+    loads: list[tuple[int, float, float]] = field(default_factory=list)
+    wrong: list[int] = field(default_factory=list)
+
+    def change(self, now: float, begins: list[int], ends: list[int]) -> None:
+        """Flows begin and end at one instant; the others share anew."""
+        self.now = now
+        touched: dict[int, None] = {}
+        for op in begins:
+            flow = self._flow(op)
+            self.alive[op] = flow
+            for resource, weight in flow.uses:
+                mine = self.on.setdefault(resource, {})
+                mine[op] = mine.get(op, 0.0) + weight
+                touched[resource] = None
+        for op in ends:
+            flow = self.alive.pop(op)
+            self._close(op, flow)
+            for resource, _ in flow.uses:
+                self.on[resource].pop(op, None)
+                touched[resource] = None
+            spare = max(flow.rate, 1.0) * now * _INSTANT * 2
+            amount = float(self.lowered.amount[op])
+            if abs(flow.left) > _AGREE * amount + spare and not self._instantly(op):
+                self.wrong.append(op)
+        component, resources = self._connected(touched)
+        self._share(component, resources)
+        for resource in resources:
+            there = self.on.get(resource, {})
+            load = sum(self.alive[op].rate * weight for op, weight in there.items())
+            self.loads.append((resource, now, load))
+
+    def _flow(self, op: int) -> _Flow:
+        calls, call = self.lowered.calls, int(self.lowered.call[op])
+        mine = slice(calls.use_start[call], calls.use_start[call + 1])
+        uses = list(zip(calls.uses[mine].tolist(), calls.weight[mine].tolist(), strict=True))
+        amount, cap = float(self.lowered.amount[op]), float(calls.cap[call])
+        return _Flow(uses, amount, cap, since=self.now)
+
+    def _instantly(self, op: int) -> bool:
+        """Whether the bytes are so few that they moved within an instant."""
+        uses = self._flow(op)
+        rate = min([uses.cap, *(self.resources.capacity[r] / weight for r, weight in uses.uses)])
+        return float(self.lowered.amount[op]) <= rate * self.now * _INSTANT * 2
+
+    def _close(self, op: int, flow: _Flow) -> None:
+        """End the stretch at the flow's present rate."""
+        if self.now > flow.since and flow.rate > 0.0:
+            self.stretches.append((op, flow.since, self.now, flow.rate, flow.limit))
+            flow.left -= flow.rate * (self.now - flow.since)
+        flow.since = self.now
+
+    def _connected(self, touched: dict[int, None]) -> tuple[dict[int, None], list[int]]:
+        """The flows and resources that are joined to one of `touched`."""
+        flows: dict[int, None] = {}
+        resources, queue = dict(touched), list(touched)
+        for resource in queue:
+            for op in self.on.get(resource, ()):
+                if op in flows:
+                    continue
+                flows[op] = None
+                for other, _ in self.alive[op].uses:
+                    if other not in resources:
+                        resources[other] = None
+                        queue.append(other)
+        return flows, queue
+
+    def _share(self, flows: dict[int, None], resources: list[int]) -> None:
+        """Progressive filling: all rise together until a resource is full or a cap is reached, and so on."""
+        room = {r: self.resources.capacity[r] for r in resources}
+        load = {r: sum(self.on.get(r, {}).values()) for r in resources}
+        rising = {r: len(self.on.get(r, {})) for r in resources}
+        while flows:
+            levels = {r: max(room[r], 0.0) / load[r] for r in resources if rising[r]}
+            level = min([*levels.values(), *(self.alive[op].cap for op in flows)])
+            full = {r for r, at in levels.items() if at <= level * _SAME}
+            chosen = {op: next((r for r, _ in self.alive[op].uses if r in full), _NONE) for op in flows}
+            chosen = {op: r for op, r in chosen.items() if r != _NONE or self.alive[op].cap <= level}
+            for op, limit in chosen.items():
+                del flows[op]
+                flow = self.alive[op]
+                for resource, weight in flow.uses:
+                    room[resource] -= level * weight
+                    load[resource] -= weight
+                for resource in {r for r, _ in flow.uses}:
+                    rising[resource] -= 1
+                if (flow.rate, flow.limit) != (level, limit):
+                    self._close(op, flow)
+                    flow.rate, flow.limit = level, limit
+
+    def check(self) -> None:
+        """InternalError if a flow did not end when its bytes had moved."""
+        if self.wrong:
+            raise InternalError(f"the rates of {len(self.wrong)} flows do not explain when they ended")
+
+    def rates(self) -> Rates:
+        op, begin, end, rate, limit = zip(*self.stretches, strict=True) if self.stretches else ((),) * 5
+        resource, since, load = zip(*self.loads, strict=True) if self.loads else ((),) * 3
+        return Rates(
+            np.array(op, dtype=np.int64),
+            np.array(begin, dtype=np.float64),
+            np.array(end, dtype=np.float64),
+            np.array(rate, dtype=np.float64),
+            np.array(limit, dtype=np.int64),
+            np.array(resource, dtype=np.int64),
+            np.array(since, dtype=np.float64),
+            np.array(load, dtype=np.float64),
+        )

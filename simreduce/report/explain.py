@@ -1,0 +1,195 @@
+"""`simreduce explain`: what bounds the time, for people and for programs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import simreduce
+from simreduce import units
+from simreduce.engine import CAUSES, LANE, Part, Recording, Use
+from simreduce.tune.whatif import Saving
+
+_ROWS = 4
+"""Links and lanes that the text names; the document names all."""
+
+
+def _grouped(
+    parts: Iterable[Part], key: Callable[[Part], tuple[str, ...]]
+) -> list[tuple[tuple[str, ...], float]]:
+    """Keys and their seconds, most first."""
+    found: dict[tuple[str, ...], list[float]] = {}
+    for part in parts:
+        found.setdefault(key(part), []).append(part.seconds)
+    rows = [(names, math.fsum(seconds)) for names, seconds in found.items()]
+    return sorted(rows, key=lambda row: (-row[1], row[0]))
+
+
+def _spent(part: Part) -> tuple[str, str]:
+    """What a part was spent on, by whoever held the lane if somebody waited for one, and on which class of link."""
+    cause, where = (part.meanwhile, part.at) if part.cause == LANE else (part.cause, part.where)
+    return cause, where.rsplit(" ", 1)[-1]
+
+
+def explanation_text(
+    recording: Recording, savings: Sequence[Saving], about: Mapping[str, Any], title: str = ""
+) -> str:
+    """Where the time goes, what is busy, how far from the floors, and what would help."""
+    result = recording.result
+    chained = f", {about['repeat']} of them chained in one step" if about["repeat"] > 1 else ""
+    calibration = result.calibration + (f" ({title})" if title else "")
+    what = f"{about['workload']} ({units.format_size(about['size_bytes'])}), {about['ranks']} ranks{chained}"
+    lines = [
+        f"# simreduce {simreduce.__version__}: {about['strategy']}, {about['collective'].replace('_', '-')} of {what}",
+        f"# topology {result.topology} ({result.topology_digest}), runtime {result.runtime}, calibration {calibration}",
+        "",
+        *_times(recording),
+        "",
+        *_path(recording),
+        "",
+        *_busy("busiest links and memories", result.links),
+        *_busy("busiest lanes", result.lanes),
+        *_help(savings, result.seconds),
+    ]
+    return "\n".join(lines).rstrip()
+
+
+def _us(seconds: float) -> str:
+    return f"{round(seconds * 1e6, 2) + 0.0:.2f}"
+
+
+def _times(recording: Recording) -> Iterator[str]:
+    """The time, and the floors that it cannot be below."""
+    result, floors = recording.result, recording.result.floors
+    rows = [("", "(us)", "of the time"), ("time", _us(result.seconds), "")]
+    for name, seconds in (
+        ("floor: longest chain of ops, each alone", floors.critical_path),
+        ("floor: most loaded link or memory at full rate", floors.resource),
+        ("floor: most loaded lane", floors.lane),
+        ("floor: the machine's narrowest cut between ranks", floors.cut),
+    ):
+        if seconds > 0:
+            rows.append((name, _us(seconds), _share(seconds, result.seconds)))
+    yield from _aligned(rows, "<>>")
+
+
+def _path(recording: Recording) -> Iterator[str]:
+    steps, whole = recording.critical_path(), recording.result.seconds
+    parts = [part for step in steps for part in step.parts]
+    yield f"critical path: {len(steps)} ops, the end of each lets the next begin"
+    rows: list[tuple[str, ...]] = [("cause", "where", "(us)", "of the time")]
+    for cause in CAUSES:
+        mine = [part for part in parts if part.cause == cause]
+        if not mine:
+            continue
+        places = _grouped(mine, lambda part: (part.where,))
+        name, most = places[0][0][0], places[0][1]
+        where = f"{name} {_share(most, whole)}, and {len(places) - 1} more" if len(places) > 1 else name
+        seconds = math.fsum(part.seconds for part in mine)
+        rows.append((cause, where, _us(seconds), _share(seconds, whole)))
+    yield from _aligned(rows, "<<>>")
+    if any(part.cause == LANE for part in parts):
+        yield ""
+        yield "the same, with what the holder of the lane did for the waits"
+        found = [(*names, _us(s), _share(s, whole)) for names, s in _grouped(parts, _spent)]
+        yield from _aligned([("spent on", "class", "(us)", "of the time"), *found], "<<>>")
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{part / whole:.1%}" if whole else "-"
+
+
+def _busy(title: str, uses: Sequence[Use]) -> list[str]:
+    busy = [use for use in uses if use.share > 0]
+    if not busy:
+        return []
+    rows = [(use.name, f"{use.share:.1%}") for use in busy[:_ROWS]]
+    more = [f"  and {len(busy) - _ROWS} more"] if len(busy) > _ROWS else []
+    return [title, *_aligned(rows, "<>"), *more, ""]
+
+
+def _help(savings: Sequence[Saving], seconds: float) -> list[str]:
+    if not savings:
+        return []
+    rows: list[tuple[str, ...]] = [("what", "figure", "change", "time (us)", "saves (us)", "saves")]
+    for s in savings:
+        percent = f"{s.saved / seconds:.2%}" if seconds else "-"
+        c = s.change
+        rows.append(
+            (_NAMES[c.sort].format(c.resource), c.figure, c.amount, _us(s.seconds), _us(s.saved), percent)
+        )
+    return ["the same plan, simulated again with one change", *_aligned(rows, "<<<>>>")]
+
+
+_NAMES = {
+    "link": "{} links",
+    "nic": "{} network links",
+    "memory": "{}",
+    "dispatch": "dispatch of {}",
+    "lane": "{} lanes",
+}
+
+
+def _aligned(rows: Sequence[tuple[str, ...]], sides: str) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(sides))]
+    return [
+        ("  " + "  ".join(f"{cell:{side}{w}}" for cell, side, w in zip(row, sides, widths, strict=True))).rstrip()
+        for row in rows
+    ]  # fmt: skip
+
+
+def explanation_document(
+    recording: Recording, savings: Sequence[Saving], about: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The keys that others may rely on, in a fixed order; times in microseconds, shares from 0 to 1."""
+    result = recording.result
+    steps, whole = recording.critical_path(), result.seconds
+    parts = [part for step in steps for part in step.parts]
+    return {
+        "command": "explain",
+        "version": simreduce.__version__,
+        **about,
+        "topology": result.topology,
+        "topology_digest": result.topology_digest,
+        "runtime": result.runtime,
+        "calibration": result.calibration,
+        "time_us": whole * 1e6,
+        "floor_us": result.floors.seconds * 1e6,
+        "floors": {
+            "critical_path_us": result.floors.critical_path * 1e6,
+            "resource_us": result.floors.resource * 1e6,
+            "lane_us": result.floors.lane * 1e6,
+            "cut_us": result.floors.cut * 1e6,
+        },
+        "critical_path": {
+            "ops": len(steps),
+            "causes": [
+                {
+                    "cause": cause,
+                    "where": where,
+                    "meanwhile": meanwhile,
+                    "at": at,
+                    "time_us": seconds * 1e6,
+                    "share": seconds / whole,
+                }
+                for (cause, where, meanwhile, at), seconds in _grouped(
+                    parts, lambda part: (part.cause, part.where, part.meanwhile, part.at)
+                )
+            ],
+        },
+        "links": [{"name": u.name, "share": u.share, "bytes": u.nbytes} for u in result.links],
+        "lanes": [{"name": u.name, "share": u.share} for u in result.lanes],
+        "changes": [
+            {
+                "sort": s.change.sort,
+                "resource": s.change.resource,
+                "figure": s.change.figure,
+                "change": s.change.amount,
+                "time_us": s.seconds * 1e6,
+                "saving_us": s.saved * 1e6,
+                "saving_share": s.saved / whole if whole else 0.0,
+            }
+            for s in savings
+        ],
+    }

@@ -1,0 +1,35 @@
+"""Trees, rings and optima in the words of people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simreduce.synthesis.network import Edge, Network
+from simreduce.synthesis.trees import Tree
+
+
+def ring_text(network: Network, ring: Sequence[int]) -> str:
+    """`gpu0 > gpu3 > gpu2 > gpu0`."""
+    return " > ".join(network.names[rank] for rank in (*ring, ring[0]))
+
+
+def tree_lines(network: Network, tree: Tree) -> list[str]:
+    """The tree indented, its root first; a rank's children stand below it, two columns further right."""
+    same = {(b, a) for a, b in tree.up} == set(tree.down)
+    if same or not tree.up:
+        return _indented(network, tree.root, tree.down)
+    up = _indented(network, tree.root, [(b, a) for a, b in reversed(tree.up)])
+    return ["up:", *up, *(["down:", *_indented(network, tree.root, tree.down)] if tree.down else [])]
+
+
+def _indented(network: Network, root: int, down: Sequence[Edge]) -> list[str]:
+    lines: list[str] = []
+
+    def write(rank: int, depth: int) -> None:
+        lines.append("  " * depth + network.names[rank])
+        for parent, child in down:
+            if parent == rank:
+                write(child, depth + 1)
+
+    write(root, 0)
+    return lines

@@ -1,0 +1,170 @@
+"""What a little more of each resource would save: the same plan, simulated again with one thing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from simreduce.engine import Calibration, LinkConstants, Recording, Runtime, simulate
+from simreduce.engine.runtime import Call
+from simreduce.plan import Kind
+from simreduce.topology import Link, Node, Topology
+
+MORE, LESS = 1.1, 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """All of a simulation that can be changed."""
+
+    topology: Topology
+    runtime: Runtime
+    calibration: Calibration
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that is different: `figure` of `resource`, changed by `amount`, as `+10%`.
+
+    Resources are link classes, `gpu memory`, kinds of op and kinds of lane; `sort` says which (`link`, `nic` for the
+    links of a network, `memory`, `dispatch`, `lane`).
+    """
+
+    sort: str
+    resource: str
+    figure: str
+    amount: str
+    apply: Callable[[Machine], Machine]
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """A change and the seconds of the plan with it."""
+
+    change: Change
+    seconds: float
+    saved: float
+
+
+def savings(
+    recording: Recording, machine: Machine, progress: Callable[[int, int], None] = lambda _done, _all: None
+) -> tuple[Saving, ...]:
+    """Every change of `changes`, simulated; those that save most come first. What costs time saves less than 0."""
+    before = recording.result.seconds
+    tried = list(changes(recording, machine))
+    found: list[Saving] = []
+    for change in tried:
+        progress(len(found), len(tried))
+        now = change.apply(machine)
+        after = simulate(recording.plan, now.topology, now.runtime, now.calibration).seconds
+        found.append(Saving(change, after, before - after))
+    progress(len(tried), len(tried))
+    return tuple(sorted(found, key=lambda s: -s.saved))
+
+
+def changes(recording: Recording, machine: Machine) -> Iterator[Change]:
+    """One for each figure that the plan meets: of the links it crosses, the memories, dispatch and lanes it uses."""
+    lowered, links = recording.lowered, machine.topology.links
+    used = np.unique(lowered.uses)
+    crossed = [links[i] for i in used.tolist() if i < len(links)]
+    for name in dict.fromkeys(link.link_class for link in crossed):
+        mine = [link for link in crossed if link.link_class == name]
+        sort = "nic" if any(_network(machine.topology, link) for link in mine) else "link"
+        yield Change(sort, name, "bandwidth", "+10%", _links(name, bandwidth=MORE))
+        yield Change(sort, name, "lanes", "one more on each", _more_lanes(name))
+        if any(recording.resources.latency[link.id] for link in mine):
+            yield Change(sort, name, "latency", "-10%", _links(name, latency=LESS))
+    index = {i: name for name, i in recording.resources.memory.items()}
+    kinds = [machine.topology.nodes[index[i]].kind for i in used.tolist() if i in index]
+    for kind in dict.fromkeys(kinds):
+        yield Change("memory", f"{kind} memory", "bandwidth", "+10%", _memory(kind))
+    paid = np.unique(recording.plan.kind[lowered.overhead > 0])
+    for name in [Kind(k).name.lower() for k in paid.tolist()]:
+        yield Change("dispatch", name, "cost", "-10%", _dispatch(name))
+    held = np.unique(lowered.lanes).tolist()
+    for name in dict.fromkeys(lane_kind(lowered.lane_names[lane]) for lane in held):
+        yield Change("lane", name, "queue", "none", _no_queue(name))
+
+
+def lane_kind(lane: str) -> str:
+    """`gpu0 nccl 5 send` is of the kind `nccl send`."""
+    return " ".join(word for word in lane.split(" ")[1:] if not word.lstrip("-").isdecimal())
+
+
+def _network(topology: Topology, link: Link) -> bool:
+    """Whether a link belongs to the network between machines."""
+    return "switch" in (topology.nodes[link.source].kind, topology.nodes[link.target].kind)
+
+
+def _with(
+    topology: Topology,
+    link: Callable[[Link], Link] = lambda link: link,
+    node: Callable[[Node], Node] = lambda node: node,
+) -> Topology:
+    """The same machine with other figures. Transfers keep the routes they have."""
+    nodes: Mapping[str, Node] = MappingProxyType({name: node(n) for name, n in topology.nodes.items()})
+    return replace(topology, links=tuple(link(each) for each in topology.links), nodes=nodes)
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def _links(name: str, bandwidth: float = 1.0, latency: float = 1.0) -> Callable[[Machine], Machine]:
+    """Every link of a class, whether its figures come from the topology or from the calibration."""
+
+    def link(each: Link) -> Link:
+        if each.link_class != name:
+            return each
+        return replace(each, bandwidth=each.bandwidth * bandwidth, latency=each.latency * latency)
+
+    def apply(machine: Machine) -> Machine:
+        constants = dict(machine.calibration.links)
+        if name in constants:
+            old = constants[name]
+            constants[name] = LinkConstants(_times(old.bandwidth, bandwidth), _times(old.latency, latency))
+        calibration = replace(machine.calibration, links=constants)
+        return replace(machine, topology=_with(machine.topology, link=link), calibration=calibration)
+
+    return apply
+
+
+def _more_lanes(name: str) -> Callable[[Machine], Machine]:
+    def link(each: Link) -> Link:
+        if each.link_class != name:
+            return each
+        more = (each.lanes + 1) / each.lanes
+        return replace(each, lanes=each.lanes + 1, bandwidth=each.bandwidth * more)
+
+    return lambda machine: replace(machine, topology=_with(machine.topology, link=link))
+
+
+def _memory(kind: str) -> Callable[[Machine], Machine]:
+    def node(each: Node) -> Node:
+        return replace(each, memory_bandwidth=each.memory_bandwidth * MORE) if each.kind == kind else each
+
+    return lambda machine: replace(machine, topology=_with(machine.topology, node=node))
+
+
+def _dispatch(name: str) -> Callable[[Machine], Machine]:
+    def apply(machine: Machine) -> Machine:
+        costs = dict(machine.calibration.dispatch)
+        costs[name] *= LESS
+        return replace(machine, calibration=replace(machine.calibration, dispatch=costs))
+
+    return apply
+
+
+def _no_queue(name: str) -> Callable[[Machine], Machine]:
+    def apply(machine: Machine) -> Machine:
+        lanes = machine.runtime.lanes
+
+        def without(call: Call) -> tuple[str, ...]:
+            return tuple(lane for lane in lanes(call) if lane_kind(lane) != name)
+
+        return replace(machine, runtime=replace(machine.runtime, lanes=without))
+
+    return apply

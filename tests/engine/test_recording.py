@@ -1,0 +1,129 @@
+"""How busy links, memories and lanes were over time: nothing lost, nothing above capacity."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import simreduce as sr
+from simreduce.engine import IDEAL, TENSORFLOW, Calibration, record
+from simreduce.engine.replay import replay
+from simreduce.errors import InternalError
+from tests.engine.small import RATE, cable, copy_plan, machine, plan_of
+from tests.strategies import either_scenes
+
+
+def curves(recording):
+    return {
+        curve.name: list(zip(curve.time.tolist(), curve.value.tolist(), strict=True)) for curve in recording
+    }
+
+
+def bytes_through(recording):
+    """Bytes that the plan sends through every resource that it uses."""
+    lowered = recording.lowered
+    user = np.repeat(np.arange(len(lowered.amount)), np.diff(lowered.use_start))
+    load = np.bincount(
+        lowered.uses, lowered.amount[user] * lowered.weight, minlength=len(recording.resources.names)
+    )
+    return {name: n for name, n in zip(recording.resources.names, load.tolist(), strict=True) if n > 0}
+
+
+@given(either_scenes)
+@settings(max_examples=100)
+def test_bytes_in_are_bytes_out_and_no_resource_is_ever_above_its_capacity(scene):
+    """At every instant, on random plans and machines."""
+    recording = record(scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready)
+    found = recording.utilisation()
+
+    assert bytes_through(recording) == pytest.approx({c.name: c.total for c in found}, rel=1e-9)
+    for curve in found:
+        assert np.all(curve.value >= 0.0)
+        assert np.all(curve.value <= curve.capacity * (1 + 1e-12))
+        assert np.all(np.diff(curve.time) > 0)
+        assert curve.value[-1] == 0.0
+        assert curve.time[-1] <= recording.result.seconds * (1 + 1e-15)
+
+
+@given(either_scenes)
+@settings(max_examples=50)
+def test_every_flow_moves_its_bytes(scene):
+    """The stretches of constant rate, put together."""
+    recording = record(scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready)
+    rates, amount = recording.rates, recording.lowered.amount
+    moved = np.bincount(rates.op, rates.rate * (rates.end - rates.begin), minlength=len(amount))
+
+    assert moved == pytest.approx(amount, rel=1e-9)
+    assert np.all(rates.end > rates.begin)
+
+
+@given(either_scenes)
+@settings(max_examples=50)
+def test_lanes_are_held_as_long_as_the_result_says(scene):
+    """By one op at a time."""
+    recording = record(scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready)
+    result = recording.result
+    held = {use.name: use.share * result.seconds for use in result.lanes if use.share > 0}
+
+    assert held == pytest.approx({c.name: c.total for c in recording.held()}, rel=1e-9, abs=1e-15)
+    for curve in recording.held():
+        assert np.all(np.diff(curve.time) > 0)
+        assert curve.value.tolist() == [1.0, 0.0] * (len(curve.time) // 2)
+
+
+def test_flows_share_a_cable_until_one_ends():
+    """400 and 800 bytes at 50 B/s each; the longer has the cable alone from second 8 on."""
+    topology = machine(cable("gpu0", "cpu0"), cable("cpu0", "gpu1"), cable("cpu0", "gpu2"))
+
+    def write(b):
+        b.copy(b.input(0, 0, 100), 1)
+        b.copy(b.input(0, 100, 300), 2)
+
+    recording = record(plan_of(topology, write), topology, IDEAL)
+
+    assert curves(recording.utilisation()) == {
+        "gpu0>cpu0 wire": [(0.0, 100.0), (12.0, 0.0)],
+        "cpu0>gpu1 wire": [(0.0, 50.0), (8.0, 0.0)],
+        "cpu0>gpu2 wire": [(0.0, 50.0), (8.0, 100.0), (12.0, 0.0)],
+    }
+
+
+def test_a_cable_that_rests_between_two_flows():
+    topology = machine(cable("gpu0", "gpu1", latency=1.0))
+    recording = record(copy_plan(topology, (0, 1), (0, 1)), topology, TENSORFLOW, Calibration("none"))
+
+    assert curves(recording.utilisation()) == {
+        "gpu0>gpu1 wire": [(1.0, RATE), (5.0, 0.0), (6.0, RATE), (10.0, 0.0)]
+    }
+    assert curves(recording.held()) == {"gpu0 device-to-device": [(0.0, 1.0), (10.0, 0.0)]}
+
+
+def test_rates_that_do_not_explain_the_end_are_a_fault_of_ours():
+    topology = machine(cable("gpu0", "gpu1"))
+    recording = record(copy_plan(topology, (0, 1)), topology, IDEAL)
+    late = replace(recording.result.timeline, finish=recording.result.finish * 2)
+
+    with pytest.raises(InternalError, match="the rates of 1 flows do not explain when they ended"):
+        replay(recording.lowered, recording.resources, late)
+
+
+def test_a_recording_holds_the_result_of_simulate():
+    topology = sr.load_topology("dgx1v")
+    plan = sr.compile("xring", sr.load_workload("bytes:1M"), sr.layout(topology))
+
+    assert sr.simulate(plan, topology).to_json() == record(plan, topology).result.to_json()
+
+
+@pytest.mark.parametrize("spec", ["xring#2", "psgpu#8", "nccl", "copy_to_gpus"])
+def test_real_machines(spec):
+    """Thousands of flows in step."""
+    topology = sr.load_topology("dgx1vx2")
+    plan = sr.compile(spec, sr.load_workload("bytes:8M"), sr.layout(topology))
+    recording = record(plan, topology)
+    found = recording.utilisation()
+
+    assert bytes_through(recording) == pytest.approx({c.name: c.total for c in found}, rel=1e-9)
+    assert all(c.value.max() <= c.capacity * (1 + 1e-12) for c in found)
