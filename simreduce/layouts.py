@@ -95,8 +95,9 @@ class Layout:
     CPU: what TensorFlow calls `/cpu:0`, one device for all sockets, whose memory is taken to be on the first; "" for
     a machine without a CPU. `links[i][j]` counts the lanes of the direct links from rank i to rank j, 0 for none.
     `order` is the order of GPUs that rings take inside every task (tf_cnn_benchmarks' `--gpu_indices`): positions in
-    the task; empty for that of the task itself. `reducers` are the switches that can sum. `wiring` knows what lies between the ranks; without it, what `links`
-    says is taken for all there is to know.
+    the task; empty for that of the task itself. `reducers` are the switches that can sum. `wiring` knows what lies between
+    the ranks; without it, what `links` says is taken for all there is to know. Of a folded machine, all of this is that of
+    one of `boxes` equal ones, which count as tasks of their own unless they are `one_task`.
     """
 
     ranks: tuple[str, ...]
@@ -105,6 +106,8 @@ class Layout:
     links: tuple[Sequence[int], ...]
     order: tuple[int, ...] = ()
     reducers: tuple[Reducer, ...] = ()
+    boxes: int = 1
+    one_task: bool = False
     wiring: Wiring | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
@@ -112,8 +115,13 @@ class Layout:
 
     @property
     def n(self) -> int:
-        """The number of ranks."""
-        return len(self.ranks)
+        """The number of ranks, of all equal machines."""
+        return len(self.ranks) * self.boxes
+
+    @property
+    def task_count(self) -> int:
+        """The number of tasks, of all equal machines."""
+        return 1 if self.one_task else len(self.tasks) * self.boxes
 
     @property
     def ring_tasks(self) -> tuple[tuple[int, ...], ...]:

@@ -18,10 +18,11 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from simreduce.errors import InternalError, PlanError, StrategyError
 from simreduce.plan.contract import Contract
-from simreduce.plan.plan import IN_PLACE, NO_STREAM, ZEROS, Column, Executor, Ints, Kind, Plan
+from simreduce.plan.plan import AWAY, IN_PLACE, NO_STREAM, ZEROS, Column, Executor, Ints, Kind, Plan
 from simreduce.plan.values import Value, Values
 
 MOST_SINGLE_OPS = 5_000_000
@@ -66,10 +67,14 @@ _DTYPES: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType({
 
 
 class PlanBuilder:
-    """Appends ops in program order. `executor` is stamped on the ops that follow; planners may set it."""
+    """Appends ops in program order. `executor` is stamped on the ops that follow; planners may set it.
 
-    def __init__(self, devices: Sequence[str]) -> None:
+    With `boxes`, what is appended is done by so many equal machines (see `Plan`).
+    """
+
+    def __init__(self, devices: Sequence[str], boxes: int = 1) -> None:
         self.devices = tuple(devices)
+        self.boxes = boxes
         self.executor = Executor.TF
         self._columns = {name: _Column(dtype) for name, dtype in _DTYPES.items()}
         self._before = 0  # ops in the columns
@@ -232,9 +237,10 @@ class PlanBuilder:
         *,
         stream: Numbers = NO_STREAM,
         after: Sequence[int] | Ints = (),
+        away: npt.NDArray[np.bool_] | None = None,
     ) -> Values:
         """Move every value to the device of the same place in `device`, after the ops `after`: all of them or, of an array,
-        the one at the same place.
+        the one at the same place. Those that are `away` (which is broadcast) are fetched from another machine.
 
         Unlike `copy`, each makes an op: a planner must not send a value to where it is, nor to one device twice.
         """
@@ -242,7 +248,8 @@ class PlanBuilder:
         if not device.shape == lo.shape == hi.shape:
             device, lo, hi = np.broadcast_arrays(device, lo, hi)
         moved = Values(values.op, device, lo, hi, values.dtype)
-        return self._extend(Kind.COPY, moved, [values.op], stream=stream, after=after)
+        arg = 0 if away is None else np.broadcast_to(np.where(away, AWAY, 0), moved.shape)
+        return self._extend(Kind.COPY, moved, [values.op], arg=arg, stream=stream, after=after)
 
     def barriers(self, device: Ints, count: Ints, after: Ints) -> Ints:
         """By device: an empty INPUT that exists once the next count[i] of the ops `after` are done. The ids, for `after`."""
@@ -286,7 +293,7 @@ class PlanBuilder:
         for name, count in (("operand_start", "operand_count"), ("control_start", "control_count")):
             start[name] = np.zeros(self._before + 1, dtype=np.int32)
             np.cumsum(columns.pop(count), out=start[name][1:])
-        return Plan(devices=self.devices, **columns, **start, contract=contract)
+        return Plan(devices=self.devices, **columns, **start, contract=contract, boxes=self.boxes)
 
     def _append(
         self,
