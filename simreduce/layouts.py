@@ -18,6 +18,7 @@ from simreduce.synthesis.network import (
     direct_network,
     switched_network,
 )
+from simreduce.topology.folded import Folded
 
 if TYPE_CHECKING:
     from simreduce.topology import Topology
@@ -262,8 +263,15 @@ def _links(topology: Topology, source: str, target: str) -> Way:
         return ()
 
 
-def layout(topology: Topology) -> Layout:
-    """The layout of a topology."""
+def layout(topology: Topology | Folded) -> Layout:
+    """The layout of a topology, of a folded one that of one of its machines."""
+    if isinstance(topology, Folded):
+        pair = layout(topology.pair)
+        one = pair.only([rank for rank, name in enumerate(pair.ranks) if name in topology.devices])
+        hosts = tuple(host if host in topology.hosts else "" for host in one.hosts)
+        return replace(
+            one, hosts=hosts, reducers=(), boxes=topology.boxes, one_task=topology.one_task, wiring=None
+        )
     ranks = topology.devices
     index = {name: rank for rank, name in enumerate(ranks)}
     tasks: dict[str, list[int]] = {}
@@ -285,7 +293,9 @@ def layout(topology: Topology) -> Layout:
         hosts=tuple(hosts.get(machine, "") for machine in tasks),
         links=tuple(Row(row, len(ranks)) for row in links),
         reducers=tuple(
-            Reducer(name, tuple(sorted(index[t] for t in ends if t in index)), tuple(t for t in ends if t in near))
+            Reducer(
+                name, tuple(sorted(index[t] for t in ends if t in index)), tuple(t for t in ends if t in near)
+            )
             for name, ends in near.items()
         ),
         wiring=_Machine(topology),

@@ -79,7 +79,11 @@ def planner(name: str, collective: Collective) -> Planner:
     """The planner of one collective called `name`: one group of all ranks, tensor by tensor on the same streams."""
 
     def plan(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
-        order = range(len(layout.ranks)) if name in IN_RANK_ORDER else [r for task in layout.ring_tasks for r in task]
+        order = (
+            range(len(layout.ranks))
+            if name in IN_RANK_ORDER
+            else [r for task in layout.ring_tasks for r in task]
+        )
         rank_at = np.array(order, dtype=np.int64)
         position = np.argsort(rank_at)
         results: Results = []

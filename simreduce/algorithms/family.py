@@ -114,5 +114,9 @@ def pull(
         stream = b.streams(given.device, channel)
     away = source >= here
     return b.copies(
-        given.view(wanted.lo, wanted.hi), wanted.device, stream=stream, after=after, away=away if away.any() else None
+        given.view(wanted.lo, wanted.hi),
+        wanted.device,
+        stream=stream,
+        after=after,
+        away=away if away.any() else None,
     )

@@ -11,7 +11,15 @@ from __future__ import annotations
 import numpy as np
 
 from simreduce.algorithms.family import Knobs, parts
-from simreduce.algorithms.recursive_doubling import core_of, exchange, fold, folded, from_partner, steps, unfold
+from simreduce.algorithms.recursive_doubling import (
+    core_of,
+    exchange,
+    fold,
+    folded,
+    from_partner,
+    steps,
+    unfold,
+)
 from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.values import Ints
 

@@ -47,7 +47,12 @@ def exchange(
 
 
 def from_partner(
-    b: PlanBuilder, held: Values, partner: Ints, wanted: Values, channel: int, after: Sequence[int] | Ints = ()
+    b: PlanBuilder,
+    held: Values,
+    partner: Ints,
+    wanted: Values,
+    channel: int,
+    after: Sequence[int] | Ints = (),
 ) -> Values:
     """`exchange` with partners: every rank gets `wanted` of what its partner holds."""
     return pull(b, held, partner, wanted, stream=b.streams(wanted.device, channel), after=after)

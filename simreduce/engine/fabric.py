@@ -26,7 +26,7 @@ from simreduce.engine.lower import Lowered, Resources, lower
 from simreduce.engine.runtime import TENSORFLOW, Runtime
 from simreduce.errors import Deadlock, InputError, InternalError, did_you_mean
 from simreduce.plan import Kind, Plan
-from simreduce.topology import Topology
+from simreduce.topology import Folded, Topology
 
 Floats = npt.NDArray[np.float64]
 
@@ -98,7 +98,7 @@ class Fabric:
     def __init__(
         self,
         env: simpy.Environment,
-        topology: Topology,
+        topology: Topology | Folded,
         calibration: Calibration = NOMINAL,
         runtime: Runtime = TENSORFLOW,
     ) -> None:
@@ -137,7 +137,15 @@ class Fabric:
         return done
 
     def set_bandwidth(self, link: str, bandwidth: float) -> None:
-        """Change what a directed link (by name, `gpu0>gpu3`) carries from now on, in bytes/s; 0 cuts it off."""
+        """Change what a directed link (by name, `gpu0>gpu3`) carries from now on, in bytes/s; 0 cuts it off.
+
+        InputError on a folded machine, whose links stand for those of all equal machines.
+        """
+        if isinstance(self.topology, Folded):
+            raise InputError(
+                f"{self.topology.name}: {self.topology.boxes} equal machines are simulated as one, so no link of a single one "
+                "can change; simulate them unfolded"
+            )
         names = {each.name: each.id for each in self.topology.links}
         if link not in names:
             raise InputError(f"{self.topology.name}: no link {link!r}{did_you_mean(link, names)}")

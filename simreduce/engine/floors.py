@@ -12,7 +12,7 @@ import numpy as np
 from simreduce.engine.lower import Floats, Ints, Lowered, Resources
 from simreduce.plan import Contract, Kind, Plan
 from simreduce.plan.ragged import levels_ahead, ranges
-from simreduce.topology import Topology
+from simreduce.topology import Folded, Topology
 
 _SHORT_RUN = 64
 """Ops that numpy handles about as fast as one."""
@@ -105,17 +105,22 @@ def lane_seconds(lowered: Lowered, duration: Floats) -> Floats:
     return np.bincount(lowered.lanes, busy, minlength=number).astype(np.float64)
 
 
-def all_reduce_cut(topology: Topology, resources: Resources, plan: Plan) -> float:
+def all_reduce_cut(topology: Topology | Folded, resources: Resources, plan: Plan) -> float:
     """Seconds for S bytes to cross the narrowest cut between ranks, which every all-reduce must (S in the narrowest
     dtype that the plan sends). 0 for other collectives and for a single rank.
     """
     ranks = sorted({int(d) for d in plan.contract.device})
+    names = [plan.devices[r] for r in ranks]
+    if isinstance(topology, Folded):
+        # No cut that separates two machines is narrower where there are more of them.
+        names += [topology.twin[name] for name in names]
+        topology = topology.pair
     copies = plan.kind == Kind.COPY
-    if plan.contract.collective != "all_reduce" or len(ranks) < 2 or not copies.any():
+    if plan.contract.collective != "all_reduce" or len(names) < 2 or not copies.any():
         return 0.0
     width = float(np.min(plan.nbytes[copies] / np.maximum((plan.hi - plan.lo)[copies], 1)))
     elements = _elements(plan.contract, ranks[0])
-    narrowest = narrowest_cut(topology, resources, [plan.devices[r] for r in ranks])
+    narrowest = narrowest_cut(topology, resources, names)
     return elements * width / narrowest if narrowest > 0 else float("inf")
 
 

@@ -35,6 +35,8 @@ def compile_collective(
         strategy = parse_strategy(strategy, collective)
     if collective == "all_reduce":
         return compile_plan(strategy, workload, layout, faithful=faithful)
+    if layout.boxes > 1:
+        raise StrategyError(f"{strategy.text}: only all-reduces are folded, and this is {collective}")
     if not 0 <= root < layout.n:
         raise StrategyError(f"root {root}: the ranks are 0 to {layout.n - 1}")
     (part,) = strategy.ranges

@@ -123,12 +123,12 @@ class Topology:
             for link in self.links
         ]
         source = f"{self.source}, bandwidth x {bandwidth:g}, latency x {latency:g}"
-        return _assemble(self.name, self.title, source, nodes, links, self.router.ways)
+        return assemble(self.name, self.title, source, nodes, links, self.router.ways)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A read-only mapping cannot be pickled, and the graph says nothing that nodes and links do not.
         nodes = tuple(self.nodes.values())
-        return _assemble, (self.name, self.title, self.source, nodes, self.links, self.router.ways)
+        return assemble, (self.name, self.title, self.source, nodes, self.links, self.router.ways)
 
 
 def build(
@@ -160,12 +160,13 @@ def build(
                     parallel=parallel,
                 )
             )
-    return _assemble(name, title, source, nodes, links, ways)
+    return assemble(name, title, source, nodes, links, ways)
 
 
-def _assemble(
-    name: str, title: str, source: str, nodes: Iterable[Node], links: Iterable[Link], ways: Ways | None
+def assemble(
+    name: str, title: str, source: str, nodes: Iterable[Node], links: Iterable[Link], ways: Ways | None = None
 ) -> Topology:
+    """A topology of nodes with distinct names and of directed links, numbered from 0."""
     table = {node.name: node for node in nodes}
     links = tuple(links)
     return Topology(

@@ -6,6 +6,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,9 @@ from simreduce.errors import TopologyError, did_you_mean
 from simreduce.shipped import data_dir
 from simreduce.topology.faults import cut, quoted
 from simreduce.topology.files import overridden, read_document
+from simreduce.topology.folded import FOLDED_LIMIT, Folded, fold
 from simreduce.topology.generators import GENERATORS, generate, machines, split_inline
+from simreduce.topology.generators.inline import DEVICES_LIMIT
 from simreduce.topology.machine import build_machine
 
 if TYPE_CHECKING:
@@ -41,6 +44,37 @@ def load_topology(text: str, overrides: Overrides | None = None) -> Topology:
     if copies is not None:
         return machines(copies, overrides, _machine)
     raise _unknown(text)
+
+
+def load_machine(text: str, overrides: Overrides | None = None, *, folded: bool = False) -> Topology | Folded:
+    """`load_topology`, but equal machines on one switch are folded if they are to be, or are too many to hold.
+
+    TopologyError says why machines that should be folded cannot be.
+    """
+    overrides = overrides or {}
+    fewest = _two_of(text, overrides)
+    if fewest is not None:
+        two, boxes = fewest
+        count = boxes * len(two.devices) // 2
+        if folded or count > DEVICES_LIMIT:
+            if boxes > FOLDED_LIMIT:
+                raise TopologyError(f"{cut(text)}: more than {FOLDED_LIMIT} machines")
+            return replace(fold(two, boxes), name=text, title=f"{boxes} equal machines: {two.title}")
+    machine = load_topology(text, overrides)
+    return fold(machine) if folded else machine
+
+
+def _two_of(text: str, overrides: Overrides) -> tuple[Topology, int] | None:
+    """Two of the machines of `switch:N` and of `MACHINExN` on a switch, and N; None for what is written otherwise."""
+    for separator in ":x":
+        inline = None if _find(text) else split_inline(text, separator)
+        if inline is None or not re.fullmatch(r"[0-9]{1,9}", inline.size) or int(inline.size) < 2:
+            continue
+        fabric = dict(inline.settings).get("fabric", overrides.get("fabric", "switch"))
+        if (inline.name if separator == ":" else fabric) == "switch":
+            rest = text.partition(",")[1:]
+            return load_topology("".join((inline.name, separator, "2", *rest)), overrides), int(inline.size)
+    return None
 
 
 def shipped() -> list[tuple[str, str]]:
