@@ -34,6 +34,10 @@ class StrategyError(InputError):
     """A strategy that cannot be read, or that the devices at hand cannot serve."""
 
 
+class PlanTooLarge(StrategyError):  # noqa: N818 - what it is about
+    """A plan with more ops than can be held."""
+
+
 class ScenarioError(InputError):
     """A scenario file that cannot be run."""
 

@@ -160,6 +160,26 @@ class Layout:
                 )
         return tuple(index[host] for host in self.hosts)
 
+    def few(self, machines: int) -> Layout:
+        """So many of the equal machines that this one stands for, each by itself."""
+        n, copies = len(self.ranks), range(machines)
+        tasks = [tuple(rank + n * i for rank in task) for i in copies for task in self.tasks]
+        hosts = [f"m{i}.{host}" if host else "" for i in copies for host in self.hosts]
+        if self.one_task:
+            tasks, hosts = [tuple(range(n * machines))], [""]
+        return replace(
+            self,
+            ranks=tuple(f"m{i}.{name}" for i in copies for name in self.ranks),
+            tasks=tuple(tasks),
+            hosts=tuple(hosts),
+            links=tuple(
+                Row({rank + n * i: lanes for rank, lanes in enumerate(row) if lanes}, n * machines)
+                for i in copies for row in self.links
+            ),
+            boxes=1,
+            one_task=False,
+        )  # fmt: skip
+
     def subset(self, k: int) -> Layout:
         """The first `k` ranks with their tasks and hosts; raises `ValueError` unless 1 <= k <= n."""
         if not 1 <= k <= self.n:
@@ -180,6 +200,8 @@ class Layout:
         return self._kept(sorted(ranks))
 
     def _kept(self, ranks: Sequence[int]) -> Layout:
+        if self.boxes > 1:
+            raise ValueError(f"one of {self.boxes} equal machines stands for all (folded): none can be left out")
         place = {rank: i for i, rank in enumerate(ranks)}
         kept = [
             (tuple(place[r] for r in task if r in place), host)

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from simreduce.errors import InternalError, PlanError, StrategyError
+from simreduce.errors import InternalError, PlanError, PlanTooLarge
 from simreduce.plan.contract import Contract
 from simreduce.plan.plan import AWAY, IN_PLACE, NO_STREAM, ZEROS, Column, Executor, Ints, Kind, Plan
 from simreduce.plan.values import Value, Values
@@ -312,7 +312,7 @@ class PlanBuilder:
             raise PlanError(f"{kind.name} on {self.devices[device]}: the interval [{lo}, {hi}) is reversed")
         op = self._before + len(self._rows)
         if len(self._rows) >= MOST_SINGLE_OPS:
-            raise StrategyError(
+            raise PlanTooLarge(
                 f"the plan would have more than {MOST_SINGLE_OPS} ops; try fewer GPUs or gradients"
             )
         self._rows.append(
@@ -343,7 +343,7 @@ class PlanBuilder:
         self._flush()
         shape, size, first = made.lo.shape, made.lo.size, self._before
         if first + size > MOST_OPS:
-            raise StrategyError(
+            raise PlanTooLarge(
                 f"the plan would have more than {MOST_OPS} ops; try fewer GPUs or larger chunks"
             )
         if isinstance(operands, np.ndarray):

@@ -51,7 +51,7 @@ def compile_collective(
     try:
         results = COLLECTIVES[collective][part.algorithm].reduce(b, layout, tensors, options)
     except StrategyError as error:
-        raise StrategyError([f"{strategy.text}: {p}" for p in error.problems]) from None
+        raise type(error)([f"{strategy.text}: {p}" for p in error.problems]) from None
     for result in results:
         made = Values.of(result)
         b.outputs(b.scales(made, layout.n) if strategy.mean else made)

@@ -47,7 +47,7 @@ def compile_plan(
         try:
             order, placed, reduced = _reduce(b, layout, strategy, part, chosen, base, faithful=faithful)
         except StrategyError as error:
-            raise StrategyError([f"{strategy.text}: {p}" for p in error.problems]) from None
+            raise type(error)([f"{strategy.text}: {p}" for p in error.problems]) from None
         fields.update({indices[i]: f for i, f in zip(order, placed, strict=True)})
         results.update({indices[i]: r for i, r in zip(order, reduced, strict=True)})
         base = max(f.end for f in placed)
