@@ -185,6 +185,7 @@ def test_a_layout_is_a_value_without_rates():
         "hosts",
         "links",
         "order",
+        "reducers",
         "wiring",
     }
     assert "wiring" not in repr(CLUSTER)

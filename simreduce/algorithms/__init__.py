@@ -19,6 +19,7 @@ from simreduce.algorithms.copy_to_device import copy_to_cpu, copy_to_gpus
 from simreduce.algorithms.families import FAMILIES, planner as planner_of
 from simreduce.algorithms.family import Family
 from simreduce.algorithms.hierarchical_copy import hierarchical_copy, hierarchical_copy_gcp_v100
+from simreduce.algorithms.in_switch import in_switch
 from simreduce.algorithms.multi_ring import best_ring, multi_ring
 from simreduce.algorithms.nccl import nccl
 from simreduce.algorithms.nccl_hybrids import nccl_pscpu, nccl_rechd, nccl_xring
@@ -62,6 +63,10 @@ def _several_orders(layout: Layout) -> Sequence[int]:
 def _across(layout: Layout) -> Sequence[int]:
     # With one task there is nothing to cross: only detours are left.
     return () if len(layout.tasks) == 1 else (1,)
+
+
+def _switches_that_sum(layout: Layout) -> Sequence[int]:
+    return (1,) if layout.reducers else ()
 
 
 def _across_alike(layout: Layout) -> Sequence[int]:
@@ -137,6 +142,8 @@ _TABLE = (
     Algorithm("copy_to_cpu", copy_to_cpu, "sums every tensor on the CPU, then copies it to every GPU"),
     Algorithm("copy_to_gpus", copy_to_gpus, "sums tensor i on GPU i mod n, then copies it to every GPU"),
     Algorithm("reduce_to_one", reduce_to_one, "sums every tensor on the first GPU, then copies it to every GPU"),
+    Algorithm("in_switch", in_switch, "switches that can sum add what passes through them", choices=_switches_that_sum,
+              pipelined=True, packs=LIBRARY_PACKS),
     Algorithm("blueconnect", blueconnect, "rings level by level: in every task, then across", choices=_across_alike,
               packs=LIBRARY_PACKS),
     Algorithm("best_ring", best_ring, "textbook ring in the order in which its slowest hop is fastest", choices=_searched,

@@ -191,13 +191,13 @@ def _read(
     problems: list[str], topology: str, ngpus: int | None, gpus: str | None, drawing: str | None
 ) -> tuple[Topology | None, Layout | None]:
     machine = gather(problems, load_topology, topology)
-    shape = None if machine is None else gather(problems, _shape, layout(machine), ngpus, gpus)
+    shape = None if machine is None else gather(problems, _shape, topology, layout(machine), ngpus, gpus)
     if drawing is not None:
         gather(problems, check_place, drawing)
     return machine, shape
 
 
-def _shape(shape: Layout, ngpus: int | None, gpus: str | None) -> Layout:
+def _shape(topology: str, shape: Layout, ngpus: int | None, gpus: str | None) -> Layout:
     if ngpus is not None and gpus is not None:
         raise InputError(f"-g {ngpus} and --gpus {gpus}: give one of the two")
     try:
@@ -212,6 +212,12 @@ def _shape(shape: Layout, ngpus: int | None, gpus: str | None) -> Layout:
             raise InputError(f"{shape.n} GPU has nobody to share with; take 2 at least")
         shape.network()
     except ValueError as error:
-        option = f"-g {ngpus}: " if ngpus is not None else f"--gpus {gpus}: " if gpus is not None else ""
+        option = (
+            f"-g {ngpus}: "
+            if ngpus is not None
+            else f"--gpus {gpus}: "
+            if gpus is not None
+            else f"{topology}: "
+        )
         raise InputError(f"{option}{error}") from None
     return shape

@@ -24,7 +24,7 @@ Load = Mapping[int, int]
 
 GAP = 2e-4
 """Shares are taken for best when they are proved to be within this part of it."""
-LOST = 3e-4
+LOST = 7e-4
 """The part of the rate that may be given up for fewer patterns."""
 _LIGHT_ROUNDS = 12
 _SMOOTH = 0.6

@@ -65,8 +65,10 @@ def all_reduce_trees(network: Network) -> Trees:
     """Trees that sum at their root and hand out from there; the rate is the sum of the shares."""
     either_way = network.symmetric or network.ranks > _SEVERAL_ROOTS
     price = _both_ways if either_way else _pairs
-    light = functools.partial(_shallow_trees, network) if either_way else None
-    return _packed(network, 1, lambda _: 0, functools.partial(price, network), light)
+    light = _shallow_trees if either_way else _shallow_pairs
+    return _packed(
+        network, 1, lambda _: 0, functools.partial(price, network), functools.partial(light, network)
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -143,6 +145,17 @@ def _shallow_trees(network: Network, prices: Sequence[float]) -> Iterator[Tree]:
             edges = spanning_tree(costs, start, 1e-9 * max(prices), deepest)
             if edges is not None:
                 yield _from_centre(edges)
+
+
+def _shallow_pairs(network: Network, prices: Sequence[float]) -> Iterator[Tree]:
+    """For every root, cheap trees to it and from it that are less deep than the cheapest."""
+    costs = _costs(network, prices)
+    turned = [list(column) for column in zip(*costs, strict=True)]
+    for root in range(network.ranks):
+        for deepest in range(1, _SHALLOW + 1):
+            down, up = (spanning_tree(each, root, 1e-9 * max(prices), deepest) for each in (costs, turned))
+            if down is not None and up is not None:
+                yield Tree(root, tuple((b, a) for a, b in reversed(up)), tuple(down))
 
 
 def _there_and_back(network: Network, prices: Sequence[float]) -> list[list[float]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from simreduce.algorithms import ALGORITHMS, COLLECTIVES, TWO_LEVEL, Algorithm
 from simreduce.errors import StrategyError
-from simreduce.layouts import Layout, layout
+from simreduce.layouts import Layout, Reducer, layout
 from simreduce.plan import Plan, verify
 from simreduce.strategy import Strategy, compile_collective, parse_strategy
 from simreduce.topology import load_topology
@@ -46,7 +46,7 @@ class Proof:
 
 
 def machines(ranks: int, tasks: int) -> Layout:
-    """`tasks` machines of equally many GPUs and a CPU each. ValueError unless `tasks` divides `ranks`.
+    """`tasks` machines of equally many GPUs and a CPU each, and a switch that links all and can sum. ValueError unless `tasks` divides `ranks`.
 
     Every two GPUs of a machine are linked, up to `MOST_LINKED` of them: more rings prove nothing new.
     """
@@ -62,6 +62,7 @@ def machines(ranks: int, tasks: int) -> Layout:
             tuple(int(linked and a != b and a // each == b // each) for b in range(ranks))
             for a in range(ranks)
         ),
+        reducers=(Reducer("switch0", tuple(range(ranks)), ()),),
     )
 
 

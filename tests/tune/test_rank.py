@@ -190,7 +190,8 @@ def test_one_strategy_is_evaluated_alone():
     )
 
 
-ACROSS = {"nccl/xring", "nccl/rechd", "nccl/pscpu", "pscpu/pscpu", "blueconnect", *TWO_LEVEL}
+IN_SWITCH = {"in_switch"}
+ACROSS = IN_SWITCH | {"nccl/xring", "nccl/rechd", "nccl/pscpu", "pscpu/pscpu", "blueconnect", *TWO_LEVEL}
 """What is tried on several machines only."""
 
 RINGS = {"collective", "collective#2"}
@@ -204,7 +205,7 @@ RINGS = {"collective", "collective#2"}
         (
             "dgx1vx2",
             {"psgpu", "psgpu#2", "psgpu#4", "psgpu#8", "psgpu#16", "xring", "xring#2", *RINGS},
-            {"hierarchical_copy_gcp_v100"},
+            IN_SWITCH | {"hierarchical_copy_gcp_v100"},
         ),
     ],
 )

@@ -1,0 +1,133 @@
+"""Plans made for the graph at hand: proved, and as fast in simulation as the maximum flow allows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from simreduce.algorithms import Options, packed_trees
+from simreduce.algorithms.multi_ring import best_ring, multi_ring
+from simreduce.engine import simulate
+from simreduce.errors import StrategyError
+from simreduce.layouts import Layout, layout
+from simreduce.plan import Contract, Plan, PlanBuilder, verify
+from simreduce.strategy import compile_collective
+from simreduce.synthesis import optimum
+from simreduce.synthesis.trees import all_reduce_trees
+from simreduce.topology import Topology, load_topology
+from simreduce.topology.graph import _assemble
+from simreduce.workload import Gradient, Workload
+from tests.synthesis.networks import DOUBLE, SINGLE, subsets, unlike_subsets
+
+GIB = 1 << 30
+CHUNKS = (160, 100, 250, 400)
+"""Numbers of chunks that a tuner would try."""
+
+DGX1V = load_topology("dgx1v")
+CABLES = (*DOUBLE, *SINGLE)
+
+
+def plan(planner, shape: Layout, elements: int, chunk: int = 0) -> Plan:
+    b = PlanBuilder(shape.devices)
+    (result,) = planner(
+        b, shape, [[b.input(rank, 0, elements) for rank in range(shape.n)]], Options(chunk=chunk)
+    )
+    for value in result:
+        b.output(value)
+    return b.finish(Contract.all_reduce(range(shape.n), [(0, elements, 0)]))
+
+
+def seconds(planner, shape: Layout, machine: Topology, chunk: int = 0) -> float:
+    return simulate(plan(planner, shape, GIB // 4, chunk), machine, runtime="ideal").seconds
+
+
+def without(machine: Topology, *links: tuple[str, str]) -> Topology:
+    """The machine that has lost some directed links."""
+    kept = [link for link in machine.links if (link.source, link.target) not in links]
+    numbered = [replace(link, id=i) for i, link in enumerate(kept)]
+    return _assemble(machine.name, machine.title, machine.source, machine.nodes.values(), numbered, None)
+
+
+def check(machine: Topology, shape: Layout) -> None:
+    """1 GiB at 97 % of the optimum, and no slower than rings."""
+    best = GIB / optimum.all_reduce(shape.network()).rate
+    packing = all_reduce_trees(shape.network())
+    largest = GIB * max(share for _, share in packing.patterns) / packing.rate
+    took = float("inf")
+    for chunks in CHUNKS:
+        took = min(took, seconds(packed_trees.all_reduce, shape, machine, int(largest / chunks) + 4))
+        if best / took >= 0.97:
+            break
+
+    assert best / took >= 0.97
+    assert took <= min(seconds(ring, shape, machine) for ring in (multi_ring, best_ring)) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    "gpus", [g for g in unlike_subsets() if len(g) < 6], ids=lambda g: "".join(map(str, g))
+)
+def test_subsets_of_a_dgx1_run_at_their_optimum(gpus):
+    check(DGX1V, layout(DGX1V).only(gpus))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gpus", list(subsets()), ids=lambda g: "".join(map(str, g)))
+def test_every_subset_of_a_dgx1_runs_at_its_optimum(gpus):
+    check(DGX1V, layout(DGX1V).only(gpus))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("a", "b"), CABLES)
+@pytest.mark.parametrize("ways", ["there", "back", "both"])
+def test_a_dgx1_that_lost_a_cable_runs_at_its_optimum(a, b, ways):
+    lost = {"there": [(a, b)], "back": [(b, a)], "both": [(a, b), (b, a)]}[ways]
+    machine = without(DGX1V, *((f"gpu{u}", f"gpu{v}") for u, v in lost))
+    check(machine, layout(machine))
+
+
+def test_rings_and_trees_use_all_six_links_of_every_gpu():
+    """Bus bandwidth of a DGX-1V: 6 links of 24 GB/s that a large copy reaches."""
+    shape = layout(DGX1V)
+    for planner, chunk in ((multi_ring, 0), (packed_trees.all_reduce, 1 << 20)):
+        busbw = 2 * 7 / 8 * GIB / seconds(planner, shape, DGX1V, chunk)
+
+        assert 0.997 * 144e9 < busbw < 144e9
+
+
+@pytest.mark.parametrize("machine", ["dgx1v", "dgx1p", "switch:5", "ring:4", "dgx1vx2"])
+@pytest.mark.parametrize("planner", [packed_trees.all_reduce, multi_ring, best_ring])
+@pytest.mark.parametrize(("elements", "chunk"), [(0, 0), (1, 4), (7, 4), (1000, 64), (5000, 0)])
+def test_every_plan_sums(machine, planner, elements, chunk):
+    assert [] == verify(plan(planner, layout(load_topology(machine)), elements, chunk))
+
+
+@pytest.mark.parametrize("collective", ["broadcast", "reduce", "all_gather", "reduce_scatter"])
+@pytest.mark.parametrize("machine", ["dgx1v", "switch:1", "switch:3", "dgx1vx2"])
+@pytest.mark.parametrize("strategy", ["trees", "trees+chunk=64"])
+@pytest.mark.parametrize("elements", [1, 7, 1000])
+def test_other_collectives_keep_their_contracts(collective, machine, strategy, elements):
+    shape = layout(load_topology(machine))
+    gradients = Workload("two", (Gradient("a", elements), Gradient("b", 12)))
+    root = shape.n - 1 if collective in ("broadcast", "reduce") else 0
+
+    assert [] == verify(compile_collective(collective, strategy, gradients, shape, root=root))
+
+
+def test_broadcasts_come_up_to_the_maximum_flow():
+    """Six links of 24 GB/s out of the root of a DGX-1V."""
+    gradients = Workload("one", (Gradient("a", GIB // 4),))
+    made = compile_collective("broadcast", "trees+chunk=512KiB", gradients, layout(DGX1V), root=3)
+
+    assert GIB / simulate(made, DGX1V, runtime="ideal").seconds > 0.96 * 144e9
+
+
+def test_no_ring_can_be_made_of_a_chain():
+    with pytest.raises(StrategyError, match="no ring over these GPUs was found"):
+        plan(multi_ring, layout(load_topology("ring:5")).subset(3), 8)
+
+
+def test_a_plan_is_for_the_network_and_not_for_its_speed():
+    shape, faster = layout(DGX1V), layout(DGX1V.scaled(bandwidth=2))
+
+    assert plan(multi_ring, shape, 1000).digest == plan(multi_ring, faster, 1000).digest
