@@ -201,7 +201,9 @@ class Layout:
 
     def _kept(self, ranks: Sequence[int]) -> Layout:
         if self.boxes > 1:
-            raise ValueError(f"one of {self.boxes} equal machines stands for all (folded): none can be left out")
+            raise ValueError(
+                f"one of {self.boxes} equal machines stands for all (folded): none can be left out"
+            )
         place = {rank: i for i, rank in enumerate(ranks)}
         kept = [
             (tuple(place[r] for r in task if r in place), host)
