@@ -292,9 +292,13 @@ def layout(topology: Topology | Folded) -> Layout:
     if isinstance(topology, Folded):
         pair = layout(topology.pair)
         one = pair.only([rank for rank, name in enumerate(pair.ranks) if name in topology.devices])
-        hosts = tuple(host if host in topology.hosts else "" for host in one.hosts)
         return replace(
-            one, hosts=hosts, reducers=(), boxes=topology.boxes, one_task=topology.one_task, wiring=None
+            one,
+            hosts=tuple(host if host in topology.hosts else "" for host in one.hosts),
+            reducers=(),
+            boxes=topology.boxes,
+            one_task=topology.one_task,
+            wiring=None,
         )
     ranks = topology.devices
     index = {name: rank for rank, name in enumerate(ranks)}

@@ -82,8 +82,8 @@ def parts(values: Values, knobs: Knobs) -> Values:
     same would be taken for one.
     """
     n = size(values, knobs)
-    uneven = values.elements[values.elements % n > 0] if knobs.boxes > 1 else ()
-    if len(uneven):
+    uneven = values.elements[values.elements % n > 0]
+    if knobs.boxes > 1 and len(uneven):
         raise StrategyError(
             f"{uneven[0]} elements are no {n} equal parts, so the machines do not do the same and cannot be folded; "
             f"try a size that {n} divides"
@@ -109,14 +109,8 @@ def pull(
     `values`, or beyond it on another machine. They leave by the sender's stream of `channel`, or by `stream`.
     """
     here = values.shape[1]
-    given = values[:, source % here]
+    sender, away = source % here, source >= here
     if channel is not None:
-        stream = b.streams(given.device, channel)
-    away = source >= here
-    return b.copies(
-        given.view(wanted.lo, wanted.hi),
-        wanted.device,
-        stream=stream,
-        after=after,
-        away=away if away.any() else None,
-    )
+        stream = b.streams(values.device[:, sender], channel)
+    given = wanted.made_by(values.op[:, sender])
+    return b.copies(given, wanted.device, stream=stream, after=after, away=away if away.any() else None)

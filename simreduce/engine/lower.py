@@ -320,14 +320,14 @@ def _uses(
 ) -> tuple[Ints, Ints, Floats, Floats, Flags]:
     """Rows of resources and their weights; the latency of the way, and whether the lanes are held on it."""
     is_copy = heads.kind == Kind.COPY
-    start, links, holding = _ways(_Heads(*(column[is_copy] for column in heads)), site, runtime)
+    start, found, holding = _ways(_Heads(*(column[is_copy] for column in heads)), site, runtime)
     delay, holds = np.zeros(len(is_copy)), np.ones(len(is_copy), dtype=np.bool_)
     hops = np.diff(start)
     rows = np.repeat(np.arange(len(hops), dtype=np.int32), hops)
     # Summed from left to right: the bits do not depend on how many calls there are.
-    delay[is_copy] = np.bincount(rows, np.array(resources.latency)[links], minlength=len(hops))
+    delay[is_copy] = np.bincount(rows, np.array(resources.latency)[found], minlength=len(hops))
     holds[is_copy] = holding
-    hops, links, often = _at_home(hops, links, site)
+    hops, links, often = _at_home(hops, found, site)
     memory = np.array([resources.memory.get(node.name, -1) for node in site.nodes], dtype=np.int64)[
         heads.target
     ]

@@ -31,6 +31,12 @@ MOST_SINGLE_OPS = 5_000_000
 MOST_OPS = 20_000_000
 """A larger plan would take gigabytes."""
 
+_FEW = 48
+"""Ops, operands and controls of a block that is appended op by op."""
+
+_ROWS = 1 << 16
+"""Ops appended one by one that are held, when blocks are."""
+
 Numbers: TypeAlias = "int | Column"
 """One number for all ops of a block, or one for each."""
 
@@ -248,7 +254,9 @@ class PlanBuilder:
         if not device.shape == lo.shape == hi.shape:
             device, lo, hi = np.broadcast_arrays(device, lo, hi)
         moved = Values(values.op, device, lo, hi, values.dtype)
-        arg = 0 if away is None else np.broadcast_to(np.where(away, AWAY, 0), moved.shape)
+        arg: Numbers = 0
+        if away is not None:
+            arg = AWAY if away.all() else np.broadcast_to(np.where(away, AWAY, 0), moved.shape)
         return self._extend(Kind.COPY, moved, [values.op], arg=arg, stream=stream, after=after)
 
     def barriers(self, device: Ints, count: Ints, after: Ints) -> Ints:
@@ -340,8 +348,7 @@ class PlanBuilder:
         """
         if (made.hi < made.lo).any():
             raise PlanError(f"{kind.name}: an interval is reversed")
-        self._flush()
-        shape, size, first = made.lo.shape, made.lo.size, self._before
+        shape, size, first = made.lo.shape, made.lo.size, len(self)
         if first + size > MOST_OPS:
             raise PlanTooLarge(
                 f"the plan would have more than {MOST_OPS} ops; try fewer GPUs or larger chunks"
@@ -360,10 +367,14 @@ class PlanBuilder:
             controls = after.reshape(-1)
         else:
             count, controls = len(after), np.tile(np.array(after, dtype=np.int64), size) if after else _NONE
-        self._write(
-            size, kind, made.device, made.lo, made.hi, made.dtype, arg, stream, self.executor, reads, count,
-            operands=read, controls=controls,
+        numbers = (
+            kind, made.device, made.lo, made.hi, made.dtype, arg, stream, self.executor, reads, count
         )  # fmt: skip
+        if size + len(read) + len(controls) <= _FEW:
+            self._write_few(size, *numbers, operands=read, controls=controls)
+        else:
+            self._flush()
+            self._write(size, *numbers, operands=read, controls=controls)
         return made.made_by(np.arange(first, first + size).reshape(shape))
 
     def _flush(self) -> None:
@@ -373,6 +384,15 @@ class PlanBuilder:
             operands, controls = (np.array(flat, dtype=np.int64) for flat in (self._operands, self._controls))
             self._write(len(self._rows), *columns, operands=operands, controls=controls)
             self._rows, self._operands, self._controls = [], [], []
+
+    def _write_few(self, size: int, *numbers: Numbers, operands: Ints, controls: Ints) -> None:
+        """`_write`, for so few ops that it takes less time to append them one by one."""
+        columns = [n.reshape(-1).tolist() if isinstance(n, np.ndarray) else (n,) * size for n in numbers]
+        self._rows += zip(*columns, strict=True)
+        self._operands += operands.tolist()
+        self._controls += controls.tolist()
+        if len(self._rows) >= _ROWS:
+            self._flush()
 
     def _write(self, size: int, *numbers: Numbers, operands: Ints, controls: Ints) -> None:
         """Append `size` ops, whose numbers are in the order of `_DTYPES`."""
