@@ -20,10 +20,11 @@ import numpy as np
 import numpy.typing as npt
 import simpy
 
-from simreduce.engine import kernel
+from simreduce.engine import tables
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.lower import Lowered, Resources, lower
 from simreduce.engine.runtime import TENSORFLOW, Runtime
+from simreduce.engine.store import Store
 from simreduce.errors import Deadlock, InputError, InternalError, did_you_mean
 from simreduce.plan import Kind, Plan
 from simreduce.topology import Folded, Topology
@@ -50,13 +51,15 @@ class Timeline:
     ready: Floats
     start: Floats
     finish: Floats
-    blame: npt.NDArray[np.int64]
+    blame: npt.NDArray[np.int32]
 
 
 @dataclass(slots=True)
 class _Submission:
     plan: Plan
-    first: int  # id of its first op in the kernel's arrays
+    first: int  # id of its first op in the kernel's tables
+    number: int
+    laned: npt.NDArray[np.bool_] | None  # ops that have lanes, if there are any
     done: simpy.Event
 
 
@@ -109,7 +112,7 @@ class Fabric:
         self.resources = Resources.of(topology, calibration)
         self._lanes: dict[str, int] = {}
         self._submissions: list[_Submission] = []
-        self._capacity = list(self.resources.capacity)
+        self._capacity = [float(each) for each in self.resources.capacity]
         self._wake: _Wake | None = None
         self._clock = float(env.now)
         self._clear()
@@ -132,8 +135,25 @@ class Fabric:
         if not self._submissions:
             self._clear()
         lowered = lowered or self.lower(plan)
-        self._submissions.append(_Submission(plan, len(self._ops.overhead), done))
-        self._append(plan, lowered, ready + self.env.now)
+        inputs = np.flatnonzero(plan.kind == Kind.INPUT)
+        waits = np.diff(lowered.predecessor_start).astype(np.int32)
+        waits[inputs] += 1
+        first = len(self._store.ops.call)
+        number = self._store.append(
+            lowered.calls,
+            lowered.call,
+            lowered.amount,
+            waits,
+            lowered.successor_start,
+            lowered.successors,
+            inputs,
+            np.broadcast_to(ready + self.env.now, inputs.shape),
+            len(self._lanes),
+        )
+        laned = np.diff(lowered.calls.lane_start) > 0
+        self._submissions.append(
+            _Submission(plan, first, number, laned[lowered.call] if laned.any() else None, done)
+        )
         return done
 
     def set_bandwidth(self, link: str, bandwidth: float) -> None:
@@ -153,7 +173,7 @@ class Fabric:
             raise InputError(f"{link}: the bandwidth must be 0 or more, not {bandwidth}")
         self._touch()
         self._capacity[names[link]] = bandwidth
-        kernel.mark_dirty(names[link], self._state)
+        self._store.set_capacity(names[link], bandwidth)
 
     def _touch(self) -> None:
         if self.env.now < self._clock - abs(self._clock) * _SAME_INSTANT:
@@ -166,8 +186,8 @@ class Fabric:
             return
         self._wake = None
         horizon = self.env.peek()
-        completed, time = kernel.advance(self._ops, self._state, max(self.env.now, self._clock), horizon)
-        self._clock = max(self._clock, self._state.clock[0])
+        completed, time = self._store.advance(max(self.env.now, self._clock), horizon)
+        self._clock = max(self._clock, float(self._store.state.clock[0]))
         if completed:
             self._complete(time)
         if not self._submissions:
@@ -178,46 +198,48 @@ class Fabric:
 
     def _complete(self, time: float) -> None:
         """Schedule the event of every submission whose ops are all done."""
-        state = self._state
+        pending = self._store.state.pending
         live = []
         for submission in self._submissions:
-            first, plan = submission.first, submission.plan
-            if state.pending[self._number(submission)]:
+            if pending[submission.number]:
                 live.append(submission)
                 continue
-            mine = slice(first, first + len(plan))
-            blame = np.array(state.blame[mine], dtype=np.int64)
             event = submission.done
             event._ok = True  # noqa: SLF001 - as simpy.Timeout does: succeed() has no delay
-            event._value = Timeline(  # noqa: SLF001
-                np.array(state.ready[mine]),
-                np.array(state.start[mine]),
-                np.array(state.finish[mine]),
-                np.where(blame >= first, blame - first, -1),
-            )
+            event._value = self._timeline(submission)  # noqa: SLF001
             _schedule(self.env, event, time, _NORMAL)
         self._submissions = live
 
-    def _number(self, submission: _Submission) -> int:
-        return int(self._ops.submission[submission.first])
+    def _timeline(self, submission: _Submission) -> Timeline:
+        """Of a plan that is done."""
+        state, first = self._store.state, submission.first
+        mine = slice(first, first + len(submission.plan))
+        ready, blame = np.asarray(state.ready[mine]), np.asarray(state.blame[mine], dtype=np.int32)
+        start = ready
+        if submission.laned is not None:
+            start = np.where(submission.laned, np.asarray(state.start[mine]), ready)
+        if first:
+            blame = np.where(blame >= first, blame - first, -1).astype(np.int32)
+        return Timeline(ready, start, np.asarray(state.finish[mine]), blame)
 
     def _stuck(self) -> str:
         """What the ops that can still move, and the first of those that wait, are waiting for."""
-        state, ops, count = self._state, self._ops, 0
+        state, ops, count = self._store.state, self._store.ops, 0
         lines: list[str] = []
         for submission in self._submissions:
             plan, first = submission.plan, submission.first
             for op in range(len(plan)):
                 phase = state.phase[first + op]
-                if phase == kernel.DONE:
+                if phase == tables.DONE:
                     continue
                 count += 1
                 text = plan.describe(op)
-                if phase == kernel.FLOW:
-                    uses = ops.uses[ops.use_start[first + op] : ops.use_start[first + op + 1]]
+                if phase == tables.FLOW:
+                    call = ops.call[first + op]
+                    uses = ops.uses[ops.use_start[call] : ops.use_start[call + 1]]
                     dead = [self.resources.names[r] for r in uses if self._capacity[r] == 0.0]
                     lines.insert(0, f"{text}: no bandwidth on {', '.join(dead)}")
-                elif phase == kernel.QUEUED:
+                elif phase == tables.QUEUED:
                     lines.append(f"{text}: waits for a lane")
                 else:
                     lines.append(f"{text}: waits for {state.waits[first + op]} ops before it")
@@ -225,70 +247,5 @@ class Fabric:
         return f"{count} ops can never finish:\n  " + "\n  ".join(lines[:_NAMED]) + rest
 
     def _clear(self) -> None:
-        """Empty arrays: no op is alive."""
-        empty: dict[str, list[Any]] = {name: [] for name in (*kernel.Ops._fields, *kernel.State._fields)}
-        for name in ("successor_start", "lane_start", "use_start"):
-            empty[name] = [0]
-        count = len(self._capacity)
-        empty.update(
-            capacity=self._capacity,
-            use_head=[kernel.NONE] * count,
-            dirty=[kernel.NONE] * count,
-            is_dirty=[False] * count,
-            scalar=[0, 0],
-            clock=[self._clock],
-        )
-        self._ops = kernel.Ops(**{f: empty[f] for f in kernel.Ops._fields})
-        self._state = kernel.State(**{f: empty[f] for f in kernel.State._fields})
-        self._grow_lanes()
-
-    def _grow_lanes(self) -> None:
-        state = self._state
-        more = len(self._lanes) - len(state.lane_head)
-        state.lane_head.extend([kernel.NONE] * more)
-        state.lane_tail.extend([kernel.NONE] * more)
-        state.lane_last.extend([kernel.NONE] * more)
-        state.lane_busy.extend([False] * more)
-        state.lane_freed.extend([-inf] * more)
-
-    def _append(self, plan: Plan, lowered: Lowered, release: Floats) -> None:
-        """Add a submission's ops at the end of the kernel's arrays."""
-        ops, state, n = self._ops, self._state, len(plan)
-        first, number = len(ops.overhead), len(state.pending)
-        is_input = plan.kind == Kind.INPUT
-        inputs = np.flatnonzero(is_input)
-
-        for start, rows, column, values in (
-            (ops.successor_start, ops.successors, lowered.successor_start, lowered.successors + first),
-            (ops.lane_start, ops.lanes, lowered.lane_start, lowered.lanes),
-            (ops.use_start, ops.uses, lowered.use_start, lowered.uses),
-        ):
-            start.extend((column[1:] + start[-1]).tolist())
-            rows.extend(values.tolist())
-        ids = np.arange(first, first + n)
-        ops.waiter.extend(np.repeat(ids, np.diff(lowered.lane_start)).tolist())
-        ops.user.extend(np.repeat(ids, np.diff(lowered.use_start)).tolist())
-        ops.weight.extend(lowered.weight.tolist())
-        ops.overhead.extend(lowered.overhead.tolist())
-        ops.latency.extend(lowered.latency.tolist())
-        ops.holds.extend(lowered.holds.tolist())
-        ops.amount.extend(lowered.amount.tolist())
-        ops.cap.extend(lowered.cap.tolist())
-        ops.submission.extend([number] * n)
-
-        state.phase.extend([kernel.WAITING] * n)
-        state.waits.extend((np.diff(lowered.predecessor_start) + is_input).tolist())
-        for column in (state.due, state.ready, state.start, state.finish):
-            column.extend([inf] * n)
-        for column in (state.left, state.rate, state.anchor):
-            column.extend([0.0] * n)
-        for column in (state.blame, state.active, state.active_at):
-            column.extend([kernel.NONE] * n)
-        state.use_next.extend([kernel.NONE] * len(lowered.uses))
-        state.use_prev.extend([kernel.NONE] * len(lowered.uses))
-        state.lane_next.extend([kernel.NONE] * len(lowered.lanes))
-        state.lane_prev.extend([kernel.NONE] * len(lowered.lanes))
-        state.pending.append(n)
-        self._grow_lanes()
-        for op, at in zip(inputs.tolist(), np.broadcast_to(release, inputs.shape).tolist(), strict=True):
-            kernel.activate(first + op, at, state)
+        """Empty tables: no op is alive."""
+        self._store = Store(self._capacity, self._clock)

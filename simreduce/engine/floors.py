@@ -4,18 +4,14 @@ machine that the collective has to cross.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import networkx as nx
 import numpy as np
 
-from simreduce.engine.lower import Floats, Ints, Lowered, Resources
+from simreduce.engine import compiled
+from simreduce.engine.lower import Floats, Lowered, Resources
+from simreduce.engine.tables import Array
 from simreduce.plan import Contract, Kind, Plan
-from simreduce.plan.ragged import levels_ahead, ranges
 from simreduce.topology import Folded, Topology
-
-_SHORT_RUN = 64
-"""Ops that numpy handles about as fast as one."""
 
 _CUT_RANKS = 64
 """With more ranks, only the cuts around single ranks are taken: still a bound, and quick."""
@@ -37,47 +33,25 @@ def alone(lowered: Lowered, resources: Resources) -> Floats:
 
 def critical_path(lowered: Lowered, duration: Floats) -> float:
     """Seconds of the longest chain of ops that wait for each other."""
-    finish = np.zeros(len(duration))
-    start = lowered.successor_start
-    for ops in _steps(lowered):
-        finish[ops] += duration[ops]
-        if isinstance(ops, slice):
-            rows = start[ops.start : ops.stop + 1]
-            reached, count = lowered.successors[rows[0] : rows[-1]], np.diff(rows)
-        else:
-            count = start[ops + 1] - start[ops]
-            reached = lowered.successors[ranges(start[ops], count)]
-        np.maximum.at(finish, reached, np.repeat(finish[ops], count))
-    return float(finish.max(initial=0.0))
+    columns = lowered.successor_start, lowered.successors, duration
+    if compiled.loaded():
+        finish = np.zeros(len(duration))
+        compiled.single(longest)(*columns, finish)
+        return float(finish.max(initial=0.0))
+    ends = [0.0] * len(duration)
+    start, successors, seconds = (column.tolist() for column in columns)
+    longest(start, successors, seconds, ends)
+    return max(ends, default=0.0)
 
 
-def _steps(lowered: Lowered) -> Iterator[slice | Ints]:
-    """The ops in sets that do not wait for each other, each after all that its ops wait for: runs of the program if
-    they are long, as in plans written step by step, else by depth.
+def longest(start: Array, successors: Array, duration: Array, finish: Array) -> None:
+    """Fill `finish`, zero at first, with when each op is done if none but its predecessors delay it. Program order has
+    them first.
     """
-    n = len(lowered.waits)
-    first = np.full(n, n, dtype=np.int64)  # who waits for each op first: rows ascend
-    some = np.flatnonzero(np.diff(lowered.successor_start))
-    first[some] = lowered.successors[lowered.successor_start[some]]
-    runs: list[slice] = []
-    begin = 0
-    while begin < n:
-        if len(runs) * _SHORT_RUN > begin + n // 8:
-            yield from levels_ahead(lowered.waits, lowered.successor_start, lowered.successors)
-            return
-        end = _run(first, begin)
-        runs.append(slice(begin, end))
-        begin = end
-    yield from runs
-
-
-def _run(first: Ints, begin: int) -> int:
-    """The end of the longest run of ops from `begin` on of which none is before another."""
-    end, at, size = len(first), begin, 1024
-    while at < end:
-        end = min(end, int(first[at : at + size].min()))
-        at, size = at + size, 2 * size
-    return end
+    for op in range(len(duration)):
+        finish[op] += duration[op]
+        for at in range(start[op], start[op + 1]):
+            finish[successors[at]] = max(finish[successors[at]], finish[op])
 
 
 def resource_seconds(lowered: Lowered, resources: Resources) -> Floats:

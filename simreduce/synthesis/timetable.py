@@ -15,7 +15,7 @@ from typing import NamedTuple
 from simreduce.synthesis.network import Edge
 from simreduce.synthesis.trees import Tree
 
-MOST_STREAMS = 4
+MOST_STREAMS = 6
 """Streams of a pair at most."""
 
 
@@ -40,10 +40,13 @@ class Sum(NamedTuple):
 
 def streams(trees: Sequence[Tree]) -> Counter[Edge]:
     """By pair of ranks, how many streams it has: so many that some have the link while others wait for the latency of
-    their next transfer. Fewer would do for one tree with long transfers, more fill the pipeline later.
+    their next transfer. The more trees share a pair, the shorter their transfers; but more streams than it takes make
+    the pipeline longer to fill. The numbers are what did best on the subsets of a DGX-1.
     """
     users = Counter(edge for tree in trees for edge in tree.edges)
-    return Counter({edge: 3 if count == 1 else MOST_STREAMS for edge, count in users.items()})
+    return Counter(
+        {edge: 3 if count == 1 else 4 if count <= 3 else MOST_STREAMS for edge, count in users.items()}
+    )
 
 
 def timetable(trees: Sequence[Tree], sizes: Sequence[int]) -> tuple[list[Hop], list[Sum]]:

@@ -21,7 +21,7 @@ from simreduce.workload import Gradient, Workload
 from tests.synthesis.networks import DOUBLE, SINGLE, subsets, unlike_subsets
 
 GIB = 1 << 30
-CHUNKS = (160, 100, 250, 400)
+CHUNKS = (200, 300, 500, 130)
 """Numbers of chunks that a tuner would try."""
 
 DGX1V = load_topology("dgx1v")

@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 import simreduce as sr
 from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Calibration, LinkConstants, Result, kernel, simulate
 from simreduce.engine.lower import Resources, lower
+from simreduce.engine.tables import SHIFT
 from simreduce.plan import Contract, Kind, PlanBuilder
 from simreduce.topology import Topology, route
 from tests.engine.small import cable, copy_plan, machine, node, pair, plan_of
@@ -438,16 +439,19 @@ class Meter:
         self.moved: dict[int, float] = {}
         self.loads: list[tuple[float, float]] = []
 
-    def __call__(self, ops, state, now, heap) -> None:
+    def __call__(self, now, state) -> None:
         for op, rate in self.rates.items():
             self.moved[op] = self.moved.get(op, 0.0) + rate * (now - self.now)
-        self.share(ops, state, now, heap)
+        self.share(now, state)
         self.now = now
-        self.rates = {op: state.rate[op] for op, phase in enumerate(state.phase) if phase == kernel.FLOW}
+        self.rates = {
+            op: state.rate[state.slot[op]] for op, phase in enumerate(state.phase) if phase == kernel.FLOW
+        }
         load = [0.0] * len(state.capacity)
         for op, rate in self.rates.items():
-            for use in range(ops.use_start[op], ops.use_start[op + 1]):
-                load[ops.uses[use]] += rate * ops.weight[use]
+            slot, shift = state.slot[op], state.scalar[SHIFT]
+            for use in range(slot << shift, (slot << shift) + state.use_count[slot]):
+                load[state.use_resource[use]] += rate * state.use_weight[use]
         self.loads += zip(load, state.capacity, strict=True)
 
 

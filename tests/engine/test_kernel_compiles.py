@@ -2,68 +2,41 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
 from math import inf
-from types import FunctionType
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
+from unittest import mock
 
-import numba
 import numpy as np
 import pytest
 import simpy
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 
 import simreduce as sr
-from simreduce.engine import NOMINAL, TENSORFLOW, Calibration, Fabric, kernel
+from simreduce.engine import NOMINAL, TENSORFLOW, Calibration, Fabric, compiled, kernel, sharing, simulate
+from simreduce.engine.calendar import Heap
+from simreduce.engine.store import as_arrays
 from simreduce.plan import Kind
-from tests.strategies import ROUND, TWO_ENDED, Scene, scenes
+from tests.strategies import ANY, ROUND, TWO_ENDED, Scene, scenes
 
-_FLOATS = {
-    "overhead", "latency", "amount", "cap", "weight", "due", "ready", "start", "finish", "left", "rate",
-    "anchor", "capacity", "lane_freed", "clock",
-}  # fmt: skip
-_FLAGS = {"holds", "is_dirty", "lane_busy"}
+Advance = Callable[..., tuple[bool, float]]
 
 
-class Machine(NamedTuple):
-    """The two entry points of the kernel, interpreted or compiled."""
-
-    advance: Any
-    mark_dirty: Any
-
-
-INTERPRETED = Machine(kernel.advance, kernel.mark_dirty)
-
-
-@pytest.fixture(scope="module")
-def compiled() -> Machine:
-    """Every function of the kernel's module, callees first, with its globals bound to the compiled ones."""
-    functions = {name: f for name, f in vars(kernel).items() if isinstance(f, FunctionType)}
-    scope = dict(vars(kernel))
-    done: list[str] = []
-
-    def compile_with_callees(name: str) -> None:
-        code = functions[name].__code__
-        for callee in code.co_names:
-            if callee in functions and callee not in done:
-                compile_with_callees(callee)
-        scope[name] = numba.njit(FunctionType(code, scope, name))
-        done.append(name)
-
-    for name in functions:
-        if name not in done:
-            compile_with_callees(name)
-    assert "advance" in done
-    return Machine(scope["advance"], scope["mark_dirty"])
-
-
-def as_arrays(table: NamedTuple) -> NamedTuple:
-    """The same columns as numpy arrays."""
-
-    def column(name: str, values: list) -> np.ndarray:
-        kind = np.float64 if name in _FLOATS else np.bool_ if name in _FLAGS else np.int64
-        return np.array(values, dtype=kind)
-
-    return type(table)(**{name: column(name, values) for name, values in table._asdict().items()})
+def columns(table: NamedTuple) -> dict[str, bytes]:
+    """Every column, as the compiled kernel sees it."""
+    flat = {}
+    for name, column in as_arrays(table)._asdict().items():
+        if isinstance(column, Heap):
+            flat |= {f"{name}.{each}": value for each, value in columns(column).items()}
+        else:
+            flat[name] = column.tobytes()
+    return flat
 
 
 def loaded(scene: Scene, times: int) -> tuple[NamedTuple, NamedTuple]:
@@ -71,64 +44,186 @@ def loaded(scene: Scene, times: int) -> tuple[NamedTuple, NamedTuple]:
     fabric = Fabric(simpy.Environment(), scene.topology, scene.calibration, scene.runtime)
     for _ in range(times):
         fabric.submit(scene.plan, scene.ready)
-    return fabric._ops, fabric._state
+    return fabric._store.ops, fabric._store.state
 
 
-def drive(machine: Machine, ops: NamedTuple, state: NamedTuple, cut: float) -> list[tuple[bool, float]]:
+def drive(advance: Advance, ops: NamedTuple, state: NamedTuple, cut: float) -> list[tuple[bool, float]]:
     """Run to `cut` in steps, make link 0 half as wide, run to the end. Returns what every call returned."""
     answers = []
     for begin, horizon in ((0.0, cut / 3), (cut / 3, cut), (cut, inf)):
         now = begin
         if now == cut:
             state.capacity[0] /= 2
-            machine.mark_dirty(0, state)
+            sharing.mark_dirty(0, state)
         completed = True
         while completed:
-            completed, time = machine.advance(ops, state, now, horizon)
+            completed, time = advance(ops, state, now, horizon)
             now = max(now, time) if completed else now
             answers.append((completed, time))
     return answers
 
 
-def check(compiled: Machine, scene: Scene, times: int = 2) -> None:
+def check(scene: Scene, times: int = 2) -> None:
     """Both runs answer the same and leave the same in every column."""
     ops, state = loaded(scene, times)
     other_ops, other_state = as_arrays(ops), as_arrays(state)
     cut = 1e-5
-    answers = drive(INTERPRETED, ops, state, cut)
+    answers = drive(kernel.advance, ops, state, cut)
 
-    assert answers == drive(compiled, other_ops, other_state, cut)
+    assert answers == drive(compiled.load(), other_ops, other_state, cut)
     assert answers[-1] == (False, inf)
-    for name, column in as_arrays(state)._asdict().items():
-        assert (name, column.tobytes()) == (name, getattr(other_state, name).tobytes())
+    assert columns(state) == columns(other_state)
     assert np.isfinite(other_state.finish).all()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", ["xring#2", "hierarchical_copy+packs=4", "pscpu"])
-def test_reductions_give_the_same_bits(compiled, spec):
+def test_reductions_give_the_same_bits(spec):
     """Two at once on a DGX-1, with dispatch costs."""
     topology = sr.load_topology("dgx1v")
     plan = sr.compile(spec, sr.load_workload("bytes:3M"), sr.layout(topology))
     costs = Calibration("costs", dispatch={"copy": 5e-6, "add": 3e-6})
     ready = np.zeros(np.count_nonzero(plan.kind == Kind.INPUT))
 
-    check(compiled, Scene(plan, topology, TENSORFLOW, costs, ready))
+    check(Scene(plan, topology, TENSORFLOW, costs, ready))
 
 
 @pytest.mark.slow
-def test_several_lanes_an_op_give_the_same_bits(compiled):
+def test_several_lanes_an_op_give_the_same_bits():
     """The queues with more than one lane per op."""
     topology = sr.load_topology("switch:5")
     plan = sr.compile("psgpu#2+packs=3", sr.load_workload("bytes:1M"), sr.layout(topology))
     ready = np.zeros(np.count_nonzero(plan.kind == Kind.INPUT))
 
-    check(compiled, Scene(plan, topology, TWO_ENDED, NOMINAL, ready))
+    check(Scene(plan, topology, TWO_ENDED, NOMINAL, ready))
 
 
 @pytest.mark.slow
 @given(scene=scenes(ROUND))
 @settings(max_examples=50)
-def test_random_plans_give_the_same_bits(compiled, scene):
+def test_random_plans_give_the_same_bits(scene):
     """With ties, caps of memory, streams and times of readiness."""
-    check(compiled, scene)
+    check(scene)
+
+
+# As users get it.
+
+
+@pytest.fixture
+def always_compiled():
+    """Whatever the size of the plan."""
+    with mock.patch.object(compiled, "WORTH", 0), mock.patch.object(compiled, "SMALL", 0):
+        yield
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("always_compiled")
+@given(scene=scenes(ANY))
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_simulate_gives_the_same_bits_when_it_compiles(scene):
+    """From the plan to the result."""
+    arguments = scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready
+    with mock.patch.object(compiled, "WORTH", inf):
+        interpreted = simulate(*arguments)
+
+    assert interpreted.to_json() == simulate(*arguments).to_json()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("always_compiled")
+def test_a_fabric_goes_on_compiled_in_the_middle_of_a_plan():
+    """The first plan is under way, interpreted, when the second is submitted; a link changes meanwhile."""
+    topology = sr.load_topology("dgx1v")
+    plan = sr.compile("xring#2", sr.load_workload("bytes:1M"), sr.layout(topology))
+    wider = sr.compile("hierarchical_copy", sr.load_workload("bytes:2M"), sr.layout(topology))
+
+    def day(worth: float) -> list[bytes]:
+        env = simpy.Environment()
+        fabric = Fabric(env, topology)
+        done = []
+
+        def submit(each, at: float):
+            yield env.timeout(at)
+            with mock.patch.object(compiled, "WORTH", worth if at else inf):
+                timeline = yield fabric.submit(each)
+            done.append(timeline)
+
+        def narrow():
+            yield env.timeout(4e-5)
+            fabric.set_bandwidth("gpu0>gpu1", 1e9)
+
+        env.process(submit(plan, 0.0))
+        env.process(submit(wider, 3e-5))
+        env.process(narrow())
+        env.run()
+        return [c.tobytes() for t in done for c in (t.ready, t.start, t.finish, t.blame)]
+
+    assert day(inf) == day(0)
+
+
+def test_few_ops_are_interpreted_and_many_are_not():
+    """A process that has had many ops in all goes on compiled, but for the smallest plans."""
+    with (
+        mock.patch.object(compiled, "_seen", [0]),
+        mock.patch.object(compiled, "load", cache(lambda: None)),
+    ):
+        assert not compiled.pays(compiled.WORTH - 1)
+        assert compiled.pays(compiled.SMALL)
+        assert not compiled.pays(compiled.SMALL - 1)
+
+
+def test_where_nothing_can_be_cached_every_process_compiles_for_itself():
+    """numba refuses to cache when it finds no folder to write to."""
+
+    def njit(*functions, cache=False, **_):
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return functions[0]
+
+    with mock.patch("numba.njit", njit):
+        assert callable(compiled.load.__wrapped__())
+
+
+_SCRIPT = """
+import numpy as np, simreduce as sr
+from simreduce.engine import compiled
+compiled.WORTH = compiled.SMALL = 0
+topology = sr.load_topology("dgx1v")
+plan = sr.compile("xring#2", sr.load_workload("bytes:1M"), sr.layout(topology))
+finish = sr.simulate(plan, topology).finish
+stats = compiled.load().stats
+print(sr.__file__)
+print(finish.tobytes().hex())
+print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
+"""
+
+
+@pytest.mark.slow
+def test_a_read_only_install_compiles_once_for_all_processes(tmp_path):
+    """Beside a source that cannot be written to, the cache is in the user's folder. Two processes that compile at the
+    same time do not disturb each other; a third loads what they have left. Hash seeds change no bit.
+    """
+    root = Path(__file__).parents[2]
+    install, home = tmp_path / "install", tmp_path / "home"
+    home.mkdir()
+    ignore = shutil.ignore_patterns("__pycache__")
+    for folder in ("simreduce", "topologies"):
+        shutil.copytree(root / folder, install / folder, ignore=ignore)
+    for folder in [p for p in (install / "simreduce").rglob("*") if p.is_dir()] + [install / "simreduce"]:
+        (folder / "__pycache__").write_text("no folder: nothing can be cached here, not even by root")
+        folder.chmod(0o555)
+
+    def start(seed: str) -> subprocess.Popen:
+        keep = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA", "XDG"))}
+        environment = keep | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(install), "HOME": str(home)}
+        return subprocess.Popen(
+            [sys.executable, "-c", _SCRIPT], env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True
+        )
+
+    answers = [p.communicate()[0].splitlines() for p in [start("1"), start("2")]]
+    answers.append(start("3").communicate()[0].splitlines())
+
+    assert {str(install / "simreduce" / "__init__.py")} == {where for where, _, _ in answers}
+    assert 1 == len({bits for _, bits, _ in answers})
+    assert "1 0" == answers[-1][2]
+    assert list(home.rglob("*.nbi"))

@@ -1,0 +1,118 @@
+"""The kernel under numba: compiled once per machine, then loaded from numba's cache. The same source, the same bits.
+
+numba keeps compiled code beside the source, in `__pycache__`, or in the user's cache folder where that cannot be
+written, or in `NUMBA_CACHE_DIR`; where nothing can be written, every process compiles for itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import cache
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from simreduce.engine import calendar, kernel, sharing, tables
+from simreduce.engine.kernel import advance
+
+Advance = Callable[[Any, Any, float, float], tuple[bool, float]]
+
+WORTH = 60_000
+"""Ops that take about as long interpreted as it takes to load numba and the compiled kernel."""
+
+SMALL = 500
+"""Fewer ops are quicker interpreted although the compiled kernel is there."""
+
+_SHORT = 300
+"""Bytes of a function that is compiled into its callers: a call that passes all tables costs more."""
+
+_MODULES: tuple[ModuleType, ...] = (calendar, sharing, kernel)  # callees first
+_seen = [0]
+
+
+def pays(ops: int) -> bool:
+    """Whether so many ops in flight are worth the compiled kernel, which is worth its loading once a process has had
+    many. It gives the same bits either way.
+    """
+    if ops < SMALL:
+        return False
+    if not loaded():
+        _seen[0] += ops
+    return _seen[0] >= WORTH
+
+
+@cache
+def load() -> Advance:
+    """`kernel.advance`, compiled."""
+    import numba  # noqa: PLC0415 - takes a while to load; small plans do without
+
+    # Nothing is allocated, so no references need to be counted, which would take most of the time.
+    njit: Any = numba.njit
+    functions = {
+        name: f
+        for module in _MODULES
+        for name, f in vars(module).items()
+        if isinstance(f, FunctionType) and f.__module__ == module.__name__
+    }
+    scope: dict[str, Any] = {
+        name: value for module in (tables, *_MODULES) for name, value in vars(module).items()
+    }
+    done: set[str] = set()
+
+    def compile_with_callees(name: str) -> None:
+        done.add(name)
+        code = functions[name].__code__
+        for callee in code.co_names:
+            if callee in functions and callee not in done:
+                compile_with_callees(callee)
+        copy = FunctionType(code, scope, name, functions[name].__defaults__)
+        inline = "always" if len(code.co_code) < _SHORT else "never"
+        scope[name] = njit(copy, _nrt=False, inline=inline)
+
+    compile_with_callees("advance")
+    entry = _entry(_digest(functions, scope))
+    entry = FunctionType(entry.__code__, scope, entry.__name__, None, entry.__closure__)
+    try:
+        compiled: Advance = njit(cache=True, _nrt=False)(entry)
+    except RuntimeError:  # no folder for the cache
+        compiled = njit(entry, _nrt=False)
+    return compiled
+
+
+def loaded() -> bool:
+    """Whether the compiled kernel is there, and numba with it."""
+    return bool(load.cache_info().currsize)
+
+
+@cache
+def single(function: FunctionType) -> Any:
+    """A function that calls no other of ours, compiled."""
+    import numba  # noqa: PLC0415 - as above
+
+    try:
+        return numba.njit(cache=True)(function)
+    except RuntimeError:  # no folder for the cache
+        return numba.njit(function)
+
+
+def _entry(digest: str) -> Any:
+    """What is cached: numba takes a cached function for current while its own file and what it encloses are the same,
+    so it encloses a digest of everything that it calls.
+    """
+
+    def run(ops: Any, state: Any, now: float, horizon: float) -> tuple[bool, float]:
+        if len(digest) == 0:
+            return False, now
+        return advance(ops, state, now, horizon)
+
+    return run
+
+
+def _digest(functions: dict[str, FunctionType], scope: dict[str, Any]) -> str:
+    parts: list[Any] = []
+    for name, function in sorted(functions.items()):
+        code: CodeType = function.__code__
+        parts.append((name, code.co_code, code.co_consts, code.co_names, code.co_varnames))
+    parts.extend(sorted((k, v) for k, v in scope.items() if isinstance(v, (int, float)) and k.isupper()))
+    parts.extend((t.__name__, t._fields) for t in (calendar.Heap, tables.Ops, tables.State))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()

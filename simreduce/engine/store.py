@@ -1,0 +1,235 @@
+"""The kernel's tables of one fabric: lists while little is in flight, arrays for the compiled kernel once it pays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from simreduce.engine import compiled, kernel, sharing
+from simreduce.engine.calendar import NONE, Heap
+from simreduce.engine.lower import Calls
+from simreduce.engine.tables import (
+    ENTRIES,
+    FREE_ENTRY,
+    FREE_SLOT,
+    INFINITY,
+    RELEASED,
+    SCALARS,
+    SHIFT,
+    SLOTS,
+    WAITING,
+    Ops,
+    State,
+)
+
+Ints = npt.NDArray[np.integer[Any]]
+Floats = npt.NDArray[np.float64]
+
+_KINDS: dict[type, str] = {
+    np.float64: "amount overhead latency cap weight ready start finish release_time lane_freed capacity load own known"
+    " was level served anchor rate goal use_weight room_rate room_weight clock key",
+    np.int8: "phase is_dirty",
+    np.bool_: "holds free lane_busy",
+    np.int64: "scalar size",
+}
+_DTYPE: dict[str, type] = {name: kind for kind, names in _KINDS.items() for name in names.split()}
+"""Of the columns that are not int32."""
+
+
+def as_arrays(table: Any) -> Any:
+    """The same table with numpy columns of the types that the compiled kernel expects."""
+    columns = {}
+    for name, column in table._asdict().items():
+        heap = isinstance(column, Heap)
+        columns[name] = as_arrays(column) if heap else np.asarray(column, dtype=_DTYPE.get(name, np.int32))
+    return type(table)(**columns)
+
+
+class Store:
+    """The tables, and which kernel runs them."""
+
+    def __init__(self, capacity: list[float], clock: float = 0.0) -> None:
+        self.compiled = False
+        count = len(capacity)
+        calendar, solver = (
+            Heap(key=[0.0] * count, item=[0] * count, at=[NONE] * count, size=[0]) for _ in range(2)
+        )
+        columns: dict[str, Any] = {name: [] for name in (*Ops._fields, *State._fields)}
+        for name in ("successor_start", "submission_start", "lane_start", "use_start"):
+            columns[name] = [0]
+        for name in ("load", "own", "served", "anchor"):
+            columns[name] = [0.0] * count
+        for name in ("dirty", "is_dirty", "members", "taken"):
+            columns[name] = [0] * count
+        for name in ("known", "was"):
+            columns[name] = [float(NONE)] * count
+        columns["capacity"] = list(capacity)
+        columns["level"] = [INFINITY] * count
+        columns["first_use"] = [NONE] * count
+        columns["scalar"] = [0] * SCALARS
+        columns["scalar"][FREE_SLOT] = columns["scalar"][FREE_ENTRY] = NONE
+        columns["clock"] = [clock]
+        columns["calendar"], columns["solver"] = calendar, solver
+        self.ops = Ops(**{name: columns[name] for name in Ops._fields})
+        self.state = State(**{name: columns[name] for name in State._fields})
+
+    def advance(self, now: float, horizon: float) -> tuple[bool, float]:
+        """See `kernel.advance`."""
+        run = compiled.load() if self.compiled else kernel.advance
+        completed, time = run(self.ops, self.state, now, horizon)
+        return bool(completed), float(time)
+
+    def set_capacity(self, resource: int, capacity: float) -> None:
+        """A resource gives as much from now on."""
+        self.state.capacity[resource] = capacity
+        sharing.mark_dirty(resource, self.state)
+
+    def compile(self) -> None:
+        """Go on with arrays, and the compiled kernel."""
+        if not self.compiled:
+            self.compiled = True
+            self.ops, self.state = as_arrays(self.ops), as_arrays(self.state)
+
+    def append(
+        self,
+        calls: Calls,
+        call: Ints,
+        amount: Floats,
+        waits: Ints,
+        successor_start: Ints,
+        successors: Ints,
+        release_op: Ints,
+        release_time: Floats,
+        lanes: int,
+    ) -> int:
+        """Add a submission; its number. `waits` counts what each op waits for: predecessors, and a release if it is
+        among `release_op`; it is the store's from now on. There are `lanes` lanes by now.
+        """
+        ops, state, n = self.ops, self.state, len(call)
+        first, number = len(ops.call), len(state.pending)
+        if compiled.pays(first + n):
+            self.compile()
+            ops, state = self.ops, self.state
+        lane_count, use_count = np.diff(calls.lane_start), np.diff(calls.use_start)
+        free = (calls.overhead == 0.0) & (calls.latency == 0.0) & (lane_count == 0) & (use_count == 0)
+        new: dict[str, Any] = {
+            "call": _shifted(call, len(ops.overhead)),
+            "amount": amount,
+            "successor_start": _shifted(successor_start[1:], int(ops.successor_start[-1])),
+            "successors": _shifted(successors, first),
+            "submission_start": [first + n],
+            "overhead": calls.overhead,
+            "latency": calls.latency,
+            "holds": calls.holds,
+            "cap": calls.cap,
+            "lane_start": calls.lane_start[1:] + ops.lane_start[-1],
+            "lanes": calls.lanes,
+            "use_start": calls.use_start[1:] + ops.use_start[-1],
+            "uses": calls.uses,
+            "weight": calls.weight,
+            "free": free,
+        }
+        self.ops = Ops(**{name: self._joined(name, getattr(ops, name), new[name]) for name in Ops._fields})
+
+        slots = int(np.count_nonzero(~free[call]))
+        entries = int(lane_count[call].sum()) if len(calls.lanes) else 0
+        more_lanes = lanes - len(state.lane_head)
+        old: dict[str, Any] = state._asdict()
+        old |= {
+            "phase": self._joined("phase", state.phase, _full(n, WAITING)),
+            "waits": self._joined("waits", state.waits, waits),
+            "slot": self._joined("slot", state.slot, _full(n, NONE)),
+            "blame": self._joined("blame", state.blame, _full(n, NONE)),
+            "pending": self._joined("pending", state.pending, [n]),
+            "lane_head": self._joined("lane_head", state.lane_head, _full(more_lanes, NONE)),
+            "lane_tail": self._joined("lane_tail", state.lane_tail, _full(more_lanes, NONE)),
+            "lane_last": self._joined("lane_last", state.lane_last, _full(more_lanes, NONE)),
+        }
+        for name in ("ready", "start", "finish"):
+            old[name] = self._longer(name, old[name], first, n)
+        for name, count in (("lane_busy", more_lanes), ("lane_freed", more_lanes)):
+            old[name] = self._longer(name, old[name], len(old[name]), count)
+        for name in ("entry_op", "entry_next", "entry_prev"):
+            old[name] = self._longer(name, old[name], state.scalar[ENTRIES], entries)
+        old["turn"] = self._longer("turn", old["turn"], 0, n)
+        old["candidates"] = self._longer("candidates", old["candidates"], 0, 2 * entries)
+        old["spare"] = self._longer("spare", old["spare"], 0, max(n, 2 * entries))
+        self._grow_slots(old, slots, int(use_count.max(initial=0)))
+        self._release(old, release_op + first, release_time)
+        self.state = State(**old)
+        return number
+
+    def _joined(self, name: str, old: Any, new: Any) -> Any:
+        """The column `old`, with `new` after it."""
+        if not self.compiled:
+            return [*old, *(new if isinstance(new, list) else new.tolist())]
+        new = np.asarray(new).astype(_DTYPE.get(name, np.int32), copy=False)
+        return np.concatenate([old, new]) if len(old) else new
+
+    def _longer(self, name: str, old: Any, used: int, more: int) -> Any:
+        """The column `old`, `more` longer; only the first `used` are kept. Of an array the rest is not touched."""
+        dtype = _DTYPE.get(name, np.int32)
+        if not self.compiled:
+            return [*old, *([dtype(0).item()] * more)]
+        new: npt.NDArray[Any] = np.zeros(len(old) + more, dtype=dtype)
+        new[:used] = old[:used]
+        return new
+
+    def _grow_slots(self, old: dict[str, Any], more: int, uses: int) -> None:
+        """Room for more ops in flight, of so many uses each."""
+        resources, used = len(old["capacity"]), int(old["scalar"][SLOTS])
+        for name in (
+            "slot_op", "next_slot", "bottleneck", "rate", "goal", "use_count", "moved", "moved_from", "room_rate",
+            "room_weight",
+        ):  # fmt: skip
+            old[name] = self._longer(name, old[name], used, more)
+        for name in ("level", "served", "anchor", "members"):
+            old[name] = self._longer(name, old[name], resources + used, more)
+        old["taken"] = self._longer("taken", old["taken"], 0, more)
+        calendar = old["calendar"]
+        columns = {
+            n: self._longer(n, getattr(calendar, n), resources + used, more) for n in ("key", "item", "at")
+        }
+        old["calendar"] = Heap(**columns, size=calendar.size)
+        shift = int(old["scalar"][SHIFT])
+        wider = max(shift, (uses - 1).bit_length() if uses else 0)
+        if wider > shift:
+            self._widen(old, used, shift, wider)
+        slots = len(old["slot_op"])
+        for name in ("use_resource", "use_weight", "use_next", "use_prev"):
+            have = len(old[name])
+            old[name] = self._longer(name, old[name], used << wider, (slots << wider) - have)
+
+    def _widen(self, old: dict[str, Any], used: int, shift: int, wider: int) -> None:
+        """Move every use to its place among more per slot."""
+        place = [((use >> shift) << wider) + (use & ((1 << shift) - 1)) for use in range(used << shift)]
+        for name in ("use_resource", "use_weight", "use_next", "use_prev"):
+            column = self._longer(name, [] if not self.compiled else np.zeros(0), 0, used << wider)
+            for use, to in enumerate(place):
+                value = old[name][use]
+                column[to] = place[value] if name in ("use_next", "use_prev") and value != NONE else value
+            old[name] = column
+        for resource, use in enumerate(old["first_use"]):
+            if use != NONE:
+                old["first_use"][resource] = place[use]
+        old["scalar"][SHIFT] = wider
+
+    def _release(self, old: dict[str, Any], op: Ints, time: Floats) -> None:
+        """Sort the releases that are still to come, by time and op."""
+        done = old["scalar"][RELEASED]
+        times = np.concatenate([np.asarray(old["release_time"][done:], dtype=np.float64), time])
+        ids = np.concatenate([np.asarray(old["release_op"][done:], dtype=np.int32), op.astype(np.int32)])
+        order = np.lexsort((ids, times))
+        old["release_time"] = self._joined("release_time", [], times[order])
+        old["release_op"] = self._joined("release_op", [], ids[order])
+        old["scalar"][RELEASED] = 0
+
+
+def _shifted(column: Ints, by: int) -> Ints:
+    return column + by if by else column
+
+
+def _full(count: int, value: int) -> Ints:
+    return np.full(count, value, dtype=np.int32)

@@ -1,0 +1,121 @@
+"""The tables that the kernel runs on: what ops are, and what has become of them.
+
+A column is a list when the kernel is interpreted (quicker to index) and a numpy array when it is compiled. An op in
+flight holds a *slot*, and slots are used again, so that what is touched at every instant stays small and together.
+Columns over slots are as long as there could be slots; of an array, only what is touched takes memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from simreduce.engine.calendar import Heap
+
+INFINITY = float("inf")
+
+# Phases of an op.
+WAITING, QUEUED, OVERHEAD, LATENCY, FLOW, DONE = 0, 1, 2, 3, 4, 5
+
+# Indices into State.scalar.
+RELEASED, SLOTS, FREE_SLOT, ENTRIES, FREE_ENTRY, DIRTY_COUNT, MOVED_COUNT, SHIFT = 0, 1, 2, 3, 4, 5, 6, 7
+SCALARS = 8
+
+UNMOVED = -2
+"""In State.moved_from: the flow has the bottleneck that it had."""
+
+Array = Any  # a list when interpreted, a numpy array when compiled
+
+
+class Ops(NamedTuple):
+    """What the ops are: columns over ops, over the *calls* that ops are instances of, or CSR rows. Never written.
+
+    Ops of one call have the same costs, lanes and resources; a large plan has few calls.
+    """
+
+    call: Array
+    amount: Array  # bytes to move; 0: no flow
+    successor_start: Array
+    successors: Array
+    submission_start: Array  # the first op of each submission, then the number of ops
+    # by call
+    overhead: Array  # s
+    latency: Array  # s
+    holds: Array  # whether lanes are kept during latency and flow
+    cap: Array  # bytes/s, inf: none
+    lane_start: Array
+    lanes: Array
+    use_start: Array
+    uses: Array  # resources
+    weight: Array  # capacity a flow takes per byte of its rate
+    free: Array  # neither costs nor lanes nor resources
+
+
+class State(NamedTuple):
+    """What has happened so far; written by the kernel."""
+
+    # by op
+    phase: Array
+    waits: Array  # predecessors that are not done, and 1 for a release to come
+    slot: Array  # of an op in flight
+    ready: Array  # s
+    start: Array  # s, when the lanes were given; only of ops that have lanes, the others start when ready
+    finish: Array  # s
+    blame: Array  # the op whose end this op's start waited for last, or NONE
+
+    release_time: Array  # s, ascending
+    release_op: Array
+    pending: Array  # ops that are not done, by submission
+
+    calendar: Heap  # what is due: R groups of flows, by resource, then slots
+    slot_op: Array
+    next_slot: Array  # the slots that are free: a linked list
+
+    # Lanes: the queue of each is a doubly linked list of entries.
+    lane_head: Array
+    lane_tail: Array
+    lane_busy: Array
+    lane_last: Array  # the op that freed the lane last, or NONE
+    lane_freed: Array  # s, when that was
+    entry_op: Array
+    entry_next: Array  # also the entries that are free: a linked list
+    entry_prev: Array
+
+    # Sharing; see `sharing`. By resource:
+    capacity: Array  # bytes/s
+    load: Array  # bytes/s that its flows take
+    own: Array  # weights of the flows whose bottleneck it is
+    first_use: Array  # the flows on it: a doubly linked list of uses
+    dirty: Array  # resources whose flows must be shared anew, each once
+    is_dirty: Array
+    known: Array  # the level at which it is full as things stand, or NONE
+    was: Array  # its level when sharing began, or NONE
+    solver: Heap  # resources whose level may be wrong
+    # by group: a resource and those flows whose bottleneck it is, then slots: a flow at its own cap
+    level: Array  # bytes/s, the rate of every flow in the group; inf if the resource is not full
+    served: Array  # bytes that each flow of the group has moved since it is in use
+    anchor: Array  # s, when `served` was counted last
+    members: Array
+    # by slot
+    bottleneck: Array  # the group of its flow
+    rate: Array  # bytes/s
+    goal: Array  # the flow is done when its group has served that much
+    use_count: Array
+    moved: Array  # slots whose bottleneck has changed since sharing began
+    moved_from: Array  # by slot: the bottleneck before, or UNMOVED
+    # by use: slot << SHIFT and up
+    use_resource: Array
+    use_weight: Array
+    use_next: Array
+    use_prev: Array
+    # room for the flows of one resource
+    room_rate: Array
+    room_weight: Array
+
+    # room for what happens at one instant
+    turn: Array  # ops, each at most once at a time
+    candidates: Array  # ops that may get their lanes
+    taken: Array  # items of the calendar
+    spare: Array
+
+    scalar: Array  # see the indices above
+    clock: Array  # s, one entry: the last instant that has happened
