@@ -66,15 +66,15 @@ def load_machine(text: str, overrides: Overrides | None = None, *, folded: bool 
 
 def _two_of(text: str, overrides: Overrides) -> tuple[Topology, int] | None:
     """Two of the machines of `switch:N` and of `MACHINExN` on a switch, and N; None for what is written otherwise."""
-    for separator in ":x":
-        inline = None if _find(text) else split_inline(text, separator)
-        if inline is None or not re.fullmatch(r"[0-9]{1,9}", inline.size) or int(inline.size) < 2:
-            continue
-        fabric = dict(inline.settings).get("fabric", overrides.get("fabric", "switch"))
-        if (inline.name if separator == ":" else fabric) == "switch":
-            rest = text.partition(",")[1:]
-            return load_topology("".join((inline.name, separator, "2", *rest)), overrides), int(inline.size)
-    return None
+    separator = ":" if ":" in text.partition(",")[0] else "x"
+    inline = None if _find(text) else split_inline(text, separator)
+    if inline is None or not re.fullmatch(r"[0-9]{1,9}", inline.size) or int(inline.size) < 2:
+        return None
+    fabric = inline.settings.get("fabric", overrides.get("fabric", "switch"))
+    if (inline.name if separator == ":" else fabric) != "switch":
+        return None
+    rest = text.partition(",")[1:]
+    return load_topology("".join((inline.name, separator, "2", *rest)), overrides), int(inline.size)
 
 
 def shipped() -> list[tuple[str, str]]:

@@ -110,7 +110,10 @@ def test_any_machine_and_any_rate(
     if strategy.endswith(DOUBLING):
         topology = machine(gpus, nics, bandwidth, nic, latency, 4)
     elements = part * len(topology.devices)
-    assert_same(*both(topology, strategy, elements, runtime, calibration))
+    whole, folded = both(topology, strategy, elements, runtime, calibration)
+    # Not the same bits: rates are added up in the order in which flows come to a resource.
+    assert folded.seconds == pytest.approx(whole.seconds, rel=1e-12)
+    assert folded.transfers == whole.transfers
 
 
 @settings(deadline=None, max_examples=30)
@@ -130,7 +133,7 @@ def test_packs_means_and_chunks() -> None:
     topology = load_topology("dgx1vx3")
     one = fold(topology)
     gradients = Workload("two", (Gradient("a", 24 * 10), Gradient("b", 24 * 7)))
-    for strategy in ("ring+packs=1", "ring/ring+mean", "ring/ring+chunk=480B"):
+    for strategy in ("ring+packs=1", "ring/ring+mean", "ring/ring+chunk=96B", "chain/ring+chunk=96B"):
         whole = simulate(compile_plan(strategy, gradients, layout(topology)), topology)
         folded = simulate(compile_plan(strategy, gradients, layout(one)), one)
         assert folded.seconds == whole.seconds
@@ -201,7 +204,7 @@ def test_a_slower_device_is_refused() -> None:
         fold(replace(topology, nodes={**topology.nodes, "n2.gpu1": slow}))
 
 
-@pytest.mark.parametrize("text", ["fat_tree:131072", "torus:512x256", "ring:131072", "dgx1vx16384,fabric=fat_tree"])
+@pytest.mark.parametrize("text", ["fat_tree:131072", "torus:512x256", "ring:131072", "dgx1vx16384,fabric=fat_tree", "full:10000"])
 def test_large_networks_that_are_no_switch_are_refused(text: str) -> None:
     with pytest.raises(TopologyError, match="more than the"):
         load_machine(text)
