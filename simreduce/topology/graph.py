@@ -18,7 +18,7 @@ from simreduce.topology.routing import Router
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from simreduce.topology.ways import Ways
+    from simreduce.topology.ways import Copies, Ways
 
 Kind = Literal["gpu", "cpu", "pcie_switch", "nvswitch", "nic", "switch"]
 KINDS: tuple[Kind, ...] = ("gpu", "cpu", "pcie_switch", "nvswitch", "nic", "switch")
@@ -133,7 +133,7 @@ class Topology:
 
 def build(
     name: str, title: str, source: str, nodes: Iterable[Node], cables: Iterable[Cable],
-    ways: Ways | None = None,
+    ways: Ways | Copies | None = None,
 ) -> Topology:  # fmt: skip
     """A topology of nodes with distinct names and of cables between them, in the order given.
 
@@ -164,7 +164,7 @@ def build(
 
 
 def assemble(
-    name: str, title: str, source: str, nodes: Iterable[Node], links: Iterable[Link], ways: Ways | None = None
+    name: str, title: str, source: str, nodes: Iterable[Node], links: Iterable[Link], ways: Ways | Copies | None = None
 ) -> Topology:
     """A topology of nodes with distinct names and of directed links, numbered from 0."""
     table = {node.name: node for node in nodes}

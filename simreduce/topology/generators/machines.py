@@ -11,6 +11,7 @@ from simreduce.topology.faults import quoted
 from simreduce.topology.generators.fat_tree import read_tree
 from simreduce.topology.generators.inline import DEVICES_LIMIT, Inline, Settings
 from simreduce.topology.graph import Cable, Node, Topology, build
+from simreduce.topology.ways import Copies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -66,11 +67,12 @@ def machines(
     cables = [_copied(box, i, link) for i in range(count) for link in range(0, len(box.links), 2)]
     title = f"{count} x {box.title}, {len(nics)} {nic} ports each, on "
     ports = [place for place, node in enumerate(nodes) if node.kind == "nic"]
-    ways: Ways | None = None
+    ways: Ways | Copies | None = None
     if tree is None:
         nodes.append(Node("switch0", "switch", machine=""))
         cables += [_network(str(nic), nodes[port], nodes[-1]) for port in ports]
         title += "one switch"
+        ways = Copies(count, len(box.nodes), len(box.links) // 2, len(nics))
     else:
         switches, fabric_cables, ways = tree.wire(
             nodes, ports, len(cables), lambda a, b: _network(str(nic), a, b)
