@@ -16,7 +16,7 @@ from simreduce.topology.faults import cut, quoted
 from simreduce.topology.files import overridden, read_document
 from simreduce.topology.folded import FOLDED_LIMIT, Folded, fold
 from simreduce.topology.generators import GENERATORS, generate, machines, split_inline
-from simreduce.topology.generators.inline import DEVICES_LIMIT
+from simreduce.topology.generators.inline import DEVICES_LIMIT, WHOLE_LIMIT
 from simreduce.topology.machine import build_machine
 
 if TYPE_CHECKING:
@@ -33,16 +33,24 @@ def load_topology(text: str, overrides: Overrides | None = None) -> Topology:
     unless that is overridden too. For an inline topology its settings (`bandwidth`, `latency`; `fabric`, `nic`, and
     the keys of the machine) are what can be overridden. Raises `TopologyError` with every fault found.
     """
-    overrides = overrides or {}
+    return _loaded(text, overrides or {}, DEVICES_LIMIT)
+
+
+def load_whole(text: str, overrides: Overrides | None = None) -> Topology:
+    """`load_topology`, with more devices on one switch: enough for plans that are long with few of them."""
+    return _loaded(text, overrides or {}, WHOLE_LIMIT)
+
+
+def _loaded(text: str, overrides: Overrides, limit: int) -> Topology:
     machine = _file(text, overrides)
     if machine is not None:
         return machine
     inline = split_inline(text, ":")
     if inline is not None and inline.name in GENERATORS:
-        return generate(inline, overrides)
+        return generate(inline, overrides, limit)
     copies = split_inline(text, "x")
     if copies is not None:
-        return machines(copies, overrides, _machine)
+        return machines(copies, overrides, _machine, limit)
     raise _unknown(text)
 
 
