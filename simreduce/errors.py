@@ -38,6 +38,10 @@ class PlanTooLarge(StrategyError):  # noqa: N818 - what it is about
     """A plan with more ops than can be held."""
 
 
+class NotFoldable(StrategyError):  # noqa: N818 - likewise
+    """A strategy with which equal machines do not all do the same."""
+
+
 class ScenarioError(InputError):
     """A scenario file that cannot be run."""
 

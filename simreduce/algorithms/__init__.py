@@ -29,7 +29,7 @@ from simreduce.algorithms.reduce_to_one import reduce_to_one
 from simreduce.algorithms.shuffle import pscpu, psgpu
 from simreduce.algorithms.two_level import fits, two_level
 from simreduce.algorithms.xring import xring
-from simreduce.errors import StrategyError, did_you_mean
+from simreduce.errors import NotFoldable, StrategyError, did_you_mean
 from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder
 from simreduce.synthesis.network import MOST_RANKS
@@ -108,7 +108,7 @@ class Algorithm:
         if options.chunk and not self.pipelined:
             raise StrategyError(f"{self.name} sends no chunks; leave out +chunk")
         if layout.boxes > 1 and not self.symmetric:
-            raise StrategyError(
+            raise NotFoldable(
                 f"{self.name} does not do the same on each of the {layout.boxes} equal machines, so that one of them could "
                 f"stand for all; those that do: {', '.join(f.name for f in FAMILIES.values() if f.symmetric)}, and inner/outer "
                 "with one of them as the outer"

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from simreduce.errors import StrategyError
+from simreduce.errors import NotFoldable
 from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.builder import Numbers
 from simreduce.plan.plan import NO_STREAM
@@ -84,7 +84,7 @@ def parts(values: Values, knobs: Knobs) -> Values:
     n = size(values, knobs)
     uneven = values.elements[values.elements % n > 0]
     if knobs.boxes > 1 and len(uneven):
-        raise StrategyError(
+        raise NotFoldable(
             f"{uneven[0]} elements are no {n} equal parts, so the machines do not do the same and cannot be folded; "
             f"try a size that {n} divides"
         )

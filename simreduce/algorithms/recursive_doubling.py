@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from simreduce.algorithms.family import Knobs, pull, size
-from simreduce.errors import StrategyError
+from simreduce.errors import NotFoldable
 from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.values import Ints
 
@@ -98,7 +98,7 @@ def folded(b: PlanBuilder, values: Values, knobs: Knobs, core: Core) -> Values:
     """An all-reduce over any n by one over a power of two. Over equal machines, of which one is planned for all, n is one."""
     n, channel = size(values, knobs), knobs.channel
     if knobs.boxes > 1 and n & (n - 1):
-        raise StrategyError(
+        raise NotFoldable(
             f"{n} ranks are no power of two, so some of them have more to do than others; their machines cannot be folded"
         )
     held = core(b, fold(b, values, channel), knobs)

@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from simreduce.algorithms import COLLECTIVES, Options
-from simreduce.errors import StrategyError
+from simreduce.errors import NotFoldable, StrategyError
 from simreduce.layouts import Layout
 from simreduce.plan import Contract, Plan, PlanBuilder, Value, Values
 from simreduce.strategy.compile import compile_plan
@@ -36,7 +36,7 @@ def compile_collective(
     if collective == "all_reduce":
         return compile_plan(strategy, workload, layout, faithful=faithful)
     if layout.boxes > 1:
-        raise StrategyError(f"{strategy.text}: only all-reduces are folded, and this is {collective}")
+        raise NotFoldable(f"{strategy.text}: only all-reduces are folded, and this is {collective}")
     if not 0 <= root < layout.n:
         raise StrategyError(f"root {root}: the ranks are 0 to {layout.n - 1}")
     (part,) = strategy.ranges

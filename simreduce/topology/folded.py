@@ -11,7 +11,7 @@ what is in its place in the first.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from simreduce.errors import TopologyError
@@ -38,6 +38,8 @@ class Folded:
     """The node in the second machine that is in the place of one in the first."""
     home: tuple[int, ...] = field(repr=False)
     """By link of `pair`, the link of the first machine that stands for it."""
+    whole: Callable[[], Topology] | None = field(default=None, compare=False, repr=False)
+    """Loads all machines, if they are folded only because they are many, and not too many to be held."""
 
     @property
     def digest(self) -> str:

@@ -164,7 +164,12 @@ def build(
 
 
 def assemble(
-    name: str, title: str, source: str, nodes: Iterable[Node], links: Iterable[Link], ways: Ways | Copies | None = None
+    name: str,
+    title: str,
+    source: str,
+    nodes: Iterable[Node],
+    links: Iterable[Link],
+    ways: Ways | Copies | None = None,
 ) -> Topology:
     """A topology of nodes with distinct names and of directed links, numbered from 0."""
     table = {node.name: node for node in nodes}

@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,11 +37,6 @@ def load_topology(text: str, overrides: Overrides | None = None) -> Topology:
     return _loaded(text, overrides or {}, DEVICES_LIMIT)
 
 
-def load_whole(text: str, overrides: Overrides | None = None) -> Topology:
-    """`load_topology`, with more devices on one switch: enough for plans that are long with few of them."""
-    return _loaded(text, overrides or {}, WHOLE_LIMIT)
-
-
 def _loaded(text: str, overrides: Overrides, limit: int) -> Topology:
     machine = _file(text, overrides)
     if machine is not None:
@@ -67,7 +63,9 @@ def load_machine(text: str, overrides: Overrides | None = None, *, folded: bool 
         if folded or count > DEVICES_LIMIT:
             if boxes > FOLDED_LIMIT:
                 raise TopologyError(f"{cut(text)}: more than {FOLDED_LIMIT} machines")
-            return replace(fold(two, boxes), name=text, title=f"{boxes} equal machines: {two.title}")
+            one = fold(two, boxes)
+            whole = None if folded or count > WHOLE_LIMIT else partial(_loaded, text, overrides, WHOLE_LIMIT)
+            return replace(one, name=text, title=f"{boxes} equal machines: {two.title}", whole=whole)
     machine = load_topology(text, overrides)
     return fold(machine) if folded else machine
 

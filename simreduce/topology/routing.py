@@ -87,7 +87,9 @@ class _Search:
 class Router:
     """Finds routes and remembers them; one belongs to each topology."""
 
-    def __init__(self, nodes: Mapping[str, Node], links: Sequence[Link], ways: Ways | Copies | None = None) -> None:
+    def __init__(
+        self, nodes: Mapping[str, Node], links: Sequence[Link], ways: Ways | Copies | None = None
+    ) -> None:
         self.ways = ways
         self._copies = ways if isinstance(ways, Copies) else None
         self._rule = None if isinstance(ways, Copies) else ways
@@ -135,7 +137,9 @@ class Router:
             start, links = self._rule.between(a, b)
         else:
             searched = self._searched(source[~ruled], target[~ruled])
-            by_rule = self._rule.between(a[ruled], b[ruled]) if self._rule else (starts(a[:0]), searched[1][:0])
+            by_rule = (
+                self._rule.between(a[ruled], b[ruled]) if self._rule else (starts(a[:0]), searched[1][:0])
+            )
             start, links = _mingled(ruled, by_rule, searched)
         return Routes(start, links, self._hold(start, links))
 

@@ -164,7 +164,9 @@ class Copies:
     def moved(self, links: Ids, here: Ints, there: Ints) -> Ids:
         """Links of the first machine and the second, as those in the same place of machines `here` and `there`."""
         cable, inside = links // 2, self.count * self.cables
-        machine = np.where(cable < inside, cable // max(self.cables, 1), (cable - inside) // max(self.ports, 1))
+        machine = np.where(
+            cable < inside, cable // max(self.cables, 1), (cable - inside) // max(self.ports, 1)
+        )
         by = np.where(machine == 0, here, there) - machine
         moved: Ids = (links + 2 * np.where(cable < inside, self.cables, self.ports) * by).astype(np.int32)
         return moved

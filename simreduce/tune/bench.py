@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 from simreduce import dtypes
 from simreduce.engine import Calibration, Runtime, simulate
-from simreduce.errors import InputError, PlanTooLarge, StrategyError
+from simreduce.errors import InputError, NotFoldable, PlanTooLarge, StrategyError
 from simreduce.layouts import Layout
 from simreduce.plan import verify, wrong_elements
 from simreduce.strategy import SUMMING, Strategy, compile_collective
 from simreduce.topology import Folded, Topology
 from simreduce.tune.chunks import with_best_chunk
-from simreduce.tune.folding import folded, proved_on_few
+from simreduce.tune.folding import folded, proved_on_few, unfolded
 from simreduce.workload import MOST_BYTES, Gradient, Workload
 
 MOST_SIZES = 10_000
@@ -99,9 +99,10 @@ def bench(
     """Rows size by size, in the order of `strategies` within a size. Sizes are rounded down to whole elements, and to
     equal parts where every rank has one. A pipeline that is told no size of its chunks gets the best one. Equal machines
     are folded where a plan is too large to hold; sizes are then rounded down to equal parts too, and a pipeline is sent
-    in chunks only if told.
+    in chunks only if told. Those that are folded because they are many are not where that does not serve the strategy.
     """
     setting = _Setting(topology, layout, dtype, runtime, calibration, faithful, root)
+    whole: _Setting | None = None
     for size in nbytes:
         for asked in strategies:
             try:
@@ -109,6 +110,11 @@ def bench(
             except PlanTooLarge as why:
                 one, its_layout = folded(topology, layout, why)
                 yield _row(replace(setting, topology=one, layout=its_layout), asked, size)
+            except NotFoldable as why:
+                if whole is None:
+                    every, its_layout = unfolded(topology, layout, why)
+                    whole = replace(setting, topology=every, layout=its_layout)
+                yield _row(whole, asked, size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simreduce.errors import PlanTooLarge, StrategyError, TopologyError
+from simreduce.errors import NotFoldable, PlanTooLarge, StrategyError, TopologyError
 from simreduce.layouts import Layout, layout as layout_of
 from simreduce.plan import verify, wrong_elements
 from simreduce.strategy import Strategy, compile_plan
@@ -29,6 +29,16 @@ def folded(topology: Topology | Folded, layout: Layout, why: PlanTooLarge) -> tu
     if layout.n < len(topology.devices):
         raise PlanTooLarge([*why.problems, "and with some of the GPUs only, the machines cannot be folded"])
     return one, replace(layout_of(one), order=layout.order)
+
+
+def unfolded(topology: Topology | Folded, layout: Layout, why: NotFoldable) -> tuple[Topology, Layout]:
+    """All the equal machines that one stands for, and their layout. Raises `why` if they cannot be held, or were to be
+    folded.
+    """
+    if not isinstance(topology, Folded) or topology.whole is None:
+        raise why
+    whole = topology.whole()
+    return whole, replace(layout_of(whole), order=layout.order)
 
 
 def proved_on_few(strategy: Strategy, workload: Workload, layout: Layout) -> tuple[int, int]:

@@ -67,12 +67,27 @@ def machine(gpus: int, nics: int, bandwidth: float, nic: float, latency: float, 
             for name, kind in zip(names, kinds, strict=True)
         ]
         nodes.append(Node(f"n{i}.plx0", "pcie_switch", machine=str(i)))
-        cables += [Cable(name, f"n{i}.plx0", "pcie3", 1, bandwidth, bandwidth, latency, holds_lane=True) for name in names]
         cables += [
-            Cable(f"n{i}.gpu{g}", f"n{i}.gpu{g + 1}", "nvlink2", 1, 2 * bandwidth, 2 * bandwidth, latency, holds_lane=True)
+            Cable(name, f"n{i}.plx0", "pcie3", 1, bandwidth, bandwidth, latency, holds_lane=True)
+            for name in names
+        ]
+        cables += [
+            Cable(
+                f"n{i}.gpu{g}",
+                f"n{i}.gpu{g + 1}",
+                "nvlink2",
+                1,
+                2 * bandwidth,
+                2 * bandwidth,
+                latency,
+                holds_lane=True,
+            )
             for g in range(0, gpus - 1, 2)
         ]
-        cables += [Cable(f"n{i}.nic{k}", "switch0", "cable", 1, nic, nic, 2 * latency, holds_lane=False) for k in range(nics)]
+        cables += [
+            Cable(f"n{i}.nic{k}", "switch0", "cable", 1, nic, nic, 2 * latency, holds_lane=False)
+            for k in range(nics)
+        ]
     return build("hand-made", "hand-made", "test", nodes, cables)
 
 
@@ -204,19 +219,25 @@ def test_a_slower_device_is_refused() -> None:
         fold(replace(topology, nodes={**topology.nodes, "n2.gpu1": slow}))
 
 
-@pytest.mark.parametrize("text", ["fat_tree:131072", "torus:512x256", "ring:131072", "dgx1vx16384,fabric=fat_tree", "full:10000"])
+@pytest.mark.parametrize(
+    "text", ["fat_tree:131072", "torus:512x256", "ring:131072", "dgx1vx16384,fabric=fat_tree", "full:10000"]
+)
 def test_large_networks_that_are_no_switch_are_refused(text: str) -> None:
     with pytest.raises(TopologyError, match="more than the"):
         load_machine(text)
 
 
-@pytest.mark.parametrize("strategy", ["chain", "double_tree", "xring", "pscpu", "nccl", "ring/double_tree", "blueconnect"])
+@pytest.mark.parametrize(
+    "strategy", ["chain", "double_tree", "xring", "pscpu", "nccl", "ring/double_tree", "blueconnect"]
+)
 def test_algorithms_that_are_not_symmetric_are_refused(strategy: str) -> None:
     with pytest.raises(StrategyError, match="does not do the same on each of the 4 equal machines"):
         compile_plan(strategy, one_gradient(320), layout(fold(load_topology("dgx1vx4"))))
 
 
-@pytest.mark.parametrize("strategy", ["ring", "direct", "halving_doubling", "ring/ring", "bidirectional_ring"])
+@pytest.mark.parametrize(
+    "strategy", ["ring", "direct", "halving_doubling", "ring/ring", "bidirectional_ring"]
+)
 def test_unequal_parts_are_refused(strategy: str) -> None:
     with pytest.raises(StrategyError, match="elements are no"):
         compile_plan(strategy, one_gradient(321), layout(fold(load_topology("dgx1vx4"))))
