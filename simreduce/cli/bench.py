@@ -21,6 +21,7 @@ from simreduce.cli.options import (
     faithful_option,
     gather,
     gpu_indices_option,
+    gpus_options,
     read_gpu_indices,
     read_size,
     runtime_option,
@@ -51,7 +52,7 @@ from simreduce.workload import Workload
 @click.option("-e", "--maxbytes", default=None, metavar="SIZE", help="Largest size; default: minbytes.")
 @click.option("-i", "--stepbytes", default="1M", metavar="SIZE", help="Step between sizes; default 1M.")
 @click.option("-f", "--stepfactor", type=float, default=0.0, help="Factor between sizes, instead of a step.")
-@click.option("-g", "--ngpus", type=int, default=None, help="Use the first GPUs only.")
+@gpus_options
 @click.option("-d", "--datatype", default="float", help="float, half, double, ...")
 @click.option(
     "--fold",
@@ -76,6 +77,7 @@ def bench(
     stepbytes: str,
     stepfactor: float,
     ngpus: int | None,
+    gpus: str | None,
     datatype: str,
     fold: bool,
     runtime: str,
@@ -89,7 +91,7 @@ def bench(
     problems: list[str] = []
     machine = gather(problems, load_machine, topology, folded=fold)
     order = gather(problems, read_gpu_indices, gpu_indices)
-    shape = None if machine is None else gather(problems, shape_of, layout(machine), ngpus, order)
+    shape = None if machine is None else gather(problems, shape_of, layout(machine), ngpus, gpus, order)
     dtype = gather(problems, dtypes.code, datatype)
     swept = gather(problems, _sizes, minbytes, maxbytes, stepbytes, stepfactor)
     known = gather(problems, check_collective, collective)

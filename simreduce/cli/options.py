@@ -53,10 +53,10 @@ def read_gpu_indices(text: str | None) -> list[int] | None:
     """`0,1,2,3` as a list; None stays None."""
     if text is None:
         return None
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and len(part) < 6 for part in parts):
-        raise InputError(f"--gpu-indices {text}: whole numbers with commas between, such as 0,1,2,3")
-    return [int(part) for part in parts]
+    try:
+        return _numbers(text)
+    except ValueError as error:
+        raise InputError(f"--gpu-indices {text}: {error}") from None
 
 
 def read_size(option: str, text: str) -> int:
@@ -67,13 +67,32 @@ def read_size(option: str, text: str) -> int:
         raise InputError(f"{option}: {error}") from None
 
 
-def shape_of(shape: Layout, ngpus: int | None, order: list[int] | None) -> Layout:
-    """The first `ngpus` GPUs, with rings in `order`."""
+def gpus_options(command: F) -> F:
+    """`-g` and `--gpus`."""
+    command = click.option("--gpus", default=None, metavar="I,J,...", help="Use these GPUs only.")(command)
+    return click.option("-g", "--ngpus", type=int, default=None, help="Use the first GPUs only.")(command)
+
+
+def shape_of(shape: Layout, ngpus: int | None, gpus: str | None, order: list[int] | None = None) -> Layout:
+    """The first `ngpus` GPUs, or those named in `gpus`, with rings in `order`."""
+    if ngpus is not None and gpus is not None:
+        raise InputError(f"-g {ngpus} and --gpus {gpus}: give one of the two")
     try:
-        shape = shape if ngpus is None else shape.subset(ngpus)
+        if ngpus is not None:
+            shape = shape.subset(ngpus)
+        if gpus is not None:
+            shape = shape.only(_numbers(gpus))
     except ValueError as error:
-        raise InputError(f"-g {ngpus}: {error}") from None
+        raise InputError(f"-g {ngpus}: {error}" if gpus is None else f"--gpus {gpus}: {error}") from None
     return shape if order is None else shape.ordered(order)
+
+
+def _numbers(text: str) -> list[int]:
+    """`0,1,2,3` as a list; ValueError if it is none."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and len(part) < 6 for part in parts):
+        raise ValueError("whole numbers with commas between, such as 0,1,2,3")
+    return [int(part) for part in parts]
 
 
 def gather(problems: list[str], load: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:

@@ -8,7 +8,16 @@ from typing import Any, NamedTuple
 import click
 
 import simreduce
-from simreduce.cli.options import F, as_json, check_place, echo_json, gather, write_text
+from simreduce.cli.options import (
+    F,
+    as_json,
+    check_place,
+    echo_json,
+    gather,
+    gpus_options,
+    shape_of,
+    write_text,
+)
 from simreduce.errors import InputError, did_you_mean
 from simreduce.layouts import Layout, layout
 from simreduce.synthesis import optimum
@@ -27,8 +36,7 @@ def _common(command: F) -> F:
     for option in (
         as_json,
         click.option("--svg", "drawing", default=None, metavar="FILE", help="Also draw them."),
-        click.option("--gpus", default=None, metavar="I,J,...", help="Use these GPUs only."),
-        click.option("-g", "--ngpus", type=int, default=None, help="Use the first GPUs only."),
+        gpus_options,
         click.argument("topology"),
     ):
         command = option(command)
@@ -191,33 +199,19 @@ def _read(
     problems: list[str], topology: str, ngpus: int | None, gpus: str | None, drawing: str | None
 ) -> tuple[Topology | None, Layout | None]:
     machine = gather(problems, load_topology, topology)
-    shape = None if machine is None else gather(problems, _shape, topology, layout(machine), ngpus, gpus)
+    shape = None if machine is None else gather(problems, _shape, topology, machine, ngpus, gpus)
     if drawing is not None:
         gather(problems, check_place, drawing)
     return machine, shape
 
 
-def _shape(topology: str, shape: Layout, ngpus: int | None, gpus: str | None) -> Layout:
-    if ngpus is not None and gpus is not None:
-        raise InputError(f"-g {ngpus} and --gpus {gpus}: give one of the two")
+def _shape(topology: str, machine: Topology, ngpus: int | None, gpus: str | None) -> Layout:
+    shape = shape_of(layout(machine), ngpus, gpus)
     try:
-        if ngpus is not None:
-            shape = shape.subset(ngpus)
-        if gpus is not None:
-            parts = [part.strip() for part in gpus.split(",")]
-            if not all(part.isdecimal() and len(part) < 6 for part in parts):
-                raise InputError("whole numbers with commas between, such as 0,1,4")
-            shape = shape.only([int(part) for part in parts])
         if shape.n < 2:
             raise InputError(f"{shape.n} GPU has nobody to share with; take 2 at least")
         shape.network()
     except ValueError as error:
-        option = (
-            f"-g {ngpus}: "
-            if ngpus is not None
-            else f"--gpus {gpus}: "
-            if gpus is not None
-            else f"{topology}: "
-        )
-        raise InputError(f"{option}{error}") from None
+        asked = f"--gpus {gpus}" if gpus is not None else topology if ngpus is None else f"-g {ngpus}"
+        raise InputError(f"{asked}: {error}") from None
     return shape

@@ -19,6 +19,7 @@ from simreduce.cli.options import (
     faithful_option,
     gather,
     gpu_indices_option,
+    gpus_options,
     progress,
     read_gpu_indices,
     read_size,
@@ -42,6 +43,7 @@ _ONLY_TOPOLOGY = {
     "root": "-r",
     "minbytes": "-b",
     "ngpus": "-g",
+    "gpus": "--gpus",
     "datatype": "-d",
 }
 _DEFAULTS: dict[str, Any] = {"collective": "all_reduce", "root": 0, "minbytes": "32M", "datatype": "float"}
@@ -90,7 +92,7 @@ def question_options(command: F) -> F:
         click.option("--collective", default=None, metavar="NAME", help=f"{', '.join(NAMES)}; default all_reduce."),
         click.option("-r", "--root", type=int, default=None, help="Rank that broadcasts, or that a reduce ends on."),
         click.option("-b", "--minbytes", default=None, metavar="SIZE", help="Size of the tensor; default 32M."),
-        click.option("-g", "--ngpus", type=int, default=None, help="Use the first GPUs only."),
+        gpus_options,
         click.option("-d", "--datatype", default=None, help="float, half, double, ..."),
         runtime_option(None),
         calibration_option(None),
@@ -181,6 +183,7 @@ def _of_topology(
     root: int,
     minbytes: str,
     ngpus: int | None,
+    gpus: str | None,
     datatype: str,
     runtime: str | None,
     calibration: str | None,
@@ -191,7 +194,7 @@ def _of_topology(
     problems: list[str] = []
     machine = gather(problems, load_topology, text)
     order = gather(problems, read_gpu_indices, gpu_indices)
-    shape = None if machine is None else gather(problems, shape_of, layout(machine), ngpus, order)
+    shape = None if machine is None else gather(problems, shape_of, layout(machine), ngpus, gpus, order)
     dtype = gather(problems, dtypes.code, datatype)
     size = gather(problems, read_size, "-b", minbytes)
     known = gather(problems, check_collective, collective)

@@ -4,6 +4,8 @@ machine that the collective has to cross.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import networkx as nx
 import numpy as np
 
@@ -94,29 +96,30 @@ def all_reduce_cut(topology: Topology | Folded, resources: Resources, plan: Plan
         return 0.0
     width = float(np.min(plan.nbytes[copies] / np.maximum((plan.hi - plan.lo)[copies], 1)))
     elements = _elements(plan.contract, ranks[0])
-    narrowest = narrowest_cut(topology, resources, names)
+    narrowest = narrowest_cut(topology, resources.capacity, tuple(names))
     return elements * width / narrowest if narrowest > 0 else float("inf")
 
 
-def narrowest_cut(topology: Topology, resources: Resources, ranks: list[str]) -> float:
+@lru_cache(maxsize=64)  # every candidate of a ranking asks the same
+def narrowest_cut(topology: Topology, capacity: tuple[float, ...], ranks: tuple[str, ...]) -> float:
     """Bytes/s of the narrowest directed cut that has ranks on both sides (max-flow = min-cut)."""
     if len(ranks) > _CUT_RANKS:
-        return _narrowest_port(topology, resources, ranks)
+        return _narrowest_port(topology, capacity, ranks)
     graph: nx.DiGraph[str] = nx.DiGraph()
     for link in topology.links:
         before = graph.get_edge_data(link.source, link.target, {"capacity": 0.0})["capacity"]
-        graph.add_edge(link.source, link.target, capacity=before + resources.capacity[link.id])
+        graph.add_edge(link.source, link.target, capacity=before + capacity[link.id])
     first, *others = ranks
     flow = nx.algorithms.flow.dinitz
     ways = [pair for other in others for pair in ((first, other), (other, first))]
     return min(float(nx.maximum_flow_value(graph, a, b, flow_func=flow)) for a, b in ways)
 
 
-def _narrowest_port(topology: Topology, resources: Resources, ranks: list[str]) -> float:
+def _narrowest_port(topology: Topology, capacity: tuple[float, ...], ranks: tuple[str, ...]) -> float:
     out, into = dict.fromkeys(topology.nodes, 0.0), dict.fromkeys(topology.nodes, 0.0)
     for link in topology.links:
-        out[link.source] += resources.capacity[link.id]
-        into[link.target] += resources.capacity[link.id]
+        out[link.source] += capacity[link.id]
+        into[link.target] += capacity[link.id]
     return min(min(out[rank], into[rank]) for rank in ranks)
 
 
