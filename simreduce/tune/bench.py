@@ -109,7 +109,11 @@ def bench(
                 yield _row(setting, asked, size)
             except PlanTooLarge as why:
                 one, its_layout = folded(topology, layout, why)
-                yield _row(replace(setting, topology=one, layout=its_layout), asked, size)
+                try:
+                    row = _row(replace(setting, topology=one, layout=its_layout), asked, size)
+                except NotFoldable as either:
+                    raise PlanTooLarge([*why.problems, *either.problems]) from None
+                yield row
             except NotFoldable as why:
                 if whole is None:
                     every, its_layout = unfolded(topology, layout, why)
