@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "compile": ("simreduce.strategy", "compile_plan"),
+    "fold": ("simreduce.topology", "fold"),
     "layout": ("simreduce.layouts", "layout"),
     "load_calibration": ("simreduce.calibrate", "load_calibration"),
     "load_topology": ("simreduce.topology", "load_topology"),
@@ -35,11 +36,12 @@ if TYPE_CHECKING:
     from simreduce.layouts import layout
     from simreduce.plan import repeat, verify, wrong_elements
     from simreduce.strategy import compile_plan as compile  # noqa: A004 - as re.compile
-    from simreduce.topology import load_topology
+    from simreduce.topology import fold, load_topology
     from simreduce.workload import load_workload
 
 __all__ = [
     "compile",
+    "fold",
     "layout",
     "load_calibration",
     "load_topology",

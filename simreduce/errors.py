@@ -34,6 +34,14 @@ class StrategyError(InputError):
     """A strategy that cannot be read, or that the devices at hand cannot serve."""
 
 
+class PlanTooLarge(StrategyError):  # noqa: N818 - what it is about
+    """A plan with more ops than can be held."""
+
+
+class NotFoldable(StrategyError):  # noqa: N818 - likewise
+    """A strategy with which equal machines do not all do the same."""
+
+
 class ScenarioError(InputError):
     """A scenario file that cannot be run."""
 

@@ -20,7 +20,7 @@ from simreduce.synthesis.network import (
 )
 
 if TYPE_CHECKING:
-    from simreduce.topology import Topology
+    from simreduce.topology import Folded, Topology
 
 
 class Wiring(Protocol):
@@ -95,8 +95,9 @@ class Layout:
     CPU: what TensorFlow calls `/cpu:0`, one device for all sockets, whose memory is taken to be on the first; "" for
     a machine without a CPU. `links[i][j]` counts the lanes of the direct links from rank i to rank j, 0 for none.
     `order` is the order of GPUs that rings take inside every task (tf_cnn_benchmarks' `--gpu_indices`): positions in
-    the task; empty for that of the task itself. `reducers` are the switches that can sum. `wiring` knows what lies between the ranks; without it, what `links`
-    says is taken for all there is to know.
+    the task; empty for that of the task itself. `reducers` are the switches that can sum. `wiring` knows what lies between
+    the ranks; without it, what `links` says is taken for all there is to know. Of a folded machine, all of this is that of
+    one of `boxes` equal ones, which count as tasks of their own unless they are `one_task`.
     """
 
     ranks: tuple[str, ...]
@@ -105,6 +106,8 @@ class Layout:
     links: tuple[Sequence[int], ...]
     order: tuple[int, ...] = ()
     reducers: tuple[Reducer, ...] = ()
+    boxes: int = 1
+    one_task: bool = False
     wiring: Wiring | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
@@ -112,8 +115,13 @@ class Layout:
 
     @property
     def n(self) -> int:
-        """The number of ranks."""
-        return len(self.ranks)
+        """The number of ranks, of all equal machines."""
+        return len(self.ranks) * self.boxes
+
+    @property
+    def task_count(self) -> int:
+        """The number of tasks, of all equal machines."""
+        return 1 if self.one_task else len(self.tasks) * self.boxes
 
     @property
     def ring_tasks(self) -> tuple[tuple[int, ...], ...]:
@@ -151,6 +159,26 @@ class Layout:
                 )
         return tuple(index[host] for host in self.hosts)
 
+    def few(self, machines: int) -> Layout:
+        """So many of the equal machines that this one stands for, each by itself."""
+        n, copies = len(self.ranks), range(machines)
+        tasks = [tuple(rank + n * i for rank in task) for i in copies for task in self.tasks]
+        hosts = [f"m{i}.{host}" if host else "" for i in copies for host in self.hosts]
+        if self.one_task:
+            tasks, hosts = [tuple(range(n * machines))], [""]
+        return replace(
+            self,
+            ranks=tuple(f"m{i}.{name}" for i in copies for name in self.ranks),
+            tasks=tuple(tasks),
+            hosts=tuple(hosts),
+            links=tuple(
+                Row({rank + n * i: lanes for rank, lanes in enumerate(row) if lanes}, n * machines)
+                for i in copies for row in self.links
+            ),
+            boxes=1,
+            one_task=False,
+        )  # fmt: skip
+
     def subset(self, k: int) -> Layout:
         """The first `k` ranks with their tasks and hosts; raises `ValueError` unless 1 <= k <= n."""
         if not 1 <= k <= self.n:
@@ -171,6 +199,10 @@ class Layout:
         return self._kept(sorted(ranks))
 
     def _kept(self, ranks: Sequence[int]) -> Layout:
+        if self.boxes > 1:
+            raise ValueError(
+                f"one of {self.boxes} equal machines stands for all (folded): none can be left out"
+            )
         place = {rank: i for i, rank in enumerate(ranks)}
         kept = [
             (tuple(place[r] for r in task if r in place), host)
@@ -256,8 +288,21 @@ def _links(topology: Topology, source: str, target: str) -> Way:
     return tuple(link for link in links if not topology.links[link].is_figure)
 
 
-def layout(topology: Topology) -> Layout:
-    """The layout of a topology."""
+def layout(topology: Topology | Folded) -> Layout:
+    """The layout of a topology, of a folded one that of one of its machines."""
+    from simreduce.topology import Folded  # noqa: PLC0415 - layouts are loaded without machines
+
+    if isinstance(topology, Folded):
+        pair = layout(topology.pair)
+        one = pair.only([rank for rank, name in enumerate(pair.ranks) if name in topology.devices])
+        return replace(
+            one,
+            hosts=tuple(host if host in topology.hosts else "" for host in one.hosts),
+            reducers=(),
+            boxes=topology.boxes,
+            one_task=topology.one_task,
+            wiring=None,
+        )
     ranks = topology.devices
     index = {name: rank for rank, name in enumerate(ranks)}
     tasks: dict[str, list[int]] = {}
@@ -279,7 +324,9 @@ def layout(topology: Topology) -> Layout:
         hosts=tuple(hosts.get(machine, "") for machine in tasks),
         links=tuple(Row(row, len(ranks)) for row in links),
         reducers=tuple(
-            Reducer(name, tuple(sorted(index[t] for t in ends if t in index)), tuple(t for t in ends if t in near))
+            Reducer(
+                name, tuple(sorted(index[t] for t in ends if t in index)), tuple(t for t in ends if t in near)
+            )
             for name, ends in near.items()
         ),
         wiring=_Machine(topology),

@@ -29,7 +29,7 @@ from simreduce.algorithms.reduce_to_one import reduce_to_one
 from simreduce.algorithms.shuffle import pscpu, psgpu
 from simreduce.algorithms.two_level import fits, two_level
 from simreduce.algorithms.xring import xring
-from simreduce.errors import StrategyError, did_you_mean
+from simreduce.errors import NotFoldable, StrategyError, did_you_mean
 from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder
 from simreduce.synthesis.network import MOST_RANKS
@@ -87,7 +87,7 @@ class Algorithm:
 
     `shards` is the meaning of `#k`, "" if it has none; `choices` gives the shard counts worth trying on a layout.
     `pipelined` says whether it cuts what it sends into chunks. `packs` are the numbers of packs worth trying, 0 for no
-    packing.
+    packing. `symmetric` says whether it does the same on every of a number of equal machines, so that they can be folded.
     """
 
     name: str
@@ -97,6 +97,7 @@ class Algorithm:
     choices: Choices = _one
     pipelined: bool = False
     packs: Sequence[int] = PACKS
+    symmetric: bool = False
 
     def reduce(self, b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
         """Plan the collective of every tensor over all ranks."""
@@ -106,6 +107,12 @@ class Algorithm:
             raise StrategyError("the number of shards is 1 or more")
         if options.chunk and not self.pipelined:
             raise StrategyError(f"{self.name} sends no chunks; leave out +chunk")
+        if layout.boxes > 1 and not self.symmetric:
+            raise NotFoldable(
+                f"{self.name} does not do the same on each of the {layout.boxes} equal machines, so that one of them could "
+                f"stand for all; those that do: {', '.join(f.name for f in FAMILIES.values() if f.symmetric)}, and inner/outer "
+                "with one of them as the outer"
+            )
         return self.plan(b, layout, tensors, options)
 
 
@@ -166,6 +173,7 @@ def _of_family(family: Family, collective: str) -> Algorithm | None:
         family.summary,
         pipelined=family.pipelined,
         packs=LIBRARY_PACKS,
+        symmetric=family.symmetric and collective == "all_reduce",
     )
 
 
@@ -186,7 +194,10 @@ class Catalogue(dict[str, Algorithm]):
         inner, _, outer = name.partition("/")
         summary = f"{inner} in every task, {outer} across"
         plan = two_level(FAMILIES[inner], FAMILIES[outer])
-        return Algorithm(name, plan, summary, choices=_across, pipelined=True, packs=LIBRARY_PACKS)
+        symmetric = FAMILIES[outer].symmetric
+        return Algorithm(
+            name, plan, summary, choices=_across, pipelined=True, packs=LIBRARY_PACKS, symmetric=symmetric
+        )
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or (isinstance(name, str) and "/" in name and name in self.pairs())

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from simreduce.algorithms import ring
-from simreduce.algorithms.family import Knobs
+from simreduce.algorithms.family import Knobs, parts, size
 from simreduce.plan import PlanBuilder, Values
 
 CHANNELS = 2
@@ -20,16 +20,19 @@ CHANNELS = 2
 
 def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
     """Both rounds without putting the halves together in between."""
-    groups, n = values.shape
+    n = size(values, knobs)
     if n == 1:
         return values
-    halves = _all_gather(b, _reduce_scatter(b, values, knobs.channel), knobs.channel)
-    return b.joins(halves.reshape(groups, n, 2 * n))
+    own = parts(values, knobs).cut(2)
+    halves = _all_gather(b, _reduce_scatter(b, own, knobs.channel), own[:, 0], knobs.channel)
+    return b.joins(halves.reshape(*values.shape, 2 * n))
 
 
 def reduce_scatter(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
     """Both halves of chunk c end at position c."""
-    return values if values.shape[1] == 1 else b.joins(_reduce_scatter(b, values, knobs.channel))
+    if size(values, knobs) == 1:
+        return values
+    return b.joins(_reduce_scatter(b, parts(values, knobs).cut(2), knobs.channel))
 
 
 def all_gather(b: PlanBuilder, shards: Values, knobs: Knobs) -> Values:
@@ -37,24 +40,23 @@ def all_gather(b: PlanBuilder, shards: Values, knobs: Knobs) -> Values:
     groups, n = shards.shape
     if n == 1:
         return shards
-    halves = _all_gather(b, shards.cut(2), knobs.channel).reshape(groups, n, 2 * n)
+    mine = shards.cut(2)
+    halves = _all_gather(b, mine, mine, knobs.channel).reshape(groups, n, 2 * n)
     position = np.arange(n)[:, None]
     place = np.arange(2 * n - 1)
     half = np.where(place == 2 * position, 2 * n, place + (place > 2 * position))
     return b.joins(Values.concatenate([halves, shards[..., None]], axis=-1)[:, position, half])
 
 
-def _reduce_scatter(b: PlanBuilder, values: Values, channel: int) -> Values:
-    """By group, position and half."""
-    own = values.cut(values.shape[1]).cut(2)  # group, position, chunk, half
+def _reduce_scatter(b: PlanBuilder, own: Values, channel: int) -> Values:
+    """By group, position and half; `own` is by group, position, chunk and half."""
     there = ring.reduce_scatter_pieces(b, own[..., 0], channel)
-    # The other way round is the same in a mirror.
-    back = ring.reduce_scatter_pieces(b, own[:, ::-1, ::-1, 1], channel + 1)[:, ::-1]
+    back = ring.reduce_scatter_pieces(b, own[..., 1], channel + 1, way=-1)
     return Values.stack([there, back], axis=-1)
 
 
-def _all_gather(b: PlanBuilder, halves: Values, channel: int) -> Values:
-    """By group, position, chunk and half."""
-    there = ring.all_gather_pieces(b, halves[..., 0], channel)
-    back = ring.all_gather_pieces(b, halves[:, ::-1, 1], channel + 1)[:, ::-1, ::-1]
+def _all_gather(b: PlanBuilder, halves: Values, chunks: Values, channel: int) -> Values:
+    """By group, position, chunk and half; those of all positions have the intervals of `chunks`."""
+    there = ring.all_gather_pieces(b, halves[..., 0], chunks[..., 0], channel)
+    back = ring.all_gather_pieces(b, halves[..., 1], chunks[..., 1], channel + 1, way=-1)
     return Values.stack([there, back], axis=-1)

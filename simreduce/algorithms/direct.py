@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simreduce.algorithms.family import Knobs
+from simreduce.algorithms.family import Knobs, everyones, parts, pull, size
 from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.values import Ints
 
@@ -24,14 +24,17 @@ def reduce_scatter(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
     return added(b, all_to_all(b, values, knobs))
 
 
-def all_gather(b: PlanBuilder, shards: Values, _: Knobs) -> Values:
+def all_gather(b: PlanBuilder, shards: Values, knobs: Knobs) -> Values:
     """Every rank sends its part to all."""
-    return b.joins(delivered(b, shards[:, None], shards.device[..., None]))
+    chunks, (n, here) = everyones(shards, knobs), (size(shards, knobs), shards.shape[1])
+    return b.joins(exchanged(b, shards, chunks[:, givers(here, n)]))
 
 
-def all_to_all(b: PlanBuilder, values: Values, _: Knobs) -> Values:
+def all_to_all(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
     """Every rank sends every other its part."""
-    return delivered(b, values.cut(values.shape[1]).swapaxes(1, 2), values.device[..., None])
+    own = parts(values, knobs)
+    here, n = own.shape[1:]
+    return exchanged(b, values, own[:, givers(here, n) % here, np.arange(here)])
 
 
 def reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
@@ -42,6 +45,23 @@ def reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
 def broadcast(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
     """The root sends to all."""
     return delivered(b, values[:, knobs.root, None], values.device)
+
+
+def givers(here: int, n: int) -> Ints:
+    """By how far they are below a position (0: itself) and position, the positions that it hears from."""
+    return (np.arange(here) - np.arange(n)[:, None]) % n
+
+
+def exchanged(b: PlanBuilder, values: Values, wanted: Values) -> Values:
+    """By position and giver, what every position has of every other's value: by group and as `givers`, the intervals of
+    `wanted`. Everybody serves those next above it first, so that no rank is everybody's first.
+    """
+    n, here = wanted.shape[1:]
+    wanted = wanted.on(np.broadcast_to(values.device[:, None], wanted.shape))
+    own = values.view(wanted.lo[:, 0], wanted.hi[:, 0])
+    arrived = pull(b, values, givers(here, n)[1:], wanted[:, 1:])
+    at = np.arange(here)[:, None]
+    return Values.concatenate([own[:, None], arrived], axis=1)[:, (at - np.arange(n)) % n, at]
 
 
 def delivered(b: PlanBuilder, values: Values, device: Ints) -> Values:

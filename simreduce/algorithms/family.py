@@ -3,26 +3,39 @@
 A family's functions are given a `Values` of shape (groups, n): entry [g, p] is what position p of group g gives. Groups
 share no device, and one call plans all of them by array arithmetic, so that a two-level algorithm over 512 machines is
 a few calls. Every stream they use has a channel from `knobs.channel` on.
+
+A family is *symmetric* if every position does the same as position 0, shifted: what position p has of position q depends
+on where q is as seen from p (q - p, or p XOR q), and so do the steps. Its all-reduce then plans one of `knobs.boxes` equal
+machines for all of them. It is written once: it takes the number of positions from `size`, its parts from `parts`, numbers
+positions from 0 to n - 1 whether or not they are here, and gets what others have by `pull`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
+
+from simreduce.errors import NotFoldable
 from simreduce.plan import PlanBuilder, Values
+from simreduce.plan.builder import Numbers
+from simreduce.plan.plan import NO_STREAM
+from simreduce.plan.values import Ints
 
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
     """`channel` is the first stream channel to take; `chunk` the most elements that a pipeline sends as one piece (0: no
-    limit); `root` the position that a rooted collective starts from or ends at.
+    limit); `root` the position that a rooted collective starts from or ends at. The positions that are given are those of
+    the first of `boxes` equal machines, of which the next has the next positions.
     """
 
     channel: int = 0
     chunk: int = 0
     root: int = 0
+    boxes: int = 1
 
 
 Collective: TypeAlias = Callable[[PlanBuilder, Values, Knobs], Values]
@@ -42,7 +55,8 @@ Collective: TypeAlias = Callable[[PlanBuilder, Values, Knobs], Values]
 class Family:
     """The collectives that one idea gives; None for those it does not.
 
-    `channels` is how many stream channels it takes at most; `pipelined` says whether it heeds `Knobs.chunk`.
+    `channels` is how many stream channels it takes at most; `pipelined` says whether it heeds `Knobs.chunk`; `symmetric`
+    whether its all-reduce is.
     """
 
     name: str
@@ -55,3 +69,48 @@ class Family:
     all_to_all: Collective | None = None
     channels: int = 1
     pipelined: bool = False
+    symmetric: bool = False
+
+
+def size(values: Values, knobs: Knobs) -> int:
+    """The number of positions, those of other machines included."""
+    return values.shape[1] * knobs.boxes
+
+
+def parts(values: Values, knobs: Knobs) -> Values:
+    """Every value in as many parts as there are positions, along a new axis. StrategyError if machines that do not do the
+    same would be taken for one.
+    """
+    n = size(values, knobs)
+    uneven = values.elements[values.elements % n > 0]
+    if knobs.boxes > 1 and len(uneven):
+        raise NotFoldable(
+            f"{uneven[0]} elements are no {n} equal parts, so the machines do not do the same and cannot be folded; "
+            f"try a size that {n} divides"
+        )
+    return values.cut(n)
+
+
+def everyones(shards: Values, knobs: Knobs) -> Values:
+    """The shards of all positions, of which those here have position p's at p; the others', of the same size, are told
+    by their intervals only.
+    """
+    if knobs.boxes == 1:
+        return shards
+    lo = shards.lo[:, :1] + shards.elements[:, :1] * np.arange(size(shards, knobs))
+    return shards[:, np.zeros(lo.shape[1], dtype=np.int64)].view(lo, lo + shards.elements[:, :1])
+
+
+def pull(
+    b: PlanBuilder, values: Values, source: Ints, wanted: Values, *,
+    channel: int | None = None, stream: Numbers = NO_STREAM, after: Sequence[int] | Ints = (),
+) -> Values:  # fmt: skip
+    """Copies to the devices of `wanted` of its intervals, each from the value of position `source`: along axis 1 of
+    `values`, or beyond it on another machine. They leave by the sender's stream of `channel`, or by `stream`.
+    """
+    here = values.shape[1]
+    sender, away = source % here, source >= here
+    if channel is not None:
+        stream = b.streams(values.device[:, sender], channel)
+    given = wanted.made_by(values.op[:, sender])
+    return b.copies(given, wanted.device, stream=stream, after=after, away=away if away.any() else None)

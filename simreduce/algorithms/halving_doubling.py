@@ -10,22 +10,30 @@ from __future__ import annotations
 
 import numpy as np
 
-from simreduce.algorithms.family import Knobs
-from simreduce.algorithms.recursive_doubling import core_of, exchange, fold, folded, steps, unfold
+from simreduce.algorithms.family import Knobs, parts
+from simreduce.algorithms.recursive_doubling import (
+    core_of,
+    exchange,
+    fold,
+    folded,
+    from_partner,
+    steps,
+    unfold,
+)
 from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.values import Ints
 
 
 def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
     """Halve, then double, over the ranks that are not folded."""
-    return folded(b, values, knobs.channel, _all_reduce)
+    return folded(b, values, knobs, _all_reduce)
 
 
 def reduce_scatter(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
     """A rank with another folded into it ends with both parts, and hands over the second."""
     n, channel = values.shape[1], knobs.channel
     stay, others = core_of(n)
-    edges = _edges(values, n)
+    edges = _edges(parts(values, knobs)[:, 0])
     terms = _halve(b, fold(b, values, channel), edges[:, np.append(stay, n)], channel)
     own = _sum(b, [t.view(edges[:, stay], edges[:, stay + 1]) for t in terms])
     pairs = [t[:, : len(others)] for t in terms]
@@ -42,18 +50,18 @@ def all_gather(b: PlanBuilder, shards: Values, knobs: Knobs) -> Values:
         pairs = Values.stack([host, exchange(b, shards[:, others], host, knobs.channel)], axis=2)
         held = Values.concatenate([b.joins(pairs), rest], axis=1)
     swap = _Swap(b, knobs.channel)
-    held = _double(b, held, swap)
+    held = _double(b, held, _edges(held), swap)
     told, after = held[:, : len(others)], swap.sent[:, : len(others)]
     return unfold(b, held, told, shards, knobs.channel, after)
 
 
-def _all_reduce(b: PlanBuilder, values: Values, channel: int) -> Values:
-    shards = _sum(b, _halve(b, values, _edges(values, values.shape[1]), channel))
-    return _double(b, shards, _Swap(b, channel))
+def _all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
+    edges = _edges(parts(values, knobs)[:, 0])
+    shards = _sum(b, _halve(b, values, edges, knobs.channel))
+    return _double(b, shards, edges, _Swap(b, knobs.channel))
 
 
-def _edges(values: Values, parts: int) -> Ints:
-    cut = values[:, 0].cut(parts)
+def _edges(cut: Values) -> Ints:
     return np.concatenate([cut.lo, cut.hi[:, -1:]], axis=1)
 
 
@@ -64,19 +72,20 @@ def _sum(b: PlanBuilder, terms: list[Values]) -> Values:
 def _halve(b: PlanBuilder, held: Values, edges: Ints, channel: int) -> list[Values]:
     """Over a power of two: the terms of rank r's part of the sum, which is from edges[:, r] to edges[:, r + 1]."""
     rank, terms, swap = np.arange(held.shape[1]), [held], _Swap(b, channel)
-    for distance in reversed(steps(len(rank))):
+    for distance in reversed(steps(edges.shape[1] - 1)):
         held = _sum(b, terms)
         first = rank & -distance  # of the parts that a rank keeps
         kept = held.view(edges[:, first], edges[:, first + distance])
-        terms = [kept, swap(held[:, rank ^ distance].view(kept.lo, kept.hi), kept, rank ^ distance)]
+        terms = [kept, swap(held, rank ^ distance, kept)]
     return terms
 
 
-def _double(b: PlanBuilder, held: Values, swap: _Swap) -> Values:
+def _double(b: PlanBuilder, held: Values, edges: Ints, swap: _Swap) -> Values:
     """Over a power of two: the adjacent parts of all ranks, as one on every rank."""
     rank = np.arange(held.shape[1])
-    for distance in steps(len(rank)):
-        arrived = swap(held[:, rank ^ distance], held, rank ^ distance)
+    for distance in steps(edges.shape[1] - 1):
+        theirs = (rank ^ distance) & -distance  # the first of the parts that the partner has
+        arrived = swap(held, rank ^ distance, held.view(edges[:, theirs], edges[:, theirs + distance]))
         upper = (rank & distance) // distance  # 1 where what a rank has comes after what arrives
         pair = Values.stack([held, arrived], axis=2)
         held = b.joins(pair[:, rank[:, None], np.stack([upper, 1 - upper], axis=1)])
@@ -92,8 +101,9 @@ class _Swap:
     def __init__(self, b: PlanBuilder, channel: int) -> None:
         self.b, self.channel, self.sent = b, channel, np.empty((0, 0), dtype=np.int64)
 
-    def __call__(self, values: Values, to: Values, partner: Ints) -> Values:
-        after = self.sent[:, partner] if self.sent.size else ()
-        arrived = exchange(self.b, values, to, self.channel, after)
-        self.sent = arrived.op[:, partner]
+    def __call__(self, held: Values, partner: Ints, wanted: Values) -> Values:
+        here = held.shape[1]
+        after = self.sent[:, partner % here] if self.sent.size else ()
+        arrived = from_partner(self.b, held, partner, wanted, self.channel, after)
+        self.sent = arrived.op[:, partner % here]
         return arrived

@@ -11,23 +11,24 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from simreduce.algorithms.family import Knobs
+from simreduce.algorithms.family import Knobs, pull, size
+from simreduce.errors import NotFoldable
 from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.values import Ints
 
-Core = Callable[[PlanBuilder, Values, int], Values]
-"""An all-reduce over a power of two, given a channel."""
+Core = Callable[[PlanBuilder, Values, Knobs], Values]
+"""An all-reduce over a power of two."""
 
 
 def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
     """Distances 1, 2, 4, ..."""
-    return folded(b, values, knobs.channel, _doubling)
+    return folded(b, values, knobs, _doubling)
 
 
-def _doubling(b: PlanBuilder, held: Values, channel: int) -> Values:
+def _doubling(b: PlanBuilder, held: Values, knobs: Knobs) -> Values:
     rank = np.arange(held.shape[1])
-    for distance in steps(len(rank)):
-        held = b.adds([held, exchange(b, held[:, rank ^ distance], held, channel)])
+    for distance in steps(size(held, knobs)):
+        held = b.adds([held, from_partner(b, held, rank ^ distance, held, knobs.channel)])
     return held
 
 
@@ -43,6 +44,18 @@ def exchange(
     begin together, when both have done what comes before, as a send-receive call does.
     """
     return b.copies(sent, to.device, stream=b.streams(to.device, channel), after=after)
+
+
+def from_partner(
+    b: PlanBuilder,
+    held: Values,
+    partner: Ints,
+    wanted: Values,
+    channel: int,
+    after: Sequence[int] | Ints = (),
+) -> Values:
+    """`exchange` with partners: every rank gets `wanted` of what its partner holds."""
+    return pull(b, held, partner, wanted, stream=b.streams(wanted.device, channel), after=after)
 
 
 def core_of(n: int) -> tuple[Ints, Ints]:
@@ -81,7 +94,12 @@ def unfold(
     return Values.concatenate([held, told], axis=1)[:, np.argsort(np.concatenate([stay, others]))]
 
 
-def folded(b: PlanBuilder, values: Values, channel: int, core: Core) -> Values:
-    """An all-reduce over any n by one over a power of two."""
-    held = core(b, fold(b, values, channel), channel)
+def folded(b: PlanBuilder, values: Values, knobs: Knobs, core: Core) -> Values:
+    """An all-reduce over any n by one over a power of two. Over equal machines, of which one is planned for all, n is one."""
+    n, channel = size(values, knobs), knobs.channel
+    if knobs.boxes > 1 and n & (n - 1):
+        raise NotFoldable(
+            f"{n} ranks are no power of two, so some of them have more to do than others; their machines cannot be folded"
+        )
+    held = core(b, fold(b, values, channel), knobs)
     return unfold(b, held, held[:, : values.shape[1] - held.shape[1]], values, channel)

@@ -10,55 +10,60 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simreduce.algorithms.family import Knobs
+from simreduce.algorithms.family import Knobs, everyones, parts, pull
 from simreduce.plan import PlanBuilder, Values
 
 
 def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
     """Every chunk goes round to be summed, then goes round once more as it is."""
-    return b.joins(all_reduce_pieces(b, values, knobs.channel))
+    return b.joins(_all_reduce(b, parts(values, knobs), knobs.channel))
 
 
 def reduce_scatter(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
     """Chunk c starts at position c+1 and is summed on its way to position c."""
-    return reduce_scatter_pieces(b, values.cut(values.shape[1]), knobs.channel)
+    return reduce_scatter_pieces(b, parts(values, knobs), knobs.channel)
 
 
 def all_gather(b: PlanBuilder, shards: Values, knobs: Knobs) -> Values:
     """Every shard goes round once."""
-    return b.joins(all_gather_pieces(b, shards, knobs.channel))
+    return b.joins(all_gather_pieces(b, shards, everyones(shards, knobs), knobs.channel))
 
 
 def all_reduce_pieces(b: PlanBuilder, values: Values, channel: int = 0, after: Sequence[int] = ()) -> Values:
     """By group, position and chunk: the sum over the positions of the group. The first sends wait for the ops `after`."""
-    own = values.cut(values.shape[1])
-    return all_gather_pieces(b, reduce_scatter_pieces(b, own, channel, after), channel)
+    return _all_reduce(b, values.cut(values.shape[1]), channel, after)
 
 
-def reduce_scatter_pieces(b: PlanBuilder, own: Values, channel: int, after: Sequence[int] = ()) -> Values:
-    """By group and position, the sum of the chunk of that number; `own` is by group, position and chunk."""
-    n = own.shape[1]
-    chunk = np.arange(n)
-    held = own[:, (chunk + 1) % n, chunk]
+def _all_reduce(b: PlanBuilder, own: Values, channel: int, after: Sequence[int] = ()) -> Values:
+    return all_gather_pieces(b, reduce_scatter_pieces(b, own, channel, after), own[:, 0], channel)
+
+
+def reduce_scatter_pieces(
+    b: PlanBuilder, own: Values, channel: int, after: Sequence[int] = (), way: int = 1
+) -> Values:
+    """By group and position, the sum of the chunk of that number; `own` is by group, position and chunk. It goes round
+    upwards, or with `way` -1 downwards.
+    """
+    n, position = own.shape[2], np.arange(own.shape[1])
+    neighbour = (position - way) % n
+    held = own[:, position, neighbour]
     # Step by step, as each rank's port sends one chunk after another in program order.
-    for step in range(n - 1):
-        target = own[:, (chunk + 2 + step) % n, chunk]
-        stream = b.streams(held.device, channel)
-        arrived = b.copies(held, target.device, stream=stream, after=() if step else after)
+    for step in range(1, n):
+        target = own[:, position, (position - way * (1 + step)) % n]
+        arrived = pull(b, held, neighbour, target, channel=channel, after=after if step == 1 else ())
         held = b.adds([arrived, target])
     return held
 
 
-def all_gather_pieces(b: PlanBuilder, shards: Values, channel: int) -> Values:
-    """By group, position and chunk, the shards of all positions."""
-    n = shards.shape[1]
-    chunk, held, steps = np.arange(n), shards, [shards]
-    for step in range(n - 1):
-        target = shards.device[:, (chunk + 1 + step) % n]
-        held = b.copies(held, target, stream=b.streams(held.device, channel))
+def all_gather_pieces(b: PlanBuilder, shards: Values, chunks: Values, channel: int, way: int = 1) -> Values:
+    """By group, position and chunk, the shards of all positions, which have the intervals of `chunks`."""
+    n, position = chunks.shape[1], np.arange(shards.shape[1])
+    neighbour = (position - way) % n
+    held, steps = shards, [shards]
+    for step in range(1, n):
+        target = chunks[:, (position - way * step) % n].on(shards.device)
+        held = pull(b, held, neighbour, target, channel=channel)
         steps.append(held)
-    # Chunk c is at position c + step.
-    position = chunk[:, None]
-    made = np.stack([held.op for held in steps], axis=1)[:, (position - chunk) % n, chunk]
-    device, lo, hi = np.broadcast_arrays(shards.device[..., None], shards.lo[:, None], shards.hi[:, None])
-    return Values(made, device, lo, hi, shards.dtype)
+    # Chunk c gets to position p in step p - c.
+    at = position[:, None]
+    return Values.stack(steps, axis=1)[:, way * (at - np.arange(n)) % n, at]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simreduce.algorithms.family import Knobs
-from simreduce.errors import StrategyError
+from simreduce.errors import PlanTooLarge
 from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.builder import MOST_OPS
 from simreduce.plan.values import Ints
@@ -111,6 +111,6 @@ def _shares(values: Values, knobs: Knobs, trees: Sequence[Tree]) -> Iterator[tup
     most = int(shares.elements.max(initial=0))
     chunks = max(-(-most // knobs.chunk), 1) if knobs.chunk else 1
     if chunks * shares.lo.size > MOST_OPS:
-        raise StrategyError(f"{chunks} chunks make more than {MOST_OPS} ops; try larger chunks")
+        raise PlanTooLarge(f"{chunks} chunks make more than {MOST_OPS} ops; try larger chunks")
     for i, tree in enumerate(trees):
         yield tree, shares[:, tree.place, i].cut(chunks).swapaxes(1, 2), knobs.channel + 2 * i

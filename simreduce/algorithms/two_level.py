@@ -39,7 +39,7 @@ def two_level(inner: Family, outer: Family) -> Planner:
         raise StrategyError(f"{inner.name}/{outer.name}: {outer.name} has no all-reduce to cross with")
 
     def plan(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
-        if len(layout.tasks) == 1:
+        if layout.task_count == 1:
             raise StrategyError(
                 f"{inner.name}/{outer.name}: all GPUs are in one task, so there is nothing to cross; "
                 f"try {inner.name} alone"
@@ -53,15 +53,15 @@ def two_level(inner: Family, outer: Family) -> Planner:
             chunk = knobs(options, whole.dtype).chunk
             count = max(-(-int(whole.elements[0]) // chunk), 1) if chunk else 1
             chunks = whole.cut(count)
-            made = [one_chunk(b, [chunks[alike, i] for alike in tasks]) for i in range(count)]
+            made = [one_chunk(b, [chunks[alike, i] for alike in tasks], layout.boxes) for i in range(count)]
             results.append(b.joins(Values.stack(made, axis=-1)[place]))
         return results
 
-    def one_chunk(b: PlanBuilder, tasks: list[Values]) -> Values:
-        """From shape (tasks, ranks) for each size of a task to all ranks in that order."""
+    def one_chunk(b: PlanBuilder, tasks: list[Values], boxes: int) -> Values:
+        """From shape (tasks, ranks) for each size of a task to all ranks in that order; only those across know of `boxes`."""
         inwards, back = _inside(inner, alike=len(tasks) == 1)
         summed = Values.concatenate([inwards(b, values, Knobs(0)) for values in tasks])
-        crossed = across(b, summed.swapaxes(0, 1), Knobs(inner.channels)).swapaxes(0, 1)
+        crossed = across(b, summed.swapaxes(0, 1), Knobs(inner.channels, boxes=boxes)).swapaxes(0, 1)
         channel = inner.channels + outer.channels
         results = []
         for values, end in zip(tasks, accumulate(len(values) for values in tasks), strict=True):

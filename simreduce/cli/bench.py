@@ -33,10 +33,10 @@ from simreduce.cli.options import (
 from simreduce.engine import check_routes, runtime_named
 from simreduce.errors import InputError
 from simreduce.layouts import Layout, layout
-from simreduce.report import bench_document, bench_table, nccl_tests_document
+from simreduce.report import bench_document, bench_table, folded_lines, nccl_tests_document
 from simreduce.scenario import ALL
 from simreduce.strategy import Strategy, compile_collective, parse_strategy
-from simreduce.topology import Topology, load_topology
+from simreduce.topology import Folded, Topology, load_machine
 from simreduce.tune.bench import bench as measure, sizes, tensor
 from simreduce.workload import Workload
 
@@ -56,6 +56,11 @@ from simreduce.workload import Workload
 @click.option("-f", "--stepfactor", type=float, default=0.0, help="Factor between sizes, instead of a step.")
 @gpus_options
 @click.option("-d", "--datatype", default="float", help="float, half, double, ...")
+@click.option(
+    "--fold",
+    is_flag=True,
+    help="Simulate one of equal machines for all; the default where they are too many.",
+)
 @runtime_option("tensorflow")
 @calibration_option("nominal")
 @gpu_indices_option
@@ -77,6 +82,7 @@ def bench(
     ngpus: int | None,
     gpus: str | None,
     datatype: str,
+    fold: bool,
     runtime: str,
     calibration: str,
     gpu_indices: str | None,
@@ -90,7 +96,7 @@ def bench(
 ) -> int:
     """One collective of one tensor of each size on TOPOLOGY (a shipped name, a file, or e.g. switch:8,bandwidth=10GB/s)."""
     problems: list[str] = []
-    machine = gather(problems, load_topology, topology)
+    machine = gather(problems, load_machine, topology, folded=fold)
     order = gather(problems, read_gpu_indices, gpu_indices)
     shape = None if machine is None else gather(problems, shape_of, layout(machine), ngpus, gpus, order)
     dtype = gather(problems, dtypes.code, datatype)
@@ -99,7 +105,8 @@ def bench(
     named = gather(problems, _strategies, algo, known) if known else None
     chosen = gather(problems, runtime_named, runtime)
     constants = gather(problems, load_calibration, calibration)
-    disturbance = gather(problems, read_disturbance, jitter, seed, slow, fault, machine)
+    disturbance = gather(problems, read_disturbance, jitter, seed, slow, fault,
+                         machine if isinstance(machine, Topology) else None)  # fmt: skip
     if output_file is not None:
         gather(problems, check_place, output_file)
     if shape and not 0 <= root < shape.n:
@@ -130,7 +137,7 @@ def bench(
             root=root,
         )
     )
-    ranks = len(shape.ranks)
+    ranks = shape.n
     if output_file is not None:
         write_json(output_file, nccl_tests_document(rows, ranks, sys.argv[1:], machine.name, began, _now()))
     if as_json:
@@ -143,6 +150,7 @@ def bench(
         about = [
             f"simreduce {simreduce.__version__}: simulated {collective.replace('_', '-')}, {ranks} ranks",
             f"topology {machine.name} ({machine.digest}), runtime {chosen.name}, calibration {constants.name}",
+            *folded_lines(rows),
         ]
         about += [f"disturbed: {disturbance.text}"] if disturbance.text else []
         click.echo(bench_table(rows, ranks, about))
@@ -178,7 +186,12 @@ def _strategies(texts: tuple[str, ...], collective: str) -> list[Strategy | list
 
 
 def _accepted(
-    machine: Topology, shape: Layout, workloads: list[Workload], faithful: bool, root: int, strategy: Strategy
+    machine: Topology | Folded,
+    shape: Layout,
+    workloads: list[Workload],
+    faithful: bool,
+    root: int,
+    strategy: Strategy,
 ) -> bool:
     """Whether the machine can run it at every size; says why not."""
     try:

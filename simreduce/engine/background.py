@@ -39,8 +39,9 @@ def traffic(
     It ends when `until` has happened, when the process is interrupted, and when there is nobody to disturb: no event
     but traffic's is to come, and no plan can go on. What is under way then moves on to its end.
     """
-    pairs = list(permutations(fabric.topology.devices, 2)) if pairs is None else list(pairs)
-    nodes = fabric.topology.nodes
+    topology = fabric.unfolded()
+    pairs = list(permutations(topology.devices, 2)) if pairs is None else list(pairs)
+    nodes = topology.nodes
     problems = [
         f"{fabric.topology.name}: no device {name!r}{did_you_mean(name, nodes)}"
         for name in dict.fromkeys(name for pair in pairs for name in pair)

@@ -29,9 +29,9 @@ from simreduce.engine.disturbance import CALM, Disturbance, Fault
 from simreduce.engine.lower import Lowered, Resources, changed, lower
 from simreduce.engine.runtime import TENSORFLOW, Runtime
 from simreduce.engine.store import Store
-from simreduce.errors import Deadlock, InputError, InternalError, did_you_mean
+from simreduce.errors import Deadlock, InputError, InternalError, NotFoldable, did_you_mean
 from simreduce.plan import Kind, Plan
-from simreduce.topology import Topology
+from simreduce.topology import Folded, Topology
 
 Floats = npt.NDArray[np.float64]
 
@@ -106,7 +106,7 @@ class Fabric:
     def __init__(
         self,
         env: simpy.Environment,
-        topology: Topology,
+        topology: Topology | Folded,
         calibration: Calibration = NOMINAL,
         runtime: Runtime = TENSORFLOW,
         disturbance: Disturbance = CALM,
@@ -175,18 +175,32 @@ class Fabric:
         return done
 
     def set_bandwidth(self, link: str, bandwidth: float) -> None:
-        """Change what a directed link (by name, `gpu0>gpu3`) carries from now on, in bytes/s; 0 cuts it off."""
-        names = {each.name: each.id for each in self.topology.links}
+        """Change what a directed link (by name, `gpu0>gpu3`) carries from now on, in bytes/s; 0 cuts it off.
+
+        InputError on a folded machine, whose links stand for those of all equal machines.
+        """
+        topology = self.unfolded()
+        names = {each.name: each.id for each in topology.links}
         if link not in names:
-            raise InputError(f"{self.topology.name}: no link {link!r}{did_you_mean(link, names)}")
+            raise InputError(f"{topology.name}: no link {link!r}{did_you_mean(link, names)}")
         if not bandwidth >= 0.0:
             raise InputError(f"{link}: the bandwidth must be 0 or more, not {bandwidth}")
         self._set(names[link], bandwidth)
 
     def schedule(self, faults: Sequence[Fault]) -> None:
         """Let links fail, slow down and recover; times count from now."""
-        Disturbance(faults=tuple(faults)).check(self.topology)
-        self._schedule(changed(self.topology, self.resources.capacity, faults))
+        topology = self.unfolded()
+        Disturbance(faults=tuple(faults)).check(topology)
+        self._schedule(changed(topology, self.resources.capacity, faults))
+
+    def unfolded(self) -> Topology:
+        """The topology, whose machines may then become unlike; NotFoldable if it is folded."""
+        if isinstance(self.topology, Folded):
+            raise NotFoldable(
+                f"{self.topology.name} is folded: its machines are taken to be alike, so none of their links can change; "
+                "simulate them unfolded"
+            )
+        return self.topology
 
     def _schedule(self, changes: Sequence[tuple[float, int, float]]) -> None:
         for delay, link, bandwidth in changes:

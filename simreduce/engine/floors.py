@@ -13,7 +13,7 @@ from simreduce.engine import compiled
 from simreduce.engine.lower import Floats, Lowered, Resources
 from simreduce.engine.tables import Array
 from simreduce.plan import Contract, Kind, Plan
-from simreduce.topology import Topology
+from simreduce.topology import Folded, Topology
 
 _CUT_RANKS = 64
 """With more ranks, only the cuts around single ranks are taken: still a bound, and quick."""
@@ -81,17 +81,22 @@ def lane_seconds(lowered: Lowered, duration: Floats) -> Floats:
     return np.bincount(lowered.lanes, busy, minlength=number).astype(np.float64)
 
 
-def all_reduce_cut(topology: Topology, resources: Resources, plan: Plan) -> float:
+def all_reduce_cut(topology: Topology | Folded, resources: Resources, plan: Plan) -> float:
     """Seconds for S bytes to cross the narrowest cut between ranks, which every all-reduce must (S in the narrowest
     dtype that the plan sends). 0 for other collectives and for a single rank.
     """
     ranks = sorted({int(d) for d in plan.contract.device})
+    names = [plan.devices[r] for r in ranks]
+    if isinstance(topology, Folded):
+        # No cut that separates two machines is narrower where there are more of them.
+        names += [topology.twin[name] for name in names]
+        topology = topology.pair
     copies = plan.kind == Kind.COPY
-    if plan.contract.collective != "all_reduce" or len(ranks) < 2 or not copies.any():
+    if plan.contract.collective != "all_reduce" or len(names) < 2 or not copies.any():
         return 0.0
     width = float(np.min(plan.nbytes[copies] / np.maximum((plan.hi - plan.lo)[copies], 1)))
     elements = _elements(plan.contract, ranks[0])
-    narrowest = narrowest_cut(topology, resources.capacity, tuple(plan.devices[r] for r in ranks))
+    narrowest = narrowest_cut(topology, resources.capacity, tuple(names))
     return elements * width / narrowest if narrowest > 0 else float("inf")
 
 

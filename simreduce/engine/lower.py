@@ -13,11 +13,11 @@ import numpy.typing as npt
 from simreduce.engine.calibration import Calibration
 from simreduce.engine.disturbance import CALM, Disturbance, Fault, links_named, scatter
 from simreduce.engine.runtime import IDEAL, Call, Runtime, no_lanes
-from simreduce.errors import InputError, did_you_mean
+from simreduce.errors import InputError, NotFoldable, did_you_mean
 from simreduce.plan import Executor, Kind, Plan
-from simreduce.plan.plan import IN_PLACE, NO_STREAM, Column
+from simreduce.plan.plan import AWAY, IN_PLACE, NO_STREAM, Column
 from simreduce.plan.ragged import ranges, starts
-from simreduce.topology import Link, Routes, Topology
+from simreduce.topology import Folded, Link, Node, Routes, Topology
 
 Ids = npt.NDArray[np.integer]
 Ints = npt.NDArray[np.int64]
@@ -39,8 +39,19 @@ class Resources:
     changes: tuple[tuple[float, int, float], ...] = ()
 
     @staticmethod
-    def of(topology: Topology, calibration: Calibration, disturbance: Disturbance = CALM) -> Resources:
-        """The topology's achievable figures, with the calibration's in their place where it has them."""
+    def of(
+        topology: Topology | Folded, calibration: Calibration, disturbance: Disturbance = CALM
+    ) -> Resources:
+        """The topology's achievable figures, with the calibration's in their place where it has them.
+
+        NotFoldable if something disturbs a folded topology: its machines would no longer be alike.
+        """
+        if isinstance(topology, Folded):
+            if disturbance != CALM:
+                raise NotFoldable(
+                    f"{topology.name}: {disturbance.text}: equal machines are folded only if nothing disturbs them"
+                )
+            topology = topology.pair
         disturbance.check(topology)
         slow = disturbance.slow
         names, capacity, latency = [], [], []
@@ -173,25 +184,19 @@ class Lowered:
 
 
 def lower(
-    plan: Plan, topology: Topology, runtime: Runtime, calibration: Calibration, resources: Resources,
+    plan: Plan, topology: Topology | Folded, runtime: Runtime, calibration: Calibration, resources: Resources,
     lanes: dict[str, int] | None = None, disturbance: Disturbance = CALM,
 ) -> Lowered:  # fmt: skip
-    """Costs, lanes and resources of every op. InputError if the plan names devices that the topology lacks.
+    """Costs, lanes and resources of every op. InputError if the plan names devices that the topology lacks, or is folded
+    and the topology is not, or the other way round.
 
     `lanes` numbers the lanes by name; give the same dict again to number those of several plans alike.
     """
     lanes = {} if lanes is None else lanes
-    missing = [d for d in plan.devices if d not in topology.nodes]
-    if missing:
-        raise InputError(
-            [
-                f"{topology.name}: the plan needs a device {d!r}{did_you_mean(d, topology.nodes)}"
-                for d in missing
-            ]
-        )
+    site = _site(plan, topology)
     call, heads = _heads(plan, runtime)
-    use_start, uses, weight, delay, holds = _uses(heads, plan.devices, topology, runtime, resources)
-    lane_start, lane_ids = _lanes(heads, plan.devices, topology, runtime, lanes)
+    use_start, uses, weight, delay, holds = _uses(heads, site, runtime, resources)
+    lane_start, lane_ids = _lanes(heads, site, runtime, lanes)
     calls = Calls(
         overhead=_overhead(heads, plan.devices, runtime, calibration, disturbance),
         latency=delay,
@@ -241,18 +246,55 @@ def _jittered(call: Ids, calls: Calls, disturbance: Disturbance) -> tuple[Ids, C
     )
 
 
-def check_routes(plan: Plan, topology: Topology) -> None:
+def check_routes(plan: Plan, topology: Topology | Folded) -> None:
     """TopologyError if a transfer of the plan has no way through the topology."""
+    site = _site(plan, topology)
     _, heads = _heads(plan, IDEAL)
     copies = heads.kind == Kind.COPY
-    place = np.array([topology.router.index[name] for name in plan.devices], dtype=np.int64)
-    topology.router.routes(place[heads.source[copies]], place[heads.target[copies]])
+    site.topology.router.routes(site.place[heads.source[copies]], site.place[heads.target[copies]])
+
+
+class _Site(NamedTuple):
+    """Where a plan runs. By device of the plan, and then by device of another machine if it is folded: its place in the
+    topology, and the node whose name its lanes bear. `home` is the link that stands for each link, None for itself.
+    """
+
+    topology: Topology
+    place: Ints
+    nodes: tuple[Node, ...]
+    home: Ints | None
+
+
+def _site(plan: Plan, topology: Topology | Folded) -> _Site:
+    folded = topology.boxes if isinstance(topology, Folded) else 1
+    if folded != plan.boxes:
+        raise InputError(
+            f"{topology.name}: the plan is that of {_machines(plan.boxes)}, and the topology {_machines(folded)}"
+        )
+    graph = topology.pair if isinstance(topology, Folded) else topology
+    missing = [d for d in plan.devices if d not in graph.nodes]
+    if missing:
+        raise InputError(
+            [f"{topology.name}: the plan needs a device {d!r}{did_you_mean(d, graph.nodes)}" for d in missing]
+        )
+    names, nodes, home = list(plan.devices), [graph.nodes[d] for d in plan.devices], None
+    if isinstance(topology, Folded):
+        twins = [topology.twin[name] for name in names]
+        nodes += [replace(graph.nodes[t], name=name) for t, name in zip(twins, names, strict=True)]
+        names += twins
+        home = np.array(topology.home, dtype=np.int64)
+    place = np.array([graph.router.index[name] for name in names], dtype=np.int64)
+    return _Site(graph, place, tuple(nodes), home)
+
+
+def _machines(boxes: int) -> str:
+    return f"one of {boxes} equal machines (folded)" if boxes > 1 else "all devices, none of them folded"
 
 
 class _Heads(NamedTuple):
     """By call, of which the first is that of ops that cost nothing: what tells it from others.
 
-    `source` and `target` are devices of the plan, `channel` is -1 without a stream, `passes` is how many times its own
+    `source` and `target` are devices of the plan, or past them those of another machine; `channel` is -1 without a stream, `passes` is how many times its own
     size an op moves: a sum of n values reads n and writes one, a join reads and writes every byte once.
     """
 
@@ -287,7 +329,7 @@ def _heads(plan: Plan, runtime: Runtime) -> tuple[Ids, _Heads]:
         executor=plan.executor[ops],
         kind=plan.kind[ops],
         source=source,
-        target=plan.device[ops],
+        target=plan.device[ops] + len(plan.devices) * _is_away(plan, ops),
         channel=np.where(plan.stream == NO_STREAM, -1, plan.stream // len(plan.devices))[ops]
         if queues
         else _ONE,
@@ -296,6 +338,13 @@ def _heads(plan: Plan, runtime: Runtime) -> tuple[Ids, _Heads]:
     which, distinct = _distinct(heads)
     call[ops] = which + 1
     return call, _Heads(*(np.concatenate(pair) for pair in zip(_NOTHING, distinct, strict=True)))
+
+
+def _is_away(plan: Plan, ops: Ids) -> Flags | int:
+    """Whether ops are copies from another machine. They are taken for copies to another machine, which are as many and as
+    large, so that the way they take is the sender's way out and then the receiver's way in.
+    """
+    return (plan.kind[ops] == Kind.COPY) & (plan.arg[ops] == AWAY) if plan.boxes > 1 else 0
 
 
 def _passes(plan: Plan) -> Ints:
@@ -346,18 +395,21 @@ def _overhead(
 
 
 def _uses(
-    heads: _Heads, devices: Sequence[str], topology: Topology, runtime: Runtime, resources: Resources
+    heads: _Heads, site: _Site, runtime: Runtime, resources: Resources
 ) -> tuple[Ints, Ints, Floats, Floats, Flags]:
     """Rows of resources and their weights; the latency of the way, and whether the lanes are held on it."""
     is_copy = heads.kind == Kind.COPY
-    start, links, holding = _ways(_Heads(*(column[is_copy] for column in heads)), devices, topology, runtime)
+    start, found, holding = _ways(_Heads(*(column[is_copy] for column in heads)), site, runtime)
     delay, holds = np.zeros(len(is_copy)), np.ones(len(is_copy), dtype=np.bool_)
     hops = np.diff(start)
     rows = np.repeat(np.arange(len(hops), dtype=np.int32), hops)
     # Summed from left to right: the bits do not depend on how many calls there are.
-    delay[is_copy] = np.bincount(rows, np.array(resources.latency)[links], minlength=len(hops))
+    delay[is_copy] = np.bincount(rows, np.array(resources.latency)[found], minlength=len(hops))
     holds[is_copy] = holding
-    memory = np.array([resources.memory.get(name, -1) for name in devices], dtype=np.int64)[heads.target]
+    hops, links, often = _at_home(hops, found, site)
+    memory = np.array([resources.memory.get(node.name, -1) for node in site.nodes], dtype=np.int64)[
+        heads.target
+    ]
     works = (memory >= 0) & runtime.local & ~np.isin(heads.kind, (Kind.INPUT, Kind.OUTPUT, Kind.COPY))
     count = works.astype(np.int64)
     count[is_copy] = hops
@@ -367,18 +419,29 @@ def _uses(
     uses[at_memory], weight[at_memory] = memory[works], heads.passes[works]
     on_links = np.ones(len(uses), dtype=np.bool_)
     on_links[at_memory] = False
-    uses[on_links] = links
+    uses[on_links], weight[on_links] = links, often
     return use_start, uses, weight, delay, holds
 
 
-def _ways(heads: _Heads, devices: Sequence[str], topology: Topology, runtime: Runtime) -> Routes:
+def _at_home(hops: Ints, links: Ids, site: _Site) -> tuple[Ints, Ids, Floats | float]:
+    """Rows of links, each in the place of those that it stands for, and how often: a link that a transfer takes on its way
+    out and the one from elsewhere on its way in carries both.
+    """
+    if site.home is None:
+        return hops, links, 1.0
+    row = np.repeat(np.arange(len(hops)), hops)
+    key, often = np.unique(row * len(site.home) + site.home[links], return_counts=True)
+    count = np.bincount(key // len(site.home), minlength=len(hops))
+    return count.astype(np.int64), key % len(site.home), often.astype(np.float64)
+
+
+def _ways(heads: _Heads, site: _Site, runtime: Runtime) -> Routes:
     """The links of copies, and whether they hold their lanes on the way: through the hosts of both machines if they are
     staged, as the route leads if not.
     """
-    router = topology.router
-    place = np.array([router.index[name] for name in devices], dtype=np.int64)
-    source, target = place[heads.source], place[heads.target]
-    machines, host = _hosts(topology)
+    router = site.topology.router
+    source, target = site.place[heads.source], site.place[heads.target]
+    machines, host = _hosts(site.topology)
     crosses = (machines[source] != machines[target]) & (heads.executor == Executor.TF)
     if not (runtime.staged and crosses.any()):
         return router.routes(source, target)
@@ -406,13 +469,11 @@ def _hosts(topology: Topology) -> tuple[Ints, Ints]:
     return np.array(machines, dtype=np.int64), np.array(hosts, dtype=np.int64)
 
 
-def _lanes(
-    heads: _Heads, devices: Sequence[str], topology: Topology, runtime: Runtime, numbers: dict[str, int]
-) -> tuple[Ints, Ints]:
+def _lanes(heads: _Heads, site: _Site, runtime: Runtime, numbers: dict[str, int]) -> tuple[Ints, Ints]:
     """Rows of lanes, whose names are numbered as they come."""
     if runtime.lanes is no_lanes:
         return np.zeros(len(heads.kind) + 1, dtype=np.int64), np.zeros(0, dtype=np.int64)
-    nodes = [topology.nodes[d] for d in devices]
+    nodes = site.nodes
     rows: list[list[int]] = [[]]
     for executor, kind, source, target, channel, _ in np.stack(heads, axis=1)[1:].tolist():
         call = Call(Executor(executor), Kind(kind), nodes[source], nodes[target], channel)

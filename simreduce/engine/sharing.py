@@ -211,8 +211,9 @@ def same(a: float, b: float) -> bool:
     return a <= b * SAME and b <= a * SAME
 
 
-def touch(resource: int, change: float, least: float, state: State) -> None:
-    """A flow on `resource` is faster by `change`, now or before at rate `least`: its level may be wrong.
+def touch(resource: int, change: float, least: float, unbound: bool, state: State) -> None:
+    """A flow on `resource` is faster by `change`, now or before at rate `least`: its level may be wrong. A flow that is
+    `unbound` counts for nothing until a resource that has not been full holds it back.
 
     It need not be looked at before the turn of the lowest level that it could have now: a resource takes its excess
     from the flows whose bottleneck it is, and perhaps from more.
@@ -225,7 +226,7 @@ def touch(resource: int, change: float, least: float, state: State) -> None:
         if at != NONE:
             if least < state.solver.key[at]:
                 put(state.solver, resource, least)
-        elif state.load[resource] > state.capacity[resource] * NEARLY:
+        elif state.load[resource] > state.capacity[resource] * NEARLY or unbound:
             put(state.solver, resource, least)
     else:
         if excess > 0.0:
@@ -271,7 +272,7 @@ def change_level(resource: int, level: float, state: State) -> None:
             if other == resource:
                 state.load[other] += state.use_weight[each] * gain
             elif rate != old:
-                touch(other, state.use_weight[each] * gain, min(rate, old), state)
+                touch(other, state.use_weight[each] * gain, min(rate, old), rate == INFINITY, state)
         if to != bottleneck:
             note_move(slot, bottleneck, state)
             state.bottleneck[slot] = to

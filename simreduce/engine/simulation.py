@@ -13,18 +13,18 @@ from simreduce.engine.path import critical
 from simreduce.engine.result import Floors, Result, Use
 from simreduce.engine.runtime import Runtime, runtime_named
 from simreduce.plan import Plan
-from simreduce.topology import Topology
+from simreduce.topology import Folded, Topology
 
 
 def simulate(
     plan: Plan,
-    topology: Topology,
+    topology: Topology | Folded,
     runtime: str | Runtime = "tensorflow",
     calibration: Calibration = NOMINAL,
     ready: float | Floats = 0.0,
     disturbance: Disturbance = CALM,
 ) -> Result:
-    """How long `plan` takes on `topology`, and why. `ready` as in `Fabric.submit`.
+    """How long `plan` takes on `topology`, and why. `ready` as in `Fabric.submit`; of a folded plan, for one machine.
 
     Raises Deadlock if the plan can never finish, InputError if it needs devices or routes that are not there.
     """
@@ -62,7 +62,9 @@ def simulate(
     )
 
 
-def _floors(plan: Plan, topology: Topology, lowered: Lowered, resources: Resources, needed: Floats) -> Floors:
+def _floors(
+    plan: Plan, topology: Topology | Folded, lowered: Lowered, resources: Resources, needed: Floats
+) -> Floors:
     duration = floors.alone(lowered, resources)
     return Floors(
         critical_path=floors.critical_path(lowered, duration),

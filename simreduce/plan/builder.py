@@ -18,10 +18,11 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from simreduce.errors import InternalError, PlanError, StrategyError
+from simreduce.errors import InternalError, PlanError, PlanTooLarge
 from simreduce.plan.contract import Contract
-from simreduce.plan.plan import IN_PLACE, NO_STREAM, ZEROS, Column, Executor, Ints, Kind, Plan
+from simreduce.plan.plan import AWAY, IN_PLACE, NO_STREAM, ZEROS, Column, Executor, Ints, Kind, Plan
 from simreduce.plan.values import Value, Values
 
 MOST_SINGLE_OPS = 5_000_000
@@ -29,6 +30,12 @@ MOST_SINGLE_OPS = 5_000_000
 
 MOST_OPS = 20_000_000
 """A larger plan would take gigabytes."""
+
+_FEW = 48
+"""Ops, operands and controls of a block that is appended op by op."""
+
+_ROWS = 1 << 16
+"""Ops appended one by one that are held, when blocks are."""
 
 Numbers: TypeAlias = "int | Column"
 """One number for all ops of a block, or one for each."""
@@ -66,10 +73,14 @@ _DTYPES: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType({
 
 
 class PlanBuilder:
-    """Appends ops in program order. `executor` is stamped on the ops that follow; planners may set it."""
+    """Appends ops in program order. `executor` is stamped on the ops that follow; planners may set it.
 
-    def __init__(self, devices: Sequence[str]) -> None:
+    With `boxes`, what is appended is done by so many equal machines (see `Plan`).
+    """
+
+    def __init__(self, devices: Sequence[str], boxes: int = 1) -> None:
         self.devices = tuple(devices)
+        self.boxes = boxes
         self.executor = Executor.TF
         self._columns = {name: _Column(dtype) for name, dtype in _DTYPES.items()}
         self._before = 0  # ops in the columns
@@ -232,9 +243,10 @@ class PlanBuilder:
         *,
         stream: Numbers = NO_STREAM,
         after: Sequence[int] | Ints = (),
+        away: npt.NDArray[np.bool_] | None = None,
     ) -> Values:
         """Move every value to the device of the same place in `device`, after the ops `after`: all of them or, of an array,
-        the one at the same place.
+        the one at the same place. Those that are `away` (which is broadcast) are fetched from another machine.
 
         Unlike `copy`, each makes an op: a planner must not send a value to where it is, nor to one device twice.
         """
@@ -242,7 +254,10 @@ class PlanBuilder:
         if not device.shape == lo.shape == hi.shape:
             device, lo, hi = np.broadcast_arrays(device, lo, hi)
         moved = Values(values.op, device, lo, hi, values.dtype)
-        return self._extend(Kind.COPY, moved, [values.op], stream=stream, after=after)
+        arg: Numbers = 0
+        if away is not None:
+            arg = AWAY if away.all() else np.broadcast_to(np.where(away, AWAY, 0), moved.shape)
+        return self._extend(Kind.COPY, moved, [values.op], arg=arg, stream=stream, after=after)
 
     def barriers(self, device: Ints, count: Ints, after: Ints) -> Ints:
         """By device: an empty INPUT that exists once the next count[i] of the ops `after` are done. The ids, for `after`."""
@@ -286,7 +301,7 @@ class PlanBuilder:
         for name, count in (("operand_start", "operand_count"), ("control_start", "control_count")):
             start[name] = np.zeros(self._before + 1, dtype=np.int32)
             np.cumsum(columns.pop(count), out=start[name][1:])
-        return Plan(devices=self.devices, **columns, **start, contract=contract)
+        return Plan(devices=self.devices, **columns, **start, contract=contract, boxes=self.boxes)
 
     def _append(
         self,
@@ -305,7 +320,7 @@ class PlanBuilder:
             raise PlanError(f"{kind.name} on {self.devices[device]}: the interval [{lo}, {hi}) is reversed")
         op = self._before + len(self._rows)
         if len(self._rows) >= MOST_SINGLE_OPS:
-            raise StrategyError(
+            raise PlanTooLarge(
                 f"the plan would have more than {MOST_SINGLE_OPS} ops; try fewer GPUs or gradients"
             )
         self._rows.append(
@@ -333,10 +348,9 @@ class PlanBuilder:
         """
         if (made.hi < made.lo).any():
             raise PlanError(f"{kind.name}: an interval is reversed")
-        self._flush()
-        shape, size, first = made.lo.shape, made.lo.size, self._before
+        shape, size, first = made.lo.shape, made.lo.size, len(self)
         if first + size > MOST_OPS:
-            raise StrategyError(
+            raise PlanTooLarge(
                 f"the plan would have more than {MOST_OPS} ops; try fewer GPUs or larger chunks"
             )
         if isinstance(operands, np.ndarray):
@@ -353,10 +367,14 @@ class PlanBuilder:
             controls = after.reshape(-1)
         else:
             count, controls = len(after), np.tile(np.array(after, dtype=np.int64), size) if after else _NONE
-        self._write(
-            size, kind, made.device, made.lo, made.hi, made.dtype, arg, stream, self.executor, reads, count,
-            operands=read, controls=controls,
+        numbers = (
+            kind, made.device, made.lo, made.hi, made.dtype, arg, stream, self.executor, reads, count
         )  # fmt: skip
+        if size + len(read) + len(controls) <= _FEW:
+            self._write_few(size, *numbers, operands=read, controls=controls)
+        else:
+            self._flush()
+            self._write(size, *numbers, operands=read, controls=controls)
         return made.made_by(np.arange(first, first + size).reshape(shape))
 
     def _flush(self) -> None:
@@ -366,6 +384,15 @@ class PlanBuilder:
             operands, controls = (np.array(flat, dtype=np.int64) for flat in (self._operands, self._controls))
             self._write(len(self._rows), *columns, operands=operands, controls=controls)
             self._rows, self._operands, self._controls = [], [], []
+
+    def _write_few(self, size: int, *numbers: Numbers, operands: Ints, controls: Ints) -> None:
+        """`_write`, for so few ops that it takes less time to append them one by one."""
+        columns = [n.reshape(-1).tolist() if isinstance(n, np.ndarray) else (n,) * size for n in numbers]
+        self._rows += zip(*columns, strict=True)
+        self._operands += operands.tolist()
+        self._controls += controls.tolist()
+        if len(self._rows) >= _ROWS:
+            self._flush()
 
     def _write(self, size: int, *numbers: Numbers, operands: Ints, controls: Ints) -> None:
         """Append `size` ops, whose numbers are in the order of `_DTYPES`."""

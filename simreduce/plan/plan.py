@@ -29,6 +29,9 @@ ZEROS = -1
 IN_PLACE = 1
 """The `arg` of a CONCAT whose operands lie in one buffer already: it costs nothing."""
 
+AWAY = 1
+"""The `arg` of a COPY whose operand is on another of the equal machines of a folded plan."""
+
 NO_STREAM = -1
 """The stream of an op that the algorithm does not serialise."""
 
@@ -44,7 +47,7 @@ class Kind(IntEnum):
     INPUT = 0  # none: a gradient, or part of one, exists on the device; `arg` is its contributor
     SLICE = 1  # one, same device: narrow to a sub-interval
     CONCAT = 2  # one or more, same device: join adjacent intervals; free if `arg` is IN_PLACE
-    COPY = 3  # one, on another device
+    COPY = 3  # one, on another device; in a folded plan, on another machine if `arg` is AWAY
     ADD = 4  # one or more, same device: n-ary sum over one interval
     SCALE = 5  # one, same device: divide by `arg`
     CAST = 6  # one, same device: change the dtype
@@ -64,6 +67,11 @@ class Plan:
 
     Program order is a topological order: operands and control predecessors have smaller ids. `stream` is
     `channel * len(devices) + device`, or `NO_STREAM`: ops of one stream run one after another in program order.
+
+    A *folded* plan is that of `boxes` equal machines which all do the same at the same time, and holds the ops of one of
+    them. A COPY from another machine (`AWAY`) reads the op that the other has made when this one made its operand, so it
+    crosses the way out of one machine and the way into another. Nobody can prove such a plan by itself: what it stands
+    for is what the same strategy compiles to for few machines, each by itself.
     """
 
     devices: tuple[str, ...]
@@ -80,6 +88,7 @@ class Plan:
     control_start: Column
     controls: Column
     contract: Contract
+    boxes: int = 1
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -107,8 +116,8 @@ class Plan:
 
     @property
     def transfers(self) -> int:
-        """How many values move between devices."""
-        return int(np.count_nonzero(self.kind == Kind.COPY))
+        """How many values move between devices, of all machines."""
+        return int(np.count_nonzero(self.kind == Kind.COPY)) * self.boxes
 
     @property
     def column_bytes(self) -> int:
@@ -119,13 +128,18 @@ class Plan:
     @property
     def digest(self) -> str:
         """A short hash of everything in the plan; equal plans have equal digests on every machine."""
-        h = hashlib.sha256(repr((self.devices, self.contract.collective)).encode())
+        head = (self.devices, self.contract.collective, *((self.boxes,) if self.boxes > 1 else ()))
+        h = hashlib.sha256(repr(head).encode())
         for f in fields(self):
             column = getattr(self, f.name)
             if isinstance(column, np.ndarray):
                 for first in range(0, len(column), _HASHED):
                     h.update(column[first : first + _HASHED].astype("<i8").data)
         return h.hexdigest()[:16]
+
+    def is_away(self, op: int) -> bool:
+        """Whether op `op` is a COPY from another machine of a folded plan."""
+        return self.boxes > 1 and bool(self.kind[op] == Kind.COPY and self.arg[op] == AWAY)
 
     def operands_of(self, op: int) -> list[int]:
         """Ids of the values that op `op` reads."""
@@ -135,7 +149,8 @@ class Plan:
         """`op 12 COPY gpu0 -> gpu1 [0, 64)`, for messages."""
         kind = Kind(int(self.kind[op])).name
         target = self.devices[self.device[op]]
-        where = f"{self.devices[int(self.source[op])]} -> {target}" if kind == "COPY" else target
+        source = f"{self.devices[int(self.source[op])]}{' of another machine' * self.is_away(op)}"
+        where = f"{source} -> {target}" if kind == "COPY" else target
         return f"op {op} {kind} {where} [{self.lo[op]}, {self.hi[op]})"
 
     def copies(self) -> list[tuple[str, str, int]]:

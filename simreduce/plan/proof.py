@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simreduce import dtypes
+from simreduce.errors import PlanError
 from simreduce.plan.contract import Contract
 from simreduce.plan.plan import ZEROS, Kind, Plan
 from simreduce.plan.ragged import distinct, levels, ranges
@@ -44,7 +45,14 @@ class Problem:
 
 
 def verify(plan: Plan) -> list[Problem]:
-    """Every rule the plan breaks, malformed ops first; empty means that it does what its contract says."""
+    """Every rule the plan breaks, malformed ops first; empty means that it does what its contract says.
+
+    PlanError for a folded plan: what it stands for is proved on few machines, each by itself.
+    """
+    if plan.boxes > 1:
+        raise PlanError(
+            f"the plan is that of one of {plan.boxes} equal machines; prove what the strategy compiles to for a few of them"
+        )
     return list(_malformed(plan)) or list(_broken_promises(plan))
 
 

@@ -108,6 +108,10 @@ class Values(Sequence[Value]):
         """The same devices and intervals, made by other ops."""
         return Values(op, self.device, self.lo, self.hi, self.dtype)
 
+    def on(self, device: Ints) -> Values:
+        """The same ops and intervals, said to be on other devices."""
+        return Values(self.op, device, self.lo, self.hi, self.dtype)
+
     def _each(self, change: Callable[[Ints], Ints]) -> Values:
         return Values(change(self.op), change(self.device), change(self.lo), change(self.hi), self.dtype)
 

@@ -1,6 +1,6 @@
 """Tables and documents: pure functions of results."""
 
-from simreduce.report.bench import bench_document, bench_table, nccl_tests_document
+from simreduce.report.bench import bench_document, bench_table, folded_lines, nccl_tests_document
 from simreduce.report.busbw import algbw, busbw
 from simreduce.report.explain import explanation_document, explanation_text
 from simreduce.report.ranking import ranking_document, ranking_table
@@ -12,6 +12,7 @@ __all__ = [
     "busbw",
     "explanation_document",
     "explanation_text",
+    "folded_lines",
     "nccl_tests_document",
     "ranking_document",
     "ranking_table",

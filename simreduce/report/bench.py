@@ -17,6 +17,16 @@ _HEADER = (
 )  # fmt: skip
 
 
+def folded_lines(rows: Sequence[BenchRow]) -> list[str]:
+    """What a reader must know of rows for which one of many equal machines was simulated."""
+    found = dict.fromkeys((r.boxes, r.proved_on) for r in rows if r.boxes > 1)
+    some = "" if all(r.boxes > 1 for r in rows) else " (where the whole plan is too large to hold)"
+    return [
+        f"folded{some}: one of {boxes} equal machines is simulated; #wrong is proved on {proved_on} of them"
+        for boxes, proved_on in found
+    ]
+
+
 def bench_table(rows: Sequence[BenchRow], ranks: int, about: Sequence[str]) -> str:
     """nccl-tests' columns in its places; ours to the right of them."""
     lines = [*(f"# {line}" for line in about), *_HEADER]
@@ -98,6 +108,7 @@ def bench_document(
                 "floor_us": r.floor_seconds * 1e6,
                 "bottleneck": r.link,
                 "transfers": r.transfers,
+                "folded_machines": r.boxes,
             }
             for r in rows
         ],

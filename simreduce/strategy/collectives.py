@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from simreduce.algorithms import COLLECTIVES, Options
-from simreduce.errors import StrategyError
+from simreduce.errors import NotFoldable, StrategyError
 from simreduce.layouts import Layout
 from simreduce.plan import Contract, Plan, PlanBuilder, Value, Values
 from simreduce.strategy.compile import compile_plan
@@ -35,6 +35,8 @@ def compile_collective(
         strategy = parse_strategy(strategy, collective)
     if collective == "all_reduce":
         return compile_plan(strategy, workload, layout, faithful=faithful)
+    if layout.boxes > 1:
+        raise NotFoldable(f"{strategy.text}: only all-reduces are folded, and this is {collective}")
     if not 0 <= root < layout.n:
         raise StrategyError(f"root {root}: the ranks are 0 to {layout.n - 1}")
     (part,) = strategy.ranges
@@ -49,7 +51,7 @@ def compile_collective(
     try:
         results = COLLECTIVES[collective][part.algorithm].reduce(b, layout, tensors, options)
     except StrategyError as error:
-        raise StrategyError([f"{strategy.text}: {p}" for p in error.problems]) from None
+        raise type(error)([f"{strategy.text}: {p}" for p in error.problems]) from None
     for result in results:
         made = Values.of(result)
         b.outputs(b.scales(made, layout.n) if strategy.mean else made)

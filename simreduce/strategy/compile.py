@@ -35,7 +35,7 @@ def compile_plan(
         strategy = resolved(strategy, layout)
         faithful = faithful and strategy.spec.partition("#")[0] not in INTENDED
     ranks = range(len(layout.ranks))
-    b = PlanBuilder(layout.devices)
+    b = PlanBuilder(layout.devices, layout.boxes)
     fields: dict[int, Field] = {}
     results: dict[int, list[Value]] = {}
     taken = assign(list(strategy.ranges), [g.elements for g in workload.gradients])
@@ -47,15 +47,15 @@ def compile_plan(
         try:
             order, placed, reduced = _reduce(b, layout, strategy, part, chosen, base, faithful=faithful)
         except StrategyError as error:
-            raise StrategyError([f"{strategy.text}: {p}" for p in error.problems]) from None
+            raise type(error)([f"{strategy.text}: {p}" for p in error.problems]) from None
         fields.update({indices[i]: f for i, f in zip(order, placed, strict=True)})
         results.update({indices[i]: r for i, r in zip(order, reduced, strict=True)})
         base = max(f.end for f in placed)
     for i in sorted(results):
         for value in results[i]:
-            b.output(b.scale(value, len(ranks)) if strategy.mean else value)
+            b.output(b.scale(value, layout.n) if strategy.mean else value)
     intervals = [fields[i][:3] for i in sorted(fields)]
-    return b.finish(Contract.all_reduce(ranks, intervals, len(ranks) if strategy.mean else 1))
+    return b.finish(Contract.all_reduce(ranks, intervals, layout.n if strategy.mean else 1))
 
 
 def _reduce(

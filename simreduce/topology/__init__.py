@@ -8,14 +8,16 @@
 from __future__ import annotations
 
 from simreduce.topology.classes import LinkClass, link_classes
+from simreduce.topology.folded import Folded, fold
 from simreduce.topology.graph import Cable, Kind, Link, Node, Topology, build
-from simreduce.topology.load import load_topology, shipped
+from simreduce.topology.load import load_machine, load_topology, shipped
 from simreduce.topology.matrix import matrix_text, path_class
 from simreduce.topology.naming import natural
 from simreduce.topology.routing import Route, Routes, route
 
 __all__ = [
     "Cable",
+    "Folded",
     "Kind",
     "Link",
     "LinkClass",
@@ -24,7 +26,9 @@ __all__ = [
     "Routes",
     "Topology",
     "build",
+    "fold",
     "link_classes",
+    "load_machine",
     "load_topology",
     "matrix_text",
     "natural",

@@ -19,7 +19,7 @@ from simreduce.topology.routing import Router
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from simreduce.topology.ways import Ways
+    from simreduce.topology.ways import Copies, Ways
 
 Kind = Literal["gpu", "cpu", "pcie_switch", "nvswitch", "nic", "switch"]
 KINDS: tuple[Kind, ...] = ("gpu", "cpu", "pcie_switch", "nvswitch", "nic", "switch")
@@ -136,24 +136,24 @@ class Topology:
             for link in self.links
         ]
         source = f"{self.source}, bandwidth x {bandwidth:g}, latency x {latency:g}"
-        return _assemble(self.name, self.title, source, nodes, links, self.router.ways)
+        return assemble(self.name, self.title, source, nodes, links, self.router.ways)
 
     def without_peers(self) -> Topology:
         """The same machine with peer access switched off: its GPUs copy to each other through the host."""
         nodes = [replace(n, peer=OFF) if n.kind == "gpu" else n for n in self.nodes.values()]
-        return _assemble(
+        return assemble(
             self.name, self.title, f"{self.source}, no peer access", nodes, self.links, self.router.ways
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A read-only mapping cannot be pickled, and the graph says nothing that nodes and links do not.
         nodes = tuple(self.nodes.values())
-        return _assemble, (self.name, self.title, self.source, nodes, self.links, self.router.ways)
+        return assemble, (self.name, self.title, self.source, nodes, self.links, self.router.ways)
 
 
 def build(
     name: str, title: str, source: str, nodes: Iterable[Node], cables: Iterable[Cable],
-    ways: Ways | None = None,
+    ways: Ways | Copies | None = None,
 ) -> Topology:  # fmt: skip
     """A topology of nodes with distinct names and of cables between them, in the order given.
 
@@ -180,12 +180,18 @@ def build(
                     parallel=parallel,
                 )
             )
-    return _assemble(name, title, source, nodes, links, ways)
+    return assemble(name, title, source, nodes, links, ways)
 
 
-def _assemble(
-    name: str, title: str, source: str, nodes: Iterable[Node], links: Iterable[Link], ways: Ways | None
+def assemble(
+    name: str,
+    title: str,
+    source: str,
+    nodes: Iterable[Node],
+    links: Iterable[Link],
+    ways: Ways | Copies | None = None,
 ) -> Topology:
+    """A topology of nodes with distinct names and of directed links, numbered from 0."""
     table = {node.name: node for node in nodes}
     links = tuple(links)
     return Topology(

@@ -6,6 +6,8 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,9 @@ from simreduce.errors import TopologyError, did_you_mean
 from simreduce.shipped import data_dir
 from simreduce.topology.faults import cut, quoted
 from simreduce.topology.files import overridden, read_document
+from simreduce.topology.folded import FOLDED_LIMIT, Folded, fold
 from simreduce.topology.generators import GENERATORS, generate, machines, split_inline
+from simreduce.topology.generators.inline import DEVICES_LIMIT, WHOLE_LIMIT
 from simreduce.topology.machine import build_machine
 
 if TYPE_CHECKING:
@@ -30,17 +34,53 @@ def load_topology(text: str, overrides: Overrides | None = None) -> Topology:
     unless that is overridden too. For an inline topology its settings (`bandwidth`, `latency`; `fabric`, `nic`, and
     the keys of the machine) are what can be overridden. Raises `TopologyError` with every fault found.
     """
-    overrides = overrides or {}
+    return _loaded(text, overrides or {}, DEVICES_LIMIT)
+
+
+def _loaded(text: str, overrides: Overrides, limit: int) -> Topology:
     machine = _file(text, overrides)
     if machine is not None:
         return machine
     inline = split_inline(text, ":")
     if inline is not None and inline.name in GENERATORS:
-        return generate(inline, overrides)
+        return generate(inline, overrides, limit)
     copies = split_inline(text, "x")
     if copies is not None:
-        return machines(copies, overrides, _machine)
+        return machines(copies, overrides, _machine, limit)
     raise _unknown(text)
+
+
+def load_machine(text: str, overrides: Overrides | None = None, *, folded: bool = False) -> Topology | Folded:
+    """`load_topology`, but equal machines on one switch are folded if they are to be, or are too many to hold.
+
+    TopologyError says why machines that should be folded cannot be.
+    """
+    overrides = overrides or {}
+    fewest = _two_of(text, overrides)
+    if fewest is not None:
+        two, boxes = fewest
+        count = boxes * len(two.devices) // 2
+        if folded or count > DEVICES_LIMIT:
+            if boxes > FOLDED_LIMIT:
+                raise TopologyError(f"{cut(text)}: more than {FOLDED_LIMIT} machines")
+            one = fold(two, boxes)
+            whole = None if folded or count > WHOLE_LIMIT else partial(_loaded, text, overrides, WHOLE_LIMIT)
+            return replace(one, name=text, title=f"{boxes} equal machines: {two.title}", whole=whole)
+    machine = load_topology(text, overrides)
+    return fold(machine) if folded else machine
+
+
+def _two_of(text: str, overrides: Overrides) -> tuple[Topology, int] | None:
+    """Two of the machines of `switch:N` and of `MACHINExN` on a switch, and N; None for what is written otherwise."""
+    separator = ":" if ":" in text.partition(",")[0] else "x"
+    inline = None if _find(text) else split_inline(text, separator)
+    if inline is None or not re.fullmatch(r"[0-9]{1,9}", inline.size) or int(inline.size) < 2:
+        return None
+    fabric = inline.settings.get("fabric", overrides.get("fabric", "switch"))
+    if (inline.name if separator == ":" else fabric) != "switch":
+        return None
+    rest = text.partition(",")[1:]
+    return load_topology("".join((inline.name, separator, "2", *rest)), overrides), int(inline.size)
 
 
 def shipped() -> list[tuple[str, str]]:

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from simreduce.errors import TopologyError, did_you_mean
 from simreduce.topology.naming import natural
 from simreduce.topology.peer import BOTH_WAYS, DEFAULT_REACH, staged
-from simreduce.topology.ways import Ids, Ints, places, ports, starts
+from simreduce.topology.ways import Copies, Ids, Ints, places, ports, starts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -94,8 +94,12 @@ class _Search:
 class Router:
     """Finds routes and remembers them; one belongs to each topology."""
 
-    def __init__(self, nodes: Mapping[str, Node], links: Sequence[Link], ways: Ways | None = None) -> None:
+    def __init__(
+        self, nodes: Mapping[str, Node], links: Sequence[Link], ways: Ways | Copies | None = None
+    ) -> None:
         self.ways = ways
+        self._copies = ways if isinstance(ways, Copies) else None
+        self._rule = None if isinstance(ways, Copies) else ways
         self.index = {name: place for place, name in enumerate(nodes)}
         """The place of every node among the nodes of the topology: what `routes` takes."""
         self._nodes, self._names, self._links = nodes, tuple(nodes), links
@@ -120,7 +124,7 @@ class Router:
         self._found: dict[tuple[str, str], Route] = {}
         self._rails: dict[str, dict[str, str]] = {}
         self._holds = np.array([link.holds_lane for link in links], dtype=np.bool_)
-        self._port = ports(ways.hosts if ways else (), len(nodes))
+        self._port = ports(self._rule.hosts if self._rule else (), len(nodes))
         """The port of every node in the network that has `ways`, -1 for none."""
         cables = np.bincount([self.index[link.source] for link in links], minlength=len(nodes))
         self._only_port = np.where(cables == 1, self._port, -1)
@@ -141,22 +145,32 @@ class Router:
         """The routes of many transfers, from and to nodes given by their places; raises `TopologyError` like `route`."""
         a, b = self._only_port[source], self._only_port[target]
         ruled = (a >= 0) & (b >= 0)
-        if self.ways is not None and ruled.all():
-            start, links = self.ways.between(a, b)
+        if self._rule is not None and ruled.all():
+            start, links = self._rule.between(a, b)
         else:
             searched = self._searched(source[~ruled], target[~ruled])
-            by_rule = self.ways.between(a[ruled], b[ruled]) if self.ways else (starts(a[:0]), searched[1][:0])
+            by_rule = (
+                self._rule.between(a[ruled], b[ruled]) if self._rule else (starts(a[:0]), searched[1][:0])
+            )
             start, links = _mingled(ruled, by_rule, searched)
         return Routes(start, links, self._hold(start, links))
 
     def _searched(self, source: Ints, target: Ints) -> tuple[Ints, Ids]:
-        """Rows of the links of `route`, which is asked once for each pair."""
+        """Rows of the links of `route`, which is asked once for each pair, of equal machines for the first two only."""
         names, many = self._names, len(self._names)
+        copies = self._copies
+        if copies and max(source.max(initial=0), target.max(initial=0)) < copies.count * copies.nodes:
+            here, there, source, target = copies.of_first(source, target)
+        else:
+            copies = None
         pairs, which = np.unique(source * many + target, return_inverse=True)
         found = [self.route(names[pair // many], names[pair % many]).links for pair in pairs.tolist()]
         count = np.array([len(links) for links in found], dtype=np.int64)
         table = np.array([link for links in found for link in links], dtype=np.int32)
-        return starts(count[which]), table[places(starts(count)[which], count[which])]
+        start, links = starts(count[which]), table[places(starts(count)[which], count[which])]
+        if copies:
+            links = copies.moved(links, np.repeat(here, count[which]), np.repeat(there, count[which]))
+        return start, links
 
     def _hold(self, start: Ints, links: Ids) -> Flags:
         """For rows of links, whether all of each hold their sender's lane."""
@@ -260,17 +274,17 @@ class Router:
 
     def _ruled(self, source: int, target: int) -> tuple[str, ...]:
         """The nodes after the first on the way between two ports."""
-        assert self.ways is not None  # noqa: S101 - there are ports
-        _, links = self.ways.between(np.array([source]), np.array([target]))
+        assert self._rule is not None  # noqa: S101 - there are ports
+        _, links = self._rule.between(np.array([source]), np.array([target]))
         return tuple(self._links[link].target for link in links.tolist())
 
     def _rerouted(self, path: tuple[str, ...]) -> tuple[str, ...]:
         """`path`, with its way through the network by the network's rule."""
-        if self.ways is None:
+        if self._rule is None:
             return path
         ports = [int(self._port[self.index[name]]) for name in path]
         hops = [self._best[hop].id for hop in itertools.pairwise(path)]
-        cables = [2 * (self.ways.first + port) if port >= 0 else -2 for port in ports]
+        cables = [2 * (self._rule.first + port) if port >= 0 else -2 for port in ports]
         enter = [place for place, hop in enumerate(hops) if hop == cables[place]]
         leave = [place for place, hop in enumerate(hops, 1) if hop == cables[place] + 1]
         if not (enter and leave):

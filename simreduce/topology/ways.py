@@ -145,6 +145,33 @@ class TorusWays:
         return begin
 
 
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """`count` equal machines on one switch. The `nodes` of each come machine by machine, then the switch; the `cables` in
+    each machine by machine, then those of its `ports` to the switch.
+    """
+
+    count: int
+    nodes: int
+    cables: int
+    ports: int
+
+    def of_first(self, source: Ints, target: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+        """The machines of transfers, and the same transfers within the first machine or from it to the second."""
+        here, there = source // self.nodes, target // self.nodes
+        return here, there, source % self.nodes, target % self.nodes + self.nodes * (here != there)
+
+    def moved(self, links: Ids, here: Ints, there: Ints) -> Ids:
+        """Links of the first machine and the second, as those in the same place of machines `here` and `there`."""
+        cable, inside = links // 2, self.count * self.cables
+        machine = np.where(
+            cable < inside, cable // max(self.cables, 1), (cable - inside) // max(self.ports, 1)
+        )
+        by = np.where(machine == 0, here, there) - machine
+        moved: Ids = (links + 2 * np.where(cable < inside, self.cables, self.ports) * by).astype(np.int32)
+        return moved
+
+
 def ports(hosts: Sequence[int], nodes: int) -> Ints:
     """The port of every node, -1 for one that has none."""
     port = np.full(nodes, -1, dtype=np.int64)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simreduce import dtypes
 from simreduce.engine import CALM, Calibration, Disturbance, Runtime, simulate
-from simreduce.errors import InputError
+from simreduce.errors import InputError, NotFoldable, PlanTooLarge, StrategyError
 from simreduce.layouts import Layout
 from simreduce.plan import verify, wrong_elements
 from simreduce.strategy import SUMMING, Strategy, compile_collective
-from simreduce.topology import Topology
+from simreduce.topology import Folded, Topology
 from simreduce.tune.chunks import with_best_chunk
+from simreduce.tune.folding import folded, proved_on_few, unfolded
 from simreduce.workload import MOST_BYTES, Gradient, Workload
 
 MOST_SIZES = 10_000
@@ -29,7 +30,8 @@ ROOTED = ("reduce", "broadcast")
 @dataclass(frozen=True, slots=True)
 class BenchRow:
     """One size of one algorithm; seconds and bytes. `redop` is `sum`, `avg` or, where nothing is added, `none`. `root` is
-    -1 for collectives without one. `count` is that of the whole tensor.
+    -1 for collectives without one. `count` is that of the whole tensor. Where `boxes` is above 1, one of so many equal machines
+    was simulated for all, and `wrong` is what was found on `proved_on` of them.
     """
 
     algorithm: str
@@ -44,6 +46,8 @@ class BenchRow:
     link_share: float
     collective: str = "all_reduce"
     root: int = -1
+    boxes: int = 1
+    proved_on: int = 1
 
     @property
     def nbytes(self) -> int:
@@ -81,7 +85,7 @@ def tensor(nbytes: int, dtype: int, parts: int = 1) -> Workload:
 
 
 def bench(
-    topology: Topology,
+    topology: Topology | Folded,
     layout: Layout,
     strategies: Sequence[Strategy],
     nbytes: Sequence[int],
@@ -95,26 +99,76 @@ def bench(
 ) -> Iterator[BenchRow]:
     """Rows size by size, in the order of `strategies` within a size. Sizes are rounded down to whole elements, and to
     equal parts where every rank has one. A pipeline that is told no size of its chunks gets the one that is best if nothing
-    disturbs.
+    disturbs. Equal machines are folded where a plan is too large to hold; sizes are then rounded down to equal parts too,
+    and a pipeline is sent in chunks only if told. Those that are folded because they are many are not where that does not
+    serve the strategy.
     """
+    setting = _Setting(topology, layout, dtype, runtime, calibration, faithful, root, disturbance)
+    whole: _Setting | None = None
     for size in nbytes:
         for asked in strategies:
-            collective = asked.collective
-            workload = tensor(size, dtype, layout.n if collective in DIVIDED else 1)
-            strategy = with_best_chunk(asked, workload, topology, layout, runtime, calibration, root=root)
-            plan = compile_collective(collective, strategy, workload, layout, root=root, faithful=faithful)
-            result = simulate(plan, topology, runtime, calibration, disturbance=disturbance)
-            yield BenchRow(
-                algorithm=strategy.text,
-                count=workload.elements,
-                dtype=dtype,
-                redop=("avg" if strategy.mean else "sum") if collective in SUMMING else "none",
-                seconds=result.seconds,
-                floor_seconds=result.floors.seconds,
-                transfers=result.transfers,
-                wrong=wrong_elements(verify(plan)),
-                link=result.bottleneck,
-                link_share=result.links[0].share if result.links else 0.0,
-                collective=collective,
-                root=root if collective in ROOTED else -1,
-            )
+            try:
+                yield _row(setting, asked, size)
+            except PlanTooLarge as why:
+                one, its_layout = folded(topology, layout, why)
+                try:
+                    row = _row(replace(setting, topology=one, layout=its_layout), asked, size)
+                except NotFoldable as either:
+                    raise PlanTooLarge([*why.problems, *either.problems]) from None
+                yield row
+            except NotFoldable as why:
+                if whole is None:
+                    every, its_layout = unfolded(topology, layout, why)
+                    whole = replace(setting, topology=every, layout=its_layout)
+                yield _row(whole, asked, size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """What all rows have in common."""
+
+    topology: Topology | Folded
+    layout: Layout
+    dtype: int
+    runtime: Runtime
+    calibration: Calibration
+    faithful: bool
+    root: int
+    disturbance: Disturbance
+
+
+def _row(at: _Setting, asked: Strategy, size: int) -> BenchRow:
+    collective, layout = asked.collective, at.layout
+    divided = collective in DIVIDED or layout.boxes > 1
+    workload, strategy = tensor(size, at.dtype, layout.n if divided else 1), asked
+    if layout.boxes > 1 and not workload.elements:
+        raise StrategyError(
+            f"{asked.text}: {size} bytes are less than an element for each of {layout.n} ranks"
+        )
+    if isinstance(at.topology, Topology):
+        strategy = with_best_chunk(
+            asked, workload, at.topology, layout, at.runtime, at.calibration, root=at.root
+        )
+    plan = compile_collective(collective, strategy, workload, layout, root=at.root, faithful=at.faithful)
+    result = simulate(plan, at.topology, at.runtime, at.calibration, disturbance=at.disturbance)
+    proved_on, wrong = 1, 0
+    if layout.boxes > 1:
+        proved_on, wrong = proved_on_few(strategy, workload, layout)
+    else:
+        wrong = wrong_elements(verify(plan))
+    return BenchRow(
+        algorithm=strategy.text,
+        count=workload.elements,
+        dtype=at.dtype,
+        redop=("avg" if strategy.mean else "sum") if collective in SUMMING else "none",
+        seconds=result.seconds,
+        floor_seconds=result.floors.seconds,
+        transfers=result.transfers,
+        wrong=wrong,
+        link=result.bottleneck,
+        link_share=result.links[0].share if result.links else 0.0,
+        collective=collective,
+        root=at.root if collective in ROOTED else -1,
+        boxes=layout.boxes,
+        proved_on=proved_on,
+    )

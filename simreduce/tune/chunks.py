@@ -82,14 +82,16 @@ class _Trials:
     def best(self) -> int:
         """The best chunk size, 0 if none is worth it."""
         whole = self._plan(self.strategy, self.workload)
-        result = self._simulate(whole)
-        self.seconds[0] = result.seconds
         largest = max(g.nbytes for g in self.workload.gradients)
         rungs = [i for i in range(2 * largest.bit_length()) if rung(i) < largest]
         tensor = self.workload.nbytes / len(self.workload.gradients)
         limit = MOST_OPS if self._one_tensor else MOST_SIMULATED
         rungs = [i for i in rungs if len(whole) * (1 + tensor / rung(i)) <= limit]
-        if not rungs or not result.floors.resource:
+        if not rungs:
+            return 0
+        result = self._simulate(whole)
+        self.seconds[0] = result.seconds
+        if not result.floors.resource:
             return 0
         depth, chunks = self._rule(whole, result)
         at = min(rungs, key=lambda i: abs(math.log(rung(i) * chunks / self.workload.nbytes)))

@@ -13,6 +13,7 @@ import simreduce as sr
 from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Calibration, Fabric, Runtime
 from simreduce.plan import Kind
 from simreduce.topology import Topology
+from simreduce.workload import Gradient, Workload
 from tests.engine.oracle import Change, Oracle, Submission, Times, as_times
 from tests.strategies import (
     ANY,
@@ -81,6 +82,15 @@ def check(
 
 def check_scene(scene: Scene) -> bool:
     return check(scene.topology, scene.runtime, scene.calibration, [Submission(scene.plan, scene.ready)])
+
+
+@pytest.mark.parametrize("strategy", ["torus_2d/ring", "halving_doubling/recursive_doubling"])
+def test_ports_that_several_ranks_of_two_machines_share(strategy):
+    """Flows cross several full links, which are raised one after another when one of the flows ends."""
+    machines = sr.load_topology("dgx1vx2")
+    plan = sr.compile(strategy, Workload("one", (Gradient("gradient", 384),)), sr.layout(machines))
+    ready = [0.0] * int((plan.kind == Kind.INPUT).sum())
+    assert check(machines, TENSORFLOW, NOMINAL, [Submission(plan, ready)])
 
 
 @given(scenes(ANY))

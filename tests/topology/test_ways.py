@@ -300,3 +300,21 @@ def test_thousands_of_gpus_make_no_graph(text):
 
     assert len(routes.start) == 4097
     assert "graph" not in vars(topology)
+
+
+@pytest.mark.parametrize("text", ["dgx1vx3", "dgx1px2", "dgx1vx1"])
+def test_the_routes_of_equal_machines_are_those_of_the_first_two(text):
+    """Found for them once, and moved to the others."""
+    machine = load_topology(text)
+    ends = [*machine.devices, *machine.hosts]
+    pairs = list(itertools.product(ends, ends))
+    place = machine.router.index
+    source, target = (np.array([place[pair[end]] for pair in pairs]) for end in (0, 1))
+    found = machine.router.routes(source, target)
+
+    for i, pair in enumerate(pairs):
+        assert tuple(found.links[found.start[i] : found.start[i + 1]]) == route(machine, *pair).links
+    ends = machine.router.routes(np.array([place["switch0"]]), np.array([place[machine.hosts[0]]]))
+    assert tuple(ends.links) == route(machine, "switch0", machine.hosts[0]).links
+    again = pickle.loads(pickle.dumps(machine))  # noqa: S301 - our own
+    assert again.router.ways == machine.router.ways

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from simreduce.topology.generators.fat_tree import fat_tree
 from simreduce.topology.generators.full import full
-from simreduce.topology.generators.inline import Inline, Settings, split_inline
+from simreduce.topology.generators.inline import DEVICES_LIMIT, Inline, Settings, split_inline
 from simreduce.topology.generators.machines import machines
 from simreduce.topology.generators.ring import ring
 from simreduce.topology.generators.switch import switch
@@ -68,10 +68,12 @@ GENERATORS: dict[str, Generator] = {
 }
 
 
-def generate(inline: Inline, overrides: Mapping[str, str | int]) -> Topology:
-    """The topology of `NAME:SIZE,...`; overrides have the same keys as the settings and win over them."""
+def generate(inline: Inline, overrides: Mapping[str, str | int], limit: int = DEVICES_LIMIT) -> Topology:
+    """The topology of `NAME:SIZE,...`; overrides have the same keys as the settings and win over them. `limit` is that of
+    devices on one switch.
+    """
     generator = GENERATORS[inline.name]
-    settings = Settings(inline, dict(inline.settings) | dict(overrides))
+    settings = Settings(inline, dict(inline.settings) | dict(overrides), limit)
     settings.unknown((*_FIGURES, *generator.keys))
     shape = generator.shape(settings)
     title = f"{shape.title}, {format_bandwidth(settings.bandwidth())}, {format_duration(settings.latency())}"

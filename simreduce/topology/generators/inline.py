@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 DEFAULT_BANDWIDTH = 25e9
 DEFAULT_LATENCY = 1e-6
 DEVICES_LIMIT = 4096
-"""Planners keep tables over ranks, and plans grow with the square of them."""
+"""Tables over pairs of devices are made of what is loaded, and most plans grow with the square of the ranks."""
+
+WHOLE_LIMIT = 1 << 17
+"""Devices on one switch for those who ask for nothing but plans that can be held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,8 @@ class Settings:
     all that it needs, then calls `check`, then builds.
     """
 
-    def __init__(self, inline: Inline, values: Mapping[str, str | int]) -> None:
+    def __init__(self, inline: Inline, values: Mapping[str, str | int], limit: int = DEVICES_LIMIT) -> None:
+        self.limit = limit
         self.faults = Faults(inline.text)
         self.faults.problems.extend(inline.problems)
         self.values = values

@@ -11,6 +11,7 @@ from simreduce.topology.faults import quoted
 from simreduce.topology.generators.fat_tree import read_tree
 from simreduce.topology.generators.inline import DEVICES_LIMIT, Inline, Settings
 from simreduce.topology.graph import Cable, Node, Topology, build
+from simreduce.topology.ways import Copies
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,11 +27,14 @@ def machines(
     inline: Inline,
     overrides: Mapping[str, str | int],
     load: Callable[[str, Mapping[str, str | int]], Topology],
+    limit: int = DEVICES_LIMIT,
 ) -> Topology:
-    """The topology of `MACHINExN,...`; `load` reads the machine, and gets the overrides that are not settings."""
+    """The topology of `MACHINExN,...`; `load` reads the machine, and gets the overrides that are not settings. `limit` is
+    that of devices on one switch.
+    """
     known = ("fabric", "nic", *(key for keys in FABRICS.values() for key in keys))
     mine = {key: value for key, value in overrides.items() if key in known}
-    settings = Settings(inline, dict(inline.settings) | mine)
+    settings = Settings(inline, dict(inline.settings) | mine, limit)
     faults = settings.faults
     fabric, nic = settings.values.get("fabric", "switch"), settings.values.get("nic", DEFAULT_NIC)
     settings.unknown(("fabric", "nic", *FABRICS.get(str(fabric), known)))
@@ -41,7 +45,8 @@ def machines(
     if nic not in networks:
         near = did_you_mean(str(nic), networks) or f"; known are {', '.join(networks)}"
         faults.add("nic", f"unknown class of network link {quoted(nic)}{near}")
-    count = settings.size(DEVICES_LIMIT, "machines")
+    most = settings.limit if fabric == "switch" else DEVICES_LIMIT
+    count = settings.size(most, "machines")
     try:
         box = load(inline.name, {key: value for key, value in overrides.items() if key not in known})
     except TopologyError as error:
@@ -51,10 +56,8 @@ def machines(
         faults.add("", f"{inline.name!r} has no nic to link to the fabric")
     if len({node.machine for node in box.nodes.values()} - {""}) > 1:
         faults.add("", f"{inline.name!r} is made of several machines already")
-    if count * len(box.devices) > DEVICES_LIMIT:
-        faults.add(
-            "", f"{count * len(box.devices)} devices are more than the {DEVICES_LIMIT} that can be simulated"
-        )
+    if count * len(box.devices) > most:
+        faults.add("", f"{count * len(box.devices)} devices are more than the {most} that can be simulated")
     tree = read_tree(settings, max(count * len(nics), 1)) if fabric == "fat_tree" else None
     settings.check()
 
@@ -66,11 +69,12 @@ def machines(
     cables = [_copied(box, i, link) for i in range(count) for link in range(0, len(box.links), 2)]
     title = f"{count} x {box.title}, {len(nics)} {nic} ports each, on "
     ports = [place for place, node in enumerate(nodes) if node.kind == "nic"]
-    ways: Ways | None = None
+    ways: Ways | Copies | None = None
     if tree is None:
         nodes.append(Node("switch0", "switch", machine=""))
         cables += [_network(str(nic), nodes[port], nodes[-1]) for port in ports]
         title += "one switch"
+        ways = Copies(count, len(box.nodes), len(box.links) // 2, len(nics))
     else:
         switches, fabric_cables, ways = tree.wire(
             nodes, ports, len(cables), lambda a, b: _network(str(nic), a, b)

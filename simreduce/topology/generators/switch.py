@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simreduce.topology.generators.inline import DEVICES_LIMIT, Settings
+from simreduce.topology.generators.inline import Settings
 from simreduce.topology.generators.shape import Shape, cable, ends
 from simreduce.topology.graph import Node
 from simreduce.topology.ways import FatTreeWays
@@ -11,7 +11,7 @@ from simreduce.topology.ways import FatTreeWays
 def switch(settings: Settings) -> Shape:
     """GPUs and the host, each on a port; with `reduce=yes` the switch can sum."""
     bandwidth, latency = settings.bandwidth(), settings.latency()
-    count, reduces = settings.size(DEVICES_LIMIT), settings.flag("reduce")
+    count, reduces = settings.size(settings.limit), settings.flag("reduce")
     settings.check()
     nodes = ends(count)
     middle = Node("switch0", "switch", machine="", reduces=reduces)

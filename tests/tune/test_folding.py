@@ -1,0 +1,78 @@
+"""Machines and plans that are too many or too large to hold are folded; what cannot be is loaded whole, or refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from simreduce.engine import IDEAL, NOMINAL
+from simreduce.errors import NotFoldable, PlanTooLarge, StrategyError
+from simreduce.layouts import layout
+from simreduce.plan import builder
+from simreduce.strategy import parse_strategy
+from simreduce.topology import Folded, Topology, fold, load_machine, load_topology
+from simreduce.tune.bench import BenchRow, bench
+
+
+def row(machine: Topology | Folded, strategy: str, nbytes: int = 1 << 20) -> BenchRow:
+    asked = [parse_strategy(strategy)]
+    (found,) = bench(machine, layout(machine), asked, [nbytes], 0, IDEAL, NOMINAL)
+    return found
+
+
+def test_a_folded_row_is_the_row_of_all():
+    whole, folded = (
+        row(load_topology("dgx1vx4"), "ring/ring"),
+        row(fold(load_topology("dgx1vx4")), "ring/ring"),
+    )
+
+    assert folded.seconds == whole.seconds
+    assert folded.transfers == whole.transfers
+    assert (folded.wrong, folded.boxes, folded.proved_on) == (0, 4, 4)
+    assert (whole.boxes, whole.proved_on) == (1, 1)
+
+
+def test_a_plan_too_large_to_hold_is_folded(monkeypatch):
+    machine = load_topology("switch:16")
+    whole = row(machine, "ring")
+    monkeypatch.setattr(builder, "MOST_OPS", 500)
+    folded = row(machine, "ring")
+
+    assert (folded.boxes, folded.seconds) == (16, whole.seconds)
+
+
+@pytest.mark.parametrize(("machine", "strategy"), [("fat_tree:16,radix=4", "ring"), ("switch:16", "xring")])
+def test_a_plan_too_large_to_hold_and_to_fold_is_refused(monkeypatch, machine, strategy):
+    monkeypatch.setattr(builder, "MOST_OPS", 50)
+    monkeypatch.setattr(builder, "MOST_SINGLE_OPS", 50)
+    with pytest.raises(StrategyError, match="the plan would have more than 50 ops"):
+        row(load_topology(machine), strategy)
+
+
+def test_some_of_the_gpus_are_not_folded(monkeypatch):
+    monkeypatch.setattr(builder, "MOST_OPS", 50)
+    machine = load_topology("switch:16")
+    with pytest.raises(PlanTooLarge, match="some of the GPUs only"):
+        list(
+            bench(machine, layout(machine).subset(8), [parse_strategy("ring")], [1 << 20], 0, IDEAL, NOMINAL)
+        )
+
+
+def test_machines_that_are_many_are_loaded_whole_for_a_tree(monkeypatch):
+    expected = row(load_topology("dgx1vx4"), "ring/binary_tree+chunk=64KiB")
+    monkeypatch.setattr("simreduce.topology.load.DEVICES_LIMIT", 16)
+    machine = load_machine("dgx1vx4")
+
+    assert isinstance(machine, Folded)
+    assert row(machine, "ring/binary_tree+chunk=64KiB") == expected
+    assert row(machine, "ring/ring").boxes == 4
+
+
+def test_machines_that_were_to_be_folded_are_not_loaded_whole():
+    with pytest.raises(NotFoldable, match="does not do the same on each of the 4 equal machines"):
+        row(load_machine("dgx1vx4", folded=True), "ring/binary_tree")
+
+
+def test_sizes_are_rounded_down_to_equal_parts():
+    assert row(fold(load_topology("switch:7")), "ring", 1000).count == 245
+    with pytest.raises(StrategyError, match="less than an element for each of 7 ranks"):
+        row(fold(load_topology("switch:7")), "ring", 24)
