@@ -103,6 +103,12 @@ def bench(
     and a pipeline is sent in chunks only if told. Those that are folded because they are many are not where that does not
     serve the strategy.
     """
+    if isinstance(topology, Folded) and disturbance != CALM:
+        # Loaded whole instead, they would not fit.
+        raise InputError(
+            f"{topology.name}: {disturbance.text}: its equal machines are folded, and nothing may disturb one of them; "
+            "take fewer machines"
+        )
     setting = _Setting(topology, layout, dtype, runtime, calibration, faithful, root, disturbance)
     whole: _Setting | None = None
     for size in nbytes:
