@@ -18,10 +18,9 @@ from simreduce.synthesis.network import (
     direct_network,
     switched_network,
 )
-from simreduce.topology.folded import Folded
 
 if TYPE_CHECKING:
-    from simreduce.topology import Topology
+    from simreduce.topology import Folded, Topology
 
 
 class Wiring(Protocol):
@@ -289,6 +288,8 @@ def _links(topology: Topology, source: str, target: str) -> Way:
 
 def layout(topology: Topology | Folded) -> Layout:
     """The layout of a topology, of a folded one that of one of its machines."""
+    from simreduce.topology import Folded  # noqa: PLC0415 - layouts are loaded without machines
+
     if isinstance(topology, Folded):
         pair = layout(topology.pair)
         one = pair.only([rank for rank, name in enumerate(pair.ranks) if name in topology.devices])
