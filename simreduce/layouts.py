@@ -259,7 +259,9 @@ class _Machine:
 def _network(
     topology: Topology, ranks: tuple[str, ...], boxes: tuple[tuple[int, ...], ...], routed: bool
 ) -> Network:
-    """The achievable rates, in bytes/s, of the links that the engine's routes between `ranks` cross."""
+    """The achievable rates, in bytes/s, of the links that the engine's routes between `ranks` cross. Figures (what copies
+    through the host share besides) are loops, which take capacity and join nothing.
+    """
     linked = {(link.source, link.target) for link in topology.links if not link.is_figure}
     n = range(len(ranks))
     pairs = [(u, v) for u in n for v in n if u != v]
@@ -273,19 +275,21 @@ def _network(
     return Network(
         names=tuple(names),
         ranks=len(ranks),
-        arcs=tuple((vertex[link.source], vertex[link.target], link.bandwidth) for link in ends),
+        arcs=tuple(
+            (vertex[link.source], vertex[link.source if link.is_figure else link.target], link.bandwidth)
+            for link in ends
+        ),
         ways=tuple(tuple(tuple(links[link] for link in crossed.get((u, v), ())) for v in n) for u in n),
         boxes=boxes,
     )
 
 
 def _links(topology: Topology, source: str, target: str) -> Way:
-    """The wires of a route: what copies through the host take besides joins nothing."""
+    """The links of a route, figures included."""
     try:
-        links = topology.router.route(source, target).links
+        return topology.router.route(source, target).links
     except TopologyError:
         return ()
-    return tuple(link for link in links if not topology.links[link].is_figure)
 
 
 def layout(topology: Topology | Folded) -> Layout:
