@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 TF     := .venv-tensorflow
 
-.PHONY: run test lint types tests test-tensorflow bench clean
+.PHONY: run test lint types tests test-slow fuzz test-tensorflow bench clean
 
 run: $(VENV)/.installed
 	$(BIN)/simreduce run scenarios/dgx1v-resnet50.toml
@@ -19,7 +19,15 @@ types: $(VENV)/.tested
 	$(BIN)/mypy
 
 tests: $(VENV)/.tested
-	$(BIN)/pytest --numprocesses auto
+	$(BIN)/pytest --numprocesses auto --dist loadgroup -m "not slow"
+
+# What takes minutes: every subset of a DGX-1's GPUs, installs, compiling, whole models.
+test-slow: $(VENV)/.tested
+	$(BIN)/pytest --numprocesses auto --dist loadgroup -m slow
+
+# Ten thousand damaged files of every kind that is read; `make tests` tries a few hundred.
+fuzz: $(VENV)/.tested
+	SIMREDUCE_FUZZ=10000 $(BIN)/pytest tests/topology/importers/test_fuzz.py
 
 # Plans against the graphs of TensorFlow's own builders. TensorFlow is large, so it has an environment of its own.
 test-tensorflow: $(TF)/.tested

@@ -259,8 +259,10 @@ class _Machine:
 def _network(
     topology: Topology, ranks: tuple[str, ...], boxes: tuple[tuple[int, ...], ...], routed: bool
 ) -> Network:
-    """The achievable rates, in bytes/s, of the links that the engine's routes between `ranks` cross."""
-    linked = {(link.source, link.target) for link in topology.links}
+    """The achievable rates, in bytes/s, of the links that the engine's routes between `ranks` cross. Figures (what copies
+    through the host share besides) are loops, which take capacity and join nothing.
+    """
+    linked = {(link.source, link.target) for link in topology.links if not link.is_figure}
     n = range(len(ranks))
     pairs = [(u, v) for u in n for v in n if u != v]
     direct = [(u, v) for u, v in pairs if (ranks[u], ranks[v]) in linked]
@@ -273,13 +275,17 @@ def _network(
     return Network(
         names=tuple(names),
         ranks=len(ranks),
-        arcs=tuple((vertex[link.source], vertex[link.target], link.bandwidth) for link in ends),
+        arcs=tuple(
+            (vertex[link.source], vertex[link.source if link.is_figure else link.target], link.bandwidth)
+            for link in ends
+        ),
         ways=tuple(tuple(tuple(links[link] for link in crossed.get((u, v), ())) for v in n) for u in n),
         boxes=boxes,
     )
 
 
 def _links(topology: Topology, source: str, target: str) -> Way:
+    """The links of a route, figures included."""
     try:
         return topology.router.route(source, target).links
     except TopologyError:
@@ -311,10 +317,10 @@ def layout(topology: Topology | Folded) -> Layout:
         hosts.setdefault(topology.nodes[name].machine, name)
     links: list[dict[int, int]] = [{} for _ in ranks]
     for link in topology.links:
-        if link.source in index and link.target in index:
+        if link.source in index and link.target in index and not link.is_figure:
             row, column = links[index[link.source]], index[link.target]
             row[column] = row.get(column, 0) + link.lanes
-    near = {node.name: [link.target for link in topology.links if link.source == node.name]
+    near = {node.name: [link.target for link in topology.links if link.source == node.name and not link.is_figure]
             for node in topology.nodes.values() if node.reduces}  # fmt: skip
     return Layout(
         ranks=ranks,

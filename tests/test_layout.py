@@ -152,7 +152,9 @@ def test_gpus_without_a_link_compete_on_the_routes_of_the_engine():
     apart, joined = machine.only([1, 4]).network(), machine.only([0, 1, 4]).network()
 
     assert {*apart.names} == {"gpu1", "gpu4", "plx0", "cpu0", "cpu1", "plx2"}
-    assert [len(apart.ways[0][1]), len(apart.ways[1][0])] == [5, 5]
+    for way in (apart.ways[0][1], apart.ways[1][0]):
+        ends = [apart.arcs[arc][:2] for arc in way]
+        assert 5 == sum(a != b for a, b in ends) < len(ends)  # the others: what copies through the host share
     assert joined.ways[1][2] == ()
     assert machine.only([0, 1, 4]).network(routed=True).ways[1][2]
 

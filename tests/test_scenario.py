@@ -149,8 +149,8 @@ topology_overrides = 3
         "mine.toml: unknown key 'titel' (did you mean 'title'?)",
         "mine.toml: topology_overrides: expected a table",
         (
-            "mine.toml: topology: no topology 'dgxv' (did you mean 'dgx1v'?); shipped are dgx1p, dgx1v; "
-            "inline are full:N, ring:N, switch:N and MACHINExN; or give the path of a file"
+            "mine.toml: topology: no topology 'dgxv' (did you mean 'dgx1v'?); `simreduce topo list` names what is shipped; "
+            "inline are fat_tree:N, full:N, ring:N, switch:N, torus:AxB and MACHINExN; or give the path of a file"
         ),
         (
             "mine.toml: workload: no workload 'resnet5' (did you mean 'resnet50'?); "

@@ -17,11 +17,13 @@ from simreduce.cli.options import (
     calibration_option,
     check_collective,
     check_place,
+    disturbance_options,
     echo_json,
     faithful_option,
     gather,
     gpu_indices_option,
     gpus_options,
+    read_disturbance,
     read_gpu_indices,
     read_size,
     runtime_option,
@@ -63,6 +65,7 @@ from simreduce.workload import Workload
 @calibration_option("nominal")
 @gpu_indices_option
 @faithful_option
+@disturbance_options
 @click.option(
     "-J", "--output_file", "--output-file", default=None, metavar="FILE", help="Also write nccl-tests' JSON."
 )
@@ -84,6 +87,10 @@ def bench(
     calibration: str,
     gpu_indices: str | None,
     faithful: bool | None,
+    jitter: float,
+    seed: int,
+    slow: tuple[str, ...],
+    fault: tuple[str, ...],
     output_file: str | None,
     as_json: bool,
 ) -> int:
@@ -98,6 +105,8 @@ def bench(
     named = gather(problems, _strategies, algo, known) if known else None
     chosen = gather(problems, runtime_named, runtime)
     constants = gather(problems, load_calibration, calibration)
+    disturbance = gather(problems, read_disturbance, jitter, seed, slow, fault,
+                         machine if isinstance(machine, Topology) else None)  # fmt: skip
     if output_file is not None:
         gather(problems, check_place, output_file)
     if shape and not 0 <= root < shape.n:
@@ -106,6 +115,7 @@ def bench(
         problems.append(f"-b {minbytes}: less than one element of {dtypes.NAMES[dtype]}")
     if problems or not (machine and shape and named and swept and chosen and constants) or dtype is None:
         raise InputError(problems)
+    assert disturbance is not None  # noqa: S101 - else there is a problem
     began = _now()
     accepted = partial(
         _accepted, machine, shape, [tensor(size, dtype) for size in swept], bool(faithful), root
@@ -115,20 +125,34 @@ def bench(
     ]
     rows = list(
         measure(
-            machine, shape, strategies, swept, dtype, chosen, constants, faithful=bool(faithful), root=root
+            machine,
+            shape,
+            strategies,
+            swept,
+            dtype,
+            chosen,
+            constants,
+            disturbance,
+            faithful=bool(faithful),
+            root=root,
         )
     )
     ranks = shape.n
     if output_file is not None:
         write_json(output_file, nccl_tests_document(rows, ranks, sys.argv[1:], machine.name, began, _now()))
     if as_json:
-        echo_json(bench_document(rows, ranks, machine.name, chosen.name, constants.name, collective))
+        echo_json(
+            bench_document(
+                rows, ranks, machine.name, chosen.name, constants.name, collective, disturbance.text
+            )
+        )
     else:
         about = [
             f"simreduce {simreduce.__version__}: simulated {collective.replace('_', '-')}, {ranks} ranks",
             f"topology {machine.name} ({machine.digest}), runtime {chosen.name}, calibration {constants.name}",
             *folded_lines(rows),
         ]
+        about += [f"disturbed: {disturbance.text}"] if disturbance.text else []
         click.echo(bench_table(rows, ranks, about))
     return int(any(r.wrong for r in rows))
 

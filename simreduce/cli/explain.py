@@ -22,8 +22,11 @@ def explain(as_json: bool, **options: Any) -> int:
     SCENARIO|TOPOLOGY is what `simreduce run` or `simreduce bench` takes. Every saving is simulated.
     """
     asked = read_question(**options)
-    recording = record(asked.plan, asked.topology, asked.runtime, asked.calibration)
-    found = savings(recording, Machine(asked.topology, asked.runtime, asked.calibration), progress("changes"))
+    recording = record(
+        asked.plan, asked.topology, asked.runtime, asked.calibration, disturbance=asked.disturbance
+    )
+    machine = Machine(asked.topology, asked.runtime, asked.calibration, asked.disturbance)
+    found = savings(recording, machine, progress("changes"))
     if as_json:
         echo_json(explanation_document(recording, found, asked.about))
     else:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -13,8 +15,10 @@ import click
 
 from simreduce import units
 from simreduce.algorithms import NAMES
+from simreduce.engine import Disturbance, Fault
 from simreduce.errors import InputError, did_you_mean, shown
 from simreduce.layouts import Layout
+from simreduce.topology import Topology
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
@@ -47,6 +51,77 @@ gpu_indices_option = click.option(
     metavar="I,J,...",
     help="Order of GPUs in the rings of xring, ring and collective, per machine.",
 )
+
+
+def disturbance_options(command: F) -> F:
+    """What goes wrong on the machine: `--jitter`, `--seed`, `--slow`, `--fault`."""
+    options = (
+        click.option("--jitter", type=float, default=0.0, metavar="PART", help="Scatter every latency and dispatch cost; 0.1: +-10%."),
+        click.option("--seed", type=int, default=0, help="Of the jitter; default 0."),
+        click.option("--slow", multiple=True, metavar="DEVICE=FACTOR", help="So many times as slow, its links too; may be repeated."),
+        click.option("--fault", multiple=True, metavar="LINK@TIME=BANDWIDTH", help="A link, node or link class carries that from then on: 0, 5GB/s or 50%; may be repeated; =100% mends."),
+    )  # fmt: skip
+    return reduce(lambda f, option: option(f), reversed(options), command)
+
+
+def read_disturbance(
+    jitter: float, seed: int, slow: Sequence[str], fault: Sequence[str], topology: Topology | None = None
+) -> Disturbance:
+    """What `disturbance_options` have read. InputError tells all that is wrong, with it what `topology` lacks."""
+    problems: list[str] = []
+    slower = dict(pair for text in slow if (pair := gather(problems, _slow, text)))
+    faults = tuple(found for text in fault if (found := gather(problems, _fault, text)))
+    if not 0.0 <= jitter <= 1.0:
+        problems.append(f"--jitter {jitter}: needs a part between 0 and 1")
+        jitter = 0.0
+    disturbance = Disturbance(slower, jitter, seed, faults)
+    if topology is not None:
+        gather(problems, disturbance.check, topology)
+    if problems:
+        raise InputError(problems)
+    return disturbance
+
+
+def _slow(text: str) -> tuple[str, float]:
+    """`gpu3=1.5`."""
+    name, _, number = text.rpartition("=")
+    factor = _number(number)
+    if not name or factor is None or factor <= 0.0:
+        raise InputError(f"--slow {text}: a device and a factor above 0, such as gpu3=1.5")
+    return name, factor
+
+
+def _fault(text: str) -> Fault:
+    """`gpu0>gpu3@1ms=0`, `nvlink2@0=5GB/s`, `gpu3@2ms=50%`."""
+    place, _, rate = text.rpartition("=")
+    link, _, when = place.rpartition("@")
+    if not link or not when or not rate:
+        raise InputError(
+            f"--fault {text}: needs LINK@TIME=BANDWIDTH, such as gpu0>gpu3@1ms=0 or gpu3@2ms=50%"
+        )
+    try:
+        time = 0.0 if when == "0" else units.duration(when)
+        if rate.endswith("%"):
+            part = _number(rate[:-1])
+            if part is None or part < 0.0:
+                raise InputError(
+                    f"--fault {text}: {rate!r} is not a share of a bandwidth; write for example 50%"
+                )
+            return Fault(time, link, factor=part / 100)
+        return Fault(time, link, 0.0 if rate == "0" else units.bandwidth(rate))
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"--fault {text}: {error}") from None
+
+
+def _number(text: str) -> float | None:
+    """None for what is no finite number."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def read_gpu_indices(text: str | None) -> list[int] | None:

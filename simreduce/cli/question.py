@@ -16,17 +16,19 @@ from simreduce.calibrate import load_calibration
 from simreduce.cli.options import (
     calibration_option,
     check_collective,
+    disturbance_options,
     faithful_option,
     gather,
     gpu_indices_option,
     gpus_options,
     progress,
+    read_disturbance,
     read_gpu_indices,
     read_size,
     runtime_option,
     shape_of,
 )
-from simreduce.engine import Calibration, Runtime, runtime_named
+from simreduce.engine import Calibration, Disturbance, Runtime, runtime_named
 from simreduce.errors import InputError, did_you_mean, shown
 from simreduce.layouts import layout
 from simreduce.plan import Plan, repeat
@@ -64,6 +66,7 @@ class Question:
     topology: Topology
     runtime: Runtime
     calibration: Calibration
+    disturbance: Disturbance
 
     @property
     def about(self) -> dict[str, Any]:
@@ -76,6 +79,7 @@ class Question:
             "size_bytes": self.size_bytes,
             "ranks": self.ranks,
             "repeat": self.times,
+            "disturbance": self.disturbance.text,
         }
 
 
@@ -98,6 +102,7 @@ def question_options(command: F) -> F:
         calibration_option(None),
         gpu_indices_option,
         faithful_option,
+        disturbance_options,
         click.option("--workers", type=click.IntRange(1), default=None, help="Processes that rank a scenario."),
     )  # fmt: skip
     return reduce(lambda f, option: option(f), reversed(options), command)
@@ -105,6 +110,7 @@ def question_options(command: F) -> F:
 
 def read_question(question: str, **options: Any) -> Question:
     """What `question_options` have read, made into a plan. InputError tells the faults of all options at once."""
+    options["disturb"] = {key: options.pop(key) for key in ("jitter", "seed", "slow", "fault")}
     if is_scenario(question):
         return _of_scenario(question, **options)
     _check_name(question)
@@ -129,6 +135,7 @@ def _of_scenario(
     gpu_indices: str | None,
     faithful: bool | None,
     workers: int | None,
+    disturb: dict[str, Any],
     **others: Any,
 ) -> Question:
     problems = [
@@ -141,10 +148,12 @@ def _of_scenario(
         problems, load_scenario, text, runtime=runtime, calibration=calibration, gpu_indices=order, faithful=faithful
     )  # fmt: skip
     strategy = gather(problems, parse_strategy, algo) if algo is not None else None
-    if problems or scenario is None:
+    machine = scenario.topology if scenario else None
+    disturbance = gather(problems, read_disturbance, **disturb, topology=machine)
+    if problems or scenario is None or disturbance is None:
         raise InputError(problems)
     if strategy is None:
-        strategy = parse_strategy(_recommended(scenario, workers))
+        strategy = parse_strategy(_recommended(scenario, workers, disturbance))
     plan = compile_plan(strategy, scenario.workload, scenario.layout(), faithful=scenario.faithful)
     return Question(
         name=scenario.name,
@@ -158,14 +167,15 @@ def _of_scenario(
         topology=scenario.topology,
         runtime=scenario.runtime,
         calibration=scenario.calibration,
+        disturbance=disturbance,
     )
 
 
-def _recommended(scenario: Scenario, workers: int | None) -> str:
+def _recommended(scenario: Scenario, workers: int | None, disturbance: Disturbance) -> str:
     """What `simreduce run` recommends; said on stderr."""
     if scenario.strategies and len(scenario.strategies) == 1:
         return scenario.strategies[0].text
-    ranking = rank(scenario, workers or os.cpu_count() or 1, progress("strategies"))
+    ranking = rank(scenario, workers or os.cpu_count() or 1, progress("strategies"), disturbance)
     best = ranking.recommended
     if best is None:
         raise InputError(
@@ -190,6 +200,7 @@ def _of_topology(
     gpu_indices: str | None,
     faithful: bool | None,
     workers: int | None,  # noqa: ARG001 - nothing to rank
+    disturb: dict[str, Any],
 ) -> Question:
     problems: list[str] = []
     machine = gather(problems, load_topology, text)
@@ -209,8 +220,10 @@ def _of_topology(
         problems.append(f"-r {root}: the ranks are 0 to {shape.n - 1}")
     if dtype is not None and size is not None and size < dtypes.SIZES[dtype]:
         problems.append(f"-b {minbytes}: less than one element of {dtypes.NAMES[dtype]}")
+    disturbance = gather(problems, read_disturbance, **disturb, topology=machine)
     if problems or not (machine and shape and strategy and size and chosen and constants) or dtype is None:
         raise InputError(problems)
+    assert disturbance is not None  # noqa: S101 - else there is a problem
     workload = tensor(size, dtype, shape.n if collective in DIVIDED else 1)
     plan = compile_collective(collective, strategy, workload, shape, root=root, faithful=bool(faithful))
     return Question(
@@ -225,4 +238,5 @@ def _of_topology(
         topology=machine,
         runtime=chosen,
         calibration=constants,
+        disturbance=disturbance,
     )

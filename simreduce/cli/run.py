@@ -9,13 +9,17 @@ import click
 from simreduce.cli.options import (
     as_json,
     calibration_option,
+    disturbance_options,
     echo_json,
     faithful_option,
+    gather,
     gpu_indices_option,
     progress,
+    read_disturbance,
     read_gpu_indices,
     runtime_option,
 )
+from simreduce.errors import InputError
 from simreduce.report import ranking_document, ranking_table
 from simreduce.scenario import load_scenario
 from simreduce.tune import rank
@@ -27,6 +31,7 @@ from simreduce.tune import rank
 @calibration_option(None)
 @gpu_indices_option
 @faithful_option
+@disturbance_options
 @click.option("--workers", type=click.IntRange(1), default=None, help="Processes; default: one per core.")
 @as_json
 def run(
@@ -35,15 +40,24 @@ def run(
     calibration: str | None,
     gpu_indices: str | None,
     faithful: bool | None,
+    jitter: float,
+    seed: int,
+    slow: tuple[str, ...],
+    fault: tuple[str, ...],
     workers: int | None,
     as_json: bool,
 ) -> int:
     """Rank every strategy of SCENARIO (a file, or a shipped name) and recommend one."""
-    order = read_gpu_indices(gpu_indices)
-    question = load_scenario(
-        scenario, runtime=runtime, calibration=calibration, gpu_indices=order, faithful=faithful
-    )
-    ranking = rank(question, workers or os.cpu_count() or 1, progress("strategies"))
+    problems: list[str] = []
+    order = gather(problems, read_gpu_indices, gpu_indices)
+    question = gather(
+        problems, load_scenario, scenario, runtime=runtime, calibration=calibration, gpu_indices=order, faithful=faithful
+    )  # fmt: skip
+    machine = question.topology if question else None
+    disturbance = gather(problems, read_disturbance, jitter, seed, slow, fault, machine)
+    if problems or question is None or disturbance is None:
+        raise InputError(problems)
+    ranking = rank(question, workers or os.cpu_count() or 1, progress("strategies"), disturbance)
     if as_json:
         echo_json(ranking_document(ranking))
     else:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
 
 import simreduce
 from simreduce import units
 from simreduce.cli.options import as_json, echo_json
 from simreduce.cli.packings import rings, trees
+from simreduce.cli.topo_files import check, export, import_
+from simreduce.cli.topo_p2p import p2p
 from simreduce.topology import Topology, load_topology, matrix_text, shipped
 
 
 @click.group()
 def topo() -> None:
-    """List and show machines, and the best rings and trees on them."""
+    """List, show, predict, import and check machines, and the best rings and trees on them."""
 
 
-topo.add_command(rings)
-topo.add_command(trees)
+for command in (rings, trees, p2p, import_, export, check):
+    topo.add_command(command)
 
 
 @topo.command("list")
@@ -52,12 +56,19 @@ def show(topology: str, as_json: bool) -> None:
     click.echo("\nLinks, per direction (both directions alike unless listed twice):")
     for line in _links(machine):
         click.echo(f"  {line}")
+    figures = list(dict.fromkeys(_figures(machine)))
+    if figures:
+        click.echo("\nBesides their links:")
+    for line in figures:
+        click.echo(f"  {line}")
 
 
 def _links(machine: Topology) -> list[str]:
     lines: list[str] = []
     seen: dict[tuple[str, str, int], tuple[object, ...]] = {}
     for link in machine.links:
+        if link.is_figure:
+            continue
         figures = (link.link_class, link.lanes, link.nominal, link.bandwidth, link.latency, link.parallel)
         if seen.get((link.target, link.source, link.parallel)) == figures:
             continue
@@ -67,6 +78,19 @@ def _links(machine: Topology) -> list[str]:
             f"of nominal {units.format_bandwidth(link.nominal)}, {units.format_duration(link.latency)}"
         )
     return lines
+
+
+def _figures(machine: Topology) -> Iterator[str]:
+    """What copies through the host take, a line for every kind of node, and what is known of pairs."""
+    for link in machine.links[::2]:
+        if not link.is_figure:
+            continue
+        rate, delay = units.format_bandwidth(link.bandwidth), units.format_duration(link.latency)
+        if link.source == link.target:
+            where = machine.nodes[link.source].kind.replace("_", " ")
+            yield f"copies through the host, at a {where}: {link.link_class}, {rate}, {delay}"
+        else:
+            yield f"copies between {link.source} and {link.target}: {rate}, {delay}"
 
 
 def _document(machine: Topology) -> dict[str, object]:

@@ -39,7 +39,9 @@ def trace(output: str, **options: Any) -> int:
     asked = gather(problems, read_question, **options)
     if problems or asked is None:
         raise InputError(problems)
-    recording = record(asked.plan, asked.topology, asked.runtime, asked.calibration)
+    recording = record(
+        asked.plan, asked.topology, asked.runtime, asked.calibration, disturbance=asked.disturbance
+    )
     pieces = trace_text(recording, asked.topology, asked.about)
     if output == "-":
         for piece in pieces:

@@ -1,6 +1,8 @@
 """Time: SimPy keeps the clock, one kernel moves the bytes."""
 
+from simreduce.engine.background import traffic
 from simreduce.engine.calibration import NOMINAL, Calibration, LinkConstants
+from simreduce.engine.disturbance import CALM, Disturbance, Fault, links_named
 from simreduce.engine.fabric import Fabric, Timeline
 from simreduce.engine.lower import check_routes
 from simreduce.engine.path import CAUSES, LANE, Part, Step
@@ -10,6 +12,7 @@ from simreduce.engine.runtime import IDEAL, RUNTIMES, TENSORFLOW, Runtime, runti
 from simreduce.engine.simulation import simulate
 
 __all__ = [
+    "CALM",
     "CAUSES",
     "IDEAL",
     "LANE",
@@ -18,7 +21,9 @@ __all__ = [
     "TENSORFLOW",
     "Calibration",
     "Curve",
+    "Disturbance",
     "Fabric",
+    "Fault",
     "Floors",
     "LinkConstants",
     "Part",
@@ -29,7 +34,9 @@ __all__ = [
     "Timeline",
     "Use",
     "check_routes",
+    "links_named",
     "record",
     "runtime_named",
     "simulate",
+    "traffic",
 ]

@@ -67,11 +67,14 @@ def load() -> Advance:
                 compile_with_callees(callee)
         copy = FunctionType(code, scope, name, functions[name].__defaults__)
         inline = "always" if len(code.co_code) < _SHORT else "never"
-        scope[name] = njit(copy, _nrt=False, inline=inline)
+        # Nobody but the kernel calls it: without the wrappers that Python and C would need, compiling takes half as long.
+        scope[name] = njit(copy, _nrt=False, inline=inline, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
     compile_with_callees("advance")
     entry = _entry(_digest(functions, scope))
+    qualname = entry.__qualname__
     entry = FunctionType(entry.__code__, scope, entry.__name__, None, entry.__closure__)
+    entry.__qualname__ = qualname
     try:
         compiled: Advance = njit(cache=True, _nrt=False)(entry)
     except RuntimeError:  # no folder for the cache
@@ -105,6 +108,9 @@ def _entry(digest: str) -> Any:
             return False, now
         return advance(ops, state, now, horizon)
 
+    # The cache's files are named after it. Under one name, a process could find the index of a new version before its code
+    # is written, and load what an old version has left.
+    run.__qualname__ = f"run_{digest[:16]}"
     return run
 
 

@@ -3,6 +3,7 @@
     fabric = Fabric(env, topology)
     done = fabric.submit(plan)              # a SimPy event; its value is the plan's Timeline
     fabric.set_bandwidth("gpu0>gpu3", 0.0)  # a fault, while plans are running
+    fabric.schedule([Fault(1e-3, "gpu0>gpu3", 0.0), Fault(2e-3, "gpu0>gpu3")])  # one to come, and its end
 
 Why running ahead is sound: the fabric runs only from its own event, whose priority is below every other's, so all
 that others do at an instant is known to it; it stops before the next event of anybody else, and after an instant at
@@ -11,7 +12,9 @@ which a plan completes, so nobody can find it in the future; and stopping change
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from heapq import heappush
 from math import inf
 from typing import Any
@@ -22,10 +25,11 @@ import simpy
 
 from simreduce.engine import tables
 from simreduce.engine.calibration import NOMINAL, Calibration
-from simreduce.engine.lower import Lowered, Resources, lower
+from simreduce.engine.disturbance import CALM, Disturbance, Fault
+from simreduce.engine.lower import Lowered, Resources, changed, lower
 from simreduce.engine.runtime import TENSORFLOW, Runtime
 from simreduce.engine.store import Store
-from simreduce.errors import Deadlock, InputError, InternalError, did_you_mean
+from simreduce.errors import Deadlock, InputError, InternalError, NotFoldable, did_you_mean
 from simreduce.plan import Kind, Plan
 from simreduce.topology import Folded, Topology
 
@@ -61,6 +65,7 @@ class _Submission:
     number: int
     laned: npt.NDArray[np.bool_] | None  # ops that have lanes, if there are any
     done: simpy.Event
+    background: bool
 
 
 class _Wake(simpy.Event):
@@ -104,27 +109,40 @@ class Fabric:
         topology: Topology | Folded,
         calibration: Calibration = NOMINAL,
         runtime: Runtime = TENSORFLOW,
+        disturbance: Disturbance = CALM,
     ) -> None:
         if getattr(env, "_simreduce_fabric", None) is not None:
             raise InternalError("this environment has a fabric already; two would not see each other's bytes")
         env._simreduce_fabric = self  # type: ignore[attr-defined]  # noqa: SLF001
         self.env, self.topology, self.calibration, self.runtime = env, topology, calibration, runtime
-        self.resources = Resources.of(topology, calibration)
+        self.disturbance = disturbance
+        self.resources = Resources.of(topology, calibration, disturbance)
         self._lanes: dict[str, int] = {}
         self._submissions: list[_Submission] = []
         self._capacity = [float(each) for each in self.resources.capacity]
         self._wake: _Wake | None = None
         self._clock = float(env.now)
         self._clear()
+        self._schedule(self.resources.changes)
 
     def lower(self, plan: Plan) -> Lowered:
         """Costs, lanes and resources of every op of `plan` on this fabric."""
-        return lower(plan, self.topology, self.runtime, self.calibration, self.resources, self._lanes)
+        return lower(
+            plan, self.topology, self.runtime, self.calibration, self.resources, self._lanes, self.disturbance
+        )
 
-    def submit(self, plan: Plan, ready: float | Floats = 0.0, lowered: Lowered | None = None) -> simpy.Event:
+    def submit(
+        self,
+        plan: Plan,
+        ready: float | Floats = 0.0,
+        lowered: Lowered | None = None,
+        *,
+        background: bool = False,
+    ) -> simpy.Event:
         """Start a plan now. Its INPUTs become ready `ready` seconds from now: one number, or one per INPUT in
         program order. The event succeeds with the plan's `Timeline` when its last op is done.
-        `lowered` is what `lower` has given for the plan, for those who have it.
+        `lowered` is what `lower` has given for the plan, for those who have it. What is stuck in the `background` is no
+        Deadlock: nobody waits for it.
         """
         ready = _checked(plan, ready)
         self._touch()
@@ -152,7 +170,7 @@ class Fabric:
         )
         laned = np.diff(lowered.calls.lane_start) > 0
         self._submissions.append(
-            _Submission(plan, first, number, laned[lowered.call] if laned.any() else None, done)
+            _Submission(plan, first, number, laned[lowered.call] if laned.any() else None, done, background)
         )
         return done
 
@@ -161,19 +179,43 @@ class Fabric:
 
         InputError on a folded machine, whose links stand for those of all equal machines.
         """
-        if isinstance(self.topology, Folded):
-            raise InputError(
-                f"{self.topology.name}: {self.topology.boxes} equal machines are simulated as one, so no link of a single one "
-                "can change; simulate them unfolded"
-            )
-        names = {each.name: each.id for each in self.topology.links}
+        topology = self.unfolded()
+        names = {each.name: each.id for each in topology.links}
         if link not in names:
-            raise InputError(f"{self.topology.name}: no link {link!r}{did_you_mean(link, names)}")
+            raise InputError(f"{topology.name}: no link {link!r}{did_you_mean(link, names)}")
         if not bandwidth >= 0.0:
             raise InputError(f"{link}: the bandwidth must be 0 or more, not {bandwidth}")
+        self._set(names[link], bandwidth)
+
+    def schedule(self, faults: Sequence[Fault]) -> None:
+        """Let links fail, slow down and recover; times count from now."""
+        topology = self.unfolded()
+        Disturbance(faults=tuple(faults)).check(topology)
+        self._schedule(changed(topology, self.resources.capacity, faults))
+
+    def unfolded(self) -> Topology:
+        """The topology, whose machines may then become unlike; NotFoldable if it is folded."""
+        if isinstance(self.topology, Folded):
+            raise NotFoldable(
+                f"{self.topology.name} is folded: its machines are taken to be alike, so none of their links can change; "
+                "simulate them unfolded"
+            )
+        return self.topology
+
+    def _schedule(self, changes: Sequence[tuple[float, int, float]]) -> None:
+        for delay, link, bandwidth in changes:
+            event = self.env.event()
+            event._ok, event._value = True, None  # noqa: SLF001 - as simpy.Timeout does
+            event.callbacks.append(partial(self._change, link, bandwidth))
+            _schedule(self.env, event, self.env.now + delay, _NORMAL)
+
+    def _change(self, link: int, bandwidth: float, _: simpy.Event) -> None:
+        self._set(link, bandwidth)
+
+    def _set(self, link: int, bandwidth: float) -> None:
         self._touch()
-        self._capacity[names[link]] = bandwidth
-        self._store.set_capacity(names[link], bandwidth)
+        self._capacity[link] = bandwidth
+        self._store.set_capacity(link, bandwidth)
 
     def _touch(self) -> None:
         if self.env.now < self._clock - abs(self._clock) * _SAME_INSTANT:
@@ -193,8 +235,36 @@ class Fabric:
         if not self._submissions:
             return
         if not completed and time == inf and horizon == inf:
-            raise Deadlock(self._stuck())
+            if self._awaited():
+                raise Deadlock(self._stuck())
+            return
         self._wake = _Wake(self.env, time if completed else min(time, horizon), self._run)
+
+    def _awaited(self) -> list[_Submission]:
+        """What is running, but for the background."""
+        return [submission for submission in self._submissions if not submission.background]
+
+    def busy(self, *idle: type[simpy.Event]) -> bool:
+        """Whether a plan can go on, or an event is to come that is none of `idle`: else only the background moves."""
+        if any(not isinstance(event, (_Wake, *idle)) for *_, event in self.env._queue):  # noqa: SLF001
+            return True
+        return any(self._moves(submission) for submission in self._awaited())
+
+    def _moves(self, submission: _Submission) -> bool:
+        """Whether an op is on its way to an end, as things stand."""
+        state, ops, first = self._store.state, self._store.ops, submission.first
+        if self._store.state.scalar[tables.RELEASED] < len(state.release_time):
+            return True
+        for op in range(first, first + len(submission.plan)):
+            phase = state.phase[op]
+            if phase in (tables.OVERHEAD, tables.LATENCY):
+                return True
+            if phase == tables.FLOW:
+                call = ops.call[op]
+                uses = ops.uses[ops.use_start[call] : ops.use_start[call + 1]]
+                if all(self._capacity[r] > 0.0 for r in uses):
+                    return True
+        return False
 
     def _complete(self, time: float) -> None:
         """Schedule the event of every submission whose ops are all done."""
@@ -226,7 +296,7 @@ class Fabric:
         """What the ops that can still move, and the first of those that wait, are waiting for."""
         state, ops, count = self._store.state, self._store.ops, 0
         lines: list[str] = []
-        for submission in self._submissions:
+        for submission in self._awaited():
             plan, first = submission.plan, submission.first
             for op in range(len(plan)):
                 phase = state.phase[first + op]

@@ -107,6 +107,8 @@ def narrowest_cut(topology: Topology, capacity: tuple[float, ...], ranks: tuple[
         return _narrowest_port(topology, capacity, ranks)
     graph: nx.DiGraph[str] = nx.DiGraph()
     for link in topology.links:
+        if link.is_figure:
+            continue
         before = graph.get_edge_data(link.source, link.target, {"capacity": 0.0})["capacity"]
         graph.add_edge(link.source, link.target, capacity=before + capacity[link.id])
     first, *others = ranks
@@ -118,6 +120,8 @@ def narrowest_cut(topology: Topology, capacity: tuple[float, ...], ranks: tuple[
 def _narrowest_port(topology: Topology, capacity: tuple[float, ...], ranks: tuple[str, ...]) -> float:
     out, into = dict.fromkeys(topology.nodes, 0.0), dict.fromkeys(topology.nodes, 0.0)
     for link in topology.links:
+        if link.is_figure:
+            continue
         out[link.source] += capacity[link.id]
         into[link.target] += capacity[link.id]
     return min(min(out[rank], into[rank]) for rank in ranks)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from simreduce.engine.calibration import Calibration
+from simreduce.engine.disturbance import CALM, Disturbance, Fault, links_named, scatter
 from simreduce.engine.runtime import IDEAL, Call, Runtime, no_lanes
-from simreduce.errors import InputError, did_you_mean
+from simreduce.errors import InputError, NotFoldable, did_you_mean
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.plan import AWAY, IN_PLACE, NO_STREAM, Column
 from simreduce.plan.ragged import ranges, starts
@@ -25,30 +27,67 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What flows compete for: every directed link (same index as in the topology), then every device's memory."""
+    """What flows compete for: every directed link (same index as in the topology), then every device's memory.
+
+    `changes` are (s, resource, bytes/s), in order of time: what faults do to capacities.
+    """
 
     names: tuple[str, ...]
     capacity: tuple[float, ...]  # bytes/s
     latency: tuple[float, ...]  # s, of links
     memory: dict[str, int]  # node name -> index
+    changes: tuple[tuple[float, int, float], ...] = ()
 
     @staticmethod
-    def of(topology: Topology | Folded, calibration: Calibration) -> Resources:
-        """The topology's achievable figures, with the calibration's in their place where it has them."""
-        topology = topology.pair if isinstance(topology, Folded) else topology
+    def of(
+        topology: Topology | Folded, calibration: Calibration, disturbance: Disturbance = CALM
+    ) -> Resources:
+        """The topology's achievable figures, with the calibration's in their place where it has them.
+
+        NotFoldable if something disturbs a folded topology: its machines would no longer be alike.
+        """
+        if isinstance(topology, Folded):
+            if disturbance != CALM:
+                raise NotFoldable(
+                    f"{topology.name}: {disturbance.text}: equal machines are folded only if nothing disturbs them"
+                )
+            topology = topology.pair
+        disturbance.check(topology)
+        slow = disturbance.slow
         names, capacity, latency = [], [], []
         for link in topology.links:
             bandwidth, delay = _figures(link, calibration)
             names.append(f"{link.name} {link.link_class}")
-            capacity.append(bandwidth)
+            capacity.append(bandwidth / max(slow.get(link.source, 1.0), slow.get(link.target, 1.0)))
             latency.append(delay)
         memory = {}
         for node in topology.nodes.values():
             if np.isfinite(node.memory_bandwidth):
                 memory[node.name] = len(names)
                 names.append(f"{node.name} memory")
-                capacity.append(node.memory_bandwidth)
-        return Resources(tuple(names), tuple(capacity), tuple(latency), memory)
+                capacity.append(node.memory_bandwidth / slow.get(node.name, 1.0))
+        changes = changed(topology, capacity, disturbance.faults)
+        return Resources(tuple(names), tuple(capacity), tuple(latency), memory, changes)
+
+    @property
+    def best(self) -> Resources:
+        """The most that each of them ever gives, for ever."""
+        capacity = list(self.capacity)
+        for _, resource, rate in self.changes:
+            capacity[resource] = max(capacity[resource], rate)
+        return replace(self, capacity=tuple(capacity), changes=())
+
+
+def changed(
+    topology: Topology, whole: Sequence[float], faults: Sequence[Fault]
+) -> tuple[tuple[float, int, float], ...]:
+    """What `faults` do to links that carry `whole` bytes/s, as in `Resources`; of one instant, the last counts."""
+    found = [
+        (fault.time, link, whole[link] * fault.factor if fault.bandwidth is None else fault.bandwidth)
+        for fault in faults
+        for link in links_named(topology, fault.link)
+    ]
+    return tuple(sorted(found, key=lambda change: change[0]))
 
 
 def _figures(link: Link, calibration: Calibration) -> tuple[float, float]:
@@ -146,7 +185,7 @@ class Lowered:
 
 def lower(
     plan: Plan, topology: Topology | Folded, runtime: Runtime, calibration: Calibration, resources: Resources,
-    lanes: dict[str, int] | None = None,
+    lanes: dict[str, int] | None = None, disturbance: Disturbance = CALM,
 ) -> Lowered:  # fmt: skip
     """Costs, lanes and resources of every op. InputError if the plan names devices that the topology lacks, or is folded
     and the topology is not, or the other way round.
@@ -159,7 +198,7 @@ def lower(
     use_start, uses, weight, delay, holds = _uses(heads, site, runtime, resources)
     lane_start, lane_ids = _lanes(heads, site, runtime, lanes)
     calls = Calls(
-        overhead=_overhead(heads, runtime, calibration),
+        overhead=_overhead(heads, plan.devices, runtime, calibration, disturbance),
         latency=delay,
         holds=holds,
         cap=np.full(len(heads.kind), np.inf),
@@ -172,7 +211,39 @@ def lower(
     waits, successor_start, successors = _successors(plan)
     amount = plan.nbytes.astype(np.float64)
     amount *= (np.diff(use_start) > 0)[call]
+    if disturbance.jitter:
+        call, calls = _jittered(call, calls, disturbance)
     return Lowered(call, calls, amount, waits, successor_start, successors, tuple(lanes))
+
+
+def _jittered(call: Ids, calls: Calls, disturbance: Disturbance) -> tuple[Ids, Calls]:
+    """A call of its own, after all others, for every op that pays overhead or latency: both are scattered."""
+    paying = np.flatnonzero(((calls.overhead > 0.0) | (calls.latency > 0.0))[call])
+    of = call[paying]
+    overhead, latency = (u[paying] * disturbance.jitter + 1.0 for u in scatter(disturbance.seed, len(call)))
+    old, call = len(calls.cap), call.copy()
+    call[paying] = np.arange(old, old + len(paying))
+
+    def rows(start: Ints, *columns: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+        count = np.diff(start)
+        entry = ranges(start[of], count[of])
+        yield starts(np.concatenate([count, count[of]]))
+        for column in columns:
+            yield np.concatenate([column, column[entry]])
+
+    lane_start, lanes = rows(calls.lane_start, calls.lanes)
+    use_start, uses, weight = rows(calls.use_start, calls.uses, calls.weight)
+    return call, Calls(
+        overhead=np.concatenate([calls.overhead, calls.overhead[of] * overhead]),
+        latency=np.concatenate([calls.latency, calls.latency[of] * latency]),
+        holds=np.concatenate([calls.holds, calls.holds[of]]),
+        cap=np.concatenate([calls.cap, calls.cap[of]]),
+        lane_start=lane_start,
+        lanes=lanes,
+        use_start=use_start,
+        uses=uses,
+        weight=weight,
+    )
 
 
 def check_routes(plan: Plan, topology: Topology | Folded) -> None:
@@ -307,11 +378,19 @@ def _distinct(rows: _Heads) -> tuple[Column, _Heads]:
     return which, _Heads(*columns[::-1])
 
 
-def _overhead(heads: _Heads, runtime: Runtime, calibration: Calibration) -> Floats:
-    """The dispatch cost of calls that are dispatched: NCCL's steps run inside one kernel."""
+def _overhead(
+    heads: _Heads,
+    devices: Sequence[str],
+    runtime: Runtime,
+    calibration: Calibration,
+    disturbance: Disturbance,
+) -> Floats:
+    """The dispatch cost of calls that are dispatched, by their source: NCCL's steps run inside one kernel."""
     cost = np.array([calibration.dispatch.get(kind.name.lower(), 0.0) for kind in Kind])[heads.kind]
     cost[heads.executor != Executor.TF] = 0.0
     cost[0] = 0.0
+    if disturbance.slow:
+        cost *= np.array([disturbance.slow.get(name, 1.0) for name in devices])[heads.source]
     return cost if runtime.dispatch else np.zeros_like(cost)
 
 

@@ -83,7 +83,7 @@ def critical(lowered: Lowered, resources: Resources, timeline: Timeline) -> Path
         ops.append(op)
         op = int(timeline.blame[op])
     path = np.array(ops[::-1], dtype=np.int64)
-    alone, limit = _alone(path, lowered, resources)
+    alone, limit = _alone(path, lowered, resources, timeline)
     lane = _lanes(path, lowered, timeline)
     lane[lane != _NONE] += len(resources.names)
     used, index = np.unique(np.concatenate([limit, lane]), return_inverse=True)
@@ -101,7 +101,7 @@ def critical(lowered: Lowered, resources: Resources, timeline: Timeline) -> Path
     )
 
 
-def _alone(path: Ints, lowered: Lowered, resources: Resources) -> tuple[Floats, Ints]:
+def _alone(path: Ints, lowered: Lowered, resources: Resources, timeline: Timeline) -> tuple[Floats, Ints]:
     """Seconds that the bytes of each op take alone, and the resource (-1: its own cap, or no bytes) that says so."""
     calls, call = lowered.calls, lowered.call[path]
     first, count = calls.use_start[call], np.diff(calls.use_start)[call]
@@ -115,7 +115,36 @@ def _alone(path: Ints, lowered: Lowered, resources: Resources) -> tuple[Floats, 
     limit[row[::-1][narrowest]] = calls.uses[entry][::-1][narrowest]
     amount = lowered.amount[path]
     alone = np.divide(amount, best, out=np.zeros(len(path)), where=amount > 0)
+    if resources.changes:
+        begun = timeline.start[path] + calls.overhead[call] + calls.latency[call]
+        for i in np.flatnonzero(amount > 0).tolist():
+            mine = slice(calls.use_start[call[i]], calls.use_start[call[i] + 1])
+            uses = dict(zip(calls.uses[mine].tolist(), calls.weight[mine].tolist(), strict=True))
+            alone[i], limit[i] = _amid(
+                resources, uses, float(calls.cap[call[i]]), float(amount[i]), float(begun[i])
+            )
     return alone, np.where(amount > 0, limit, _NONE)
+
+
+def _amid(
+    resources: Resources, uses: dict[int, float], cap: float, amount: float, begun: float
+) -> tuple[float, int]:
+    """`_alone` of one op while capacities change; the resource is that which was narrowest for most of the time."""
+    rates = {_NONE: cap} | {r: resources.capacity[r] / weight for r, weight in uses.items()}
+    changes = [change for change in resources.changes if change[1] in uses]
+    spent: dict[int, float] = {}
+    now, left = begun, amount
+    for time, resource, rate in [*changes, (float("inf"), _NONE, cap)]:
+        if time > now:
+            narrowest = min(rates, key=lambda r: (rates[r], r))
+            full = rates[narrowest]
+            seconds = min(left / full if full > 0.0 else float("inf"), time - now)
+            spent[narrowest] = spent.get(narrowest, 0.0) + seconds
+            if seconds < time - now or time == float("inf"):
+                break
+            now, left = time, left - full * seconds
+        rates[resource] = rate / uses.get(resource, 1.0)
+    return sum(spent.values()), max(spent, key=lambda r: (spent[r], -r))
 
 
 def _lanes(path: Ints, lowered: Lowered, timeline: Timeline) -> Ints:

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from simreduce.engine.calibration import NOMINAL, Calibration
+from simreduce.engine.disturbance import CALM, Disturbance
 from simreduce.engine.fabric import Floats
 from simreduce.engine.lower import Ints, Lowered, Resources, lower
 from simreduce.engine.path import Path, Step
@@ -65,7 +66,7 @@ class Recording:
 
     def utilisation(self) -> tuple[Curve, ...]:
         """Of every link and memory that carried something, in the topology's order."""
-        rates, names, capacity = self.rates, self.resources.names, self.resources.capacity
+        rates, names, capacity = self.rates, self.resources.names, self.resources.best.capacity
         curves = []
         for resource, rows in _by(rates.resource, np.argsort(rates.resource, kind="stable")):
             value = rates.load[rows]
@@ -132,9 +133,11 @@ def record(
     runtime: str | Runtime = "tensorflow",
     calibration: Calibration = NOMINAL,
     ready: float | Floats = 0.0,
+    disturbance: Disturbance = CALM,
 ) -> Recording:
     """`simulate`, for those who look closer."""
     runtime = runtime_named(runtime) if isinstance(runtime, str) else runtime
-    resources = Resources.of(topology, calibration)
-    lowered = lower(plan, topology, runtime, calibration, resources)
-    return Recording(plan, simulate(plan, topology, runtime, calibration, ready), lowered, resources)
+    resources = Resources.of(topology, calibration, disturbance)
+    lowered = lower(plan, topology, runtime, calibration, resources, disturbance=disturbance)
+    result = simulate(plan, topology, runtime, calibration, ready, disturbance)
+    return Recording(plan, result, lowered, resources)

@@ -53,16 +53,21 @@ def opening(lowered: Lowered, timeline: Timeline) -> Floats:
 
 
 def replay(lowered: Lowered, resources: Resources, timeline: Timeline) -> Rates:
-    """The rates of a plan that ran alone on links that did not change."""
+    """The rates of a plan that ran alone, on links that changed as `resources` says."""
     flows = np.flatnonzero(lowered.amount > 0)
     begun = opening(lowered, timeline)[flows]
-    times = np.concatenate([begun, timeline.finish[flows]])
+    last = float(timeline.finish.max(initial=0.0))
+    changes = [change for change in resources.changes if change[0] < last]
+    times = np.concatenate([begun, timeline.finish[flows], [time for time, _, _ in changes]])
     order = np.argsort(times, kind="stable")
-    state = _Flows(lowered, resources)
+    state = _Flows(lowered, resources, dict(enumerate(resources.capacity)))
+    n = len(flows)
     for now, group in _instants(times[order], order):
-        ends = [int(flows[i - len(flows)]) for i in group if i >= len(flows)]
-        begins = [int(flows[i]) for i in group if i < len(flows)]
-        state.change(now, begins, ends)
+        ends = [int(flows[i - n]) for i in group if n <= i < 2 * n]
+        begins = [int(flows[i]) for i in group if i < n]
+        state.change(
+            now, begins, ends, {r: rate for i in group if i >= 2 * n for _, r, rate in [changes[i - 2 * n]]}
+        )
     state.check()
     return state.rates()
 
@@ -95,6 +100,7 @@ class _Flows:
 
     lowered: Lowered
     resources: Resources
+    capacity: dict[int, float]
     now: float = 0.0
     alive: dict[int, _Flow] = field(default_factory=dict)
     on: dict[int, dict[int, float]] = field(default_factory=dict)  # resource -> op -> weight
@@ -102,10 +108,11 @@ class _Flows:
     loads: list[tuple[int, float, float]] = field(default_factory=list)
     wrong: list[int] = field(default_factory=list)
 
-    def change(self, now: float, begins: list[int], ends: list[int]) -> None:
-        """Flows begin and end at one instant; the others share anew."""
+    def change(self, now: float, begins: list[int], ends: list[int], capacity: dict[int, float]) -> None:
+        """Flows begin and end, and resources change, at one instant; the others share anew."""
         self.now = now
-        touched: dict[int, None] = {}
+        self.capacity |= capacity
+        touched: dict[int, None] = dict.fromkeys(r for r in capacity if r in self.on)
         for op in begins:
             flow = self._flow(op)
             self.alive[op] = flow
@@ -140,7 +147,7 @@ class _Flows:
     def _instantly(self, op: int) -> bool:
         """Whether the bytes are so few that they moved within an instant."""
         uses = self._flow(op)
-        rate = min([uses.cap, *(self.resources.capacity[r] / weight for r, weight in uses.uses)])
+        rate = min([uses.cap, *(self.capacity[r] / weight for r, weight in uses.uses)])
         return float(self.lowered.amount[op]) <= rate * self.now * _INSTANT * 2
 
     def _close(self, op: int, flow: _Flow) -> None:
@@ -167,7 +174,7 @@ class _Flows:
 
     def _share(self, flows: dict[int, None], resources: list[int]) -> None:
         """Progressive filling: all rise together until a resource is full or a cap is reached, and so on."""
-        room = {r: self.resources.capacity[r] for r in resources}
+        room = {r: self.capacity[r] for r in resources}
         load = {r: sum(self.on.get(r, {}).values()) for r in resources}
         rising = {r: len(self.on.get(r, {})) for r in resources}
         while flows:

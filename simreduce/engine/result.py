@@ -69,6 +69,7 @@ class Result:
     finish: Array
     blame: Array
     path: Path
+    disturbance: str = ""  # in words
 
     @property
     def plan_digest(self) -> str:

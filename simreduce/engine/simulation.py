@@ -6,6 +6,7 @@ import simpy
 
 from simreduce.engine import floors
 from simreduce.engine.calibration import NOMINAL, Calibration
+from simreduce.engine.disturbance import CALM, Disturbance
 from simreduce.engine.fabric import Fabric, Floats, Timeline
 from simreduce.engine.lower import Lowered, Resources
 from simreduce.engine.path import critical
@@ -21,6 +22,7 @@ def simulate(
     runtime: str | Runtime = "tensorflow",
     calibration: Calibration = NOMINAL,
     ready: float | Floats = 0.0,
+    disturbance: Disturbance = CALM,
 ) -> Result:
     """How long `plan` takes on `topology`, and why. `ready` as in `Fabric.submit`; of a folded plan, for one machine.
 
@@ -28,11 +30,12 @@ def simulate(
     """
     runtime = runtime_named(runtime) if isinstance(runtime, str) else runtime
     env = simpy.Environment()
-    fabric = Fabric(env, topology, calibration, runtime)
+    fabric = Fabric(env, topology, calibration, runtime, disturbance)
     lowered = fabric.lower(plan)
     timeline = env.run(until=fabric.submit(plan, ready, lowered))
     assert isinstance(timeline, Timeline)  # noqa: S101 - SimPy knows no type of an event's value
-    needed = floors.resource_seconds(lowered, fabric.resources)
+    best = fabric.resources.best
+    needed = floors.resource_seconds(lowered, best)
     seconds = float(timeline.finish.max(initial=0.0))
     return Result(
         seconds=seconds,
@@ -42,8 +45,8 @@ def simulate(
         calibration=calibration.name,
         digested=plan,
         transfers=plan.transfers,
-        floors=_floors(plan, topology, lowered, fabric.resources, needed),
-        links=_link_use(fabric.resources, needed, seconds),
+        floors=_floors(plan, topology, lowered, best, needed),
+        links=_link_use(best, needed, seconds),
         lanes=_lane_use(lowered, timeline, seconds),
         devices=plan.devices,
         kind=plan.kind,
@@ -55,6 +58,7 @@ def simulate(
         finish=timeline.finish,
         blame=timeline.blame,
         path=critical(lowered, fabric.resources, timeline),
+        disturbance=disturbance.text,
     )
 
 

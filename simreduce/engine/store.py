@@ -78,7 +78,8 @@ class Store:
     def advance(self, now: float, horizon: float) -> tuple[bool, float]:
         """See `kernel.advance`."""
         run = compiled.load() if self.compiled else kernel.advance
-        completed, time = run(self.ops, self.state, now, horizon)
+        # The compiled kernel would be compiled anew for whole numbers.
+        completed, time = run(self.ops, self.state, float(now), float(horizon))
         return bool(completed), float(time)
 
     def set_capacity(self, resource: int, capacity: float) -> None:

@@ -82,7 +82,7 @@ def _average(rows: Sequence[BenchRow], ranks: int) -> float:
 
 def bench_document(
     rows: Sequence[BenchRow], ranks: int, topology: str, runtime: str, calibration: str,
-    collective: str = "all_reduce",
+    collective: str = "all_reduce", disturbance: str = "",
 ) -> dict[str, Any]:  # fmt: skip
     """The keys that others may rely on, in a fixed order."""
     return {
@@ -93,6 +93,7 @@ def bench_document(
         "runtime": runtime,
         "calibration": calibration,
         "collective": collective,
+        "disturbance": disturbance,
         "rows": [
             {
                 "size_bytes": r.nbytes,

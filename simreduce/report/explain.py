@@ -43,6 +43,7 @@ def explanation_text(
     lines = [
         f"# simreduce {simreduce.__version__}: {about['strategy']}, {about['collective'].replace('_', '-')} of {what}",
         f"# topology {result.topology} ({result.topology_digest}), runtime {result.runtime}, calibration {calibration}",
+        *([f"# disturbed: {result.disturbance}"] if result.disturbance else []),
         "",
         *_times(recording),
         "",

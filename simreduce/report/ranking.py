@@ -70,6 +70,7 @@ def _header(ranking: Ranking) -> list[str]:
         f"# runtime      {s.runtime.name}, time of one all-reduce{chained}{', faithful to upstream' * s.faithful}",
         f"# calibration  {calibration}",
         *_uncalibrated(ranking),
+        *([f"# disturbed    {ranking.disturbance.text}"] if ranking.disturbance.text else []),
         "#",
     ]
 
@@ -149,6 +150,7 @@ def ranking_document(ranking: Ranking) -> dict[str, Any]:
         "runtime": s.runtime.name,
         "calibration": s.calibration.name,
         "faithful": s.faithful,
+        "disturbance": ranking.disturbance.text,
         "candidates": [
             {
                 "place": place,

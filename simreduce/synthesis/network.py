@@ -18,7 +18,8 @@ MOST_RANKS = 64
 class Network:
     """Vertices 0 to ranks-1 are the ranks, those after them switches and hosts; `names` is what people call them.
 
-    `arcs` are directed links (from, to, capacity). Capacities are rates in one unit, whichever: only their ratios
+    `arcs` are directed links (from, to, capacity); one from a vertex to itself only limits the transfers whose ways
+    hold it, and no cut knows it. Capacities are rates in one unit, whichever: only their ratios
     shape a packing. `ways[u][v]` are the arcs that a transfer from rank u to rank v crosses, () if there is no way
     from u to v (or u is v). `boxes` are the ranks of every machine. The content is the identity: searches are
     remembered by it.
@@ -52,15 +53,20 @@ class Network:
 
     @property
     def symmetric(self) -> bool:
-        """Whether every way back is the way there, reversed, at the same rates."""
-        rate = {(a, b): c for a, b, c in self.arcs}
-        if any(rate.get((b, a)) != c for (a, b), c in rate.items()):
-            return False
-        ends = [(a, b) for a, b, _ in self.arcs]
-        return all(
-            [ends[a][::-1] for a in reversed(self.ways[u][v])] == [ends[a] for a in self.ways[v][u]]
-            for u, v in self.edges
+        """Whether swapping the ends of all transfers comes to the same: every arc has one of the same rate (it may be
+        itself) that is crossed on the way back whenever it is crossed on the way there.
+        """
+        there: list[Counter[Edge]] = [Counter() for _ in self.arcs]
+        back: list[Counter[Edge]] = [Counter() for _ in self.arcs]
+        for u, v in self.edges:
+            for arc in self.ways[u][v]:
+                there[arc][u, v] += 1
+                back[arc][v, u] += 1
+        one, other = (
+            Counter((rate, frozenset(users.items())) for rate, users in zip(self.capacity, each, strict=True))
+            for each in (there, back)
         )
+        return one == other
 
     def load(self, edges: Sequence[Edge]) -> Mapping[int, int]:
         """How often transfers along all of `edges` cross each arc."""

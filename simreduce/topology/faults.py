@@ -21,6 +21,7 @@ class _Limits(NamedTuple):
 BANDWIDTH_LIMITS = _Limits(1e3, 1e15, "between 1 kB/s and 1 PB/s")
 LATENCY_LIMITS = _Limits(0.0, 10.0, "between 0 s and 10 s")
 LANES_LIMIT = 1024
+MOST_FAULTS = 1000
 
 _TYPES = {
     dict: "table",
@@ -60,7 +61,10 @@ class Faults:
 
     def add(self, path: str, text: str) -> None:
         """Note a fault at a dotted path, "" for the whole document."""
-        self.problems.append(f"{self._owner(path)}: {path}: {text}" if path else f"{self._shown}: {text}")
+        if len(self.problems) < MOST_FAULTS:
+            self.problems.append(f"{self._owner(path)}: {path}: {text}" if path else f"{self._shown}: {text}")
+        elif len(self.problems) == MOST_FAULTS:
+            self.problems.append(f"{self._shown}: there are more faults than these {MOST_FAULTS}")
 
     def raise_any(self) -> None:
         """Raise `TopologyError` with all faults, if there are any."""

@@ -7,13 +7,15 @@ A machine file:
     extends = "dgx1v"                  optional: a file beside this one or a shipped machine, read first
 
     [nodes.GROUP]
-    names = ["gpu0", ...]
+    names = ["gpu[0-7]"]               or each by itself: "gpu0", "gpu1", ...
     kind = "gpu"                       gpu, cpu, pcie_switch, nvswitch, nic or switch
     model = "..."                      optional
     memory_bandwidth = "900 GB/s"      optional, unlimited when left out
     machine = "0"                      optional: the box; a `switch` stands in none unless this says so
     transit = false                    optional: others' traffic may not pass (GPUs never let it)
     reduces = true                     optional: a switch that can sum what passes through it
+    peer = "PHB"                       optional, of GPUs: the farthest way on which they copy to each other directly: off,
+                                       NV, PIX, PXB, PHB or SYS (the default); farther copies are staged through a host
 
     [links.CLASS]
     pairs = [["gpu0", "gpu3", 2], ["gpu0", "gpu1"]]     two ends and, if not `lanes`, a count of lanes
@@ -23,6 +25,17 @@ A machine file:
     achievable = "24 GB/s"             of one large copy; the same as `bandwidth` when only that is stated
     latency = "1.8 us"
     holds_lane = true                  true unless stated; false for networks
+    both_ways = "16.5 GB/s"            of a class that begins with `staged`: such a link joins a GPU or a PCIe switch to
+                                       itself, and staged copies take it there; out and in together reach this,
+                                       and the latency counts at GPUs
+
+    [routes.NAME]                      figures of single pairs that no link shows, taken besides those of the links
+    pairs = [["gpu0", "gpu1"]]
+    bandwidth = "9.2 GB/s"             per direction
+    latency = "2 us"                   optional: added to that of the links
+
+A range pairs with another in blocks: `["gpu[0-7]", "plx[0-3]"]` joins gpu0 and gpu1 to plx0, gpu2 and gpu3 to plx1, and
+so on; one name pairs with all of a range, two ranges of one length pair one to one. `[0-34:2]` takes every second.
 
 Tables of the child win over those of the parent key by key; lists are replaced. Whoever restates `bandwidth` without
 `achievable` drops the older `achievable`, which was that of another wire.
@@ -44,8 +57,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_NODE_OVERRIDES = ("model", "memory_bandwidth")
-_LINK_OVERRIDES = ("bandwidth", "achievable", "latency", "lanes")
+_NODE_OVERRIDES = ("model", "memory_bandwidth", "peer")
+_LINK_OVERRIDES = ("bandwidth", "achievable", "latency", "lanes", "both_ways")
+_ROUTE_OVERRIDES = ("bandwidth", "latency")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +183,8 @@ def overridden(document: Document, overrides: Mapping[str, str | int]) -> tuple[
 def _override_keys(document: Document) -> dict[str, tuple[str, str, str]]:
     """What may be overridden: the figures of every group of nodes and of every class that joins something."""
     known = {"title": ("", "", "title")}
-    for section, names in (("nodes", _NODE_OVERRIDES), ("links", _LINK_OVERRIDES)):
+    sections = (("nodes", _NODE_OVERRIDES), ("links", _LINK_OVERRIDES), ("routes", _ROUTE_OVERRIDES))
+    for section, names in sections:
         groups = document.tables.get(section)
         for group, fields in groups.items() if isinstance(groups, dict) else ():
             if isinstance(fields, dict) and (section == "nodes" or fields.get("pairs")):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import networkx as nx
 
 from simreduce.topology.naming import natural
+from simreduce.topology.peer import DEFAULT_REACH, OFF, ROUTE
 from simreduce.topology.routing import Router
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ class Node:
 
     `memory_bandwidth` is in bytes/s, infinite when unstated. `machine` is the box the node stands in, "" for a
     switch of the fabric. `transit` says whether traffic of others may pass through; a GPU never lets it. `reduces`
-    says whether a switch can sum what passes through.
+    says whether a switch can sum what passes through. `peer` is the farthest way on which a GPU copies to others of its
+    machine directly, one of `peer.REACHES`.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Node:
     machine: str = "0"
     transit: bool = True
     reduces: bool = False
+    peer: str = DEFAULT_REACH
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,8 @@ class Link:
 
     Rates are in bytes/s over all lanes: `nominal` is that of the wire, `bandwidth` what a large copy reaches.
     `latency` is in seconds. `holds_lane` says whether a transfer keeps its sender's queue busy for the latency.
-    `parallel` counts the links of other classes between the same two nodes that come before this one.
+    `parallel` counts the links of other classes between the same two nodes that come before this one. A link of a
+    node to itself, and one of class `route`, is no wire but a figure that copies take (`topology.peer`).
     """
 
     id: int
@@ -64,8 +68,17 @@ class Link:
 
     @property
     def name(self) -> str:
-        """`gpu0>gpu1`, with `#1` at the end for a second link between the two, and so on."""
-        return f"{self.source}>{self.target}" + (f"#{self.parallel}" if self.parallel else "")
+        """`gpu0>gpu1`, with `#1` at the end for a second link between the two, and so on.
+
+        Of the two links of a node to itself, `gpu0>gpu0` is out of it and `gpu0<gpu0` into it.
+        """
+        arrow = "<" if self.source == self.target and self.id % 2 else ">"
+        return f"{self.source}{arrow}{self.target}" + (f"#{self.parallel}" if self.parallel else "")
+
+    @property
+    def is_figure(self) -> bool:
+        """Whether this is no wire: it limits the copies that take it, but nothing is routed over it by itself."""
+        return self.source == self.target or self.link_class == ROUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +137,13 @@ class Topology:
         ]
         source = f"{self.source}, bandwidth x {bandwidth:g}, latency x {latency:g}"
         return assemble(self.name, self.title, source, nodes, links, self.router.ways)
+
+    def without_peers(self) -> Topology:
+        """The same machine with peer access switched off: its GPUs copy to each other through the host."""
+        nodes = [replace(n, peer=OFF) if n.kind == "gpu" else n for n in self.nodes.values()]
+        return assemble(
+            self.name, self.title, f"{self.source}, no peer access", nodes, self.links, self.router.ways
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A read-only mapping cannot be pickled, and the graph says nothing that nodes and links do not.
@@ -195,7 +215,7 @@ def _in_order(nodes: Mapping[str, Node], kind: Kind) -> tuple[str, ...]:
 def _digest(nodes: Mapping[str, Node], links: Iterable[Link]) -> str:
     content = [
         [
-            # Stated only where it is true, so that older digests stand.
+            # Stated only where they are not the default, so that older digests stand.
             [
                 n.name,
                 n.kind,
@@ -204,6 +224,7 @@ def _digest(nodes: Mapping[str, Node], links: Iterable[Link]) -> str:
                 n.machine,
                 n.transit,
                 *([True] if n.reduces else []),
+                *([n.peer] if n.peer != DEFAULT_REACH else []),
             ]
             for n in nodes.values()
         ],

@@ -134,6 +134,6 @@ def _unknown(text: str) -> TopologyError:
     head = re.split(r"[:,]", text)[0]
     near = did_you_mean(head, [*names, *GENERATORS])
     return TopologyError(
-        f"no topology {quoted(text)}{near}; shipped are {', '.join(names)}; "
+        f"no topology {quoted(text)}{near}; `simreduce topo list` names what is shipped; "
         f"inline are {', '.join(g.form for g in GENERATORS.values())} and MACHINExN; or give the path of a file"
     )

@@ -12,16 +12,20 @@ from simreduce.errors import did_you_mean
 from simreduce.topology.classes import link_classes
 from simreduce.topology.faults import Faults, quoted
 from simreduce.topology.graph import KINDS, Cable, Node, Topology, build
-from simreduce.topology.naming import NAME, natural
+from simreduce.topology.naming import NAME, expanded, natural, paired
+from simreduce.topology.peer import BOTH_WAYS, DEFAULT_REACH, REACHES, ROUTE, STAGED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from simreduce.topology.files import Document
 
-_TOP_KEYS = ("title", "sources", "extends", "nodes", "links")
-_NODE_KEYS = ("names", "kind", "model", "memory_bandwidth", "machine", "transit", "reduces")
-_LINK_KEYS = ("pairs", "lanes", "class", "bandwidth", "achievable", "latency", "holds_lane")
+_TOP_KEYS = ("title", "sources", "extends", "nodes", "links", "routes")
+_NODE_KEYS = ("names", "kind", "model", "memory_bandwidth", "machine", "transit", "reduces", "peer")
+_LINK_KEYS = ("pairs", "lanes", "class", "bandwidth", "achievable", "latency", "holds_lane", "both_ways")
+_ROUTE_KEYS = ("pairs", "bandwidth", "latency")
+_MOST = 1 << 18
+"""Nodes or links of the largest machine that a file may describe."""
 
 
 def build_machine(document: Document, name: str, source: str, problems: Sequence[str] = ()) -> Topology:
@@ -35,6 +39,7 @@ def build_machine(document: Document, name: str, source: str, problems: Sequence
         faults.text(f"sources[{number}]", line)
     nodes = _nodes(faults, faults.table("nodes", tables.get("nodes", {})))
     cables = _cables(faults, faults.table("links", tables.get("links", {})), nodes)
+    cables += _routes(faults, faults.table("routes", tables.get("routes", {})), nodes)
     # A kind that is misspelt has been told already.
     if not any(node.kind == "gpu" or node.kind not in KINDS for node in nodes.values()):
         faults.add("nodes", "0 devices; at least one group must have kind = 'gpu'")
@@ -55,15 +60,27 @@ def _nodes(faults: Faults, groups: Mapping[str, Any]) -> dict[str, Node]:
             faults.add(path, "must give names")
         for number, name in enumerate(faults.listing(f"{path}.names", fields.get("names", []))):
             place = f"{path}.names[{number}]"
-            if not isinstance(name, str) or not NAME.fullmatch(name):
-                faults.add(
-                    place, f"{quoted(name)} is not a name (1 to 64 letters, digits or any of _ . : / -)"
-                )
-            elif name in nodes:
-                faults.add(place, f"there are two nodes named {name!r}")
-            else:
-                nodes[name] = Node(name, *pattern)
+            for each in _names(faults, place, name) if len(nodes) < _MOST else ():
+                if not isinstance(each, str) or not NAME.fullmatch(each):
+                    faults.add(
+                        place, f"{quoted(each)} is not a name (1 to 64 letters, digits or any of _ . : / -)"
+                    )
+                elif each in nodes:
+                    faults.add(place, f"there are two nodes named {each!r}")
+                else:
+                    nodes[each] = Node(each, *pattern)
+    if len(nodes) >= _MOST:
+        faults.add("nodes", f"more than {_MOST} nodes")
     return nodes
+
+
+def _names(faults: Faults, place: str, name: object) -> list[Any]:
+    """The names that an entry stands for, [] after a fault; what is no text as it is."""
+    try:
+        return expanded(name) if isinstance(name, str) else [name]
+    except ValueError as error:
+        faults.add(place, str(error))
+        return []
 
 
 def _group(faults: Faults, path: str, fields: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -87,7 +104,13 @@ def _group(faults: Faults, path: str, fields: Mapping[str, Any]) -> tuple[Any, .
     reduces = faults.flag(f"{path}.reduces", fields.get("reduces", False), default=False)
     if reduces and kind in ("gpu", "cpu"):
         faults.add(f"{path}.reduces", "is for switches, that can sum what passes through them")
-    return kind, model, memory or math.inf, machine, transit, reduces
+    peer = fields.get("peer", DEFAULT_REACH)
+    if peer not in REACHES and faults.text(f"{path}.peer", peer) == peer:
+        near = did_you_mean(peer, REACHES) or f"; known are {', '.join(REACHES)}"
+        faults.add(f"{path}.peer", f"unknown reach {quoted(peer)}{near}")
+    if "peer" in fields and kind in KINDS and kind != "gpu":
+        faults.add(f"{path}.peer", "is for GPUs: how far they copy to each other directly")
+    return kind, model, memory or math.inf, machine, transit, reduces, peer
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,60 +123,103 @@ class _Wire:
     bandwidth: float
     latency: float
     holds_lane: bool
+    both_ways: float
 
-    def cable(self, a: str, b: str, lanes: int) -> Cable:
-        return Cable(
-            a,
-            b,
-            self.link_class,
-            lanes,
-            self.nominal * lanes,
-            self.bandwidth * lanes,
-            self.latency,
-            self.holds_lane,
-        )
+    def cables(self, a: Node, b: Node, lanes: int) -> list[Cable]:
+        nominal, bandwidth = self.nominal * lanes, self.bandwidth * lanes
+        # A staged copy waits at its two ends, not in between.
+        latency = 0.0 if a == b and a.kind != "gpu" else self.latency
+        ends = a.name, b.name
+        made = [Cable(*ends, self.link_class, lanes, nominal, bandwidth, latency, self.holds_lane)]
+        if a == b and math.isfinite(self.both_ways):
+            both, name = self.both_ways * lanes, self.link_class + BOTH_WAYS
+            made.append(Cable(*ends, name, lanes, both, both, 0.0, self.holds_lane))
+        return made
 
 
 def _cables(faults: Faults, tables: Mapping[str, Any], nodes: Mapping[str, Node]) -> list[Cable]:
     cables: list[Cable] = []
     places: dict[tuple[str, frozenset[str]], str] = {}
-    for key, value in tables.items():
-        path = f"links.{key}"
+    for table, value in tables.items():
+        path = f"links.{table}"
         fields = faults.table(path, value)
         faults.unknown(path, fields, _LINK_KEYS)
-        wire = _wire(faults, path, key, fields)
+        wire = _wire(faults, path, table, fields)
         if "pairs" not in fields:
             faults.add(path, "must give pairs")
         for number, pair in enumerate(faults.listing(f"{path}.pairs", fields.get("pairs", []))):
             place = f"{path}.pairs[{number}]"
-            ends = _ends(faults, place, pair, nodes)
+            ends = _pairs(faults, place, pair, nodes, len(cables))
             lanes = faults.lanes(place, pair[2]) if ends and len(pair) == 3 else wire.lanes
-            if not ends:
-                continue
-            first = places.setdefault((wire.link_class, frozenset(ends)), place)
-            if first != place:
-                faults.add(
-                    place, f"{ends[0]!r} and {ends[1]!r} are already joined by {first}; give lanes there"
-                )
-                continue
-            cables.append(wire.cable(*ends, lanes))
+            for one, other in ends:
+                if one == other and not (
+                    nodes[one].kind in ("gpu", "pcie_switch") and wire.link_class.startswith(STAGED)
+                ):
+                    faults.add(place, f"{one!r} is linked to itself")
+                    continue
+                key = (wire.link_class, frozenset((one, other)))
+                if key in places:
+                    faults.add(
+                        place, f"{one!r} and {other!r} are already joined by {places[key]}; give lanes there"
+                    )
+                    continue
+                places[key] = place
+                cables += wire.cables(nodes[one], nodes[other], lanes)
     return cables
 
 
-def _ends(faults: Faults, place: str, pair: object, nodes: Mapping[str, Node]) -> tuple[str, str] | None:
+def _routes(faults: Faults, tables: Mapping[str, Any], nodes: Mapping[str, Node]) -> list[Cable]:
+    """What is known of copies between certain pairs: figures that no link of theirs shows."""
+    cables: list[Cable] = []
+    for key, value in tables.items():
+        path = f"routes.{key}"
+        fields = faults.table(path, value)
+        faults.unknown(path, fields, _ROUTE_KEYS)
+        for needed in ("pairs", "bandwidth"):
+            if needed not in fields:
+                faults.add(path, f"must give {needed}")
+        rate = faults.bandwidth(f"{path}.bandwidth", fields["bandwidth"]) if "bandwidth" in fields else None
+        delay = faults.latency(f"{path}.latency", fields["latency"]) if "latency" in fields else None
+        for number, pair in enumerate(faults.listing(f"{path}.pairs", fields.get("pairs", []))):
+            place = f"{path}.pairs[{number}]"
+            if isinstance(pair, list) and len(pair) == 3:
+                faults.add(place, "must be [node, node]: a route has no lanes")
+                continue
+            for one, other in _pairs(faults, place, pair, nodes, len(cables)):
+                if one == other:
+                    faults.add(place, f"{one!r} has no route to itself")
+                    continue
+                cables.append(Cable(one, other, ROUTE, 1, rate or 1.0, rate or 1.0, delay or 0.0, True))
+    return cables
+
+
+def _pairs(
+    faults: Faults, place: str, pair: object, nodes: Mapping[str, Node], before: int
+) -> list[tuple[str, str]]:
+    """The pairs that an entry stands for, [] after a fault."""
     if not isinstance(pair, list) or len(pair) not in (2, 3):
         faults.add(place, f"must be [node, node] or [node, node, lanes], not {quoted(pair)}")
-        return None
-    good = True
+        return []
+    sides = []
     for end in pair[:2]:
-        if not isinstance(end, str) or end not in nodes:
-            near = did_you_mean(end, nodes) if isinstance(end, str) else ""
-            faults.add(place, f"no node named {quoted(end)}{near}")
-            good = False
-    if good and pair[0] == pair[1]:
-        faults.add(place, f"{pair[0]!r} is linked to itself")
-        good = False
-    return (pair[0], pair[1]) if good else None
+        names = _names(faults, place, end)
+        lacking = [name for name in names if not isinstance(name, str) or name not in nodes]
+        for name in lacking[:3]:
+            near = did_you_mean(name, nodes) if isinstance(name, str) else ""
+            faults.add(place, f"no node named {quoted(name)}{near}")
+        sides.append([] if lacking else names)
+    if not all(sides):
+        return []
+    try:
+        found = paired(*sides)
+    except ValueError as error:
+        faults.add(place, str(error))
+        return []
+    if before + len(found) > _MOST:
+        if before < _MOST or not faults.problems:
+            faults.add(place, f"more than {_MOST} links")
+        return []
+    return found
 
 
 def _wire(faults: Faults, path: str, key: str, fields: Mapping[str, Any]) -> _Wire:
@@ -178,6 +244,11 @@ def _wire(faults: Faults, path: str, key: str, fields: Mapping[str, Any]) -> _Wi
     latency = known.latency if known else None
     if "latency" in fields:
         latency = faults.latency(f"{path}.latency", fields["latency"])
+    both = known.both_ways if known and "bandwidth" not in fields else math.inf
+    if "both_ways" in fields:
+        both = faults.bandwidth(f"{path}.both_ways", fields["both_ways"]) or math.inf
+        if not link_class.startswith(STAGED):
+            faults.add(f"{path}.both_ways", f"is for classes that begin with {STAGED!r}")
     holds = fields.get("holds_lane", known.holds_lane if known else True)
     return _Wire(
         link_class=link_class,
@@ -186,6 +257,7 @@ def _wire(faults: Faults, path: str, key: str, fields: Mapping[str, Any]) -> _Wi
         bandwidth=achievable or 1.0,
         latency=latency or 0.0,
         holds_lane=faults.flag(f"{path}.holds_lane", holds, default=True),
+        both_ways=both,
     )
 
 
@@ -193,7 +265,7 @@ def _check_joined(faults: Faults, nodes: Mapping[str, Node], cables: Sequence[Ca
     """A fault for every part of the machine with GPUs that no link joins to the first GPU."""
     graph = nx.Graph()
     graph.add_nodes_from(nodes)
-    graph.add_edges_from((cable.a, cable.b) for cable in cables)
+    graph.add_edges_from((cable.a, cable.b) for cable in cables if cable.link_class != ROUTE)
     gpus = sorted((node.name for node in nodes.values() if node.kind == "gpu"), key=natural)
     parts = [sorted(part.intersection(gpus), key=natural) for part in nx.connected_components(graph)]
     for part in sorted(

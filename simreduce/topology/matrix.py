@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from simreduce.errors import TopologyError
 from simreduce.topology.naming import natural
+from simreduce.topology.peer import way_class
 from simreduce.topology.routing import route
 
 if TYPE_CHECKING:
@@ -36,20 +38,12 @@ def path_class(topology: Topology, a: str, b: str) -> str:
     if a == b:
         return "X"
     try:
-        path = route(topology, a, b)
+        path = topology.router.path(a, b)
     except TopologyError:
         return NO_PATH
-    between = [topology.nodes[name].kind for name in path.path[1:-1]]
-    used = [topology.links[i] for i in path.links]
-    if all(link.link_class.startswith("nvlink") for link in used):
-        return f"NV{_nvlinks(topology, a, b, direct=not between)}"
-    if "switch" in between or not path.holds_lane:
-        return "NET"
-    # A CPU at an end of the path is a host bridge that the path reaches, and counts like one in between.
-    bridges = sum(topology.nodes[name].kind == "cpu" for name in path.path)
-    if bridges:
-        return "SYS" if bridges > 1 else "PHB"
-    return "PXB" if between.count("pcie_switch") > 1 else "PIX"
+    used = [topology.router.link(*hop) for hop in itertools.pairwise(path)]
+    kind = way_class([topology.nodes[name] for name in path], used)
+    return f"NV{_nvlinks(topology, a, b, direct=len(path) == 2)}" if kind == "NV" else kind
 
 
 def _nvlinks(topology: Topology, a: str, b: str, *, direct: bool) -> int:
@@ -58,7 +52,7 @@ def _nvlinks(topology: Topology, a: str, b: str, *, direct: bool) -> int:
     for end in (a, b):
         for _, target, link in topology.graph.out_edges(end, data="link"):
             wanted = target in (a, b) if direct else topology.nodes[target].kind == "nvswitch"
-            if wanted and link.link_class.startswith("nvlink"):
+            if wanted and link.link_class.startswith("nvlink") and not link.is_figure:
                 lanes[end] += link.lanes
     return min(lanes.values())
 

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 import re
 
+from simreduce.errors import shown
+
+MOST_NAMES = 4096
+"""A range that stands for more names is refused."""
+
+_RANGE = re.compile(
+    r"(?P<head>[^\[\]]*)\[(?P<first>[0-9]{1,6})-(?P<last>[0-9]{1,6})(:(?P<step>[0-9]{1,6}))?\](?P<tail>[^\[\]]*)"
+)
+
 NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,64}")
 
 
@@ -11,3 +20,39 @@ def natural(name: str) -> tuple[tuple[int, str], ...]:
     """A sort key that puts gpu2 before gpu10; distinct names have distinct keys."""
     parts = re.findall(r"[0-9]+|[^0-9]+", name)
     return (*((int(p), "") if p[0] in "0123456789" else (-1, p) for p in parts), (-2, name))
+
+
+def expanded(text: str) -> list[str]:
+    """The names that `gpu[0-7]` or `cpu[0-34:2]` (every second) stands for; a text without brackets is one name.
+
+    Raises `ValueError` when the brackets hold anything else, or stand for too many names.
+    """
+    if "[" not in text and "]" not in text:
+        return [text]
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{shown(text)}: a range is written like gpu[0-7] or cpu[0-34:2]")
+    first, last, step = int(match["first"]), int(match["last"]), int(match["step"] or 1)
+    if last < first or step < 1:
+        raise ValueError(
+            f"{shown(text)} stands for no names: a range goes from the lower number to the higher"
+        )
+    numbers = range(first, last + 1, step)
+    if len(numbers) > MOST_NAMES:
+        raise ValueError(f"{shown(text)} stands for more than {MOST_NAMES} names")
+    return [f"{match['head']}{number}{match['tail']}" for number in numbers]
+
+
+def paired(ends: list[str], others: list[str]) -> list[tuple[str, str]]:
+    """Pairs of the names of two ranges: each of the longer with its share of the shorter, in blocks.
+
+    gpu[0-7] and plx[0-3] pair gpu0 and gpu1 with plx0, gpu2 and gpu3 with plx1, and so on; one name pairs with all.
+    Raises `ValueError` unless one length divides the other.
+    """
+    longer = max(len(ends), len(others))
+    if longer % len(ends) or longer % len(others):
+        raise ValueError(
+            f"{len(ends)} and {len(others)} names do not pair: one must be a multiple of the other"
+        )
+    share, other_share = longer // len(ends), longer // len(others)
+    return [(ends[i // share], others[i // other_share]) for i in range(longer)]

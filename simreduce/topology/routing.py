@@ -7,6 +7,10 @@ one with the highest bandwidth is taken, then the lowest latency, then the first
 
 A network may come with a rule of its own (`ways`). The way between two of its ports is then by the rule: at once for
 nodes that have no other cable, and else, for the NICs of a machine, in place of what the search has found there.
+
+Two GPUs of one machine that are farther apart than their `peer` says copy through the nearest host of the sender
+(`topology.peer`). Where several NICs of a machine are equally near to a GPU, each of the GPUs that share them has one
+of its own: the first GPU the first NIC, and so on in turn; between equally good paths the one over that NIC is taken.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import numpy.typing as npt
 
 from simreduce.errors import TopologyError, did_you_mean
 from simreduce.topology.naming import natural
+from simreduce.topology.peer import BOTH_WAYS, DEFAULT_REACH, staged
 from simreduce.topology.ways import Copies, Ids, Ints, places, ports, starts
 
 if TYPE_CHECKING:
@@ -35,6 +40,8 @@ class Route:
     """A path: link ids in order, the sum of their latencies (s), the least of their bandwidths (bytes/s).
 
     `holds_lane` is true when all of its links hold their sender's lane; `path` names the nodes, both ends included.
+    Among the links are the figures that the copy takes: self-links of the nodes on the way when it is staged, and what
+    the machine file states for the pair.
     """
 
     links: tuple[int, ...]
@@ -97,8 +104,12 @@ class Router:
         """The place of every node among the nodes of the topology: what `routes` takes."""
         self._nodes, self._names, self._links = nodes, tuple(nodes), links
         self._best: dict[tuple[str, str], Link] = {}
+        self._figures: dict[tuple[str, str], list[Link]] = {}
         for link in links:
             key = (link.source, link.target)
+            if link.is_figure:
+                self._figures.setdefault(key, []).append(link)
+                continue
             known = self._best.get(key)
             if known is None or (-link.bandwidth, link.latency) < (-known.bandwidth, known.latency):
                 self._best[key] = link
@@ -111,6 +122,7 @@ class Router:
                 self._into[target].append(source)
         self._searches: dict[tuple[str, str], _Search] = {}
         self._found: dict[tuple[str, str], Route] = {}
+        self._rails: dict[str, dict[str, str]] = {}
         self._holds = np.array([link.holds_lane for link in links], dtype=np.bool_)
         self._port = ports(self._rule.hosts if self._rule else (), len(nodes))
         """The port of every node in the network that has `ways`, -1 for none."""
@@ -126,7 +138,7 @@ class Router:
         """See the module."""
         found = self._found.get((source, target))
         if found is None:
-            found = self._found[source, target] = self._route(self._find(source, target))
+            found = self._found[source, target] = self._routed(self.path(source, target))
         return found
 
     def routes(self, source: Ints, target: Ints) -> Routes:
@@ -169,8 +181,66 @@ class Router:
         same: Flags = holding == count
         return same
 
-    def _route(self, path: tuple[str, ...]) -> Route:
+    def link(self, source: str, target: str) -> Link:
+        """The link of a hop from one node to the next."""
+        return self._best[source, target]
+
+    def is_peer(self, source: str, target: str) -> bool:
+        """Whether two GPUs copy to each other directly; False too if there is no way between them."""
+        try:
+            return not self._is_staged(self.path(source, target))
+        except TopologyError:
+            return False
+
+    def _is_staged(self, path: tuple[str, ...]) -> bool:
+        if self._nodes[path[0]].peer == self._nodes[path[-1]].peer == DEFAULT_REACH:
+            return False  # nothing is too far
+        return staged(
+            [self._nodes[name] for name in path], [self._best[hop] for hop in itertools.pairwise(path)]
+        )
+
+    def _routed(self, path: tuple[str, ...]) -> Route:
+        if not self._is_staged(path):
+            return self._route(path, ())
+        if not any(self._nodes[name].kind == "cpu" for name in path):
+            path = self._hosted(path)
+        hosts = [place for place, name in enumerate(path) if self._nodes[name].kind == "cpu"]
+        figures = [link for name in path[: hosts[0]] for link in self._staging(name, into=False)]
+        figures += [link for name in path[hosts[-1] + 1 :] for link in self._staging(name, into=True)]
+        return self._route(path, list(dict.fromkeys(figures)))
+
+    def _staging(self, name: str, *, into: bool) -> list[Link]:
+        """The self-links of a node that a staged copy takes: of each two the first is out of it, the second into it."""
+        links = self._figures.get((name, name), [])
+        return [
+            link
+            for place, link in enumerate(links)
+            if place % 2 == (into and not link.link_class.endswith(BOTH_WAYS))
+        ]
+
+    def _hosted(self, path: tuple[str, ...]) -> tuple[str, ...]:
+        """The way from one end of `path` to the other through the host nearest to its first."""
+        source, target = path[0], path[-1]
+        box = self._nodes[source].machine
+        hosts = [node.name for node in self._nodes.values() if node.kind == "cpu" and node.machine == box]
+        ways = [way for host in sorted(hosts, key=natural) for way in self._ways(source, host)]
+        if not ways:
+            raise TopologyError(
+                f"no route from {source!r} to {target!r}: without peer access a copy needs a CPU to go through"
+            )
+        out = min(ways, key=len)
+        return (*out, *self.path(out[-1], target)[1:])
+
+    def _ways(self, source: str, target: str) -> list[tuple[str, ...]]:
+        """The path, or nothing if there is none."""
+        try:
+            return [self.path(source, target)]
+        except TopologyError:
+            return []
+
+    def _route(self, path: tuple[str, ...], figures: Sequence[Link]) -> Route:
         links = [self._best[hop] for hop in itertools.pairwise(path)]
+        links += [*figures, *self._figures.get((path[0], path[-1]), [])] if len(path) > 1 else []
         return Route(
             links=tuple(link.id for link in links),
             latency=math.fsum(link.latency for link in links),
@@ -179,7 +249,8 @@ class Router:
             path=path,
         )
 
-    def _find(self, source: str, target: str) -> tuple[str, ...]:
+    def path(self, source: str, target: str) -> tuple[str, ...]:
+        """The nodes on the way, both ends included, as if all GPUs had peer access."""
         for name in (source, target):
             if name not in self._nodes:
                 raise TopologyError(f"no node named {name!r}{did_you_mean(name, self._nodes)}")
@@ -271,20 +342,50 @@ class Router:
                 for prior in before[name]:
                     through = min(width[name], self._best[prior, name].bandwidth)
                     width[prior] = max(width.get(prior, 0.0), through)
-        source = layers[-1][0]
-        rank: dict[str, tuple[int, tuple[object, ...], tuple[str, ...]]] = {
-            layers[0][0]: (0, (), (layers[0][0],))
+        source, target = layers[-1][0], layers[0][0]
+        mine = {self._rail(source), self._rail(target)}
+        boxes = {self._nodes[source].machine, self._nodes[target].machine}
+        rank: dict[str, tuple[int, int, tuple[object, ...], tuple[str, ...]]] = {
+            target: (0, 0, (), (target,))
         }
         for layer in layers[:-1]:
             for name in layer:
                 if name not in rank:
                     continue
-                ticks, keys, path = rank[name]
+                ticks, strange, keys, path = rank[name]
+                node = self._nodes[name]
+                strange += node.kind == "nic" and node.machine in boxes and name not in mine
                 for prior in before[name]:
                     link = self._best[prior, name]
                     if link.bandwidth < width[source]:
                         continue
-                    offer = (ticks + _ticks(link.latency), (natural(name), *keys), (prior, *path))
-                    if prior not in rank or offer[:2] < rank[prior][:2]:
+                    offer = (ticks + _ticks(link.latency), strange, (natural(name), *keys), (prior, *path))
+                    if prior not in rank or offer[:3] < rank[prior][:3]:
                         rank[prior] = offer
-        return rank[source][2]
+        return rank[source][3]
+
+    def _rail(self, name: str) -> str:
+        """The NIC that is a GPU's own among the nearest of its machine, "" for none."""
+        node = self._nodes[name]
+        if node.kind != "gpu" or not node.machine:
+            return ""
+        if node.machine not in self._rails:
+            self._rails[node.machine] = self._shared_out(node.machine)
+        return self._rails[node.machine].get(name, "")
+
+    def _shared_out(self, box: str) -> dict[str, str]:
+        """The NICs of a machine, dealt to the GPUs that they are nearest to."""
+        mine = sorted((n for n in self._nodes.values() if n.machine == box), key=lambda n: natural(n.name))
+        nics = [node.name for node in mine if node.kind == "nic"]
+        sharing: dict[tuple[str, ...], list[str]] = {}
+        for gpu in [node.name for node in mine if node.kind == "gpu"] if nics else []:
+            hops = self._search(gpu, box).hops
+            least = min((hops[nic] for nic in nics if nic in hops), default=-1)
+            near = tuple(nic for nic in nics if hops.get(nic) == least)
+            sharing.setdefault(near, []).append(gpu)
+        return {
+            gpu: near[place % len(near)]
+            for near, gpus in sharing.items()
+            if near
+            for place, gpu in enumerate(gpus)
+        }

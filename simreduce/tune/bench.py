@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from simreduce import dtypes
-from simreduce.engine import Calibration, Runtime, simulate
+from simreduce.engine import CALM, Calibration, Disturbance, Runtime, simulate
 from simreduce.errors import InputError, NotFoldable, PlanTooLarge, StrategyError
 from simreduce.layouts import Layout
 from simreduce.plan import verify, wrong_elements
@@ -92,16 +92,24 @@ def bench(
     dtype: int,
     runtime: Runtime,
     calibration: Calibration,
+    disturbance: Disturbance = CALM,
     *,
     faithful: bool = False,
     root: int = 0,
 ) -> Iterator[BenchRow]:
     """Rows size by size, in the order of `strategies` within a size. Sizes are rounded down to whole elements, and to
-    equal parts where every rank has one. A pipeline that is told no size of its chunks gets the best one. Equal machines
-    are folded where a plan is too large to hold; sizes are then rounded down to equal parts too, and a pipeline is sent
-    in chunks only if told. Those that are folded because they are many are not where that does not serve the strategy.
+    equal parts where every rank has one. A pipeline that is told no size of its chunks gets the one that is best if nothing
+    disturbs. Equal machines are folded where a plan is too large to hold; sizes are then rounded down to equal parts too,
+    and a pipeline is sent in chunks only if told. Those that are folded because they are many are not where that does not
+    serve the strategy.
     """
-    setting = _Setting(topology, layout, dtype, runtime, calibration, faithful, root)
+    if isinstance(topology, Folded) and disturbance != CALM:
+        # Loaded whole instead, they would not fit.
+        raise InputError(
+            f"{topology.name}: {disturbance.text}: its equal machines are folded, and nothing may disturb one of them; "
+            "take fewer machines"
+        )
+    setting = _Setting(topology, layout, dtype, runtime, calibration, faithful, root, disturbance)
     whole: _Setting | None = None
     for size in nbytes:
         for asked in strategies:
@@ -132,6 +140,7 @@ class _Setting:
     calibration: Calibration
     faithful: bool
     root: int
+    disturbance: Disturbance
 
 
 def _row(at: _Setting, asked: Strategy, size: int) -> BenchRow:
@@ -147,7 +156,7 @@ def _row(at: _Setting, asked: Strategy, size: int) -> BenchRow:
             asked, workload, at.topology, layout, at.runtime, at.calibration, root=at.root
         )
     plan = compile_collective(collective, strategy, workload, layout, root=at.root, faithful=at.faithful)
-    result = simulate(plan, at.topology, at.runtime, at.calibration)
+    result = simulate(plan, at.topology, at.runtime, at.calibration, disturbance=at.disturbance)
     proved_on, wrong = 1, 0
     if layout.boxes > 1:
         proved_on, wrong = proved_on_few(strategy, workload, layout)

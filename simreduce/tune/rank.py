@@ -7,8 +7,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from simreduce.engine import Use, simulate
-from simreduce.errors import InputError, StrategyError
+from simreduce.engine import CALM, Disturbance, Use, simulate
+from simreduce.errors import Deadlock, InputError, StrategyError
 from simreduce.export import Settings, as_typed, settings
 from simreduce.layouts import Layout
 from simreduce.plan import Plan, repeat, verify, wrong_elements
@@ -49,6 +49,7 @@ class Ranking:
     layout: Layout
     candidates: tuple[Candidate, ...]
     refused: tuple[tuple[Strategy, str], ...]
+    disturbance: Disturbance = CALM
 
     @property
     def recommended(self) -> Candidate | None:
@@ -65,29 +66,45 @@ class Ranking:
 
 
 def rank(
-    scenario: Scenario, workers: int = 1, progress: Callable[[int, int], None] = lambda _done, _all: None
+    scenario: Scenario,
+    workers: int = 1,
+    progress: Callable[[int, int], None] = lambda _done, _all: None,
+    disturbance: Disturbance = CALM,
 ) -> Ranking:
     """Evaluate every strategy, on `workers` processes. Strategies given by name that the machine does not accept
-    raise StrategyError, all at once; with "all" they are listed in `refused`.
+    raise StrategyError, all at once; with "all" they are listed in `refused`. So are those that a fault cuts off for
+    ever, unless it does all of them, which is a Deadlock.
     """
     shape = scenario.layout()
     strategies = scenario.strategies or candidates(shape)
-    outcomes: list[Candidate | str] = []
-    for outcome in _evaluated(scenario, strategies, workers):
+    outcomes: list[Candidate | Deadlock | str] = []
+    for outcome in _evaluated(scenario, strategies, workers, disturbance):
         outcomes.append(outcome)
         progress(len(outcomes), len(strategies))
     pairs = list(zip(strategies, outcomes, strict=True))
     refused = tuple((s, o) for s, o in pairs if isinstance(o, str))
     if refused and scenario.strategies:
         raise StrategyError([reason for _, reason in refused])
+    stuck = [(s, o) for s, o in pairs if isinstance(o, Deadlock)]
+    if stuck and len(stuck) + len(refused) == len(pairs):
+        raise Deadlock(f"{stuck[0][0].text}: {stuck[0][1]}")
+    refused += tuple((s, f"{s.text}: {_first_words(o)}") for s, o in stuck)
     found = sorted(
         (o for o in outcomes if isinstance(o, Candidate)), key=lambda c: (c.seconds, c.strategy.text)
     )
-    return Ranking(scenario, shape, tuple(found), refused)
+    return Ranking(scenario, shape, tuple(found), refused, disturbance)
 
 
-def _evaluated(scenario: Scenario, strategies: Sequence[Strategy], workers: int) -> Iterator[Candidate | str]:
-    work = partial(evaluate, scenario)
+def _first_words(error: Deadlock) -> str:
+    """How many ops can never finish, and the first of them, in one line."""
+    head, _, rest = str(error).partition("\n  ")
+    return f"{head} {rest.splitlines()[0]}" if rest else head
+
+
+def _evaluated(
+    scenario: Scenario, strategies: Sequence[Strategy], workers: int, disturbance: Disturbance
+) -> Iterator[Candidate | Deadlock | str]:
+    work = partial(evaluate, scenario, disturbance=disturbance)
     workers = min(workers, len(strategies))
     if workers == 1:
         yield from map(work, strategies)
@@ -96,9 +113,11 @@ def _evaluated(scenario: Scenario, strategies: Sequence[Strategy], workers: int)
         yield from pool.map(work, strategies)
 
 
-def evaluate(scenario: Scenario, strategy: Strategy) -> Candidate | str:
-    """One strategy's prediction, or why the machine does not accept it. A pipeline that is told no size of its chunks
-    gets the best one.
+def evaluate(
+    scenario: Scenario, strategy: Strategy, disturbance: Disturbance = CALM
+) -> Candidate | Deadlock | str:
+    """One strategy's prediction, or why the machine does not accept it or never finishes it. A pipeline that is told no
+    size of its chunks gets the one that is best if nothing disturbs.
     """
     shape, times = scenario.layout(), scenario.repeat
     try:
@@ -107,7 +126,11 @@ def evaluate(scenario: Scenario, strategy: Strategy) -> Candidate | str:
         )
         plan = compile_plan(strategy, scenario.workload, shape, faithful=scenario.faithful)
         chained = repeat(plan, times) if times > 1 else plan
-        result = simulate(chained, scenario.topology, scenario.runtime, scenario.calibration)
+        result = simulate(
+            chained, scenario.topology, scenario.runtime, scenario.calibration, disturbance=disturbance
+        )
+    except Deadlock as error:
+        return error
     except StrategyError as error:
         return "; ".join(error.problems)
     except InputError as error:  # GPUs that the plan joins and nothing else does

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from simreduce.engine import Calibration, LinkConstants, Recording, Runtime, simulate
+from simreduce.engine import CALM, Calibration, Disturbance, LinkConstants, Recording, Runtime, simulate
 from simreduce.engine.runtime import Call
 from simreduce.plan import Kind
 from simreduce.topology import Link, Node, Topology
@@ -23,6 +23,7 @@ class Machine:
     topology: Topology
     runtime: Runtime
     calibration: Calibration
+    disturbance: Disturbance = CALM
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,10 @@ def savings(
     for change in tried:
         progress(len(found), len(tried))
         now = change.apply(machine)
-        after = simulate(recording.plan, now.topology, now.runtime, now.calibration).seconds
+        result = simulate(
+            recording.plan, now.topology, now.runtime, now.calibration, disturbance=now.disturbance
+        )
+        after = result.seconds
         found.append(Saving(change, after, before - after))
     progress(len(tried), len(tried))
     return tuple(sorted(found, key=lambda s: -s.saved))

@@ -48,7 +48,7 @@ BAD = {
     "a machine that is not there": (
         ["topo", "show", "dgxv"],
         (
-            "no topology 'dgxv' (did you mean 'dgx1v'?); shipped are dgx1p, dgx1v; "
+            "no topology 'dgxv' (did you mean 'dgx1v'?); `simreduce topo list` names what is shipped; "
             "inline are fat_tree:N, full:N, ring:N, switch:N, torus:AxB and MACHINExN; or give the path of a file"
         ),
     ),

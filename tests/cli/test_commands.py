@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from datetime import datetime
@@ -391,9 +392,11 @@ def test_topo_list_names_every_shipped_machine(simreduce):
     document = json.loads(simreduce("topo", "list", "--json").out)
 
     assert (0, "") == (status, err)
-    assert ["dgx1p", "dgx1v"] == [t["name"] for t in document["topologies"]]
+    names = [t["name"] for t in document["topologies"]]
+    assert {"dgx1p", "dgx1v", "dgx-a100", "gb200-nvl72"} < set(names)
+    assert sorted(names) == names
     for machine in document["topologies"]:
-        assert f"{machine['name']}  {machine['title']}" in out
+        assert re.search(rf"^{machine['name']} +{re.escape(machine['title'])}$", out, re.MULTILINE)
     assert "switch:64" in out
 
 
@@ -404,8 +407,9 @@ def test_topo_show_prints_the_matrix_and_every_link(simreduce):
 
     assert (0, "") == (status, err)
     assert "GPU0\tX\tNV1\tNV1\tNV2\tNV2" in out
+    assert "  copies through the host, at a gpu: staged_pcie3, 10 GB/s, 5.5 us" in out.splitlines()
     assert "  gpu0 - gpu3: nvlink2 x2, 48 GB/s of nominal 50 GB/s, 1.8 us" in out.splitlines()
-    assert ("topo show", "dgx1v", 2 * (16 + 16 + 1)) == (
+    assert ("topo show", "dgx1v", 2 * (16 + 16 + 1 + 2 * 12)) == (
         document["command"],
         document["topology"],
         len(document["links"]),

@@ -75,7 +75,7 @@ def test_the_document_of_an_explanation(simreduce):
     document = json.loads(simreduce("explain", "question.toml", "--algo", "ring", "--json").out)
 
     assert list(document) == [
-        "command", "version", "question", "strategy", "collective", "workload", "size_bytes", "ranks", "repeat",
+        "command", "version", "question", "strategy", "collective", "workload", "size_bytes", "ranks", "repeat", "disturbance",
         "topology", "topology_digest", "runtime", "calibration", "time_us", "floor_us", "floors", "critical_path",
         "links", "lanes", "changes",
     ]  # fmt: skip

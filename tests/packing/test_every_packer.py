@@ -129,7 +129,7 @@ def test_hundreds_of_gradients(option):
         ("ddp=0", "a number of MiB above 0"),
         ("fusion=", "for example fusion=128M"),
         ("bukcet=25M", "did you mean 'bucket'"),
-        ("horovod", "known: +packs, +small, +repack, +bucket, +merge, +ddp, +fusion, +mean"),
+        ("horovod", "known: +packs, +small, +repack, +bucket, +merge, +ddp, +fusion, +chunk=BYTES, +mean"),
         ("packs=8+merge=2", "two packers, +packs=8 and +merge=2; give one"),
         ("ddp+ddp", "two packers"),
     ],

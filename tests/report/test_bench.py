@@ -163,6 +163,7 @@ def test_our_document_has_the_keys_that_others_rely_on():
         "runtime": "tensorflow",
         "calibration": "nominal",
         "collective": "all_reduce",
+        "disturbance": "",
         "rows": [
             {
                 "size_bytes": 33554432,
@@ -188,6 +189,7 @@ def test_our_document_has_the_keys_that_others_rely_on():
         "runtime",
         "calibration",
         "collective",
+        "disturbance",
         "rows",
     ] == list(document)
     assert [

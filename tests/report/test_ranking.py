@@ -196,6 +196,7 @@ def test_the_document_has_the_keys_that_others_rely_on():
         "runtime": "tensorflow",
         "calibration": "nominal",
         "faithful": False,
+        "disturbance": "",
         "candidates": [
             {
                 "place": 1,

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings, strategies as st
 
 from simreduce.algorithms import ALGORITHMS
 from simreduce.errors import StrategyError
-from simreduce.layouts import Layout
+from simreduce.layouts import Layout, Reducer
 from simreduce.plan import verify
 from simreduce.strategy import compile_plan
 from simreduce.workload import Gradient, Workload
@@ -21,12 +21,14 @@ gradients = st.one_of(
 
 
 def _machine(*gpus: int) -> Layout:
-    """Boxes with so many GPUs each, all linked, and a CPU."""
+    """Boxes with so many GPUs each, all linked, and a CPU; a switch that links all can sum."""
     ranks = tuple(f"n{box}.gpu{i}" for box, count in enumerate(gpus) for i in range(count))
     first = [sum(gpus[:box]) for box in range(len(gpus))]
     tasks = tuple(tuple(range(at, at + count)) for at, count in zip(first, gpus, strict=True))
     links = tuple(tuple(int(i != j) for j in range(len(ranks))) for i in range(len(ranks)))
-    return Layout(ranks, tasks, tuple(f"n{box}.cpu0" for box in range(len(gpus))), links)
+    hosts = tuple(f"n{box}.cpu0" for box in range(len(gpus)))
+    switch = Reducer("switch0", tuple(range(len(ranks))), ())
+    return Layout(ranks, tasks, hosts, links, reducers=(switch,))
 
 
 machines = st.one_of(

@@ -151,6 +151,27 @@ def test_a_ring_through_several_boxes_enters_each_once():
     assert ring_packing(network).rate == pytest.approx(4 * 11.8e9)
 
 
+@pytest.mark.parametrize("name", ["a100-pcie-8", "dgx1vx2"])
+def test_what_is_staged_through_the_host_is_packed_too(name):
+    """Every figure that a copy takes is an arc that trees and rings share, and no cut counts it."""
+    topology = load_topology(name)
+    network = layout(topology).network()
+    loops = [arc for arc, (a, b, _) in enumerate(network.arcs) if a == b]
+    packing = all_reduce_trees(network)
+
+    assert loops
+    assert network.symmetric
+    check_fits(network, packing, lambda tree: tree.edges)
+    check_fits(network, ring_packing(network), hops)
+    for u, v in network.edges:
+        route = topology.router.route(network.names[u], network.names[v]).links
+        assert [network.arcs[arc][2] for arc in network.ways[u][v]] == [
+            topology.links[i].bandwidth for i in route
+        ]
+    assert packing.rate <= optimum.all_gather(network).rate
+    assert not set(loops) & set(optimum.all_gather(network).arcs)
+
+
 def test_equal_networks_have_equal_packings():
     first, second = dgx1((0, 1, 2, 3, 5)), dgx1((0, 1, 2, 3, 5))
     before = all_reduce_trees(first)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from simreduce.errors import TopologyError
-from simreduce.topology import Topology, load_topology
+from simreduce.topology import Topology, link_classes, load_topology
 
 GOOD = """
 title = "two GPUs"
@@ -106,7 +106,7 @@ pairs = []
         "box.toml: links.qpi.latency: '2 min' must be between 0 s and 10 s",
         (
             "box.toml: links.foo: 'foo' is no known class, so it must give bandwidth and latency; known are "
-            "nvlink1, nvlink2, pcie3_x16, qpi, ib_fdr, ib_edr, ib_hdr, ib_ndr"
+            + ", ".join(link_classes())
         ),
         "box.toml: links.foo.pairs: must be a list, not text",
         "box.toml: links.pcie3_x16.achievable: '20 GB/s' is more than the nominal bandwidth",

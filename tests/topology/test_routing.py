@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from simreduce.errors import TopologyError
-from simreduce.topology import Cable, Node, Topology, build, load_topology, path_class, route
+from simreduce.topology import Cable, Node, Topology, build, load_topology, path_class, route, shipped
 
 
 def machine(nodes: dict[str, str], cables: list[tuple[str, str, float, float]], box: str = "0") -> Topology:
@@ -23,19 +23,29 @@ def machine(nodes: dict[str, str], cables: list[tuple[str, str, float, float]], 
     )
 
 
-@pytest.mark.parametrize("name", ["dgx1v", "dgx1p", "dgx1vx2", "full:5", "switch:5"])
+@pytest.mark.parametrize(
+    "name", [name for name, _ in shipped()] + ["dgx1vx2", "p5x2,nic=efa_100x4", "full:5", "switch:5"]
+)
 def test_no_route_passes_through_a_gpu_and_every_one_adds_up(name):
     topology = load_topology(name)
 
-    for a, b in itertools.permutations([*topology.devices, *topology.hosts], 2):
+    ends = [*topology.devices[:24], *topology.hosts[:4]]
+    for a, b in itertools.permutations(ends, 2):
+        if name == "gb200-nvl72" and "cpu" in a + b and not same_tray(a, b):
+            continue  # trays are joined by NVLink alone
         found = route(topology, a, b)
         links = [topology.links[i] for i in found.links]
-        assert [link.source for link in links] == list(found.path[:-1])
-        assert [link.target for link in links] == list(found.path[1:])
+        wires = [link for link in links if not link.is_figure]
+        assert [link.source for link in wires] == list(found.path[:-1])
+        assert [link.target for link in wires] == list(found.path[1:])
         assert all(topology.nodes[name].kind != "gpu" for name in found.path[1:-1])
         assert found.bandwidth == min(link.bandwidth for link in links)
         assert found.latency == pytest.approx(sum(link.latency for link in links))
         assert found.holds_lane == all(link.holds_lane for link in links)
+
+
+def same_tray(a: str, b: str) -> bool:
+    return len({int(name[3:]) // (4 if name.startswith("gpu") else 2) for name in (a, b)}) == 1
 
 
 def test_a_route_to_itself_is_empty():
@@ -176,3 +186,108 @@ def test_a_large_switch_routes_quickly():
 
     assert {found.latency for found in routes} == {1e-6}
     assert route(topology, "gpu0", "gpu1") is routes[0]
+
+
+PEERS = """
+[nodes.gpu]
+names = ["gpu[0-3]"]
+kind = "gpu"
+peer = "{peer}"
+[nodes.plx]
+names = ["plx[0-1]"]
+kind = "pcie_switch"
+[nodes.cpu]
+names = ["cpu[0-1]"]
+kind = "cpu"
+[links.nvlink2]
+pairs = [["gpu0", "gpu3"]]
+[links.pcie3_x16]
+pairs = [["gpu[0-3]", "plx[0-1]"], ["plx[0-1]", "cpu[0-1]"]]
+[links.staged_pcie3]
+pairs = [["gpu[0-3]", "gpu[0-3]"], ["plx[0-1]", "plx[0-1]"]]
+[links.qpi]
+pairs = [["cpu0", "cpu1"]]
+"""
+"""Two switches of two GPUs on two sockets, and a link across."""
+
+
+def peers(tmp_path, peer: str, more: str = "") -> Topology:
+    path = tmp_path / "peers.toml"
+    path.write_text(PEERS.format(peer=peer) + more)
+    return load_topology(str(path))
+
+
+@pytest.mark.parametrize(
+    ("peer", "direct"),
+    [
+        ("off", set()),
+        ("NV", {"gpu0-gpu3"}),
+        ("PIX", {"gpu0-gpu3", "gpu0-gpu1"}),
+        ("PHB", {"gpu0-gpu3", "gpu0-gpu1"}),
+        ("SYS", {"gpu0-gpu3", "gpu0-gpu1", "gpu0-gpu2"}),
+    ],
+)
+def test_gpus_copy_directly_as_far_as_their_peer_access_reaches(tmp_path, peer, direct):
+    """Beyond it a copy goes through the nearest host, and both ends take their staging figures."""
+    box = peers(tmp_path, peer)
+
+    for other in ("gpu1", "gpu2", "gpu3"):
+        found = route(box, "gpu0", other)
+        figures = [box.links[i].name for i in found.links if box.links[i].is_figure]
+        assert box.router.is_peer("gpu0", other) == (f"gpu0-{other}" in direct)
+        assert ("gpu0>gpu0" in figures) == (f"gpu0-{other}" not in direct)
+        if figures:
+            assert "cpu0" in found.path
+            assert found.bandwidth == 10e9
+            assert f"{other}<{other}" in figures
+            assert found.latency > 11e-6
+    # The way that nvidia-smi prints does not depend on it.
+    assert [path_class(box, "gpu0", f"gpu{i}") for i in range(4)] == ["X", "PIX", "SYS", "NV1"]
+
+
+def test_a_staged_copy_below_one_switch_goes_up_and_comes_down(tmp_path):
+    found = route(peers(tmp_path, "off"), "gpu0", "gpu1")
+
+    assert found.path == ("gpu0", "plx0", "cpu0", "plx0", "gpu1")
+
+
+def test_without_a_host_a_staged_pair_has_no_route(tmp_path):
+    path = tmp_path / "none.toml"
+    path.write_text(
+        '[nodes.gpu]\nnames = ["gpu[0-1]"]\nkind = "gpu"\npeer = "off"\n[links.nvlink2]\npairs = [["gpu0", "gpu1"]]\n'
+    )
+
+    with pytest.raises(TopologyError, match="without peer access a copy needs a CPU"):
+        route(load_topology(str(path)), "gpu0", "gpu1")
+
+
+def test_what_is_known_of_a_pair_counts_besides_its_links(tmp_path):
+    """Two GPUs below one switch that reach less than its links would let them."""
+    odd = '[routes.anti_locality]\npairs = [["gpu0", "gpu1"]]\nbandwidth = "9.2 GB/s"\nlatency = "2 us"\n'
+    plain, box = peers(tmp_path, "PHB"), peers(tmp_path, "PHB", odd)
+
+    for a, b in (("gpu0", "gpu1"), ("gpu1", "gpu0")):
+        assert route(box, a, b).bandwidth == 9.2e9
+        assert route(box, a, b).latency == pytest.approx(route(plain, a, b).latency + 2e-6)
+        assert route(box, a, b).path == route(plain, a, b).path
+    assert route(box, "gpu0", "gpu2") == route(plain, "gpu0", "gpu2")
+    changed = load_topology(str(tmp_path / "peers.toml"), {"routes.anti_locality.bandwidth": "5 GB/s"})
+    assert route(changed, "gpu0", "gpu1").bandwidth == 5e9
+
+
+def test_gpus_that_share_nics_have_one_each():
+    """Two GPUs and two NICs below every switch of a DGX A100: eight rails."""
+    pair = load_topology("dgx-a100x2,nic=ib_hdr")
+
+    for i in range(8):
+        nics = [name for name in route(pair, f"n0.gpu{i}", f"n1.gpu{i}").path if "mlx5" in name]
+        assert nics == [f"n0.mlx5_{i}", f"n1.mlx5_{i}"]
+
+
+def test_more_gpus_than_nics_take_turns():
+    pair = load_topology("polarisx2,nic=slingshot11")
+
+    used = [
+        [name for name in route(pair, f"n0.gpu{i}", f"n1.gpu{i}").path if "cxi" in name] for i in range(4)
+    ]
+    assert used == [[f"n0.cxi{i % 2}", f"n1.cxi{i % 2}"] for i in range(4)]

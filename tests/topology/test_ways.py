@@ -203,7 +203,7 @@ def test_every_route_is_a_path(text):
         if not reachable(topology, a, b):
             continue
         found = route(topology, a, b)
-        links = [topology.links[i] for i in found.links]
+        links = [topology.links[i] for i in found.links if not topology.links[i].is_figure]
         assert [a, *(link.target for link in links)] == list(found.path)
         assert [*(link.source for link in links), b] == list(found.path)
         assert len(set(found.path)) == len(found.path)
@@ -277,8 +277,8 @@ DIGESTS = {
     "ring:8": "337e01970ef7",
     "full:8": "39b92b74b04a",
     "switch:1024": "4dc1b8329e80",
-    "dgx1v": "b96e7ae01d01",
-    "dgx1vx4": "24161c900d43",
+    "dgx1v": "e1f45983452f",
+    "dgx1vx4": "24d67e711411",
     "fat_tree:1024,radix=32,oversubscription=2,bandwidth=12.5GB/s,latency=2us": "394992a3eeaa",
     "fat_tree:64,shuffle=1": "a90f497b93ea",
     "torus:4x4x4": "816a567a0637",

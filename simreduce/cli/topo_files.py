@@ -1,0 +1,169 @@
+"""`simreduce topo import`, `topo export` and `topo check`: machines as other tools and people write them down."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+import simreduce
+from simreduce.calibrate.measured import measured_document, read_nccl_tests, read_p2p_test
+from simreduce.cli.options import as_json, echo_json
+from simreduce.errors import InputError, TopologyError, did_you_mean
+from simreduce.textfiles import read_text
+from simreduce.topology import Topology, link_classes, load_topology
+from simreduce.topology.check import check_file
+from simreduce.topology.importers import (
+    FORMS,
+    UNKNOWN,
+    Graph,
+    Model,
+    is_topo_m,
+    model_named,
+    read_nccl_graphs,
+    read_nccl_topology,
+    read_topo_m,
+    to_nccl_xml,
+    with_nvlinks,
+)
+from simreduce.topology.toml_writer import to_toml
+
+
+@click.command("import")
+@click.argument("file")
+@click.option("--gpu", default=None, metavar="MODEL", help="Model of the GPUs: V100, A100, H100, ...")
+@click.option("--nvlink", default=None, metavar="FORM", help=f"NVLinks of a file that shows none: {FORMS}.")
+@click.option("--nvlink-class", default=None, metavar="CLASS", help="Of a table: nvlink2, nvlink3, ...")
+@click.option("--pcie", default=None, metavar="CLASS", help="Of a table: pcie3_x16, pcie4_x16, ...")
+@click.option(
+    "--socket", default=None, metavar="CLASS:N", help="Of a table: links between CPUs, qpi:2 or xgmi:3."
+)
+@click.option("--nic", "nics", multiple=True, metavar="BUSID", help="A device without a class that is a NIC.")
+def import_(
+    file: str,
+    gpu: str | None,
+    nvlink: str | None,
+    nvlink_class: str | None,
+    pcie: str | None,
+    socket: str | None,
+    nics: tuple[str, ...],
+) -> None:
+    """What another tool wrote, as a machine file on stdout (or, for measurements and NCCL's graphs, as JSON).
+
+    FILE is the text of `nvidia-smi topo -m`, NCCL's topology or graph XML, or the output of p2pBandwidthLatencyTest or
+    nccl-tests; which of them, its content tells.
+    """
+    text = read_text(Path(file), InputError)
+    name = Path(file).name
+    model = model_named(gpu) if gpu else None
+    if text.lstrip("\ufeff \t\r\n").startswith("<") and "<graphs" in text:
+        echo_json(_graphs_document(read_nccl_graphs(text, name)))
+    elif text.lstrip("\ufeff \t\r\n").startswith("<"):
+        machine, notes = read_nccl_topology(
+            text.lstrip("\ufeff \t\r\n"), name, model, [nic.lower() for nic in nics]
+        )
+        _echo(machine, notes, nvlink)
+    elif "Matrix" in text and "P2P" in text:
+        echo_json(_measured("p2pBandwidthLatencyTest", measured_document(read_p2p_test(text, name))))
+    elif is_topo_m(text):
+        machine, notes = read_topo_m(text, name, _with_classes(model, nvlink_class, pcie), *_socket(socket))
+        _echo(machine, notes, nvlink)
+    elif re.search(r"\bbusbw\b", text):
+        echo_json(_measured("nccl-tests", measured_document(read_nccl_tests(text, name))))
+    else:
+        raise InputError(
+            f"{file}: none of `nvidia-smi topo -m`, NCCL XML, p2pBandwidthLatencyTest and nccl-tests; "
+            "a machine file needs no import"
+        )
+
+
+def _with_classes(model: Model | None, nvlink: str | None, pcie: str | None) -> Model | None:
+    """The model with link classes that stand in for its own."""
+    for option, name, stem in (("--nvlink-class", nvlink, "nvlink"), ("--pcie", pcie, "pcie")):
+        known = [each for each in link_classes() if each.startswith(stem)]
+        if name is not None and name not in known:
+            near = did_you_mean(name, known) or f"; known are {', '.join(known)}"
+            raise InputError(f"{option}: unknown class {name!r}{near}")
+    if not (nvlink or pcie):
+        return model
+    base = model or UNKNOWN
+    return replace(base, nvlink=nvlink or base.nvlink, pcie=pcie or base.pcie)
+
+
+def _socket(text: str | None) -> tuple[tuple[str, int], ...]:
+    """The class and the number of `--socket`, nothing if it is not given."""
+    if text is None:
+        return ()
+    name, _, lanes = text.partition(":")
+    sockets = ("qpi", "upi", "upi2", "xgmi", "xgmi3", "grace_link")
+    if name not in sockets or not re.fullmatch(r"[1-9][0-9]?", lanes or "1"):
+        raise InputError(f"--socket {text}: must be one of {', '.join(sockets)}, and :N for several links")
+    return ((name, int(lanes or "1")),)
+
+
+def _echo(machine: Topology, notes: list[str], nvlink: str | None) -> None:
+    """The machine file; notes on stderr and as comments in it."""
+    if nvlink:
+        machine = with_nvlinks(machine, nvlink, load_topology)
+    elif len(machine.devices) > 1 and not any(k.link_class.startswith("nvlink") for k in machine.links):
+        notes.append("no NVLinks in the file; --nvlink says what they are if the machine has some")
+    for note in notes:
+        click.echo(f"simreduce: {machine.name}: {note}", err=True)
+    click.echo(to_toml(machine, notes), nl=False)
+
+
+def _measured(program: str, document: dict[str, Any]) -> dict[str, Any]:
+    head = {"command": "topo import", "version": simreduce.__version__, "program": program}
+    return {**head, **document}
+
+
+def _graphs_document(graphs: tuple[Graph, ...]) -> dict[str, Any]:
+    rows = [
+        {
+            "id": graph.id,
+            "pattern": graph.pattern,
+            "speed_intra_gb_per_s": graph.speed_intra / 1e9,
+            "speed_inter_gb_per_s": graph.speed_inter / 1e9,
+            "type_intra": graph.type_intra,
+            "type_inter": graph.type_inter,
+            "channels": [
+                {"gpus": list(c.gpus), "net_in": c.net_in, "net_out": c.net_out} for c in graph.channels
+            ],
+        }
+        for graph in graphs
+    ]
+    return {"command": "topo import", "version": simreduce.__version__, "program": "nccl", "graphs": rows}
+
+
+@click.command()
+@click.argument("topology")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["toml", "nccl"]),
+    default="toml",
+    help="A machine file, or NCCL's XML.",
+)
+def export(topology: str, form: str) -> None:
+    """A machine as one file, without `extends`: ours, or what NCCL reads as NCCL_TOPO_FILE."""
+    machine = load_topology(topology)
+    click.echo(to_toml(machine) if form == "toml" else to_nccl_xml(machine), nl=False)
+
+
+@click.command()
+@click.argument("file")
+@as_json
+def check(file: str, as_json: bool) -> None:
+    """Every fault of a machine file, or of a file that `topo import` reads, with its place. Exit status 0 or 2."""
+    problems = check_file(file)
+    if as_json:
+        echo_json(
+            {"command": "topo check", "version": simreduce.__version__, "file": file, "problems": problems}
+        )
+    elif not problems:
+        click.echo(f"{file}: no fault")
+    if problems:
+        raise click.exceptions.Exit(2) if as_json else TopologyError(problems)

@@ -1,0 +1,141 @@
+"""What goes wrong on a machine: slow devices, costs that scatter, links that fail. A value; `CALM` is nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+import numpy.typing as npt
+
+from simreduce import units
+from simreduce.errors import InputError, did_you_mean
+from simreduce.topology import Topology
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """From `time` on, links carry `bandwidth` bytes/s; if that is None, `factor` times what they carry when whole.
+
+    `link` is the name of a directed link (`gpu0>gpu3`), a node (every link from and to it) or a link class. A fault of
+    0 bytes/s cuts off; one that says neither mends.
+    """
+
+    time: float
+    link: str
+    bandwidth: float | None = None
+    factor: float = 1.0
+
+    @property
+    def text(self) -> str:
+        """`gpu0>gpu3 at 0% from 1 ms on`."""
+        whole = self.bandwidth is None
+        rate = f"{self.factor * 100:.4g}%" if whole else units.format_bandwidth(self.bandwidth or 0.0)
+        return f"{self.link} at {rate} from {units.format_duration(self.time)} on"
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """`slow[device]` is how many times as long everything takes that the device does: dispatch of its ops (a COPY is its
+    sender's), its memory's work, and bytes on the links from and to it. `jitter` scatters the dispatch cost and the
+    latency of every op by up to that part of it, up or down, each by itself: the same for the same `seed` and op.
+    `faults` come at times after the start.
+    """
+
+    slow: Mapping[str, float] = field(default_factory=dict)
+    jitter: float = 0.0
+    seed: int = 0
+    faults: tuple[Fault, ...] = ()
+
+    def __post_init__(self) -> None:
+        problems = [
+            f"slow {name}: the factor must be above 0, not {factor}"
+            for name, factor in self.slow.items()
+            if not 0.0 < factor < inf
+        ]
+        if not 0.0 <= self.jitter <= 1.0:
+            problems.append(f"jitter must be between 0 and 1, not {self.jitter}")
+        for fault in self.faults:
+            if not 0.0 <= fault.time < inf:
+                problems.append(f"{fault.link}: the time must be 0 s or more, not {fault.time}")
+            figure, value = (
+                ("factor", fault.factor) if fault.bandwidth is None else ("bandwidth", fault.bandwidth)
+            )
+            if not 0.0 <= value < inf:
+                problems.append(f"{fault.link}: the {figure} must be 0 or more, not {value}")
+        if problems:
+            raise InputError(problems)
+
+    def check(self, topology: Topology) -> None:
+        """InputError that names every device and link that `topology` lacks."""
+        problems = [
+            f"{topology.name}: no device {name!r}{did_you_mean(name, topology.nodes)}"
+            for name in self.slow
+            if name not in topology.nodes
+        ]
+        for fault in self.faults:
+            try:
+                links_named(topology, fault.link)
+            except InputError as error:
+                problems += error.problems
+        if problems:
+            raise InputError(list(dict.fromkeys(problems)))
+
+    @property
+    def text(self) -> str:
+        """What disturbs, in words; "" for nothing."""
+        return ", ".join(self._words())
+
+    def _words(self) -> Iterator[str]:
+        for name, factor in self.slow.items():
+            if factor != 1.0:
+                yield f"{name} {factor:g} times as slow"
+        if self.jitter:
+            yield f"jitter {self.jitter:.4g} (seed {self.seed})"
+        for fault in self.faults:
+            yield fault.text
+
+
+CALM = Disturbance()
+"""Nothing goes wrong."""
+
+
+def links_named(topology: Topology, text: str) -> list[int]:
+    """The links that a fault means; InputError names the nearest link, node or class."""
+    for chosen in (
+        [each.id for each in topology.links if each.name == text],
+        [each.id for each in topology.links if text in (each.source, each.target)],
+        [each.id for each in topology.links if each.link_class == text],
+    ):
+        if chosen:
+            return chosen
+    links = [each.name for each in topology.links]
+    known = dict.fromkeys([*links, *topology.nodes, *(each.link_class for each in topology.links)])
+    near = did_you_mean(text, links if ">" in text else known)
+    raise InputError(f"{topology.name}: no link, node or link class {text!r}{near}")
+
+
+_STEP, _MIX_1, _MIX_2 = (np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+
+def scatter(seed: int, ops: int) -> tuple[Floats, Floats]:
+    """Two numbers in [-1, 1) for each op, made of nothing but the seed and the op's id."""
+    numbers = 2.0 * uniform(seed, 0, 2 * ops) - 1.0
+    return numbers[0::2], numbers[1::2]
+
+
+def uniform(seed: int, first: int, count: int) -> Floats:
+    """The numbers `first`, `first + 1`, ... of an endless row in [0, 1), the same on every machine (splitmix64)."""
+    key = _mixed(np.array([seed & (2**64 - 1)], dtype=np.uint64))
+    bits = _mixed(key + np.arange(first, first + count, dtype=np.uint64) * _STEP)
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _mixed(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    bits = bits + _STEP
+    bits = (bits ^ (bits >> np.uint64(30))) * _MIX_1
+    bits = (bits ^ (bits >> np.uint64(27))) * _MIX_2
+    return bits ^ (bits >> np.uint64(31))

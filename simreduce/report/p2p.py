@@ -1,0 +1,64 @@
+"""Predicted peer-to-peer matrices, as p2pBandwidthLatencyTest prints them and as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import simreduce
+from simreduce.topology import Topology
+from simreduce.tune.p2p import Matrices, Matrix, PeerToPeer
+
+
+def p2p_table(predicted: PeerToPeer) -> str:
+    """The text of the test, with a dash on the diagonal, where it measures memory, and where there is no way."""
+    peers = tuple(
+        tuple(1.0 if i == j or cell else 0.0 for j, cell in enumerate(row))
+        for i, row in enumerate(predicted.peers)
+    )
+    parts = [_matrix("P2P Connectivity Matrix", peers, 1.0, "{:6.0f}")]
+    for name, title, scale in (
+        ("one_way", "Unidirectional P2P={} Bandwidth Matrix (GB/s)", 1e-9),
+        ("both_ways", "Bidirectional P2P={} Bandwidth Matrix (GB/s)", 1e-9),
+        ("latency", "P2P={} Latency Matrix (us)", 1e6),
+    ):
+        for word, matrices in (("Disabled", predicted.disabled), ("Enabled", predicted.enabled)):
+            rows: Matrix = getattr(matrices, name)
+            parts.append(_matrix(title.format(word), rows, scale, "{:6.2f}"))
+    return "\n\n".join(parts)
+
+
+def _matrix(title: str, rows: Sequence[Sequence[float | None]], scale: float, form: str) -> str:
+    head = "   D\\D " + " ".join(f"{column:>6}" for column in range(len(rows)))
+    lines = [
+        f"{number:>6} " + " ".join("     -" if cell is None else form.format(cell * scale) for cell in row)
+        for number, row in enumerate(rows)
+    ]
+    return "\n".join([title, head, *lines])
+
+
+def p2p_document(topology: Topology, predicted: PeerToPeer, calibration: str) -> dict[str, Any]:
+    """The document of `topo p2p --json`; rows are senders, null where the text has a dash."""
+    return {
+        "command": "topo p2p",
+        "version": simreduce.__version__,
+        "topology": topology.name,
+        "topology_digest": topology.digest,
+        "calibration": calibration,
+        "devices": list(predicted.devices),
+        "peer_access": [list(row) for row in predicted.peers],
+        "p2p_disabled": _document(predicted.disabled),
+        "p2p_enabled": _document(predicted.enabled),
+    }
+
+
+def _document(matrices: Matrices) -> dict[str, Any]:
+    return {
+        "unidirectional_gb_per_s": _scaled(matrices.one_way, 1e-9),
+        "bidirectional_gb_per_s": _scaled(matrices.both_ways, 1e-9),
+        "latency_us": _scaled(matrices.latency, 1e6),
+    }
+
+
+def _scaled(rows: Matrix, factor: float) -> list[list[float | None]]:
+    return [[None if cell is None else round(cell * factor, 6) for cell in row] for row in rows]

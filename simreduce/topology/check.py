@@ -1,0 +1,200 @@
+"""Everything that is wrong, or cannot well be meant, in a machine that somebody wrote down."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from simreduce.errors import TopologyError
+from simreduce.textfiles import read_text
+from simreduce.topology.classes import link_classes
+from simreduce.topology.files import Document, read_document
+from simreduce.topology.graph import Link, Topology
+from simreduce.topology.importers import (
+    CONTRADICTION,
+    is_topo_m,
+    read_nccl_graphs,
+    read_nccl_topology,
+    read_topo_m,
+)
+from simreduce.topology.importers.models import MODELS
+from simreduce.topology.machine import build_machine
+from simreduce.topology.naming import expanded
+from simreduce.topology.peer import DEFAULT_REACH, STAGED
+from simreduce.units import format_bandwidth, format_duration
+
+# Between these lie the links and memories of all machines there are, by an order of magnitude on either side.
+WIRE_LIMITS = (1e7, 2e13)
+MEMORY_LIMITS = (1e9, 1e14)
+LATENCY_LIMIT = 1e-3
+UNLIKE_CLASS = 3.0
+"""A rate this many times that of its class, or this part of it, is rather a slip of the unit."""
+LEAST_ACHIEVABLE = 0.1
+_MOST_GPUS, _FEW_GPUS = 1024, 128
+"""Of more GPUs no routes are tried; of more than the second number only those of the first GPU."""
+
+
+def check_file(path: str) -> list[str]:
+    """The faults of a file, each with its place and what to do: a machine file, NCCL's XML or `nvidia-smi topo -m` text."""
+    first: list[str] = []
+    try:
+        if path.endswith(".toml"):
+            document = read_document(Path(path), path)
+            machine = build_machine(document, path, path)
+            return [*faults_of(machine, _places(document))]
+        text = read_text(Path(path), TopologyError)
+        if text.lstrip().startswith("<"):
+            if "<graphs" in text:
+                read_nccl_graphs(text, path)
+                return []
+            machine, _ = read_nccl_topology(text, path)
+        elif is_topo_m(text):
+            machine, notes = read_topo_m(text, path)
+            first = [f"{path}: {note}" for note in notes if note.startswith(CONTRADICTION)]
+        else:
+            return [
+                f"{path}: neither a machine file (.toml), nor NCCL's XML, nor the table of `nvidia-smi topo -m`"
+            ]
+    except TopologyError as error:
+        return list(error.problems)
+    return [*first, *faults_of(machine, lambda _: path)]
+
+
+def faults_of(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
+    """What cannot well be meant in a topology; `place` names where a node or a link class is written."""
+    yield from _nodes(machine, place)
+    yield from _links(machine, place)
+    yield from _lanes(machine, place)
+    yield from _ways(machine, place)
+
+
+def _places(document: Document) -> Callable[[str], str]:
+    """Where a node's group or a class's table stands."""
+    tables: Mapping[str, Any] = document.tables
+    paths: dict[str, str] = {}
+    for group, fields in tables.get("nodes", {}).items():
+        for names in fields["names"]:
+            paths |= dict.fromkeys(expanded(names), f"nodes.{group}")
+    for group, fields in tables.get("links", {}).items():
+        paths.setdefault(fields.get("class", group), f"links.{group}")
+
+    def place(what: str) -> str:
+        path = paths.get(what, "")
+        return f"{document.origin.get(path, document.shown)}: {path}" if path else document.shown
+
+    return place
+
+
+def _nodes(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
+    linked = {name for link in machine.links if not link.is_figure for name in (link.source, link.target)}
+    for node in machine.nodes.values():
+        if node.name not in linked and len(machine.nodes) > 1:
+            yield f"{place(node.name)}: {node.kind} {node.name!r} has no link; join it to something, or remove it"
+    memories = {(place(n.name), n.memory_bandwidth): n.name for n in reversed(list(machine.nodes.values()))}
+    for (where, rate), name in reversed(memories.items()):
+        if math.isfinite(rate) and not MEMORY_LIMITS[0] <= rate <= MEMORY_LIMITS[1]:
+            yield (
+                f"{where}: {name!r} has a memory of {format_bandwidth(rate)}; "
+                "is the unit right? 900 GB/s is that of a V100"
+            )
+
+
+def _links(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
+    """One fault for all links of a class that have the same figures."""
+    seen = set()
+    for link in machine.links:
+        figures = link.link_class, link.nominal / link.lanes, link.bandwidth / link.lanes, link.latency
+        if figures in seen:
+            continue
+        seen.add(figures)
+        for text in _figures(link):
+            yield f"{place(link.link_class)}: {link.source} - {link.target}: {text}"
+
+
+def _figures(link: Link) -> Iterator[str]:
+    nominal, bandwidth = link.nominal / link.lanes, link.bandwidth / link.lanes
+    known = link_classes().get(link.link_class)
+    if not WIRE_LIMITS[0] <= nominal <= WIRE_LIMITS[1]:
+        yield f"{format_bandwidth(nominal)} per lane and direction is no rate of a wire; is the unit right?"
+    elif known and not 1 / UNLIKE_CLASS <= nominal / known.bandwidth <= UNLIKE_CLASS:
+        yield (
+            f"{format_bandwidth(nominal)} per lane, but {link.link_class} has {format_bandwidth(known.bandwidth)}; "
+            "give the rate of one lane and direction, or another class"
+        )
+    if bandwidth < LEAST_ACHIEVABLE * nominal:
+        yield f"achievable {format_bandwidth(bandwidth)} is less than a tenth of nominal {format_bandwidth(nominal)}"
+    if link.latency > LATENCY_LIMIT:
+        yield f"a latency of {format_duration(link.latency)}; is the unit right? 1.8 us is that of an NVLink"
+
+
+def _lanes(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
+    """GPUs of one model that do not have the same number of NVLinks, or more than the model has."""
+    lanes: dict[str, int] = dict.fromkeys(machine.devices, 0)
+    for link in machine.links:
+        if link.source in lanes and link.link_class.startswith("nvlink"):
+            lanes[link.source] += link.lanes
+    by_model: dict[str, list[str]] = {}
+    for name in machine.devices:
+        by_model.setdefault(machine.nodes[name].model, []).append(name)
+    for model, names in by_model.items():
+        usual = statistics.mode(lanes[name] for name in names)
+        for name in names:
+            if lanes[name] != usual:
+                yield (
+                    f"{place(name)}: {name!r} has {lanes[name]} NVLinks, most GPUs like it {usual}; "
+                    "add what is missing, or give it a model of its own"
+                )
+        words = model.replace("-", " ").split()
+        known = next((m for m in reversed(list(MODELS.values())) if m.nvlinks and m.name in words), None)
+        most = max(lanes[name] for name in names)
+        if known and most > known.nvlinks:
+            yield f"{place(names[0])}: {most} NVLinks, but a {known.name} has {known.nvlinks}"
+
+
+def _ways(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
+    """GPUs that cannot reach each other or a host, and copies through the host that cost nothing."""
+    gpus = machine.devices
+    for host in machine.hosts[:1]:
+        for gpu in gpus[:_MOST_GPUS]:
+            if not _is_way(machine, gpu, host) and not any(_is_way(machine, gpu, h) for h in machine.hosts):
+                yield f"{place(gpu)}: {gpu!r} reaches no CPU; link it to one, or to a PCIe switch"
+    if len(gpus) > _MOST_GPUS:
+        return
+    pairs = itertools.combinations(gpus, 2) if len(gpus) <= _FEW_GPUS else ((gpus[0], b) for b in gpus[1:])
+    without = [pair for pair in pairs if not _is_way(machine, *pair)]
+    if without:
+        others = f" (and {len(without) - 1} more pairs)" if len(without) > 1 else ""
+        a, b = without[0]
+        yield (
+            f"{place(a)}: {a!r} does not reach {b!r}{others}: GPUs do not forward traffic; "
+            "link them, or both to a switch or a CPU"
+        )
+    figures = {link.source for link in machine.links if link.link_class.startswith(STAGED)}
+    free = next(_staged_for_nothing(machine, figures), None)
+    if free:
+        yield (
+            f"{place(free[0])}: {free[0]!r} and {free[1]!r} copy through the host, but {free[0]!r} has no link to itself "
+            f"of a class that begins with {STAGED!r}, so that this costs nothing"
+        )
+
+
+def _staged_for_nothing(machine: Topology, figures: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for a in machine.devices:
+        if a not in figures:
+            for b in machine.devices:
+                if machine.nodes[a].peer == machine.nodes[b].peer == DEFAULT_REACH:
+                    continue  # nothing is too far
+                if a != b and _is_way(machine, a, b) and not machine.router.is_peer(a, b):
+                    yield a, b
+
+
+def _is_way(machine: Topology, a: str, b: str) -> bool:
+    try:
+        machine.router.path(a, b)
+    except TopologyError:
+        return False
+    return True

@@ -1,0 +1,27 @@
+"""Machines that other tools have written down: `nvidia-smi topo -m`, NCCL's XML."""
+
+from __future__ import annotations
+
+from simreduce.topology.importers.models import MODELS, UNKNOWN, Model, model_named
+from simreduce.topology.importers.nccl_graph import Channel, Graph, read_nccl_graphs
+from simreduce.topology.importers.nccl_xml import read_nccl_topology
+from simreduce.topology.importers.nvlinks import FORMS, with_nvlinks
+from simreduce.topology.importers.topo_m import CONTRADICTION, is_topo_m, read_topo_m
+from simreduce.topology.importers.xml_writer import to_nccl_xml
+
+__all__ = [
+    "CONTRADICTION",
+    "FORMS",
+    "MODELS",
+    "UNKNOWN",
+    "Channel",
+    "Graph",
+    "Model",
+    "is_topo_m",
+    "model_named",
+    "read_nccl_graphs",
+    "read_nccl_topology",
+    "read_topo_m",
+    "to_nccl_xml",
+    "with_nvlinks",
+]

@@ -1,0 +1,63 @@
+"""What a file of an importer leaves out: the figures of a GPU, by its model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from simreduce.errors import TopologyError, did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """`nvlink` is the class of its NVLinks, "" if it has none, and `nvlinks` how many it has; `memory` in bytes/s.
+
+    `sm` is NCCL's name of its compute capability. `peer` is the farthest way of peer copies (`topology.peer`).
+    """
+
+    name: str
+    sm: int
+    nvlink: str
+    nvlinks: int
+    pcie: str
+    memory: float
+    peer: str = "PHB"
+
+
+MODELS: Mapping[str, Model] = {
+    model.name: model
+    for model in (
+        Model("K80", 37, "", 0, "pcie3_x16", 240e9),
+        Model("P100", 60, "nvlink1", 4, "pcie3_x16", 732e9),
+        Model("P100-PCIE", 60, "", 0, "pcie3_x16", 732e9),
+        Model("V100", 70, "nvlink2", 6, "pcie3_x16", 900e9),
+        Model("V100-PCIE", 70, "", 0, "pcie3_x16", 900e9),
+        Model("A100", 80, "nvlink3", 12, "pcie4_x16", 1555e9),
+        Model("A100-80GB", 80, "nvlink3", 12, "pcie4_x16", 2039e9),
+        Model("A10G", 86, "", 0, "pcie4_x16", 600e9),
+        Model("RTX4090", 89, "", 0, "pcie4_x16", 1008e9, peer="off"),
+        Model("H100", 90, "nvlink4", 18, "pcie5_x16", 3350e9),
+        Model("H200", 90, "nvlink4", 18, "pcie5_x16", 4800e9),
+        Model("H800", 90, "nvlink4", 8, "pcie5_x16", 3350e9),
+        Model("B200", 100, "nvlink5", 18, "pcie5_x16", 8000e9),
+    )
+}
+"""Data sheets of NVIDIA; models without a suffix are those with NVLink sockets (SXM), an A100-PCIE with a bridge is an A100."""
+
+UNKNOWN = Model("", 0, "nvlink2", 0, "pcie3_x16", math.inf)
+"""Stands in where no model is named: slow NVLinks, of which there may be any number, and unlimited memory."""
+
+
+def model_named(name: str) -> Model:
+    """The model of `--gpu`; raises `TopologyError` that names the nearest."""
+    for known, model in MODELS.items():
+        if known.lower() == name.lower():
+            return model
+    near = did_you_mean(name, MODELS) or f"; known are {', '.join(MODELS)}"
+    raise TopologyError(f"--gpu: unknown model {name!r}{near}")
+
+
+def model_of_sm(sm: str) -> Model:
+    """The first model of a compute capability as NCCL writes it, `UNKNOWN` if there is none."""
+    return next((model for model in MODELS.values() if str(model.sm) == sm), UNKNOWN)

@@ -1,0 +1,239 @@
+"""NCCL's topology XML (`NCCL_TOPO_DUMP_FILE`, and the files that clouds ship for `NCCL_TOPO_FILE`).
+
+    <system> <cpu numaid vendor modelid> <pci busid class link_speed link_width> ... <gpu> <nvlink target count/> </gpu>
+
+GPUs are numbered by `dev` where all have one, else by bus id, as CUDA orders them. All NVSwitch chips become one node, as
+in NCCL. What stands in the file as a lower speed than that of the wire (virtual bridges do) is taken as it stands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from simreduce.errors import TopologyError
+from simreduce.topology.faults import Faults, quoted
+from simreduce.topology.graph import Topology, build
+from simreduce.topology.importers.models import MODELS, UNKNOWN, Model, model_of_sm
+from simreduce.topology.importers.parts import GENERATIONS, Parts, socket_class
+from simreduce.topology.importers.xml_reader import Element, read_xml
+from simreduce.topology.naming import NAME, natural
+
+_SPEED = re.compile(r"\s*([0-9]{1,2}(\.[0-9])?)\s*GT/s.*")
+_SWITCH_CLASS = "0x068000"
+_MOST_NVLINKS = 1024
+
+
+@dataclass(slots=True)
+class _Device:
+    """A GPU or NIC where it hangs: `above` is a switch or a CPU."""
+
+    element: Element
+    above: str
+    name: str = ""
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What has been found so far."""
+
+    faults: Faults
+    parts: Parts
+    nics: tuple[str, ...]
+    gpus: list[_Device] = field(default_factory=list)
+    ports: list[_Device] = field(default_factory=list)
+    bus_ids: dict[str, int] = field(default_factory=dict)
+    classless: int = 0
+
+    def fault(self, element: Element, text: str) -> None:
+        self.faults.add(f"line {element.line}", text)
+
+
+def read_nccl_topology(
+    text: str, name: str, model: Model | None = None, nics: Sequence[str] = ()
+) -> tuple[Topology, list[str]]:
+    """The machine of a file, and notes on what was assumed; raises `TopologyError` with every fault.
+
+    `model` is that of the GPUs, the first of their compute capability unless given. `nics` are bus ids of devices that
+    are NICs although the file does not say what they are; other devices without a class are taken to be GPUs.
+    """
+    root = read_xml(text, name)
+    reading = _Reading(Faults(name), Parts(), tuple(nics))
+    if root.tag != "system":
+        raise TopologyError(f"{name}: line {root.line}: a topology begins with <system>, not <{root.tag}>")
+    cpus = [element for element in root.children if element.tag == "cpu"]
+    if not cpus:
+        reading.fault(root, "no <cpu>: there is nothing to hang devices on")
+    seen: set[str] = set()
+    for number, cpu in enumerate(cpus):
+        numaid = cpu.get("numaid", str(number))
+        node = f"cpu{numaid}"
+        if not NAME.fullmatch(node):
+            reading.fault(cpu, f"numaid {quoted(numaid)} is not a number")
+            continue
+        if node in seen:
+            reading.fault(cpu, f"there are two CPUs with numaid {numaid}")
+            continue
+        seen.add(node)
+        reading.parts.add(node, "cpu")
+        for child in cpu.all("pci"):
+            _pci(reading, child, node)
+    if not reading.gpus and not reading.faults.problems:
+        reading.fault(root, "no GPU: no device of class 0x03, and none without a class")
+    reading.faults.raise_any()
+    _sockets(reading.parts, cpus)
+    _devices(reading, model)
+    reading.faults.raise_any()
+    parts = reading.parts
+    if reading.classless:
+        parts.notes.append(
+            f"{reading.classless} devices have no class and are taken to be GPUs; name those that are NICs by bus id"
+        )
+    title = f"{len(reading.gpus)} GPUs, from an NCCL topology file"
+    return build(name, title, name, parts.nodes.values(), parts.cables), parts.notes
+
+
+def _pci(reading: _Reading, element: Element, above: str) -> None:
+    """A bridge with what is below it, or a device."""
+    bus = element.get("busid").lower()
+    if not bus:
+        reading.fault(element, "a <pci> without busid")
+    elif bus in reading.bus_ids:
+        reading.fault(element, f"bus id {quoted(bus)} is that of line {reading.bus_ids[bus]} too")
+    reading.bus_ids.setdefault(bus, element.line)
+    kind = element.get("class").lower()
+    if element.all("pci") or kind.startswith("0x0604"):
+        switch = reading.parts.add(reading.parts.free("plx"), "pcie_switch")
+        _wire(reading, element, switch, above)
+        for child in element.all("pci"):
+            _pci(reading, child, switch)
+    elif bus in reading.nics or kind.startswith("0x02") or element.all("nic"):
+        reading.ports.append(_Device(element, above))
+    elif kind.startswith("0x03") or element.all("gpu") or not kind:
+        reading.classless += not (kind or element.all("gpu"))
+        reading.gpus.append(_Device(element, above))
+    elif not kind.startswith("0x"):
+        reading.fault(element, f"class {quoted(kind)} is not a PCI class such as 0x030200")
+
+
+def _wire(reading: _Reading, element: Element, node: str, above: str) -> None:
+    """The link of a device to what it hangs on: Gen3 x16 where its speed is unknown, x16 where its width is, as in NCCL."""
+    speed, width = _speed(element), element.get("link_width", "16") or "16"
+    if speed is None:
+        reading.fault(element, f"link_speed {quoted(element.get('link_speed'))}: write for example '16 GT/s'")
+        return
+    if width not in ("0", "1", "2", "4", "8", "16", "32"):
+        reading.fault(element, f"link_width {quoted(width)} is not 1, 2, 4, 8, 16 or 32")
+        return
+    reading.parts.pcie(node, above, speed, int(width) or 16)
+
+
+def _speed(element: Element) -> float | None:
+    text = element.get("link_speed")
+    match = _SPEED.fullmatch(text)
+    if match and float(match[1]) in GENERATIONS:
+        return float(match[1])
+    return 8.0 if not text or text.startswith("Unknown") else None
+
+
+def _sockets(parts: Parts, cpus: Sequence[Element]) -> None:
+    """Every CPU joined to every other, as in NCCL."""
+    names = [name for name, node in parts.nodes.items() if node.kind == "cpu"]
+    link_class, lanes = socket_class(cpus[0].get("vendor"), cpus[0].get("modelid"))
+    for i, a in enumerate(names):
+        for b in names[i + 1 :]:
+            parts.link(a, b, link_class, lanes)
+    if len(names) > 1:
+        parts.notes.append(f"the CPUs are taken to be joined by {lanes} {link_class} each")
+
+
+def _devices(reading: _Reading, model: Model | None) -> None:
+    """GPUs and NICs with their links, once all are known."""
+    parts = reading.parts
+    devs = [_dev(device.element) for device in reading.gpus]
+    if all(devs) and len(set(devs)) == len(devs):
+        for device, dev in zip(reading.gpus, devs, strict=True):
+            device.name = f"gpu{dev}"
+    else:
+        for number, device in enumerate(sorted(reading.gpus, key=lambda d: d.element.get("busid").lower())):
+            device.name = f"gpu{number}"
+    reading.gpus.sort(key=lambda device: natural(device.name))
+    for device in reading.gpus:
+        gpu = next(iter(device.element.all("gpu")), None)
+        parts.add(device.name, "gpu", model or model_of_sm(gpu.get("sm") if gpu else ""))
+        _wire(reading, device.element, device.name, device.above)
+    for device in reading.ports:
+        nets = [net.get("name") for nic in device.element.all("nic") for net in nic.all("net")]
+        stem = next((net for net in nets if NAME.fullmatch(net) and net not in parts.nodes), "")
+        device.name = parts.add(stem or parts.free("nic"), "nic")
+        _wire(reading, device.element, device.name, device.above)
+    _nvlinks(reading)
+    _stage(parts)
+
+
+def _dev(element: Element) -> str:
+    gpu = next(iter(element.all("gpu")), None)
+    text = gpu.get("dev") if gpu else ""
+    return str(int(text)) if re.fullmatch(r"[0-9]{1,4}", text) else ""
+
+
+def _nvlinks(reading: _Reading) -> None:
+    """Links from GPU to GPU, which both ends must state alike, and to NVSwitches and CPUs."""
+    names = {device.element.get("busid").lower(): device.name for device in reading.gpus}
+    direct: dict[tuple[str, str], tuple[int, Element]] = {}
+    ports: dict[str, int] = {}
+    chips: set[str] = set()
+    for device in reading.gpus:
+        for gpu in device.element.all("gpu"):
+            for link in gpu.all("nvlink"):
+                count, target = link.get("count", "1"), link.get("target").lower()
+                if not re.fullmatch(r"[0-9]{1,4}", count) or not 1 <= int(count) <= _MOST_NVLINKS:
+                    reading.fault(link, f"count {quoted(count)} is not a number of NVLinks")
+                elif target in names and names[target] != device.name:
+                    direct[device.name, names[target]] = int(count), link
+                elif link.get("tclass").lower() == _SWITCH_CLASS:
+                    ports[device.name] = ports.get(device.name, 0) + int(count)
+                    chips.add(target)
+                else:
+                    reading.fault(
+                        link, f"target {quoted(target)} is no other GPU and no NVSwitch of this file"
+                    )
+            for link in gpu.all("c2c"):
+                _c2c(reading, device, link)
+    parts = reading.parts
+    for (a, b), (lanes, link) in direct.items():
+        back = direct.get((b, a), (0, link))[0]
+        if back != lanes:
+            reading.fault(link, f"{a} states {lanes} NVLinks to {b}, and {b} states {back} to {a}")
+        elif natural(a) < natural(b):
+            parts.link(a, b, _nvlink_class(parts, a), lanes)
+    if ports:
+        switch = parts.add("nvswitch0", "nvswitch")
+        for name, lanes in ports.items():
+            parts.link(name, switch, _nvlink_class(parts, name), lanes)
+        parts.notes.append(f"{len(chips)} NVSwitch chips are one node")
+
+
+def _c2c(reading: _Reading, device: _Device, link: Element) -> None:
+    host = device.above
+    while reading.parts.nodes[host].kind != "cpu":
+        host = next(cable.b for cable in reading.parts.cables if cable.a == host)
+    if link.get("bw").isdecimal() and link.get("count", "1").isdecimal():
+        reading.parts.link(device.name, host, "c2c")
+    else:
+        reading.fault(link, "c2c must give bw and count as numbers")
+
+
+def _nvlink_class(parts: Parts, gpu: str) -> str:
+    return MODELS.get(parts.nodes[gpu].model, UNKNOWN).nvlink or "nvlink2"
+
+
+def _stage(parts: Parts) -> None:
+    """Staged copies take figures of the generation of each GPU's and switch's link upwards."""
+    up = {
+        cable.a: cable.link_class for cable in reversed(parts.cables) if cable.link_class.startswith("pcie")
+    }
+    for name, node in list(parts.nodes.items()):
+        if node.kind in ("gpu", "pcie_switch") and name in up:
+            parts.staging(name, up[name])

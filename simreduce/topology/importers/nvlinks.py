@@ -1,0 +1,80 @@
+"""NVLinks for a file that shows none, as the topology files of clouds do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from simreduce.errors import TopologyError
+from simreduce.topology.graph import Cable, Topology, build
+from simreduce.topology.importers.models import MODELS, UNKNOWN
+from simreduce.topology.importers.parts import Parts
+
+FORMS = "switch, mesh, or the name of a machine whose NVLinks it has, with an order if it has one: dgx1v:0,3,1,2,4,7,5,6"
+
+
+def with_nvlinks(topology: Topology, text: str, load: Callable[[str], Topology]) -> Topology:
+    """The machine with NVLinks as `text` says; raises `TopologyError` when it has some, or when the two do not fit.
+
+    `switch`: all links of each GPU to NVSwitches. `mesh`: all links of each GPU, shared out evenly to the others.
+    `MACHINE[:ORDER]`: GPU i of the file has the links of GPU ORDER[i] of the machine.
+    """
+    if any(link.link_class.startswith("nvlink") for link in topology.links):
+        raise TopologyError(f"--nvlink {text}: {topology.name} shows NVLinks of its own")
+    gpus = topology.devices
+    model = MODELS.get(topology.nodes[gpus[0]].model, UNKNOWN)
+    parts = Parts(dict(topology.nodes))
+    if text in ("switch", "mesh"):
+        if not model.nvlink or not model.nvlinks:
+            raise TopologyError(f"--nvlink {text}: name a model of GPU that has NVLinks with --gpu")
+        if text == "switch":
+            switch = parts.add("nvswitch0", "nvswitch")
+            for gpu in gpus:
+                parts.link(gpu, switch, model.nvlink, model.nvlinks)
+        else:
+            share = model.nvlinks // max(len(gpus) - 1, 1)
+            if not share:
+                raise TopologyError(
+                    f"--nvlink mesh: {model.nvlinks} links do not reach {len(gpus) - 1} other GPUs"
+                )
+            for i, a in enumerate(gpus):
+                for b in gpus[i + 1 :]:
+                    parts.link(a, b, model.nvlink, share)
+    else:
+        _copied(parts, gpus, text, load)
+    cables = [Cable(*_fields(topology, link)) for link in range(0, len(topology.links), 2)]
+    return build(
+        topology.name, topology.title, topology.source, parts.nodes.values(), [*cables, *parts.cables]
+    )
+
+
+def _fields(topology: Topology, link: int) -> tuple[str, str, str, int, float, float, float, bool]:
+    one = topology.links[link]
+    return (
+        one.source, one.target, one.link_class, one.lanes, one.nominal, one.bandwidth, one.latency, one.holds_lane,
+    )  # fmt: skip
+
+
+def _copied(parts: Parts, gpus: tuple[str, ...], text: str, load: Callable[[str], Topology]) -> None:
+    """The NVLinks, and NVSwitches, of a machine."""
+    name, _, order = text.partition(":")
+    model = load(name)
+    seats = order.split(",") if order else [str(i) for i in range(len(gpus))]
+    if not all(re.fullmatch(r"[0-9]{1,4}", seat) for seat in seats) or sorted(map(int, seats)) != list(
+        range(len(model.devices))
+    ):
+        raise TopologyError(
+            f"--nvlink {text}: the order must hold each of 0 to {len(model.devices) - 1} once"
+        )
+    if len(model.devices) != len(gpus):
+        raise TopologyError(f"--nvlink {text}: {name} has {len(model.devices)} GPUs, the file {len(gpus)}")
+    named = {model.devices[int(seat)]: gpu for seat, gpu in zip(seats, gpus, strict=True)}
+    for node in model.nodes.values():
+        if node.kind == "nvswitch":
+            parts.nodes[node.name] = node
+            named[node.name] = node.name
+    for link in range(0, len(model.links), 2):
+        one = model.links[link]
+        if one.link_class.startswith("nvlink"):
+            fields = _fields(model, link)
+            parts.cables.append(Cable(named[one.source], named[one.target], *fields[2:]))

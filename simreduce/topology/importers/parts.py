@@ -1,0 +1,81 @@
+"""Nodes and cables of an imported machine as they are put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from simreduce.topology.classes import link_classes
+from simreduce.topology.graph import Cable, Kind, Node
+from simreduce.topology.importers.models import Model
+from simreduce.topology.peer import BOTH_WAYS
+
+GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
+"""PCIe generations by GT/s."""
+
+
+@dataclass(slots=True)
+class Parts:
+    """Grows as a file is read. `notes` tell what the file does not say and was assumed."""
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+    cables: list[Cable] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, name: str, kind: Kind, model: Model | None = None) -> str:
+        """A node of the machine; its name."""
+        self.nodes[name] = (
+            Node(name, kind, model.name, model.memory, transit=False, peer=model.peer)
+            if model is not None
+            else Node(name, kind)
+        )
+        return name
+
+    def free(self, stem: str) -> str:
+        """The first of stem0, stem1, ... that no node has."""
+        number = sum(name.startswith(stem) for name in self.nodes)
+        while f"{stem}{number}" in self.nodes:
+            number += 1
+        return f"{stem}{number}"
+
+    def link(self, a: str, b: str, link_class: str, lanes: int = 1) -> None:
+        """A link of a known class."""
+        known = link_classes()[link_class]
+        self.cables.append(
+            Cable(
+                a, b, link_class, lanes, known.bandwidth * lanes, known.achievable * lanes, known.latency,
+                known.holds_lane,
+            )
+        )  # fmt: skip
+
+    def pcie(self, a: str, b: str, gt_per_s: float, width: int) -> None:
+        """A PCIe link of any speed; the figures of those without a class are on the wire's scale of Gen3 x16."""
+        name = f"pcie{GENERATIONS[gt_per_s]}_x{width}"
+        if name in link_classes():
+            self.link(a, b, name)
+            return
+        base = link_classes()["pcie3_x16"]
+        scale = gt_per_s * width * (0.8 if gt_per_s < 8 else 128 / 130) / (8 * 16 * 128 / 130)
+        self.cables.append(
+            Cable(
+                a, b, name, 1, base.bandwidth * scale, base.achievable * scale, base.latency, base.holds_lane
+            )
+        )
+
+    def staging(self, name: str, pcie: str) -> None:
+        """What staged copies take at a GPU or a PCIe switch whose links are of the class `pcie`."""
+        known = link_classes().get(f"staged_{pcie.partition('_')[0]}")
+        if known is None:
+            return
+        latency = known.latency if self.nodes[name].kind == "gpu" else 0.0
+        both = known.both_ways
+        self.cables.append(
+            Cable(name, name, known.name, 1, known.bandwidth, known.achievable, latency, known.holds_lane)
+        )
+        self.cables.append(Cable(name, name, known.name + BOTH_WAYS, 1, both, both, 0.0, known.holds_lane))
+
+
+def socket_class(vendor: str, model: str) -> tuple[str, int]:
+    """The class and number of the links between two sockets, by the vendor and model id of NCCL's XML."""
+    if vendor == "AuthenticAMD":
+        return ("xgmi3", 3) if model in ("17", "144") else ("xgmi", 3)
+    return {"63": ("qpi", 2), "79": ("qpi", 2), "143": ("upi2", 3), "207": ("upi2", 3)}.get(model, ("upi", 2))

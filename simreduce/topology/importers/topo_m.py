@@ -1,0 +1,275 @@
+"""The text of `nvidia-smi topo -m`.
+
+A PCIe tree that prints the same is put together from the cells: devices that are PIX to each other share a switch, PXB
+joins switches below another one, PHB and NODE join what hangs on one CPU, SYS (SOC in old versions) parts the sockets. A
+pair with NVLink does not say where its GPUs hang; the NICs, the CPU affinities and the other pairs do, and what
+remains open is put on the first socket where nothing contradicts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from simreduce.topology.faults import Faults, quoted
+from simreduce.topology.graph import Topology, build
+from simreduce.topology.importers.models import UNKNOWN, Model
+from simreduce.topology.importers.parts import Parts
+from simreduce.topology.matrix import path_class
+from simreduce.topology.naming import NAME
+
+_ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_CELL = re.compile(r"X|NV[0-9]{1,3}|PIX|PXB|PHB|NODE|SYS|SOC|C2C")
+_NEAR = {"X": 0, "PIX": 1, "PXB": 2, "PHB": 3, "NODE": 3, "SYS": 4, "SOC": 4}
+_MOST, _MOST_COMPARED = 512, 96
+"""Devices of the largest table, and how many of them are compared with what is made of it."""
+
+MOST_CHARACTERS = 1 << 20
+
+CONTRADICTION = "no machine prints this table"
+"""Begins the note on a table that contradicts itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    names: tuple[str, ...]
+    cells: tuple[tuple[str, ...], ...]
+    affinity: tuple[str, ...]
+
+    @property
+    def gpus(self) -> list[int]:
+        return [i for i, name in enumerate(self.names) if name.startswith("GPU")]
+
+    def near(self, i: int, j: int) -> int | None:
+        """How near the two are on PCIe, None if the table does not say."""
+        return _NEAR.get(self.cells[i][j])
+
+    def nvlinks(self, i: int, j: int) -> int:
+        cell = self.cells[i][j]
+        return int(cell[2:]) if cell.startswith("NV") else 0
+
+
+def read_topo_m(
+    text: str, name: str, model: Model | None = None, socket: tuple[str, int] = ("upi", 2)
+) -> tuple[Topology, list[str]]:
+    """The machine of a table, and notes on what was assumed; raises `TopologyError` with every fault.
+
+    `model` gives the figures of the GPUs and their links; `socket` is the class and the number of links between CPUs.
+    """
+    faults = Faults(name)
+    if len(text) > MOST_CHARACTERS:
+        faults.add("", f"more than {MOST_CHARACTERS >> 20} MiB: no table of `nvidia-smi topo -m` is as long")
+    faults.raise_any()
+    table = _read(text, faults)
+    faults.raise_any()
+    _check(table, faults)
+    faults.raise_any()
+    parts = Parts()
+    if model is None:
+        model = UNKNOWN
+        parts.notes.append("no GPU model is given: PCIe Gen3, NVLinks as in a V100, unlimited memory")
+    _tree(table, parts, model, socket)
+    _nvlinks(table, parts, model, faults)
+    faults.raise_any()
+    title = f"{len(table.gpus)} GPUs, from `nvidia-smi topo -m`"
+    machine = build(name, title, name, parts.nodes.values(), parts.cables)
+    return machine, [*parts.notes, *_contradictions(table, machine)]
+
+
+def _contradictions(table: _Table, machine: Topology) -> list[str]:
+    """A note if no tree of switches and sockets prints the table, with the first pair that stands in the way."""
+    names = [name.lower() if name.startswith("GPU") else name for name in table.names]
+    alike = {"NODE": "PHB", "SOC": "SYS"}
+    for i, a in enumerate(names[:_MOST_COMPARED]):
+        for j, b in enumerate(names[:i]):
+            cell = alike.get(table.cells[i][j], table.cells[i][j])
+            made = path_class(machine, a, b)
+            if cell not in (made, "C2C"):
+                pair = f"{table.names[i]} is {cell} to {table.names[j]}, but by the others it would be {made}"
+                return [f"{CONTRADICTION}: {pair}"]
+    return []
+
+
+def _read(text: str, faults: Faults) -> _Table:
+    """The header, and a row for each of its devices."""
+    lines = [_ESCAPE.sub("", line).rstrip() for line in text.splitlines()]
+    head = next(
+        (n for n, line in enumerate(lines) if re.match(r"\s*GPU[0-9]", line) and not _is_row(line)), None
+    )
+    if head is None:
+        faults.add("", "no line that begins the table: GPU0, GPU1, ... as `nvidia-smi topo -m` prints them")
+        return _Table((), (), ())
+    names = _names(lines[head])
+    if len(set(names)) != len(names) or len(names) > _MOST:
+        faults.add(f"line {head + 1}", f"a device twice, or more than {_MOST} devices")
+        return _Table((), (), ())
+    rows: dict[str, tuple[str, ...]] = {}
+    affinity: dict[str, str] = {}
+    for number, line in enumerate(lines[head + 1 :], head + 2):
+        fields = line.split()
+        if not fields or fields[0] not in names:
+            if fields and rows and not line.startswith("#"):
+                break
+            continue
+        cells = fields[1 : len(names) + 1]
+        wrong = [cell for cell in cells if not _CELL.fullmatch(cell)]
+        if len(cells) < len(names) or wrong:
+            what = (
+                f"{quoted(wrong[0])} is no cell" if wrong else f"{len(cells)} cells for {len(names)} devices"
+            )
+            faults.add(f"line {number}", f"{what}: X, NV#, PIX, PXB, PHB, NODE or SYS")
+        elif fields[0] in rows:
+            faults.add(f"line {number}", f"a second row of {fields[0]}")
+        rows[fields[0]] = tuple(cells)
+        affinity[fields[0]] = " ".join(fields[len(names) + 1 : len(names) + 2])
+    lacking = [name for name in names if name not in rows]
+    if lacking:
+        faults.add(
+            "", f"no row of {lacking[0]}" + (f" and {len(lacking) - 1} more" if len(lacking) > 1 else "")
+        )
+    named = _legend(lines, names)
+    if faults.problems:
+        return _Table((), (), ())
+    return _Table(
+        tuple(named[name] for name in names),
+        tuple(rows[name] for name in names),
+        tuple(affinity[name] for name in names),
+    )
+
+
+def _is_row(line: str) -> bool:
+    fields = line.split()
+    return len(fields) > 1 and _CELL.fullmatch(fields[1]) is not None
+
+
+def _names(line: str) -> tuple[str, ...]:
+    """The devices of the header: everything up to the first column that is none (CPU Affinity, NUMA Affinity)."""
+    return tuple(re.split(r"\s(?=CPU|NUMA)", line.strip())[0].split())
+
+
+def _legend(lines: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """The names of NICs that the table calls NIC0, NIC1, ...: those of its legend, if they are names."""
+    named = {name: name for name in names}
+    for line in lines:
+        match = re.fullmatch(r"\s*(NIC[0-9]+)\s*[:=]\s*(\S+)\s*", line)
+        if match and match[1] in named and NAME.fullmatch(match[2]) and match[2] not in named.values():
+            named[match[1]] = match[2]
+    return named
+
+
+def _check(table: _Table, faults: Faults) -> None:
+    """Faults of cells that contradict each other."""
+    names = table.names
+    if not table.gpus:
+        faults.add("", "no GPU in the table")
+    for i, name in enumerate(names):
+        if not NAME.fullmatch(name):
+            faults.add("", f"{quoted(name)} is not a name")
+        if table.cells[i][i] != "X":
+            faults.add(name, f"{table.cells[i][i]} to itself; it must be X")
+        for j in range(i):
+            one, other = table.cells[i][j], table.cells[j][i]
+            if one == "X" or (
+                one != other and {one, other} - {"PHB", "NODE"} and {one, other} - {"SYS", "SOC"}
+            ):
+                faults.add(name, f"{one} to {names[j]}, but {other} back")
+
+
+def _groups(members: Sequence[int], joined: Callable[[int, int], bool]) -> list[list[int]]:
+    """The parts of `members` that pairs join, in the order of their first."""
+    parts: list[list[int]] = []
+    for i in members:
+        mine = [part for part in parts if any(joined(i, j) for j in part)]
+        parts = [part for part in parts if part not in mine]
+        parts.append(sorted([i, *(j for part in mine for j in part)]))
+    return sorted(parts)
+
+
+def _sockets(table: _Table, parts: Parts) -> list[list[int]]:
+    """Devices by CPU."""
+    everything = range(len(table.names))
+
+    def one_cpu(i: int, j: int) -> bool:
+        near = table.near(i, j)
+        same = bool(table.affinity[i]) and table.affinity[i] == table.affinity[j] and near is None
+        return same or (near is not None and near < 4)
+
+    sockets: list[list[int]] = []
+    open_ends = 0
+    for part in _groups(everything, one_cpu):
+        fits = [s for s in sockets if not any(table.near(i, j) == 4 for i in part for j in s)]
+        open_ends += bool(fits)
+        if fits:
+            fits[0].extend(part)
+        else:
+            sockets.append(list(part))
+    if open_ends:
+        parts.notes.append(
+            "the table does not say on which socket some devices hang; where nothing contradicts it is the first"
+        )
+    return [sorted(socket) for socket in sockets]
+
+
+def _tree(table: _Table, parts: Parts, model: Model, socket: tuple[str, int]) -> None:
+    """CPUs, switches and devices, in the order of what hangs on them."""
+    names = [name.lower() if name.startswith("GPU") else name for name in table.names]
+    sockets = _sockets(table, parts)
+    for name in names:
+        parts.add(name, *(("gpu", model) if name.startswith("gpu") else ("nic",)))
+    for number, members in enumerate(sockets):
+        cpu = parts.add(f"cpu{number}", "cpu")
+        for chain in _groups(members, lambda i, j: (table.near(i, j) or 9) < 3):
+            leaves = _groups(chain, lambda i, j: table.near(i, j) == 1)
+            above = cpu
+            if len(leaves) > 1:
+                above = parts.add(parts.free("plx"), "pcie_switch")
+                parts.link(above, cpu, model.pcie)
+            for leaf in leaves:
+                below = above
+                if len(leaf) > 1 or len(leaves) > 1:
+                    below = parts.add(parts.free("plx"), "pcie_switch")
+                    parts.link(below, above, model.pcie)
+                for i in leaf:
+                    parts.link(names[i], below, model.pcie)
+    cpus = [name for name, node in parts.nodes.items() if node.kind == "cpu"]
+    for i, a in enumerate(cpus):
+        for b in cpus[i + 1 :]:
+            parts.link(a, b, *socket)
+    for name, node in list(parts.nodes.items()):
+        if node.kind in ("gpu", "pcie_switch"):
+            parts.staging(name, model.pcie)
+
+
+def _nvlinks(table: _Table, parts: Parts, model: Model, faults: Faults) -> None:
+    """Cables between pairs, or ports of an NVSwitch where a GPU has not as many links as its pairs would need."""
+    gpus = table.gpus
+    links = {(i, j): table.nvlinks(i, j) for i in gpus for j in gpus if i != j}
+    total = {i: sum(links[i, j] for j in gpus if i != j) for i in gpus}
+    if not any(total.values()):
+        return
+    if not model.nvlink:
+        faults.add("", f"a {model.name} has no NVLinks, but the table shows some")
+        return
+    most = model.nvlinks or 6 * len(gpus)
+    neighbours = {i: {links[i, j] for j in gpus if i != j} for i in gpus}
+    alike = all(len(counts) == 1 for counts in neighbours.values())
+    if alike and (max(total.values()) > most or (not model.nvlinks and len(gpus) > 4)):
+        switch = parts.add("nvswitch0", "nvswitch")
+        for i in gpus:
+            parts.link(table.names[i].lower(), switch, model.nvlink, max(neighbours[i]))
+        parts.notes.append("every pair has as many NVLinks as a GPU: NVSwitches, one node")
+        return
+    for i in gpus:
+        if total[i] > most:
+            faults.add(table.names[i], f"{total[i]} NVLinks, but a {model.name} has {most}")
+        for j in gpus:
+            if i < j and links[i, j]:
+                parts.link(table.names[i].lower(), table.names[j].lower(), model.nvlink, links[i, j])
+
+
+def is_topo_m(text: str) -> bool:
+    """Whether a text looks like the table."""
+    lines = text[: MOST_CHARACTERS + 1].splitlines()
+    head = any(_ESCAPE.sub("", line).split(maxsplit=1)[:1] == ["GPU0"] for line in lines)
+    return head and re.search(r"\b(X|PIX|SYS|NODE|PHB|NV[0-9]+)\b", text) is not None

@@ -1,0 +1,110 @@
+"""A machine as NCCL's topology XML, for `NCCL_TOPO_FILE`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from xml.sax.saxutils import quoteattr
+
+from simreduce.errors import TopologyError
+from simreduce.topology.graph import Topology
+from simreduce.topology.importers.models import MODELS
+from simreduce.topology.naming import natural
+
+_GT_PER_S = {"1": "2.5", "2": "5", "3": "8", "4": "16", "5": "32", "6": "64"}
+_CHIP = "ffff:{:02x}:00.0"
+_CPUS = {"qpi": ("GenuineIntel", "79"), "upi": ("GenuineIntel", "85"), "upi2": ("GenuineIntel", "143")}
+_CPUS |= {"xgmi": ("AuthenticAMD", "49"), "xgmi3": ("AuthenticAMD", "17")}
+
+
+def to_nccl_xml(topology: Topology) -> str:
+    """The file of one machine; raises `TopologyError` for what NCCL's format cannot say (several machines, networks)."""
+    boxes = {node.machine for node in topology.nodes.values()}
+    if len(boxes) > 1 or any(node.kind == "switch" for node in topology.nodes.values()):
+        raise TopologyError(f"{topology.name}: an NCCL topology file is of one machine")
+    if not topology.hosts:
+        raise TopologyError(f"{topology.name}: an NCCL topology file needs a CPU, and there is none")
+    writer = _Writer(topology)
+    lines = ['<system version="1">']
+    for number, cpu in enumerate(topology.hosts):
+        vendor, model = writer.vendor
+        lines.append(
+            f'  <cpu numaid="{number}" arch="x86_64" vendor="{vendor}" familyid="6" modelid="{model}">'
+        )
+        lines += writer.below(cpu, depth=2)
+        lines.append("  </cpu>")
+    hanging = [name for name in topology.nodes if name not in writer.bus and name not in topology.hosts]
+    lost = [name for name in hanging if topology.nodes[name].kind != "nvswitch"]
+    if lost:
+        raise TopologyError(f"{topology.name}: {lost[0]!r} hangs on no CPU over PCIe, as NCCL wants it")
+    return "\n".join([*lines, "</system>"]) + "\n"
+
+
+class _Writer:
+    """Gives every device a bus id, in the order of GPUs first, so that they are numbered as they are."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._links: dict[str, list[int]] = {}
+        for link in topology.links:
+            if not link.is_figure:
+                self._links.setdefault(link.source, []).append(link.id)
+        sockets = [link.link_class for link in topology.links if link.link_class in _CPUS]
+        self.vendor = _CPUS[sockets[0] if sockets else "upi"]
+        kinds = ("gpu", "nic", "pcie_switch")
+        order = sorted(
+            (n for n in topology.nodes.values() if n.kind in kinds),
+            key=lambda n: (kinds.index(n.kind), natural(n.name)),
+        )
+        self._ids = {
+            node.name: f"{number >> 8:04x}:{number & 255:02x}:00.0" for number, node in enumerate(order)
+        }
+        self.bus: set[str] = set()
+
+    def below(self, name: str, depth: int) -> list[str]:
+        """The elements of everything that hangs on a node over PCIe or C2C and has not been written yet."""
+        lines: list[str] = []
+        for link_id in self._links.get(name, []):
+            link = self._topology.links[link_id]
+            node = self._topology.nodes[link.target]
+            pcie = link.link_class.startswith(("pcie", "c2c"))
+            if not pcie or node.name in self.bus or node.name not in self._ids:
+                continue
+            self.bus.add(node.name)
+            code = {"gpu": "0x030200", "nic": "0x020700"}.get(node.kind, "0x060400")
+            inner = list(self._inside(node.name, link.link_class))
+            inner += (
+                ["  " + line for line in self.below(node.name, depth=0)] if node.kind == "pcie_switch" else []
+            )
+            speed, width = _pcie(link.link_class)
+            head = f'<pci busid="{self._ids[node.name]}" class="{code}" link_speed="{speed} GT/s" link_width="{width}"'
+            lines += [f"{head}>", *inner, "</pci>"] if inner else [f"{head}/>"]
+        return ["  " * depth + line for line in lines]
+
+    def _inside(self, name: str, link_class: str) -> Iterable[str]:
+        node = self._topology.nodes[name]
+        if node.kind == "nic":
+            yield from ("  <nic>", f"    <net name={quoteattr(name)}/>", "  </nic>")
+        if node.kind != "gpu":
+            return
+        dev = self._topology.devices.index(name)
+        classes = {self._topology.links[link_id].link_class for link_id in self._links.get(name, [])}
+        sm = next((m.sm for m in MODELS.values() if m.name == node.model or m.nvlink in classes), 0)
+        yield f'  <gpu dev="{dev}"' + (f' sm="{sm}">' if sm else ">")
+        for link_id in self._links.get(name, []):
+            link = self._topology.links[link_id]
+            other = self._topology.nodes[link.target]
+            if link.link_class.startswith("nvlink"):
+                switch = other.kind == "nvswitch"
+                target = _CHIP.format(0) if switch else self._ids[other.name]
+                yield f'    <nvlink target="{target}" count="{link.lanes}" tclass="{"0x068000" if switch else "0x030200"}"/>'
+        if link_class == "c2c":
+            yield '    <c2c bw="450000" count="1"/>'
+        yield "  </gpu>"
+
+
+def _pcie(link_class: str) -> tuple[str, str]:
+    """GT/s and lanes of a class such as pcie4_x16; those of C2C as NCCL shows them, a PCIe port beside it."""
+    if not link_class.startswith("pcie"):
+        return "32", "16"
+    generation, _, width = link_class.removeprefix("pcie").partition("_x")
+    return _GT_PER_S.get(generation, "8"), width or "16"

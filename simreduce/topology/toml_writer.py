@@ -1,0 +1,249 @@
+"""A topology as a machine file: read back it is the same, node by node and link by link."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from simreduce import units
+from simreduce.topology.classes import link_classes
+from simreduce.topology.graph import Link, Node, Topology
+from simreduce.topology.peer import BOTH_WAYS, DEFAULT_REACH, ROUTE
+
+_WIDTH = 100
+
+
+def to_toml(topology: Topology, comments: Sequence[str] = ()) -> str:
+    """The text of the file, `comments` first. What is as the class says is left out; ranges stand for many names."""
+    lines = [f"# {' '.join(comment.split())}" for comment in comments]
+    lines += [f"title = {_text(topology.title)}", f"sources = [{_text(topology.source)}]"]
+    taken: dict[str, int] = {}
+    for fields, nodes in itertools.groupby(topology.nodes.values(), _shared):
+        names = [node.name for node in nodes]
+        lines += ["", f"[nodes.{_key(fields['kind'], taken)}]", f"names = {_list(_ranges(names))}"]
+        lines += [f"{key} = {value}" for key, value in _node_lines(fields)]
+    taken = {}
+    cables = _cables(topology.links)
+    for wire, run in itertools.groupby((c for c in cables if c.wire.link_class != ROUTE), lambda c: c.wire):
+        lines += ["", f"[links.{_key(wire.link_class, taken)}]", *_wire_lines(wire, taken)]
+        lines += _pairs([(cable.a, cable.b, cable.lanes) for cable in run])
+    taken = {}
+    for wire, run in itertools.groupby((c for c in cables if c.wire.link_class == ROUTE), lambda c: c.wire):
+        lines += ["", f"[routes.{_key('pair', taken)}]", f"bandwidth = {_rate(wire.bandwidth)}"]
+        lines += [f"latency = {_time(wire.latency)}"] if wire.latency else []
+        lines += _pairs([(cable.a, cable.b, 1) for cable in run])
+    return "\n".join(lines) + "\n"
+
+
+class _Wire(NamedTuple):
+    """What cables of one table share; rates per lane."""
+
+    link_class: str
+    nominal: float
+    bandwidth: float
+    latency: float | None
+    holds_lane: bool
+    both_ways: float
+
+
+class _Cable(NamedTuple):
+    a: str
+    b: str
+    lanes: int
+    wire: _Wire
+
+
+def _cables(links: Sequence[Link]) -> list[_Cable]:
+    """Every first direction, with what a self-link's two directions share beside it."""
+    found: list[_Cable] = []
+    for link in links[::2]:
+        loop = link.source == link.target
+        if loop and link.link_class.endswith(BOTH_WAYS):
+            last = found[-1]
+            both = link.bandwidth / last.lanes
+            found[-1] = last._replace(wire=last.wire._replace(both_ways=both))
+            continue
+        # A switch's self-link has no latency, whatever its class says.
+        latency = None if loop and link.latency == 0 else link.latency
+        wire = _Wire(
+            link.link_class, link.nominal / link.lanes, link.bandwidth / link.lanes, latency, link.holds_lane, math.inf
+        )  # fmt: skip
+        found.append(_Cable(link.source, link.target, link.lanes, wire))
+    return _settled(found)
+
+
+def _settled(cables: list[_Cable]) -> list[_Cable]:
+    """Self-links of switches with the latency of the table that they stand in, so that they share it."""
+    latency: dict[str, float] = {}
+    for cable in cables:
+        if cable.a == cable.b and cable.wire.latency is not None:
+            latency.setdefault(cable.wire.link_class, cable.wire.latency)
+    return [
+        cable._replace(wire=cable.wire._replace(latency=latency.get(cable.wire.link_class, 0.0)))
+        if cable.wire.latency is None
+        else cable
+        for cable in cables
+    ]
+
+
+def _shared(node: Node) -> dict[str, object]:
+    return {key: getattr(node, key) for key in Node.__slots__ if key != "name"}
+
+
+def _node_lines(fields: dict[str, object]) -> Iterable[tuple[str, str]]:
+    kind = str(fields["kind"])
+    yield "kind", _text(kind)
+    if fields["model"]:
+        yield "model", _text(str(fields["model"]))
+    memory = fields["memory_bandwidth"]
+    if isinstance(memory, float) and math.isfinite(memory):
+        yield "memory_bandwidth", _rate(memory)
+    if fields["machine"] != ("" if kind == "switch" else "0"):
+        yield "machine", _text(str(fields["machine"]))
+    if kind != "gpu" and not fields["transit"]:
+        yield "transit", "false"
+    if fields.get("reduces"):
+        yield "reduces", "true"
+    if fields["peer"] != DEFAULT_REACH:
+        yield "peer", _text(str(fields["peer"]))
+
+
+def _wire_lines(wire: _Wire, taken: dict[str, int]) -> list[str]:
+    """The figures that are not those of the class."""
+    lines = (
+        [f"class = {_text(wire.link_class)}"]
+        if taken[_bare(wire.link_class)] > 1 or not _plain(wire.link_class)
+        else []
+    )
+    known = link_classes().get(wire.link_class)
+    if known is None or (wire.nominal, wire.bandwidth) != (known.bandwidth, known.achievable):
+        lines.append(f"bandwidth = {_rate(wire.nominal)}")
+        lines += [f"achievable = {_rate(wire.bandwidth)}"] if wire.bandwidth != wire.nominal else []
+        both = math.inf
+    else:
+        both = known.both_ways
+    if math.isfinite(wire.both_ways) and wire.both_ways != both:
+        lines.append(f"both_ways = {_rate(wire.both_ways)}")
+    latency = wire.latency or 0.0
+    if known is None or latency != known.latency:
+        lines.append(f"latency = {_time(latency)}")
+    if wire.holds_lane != (known.holds_lane if known else True):
+        lines.append(f"holds_lane = {_text(wire.holds_lane)}")
+    return lines
+
+
+def _pairs(cables: Sequence[tuple[str, str, int]]) -> list[str]:
+    """The line, or lines, of all pairs; `lanes` first if they are all alike and not 1."""
+    counts = {lanes for _, _, lanes in cables}
+    shared = counts.pop() if len(counts) == 1 else 1
+    lines = [f"lanes = {shared}"] if shared != 1 else []
+    entries = [
+        f"[{_text(a)}, {_text(b)}{f', {lanes}' if lanes != shared else ''}]" for a, b, lanes in _runs(cables)
+    ]
+    return [*lines, f"pairs = {_list(entries, quoted=True)}"]
+
+
+def _runs(cables: Sequence[tuple[str, str, int]]) -> Iterable[tuple[str, str, int]]:
+    """Pairs with ranges for those that follow each other by number: on both sides, or on one while the other stays."""
+    at = 0
+    while at < len(cables):
+        a, b, lanes = cables[at]
+        best = 1
+        for steps in ((1, 1), (1, 0), (0, 1)):
+            count = 1
+            while at + count < len(cables) and cables[at + count] == (
+                _after(a, count * steps[0]), _after(b, count * steps[1]), lanes,
+            ):  # fmt: skip
+                count += 1
+            if count > best:
+                best, chosen = count, steps
+        if best == 1:
+            yield a, b, lanes
+        else:
+            yield _range(a, best * chosen[0]), _range(b, best * chosen[1]), lanes
+        at += best
+
+
+def _after(name: str, steps: int) -> str | None:
+    """The name `steps` numbers later; None if the name has no number to count."""
+    if steps == 0:
+        return name
+    match = re.fullmatch(r"(.*?)(0|[1-9][0-9]{0,4})", name)
+    return match and f"{match[1]}{int(match[2]) + steps}"
+
+
+def _range(name: str, count: int) -> str:
+    """`gpu[0-7]` for gpu0 and 8."""
+    if count < 2:
+        return name
+    match = re.fullmatch(r"(.*?)(0|[1-9][0-9]{0,4})", name)
+    return f"{match[1]}[{match[2]}-{int(match[2]) + count - 1}]" if match else name
+
+
+def _ranges(names: Sequence[str]) -> list[str]:
+    """Names with ranges for those that follow each other by number."""
+    found, at = [], 0
+    while at < len(names):
+        count = 1
+        while at + count < len(names) and names[at + count] == _after(names[at], count) and count < 4096:
+            count += 1
+        found.append(_range(names[at], count))
+        at += count
+    return found
+
+
+def _bare(name: str) -> str:
+    """A TOML key for a name: letters, digits, - and _ need no quotes, and others are left out."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name) or "_"
+
+
+def _plain(name: str) -> bool:
+    return _bare(name) == name
+
+
+def _key(name: object, taken: dict[str, int]) -> str:
+    """The key of the next table of this name: nvlink2, then nvlink2-2, and so on."""
+    bare = _bare(str(name))
+    taken[bare] = taken.get(bare, 0) + 1
+    return bare if taken[bare] == 1 else f"{bare}-{taken[bare]}"
+
+
+def _list(entries: Sequence[str], *, quoted: bool = False) -> str:
+    """One line if it fits, else a line for every few."""
+    items = list(entries) if quoted else [_text(entry) for entry in entries]
+    if sum(len(item) + 2 for item in items) <= _WIDTH:
+        return f"[{', '.join(items)}]"
+    lines, line = [], ""
+    for item in items:
+        if line and len(line) + len(item) + 2 > _WIDTH:
+            lines.append(line)
+            line = ""
+        line += f"{' ' if line else '  '}{item},"
+    return "\n".join(["[", *lines, line, "]"])
+
+
+def _text(value: object) -> str:
+    """A TOML value: a basic string, or true and false."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    escaped = "".join(
+        {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}.get(
+            c, c if c.isprintable() else f"\\U{ord(c):08x}"
+        )
+        for c in str(value)
+    )
+    return f'"{escaped}"'
+
+
+def _rate(value: float) -> str:
+    """A bandwidth that reads back as the same number: in GB/s where that is exact."""
+    short = f"{value / 1e9:.6g} GB/s"
+    return _text(short if units.bandwidth(short) == value else f"{value!r} B/s")
+
+
+def _time(value: float) -> str:
+    short = f"{value * 1e6:.6g} us"
+    return _text(short if units.duration(short) == value else f"{value!r} s")

@@ -1,0 +1,115 @@
+"""`topo p2p`, `topo import`, `topo export` and `topo check` as a user meets them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from simreduce.topology import load_topology, matrix_text
+from tests.topology.importers.files import BARE_XML, GRAPHS, NCCL_TESTS, P2P_TEST, TOPO_M, XML
+
+
+def test_p2p_prints_the_matrices_of_the_test(simreduce):
+    status, out, err = simreduce("topo", "p2p", "dgx1p")
+    document = json.loads(simreduce("topo", "p2p", "dgx1p", "--json").out)
+
+    assert (0, "") == (status, err)
+    assert "Unidirectional P2P=Enabled Bandwidth Matrix (GB/s)\n   D\\D      0      1" in out
+    assert "     0      -  18.30  18.30  18.30  18.30  10.00  10.00  10.00\n" in out
+    assert document["p2p_enabled"]["unidirectional_gb_per_s"][0][:2] == [None, pytest.approx(18.3, rel=1e-3)]
+    assert document["p2p_disabled"]["latency_us"][0][1] == pytest.approx(14.48, rel=1e-3)
+    assert document["peer_access"][0] == [False, True, True, True, True, False, False, False]
+
+
+@pytest.mark.parametrize("text", [TOPO_M, XML], ids=["topo -m", "xml"])
+def test_what_is_imported_can_be_used(simreduce, tmp_path, text):
+    source, target = tmp_path / "in.txt", tmp_path / "box.toml"
+    source.write_text(text)
+    status, out, err = simreduce("topo", "import", source, "--gpu", "A100")
+    target.write_text(out)
+
+    assert status == 0
+    assert all(line.startswith("simreduce: in.txt: ") for line in err.splitlines())
+    assert simreduce("topo", "check", target) == (0, f"{target}: no fault\n", "")
+    assert "NV" in simreduce("topo", "show", target).out
+
+
+def test_link_classes_of_a_table(simreduce, tmp_path):
+    """For a GPU that is no known model: classes for its NVLinks, its PCIe and the sockets."""
+    (tmp_path / "in").write_text(TOPO_M)
+    options = ("--nvlink-class", "nvlink3", "--pcie", "pcie4_x16", "--socket", "xgmi:4")
+    out = simreduce("topo", "import", tmp_path / "in", *options).out
+
+    assert all(
+        table in out for table in ("[links.nvlink3]", "[links.pcie4_x16]", "[links.xgmi]\nlanes = 4\n")
+    )
+    for option, value in (("--pcie", "pcie9"), ("--nvlink-class", "qpi"), ("--socket", "qpi:x")):
+        status, _, err = simreduce("topo", "import", tmp_path / "in", option, value)
+        assert (status, err.startswith(f"simreduce: {option}")) == (2, True)
+
+
+def test_nvlinks_and_nics_of_a_bare_file(simreduce, tmp_path):
+    source = tmp_path / "in.xml"
+    source.write_text(BARE_XML)
+    status, out, _ = simreduce(
+        "topo", "import", source, "--gpu", "H100", "--nvlink", "switch", "--nic", "0000:00:15.0"
+    )
+    (tmp_path / "box.toml").write_text(out)
+
+    assert status == 0
+    assert "GPU0\tX\tNV18\tNV18\tSYS\n" in matrix_text(load_topology(str(tmp_path / "box.toml")))
+
+
+def test_measurements_and_graphs_are_imported_as_json(simreduce, tmp_path):
+    for text, key, program in (
+        (P2P_TEST, "matrices", "p2pBandwidthLatencyTest"),
+        (NCCL_TESTS, "rows", "nccl-tests"),
+        (GRAPHS, "graphs", "nccl"),
+    ):
+        (tmp_path / "log").write_text(text)
+        document = json.loads(simreduce("topo", "import", tmp_path / "log").out)
+        assert (document["command"], document["program"]) == ("topo import", program)
+        assert document[key]
+
+
+def test_export_is_one_file(simreduce, tmp_path):
+    (tmp_path / "p5.toml").write_text(simreduce("topo", "export", "p5").out)
+    xml = simreduce("topo", "export", "p5", "--format", "nccl").out
+
+    assert load_topology(str(tmp_path / "p5.toml")).digest == load_topology("p5").digest
+    assert xml.startswith('<system version="1">')
+    assert xml.count('tclass="0x068000"') == 8
+
+
+def test_check_tells_every_fault_and_exits_with_2(simreduce, tmp_path):
+    path = tmp_path / "bad.toml"
+    path.write_text(
+        '[nodes.gpu]\nnames = ["a", "b"]\nkind = "gpu"\nmemory_bandwidth = "9 MB/s"\n[links.nvlnk2]\npairs = []\n'
+    )
+    status, out, err = simreduce("topo", "check", path)
+    document = simreduce("topo", "check", path, "--json")
+
+    assert (2, "") == (status, out)
+    assert err.startswith(f"simreduce: {path}: links.nvlnk2: 'nvlnk2' is no known class")
+    assert "(did you mean 'nvlink2'?)" in err
+    assert document.status == 2
+    assert len(json.loads(document.out)["problems"]) == len(err.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text", "message"),
+    [
+        ((), "hello", "none of `nvidia-smi topo -m`, NCCL XML"),
+        (("--gpu", "V10"), XML, "--gpu: unknown model 'V10' (did you mean 'V100'?)"),
+        (("--nvlink", "ring"), BARE_XML, "no topology 'ring'"),
+        ((), "<!DOCTYPE a []><system/>", "a document type or an entity is declared"),
+        ((), "\xff<", "none of"),
+    ],
+)
+def test_bad_input(simreduce, tmp_path, arguments, text, message):
+    (tmp_path / "in").write_text(text)
+    status, out, err = simreduce("topo", "import", tmp_path / "in", *arguments)
+
+    assert (2, "") == (status, out)
+    assert message in err

@@ -1,0 +1,174 @@
+"""NCCL's topology XML: what it means, what is refused, and that it is written back as the same machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from simreduce.errors import TopologyError
+from simreduce.topology import Topology, load_topology, matrix_text, path_class, shipped
+from simreduce.topology.importers import model_named, read_nccl_topology, to_nccl_xml, with_nvlinks
+from tests.topology.importers.files import BARE_XML, PAIR_XML, XML
+
+
+def imported(text: str, **options) -> Topology:
+    return read_nccl_topology(text, "x.xml", **options)[0]
+
+
+def links(machine: Topology) -> list[tuple[str, str, str, int]]:
+    return sorted((k.source, k.target, k.link_class, k.lanes) for k in machine.links if not k.is_figure)
+
+
+def test_gpus_hang_where_the_file_says():
+    box = imported(XML)
+
+    assert box.devices == ("gpu0", "gpu1")
+    assert [path_class(box, "gpu0", other) for other in ("gpu1", "mlx5_0", "cpu0")] == ["NV4", "PIX", "PHB"]
+    assert path_class(box, "gpu1", "mlx5_0") == "SYS"
+    assert [(k.link_class, k.lanes) for k in box.links if (k.source, k.target) == ("gpu0", "nvswitch0")] == [
+        ("nvlink3", 4)
+    ]
+    assert {k.link_class for k in box.links if k.source == "gpu1"} >= {"pcie4_x8"}
+    assert {k.link_class for k in box.links if k.source == "cpu0"} == {"pcie4_x16", "xgmi"}
+    assert box.nodes["gpu0"].model == "A100"
+
+
+def test_direct_links_count_once():
+    pair = imported(PAIR_XML)
+
+    assert [(k.link_class, k.lanes) for k in pair.links if (k.source, k.target) == ("gpu0", "gpu1")] == [
+        ("nvlink2", 2)
+    ]
+
+
+def test_devices_that_do_not_say_what_they_are():
+    box, notes = read_nccl_topology(BARE_XML, "x.xml", model_named("A10G"), nics=["0000:00:15.0"])
+
+    assert box.devices == ("gpu0", "gpu1", "gpu2")
+    assert [node.name for node in box.nodes.values() if node.kind == "nic"] == ["nic0"]
+    assert path_class(box, "gpu2", "nic0") == "PHB"
+    assert any("3 devices have no class" in note for note in notes)
+
+
+@pytest.mark.parametrize("text", [XML, PAIR_XML, BARE_XML])
+def test_written_and_read_again_a_machine_is_the_same(text):
+    box = imported(text)
+    again = imported(to_nccl_xml(box))
+
+    assert again.digest == box.digest
+
+
+@pytest.mark.parametrize("name", [name for name, _ in shipped() if name != "gb200-nvl72"])
+def test_a_shipped_machine_comes_back_with_its_matrix(name):
+    """The format does not say how sockets are joined, what a CPU's links to its GPU are but PCIe, and how NVSwitches are
+    joined; all else comes back.
+    """
+    box = load_topology(name)
+    again = imported(to_nccl_xml(box))
+
+    assert matrix_text(again) == matrix_text(box)
+    nvlinks = [k for k in links(box) if k[2].startswith("nvlink") and "nvswitch" not in k[0] + k[1]]
+    assert [k for k in links(again) if k[2].startswith("nvlink") and "nvswitch" not in k[0] + k[1]] == nvlinks
+
+
+def test_what_the_format_cannot_say():
+    with pytest.raises(TopologyError, match="is of one machine"):
+        to_nccl_xml(load_topology("dgx1vx2"))
+    with pytest.raises(TopologyError, match="hangs on no CPU"):
+        to_nccl_xml(load_topology("full:3"))
+
+
+def test_nvlinks_for_files_that_show_none():
+    box = imported(BARE_XML, model=model_named("A100"))
+
+    switched = with_nvlinks(box, "switch", load_topology)
+    assert path_class(switched, "gpu0", "gpu3") == "NV12"
+    assert {k.lanes for k in with_nvlinks(box, "mesh", load_topology).links if k.link_class == "nvlink3"} == {
+        4
+    }
+    # GPU i of the file is GPU order[i] of the machine.
+    turned = with_nvlinks(imported(BARE_XML), "v100-mesh-4:3,2,1,0", load_topology)
+    assert path_class(turned, "gpu0", "gpu1") == "NV2"
+    for text, fault in {
+        "v100-mesh-4:0,0,1,2": "each of 0 to 3 once",
+        "dgx1v": "each of 0 to 7 once",
+        "nothing": "no topology 'nothing'",
+    }.items():
+        with pytest.raises(TopologyError, match=fault):
+            with_nvlinks(box, text, load_topology)
+    with pytest.raises(TopologyError, match="NVLinks of its own"):
+        with_nvlinks(switched, "mesh", load_topology)
+    with pytest.raises(TopologyError, match="name a model"):
+        with_nvlinks(imported(BARE_XML), "switch", load_topology)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "x.xml: line 1: not well-formed XML: no element found"),
+        ("<system>", "not well-formed"),
+        ("<graphs/>", "begins with <system>, not <graphs>"),
+        ("<system/>", "line 1: no <cpu>"),
+        ('<system><cpu numaid="0"/></system>', "no GPU"),
+        (XML.replace('numaid="1"', 'numaid="0"'), "two CPUs with numaid 0"),
+        (XML.replace("0000:87:00.0", "0000:07:00.0"), "bus id '0000:07:00.0' is that of line 5 too"),
+        (XML.replace('link_width="8"', 'link_width="7"'), "link_width '7'"),
+        (XML.replace('"16.0 GT/s PCIe"', '"fast"'), "link_speed 'fast'"),
+        (XML.replace('count="2"', 'count="two"', 1), "count 'two' is not a number of NVLinks"),
+        (
+            PAIR_XML.replace('count="2"', 'count="1"', 1),
+            "gpu0 states 1 NVLinks to gpu1, and gpu1 states 2 to gpu0",
+        ),
+        (PAIR_XML.replace('target="0000:09:00.0"', 'target="0000:99:00.0"'), "target '0000:99:00.0'"),
+        (
+            XML.replace('class="0x030200"', 'class="gpu"').replace("<gpu ", "<g ").replace("</gpu", "</g"),
+            "class",
+        ),
+    ],
+)
+def test_faults(text, fault):
+    with pytest.raises(TopologyError) as caught:
+        imported(text)
+    assert any(fault in problem for problem in caught.value.problems), caught.value.problems
+
+
+BOMB = (
+    '<!DOCTYPE system [<!ENTITY a "aaaaaaaaaa">'
+    + "".join(f'<!ENTITY {b} "{f"&{a};" * 10}">' for a, b in zip("abcdefg", "bcdefgh", strict=True))
+    + "]><system>&h;</system>"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (BOMB, "a document type or an entity is declared"),
+        (
+            '<!DOCTYPE system SYSTEM "file:///etc/hostname"><system/>',
+            "a document type or an entity is declared",
+        ),
+        (
+            '<!DOCTYPE s [<!ENTITY e SYSTEM "file:///etc/hostname">]><system>&e;</system>',
+            "a document type or an entity",
+        ),
+        ("<system>&e;</system>", "undefined entity"),
+        ("<a>" * 70 + "</a>" * 70, "64 one inside the other"),
+        ("<a>" + "<b/>" * 60_000 + "</a>", "more than 50000 elements"),
+        ("<system " + " ".join(f"a{i}='x'" for i in range(100)) + "/>", "64 attributes"),
+        ("<system>" + " " * (5 << 20) + "</system>", "more than 4 MiB of XML"),
+        ("<system>\0</system>", "zero byte"),
+    ],
+    ids=[
+        "entities",
+        "external subset",
+        "external entity",
+        "undefined",
+        "deep",
+        "many",
+        "attributes",
+        "long",
+        "zero",
+    ],
+)
+def test_xml_that_means_harm_is_refused(text, fault):
+    with pytest.raises(TopologyError, match=fault):
+        imported(text)

@@ -1,0 +1,111 @@
+"""The table of `nvidia-smi topo -m` as a machine that prints the same table."""
+
+from __future__ import annotations
+
+import pytest
+
+from simreduce.errors import TopologyError
+from simreduce.topology import Topology, load_topology, matrix_text, path_class, shipped
+from simreduce.topology.importers import is_topo_m, model_named, read_topo_m
+from tests.topology.importers.files import CUBE_MESH, SWITCHED, TOPO_M
+
+
+def imported(text: str, model: str | None = "V100") -> Topology:
+    return read_topo_m(text, "t", model_named(model) if model else None)[0]
+
+
+def test_a_recent_table_with_escapes_affinities_and_a_legend():
+    box = imported(TOPO_M)
+
+    assert box.devices == ("gpu0", "gpu1", "gpu2", "gpu3")
+    assert [path_class(box, "gpu0", other) for other in ("gpu1", "gpu2", "mlx5_0", "mlx5_1")] == [
+        "NV2",
+        "SYS",
+        "PIX",
+        "SYS",
+    ]
+    assert path_class(box, "gpu2", "mlx5_1") == "PXB"
+    assert [(k.nominal, k.lanes) for k in box.links if (k.source, k.target) == ("gpu0", "gpu1")] == [
+        (50e9, 2)
+    ]
+    assert box.nodes["gpu0"].memory_bandwidth == 900e9
+
+
+def test_a_cube_mesh_without_nics_falls_into_two_sockets():
+    box = imported(CUBE_MESH)
+    dgx1v = load_topology("dgx1v")
+
+    assert [[path_class(box, a, b) for b in box.devices] for a in box.devices] == [
+        [path_class(dgx1v, a, b) for b in dgx1v.devices] for a in dgx1v.devices
+    ]
+    assert len(box.hosts) == 2
+
+
+def test_as_many_links_to_all_as_a_gpu_has_are_nvswitches():
+    box = imported(SWITCHED, "A100")
+
+    assert {k.lanes for k in box.links if k.target == "nvswitch0"} == {12}
+    assert path_class(box, "gpu0", "gpu3") == "NV12"
+    assert len(box.hosts) == 2
+
+
+def test_bridged_pairs_are_no_nvswitch():
+    assert "nvswitch0" not in imported(TOPO_M, "A100").nodes
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, _ in shipped() if name not in ("gb200-nvl72", "gh200", "alps", "hgx-h800")]
+)
+def test_the_table_we_print_is_read_back_as_itself(name):
+    text = matrix_text(load_topology(name))
+
+    assert matrix_text(read_topo_m(text, name, None)[0]) == text
+
+
+def test_what_is_assumed_is_told():
+    assert any("no GPU model" in note for note in read_topo_m(CUBE_MESH, "t")[1])
+    assert any("does not say on which socket" in note for note in read_topo_m(CUBE_MESH, "t")[1])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("GPU1\tNV2\t X \tSYS", "GPU1\tNV1\t X \tSYS", "GPU1: NV1 to GPU0, but NV2 back"),
+        ("GPU1\tNV2\t X \tSYS", "GPU1\tNV2\tPIX\tSYS", "GPU1: PIX to itself"),
+        ("GPU2\tSYS\tSYS", "GPU2\tSYS\tBLA", "line 4: 'BLA' is no cell"),
+        ("NIC1\tSYS\tSYS\tPXB\tPXB\tSYS\t X \t\n", "NIC1\tSYS\n", "line 7: 1 cells for 6 devices"),
+        ("GPU3\tSYS\tSYS\tNV2", "GPU4\tSYS\tSYS\tNV2", "no row of GPU3 and 2 more"),
+        ("GPU0\tGPU1\tGPU2", "GPU0\tGPU0\tGPU2", "a device twice"),
+    ],
+)
+def test_faults(old, new, fault):
+    assert old in TOPO_M
+    with pytest.raises(TopologyError) as caught:
+        imported(TOPO_M.replace(old, new, 1))
+    assert any(fault in problem for problem in caught.value.problems), caught.value.problems
+
+
+def test_a_table_that_no_machine_prints_is_told():
+    """GPU0 and GPU1 share a switch with the NIC, which is far from GPU1."""
+    table = "\tGPU0\tGPU1\tnic0\nGPU0\tX\tPIX\tPIX\nGPU1\tPIX\tX\tSYS\nnic0\tPIX\tSYS\tX\n"
+    _, notes = read_topo_m(table, "t", model_named("V100"))
+
+    assert notes == ["no machine prints this table: nic0 is SYS to GPU1, but by the others it would be PIX"]
+    for text in (TOPO_M, CUBE_MESH, SWITCHED):
+        assert not any("no machine" in note for note in read_topo_m(text, "t", model_named("A100"))[1])
+
+
+def test_links_that_the_model_does_not_have():
+    with pytest.raises(TopologyError, match="a K80 has no NVLinks"):
+        imported(CUBE_MESH, "K80")
+    with pytest.raises(TopologyError, match="GPU0: 6 NVLinks, but a P100 has 4"):
+        imported(CUBE_MESH, "P100")
+    with pytest.raises(TopologyError, match=r"unknown model 'V10' \(did you mean 'V100'"):
+        model_named("V10")
+
+
+def test_other_text_is_not_taken_for_a_table():
+    assert is_topo_m(TOPO_M)
+    assert not is_topo_m("hello GPU0\n")
+    with pytest.raises(TopologyError, match="no line that begins the table"):
+        imported("hello")

@@ -1,0 +1,143 @@
+"""Every shipped machine: it loads, is terse, says where it is from, and prints the matrix of the real one."""
+
+from __future__ import annotations
+
+import tomllib
+
+import networkx as nx
+import pytest
+
+from simreduce.shipped import data_dir
+from simreduce.topology import load_topology, matrix_text, path_class, route, shipped
+from simreduce.topology.check import check_file
+
+NAMES = [name for name, _ in shipped()]
+
+
+def test_the_library_has_what_people_have():
+    wanted = (
+        "dgx1p dgx1v p3-16xlarge p3dn gce-8xv100 dgx2 dgx-a100 p4d dgx-h100 hgx-h200 p5 hgx-b200 gb200-nvl72 "
+        "pcie-dual-root-8 pcie-single-root-8 pcie-no-p2p-8 pcie-dual-root-4 pcie-single-root-4 pcie-no-p2p-4 k80-8 "
+        "v100-mesh-4 a100-mesh-4 h100-mesh-4 gh200"
+    )
+    assert set(wanted.split()) <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_machine_is_titled_sourced_short_and_without_fault(name):
+    path = data_dir("topologies") / f"{name}.toml"
+    text = path.read_text("utf-8")
+    document = tomllib.loads(text)
+
+    assert load_topology(name).title == document["title"]
+    assert document["sources"]
+    assert len(text.splitlines()) <= 80
+    assert check_file(str(path)) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_pair_of_gpus_of_a_machine_has_a_way(name):
+    machine = load_topology(name)
+    first = machine.devices[0]
+
+    for other in machine.devices[1:]:
+        assert route(machine, first, other).bandwidth > 1e9
+        assert route(machine, other, first).latency < 40e-6
+
+
+# The first rows of `nvidia-smi topo -m`, NODE read as PHB.
+PRINTED = {
+    # NVIDIA/nccl-tests issue 78, eight of the ten adapters
+    "dgx2": ["NV6 PIX PXB PHB PHB SYS SYS SYS SYS"] * 2 + ["NV6 PXB PIX PHB PHB SYS SYS SYS SYS"] * 2,
+    # NVIDIA/nccl-tests issue 68 has one adapter; here every socket has one
+    "v100-mesh-4": ["NV2 PIX SYS"] * 2 + ["NV2 SYS PIX"] * 2,
+    "dgx-a100": ["NV12 PIX PIX PHB PHB SYS SYS SYS SYS"] * 2 + ["NV12 PHB PHB PIX PIX SYS SYS SYS SYS"] * 2,
+    "p4d": ["NV12 PIX PHB SYS SYS"] * 2 + ["NV12 PHB PIX SYS SYS"] * 2,
+    "dgx-h100": ["NV18 PIX PHB PHB PHB SYS SYS SYS SYS", "NV18 PHB PIX PHB PHB SYS SYS SYS SYS"],
+    "ndv4": ["NV12 PIX PIX SYS SYS SYS SYS SYS SYS"] * 2,
+    "alps": ["NV6 PHB SYS SYS SYS"],
+    "hgx-b200": ["NV18 PIX PHB PHB PHB SYS SYS SYS SYS"],
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_the_matrix_is_that_of_the_real_machine(name):
+    machine = load_topology(name)
+    nics = [node.name for node in machine.nodes.values() if node.kind == "nic"]
+
+    for i, row in enumerate(PRINTED[name]):
+        nvlink, *others = row.split()
+        gpu = f"gpu{i}"
+        assert {path_class(machine, gpu, other) for other in machine.devices if other != gpu} == {nvlink}
+        assert [path_class(machine, gpu, nic) for nic in nics] == others
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "word"),
+    [
+        ("pcie-dual-root-8", "gpu1", "PIX"),
+        ("pcie-dual-root-8", "gpu2", "PHB"),
+        ("pcie-dual-root-8", "gpu4", "SYS"),
+        ("pcie-single-root-8", "gpu3", "PIX"),
+        ("pcie-single-root-8", "gpu4", "PXB"),
+        ("pcie-no-p2p-8", "gpu1", "PHB"),
+        ("k80-8", "gpu1", "PIX"),
+        ("gce-8xv100", "gpu5", "PHB"),
+        ("gb200-nvl72", "gpu71", "NV18"),
+    ],
+)
+def test_the_way_between_two_gpus(name, other, word):
+    assert path_class(load_topology(name), "gpu0", other) == word
+
+
+def test_nvlinks_per_gpu():
+    """Rates per direction of all NVLinks of a GPU, nominal: 80, 150, 300, 450 and 900 GB/s."""
+    for name, rate in {
+        "dgx1p": 80e9, "dgx1v": 150e9, "p3dn": 150e9, "dgx2": 150e9, "v100-mesh-4": 150e9, "dgx-a100": 300e9,
+        "a100-mesh-4": 300e9, "dgx-h100": 450e9, "h100-mesh-4": 450e9, "hgx-h800": 200e9, "alps": 450e9,
+        "hgx-b200": 900e9, "gb200-nvl72": 900e9,
+    }.items():  # fmt: skip
+        machine = load_topology(name)
+        for gpu in machine.devices:
+            out = [k.nominal for k in machine.links if k.source == gpu and k.link_class.startswith("nvlink")]
+            assert sum(out) == rate, (name, gpu)
+
+
+def test_a_what_if_is_three_lines(tmp_path):
+    path = tmp_path / "wide.toml"
+    path.write_text('extends = "dgx1v"\n[links.qpi]\nbandwidth = "76.8 GB/s"\n')
+
+    wide = load_topology(str(path))
+    assert [k.nominal for k in wide.links if k.link_class == "qpi"] == [153.6e9] * 2
+    assert matrix_text(wide) == matrix_text(load_topology("dgx1v"))
+    path.write_text('extends = "dgx-a100"\n[nodes.gpu]\npeer = "off"\n')
+    assert load_topology(str(path)).nodes["gpu3"].peer == "off"
+    # And on the command line of a scenario, one key.
+    assert load_topology("dgx-a100", {"nodes.gpu.peer": "NV"}).nodes["gpu3"].peer == "NV"
+
+
+@pytest.mark.parametrize(("name", "links", "bisection"), [("dgx1v", 6, 6), ("dgx1p", 4, 4), ("p3dn", 6, 6)])
+def test_cuts_of_a_cube_mesh(name, links, bisection):
+    """In links: every GPU's, those between the sockets, and the broadcast cut from every root."""
+    machine = load_topology(name)
+    graph = nx.DiGraph()
+    for link in machine.links:
+        if link.link_class.startswith("nvlink"):
+            graph.add_edge(link.source, link.target, capacity=link.lanes)
+
+    assert {graph.degree(gpu, weight="capacity") for gpu in machine.devices} == {2 * links}
+    assert sum(graph[a][b]["capacity"] for a, b in graph.edges if a < "gpu4" <= b) == bisection
+    assert nx.diameter(graph) == 2
+    for root in machine.devices:
+        cuts = [nx.maximum_flow_value(graph, root, other) for other in machine.devices if other != root]
+        assert min(cuts) == links
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_legend_explains_every_cell(name):
+    table, legend = matrix_text(load_topology(name)).split("Legend:")
+    cells = {cell for line in table.strip().splitlines()[1:] for cell in line.split("\t")[1:]}
+
+    assert {"NV#" if cell.startswith("NV") else cell for cell in cells} == {
+        line.split("=")[0].strip() for line in legend.strip().splitlines()
+    }

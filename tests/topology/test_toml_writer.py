@@ -1,0 +1,87 @@
+"""A machine written as a file and read back is the same, link by link."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+from simreduce.topology import Cable, Node, build, load_topology, shipped
+from simreduce.topology.importers import model_named, read_nccl_topology, read_topo_m
+from simreduce.topology.toml_writer import to_toml
+from tests.topology.importers.files import SWITCHED, TOPO_M, XML
+
+
+def written(machine, tmp_path):
+    path = tmp_path / "again.toml"
+    path.write_text(to_toml(machine, ["a note\nof two lines"]), encoding="utf-8")
+    return load_topology(str(path))
+
+
+@pytest.mark.parametrize(
+    "name", [*(name for name, _ in shipped()), "dgx1vx3", "ring:8", "full:5", "switch:40"]
+)
+def test_a_machine_comes_back_as_it_was(name, tmp_path):
+    machine = load_topology(name)
+
+    assert written(machine, tmp_path).digest == machine.digest
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        read_nccl_topology(XML, "x")[0],
+        read_topo_m(TOPO_M, "x", model_named("V100"))[0],
+        read_topo_m(SWITCHED, "x", model_named("A100"))[0],
+        load_topology("dgx1v").scaled(bandwidth=1 / 3, latency=0.7),
+    ],
+    ids=["xml", "topo -m", "switched", "scaled"],
+)
+def test_an_imported_machine_comes_back_as_it_was(machine, tmp_path):
+    again = written(machine, tmp_path)
+
+    assert again.digest == machine.digest
+    assert again.title == machine.title
+
+
+NAMES = [*(f"gpu{i}" for i in range(12)), "a", "b-1", "c.07", "mlx5_1"]
+
+
+@st.composite
+def machines(draw):
+    """GPUs that a switch joins, with further links of any figures."""
+    rates = st.floats(1e6, 1e14)
+    names = draw(st.permutations(NAMES))[: draw(st.integers(2, len(NAMES)))]
+    nodes = [
+        Node(name, "gpu", draw(st.sampled_from(["", 'V"100\\', "é"])), draw(rates), "0", transit=False)
+        for name in names
+    ]
+    cables = [
+        Cable(
+            name,
+            "hub",
+            "x y",
+            1,
+            1e9 * draw(st.integers(2, 9)),
+            1e9,
+            draw(st.floats(0, 1)),
+            draw(st.booleans()),
+        )
+        for name in names
+    ]
+    cables += [
+        Cable(a, b, "nvlink2", lanes, 25e9 * lanes, 24e9 * lanes, 1.8e-6, True)
+        for a, b in itertools.pairwise(names)
+        for lanes in [draw(st.integers(1, 3))]
+    ]
+    return build("t", draw(st.text(max_size=9)), "t", [*nodes, Node("hub", "switch", machine="")], cables)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(machine=machines())
+def test_any_machine_comes_back_as_it_was(machine, tmp_path):
+    again = written(machine, tmp_path)
+
+    assert list(again.nodes.values()) == list(machine.nodes.values())
+    assert again.links == machine.links

@@ -1,0 +1,74 @@
+"""Published matrices of p2pBandwidthLatencyTest, predicted without calibration."""
+
+from __future__ import annotations
+
+import pytest
+from simreduce_validate import p2p
+from simreduce_validate.machines import MACHINES, NETWORKS
+
+from simreduce.topology import load_topology
+
+PUBLISHED = list(dict.fromkeys(matrix.machine for matrix in p2p.published()))
+
+
+@pytest.mark.parametrize("machine", PUBLISHED)
+def test_bandwidths_agree_within_10_percent_and_a_tenth_within_20(machine):
+    """All matrices of a machine, one way and both ways, with peer access and without, but for the exceptions."""
+    row = p2p.bandwidths(machine, held=True)
+
+    assert row.pairs >= 8
+    assert row.median <= 0.10
+    assert row.high <= 0.20
+
+
+def test_what_is_published_is_all_there():
+    assert len(p2p.published()) == 46
+    assert sum(len(p2p.pairs(matrix)) for matrix in p2p.published()) == 1284
+    assert all(matrix.source.startswith("github.com/") for matrix in p2p.published())
+    assert PUBLISHED == [
+        "dgx1-p100",
+        "abci-v-4xV100-16g-nv2mesh",
+        "abci-a-8xA100-40g-nvswitch",
+        "4xP100-PCIe-16g",
+        "4xA100-SXM4-nv4mesh",
+        "2xRTX2080Ti-pcie3-nop2p",
+    ]
+
+
+@pytest.mark.parametrize("each", p2p.EXCEPTIONS, ids=lambda each: each.machine)
+def test_an_exception_is_one(each):
+    """Its pairs are off by more than is accepted, and it says why."""
+    off = [
+        error
+        for matrix in p2p.published()
+        if (matrix.machine, matrix.kind, matrix.peer_access) == (each.machine, each.kind, each.peer_access)
+        for error in p2p.errors(set(p2p.pairs(matrix)) - set(p2p.pairs(matrix, held=True)))
+    ]
+
+    assert min(off) >= 0.03
+    assert p2p.quantile(off, 0.9) > p2p.HIGH
+    assert len(each.reason) > 40
+
+
+def test_the_exceptions_are_few():
+    assert len(p2p.EXCEPTIONS) == 3
+
+
+def test_the_report_shows_every_matrix_machine_and_exception():
+    report = p2p.report()
+
+    assert all(report.count(machine) >= 5 for machine in PUBLISHED)
+    assert all(each.reason in report for each in p2p.EXCEPTIONS)
+    assert (
+        "dgx1-p100                   dgx1p              one_way   on      112     18.41     18.30" in report
+    )
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_every_machine_that_measurements_name_is_shipped(machine):
+    """With the network that they were made on, where there was one."""
+    topology = load_topology(MACHINES[machine])
+    assert topology.devices
+    if machine in NETWORKS:
+        pair = load_topology(f"{MACHINES[machine]}x2,nic={NETWORKS[machine]}")
+        assert len(pair.devices) == 2 * len(topology.devices)
