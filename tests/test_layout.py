@@ -188,6 +188,8 @@ def test_a_layout_is_a_value_without_rates():
         "links",
         "order",
         "reducers",
+        "boxes",
+        "one_task",
         "wiring",
     }
     assert "wiring" not in repr(CLUSTER)
