@@ -187,6 +187,8 @@ def test_a_layout_is_a_value_without_rates():
         "hosts",
         "links",
         "order",
+        "boxes",
+        "one_task",
         "reducers",
         "boxes",
         "one_task",

@@ -18,9 +18,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from simreduce.errors import NotFoldable
+from simreduce.errors import NotFoldable, PlanTooLarge
 from simreduce.plan import PlanBuilder, Values
-from simreduce.plan.builder import Numbers
+from simreduce.plan.builder import MOST_OPS, Numbers
 from simreduce.plan.plan import NO_STREAM
 from simreduce.plan.values import Ints
 
@@ -114,3 +114,18 @@ def pull(
         stream = b.streams(values.device[:, sender], channel)
     given = wanted.made_by(values.op[:, sender])
     return b.copies(given, wanted.device, stream=stream, after=after, away=away if away.any() else None)
+
+
+def chunk_count(elements: int, chunk: int, each: int) -> int:
+    """How many chunks of at most `chunk` elements (0: no limit) there are; PlanTooLarge if, at `each` ops a chunk, they
+    are more than a plan may hold.
+    """
+    count = max(-(-elements // chunk), 1) if chunk else 1
+    check_chunks(count, each)
+    return count
+
+
+def check_chunks(count: int, each: int) -> None:
+    """PlanTooLarge if chunks of `each` ops are more than a plan may hold."""
+    if count * each > MOST_OPS:
+        raise PlanTooLarge(f"{count} chunks make more than {MOST_OPS} ops; try larger chunks")

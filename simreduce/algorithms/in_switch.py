@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from simreduce.algorithms.families import knobs
+from simreduce.algorithms.family import chunk_count
 from simreduce.algorithms.planner import Options, Results, Tensors
 from simreduce.errors import StrategyError
 from simreduce.layouts import Layout, Reducer
@@ -28,8 +29,7 @@ def in_switch(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options
         whole = Values.of(tensor)
         chunk = knobs(options, whole.dtype).chunk
         shares = whole.cut(len(trees))
-        longest = int(shares.elements.max())
-        count = max(-(-longest // chunk), 1) if chunk else 1
+        count = chunk_count(int(shares.elements.max()), chunk, shares.lo.size)
         pieces = [
             _through(b, layout, shares[:, i].cut(count), top, leaves, 2 * i)
             for i, (top, leaves) in enumerate(trees)

@@ -15,6 +15,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 
 from simreduce import dtypes
+from simreduce.algorithms.family import check_chunks
 from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.values import Ints
 from simreduce.synthesis.timetable import MOST_STREAMS, streams, timetable
@@ -52,6 +53,7 @@ def carry(b: PlanBuilder, own: Values, loads: Sequence[Load], chunks: int) -> Va
     rank, that is what the rank gave.
     """
     n = len(own)
+    check_chunks(chunks, n * len(loads))
     bounds = np.array([_cut(load, chunks) for load in loads])
     held = np.broadcast_to(own.op[:, None], (len(loads), n, chunks)).copy()
     came = np.zeros_like(held)  # by child, what it sent its parent on the way up

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simreduce.algorithms.family import Knobs
-from simreduce.errors import PlanTooLarge
+from simreduce.algorithms.family import Knobs, chunk_count
 from simreduce.plan import PlanBuilder, Values
-from simreduce.plan.builder import MOST_OPS
 from simreduce.plan.values import Ints
 
 
@@ -109,8 +107,6 @@ def _shares(values: Values, knobs: Knobs, trees: Sequence[Tree]) -> Iterator[tup
     """Every tree with its share by group, chunk and node, and its channels: that for sums, and the next for totals."""
     shares = values.cut(len(trees))
     most = int(shares.elements.max(initial=0))
-    chunks = max(-(-most // knobs.chunk), 1) if knobs.chunk else 1
-    if chunks * shares.lo.size > MOST_OPS:
-        raise PlanTooLarge(f"{chunks} chunks make more than {MOST_OPS} ops; try larger chunks")
+    chunks = chunk_count(most, knobs.chunk, shares.lo.size)
     for i, tree in enumerate(trees):
         yield tree, shares[:, tree.place, i].cut(chunks).swapaxes(1, 2), knobs.channel + 2 * i

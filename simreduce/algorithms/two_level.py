@@ -19,7 +19,7 @@ import numpy as np
 
 from simreduce.algorithms import direct
 from simreduce.algorithms.families import knobs
-from simreduce.algorithms.family import Collective, Family, Knobs
+from simreduce.algorithms.family import Collective, Family, Knobs, chunk_count
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.errors import StrategyError
 from simreduce.layouts import Layout
@@ -51,7 +51,7 @@ def two_level(inner: Family, outer: Family) -> Planner:
         for tensor in tensors:
             whole = Values.of(tensor)
             chunk = knobs(options, whole.dtype).chunk
-            count = max(-(-int(whole.elements[0]) // chunk), 1) if chunk else 1
+            count = chunk_count(int(whole.elements[0]), chunk, layout.n)
             chunks = whole.cut(count)
             made = [one_chunk(b, [chunks[alike, i] for alike in tasks], layout.boxes) for i in range(count)]
             results.append(b.joins(Values.stack(made, axis=-1)[place]))

@@ -10,7 +10,7 @@ import click
 
 import simreduce
 from simreduce import dtypes
-from simreduce.algorithms import COLLECTIVES, NAMES
+from simreduce.algorithms import COLLECTIVES, NAMES, TWO_LEVEL
 from simreduce.calibrate import load_calibration
 from simreduce.cli.options import (
     as_json,
@@ -37,14 +37,17 @@ from simreduce.report import bench_document, bench_table, folded_lines, nccl_tes
 from simreduce.scenario import ALL
 from simreduce.strategy import Strategy, compile_collective, parse_strategy
 from simreduce.topology import Folded, Topology, load_machine
-from simreduce.tune.bench import bench as measure, sizes, tensor
+from simreduce.tune.bench import DIVIDED, bench as measure, sizes, tensor
 from simreduce.workload import Workload
 
 
 @click.command()
 @click.argument("topology")
 @click.option(
-    "--algo", multiple=True, default=("ring",), metavar="STRATEGY", help="May be repeated; all: every one."
+    "--algo",
+    multiple=True,
+    metavar="STRATEGY",
+    help="May be repeated; all: every one; default ring, or the first there is.",
 )
 @click.option(
     "--collective", default="all_reduce", metavar="NAME", help=f"{', '.join(NAMES)}; default all_reduce."
@@ -111,14 +114,16 @@ def bench(
         gather(problems, check_place, output_file)
     if shape and not 0 <= root < shape.n:
         problems.append(f"-r {root}: the ranks are 0 to {shape.n - 1}")
-    if dtype is not None and swept and swept[0] < dtypes.SIZES[dtype]:
-        problems.append(f"-b {minbytes}: less than one element of {dtypes.NAMES[dtype]}")
+    parts = shape.n if shape and collective in DIVIDED else 1
+    if dtype is not None and swept and swept[0] < dtypes.SIZES[dtype] * parts:
+        each = f" for each of {parts} ranks" if parts > 1 else ""
+        problems.append(f"-b {minbytes}: less than one element of {dtypes.NAMES[dtype]}{each}")
     if problems or not (machine and shape and named and swept and chosen and constants) or dtype is None:
         raise InputError(problems)
     assert disturbance is not None  # noqa: S101 - else there is a problem
     began = _now()
     accepted = partial(
-        _accepted, machine, shape, [tensor(size, dtype) for size in swept], bool(faithful), root
+        _accepted, machine, shape, [tensor(size, dtype, parts) for size in swept], bool(faithful), root
     )
     strategies = [
         s for some in named for s in ([some] if isinstance(some, Strategy) else filter(accepted, some))
@@ -175,9 +180,11 @@ def _strategies(texts: tuple[str, ...], collective: str) -> list[Strategy | list
     """The strategies asked for; `all` stands for a list, whose members the machine may refuse."""
     found: list[Strategy | list[Strategy]] = []
     problems: list[str] = []
-    for text in texts:
+    known = COLLECTIVES[collective]
+    names = [*known, *(TWO_LEVEL if collective == "all_reduce" else ())]
+    for text in texts or ("ring" if "ring" in known else names[0],):
         if text == ALL:
-            found.append([parse_strategy(name, collective) for name in COLLECTIVES[collective]])
+            found.append([parse_strategy(name, collective) for name in names])
         elif strategy := gather(problems, parse_strategy, text, collective):
             found.append(strategy)
     if problems:

@@ -46,7 +46,10 @@ def _common(command: F) -> F:
 @click.command()
 @_common
 def rings(topology: str, ngpus: int | None, gpus: str | None, drawing: str | None, as_json: bool) -> None:
-    """The rings that share TOPOLOGY best, and the best order for a single one."""
+    """The rings that share TOPOLOGY best, and the best order for a single one.
+
+    Where direct links connect the GPUs, only these are used; otherwise the routes between them.
+    """
     problems: list[str] = []
     machine, shape = _read(problems, topology, ngpus, gpus, drawing)
     if problems or machine is None or shape is None:
@@ -91,7 +94,10 @@ def trees(
     collective: str,
     root: int | None,
 ) -> None:
-    """The trees that share TOPOLOGY best."""
+    """The trees that share TOPOLOGY best.
+
+    Where direct links connect the GPUs, only these are used; otherwise the routes between them.
+    """
     problems: list[str] = []
     machine, shape = _read(problems, topology, ngpus, gpus, drawing)
     if collective not in PACKINGS:
@@ -172,12 +178,14 @@ def _head(command: str, machine: Topology, network: Network, outcome: _Outcome) 
         "optimum_gb_per_s": outcome.optimum / _GB,
         "gap": outcome.gap,
         "bottleneck": outcome.bottleneck,
+        "network": "direct" if network.direct else "routed",
     }
 
 
 def _show(document: dict[str, Any], shown: _Shown, drawing: str | None, *, as_json: bool) -> None:
     outcome, network = shown.outcome, shown.network
     reached = f"{outcome.rate / _GB:.2f} GB/s of at most {outcome.optimum / _GB:.2f}"
+    reached += " over direct links" if network.direct else ""
     reached += f", {outcome.gap:.2%} short" if outcome.gap else ""
     if drawing is not None:
         title = f"{shown.machine.name}: {shown.about}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -108,9 +108,8 @@ class Contract:
     def broadcast(devices: Sequence[int], intervals: Sequence[tuple[int, int, int]], source: int) -> Contract:
         """Every device ends with every (lo, hi, dtype) as the contributor `source` gave it."""
         only = frozenset([source])
-        return Contract.of(
-            "broadcast", [Promise(d, *interval, only) for d in devices for interval in intervals]
-        )
+        promises = [Promise(d, *interval, only) for d in devices for interval in intervals]
+        return replace(Contract.of("broadcast", promises), home={source: source})
 
 
 Rows = npt.NDArray[np.int64]
@@ -126,7 +125,9 @@ def _each(devices: Sequence[int], intervals: Sequence[tuple[int, int, int]]) -> 
 def _parts(intervals: Sequence[tuple[int, int, int]], n: int) -> Rows:
     """Every interval in n parts of nearly equal size, in order."""
     lo, hi, dtype = np.array(intervals, dtype=np.int64).reshape(-1, 3).T
-    edges = lo[:, None] + (hi - lo)[:, None] * np.arange(n + 1) // n
+    # size * i // n, which might be more than 64 bits hold on the way
+    each, more = np.divmod((hi - lo)[:, None], n)
+    edges = lo[:, None] + each * np.arange(n + 1) + more * np.arange(n + 1) // n
     return np.stack([edges[:, :-1], edges[:, 1:], np.repeat(dtype[:, None], n, 1)], -1).reshape(-1, 3)
 
 

@@ -109,12 +109,18 @@ def _strays(plan: Plan) -> Ints:
     at_home = np.array(
         [plan.contract.home.get(int(plan.arg[i]), int(plan.device[i])) for i in ids], dtype=np.int64
     )
-    order = ids[np.lexsort((plan.lo[ids], plan.arg[ids]))]
-    before, after = order[:-1], order[1:]
-    same = (plan.arg[before] == plan.arg[after]) & (plan.hi[before] > plan.lo[after])
-    return np.concatenate(
-        [ids[plan.device[ids] != at_home], after[same & (plan.device[before] != plan.device[after])]]
-    )
+    strays = ids[plan.device[ids] != at_home].tolist()
+    homeless = ids[~np.isin(plan.arg[ids], list(plan.contract.home))]
+    upto: dict[tuple[int, int], int] = {}  # by contributor and device, where what it has there ends
+    devices: dict[int, list[int]] = {}  # by contributor
+    for op in homeless[np.lexsort((plan.lo[homeless], plan.arg[homeless]))].tolist():
+        rank, device, lo = int(plan.arg[op]), int(plan.device[op]), int(plan.lo[op])
+        if any(upto[rank, other] > lo for other in devices.get(rank, ()) if other != device):
+            strays.append(op)
+        if (rank, device) not in upto:
+            devices.setdefault(rank, []).append(device)
+        upto[rank, device] = max(upto.get((rank, device), 0), int(plan.hi[op]))
+    return np.array(strays, dtype=np.int64)
 
 
 def _gaps(plan: Plan) -> Ints:

@@ -101,7 +101,10 @@ class Values(Sequence[Value]):
 
     def cut(self, pieces: int) -> Values:
         """Views of every value in `pieces` parts of nearly equal size, along a new last axis."""
-        edges = self.lo[..., None] + self.elements[..., None] * np.arange(pieces + 1) // pieces
+        # elements * i // pieces, which might be more than 64 bits hold on the way
+        each, more = self.elements[..., None] // pieces, self.elements[..., None] % pieces
+        place = np.arange(pieces + 1)
+        edges: Ints = self.lo[..., None] + each * place + more * place // pieces
         return self._each(lambda array: array[..., None]).view(edges[..., :-1], edges[..., 1:])
 
     def made_by(self, op: Ints) -> Values:

@@ -60,7 +60,11 @@ def parse_strategy(text: str, collective: str = "all_reduce") -> Strategy:
             names: ChainMap[str, Any] = ChainMap(catalogue, {**rules})
             ranges = parse_spec(spec, names, hint=lambda name: catalogue.hint(name, rules))
         except StrategyError as error:
-            problems += error.problems
+            problems += (
+                [p.replace("all_reduce_spec", collective, 1) for p in error.problems]
+                if (collective != "all_reduce")
+                else error.problems
+            )
     packer: Packer = NoPacking()
     packing, mean, chunk = "none", False, 0
     for option in options:

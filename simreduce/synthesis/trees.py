@@ -3,7 +3,8 @@
 For an all-reduce a tree is used upwards to add and downwards to hand out. Where ways are alike in both directions, one
 undirected tree serves for both and any rank may be its root; where not, every root has an in-tree and an out-tree of
 the same share. Shares come from `packing`; the cheapest tree at given prices is a spanning tree (Prim) or an
-arborescence (Edmonds), so the packing is proved to be best for transfers along the network's ways.
+arborescence (Edmonds), so the packing is proved to be best for transfers along the network's ways; but where these are
+not alike and ranks are more than 16, it is merely found, and the narrowest cut is the bound.
 """
 
 from __future__ import annotations
@@ -13,12 +14,17 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from simreduce.errors import StrategyError
 from simreduce.synthesis.arborescence import arborescence, in_order, spanning_tree
 from simreduce.synthesis.network import Edge, Network
+from simreduce.synthesis.optimum import narrowest
 from simreduce.synthesis.packing import Packing, Task, pack
 
 _SEVERAL_ROOTS = 16
-"""Up to this many ranks every rank is tried as the root at every price; beyond, ways are taken as if symmetric."""
+"""Up to this many ranks every rank is tried as the root at every price; beyond, trees are used in both directions."""
+
+_ROUNDS, _ROUNDS_UNPROVED = 3000, 200
+"""How often better trees are looked for, where prices can prove that there are none and where they cannot."""
 
 _SHALLOW = 3
 """Trees of up to this depth are looked for besides the cheapest."""
@@ -66,8 +72,15 @@ def all_reduce_trees(network: Network) -> Trees:
     either_way = network.symmetric or network.ranks > _SEVERAL_ROOTS
     price = _both_ways if either_way else _pairs
     light = _shallow_trees if either_way else _shallow_pairs
+    # Of ways that are not alike, the cheapest undirected tree proves nothing; the narrowest cut still does.
+    proved = network.symmetric or not either_way
     return _packed(
-        network, 1, lambda _: 0, functools.partial(price, network), functools.partial(light, network)
+        network,
+        1,
+        lambda _: 0,
+        functools.partial(price, network),
+        functools.partial(light, network),
+        bound=None if proved else narrowest(network),
     )
 
 
@@ -104,9 +117,14 @@ def _packed(
     group: Callable[[Tree], int],
     price: Callable[[Sequence[float]], Iterator[Tree]],
     light: Callable[[Sequence[float]], Iterator[Tree]] | None = None,
+    bound: float | None = None,
 ) -> Trees:
+    """`bound` is that of the rate where `price` gives trees that need not be the cheapest."""
     if network.ranks == 1:
         return Packing(((Tree(0, (), ()), 1.0),), math.inf, math.inf)
+    seeds = list(price([1.0 / c for c in network.capacity]))
+    if len({group(tree) for tree in seeds}) < groups:
+        raise StrategyError(f"no trees were found that span these {network.ranks} GPUs")
     task = Task(
         capacity=network.capacity,
         groups=groups,
@@ -115,9 +133,12 @@ def _packed(
         # A chunk's journey is what pipelining has to fill, and the longest one counts; then fewer arcs.
         weight=functools.cache(lambda tree: tree.hops**2 + 1e-3 * sum(network.load(tree.edges).values())),
         price=price,
+        exact=bound is None,
+        bound=math.inf if bound is None else bound,
+        rounds=_ROUNDS if bound is None else _ROUNDS_UNPROVED,
         light=light or (lambda _: ()),
     )
-    return pack(task, price([1.0 / c for c in network.capacity]))
+    return pack(task, seeds)
 
 
 def _turned(packing: Trees) -> Trees:

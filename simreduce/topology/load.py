@@ -79,8 +79,11 @@ def _two_of(text: str, overrides: Overrides) -> tuple[Topology, int] | None:
     fabric = inline.settings.get("fabric", overrides.get("fabric", "switch"))
     if (inline.name if separator == ":" else fabric) != "switch":
         return None
-    rest = text.partition(",")[1:]
-    return load_topology("".join((inline.name, separator, "2", *rest)), overrides), int(inline.size)
+    two = "".join((inline.name, separator, "2", *text.partition(",")[1:]))
+    try:
+        return load_topology(two, overrides), int(inline.size)
+    except TopologyError as error:  # in what was typed
+        raise TopologyError([problem.replace(cut(two), cut(text), 1) for problem in error.problems]) from None
 
 
 def shipped() -> list[tuple[str, str]]:

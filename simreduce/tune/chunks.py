@@ -25,6 +25,11 @@ MOST_OPS = 200_000
 MOST_SIMULATED = 30_000
 """Nor one with more ops than this if it had to be simulated as a whole, again and again."""
 
+_STEPS = (8, 4, 2, 1)
+"""Rungs to the neighbours that are tried, first far ones: where trees share links there are plateaus and dips. The last is
+for one tensor only.
+"""
+
 WORTH = 1.005
 """Of chunk sizes this close to the fastest the largest is taken, none at all included: it has the fewest ops."""
 
@@ -95,7 +100,7 @@ class _Trials:
             return 0
         depth, chunks = self._rule(whole, result)
         at = min(rungs, key=lambda i: abs(math.log(rung(i) * chunks / self.workload.nbytes)))
-        for step in (2, 1) if self._one_tensor else (2,):
+        for step in _STEPS if self._one_tensor else _STEPS[:-1]:
             at = self._climb(at, step, rungs, depth)
         fastest = min(self.seconds.values())
         near = [chunk for chunk, seconds in self.seconds.items() if seconds <= fastest * WORTH]

@@ -30,6 +30,16 @@ def test_trees_of_three_gpus(simreduce):
     assert "   36.00 GB/s  gpu3\n                 gpu0\n                 gpu2\n" in out
 
 
+@pytest.mark.parametrize("command", ["rings", "trees"])
+@pytest.mark.parametrize(("machine", "network"), [("dgx1v", "direct"), ("a100-pcie-8", "routed")])
+def test_an_optimum_over_direct_links_is_called_so(simreduce, command, machine, network):
+    out = simreduce("topo", command, machine).out
+    document = json.loads(simreduce("topo", command, machine, "--json").out)
+
+    assert network == document["network"]
+    assert (network == "direct") == ("over direct links" in out)
+
+
 def test_trees_of_a_broadcast(simreduce):
     out = simreduce("topo", "trees", "dgx1v", "--collective", "broadcast", "--root", "3", "--json").out
     document = json.loads(out)

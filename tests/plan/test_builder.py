@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 from simreduce.errors import InternalError, PlanError
-from simreduce.plan import ZEROS, Contract, Executor, Kind, Plan, PlanBuilder, Value, verify
+from simreduce.plan import ZEROS, Contract, Executor, Kind, Plan, PlanBuilder, Value, Values, verify
 from simreduce.plan.plan import NO_STREAM
 from tests.engine.small import NO_CONTRACT
 
@@ -308,6 +309,17 @@ def test_a_finished_plan_grows_no_more(b):
     with pytest.raises(InternalError):
         finished(b)
     with pytest.raises(InternalError):
-        b.inputs(np.arange(3), 0, 8)
+        b.inputs(np.arange(1000) % 2, 0, 8)
 
     assert 0 == len(plan)
+
+
+@given(st.integers(0, 2**60), st.integers(1, 2**17))
+def test_a_cut_is_that_of_whole_numbers_of_any_size(elements, pieces):
+    """Part i goes from elements * i // pieces on, although the product has more than 64 bits."""
+    zero = np.zeros(1, dtype=np.int64)
+    cut = Values(zero, zero, zero, np.array([elements])).cut(pieces)
+    some = sorted({0, pieces // 3, pieces - 1})
+
+    assert [elements * i // pieces for i in some] == cut.lo[0, some].tolist()
+    assert [elements * (i + 1) // pieces for i in some] == cut.hi[0, some].tolist()

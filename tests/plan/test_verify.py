@@ -19,6 +19,7 @@ from simreduce.plan import (
     Plan,
     PlanBuilder,
     Problem,
+    Promise,
     Value,
     proof,
     verify,
@@ -693,3 +694,29 @@ def test_stretches_of_any_length_prove_the_same(plan, at_once):
 
         assert not verify(plan)
         assert verify(poked(plan, "arg", int(np.flatnonzero(plan.kind == Kind.INPUT)[0]), ZEROS))
+
+
+def test_a_broadcast_must_start_where_its_source_is():
+    """Data that is on another device to begin with is no broadcast from the source."""
+    b = PlanBuilder(("a", "b"))
+    there = b.input(1, 0, 8, contributor=0)
+    b.output(there)
+    b.output(b.copy(there, 0))
+    plan = b.finish(Contract.broadcast([0, 1], [(0, 8, 0)], 0))
+
+    assert ["contributor"] == [problem.rule for problem in verify(plan)]
+
+
+def test_a_short_part_hides_no_contribution_that_is_elsewhere():
+    """[3, 4) on another device is within [0, 10), although [1, 2) comes between the two."""
+    b = PlanBuilder(("a", "b"))
+    whole, part, stray = b.input(0, 0, 10), b.input(0, 1, 2), b.input(1, 3, 4, contributor=0)
+    for value in (whole, part, stray):
+        b.output(value)
+    members = frozenset([0])
+    promises = [Promise(0, 0, 10, 0, members), Promise(1, 3, 4, 0, members)]
+    problems = verify(b.finish(Contract.of("none", promises)))
+
+    assert ["contributor: op 2 INPUT b [3, 4) has a contribution that is not there"] == [
+        str(problem) for problem in problems
+    ]

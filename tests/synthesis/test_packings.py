@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 
+from simreduce.errors import StrategyError
 from simreduce.layouts import layout
 from simreduce.synthesis import optimum
 from simreduce.synthesis.network import direct_network, switched_network
@@ -195,6 +196,26 @@ def test_searches_are_quick(name, most):
 
         assert time.process_time() - began < most
         assert packing.rate >= packing.bound * 0.999
+
+
+def test_many_ranks_with_unlike_ways_have_the_bound_of_cuts():
+    """A ring of 17 that is wide one way round and narrow the other: trees in both directions waste the wide one."""
+    n = 17
+    lanes = {(v, (v + 1) % n): 2.0 for v in range(n)} | {((v + 1) % n, v): 1.0 for v in range(n)}
+    network = direct_network([f"gpu{i}" for i in range(n)], lanes)
+    packing = all_reduce_trees(network)
+
+    assert not network.symmetric
+    assert packing.rate == pytest.approx(17 / 16, rel=1e-3)
+    assert packing.bound == optimum.narrowest(network) == 3.0
+    assert packing.rate <= optimum.all_reduce(network).rate <= packing.bound
+
+
+def test_a_one_way_ring_of_many_ranks_has_no_tree_in_both_directions():
+    network = direct_network([f"gpu{i}" for i in range(17)], {(v, (v + 1) % 17): 1.0 for v in range(17)})
+
+    with pytest.raises(StrategyError, match="no trees were found that span these 17 GPUs"):
+        all_reduce_trees(network)
 
 
 def test_a_switch_is_shared_by_all_trees():

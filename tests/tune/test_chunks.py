@@ -82,6 +82,24 @@ def test_no_size_tried_is_much_better(name, collective, nbytes):
     assert run(strategy).seconds <= run(parse_strategy(name, collective)).seconds
 
 
+@pytest.mark.parametrize(("collective", "runtime"), [("broadcast", IDEAL), ("all_reduce", TENSORFLOW)])
+def test_a_plateau_is_no_summit(monkeypatch, collective, runtime):
+    """Trees of two machines: sizes from 2 MiB take equally long, far smaller ones a fifth less and more."""
+    made = []
+
+    def counted(plan, *rest):
+        made.append(len(plan))
+        return simulate(plan, *rest)
+
+    monkeypatch.setattr(chunks, "simulate", counted)
+    strategy, run = found("trees", collective, "dgx1vx2", tensors(2**26), runtime)
+    sizes = [rung(i) for i in range(34, 50, 2)]
+    others = [run(parse_strategy(f"trees+chunk={size}", collective)).seconds for size in sizes]
+
+    assert run(strategy).seconds <= 1.08 * min(others)
+    assert len(made) <= 40
+
+
 def test_a_long_pipeline_is_judged_by_short_ones(monkeypatch):
     """The same as by simulating the whole, with no plan anywhere near as large."""
     made = []
@@ -138,11 +156,14 @@ def test_nothing_to_pipeline(n):
     assert "chain" == found("chain", "broadcast", switch(n), tensors(2**24))[0].text
 
 
-def test_without_latency_chunks_are_as_small_as_plans_allow():
+def test_without_latency_chunks_are_small():
+    """The smallest that plans allow are the fastest; the largest of those tried that are as good as they is taken."""
     strategy, run = found("chain", "broadcast", "switch:4,bandwidth=25GB/s,latency=0us", tensors(2**24))
+    smallest = run(parse_strategy("chain+chunk=512B", "broadcast"))
 
-    assert strategy.chunk > 0
-    assert chunks.MOST_OPS / 8 < len(run(strategy).kind) <= chunks.MOST_OPS
+    assert chunks.MOST_OPS / 8 < len(smallest.kind) <= chunks.MOST_OPS
+    assert 512 <= strategy.chunk
+    assert run(strategy).seconds <= WORTH * smallest.seconds
 
 
 def test_dispatch_costs_make_chunks_larger():
