@@ -190,8 +190,6 @@ def test_a_layout_is_a_value_without_rates():
         "boxes",
         "one_task",
         "reducers",
-        "boxes",
-        "one_task",
         "wiring",
     }
     assert "wiring" not in repr(CLUSTER)
