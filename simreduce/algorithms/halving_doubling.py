@@ -10,49 +10,40 @@ from __future__ import annotations
 
 import numpy as np
 
+from simreduce.algorithms import recursive_doubling as whole
 from simreduce.algorithms.family import Knobs, parts
-from simreduce.algorithms.recursive_doubling import (
-    core_of,
-    exchange,
-    fold,
-    folded,
-    from_partner,
-    steps,
-    unfold,
-)
 from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.values import Ints
 
 
 def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
     """Halve, then double, over the ranks that are not folded."""
-    return folded(b, values, knobs, _all_reduce)
+    return whole.folded(b, values, knobs, _all_reduce)
 
 
 def reduce_scatter(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
     """A rank with another folded into it ends with both parts, and hands over the second."""
     n, channel = values.shape[1], knobs.channel
-    stay, others = core_of(n)
+    stay, others = whole.core_of(n)
     edges = _edges(parts(values, knobs)[:, 0])
-    terms = _halve(b, fold(b, values, channel), edges[:, np.append(stay, n)], channel)
+    terms = _halve(b, whole.fold(b, values, channel), edges[:, np.append(stay, n)], channel)
     own = _sum(b, [t.view(edges[:, stay], edges[:, stay + 1]) for t in terms])
-    pairs = [t[:, : len(others)] for t in terms]
-    theirs = _sum(b, [t.view(edges[:, others], edges[:, others + 1]) for t in pairs])
-    return unfold(b, own, theirs, values, channel)
+    theirs = _sum(b, [t[:, : len(others)].view(edges[:, others], edges[:, others + 1]) for t in terms])
+    return whole.unfold(b, own, theirs, values, channel)
 
 
 def all_gather(b: PlanBuilder, shards: Values, knobs: Knobs) -> Values:
     """A rank with another folded into it takes over its part, and in the end tells it all."""
-    stay, others = core_of(shards.shape[1])
+    stay, others = whole.core_of(shards.shape[1])
     held = shards[:, stay]
     if len(others):
         host, rest = held[:, : len(others)], held[:, len(others) :]
-        pairs = Values.stack([host, exchange(b, shards[:, others], host, knobs.channel)], axis=2)
+        pairs = Values.stack([host, whole.exchange(b, shards[:, others], host, knobs.channel)], axis=2)
         held = Values.concatenate([b.joins(pairs), rest], axis=1)
     swap = _Swap(b, knobs.channel)
     held = _double(b, held, _edges(held), swap)
     told, after = held[:, : len(others)], swap.sent[:, : len(others)]
-    return unfold(b, held, told, shards, knobs.channel, after)
+    return whole.unfold(b, held, told, shards, knobs.channel, after)
 
 
 def _all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
@@ -72,7 +63,7 @@ def _sum(b: PlanBuilder, terms: list[Values]) -> Values:
 def _halve(b: PlanBuilder, held: Values, edges: Ints, channel: int) -> list[Values]:
     """Over a power of two: the terms of rank r's part of the sum, which is from edges[:, r] to edges[:, r + 1]."""
     rank, terms, swap = np.arange(held.shape[1]), [held], _Swap(b, channel)
-    for distance in reversed(steps(edges.shape[1] - 1)):
+    for distance in reversed(whole.steps(edges.shape[1] - 1)):
         held = _sum(b, terms)
         first = rank & -distance  # of the parts that a rank keeps
         kept = held.view(edges[:, first], edges[:, first + distance])
@@ -83,7 +74,7 @@ def _halve(b: PlanBuilder, held: Values, edges: Ints, channel: int) -> list[Valu
 def _double(b: PlanBuilder, held: Values, edges: Ints, swap: _Swap) -> Values:
     """Over a power of two: the adjacent parts of all ranks, as one on every rank."""
     rank = np.arange(held.shape[1])
-    for distance in steps(edges.shape[1] - 1):
+    for distance in whole.steps(edges.shape[1] - 1):
         theirs = (rank ^ distance) & -distance  # the first of the parts that the partner has
         arrived = swap(held, rank ^ distance, held.view(edges[:, theirs], edges[:, theirs + distance]))
         upper = (rank & distance) // distance  # 1 where what a rank has comes after what arrives
@@ -93,8 +84,7 @@ def _double(b: PlanBuilder, held: Values, edges: Ints, swap: _Swap) -> Values:
 
 
 class _Swap:
-    """Exchanges of partners, one after another for senders too: the two parts that are swapped may differ in size.
-
+    """Exchanges of partners, one after another for senders too, as the two parts that are swapped may differ in size.
     `sent` are the last copies, by sender.
     """
 
@@ -104,6 +94,6 @@ class _Swap:
     def __call__(self, held: Values, partner: Ints, wanted: Values) -> Values:
         here = held.shape[1]
         after = self.sent[:, partner % here] if self.sent.size else ()
-        arrived = from_partner(self.b, held, partner, wanted, self.channel, after)
+        arrived = whole.from_partner(self.b, held, partner, wanted, self.channel, after)
         self.sent = arrived.op[:, partner % here]
         return arrived

@@ -47,13 +47,8 @@ def exchange(
 
 
 def from_partner(
-    b: PlanBuilder,
-    held: Values,
-    partner: Ints,
-    wanted: Values,
-    channel: int,
-    after: Sequence[int] | Ints = (),
-) -> Values:
+    b: PlanBuilder, held: Values, partner: Ints, wanted: Values, channel: int, after: Sequence[int] | Ints = ()
+) -> Values:  # fmt: skip
     """`exchange` with partners: every rank gets `wanted` of what its partner holds."""
     return pull(b, held, partner, wanted, stream=b.streams(wanted.device, channel), after=after)
 

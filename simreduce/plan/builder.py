@@ -387,6 +387,8 @@ class PlanBuilder:
 
     def _write_few(self, size: int, *numbers: Numbers, operands: Ints, controls: Ints) -> None:
         """`_write`, for so few ops that it takes less time to append them one by one."""
+        if self._finished:
+            raise InternalError("the plan is finished")
         columns = [n.reshape(-1).tolist() if isinstance(n, np.ndarray) else (n,) * size for n in numbers]
         self._rows += zip(*columns, strict=True)
         self._operands += operands.tolist()

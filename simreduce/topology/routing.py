@@ -15,6 +15,7 @@ of its own: the first GPU the first NIC, and so on in turn; between equally good
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from dataclasses import dataclass
@@ -158,19 +159,28 @@ class Router:
     def _searched(self, source: Ints, target: Ints) -> tuple[Ints, Ids]:
         """Rows of the links of `route`, which is asked once for each pair, of equal machines for the first two only."""
         names, many = self._names, len(self._names)
-        copies = self._copies
+        copies, search = self._copies, self
         if copies and max(source.max(initial=0), target.max(initial=0)) < copies.count * copies.nodes:
             here, there, source, target = copies.of_first(source, target)
+            search = self._first_two
         else:
             copies = None
         pairs, which = np.unique(source * many + target, return_inverse=True)
-        found = [self.route(names[pair // many], names[pair % many]).links for pair in pairs.tolist()]
+        found = [search.route(names[pair // many], names[pair % many]).links for pair in pairs.tolist()]
         count = np.array([len(links) for links in found], dtype=np.int64)
         table = np.array([link for links in found for link in links], dtype=np.int32)
         start, links = starts(count[which]), table[places(starts(count)[which], count[which])]
         if copies:
             links = copies.moved(links, np.repeat(here, count[which]), np.repeat(there, count[which]))
         return start, links
+
+    @functools.cached_property
+    def _first_two(self) -> Router:
+        """Of the first two of equal machines and the switch between them, with the links' own numbers."""
+        assert self._copies is not None  # noqa: S101 - whoever asks has looked
+        first, last = 2 * self._copies.nodes, self._copies.nodes * self._copies.count
+        near = {name: node for name, node in self._nodes.items() if not first <= self.index[name] < last}
+        return Router(near, [link for link in self._links if link.source in near and link.target in near])
 
     def _hold(self, start: Ints, links: Ids) -> Flags:
         """For rows of links, whether all of each hold their sender's lane."""

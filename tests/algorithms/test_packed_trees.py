@@ -16,7 +16,7 @@ from simreduce.strategy import compile_collective
 from simreduce.synthesis import optimum
 from simreduce.synthesis.trees import all_reduce_trees
 from simreduce.topology import Topology, load_topology
-from simreduce.topology.graph import _assemble
+from simreduce.topology.graph import assemble
 from simreduce.workload import Gradient, Workload
 from tests.synthesis.networks import DOUBLE, SINGLE, subsets, unlike_subsets
 
@@ -46,7 +46,7 @@ def without(machine: Topology, *links: tuple[str, str]) -> Topology:
     """The machine that has lost some directed links."""
     kept = [link for link in machine.links if (link.source, link.target) not in links]
     numbered = [replace(link, id=i) for i, link in enumerate(kept)]
-    return _assemble(machine.name, machine.title, machine.source, machine.nodes.values(), numbered, None)
+    return assemble(machine.name, machine.title, machine.source, machine.nodes.values(), numbered, None)
 
 
 def check(machine: Topology, shape: Layout) -> None:
