@@ -38,6 +38,9 @@ def traffic(
 
     It ends when `until` has happened, when the process is interrupted, and when there is nobody to disturb: no event
     but traffic's is to come, and no plan can go on. What is under way then moves on to its end.
+
+    Flows pile up on a link that is offered more than it carries, and a plan that needs that link then gets an ever
+    smaller share: it may take for ever, unless `until` or an interrupt ends the traffic.
     """
     topology = fabric.unfolded()
     pairs = list(permutations(topology.devices, 2)) if pairs is None else list(pairs)
