@@ -9,6 +9,7 @@ from functools import lru_cache
 import networkx as nx
 import numpy as np
 
+from simreduce.dtypes import SIZES
 from simreduce.engine import compiled
 from simreduce.engine.lower import Floats, Lowered, Resources
 from simreduce.engine.tables import Array
@@ -91,10 +92,10 @@ def all_reduce_cut(topology: Topology | Folded, resources: Resources, plan: Plan
         # No cut that separates two machines is narrower where there are more of them.
         names += [topology.twin[name] for name in names]
         topology = topology.pair
-    copies = plan.kind == Kind.COPY
-    if plan.contract.collective != "all_reduce" or len(names) < 2 or not copies.any():
+    sent = np.bincount(plan.dtype[plan.kind == Kind.COPY])
+    if plan.contract.collective != "all_reduce" or len(names) < 2 or not len(sent):
         return 0.0
-    width = float(np.min(plan.nbytes[copies] / np.maximum((plan.hi - plan.lo)[copies], 1)))
+    width = min(SIZES[dtype] for dtype in np.flatnonzero(sent))
     elements = _elements(plan.contract, ranks[0])
     narrowest = narrowest_cut(topology, resources.capacity, tuple(names))
     return elements * width / narrowest if narrowest > 0 else float("inf")

@@ -522,11 +522,12 @@ def _successors(plan: Plan) -> tuple[Ids, Ids, Ids]:
 def _before_on_stream(plan: Plan) -> Ids:
     """The op before each one on its stream, -1 for none."""
     before = np.full(len(plan), -1, dtype=np.int32)
-    on = np.flatnonzero(plan.stream != NO_STREAM)
-    stream = plan.stream[on]
-    if len(on) and stream.max() < 1 << 16:
-        stream = stream.astype(np.uint16)  # sorted in linear time
-    order = on[np.argsort(stream, kind="stable")]
-    same = plan.stream[order[1:]] == plan.stream[order[:-1]]
-    before[order[1:][same]] = order[:-1][same]
+    on = np.flatnonzero(plan.stream != NO_STREAM).astype(np.int32)
+    if len(on):
+        stream = plan.stream[on]
+        if stream.max() < 1 << 16:
+            stream = stream.astype(np.uint16)  # sorted in linear time
+        order = np.argsort(stream, kind="stable")
+        stream, on = stream[order], on[order]
+        before[on[1:]] = np.where(stream[1:] == stream[:-1], on[:-1], -1)
     return before
