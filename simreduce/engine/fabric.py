@@ -150,11 +150,9 @@ class Fabric:
         if len(plan) == 0:
             nothing = np.zeros(0)
             return done.succeed(Timeline(nothing, nothing, nothing, nothing.astype(np.int64)))
-        if not self._submissions:
-            self._clear()
         lowered = lowered or self.lower(plan)
         inputs = np.flatnonzero(plan.kind == Kind.INPUT)
-        waits = np.diff(lowered.predecessor_start).astype(np.int32)
+        waits = lowered.waits.copy()
         waits[inputs] += 1
         first = len(self._store.ops.call)
         number = self._store.append(
@@ -279,6 +277,8 @@ class Fabric:
             event._value = self._timeline(submission)  # noqa: SLF001
             _schedule(self.env, event, time, _NORMAL)
         self._submissions = live
+        if not live:
+            self._clear()
 
     def _timeline(self, submission: _Submission) -> Timeline:
         """Of a plan that is done."""

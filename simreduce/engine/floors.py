@@ -16,6 +16,9 @@ from simreduce.engine.tables import Array
 from simreduce.plan import Contract, Kind, Plan
 from simreduce.topology import Folded, Topology
 
+_AT_ONCE = 1 << 18
+"""Ops worked out at once: more would only take more memory."""
+
 _CUT_RANKS = 64
 """With more ranks, only the cuts around single ranks are taken: still a bound, and quick."""
 
@@ -28,9 +31,13 @@ def alone(lowered: Lowered, resources: Resources) -> Floats:
     if len(using):
         share = np.array(resources.capacity)[calls.uses] / calls.weight
         rate[using] = np.minimum(rate[using], np.minimum.reduceat(share, calls.use_start[using]))
-    rate = rate[lowered.call]
-    duration: Floats = np.divide(lowered.amount, rate, out=np.zeros_like(rate), where=lowered.amount > 0)
-    duration += (calls.overhead + calls.latency)[lowered.call]
+    cost = calls.overhead + calls.latency
+    duration = np.zeros(len(lowered.call))
+    for first in range(0, len(duration), _AT_ONCE):
+        some = slice(first, first + _AT_ONCE)
+        call, amount = lowered.call[some], lowered.amount[some]
+        np.divide(amount, rate[call], out=duration[some], where=amount > 0)
+        duration[some] += cost[call]
     return duration
 
 
@@ -60,8 +67,11 @@ def longest(start: Array, successors: Array, duration: Array, finish: Array) -> 
 def resource_seconds(lowered: Lowered, resources: Resources) -> Floats:
     """Seconds each resource needs for its bytes at full rate."""
     calls = lowered.calls
-    # Sums of whole numbers: exact in any order.
-    moved = np.bincount(lowered.call, lowered.amount, minlength=len(calls.cap))
+    moved = np.zeros(len(calls.cap))
+    for first in range(0, len(lowered.call), _AT_ONCE):
+        some = slice(first, first + _AT_ONCE)
+        # Sums of whole numbers: exact in any order.
+        moved += np.bincount(lowered.call[some], lowered.amount[some], minlength=len(moved))
     load = np.bincount(
         calls.uses,
         np.repeat(moved, np.diff(calls.use_start)) * calls.weight,

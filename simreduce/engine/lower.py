@@ -209,11 +209,19 @@ def lower(
         weight=weight,
     )
     waits, successor_start, successors = _successors(plan)
-    amount = plan.nbytes.astype(np.float64)
-    amount *= (np.diff(use_start) > 0)[call]
+    amount = _amount(plan, call, np.diff(use_start) > 0)
     if disturbance.jitter:
         call, calls = _jittered(call, calls, disturbance)
     return Lowered(call, calls, amount, waits, successor_start, successors, tuple(lanes))
+
+
+def _amount(plan: Plan, call: Ids, moves: Flags) -> Floats:
+    """The bytes that each op moves, if its call moves any."""
+    amount = np.empty(len(plan))
+    for first in range(0, len(plan), _AT_ONCE):
+        some = slice(first, first + _AT_ONCE)
+        np.multiply(plan.sizes(some), moves[call[some]], out=amount[some])
+    return amount
 
 
 def _jittered(call: Ids, calls: Calls, disturbance: Disturbance) -> tuple[Ids, Calls]:
@@ -307,7 +315,7 @@ class _Heads(NamedTuple):
 
 
 _AT_ONCE = 1 << 18
-"""Ops whose pairs are written at once: more would only take more memory."""
+"""Ops worked out at once: more would only take more memory."""
 
 _ONE: Ints = np.array([-1], dtype=np.int64)
 _NOTHING = _Heads(*np.array([[Executor.TF], [Kind.INPUT], [0], [0], [-1], [0]], dtype=np.int64))

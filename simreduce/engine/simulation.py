@@ -37,6 +37,10 @@ def simulate(
     best = fabric.resources.best
     needed = floors.resource_seconds(lowered, best)
     seconds = float(timeline.finish.max(initial=0.0))
+    bounds = _floors(plan, topology, lowered, best, needed)
+    lanes = _lane_use(lowered, timeline, seconds)
+    path = critical(lowered, fabric.resources, timeline)
+    del lowered  # which is large, and so are columns of a result
     return Result(
         seconds=seconds,
         topology=topology.name,
@@ -45,9 +49,9 @@ def simulate(
         calibration=calibration.name,
         digested=plan,
         transfers=plan.transfers,
-        floors=_floors(plan, topology, lowered, best, needed),
+        floors=bounds,
         links=_link_use(best, needed, seconds),
-        lanes=_lane_use(lowered, timeline, seconds),
+        lanes=lanes,
         devices=plan.devices,
         kind=plan.kind,
         source=plan.source,
@@ -57,7 +61,7 @@ def simulate(
         start=timeline.start,
         finish=timeline.finish,
         blame=timeline.blame,
-        path=critical(lowered, fabric.resources, timeline),
+        path=path,
         disturbance=disturbance.text,
     )
 
