@@ -1,0 +1,198 @@
+"""The picture of a machine: what it is called, its network and its machines, and a key."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from simreduce import units
+from simreduce.pictures.blocks import Block, block, common_prefix, machine_name, neighbours
+from simreduce.pictures.fabric import network
+from simreduce.pictures.grid import torus_of, torus_views
+from simreduce.pictures.machine import MOST, machine
+from simreduce.pictures.scene import WORDS, Cable, cables, counted, figures_text
+from simreduce.pictures.shapes import (
+    FAINT,
+    Drawing,
+    Line,
+    Rect,
+    Shape,
+    Text,
+    stacked,
+    text_width,
+)
+from simreduce.pictures.style import FILLS, colour, dashes, stroke
+from simreduce.topology import Node, Topology
+from simreduce.topology.listing import figure_lines
+
+_MARGIN, _GAP = 24.0, 26.0
+_NARROWEST = 560.0
+_MOST_NOTES = 8
+
+
+def machine_picture(topology: Topology) -> Drawing:
+    """Machines of any size; of large ones, equal parts are counted and one of each is drawn."""
+    wires = cables(topology)
+    classes = list(dict.fromkeys(cable.there.link_class for cable in wires))
+    nodes = tuple(topology.nodes.values())
+    torus = torus_of(topology)
+    if torus is None:
+        drawings = _views(nodes, wires, classes, "")
+    else:
+        found = torus_views(torus, wires, classes)
+        drawings = [_framed(heading, [drawing]) if heading else drawing for heading, drawing in found]
+    views = stacked(drawings, _GAP, centred=True)
+    inner = stacked([_head(topology), views, _key(topology, wires, classes)], _GAP)
+    width = max(inner.width, _NARROWEST) + 2 * _MARGIN
+    shapes = tuple(shape.moved(_MARGIN, _MARGIN) for shape in inner.shapes)
+    return Drawing(width, inner.height + 2 * _MARGIN, shapes)
+
+
+def _head(topology: Topology) -> Drawing:
+    title = topology.title if topology.title != topology.name else ""
+    texts = (
+        Text(0, 16, topology.name, 18, bold=True),
+        Text(0, 34, title, 12, fill=FAINT),
+        Text(0, 50, f"content {topology.digest}", 9, fill=FAINT),
+    )
+    return Drawing(max(text_width(topology.name, 20), text_width(title, 12)), 50, texts)
+
+
+def _views(
+    nodes: Sequence[Node], wires: Sequence[Cable], classes: Sequence[str], prefix: str
+) -> list[Drawing]:
+    """A network and then one of each kind of machine on it; or a machine alone. Names stand without `prefix`."""
+    hubs = _hubs(nodes)
+    if not hubs:
+        return [machine(nodes, wires, classes, prefix)]
+    whole = block(nodes, hubs, neighbours(wires))
+    views = [network(whole, wires, classes, prefix)]
+    for alike in _kinds_of_host(whole, wires):
+        own = alike[0].nodes
+        name = machine_name(own, prefix)
+        heading = f"{name}, one of {len(alike):,} alike" if len(alike) > 1 else name
+        names = [node.name for node in own]
+        inside = frozenset(names)
+        touching = [c for c in wires if c.there.source in inside or c.there.target in inside]
+        inner = prefix + common_prefix([each.removeprefix(prefix) for each in names])
+        views.append(_framed(heading, _views(own, touching, classes, inner)))
+    return views
+
+
+def _hubs(nodes: Sequence[Node]) -> frozenset[str]:
+    """What a drawing is split at: the switches of a network, or of many GPUs the NVSwitches."""
+    hubs = frozenset(node.name for node in nodes if node.kind == "switch")
+    if not hubs and sum(node.kind == "gpu" for node in nodes) > MOST:
+        hubs = frozenset(node.name for node in nodes if node.kind == "nvswitch")
+    return hubs
+
+
+def _framed(heading: str, views: Sequence[Drawing]) -> Drawing:
+    inner = stacked(views, _GAP, centred=True)
+    width = max(inner.width + 32, text_width(heading, 12) + 24)
+    frame = Rect(0, 0, width, inner.height + 52, stroke="#999999", radius=8)
+    shapes = (frame, Text(14, 20, heading, 12, bold=True), *(s.moved(16, 34) for s in inner.shapes))
+    return Drawing(width, inner.height + 52, shapes)
+
+
+def _hosts(whole: Block) -> list[Block]:
+    if whole.level == 0:
+        return [whole]
+    return [host for part in whole.parts for host in _hosts(part)]
+
+
+def _kinds_of_host(whole: Block, wires: Sequence[Cable]) -> list[list[Block]]:
+    """Machines of several nodes, alike ones together: alike in nodes, links and ways out."""
+    hosts = [host for host in _hosts(whole) if len(host.nodes) > 1]
+    owner = {node.name: i for i, host in enumerate(hosts) for node in host.nodes}
+    marks = _marks(hosts, owner, wires)
+    found: dict[tuple[object, ...], list[Block]] = {}
+    for host in hosts:
+        mark = tuple(sorted(marks[node.name] for node in host.nodes))
+        found.setdefault(mark, []).append(host)
+    return list(found.values())
+
+
+def _marks(hosts: Sequence[Block], owner: dict[str, int], wires: Sequence[Cable]) -> dict[str, int]:
+    """A number for every node of a host, equal where nodes have equal surroundings (colour refinement)."""
+    numbers: dict[object, int] = {}
+
+    def number(key: object) -> int:
+        return numbers.setdefault(key, len(numbers))
+
+    nodes = [node for host in hosts for node in host.nodes]
+    marks = {n.name: number((n.kind, n.model, n.memory_bandwidth, n.peer)) for n in nodes}
+    figures = [number(("cable", cable.figures)) for cable in wires]
+    for _ in range(4):
+        near: dict[str, list[tuple[int, int]]] = {name: [] for name in marks}
+        for cable, figure in zip(wires, figures, strict=True):
+            for here, there in (
+                (cable.there.source, cable.there.target),
+                (cable.there.target, cable.there.source),
+            ):
+                if here in near:
+                    inside = owner.get(here) == owner.get(there)
+                    near[here].append((figure, marks[there] if inside else -1))
+        marks = {name: number((marks[name], tuple(sorted(around)))) for name, around in near.items()}
+    return marks
+
+
+def _key(topology: Topology, wires: Sequence[Cable], classes: Sequence[str]) -> Drawing:
+    """What the boxes and lines are, with figures and how many there are."""
+    shapes: list[Shape] = []
+    boxes = Counter((node.kind, node.model, node.memory_bandwidth) for node in topology.nodes.values())
+    y = 0.0
+    width = 0.0
+    order = list(WORDS)
+    for (kind, model, memory), count in sorted(boxes.items(), key=lambda e: (order.index(e[0][0]), e[0][1:])):
+        words = f"{WORDS[kind]} {model}".strip()
+        if kind in ("gpu", "cpu") and memory != float("inf"):
+            words += f", memory {units.format_bandwidth(memory)}"
+        text = f"{words} (x {count:,})"
+        shapes += [Rect(0, y, 30, 14, FILLS[kind]), Text(40, y + 11, text, 11)]
+        width = max(width, 40 + text_width(text, 11))
+        y += 20
+    bottom, x = y, width + 30
+    lines: dict[tuple[object, ...], list[Cable]] = {}
+    for cable in wires:
+        lines.setdefault(cable.figures, []).append(cable)
+    y = 0.0
+    for some in sorted(
+        lines.values(), key=lambda some: (colour(some[0].there.link_class), -some[0].bandwidth)
+    ):
+        cable = some[0]
+        text = _line_text(cable) + f" ({counted(len(some), 'link')})"
+        style = (
+            colour(cable.there.link_class),
+            stroke(cable.bandwidth),
+            dashes(cable.there.link_class, classes),
+        )
+        shapes += [Line(((x, y + 7), (x + 44, y + 7)), *style), Text(x + 54, y + 11, text, 11)]
+        width = max(width, x + 54 + text_width(text, 11))
+        y += 20
+    notes = [
+        "Rates are per direction: what a large copy reaches, of the nominal rate where that differs; then the latency.",
+        "Wider lines carry more; a line for several (x n) is as wide as all of them.",
+        *_cut([f"Besides their links, {line}." for line in figure_lines(topology)]),
+    ]
+    below = max(bottom, y) - 2 + 15 * len(notes)
+    for k, note in enumerate(notes):
+        shapes.append(Text(0, below - 15 * (len(notes) - 1 - k), note, 10, fill=FAINT))
+        width = max(width, text_width(note, 10))
+    return Drawing(width, below + 4, tuple(shapes))
+
+
+def _cut(lines: list[str]) -> list[str]:
+    return (
+        lines
+        if len(lines) <= _MOST_NOTES
+        else [*lines[: _MOST_NOTES - 1], f"And {len(lines) - _MOST_NOTES + 1} more."]
+    )
+
+
+def _line_text(cable: Cable) -> str:
+    if cable.back is None:
+        return f"{figures_text(cable.there)}, one way"
+    if len(cable.figures) == 1:
+        return figures_text(cable.there)
+    return f"{figures_text(cable.there)}; back {figures_text(cable.back)}"
