@@ -7,6 +7,7 @@ over hosts, whatever its number of levels, and rails are switches over machines.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import networkx as nx
 from simreduce.pictures.scene import Cable, Item, kinds
 from simreduce.topology import Node, natural
 
-_MOST_TOPS, _MOST_LINES = 16, 40
+_MOST_TOPS, _MOST_LINES = 16, 60
 """More switches side by side are drawn as one; so are those with more lines than that to what is below."""
 
 Graph = Mapping[str, Collection[str]]
@@ -64,14 +65,30 @@ def block(nodes: Sequence[Node], hubs: Collection[str], near: Graph) -> Block:
         if 1 < len(groups) < len(tops):
             # Switches of one level in groups, as of a dragonfly: each with what hangs on it.
             owner = {name: i for i, group in enumerate(groups) for name in group}
-            shares = _shares(kind, owner, near)
-            parts = [block([kind[name] for name in share], hubs, near) for share in shares]
-            return Block(_sorted(nodes), (), tuple(parts), 1 + max(part.level for part in parts))
-    rest = [name for name in kind if name not in set(tops)]
-    parts = [block([kind[name] for name in part], hubs, near) for part in _components(rest, near)]
+            return _beside(kind, _shares(kind, owner, near), hubs, near)
+    taken = set(tops)
+    below = _components([name for name in kind if name not in taken], near)
+    above = [
+        taken.intersection(itertools.chain.from_iterable(near.get(n, ()) for n in part)) for part in below
+    ]
+    if len(tops) > 1 and all(len(ends) == 1 for ends in above):
+        # Nothing hangs on two of them: each stands above its own.
+        own = {name: [name] for name in tops}
+        for part, ends in zip(below, above, strict=True):
+            own[next(iter(ends))] += part
+        return _beside(kind, list(own.values()), hubs, near)
+    parts = [block([kind[name] for name in part], hubs, near) for part in below]
     level = 1 + max((part.level for part in parts), default=0)
     parts.sort(key=_place)
     return Block(_sorted(nodes), _sorted(kind[name] for name in tops), tuple(parts), level)
+
+
+def _beside(
+    kind: Mapping[str, Node], shares: Sequence[Sequence[str]], hubs: Collection[str], near: Graph
+) -> Block:
+    """A block without switches above its parts, which are linked to each other."""
+    parts = [block([kind[name] for name in share], hubs, near) for share in shares]
+    return Block(_sorted(kind.values()), (), tuple(parts), max(part.level for part in parts))
 
 
 def _sorted(nodes: Iterable[Node]) -> tuple[Node, ...]:
@@ -118,12 +135,14 @@ def _components(names: Sequence[str], near: Graph) -> list[list[str]]:
 
 
 def _groups(switches: Sequence[str], near: Graph) -> list[list[str]]:
-    """Switches that are joined by links that are part of a triangle: those of a group are all linked, groups singly."""
+    """Switches that are linked and have many neighbours in common: those of a group are all linked, groups singly."""
     known = set(switches)
+    links = {name: known.intersection(near.get(name, ())) for name in switches}
+    shared = {(a, b): len(links[a] & links[b]) for a in switches for b in links[a]}
+    most = {a: max((shared[a, b] for b in links[a]), default=0) for a in switches}
     graph = nx.Graph()
     graph.add_nodes_from(switches)
-    links = {name: known.intersection(near.get(name, ())) for name in switches}
-    graph.add_edges_from((a, b) for a in switches for b in links[a] if links[a] & links[b])
+    graph.add_edges_from(pair for pair, count in shared.items() if 2 * count > max(most[end] for end in pair))
     return [sorted(part, key=natural) for part in nx.connected_components(graph)]
 
 
@@ -146,9 +165,8 @@ def shown(whole: Block, most: int, most_hosts: int, prefix: str) -> Shown:
         return Shown((_host(whole, prefix),), (), 0)
     limit = most_hosts if all(part.level == 0 for part in whole.parts) else most
     parts = list(whole.parts)
-    tops = _row(whole.tops, min(_MOST_TOPS, _MOST_LINES // max(min(len(parts), limit), 1)), prefix)
     if len(parts) <= limit:
-        return Shown(tops, tuple(shown(part, most, most_hosts, prefix) for part in parts), whole.level)
+        return _above(whole, [shown(part, most, most_hosts, prefix) for part in parts], prefix)
     # One of another kind at the end, such as the host of a network of GPUs, is not taken together with the others.
     tail = 0 if limit == 1 and _alike(parts[0], parts[-1]) else 1
     head = max(limit - 1 - tail, 0)
@@ -156,19 +174,25 @@ def shown(whole: Block, most: int, most_hosts: int, prefix: str) -> Shown:
     boxes = [shown(part, most, most_hosts, prefix) for part in parts[:head]]
     boxes.append(_hidden(hidden, prefix, whole=head == 0))
     boxes += [shown(part, most, most_hosts, prefix) for part in parts[len(parts) - tail :]]
-    return Shown(tops, tuple(boxes), whole.level)
+    return _above(whole, boxes, prefix)
+
+
+def _above(whole: Block, boxes: Sequence[Shown], prefix: str) -> Shown:
+    """The switches of a block above the boxes of its parts: as one if they are many, or their lines would be."""
+    ends = sum(max(len(box.tops), 1) for box in boxes)
+    most = min(_MOST_TOPS, _MOST_LINES // max(ends, 1))
+    if not whole.tops:
+        return Shown((), tuple(boxes), whole.level)
+    if len(whole.tops) <= most or len(whole.tops) == 1:
+        tops = [Item(node.name.removeprefix(prefix), node.kind, (node,)) for node in whole.tops]
+        return Shown(tuple(tops), tuple(boxes), whole.level)
+    label = _range(whole.tops[0].name, whole.tops[-1].name, prefix)
+    several = Item(label, whole.tops[0].kind, whole.tops, f"x {len(whole.tops):,}", several=True)
+    return Shown((several,), tuple(boxes), whole.level)
 
 
 def _alike(one: Block, other: Block) -> bool:
     return [node.kind for node in one.nodes] == [node.kind for node in other.nodes]
-
-
-def _row(tops: Sequence[Node], most: int, prefix: str) -> tuple[Item, ...]:
-    """Switches one by one, or all as one where they are too many."""
-    if len(tops) <= most:
-        return tuple(Item(node.name.removeprefix(prefix), node.kind, (node,)) for node in tops)
-    label = _range(tops[0].name, tops[-1].name, prefix)
-    return (Item(label, tops[0].kind, tuple(tops), f"x {len(tops):,}", several=True),)
 
 
 def _range(first: str, last: str, prefix: str) -> str:
@@ -214,7 +238,7 @@ def _hidden(blocks: Sequence[Block], prefix: str, *, whole: bool) -> Shown:
     if level == 0:
         nodes = tuple(node for part in blocks for node in part.nodes)
         single = len(nodes) == len(blocks)
-        what = kinds(nodes) if single else _short(nodes)
+        what = _range(nodes[0].name, nodes[-1].name, prefix) if single else _short(nodes)
         if not whole:
             item = Item(more, nodes[0].kind if single else "machine", nodes, what, several=True)
         else:
@@ -223,10 +247,13 @@ def _hidden(blocks: Sequence[Block], prefix: str, *, whole: bool) -> Shown:
             note = f"x {len(blocks):,}" if single else f"x {len(blocks):,}: {what}"
             item = Item(label, nodes[0].kind if single else "machine", nodes, note, several=True)
         return Shown((item,), (), 0)
-    tops = tuple(node for part in blocks for node in part.tops)
-    inner = [part for each in blocks for part in each.parts]
+    groups = [part for part in blocks if not part.tops]
+    # A group has no switches above its parts: theirs stand in the same row.
+    heads = [head for part in blocks for head in ((part,) if part.tops else part.parts)]
+    if groups:
+        more += " group" if len(blocks) == 1 else " groups"
+    tops = tuple(node for head in heads for node in head.tops)
+    inner = [part for head in heads for part in head.parts]
     below = (_hidden(inner, prefix, whole=True),) if inner else ()
-    if not tops:
-        return Shown((), below, level)
     note = _range(tops[0].name, tops[-1].name, prefix) if len(tops) == len(blocks) else kinds(tops)
     return Shown((Item(more, tops[0].kind, tops, note, several=True),), below, level)

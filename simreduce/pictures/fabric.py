@@ -7,14 +7,15 @@ from dataclasses import replace
 
 from simreduce.pictures.blocks import Block, Shown, shown
 from simreduce.pictures.scene import Cable, Item, Scene, scene
-from simreduce.pictures.shapes import Drawing, Shape
+from simreduce.pictures.shapes import Drawing, Rect, Shape
 from simreduce.pictures.style import box, box_size, counts, line
 from simreduce.pictures.wires import Place, arc_room, routes
 
-_WIDEST = 1500.0
+_WIDEST = 1700.0
 """Pixels; a network that is wider is drawn with less detail."""
 _MOST_LINES = 150
-_GAP, _ROW_GAP = 12.0, 84.0
+_GAP, _APART, _ROW_GAP = 12.0, 18.0, 84.0
+_MARGIN = 8.0
 _SHARE = 0.55
 """The part of its place that one of several switches in a row takes."""
 _DETAIL = (10**9, 12, 8, 6, 5, 4, 3)
@@ -23,8 +24,8 @@ _HOSTS = (10**9, 8, 4, 3, 1)
 
 def network(whole: Block, wires: Sequence[Cable], classes: Sequence[str], prefix: str) -> Drawing:
     """The drawing of a block, with as much of it one by one as can be told apart."""
-    seen, places = _most_detailed(whole, wires, prefix)
-    places = _with_heights(seen, places)
+    whole_boxes, seen = _most_detailed(whole, wires, prefix)
+    places = _with_heights(seen, list(_placed(whole_boxes, 0.0)))
     lines = routes(places, seen.bundles, below=frozenset(), straight=True)
     shapes: list[Shape] = [line(b, points, classes) for b, points in zip(seen.bundles, lines, strict=True)]
     boxes = [
@@ -34,10 +35,30 @@ def network(whole: Block, wires: Sequence[Cable], classes: Sequence[str], prefix
     labels = counts(seen.bundles, lines, [place.corners for place in places])
     width = max(place.x + place.width / 2 for place in places) + 6
     height = max(place.bottom for place in places)
-    return Drawing(width, height, (*shapes, *labels, *boxes))
+    frames = [_frame(group, places) for group in _groups(whole_boxes)]
+    return Drawing(width, height + _MARGIN, (*frames, *shapes, *labels, *boxes))
 
 
-def _most_detailed(whole: Block, wires: Sequence[Cable], prefix: str) -> tuple[Scene, list[Place]]:
+def _groups(boxes: Shown, first: int = 0) -> Iterator[range]:
+    """The places of the boxes of every group of switches: what has none above it, inside a network that has none."""
+    place = first + len(boxes.tops)
+    for part in boxes.parts:
+        count = len(list(_items(part)))
+        if not boxes.tops and not part.tops and part.parts:
+            yield range(place, place + count)
+        yield from _groups(part, place)
+        place += count
+
+
+def _frame(group: range, places: Sequence[Place]) -> Rect:
+    """What holds the boxes of a group together."""
+    corners = [places[i].corners for i in group]
+    left, top = min(c[0] for c in corners) - _MARGIN, min(c[1] for c in corners) - _MARGIN
+    right, bottom = max(c[2] for c in corners) + _MARGIN, max(c[3] for c in corners) + _MARGIN
+    return Rect(left, top, right - left, bottom - top, "#fafafa", "#bbbbbb", 8)
+
+
+def _most_detailed(whole: Block, wires: Sequence[Cable], prefix: str) -> tuple[Shown, Scene]:
     """The scene with the most boxes that is neither too wide nor too crowded; the least detailed if there is none."""
     choices: list[tuple[int, int, Shown]] = []
     for most in _DETAIL:
@@ -49,7 +70,7 @@ def _most_detailed(whole: Block, wires: Sequence[Cable], prefix: str) -> tuple[S
         seen = scene(wires, list(_items(boxes)))
         if len(seen.bundles) <= _MOST_LINES:
             break
-    return seen, list(_placed(boxes, 0.0))
+    return boxes, seen
 
 
 def _items(boxes: Shown) -> Iterator[Item]:
@@ -61,7 +82,7 @@ def _items(boxes: Shown) -> Iterator[Item]:
 
 def _span(boxes: Shown) -> float:
     """The width that it needs."""
-    below = sum(_span(part) for part in boxes.parts) + (10.0 if boxes.level > 1 else 0.0)
+    below = sum(_span(part) for part in boxes.parts) + (_APART if boxes.parts else 0.0)
     return max(sum(box_size(item)[0] + _GAP for item in boxes.tops), below)
 
 

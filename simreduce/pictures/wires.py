@@ -45,7 +45,7 @@ def beside(places: Sequence[Place], a: int, b: int) -> bool:
 
 def _reach(distance: float, *, below: bool) -> float:
     """How far an arc goes away from the boxes that it joins. Those above boxes are few, and can be flat."""
-    return min(14 + 0.19 * distance, 210.0) if below else min(14 + 0.06 * distance, 60.0)
+    return min(14 + 0.19 * distance, 210.0) if below else min(14 + 0.09 * distance, 130.0)
 
 
 def arc_room(places: Sequence[Place], bundles: Sequence[Bundle], row: int, *, below: bool) -> float:
