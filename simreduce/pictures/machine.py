@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from simreduce.pictures.scene import Cable, Item, Scene, counted, scene
@@ -17,6 +17,7 @@ MOST = 16
 """GPUs that are drawn one by one; of more, the first ones and the last. Likewise for the other kinds."""
 _ARCS, _WIDE_ARCS = 60, 16
 """Links between the GPUs of a row that can still be told apart: single ones, and those of which some stand for several."""
+_WORTH = 0.15
 _GAP, _ROW_GAP = 12.0, 44.0
 _ORDER = {"gpu": 0, "nic": 1, "pcie_switch": 2, "cpu": 3}
 
@@ -135,7 +136,50 @@ def _rows(view: Scene) -> _Rows:
     for below in children.values():
         # PCIe switches and GPUs by name, then NICs, which have no NVLinks.
         below.sort(key=lambda i: (kind[i] == "nic", natural(view.items[i].nodes[0].name)))
-    return _Rows(row, children, sorted(roots, key=lambda i: (kind[i] != "cpu", order[i])), bottom)
+    found = _Rows(row, children, sorted(roots, key=lambda i: (kind[i] != "cpu", order[i])), bottom)
+    _bring_near(view, found)
+    return found
+
+
+def _bring_near(view: Scene, rows: _Rows) -> None:
+    """Exchange brothers of the forest as long as that brings GPUs nearer to those with which they share NVLinks.
+
+    The order of the names is worth something too: it stays unless links become shorter by a part of `_WORTH`.
+    """
+    gpus = {i for i, item in enumerate(view.items) if item.kind == "gpu"}
+    arcs = [(k.a, k.b, k.bandwidth) for k in view.bundles if k.a in gpus and k.b in gpus]
+    brothers = [each for each in (rows.roots, *rows.children.values()) if len(each) > 1]
+
+    def length() -> float:
+        """The bytes/s of all links times how many GPUs apart their ends are."""
+        place = {i: k for k, i in enumerate(i for i in _leaves(rows, rows.roots) if i in gpus)}
+        return sum(rate * abs(place[a] - place[b]) for a, b, rate in arcs)
+
+    by_name, names = length(), [list(each) for each in brothers]
+    best, better = by_name, bool(arcs)
+    while better:
+        better = False
+        for each in brothers:
+            for i, j in itertools.combinations(range(len(each)), 2):
+                each[i], each[j] = each[j], each[i]
+                now = length()
+                if now < best * (1 - 1e-9):
+                    best, better = now, True
+                else:
+                    each[i], each[j] = each[j], each[i]
+    if best > (1 - _WORTH) * by_name:
+        for each, order in zip(brothers, names, strict=True):
+            each[:] = order
+
+
+def _leaves(rows: _Rows, trees: Sequence[int]) -> Iterator[int]:
+    """What has nothing below it, from left to right."""
+    for i in trees:
+        below = rows.children.get(i)
+        if below:
+            yield from _leaves(rows, below)
+        else:
+            yield i
 
 
 def _placed(view: Scene, rows: _Rows) -> list[Place]:
