@@ -142,7 +142,7 @@ def _rows(view: Scene) -> _Rows:
 
 
 def _bring_near(view: Scene, rows: _Rows) -> None:
-    """Exchange brothers of the forest as long as that brings GPUs nearer to those with which they share NVLinks.
+    """Rearrange brothers of the forest as long as that brings GPUs nearer to those with which they share NVLinks.
 
     The order of the names is worth something too: it stays unless links become shorter by a part of `_WORTH`.
     """
@@ -160,16 +160,24 @@ def _bring_near(view: Scene, rows: _Rows) -> None:
     while better:
         better = False
         for each in brothers:
-            for i, j in itertools.combinations(range(len(each)), 2):
-                each[i], each[j] = each[j], each[i]
+            for order in _rearranged(tuple(each)):
+                before, each[:] = list(each), order
                 now = length()
                 if now < best * (1 - 1e-9):
                     best, better = now, True
                 else:
-                    each[i], each[j] = each[j], each[i]
+                    each[:] = before
     if best > (1 - _WORTH) * by_name:
         for each, order in zip(brothers, names, strict=True):
             each[:] = order
+
+
+def _rearranged(row: tuple[int, ...]) -> Iterator[list[int]]:
+    """A row with a part of it turned round, or with one moved elsewhere."""
+    for i, j in itertools.combinations(range(len(row)), 2):
+        yield [*row[:i], *row[i : j + 1][::-1], *row[j + 1 :]]
+        yield [*row[:i], *row[i + 1 : j + 1], row[i], *row[j + 1 :]]
+        yield [*row[:i], row[j], *row[i:j], *row[j + 1 :]]
 
 
 def _leaves(rows: _Rows, trees: Sequence[int]) -> Iterator[int]:

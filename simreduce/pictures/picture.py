@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
-from simreduce import units
 from simreduce.pictures.blocks import Block, block, common_prefix, machine_name, neighbours
 from simreduce.pictures.fabric import network
 from simreduce.pictures.grid import torus_of, torus_views
+from simreduce.pictures.key import key
 from simreduce.pictures.machine import MOST, machine
-from simreduce.pictures.scene import WORDS, Cable, cables, counted, figures_text
+from simreduce.pictures.scene import Cable, cables
 from simreduce.pictures.shapes import (
     FAINT,
     Drawing,
-    Line,
+    Group,
     Rect,
-    Shape,
     Text,
     stacked,
     text_width,
 )
-from simreduce.pictures.style import FILLS, colour, dashes, stroke
 from simreduce.topology import Node, Topology
-from simreduce.topology.listing import figure_lines
 
 _MARGIN, _GAP = 24.0, 26.0
 _NARROWEST = 560.0
-_MOST_NOTES = 8
+_MOST_KINDS = 6
+"""Machines that differ and are drawn one by one."""
 
 
 def machine_picture(topology: Topology) -> Drawing:
@@ -42,7 +39,7 @@ def machine_picture(topology: Topology) -> Drawing:
         found = torus_views(torus, wires, classes)
         drawings = [_framed(heading, [drawing]) if heading else drawing for heading, drawing in found]
     views = stacked(drawings, _GAP, centred=True)
-    inner = stacked([_head(topology), views, _key(topology, wires, classes)], _GAP)
+    inner = stacked([_head(topology), views, key(topology, wires, classes)], _GAP)
     width = max(inner.width, _NARROWEST) + 2 * _MARGIN
     shapes = tuple(shape.moved(_MARGIN, _MARGIN) for shape in inner.shapes)
     return Drawing(width, inner.height + 2 * _MARGIN, shapes)
@@ -67,7 +64,8 @@ def _views(
         return [machine(nodes, wires, classes, prefix)]
     whole = block(nodes, hubs, neighbours(wires))
     views = [network(whole, wires, classes, prefix)]
-    for alike in _kinds_of_host(whole, wires):
+    kinds_of_host = _kinds_of_host(whole, wires)
+    for alike in kinds_of_host[:_MOST_KINDS]:
         own = alike[0].nodes
         name = machine_name(own, prefix)
         heading = f"{name}, one of {len(alike):,} alike" if len(alike) > 1 else name
@@ -76,6 +74,9 @@ def _views(
         touching = [c for c in wires if c.there.source in inside or c.there.target in inside]
         inner = prefix + common_prefix([each.removeprefix(prefix) for each in names])
         views.append(_framed(heading, _views(own, touching, classes, inner)))
+    if len(kinds_of_host) > _MOST_KINDS:
+        rest = f"{len(kinds_of_host) - _MOST_KINDS:,} more kinds of machine are not drawn one by one."
+        views.append(Drawing(text_width(rest, 11), 14, (Text(0, 11, rest, 11),)))
     return views
 
 
@@ -92,7 +93,7 @@ def _framed(heading: str, views: Sequence[Drawing]) -> Drawing:
     width = max(inner.width + 32, text_width(heading, 12) + 24)
     frame = Rect(0, 0, width, inner.height + 52, stroke="#999999", radius=8)
     shapes = (frame, Text(14, 20, heading, 12, bold=True), *(s.moved(16, 34) for s in inner.shapes))
-    return Drawing(width, inner.height + 52, shapes)
+    return Drawing(width, inner.height + 52, (Group(shapes, kind="detail"),))
 
 
 def _hosts(whole: Block) -> list[Block]:
@@ -135,64 +136,3 @@ def _marks(hosts: Sequence[Block], owner: dict[str, int], wires: Sequence[Cable]
                     near[here].append((figure, marks[there] if inside else -1))
         marks = {name: number((marks[name], tuple(sorted(around)))) for name, around in near.items()}
     return marks
-
-
-def _key(topology: Topology, wires: Sequence[Cable], classes: Sequence[str]) -> Drawing:
-    """What the boxes and lines are, with figures and how many there are."""
-    shapes: list[Shape] = []
-    boxes = Counter((node.kind, node.model, node.memory_bandwidth) for node in topology.nodes.values())
-    y = 0.0
-    width = 0.0
-    order = list(WORDS)
-    for (kind, model, memory), count in sorted(boxes.items(), key=lambda e: (order.index(e[0][0]), e[0][1:])):
-        words = f"{WORDS[kind]} {model}".strip()
-        if kind in ("gpu", "cpu") and memory != float("inf"):
-            words += f", memory {units.format_bandwidth(memory)}"
-        text = f"{words} (x {count:,})"
-        shapes += [Rect(0, y, 30, 14, FILLS[kind]), Text(40, y + 11, text, 11)]
-        width = max(width, 40 + text_width(text, 11))
-        y += 20
-    bottom, x = y, width + 30
-    lines: dict[tuple[object, ...], list[Cable]] = {}
-    for cable in wires:
-        lines.setdefault(cable.figures, []).append(cable)
-    y = 0.0
-    for some in sorted(
-        lines.values(), key=lambda some: (colour(some[0].there.link_class), -some[0].bandwidth)
-    ):
-        cable = some[0]
-        text = _line_text(cable) + f" ({counted(len(some), 'link')})"
-        style = (
-            colour(cable.there.link_class),
-            stroke(cable.bandwidth),
-            dashes(cable.there.link_class, classes),
-        )
-        shapes += [Line(((x, y + 7), (x + 44, y + 7)), *style), Text(x + 54, y + 11, text, 11)]
-        width = max(width, x + 54 + text_width(text, 11))
-        y += 20
-    notes = [
-        "Rates are per direction: what a large copy reaches, of the nominal rate where that differs; then the latency.",
-        "Wider lines carry more; a line for several (x n) is as wide as all of them.",
-        *_cut([f"Besides their links, {line}." for line in figure_lines(topology)]),
-    ]
-    below = max(bottom, y) - 2 + 15 * len(notes)
-    for k, note in enumerate(notes):
-        shapes.append(Text(0, below - 15 * (len(notes) - 1 - k), note, 10, fill=FAINT))
-        width = max(width, text_width(note, 10))
-    return Drawing(width, below + 4, tuple(shapes))
-
-
-def _cut(lines: list[str]) -> list[str]:
-    return (
-        lines
-        if len(lines) <= _MOST_NOTES
-        else [*lines[: _MOST_NOTES - 1], f"And {len(lines) - _MOST_NOTES + 1} more."]
-    )
-
-
-def _line_text(cable: Cable) -> str:
-    if cable.back is None:
-        return f"{figures_text(cable.there)}, one way"
-    if len(cable.figures) == 1:
-        return figures_text(cable.there)
-    return f"{figures_text(cable.there)}; back {figures_text(cable.back)}"

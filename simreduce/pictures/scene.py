@@ -6,6 +6,7 @@ in one `Bundle`, or inside an item. A scene in which nothing is taken together h
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -63,8 +64,9 @@ class Item:
         """Its name and what it is, for the tooltip."""
         if len(self.nodes) == 1:
             node = self.nodes[0]
-            model = f", {node.model}" if node.model else ""
-            return f"{node.name}: {WORDS[node.kind]}{model}"
+            model = f" {node.model}" if node.model else ""
+            memory = f", memory {units.format_bandwidth(node.memory_bandwidth)}"
+            return f"{node.name}: {WORDS[node.kind]}{model}{memory if math.isfinite(node.memory_bandwidth) else ''}"
         inside = f", {counted(self.inner, 'link')} among them" if self.inner else ""
         return f"{self.nodes[0].name} - {self.nodes[-1].name}: {kinds(self.nodes)}{inside}"
 

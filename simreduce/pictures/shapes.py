@@ -94,12 +94,14 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Shapes with a name that a viewer shows under the pointer. `kind` says what they stand for, `count` how many."""
+    """Shapes with a name that a viewer shows under the pointer. `kind` says what they are, and of nodes and links
+    `count` says for how many they stand.
+    """
 
     shapes: tuple[Shape, ...]
     title: str = ""
     kind: str = ""
-    count: int = 1
+    count: int = 0
 
     def moved(self, dx: float, dy: float) -> Group:
         """The same elsewhere."""

@@ -25,7 +25,7 @@ def _elements(shapes: Iterable[Shape]) -> Iterator[str]:
         match shape:
             case Group():
                 kind = f" class={quoteattr(shape.kind)}" if shape.kind else ""
-                count = f' data-count="{shape.count}"' if shape.kind else ""
+                count = f' data-count="{shape.count}"' if shape.count else ""
                 yield f"<g{kind}{count}>"
                 if shape.title:
                     yield f"<title>{_text(shape.title)}</title>"
