@@ -89,7 +89,7 @@ def _paint(canvas: Any, shapes: Iterable[Shape], scale: float) -> None:
                     fill=shape.fill,
                     font=_font(shape.size * scale),
                     anchor=anchor,
-                    stroke_width=scale * 0.15 if shape.bold else 0,
+                    stroke_width=round(scale * 0.25) if shape.bold else 0,
                 )
 
 
