@@ -18,8 +18,8 @@ MOST = 16
 _ARCS, _WIDE_ARCS = 60, 16
 """Links between the GPUs of a row that can still be told apart: single ones, and those of which some stand for several."""
 _WORTH = 0.15
+"""How much shorter NVLinks must become for another order than that of the names."""
 _GAP, _ROW_GAP = 12.0, 44.0
-_ORDER = {"gpu": 0, "nic": 1, "pcie_switch": 2, "cpu": 3}
 
 
 def machine(
@@ -74,11 +74,11 @@ def _items(nodes: Sequence[Node], most: int, prefix: str) -> list[Item]:
 
 def _noted(item: Item, far: Sequence[str]) -> Item:
     """The item, with what it is linked to outside."""
-    notes = (
-        [f"to {far[0]}" if len(far) == 1 else f"to {counted(len(far), 'switch', 'switches')}"] if far else []
-    )
-    if len(item.nodes) > 1:
-        notes += [f"{counted(item.inner, 'link')} among them"] * bool(item.inner)
+    notes = []
+    if far:
+        notes.append(f"to {far[0]}" if len(far) == 1 else f"to {counted(len(far), 'switch', 'switches')}")
+    if item.inner:
+        notes.append(f"{counted(item.inner, 'link')} among them")
     return replace(item, note=", ".join(notes))
 
 
@@ -95,50 +95,52 @@ class _Rows:
 def _rows(view: Scene) -> _Rows:
     """Sockets in row 0, PCIe switches by their depth, devices below all of these, NVSwitches last."""
     kind = [item.kind for item in view.items]
+    depth, children = _forest(view)
+    level = max(depth.values(), default=-1) + 1
+    row = {i: depth.get(i, level + (each == "nvswitch")) for i, each in enumerate(kind)}
+    below = {i for each in children.values() for i in each}
+    bottom = [i for i, each in enumerate(kind) if each == "nvswitch"]
+    roots = [i for i in range(len(kind)) if i not in below and i not in bottom]
+    for brothers in (roots, *children.values()):
+        # By name; NICs, which have no NVLinks, after the GPUs, and sockets before what hangs on none.
+        brothers.sort(
+            key=lambda i: (kind[i] != "cpu", kind[i] == "nic", natural(view.items[i].nodes[0].name))
+        )
+    found = _Rows(row, children, roots, bottom)
+    _bring_near(view, found)
+    return found
+
+
+def _forest(view: Scene) -> tuple[dict[int, int], dict[int, list[int]]]:
+    """The PCIe tree below every socket: how deep sockets and PCIe switches are in it, and what hangs on each.
+
+    What is linked to several hangs on the nearest to a socket, and of those on the one with the widest link.
+    """
+    kind = [item.kind for item in view.items]
     near: dict[int, list[int]] = defaultdict(list)
-    # The widest link to a box is its place in the tree.
     for bundle in sorted(view.bundles, key=lambda bundle: -bundle.cables[0].bandwidth):
         near[bundle.a].append(bundle.b)
         near[bundle.b].append(bundle.a)
-    bottom = [i for i, each in enumerate(kind) if each in ("nvswitch", "switch")]
-    sockets = [i for i, each in enumerate(kind) if each == "cpu"]
-    row = dict.fromkeys(sockets, 0)
+    depth = {i: 0 for i, each in enumerate(kind) if each == "cpu"}
+    seen = {i for i, each in enumerate(kind) if each in ("cpu", "nvswitch")}
     children: dict[int, list[int]] = defaultdict(list)
-    roots = list(sockets)
-    rest = [i for i, each in enumerate(kind) if each == "pcie_switch"]
-    seen = set(bottom) | set(sockets)
-    queue = list(sockets)
-    while True:
+    queue = list(depth)
+    # PCIe switches that hang on no socket are roots of their own.
+    for root in [None, *(i for i, each in enumerate(kind) if each == "pcie_switch")]:
+        if root is not None and root not in seen:
+            seen.add(root)
+            depth[root] = 1
+            queue.append(root)
         for parent in queue:
             for child in near[parent]:
                 if child not in seen:
                     seen.add(child)
                     children[parent].append(child)
                     if kind[child] == "pcie_switch":
-                        row[child] = row[parent] + 1
+                        depth[child] = depth[parent] + 1
                         queue.append(child)
-        # PCIe switches that hang on no socket are roots of their own.
-        lone = next((i for i in rest if i not in seen), None)
-        if lone is None:
-            break
-        seen.add(lone)
-        row[lone] = 1
-        roots.append(lone)
-        queue = [lone]
-    roots += [i for i in range(len(kind)) if i not in seen]
-    level = max(row.values(), default=-1) + 1
-    for i, each in enumerate(kind):
-        if each in ("gpu", "nic"):
-            row[i] = level
-        elif i in bottom:
-            row[i] = level + 1
-    order = [(_ORDER.get(item.kind, 4), natural(item.nodes[0].name)) for item in view.items]
-    for below in children.values():
-        # PCIe switches and GPUs by name, then NICs, which have no NVLinks.
-        below.sort(key=lambda i: (kind[i] == "nic", natural(view.items[i].nodes[0].name)))
-    found = _Rows(row, children, sorted(roots, key=lambda i: (kind[i] != "cpu", order[i])), bottom)
-    _bring_near(view, found)
-    return found
+        queue = []
+    return depth, children
 
 
 def _bring_near(view: Scene, rows: _Rows) -> None:

@@ -8,15 +8,17 @@ import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from simreduce.pictures import machine_picture, to_svg
 from simreduce.pictures.scene import cables
-from simreduce.pictures.shapes import Drawing, Group, Rect, Text, flat, text_width
+from simreduce.pictures.shapes import Drawing, Group, Rect, Text, along, flat, polyline, text_width
 from simreduce.pictures.style import stroke
 from simreduce.topology import Cable, Node, build, load_topology, shipped
+from simreduce.topology.graph import assemble
 
 SVG = "{http://www.w3.org/2000/svg}"
 NETWORKS = [
@@ -102,6 +104,31 @@ def test_every_node_and_link_is_drawn_or_counted_once_and_nothing_overlaps(name)
     assert all(g.find(f"{SVG}title").text for g in drawn)
     assert drawing.width <= 1800, "fits a screen"
     assert len(drawn) <= 500, "and can be read"
+
+
+def views(shapes):
+    """The shapes of a picture, and those of every frame in it."""
+    yield shapes
+    for shape in shapes:
+        if isinstance(shape, Group) and shape.kind == "detail":
+            yield from views(shape.shapes)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_no_line_runs_under_a_box(name):
+    """Only the two boxes that it joins are touched, and these at their edges."""
+    for shapes in views(machine_picture(load_topology(name)).shapes):
+        view = Drawing(0, 0, tuple(s for s in shapes if not (isinstance(s, Group) and s.kind == "detail")))
+        inside = [(x + 3, y + 3, right - 3, low - 3) for x, y, right, low in map(area, rectangles(view))]
+        for link in groups(view, "link"):
+            points = polyline(link.shapes[0].points)
+            places = [along(points, k / 100) for k in range(101)]
+
+            assert [] == [
+                link.title
+                for left, top, right, low in inside
+                if any(left < x < right and top < y < low for x, y in places)
+            ]
 
 
 @pytest.mark.parametrize("name", [name for name, _ in shipped() if name != "gb200-nvl72"])
@@ -210,10 +237,6 @@ def test_directions_that_differ_and_links_without_a_way_back_say_so():
     both = build("", "", "", nodes, [
         Cable("gpu0", "gpu1", "a", 1, 8e9, 8e9, 0, True), Cable("gpu1", "gpu2", "b", 1, 8e9, 8e9, 0, True)
     ])  # fmt: skip
-    from dataclasses import replace
-
-    from simreduce.topology.graph import assemble
-
     there, back, single, _ = both.links
     drawing = check(assemble("", "", "", nodes, [there, replace(back, bandwidth=2e9), replace(single, id=2)]))
 
