@@ -17,8 +17,8 @@ import networkx as nx
 from simreduce.pictures.scene import Cable, Item, kinds
 from simreduce.topology import Node, natural
 
-_MOST_TOPS, _MOST_LINES = 16, 60
-"""More switches side by side are drawn as one; so are those with more lines than that to what is below."""
+_MOST_LINES = 60
+"""Between switches and what is below them; with more the switches are drawn as one."""
 
 Graph = Mapping[str, Collection[str]]
 
@@ -67,7 +67,7 @@ def block(nodes: Sequence[Node], hubs: Collection[str], near: Graph) -> Block:
             owner = {name: i for i, group in enumerate(groups) for name in group}
             return _beside(kind, _shares(kind, owner, near), hubs, near)
     taken = set(tops)
-    below = _components([name for name in kind if name not in taken], near)
+    below = components([name for name in kind if name not in taken], near)
     above = [
         taken.intersection(itertools.chain.from_iterable(near.get(n, ()) for n in part)) for part in below
     ]
@@ -117,7 +117,7 @@ def _levels(kind: Mapping[str, Node], hubs: Collection[str], near: Graph) -> dic
     return levels | {name: 1 for name in hubs if name not in levels}
 
 
-def _components(names: Sequence[str], near: Graph) -> list[list[str]]:
+def components(names: Sequence[str], near: Graph) -> list[list[str]]:
     """The parts that hang together, each in the order of the names."""
     left, out = dict.fromkeys(names), []
     for start in names:
@@ -149,7 +149,7 @@ def _groups(switches: Sequence[str], near: Graph) -> list[list[str]]:
 def _shares(kind: Mapping[str, Node], owner: dict[str, int], near: Graph) -> list[list[str]]:
     """Every group with the hosts that hang on it; a host on several goes with the first."""
     shares: dict[int, list[str]] = defaultdict(list)
-    for part in _components([name for name in kind if name not in owner], near):
+    for part in components([name for name in kind if name not in owner], near):
         found = [owner[other] for name in part for other in near.get(name, ()) if other in owner]
         shares[min(found, default=0)] += part
     for name, group in owner.items():
@@ -157,30 +157,39 @@ def _shares(kind: Mapping[str, Node], owner: dict[str, int], near: Graph) -> lis
     return [shares[group] for group in sorted(shares)]
 
 
-def shown(whole: Block, most: int, most_hosts: int, prefix: str) -> Shown:
-    """The boxes of a block: of more than `most` parts the first and the last and one box for all between; of more
-    than `most_hosts` hosts under a switch likewise, or one box for all where `most_hosts` is 1. Labels are names without `prefix`.
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """How many are drawn side by side: parts of a network, hosts of a switch, switches above the same parts."""
+
+    parts: int
+    hosts: int
+    tops: int
+
+
+def shown(whole: Block, detail: Detail, prefix: str) -> Shown:
+    """The boxes of a block: of more parts than `detail.parts` the first and the last and one box for all between; of
+    more hosts under a switch likewise, or one box for all where `detail.hosts` is 1. Labels are names without `prefix`.
     """
     if whole.level == 0:
-        return Shown((_host(whole, prefix),), (), 0)
-    limit = most_hosts if all(part.level == 0 for part in whole.parts) else most
+        return Shown((host(whole.nodes, prefix),), (), 0)
+    limit = detail.hosts if all(part.level == 0 for part in whole.parts) else detail.parts
     parts = list(whole.parts)
     if len(parts) <= limit:
-        return _above(whole, [shown(part, most, most_hosts, prefix) for part in parts], prefix)
+        return _above(whole, [shown(part, detail, prefix) for part in parts], detail, prefix)
     # One of another kind at the end, such as the host of a network of GPUs, is not taken together with the others.
     tail = 0 if limit == 1 and _alike(parts[0], parts[-1]) else 1
     head = max(limit - 1 - tail, 0)
     hidden = parts[head : len(parts) - tail]
-    boxes = [shown(part, most, most_hosts, prefix) for part in parts[:head]]
+    boxes = [shown(part, detail, prefix) for part in parts[:head]]
     boxes.append(_hidden(hidden, prefix, whole=head == 0))
-    boxes += [shown(part, most, most_hosts, prefix) for part in parts[len(parts) - tail :]]
-    return _above(whole, boxes, prefix)
+    boxes += [shown(part, detail, prefix) for part in parts[len(parts) - tail :]]
+    return _above(whole, boxes, detail, prefix)
 
 
-def _above(whole: Block, boxes: Sequence[Shown], prefix: str) -> Shown:
+def _above(whole: Block, boxes: Sequence[Shown], detail: Detail, prefix: str) -> Shown:
     """The switches of a block above the boxes of its parts: as one if they are many, or their lines would be."""
     ends = sum(max(len(box.tops), 1) for box in boxes)
-    most = min(_MOST_TOPS, _MOST_LINES // max(ends, 1))
+    most = min(detail.tops, _MOST_LINES // max(ends, 1))
     if not whole.tops:
         return Shown((), tuple(boxes), whole.level)
     if len(whole.tops) <= most or len(whole.tops) == 1:
@@ -200,12 +209,11 @@ def _range(first: str, last: str, prefix: str) -> str:
     return first if first == last else f"{first} - {last}"
 
 
-def _host(part: Block, prefix: str) -> Item:
+def host(nodes: Sequence[Node], prefix: str) -> Item:
     """The box of a machine or a device."""
-    if len(part.nodes) == 1:
-        node = part.nodes[0]
-        return Item(node.name.removeprefix(prefix), node.kind, (node,))
-    return Item(machine_name(part.nodes, prefix), "machine", part.nodes, _short(part.nodes))
+    if len(nodes) == 1:
+        return Item(nodes[0].name.removeprefix(prefix), nodes[0].kind, (nodes[0],))
+    return Item(machine_name(nodes, prefix), "machine", tuple(nodes), short(nodes))
 
 
 def machine_name(nodes: Sequence[Node], prefix: str) -> str:
@@ -224,7 +232,7 @@ def common_prefix(names: Sequence[str]) -> str:
     return stem + dot if dot and all(name.startswith(stem + dot) for name in names) else ""
 
 
-def _short(nodes: Iterable[Node]) -> str:
+def short(nodes: Iterable[Node]) -> str:
     """GPUs and NICs, which matter to a network."""
     return kinds(node for node in nodes if node.kind in ("gpu", "nic"))
 
@@ -232,13 +240,13 @@ def _short(nodes: Iterable[Node]) -> str:
 def _hidden(blocks: Sequence[Block], prefix: str, *, whole: bool) -> Shown:
     """Several blocks as one, with a box for each of their levels; `whole` if nothing else stands beside them."""
     if len(blocks) == 1 and blocks[0].level == 0:
-        return Shown((_host(blocks[0], prefix),), (), 0)
+        return Shown((host(blocks[0].nodes, prefix),), (), 0)
     level = max(part.level for part in blocks)
     more = f"{len(blocks):,} more"
     if level == 0:
         nodes = tuple(node for part in blocks for node in part.nodes)
         single = len(nodes) == len(blocks)
-        what = _range(nodes[0].name, nodes[-1].name, prefix) if single else _short(nodes)
+        what = _range(nodes[0].name, nodes[-1].name, prefix) if single else short(nodes)
         if not whole:
             item = Item(more, nodes[0].kind if single else "machine", nodes, what, several=True)
         else:

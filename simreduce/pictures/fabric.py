@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from simreduce.pictures.blocks import Block, Shown, shown
+from simreduce.pictures.blocks import Block, Detail, Shown, shown
 from simreduce.pictures.scene import Cable, Item, Scene, scene
 from simreduce.pictures.shapes import Drawing, Rect, Shape
 from simreduce.pictures.style import box, box_size, counts, line
@@ -18,8 +18,12 @@ _GAP, _APART, _ROW_GAP = 12.0, 18.0, 84.0
 _MARGIN = 8.0
 _SHARE = 0.55
 """The part of its place that one of several switches in a row takes."""
-_DETAIL = (10**9, 12, 8, 6, 5, 4, 3)
-_HOSTS = (10**9, 8, 4, 3, 1)
+_DETAILS = [
+    Detail(parts, hosts, tops)
+    for tops in (16, 1)
+    for parts in (10**9, 12, 8, 6, 5, 4, 3, 2)
+    for hosts in (10**9, 8, 4, 3, 1)
+]
 
 
 def network(whole: Block, wires: Sequence[Cable], classes: Sequence[str], prefix: str) -> Drawing:
@@ -61,11 +65,10 @@ def _frame(group: range, places: Sequence[Place]) -> Rect:
 def _most_detailed(whole: Block, wires: Sequence[Cable], prefix: str) -> tuple[Shown, Scene]:
     """The scene with the most boxes that is neither too wide nor too crowded; the least detailed if there is none."""
     choices: list[tuple[int, int, Shown]] = []
-    for most in _DETAIL:
-        for hosts in _HOSTS:
-            boxes = shown(whole, most, hosts, prefix)
-            if _span(boxes) <= _WIDEST or (most, hosts) == (_DETAIL[-1], _HOSTS[-1]):
-                choices.append((-len(list(_items(boxes))), len(choices), boxes))
+    for detail in _DETAILS:
+        boxes = shown(whole, detail, prefix)
+        if _span(boxes) <= _WIDEST or detail == _DETAILS[-1]:
+            choices.append((-len(list(_items(boxes))), len(choices), boxes))
     for *_, boxes in sorted(choices, key=lambda choice: choice[:2]):
         seen = scene(wires, list(_items(boxes)))
         if len(seen.bundles) <= _MOST_LINES:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from simreduce.pictures.blocks import components, host, neighbours
 from simreduce.pictures.scene import Bundle, Cable, Item, Scene, kinds, scene
 from simreduce.pictures.shapes import Drawing, Point
 from simreduce.pictures.style import HEIGHT, box, box_size, counts, line
@@ -25,26 +26,35 @@ _ASIDE = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Torus:
-    """Routers by their number, what hangs on each, and the size of each dimension."""
+    """Routers by their number, the machines or devices that hang on each, and the size of each dimension."""
 
     routers: tuple[Node, ...]
-    devices: tuple[tuple[Node, ...], ...]
+    hosts: tuple[tuple[tuple[Node, ...], ...], ...]
     sizes: tuple[int, ...]
 
 
-def torus_of(topology: Topology) -> Torus | None:
-    """The torus that a machine is; None if it is none, or one of machines instead of single devices."""
+def torus_of(topology: Topology, wires: Sequence[Cable]) -> Torus | None:
+    """The torus that a network is by its rule for routes; None if it has no such rule, or something hangs on several
+    routers.
+    """
     ways = topology.router.ways
     if not isinstance(ways, TorusWays):
         return None
-    count = math.prod(ways.sizes)
-    if len(topology.nodes) != count + len(ways.hosts):
+    # Ports are numbered router by router.
+    ports = (topology.links[2 * (ways.first + port)].target for port in range(len(ways.hosts)))
+    number = {name: i for i, name in enumerate(dict.fromkeys(ports))}
+    near = neighbours(wires)
+    hosts: list[list[tuple[Node, ...]]] = [[] for _ in number]
+    for names in components([name for name in topology.nodes if name not in number], near):
+        ends = {number[end] for name in names for end in near[name] if end in number}
+        if len(ends) != 1:
+            return None
+        hosts[ends.pop()].append(tuple(topology.nodes[name] for name in sorted(names, key=natural)))
+    if len(number) != math.prod(ways.sizes) or not all(hosts):
         return None
-    nodes = tuple(topology.nodes.values())
-    routers = tuple(topology.nodes[topology.links[2 * (ways.first + port)].target] for port in range(count))
-    devices: list[tuple[Node, ...]] = [(nodes[host],) for host in ways.hosts[:count]]
-    devices[0] += tuple(nodes[host] for host in ways.hosts[count:])
-    return Torus(routers, tuple(devices), ways.sizes)
+    for each in hosts:
+        each.sort(key=lambda host: (all(node.kind != "gpu" for node in host), natural(host[0].name)))
+    return Torus(tuple(topology.nodes[name] for name in number), tuple(map(tuple, hosts)), ways.sizes)
 
 
 def torus_views(torus: Torus, wires: Sequence[Cable], classes: Sequence[str]) -> list[tuple[str, Drawing]]:
@@ -74,7 +84,7 @@ def _planes(torus: Torus, planes: int, wires: Sequence[Cable], classes: Sequence
     for run in _runs(planes):
         numbers = range(run.start * each, run.stop * each)
         nodes = tuple(torus.routers[i] for i in numbers)
-        nodes += tuple(device for i in numbers for device in torus.devices[i])
+        nodes += tuple(node for i in numbers for host in torus.hosts[i] for node in host)
         label = f"z = {run.start}" if len(run) == 1 else f"{len(run):,} more"
         items.append(Item(label, "machine", nodes, kinds(nodes), several=len(run) > 1))
     view = scene(wires, items)
@@ -95,9 +105,10 @@ def _plane(torus: Torus, numbers: range, wires: Sequence[Cable], classes: Sequen
     cells: list[tuple[int, int]] = []
     for (r, ys), (c, xs) in itertools.product(enumerate(rows), enumerate(columns)):
         here = [numbers[x + y * torus.sizes[0]] for y in ys for x in xs]
-        items += [_cell([torus.routers[i] for i in here]), _cell([torus.devices[i][0] for i in here])]
+        hosts = [host for i in here for host in torus.hosts[i][: 1 if i == numbers.start else None]]
+        items += [_cell([(torus.routers[i],) for i in here]), _cell(hosts)]
         cells += [(c, r), (c, r)]
-    extra = [Item(node.name, node.kind, (node,)) for node in torus.devices[numbers.start][1:]]
+    extra = [_cell([host]) for host in torus.hosts[numbers.start][1:]]
     sizes = [box_size(item) for item in items]
     router, device = (max(width for width, _ in sizes[part::2]) for part in (0, 1))
     aside = max(_ASIDE, (device - router) / 2 + 26)
@@ -109,7 +120,7 @@ def _plane(torus: Torus, numbers: range, wires: Sequence[Cable], classes: Sequen
         x, y = left + c * pitch + aside * hangs, _OVER + r * _ROW + _HANGS * hangs
         places.append(Place(x, device if hangs else router, height, 2 * r + hangs, y))
     for k, item in enumerate(extra):
-        places.append(Place(left - pitch, box_size(item)[0], HEIGHT, 0, _OVER + k * (HEIGHT + 8)))
+        places.append(Place(left - pitch, *box_size(item), 0, _OVER + k * (HEIGHT + 21)))
         cells.append((-1, 0))
     view = scene(wires, [*items, *extra])
     return _drawn(view, places, [_cell_line(b, places, cells) for b in view.bundles], classes)
@@ -137,12 +148,13 @@ def _cell_line(
     return (left, y), (left - 36, y), (left - 36, end), (left, end)
 
 
-def _cell(nodes: Sequence[Node]) -> Item:
-    """The box of a node, or of all those of a cell that stands for several."""
-    if len(nodes) == 1:
-        return Item(nodes[0].name, nodes[0].kind, (nodes[0],))
-    ordered = tuple(sorted(nodes, key=lambda node: natural(node.name)))
-    return Item(f"{ordered[0].name} ...", ordered[0].kind, ordered, f"x {len(ordered):,}", several=True)
+def _cell(hosts: Sequence[tuple[Node, ...]]) -> Item:
+    """The box of a router, device or machine, or of all those that a cell stands for."""
+    first = host(hosts[0], "")
+    if len(hosts) == 1:
+        return first
+    nodes = tuple(node for each in sorted(hosts, key=lambda each: natural(each[0].name)) for node in each)
+    return Item(f"{first.label} ...", first.kind, nodes, f"x {len(hosts):,}", several=True)
 
 
 def _drawn(

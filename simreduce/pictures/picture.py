@@ -32,12 +32,13 @@ def machine_picture(topology: Topology) -> Drawing:
     wires = cables(topology)
     classes = list(dict.fromkeys(cable.there.link_class for cable in wires))
     nodes = tuple(topology.nodes.values())
-    torus = torus_of(topology)
+    torus = torus_of(topology, wires)
     if torus is None:
         drawings = _views(nodes, wires, classes, "")
     else:
         found = torus_views(torus, wires, classes)
         drawings = [_framed(heading, [drawing]) if heading else drawing for heading, drawing in found]
+        drawings += _details([host for hosts in torus.hosts for host in hosts], wires, classes, "")
     views = stacked(drawings, _GAP, centred=True)
     inner = stacked([_head(topology), views, key(topology, wires, classes)], _GAP)
     width = max(inner.width, _NARROWEST) + 2 * _MARGIN
@@ -64,9 +65,17 @@ def _views(
         return [machine(nodes, wires, classes, prefix)]
     whole = block(nodes, hubs, neighbours(wires))
     views = [network(whole, wires, classes, prefix)]
-    kinds_of_host = _kinds_of_host(whole, wires)
-    for alike in kinds_of_host[:_MOST_KINDS]:
-        own = alike[0].nodes
+    return [*views, *_details(_hosts(whole), wires, classes, prefix)]
+
+
+def _details(
+    hosts: Sequence[tuple[Node, ...]], wires: Sequence[Cable], classes: Sequence[str], prefix: str
+) -> list[Drawing]:
+    """One of each kind of machine in a frame; a device on a network has nothing to show."""
+    views = []
+    kinds = _kinds_of_host([host for host in hosts if len(host) > 1], wires)
+    for alike in kinds[:_MOST_KINDS]:
+        own = alike[0]
         name = machine_name(own, prefix)
         heading = f"{name}, one of {len(alike):,} alike" if len(alike) > 1 else name
         names = [node.name for node in own]
@@ -74,8 +83,8 @@ def _views(
         touching = [c for c in wires if c.there.source in inside or c.there.target in inside]
         inner = prefix + common_prefix([each.removeprefix(prefix) for each in names])
         views.append(_framed(heading, _views(own, touching, classes, inner)))
-    if len(kinds_of_host) > _MOST_KINDS:
-        rest = f"{len(kinds_of_host) - _MOST_KINDS:,} more kinds of machine are not drawn one by one."
+    if len(kinds) > _MOST_KINDS:
+        rest = f"{len(kinds) - _MOST_KINDS:,} more kinds of machine are not drawn one by one."
         views.append(Drawing(text_width(rest, 11), 14, (Text(0, 11, rest, 11),)))
     return views
 
@@ -96,32 +105,29 @@ def _framed(heading: str, views: Sequence[Drawing]) -> Drawing:
     return Drawing(width, inner.height + 52, (Group(shapes, kind="detail"),))
 
 
-def _hosts(whole: Block) -> list[Block]:
+def _hosts(whole: Block) -> list[tuple[Node, ...]]:
     if whole.level == 0:
-        return [whole]
+        return [whole.nodes]
     return [host for part in whole.parts for host in _hosts(part)]
 
 
-def _kinds_of_host(whole: Block, wires: Sequence[Cable]) -> list[list[Block]]:
-    """Machines of several nodes, alike ones together: alike in nodes, links and ways out."""
-    hosts = [host for host in _hosts(whole) if len(host.nodes) > 1]
-    owner = {node.name: i for i, host in enumerate(hosts) for node in host.nodes}
-    marks = _marks(hosts, owner, wires)
-    found: dict[tuple[object, ...], list[Block]] = {}
+def _kinds_of_host(hosts: Sequence[tuple[Node, ...]], wires: Sequence[Cable]) -> list[list[tuple[Node, ...]]]:
+    """Machines that are alike together: alike in nodes, links and ways out."""
+    owner = {node.name: i for i, host in enumerate(hosts) for node in host}
+    marks = _marks([node for host in hosts for node in host], owner, wires)
+    found: dict[tuple[object, ...], list[tuple[Node, ...]]] = {}
     for host in hosts:
-        mark = tuple(sorted(marks[node.name] for node in host.nodes))
-        found.setdefault(mark, []).append(host)
+        found.setdefault(tuple(sorted(marks[node.name] for node in host)), []).append(host)
     return list(found.values())
 
 
-def _marks(hosts: Sequence[Block], owner: dict[str, int], wires: Sequence[Cable]) -> dict[str, int]:
+def _marks(nodes: Sequence[Node], owner: dict[str, int], wires: Sequence[Cable]) -> dict[str, int]:
     """A number for every node of a host, equal where nodes have equal surroundings (colour refinement)."""
     numbers: dict[object, int] = {}
 
     def number(key: object) -> int:
         return numbers.setdefault(key, len(numbers))
 
-    nodes = [node for host in hosts for node in host.nodes]
     marks = {n.name: number((n.kind, n.model, n.memory_bandwidth, n.peer)) for n in nodes}
     figures = [number(("cable", cable.figures)) for cable in wires]
     for _ in range(4):

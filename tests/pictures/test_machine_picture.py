@@ -19,6 +19,7 @@ from simreduce.pictures.shapes import Drawing, Group, Rect, Text, along, flat, p
 from simreduce.pictures.style import stroke
 from simreduce.topology import Cable, Node, build, load_topology, shipped
 from simreduce.topology.graph import assemble
+from simreduce.topology.ways import TorusWays
 
 SVG = "{http://www.w3.org/2000/svg}"
 NETWORKS = [
@@ -185,6 +186,25 @@ def test_groups_of_a_dragonfly_have_frames():
 
     assert 5 == len(frames)
     assert {6} == {sum(f.x <= left and right <= f.x + f.width for left, _, right, _ in boxes) for f in frames}
+
+
+def test_machines_on_a_torus_stand_in_a_grid():
+    """Six machines of a GPU and a NIC on 3 x 2 routers, in the places that routes give them."""
+    nodes, wires = [], []
+    for i in range(6):
+        nodes += [Node(f"n{i}.gpu0", "gpu", machine=str(i)), Node(f"n{i}.nic0", "nic", machine=str(i))]
+        wires.append(Cable(f"n{i}.gpu0", f"n{i}.nic0", "pcie3_x16", 1, 12e9, 12e9, 1e-6, True))
+    pairs = [(f"n{i}.nic0", f"router{i}") for i in range(6)]
+    pairs += [(f"router{i}", f"router{i // 3 * 3 + (i + 1) % 3}") for i in range(6)]
+    pairs += [(f"router{i}", f"router{i + 3}") for i in range(3)]
+    wires += [Cable(a, b, "ib_edr", 1, 12e9, 12e9, 1e-6, False) for a, b in pairs]
+    nodes += [Node(f"router{i}", "switch", machine="") for i in range(6)]
+    drawing = check(build("t", "", "", nodes, wires, TorusWays((1, 3, 5, 7, 9, 11), (3, 2), 6)))
+    (frame,) = groups(drawing, "detail")
+    routers = [area(g.shapes[0])[:2] for g in groups(drawing, "node") if "switch" in g.kind]
+
+    assert [3, 2] == [len({place[axis] for place in routers}) for axis in (0, 1)]
+    assert "n0, one of 6 alike" in {shape.text for shape in frame.shapes if isinstance(shape, Text)}
 
 
 def test_the_neighbours_of_a_ring_stand_side_by_side():
