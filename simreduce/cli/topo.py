@@ -19,7 +19,7 @@ from simreduce.topology.listing import figure_lines
 
 @click.group()
 def topo() -> None:
-    """List, show, predict, import and check machines, and the best rings and trees on them."""
+    """List, show, draw, predict, import and check machines, and the best rings and trees on them."""
 
 
 for command in (rings, trees, p2p, import_, export, check):

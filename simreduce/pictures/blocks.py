@@ -17,8 +17,10 @@ import networkx as nx
 from simreduce.pictures.scene import Cable, Item, kinds
 from simreduce.topology import Node, natural
 
-_MOST_LINES = 60
-"""Between switches and what is below them; with more the switches are drawn as one."""
+_MOST_LINES, _MOST_WIDE_LINES = 60, 24
+"""Between switches and what is below them, with more the switches are drawn as one: single links, and those of which
+some stand for several.
+"""
 
 Graph = Mapping[str, Collection[str]]
 
@@ -189,15 +191,16 @@ def shown(whole: Block, detail: Detail, prefix: str) -> Shown:
 def _above(whole: Block, boxes: Sequence[Shown], detail: Detail, prefix: str) -> Shown:
     """The switches of a block above the boxes of its parts: as one if they are many, or their lines would be."""
     ends = sum(max(len(box.tops), 1) for box in boxes)
-    most = min(detail.tops, _MOST_LINES // max(ends, 1))
+    several = any(item.several for box in boxes for item in box.tops)
+    most = min(detail.tops, (_MOST_WIDE_LINES if several else _MOST_LINES) // max(ends, 1))
     if not whole.tops:
         return Shown((), tuple(boxes), whole.level)
     if len(whole.tops) <= most or len(whole.tops) == 1:
         tops = [Item(node.name.removeprefix(prefix), node.kind, (node,)) for node in whole.tops]
         return Shown(tuple(tops), tuple(boxes), whole.level)
     label = _range(whole.tops[0].name, whole.tops[-1].name, prefix)
-    several = Item(label, whole.tops[0].kind, whole.tops, f"x {len(whole.tops):,}", several=True)
-    return Shown((several,), tuple(boxes), whole.level)
+    as_one = Item(label, whole.tops[0].kind, whole.tops, f"x {len(whole.tops):,}", several=True)
+    return Shown((as_one,), tuple(boxes), whole.level)
 
 
 def _alike(one: Block, other: Block) -> bool:

@@ -63,12 +63,14 @@ def _frame(group: range, places: Sequence[Place]) -> Rect:
 
 
 def _most_detailed(whole: Block, wires: Sequence[Cable], prefix: str) -> tuple[Shown, Scene]:
-    """The scene with the most boxes that is neither too wide nor too crowded; the least detailed if there is none."""
+    """The scene with the most to see that is neither too wide nor too crowded; the least detailed if there is none."""
     choices: list[tuple[int, int, Shown]] = []
     for detail in _DETAILS:
         boxes = shown(whole, detail, prefix)
         if _span(boxes) <= _WIDEST or detail == _DETAILS[-1]:
-            choices.append((-len(list(_items(boxes))), len(choices), boxes))
+            # A switch is worth two hosts: these are alike, and it shows how they are linked.
+            worth = sum(2 if item.kind == "switch" else 1 for item in _items(boxes))
+            choices.append((-worth, len(choices), boxes))
     for *_, boxes in sorted(choices, key=lambda choice: choice[:2]):
         seen = scene(wires, list(_items(boxes)))
         if len(seen.bundles) <= _MOST_LINES:
