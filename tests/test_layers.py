@@ -20,7 +20,7 @@ PACKAGE = REPOSITORY / "simreduce"
 RUNGS = (
     ("__main__",),
     ("cli",),
-    ("report", "trace"),
+    ("pictures", "report", "trace"),
     ("tune",),
     ("scenario",),
     ("calibrate", "cross_device", "export", "variable_update"),

@@ -209,8 +209,13 @@ def write_json(path: str, document: dict[str, Any]) -> None:
 
 def write_text(path: str, text: str) -> None:
     """Text in a file of the user's; InputError if it cannot be written."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: str, content: bytes) -> None:
+    """A file of the user's; InputError if it cannot be written."""
     try:
-        Path(path).write_text(text, "utf-8")
+        Path(path).write_bytes(content)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
 
