@@ -41,8 +41,7 @@ def two_level(inner: Family, outer: Family) -> Planner:
     def plan(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
         if layout.task_count == 1:
             raise StrategyError(
-                f"{inner.name}/{outer.name}: all GPUs are in one task, so there is nothing to cross; "
-                f"try {inner.name} alone"
+                f"all GPUs are in one task, so there is nothing to cross; try {inner.name} alone"
             )
         by_size = groupby(sorted(layout.ring_tasks, key=len), key=len)
         tasks = [np.array(list(alike), dtype=np.int64) for _, alike in by_size]
