@@ -12,9 +12,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from simreduce.engine import Calibration, Result, Runtime, simulate
 from simreduce.layouts import Layout
-from simreduce.plan import Plan
+from simreduce.plan import Kind, Plan
 from simreduce.strategy import Strategy, compile_collective, parse_strategy
 from simreduce.topology import Topology
 from simreduce.workload import Workload
@@ -31,7 +33,7 @@ for one tensor only.
 """
 
 _PROBED = 64
-"""So many chunks of a tensor tell how many ops there are to each."""
+"""Up to so many chunks of a tensor tell how many are made of it."""
 
 _MEASURED = 4
 """So many sizes are simulated as they are, once all have been judged by parts."""
@@ -123,14 +125,15 @@ class _Trials:
 
     def _share(self, whole: Plan, rungs: Sequence[int]) -> float:
         """The part of a tensor that is cut into chunks as a whole: trees that work side by side have a share each. It is told
-        by how many ops some chunks make; 1 if it is not known.
+        by how many copies some chunks make; 1 if it is not known.
         """
         size = self.workload.nbytes
         some = [i for i in rungs if size / rung(i) <= _PROBED]
         if not some or not self._one_tensor:
             return 1.0
-        made = len(self._plan(_chunked(self.strategy, rung(some[0])), self.workload)) / len(whole)
-        return min(made * rung(some[0]) / size, 1.0)
+        plan = self._plan(_chunked(self.strategy, rung(some[0])), self.workload)
+        copies, once = (int(np.count_nonzero(p.kind == Kind.COPY)) for p in (plan, whole))
+        return min(copies / max(once, 1) * rung(some[0]) / size, 1.0)
 
     def _climb(self, at: int, step: int, rungs: Iterable[int], depth: float) -> int:
         """From rung `at`, the first whose neighbours `step` below and above are no faster."""
