@@ -2,6 +2,7 @@
 
 Every tree has a share of the tensor, cut into the same number of chunks on all of them: one, or as many as
 `options.chunk` asks for. Chunks are summed up the tree and handed out down again, pipelined (see `pipelined_trees`).
+The rate of a packing is that of `ideal`; where a GPU sends one copy at a time (TensorFlow) it may be half of that.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 import simreduce
-from simreduce.cli.options import as_json, check_collective, echo_json, faithful_option, gather
+from simreduce.cli.options import as_json, check_collective, check_used, echo_json, faithful_option, gather
 from simreduce.errors import InputError
 from simreduce.strategy import parse_strategy
 from simreduce.tune.prove import COUNTS, MOST_RANKS, RANKS, Proof, prove, prove_all
@@ -61,6 +61,7 @@ def verify(
     if not 0 <= root < ngpus:
         faults.append(f"-r {root}: the ranks are 0 to {ngpus - 1}")
     known, counts = gather(faults, check_collective, collective), count or COUNTS
+    gather(faults, check_used, collective, faithful, None)
     if faults:  # nothing can be proved, but the names can be read
         for text in algo if known else ():
             gather(faults, parse_strategy, text, collective)

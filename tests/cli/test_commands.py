@@ -500,3 +500,32 @@ def test_the_reader_of_a_pipe_may_leave():
     os.close(writing)
 
     assert (0, b"") == (done.returncode, done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("question", "fault"),
+    [
+        (("bench", "full:4", "--collective", "broadcast", "--faithful"), "--faithful: upstream's quirks are in its all-reduces, and this is broadcast"),
+        (("explain", "full:4", "--collective", "all_gather", "--gpu-indices", "3,2,1,0"), "--gpu-indices: all_gather says which rank holds which part, so its ranks keep their order"),
+        (("verify", "--algo", "chain", "--collective", "reduce", "--faithful"), "--faithful: upstream's quirks are in its all-reduces, and this is reduce"),
+    ],
+    ids=["bench", "explain", "verify"],
+)  # fmt: skip
+def test_options_that_would_be_ignored_are_faults(simreduce, question, fault):
+    """A broadcast does go along the order of GPUs that is given."""
+    assert (2, "", f"simreduce: {fault}\n") == simreduce(*question)
+    assert (
+        0
+        == simreduce(
+            "bench",
+            "full:4",
+            "--collective",
+            "broadcast",
+            "--algo",
+            "chain",
+            "-b",
+            "4K",
+            "--gpu-indices",
+            "3,2,1,0",
+        ).status
+    )
