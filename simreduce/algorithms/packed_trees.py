@@ -29,8 +29,7 @@ Shares = Sequence[tuple[SpanningTree, float]]
 def all_reduce(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """Every tree sums its share at its root and hands it out.
 
-    Where rings come as close to the best rate as trees do once their pipeline has to be filled, what is sent in chunks
-    goes over the rings: the reduce-scatter and all-gather of a ring are 2n paths, each rank the root of two, that never idle.
+    Where rings come as close to the best rate, chunks go over them: a ring is 2n paths, two from each rank, that never idle.
     """
     packing, circles = trees.all_reduce_trees(layout.network()), rings.ring_packing(layout.network())
     ringed = rings.all_reduce_rate(layout.n, circles.rate) >= FILLED * packing.rate
