@@ -66,10 +66,12 @@ class Scene(NamedTuple):
 
 
 @st.composite
-def topologies(draw: st.DrawFn, figures: Figures, most_gpus: int = 5) -> Topology:
+def topologies(
+    draw: st.DrawFn, figures: Figures, most_gpus: int = 5, least_gpus: int = 1, least_machines: int = 1
+) -> Topology:
     """One or two machines: GPUs on a bus to their host, some linked directly, the hosts joined by a network."""
-    gpus = draw(st.integers(1, most_gpus))
-    machines = draw(st.integers(1, 2))
+    gpus = draw(st.integers(least_gpus, most_gpus))
+    machines = draw(st.integers(least_machines, 2))
     memory = st.one_of(st.just(math.inf), figures.bandwidth)
     nodes = [Node(f"cpu{m}", "cpu", memory_bandwidth=draw(memory), machine=str(m)) for m in range(machines)]
     nodes += [

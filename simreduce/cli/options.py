@@ -15,6 +15,7 @@ import click
 
 from simreduce import units
 from simreduce.algorithms import NAMES
+from simreduce.algorithms.families import IN_RANK_ORDER
 from simreduce.engine import Disturbance, Fault
 from simreduce.errors import InputError, did_you_mean, shown
 from simreduce.layouts import Layout
@@ -191,6 +192,19 @@ def check_collective(name: str) -> str:
             f"--collective: unknown {name!r}{did_you_mean(name, NAMES)}; one of {', '.join(NAMES)}"
         )
     return name
+
+
+def check_used(collective: str, faithful: bool | None, gpu_indices: str | None) -> None:
+    """InputError for options that the collective would ignore."""
+    problems = []
+    if faithful and collective != "all_reduce":
+        problems.append(f"--faithful: upstream's quirks are in its all-reduces, and this is {collective}")
+    if gpu_indices is not None and collective in IN_RANK_ORDER:
+        problems.append(
+            f"--gpu-indices: {collective} says which rank holds which part, so its ranks keep their order"
+        )
+    if problems:
+        raise InputError(problems)
 
 
 def check_place(path: str) -> None:
