@@ -19,6 +19,9 @@ from simreduce.topology import Folded, Topology
 _AT_ONCE = 1 << 18
 """Ops worked out at once: more would only take more memory."""
 
+_WHOLE = 1 << 64
+"""Times this, bandwidths are whole numbers: with fractions, networkx may lose its way."""
+
 _CUT_RANKS = 64
 """With more ranks, only the cuts around single ranks are taken: still a bound, and quick."""
 
@@ -120,12 +123,12 @@ def narrowest_cut(topology: Topology, capacity: tuple[float, ...], ranks: tuple[
     for link in topology.links:
         if link.is_figure:
             continue
-        before = graph.get_edge_data(link.source, link.target, {"capacity": 0.0})["capacity"]
-        graph.add_edge(link.source, link.target, capacity=before + capacity[link.id])
+        before = graph.get_edge_data(link.source, link.target, {"capacity": 0})["capacity"]
+        graph.add_edge(link.source, link.target, capacity=before + int(capacity[link.id] * _WHOLE))
     first, *others = ranks
     flow = nx.algorithms.flow.dinitz
     ways = [pair for other in others for pair in ((first, other), (other, first))]
-    return min(float(nx.maximum_flow_value(graph, a, b, flow_func=flow)) for a, b in ways)
+    return min(int(nx.maximum_flow_value(graph, a, b, flow_func=flow)) for a, b in ways) / _WHOLE
 
 
 def _narrowest_port(topology: Topology, capacity: tuple[float, ...], ranks: tuple[str, ...]) -> float:
