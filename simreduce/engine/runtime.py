@@ -77,10 +77,19 @@ def _tensorflow_lanes(call: Call) -> tuple[str, ...]:
     return (*out, f"{target.name} host-to-device") if target.kind == "gpu" else out
 
 
+def _tensorflow_pipes(call: Call) -> tuple[str, ...]:
+    """What one machine sends to another goes over one gRPC channel, a value at a time."""
+    source, target = call.source.machine, call.target.machine
+    between = call.kind == Kind.COPY and call.executor == Executor.TF and source != target
+    return (f"{source}>{target} channel",) if between else ()
+
+
 IDEAL = Runtime("ideal", no_lanes, dispatch=False, local=False)
 """Pure alpha-beta: no lanes, no overheads, local ops are free."""
 
-TENSORFLOW = Runtime("tensorflow", _tensorflow_lanes, dispatch=True, local=True, staged=True)
+TENSORFLOW = Runtime(
+    "tensorflow", _tensorflow_lanes, dispatch=True, local=True, staged=True, pipes=_tensorflow_pipes
+)
 """TensorFlow's own copies and kernels."""
 
 RUNTIMES: Mapping[str, Runtime] = {r.name: r for r in (TENSORFLOW, IDEAL)}
