@@ -85,13 +85,16 @@ def resource_seconds(lowered: Lowered, resources: Resources) -> Floats:
     return np.where(load > 0, seconds, 0.0)
 
 
-def lane_seconds(lowered: Lowered, duration: Floats) -> Floats:
-    """Seconds each lane is held when its ops, while they hold it, take `duration` after they got it."""
+def lane_seconds(lowered: Lowered, duration: Floats, moving: Floats) -> Floats:
+    """Seconds each lane is held when its ops, while they hold it, take `duration` after they got it, and pipes when bytes
+    take `moving`.
+    """
     calls, number = lowered.calls, len(lowered.lane_names)
     if not len(calls.lanes):
         return np.zeros(number)
     held = np.where(calls.holds[lowered.call], duration, calls.overhead[lowered.call])
-    busy = np.repeat(held, np.diff(calls.lane_start)[lowered.call])
+    count = np.diff(calls.lane_start)[lowered.call]
+    busy = np.where(lowered.is_pipe, np.repeat(moving, count), np.repeat(held, count))
     return np.bincount(lowered.lanes, busy, minlength=number).astype(np.float64)
 
 
