@@ -28,14 +28,16 @@ from simreduce.plan import Plan
 from simreduce_validate.running import placement
 from simreduce_validate.running.builtin import MULTI_WORKER, Builtin
 from simreduce_validate.running.child import START_SECONDS, Child
+from simreduce_validate.running.links import Links
 from simreduce_validate.running.multi_worker import Members
 from simreduce_validate.running.program import Event
 from simreduce_validate.running.setup import ROUTES, Prepared, Setup
+from simreduce_validate.running.shaped import shaped
 from simreduce_validate.running.workers import Worker, loopback, started
 
 Seconds = npt.NDArray[np.float64]
 
-BACKENDS = ("inproc", "cluster", "gpu")
+BACKENDS = ("inproc", "cluster", "shaped", "gpu")
 DRIVER = "simreduce_validate.running.driver"
 PATIENCE = 120.0
 """Seconds after which a request that has no answer is given up."""
@@ -203,6 +205,7 @@ def open_backend(
     used: int | None = None,
     workers: Sequence[Worker] = (),
     driver_prefix: Sequence[str] = (),
+    links: Links | None = None,
     threads: int = 0,
     split: int = 1,
     pretend: bool = False,
@@ -216,6 +219,8 @@ def open_backend(
     its process. `workers` are as many addresses, with what starts a process there; by default they are on this machine's
     loopback. The driver is started with `driver_prefix`, and must reach all workers.
 
+    `shaped`: such a cluster, whose workers have `links` of known rate between them. The driver is beside the first worker.
+
     `gpu`: rank i is GPU i of this machine, every host is its CPU. Each physical GPU is `split` into so many. To `pretend` is
     to take CPU devices for the GPUs.
 
@@ -227,7 +232,12 @@ def open_backend(
         raise InputError("TensorFlow is not installed here; pip install 'simreduce[tensorflow]'")
     devices = layout.devices[:used]
     with ExitStack() as stack:
-        if name == "cluster":
+        if name == "shaped":
+            if links is None:
+                raise InputError("--backend shaped: --rate is missing, such as --rate 200mbit")
+            workers = stack.enter_context(shaped(links)).workers
+            driver_prefix = workers[0].prefix
+        if name in {"cluster", "shaped"}:
             place = _cluster_place(layout, devices)
             tasks = sorted({placement.process(p) for p in place}, key=lambda p: int(p.rpartition(":")[2]))
             if workers and len(workers) != len(tasks):
@@ -250,6 +260,8 @@ def open_backend(
         driver = Child(DRIVER, f"{name}: the driver", driver_prefix, [seen])
         stack.callback(driver.close)
         provenance = driver.ask("open", setup, seconds=START_SECONDS)
+        if links is not None:
+            provenance["links"] = links.text
         yield Backend(name, devices, setup.place, tuple(workers), patience, provenance, driver, stack)
 
 

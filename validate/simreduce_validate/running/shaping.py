@@ -1,0 +1,82 @@
+"""What the kernel is told about links of known rate: queues, TCP. Text only; `keeper` carries it out."""
+
+from __future__ import annotations
+
+from simreduce_validate.running.links import ETHERNET, Links
+
+NETWORK = "10.77.7"
+SEGMENTS = 4
+"""Packets that the kernel shapes at once. Each is passed on when its last byte has come, so large ones add latency."""
+
+_LATE = 0.25e-3
+"""Seconds for which a port makes up at full speed after it was idle or the timer late: less loses rate on a busy machine,
+more hides bandwidth from short transfers.
+"""
+
+_IN_FLIGHT = 768 * 1024
+"""Bytes of socket buffer of one connection without a delay. A sender that waits for a core must not leave its link idle: with a
+quarter of this, a busy machine lost a tenth of the rate. Every queue has room for four times as much, so nothing is lost.
+"""
+
+
+def address(port: int) -> str:
+    """Of a worker, inside the namespaces."""
+    return f"{NETWORK}.{port + 1}"
+
+
+def shaping(links: Links, port: int, device: str, other: str) -> list[str]:
+    """What tc is told of one end of a cable. `other` is where a packet says who is at the other end: `dst` for what a worker
+    sends, `src` for what it gets.
+
+    All that goes to or comes from one other worker is a queue of its own, and the queues take turns: links are shared
+    fairly between pairs, as they are in the simulation. What carries no data (acknowledgements) goes first, as two-way
+    transfers would throttle each other else.
+    """
+    rate = links.rate_of(port)
+    largest = SEGMENTS * (links.mtu + ETHERNET)
+    burst = max(round(rate * _LATE), largest)
+    bits, some = f"{round(rate * 8)}bit", f"burst {burst} cburst {burst}"
+    lines = [
+        f"qdisc add dev {device} root handle 1: htb default 0",
+        f"class add dev {device} parent 1: classid 1:1 htb rate {bits} {some} quantum {largest}",
+        f"class add dev {device} parent 1:1 classid 1:2 htb rate {bits} {some} quantum {largest} prio 0",
+        f"qdisc add dev {device} parent 1:2 handle 2: bfifo limit {1 << 20}",
+        # Shorter than 64 bytes: headers, and no room for data that matters.
+        f"filter add dev {device} parent 1: protocol ip prio 1 u32 match u16 0 0xffc0 at 2 flowid 1:2",
+    ]
+    for peer in range(links.ports):
+        if peer != port:
+            minor = f"{peer + 16:x}"
+            shape = f"htb rate 8kbit burst 2000 ceil {bits} cburst {burst} quantum {largest} prio 1"
+            lines += [
+                f"class add dev {device} parent 1:1 classid 1:{minor} {shape}",
+                f"qdisc add dev {device} parent 1:{minor} handle {minor}: bfifo limit {4 * in_flight(links)}",
+                f"filter add dev {device} parent 1: protocol ip prio 2 u32 match ip {other} {address(peer)}/32 flowid 1:{minor}",
+            ]
+    return lines
+
+
+def in_flight(links: Links) -> int:
+    """Bytes of socket buffer of one connection: the kernel counts about twice the data, and the way there and back must fit."""
+    fastest = max((links.rate, *links.slow.values()))
+    return _IN_FLIGHT + round(4 * fastest * 2 * links.delay)
+
+
+def tcp_settings(links: Links) -> dict[str, str]:
+    """By name in /proc/sys/net/ipv4: connections that are never idle for TCP, and that lose nothing."""
+    room = in_flight(links)
+    return {
+        "tcp_slow_start_after_idle": "0",
+        "tcp_no_metrics_save": "1",
+        "tcp_congestion_control": "reno",  # what every kernel lets a namespace choose; nothing is lost anyway
+        "tcp_wmem": f"4096 {room} {room}",
+        "tcp_rmem": f"4096 {4 * room} {4 * room}",
+    }
+
+
+def route_settings(links: Links) -> str:
+    """Of the one route: a retransmission timer longer than any queue, and a window that opens at once."""
+    slowest = min((links.rate, *links.slow.values()))
+    room = in_flight(links)
+    wait = max(5, round(1e3 * (2 * links.delay + links.ports * room / slowest)))
+    return f"rto_min {wait}ms initcwnd 32"
