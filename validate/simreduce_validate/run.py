@@ -12,10 +12,13 @@ import math
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 import simreduce as sr
 from simreduce import dtypes
@@ -39,30 +42,74 @@ from simreduce.report.busbw import algbw, busbw
 from simreduce.strategy import Strategy, compile_plan, parse_strategy
 from simreduce.topology import Topology, load_topology
 from simreduce.tune.bench import sizes, tensor
-from simreduce_validate.running import BUILTINS, ROUTES, Builtin, Measurement, Worker, in_turns, open_backend
+from simreduce_validate.measuring import (
+    Forecast,
+    Interval,
+    Record,
+    already_there,
+    in_rounds,
+    median_interval,
+    noise,
+    ratio_interval,
+    recording,
+)
+from simreduce_validate.measuring.provenance import provenance as provenance_of
+from simreduce_validate.running import BUILTINS, ROUTES, Builtin, Measurement, Worker, open_backend
 from simreduce_validate.running.backend import BACKENDS, PATIENCE, Backend, check_names
 from simreduce_validate.running.builtin import check_builtin
 from simreduce_validate.running.discover import this_machine, visible
+from simreduce_validate.running.links import Links, read_links
 
+SHAPED = "shaped"
 AUTO = "auto"
 """The topology that stands for the GPUs of this machine."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One size of one candidate; seconds. `predicted` is NaN where a builtin has no plan of ours for these devices."""
+class Case:
+    """What is to be measured, and the seconds predicted for it: NaN where a builtin has no plan of ours for these devices.
+    `repeats` is the place of an earlier case that is the very same: what the two differ by is noise.
+    """
 
     algorithm: str
+    work: Plan | Builtin
     count: int
     dtype: int
     redop: str
-    measured: Measurement
     predicted: float
+    repeats: int | None = None
 
     @property
     def nbytes(self) -> int:
         """Bytes of the tensor."""
         return self.count * dtypes.SIZES[self.dtype]
+
+    @property
+    def forecast(self) -> Forecast:
+        """As it is recorded."""
+        plan = self.work.digest if isinstance(self.work, Plan) else ""
+        predicted = self.predicted * 1e6 if math.isfinite(self.predicted) else None
+        return Forecast(
+            self.algorithm, self.nbytes, self.count, dtypes.NAMES[self.dtype], self.redop, plan, predicted, self.repeats
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One size of one candidate."""
+
+    case: Case
+    measured: Measurement
+
+    @property
+    def interval(self) -> Interval:
+        """Between which seconds the median lies."""
+        return median_interval(self.measured.seconds)
+
+    @property
+    def predicted(self) -> float:
+        """Seconds."""
+        return self.case.predicted
 
     @property
     def error(self) -> float:
@@ -114,6 +161,19 @@ class Row:
     metavar="COMMAND",
     help="Of a cluster: starts what follows it on {host}, for worker {i}.",
 )
+@click.option(
+    "--rate", default=None, metavar="RATE", help="Of shaped: of every port, each way, such as 200mbit."
+)
+@click.option("--delay", default=None, metavar="TIME", help="Of shaped: one way, such as 5ms; default 0.")
+@click.option(
+    "--slow",
+    multiple=True,
+    metavar="PORT=RATE",
+    help="Of shaped: one slower port, such as 2=100mbit; may be repeated.",
+)
+@click.option(
+    "--out", default=None, metavar="FILE", help="Keep predictions, then every sample, in a new file."
+)
 @click.option("--split", type=click.IntRange(1), default=1, help="Of gpu: parts of each physical GPU.")
 @click.option("--pretend", is_flag=True, help="Of gpu: take CPU devices for the GPUs.")
 @click.option(
@@ -124,17 +184,25 @@ class Row:
 def run(
     topology: str, algo: tuple[str, ...], builtin: tuple[str, ...], minbytes: str, maxbytes: str | None, stepbytes: str,
     stepfactor: float, ngpus: int | None, gpus: str | None, datatype: str, iters: int, warmup_iters: int, chained: int,
-    backend: str, route: str, hosts: str | None, launch: str, split: int, pretend: bool, timeout: float,
+    backend: str, route: str, hosts: str | None, launch: str, rate: str | None, delay: str | None, slow: tuple[str, ...], out: str | None,
+    split: int, pretend: bool, timeout: float,
     calibration: str, as_json: bool,
 ) -> int:  # fmt: skip
     """Time all-reduces on real devices, as if they were TOPOLOGY (a name, a file, e.g. switch:4; auto: this machine's GPUs)."""
     problems: list[str] = []
-    machine = gather(problems, _machine, topology, split)
-    order = (
-        None
-        if machine is None
-        else gather(problems, _shape, machine, ngpus, gpus, auto=topology == AUTO and split == 1)
-    )
+    links: Links | None = None
+    machine: Topology | None = None
+    order: Layout | None = None
+    if backend == SHAPED:
+        if links := gather(problems, read_links, topology, rate, delay, slow):
+            machine, order = links.machine(), links.layout()
+        problems += [
+            f"{option}: with --backend shaped, switch:N says how many workers there are"
+            for option, value in (("-g", ngpus), ("--gpus", gpus))
+            if value is not None
+        ]
+    elif machine := gather(problems, _machine, topology, split):
+        order = gather(problems, _shape, machine, ngpus, gpus, auto=topology == AUTO and split == 1)
     dtype = gather(problems, dtypes.code, datatype)
     swept = gather(problems, _sizes, minbytes, maxbytes, stepbytes, stepfactor)
     named = gather(problems, _named, algo or (() if builtin else ("ring",)))
@@ -149,6 +217,11 @@ def run(
     for option, value in (("--hosts", hosts), ("--launch", launch)):
         if value and backend != "cluster":
             problems.append(f"{option}: only --backend cluster has other processes")
+    for option, given in (("--rate", rate), ("--delay", delay), ("--slow", slow)):
+        if given and backend != SHAPED:
+            problems.append(f"{option}: only --backend shaped sets the links")
+    if out is not None and Path(out).exists():
+        problems.append(already_there(out))
     if problems or not (machine and order and swept and named is not None and constants) or dtype is None:
         raise InputError(problems)
     strategies = [s for s, asked in named if asked or _accepted(s, order, swept, dtype)]
@@ -165,11 +238,28 @@ def run(
     question = Question(
         machine, order, strategies, builtins, dtype, constants, iters, warmup_iters, chained, route
     )
-    with open_backend(
-        backend, order, used=used, workers=workers or (), split=split, pretend=pretend, patience=timeout
-    ) as devices:
-        rows = [row for nbytes in swept for row in question.rows(devices, nbytes)]
+    cases = [question.cases(nbytes, twice=out is not None) for nbytes in swept]
+    forecasts = [case.forecast for group in cases for case in group]
+    with ExitStack() as stack:
+        devices = stack.enter_context(
+            open_backend(
+                backend, order, used=used, workers=workers or (), links=links, split=split, pretend=pretend,
+                patience=timeout,
+            )
+        )  # fmt: skip
         provenance = devices.provenance
+        record = None
+        if out is not None:
+            settings = {
+                "topology": machine.name, "topology_digest": machine.digest, "backend": backend, "route": route,
+                "runtime": "tensorflow", "calibration": constants.name, "iterations": iters, "warmup": warmup_iters,
+                "chained": chained,
+            }  # fmt: skip
+            ran_on = provenance_of(provenance, settings)
+            record = stack.enter_context(recording(Path(out), ran_on, forecasts))
+        rows: list[Row] = []
+        for group in cases:
+            rows += question.rows(devices, group, len(rows), record)
     if as_json:
         echo_json(document(rows, order.n, machine.name, backend, route, constants.name, chained, provenance))
     else:
@@ -198,26 +288,45 @@ class Question:
     chained: int
     route: str
 
-    def rows(self, backend: Backend, nbytes: int) -> list[Row]:
-        """All candidates at one size, predicted first, then timed in turns."""
+    def cases(self, nbytes: int, *, twice: bool) -> list[Case]:
+        """All candidates at one size, with what is predicted; the first once more in the end, if `twice`."""
         workload = tensor(nbytes, self.dtype)
-        plans = [compile_plan(strategy, workload, self.layout) for strategy in self.strategies]
-        predicted = [self._predicted(plan, self.chained) for plan in plans]
-        predicted += [self._builtin_predicted(name, nbytes) for name in self.builtins]
-        candidates = [backend.prepare(plan, chained=self.chained, route=self.route) for plan in plans]
-        candidates += [
-            backend.prepare(Builtin(name, (workload.elements,), self.layout.n, self.dtype), route=self.route)
-            for name in self.builtins
+        count = workload.elements
+        found = []
+        for strategy in self.strategies:
+            plan = compile_plan(strategy, workload, self.layout)
+            redop = "avg" if strategy.mean else "sum"
+            found.append(
+                Case(strategy.text, plan, count, self.dtype, redop, self._predicted(plan, self.chained))
+            )
+        for name in self.builtins:
+            work = Builtin(name, (count,), self.layout.n, self.dtype)
+            found.append(Case(name, work, count, self.dtype, "sum", self._builtin_predicted(name, nbytes)))
+        return [*found, replace(found[0], repeats=0)] if twice else found
+
+    def rows(self, backend: Backend, cases: Sequence[Case], first: int, record: Record | None) -> list[Row]:
+        """Time cases in turns. The first is candidate `first` of the record."""
+        candidates = [
+            backend.prepare(
+                case.work, chained=self.chained if isinstance(case.work, Plan) else 1, route=self.route
+            )
+            for case in cases
         ]
-        measured = in_turns(candidates, self.repetitions, warmup=self.warmup)
-        for candidate in candidates:
+
+        def note(place: int, number: int, seconds: float) -> None:
+            if record:
+                record.sample(first + place, number, seconds)
+
+        samples = in_rounds(candidates, self.repetitions, warmup=self.warmup, note=note)
+        found = [
+            Row(case, candidate.measured(seconds))
+            for case, candidate, seconds in zip(cases, candidates, samples, strict=True)
+        ]
+        for place, (row, candidate) in enumerate(zip(found, candidates, strict=True), start=first):
+            if record:
+                record.checked(place, row.faults)
             candidate.release()
-        names = [(s.text, "avg" if s.mean else "sum") for s in self.strategies]
-        names += [(name, "sum") for name in self.builtins]
-        return [
-            Row(name, workload.elements, self.dtype, redop, m, p)
-            for (name, redop), m, p in zip(names, measured, predicted, strict=True)
-        ]
+        return found
 
     def _predicted(self, plan: Plan, times: int) -> float:
         whole = sr.repeat(plan, times) if times > 1 else plan
@@ -241,20 +350,47 @@ def table(rows: Sequence[Row], ranks: int, about: Sequence[str]) -> str:
     """nccl-tests' columns of what was measured, what was predicted, and how far off that is; faults below."""
     lines = [*(f"# {line}" for line in about), *_HEADER]
     lines += [
-        f"{r.nbytes:12d}  {r.count:12d}  {dtypes.NAMES[r.dtype]:>8}  {r.redop:>6}  {r.measured.median * 1e6:7.1f}  "
-        f"{algbw(r.nbytes, r.measured.median) / 1e9:6.2f}  {busbw(r.nbytes, r.measured.median, ranks) / 1e9:6.2f}  "
+        f"{r.case.nbytes:12d}  {r.case.count:12d}  {dtypes.NAMES[r.case.dtype]:>8}  {r.case.redop:>6}  {r.measured.median * 1e6:7.1f}  "
+        f"{algbw(r.case.nbytes, r.measured.median) / 1e9:6.2f}  {busbw(r.case.nbytes, r.measured.median, ranks) / 1e9:6.2f}  "
         + (
-            f"{r.predicted * 1e6:7.1f}  {busbw(r.nbytes, r.predicted, ranks) / 1e9:6.2f}  {r.error:+6.0%}"
+            f"{r.predicted * 1e6:7.1f}  {busbw(r.case.nbytes, r.predicted, ranks) / 1e9:6.2f}  {r.error:+6.0%}"
             if math.isfinite(r.predicted)
             else f"{'-':>7}  {'-':>6}  {'-':>6}"
         )
-        + f"  {len(r.faults):6d}  {sum(r.measured.prepared.executed.transfers.values()):9d}  {r.algorithm}"
+        + f"  {len(r.faults):6d}  {sum(r.measured.prepared.executed.transfers.values()):9d}  {r.case.algorithm}"
         for r in rows
     ]
-    faults = [f"{r.algorithm}, {r.nbytes} bytes: {fault}" for r in rows for fault in r.faults]
+    lines += [f"# {line}" for line in noise_lines(rows)]
+    faults = [f"{r.case.algorithm}, {r.case.nbytes} bytes: {fault}" for r in rows for fault in r.faults]
     lines.append(f"# Faults               : {len(faults)} {'FAILED' if faults else 'OK'}")
     lines += [f"#   {fault}" for fault in faults[:20]]
     return "\n".join(lines)
+
+
+def noise_lines(rows: Sequence[Row]) -> list[str]:
+    """What the medians are worth: their intervals, outliers, drift, and what the same candidate differs by from itself."""
+    found = [noise(row.measured.seconds) for row in rows]
+    widths = [(r.interval.high - r.interval.low) / 2 / r.measured.median for r in rows]
+    samples, far = sum(len(r.measured.seconds) for r in rows), sum(len(each.outliers) for each in found)
+    lines = [
+        f"medians: +-{np.median(widths):.1%} (the worst +-{max(widths):.1%}) with 95 %",
+        f"outliers: {far} of {samples} samples; they count",
+    ]
+    lines += [
+        f"drift: {r.case.algorithm}, {r.case.nbytes} bytes: the second half took {each.drift.value:+.1%} "
+        f"({each.drift.low:+.1%} to {each.drift.high:+.1%})"
+        for r, each in zip(rows, found, strict=True)
+        if each.drifts
+    ]
+    for row in rows:
+        if row.case.repeats is not None:
+            same = next(r for r in rows if r.case.nbytes == row.case.nbytes)
+            ratio = ratio_interval(row.measured.seconds, same.measured.seconds)
+            lines.append(
+                f"noise floor: {row.case.algorithm}, {row.case.nbytes} bytes, measured twice: {ratio.value - 1:+.1%} "
+                f"({ratio.low - 1:+.1%} to {ratio.high - 1:+.1%})"
+            )
+    return lines
 
 
 def document(
@@ -275,15 +411,22 @@ def document(
         "provenance": dict(provenance),
         "rows": [
             {
-                "size_bytes": r.nbytes,
-                "count": r.count,
-                "type": dtypes.NAMES[r.dtype],
-                "redop": r.redop,
-                "algorithm": r.algorithm,
+                "size_bytes": r.case.nbytes,
+                "count": r.case.count,
+                "type": dtypes.NAMES[r.case.dtype],
+                "redop": r.case.redop,
+                "algorithm": r.case.algorithm,
                 "time_us": r.measured.median * 1e6,
+                "low_us": r.interval.low * 1e6,
+                "high_us": r.interval.high * 1e6,
+                "spread": noise(r.measured.seconds).spread,
+                "outliers": list(noise(r.measured.seconds).outliers),
+                "drift": noise(r.measured.seconds).drift.value,
+                "drifts": noise(r.measured.seconds).drifts,
+                "repeats": r.case.repeats,
                 "times_us": [seconds * 1e6 for seconds in r.measured.seconds.tolist()],
-                "algbw_gb_per_s": algbw(r.nbytes, r.measured.median) / 1e9,
-                "busbw_gb_per_s": busbw(r.nbytes, r.measured.median, ranks) / 1e9,
+                "algbw_gb_per_s": algbw(r.case.nbytes, r.measured.median) / 1e9,
+                "busbw_gb_per_s": busbw(r.case.nbytes, r.measured.median, ranks) / 1e9,
                 "predicted_time_us": r.predicted * 1e6 if math.isfinite(r.predicted) else None,
                 "error": r.error if math.isfinite(r.predicted) else None,
                 "wrong": len(r.faults),

@@ -139,9 +139,11 @@ def read_links(
         problems.append(
             f"{topology}: --backend shaped makes the links itself; write switch:N, for so many workers"
         )
-    bytes_per_s = _rate(problems, "--rate", rate) if rate is not None else None
+    bytes_per_s = None
     if rate is None:
         problems.append("--backend shaped: --rate is missing, such as --rate 200mbit")
+    else:
+        bytes_per_s = _rate(problems, "--rate", rate)
     seconds = 0.0
     if delay is not None:
         try:
@@ -157,9 +159,14 @@ def read_links(
             problems.append(f"--slow {text}: port {int(port)} is given twice")
         elif (found := _rate(problems, f"--slow {text}", value)) is not None:
             ports[int(port)] = found
-    if problems or match is None or bytes_per_s is None:
+    # What could not be read stands for itself; the rest is checked with harmless figures in its place.
+    try:
+        links = Links(int(match[1]) if match else MOST_PORTS, bytes_per_s or FASTEST, seconds, ports)
+    except InputError as error:
+        problems += error.problems
+    if problems:
         raise InputError(problems)
-    return Links(int(match[1]), bytes_per_s, seconds, ports)
+    return links
 
 
 def _rate(problems: list[str], option: str, text: str) -> float | None:

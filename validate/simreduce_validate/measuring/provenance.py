@@ -1,0 +1,61 @@
+"""What a result was measured on: hardware, versions, settings. Read from this machine; what cannot be read is left out."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import simreduce as sr
+from simreduce_validate.running.child import SETTINGS
+
+_PACKAGES = ("networkx", "numba", "numpy", "scipy", "simpy")
+
+
+def provenance(backend: Mapping[str, str], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """`backend` is what a backend says of itself, `settings` what was asked for."""
+    about = dict(backend)
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "hardware": {
+            "cpu": cpu_model(_text("/proc/cpuinfo")) or platform.processor() or platform.machine(),
+            "cores": os.cpu_count(),
+            "usable_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "memory_bytes": memory(_text("/proc/meminfo")),
+            "gpus": about.pop("gpus", ""),
+            "load_average": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
+        },
+        "versions": {
+            "simreduce": sr.__version__,
+            "python": about.pop("python", platform.python_version()),
+            "tensorflow": about.pop("tensorflow", ""),
+            "kernel": about.pop("machine", platform.platform()),
+            **{name: importlib.metadata.version(name) for name in _PACKAGES},
+        },
+        "settings": {**settings, **about, "environment": dict(SETTINGS)},
+    }  # fmt: skip
+
+
+def cpu_model(cpuinfo: str) -> str:
+    """The first model name of /proc/cpuinfo; "" without one."""
+    named = (line.partition(":")[2].strip() for line in cpuinfo.splitlines() if line.startswith("model name"))
+    return next(named, "")
+
+
+def memory(meminfo: str) -> int | None:
+    """Bytes of memory by /proc/meminfo."""
+    for line in meminfo.splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _text(path: str) -> str:
+    with suppress(OSError):
+        return Path(path).read_text("utf-8", "replace")
+    return ""

@@ -1,0 +1,155 @@
+"""A result file: what it ran on, then every prediction, then every sample as it was taken.
+
+JSON Lines, one document a line, whose `record` says what it is:
+
+    {"record": "run", "format": 1, "provenance": {...}}
+    {"record": "candidate", "id": 0, "algorithm": "ring", "size_bytes": 1048576, "plan": "...", "predicted_us": 65780.1, ...}
+    {"record": "predicted", "candidates": 8}
+    {"record": "sample", "id": 0, "round": 0, "us": 82010.4}
+    {"record": "checked", "id": 0, "faults": []}
+    {"record": "end"}
+
+All predictions are on the disk before `Record` can take a sample. A run that is killed leaves what it had: lines are only
+appended, and a last line that was cut is not read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from simreduce.errors import InputError
+from simreduce_validate.measuring.statistics import Floats
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What will be measured, and what is predicted for it. `plan` is the plan's digest, "" for what is no plan of ours, and
+    `predicted_us` None where there is no prediction. `repeats` is the place of an earlier candidate that is the very same.
+    """
+
+    algorithm: str
+    size_bytes: int
+    count: int
+    type: str
+    redop: str
+    plan: str
+    predicted_us: float | None
+    repeats: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A result file that is being written."""
+
+    _file: IO[str] = field(repr=False)
+
+    def sample(self, candidate: int, number: int, seconds: float) -> None:
+        """One step of a candidate in a round."""
+        self._write({"record": "sample", "id": candidate, "round": number, "us": seconds * 1e6})
+
+    def checked(self, candidate: int, faults: Sequence[str]) -> None:
+        """What was wrong with the results of a candidate, after its last step."""
+        self._write({"record": "checked", "id": candidate, "faults": list(faults)})
+
+    def _write(self, document: Mapping[str, Any]) -> None:
+        # A line at a time, so that nothing but this process's death, in between, cuts one.
+        self._file.write(json.dumps(document, allow_nan=False) + "\n")
+        self._file.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A result file that was read. `seconds` are the samples of each forecast in the order in which they were taken, `faults` what
+    was wrong with it, None if the run ended before it was checked; `complete` says whether it came to its end.
+    """
+
+    provenance: Mapping[str, Any]
+    forecasts: tuple[Forecast, ...]
+    seconds: tuple[Floats, ...]
+    faults: tuple[tuple[str, ...] | None, ...]
+    complete: bool
+
+
+@contextmanager
+def recording(path: Path, provenance: Mapping[str, Any], forecasts: Sequence[Forecast]) -> Iterator[Record]:
+    """Begin a file with all that is known before the measurement. InputError if it is there already: no result is overwritten."""
+    try:
+        file = path.open("x", encoding="utf-8")
+    except FileExistsError:
+        raise InputError(already_there(path)) from None
+    except OSError as error:
+        raise InputError(f"--out {path}: cannot be written: {error.strerror}") from None
+    with file:
+        record = Record(file)
+        record._write({"record": "run", "format": FORMAT, "provenance": provenance})  # noqa: SLF001 - its own factory
+        for number, forecast in enumerate(forecasts):
+            record._write({"record": "candidate", "id": number, **asdict(forecast)})  # noqa: SLF001
+        record._write({"record": "predicted", "candidates": len(forecasts)})  # noqa: SLF001
+        os.fsync(file.fileno())
+        yield record
+        record._write({"record": "end"})  # noqa: SLF001
+        os.fsync(file.fileno())
+
+
+def already_there(path: Path | str) -> str:
+    """The fault of a file that exists."""
+    return f"--out {path}: is there already, and results are not overwritten"
+
+
+def read_record(path: Path) -> Recorded:
+    """What a result file holds. InputError names the line that cannot be read."""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    *whole, _cut = text.split("\n")
+    documents = [_document(path, number, line) for number, line in enumerate(whole, start=1)]
+    if not documents or documents[0].get("record") != "run" or documents[0].get("format") != FORMAT:
+        raise InputError(f"{path}:1: is no result file of format {FORMAT}")
+    forecasts: list[Forecast] = []
+    samples: list[list[float]] = []
+    faults: list[tuple[str, ...] | None] = []
+    for number, document in enumerate(documents, start=1):
+        kind = document["record"]
+        try:
+            if kind == "candidate":
+                fields = {key: value for key, value in document.items() if key not in ("record", "id")}
+                forecasts.append(Forecast(**fields))
+                samples.append([])
+                faults.append(None)
+            elif kind == "sample":
+                if not (document["us"] > 0 and math.isfinite(document["us"])):
+                    raise ValueError("a time is above 0")  # noqa: TRY301
+                samples[document["id"]].append(document["us"] * 1e-6)
+            elif kind == "checked":
+                faults[document["id"]] = tuple(document["faults"])
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise InputError(f"{path}:{number}: {kind}: {error}") from None
+    return Recorded(
+        documents[0]["provenance"],
+        tuple(forecasts),
+        tuple(np.array(each) for each in samples),
+        tuple(faults),
+        documents[-1]["record"] == "end",
+    )
+
+
+def _document(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        raise InputError(f"{path}:{number}: is no JSON document") from None
+    if not isinstance(found, dict) or not isinstance(found.get("record"), str):
+        raise InputError(f"{path}:{number}: is no document with a `record`")
+    return found

@@ -1,0 +1,40 @@
+"""Candidates timed in turns, A B A B, so that drift of the machine hits all alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from simreduce_validate.measuring.statistics import Floats
+
+
+class Timed(Protocol):
+    """What can be timed: a `Candidate` of a backend."""
+
+    def time(self, repetitions: int) -> Floats:
+        """Seconds of each of so many steps, one after another."""
+
+
+def in_rounds(
+    candidates: Sequence[Timed],
+    rounds: int,
+    *,
+    warmup: int = 2,
+    note: Callable[[int, int, float], None] = lambda _place, _round, _seconds: None,
+) -> list[Floats]:
+    """Seconds of each candidate by round: one step each, one candidate after another. `note` gets every sample as it comes:
+    place of the candidate, round, seconds.
+
+    Warm-up steps are taken by all before the first round, and are the only ones that are not samples.
+    """
+    for candidate in candidates:
+        if warmup:
+            candidate.time(warmup)
+    found = np.empty((len(candidates), rounds))
+    for number in range(rounds):
+        for place, candidate in enumerate(candidates):
+            (found[place, number],) = candidate.time(1)
+            note(place, number, float(found[place, number]))
+    return list(found)
