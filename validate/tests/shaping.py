@@ -1,0 +1,22 @@
+"""Whether links can be shaped on this machine, found out once."""
+
+from __future__ import annotations
+
+import functools
+
+from simreduce_validate.running.links import Links
+from simreduce_validate.running.shaped import shaped
+
+from simreduce.errors import DeviceError, InputError
+
+
+@functools.cache
+def possible():
+    """Why not, in one line; "" if they can be."""
+    for delay in (0.0, 1e-3):
+        try:
+            with shaped(Links(2, 25e6, delay)):
+                pass
+        except (InputError, DeviceError) as error:
+            return str(error).splitlines()[0]
+    return ""
