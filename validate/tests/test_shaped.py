@@ -42,28 +42,21 @@ def up(request):
         yield found
 
 
-def best(measure):
-    """Of three tries the largest rate: a machine that is busy with other things takes from it, and never adds."""
-    return [max(tries) for tries in zip(*(measure() for _ in range(3)), strict=True)]
-
-
 @pytest.mark.parametrize(
     ("pairs", "shares"),
     [
-        ([(0, 1)], [1]),
-        ([(0, 2)], [1 / 2]),
         ([(2, 3)], [1 / 2]),
         ([(0, 1), (1, 0)], [1, 1]),
         ([(0, 3), (1, 3)], [1 / 2, 1 / 2]),
         ([(0, 1), (0, 3)], [1 / 2, 1 / 2]),
-        ([(1, 2), (1, 3)], [1 / 2, 1 / 2]),
+        ([(0, 2), (1, 3)], [1 / 2, 1]),
     ],
-    ids=["one", "into slow", "out of slow", "both ways", "into one", "out of one", "slow and not"],
+    ids=["out of slow", "both ways", "into one", "out of one", "slow and not"],
 )
 def test_links_carry_their_rate_and_share_it(up, pairs, shares):
     """Within 5 %, headers accounted for; the slow port carries half of what the others do."""
     before = up.lost()
-    found = best(lambda: up.rates(pairs, 4 << 20))
+    found = up.rates(pairs, 3 << 20)
 
     assert [share * up.links.goodput(0) for share in shares] == pytest.approx(found, rel=0.05)
     assert before == up.lost()
@@ -166,7 +159,7 @@ def _named():
 def test_two_sets_do_not_meet():
     links = Links(2, 100 * MBIT)
     with shaped(links) as one, shaped(links) as other:
-        found = [best(lambda each=each: each.rates([(0, 1)], 2 << 20))[0] for each in (one, other)]
+        found = [each.rates([(0, 1)], 2 << 20)[0] for each in (one, other)]
 
     assert [links.goodput(0)] * 2 == pytest.approx(found, rel=0.05)
 

@@ -49,8 +49,9 @@ class Keeper:
                         "ip", ["link set lo up", f"addr add {address(port)}/24 dev eth0", "link set eth0 up"]
                     )
                     _tcp(links)
-        except FileNotFoundError as error:
-            raise InputError(f"--backend shaped: {error.filename} is not there") from None
+        except OSError as error:
+            what = error.filename or "network namespaces"
+            raise InputError(f"--backend shaped: {what}: {error.strerror}") from None
         return [f"/proc/{os.getpid()}/fd/{held}" for held in self._held]
 
     def lost(self) -> int:
