@@ -37,8 +37,14 @@ class Event(NamedTuple):
     finish: float
 
 
-Results: TypeAlias = Mapping[int, Sequence[Any]]
-"""By OUTPUT, the tensors that hold it, end to end: one for each of its variables."""
+class Made(NamedTuple):
+    """What a step comes to. `results` are, by OUTPUT, the tensors that hold it, end to end: one for each of its variables.
+    `loose` are tensors that nothing needs, and that a step makes all the same.
+    """
+
+    results: Mapping[int, Sequence[Any]]
+    loose: Sequence[Any] = ()
+
 
 Intervals: TypeAlias = Sequence[tuple[int, int]]
 """Adjacent [lo, hi)."""
@@ -79,15 +85,16 @@ class Program:
 
     plan: Plan
     place: tuple[str, ...]
-    body: Callable[[Mapping[int, Any]], Results]
+    body: Callable[[Mapping[int, Any]], Made]
     chained: int = 1
 
     @property
     def given(self) -> dict[int, Variable]:
-        """By INPUT; those without elements have none."""
+        """By INPUT."""
         plan = self.plan
-        inputs = [op for op in _of_kind(plan, Kind.INPUT) if plan.hi[op] > plan.lo[op]]
-        return {op: self._variable(f"given{op}", op, *_interval(plan, op)) for op in inputs}
+        return {
+            op: self._variable(f"given{op}", op, *_interval(plan, op)) for op in _of_kind(plan, Kind.INPUT)
+        }
 
     @property
     def results(self) -> dict[int, list[Variable]]:

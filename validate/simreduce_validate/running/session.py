@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from simreduce_validate.running.program import Array, Event, Program, Results, Variable
+from simreduce_validate.running.program import Array, Event, Made, Program, Variable
 
 v1, ops = tf.compat.v1, tf.raw_ops
 
@@ -114,13 +114,13 @@ def events(stats: Any) -> list[Event]:
         for device in stats.dev_stats
         for node in device.node_stats
     ]
-    first = min((node.all_start_micros for _, _, node in rows), default=0)
+    first = min((node.all_start_nanos for _, _, node in rows), default=0)
     found = [
         Event(
             device,
             name,
-            (begin := node.all_start_micros - first) * 1e-6,
-            (begin + node.all_end_rel_micros) * 1e-6,
+            (begin := node.all_start_nanos - first) * 1e-9,
+            (begin + node.all_end_rel_nanos) * 1e-9,
         )
         for device, name, node in rows
     ]
@@ -128,7 +128,7 @@ def events(stats: Any) -> list[Event]:
 
 
 def _step(program: Program, given: Mapping[int, Any], kept: Mapping[int, Sequence[Any]]) -> list[Any]:
-    """The ops of a step in the current graph: by device one that is done when all its results are kept.
+    """The ops of a step in the current graph: by device one that is done when all its results are kept, and all else is done.
 
     They have no op in common that waits for all of them, which would cost a message from every device.
     """
@@ -136,15 +136,17 @@ def _step(program: Program, given: Mapping[int, Any], kept: Mapping[int, Sequenc
     for number, (device, stores) in enumerate(keep(program.body(given), kept).items()):
         with tf.device(device), tf.control_dependencies(stores):
             done.append(tf.no_op(name=f"done{number}"))
-    return done
+    return done or [tf.no_op(name="done0")]
 
 
-def keep(results: Results, kept: Mapping[int, Sequence[Any]]) -> dict[str, list[Any]]:
-    """By device, the ops that put results into their variables: without copying, they take the tensor."""
-    stored: dict[str, list[Any]] = {}
+def keep(made: Made, kept: Mapping[int, Sequence[Any]]) -> dict[str, list[Any]]:
+    """By device, the ops that end a step: they put results into their variables, which take the tensor without a copy."""
+    ends: dict[str, list[Any]] = {}
     for op, handles in kept.items():
-        for i, (handle, tensor) in enumerate(zip(handles, results[op], strict=True)):
+        for i, (handle, tensor) in enumerate(zip(handles, made.results[op], strict=True)):
             with tf.device(handle.device):
                 store = ops.AssignVariableOp(resource=handle, value=tensor, name=f"keep{op}_{i}")
-            stored.setdefault(handle.device, []).append(store)
-    return stored
+            ends.setdefault(handle.device, []).append(store)
+    for tensor in made.loose:
+        ends.setdefault(tensor.device, []).append(tensor.op)
+    return ends
