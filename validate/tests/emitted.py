@@ -36,12 +36,11 @@ def compiled(text: str, ranks: int, sizes: Sequence[int], tasks: int = 1, dtype:
 
 @contextmanager
 def started(plan: Plan, chained: int = 1) -> Iterator[tuple[Program, Step, Contents]]:
-    """The plan, loaded and run once."""
+    """The plan, loaded."""
     prog = program(plan, logical_cpus(len(plan.devices)), chained)
     step, contents = SessionStep(prog, settings(len(plan.devices))), Contents.of(plan)
     try:
         load(prog, step, contents)
-        step.run()
         yield prog, step, contents
     finally:
         step.close()
@@ -86,7 +85,6 @@ class EditedStep:
         with tf.Graph().as_default() as self.graph:
             tf.graph_util.import_graph_def(definition, name="")
         self._session = tf.compat.v1.Session(graph=self.graph, config=config)
-        self._session.run([f"{name}/clear" for name in self._types])
 
     def load(self, contents: dict[str, Array]) -> None:
         feeds = {f"{name}/feed:0": values.astype(self._types[name]) for name, values in contents.items()}

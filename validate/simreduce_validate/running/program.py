@@ -57,13 +57,13 @@ class Step(Protocol):
     """What was built, which knows the shape of every tensor."""
 
     def load(self, contents: Mapping[str, Array]) -> None:
-        """Give variables what they hold, by name. Before, all hold zeros."""
+        """Give variables what they hold, by name: all those that a step is given, before it is run."""
 
     def run(self) -> None:
         """One step; returns when all results are on their devices."""
 
     def read(self, names: Sequence[str]) -> list[Array]:
-        """What variables hold."""
+        """What variables hold that a step has kept."""
 
     def partitions(self) -> list[Any]:
         """A step, and the `GraphDef` that each device executed for it."""
@@ -129,9 +129,11 @@ def faults(program: Program, step: Step, contents: Contents) -> list[str]:
     """What the results of the last step are not as the contract says: device, interval and first wrong element."""
     plan = program.plan
     found = list(unmade(plan))
-    for op, variables in program.results.items():
+    results = program.results
+    held = iter(step.read([variable.name for variables in results.values() for variable in variables]))
+    for op, variables in results.items():
         where = plan.devices[plan.device[op]]
-        got = np.concatenate(step.read([v.name for v in variables])).astype(np.float64)
+        got = np.concatenate([next(held) for _ in variables]).astype(np.float64)
         found.append(difference(where, int(plan.lo[op]), got, contents.promised(op)))
     return [text for text in found if text]
 

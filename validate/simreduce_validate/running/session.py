@@ -45,14 +45,12 @@ class SessionStep:
         self._scope = scope
         self._feeds: dict[str, tuple[Any, Any]] = {}
         self._reads: dict[str, Any] = {}
-        self._clear: list[Any] = []
         self._free: list[Any] = []
         with tf.Graph().as_default() as self.graph:
-            given = {op: self._declare(v) for op, v in program.given.items()}
-            kept = {op: [self._declare(v) for v in parts] for op, parts in program.results.items()}
+            given = {op: self._given(v) for op, v in program.given.items()}
+            kept = {op: [self._kept(v) for v in parts] for op, parts in program.results.items()}
             self._done = _step(program, given, kept)
         self._session = v1.Session(target, graph=self.graph, config=config)
-        self._session.run(self._clear)
         self._call = self._session.make_callable(self._done)
 
     def load(self, contents: Mapping[str, Array]) -> None:
@@ -87,19 +85,31 @@ class SessionStep:
         self._session.run(self._done, options=options, run_metadata=metadata)
         return metadata
 
-    def _declare(self, variable: Variable) -> Any:
-        """The handle of a variable, and the ops that load, read, clear and free it."""
-        name, dtype, shape = variable.name, tf.dtypes.as_dtype(variable.dtype), [variable.elements]
+    def _given(self, variable: Variable) -> Any:
+        """The handle of a variable that a step reads, and the op that loads it."""
+        handle, dtype = self._declared(variable), tf.dtypes.as_dtype(variable.dtype)
         with tf.device(variable.device):
-            handle = ops.VarHandleOp(dtype=dtype, shape=shape, shared_name=f"{self._scope}{name}", name=name)
-            feed = v1.placeholder(dtype, shape, name=f"{name}/feed")
-            self._feeds[name] = feed, ops.AssignVariableOp(resource=handle, value=feed, name=f"{name}/load")
-            self._reads[name] = ops.ReadVariableOp(resource=handle, dtype=dtype, name=f"{name}/read")
-            zeros = tf.zeros(shape, dtype, name=f"{name}/zeros")
-            self._clear.append(ops.AssignVariableOp(resource=handle, value=zeros, name=f"{name}/clear"))
-            self._free.append(
-                ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True, name=f"{name}/free")
+            feed = v1.placeholder(dtype, [variable.elements], name=f"{variable.name}/feed")
+            load = ops.AssignVariableOp(resource=handle, value=feed, name=f"{variable.name}/load")
+        self._feeds[variable.name] = feed, load
+        return handle
+
+    def _kept(self, variable: Variable) -> Any:
+        """The handle of a variable that a step writes, and what reads it."""
+        handle, dtype = self._declared(variable), tf.dtypes.as_dtype(variable.dtype)
+        with tf.device(variable.device):
+            read = ops.ReadVariableOp(resource=handle, dtype=dtype, name=f"{variable.name}/read")
+        self._reads[variable.name] = read
+        return handle
+
+    def _declared(self, variable: Variable) -> Any:
+        name, dtype = variable.name, tf.dtypes.as_dtype(variable.dtype)
+        with tf.device(variable.device):
+            handle = ops.VarHandleOp(
+                dtype=dtype, shape=[variable.elements], shared_name=f"{self._scope}{name}", name=name
             )
+            free = ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True, name=f"{name}/free")
+        self._free.append(free)
         return handle
 
 
