@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from simreduce_validate.running.contents import Contents
 from simreduce_validate.running.emitter import program
-from simreduce_validate.running.executed import Executed, departures, executed
+from simreduce_validate.running.executed import departures, executed
 from simreduce_validate.running.placement import logical_cpus
 from simreduce_validate.running.program import Array, Program, Step, faults, load
 from simreduce_validate.running.session import SessionStep, settings
@@ -51,11 +51,6 @@ def found_wrong(plan: Plan, chained: int = 1) -> list[str]:
     with started(plan, chained) as (prog, step, contents):
         ran = executed(step.partitions(), step.graph)
         return [*faults(prog, step, contents), *departures(plan, prog.place, ran, chained)]
-
-
-def ran(plan: Plan) -> Executed:
-    with started(plan) as (_, step, _):
-        return executed(step.partitions(), step.graph)
 
 
 def served(text: str, layouts: Sequence[Layout], sizes: Sequence[int]) -> Iterator[Plan]:

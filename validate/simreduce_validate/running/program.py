@@ -28,7 +28,8 @@ class Variable(NamedTuple):
 
 class Event(NamedTuple):
     """What a device did in a step, in seconds since its first event. `name` begins with `op12` for op 12 of a plan, with
-    `again1/op12` in its first repetition. A transfer between processes is an event of the receiver, called `RecvTensor`.
+    `again1/op12` in its first repetition. A transfer between processes is an event of the receiver, `RecvTensor` and the name of
+    what was sent; the receiver's own op has the name of the COPY. Its time is in whole microseconds, and each worker has its own clock.
     """
 
     device: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -113,28 +114,35 @@ class SessionStep:
         return handle
 
 
+_EDGE = re.compile(r"edge_\d+_(\S+) from ")
+"""In the label of a transfer, the tensor that was sent."""
+
+
 def events(stats: Any) -> list[Event]:
     """The events of a `StepStats`, by time."""
     rows = [
-        (
-            device.device,
-            node.timeline_label.split(" ")[0] if node.node_name == "RecvTensor" else node.node_name,
-            node,
-        )
+        (device.device, _event_name(node), *_nanoseconds(node))
         for device in stats.dev_stats
         for node in device.node_stats
     ]
-    first = min((node.all_start_nanos for _, _, node in rows), default=0)
+    first = min((start for _, _, start, _ in rows), default=0)
     found = [
-        Event(
-            device,
-            name,
-            (begin := node.all_start_nanos - first) * 1e-9,
-            (begin + node.all_end_rel_nanos) * 1e-9,
-        )
-        for device, name, node in rows
+        Event(device, name, (start - first) * 1e-9, (start - first + lasted) * 1e-9)
+        for device, name, start, lasted in rows
     ]
     return sorted(found, key=lambda event: (event.start, event.finish, event.device, event.name))
+
+
+def _event_name(node: Any) -> str:
+    edge = _EDGE.search(node.timeline_label) if node.node_name == "RecvTensor" else None
+    return f"RecvTensor {edge.group(1)}" if edge else str(node.node_name)
+
+
+def _nanoseconds(node: Any) -> tuple[int, int]:
+    """When it began and how long it lasted; of transfers, only microseconds are kept."""
+    if node.all_start_nanos:
+        return node.all_start_nanos, node.all_end_rel_nanos
+    return node.all_start_micros * 1000, node.all_end_rel_micros * 1000
 
 
 def _step(program: Program, given: Mapping[int, Any], kept: Mapping[int, Sequence[Any]]) -> list[Any]:
