@@ -26,7 +26,7 @@ from simreduce.errors import InputError, did_you_mean
 from simreduce.layouts import Layout
 from simreduce.plan import Plan
 from simreduce_validate.running import placement
-from simreduce_validate.running.builtin import MULTI_WORKER, Builtin
+from simreduce_validate.running.builtin import COLLECTIVE, MULTI_WORKER, Builtin
 from simreduce_validate.running.child import START_SECONDS, Child
 from simreduce_validate.running.links import Links
 from simreduce_validate.running.multi_worker import Members
@@ -78,6 +78,7 @@ class Backend:
     driver: Child = field(repr=False)
     _stack: ExitStack = field(repr=False)
     _count: int = field(default=0, repr=False)
+    _functions: bool = field(default=False, repr=False)
 
     def prepare(self, work: Plan | Builtin, *, chained: int = 1, route: str = ROUTES[0]) -> Candidate:
         """Build a plan, or one of TensorFlow's own, run it once and check it. A step does it `chained` times in a row.
@@ -87,6 +88,7 @@ class Backend:
         if problems := self._problems(work, chained, route):
             raise InputError(problems)
         self._count += 1
+        self._functions |= route == ROUTES[1]
         if isinstance(work, Builtin) and work.name == MULTI_WORKER:
             members = Members(work, self.workers, self.devices, self._count, self.patience)
             self._stack.callback(members.close)
@@ -131,6 +133,9 @@ class Backend:
             return problems
         if chained > 1:
             problems.append(f"{work.name}: only plans are chained")
+        if work.name == COLLECTIVE and self._functions and route == ROUTES[0] and self.workers:
+            # The workers' groups then belong to the functions' context, and a session's would wait for ever.
+            problems.append(f"{work.name}: not by session in a cluster that has run functions; open another")
         if work.name == MULTI_WORKER and len(self.workers) < work.ranks:
             problems.append(f"{work.name}: needs a process per rank: a cluster of one machine's devices")
         return problems

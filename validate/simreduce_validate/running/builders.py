@@ -18,7 +18,7 @@ from simreduce.plan import Kind
 from simreduce_validate.graphs import placement
 from simreduce_validate.running.builtin import Builtin
 from simreduce_validate.running.placement import is_cpu, process
-from simreduce_validate.running.program import Program, Results
+from simreduce_validate.running.program import Made, Program
 
 Tensors: TypeAlias = list[list[Any]]
 """By gradient and rank."""
@@ -35,14 +35,14 @@ def builtin_program(work: Builtin, place: Sequence[str], devices: Sequence[str],
     inputs = [op for op in range(len(plan)) if plan.kind[op] == Kind.INPUT]
     dtype = tf.dtypes.as_dtype(dtypes.NAMES[work.dtype])
 
-    def body(given: Mapping[int, Any]) -> Results:
+    def body(given: Mapping[int, Any]) -> Made:
         read = []
         for op in inputs:
             with tf.device(place[plan.device[op]]):
                 read.append(ops.ReadVariableOp(resource=given[op], dtype=dtype, name=f"op{op}"))
         results = _brought(lambda own: _BUILDERS[work.name](own, key), read, work, ranks, dtype)
         # Every INPUT is followed by the OUTPUT of its rank.
-        return {op + 1: [tensor] for op, tensor in zip(inputs, results, strict=True)}
+        return Made({op + 1: [tensor] for op, tensor in zip(inputs, results, strict=True)})
 
     return Program(plan, tuple(place), body)
 
@@ -99,12 +99,16 @@ def _cross_device(ops_of: Any, own: Tensors) -> Tensors:
 
 
 def _collective(own: Tensors, key: int) -> Tensors:
-    """A ring collective per gradient; its group and instances are told from all others by number."""
-    found = []
+    """A ring collective per gradient; its group and instances are told from all others by number.
+
+    On every device they come one after another: if two devices began with different ones, all would wait for ever.
+    """
+    found: Tensors = []
     for number, row in enumerate(own):
-        made = []
-        for tensor in row:
-            with tf.device(tensor.device):
+        made: list[Any] = []
+        for rank, tensor in enumerate(row):
+            before = [found[-1][rank].op] if found else []
+            with tf.device(tensor.device), tf.control_dependencies(before):
                 made.append(
                     ops.CollectiveReduceV2(
                         input=tensor,

@@ -19,6 +19,9 @@ BUILTINS: Mapping[str, str] = {
 hierarchical copy, which forgets the last. NCCL takes physical GPUs only; the last is a process per rank, of a cluster.
 """
 
+COLLECTIVE = "CollectiveReduceV2"
+"""The runtime's own ring."""
+
 MULTI_WORKER = "MultiWorkerMirroredStrategy"
 """The one for which every rank runs a program of its own."""
 

@@ -70,6 +70,7 @@ class Child:
                 start_new_session=True,
             )
         except OSError as error:
+            self._stderr.close()
             raise DeviceError(f"{name}: cannot be started: {command[0]}: {error.strerror}") from None
 
     @property

@@ -49,7 +49,7 @@ class Contents:
         """InputError if a dtype of the plan is too narrow for exact sums of so many contributors."""
         kinds = sorted({dtypes.NAMES[code] for code in {*plan.dtype.tolist(), *plan.contract.dtype.tolist()}})
         narrow = min(kinds, key=_EXACT.__getitem__, default="float32")
-        most = max(map(len, plan.contract.sets), default=1)
+        most = max([1, *map(len, plan.contract.sets)])
         unit = math.lcm(*plan.contract.divisor.tolist())
         if not any(kind.startswith("int") for kind in kinds):
             unit //= unit & -unit  # floats are halved without loss

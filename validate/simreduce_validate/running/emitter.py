@@ -31,7 +31,7 @@ from simreduce.errors import InputError
 from simreduce.plan import Kind, Plan
 from simreduce.plan.plan import IN_PLACE, NO_STREAM
 from simreduce_validate.running.placement import is_cpu, process
-from simreduce_validate.running.program import Program, Results
+from simreduce_validate.running.program import Made, Program
 
 ops = tf.raw_ops
 
@@ -61,17 +61,20 @@ def program(plan: Plan, place: Sequence[str], chained: int = 1) -> Program:
     return Program(plan, tuple(place), lambda given: emit(plan, place, given, chained), chained)
 
 
-def emit(plan: Plan, place: Sequence[str], given: Mapping[int, Any], chained: int = 1) -> Results:
-    """Add the ops of `plan` to the current graph, `chained` times in a row; by OUTPUT, what holds it the last time.
+def emit(plan: Plan, place: Sequence[str], given: Mapping[int, Any], chained: int = 1) -> Made:
+    """Add the ops of `plan` to the current graph, `chained` times in a row; what its OUTPUTs are the last time.
 
-    `given` is the variable of every INPUT that has elements, by op. On every device, a repetition starts when all results
+    `given` is the variable of every INPUT, by op. On every device, a repetition starts when all results
     of the one before it are there, as in `simreduce.repeat`.
     """
-    emission = _Emission(plan, place, given)
+    emission, loose = _Emission(plan, place, given), []
     for number in range(chained):
         emission.add(f"again{number}/" if number else "")
+        # Empty parts, and what no op of the plan reads. TensorFlow would leave out what leads to nothing.
+        loose += [p.tensor for pieces in emission.made for p in pieces if not p.tensor.consumers()]
     outputs = np.flatnonzero(plan.kind == Kind.OUTPUT).tolist()
-    return {op: [piece.tensor for piece in emission.made[op]] for op in outputs}
+    results = {op: [piece.tensor for piece in emission.made[op]] for op in outputs}
+    return Made(results, loose)
 
 
 class _Emission:
@@ -147,8 +150,6 @@ class _Emission:
         match kind:
             case Kind.INPUT:
                 with tf.control_dependencies([self.gates[device]] if device in self.gates else []):
-                    if not elements:
-                        return tf.constant([], dtype, name=name)
                     tensor = ops.ReadVariableOp(resource=self.given[op], dtype=dtype, name=name)
                 tensor.set_shape([elements])
                 return tensor

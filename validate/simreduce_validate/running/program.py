@@ -28,7 +28,8 @@ class Variable(NamedTuple):
 
 class Event(NamedTuple):
     """What a device did in a step, in seconds since its first event. `name` begins with `op12` for op 12 of a plan, with
-    `again1/op12` in its first repetition. A transfer between processes is an event of the receiver, called `RecvTensor`.
+    `again1/op12` in its first repetition. A transfer between processes is an event of the receiver, `RecvTensor` and the name of
+    what was sent; the receiver's own op has the name of the COPY. Its time is in whole microseconds, and each worker has its own clock.
     """
 
     device: str
@@ -37,8 +38,14 @@ class Event(NamedTuple):
     finish: float
 
 
-Results: TypeAlias = Mapping[int, Sequence[Any]]
-"""By OUTPUT, the tensors that hold it, end to end: one for each of its variables."""
+class Made(NamedTuple):
+    """What a step comes to. `results` are, by OUTPUT, the tensors that hold it, end to end: one for each of its variables.
+    `loose` are tensors that nothing needs, and that a step makes all the same.
+    """
+
+    results: Mapping[int, Sequence[Any]]
+    loose: Sequence[Any] = ()
+
 
 Intervals: TypeAlias = Sequence[tuple[int, int]]
 """Adjacent [lo, hi)."""
@@ -51,13 +58,13 @@ class Step(Protocol):
     """What was built, which knows the shape of every tensor."""
 
     def load(self, contents: Mapping[str, Array]) -> None:
-        """Give variables what they hold, by name. Before, all hold zeros."""
+        """Give variables what they hold, by name: all those that a step is given, before it is run."""
 
     def run(self) -> None:
         """One step; returns when all results are on their devices."""
 
     def read(self, names: Sequence[str]) -> list[Array]:
-        """What variables hold."""
+        """What variables hold that a step has kept."""
 
     def partitions(self) -> list[Any]:
         """A step, and the `GraphDef` that each device executed for it."""
@@ -79,15 +86,16 @@ class Program:
 
     plan: Plan
     place: tuple[str, ...]
-    body: Callable[[Mapping[int, Any]], Results]
+    body: Callable[[Mapping[int, Any]], Made]
     chained: int = 1
 
     @property
     def given(self) -> dict[int, Variable]:
-        """By INPUT; those without elements have none."""
+        """By INPUT."""
         plan = self.plan
-        inputs = [op for op in _of_kind(plan, Kind.INPUT) if plan.hi[op] > plan.lo[op]]
-        return {op: self._variable(f"given{op}", op, *_interval(plan, op)) for op in inputs}
+        return {
+            op: self._variable(f"given{op}", op, *_interval(plan, op)) for op in _of_kind(plan, Kind.INPUT)
+        }
 
     @property
     def results(self) -> dict[int, list[Variable]]:
@@ -122,9 +130,11 @@ def faults(program: Program, step: Step, contents: Contents) -> list[str]:
     """What the results of the last step are not as the contract says: device, interval and first wrong element."""
     plan = program.plan
     found = list(unmade(plan))
-    for op, variables in program.results.items():
+    results = program.results
+    held = iter(step.read([variable.name for variables in results.values() for variable in variables]))
+    for op, variables in results.items():
         where = plan.devices[plan.device[op]]
-        got = np.concatenate(step.read([v.name for v in variables])).astype(np.float64)
+        got = np.concatenate([next(held) for _ in variables]).astype(np.float64)
         found.append(difference(where, int(plan.lo[op]), got, contents.promised(op)))
     return [text for text in found if text]
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from simreduce_validate.running.program import Array, Event, Program, Results, Variable
+from simreduce_validate.running.program import Array, Event, Made, Program, Variable
 
 v1, ops = tf.compat.v1, tf.raw_ops
 
@@ -45,14 +46,12 @@ class SessionStep:
         self._scope = scope
         self._feeds: dict[str, tuple[Any, Any]] = {}
         self._reads: dict[str, Any] = {}
-        self._clear: list[Any] = []
         self._free: list[Any] = []
         with tf.Graph().as_default() as self.graph:
-            given = {op: self._declare(v) for op, v in program.given.items()}
-            kept = {op: [self._declare(v) for v in parts] for op, parts in program.results.items()}
+            given = {op: self._given(v) for op, v in program.given.items()}
+            kept = {op: [self._kept(v) for v in parts] for op, parts in program.results.items()}
             self._done = _step(program, given, kept)
         self._session = v1.Session(target, graph=self.graph, config=config)
-        self._session.run(self._clear)
         self._call = self._session.make_callable(self._done)
 
     def load(self, contents: Mapping[str, Array]) -> None:
@@ -87,48 +86,67 @@ class SessionStep:
         self._session.run(self._done, options=options, run_metadata=metadata)
         return metadata
 
-    def _declare(self, variable: Variable) -> Any:
-        """The handle of a variable, and the ops that load, read, clear and free it."""
-        name, dtype, shape = variable.name, tf.dtypes.as_dtype(variable.dtype), [variable.elements]
+    def _given(self, variable: Variable) -> Any:
+        """The handle of a variable that a step reads, and the op that loads it."""
+        handle, dtype = self._declared(variable), tf.dtypes.as_dtype(variable.dtype)
         with tf.device(variable.device):
-            handle = ops.VarHandleOp(dtype=dtype, shape=shape, shared_name=f"{self._scope}{name}", name=name)
-            feed = v1.placeholder(dtype, shape, name=f"{name}/feed")
-            self._feeds[name] = feed, ops.AssignVariableOp(resource=handle, value=feed, name=f"{name}/load")
-            self._reads[name] = ops.ReadVariableOp(resource=handle, dtype=dtype, name=f"{name}/read")
-            zeros = tf.zeros(shape, dtype, name=f"{name}/zeros")
-            self._clear.append(ops.AssignVariableOp(resource=handle, value=zeros, name=f"{name}/clear"))
-            self._free.append(
-                ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True, name=f"{name}/free")
-            )
+            feed = v1.placeholder(dtype, [variable.elements], name=f"{variable.name}/feed")
+            load = ops.AssignVariableOp(resource=handle, value=feed, name=f"{variable.name}/load")
+        self._feeds[variable.name] = feed, load
         return handle
+
+    def _kept(self, variable: Variable) -> Any:
+        """The handle of a variable that a step writes, and what reads it."""
+        handle, dtype = self._declared(variable), tf.dtypes.as_dtype(variable.dtype)
+        with tf.device(variable.device):
+            read = ops.ReadVariableOp(resource=handle, dtype=dtype, name=f"{variable.name}/read")
+        self._reads[variable.name] = read
+        return handle
+
+    def _declared(self, variable: Variable) -> Any:
+        name, dtype = variable.name, tf.dtypes.as_dtype(variable.dtype)
+        with tf.device(variable.device):
+            handle = ops.VarHandleOp(
+                dtype=dtype, shape=[variable.elements], shared_name=f"{self._scope}{name}", name=name
+            )
+            free = ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True, name=f"{name}/free")
+        self._free.append(free)
+        return handle
+
+
+_EDGE = re.compile(r"edge_\d+_(\S+) from ")
+"""In the label of a transfer, the tensor that was sent."""
 
 
 def events(stats: Any) -> list[Event]:
     """The events of a `StepStats`, by time."""
     rows = [
-        (
-            device.device,
-            node.timeline_label.split(" ")[0] if node.node_name == "RecvTensor" else node.node_name,
-            node,
-        )
+        (device.device, _event_name(node), *_nanoseconds(node))
         for device in stats.dev_stats
         for node in device.node_stats
     ]
-    first = min((node.all_start_micros for _, _, node in rows), default=0)
+    first = min((start for _, _, start, _ in rows), default=0)
     found = [
-        Event(
-            device,
-            name,
-            (begin := node.all_start_micros - first) * 1e-6,
-            (begin + node.all_end_rel_micros) * 1e-6,
-        )
-        for device, name, node in rows
+        Event(device, name, (start - first) * 1e-9, (start - first + lasted) * 1e-9)
+        for device, name, start, lasted in rows
     ]
     return sorted(found, key=lambda event: (event.start, event.finish, event.device, event.name))
 
 
+def _event_name(node: Any) -> str:
+    edge = _EDGE.search(node.timeline_label) if node.node_name == "RecvTensor" else None
+    return f"RecvTensor {edge.group(1)}" if edge else str(node.node_name)
+
+
+def _nanoseconds(node: Any) -> tuple[int, int]:
+    """When it began and how long it lasted; of transfers, only microseconds are kept."""
+    if node.all_start_nanos:
+        return node.all_start_nanos, node.all_end_rel_nanos
+    return node.all_start_micros * 1000, node.all_end_rel_micros * 1000
+
+
 def _step(program: Program, given: Mapping[int, Any], kept: Mapping[int, Sequence[Any]]) -> list[Any]:
-    """The ops of a step in the current graph: by device one that is done when all its results are kept.
+    """The ops of a step in the current graph: by device one that is done when all its results are kept, and all else is done.
 
     They have no op in common that waits for all of them, which would cost a message from every device.
     """
@@ -136,15 +154,17 @@ def _step(program: Program, given: Mapping[int, Any], kept: Mapping[int, Sequenc
     for number, (device, stores) in enumerate(keep(program.body(given), kept).items()):
         with tf.device(device), tf.control_dependencies(stores):
             done.append(tf.no_op(name=f"done{number}"))
-    return done
+    return done or [tf.no_op(name="done0")]
 
 
-def keep(results: Results, kept: Mapping[int, Sequence[Any]]) -> dict[str, list[Any]]:
-    """By device, the ops that put results into their variables: without copying, they take the tensor."""
-    stored: dict[str, list[Any]] = {}
+def keep(made: Made, kept: Mapping[int, Sequence[Any]]) -> dict[str, list[Any]]:
+    """By device, the ops that end a step: they put results into their variables, which take the tensor without a copy."""
+    ends: dict[str, list[Any]] = {}
     for op, handles in kept.items():
-        for i, (handle, tensor) in enumerate(zip(handles, results[op], strict=True)):
+        for i, (handle, tensor) in enumerate(zip(handles, made.results[op], strict=True)):
             with tf.device(handle.device):
                 store = ops.AssignVariableOp(resource=handle, value=tensor, name=f"keep{op}_{i}")
-            stored.setdefault(handle.device, []).append(store)
-    return stored
+            ends.setdefault(handle.device, []).append(store)
+    for tensor in made.loose:
+        ends.setdefault(tensor.device, []).append(tensor.op)
+    return ends
