@@ -7,7 +7,7 @@ import heapq
 import pytest
 from hypothesis import given, strategies as st
 from simreduce_validate.running.links import Links, read_links
-from simreduce_validate.running.shaping import shaping, tcp_settings
+from simreduce_validate.running.shaping import segments, shaping, tcp_settings
 from simreduce_validate.running.switch import Switch
 
 import simreduce as sr
@@ -93,6 +93,17 @@ def test_queues_hold_all_that_sockets_send():
     assert {f"10.77.7.{i}/32" for i in (1, 3, 4, 5)} == {
         line.split()[-3] for line in lines if "ip dst" in line
     }
+
+
+@pytest.mark.parametrize(
+    ("mbit", "seconds"), [(20, 2.5e-3), (200, 0.25e-3), (1000, 0.25e-3), (5000, 0.25e-3)]
+)
+def test_what_is_shaped_at_once_neither_delays_nor_is_more_than_the_kernel_takes(mbit, seconds):
+    links = Links(2, mbit * MBIT)
+    count = segments(links)
+
+    assert 4 <= count <= 65536 // links.mtu
+    assert count * links.mtu / links.rate <= seconds
 
 
 def through(rates, delay, packets):

@@ -417,12 +417,7 @@ def document(
                 "redop": r.case.redop,
                 "algorithm": r.case.algorithm,
                 "time_us": r.measured.median * 1e6,
-                "low_us": r.interval.low * 1e6,
-                "high_us": r.interval.high * 1e6,
-                "spread": noise(r.measured.seconds).spread,
-                "outliers": list(noise(r.measured.seconds).outliers),
-                "drift": noise(r.measured.seconds).drift.value,
-                "drifts": noise(r.measured.seconds).drifts,
+                **_worth(r),
                 "repeats": r.case.repeats,
                 "times_us": [seconds * 1e6 for seconds in r.measured.seconds.tolist()],
                 "algbw_gb_per_s": algbw(r.case.nbytes, r.measured.median) / 1e9,
@@ -436,6 +431,19 @@ def document(
             }
             for r in rows
         ],
+    }
+
+
+def _worth(row: Row) -> dict[str, Any]:
+    """What the median of a row is worth. `drift` has no bounds where there are too few samples for them."""
+    found, interval = noise(row.measured.seconds), row.interval
+    return {
+        "low_us": interval.low * 1e6,
+        "high_us": interval.high * 1e6,
+        "spread": found.spread,
+        "outliers": list(found.outliers),
+        "drift": found.drift.value,
+        "drifts": found.drifts,
     }
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from simreduce_validate.measuring import read_record
 from simreduce_validate.running import open_backend
+from simreduce_validate.running.keeper import _batch
 from simreduce_validate.running.links import Links
 from simreduce_validate.running.shaped import shaped, why_not
 
@@ -185,6 +186,11 @@ def test_the_command_keeps_predictions_and_samples(tmp_path):
     assert ((),) * 3 == recorded.faults
     assert "2 ms" in recorded.provenance["settings"]["links"]
     assert recorded.provenance["versions"]["tensorflow"]
+
+
+def test_what_the_kernel_refuses_is_told_by_its_command():
+    with pytest.raises(InputError, match=r"this kernel cannot ip link set nowhere0 up: .*nowhere0"):
+        _batch("ip", ["link show lo", "link set nowhere0 up"])
 
 
 def test_what_cannot_be_is_told_in_one_line(monkeypatch):

@@ -13,6 +13,7 @@ from simreduce_validate.running.backend import (
     open_backend,
 )
 from simreduce_validate.running.builtin import BUILTINS, Builtin
+from simreduce_validate.running.links import Links
 from simreduce_validate.running.setup import ROUTES
 from simreduce_validate.running.workers import Worker
 
@@ -23,6 +24,7 @@ __all__ = [
     "Backend",
     "Builtin",
     "Candidate",
+    "Links",
     "Measurement",
     "Worker",
     "in_turns",

@@ -20,7 +20,7 @@ from pathlib import Path
 from simreduce.errors import InputError
 from simreduce_validate.running.links import Links
 from simreduce_validate.running.serve import serve
-from simreduce_validate.running.shaping import SEGMENTS, address, route_settings, shaping, tcp_settings
+from simreduce_validate.running.shaping import address, route_settings, segments, shaping, tcp_settings
 from simreduce_validate.running.switch import forward
 
 _NEWNET = 0x40000000
@@ -93,7 +93,7 @@ class Keeper:
         middle = self._namespace()
         with self._inside(middle):
             _batch("ip", ["link add br0 type bridge", f"link set br0 mtu {links.mtu} up"])
-        large = SEGMENTS * (links.mtu - 20)
+        large = segments(links) * (links.mtu - 20)
         for port, held in enumerate(self._held):
             with self._inside(held):
                 _batch("ip", [

@@ -5,13 +5,13 @@ from __future__ import annotations
 from simreduce_validate.running.links import ETHERNET, Links
 
 NETWORK = "10.77.7"
-SEGMENTS = 4
-"""Packets that the kernel shapes at once. Each is passed on when its last byte has come, so large ones add latency."""
-
 _LATE = 0.25e-3
 """Seconds for which a port makes up at full speed after it was idle or the timer late: less loses rate on a busy machine,
 more hides bandwidth from short transfers.
 """
+
+_FEWEST, _MOST = 4, 40
+"""Packets at once; the kernel takes 64 KiB."""
 
 _IN_FLIGHT = 768 * 1024
 """Bytes of socket buffer of one connection without a delay. A sender that waits for a core must not leave its link idle: with a
@@ -33,7 +33,7 @@ def shaping(links: Links, port: int, device: str, other: str) -> list[str]:
     transfers would throttle each other else.
     """
     rate = links.rate_of(port)
-    largest = SEGMENTS * (links.mtu + ETHERNET)
+    largest = segments(links) * (links.mtu + ETHERNET)
     burst = max(round(rate * _LATE), largest)
     bits, some = f"{round(rate * 8)}bit", f"burst {burst} cburst {burst}"
     lines = [
@@ -54,6 +54,14 @@ def shaping(links: Links, port: int, device: str, other: str) -> list[str]:
                 f"filter add dev {device} parent 1: protocol ip prio 2 u32 match ip {other} {address(peer)}/32 flowid 1:{minor}",
             ]
     return lines
+
+
+def segments(links: Links) -> int:
+    """Packets that the kernel shapes at once, about `_LATE` of the slowest port: each is passed on when its last byte has come, so
+    large ones add latency, and small ones cost a fast link the core that it needs.
+    """
+    slowest = min((links.rate, *links.slow.values()))
+    return min(max(int(slowest * _LATE / (links.mtu + ETHERNET)), _FEWEST), _MOST)
 
 
 def in_flight(links: Links) -> int:
