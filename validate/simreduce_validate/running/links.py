@@ -24,7 +24,9 @@ ETHERNET = 14
 
 MOST_PORTS = 64
 SLOWEST, FASTEST = 1e6 / 8, 5e9 / 8
-"""Bytes/s that a port may be set to: below, timers of TCP decide; above, cores do not keep up (two shared ones carried 2 Gbit/s, and 93 % of 5)."""
+"""Bytes/s that a port may be set to. Below, timers of TCP decide; above, cores do not keep up: two shared ones carried 2 Gbit/s, and
+93 % of 5.
+"""
 LONGEST = 1.0
 """Seconds of the longest delay."""
 
