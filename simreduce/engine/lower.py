@@ -15,7 +15,7 @@ from simreduce.engine.disturbance import CALM, Disturbance, Fault, links_named, 
 from simreduce.engine.runtime import IDEAL, Call, Runtime
 from simreduce.errors import InputError, NotFoldable, did_you_mean
 from simreduce.plan import Executor, Kind, Plan
-from simreduce.plan.plan import AWAY, IN_PLACE, NO_STREAM, Column
+from simreduce.plan.plan import IN_PLACE, NO_STREAM, Column
 from simreduce.plan.ragged import ranges, starts
 from simreduce.topology import Folded, Link, Node, Routes, Topology
 
@@ -319,7 +319,8 @@ class _Heads(NamedTuple):
     """By call, of which the first is that of ops that cost nothing: what tells it from others.
 
     `source` and `target` are devices of the plan, or past them those of another machine; `channel` is -1 without a stream, `passes` is how many times its own
-    size an op moves: a sum of n values reads n and writes one, a join reads and writes every byte once.
+    size an op moves: a sum of n values reads n and writes one, a join reads and writes every byte once. `away` is how
+    many machines on the target is, if the machines are folded and something may queue for it.
     """
 
     executor: Column
@@ -328,13 +329,15 @@ class _Heads(NamedTuple):
     target: Column
     channel: Column
     passes: Column
+    away: Column
 
 
 _AT_ONCE = 1 << 18
 """Ops worked out at once: more would only take more memory."""
 
 _ONE: Ints = np.array([-1], dtype=np.int64)
-_NOTHING = _Heads(*np.array([[Executor.TF], [Kind.INPUT], [0], [0], [-1], [0]], dtype=np.int64))
+"""The same for all ops."""
+_NOTHING = _Heads(*np.array([[Executor.TF], [Kind.INPUT], [0], [0], [-1], [0], [0]], dtype=np.int64))
 
 
 def _heads(plan: Plan, runtime: Runtime) -> tuple[Ids, _Heads]:
@@ -349,26 +352,28 @@ def _heads(plan: Plan, runtime: Runtime) -> tuple[Ids, _Heads]:
         source = plan.device[plan.operands[plan.operand_start[ops]]]
     if not len(ops):
         return call, _NOTHING
+    away = _away(plan, ops)
     heads = _Heads(
         executor=plan.executor[ops],
         kind=plan.kind[ops],
         source=source,
-        target=plan.device[ops] + len(plan.devices) * _is_away(plan, ops),
+        target=plan.device[ops] + len(plan.devices) * (away > 0),
         channel=np.where(plan.stream == NO_STREAM, -1, plan.stream // len(plan.devices))[ops]
         if queues
         else _ONE,
         passes=_passes(plan)[ops] if runtime.local else _ONE,
+        away=away if queues else _ONE,
     )
     which, distinct = _distinct(heads)
     call[ops] = which + 1
     return call, _Heads(*(np.concatenate(pair) for pair in zip(_NOTHING, distinct, strict=True)))
 
 
-def _is_away(plan: Plan, ops: Ids) -> Flags | int:
-    """Whether ops are copies from another machine. They are taken for copies to another machine, which are as many and as
-    large, so that the way they take is the sender's way out and then the receiver's way in.
+def _away(plan: Plan, ops: Ids) -> Column:
+    """How many machines on the operand of each op is, if it is a copy. They are taken for copies to another machine, which
+    are as many and as large, so that the way they take is the sender's way out and then the receiver's way in.
     """
-    return (plan.kind[ops] == Kind.COPY) & (plan.arg[ops] == AWAY) if plan.boxes > 1 else 0
+    return np.where(plan.kind[ops] == Kind.COPY, plan.arg[ops], 0) if plan.boxes > 1 else _ONE
 
 
 def _passes(plan: Plan) -> Ints:
@@ -501,8 +506,11 @@ def _lanes(heads: _Heads, site: _Site, runtime: Runtime, numbers: dict[str, int]
     nodes = site.nodes
     rows: list[list[int]] = [[]]
     early = [0]
-    for executor, kind, source, target, channel, _ in np.stack(heads, axis=1)[1:].tolist():
-        call = Call(Executor(executor), Kind(kind), nodes[source], nodes[target], channel)
+    for executor, kind, source, target, channel, _, away in np.stack(heads, axis=1)[1:].tolist():
+        here, there = nodes[source], nodes[target]
+        if away > 1 and here.machine != there.machine:
+            there = replace(there, machine=f"{here.machine}+{away}")
+        call = Call(Executor(executor), Kind(kind), here, there, channel)
         lanes = runtime.lanes(call)
         rows.append([numbers.setdefault(name, len(numbers)) for name in (*lanes, *runtime.pipes(call))])
         early.append(len(lanes))
