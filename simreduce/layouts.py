@@ -5,6 +5,7 @@ shares of a `Network`, for planners that make their plan for the graph at hand.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, overload
@@ -285,11 +286,14 @@ def _network(
 
 
 def _links(topology: Topology, source: str, target: str) -> Way:
-    """The links of a route, figures included."""
+    """The links of a route, figures included; of bytes that are split over equal paths, those of the first."""
     try:
-        return topology.router.route(source, target).links
+        found = topology.router.route(source, target)
     except TopologyError:
         return ()
+    hops = set(itertools.pairwise(found.path))
+    ends = [topology.links[link] for link in found.links]
+    return tuple(link.id for link in ends if link.is_figure or (link.source, link.target) in hops)
 
 
 def layout(topology: Topology | Folded) -> Layout:

@@ -57,9 +57,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_NODE_OVERRIDES = ("model", "memory_bandwidth", "peer")
+_NODE_OVERRIDES = ("model", "memory_bandwidth", "peer", "gpudirect")
 _LINK_OVERRIDES = ("bandwidth", "achievable", "latency", "lanes", "both_ways")
 _ROUTE_OVERRIDES = ("bandwidth", "latency")
+_ROUTING_OVERRIDES = ("equal_cost", "seed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,9 @@ def overridden(document: Document, overrides: Mapping[str, str | int]) -> tuple[
             problems.append(f"{document.shown}: override {key!r}: there is no such key{near}")
             continue
         section, group, name = known[key]
-        if section:
+        if section and not group:
+            tables.setdefault(section, {})[name] = value
+        elif section:
             tables.setdefault(section, {}).setdefault(group, {})[name] = value
         else:
             tables[name] = value
@@ -183,6 +186,7 @@ def overridden(document: Document, overrides: Mapping[str, str | int]) -> tuple[
 def _override_keys(document: Document) -> dict[str, tuple[str, str, str]]:
     """What may be overridden: the figures of every group of nodes and of every class that joins something."""
     known = {"title": ("", "", "title")}
+    known |= {f"routing.{name}": ("routing", "", name) for name in _ROUTING_OVERRIDES}
     sections = (("nodes", _NODE_OVERRIDES), ("links", _LINK_OVERRIDES), ("routes", _ROUTE_OVERRIDES))
     for section, names in sections:
         groups = document.tables.get(section)

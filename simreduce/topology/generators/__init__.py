@@ -23,6 +23,8 @@ nothing on, so that two GPUs of a ring that are no neighbours have no route.
 
 `fabric=` is the shape of the network, `switch` or `fat_tree` (of NICs, machine by machine, with `radix=`,
 `oversubscription=` and `reduce=`); `nic=` the link class of all its cables, `ib_edr` unless stated.
+
+`equal_cost=hashed` (with a `seed=`) or `split` says what transfers do that have several equal paths (`topology.equal_cost`).
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GENERATORS", "Generator", "Inline", "generate", "machines", "split_inline"]
 
-_FIGURES = ("bandwidth", "latency")
+_COMMON = ("bandwidth", "latency", "equal_cost", "seed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,8 @@ def generate(inline: Inline, overrides: Mapping[str, str | int], limit: int = DE
     """
     generator = GENERATORS[inline.name]
     settings = Settings(inline, dict(inline.settings) | dict(overrides), limit)
-    settings.unknown((*_FIGURES, *generator.keys))
+    settings.unknown((*_COMMON, *generator.keys))
+    equal_cost = settings.equal_cost()
     shape = generator.shape(settings)
     title = f"{shape.title}, {format_bandwidth(settings.bandwidth())}, {format_duration(settings.latency())}"
-    return build(inline.text, title, inline.text, shape.nodes, shape.cables, shape.ways)
+    return build(inline.text, title, inline.text, shape.nodes, shape.cables, shape.ways, equal_cost)

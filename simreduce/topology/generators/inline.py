@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from simreduce.errors import did_you_mean
+from simreduce.topology.equal_cost import CHOICES, HASHED, EqualCost
 from simreduce.topology.faults import Faults, cut, quoted
 
 if TYPE_CHECKING:
@@ -135,6 +136,17 @@ class Settings:
         if text not in ("yes", "no"):
             self.faults.add(key, f"must be yes or no, not {quoted(text)}{did_you_mean(text, ('yes', 'no'))}")
         return text == "yes"
+
+    def equal_cost(self, default: EqualCost = EqualCost()) -> EqualCost:  # noqa: B008 - it cannot be changed
+        """`equal_cost=` and, of `hashed`, `seed=`."""
+        if "equal_cost" not in self.values:
+            if "seed" in self.values:
+                self.faults.add("seed", "is that of equal_cost=hashed")
+            return default
+        choice = self.faults.choice("equal_cost", self.values["equal_cost"], CHOICES, "rule")
+        if choice != HASHED and "seed" in self.values:
+            self.faults.add("seed", "is that of equal_cost=hashed")
+        return EqualCost(choice, self.whole("seed", 0, 0, 10**18 - 1))
 
     def unknown(self, known: Sequence[str]) -> None:
         """A fault for every key that the shape does not have."""

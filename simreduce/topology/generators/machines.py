@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 DEFAULT_NIC = "ib_edr"
 FABRICS = {"switch": (), "fat_tree": ("radix", "oversubscription", "reduce")}
 """The shapes of the network, each with the settings it has."""
+_ROUTING = ("equal_cost", "seed")
 
 
 def machines(
@@ -32,12 +33,12 @@ def machines(
     """The topology of `MACHINExN,...`; `load` reads the machine, and gets the overrides that are not settings. `limit` is
     that of devices on one switch.
     """
-    known = ("fabric", "nic", *(key for keys in FABRICS.values() for key in keys))
+    known = ("fabric", "nic", *_ROUTING, *(key for keys in FABRICS.values() for key in keys))
     mine = {key: value for key, value in overrides.items() if key in known}
     settings = Settings(inline, dict(inline.settings) | mine, limit)
     faults = settings.faults
     fabric, nic = settings.values.get("fabric", "switch"), settings.values.get("nic", DEFAULT_NIC)
-    settings.unknown(("fabric", "nic", *FABRICS.get(str(fabric), known)))
+    settings.unknown(("fabric", "nic", *_ROUTING, *FABRICS.get(str(fabric), known)))
     if fabric not in FABRICS:
         near = did_you_mean(str(fabric), FABRICS) or f"; known are {', '.join(FABRICS)}"
         faults.add("fabric", f"unknown fabric {quoted(fabric)}{near}")
@@ -51,6 +52,7 @@ def machines(
         box = load(inline.name, {key: value for key, value in overrides.items() if key not in known})
     except TopologyError as error:
         raise TopologyError([*faults.problems, *error.problems]) from None
+    equal_cost = settings.equal_cost(box.router.equal_cost)
     nics = [node.name for node in box.nodes.values() if node.kind == "nic"]
     if not nics:
         faults.add("", f"{inline.name!r} has no nic to link to the fabric")
@@ -82,7 +84,7 @@ def machines(
         nodes += switches
         cables += fabric_cables
         title += f"a fat tree, {tree.title}"
-    return build(inline.text, title, inline.text, nodes, cables, ways)
+    return build(inline.text, title, inline.text, nodes, cables, ways, equal_cost)
 
 
 def _copied(box: Topology, machine: int, link: int) -> Cable:
