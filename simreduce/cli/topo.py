@@ -13,6 +13,8 @@ from simreduce.cli.packings import rings, trees
 from simreduce.cli.topo_files import check, export, import_
 from simreduce.cli.topo_p2p import p2p
 from simreduce.topology import Topology, load_topology, matrix_text, shipped
+from simreduce.topology.equal_cost import FIRST, HASHED
+from simreduce.topology.peer import DEFAULT_REACH, OFF
 
 
 @click.group()
@@ -38,7 +40,7 @@ def list_(as_json: bool) -> None:
         click.echo(f"{name:{width}}  {title}")
     click.echo(
         "\nInline: ring:8  full:8  switch:64,bandwidth=12.5GB/s,latency=2us  torus:8x8  "
-        "fat_tree:1024,radix=32,oversubscription=2\n        dgx1vx4,nic=ib_edr  dgx1vx16,fabric=fat_tree,radix=16"
+        "fat_tree:1024,radix=32,oversubscription=2\n        dgx1vx4,nic=ib_edr  dgx1vx16,fabric=fat_tree,radix=16,equal_cost=hashed"
     )
 
 
@@ -56,7 +58,7 @@ def show(topology: str, as_json: bool) -> None:
     click.echo("\nLinks, per direction (both directions alike unless listed twice):")
     for line in _links(machine):
         click.echo(f"  {line}")
-    figures = list(dict.fromkeys(_figures(machine)))
+    figures = list(dict.fromkeys([*_rules(machine), *_figures(machine)]))
     if figures:
         click.echo("\nBesides their links:")
     for line in figures:
@@ -93,6 +95,17 @@ def _figures(machine: Topology) -> Iterator[str]:
             yield f"copies between {link.source} and {link.target}: {rate}, {delay}"
 
 
+def _rules(machine: Topology) -> Iterator[str]:
+    """How far GPUs reach without a host, and what transfers do that have several equal paths: what is not the default."""
+    for gpu in (machine.nodes[name] for name in machine.devices):
+        for what, reach in (("peer access", gpu.peer), ("GPUDirect RDMA", gpu.gpudirect)):
+            if reach != DEFAULT_REACH:
+                yield f"{what}: {'none' if reach == OFF else f'up to {reach}'}, else by way of the host"
+    rule = machine.router.equal_cost
+    if rule.choice != FIRST:
+        yield f"equal paths: {rule.choice}{f', seed {rule.seed}' if rule.choice == HASHED else ''}"
+
+
 def _document(machine: Topology) -> dict[str, object]:
     return {
         "command": "topo show",
@@ -100,6 +113,7 @@ def _document(machine: Topology) -> dict[str, object]:
         "topology": machine.name,
         "title": machine.title,
         "digest": machine.digest,
+        "equal_cost": {"choice": machine.router.equal_cost.choice, "seed": machine.router.equal_cost.seed},
         "nodes": [{"name": n.name, "kind": n.kind, "model": n.model} for n in machine.nodes.values()],
         "links": [
             {

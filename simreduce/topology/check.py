@@ -24,7 +24,7 @@ from simreduce.topology.importers import (
 from simreduce.topology.importers.models import MODELS
 from simreduce.topology.machine import build_machine
 from simreduce.topology.naming import expanded
-from simreduce.topology.peer import DEFAULT_REACH, STAGED
+from simreduce.topology.peer import DEFAULT_REACH, STAGED, beyond
 from simreduce.units import format_bandwidth, format_duration
 
 # Between these lie the links and memories of all machines there are, by an order of magnitude on either side.
@@ -174,12 +174,12 @@ def _ways(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
             "link them, or both to a switch or a CPU"
         )
     figures = {link.source for link in machine.links if link.link_class.startswith(STAGED)}
-    free = next(_staged_for_nothing(machine, figures), None)
-    if free:
-        yield (
-            f"{place(free[0])}: {free[0]!r} and {free[1]!r} copy through the host, but {free[0]!r} has no link to itself "
-            f"of a class that begins with {STAGED!r}, so that this costs nothing"
-        )
+    for free in (_staged_for_nothing(machine, figures), _sent_for_nothing(machine, figures)):
+        for a, b in itertools.islice(free, 1):
+            yield (
+                f"{place(a)}: {a!r} and {b!r} copy through the host, but {a!r} has no link to itself "
+                f"of a class that begins with {STAGED!r}, so that this costs nothing"
+            )
 
 
 def _staged_for_nothing(machine: Topology, figures: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -190,6 +190,23 @@ def _staged_for_nothing(machine: Topology, figures: Iterable[str]) -> Iterator[t
                     continue  # nothing is too far
                 if a != b and _is_way(machine, a, b) and not machine.router.is_peer(a, b):
                     yield a, b
+
+
+def _sent_for_nothing(machine: Topology, figures: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """GPUs whose GPUDirect does not reach any NIC of their machine, and the first of these."""
+    for a in machine.devices:
+        gpu = machine.nodes[a]
+        nics = [n.name for n in machine.nodes.values() if n.kind == "nic" and n.machine == gpu.machine]
+        if a in figures or gpu.gpudirect == DEFAULT_REACH:
+            continue
+        ways = [machine.router.path(a, nic) for nic in nics if _is_way(machine, a, nic)]
+        if ways and all(_is_beyond(machine, way, gpu.gpudirect) for way in ways):
+            yield a, ways[0][-1]
+
+
+def _is_beyond(machine: Topology, path: tuple[str, ...], reach: str) -> bool:
+    used = [machine.router.link(*hop) for hop in itertools.pairwise(path)]
+    return beyond([machine.nodes[name] for name in path], used, reach)
 
 
 def _is_way(machine: Topology, a: str, b: str) -> bool:

@@ -28,6 +28,8 @@ ROUTE = "route"
 """The class of a cable that is no way through but a figure: the least that every copy between its ends takes."""
 STAGED = "staged"
 """Begins the classes of self-links."""
+TCP = "tcp"
+"""Begins the classes of networks that send from the memory of hosts and into it, whatever `gpudirect` says."""
 BOTH_WAYS = " both ways"
 """Ends the class of the self-links that copies in and out of a GPU share."""
 

@@ -14,7 +14,7 @@ of its own: the first GPU the first NIC, and so on in turn; between equally good
 is what is few hops away, and of that what is on the same socket.
 
 A GPU that is farther from its NIC than its `gpudirect` says sends and receives over a network through the memory of its
-nearest host, which costs at that end what a staged copy does.
+nearest host, which costs at that end what a staged copy does; with a network of a class that begins with `tcp` all do.
 
 Where a network has several equal paths, `equal_cost` says which of them a transfer takes.
 """
@@ -44,7 +44,7 @@ from simreduce.topology.equal_cost import (
     widest,
 )
 from simreduce.topology.naming import natural
-from simreduce.topology.peer import BOTH_WAYS, DEFAULT_REACH, beyond, staged
+from simreduce.topology.peer import BOTH_WAYS, DEFAULT_REACH, OFF, TCP, beyond, staged
 from simreduce.topology.ways import Copies, Ids, Ints, places, ports, starts
 
 if TYPE_CHECKING:
@@ -247,11 +247,13 @@ class Router:
 
     def _landed(self, path: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
         """The path, by a host if it begins at a GPU that is too far from its NIC, and how many nodes come before that host."""
-        gpu = self._nodes[path[0]]
-        at = 0 if gpu.gpudirect == DEFAULT_REACH else self._nic(path)
+        at = self._nic(path)
+        reach = self._nodes[path[0]].gpudirect
+        if at and self._best[path[at], path[at + 1]].link_class.startswith(TCP):
+            reach = OFF
         begin = path[: at + 1]
         used = [self._best[hop] for hop in itertools.pairwise(begin)]
-        if not at or not beyond([self._nodes[name] for name in begin], used, gpu.gpudirect):
+        if not at or not beyond([self._nodes[name] for name in begin], used, reach):
             return path, 0
         begin = self._hosted(begin)
         before = next(place for place, name in enumerate(begin) if self._nodes[name].kind == "cpu")

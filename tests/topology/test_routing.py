@@ -340,6 +340,22 @@ def test_a_transfer_by_the_host_loads_the_way_up_and_down(tmp_path):
     assert back.path == by_host.path[::-1]
 
 
+def test_tcp_sends_from_the_memory_of_the_host(tmp_path):
+    two_boxes(tmp_path, "SYS")
+    pair = load_topology(f"{tmp_path / 'box.toml'}x2,nic=tcp_100")
+
+    assert route(pair, "n0.gpu0", "n1.gpu0").path[:5] == (
+        "n0.gpu0",
+        "n0.plx0",
+        "n0.cpu0",
+        "n0.plx0",
+        "n0.nic0",
+    )
+    assert route(pair, "n0.gpu0", "n1.gpu0").path[5:] == (
+        "switch0", "n1.nic0", "n1.plx0", "n1.cpu0", "n1.plx0", "n1.gpu0",
+    )  # fmt: skip
+
+
 def test_of_nics_as_many_hops_away_the_one_on_the_socket_is_near(tmp_path):
     """gpu0 is three hops from nic1 over its own CPU, and from nic2 over the other."""
     text = BOXES.format(reach="SYS", nic="[1-2]").replace(

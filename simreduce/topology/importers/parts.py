@@ -24,7 +24,15 @@ class Parts:
     def add(self, name: str, kind: Kind, model: Model | None = None) -> str:
         """A node of the machine; its name."""
         self.nodes[name] = (
-            Node(name, kind, model.name, model.memory, transit=False, peer=model.peer)
+            Node(
+                name,
+                kind,
+                model.name,
+                model.memory,
+                transit=False,
+                peer=model.peer,
+                gpudirect=model.gpudirect,
+            )  # fmt: skip
             if model is not None
             else Node(name, kind)
         )
