@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 
-from simreduce.errors import did_you_mean
+from simreduce.errors import TopologyError, did_you_mean
 from simreduce.topology.classes import link_classes
 from simreduce.topology.equal_cost import CHOICES, FIRST, HASHED, EqualCost
 from simreduce.topology.faults import Faults, quoted
@@ -34,6 +34,16 @@ _MOST = 1 << 18
 
 def build_machine(document: Document, name: str, source: str, problems: Sequence[str] = ()) -> Topology:
     """The topology of a document; raises `TopologyError` with every fault, `problems` found earlier first."""
+    machine, found = read_machine(document, name, source, problems)
+    if found:
+        raise TopologyError(found)
+    return machine
+
+
+def read_machine(
+    document: Document, name: str, source: str, problems: Sequence[str] = ()
+) -> tuple[Topology, list[str]]:
+    """What could be read of a document, and every fault."""
     faults = Faults(document.shown, document.origin)
     faults.problems.extend(problems)
     tables = document.tables
@@ -50,8 +60,9 @@ def build_machine(document: Document, name: str, source: str, problems: Sequence
         faults.add("nodes", "0 devices; at least one group must have kind = 'gpu'")
     if not faults.problems:
         _check_joined(faults, nodes, cables)
-    faults.raise_any()
-    return build(name, title, source, nodes.values(), cables, equal_cost=equal_cost)
+    # A kind that is none is that of nothing in particular.
+    known = [node if node.kind in KINDS else replace(node, kind="switch") for node in nodes.values()]
+    return build(name, title, source, known, cables, equal_cost=equal_cost), faults.problems
 
 
 def _routing(faults: Faults, fields: Mapping[str, Any]) -> EqualCost:

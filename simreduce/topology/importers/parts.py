@@ -23,19 +23,11 @@ class Parts:
 
     def add(self, name: str, kind: Kind, model: Model | None = None) -> str:
         """A node of the machine; its name."""
-        self.nodes[name] = (
-            Node(
-                name,
-                kind,
-                model.name,
-                model.memory,
-                transit=False,
-                peer=model.peer,
-                gpudirect=model.gpudirect,
+        self.nodes[name] = Node(name, kind)
+        if model is not None:
+            self.nodes[name] = Node(
+                name, kind, model.name, model.memory, transit=False, peer=model.peer, gpudirect=model.gpudirect
             )  # fmt: skip
-            if model is not None
-            else Node(name, kind)
-        )
         return name
 
     def free(self, stem: str) -> str:
