@@ -145,7 +145,7 @@ def _group(faults: Faults, path: str, fields: Mapping[str, Any]) -> tuple[Any, .
 
 
 @dataclass(frozen=True, slots=True)
-class _Wire:
+class Wire:
     """What the links of a table share; rates per lane."""
 
     link_class: str
@@ -175,7 +175,7 @@ def _cables(faults: Faults, tables: Mapping[str, Any], nodes: Mapping[str, Node]
         path = f"links.{table}"
         fields = faults.table(path, value)
         faults.unknown(path, fields, _LINK_KEYS)
-        wire = _wire(faults, path, table, fields)
+        wire = read_wire(faults, path, table, fields)
         if "pairs" not in fields:
             faults.add(path, "must give pairs")
         for number, pair in enumerate(faults.listing(f"{path}.pairs", fields.get("pairs", []))):
@@ -253,7 +253,7 @@ def _pairs(
     return found
 
 
-def _wire(faults: Faults, path: str, key: str, fields: Mapping[str, Any]) -> _Wire:
+def read_wire(faults: Faults, path: str, key: str, fields: Mapping[str, Any]) -> Wire:
     """The figures of a table of links: its own, else those of its class."""
     link_class = faults.text(f"{path}.class", fields.get("class", key)) or key
     known = link_classes().get(link_class)
@@ -281,7 +281,7 @@ def _wire(faults: Faults, path: str, key: str, fields: Mapping[str, Any]) -> _Wi
         if not link_class.startswith(STAGED):
             faults.add(f"{path}.both_ways", f"is for classes that begin with {STAGED!r}")
     holds = fields.get("holds_lane", known.holds_lane if known else True)
-    return _Wire(
+    return Wire(
         link_class=link_class,
         lanes=faults.lanes(f"{path}.lanes", fields.get("lanes", 1)),
         nominal=nominal or 1.0,

@@ -9,10 +9,11 @@ in NCCL. What stands in the file as a lower speed than that of the wire (virtual
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from simreduce.errors import TopologyError
+from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.faults import Faults, quoted
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.importers.models import MODELS, UNKNOWN, Model, model_of_sm
@@ -51,15 +52,20 @@ class _Reading:
 
 
 def read_nccl_topology(
-    text: str, name: str, model: Model | None = None, nics: Sequence[str] = ()
+    text: str,
+    name: str,
+    model: Model | None = None,
+    nics: Sequence[str] = (),
+    classes: Mapping[str, LinkClass] | None = None,
 ) -> tuple[Topology, list[str]]:
     """The machine of a file, and notes on what was assumed; raises `TopologyError` with every fault.
 
     `model` is that of the GPUs, the first of their compute capability unless given. `nics` are bus ids of devices that
-    are NICs although the file does not say what they are; other devices without a class are taken to be GPUs.
+    are NICs although the file does not say what they are; other devices without a class are taken to be GPUs. `classes`
+    are those of the links, the shipped ones unless given.
     """
     root = read_xml(text, name)
-    reading = _Reading(Faults(name), Parts(), tuple(nics))
+    reading = _Reading(Faults(name), Parts(classes or link_classes()), tuple(nics))
     if root.tag != "system":
         raise TopologyError(f"{name}: line {root.line}: a topology begins with <system>, not <{root.tag}>")
     cpus = [element for element in root.children if element.tag == "cpu"]
