@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from simreduce.errors import TopologyError
 from simreduce.topology.classes import LinkClass, link_classes
@@ -20,6 +20,7 @@ from simreduce.topology.importers.models import MODELS, UNKNOWN, Model, model_of
 from simreduce.topology.importers.parts import GENERATIONS, Parts, socket_class
 from simreduce.topology.importers.xml_reader import Element, read_xml
 from simreduce.topology.naming import NAME, natural
+from simreduce.topology.peer import OFF
 
 _SPEED = re.compile(r"\s*([0-9]{1,2}(\.[0-9])?)\s*GT/s.*")
 _SWITCH_CLASS = "0x068000"
@@ -167,7 +168,10 @@ def _devices(reading: _Reading, model: Model | None) -> None:
     reading.gpus.sort(key=lambda device: natural(device.name))
     for device in reading.gpus:
         gpu = next(iter(device.element.all("gpu")), None)
-        parts.add(device.name, "gpu", model or model_of_sm(gpu.get("sm") if gpu else ""))
+        kind = model or model_of_sm(gpu.get("sm") if gpu else "")
+        if gpu and gpu.get("gdr") == "0":
+            kind = replace(kind, gpudirect=OFF)
+        parts.add(device.name, "gpu", kind)
         _wire(reading, device.element, device.name, device.above)
     for device in reading.ports:
         nets = [net.get("name") for nic in device.element.all("nic") for net in nic.all("net")]
