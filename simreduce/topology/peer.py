@@ -37,7 +37,7 @@ BOTH_WAYS = " both ways"
 def way_class(nodes: Sequence[Node], used: Sequence[Link]) -> str:
     """NV, PIX, PXB, PHB, SYS or NET: the kind of way over `nodes`, both ends included, and the links between them."""
     between = [node.kind for node in nodes[1:-1]]
-    if all(link.link_class.startswith("nvlink") for link in used):
+    if "cpu" not in between and all(link.link_class.startswith("nvlink") for link in used):
         return "NV"
     if "switch" in between or not all(link.holds_lane for link in used):
         return "NET"

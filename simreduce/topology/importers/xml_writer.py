@@ -59,6 +59,7 @@ class _Writer:
         self._ids = {
             node.name: f"{number >> 8:04x}:{number & 255:02x}:00.0" for number, node in enumerate(order)
         }
+        self._net = {name: i for i, name in enumerate(n.name for n in order if n.kind == "nic")}
         self.bus: set[str] = set()
 
     def below(self, name: str, depth: int) -> list[str]:
@@ -84,7 +85,7 @@ class _Writer:
     def _inside(self, name: str, link_class: str) -> Iterable[str]:
         node = self._topology.nodes[name]
         if node.kind == "nic":
-            yield from ("  <nic>", f"    <net name={quoteattr(name)}/>", "  </nic>")
+            yield from ("  <nic>", f'    <net name={quoteattr(name)} dev="{self._net[name]}"/>', "  </nic>")
         if node.kind != "gpu":
             return
         dev = self._topology.devices.index(name)
