@@ -1,7 +1,7 @@
 """Equal-cost paths through a network: which of them a transfer takes.
 
 The paths between where a transfer enters a network and where it leaves it are equal when they have the fewest hops, of
-those the highest bottleneck bandwidth, and of those the lowest latency. A network is what is made of switches, NVSwitches
+those the highest bottleneck bandwidth, and of those the lowest latency; cables side by side make paths of their own. A network is what is made of switches, NVSwitches
 among them; inside a machine there is one way. Three rules, one for all of a topology:
 
     first    all transfers take the first by node names, or the one that the network's own rule gives (`topology.ways`)
@@ -12,11 +12,10 @@ among them; inside a machine there is one way. Three rules, one for all of a top
 from __future__ import annotations
 
 import hashlib
-import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from simreduce.topology.naming import natural
 
@@ -27,8 +26,8 @@ FIRST, HASHED, SPLIT = CHOICES = ("first", "hashed", "split")
 """What `[routing] equal_cost` may be."""
 _FABRIC = ("switch", "nvswitch")
 
-Hops = Mapping[tuple[str, str], float]
-"""The part of a transfer's bytes that takes each hop."""
+Shared: TypeAlias = "tuple[Link, float]"
+"""A link, and the part of a transfer's bytes that takes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,64 +106,53 @@ def ticks(link: Link) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Web:
-    """The equal-cost paths between two nodes: where they go on from each node, by name, and how many go on from it."""
+    """The equal-cost paths between two nodes: the links out of each node, by name, and how many paths go on from it."""
 
     source: str
-    after: Mapping[str, Sequence[str]]
+    after: Mapping[str, Sequence[Link]]
     count: Mapping[str, int]
 
-    def one(self, number: int) -> tuple[str, ...]:
-        """The path of this number, by the names of its nodes; the source is left out."""
-        path: list[str] = []
+    def one(self, number: int) -> list[Link]:
+        """The path of this number."""
+        path: list[Link] = []
         name = self.source
         while name in self.after:
-            for step in self.after[name]:
-                if number < self.count[step]:
+            for link in self.after[name]:
+                if number < self.count[link.target]:
                     break
-                number -= self.count[step]
-            path.append(step)
-            name = step
-        return tuple(path)
+                number -= self.count[link.target]
+            path.append(link)
+            name = link.target
+        return path
 
-    def shares(self) -> dict[tuple[str, str], float]:
-        """Of every hop, the part of the paths that take it."""
+    def shares(self) -> list[Shared]:
+        """Every link with the part of the paths that take it."""
         reached, total = {self.source: 1}, self.count[self.source]
-        found: dict[tuple[str, str], float] = {}
+        found: list[Shared] = []
         frontier = [self.source]
         while frontier:
             further: dict[str, int] = {}
             for name in frontier:
-                for step in self.after.get(name, ()):
-                    found[name, step] = reached[name] * self.count[step] / total
-                    further[step] = further.get(step, 0) + reached[name]
+                for link in self.after.get(name, ()):
+                    found.append((link, reached[name] * self.count[link.target] / total))
+                    further[link.target] = further.get(link.target, 0) + reached[name]
             reached |= further
             frontier = list(further)
         return found
 
 
-def _web(paths: Fan, best: Mapping[tuple[str, str], Link]) -> _Web:
-    width = widest(paths, best)
-    target, source = paths.layers[0][0], paths.layers[-1][0]
-    delay, count = {target: 0}, {target: 1}
-    after: dict[str, list[str]] = {}
-    for layer in paths.layers[:-1]:
-        wide = [(prior, name) for name in layer if name in delay for prior in paths.before[name]
-                if best[prior, name].bandwidth >= width]  # fmt: skip
-        offers = [delay[name] + ticks(best[prior, name]) for prior, name in wide]
-        for (prior, _), offer in zip(wide, offers, strict=True):
-            delay[prior] = min(offer, delay.get(prior, offer))
-        for (prior, name), offer in zip(wide, offers, strict=True):
-            if offer == delay[prior]:
-                after.setdefault(prior, []).append(name)
-                count[prior] = count.get(prior, 0) + count[name]
-    return _Web(source, {name: sorted(steps, key=natural) for name, steps in after.items()}, count)
-
-
 class Spreader:
-    """Tells equal-cost paths apart for one topology; webs are found once for every two switches."""
+    """Tells equal-cost paths apart for one topology; webs are found once for every two switches.
+
+    `best` has the link of every hop that is taken where nothing is spread; links as good beside it are paths too.
+    """
 
     def __init__(
-        self, rule: EqualCost, nodes: Mapping[str, Node], best: Mapping[tuple[str, str], Link]
+        self,
+        rule: EqualCost,
+        nodes: Mapping[str, Node],
+        links: Iterable[Link],
+        best: Mapping[tuple[str, str], Link],
     ) -> None:
         self._rule, self._nodes, self._best = rule, nodes, best
         self._forward: dict[str, list[str]] = {name: [] for name in nodes}
@@ -174,6 +162,11 @@ class Spreader:
                 self._forward[source].append(target)
             if self._in_network(source):
                 self._into[target].append(source)
+        self._equal: dict[tuple[str, str], list[Link]] = {}
+        for link in links:
+            hop = link.source, link.target
+            if not link.is_figure and _merit(link) == _merit(best[hop]):
+                self._equal.setdefault(hop, []).append(link)
         self._searches: dict[str, Search] = {}
         self._webs: dict[tuple[str, str], _Web] = {}
 
@@ -181,28 +174,24 @@ class Spreader:
         node = self._nodes[name]
         return node.transit and node.kind in _FABRIC
 
-    def spread(self, path: tuple[str, ...]) -> tuple[tuple[str, ...], Hops]:
-        """The path of a transfer for which the ordinary rules give `path`, and the hops with a part of the bytes only.
-
-        Of a transfer that is split, the path is the first of them.
+    def spread(self, path: tuple[str, ...]) -> tuple[tuple[str, ...], list[Shared]]:
+        """The path of a transfer for which the ordinary rules give `path`, and its links with the parts of the bytes that
+        they carry. Of a transfer that is split, the path is the first of them.
         """
-        parts: dict[tuple[str, str], float] = {}
+        found: list[Shared] = []
         ends, taken, at = f"{path[0]} {path[-1]}", [path[0]], 0
         while at + 1 < len(path):
             # A hop outside of networks, or through one to the first node that is not in it.
             stop = next((i for i in range(at + 1, len(path)) if not self._in_network(path[i])), len(path) - 1)
-            if stop == at + 1:
-                taken.append(path[stop])
-            else:
-                web = self._between(path[at], path[stop])
-                number = 0
-                if self._rule.choice == HASHED:
-                    number = _hash(self._rule.seed, ends) % web.count[web.source]
-                elif web.count[web.source] > 1:
-                    parts |= web.shares()
-                taken += web.one(number)
+            web = self._between(path[at], path[stop])
+            number = (
+                _hash(self._rule.seed, ends) % web.count[web.source] if self._rule.choice == HASHED else 0
+            )
+            one = web.one(number)
+            taken += [link.target for link in one]
+            found += web.shares() if self._rule.choice == SPLIT else [(link, 1.0) for link in one]
             at = stop
-        return tuple(taken), parts
+        return tuple(taken), found
 
     def _between(self, source: str, target: str) -> _Web:
         """The equal-cost paths from one node through the network, or in it, to another."""
@@ -212,6 +201,8 @@ class Spreader:
         return known
 
     def _found(self, source: str, target: str) -> _Web:
+        if (source, target) in self._best:
+            return self._joined(Fan(((target,), (source,)), {target: [source]}))
         begin, end = self._forward[source], self._into[target]
         inside = self._in_network(source) or self._in_network(target)
         if inside or len(begin) > 1 or len(end) > 1:
@@ -219,21 +210,42 @@ class Spreader:
                 self._searches[source] = search(source, self._forward.__getitem__)
             paths = fan(self._searches[source], source, target, end)
             assert paths is not None  # noqa: S101 - the ordinary rules have found one
-            return _web(paths, self._best)
-        # Ends with one cable to the network share what is between the switches that they are on.
+            return self._joined(paths)
+        # Ends with one neighbour in the network share what is between the switches that they are on.
         first, last = begin[0], end[0]
         inner = _Web(first, {}, {first: 1}) if first == last else self._between(first, last)
-        after = {source: begin, **inner.after, last: [target]}
-        return _Web(source, after, {source: inner.count[first], **inner.count, target: 1})
+        ways_in, ways_out = self._equal[source, first], self._equal[last, target]
+        count = {name: number * len(ways_out) for name, number in inner.count.items()}
+        after = {source: ways_in, **inner.after, last: ways_out}
+        return _Web(source, after, {source: count[first] * len(ways_in), **count, target: 1})
+
+    def _joined(self, paths: Fan) -> _Web:
+        """Of fewest-hop paths the widest, and of these the quickest."""
+        width = widest(paths, self._best)
+        target, source = paths.layers[0][0], paths.layers[-1][0]
+        delay, count = {target: 0}, {target: 1}
+        after: dict[str, list[Link]] = {}
+        for layer in paths.layers[:-1]:
+            hops = [(prior, name) for name in layer if name in delay for prior in paths.before[name]]
+            wide = [self._equal[hop] for hop in hops if self._best[hop].bandwidth >= width]
+            for links in wide:
+                offer = delay[links[0].target] + ticks(links[0])
+                delay[links[0].source] = min(offer, delay.get(links[0].source, offer))
+            for links in wide:
+                prior, name = links[0].source, links[0].target
+                if delay[name] + ticks(links[0]) == delay[prior]:
+                    after.setdefault(prior, []).extend(links)
+                    count[prior] = count.get(prior, 0) + count[name] * len(links)
+        by_name = {
+            name: sorted(links, key=lambda link: (natural(link.target), link.id))
+            for name, links in after.items()
+        }
+        return _Web(source, by_name, count)
+
+
+def _merit(link: Link) -> tuple[float, float]:
+    return link.bandwidth, link.latency
 
 
 def _hash(seed: int, text: str) -> int:
     return int.from_bytes(hashlib.blake2b(f"{seed} {text}".encode(), digest_size=8).digest())
-
-
-def hops_of(path: Sequence[str], parts: Hops) -> list[tuple[tuple[str, str], float]]:
-    """Every hop with its part of the bytes: those of `path` in order, then the others of a split."""
-    along = list(itertools.pairwise(path))
-    taken = set(along)
-    others = [hop for hop in parts if hop not in taken]
-    return [(hop, parts.get(hop, 1.0)) for hop in (*along, *others)]

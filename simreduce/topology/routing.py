@@ -38,7 +38,6 @@ from simreduce.topology.equal_cost import (
     Search,
     Spreader,
     fan,
-    hops_of,
     search,
     ticks,
     widest,
@@ -136,7 +135,9 @@ class Router:
                 self._forward[source].append(target)
             if self._carries(source):
                 self._into[target].append(source)
-        self._spreader = None if equal_cost.choice == FIRST else Spreader(equal_cost, nodes, self._best)
+        self._spreader = (
+            None if equal_cost.choice == FIRST else Spreader(equal_cost, nodes, links, self._best)
+        )
         self._searches: dict[tuple[str, str], Search] = {}
         self._found: dict[tuple[str, str], Route] = {}
         self._rails: dict[str, dict[str, str]] = {}
@@ -305,8 +306,10 @@ class Router:
             return []
 
     def _route(self, path: tuple[str, ...], figures: Sequence[Link]) -> Route:
-        path, parts = self._spreader.spread(path) if self._spreader else (path, {})
-        shared = [(self._best[hop], share) for hop, share in hops_of(path, parts)]
+        if self._spreader:
+            path, shared = self._spreader.spread(path)
+        else:
+            shared = [(self._best[hop], 1.0) for hop in itertools.pairwise(path)]
         if len(path) > 1:
             shared += [(link, 1.0) for link in (*figures, *self._figures.get((path[0], path[-1]), ()))]
         return Route(

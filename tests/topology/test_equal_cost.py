@@ -209,6 +209,26 @@ def test_nvswitches_share_what_is_split(tmp_path):
     ).router.equal_cost == (EqualCost("hashed", 4))
 
 
+def test_cables_side_by_side_are_paths_of_their_own():
+    """Two switches with three cables between them, one of them slower: the two equal ones share what is split."""
+    nodes = [Node("a", "gpu", machine=""), Node("b", "gpu", machine="")]
+    nodes += [Node("s", "switch", machine=""), Node("t", "switch", machine="")]
+    thick = [
+        Cable("a", "s", "wire", 1, 9e9, 9e9, 1e-6, True),
+        Cable("t", "b", "wire", 1, 9e9, 9e9, 1e-6, True),
+    ]
+    trunks = [Cable("s", "t", "wire", 1, rate, rate, 1e-6, True) for rate in (1e9, 2e9, 2e9)]
+
+    split = route(build("t", "t", "t", nodes, [*thick, *trunks], equal_cost=SPLIT), "a", "b")
+    assert split.shares == (1.0, 0.5, 0.5, 1.0)
+    assert split.bandwidth == 4e9
+    taken = set()
+    for seed in range(8):
+        net = build("t", "t", "t", nodes, [*thick, *trunks], equal_cost=EqualCost("hashed", seed))
+        taken |= {net.links[i].name for i in route(net, "a", "b").links}
+    assert taken == {"a>s", "s>t#1", "s>t#2", "t>b"}
+
+
 def test_the_rule_is_part_of_a_topology(tmp_path):
     path = tmp_path / "board.toml"
     path.write_text(BOARD + '[routing]\nequal_cost = "hashed"\nseed = 7\n')
