@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 Overrides = Mapping[str, str | int]
 
+FOLDED_ABOVE = 4096
+"""Of more GPUs than this, equal machines on one switch are folded without being asked."""
+
 
 def load_topology(text: str, overrides: Overrides | None = None) -> Topology:
     """The topology that `text` means: a file, `./topologies/TEXT.toml`, a shipped name, or one written inline.
@@ -60,7 +63,7 @@ def load_machine(text: str, overrides: Overrides | None = None, *, folded: bool 
     if fewest is not None:
         two, boxes = fewest
         count = boxes * len(two.devices) // 2
-        if folded or count > DEVICES_LIMIT:
+        if folded or count > FOLDED_ABOVE:
             if boxes > FOLDED_LIMIT:
                 raise TopologyError(f"{cut(text)}: more than {FOLDED_LIMIT} machines")
             one = fold(two, boxes)

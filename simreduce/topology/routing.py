@@ -7,6 +7,10 @@ one with the highest bandwidth is taken, then the lowest latency, then the first
 
 A network may come with a rule of its own (`ways`). The way between two of its ports is then by the rule: at once for
 nodes that have no other cable, and else, for the NICs of a machine, in place of what the search has found there.
+Between equal machines (`Copies`) a transfer takes the NICs that it would if all of them hung on one switch, and ways are
+looked for between the first two only. Where every rail is a network of its own, that is one switch per rail: a transfer
+to another rail goes within a machine, over its PCIe and host, to a NIC that is on the rail of the other end; it is
+refused where a machine has no such way, as GPUs, and so NVLink, do not forward.
 
 Two GPUs of one machine that are farther apart than their `peer` says copy through the nearest host of the sender
 (`topology.peer`). Where several NICs of a machine are equally near to a GPU, each of the GPUs that share them has one
@@ -18,7 +22,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -100,7 +104,7 @@ class Router:
     ) -> None:
         self.ways = ways
         self._copies = ways if isinstance(ways, Copies) else None
-        self._rule = None if isinstance(ways, Copies) else ways
+        self._rule = ways.network if isinstance(ways, Copies) else ways
         self.index = {name: place for place, name in enumerate(nodes)}
         """The place of every node among the nodes of the topology: what `routes` takes."""
         self._nodes, self._names, self._links = nodes, tuple(nodes), links
@@ -128,8 +132,8 @@ class Router:
         self._port = ports(self._rule.hosts if self._rule else (), len(nodes))
         """The port of every node in the network that has `ways`, -1 for none."""
         cables = np.bincount([self.index[link.source] for link in links], minlength=len(nodes))
-        self._only_port = np.where(cables == 1, self._port, -1)
-        """Likewise, of the nodes that have no other cable."""
+        self._only_port = np.where((cables == 1) & (self._copies is None), self._port, -1)
+        """Likewise, of the nodes that have no other cable, unless they are parts of machines."""
 
     def _carries(self, name: str) -> bool:
         node = self._nodes[name]
@@ -139,7 +143,12 @@ class Router:
         """See the module."""
         found = self._found.get((source, target))
         if found is None:
-            found = self._found[source, target] = self._routed(self.path(source, target))
+            if self._are_copied(source, target):
+                ends = (np.array([self.index[name]]) for name in (source, target))
+                found = self._along(source, [self._links[link] for link in self._copied(*ends)[1].tolist()])
+            else:
+                found = self._routed(self.path(source, target))
+            self._found[source, target] = found
         return found
 
     def routes(self, source: Ints, target: Ints) -> Routes:
@@ -158,29 +167,69 @@ class Router:
 
     def _searched(self, source: Ints, target: Ints) -> tuple[Ints, Ids]:
         """Rows of the links of `route`, which is asked once for each pair, of equal machines for the first two only."""
+        copied = (
+            np.maximum(source, target) < self._copies.count * self._copies.nodes if self._copies else None
+        )
+        if copied is None or not copied.any():
+            return self._looked_up(source, target)
+        if copied.all():
+            return self._copied(source, target)
+        return _mingled(
+            copied,
+            self._copied(source[copied], target[copied]),
+            self._looked_up(source[~copied], target[~copied]),
+        )
+
+    def _looked_up(self, source: Ints, target: Ints) -> tuple[Ints, Ids]:
         names, many = self._names, len(self._names)
-        copies, search = self._copies, self
-        if copies and max(source.max(initial=0), target.max(initial=0)) < copies.count * copies.nodes:
-            here, there, source, target = copies.of_first(source, target)
-            search = self._first_two
-        else:
-            copies = None
         pairs, which = np.unique(source * many + target, return_inverse=True)
-        found = [search.route(names[pair // many], names[pair % many]).links for pair in pairs.tolist()]
+        found = [self.route(names[pair // many], names[pair % many]).links for pair in pairs.tolist()]
         count = np.array([len(links) for links in found], dtype=np.int64)
         table = np.array([link for links in found for link in links], dtype=np.int32)
-        start, links = starts(count[which]), table[places(starts(count)[which], count[which])]
-        if copies:
-            links = copies.moved(links, np.repeat(here, count[which]), np.repeat(there, count[which]))
-        return start, links
+        return starts(count[which]), table[places(starts(count)[:-1][which], count[which])]
+
+    def _copied(self, source: Ints, target: Ints, *, staged: bool = True) -> tuple[Ints, Ids]:
+        """Rows of the links of `route`, or of `path`, for transfers between nodes of equal machines."""
+        assert self._copies is not None  # noqa: S101 - whoever asks has looked
+        names, many, two = self._names, 2 * self._copies.nodes, self._first_two
+        here, there, near, far = self._copies.of_first(source, target)
+        pairs, example, which = np.unique(near * many + far, return_index=True, return_inverse=True)
+        found = []
+        for pair, one in zip(pairs.tolist(), example.tolist(), strict=True):
+            a, b = names[pair // many], names[pair % many]
+            try:
+                found.append(two.route(a, b).links if staged else two.wires(a, b))
+            except TopologyError as error:
+                meant = names[int(source[one])], names[int(target[one])]
+                raise TopologyError(
+                    str(error).replace(f"from {a!r} to {b!r}", "from {!r} to {!r}".format(*meant))
+                ) from None
+        return self._copies.rows(found, which, here, there)
+
+    def _copied_path(self, source: str, target: str) -> tuple[str, ...]:
+        """`path` between nodes of equal machines."""
+        ends = (np.array([self.index[name]]) for name in (source, target))
+        links = self._copied(*ends, staged=False)[1].tolist()
+        return (source, *(self._links[link].target for link in links))
 
     @functools.cached_property
     def _first_two(self) -> Router:
-        """Of the first two of equal machines and the switch between them, with the links' own numbers."""
-        assert self._copies is not None  # noqa: S101 - whoever asks has looked
-        first, last = 2 * self._copies.nodes, self._copies.nodes * self._copies.count
-        near = {name: node for name, node in self._nodes.items() if not first <= self.index[name] < last}
-        return Router(near, [link for link in self._links if link.source in near and link.target in near])
+        """Of the first two of equal machines, with the links' own numbers, and a switch for each part of the network."""
+        copies = self._copies
+        assert copies is not None  # noqa: S101 - whoever asks has looked
+        near = {name: self._nodes[name] for name in self._names[: min(copies.count, 2) * copies.nodes]}
+        links = [link for link in self._links[: 2 * copies.count * copies.cables] if link.source in near]
+        for port, place in enumerate(copies.network.hosts[: 2 * len(copies.parts)]):
+            nic, part = self._names[place], f"part {copies.parts[port % len(copies.parts)]}"
+            near[part] = replace(self._nodes[nic], name=part, kind="switch", machine="")
+            out, into = self._links[2 * (copies.network.first + port) :][:2]
+            links += [replace(out, target=part), replace(into, source=part)]
+        return Router(near, links)
+
+    def _are_copied(self, source: str, target: str) -> bool:
+        """Whether both are nodes of equal machines."""
+        ends = [self.index.get(name, len(self._names)) for name in (source, target)]
+        return self._copies is not None and max(ends) < self._copies.count * self._copies.nodes
 
     def _hold(self, start: Ints, links: Ids) -> Flags:
         """For rows of links, whether all of each hold their sender's lane."""
@@ -190,6 +239,10 @@ class Router:
             holding = np.diff(starts(self._holds[links])[start])
         same: Flags = holding == count
         return same
+
+    def wires(self, source: str, target: str) -> tuple[int, ...]:
+        """The links of `path`."""
+        return tuple(self._best[hop].id for hop in itertools.pairwise(self.path(source, target)))
 
     def link(self, source: str, target: str) -> Link:
         """The link of a hop from one node to the next."""
@@ -251,12 +304,16 @@ class Router:
     def _route(self, path: tuple[str, ...], figures: Sequence[Link]) -> Route:
         links = [self._best[hop] for hop in itertools.pairwise(path)]
         links += [*figures, *self._figures.get((path[0], path[-1]), [])] if len(path) > 1 else []
+        return self._along(path[0], links)
+
+    def _along(self, source: str, links: Sequence[Link]) -> Route:
+        """The route of these links from a node on."""
         return Route(
             links=tuple(link.id for link in links),
             latency=math.fsum(link.latency for link in links),
             bandwidth=min((link.bandwidth for link in links), default=math.inf),
             holds_lane=all(link.holds_lane for link in links),
-            path=path,
+            path=(source, *(link.target for link in links if not link.is_figure)),
         )
 
     def path(self, source: str, target: str) -> tuple[str, ...]:
@@ -268,6 +325,8 @@ class Router:
             return (source,)
         if (source, target) in self._best:
             return (source, target)
+        if self._are_copied(source, target):
+            return self._copied_path(source, target)
         ends = [int(self._only_port[self.index[name]]) for name in (source, target)]
         if min(ends) >= 0:
             return (source, *self._ruled(*ends))

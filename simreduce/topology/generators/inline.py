@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 DEFAULT_BANDWIDTH = 25e9
 DEFAULT_LATENCY = 1e-6
-DEVICES_LIMIT = 4096
-"""Tables over pairs of devices are made of what is loaded, and most plans grow with the square of the ranks."""
+DEVICES_LIMIT = 1 << 14
+"""Every node and link of what is loaded is held, and most plans grow with the square of the ranks."""
 
 WHOLE_LIMIT = 1 << 17
 """Devices on one switch for those who ask for nothing but plans that can be held."""

@@ -11,7 +11,7 @@ from simreduce.topology.faults import quoted
 from simreduce.topology.generators.fat_tree import read_tree
 from simreduce.topology.generators.inline import DEVICES_LIMIT, Inline, Settings
 from simreduce.topology.graph import Cable, Node, Topology, build
-from simreduce.topology.ways import Copies
+from simreduce.topology.ways import Copies, FatTreeWays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -74,12 +74,14 @@ def machines(
         nodes.append(Node("switch0", "switch", machine=""))
         cables += [_network(str(nic), nodes[port], nodes[-1]) for port in ports]
         title += "one switch"
-        ways = Copies(count, len(box.nodes), len(box.links) // 2, len(nics))
+        hub = FatTreeWays(tuple(ports), len(ports), 1, 0, len(cables) - len(ports))
+        ways = Copies(count, len(box.nodes), len(box.links) // 2, hub, (0,) * len(nics))
     else:
         switches, fabric_cables, ways = tree.wire(
             nodes, ports, len(cables), lambda a, b: _network(str(nic), a, b)
         )
         nodes += switches
+        ways = Copies(count, len(box.nodes), len(box.links) // 2, ways, (0,) * len(nics))
         cables += fabric_cables
         title += f"a fat tree, {tree.title}"
     return build(inline.text, title, inline.text, nodes, cables, ways)
