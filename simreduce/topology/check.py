@@ -12,6 +12,7 @@ from typing import Any
 from simreduce.errors import TopologyError
 from simreduce.textfiles import read_text
 from simreduce.topology.classes import link_classes
+from simreduce.topology.clusters import is_cluster
 from simreduce.topology.files import Document, read_document
 from simreduce.topology.graph import Link, Topology
 from simreduce.topology.importers import (
@@ -22,6 +23,7 @@ from simreduce.topology.importers import (
     read_topo_m,
 )
 from simreduce.topology.importers.models import MODELS
+from simreduce.topology.load import load_topology
 from simreduce.topology.machine import build_machine
 from simreduce.topology.naming import expanded
 from simreduce.topology.peer import DEFAULT_REACH, STAGED
@@ -44,6 +46,8 @@ def check_file(path: str) -> list[str]:
     try:
         if path.endswith(".toml"):
             document = read_document(Path(path), path)
+            if is_cluster(document.tables):
+                return [*faults_of(load_topology(path), lambda _: path)]
             machine = build_machine(document, path, path)
             return [*faults_of(machine, _places(document))]
         text = read_text(Path(path), TopologyError)

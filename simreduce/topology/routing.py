@@ -143,9 +143,11 @@ class Router:
         """See the module."""
         found = self._found.get((source, target))
         if found is None:
-            if self._are_copied(source, target):
+            if self._are_copied(source, target) or self._are_ports(source, target):
+                # Many at a time know which of several cables between two switches is meant; names do not.
                 ends = (np.array([self.index[name]]) for name in (source, target))
-                found = self._along(source, [self._links[link] for link in self._copied(*ends)[1].tolist()])
+                links = self.routes(*ends).links.tolist()
+                found = self._along(source, [self._links[link] for link in links])
             else:
                 found = self._routed(self.path(source, target))
             self._found[source, target] = found
@@ -225,6 +227,10 @@ class Router:
             out, into = self._links[2 * (copies.network.first + port) :][:2]
             links += [replace(out, target=part), replace(into, source=part)]
         return Router(near, links)
+
+    def _are_ports(self, source: str, target: str) -> bool:
+        """Whether the rule of a network has the whole way between them."""
+        return all(name in self.index and self._only_port[self.index[name]] >= 0 for name in (source, target))
 
     def _are_copied(self, source: str, target: str) -> bool:
         """Whether both are nodes of equal machines."""
@@ -327,8 +333,8 @@ class Router:
             return (source, target)
         if self._are_copied(source, target):
             return self._copied_path(source, target)
-        ends = [int(self._only_port[self.index[name]]) for name in (source, target)]
-        if min(ends) >= 0:
+        if self._are_ports(source, target):
+            ends = (int(self._only_port[self.index[name]]) for name in (source, target))
             return (source, *self._ruled(*ends))
         home = self._nodes[source].machine
         boxes = (home, "") if home and home == self._nodes[target].machine else ("",)

@@ -78,7 +78,7 @@ class FatTreeWays:
         moves = source != target
         if not self.spines and moves.all():
             return np.arange(0, 2 * len(up) + 1, 2), np.stack([up, down], axis=1).reshape(-1)
-        (leaf, _), (other, number) = self._seat(source), self._seat(target)
+        (leaf, _), (other, number) = self.seat(source), self.seat(target)
         far = leaf != other
         apart = leaf // self.pod != other // self.pod if self.pod else np.zeros_like(far)
         start = starts(2 * moves + 2 * far + 2 * apart)
@@ -99,7 +99,7 @@ class FatTreeWays:
             links[end[apart] - 3] = 2 * (roof + below)[apart] + 1
         return start, links
 
-    def _seat(self, port: Ints) -> tuple[Ints, Ints]:
+    def seat(self, port: Ints) -> tuple[Ints, Ints]:
         """The leaf of every port, and its number leaf by leaf."""
         machine, rail = port // self.rails, port % self.rails
         leaf = machine // self.radix * self.rails + rail
@@ -151,7 +151,7 @@ class DragonflyWays:
         taken = np.stack(steps, axis=1)
         return starts(taken.sum(axis=1)), links[taken].astype(np.int32)
 
-    def router(self, cable: Ints, group: Ints, other: Ints) -> Ints:
+    def router(self, cable: Ints, group: Ints | int, other: Ints | int) -> Ints:
         """The router, in its group, of the global cable of that number to another group."""
         return (cable * (self.groups - 1) + (other - group) % self.groups - 1) % self.routers
 

@@ -87,10 +87,10 @@ def test_overrides_are_the_settings():
         ("dgx1vx0", ["0 machines; at least 1"]),
         ("dgx1vx2049", ["16392 devices are more than the 16384"]),
         (
-            "dgx1vx2,fabric=dragonfly,nic=edr,rails=2",
+            "dgx1vx2,fabric=hypercube,nic=edr,rails=2",
             [
                 "rails: unknown key",
-                "unknown fabric 'dragonfly'; known are switch, fat_tree",
+                "unknown fabric 'hypercube'; known are switch, fat_tree, rail_optimised, rail_only, dragonfly, torus",
                 "did you mean 'ib_edr'?",
             ],
         ),
