@@ -66,8 +66,10 @@ def cluster(
         for key in tables
         if key not in (*_OWN_KEYS, "links", "routes")
     }
-    within = faults.table("overrides", tables.get("overrides", {}))
-    within = {key: _setting(faults, f"overrides.{key}", value) for key, value in within.items()}
+    within = dict(faults.table("overrides", tables.get("overrides", {})))
+    for key, value in within.items():
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            faults.add(f"overrides.{key}", f"must be text or a whole number, not {type_name(value)}")
     within |= {key: value for key, value in overrides.items() if key not in mine}
     nodes = str(tables.get("nodes", ""))
     if not nodes.isdecimal():
