@@ -33,7 +33,7 @@ _OWN_KEYS = ("title", "sources", "extends", "nodes", "machine", "overrides")
 
 def is_cluster(tables: Mapping[str, Any]) -> bool:
     """Whether these are the tables of such a file, and not those of a machine."""
-    return "machine" in tables or "fabric" in tables or isinstance(tables.get("nodes"), int)
+    return "machine" in tables or "fabric" in tables
 
 
 def cluster(

@@ -143,11 +143,11 @@ class Router:
         """See the module."""
         found = self._found.get((source, target))
         if found is None:
-            if self._are_copied(source, target) or self._are_ports(source, target):
-                # Many at a time know which of several cables between two switches is meant; names do not.
-                ends = (np.array([self.index[name]]) for name in (source, target))
-                links = self.routes(*ends).links.tolist()
-                found = self._along(source, [self._links[link] for link in links])
+            if self._are_copied(source, target):
+                found = self._along(source, self._copied_links(source, target, staged=True))
+            elif self._are_ports(source, target):
+                # The rule says which of several cables between two switches is meant; names do not.
+                found = self._along(source, self._ruled(source, target))
             else:
                 found = self._routed(self.path(source, target))
             self._found[source, target] = found
@@ -190,29 +190,34 @@ class Router:
         table = np.array([link for links in found for link in links], dtype=np.int32)
         return starts(count[which]), table[places(starts(count)[:-1][which], count[which])]
 
-    def _copied(self, source: Ints, target: Ints, *, staged: bool = True) -> tuple[Ints, Ids]:
-        """Rows of the links of `route`, or of `path`, for transfers between nodes of equal machines."""
+    def _copied(self, source: Ints, target: Ints) -> tuple[Ints, Ids]:
+        """Rows of the links of `route` for transfers between nodes of equal machines."""
         assert self._copies is not None  # noqa: S101 - whoever asks has looked
-        names, many, two = self._names, 2 * self._copies.nodes, self._first_two
+        many = 2 * self._copies.nodes
         here, there, near, far = self._copies.of_first(source, target)
-        pairs, example, which = np.unique(near * many + far, return_index=True, return_inverse=True)
-        found = []
-        for pair, one in zip(pairs.tolist(), example.tolist(), strict=True):
-            a, b = names[pair // many], names[pair % many]
-            try:
-                found.append(two.route(a, b).links if staged else two.wires(a, b))
-            except TopologyError as error:
-                meant = names[int(source[one])], names[int(target[one])]
-                raise TopologyError(
-                    str(error).replace(f"from {a!r} to {b!r}", "from {!r} to {!r}".format(*meant))
-                ) from None
+        _, example, which = np.unique(near * many + far, return_index=True, return_inverse=True)
+        found = [self._as_first(int(source[one]), int(target[one]), staged=True) for one in example]
         return self._copies.rows(found, which, here, there)
 
-    def _copied_path(self, source: str, target: str) -> tuple[str, ...]:
-        """`path` between nodes of equal machines."""
-        ends = (np.array([self.index[name]]) for name in (source, target))
-        links = self._copied(*ends, staged=False)[1].tolist()
-        return (source, *(self._links[link].target for link in links))
+    def _copied_links(self, source: str, target: str, *, staged: bool) -> list[Link]:
+        """The links of `route`, or of `path`, between two nodes of equal machines."""
+        assert self._copies is not None  # noqa: S101 - whoever asks has looked
+        a, b = self.index[source], self.index[target]
+        found = self._as_first(a, b, staged=staged)
+        row = self._copies.row(found, a // self._copies.nodes, b // self._copies.nodes)
+        return [self._links[link] for link in row]
+
+    def _as_first(self, source: int, target: int, *, staged: bool) -> tuple[int, ...]:
+        """The links that a transfer between equal machines would take within the first, or from it to the second."""
+        assert self._copies is not None  # noqa: S101 - whoever asks has looked
+        names = self._names
+        _, _, near, far = self._copies.of_first(source, target)
+        a, b = names[near], names[far]
+        try:
+            return self._first_two.route(a, b).links if staged else self._first_two.wires(a, b)
+        except TopologyError as error:
+            asked, meant = f"from {a!r} to {b!r}", f"from {names[source]!r} to {names[target]!r}"
+            raise TopologyError(str(error).replace(asked, meant)) from None
 
     @functools.cached_property
     def _first_two(self) -> Router:
@@ -332,10 +337,10 @@ class Router:
         if (source, target) in self._best:
             return (source, target)
         if self._are_copied(source, target):
-            return self._copied_path(source, target)
+            links = self._copied_links(source, target, staged=False)
+            return (source, *(link.target for link in links))
         if self._are_ports(source, target):
-            ends = (int(self._only_port[self.index[name]]) for name in (source, target))
-            return (source, *self._ruled(*ends))
+            return (source, *(link.target for link in self._ruled(source, target)))
         home = self._nodes[source].machine
         boxes = (home, "") if home and home == self._nodes[target].machine else ("",)
         for box in boxes:
@@ -347,11 +352,11 @@ class Router:
             "and GPUs do not forward traffic for others"
         )
 
-    def _ruled(self, source: int, target: int) -> tuple[str, ...]:
-        """The nodes after the first on the way between two ports."""
+    def _ruled(self, source: str, target: str) -> list[Link]:
+        """The links of the way through the network between two nodes that have ports."""
         assert self._rule is not None  # noqa: S101 - there are ports
-        _, links = self._rule.between(np.array([source]), np.array([target]))
-        return tuple(self._links[link].target for link in links.tolist())
+        ends = (self._port[[self.index[name]]] for name in (source, target))
+        return [self._links[link] for link in self._rule.between(*ends)[1].tolist()]
 
     def _rerouted(self, path: tuple[str, ...]) -> tuple[str, ...]:
         """`path`, with its way through the network by the network's rule."""
@@ -365,7 +370,8 @@ class Router:
         if not (enter and leave):
             return path
         a, b = enter[0], leave[-1]
-        return (*path[: a + 1], *self._ruled(ports[a], ports[b]), *path[b + 1 :])
+        across = self._ruled(path[a], path[b])
+        return (*path[: a + 1], *(link.target for link in across), *path[b + 1 :])
 
     def _search(self, source: str, box: str) -> _Search:
         """Breadth-first from `source` over transit nodes, those of machine `box` alone unless it is ""."""

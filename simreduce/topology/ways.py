@@ -7,7 +7,7 @@ its switch is cable `first + p`. A cable is two links, 2c from its first end and
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.int32]
+Nodes = TypeVar("Nodes", int, Ints)
+"""One, or many."""
 
 
 class Ways(Protocol):
@@ -254,7 +256,7 @@ class Copies:
     network: Ways
     parts: tuple[int, ...]
 
-    def of_first(self, source: Ints, target: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+    def of_first(self, source: Nodes, target: Nodes) -> tuple[Nodes, Nodes, Nodes, Nodes]:
         """The machines of transfers, and the same transfers within the first machine or from it to the second."""
         here, there = source // self.nodes, target // self.nodes
         return here, there, source % self.nodes, target % self.nodes + self.nodes * (here != there)
@@ -289,6 +291,19 @@ class Copies:
             )
         links[places((start[:-1] + head)[crosses], across[crosses])] = net[1]
         return start, links
+
+    def row(self, found: Sequence[int], here: int, there: int) -> list[int]:
+        """`rows` of a single way, for those who ask one by one."""
+        mine, first, each = 2 * self.cables, 2 * self.network.first, len(self.parts)
+
+        def moved(links: Sequence[int]) -> list[int]:
+            return [link % mine + mine * (here if link < mine else there) for link in links]
+
+        enter = next((i for i, link in enumerate(found) if link >= first), len(found))
+        ports = [(link - first) // 2 for link in found[enter : enter + 2]]
+        ends = [np.array([(here if port < each else there) * each + port % each]) for port in ports]
+        across = self.network.between(*ends)[1].tolist() if ends else []
+        return [*moved(found[:enter]), *across, *moved(found[enter + 2 :])]
 
     def _moved(self, links: Ids, here: Ints, there: Ints) -> Ids:
         """Links of the first machine and the second, as those in the same place of machines `here` and `there`."""
