@@ -229,8 +229,8 @@ class Router:
         for port, place in enumerate(copies.network.hosts[: 2 * len(copies.parts)]):
             nic, part = self._names[place], f"part {copies.parts[port % len(copies.parts)]}"
             near[part] = replace(self._nodes[nic], name=part, kind="switch", machine="")
-            out, into = self._links[2 * (copies.network.first + port) :][:2]
-            links += [replace(out, target=part), replace(into, source=part)]
+            cable = 2 * (copies.network.first + port)
+            links += [replace(self._links[cable], target=part), replace(self._links[cable + 1], source=part)]
         return Router(near, links)
 
     def _are_ports(self, source: str, target: str) -> bool:

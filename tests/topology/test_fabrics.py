@@ -254,6 +254,21 @@ def test_half_of_the_groups_reach_the_others_over_the_global_cables(p, a, h, g):
     )
 
 
+# Tori.
+
+
+@pytest.mark.parametrize(
+    ("sizes", "cables"),
+    [((4, 4), 8), ((4, 6), 8), ((2, 4), 4), ((4, 4, 4), 32), ((3, 4, 6), 24), ((2, 2, 2), 4)],
+)
+def test_half_of_a_torus_reaches_the_other_over_two_faces(sizes, cables):
+    """2 n / s cables across a dimension of even size s, of which there is only one face where s = 2; the last is cut."""
+    torus = load_topology(f"torus:{'x'.join(map(str, sizes))},bandwidth=1GB/s")
+    half = len(torus.devices) // 2
+
+    assert cut(torus, list(torus.devices[:half]), list(torus.devices[half:])) == pytest.approx(cables)
+
+
 # All of them.
 
 

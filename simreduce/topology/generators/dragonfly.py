@@ -8,7 +8,9 @@
                 can fill them
 
 Balanced are a = 2p = 2h: what is not stated follows from what is, and p is the least that holds all hosts if nothing is.
-There are as many groups as hosts fill unless stated. Routes are minimal: local, global, local.
+There are as many groups as hosts fill unless stated. Routes are minimal: local, global, local. So what one group sends
+another shares their own cables, a p hosts on one of them in the worst case; adaptive routing, which would go over a third
+group then, is not modelled.
 """
 
 from __future__ import annotations
