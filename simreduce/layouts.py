@@ -324,8 +324,10 @@ def layout(topology: Topology | Folded) -> Layout:
         if link.source in index and link.target in index and not link.is_figure:
             row, column = links[index[link.source]], index[link.target]
             row[column] = row.get(column, 0) + link.lanes
-    near = {node.name: [link.target for link in topology.links if link.source == node.name and not link.is_figure]
-            for node in topology.nodes.values() if node.reduces}  # fmt: skip
+    near: dict[str, list[str]] = {node.name: [] for node in topology.nodes.values() if node.reduces}
+    for link in topology.links:
+        if link.source in near and not link.is_figure:
+            near[link.source].append(link.target)
     return Layout(
         ranks=ranks,
         tasks=tuple(tuple(task) for task in tasks.values()),

@@ -13,6 +13,7 @@ from typing import Any
 from simreduce.errors import TopologyError
 from simreduce.textfiles import read_text
 from simreduce.topology.classes import link_classes
+from simreduce.topology.clusters import is_cluster
 from simreduce.topology.files import Document, read_document
 from simreduce.topology.graph import Link, Topology
 from simreduce.topology.importers import (
@@ -23,6 +24,7 @@ from simreduce.topology.importers import (
     read_topo_m,
 )
 from simreduce.topology.importers.models import MODELS
+from simreduce.topology.load import load_topology
 from simreduce.topology.machine import read_machine
 from simreduce.topology.naming import expanded
 from simreduce.topology.peer import DEFAULT_REACH, STAGED, beyond
@@ -45,6 +47,8 @@ def check_file(path: str) -> list[str]:
     try:
         if path.endswith(".toml"):
             document = read_document(Path(path), path)
+            if is_cluster(document.tables):
+                return [*faults_of(load_topology(path), lambda _: path)]
             machine, first = read_machine(document, path, path)
             # What is missing may be what could not be read, and what was not read has no figures.
             more = faults_of(machine, _places(document), _named(document) if first else None)

@@ -1,5 +1,7 @@
 """Reading machine files: TOML, `extends`, and overrides, into one document with the origin of every key.
 
+Files of several machines are read here too; `clusters` says what stands in them.
+
 A machine file:
 
     title = "..."                      what `topo list` prints
@@ -52,6 +54,7 @@ from simreduce.errors import TopologyError, did_you_mean
 from simreduce.shipped import data_dir
 from simreduce.textfiles import read_bytes
 from simreduce.topology.faults import type_name
+from simreduce.topology.generators.machines import FABRIC_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -146,6 +149,8 @@ def _paths(tables: Mapping[str, Any]) -> list[str]:
 def merged(parent: Document, child: Document) -> Document:
     """The child's tables over the parent's."""
     tables: dict[str, Any] = dict(parent.tables)
+    if "fabric" in child.tables:
+        tables = {key: value for key, value in tables.items() if key not in FABRIC_KEYS}
     for key, value in child.tables.items():
         older = tables.get(key)
         if not (isinstance(value, dict) and isinstance(older, dict)):

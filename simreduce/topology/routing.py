@@ -7,6 +7,10 @@ one with the highest bandwidth is taken, then the lowest latency, then the first
 
 A network may come with a rule of its own (`ways`). The way between two of its ports is then by the rule: at once for
 nodes that have no other cable, and else, for the NICs of a machine, in place of what the search has found there.
+Between equal machines (`Copies`) a transfer takes the NICs that it would if all of them hung on one switch, and ways are
+looked for between the first two only. Where every rail is a network of its own, that is one switch per rail: a transfer
+to another rail goes within a machine, over its PCIe and host, to a NIC that is on the rail of the other end; it is
+refused where a machine has no such way, as GPUs, and so NVLink, do not forward.
 
 Two GPUs of one machine that are farther apart than their `peer` says copy through the nearest host of the sender
 (`topology.peer`). Where several NICs of a machine are equally near to a GPU, each of the GPUs that share them has one
@@ -24,7 +28,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -91,6 +95,24 @@ def route(topology: Topology, source: str, target: str) -> Route:
     return topology.router.route(source, target)
 
 
+def _whole(source: str, links: Sequence[Link]) -> Route:
+    """The route of these links from a node on, of all bytes."""
+    path = (source, *(link.target for link in links if not link.is_figure))
+    return _along(path, [(link, 1.0) for link in links])
+
+
+def _along(path: tuple[str, ...], shared: Sequence[tuple[Link, float]]) -> Route:
+    """The route of these links, each with the part of the bytes that takes it."""
+    return Route(
+        links=tuple(link.id for link, _ in shared),
+        shares=tuple(share for _, share in shared),
+        latency=math.fsum(link.latency * share for link, share in shared),
+        bandwidth=min((link.bandwidth / share for link, share in shared), default=math.inf),
+        holds_lane=all(link.holds_lane for link, _ in shared),
+        path=path,
+    )
+
+
 def _mingled(first: Flags, yes: tuple[Ints, Ids], no: tuple[Ints, Ids]) -> tuple[Ints, Ids]:
     """Rows in order: the next of `yes` where `first` is true, the next of `no` where it is false."""
     count = np.empty(len(first), dtype=np.int64)
@@ -114,7 +136,7 @@ class Router:
     ) -> None:
         self.ways, self.equal_cost = ways, equal_cost
         self._copies = ways if isinstance(ways, Copies) else None
-        self._rule = None if isinstance(ways, Copies) else ways
+        self._rule = ways.network if isinstance(ways, Copies) else ways
         self.index = {name: place for place, name in enumerate(nodes)}
         """The place of every node among the nodes of the topology: what `routes` takes."""
         self._nodes, self._names, self._links = nodes, tuple(nodes), links
@@ -145,8 +167,8 @@ class Router:
         self._port = ports(self._rule.hosts if self._rule else (), len(nodes))
         """The port of every node in the network that has `ways`, -1 for none."""
         cables = np.bincount([self.index[link.source] for link in links], minlength=len(nodes))
-        self._only_port = np.where(cables == 1, self._port, -1)
-        """Likewise, of the nodes that have no other cable."""
+        self._only_port = np.where((cables == 1) & (self._copies is None), self._port, -1)
+        """Likewise, of the nodes that have no other cable, unless they are parts of machines."""
 
     def _carries(self, name: str) -> bool:
         node = self._nodes[name]
@@ -156,59 +178,112 @@ class Router:
         """See the module."""
         found = self._found.get((source, target))
         if found is None:
-            found = self._found[source, target] = self._routed(self.path(source, target))
+            if self._spreader:
+                found = self._routed(self.path(source, target))
+            elif self._are_copied(source, target):
+                found = _whole(source, self._copied_links(source, target, staged=True))
+            elif self._are_ports(source, target):
+                # The rule says which of several cables between two switches is meant; names do not.
+                found = _whole(source, self._ruled(source, target))
+            else:
+                found = self._routed(self.path(source, target))
+            self._found[source, target] = found
         return found
 
     def routes(self, source: Ints, target: Ints) -> Routes:
         """The routes of many transfers, from and to nodes given by their places; raises `TopologyError` like `route`."""
         if self._spreader:
-            start, links, shares = self._searched(source, target)
+            start, links, shares = self._looked_up(source, target)
             return Routes(start, links, self._hold(start, links), shares)
         a, b = self._only_port[source], self._only_port[target]
         ruled = (a >= 0) & (b >= 0)
         if self._rule is not None and ruled.all():
             start, links = self._rule.between(a, b)
         else:
-            searched = self._searched(source[~ruled], target[~ruled])[:2]
+            searched = self._searched(source[~ruled], target[~ruled])
             by_rule = (
                 self._rule.between(a[ruled], b[ruled]) if self._rule else (starts(a[:0]), searched[1][:0])
             )
             start, links = _mingled(ruled, by_rule, searched)
         return Routes(start, links, self._hold(start, links))
 
-    def _searched(self, source: Ints, target: Ints) -> tuple[Ints, Ids, Shares | None]:
+    def _searched(self, source: Ints, target: Ints) -> tuple[Ints, Ids]:
         """Rows of the links of `route`, which is asked once for each pair, of equal machines for the first two only."""
+        copied = (
+            np.maximum(source, target) < self._copies.count * self._copies.nodes if self._copies else None
+        )
+        if copied is None or not copied.any():
+            return self._looked_up(source, target)[:2]
+        if copied.all():
+            return self._copied(source, target)
+        return _mingled(
+            copied,
+            self._copied(source[copied], target[copied]),
+            self._looked_up(source[~copied], target[~copied])[:2],
+        )
+
+    def _looked_up(self, source: Ints, target: Ints) -> tuple[Ints, Ids, Shares]:
+        """Rows of the links of `route`, and their shares; it is asked once for each pair."""
         names, many = self._names, len(self._names)
-        copies, search = self._copies, self
-        if (
-            copies
-            and not self._spreader
-            and max(source.max(initial=0), target.max(initial=0)) < copies.count * copies.nodes
-        ):
-            here, there, source, target = copies.of_first(source, target)
-            search = self._first_two
-        else:
-            copies = None
         pairs, which = np.unique(source * many + target, return_inverse=True)
-        found = [search.route(names[pair // many], names[pair % many]) for pair in pairs.tolist()]
+        found = [self.route(names[pair // many], names[pair % many]) for pair in pairs.tolist()]
         count = np.array([len(each.links) for each in found], dtype=np.int64)
         table = np.array([link for each in found for link in each.links], dtype=np.int32)
-        entry = places(starts(count)[which], count[which])
-        start, links = starts(count[which]), table[entry]
-        if copies:
-            links = copies.moved(links, np.repeat(here, count[which]), np.repeat(there, count[which]))
-        if not self._spreader:
-            return start, links, None
         shares = np.array([share for each in found for share in each.shares], dtype=np.float64)
-        return start, links, shares[entry]
+        entry = places(starts(count)[:-1][which], count[which])
+        return starts(count[which]), table[entry], shares[entry]
+
+    def _copied(self, source: Ints, target: Ints) -> tuple[Ints, Ids]:
+        """Rows of the links of `route` for transfers between nodes of equal machines."""
+        assert self._copies is not None  # noqa: S101 - whoever asks has looked
+        many = 2 * self._copies.nodes
+        here, there, near, far = self._copies.of_first(source, target)
+        _, example, which = np.unique(near * many + far, return_index=True, return_inverse=True)
+        found = [self._as_first(int(source[one]), int(target[one]), staged=True) for one in example]
+        return self._copies.rows(found, which, here, there)
+
+    def _copied_links(self, source: str, target: str, *, staged: bool) -> list[Link]:
+        """The links of `route`, or of `path`, between two nodes of equal machines."""
+        assert self._copies is not None  # noqa: S101 - whoever asks has looked
+        a, b = self.index[source], self.index[target]
+        found = self._as_first(a, b, staged=staged)
+        row = self._copies.row(found, a // self._copies.nodes, b // self._copies.nodes)
+        return [self._links[link] for link in row]
+
+    def _as_first(self, source: int, target: int, *, staged: bool) -> tuple[int, ...]:
+        """The links that a transfer between equal machines would take within the first, or from it to the second."""
+        assert self._copies is not None  # noqa: S101 - whoever asks has looked
+        names = self._names
+        _, _, near, far = self._copies.of_first(source, target)
+        a, b = names[near], names[far]
+        try:
+            return self._first_two.route(a, b).links if staged else self._first_two.wires(a, b)
+        except TopologyError as error:
+            asked, meant = f"from {a!r} to {b!r}", f"from {names[source]!r} to {names[target]!r}"
+            raise TopologyError(str(error).replace(asked, meant)) from None
 
     @functools.cached_property
     def _first_two(self) -> Router:
-        """Of the first two of equal machines and the switch between them, with the links' own numbers."""
-        assert self._copies is not None  # noqa: S101 - whoever asks has looked
-        first, last = 2 * self._copies.nodes, self._copies.nodes * self._copies.count
-        near = {name: node for name, node in self._nodes.items() if not first <= self.index[name] < last}
-        return Router(near, [link for link in self._links if link.source in near and link.target in near])
+        """Of the first two of equal machines, with the links' own numbers, and a switch for each part of the network."""
+        copies = self._copies
+        assert copies is not None  # noqa: S101 - whoever asks has looked
+        near = {name: self._nodes[name] for name in self._names[: min(copies.count, 2) * copies.nodes]}
+        links = [link for link in self._links[: 2 * copies.count * copies.cables] if link.source in near]
+        for port, place in enumerate(copies.network.hosts[: 2 * len(copies.parts)]):
+            nic, part = self._names[place], f"part {copies.parts[port % len(copies.parts)]}"
+            near[part] = replace(self._nodes[nic], name=part, kind="switch", machine="")
+            cable = 2 * (copies.network.first + port)
+            links += [replace(self._links[cable], target=part), replace(self._links[cable + 1], source=part)]
+        return Router(near, links)
+
+    def _are_ports(self, source: str, target: str) -> bool:
+        """Whether the rule of a network has the whole way between them."""
+        return all(name in self.index and self._only_port[self.index[name]] >= 0 for name in (source, target))
+
+    def _are_copied(self, source: str, target: str) -> bool:
+        """Whether both are nodes of equal machines."""
+        ends = [self.index.get(name, len(self._names)) for name in (source, target)]
+        return self._copies is not None and max(ends) < self._copies.count * self._copies.nodes
 
     def _hold(self, start: Ints, links: Ids) -> Flags:
         """For rows of links, whether all of each hold their sender's lane."""
@@ -218,6 +293,10 @@ class Router:
             holding = np.diff(starts(self._holds[links])[start])
         same: Flags = holding == count
         return same
+
+    def wires(self, source: str, target: str) -> tuple[int, ...]:
+        """The links of `path`."""
+        return tuple(self._best[hop].id for hop in itertools.pairwise(self.path(source, target)))
 
     def link(self, source: str, target: str) -> Link:
         """The link of a hop from one node to the next."""
@@ -306,20 +385,11 @@ class Router:
             return []
 
     def _route(self, path: tuple[str, ...], figures: Sequence[Link]) -> Route:
-        if self._spreader:
-            path, shared = self._spreader.spread(path)
-        else:
-            shared = [(self._best[hop], 1.0) for hop in itertools.pairwise(path)]
-        if len(path) > 1:
-            shared += [(link, 1.0) for link in (*figures, *self._figures.get((path[0], path[-1]), ()))]
-        return Route(
-            links=tuple(link.id for link, _ in shared),
-            shares=tuple(share for _, share in shared),
-            latency=math.fsum(link.latency * share for link, share in shared),
-            bandwidth=min((link.bandwidth / share for link, share in shared), default=math.inf),
-            holds_lane=all(link.holds_lane for link, _ in shared),
-            path=path,
-        )
+        whole = [*figures, *self._figures.get((path[0], path[-1]), ())] if len(path) > 1 else []
+        if self._spreader is None:
+            return _whole(path[0], [*(self._best[hop] for hop in itertools.pairwise(path)), *whole])
+        path, shared = self._spreader.spread(path)
+        return _along(path, [*shared, *((link, 1.0) for link in whole)])
 
     def path(self, source: str, target: str) -> tuple[str, ...]:
         """The nodes on the way, both ends included, as if all GPUs had peer access and GPUDirect, and no two paths were
@@ -332,9 +402,11 @@ class Router:
             return (source,)
         if (source, target) in self._best:
             return (source, target)
-        ends = [int(self._only_port[self.index[name]]) for name in (source, target)]
-        if min(ends) >= 0:
-            return (source, *self._ruled(*ends))
+        if self._are_copied(source, target):
+            links = self._copied_links(source, target, staged=False)
+            return (source, *(link.target for link in links))
+        if self._are_ports(source, target):
+            return (source, *(link.target for link in self._ruled(source, target)))
         home = self._nodes[source].machine
         boxes = (home, "") if home and home == self._nodes[target].machine else ("",)
         for box in boxes:
@@ -346,11 +418,11 @@ class Router:
             "and GPUs do not forward traffic for others"
         )
 
-    def _ruled(self, source: int, target: int) -> tuple[str, ...]:
-        """The nodes after the first on the way between two ports."""
+    def _ruled(self, source: str, target: str) -> list[Link]:
+        """The links of the way through the network between two nodes that have ports."""
         assert self._rule is not None  # noqa: S101 - there are ports
-        _, links = self._rule.between(np.array([source]), np.array([target]))
-        return tuple(self._links[link].target for link in links.tolist())
+        ends = (self._port[[self.index[name]]] for name in (source, target))
+        return [self._links[link] for link in self._rule.between(*ends)[1].tolist()]
 
     def _rerouted(self, path: tuple[str, ...]) -> tuple[str, ...]:
         """`path`, with its way through the network by the network's rule."""
@@ -364,7 +436,8 @@ class Router:
         if not (enter and leave):
             return path
         a, b = enter[0], leave[-1]
-        return (*path[: a + 1], *self._ruled(ports[a], ports[b]), *path[b + 1 :])
+        across = self._ruled(path[a], path[b])
+        return (*path[: a + 1], *(link.target for link in across), *path[b + 1 :])
 
     def _search(self, source: str, box: str) -> Search:
         """From `source` over transit nodes, those of machine `box` alone unless it is ""."""
