@@ -9,6 +9,7 @@ fabric = "fat_tree"                optional, one switch unless stated; its setti
 radix = 16
 oversubscription = 2
 nic = "ib_hdr"                     optional, likewise
+equal_cost = "hashed"              optional, likewise; and seed = 1
 
 [overrides]                        optional: keys of the machine's file
 "links.qpi.bandwidth" = "9.6 GB/s"
@@ -61,10 +62,12 @@ def cluster(
             faults.add(
                 key, "is of machine files; [overrides] has keys of the machine, such as links.qpi.bandwidth"
             )
+    if "routing" in tables:
+        faults.add("routing", "is of machine files; here equal_cost and seed stand beside fabric")
     settings = {
         key: _setting(faults, key, tables[key])
         for key in tables
-        if key not in (*_OWN_KEYS, "links", "routes")
+        if key not in (*_OWN_KEYS, "links", "routes", "routing")
     }
     within = dict(faults.table("overrides", tables.get("overrides", {})))
     for key, value in within.items():

@@ -209,6 +209,53 @@ def test_nvswitches_share_what_is_split(tmp_path):
     ).router.equal_cost == (EqualCost("hashed", 4))
 
 
+FABRICS = (
+    "dgx-a100x6,nic=ib_hdr,fabric=fat_tree,radix=4",
+    "dgx-a100x4,nic=ib_hdr,fabric=fat_tree,levels=3,radix=8",
+    "dgx-a100x8,nic=ib_hdr,fabric=rail_optimised,unit=2",
+    "dgx-a100x4,nic=ib_hdr,fabric=rail_only",
+    "p3dnx12,nic=efa_100,fabric=dragonfly",
+    "p3dnx16,nic=efa_100,fabric=torus,dims=4x4",
+    "fat_tree:24,levels=3",
+    "dragonfly:36",
+)
+
+
+@pytest.mark.parametrize("name", FABRICS)
+def test_on_every_fabric_bytes_arrive_that_were_sent(name):
+    """What flows into a switch flows out of it, all at the target; a hashed transfer takes links of the split one."""
+    split, hashed = (
+        load_topology(f"{name},equal_cost=split"),
+        load_topology(f"{name},equal_cost=hashed,seed=2"),
+    )
+    several = 0
+    for a, b in itertools.permutations(split.devices[::5], 2):
+        found = route(split, a, b)
+        flow: Counter[str] = Counter()
+        for i, share in zip(found.links, found.shares, strict=True):
+            link = split.links[i]
+            if not link.is_figure:
+                flow[link.source] -= share
+                flow[link.target] += share
+        assert {node: round(left, 9) for node, left in flow.items() if abs(left) > 1e-9} == {a: -1, b: 1}
+        one = route(hashed, a, b)
+        assert set(one.links) <= set(found.links)
+        assert set(one.shares) == {1.0}
+        several += min(found.shares) < 1
+    assert (several > 0) == ("rail_only" not in name)
+
+
+def test_a_cluster_says_it_beside_its_fabric(tmp_path):
+    path = tmp_path / "pod.toml"
+    text = 'nodes = 4\nmachine = "dgx1v"\nfabric = "fat_tree"\nradix = 4\nequal_cost = "hashed"\nseed = 3\n'
+    path.write_text(text)
+
+    assert load_topology(str(path)).router.equal_cost == EqualCost("hashed", 3)
+    path.write_text(text + '[routing]\nequal_cost = "split"\n')
+    with pytest.raises(TopologyError, match="here equal_cost and seed stand beside fabric"):
+        load_topology(str(path))
+
+
 def test_cables_side_by_side_are_paths_of_their_own():
     """Two switches with three cables between them, one of them slower: the two equal ones share what is split."""
     nodes = [Node("a", "gpu", machine=""), Node("b", "gpu", machine="")]
