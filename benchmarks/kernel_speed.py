@@ -73,6 +73,7 @@ def table(uses: np.ndarray, start: np.ndarray, latency: np.ndarray) -> Calls:
         holds=np.ones(n, dtype=bool),
         cap=np.full(n, np.inf),
         lane_start=np.zeros(n + 1, dtype=np.int64),
+        early=np.zeros(n, dtype=np.int64),
         lanes=np.zeros(0, dtype=np.int64),
         use_start=np.append(start, start[-1]),
         uses=uses,

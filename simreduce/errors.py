@@ -34,7 +34,11 @@ class StrategyError(InputError):
     """A strategy that cannot be read, or that the devices at hand cannot serve."""
 
 
-class PlanTooLarge(StrategyError):  # noqa: N818 - what it is about
+class OptionNotTaken(StrategyError):  # noqa: N818 - what it is about
+    """A strategy with an option that its algorithm takes on no machine."""
+
+
+class PlanTooLarge(StrategyError):  # noqa: N818 - likewise
     """A plan with more ops than can be held."""
 
 

@@ -52,7 +52,22 @@ def _two_ends(call: Call) -> tuple[str, ...]:
 TWO_ENDED = Runtime("two-ended", _two_ends, dispatch=True, local=True)
 """A copy holds a lane at each end, so ops are first in one queue while they wait in another; channels send apart."""
 
-runtimes = st.sampled_from([IDEAL, TENSORFLOW, TWO_ENDED])
+
+def _posts(call: Call) -> tuple[str, ...]:
+    return (f"{call.source.name} posts",) if call.kind == Kind.COPY else ()
+
+
+def _wires(call: Call) -> tuple[str, ...]:
+    """Two pipes, so that an op is first in one queue while it waits in another; sums have one too, but no lane."""
+    if call.kind == Kind.COPY:
+        return (f"{call.source.name} wire", f"{call.target.name} door")
+    return (f"{call.target.name} sums",) if call.kind == Kind.ADD else ()
+
+
+PIPED = Runtime("piped", _posts, dispatch=True, local=True, pipes=_wires)
+"""What latency is over must queue again for its bytes."""
+
+runtimes = st.sampled_from([IDEAL, TENSORFLOW, TWO_ENDED, PIPED])
 
 
 class Scene(NamedTuple):
@@ -66,10 +81,12 @@ class Scene(NamedTuple):
 
 
 @st.composite
-def topologies(draw: st.DrawFn, figures: Figures, most_gpus: int = 5) -> Topology:
+def topologies(
+    draw: st.DrawFn, figures: Figures, most_gpus: int = 5, least_gpus: int = 1, least_machines: int = 1
+) -> Topology:
     """One or two machines: GPUs on a bus to their host, some linked directly, the hosts joined by a network."""
-    gpus = draw(st.integers(1, most_gpus))
-    machines = draw(st.integers(1, 2))
+    gpus = draw(st.integers(least_gpus, most_gpus))
+    machines = draw(st.integers(least_machines, 2))
     memory = st.one_of(st.just(math.inf), figures.bandwidth)
     nodes = [Node(f"cpu{m}", "cpu", memory_bandwidth=draw(memory), machine=str(m)) for m in range(machines)]
     nodes += [

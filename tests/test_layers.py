@@ -20,7 +20,7 @@ PACKAGE = REPOSITORY / "simreduce"
 RUNGS = (
     ("__main__",),
     ("cli",),
-    ("report", "trace"),
+    ("pictures", "report", "trace"),
     ("tune",),
     ("scenario",),
     ("calibrate", "cross_device", "export", "variable_update"),
@@ -219,3 +219,16 @@ def test_only_the_harness_may_import_tensorflow():
 
     assert files
     assert [] == users
+
+
+def test_every_family_and_planner_is_one_file_under_100_lines():
+    """All of `algorithms` but its registry and what a family is."""
+    shared = {"simreduce.algorithms", "simreduce.algorithms.family"}
+    lines = {
+        module: len(path.read_text("utf-8").splitlines())
+        for module, path in SOURCES.items()
+        if module.startswith("simreduce.algorithms") and module not in shared
+    }
+
+    assert {} == {module: count for module, count in lines.items() if count >= 100}
+    assert len(lines) > 30

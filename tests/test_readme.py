@@ -46,6 +46,21 @@ def test_the_readme_shows_real_output(command, expected):
     assert expected == shown
 
 
+@pytest.mark.parametrize("picture", re.findall(r"\]\((docs/[^)]*\.svg)\)", README.read_text("utf-8")))
+def test_the_pictures_are_drawn_by_the_commands_beside_them(picture, tmp_path):
+    """`SIMREDUCE_UPDATE_GOLDENS=1` draws them anew."""
+    (command,) = re.findall(
+        rf"`simreduce (topo [^`]*) --svg {re.escape(picture)}`", README.read_text("utf-8")
+    )
+    place = README.parent / picture
+    file = place if os.environ.get(UPDATE) else tmp_path / "picture.svg"
+    subprocess.run(
+        [sys.executable, "-m", "simreduce", *command.split(), "--svg", file], cwd=README.parent, check=True
+    )
+
+    assert file.read_text("utf-8") == place.read_text("utf-8")
+
+
 def test_the_python_example_runs():
     """The Python block of the README runs as it stands and its assertions hold."""
     (code,) = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)

@@ -29,7 +29,7 @@ from simreduce.algorithms.reduce_to_one import reduce_to_one
 from simreduce.algorithms.shuffle import pscpu, psgpu
 from simreduce.algorithms.two_level import fits, two_level
 from simreduce.algorithms.xring import xring
-from simreduce.errors import NotFoldable, StrategyError, did_you_mean
+from simreduce.errors import NotFoldable, OptionNotTaken, did_you_mean
 from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder
 from simreduce.synthesis.network import MOST_RANKS
@@ -102,11 +102,11 @@ class Algorithm:
     def reduce(self, b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
         """Plan the collective of every tensor over all ranks."""
         if options.shards != 1 and not self.shards:
-            raise StrategyError(f"{self.name} takes no shards")
+            raise OptionNotTaken(f"{self.name} takes no shards")
         if options.shards < 1 and not options.faithful:
-            raise StrategyError("the number of shards is 1 or more")
+            raise OptionNotTaken("the number of shards is 1 or more")
         if options.chunk and not self.pipelined:
-            raise StrategyError(f"{self.name} sends no chunks; leave out +chunk")
+            raise OptionNotTaken(f"{self.name} sends no chunks; leave out +chunk")
         if layout.boxes > 1 and not self.symmetric:
             raise NotFoldable(
                 f"{self.name} does not do the same on each of the {layout.boxes} equal machines, so that one of them could "

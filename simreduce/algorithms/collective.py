@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from simreduce import dtypes
 from simreduce.algorithms.planner import Options, Results, Tensors
 from simreduce.algorithms.ring_subdivisions import subdivision_order
-from simreduce.errors import StrategyError
+from simreduce.errors import OptionNotTaken, StrategyError
 from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder, Value
 
@@ -27,7 +27,7 @@ def collective(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Option
     if any(len(task) != local for task in layout.tasks):
         raise StrategyError("needs the same number of GPUs in every task")
     if options.shards not in (1, 2):
-        raise StrategyError("the number of shards is 1 or 2")
+        raise OptionNotTaken("the number of shards is 1 or 2")
     offsets = [0] if options.shards == 1 or local == 1 else [0, -(local // 2)]
     tasks = rank_order(layout)
     rings = [subdivision_order(tasks, offset) for offset in offsets]

@@ -57,7 +57,7 @@ def exchanged(b: PlanBuilder, values: Values, wanted: Values) -> Values:
     `wanted`. Everybody serves those next above it first, so that no rank is everybody's first.
     """
     n, here = wanted.shape[1:]
-    wanted = wanted.on(np.broadcast_to(values.device[:, None], wanted.shape))
+    wanted = wanted.on(values.device[:, None])
     own = values.view(wanted.lo[:, 0], wanted.hi[:, 0])
     arrived = pull(b, values, givers(here, n)[1:], wanted[:, 1:])
     at = np.arange(here)[:, None]

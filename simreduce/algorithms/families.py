@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from simreduce import dtypes
 from simreduce.algorithms import (
     bidirectional_ring,
     binary_tree,
@@ -24,7 +23,7 @@ from simreduce.algorithms import (
     scatter_all_gather,
     torus,
 )
-from simreduce.algorithms.family import Collective, Family, Knobs
+from simreduce.algorithms.family import Collective, Family, knobs
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder, Values
@@ -96,9 +95,3 @@ def planner(name: str, collective: Collective) -> Planner:
         return results
 
     return plan
-
-
-def knobs(options: Options, dtype: int, root: int = 0, channel: int = 0) -> Knobs:
-    """The knobs that a user's options mean for tensors of `dtype`; a chunk has at least one element."""
-    chunk = max(options.chunk // dtypes.SIZES[dtype], 1) if options.chunk else 0
-    return Knobs(channel, chunk, root)

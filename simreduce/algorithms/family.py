@@ -18,11 +18,16 @@ from typing import TypeAlias
 
 import numpy as np
 
+from simreduce import dtypes
+from simreduce.algorithms.planner import Options
 from simreduce.errors import NotFoldable, PlanTooLarge
 from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.builder import MOST_OPS, Numbers
 from simreduce.plan.plan import NO_STREAM
 from simreduce.plan.values import Ints
+
+After: TypeAlias = "Sequence[int] | Ints"
+"""Ops to wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,12 @@ class Family:
     symmetric: bool = False
 
 
+def knobs(options: Options, dtype: int, root: int = 0, channel: int = 0) -> Knobs:
+    """The knobs that a user's options mean for tensors of `dtype`; a chunk has at least one element."""
+    chunk = max(options.chunk // dtypes.SIZES[dtype], 1) if options.chunk else 0
+    return Knobs(channel, chunk, root)
+
+
 def size(values: Values, knobs: Knobs) -> int:
     """The number of positions, those of other machines included."""
     return values.shape[1] * knobs.boxes
@@ -103,7 +114,7 @@ def everyones(shards: Values, knobs: Knobs) -> Values:
 
 def pull(
     b: PlanBuilder, values: Values, source: Ints, wanted: Values, *,
-    channel: int | None = None, stream: Numbers = NO_STREAM, after: Sequence[int] | Ints = (),
+    channel: int | None = None, stream: Numbers = NO_STREAM, after: After = (),
 ) -> Values:  # fmt: skip
     """Copies to the devices of `wanted` of its intervals, each from the value of position `source`: along axis 1 of
     `values`, or beyond it on another machine. They leave by the sender's stream of `channel`, or by `stream`.

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simreduce.algorithms.families import knobs
-from simreduce.algorithms.family import chunk_count
+from simreduce.algorithms.family import chunk_count, knobs
 from simreduce.algorithms.planner import Options, Results, Tensors
 from simreduce.errors import StrategyError
 from simreduce.layouts import Layout, Reducer

@@ -2,6 +2,7 @@
 
 Every tree has a share of the tensor, cut into the same number of chunks on all of them: one, or as many as
 `options.chunk` asks for. Chunks are summed up the tree and handed out down again, pipelined (see `pipelined_trees`).
+The rate of a packing is that of `ideal`; where a GPU sends one copy at a time (TensorFlow) it may be half of that.
 """
 
 from __future__ import annotations
@@ -11,32 +12,34 @@ from collections.abc import Sequence
 import numpy as np
 
 from simreduce.algorithms.multi_ring import over_rings
-from simreduce.algorithms.pipelined_trees import Load, carry, chunks, loads
+from simreduce.algorithms.pipelined_trees import Load, carry, chunks
 from simreduce.algorithms.planner import Options, Results, Tensors
+from simreduce.algorithms.shares import shared_out
 from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder, Value, Values
 from simreduce.synthesis import rings, trees
-from simreduce.synthesis.trees import Tree
+from simreduce.synthesis.trees import SpanningTree
 
-Shares = Sequence[tuple[Tree, float]]
+FILLED = 0.98
+"""The part of their rate that trees come to while their pipeline fills and empties, with the best chunk of a large tensor."""
+
+Shares = Sequence[tuple[SpanningTree, float]]
 
 
 def all_reduce(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """Every tree sums its share at its root and hands it out.
 
-    Where rings come as close to the best rate as filling the pipeline lets trees come, what is sent in chunks goes over
-    the rings: the reduce-scatter and all-gather of a ring are 2n paths, each rank the root of two, that never idle.
+    Where rings come as close to the best rate, chunks go over them: a ring is 2n paths, two from each rank, that never idle.
     """
     packing, circles = trees.all_reduce_trees(layout.network()), rings.ring_packing(layout.network())
-    hops = max(tree.hops for tree, _ in packing.patterns)
+    ringed = rings.all_reduce_rate(layout.n, circles.rate) >= FILLED * packing.rate
     results: Results = []
     for own in map(Values.of, tensors):
-        cut = loads(packing.patterns, int(own.lo[0]), int(own.hi[0]))
+        cut = shared_out(packing.patterns, int(own.lo[0]), int(own.hi[0]))
         k = chunks(cut, options.chunk, own.dtype)
-        filled = packing.rate * k / max(1, k + hops - 1)
         if layout.n == 1:
             results.append(own)
-        elif k > 1 and rings.all_reduce_rate(layout.n, circles.rate) >= filled:
+        elif k > 1 and ringed:
             results.append(over_rings(b, circles.patterns, own))
         else:
             results.append(b.joins(carry(b, own, cut, k).swapaxes(0, 1).reshape(layout.n, -1)))
@@ -87,13 +90,10 @@ def _carried(
     b: PlanBuilder, own: Values, parts: Values, shares: Shares, options: Options
 ) -> list[tuple[int, Values]]:
     """By root, what every rank has of its part, in pieces."""
-    cut: list[list[Load]] = []
-    for root, part in zip(sorted({tree.root for tree, _ in shares}), parts, strict=True):
-        cut.append(loads([each for each in shares if each[0].root == root], part.lo, part.hi))
-    flat = [load for some in cut for load in some]
-    made = carry(b, own, flat, chunks(flat, options.chunk, own.dtype))
-    ends = np.cumsum([len(some) for some in cut])
-    return [
-        (some[0].tree.root, made[end - len(some) : end].swapaxes(0, 1).reshape(len(own), -1))
-        for some, end in zip(cut, ends.tolist(), strict=True)
-    ]
+    roots = sorted({tree.root for tree, _ in shares})
+    loads: list[Load] = []
+    for root, part in zip(roots, parts, strict=True):
+        loads += shared_out([each for each in shares if each[0].root == root], part.lo, part.hi)
+    made = carry(b, own, loads, chunks(loads, options.chunk, own.dtype))
+    root_of = np.array([tree.root for tree, _, _ in loads])
+    return [(root, made[root_of == root].swapaxes(0, 1).reshape(len(own), -1)) for root in roots]

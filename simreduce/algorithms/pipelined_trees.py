@@ -9,8 +9,7 @@ rather than one, so that while one waits for the latency of its next transfer th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,29 +18,15 @@ from simreduce.algorithms.family import check_chunks
 from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.values import Ints
 from simreduce.synthesis.timetable import MOST_STREAMS, streams, timetable
-from simreduce.synthesis.trees import Tree
+from simreduce.synthesis.trees import SpanningTree
 
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What a tree carries: the elements [lo, hi)."""
-
-    tree: Tree
-    lo: int
-    hi: int
-
-
-def loads(shares: Sequence[tuple[Tree, float]], lo: int, hi: int) -> list[Load]:
-    """The elements [lo, hi) by shares; only trees that get some, but one at least."""
-    upto = list(accumulate((share for _, share in shares), initial=0.0))
-    edges = [lo + round((hi - lo) * part / upto[-1]) for part in upto]
-    cut = [Load(tree, a, z) for (tree, _), (a, z) in zip(shares, pairwise(edges), strict=True)]
-    return [load for load in cut if load.lo < load.hi] or cut[:1]
+Load: TypeAlias = tuple[SpanningTree, int, int]
+"""A tree and the elements [lo, hi) that it carries."""
 
 
 def chunks(loads: Sequence[Load], most: int, dtype: int) -> int:
     """How many chunks all loads are cut into, so that none has more than `most` bytes (0: no limit) and none is empty."""
-    sizes = [load.hi - load.lo for load in loads]
+    sizes = [hi - lo for _, lo, hi in loads]
     elements = max(1, most // dtypes.SIZES[dtype]) if most else max(*sizes, 1)
     return max(1, min(-(-max(sizes) // elements), (min(sizes) + 1) // 2))
 
@@ -54,10 +39,10 @@ def carry(b: PlanBuilder, own: Values, loads: Sequence[Load], chunks: int) -> Va
     """
     n = len(own)
     check_chunks(chunks, n * len(loads))
-    bounds = np.array([_cut(load, chunks) for load in loads])
+    bounds = np.array([_cut(lo, hi, chunks) for _, lo, hi in loads])
     held = np.broadcast_to(own.op[:, None], (len(loads), n, chunks)).copy()
     came = np.zeros_like(held)  # by child, what it sent its parent on the way up
-    trees = [load.tree for load in loads]
+    trees = [tree for tree, _, _ in loads]
     sent = {edge: [0] * width for edge, width in streams(trees).items()}
     hops, sums = timetable(trees, (bounds[:, -1] - bounds[:, -2]).tolist())
     table = np.array(hops, dtype=np.int64).reshape(-1, 5)
@@ -94,10 +79,10 @@ def _due(rows: Ints, now: int, chunks: int) -> Ints:
     return rows[(rows[:, 0] <= now) & (now < rows[:, 0] + chunks)].T
 
 
-def _cut(load: Load, chunks: int) -> Ints:
+def _cut(lo: int, hi: int, chunks: int) -> Ints:
     """Edges of chunks that are alike but for the first, half as large: the streams of a link never all wait at once."""
     half = np.maximum(2 * np.arange(chunks + 1) - 1, 0)
-    return load.lo + (load.hi - load.lo) * half // (2 * chunks - 1)
+    return lo + (hi - lo) * half // (2 * chunks - 1)
 
 
 def _turns(sent: Mapping[tuple[int, int], list[int]], source: Ints, target: Ints, elements: Ints) -> Ints:

@@ -7,11 +7,11 @@ n = 2^k: log2 n (a + M/B), and every rank adds log2 n times M. Any other n: the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
-from simreduce.algorithms.family import Knobs, pull, size
+from simreduce.algorithms.family import After, Knobs, pull, size
 from simreduce.errors import NotFoldable
 from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.values import Ints
@@ -37,9 +37,7 @@ def steps(n: int) -> list[int]:
     return [1 << i for i in range((n - 1).bit_length())]
 
 
-def exchange(
-    b: PlanBuilder, sent: Values, to: Values, channel: int, after: Sequence[int] | Ints = ()
-) -> Values:
+def exchange(b: PlanBuilder, sent: Values, to: Values, channel: int, after: After = ()) -> Values:
     """Send every value to the device of `to` at the same place. Receiving is one after another: partners that swap then
     begin together, when both have done what comes before, as a send-receive call does.
     """
@@ -47,7 +45,7 @@ def exchange(
 
 
 def from_partner(
-    b: PlanBuilder, held: Values, partner: Ints, wanted: Values, channel: int, after: Sequence[int] | Ints = ()
+    b: PlanBuilder, held: Values, partner: Ints, wanted: Values, channel: int, after: After = ()
 ) -> Values:  # fmt: skip
     """`exchange` with partners: every rank gets `wanted` of what its partner holds."""
     return pull(b, held, partner, wanted, stream=b.streams(wanted.device, channel), after=after)
@@ -74,12 +72,7 @@ def fold(b: PlanBuilder, values: Values, channel: int) -> Values:
 
 
 def unfold(
-    b: PlanBuilder,
-    held: Values,
-    given: Values,
-    values: Values,
-    channel: int,
-    after: Sequence[int] | Ints = (),
+    b: PlanBuilder, held: Values, given: Values, values: Values, channel: int, after: After = ()
 ) -> Values:
     """By rank: what those that stayed hold, and on the device of `values` what `given` gives to each of the others."""
     stay, others = core_of(values.shape[1])

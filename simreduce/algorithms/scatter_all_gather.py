@@ -11,7 +11,7 @@ import numpy as np
 
 from simreduce.algorithms.binomial_tree import binomial
 from simreduce.algorithms.family import Knobs
-from simreduce.algorithms.tree import Tree
+from simreduce.algorithms.tree_shape import Tree
 from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.values import Ints
 

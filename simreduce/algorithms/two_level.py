@@ -18,8 +18,7 @@ from itertools import accumulate, groupby
 import numpy as np
 
 from simreduce.algorithms import direct
-from simreduce.algorithms.families import knobs
-from simreduce.algorithms.family import Collective, Family, Knobs, chunk_count
+from simreduce.algorithms.family import Collective, Family, Knobs, chunk_count, knobs
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.errors import StrategyError
 from simreduce.layouts import Layout
@@ -41,8 +40,7 @@ def two_level(inner: Family, outer: Family) -> Planner:
     def plan(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
         if layout.task_count == 1:
             raise StrategyError(
-                f"{inner.name}/{outer.name}: all GPUs are in one task, so there is nothing to cross; "
-                f"try {inner.name} alone"
+                f"all GPUs are in one task, so there is nothing to cross; try {inner.name} alone"
             )
         by_size = groupby(sorted(layout.ring_tasks, key=len), key=len)
         tasks = [np.array(list(alike), dtype=np.int64) for _, alike in by_size]
@@ -67,9 +65,7 @@ def two_level(inner: Family, outer: Family) -> Planner:
         for values, end in zip(tasks, accumulate(len(values) for values in tasks), strict=True):
             mine = crossed[end - len(values) : end]
             # What the first of a task has is the first's; the others' entries say where they are.
-            op, device, lo, hi = np.broadcast_arrays(mine.op, values.device, mine.lo, mine.hi)
-            given = Values(op, device, lo, hi, mine.dtype)
-            results.append(back(b, given, Knobs(channel)).reshape(-1))
+            results.append(back(b, mine.on(values.device), Knobs(channel)).reshape(-1))
         return Values.concatenate(results)
 
     return plan

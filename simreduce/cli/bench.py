@@ -17,6 +17,7 @@ from simreduce.cli.options import (
     calibration_option,
     check_collective,
     check_place,
+    check_used,
     disturbance_options,
     echo_json,
     faithful_option,
@@ -105,6 +106,7 @@ def bench(
     dtype = gather(problems, dtypes.code, datatype)
     swept = gather(problems, _sizes, minbytes, maxbytes, stepbytes, stepfactor)
     known = gather(problems, check_collective, collective)
+    gather(problems, check_used, collective, faithful, gpu_indices)
     named = gather(problems, _strategies, algo, known) if known else None
     chosen = gather(problems, runtime_named, runtime)
     constants = gather(problems, load_calibration, calibration)

@@ -15,6 +15,7 @@ import click
 
 from simreduce import units
 from simreduce.algorithms import NAMES
+from simreduce.algorithms.families import IN_RANK_ORDER
 from simreduce.engine import Disturbance, Fault
 from simreduce.errors import InputError, did_you_mean, shown
 from simreduce.layouts import Layout
@@ -193,6 +194,19 @@ def check_collective(name: str) -> str:
     return name
 
 
+def check_used(collective: str, faithful: bool | None, gpu_indices: str | None) -> None:
+    """InputError for options that the collective would ignore."""
+    problems = []
+    if faithful and collective != "all_reduce":
+        problems.append(f"--faithful: upstream's quirks are in its all-reduces, and this is {collective}")
+    if gpu_indices is not None and collective in IN_RANK_ORDER:
+        problems.append(
+            f"--gpu-indices: {collective} says which rank holds which part, so its ranks keep their order"
+        )
+    if problems:
+        raise InputError(problems)
+
+
 def check_place(path: str) -> None:
     """InputError if there is no place for a file at `path`: told before the work, not after."""
     # os.path, as Path raises for names that no file can have
@@ -209,8 +223,13 @@ def write_json(path: str, document: dict[str, Any]) -> None:
 
 def write_text(path: str, text: str) -> None:
     """Text in a file of the user's; InputError if it cannot be written."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: str, content: bytes) -> None:
+    """A file of the user's; InputError if it cannot be written."""
     try:
-        Path(path).write_text(text, "utf-8")
+        Path(path).write_bytes(content)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
 

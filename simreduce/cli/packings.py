@@ -11,17 +11,16 @@ import simreduce
 from simreduce.cli.options import (
     F,
     as_json,
-    check_place,
     echo_json,
     gather,
     gpus_options,
     shape_of,
-    write_text,
 )
+from simreduce.cli.pictures import check_pictures, picture_options, write_pictures
 from simreduce.errors import InputError, did_you_mean
 from simreduce.layouts import Layout, layout
+from simreduce.pictures import Panel, patterns_picture
 from simreduce.synthesis import optimum
-from simreduce.synthesis.drawing import Panel, svg
 from simreduce.synthesis.network import Network, connected
 from simreduce.synthesis.rings import all_reduce_rate, best_order, hops, ring_packing
 from simreduce.synthesis.text import ring_text, tree_lines
@@ -35,7 +34,7 @@ _ROOTED = ("broadcast", "reduce")
 def _common(command: F) -> F:
     for option in (
         as_json,
-        click.option("--svg", "drawing", default=None, metavar="FILE", help="Also draw them."),
+        picture_options("Also draw them"),
         gpus_options,
         click.argument("topology"),
     ):
@@ -45,13 +44,15 @@ def _common(command: F) -> F:
 
 @click.command()
 @_common
-def rings(topology: str, ngpus: int | None, gpus: str | None, drawing: str | None, as_json: bool) -> None:
+def rings(
+    topology: str, ngpus: int | None, gpus: str | None, svg: str | None, png: str | None, as_json: bool
+) -> None:
     """The rings that share TOPOLOGY best, and the best order for a single one.
 
     Where direct links connect the GPUs, only these are used; otherwise the routes between them.
     """
     problems: list[str] = []
-    machine, shape = _read(problems, topology, ngpus, gpus, drawing)
+    machine, shape = _read(problems, topology, ngpus, gpus, svg, png)
     if problems or machine is None or shape is None:
         raise InputError(problems)
     network = shape.network()
@@ -78,7 +79,7 @@ def rings(topology: str, ngpus: int | None, gpus: str | None, drawing: str | Non
     lines += ["", "The best order of one ring:", f"{alone / _GB:8.2f} GB/s  {ring_text(network, best)}"]
     panels = [Panel(f"{x / _GB:.2f} GB/s", hops(ring), x) for ring, x in found.patterns]
     about = f"reduce-scatter and all-gather, {len(panels)} ring{'s' * (len(panels) != 1)}"
-    _show(document, _Shown(machine, network, about, outcome, lines, panels), drawing, as_json=as_json)
+    _show(document, _Shown(machine, network, about, outcome, lines, panels), svg, png, as_json=as_json)
 
 
 @click.command()
@@ -89,7 +90,8 @@ def trees(
     topology: str,
     ngpus: int | None,
     gpus: str | None,
-    drawing: str | None,
+    svg: str | None,
+    png: str | None,
     as_json: bool,
     collective: str,
     root: int | None,
@@ -99,7 +101,7 @@ def trees(
     Where direct links connect the GPUs, only these are used; otherwise the routes between them.
     """
     problems: list[str] = []
-    machine, shape = _read(problems, topology, ngpus, gpus, drawing)
+    machine, shape = _read(problems, topology, ngpus, gpus, svg, png)
     if collective not in PACKINGS:
         near = did_you_mean(collective, PACKINGS) or f"; known are {', '.join(PACKINGS)}"
         problems.append(f"--collective {collective}: no trees are packed for it{near}")
@@ -139,7 +141,7 @@ def trees(
         lines += [f"{x / _GB:8.2f} GB/s  {text[0]}", *(f"{'':15}{line}" for line in text[1:])]
     panels = [Panel(f"{x / _GB:.2f} GB/s", tree.down or tree.up, x, tree.root) for tree, x in found.patterns]
     about = f"{collective}, {len(panels)} tree{'s' * (len(panels) != 1)}"
-    _show(document, _Shown(machine, network, about, outcome, lines, panels), drawing, as_json=as_json)
+    _show(document, _Shown(machine, network, about, outcome, lines, panels), svg, png, as_json=as_json)
 
 
 class _Outcome(NamedTuple):
@@ -182,17 +184,20 @@ def _head(command: str, machine: Topology, network: Network, outcome: _Outcome) 
     }
 
 
-def _show(document: dict[str, Any], shown: _Shown, drawing: str | None, *, as_json: bool) -> None:
+def _show(
+    document: dict[str, Any], shown: _Shown, svg: str | None, png: str | None, *, as_json: bool
+) -> None:
     outcome, network = shown.outcome, shown.network
     reached = f"{outcome.rate / _GB:.2f} GB/s of at most {outcome.optimum / _GB:.2f}"
     reached += " over direct links" if network.direct else ""
     reached += f", {outcome.gap:.2%} short" if outcome.gap else ""
-    if drawing is not None:
-        title = f"{shown.machine.name}: {shown.about}"
-        picture = svg(
-            title, f"{reached}; bottleneck {outcome.bottleneck}", network.names[: network.ranks], shown.panels
+    if svg or png:
+        title, subtitle = (
+            f"{shown.machine.name}: {shown.about}",
+            f"{reached}; bottleneck {outcome.bottleneck}",
         )
-        write_text(drawing, picture)
+        picture = patterns_picture(title, subtitle, network.names[: network.ranks], shown.panels)
+        write_pictures(picture, svg, png)
     if as_json:
         echo_json(document)
         return
@@ -204,12 +209,11 @@ def _show(document: dict[str, Any], shown: _Shown, drawing: str | None, *, as_js
 
 
 def _read(
-    problems: list[str], topology: str, ngpus: int | None, gpus: str | None, drawing: str | None
+    problems: list[str], topology: str, ngpus: int | None, gpus: str | None, svg: str | None, png: str | None
 ) -> tuple[Topology | None, Layout | None]:
     machine = gather(problems, load_topology, topology)
     shape = None if machine is None else gather(problems, _shape, topology, machine, ngpus, gpus)
-    if drawing is not None:
-        gather(problems, check_place, drawing)
+    gather(problems, check_pictures, svg, png)
     return machine, shape
 
 

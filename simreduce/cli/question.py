@@ -16,6 +16,7 @@ from simreduce.calibrate import load_calibration
 from simreduce.cli.options import (
     calibration_option,
     check_collective,
+    check_used,
     disturbance_options,
     faithful_option,
     gather,
@@ -209,6 +210,7 @@ def _of_topology(
     dtype = gather(problems, dtypes.code, datatype)
     size = gather(problems, read_size, "-b", minbytes)
     known = gather(problems, check_collective, collective)
+    gather(problems, check_used, collective, faithful, gpu_indices)
     if algo == ALL:
         problems.append("--algo all: one strategy at a time")
         strategy = None

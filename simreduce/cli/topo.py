@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import click
 
 import simreduce
 from simreduce import units
-from simreduce.cli.options import as_json, echo_json
+from simreduce.cli.options import as_json, echo_json, gather
 from simreduce.cli.packings import rings, trees
+from simreduce.cli.pictures import check_pictures, picture_options, write_pictures
 from simreduce.cli.topo_files import check, export, import_
 from simreduce.cli.topo_p2p import p2p
+from simreduce.errors import InputError
+from simreduce.pictures import machine_picture
 from simreduce.topology import Topology, load_topology, matrix_text, shipped
-from simreduce.topology.equal_cost import FIRST, HASHED
-from simreduce.topology.peer import DEFAULT_REACH, OFF
+from simreduce.topology.listing import figure_lines, rule_lines
 
 
 @click.group()
 def topo() -> None:
-    """List, show, predict, import and check machines, and the best rings and trees on them."""
+    """List, show, draw, predict, import and check machines, and the best rings and trees on them."""
 
 
 for command in (rings, trees, p2p, import_, export, check):
@@ -48,19 +48,31 @@ def list_(as_json: bool) -> None:
 
 @topo.command()
 @click.argument("topology")
+@picture_options("Draw the machine instead")
 @as_json
-def show(topology: str, as_json: bool) -> None:
-    """The matrix of `nvidia-smi topo -m`, and every link with its rate."""
-    machine = load_topology(topology)
+def show(topology: str, svg: str | None, png: str | None, as_json: bool) -> None:
+    """The matrix of `nvidia-smi topo -m`, and every link with its rate; or a picture of the machine.
+
+    Of large machines the picture shows a part one by one and counts the rest.
+    """
+    problems: list[str] = []
+    machine = gather(problems, load_topology, topology)
+    gather(problems, check_pictures, svg, png)
+    if problems or machine is None:
+        raise InputError(problems)
+    written = write_pictures(machine_picture(machine), svg, png) if svg or png else []
     if as_json:
         echo_json(_document(machine))
+        return
+    if written:
+        click.echo("\n".join(written))
         return
     click.echo(f"# {machine.name}: {machine.title} ({machine.digest})\n")
     click.echo(matrix_text(machine))
     click.echo("\nLinks, per direction (both directions alike unless listed twice):")
     for line in _links(machine):
         click.echo(f"  {line}")
-    figures = list(dict.fromkeys([*_rules(machine), *_figures(machine)]))
+    figures = [*rule_lines(machine), *figure_lines(machine)]
     if figures:
         click.echo("\nBesides their links:")
     for line in figures:
@@ -82,30 +94,6 @@ def _links(machine: Topology) -> list[str]:
             f"of nominal {units.format_bandwidth(link.nominal)}, {units.format_duration(link.latency)}"
         )
     return lines
-
-
-def _figures(machine: Topology) -> Iterator[str]:
-    """What copies through the host take, a line for every kind of node, and what is known of pairs."""
-    for link in machine.links[::2]:
-        if not link.is_figure:
-            continue
-        rate, delay = units.format_bandwidth(link.bandwidth), units.format_duration(link.latency)
-        if link.source == link.target:
-            where = machine.nodes[link.source].kind.replace("_", " ")
-            yield f"copies through the host, at a {where}: {link.link_class}, {rate}, {delay}"
-        else:
-            yield f"copies between {link.source} and {link.target}: {rate}, {delay}"
-
-
-def _rules(machine: Topology) -> Iterator[str]:
-    """How far GPUs reach without a host, and what transfers do that have several equal paths: what is not the default."""
-    for gpu in (machine.nodes[name] for name in machine.devices):
-        for what, reach in (("peer access", gpu.peer), ("GPUDirect RDMA", gpu.gpudirect)):
-            if reach != DEFAULT_REACH:
-                yield f"{what}: {'none' if reach == OFF else f'up to {reach}'}, else by way of the host"
-    rule = machine.router.equal_cost
-    if rule.choice != FIRST:
-        yield f"equal paths: {rule.choice}{f', seed {rule.seed}' if rule.choice == HASHED else ''}"
 
 
 def _document(machine: Topology) -> dict[str, object]:

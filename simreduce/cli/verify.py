@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import click
 
 import simreduce
-from simreduce.cli.options import as_json, check_collective, echo_json, faithful_option, gather
+from simreduce.cli.options import as_json, check_collective, check_used, echo_json, faithful_option, gather
 from simreduce.errors import InputError
+from simreduce.strategy import parse_strategy
 from simreduce.tune.prove import COUNTS, MOST_RANKS, RANKS, Proof, prove, prove_all
 
 
@@ -43,7 +47,10 @@ def verify(
     faithful: bool | None,
     as_json: bool,
 ) -> int:
-    """Prove that plans sum right: every contribution once, at every place, nothing else. Exit status 1 if not."""
+    """Prove that plans sum right: every contribution once, at every place, nothing else.
+
+    Exit status 1 if one does not, or if nothing of an algorithm could be proved as it takes none of what was asked.
+    """
     if not algo and not everything:
         raise click.UsageError("say what to prove: --algo STRATEGY, or --all")
     faults: list[str] = []
@@ -53,27 +60,23 @@ def verify(
         faults.append(f"--tasks {tasks}: {ngpus} GPUs cannot be shared evenly by {tasks} machines")
     if not 0 <= root < ngpus:
         faults.append(f"-r {root}: the ranks are 0 to {ngpus - 1}")
-    gather(faults, check_collective, collective)
+    known, counts = gather(faults, check_collective, collective), count or COUNTS
+    gather(faults, check_used, collective, faithful, None)
+    if faults:  # nothing can be proved, but the names can be read
+        for text in algo if known else ():
+            gather(faults, parse_strategy, text, collective)
+        raise InputError(faults)
+    named = [gather(faults, prove, text, ngpus, counts, tasks, faithful=bool(faithful), collective=collective, root=root)
+             for text in algo]  # fmt: skip
     if faults:
         raise InputError(faults)
-    counts = count or COUNTS
-    proofs = list(_told(prove_all(counts))) if everything else []
-    proofs += [prove(text, ngpus, counts, tasks, faithful=bool(faithful), collective=collective, root=root)
-               for text in algo]  # fmt: skip
+    proofs = [*(_told(prove_all(counts)) if everything else ()), *filter(None, named)]
     problems = [f"{_title(p)} on {_where(p)}: {problem}" for p in proofs for problem in p.problems]
-    checked = sum(p.plans for p in proofs)
     if as_json:
-        echo_json({
-            "command": "verify",
-            "version": simreduce.__version__,
-            "checked": checked,
-            "refused": [{"collective": p.collective, "strategy": p.strategy, "ranks": p.ranks, "tasks": p.tasks, "plans": p.plans, "reason": p.refused}
-                        for p in proofs if p.refused],
-            "problems": problems,
-        })  # fmt: skip
+        echo_json(_document(proofs, problems))
     else:
-        _print(proofs, problems, checked)
-    return int(bool(problems))
+        _print(proofs, problems)
+    return int(bool(problems or _unproved(proofs)))
 
 
 def _told(proofs: Iterator[Proof]) -> Iterator[Proof]:
@@ -95,15 +98,65 @@ def _where(proof: Proof) -> str:
     return f"{proof.ranks} GPUs" + (f" in {proof.tasks} machines" if proof.tasks > 1 else "")
 
 
-def _print(proofs: list[Proof], problems: list[str], checked: int) -> None:
-    for title in dict.fromkeys(_title(p) for p in proofs):
-        mine = [p for p in proofs if _title(p) == title]
-        line = f"{title}: {sum(p.plans for p in mine)} plans"
-        refused = [p for p in mine if not p.plans]
-        if refused:
-            where = [f"{p.ranks} in {p.tasks}" if p.tasks > 1 else str(p.ranks) for p in refused]
-            line += f"; takes none on {', '.join(where)} GPUs ({refused[-1].refused})"
-        click.echo(line)
+def _by_title(proofs: Iterable[Proof]) -> list[tuple[str, list[Proof]]]:
+    """The proofs of every strategy of every collective."""
+    found: dict[str, list[Proof]] = {}
+    for proof in proofs:
+        found.setdefault(_title(proof), []).append(proof)
+    return list(found.items())
+
+
+def _unproved(proofs: Iterable[Proof]) -> dict[str, str]:
+    """By title, why nothing of it could be proved."""
+    return {
+        title: mine[-1].refused[-1] for title, mine in _by_title(proofs) if not any(p.plans for p in mine)
+    }
+
+
+def _kinds(reasons: Iterable[str]) -> list[tuple[str, int]]:
+    """How often each reason was given, the most frequent first: one for all that differ by numbers only."""
+    given = list(reasons)
+    counts = Counter(re.sub(r"\d+", "#", reason) for reason in given)
+    shown = {re.sub(r"\d+", "#", reason): reason for reason in reversed(given)}
+    return [(shown[kind], times) for kind, times in counts.most_common()]
+
+
+def _document(proofs: list[Proof], problems: list[str]) -> dict[str, Any]:
+    return {
+        "command": "verify",
+        "version": simreduce.__version__,
+        "checked": sum(p.plans for p in proofs),
+        "refused": [
+            {
+                "collective": p.collective,
+                "strategy": p.strategy,
+                "ranks": p.ranks,
+                "tasks": p.tasks,
+                "plans": p.plans,
+                "refused": len(p.refused),
+                "reason": p.refused[-1],
+            }
+            for p in proofs
+            if p.refused
+        ],
+        "unproved": [{"strategy": title, "reason": reason} for title, reason in _unproved(proofs).items()],
+        "problems": problems,
+    }
+
+
+def _print(proofs: list[Proof], problems: list[str]) -> None:
+    unproved = _unproved(proofs)
+    for title, mine in _by_title(proofs):
+        refused = sum(len(p.refused) for p in mine)
+        if title in unproved:
+            click.echo(f"{title}: nothing proved: {unproved[title]}")
+        else:
+            click.echo(
+                f"{title}: {sum(p.plans for p in mine)} plans" + f", {refused} refused" * bool(refused)
+            )
+    for reason, times in _kinds(reason for p in proofs for reason in p.refused):
+        click.echo(f"refused {times}: {reason}")
     for problem in problems:
         click.echo(f"WRONG {problem}")
-    click.echo(f"{checked} plans checked, {len(problems)} problems")
+    refused = sum(len(p.refused) for p in proofs)
+    click.echo(f"{sum(p.plans for p in proofs)} plans checked, {refused} refused, {len(problems)} problems")

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappush
-from math import inf
+from math import inf, nan
 from typing import Any
 
 import numpy as np
@@ -49,13 +49,15 @@ _NAMED = 5
 class Timeline:
     """When each op of a plan was ready, got its lanes, and was done: seconds of the environment's clock.
 
-    `blame[op]` is the op whose end `op` waited for last (-1: its release time).
+    `blame[op]` is the op whose end `op` waited for last (-1: its release time). `begun` is when it got its pipes, NaN for
+    one that has none; None if none of them has.
     """
 
     ready: Floats
     start: Floats
     finish: Floats
     blame: npt.NDArray[np.int32]
+    begun: Floats | None = None
 
 
 @dataclass(slots=True)
@@ -64,6 +66,7 @@ class _Submission:
     first: int  # id of its first op in the kernel's tables
     number: int
     laned: npt.NDArray[np.bool_] | None  # ops that have lanes, if there are any
+    piped: npt.NDArray[np.bool_] | None  # and pipes
     done: simpy.Event
     background: bool
 
@@ -150,11 +153,9 @@ class Fabric:
         if len(plan) == 0:
             nothing = np.zeros(0)
             return done.succeed(Timeline(nothing, nothing, nothing, nothing.astype(np.int64)))
-        if not self._submissions:
-            self._clear()
         lowered = lowered or self.lower(plan)
         inputs = np.flatnonzero(plan.kind == Kind.INPUT)
-        waits = np.diff(lowered.predecessor_start).astype(np.int32)
+        waits = lowered.waits.copy()
         waits[inputs] += 1
         first = len(self._store.ops.call)
         number = self._store.append(
@@ -168,10 +169,10 @@ class Fabric:
             np.broadcast_to(ready + self.env.now, inputs.shape),
             len(self._lanes),
         )
-        laned = np.diff(lowered.calls.lane_start) > 0
-        self._submissions.append(
-            _Submission(plan, first, number, laned[lowered.call] if laned.any() else None, done, background)
+        laned, piped = (
+            has[lowered.call] if has.any() else None for has in (lowered.calls.early > 0, lowered.calls.piped)
         )
+        self._submissions.append(_Submission(plan, first, number, laned, piped, done, background))
         return done
 
     def set_bandwidth(self, link: str, bandwidth: float) -> None:
@@ -279,6 +280,8 @@ class Fabric:
             event._value = self._timeline(submission)  # noqa: SLF001
             _schedule(self.env, event, time, _NORMAL)
         self._submissions = live
+        if not live:
+            self._clear()
 
     def _timeline(self, submission: _Submission) -> Timeline:
         """Of a plan that is done."""
@@ -288,9 +291,12 @@ class Fabric:
         start = ready
         if submission.laned is not None:
             start = np.where(submission.laned, np.asarray(state.start[mine]), ready)
+        begun = None
+        if submission.piped is not None:
+            begun = np.where(submission.piped, np.asarray(state.begun[mine]), nan)
         if first:
             blame = np.where(blame >= first, blame - first, -1).astype(np.int32)
-        return Timeline(ready, start, np.asarray(state.finish[mine]), blame)
+        return Timeline(ready, start, np.asarray(state.finish[mine]), blame, begun)
 
     def _stuck(self) -> str:
         """What the ops that can still move, and the first of those that wait, are waiting for."""
@@ -309,7 +315,7 @@ class Fabric:
                     uses = ops.uses[ops.use_start[call] : ops.use_start[call + 1]]
                     dead = [self.resources.names[r] for r in uses if self._capacity[r] == 0.0]
                     lines.insert(0, f"{text}: no bandwidth on {', '.join(dead)}")
-                elif phase == tables.QUEUED:
+                elif phase in (tables.QUEUED, tables.AT_PIPE):
                     lines.append(f"{text}: waits for a lane")
                 else:
                     lines.append(f"{text}: waits for {state.waits[first + op]} ops before it")

@@ -9,11 +9,18 @@ from functools import lru_cache
 import networkx as nx
 import numpy as np
 
+from simreduce.dtypes import SIZES
 from simreduce.engine import compiled
 from simreduce.engine.lower import Floats, Lowered, Resources
 from simreduce.engine.tables import Array
 from simreduce.plan import Contract, Kind, Plan
 from simreduce.topology import Folded, Topology
+
+_AT_ONCE = 1 << 18
+"""Ops worked out at once: more would only take more memory."""
+
+_WHOLE = 1 << 64
+"""Times this, bandwidths are whole numbers: with fractions, networkx may lose its way."""
 
 _CUT_RANKS = 64
 """With more ranks, only the cuts around single ranks are taken: still a bound, and quick."""
@@ -27,9 +34,13 @@ def alone(lowered: Lowered, resources: Resources) -> Floats:
     if len(using):
         share = np.array(resources.capacity)[calls.uses] / calls.weight
         rate[using] = np.minimum(rate[using], np.minimum.reduceat(share, calls.use_start[using]))
-    rate = rate[lowered.call]
-    duration: Floats = np.divide(lowered.amount, rate, out=np.zeros_like(rate), where=lowered.amount > 0)
-    duration += (calls.overhead + calls.latency)[lowered.call]
+    cost = calls.overhead + calls.latency
+    duration = np.zeros(len(lowered.call))
+    for first in range(0, len(duration), _AT_ONCE):
+        some = slice(first, first + _AT_ONCE)
+        call, amount = lowered.call[some], lowered.amount[some]
+        np.divide(amount, rate[call], out=duration[some], where=amount > 0)
+        duration[some] += cost[call]
     return duration
 
 
@@ -59,8 +70,11 @@ def longest(start: Array, successors: Array, duration: Array, finish: Array) -> 
 def resource_seconds(lowered: Lowered, resources: Resources) -> Floats:
     """Seconds each resource needs for its bytes at full rate."""
     calls = lowered.calls
-    # Sums of whole numbers: exact in any order.
-    moved = np.bincount(lowered.call, lowered.amount, minlength=len(calls.cap))
+    moved = np.zeros(len(calls.cap))
+    for first in range(0, len(lowered.call), _AT_ONCE):
+        some = slice(first, first + _AT_ONCE)
+        # Sums of whole numbers: exact in any order.
+        moved += np.bincount(lowered.call[some], lowered.amount[some], minlength=len(moved))
     load = np.bincount(
         calls.uses,
         np.repeat(moved, np.diff(calls.use_start)) * calls.weight,
@@ -71,13 +85,16 @@ def resource_seconds(lowered: Lowered, resources: Resources) -> Floats:
     return np.where(load > 0, seconds, 0.0)
 
 
-def lane_seconds(lowered: Lowered, duration: Floats) -> Floats:
-    """Seconds each lane is held when its ops, while they hold it, take `duration` after they got it."""
+def lane_seconds(lowered: Lowered, duration: Floats, moving: Floats) -> Floats:
+    """Seconds each lane is held when its ops, while they hold it, take `duration` after they got it, and pipes when bytes
+    take `moving`.
+    """
     calls, number = lowered.calls, len(lowered.lane_names)
     if not len(calls.lanes):
         return np.zeros(number)
     held = np.where(calls.holds[lowered.call], duration, calls.overhead[lowered.call])
-    busy = np.repeat(held, np.diff(calls.lane_start)[lowered.call])
+    count = np.diff(calls.lane_start)[lowered.call]
+    busy = np.where(lowered.is_pipe, np.repeat(moving, count), np.repeat(held, count))
     return np.bincount(lowered.lanes, busy, minlength=number).astype(np.float64)
 
 
@@ -91,10 +108,10 @@ def all_reduce_cut(topology: Topology | Folded, resources: Resources, plan: Plan
         # No cut that separates two machines is narrower where there are more of them.
         names += [topology.twin[name] for name in names]
         topology = topology.pair
-    copies = plan.kind == Kind.COPY
-    if plan.contract.collective != "all_reduce" or len(names) < 2 or not copies.any():
+    sent = np.bincount(plan.dtype[plan.kind == Kind.COPY])
+    if plan.contract.collective != "all_reduce" or len(names) < 2 or not len(sent):
         return 0.0
-    width = float(np.min(plan.nbytes[copies] / np.maximum((plan.hi - plan.lo)[copies], 1)))
+    width = min(SIZES[dtype] for dtype in np.flatnonzero(sent))
     elements = _elements(plan.contract, ranks[0])
     narrowest = narrowest_cut(topology, resources.capacity, tuple(names))
     return elements * width / narrowest if narrowest > 0 else float("inf")
@@ -109,12 +126,12 @@ def narrowest_cut(topology: Topology, capacity: tuple[float, ...], ranks: tuple[
     for link in topology.links:
         if link.is_figure:
             continue
-        before = graph.get_edge_data(link.source, link.target, {"capacity": 0.0})["capacity"]
-        graph.add_edge(link.source, link.target, capacity=before + capacity[link.id])
+        before = graph.get_edge_data(link.source, link.target, {"capacity": 0})["capacity"]
+        graph.add_edge(link.source, link.target, capacity=before + int(capacity[link.id] * _WHOLE))
     first, *others = ranks
     flow = nx.algorithms.flow.dinitz
     ways = [pair for other in others for pair in ((first, other), (other, first))]
-    return min(float(nx.maximum_flow_value(graph, a, b, flow_func=flow)) for a, b in ways)
+    return min(int(nx.maximum_flow_value(graph, a, b, flow_func=flow)) for a, b in ways) / _WHOLE
 
 
 def _narrowest_port(topology: Topology, capacity: tuple[float, ...], ranks: tuple[str, ...]) -> float:

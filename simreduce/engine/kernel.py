@@ -12,11 +12,12 @@ Time semantics
    first in the queue of each of its lanes and all of them are free.
 3. Holding its lanes it pays its *overhead*.
 4. Then its *latency* passes; an op that does not hold its lanes frees them first.
-5. Then its bytes move as a *fluid flow* over resources, each used with a weight, at the max-min fair rate, which is
+5. Then it waits for its *pipes*, if it has any: lanes that it takes only now, as it took the others.
+6. Then its bytes move as a *fluid flow* over resources, each used with a weight, at the max-min fair rate, which is
    also limited by the flow's own cap. Rates change only when a flow starts or ends or a capacity changes, and a flow
    is anchored (its remaining bytes are computed) only when its own rate changes.
-6. It is done when its last byte has moved; lanes it still holds are free then. Without bytes it is done after its
-   latency.
+7. It is done when its last byte has moved; lanes and pipes it still holds are free then. Without bytes it is done
+   after its latency, or when it has its pipes.
 
 Ties. Time goes from instant to instant. Everything due within 4 ulp of the earliest due time happens at that
 instant, lowest op id first. At one instant, first everything that needs no lane happens; then free lanes are given
@@ -29,6 +30,7 @@ from __future__ import annotations
 from simreduce.engine.calendar import NONE, put, take_until
 from simreduce.engine.sharing import close_flow, due_of, open_flow, share
 from simreduce.engine.tables import (
+    AT_PIPE,
     DIRTY_COUNT,
     DONE,
     ENTRIES,
@@ -38,6 +40,7 @@ from simreduce.engine.tables import (
     INFINITY,
     LATENCY,
     OVERHEAD,
+    PIPE,
     QUEUED,
     RELEASED,
     SHIFT,
@@ -181,10 +184,9 @@ def free_slot(op: int, state: State) -> None:
         state.slot[op] = NONE
 
 
-def join_queues(op: int, call: int, ops: Ops, state: State) -> None:
-    """Put `op` in the queue of each of its lanes, by (time of readiness, op id)."""
-    state.phase[op] = QUEUED
-    for i in range(ops.lane_start[call], ops.lane_start[call + 1]):
+def join_queues(op: int, first: int, end: int, ops: Ops, state: State) -> None:
+    """Put `op` in the queues of the lanes from `first` on, by (time of readiness, op id)."""
+    for i in range(first, end):
         lane = ops.lanes[i]
         entry = state.scalar[FREE_ENTRY]
         if entry == NONE:
@@ -212,10 +214,9 @@ def join_queues(op: int, call: int, ops: Ops, state: State) -> None:
             state.entry_prev[after] = entry
 
 
-def may_start(op: int, ops: Ops, state: State) -> bool:
-    """Whether `op` is first in the queue of each of its lanes and all are free."""
-    call = ops.call[op]
-    for i in range(ops.lane_start[call], ops.lane_start[call + 1]):
+def may_take(op: int, first: int, end: int, ops: Ops, state: State) -> bool:
+    """Whether `op` is first in the queue of each of these lanes and all are free."""
+    for i in range(first, end):
         lane = ops.lanes[i]
         head = state.lane_head[lane]
         if state.lane_busy[lane] or head == NONE or state.entry_op[head] != op:
@@ -223,10 +224,10 @@ def may_start(op: int, ops: Ops, state: State) -> bool:
     return True
 
 
-def take_lanes(op: int, now: float, ops: Ops, state: State) -> None:
-    """Leave the queues and hold the lanes. Whoever freed one last is to blame for a wait."""
-    freed, call = state.ready[op], ops.call[op]
-    for i in range(ops.lane_start[call], ops.lane_start[call + 1]):
+def take_lanes(op: int, since: float, first: int, end: int, ops: Ops, state: State) -> None:
+    """Leave the queues, joined at `since`, and hold the lanes. Whoever freed one last is to blame for a wait."""
+    freed = since
+    for i in range(first, end):
         lane = ops.lanes[i]
         entry = state.lane_head[lane]
         after = state.entry_next[entry]
@@ -241,17 +242,16 @@ def take_lanes(op: int, now: float, ops: Ops, state: State) -> None:
         if state.lane_last[lane] != NONE and state.lane_freed[lane] > freed:
             freed = state.lane_freed[lane]
             state.blame[op] = state.lane_last[lane]
-    state.start[op] = now
 
 
-def free_lanes(op: int, call: int, now: float, count: int, ops: Ops, state: State) -> int:
-    """Let the next in each queue come: it may be able to start. Returns how many candidates there are now."""
-    for i in range(ops.lane_start[call], ops.lane_start[call + 1]):
+def free_lanes(op: int, first: int, end: int, now: float, count: int, ops: Ops, state: State) -> int:
+    """Let the next in each queue come: it may be able to go on. Returns how many candidates there are now."""
+    for i in range(first, end):
         lane = ops.lanes[i]
         state.lane_busy[lane] = False
         state.lane_last[lane] = op
         state.lane_freed[lane] = now
-    for i in range(ops.lane_start[call], ops.lane_start[call + 1]):
+    for i in range(first, end):
         head = state.lane_head[ops.lanes[i]]
         if head != NONE:
             state.candidates[count] = state.entry_op[head]
@@ -281,11 +281,13 @@ def happen(due: int, time: float, ops: Ops, state: State) -> bool:
             op = turn[at]
             at += 1
             call, phase = ops.call[op], state.phase[op]
+            lanes, pipes, rest = ops.lane_start[call], ops.pipe_start[call], ops.lane_start[call + 1]
             if phase == WAITING:  # released, or its last predecessor is done
                 state.waits[op] = 0
                 state.ready[op] = time
-                if ops.lane_start[call] < ops.lane_start[call + 1]:
-                    join_queues(op, call, ops, state)
+                if lanes < pipes:
+                    state.phase[op] = QUEUED
+                    join_queues(op, lanes, pipes, ops, state)
                     candidates[waiting] = op
                     waiting += 1
                     continue
@@ -299,21 +301,27 @@ def happen(due: int, time: float, ops: Ops, state: State) -> bool:
                     phase = OVERHEAD
                 if phase == OVERHEAD:
                     if not ops.holds[call]:
-                        waiting = free_lanes(op, call, time, waiting, ops, state)
+                        waiting = free_lanes(op, lanes, pipes, time, waiting, ops, state)
                     state.phase[op] = LATENCY
                     if ops.latency[call] > 0.0:
                         wait_until(time + ops.latency[call], op, state)
                         continue
                     phase = LATENCY
-                if phase == LATENCY and ops.amount[op] > 0.0:
+                if phase == LATENCY and pipes < rest:
+                    state.phase[op] = AT_PIPE
+                    state.begun[op] = time
+                    join_queues(op, pipes, rest, ops, state)
+                    candidates[waiting] = op
+                    waiting += 1
+                    continue
+                if phase != FLOW and ops.amount[op] > 0.0:
                     state.phase[op] = FLOW
                     open_flow(slot_for(op, state), ops.amount[op], call, time, ops, state)
                     continue
                 if phase == FLOW:
                     close_flow(state.slot[op], time, state)
                 free_slot(op, state)
-                if ops.holds[call]:
-                    waiting = free_lanes(op, call, time, waiting, ops, state)
+                waiting = free_lanes(op, lanes if ops.holds[call] else pipes, rest, time, waiting, ops, state)
             state.phase[op] = DONE
             state.finish[op] = time
             if op < first or op >= end:
@@ -336,13 +344,21 @@ def happen(due: int, time: float, ops: Ops, state: State) -> bool:
         due = 0
         for c in range(waiting):
             op = candidates[c]
-            if state.phase[op] == QUEUED and may_start(op, ops, state):
-                take_lanes(op, time, ops, state)
+            call, phase = ops.call[op], state.phase[op]
+            lanes, pipes, rest = ops.lane_start[call], ops.pipe_start[call], ops.lane_start[call + 1]
+            if phase == QUEUED and may_take(op, lanes, pipes, ops, state):
+                take_lanes(op, state.ready[op], lanes, pipes, ops, state)
+                state.start[op] = time
                 state.phase[op] = OVERHEAD
-                call = ops.call[op]
                 if ops.overhead[call] > 0.0:
                     wait_until(time + ops.overhead[call], op, state)
                 else:
                     turn[due] = op
                     due += 1
+            elif phase == AT_PIPE and may_take(op, pipes, rest, ops, state):
+                take_lanes(op, state.begun[op], pipes, rest, ops, state)
+                state.begun[op] = time
+                state.phase[op] = PIPE
+                turn[due] = op
+                due += 1
         waiting = 0

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from simreduce.engine.calibration import Calibration
 from simreduce.engine.disturbance import CALM, Disturbance, Fault, links_named, scatter
-from simreduce.engine.runtime import IDEAL, Call, Runtime, no_lanes
+from simreduce.engine.runtime import IDEAL, Call, Runtime
 from simreduce.errors import InputError, NotFoldable, did_you_mean
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.plan import AWAY, IN_PLACE, NO_STREAM, Column
@@ -107,10 +107,16 @@ class Calls:
     holds: Flags
     cap: Floats
     lane_start: Ints
+    early: Ints  # how many of its lanes come before its pipes
     lanes: Ints
     use_start: Ints
     uses: Ints
     weight: Floats
+
+    @property
+    def piped(self) -> Flags:
+        """Whether a call has pipes."""
+        return np.diff(self.lane_start) > self.early
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +171,14 @@ class Lowered:
         return self.calls.lanes[self._rows(self.calls.lane_start)]
 
     @property
+    def is_pipe(self) -> Flags:
+        """Of every entry of `lanes`."""
+        calls = self.calls
+        count = np.diff(calls.lane_start)
+        within = np.arange(len(calls.lanes)) - np.repeat(calls.lane_start[:-1], count)
+        return (within >= np.repeat(calls.early, count))[self._rows(calls.lane_start)]
+
+    @property
     def use_start(self) -> Ints:
         """Where the rows of `uses` and `weight` begin, by op."""
         return starts(np.diff(self.calls.use_start)[self.call])
@@ -196,24 +210,33 @@ def lower(
     site = _site(plan, topology)
     call, heads = _heads(plan, runtime)
     use_start, uses, weight, delay, holds = _uses(heads, site, runtime, resources)
-    lane_start, lane_ids = _lanes(heads, site, runtime, lanes)
+    lane_start, early, lane_ids = _lanes(heads, site, runtime, lanes)
     calls = Calls(
         overhead=_overhead(heads, plan.devices, runtime, calibration, disturbance),
         latency=delay,
         holds=holds,
         cap=np.full(len(heads.kind), np.inf),
         lane_start=lane_start,
+        early=early,
         lanes=lane_ids,
         use_start=use_start,
         uses=uses,
         weight=weight,
     )
     waits, successor_start, successors = _successors(plan)
-    amount = plan.nbytes.astype(np.float64)
-    amount *= (np.diff(use_start) > 0)[call]
+    amount = _amount(plan, call, np.diff(use_start) > 0)
     if disturbance.jitter:
         call, calls = _jittered(call, calls, disturbance)
     return Lowered(call, calls, amount, waits, successor_start, successors, tuple(lanes))
+
+
+def _amount(plan: Plan, call: Ids, moves: Flags) -> Floats:
+    """The bytes that each op moves, if its call moves any."""
+    amount = np.empty(len(plan))
+    for first in range(0, len(plan), _AT_ONCE):
+        some = slice(first, first + _AT_ONCE)
+        np.multiply(plan.sizes(some), moves[call[some]], out=amount[some])
+    return amount
 
 
 def _jittered(call: Ids, calls: Calls, disturbance: Disturbance) -> tuple[Ids, Calls]:
@@ -239,6 +262,7 @@ def _jittered(call: Ids, calls: Calls, disturbance: Disturbance) -> tuple[Ids, C
         holds=np.concatenate([calls.holds, calls.holds[of]]),
         cap=np.concatenate([calls.cap, calls.cap[of]]),
         lane_start=lane_start,
+        early=np.concatenate([calls.early, calls.early[of]]),
         lanes=lanes,
         use_start=use_start,
         uses=uses,
@@ -307,7 +331,7 @@ class _Heads(NamedTuple):
 
 
 _AT_ONCE = 1 << 18
-"""Ops whose pairs are written at once: more would only take more memory."""
+"""Ops worked out at once: more would only take more memory."""
 
 _ONE: Ints = np.array([-1], dtype=np.int64)
 _NOTHING = _Heads(*np.array([[Executor.TF], [Kind.INPUT], [0], [0], [-1], [0]], dtype=np.int64))
@@ -315,7 +339,7 @@ _NOTHING = _Heads(*np.array([[Executor.TF], [Kind.INPUT], [0], [0], [-1], [0]], 
 
 def _heads(plan: Plan, runtime: Runtime) -> tuple[Ids, _Heads]:
     """The call of every op, and the calls in ascending order."""
-    queues = runtime.lanes is not no_lanes
+    queues = runtime.queues
     call = np.zeros(len(plan), dtype=np.int32)
     if queues or runtime.local or runtime.dispatch:
         ops = np.flatnonzero((plan.kind != Kind.CONCAT) | (plan.arg != IN_PLACE))
@@ -474,17 +498,23 @@ def _hosts(topology: Topology) -> tuple[Ints, Ints]:
     return np.array(machines, dtype=np.int64), np.array(hosts, dtype=np.int64)
 
 
-def _lanes(heads: _Heads, site: _Site, runtime: Runtime, numbers: dict[str, int]) -> tuple[Ints, Ints]:
-    """Rows of lanes, whose names are numbered as they come."""
-    if runtime.lanes is no_lanes:
-        return np.zeros(len(heads.kind) + 1, dtype=np.int64), np.zeros(0, dtype=np.int64)
+def _lanes(heads: _Heads, site: _Site, runtime: Runtime, numbers: dict[str, int]) -> tuple[Ints, Ints, Ints]:
+    """Rows of lanes and then pipes, whose names are numbered as they come, and how many are lanes."""
+    if not runtime.queues:
+        none = np.zeros(len(heads.kind) + 1, dtype=np.int64)
+        return none, none[1:], none[:0]
     nodes = site.nodes
     rows: list[list[int]] = [[]]
+    early = [0]
     for executor, kind, source, target, channel, _ in np.stack(heads, axis=1)[1:].tolist():
         call = Call(Executor(executor), Kind(kind), nodes[source], nodes[target], channel)
-        rows.append([numbers.setdefault(name, len(numbers)) for name in runtime.lanes(call)])
-    return starts(np.array([len(row) for row in rows])), np.array(
-        [lane for row in rows for lane in row], dtype=np.int64
+        lanes = runtime.lanes(call)
+        rows.append([numbers.setdefault(name, len(numbers)) for name in (*lanes, *runtime.pipes(call))])
+        early.append(len(lanes))
+    return (
+        starts(np.array([len(row) for row in rows])),
+        np.array(early, dtype=np.int64),
+        np.array([lane for row in rows for lane in row], dtype=np.int64),
     )
 
 
@@ -527,11 +557,12 @@ def _successors(plan: Plan) -> tuple[Ids, Ids, Ids]:
 def _before_on_stream(plan: Plan) -> Ids:
     """The op before each one on its stream, -1 for none."""
     before = np.full(len(plan), -1, dtype=np.int32)
-    on = np.flatnonzero(plan.stream != NO_STREAM)
-    stream = plan.stream[on]
-    if len(on) and stream.max() < 1 << 16:
-        stream = stream.astype(np.uint16)  # sorted in linear time
-    order = on[np.argsort(stream, kind="stable")]
-    same = plan.stream[order[1:]] == plan.stream[order[:-1]]
-    before[order[1:][same]] = order[:-1][same]
+    on = np.flatnonzero(plan.stream != NO_STREAM).astype(np.int32)
+    if len(on):
+        stream = plan.stream[on]
+        if stream.max() < 1 << 16:
+            stream = stream.astype(np.uint16)  # sorted in linear time
+        order = np.argsort(stream, kind="stable")
+        stream, on = stream[order], on[order]
+        before[on[1:]] = np.where(stream[1:] == stream[:-1], on[:-1], -1)
     return before

@@ -15,6 +15,7 @@ from simreduce.plan.ragged import ranges
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
 RELEASE, DISPATCH, LATENCY, BANDWIDTH, SHARE, LANE = (
     "release", "dispatch", "latency", "bandwidth", "bandwidth share", "lane wait",
@@ -45,8 +46,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One op of the critical path. `waited` is how long it stood ready in a queue; `parts`, in order of time, what of
-    the path's time is its own (less than from `start` to `finish` if the next step needed its lane only).
+    """One op of the critical path. `start` is when it got the lane or pipe that it waited for, and `waited` how long it
+    stood ready for that; `parts`, in order of time, what of the path's time is its own (less than from `start` to `finish`
+    if the next step needed its lane only).
     """
 
     op: int
@@ -61,11 +63,14 @@ class Step:
 class Path:
     """Columns over the ops of the critical path, first to last; the last three are indices of `names`, -1 for none.
 
-    `alone` is the seconds its bytes take when nobody shares `limit`, its narrowest resource; `shared` is the one where
+    `begin` is when an op got its lanes, and `stood` since when it stood ready for them; if it waited for a pipe, it is that
+    which counts, and there is neither overhead nor latency after it. `alone` is the seconds its bytes take when nobody shares `limit`, its narrowest resource; `shared` is the one where
     it lost most to others; `lane` the lane that it got from the op before.
     """
 
     op: Ints
+    stood: Floats
+    begin: Floats
     overhead: Floats
     latency: Floats
     alone: Floats
@@ -83,16 +88,25 @@ def critical(lowered: Lowered, resources: Resources, timeline: Timeline) -> Path
         ops.append(op)
         op = int(timeline.blame[op])
     path = np.array(ops[::-1], dtype=np.int64)
-    alone, limit = _alone(path, lowered, resources, timeline)
-    lane = _lanes(path, lowered, timeline)
+    stood, begin = timeline.ready[path], timeline.start[path]
+    overhead, latency = lowered.calls.overhead[lowered.call[path]], lowered.calls.latency[lowered.call[path]]
+    if timeline.begun is not None:
+        begun, arrived = timeline.begun[path], begin + overhead + latency
+        queued = begun > arrived * (1 + _NEAR)
+        stood, begin = np.where(queued, arrived, stood), np.where(queued, begun, begin)
+        overhead, latency = np.where(queued, 0.0, overhead), np.where(queued, 0.0, latency)
+    alone, limit = _alone(path, begin + overhead + latency, lowered, resources)
+    lane = _lanes(path, begin > stood, lowered)
     lane[lane != _NONE] += len(resources.names)
     used, index = np.unique(np.concatenate([limit, lane]), return_inverse=True)
     index = index.reshape(2, -1) - int(_NONE in used)
     names = (*resources.names, *lowered.lane_names)
     return Path(
         op=path,
-        overhead=lowered.calls.overhead[lowered.call[path]],
-        latency=lowered.calls.latency[lowered.call[path]],
+        stood=stood,
+        begin=begin,
+        overhead=overhead,
+        latency=latency,
         alone=alone,
         limit=index[0],
         shared=index[0],
@@ -101,8 +115,10 @@ def critical(lowered: Lowered, resources: Resources, timeline: Timeline) -> Path
     )
 
 
-def _alone(path: Ints, lowered: Lowered, resources: Resources, timeline: Timeline) -> tuple[Floats, Ints]:
-    """Seconds that the bytes of each op take alone, and the resource (-1: its own cap, or no bytes) that says so."""
+def _alone(path: Ints, begun: Floats, lowered: Lowered, resources: Resources) -> tuple[Floats, Ints]:
+    """Seconds that the bytes of each op take alone from `begun` on, and the resource (-1: its own cap, or no bytes) that
+    says so.
+    """
     calls, call = lowered.calls, lowered.call[path]
     first, count = calls.use_start[call], np.diff(calls.use_start)[call]
     row = np.repeat(np.arange(len(path)), count)
@@ -116,7 +132,6 @@ def _alone(path: Ints, lowered: Lowered, resources: Resources, timeline: Timelin
     amount = lowered.amount[path]
     alone = np.divide(amount, best, out=np.zeros(len(path)), where=amount > 0)
     if resources.changes:
-        begun = timeline.start[path] + calls.overhead[call] + calls.latency[call]
         for i in np.flatnonzero(amount > 0).tolist():
             mine = slice(calls.use_start[call[i]], calls.use_start[call[i] + 1])
             uses = dict(zip(calls.uses[mine].tolist(), calls.weight[mine].tolist(), strict=True))
@@ -147,11 +162,11 @@ def _amid(
     return sum(spent.values()), max(spent, key=lambda r: (spent[r], -r))
 
 
-def _lanes(path: Ints, lowered: Lowered, timeline: Timeline) -> Ints:
-    """The lane that each op got from the one before; -1 where it did not wait for one."""
+def _lanes(path: Ints, waited: Flags, lowered: Lowered) -> Ints:
+    """The lane that each op got from the one before, if it waited for one; else -1."""
     calls = lowered.calls
     found = np.full(len(path), _NONE, dtype=np.int64)
-    for i in np.flatnonzero(timeline.start[path] > timeline.ready[path]).tolist():
+    for i in np.flatnonzero(waited).tolist():
         mine, theirs = (
             calls.lanes[calls.lane_start[call] : calls.lane_start[call + 1]].tolist()
             for call in lowered.call[path[[i, i - 1]]].tolist()
@@ -167,22 +182,22 @@ class _Waiter(NamedTuple):
     lane: str
 
 
-def parts(path: Path, ready: Floats, start: Floats, finish: Floats, kinds: list[str]) -> list[list[Part]]:
-    """Per op of the path, its parts in order of time; all together they last from 0 to the end. `ready`, `start`,
-    `finish` and `kinds` have an entry per op of the path.
+def parts(path: Path, finish: Floats, kinds: list[str]) -> list[list[Part]]:
+    """Per op of the path, its parts in order of time; all together they last from 0 to the end. `finish` and `kinds`
+    have an entry per op of the path.
     """
     found: list[list[Part]] = [[] for _ in path.op]
     waiters: list[_Waiter] = []
     end = float(finish[-1]) if len(finish) else 0.0
     for i in range(len(path.op) - 1, -1, -1):
-        for cause, begin, until, share in _spans(path, i, float(start[i]), end):
+        for cause, begin, until, share in _spans(path, i, float(path.begin[i]), end):
             for a, b, lane in _waited(waiters, begin, until):
                 where = _where(path, i, cause, kinds[i])
                 found[i] += _split(path, i, cause, where, b - a, lane, share)
         found[i].reverse()
-        end = float(start[i])
+        end = float(path.begin[i])
         if path.lane[i] != _NONE:
-            waiters.append(_Waiter(float(ready[i]), path.names[path.lane[i]]))
+            waiters.append(_Waiter(float(path.stood[i]), path.names[path.lane[i]]))
     if end > 0.0:
         found[0].insert(0, Part(RELEASE, "", end))
     return found

@@ -59,10 +59,19 @@ class Recording:
         return opening(self.lowered, self.result.timeline)
 
     @cached_property
-    def freed(self) -> Floats:
-        """When each op lets its lanes go."""
-        sent = np.minimum(self.result.start + self.lowered.overhead, self.result.finish)
-        return np.where(self.lowered.holds, self.result.finish, sent)
+    def holding(self) -> tuple[Floats, Floats]:
+        """From when on and until when the op of each entry of `Lowered.lanes` has that lane."""
+        result, lowered = self.result, self.lowered
+        sent = np.minimum(result.start + lowered.overhead, result.finish)
+        freed = np.where(lowered.holds, result.finish, sent)
+        user, is_pipe = self.user, lowered.is_pipe
+        begin = np.where(is_pipe, self.opening[user], result.start[user])
+        return begin, np.where(is_pipe, result.finish[user], freed[user])
+
+    @property
+    def user(self) -> Ints:
+        """The op of each entry of `Lowered.lanes`."""
+        return np.repeat(np.arange(len(self.lowered.call)), np.diff(self.lowered.lane_start))
 
     def utilisation(self) -> tuple[Curve, ...]:
         """Of every link and memory that carried something, in the topology's order."""
@@ -77,11 +86,11 @@ class Recording:
     def held(self) -> tuple[Curve, ...]:
         """Of every lane that an op held for a while, in the order of `Lowered.lane_names`."""
         lowered = self.lowered
-        user = np.repeat(np.arange(len(lowered.overhead)), np.diff(lowered.lane_start))
-        order = np.lexsort((self.freed[user], self.result.start[user], lowered.lanes))
+        since, until = self.holding
+        order = np.lexsort((until, since, lowered.lanes))
         curves = []
         for lane, rows in _by(lowered.lanes, order):
-            begin, end = self.result.start[user[rows]], self.freed[user[rows]].copy()
+            begin, end = since[rows], until[rows]
             end[:-1] = np.minimum(end[:-1], begin[1:])  # two computations of one instant
             some = end > begin
             begin, end = begin[some], end[some]

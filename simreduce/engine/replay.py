@@ -49,6 +49,8 @@ class Rates:
 def opening(lowered: Lowered, timeline: Timeline) -> Floats:
     """When the bytes of each op begin to move (for an op without bytes: when it is done)."""
     begun = timeline.start + lowered.overhead + lowered.latency
+    if timeline.begun is not None:
+        begun = np.where(np.isnan(timeline.begun), begun, timeline.begun)
     return np.where(lowered.amount > 0, np.minimum(begun, timeline.finish), timeline.finish)
 
 

@@ -69,6 +69,7 @@ class Result:
     finish: Array
     blame: Array
     path: Path
+    begun: Array | None = None  # when ops got their pipes, as in `Timeline`
     disturbance: str = ""  # in words
 
     @property
@@ -79,7 +80,7 @@ class Result:
     @property
     def timeline(self) -> Timeline:
         """When each op was ready, started and was done."""
-        return Timeline(self.ready, self.start, self.finish, self.blame)
+        return Timeline(self.ready, self.start, self.finish, self.blame, self.begun)
 
     @property
     def bottleneck(self) -> str:
@@ -92,13 +93,13 @@ class Result:
         The seconds of all their parts add up to `seconds`.
         """
         ops = self.path.op
-        ready, start, finish = self.ready[ops], self.start[ops], self.finish[ops]
+        finish = self.finish[ops]
         kinds = [Kind(k).name for k in self.kind[ops].tolist()]
         return [
             Step(op, self.describe(op), begun, done, begun - free, tuple(own))
             for op, free, begun, done, own in zip(
-                ops.tolist(), ready.tolist(), start.tolist(), finish.tolist(),
-                parts(self.path, ready, start, finish, kinds), strict=True,
+                ops.tolist(), self.path.stood.tolist(), self.path.begin.tolist(), finish.tolist(),
+                parts(self.path, finish, kinds), strict=True,
             )
         ]  # fmt: skip
 
@@ -128,12 +129,14 @@ class Result:
         document["digested"] = document.pop("plan_digest")
         for name, dtype in _COLUMNS.items():
             document[name] = np.array(document[name], dtype=dtype)
+        if document["begun"] is not None:
+            document["begun"] = np.array(document["begun"], dtype=np.float64)
         document["floors"] = Floors(**document["floors"])
         document["links"] = tuple(Use(**u) for u in document["links"])
         document["lanes"] = tuple(Use(**u) for u in document["lanes"])
         document["devices"] = tuple(document["devices"])
         path = document["path"]
-        for name in ("overhead", "latency", "alone"):
+        for name in ("stood", "begin", "overhead", "latency", "alone"):
             path[name] = np.array(path[name], dtype=np.float64)
         for name in ("op", "limit", "shared", "lane"):
             path[name] = np.array(path[name], dtype=np.int64)

@@ -21,11 +21,16 @@ class Call(NamedTuple):
     channel: int
 
 
+def no_lanes(_: Call) -> tuple[str, ...]:
+    """Nothing queues. A runtime with these is not asked op by op."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """`lanes(call)` names the lanes of an op; `dispatch` says whether ops pay their dispatch cost; `local` whether
-    ADD, SLICE, CONCAT, SCALE and CAST move bytes through their device's memory; `staged` whether copies between
-    machines go through the memory of both hosts.
+    """`lanes(call)` names the lanes of an op, and `pipes(call)` those that it takes only for its bytes, after its latency;
+    `dispatch` says whether ops pay their dispatch cost; `local` whether ADD, SLICE, CONCAT, SCALE and CAST move bytes
+    through their device's memory; `staged` whether copies between machines go through the memory of both hosts.
     """
 
     name: str
@@ -33,6 +38,12 @@ class Runtime:
     dispatch: bool
     local: bool
     staged: bool = False
+    pipes: Callable[[Call], tuple[str, ...]] = no_lanes
+
+    @property
+    def queues(self) -> bool:
+        """Whether any op may have to queue."""
+        return self.lanes is not no_lanes or self.pipes is not no_lanes
 
 
 _FREE = (Kind.INPUT, Kind.OUTPUT)
@@ -66,15 +77,19 @@ def _tensorflow_lanes(call: Call) -> tuple[str, ...]:
     return (*out, f"{target.name} host-to-device") if target.kind == "gpu" else out
 
 
-def no_lanes(_: Call) -> tuple[str, ...]:
-    """Nothing queues. A runtime with these is not asked op by op."""
-    return ()
+def _tensorflow_pipes(call: Call) -> tuple[str, ...]:
+    """What one machine sends to another goes over one gRPC channel, a value at a time."""
+    source, target = call.source.machine, call.target.machine
+    between = call.kind == Kind.COPY and call.executor == Executor.TF and source != target
+    return (f"{source}>{target} channel",) if between else ()
 
 
 IDEAL = Runtime("ideal", no_lanes, dispatch=False, local=False)
 """Pure alpha-beta: no lanes, no overheads, local ops are free."""
 
-TENSORFLOW = Runtime("tensorflow", _tensorflow_lanes, dispatch=True, local=True, staged=True)
+TENSORFLOW = Runtime(
+    "tensorflow", _tensorflow_lanes, dispatch=True, local=True, staged=True, pipes=_tensorflow_pipes
+)
 """TensorFlow's own copies and kernels."""
 
 RUNTIMES: Mapping[str, Runtime] = {r.name: r for r in (TENSORFLOW, IDEAL)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import simpy
 
 from simreduce.engine import floors
@@ -10,6 +11,7 @@ from simreduce.engine.disturbance import CALM, Disturbance
 from simreduce.engine.fabric import Fabric, Floats, Timeline
 from simreduce.engine.lower import Lowered, Resources
 from simreduce.engine.path import critical
+from simreduce.engine.replay import opening
 from simreduce.engine.result import Floors, Result, Use
 from simreduce.engine.runtime import Runtime, runtime_named
 from simreduce.plan import Plan
@@ -37,6 +39,10 @@ def simulate(
     best = fabric.resources.best
     needed = floors.resource_seconds(lowered, best)
     seconds = float(timeline.finish.max(initial=0.0))
+    bounds = _floors(plan, topology, lowered, best, needed)
+    lanes = _lane_use(lowered, timeline, seconds)
+    path = critical(lowered, fabric.resources, timeline)
+    del lowered  # which is large, and so are columns of a result
     return Result(
         seconds=seconds,
         topology=topology.name,
@@ -45,9 +51,9 @@ def simulate(
         calibration=calibration.name,
         digested=plan,
         transfers=plan.transfers,
-        floors=_floors(plan, topology, lowered, best, needed),
+        floors=bounds,
         links=_link_use(best, needed, seconds),
-        lanes=_lane_use(lowered, timeline, seconds),
+        lanes=lanes,
         devices=plan.devices,
         kind=plan.kind,
         source=plan.source,
@@ -57,7 +63,8 @@ def simulate(
         start=timeline.start,
         finish=timeline.finish,
         blame=timeline.blame,
-        path=critical(lowered, fabric.resources, timeline),
+        begun=timeline.begun,
+        path=path,
         disturbance=disturbance.text,
     )
 
@@ -66,10 +73,13 @@ def _floors(
     plan: Plan, topology: Topology | Folded, lowered: Lowered, resources: Resources, needed: Floats
 ) -> Floors:
     duration = floors.alone(lowered, resources)
+    moving = (
+        np.maximum(duration - lowered.overhead - lowered.latency, 0.0) if len(lowered.lanes) else duration
+    )
     return Floors(
         critical_path=floors.critical_path(lowered, duration),
         resource=float(needed.max(initial=0.0)),
-        lane=float(floors.lane_seconds(lowered, duration).max(initial=0.0)),
+        lane=float(floors.lane_seconds(lowered, duration, moving).max(initial=0.0)),
         cut=floors.all_reduce_cut(topology, resources, plan),
     )
 
@@ -84,7 +94,8 @@ def _link_use(resources: Resources, needed: Floats, seconds: float) -> tuple[Use
 
 
 def _lane_use(lowered: Lowered, timeline: Timeline, seconds: float) -> tuple[Use, ...]:
-    total = floors.lane_seconds(lowered, timeline.finish - timeline.start)
+    moving = timeline.finish - opening(lowered, timeline) if len(lowered.lanes) else timeline.finish
+    total = floors.lane_seconds(lowered, timeline.finish - timeline.start, moving)
     uses = [
         Use(n, float(t / seconds) if seconds else 0.0) for n, t in zip(lowered.lane_names, total, strict=True)
     ]

@@ -28,7 +28,7 @@ Ints = npt.NDArray[np.integer[Any]]
 Floats = npt.NDArray[np.float64]
 
 _KINDS: dict[type, str] = {
-    np.float64: "amount overhead latency cap weight ready start finish release_time lane_freed capacity load own known"
+    np.float64: "amount overhead latency cap weight ready start begun finish release_time lane_freed capacity load own known"
     " was level served anchor rate goal use_weight room_rate room_weight clock key",
     np.int8: "phase is_dirty",
     np.bool_: "holds free lane_busy",
@@ -126,6 +126,7 @@ class Store:
             "holds": calls.holds,
             "cap": calls.cap,
             "lane_start": calls.lane_start[1:] + ops.lane_start[-1],
+            "pipe_start": calls.lane_start[:-1] + calls.early + ops.lane_start[-1],
             "lanes": calls.lanes,
             "use_start": calls.use_start[1:] + ops.use_start[-1],
             "uses": calls.uses,
@@ -148,7 +149,7 @@ class Store:
             "lane_tail": self._joined("lane_tail", state.lane_tail, _full(more_lanes, NONE)),
             "lane_last": self._joined("lane_last", state.lane_last, _full(more_lanes, NONE)),
         }
-        for name in ("ready", "start", "finish"):
+        for name in ("ready", "start", "begun", "finish"):
             old[name] = self._longer(name, old[name], first, n)
         for name, count in (("lane_busy", more_lanes), ("lane_freed", more_lanes)):
             old[name] = self._longer(name, old[name], len(old[name]), count)

@@ -14,7 +14,7 @@ from simreduce.engine.calendar import Heap
 INFINITY = float("inf")
 
 # Phases of an op.
-WAITING, QUEUED, OVERHEAD, LATENCY, FLOW, DONE = 0, 1, 2, 3, 4, 5
+WAITING, QUEUED, OVERHEAD, LATENCY, AT_PIPE, PIPE, FLOW, DONE = 0, 1, 2, 3, 4, 5, 6, 7
 
 # Indices into State.scalar.
 RELEASED, SLOTS, FREE_SLOT, ENTRIES, FREE_ENTRY, DIRTY_COUNT, MOVED_COUNT, SHIFT = 0, 1, 2, 3, 4, 5, 6, 7
@@ -43,6 +43,7 @@ class Ops(NamedTuple):
     holds: Array  # whether lanes are kept during latency and flow
     cap: Array  # bytes/s, inf: none
     lane_start: Array
+    pipe_start: Array  # where the pipes begin, after the other lanes of a call
     lanes: Array
     use_start: Array
     uses: Array  # resources
@@ -59,6 +60,7 @@ class State(NamedTuple):
     slot: Array  # of an op in flight
     ready: Array  # s
     start: Array  # s, when the lanes were given; only of ops that have lanes, the others start when ready
+    begun: Array  # s, when the pipes were given; only of ops that have pipes
     finish: Array  # s
     blame: Array  # the op whose end this op's start waited for last, or NONE
 

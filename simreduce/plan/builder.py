@@ -54,8 +54,10 @@ class _Column:
         """Append `count` numbers; one stands for all."""
         end = self.size + count
         if end > len(self.array):
-            # In place where there is room: to hold a large plan twice would take longer than to fill it.
-            self.array.resize(max(end, len(self.array) * 5 // 4), refcheck=False)
+            # Far too large: memory that is never touched costs nothing, and to grow often costs more than to fill.
+            grown = np.empty(max(end, len(self.array) * 16), dtype=self.array.dtype)
+            grown[: self.size] = self.array[: self.size]
+            self.array = grown
         self.array[self.size : end] = numbers
         self.size = end
 

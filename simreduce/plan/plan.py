@@ -96,7 +96,13 @@ class Plan:
     @property
     def nbytes(self) -> Ints:
         """Bytes of each op's value."""
-        return (self.hi - self.lo) * _SIZES[self.dtype]
+        return self.sizes(slice(None))
+
+    def sizes(self, some: slice) -> Ints:
+        """Bytes of the values of some ops."""
+        size = self.hi[some] - self.lo[some]
+        size *= _SIZES[self.dtype[some]]
+        return size
 
     @property
     def operand_count(self) -> Column:

@@ -112,8 +112,9 @@ class Values(Sequence[Value]):
         return Values(op, self.device, self.lo, self.hi, self.dtype)
 
     def on(self, device: Ints) -> Values:
-        """The same ops and intervals, said to be on other devices."""
-        return Values(self.op, device, self.lo, self.hi, self.dtype)
+        """The same ops and intervals, said to be on other devices; `device` broadcasts with them."""
+        op, device, lo, hi = np.broadcast_arrays(self.op, device, self.lo, self.hi)
+        return Values(op, device, lo, hi, self.dtype)
 
     def _each(self, change: Callable[[Ints], Ints]) -> Values:
         return Values(change(self.op), change(self.device), change(self.lo), change(self.hi), self.dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simreduce.algorithms import ALGORITHMS, Options
-from simreduce.errors import InternalError, StrategyError
+from simreduce.errors import InternalError, OptionNotTaken, StrategyError
 from simreduce.layouts import Layout
 from simreduce.packing import Field, NoPacking, Packer, ScopedAllocator, pack, place, unpack
 from simreduce.plan import Contract, Plan, PlanBuilder, Value
@@ -90,9 +90,9 @@ def _reduce(
 
 
 def _check_chunk(strategy: Strategy) -> None:
-    """StrategyError if a chunk size is given and nothing is sent in chunks."""
+    """OptionNotTaken if a chunk size is given and nothing is sent in chunks."""
     if strategy.chunk and not strategy.pipelined:
-        raise StrategyError(f"{strategy.text}: {strategy.spec} sends no chunks; leave out +chunk")
+        raise OptionNotTaken(f"{strategy.text}: {strategy.spec} sends no chunks; leave out +chunk")
 
 
 def _packer(packer: Packer, algorithm: str, *, faithful: bool) -> Packer:
@@ -101,7 +101,7 @@ def _packer(packer: Packer, algorithm: str, *, faithful: bool) -> Packer:
         return packer
     if faithful:
         return NoPacking()
-    raise StrategyError(
+    raise OptionNotTaken(
         f"+merge acts on the algorithm collective only: {algorithm} puts every gradient in a name scope of its own, "
         "so nothing would be merged; use collective, or pack with +packs, +small or +bucket"
     )

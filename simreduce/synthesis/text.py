@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simreduce.synthesis.network import Edge, Network
-from simreduce.synthesis.trees import Tree
+from simreduce.synthesis.trees import SpanningTree
 
 
 def ring_text(network: Network, ring: Sequence[int]) -> str:
@@ -13,7 +13,7 @@ def ring_text(network: Network, ring: Sequence[int]) -> str:
     return " > ".join(network.names[rank] for rank in (*ring, ring[0]))
 
 
-def tree_lines(network: Network, tree: Tree) -> list[str]:
+def tree_lines(network: Network, tree: SpanningTree) -> list[str]:
     """The tree indented, its root first; a rank's children stand below it, two columns further right."""
     same = {(b, a) for a, b in tree.up} == set(tree.down)
     if same or not tree.up:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from simreduce.synthesis.network import Edge
-from simreduce.synthesis.trees import Tree
+from simreduce.synthesis.trees import SpanningTree
 
 MOST_STREAMS = 6
 """Streams of a pair at most."""
@@ -38,7 +38,7 @@ class Sum(NamedTuple):
     children: tuple[int, ...]
 
 
-def streams(trees: Sequence[Tree]) -> Counter[Edge]:
+def streams(trees: Sequence[SpanningTree]) -> Counter[Edge]:
     """By pair of ranks, how many streams it has: so many that some have the link while others wait for the latency of
     their next transfer. The more trees share a pair, the shorter their transfers; but more streams than it takes make
     the pipeline longer to fill. The numbers are what did best on the subsets of a DGX-1.
@@ -49,7 +49,7 @@ def streams(trees: Sequence[Tree]) -> Counter[Edge]:
     )
 
 
-def timetable(trees: Sequence[Tree], sizes: Sequence[int]) -> tuple[list[Hop], list[Sum]]:
+def timetable(trees: Sequence[SpanningTree], sizes: Sequence[int]) -> tuple[list[Hop], list[Sum]]:
     """Every hop and every sum of the first chunk of every tree, as early as it can be; `sizes` are those of chunks."""
     width, total = streams(trees), Counter[Edge]()
     for tree, size in zip(trees, sizes, strict=True):

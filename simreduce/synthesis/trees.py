@@ -31,7 +31,7 @@ _SHALLOW = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class SpanningTree:
     """Ways to the root and from it. `up` are edges (child, parent), children first; `down` are (parent, child),
     parents first. Either is () where the collective does not use it.
     """
@@ -50,13 +50,13 @@ class Tree:
         """Every transfer."""
         return (*self.up, *self.down)
 
-    def reversed(self) -> Tree:
+    def reversed(self) -> SpanningTree:
         """A reduction where this is a broadcast."""
         turned = tuple((b, a) for a, b in reversed(self.down)), tuple((b, a) for a, b in reversed(self.up))
-        return Tree(self.root, *turned)
+        return SpanningTree(self.root, *turned)
 
 
-Trees = Packing[Tree]
+Trees = Packing[SpanningTree]
 
 
 def _depth(down: Sequence[Edge], root: int) -> int:
@@ -114,14 +114,14 @@ def reduce_scatter_trees(network: Network) -> Trees:
 def _packed(
     network: Network,
     groups: int,
-    group: Callable[[Tree], int],
-    price: Callable[[Sequence[float]], Iterator[Tree]],
-    light: Callable[[Sequence[float]], Iterator[Tree]] | None = None,
+    group: Callable[[SpanningTree], int],
+    price: Callable[[Sequence[float]], Iterator[SpanningTree]],
+    light: Callable[[Sequence[float]], Iterator[SpanningTree]] | None = None,
     bound: float | None = None,
 ) -> Trees:
     """`bound` is that of the rate where `price` gives trees that need not be the cheapest."""
     if network.ranks == 1:
-        return Packing(((Tree(0, (), ()), 1.0),), math.inf, math.inf)
+        return Packing(((SpanningTree(0, (), ()), 1.0),), math.inf, math.inf)
     seeds = list(price([1.0 / c for c in network.capacity]))
     if len({group(tree) for tree in seeds}) < groups:
         raise StrategyError(f"no trees were found that span these {network.ranks} GPUs")
@@ -149,7 +149,7 @@ def _costs(network: Network, prices: Sequence[float]) -> list[list[float]]:
     return [[sum(prices[a] for a in way) if way else math.inf for way in row] for row in network.ways]
 
 
-def _both_ways(network: Network, prices: Sequence[float]) -> Iterator[Tree]:
+def _both_ways(network: Network, prices: Sequence[float]) -> Iterator[SpanningTree]:
     """Cheapest trees used in both directions, grown from every rank so that some are shallow."""
     costs = _there_and_back(network, prices)
     for start in range(network.ranks):
@@ -158,7 +158,7 @@ def _both_ways(network: Network, prices: Sequence[float]) -> Iterator[Tree]:
             yield _from_centre(edges)
 
 
-def _shallow_trees(network: Network, prices: Sequence[float]) -> Iterator[Tree]:
+def _shallow_trees(network: Network, prices: Sequence[float]) -> Iterator[SpanningTree]:
     """Cheap trees that are less deep than the cheapest."""
     costs = _there_and_back(network, prices)
     for start in range(network.ranks):
@@ -168,7 +168,7 @@ def _shallow_trees(network: Network, prices: Sequence[float]) -> Iterator[Tree]:
                 yield _from_centre(edges)
 
 
-def _shallow_pairs(network: Network, prices: Sequence[float]) -> Iterator[Tree]:
+def _shallow_pairs(network: Network, prices: Sequence[float]) -> Iterator[SpanningTree]:
     """For every root, cheap trees to it and from it that are less deep than the cheapest."""
     costs = _costs(network, prices)
     turned = [list(column) for column in zip(*costs, strict=True)]
@@ -176,7 +176,7 @@ def _shallow_pairs(network: Network, prices: Sequence[float]) -> Iterator[Tree]:
         for deepest in range(1, _SHALLOW + 1):
             down, up = (spanning_tree(each, root, 1e-9 * max(prices), deepest) for each in (costs, turned))
             if down is not None and up is not None:
-                yield Tree(root, tuple((b, a) for a, b in reversed(up)), tuple(down))
+                yield SpanningTree(root, tuple((b, a) for a, b in reversed(up)), tuple(down))
 
 
 def _there_and_back(network: Network, prices: Sequence[float]) -> list[list[float]]:
@@ -184,7 +184,7 @@ def _there_and_back(network: Network, prices: Sequence[float]) -> list[list[floa
     return [[one_way[u][v] + one_way[v][u] for v in range(n)] for u in range(n)]
 
 
-def _from_centre(edges: Sequence[Edge]) -> Tree:
+def _from_centre(edges: Sequence[Edge]) -> SpanningTree:
     """The tree of these edges, rooted where it is least deep."""
     beside: dict[int, list[int]] = {}
     for a, b in edges:
@@ -196,7 +196,7 @@ def _from_centre(edges: Sequence[Edge]) -> Tree:
     path = _path(second, _last(second))
     root = min(path[(len(path) - 1) // 2], path[len(path) // 2])
     down = tuple(in_order({c: p for c, p in _breadth_first(beside, root).items() if c != root}, root))
-    return Tree(root, tuple((b, a) for a, b in reversed(down)), down)
+    return SpanningTree(root, tuple((b, a) for a, b in reversed(down)), down)
 
 
 def _breadth_first(beside: Mapping[int, Sequence[int]], start: int) -> dict[int, int]:
@@ -221,23 +221,23 @@ def _path(before: Mapping[int, int], end: int) -> list[int]:
     return path
 
 
-def _outward(network: Network, prices: Sequence[float], roots: Sequence[int]) -> Iterator[Tree]:
+def _outward(network: Network, prices: Sequence[float], roots: Sequence[int]) -> Iterator[SpanningTree]:
     """A cheapest tree from each of `roots`."""
     costs = _costs(network, prices)
     for root in roots:
         down = _shallow(costs, root, max(prices))
         if down is not None:
-            yield Tree(root, (), tuple(down))
+            yield SpanningTree(root, (), tuple(down))
 
 
-def _pairs(network: Network, prices: Sequence[float]) -> Iterator[Tree]:
+def _pairs(network: Network, prices: Sequence[float]) -> Iterator[SpanningTree]:
     """For every root, a cheapest tree to it and a cheapest tree from it."""
     costs = _costs(network, prices)
     turned = [list(column) for column in zip(*costs, strict=True)]
     for root in range(network.ranks):
         down, up = (_shallow(each, root, max(prices)) for each in (costs, turned))
         if down is not None and up is not None:
-            yield Tree(root, tuple((b, a) for a, b in reversed(up)), tuple(down))
+            yield SpanningTree(root, tuple((b, a) for a, b in reversed(up)), tuple(down))
 
 
 def _shallow(costs: Sequence[Sequence[float]], root: int, scale: float) -> list[Edge] | None:

@@ -129,10 +129,12 @@ class _Sheet:
         recording, lowered = self.recording, self.recording.lowered
         if len(lowered.lanes):
             process = self._process("lanes")
-        first, holders = invert(lowered.lane_start, lowered.lanes, len(lowered.lane_names))
+        user, (since, until) = recording.user, recording.holding
         for lane, name in enumerate(lowered.lane_names):
-            ops = holders[first[lane] : first[lane + 1]].astype(np.int64)
-            self._rows(process, name, "hold", ops, recording.result.start, recording.freed)
+            rows = np.flatnonzero(lowered.lanes == lane)
+            begin, end = np.zeros(len(lowered.call)), np.zeros(len(lowered.call))
+            begin[user[rows]], end[user[rows]] = since[rows], until[rows]
+            self._rows(process, name, "hold", user[rows], begin, end)
 
     def _process(self, name: str) -> int:
         self.processes.append(name)

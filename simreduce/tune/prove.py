@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from simreduce.algorithms import ALGORITHMS, COLLECTIVES, TWO_LEVEL, Algorithm
-from simreduce.errors import StrategyError
+from simreduce.errors import OptionNotTaken, StrategyError
 from simreduce.layouts import Layout, Reducer, layout
 from simreduce.plan import Plan, verify
 from simreduce.strategy import Strategy, compile_collective, parse_strategy
@@ -33,7 +33,7 @@ MOST_RANKS = 512
 class Proof:
     """What was found of one strategy on `ranks` GPUs in `tasks` machines.
 
-    `plans` were checked. `refused` says why it takes some or, if `plans` is 0, all of the gradient lists not.
+    `plans` were checked. `refused` says why it does not take other gradient lists, once for each of them.
     """
 
     strategy: str
@@ -41,7 +41,7 @@ class Proof:
     tasks: int
     plans: int
     problems: tuple[str, ...] = ()
-    refused: str = ""
+    refused: tuple[str, ...] = ()
     collective: str = "all_reduce"
 
 
@@ -72,7 +72,7 @@ def prove(
 ) -> Proof:  # fmt: skip
     """Compile and verify `text` for gradient lists made of `counts` elements each, and of all of them together.
 
-    StrategyError if the text cannot be read.
+    StrategyError if the text cannot be read, or asks for what its algorithm takes on no machine.
     """
     strategy = parse_strategy(text, collective)
     return _prove_on(strategy, machines(ranks, tasks), counts, faithful=faithful, root=root)
@@ -87,24 +87,28 @@ def _prove_on(
         )
 
     name = f"{strategy.text}, root {root}" if strategy.collective in ROOTED else strategy.text
-    return replace(_proof(name, shape, counts, build), collective=strategy.collective)
+    proof = _proof(name, shape, counts, build)
+    refused = tuple(reason.replace(f"{strategy.text}: ", "") for reason in proof.refused)
+    return replace(proof, collective=strategy.collective, refused=refused)
 
 
 def _proof(name: str, shape: Layout, counts: Sequence[int], build: Callable[[Workload], Plan]) -> Proof:
     lists: list[tuple[Gradient, ...]] = [(Gradient("gradient", count),) for count in counts]
     if len(counts) > 1:
         lists.append(tuple(Gradient(f"gradient{i}", count) for i, count in enumerate(counts)))
-    plans, problems, refused = 0, [], ""
+    plans, problems, refused = 0, [], []
     for gradients in lists:
         try:
             plan = build(Workload("proof", gradients))
+        except OptionNotTaken:
+            raise
         except StrategyError as error:
-            refused = "; ".join(error.problems)
+            refused.append("; ".join(error.problems))
             continue
         plans += 1
         sizes = "+".join(str(g.elements) for g in gradients)
         problems += [f"{sizes} elements: {problem}" for problem in verify(plan)]
-    return Proof(name, shape.n, len(shape.tasks), plans, tuple(problems), refused)
+    return Proof(name, shape.n, len(shape.tasks), plans, tuple(problems), tuple(refused))
 
 
 def prove_all(counts: Sequence[int]) -> Iterator[Proof]:

@@ -164,11 +164,11 @@ def _dispatch(name: str) -> Callable[[Machine], Machine]:
 
 def _no_queue(name: str) -> Callable[[Machine], Machine]:
     def apply(machine: Machine) -> Machine:
-        lanes = machine.runtime.lanes
+        def without(queues: Callable[[Call], tuple[str, ...]]) -> Callable[[Call], tuple[str, ...]]:
+            return lambda call: tuple(lane for lane in queues(call) if lane_kind(lane) != name)
 
-        def without(call: Call) -> tuple[str, ...]:
-            return tuple(lane for lane in lanes(call) if lane_kind(lane) != name)
-
-        return replace(machine, runtime=replace(machine.runtime, lanes=without))
+        runtime = machine.runtime
+        runtime = replace(runtime, lanes=without(runtime.lanes), pipes=without(runtime.pipes))
+        return replace(machine, runtime=runtime)
 
     return apply

@@ -13,7 +13,7 @@ import pytest
 
 import simreduce as sr
 from simreduce.algorithms import ALGORITHMS, FAMILIES, TWO_LEVEL, Algorithm
-from simreduce.errors import Deadlock
+from simreduce.errors import Deadlock, StrategyError
 from tests.cli.command import REPOSITORY, process
 
 UPDATE = "SIMREDUCE_UPDATE_GOLDENS"
@@ -272,20 +272,64 @@ def test_bench_all_leaves_out_what_the_machine_does_not_accept(simreduce):
 
 
 def test_verify_proves_what_it_is_given(simreduce):
-    """And counts the plans; a refusal is no problem."""
-    status, out, err = simreduce(
-        "verify", "--algo", "ring", "--algo", "hierarchical_copy_gcp_v100", "-g", "3", "--count", "5"
-    )
+    """And counts the plans."""
+    status, out, err = simreduce("verify", "--algo", "ring", "--algo", "chain", "-g", "3", "--count", "5")
 
     assert (0, "") == (status, err)
+    assert ["ring: 1 plans", "chain: 1 plans", "2 plans checked, 0 refused, 0 problems"] == out.splitlines()
+
+
+def test_verify_fails_with_status_1_where_nothing_is_proved(simreduce):
+    """A strategy that takes none of what it was to be proved on; the others are proved all the same."""
+    question = ("verify", "--algo", "ring", "--algo", "hierarchical_copy_gcp_v100", "-g", "3")
+    status, out, err = simreduce(*question, "--count", "5", "--count", "7")
+
+    assert (1, "") == (status, err)
     assert [
-        "ring: 1 plans",
-        (
-            "hierarchical_copy_gcp_v100: 0 plans; takes none on 3 GPUs "
-            "(hierarchical_copy_gcp_v100: needs exactly 8 devices, not 3)"
-        ),
-        "1 plans checked, 0 problems",
+        "ring: 3 plans",
+        "hierarchical_copy_gcp_v100: nothing proved: needs exactly 8 devices, not 3",
+        "refused 3: needs exactly 8 devices, not 3",
+        "3 plans checked, 3 refused, 0 problems",
     ] == out.splitlines()
+
+    status, out, _ = simreduce(*question, "--json")
+    assert (1, [
+        {"strategy": "hierarchical_copy_gcp_v100", "reason": "needs exactly 8 devices, not 3"}
+    ]) == (status, json.loads(out)["unproved"])  # fmt: skip
+
+
+def test_verify_takes_what_serves_on_no_machine_for_bad_input(simreduce):
+    """All of it at once, with misspelt names."""
+    status, out, err = simreduce("verify", "--algo", "ring#2", "--algo", "rng", "--algo", "ring+chunk=4k")
+
+    assert (2, "") == (status, out)
+    assert [
+        "simreduce: ring#2: ring takes no shards",
+        "simreduce: all_reduce_spec (rng) contains invalid alg rng (did you mean 'ring'?)",
+        "simreduce: ring+chunk=4k: ring sends no chunks; leave out +chunk",
+    ] == err.splitlines()
+
+
+def test_verify_tells_how_many_plans_were_refused_and_why(simreduce, monkeypatch):
+    """Reasons that differ by numbers only are one; the most frequent comes first. What takes some is no failure."""
+
+    def picky(b, layout, tensors, options):
+        for tensor in tensors:
+            if (size := tensor[0].hi - tensor[0].lo) > 5:
+                raise StrategyError(f"{size} elements are too many")
+        if len(tensors) > 1:
+            raise StrategyError("one tensor only")
+        return ALGORITHMS["ring"].plan(b, layout, tensors, options)
+
+    monkeypatch.setitem(ALGORITHMS, "picky", Algorithm("picky", picky, "takes few"))
+    for counts, told in (
+        (["4", "5"], ["picky: 2 plans, 1 refused", "refused 1: one tensor only"]),
+        (["4", "6", "7"], ["picky: 1 plans, 3 refused", "refused 3: 6 elements are too many"]),
+    ):
+        options = [part for count in counts for part in ("--count", count)]
+        status, out, _ = simreduce("verify", "--algo", "picky", "-g", "3", *options)
+
+        assert (0, told) == (status, out.splitlines()[:-1])
 
 
 def test_verify_prints_one_document_with_json(simreduce):
@@ -300,6 +344,7 @@ def test_verify_prints_one_document_with_json(simreduce):
         "version": sr.__version__,
         "checked": 3,
         "refused": [],
+        "unproved": [],
         "problems": [],
     } == json.loads(out)
 
@@ -317,7 +362,7 @@ def test_verify_fails_with_status_1_and_names_the_rank(simreduce, forgetful):
         "forgetful: 1 plans",
         "ring: 1 plans",
         *(f"WRONG {problem}" for problem in problems),
-        "2 plans checked, 3 problems",
+        "2 plans checked, 0 refused, 3 problems",
     ] == out.splitlines()
 
     status, out, _ = simreduce(*question, "--json")
@@ -329,7 +374,7 @@ def test_verify_takes_several_machines_and_upstreams_quirks(simreduce):
     status, out, _ = simreduce(
         "verify", "--algo", "nccl/xring", "--algo", "collective", "-g", "6", "--tasks", "3", "--count", "5"
     )
-    assert (0, "2 plans checked, 0 problems") == (status, out.splitlines()[-1])
+    assert (0, "2 plans checked, 0 refused, 0 problems") == (status, out.splitlines()[-1])
 
     question = ("verify", "--algo", "hierarchical_copy", "-g", "3", "--tasks", "3", "--count", "5")
     assert 0 == simreduce(*question).status
@@ -341,8 +386,9 @@ def test_verify_takes_several_machines_and_upstreams_quirks(simreduce):
 
     name = "hierarchical_copy_gcp_v100"
     status, out, _ = simreduce("verify", "--algo", name, "-g", "4", "--tasks", "2", "--count", "5", "--json")
-    assert (0, [{
-        "collective": "all_reduce", "strategy": name, "ranks": 4, "tasks": 2, "plans": 0, "reason": f"{name}: needs exactly 8 devices, not 4"
+    assert (1, [{
+        "collective": "all_reduce", "strategy": name, "ranks": 4, "tasks": 2, "plans": 0, "refused": 1,
+        "reason": "needs exactly 8 devices, not 4"
     }]) == (status, json.loads(out)["refused"])  # fmt: skip
 
 
@@ -367,7 +413,7 @@ def test_verify_all_proves_everything(simreduce, monkeypatch, forgetful):
         for strategy in (forgetful, f"{forgetful}+packs=3")
         for gpu in gpus
     ] == [line for line in lines if line.startswith("WRONG ")]
-    assert lines[-1].endswith(" plans checked, 8 problems")
+    assert lines[-1].endswith(" refused, 8 problems")
 
 
 def test_bench_fails_with_status_1_when_a_plan_is_wrong(simreduce, forgetful):
@@ -454,3 +500,32 @@ def test_the_reader_of_a_pipe_may_leave():
     os.close(writing)
 
     assert (0, b"") == (done.returncode, done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("question", "fault"),
+    [
+        (("bench", "full:4", "--collective", "broadcast", "--faithful"), "--faithful: upstream's quirks are in its all-reduces, and this is broadcast"),
+        (("explain", "full:4", "--collective", "all_gather", "--gpu-indices", "3,2,1,0"), "--gpu-indices: all_gather says which rank holds which part, so its ranks keep their order"),
+        (("verify", "--algo", "chain", "--collective", "reduce", "--faithful"), "--faithful: upstream's quirks are in its all-reduces, and this is reduce"),
+    ],
+    ids=["bench", "explain", "verify"],
+)  # fmt: skip
+def test_options_that_would_be_ignored_are_faults(simreduce, question, fault):
+    """A broadcast does go along the order of GPUs that is given."""
+    assert (2, "", f"simreduce: {fault}\n") == simreduce(*question)
+    assert (
+        0
+        == simreduce(
+            "bench",
+            "full:4",
+            "--collective",
+            "broadcast",
+            "--algo",
+            "chain",
+            "-b",
+            "4K",
+            "--gpu-indices",
+            "3,2,1,0",
+        ).status
+    )

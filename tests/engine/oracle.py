@@ -94,6 +94,7 @@ class Job:
     holds: bool
     amount: Fraction
     lanes: frozenset[str]
+    pipes: frozenset[str]
     weights: Mapping[str, Fraction]
     before: list[int]
     release: Fraction | None
@@ -125,7 +126,7 @@ class Oracle:
     unclear: bool = False
     _alarms: dict[simpy.Event, Fraction] = field(default_factory=dict)
     _planned: set[int] = field(default_factory=set)
-    _waiting: list[tuple[Job, simpy.Event]] = field(default_factory=list)
+    _waiting: list[tuple[Job, frozenset[str], simpy.Event]] = field(default_factory=list)
     _busy: set[str] = field(default_factory=set)
     _flows: dict[tuple[int, int], Flow] = field(default_factory=dict)
 
@@ -202,11 +203,11 @@ class Oracle:
                     weights[name] = weights.get(name, Fraction(0)) + Fraction(share)
             elif kind not in (Kind.INPUT, Kind.OUTPUT):
                 weights = self._memory(kind, len(operands), target)
-            lanes = frozenset(self.runtime.lanes(call))
+            lanes, pipes = frozenset(self.runtime.lanes(call)), frozenset(self.runtime.pipes(call))
             if plan.executor[op] == Executor.NCCL:  # the steps of one kernel: nothing is dispatched
                 dispatch = 0.0
             if kind == Kind.CONCAT and plan.arg[op] == 1:  # in place: nothing happens
-                dispatch, weights, lanes = 0.0, {}, frozenset()
+                dispatch, weights, lanes, pipes = 0.0, {}, frozenset(), frozenset()
             jobs.append(
                 Job(
                     id=(number, op),
@@ -215,6 +216,7 @@ class Oracle:
                     holds=holds,
                     amount=Fraction(int(plan.nbytes[op])) if weights else Fraction(0),
                     lanes=lanes,
+                    pipes=pipes,
                     weights=weights,
                     before=before,
                     release=Fraction(float(next(releases))) if kind == Kind.INPUT else None,
@@ -247,18 +249,15 @@ class Oracle:
             events.append(self._after(job.release))
         yield self.env.all_of(events)
         job.ready = self.env.now
-        if job.lanes:
-            granted = self.env.event()
-            self._waiting.append((job, granted))
-            self._later(LANES, self._grant)
-            yield granted
+        yield from self._take(job, job.lanes)
         job.start = self.env.now
         if job.overhead:
             yield self._after(job.overhead)
         if not job.holds:
-            self._free(job)
+            self._free(job.lanes)
         if job.latency:
             yield self._after(job.latency)
+        yield from self._take(job, job.pipes)
         if job.amount:
             flow = Flow(Demand(job.weights), job.amount, self.env.event(), self.env.now)
             self._flows[job.id] = flow
@@ -266,24 +265,31 @@ class Oracle:
             yield flow.moved
             del self._flows[job.id]
             self._later(RATES, self._share)
-        if job.holds:
-            self._free(job)
+        self._free((job.lanes if job.holds else frozenset()) | job.pipes)
         job.finish = self.env.now
         job.done.succeed()
 
-    def _free(self, job: Job) -> None:
-        self._busy -= job.lanes
-        self._later(LANES, self._grant)
+    def _take(self, job: Job, lanes: frozenset[str]) -> Generator:
+        if lanes:
+            granted = self.env.event()
+            self._waiting.append((job, lanes, granted))
+            self._later(LANES, self._grant)
+            yield granted
+
+    def _free(self, lanes: frozenset[str]) -> None:
+        if lanes:
+            self._busy -= lanes
+            self._later(LANES, self._grant)
 
     def _grant(self) -> None:
-        """Each waiting op, by time of readiness and id, starts unless one of its lanes is taken or promised."""
+        """Each waiting op, by time of readiness and id, goes on unless one of the lanes is taken or promised."""
         promised: set[str] = set()
-        for job, granted in sorted(self._waiting, key=lambda entry: (entry[0].ready, entry[0].id)):
-            if job.lanes & (self._busy | promised):
-                promised |= job.lanes
+        for job, lanes, granted in sorted(self._waiting, key=lambda entry: (entry[0].ready, entry[0].id)):
+            if lanes & (self._busy | promised):
+                promised |= lanes
             else:
-                self._busy |= job.lanes
-                self._waiting.remove((job, granted))
+                self._busy |= lanes
+                self._waiting.remove((job, lanes, granted))
                 granted.succeed()
 
     def _share(self) -> None:

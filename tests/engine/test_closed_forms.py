@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 import simreduce as sr
 from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Calibration, LinkConstants, Result, kernel, simulate
+from simreduce.engine.floors import narrowest_cut
 from simreduce.engine.lower import Resources, lower
 from simreduce.engine.tables import SHIFT
 from simreduce.plan import Contract, Kind, PlanBuilder
@@ -381,6 +382,20 @@ def test_no_all_reduce_is_faster_than_the_narrowest_cut(machine_name, spec, runt
 
     assert 0.0 < result.floors.cut <= result.seconds * (1 + 1e-12)
     assert result.floors.seconds <= result.seconds * (1 + 1e-12)
+
+
+def test_the_narrowest_cut_of_rates_with_many_digits():
+    """With fractions as capacities, networkx (3.6) fails on this graph; gpu1 and gpu2 are apart from the others."""
+    wires = {
+        "10": 247318391.6395372, "21": 5870969388.713868, "30": 9103102535.22913, "31": 79371988.34202541,
+        "32": 503151358.3378515, "41": 243839198.11355674, "43": 75765642855.10811,
+    }  # fmt: skip
+    topology = machine(*(cable(f"gpu{a}", f"gpu{b}", rate) for (a, b), rate in wires.items()))
+    capacity = tuple(link.bandwidth for link in topology.links)
+
+    assert narrowest_cut(topology, capacity, topology.devices) == pytest.approx(
+        sum(wires[name] for name in ("10", "31", "32", "41")), rel=1e-15
+    )
 
 
 def test_the_ring_on_two_devices_meets_the_floor_of_the_cut():

@@ -39,6 +39,7 @@ class System:
             holds=zeros > 0,
             cap=np.array([f.cap for f in flows]),
             lane_start=np.zeros(n + 1, dtype=np.int64),
+            early=np.zeros(n, dtype=np.int64),
             lanes=nothing,
             use_start=starts,
             uses=np.array([r for f in flows for r in f.weights], dtype=np.int64),

@@ -178,6 +178,7 @@ def test_our_document_has_the_keys_that_others_rely_on():
                 "floor_us": pytest.approx(400),
                 "bottleneck": "gpu0>gpu1 nvlink2",
                 "transfers": 240,
+                "folded_machines": 1,
             }
         ],
     } == document

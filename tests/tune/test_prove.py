@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simreduce.algorithms import ALGORITHMS, COLLECTIVES, TWO_LEVEL, Algorithm
-from simreduce.errors import StrategyError
+from simreduce.errors import OptionNotTaken, StrategyError
 from simreduce.tune.candidates import COMMON
 from simreduce.tune.prove import COUNTS, ON_LINKS, RANKS, REAL, TASKS, Proof, machines, prove, prove_all
 from simreduce.variable_update import MODES
@@ -39,7 +39,7 @@ def test_a_refusal_is_no_problem():
     """It says why."""
     name = "hierarchical_copy_gcp_v100"
 
-    assert Proof(name, 3, 1, 0, refused=f"{name}: needs exactly 8 devices, not 3") == prove(name, 3, (1, 7))
+    assert Proof(name, 3, 1, 0, refused=("needs exactly 8 devices, not 3",) * 3) == prove(name, 3, (1, 7))
 
 
 def test_some_lists_may_be_refused(monkeypatch):
@@ -52,7 +52,16 @@ def test_some_lists_may_be_refused(monkeypatch):
 
     monkeypatch.setitem(ALGORITHMS, "picky", Algorithm("picky", picky, "takes one"))
 
-    assert Proof("picky", 2, 1, 2, refused="picky: one tensor only") == prove("picky", 2, (1, 7))
+    assert Proof("picky", 2, 1, 2, refused=("one tensor only",)) == prove("picky", 2, (1, 7))
+
+
+@pytest.mark.parametrize(
+    "text", ["ring#2", "ring+chunk=4k", "pscpu#0", "collective#3", "ring+merge=2", "chain:1k:ring#2"]
+)
+def test_what_is_taken_on_no_machine_is_a_fault(text):
+    """Not a refusal, which another machine might not give."""
+    with pytest.raises(OptionNotTaken):
+        prove(text, 4, (1, 2000))
 
 
 @pytest.mark.usefixtures("forgetful")
@@ -62,7 +71,7 @@ def test_a_plan_that_sums_wrong_is_told_with_its_rank(tasks):
     proof = prove("forgetful", 3, (5,), tasks)
     gpus = [f"n{i}.gpu0" for i in range(3)] if tasks == 3 else [f"n0.gpu{i}" for i in range(3)]
 
-    assert ("", 1, tasks) == (proof.refused, proof.plans, proof.tasks)
+    assert ((), 1, tasks) == (proof.refused, proof.plans, proof.tasks)
     assert tuple(f"5 elements: wrong sum: {gpu} [0, 5): rank 2 is missing" for gpu in gpus) == proof.problems
 
 

@@ -1,0 +1,119 @@
+"""A network as rows: its hosts at the bottom, above them the switches level by level."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from simreduce.pictures.blocks import Block, Detail, Shown, shown
+from simreduce.pictures.scene import Cable, Item, Scene, scene
+from simreduce.pictures.shapes import Drawing, Rect, Shape
+from simreduce.pictures.style import box, box_size, counts, line
+from simreduce.pictures.wires import Place, arc_room, routes
+
+_WIDEST = 1700.0
+"""Pixels; a network that is wider is drawn with less detail."""
+_MOST_LINES = 150
+_GAP, _APART, _ROW_GAP = 12.0, 18.0, 84.0
+_MARGIN = 8.0
+_SHARE = 0.55
+"""The part of its place that one of several switches in a row takes."""
+_DETAILS = [
+    Detail(parts, hosts, tops)
+    for tops in (16, 1)
+    for parts in (10**9, 12, 8, 6, 5, 4, 3, 2)
+    for hosts in (10**9, 8, 4, 3, 1)
+]
+
+
+def network(whole: Block, wires: Sequence[Cable], classes: Sequence[str], prefix: str) -> Drawing:
+    """The drawing of a block, with as much of it one by one as can be told apart."""
+    whole_boxes, seen = _most_detailed(whole, wires, prefix)
+    places = _with_heights(seen, list(_placed(whole_boxes, 0.0)))
+    lines = routes(places, seen.bundles, below=frozenset(), straight=True)
+    shapes: list[Shape] = [line(b, points, classes) for b, points in zip(seen.bundles, lines, strict=True)]
+    boxes = [
+        box(item, place.x, place.y, place.width, place.height)
+        for item, place in zip(seen.items, places, strict=True)
+    ]
+    labels = counts(seen.bundles, lines, [place.corners for place in places])
+    width = max(place.x + place.width / 2 for place in places) + 6
+    height = max(place.bottom for place in places)
+    frames = [_frame(group, places) for group in _groups(whole_boxes)]
+    return Drawing(width, height + _MARGIN, (*frames, *shapes, *labels, *boxes))
+
+
+def _groups(boxes: Shown, first: int = 0) -> Iterator[range]:
+    """The places of the boxes of every group of switches: what has none above it, inside a network that has none."""
+    place = first + len(boxes.tops)
+    for part in boxes.parts:
+        count = len(list(_items(part)))
+        if not boxes.tops and not part.tops and part.parts:
+            yield range(place, place + count)
+        yield from _groups(part, place)
+        place += count
+
+
+def _frame(group: range, places: Sequence[Place]) -> Rect:
+    """What holds the boxes of a group together."""
+    corners = [places[i].corners for i in group]
+    left, top = min(c[0] for c in corners) - _MARGIN, min(c[1] for c in corners) - _MARGIN
+    right, bottom = max(c[2] for c in corners) + _MARGIN, max(c[3] for c in corners) + _MARGIN
+    return Rect(left, top, right - left, bottom - top, "#fafafa", "#bbbbbb", 8)
+
+
+def _most_detailed(whole: Block, wires: Sequence[Cable], prefix: str) -> tuple[Shown, Scene]:
+    """The scene with the most to see that is neither too wide nor too crowded; the least detailed if there is none."""
+    choices: list[tuple[int, int, Shown]] = []
+    for detail in _DETAILS:
+        boxes = shown(whole, detail, prefix)
+        if _span(boxes) <= _WIDEST or detail == _DETAILS[-1]:
+            # A switch is worth two hosts: these are alike, and it shows how they are linked.
+            worth = sum(2 if item.kind == "switch" else 1 for item in _items(boxes))
+            choices.append((-worth, len(choices), boxes))
+    for *_, boxes in sorted(choices, key=lambda choice: choice[:2]):
+        seen = scene(wires, list(_items(boxes)))
+        if len(seen.bundles) <= _MOST_LINES:
+            break
+    return boxes, seen
+
+
+def _items(boxes: Shown) -> Iterator[Item]:
+    """All boxes, those of a row from left to right."""
+    yield from boxes.tops
+    for part in boxes.parts:
+        yield from _items(part)
+
+
+def _span(boxes: Shown) -> float:
+    """The width that it needs."""
+    below = sum(_span(part) for part in boxes.parts) + (_APART if boxes.parts else 0.0)
+    return max(sum(box_size(item)[0] + _GAP for item in boxes.tops), below)
+
+
+def _placed(boxes: Shown, left: float) -> Iterator[Place]:
+    """The place of every box in the order of `_items`, at heights still to be found; `row` is minus the level."""
+    span = _span(boxes)
+    sizes = [box_size(item) for item in boxes.tops]
+    slack = (span - sum(width + _GAP for width, _ in sizes)) / max(len(sizes), 1)
+    x = left
+    for width, height in sizes:
+        slot = width + _GAP + slack
+        # A switch is as wide as what it stands above, so that lines go straight down.
+        wide = max(width, (slot - _GAP) * (1.0 if len(sizes) == 1 else _SHARE)) if boxes.parts else width
+        yield Place(x + slot / 2, wide, height, -boxes.level, wide=len(sizes) == 1 and bool(boxes.parts))
+        x += slot
+    inner = left + (span - sum(_span(part) for part in boxes.parts)) / 2
+    for part in boxes.parts:
+        yield from _placed(part, inner)
+        inner += _span(part)
+
+
+def _with_heights(seen: Scene, places: Sequence[Place]) -> list[Place]:
+    y = 0.0
+    tops: dict[int, float] = {}
+    for row in sorted({place.row for place in places}):
+        y += arc_room(places, seen.bundles, row, below=False)
+        tops[row] = y
+        y += max(place.height for place in places if place.row == row) + _ROW_GAP
+    return [replace(place, y=tops[place.row]) for place in places]

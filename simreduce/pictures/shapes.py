@@ -1,0 +1,181 @@
+"""What a drawing is made of. Lengths are in pixels of an SVG, y grows downwards; texts are ASCII where we write them.
+
+One `Drawing` is written as SVG (`svg.py`) and as PNG (`png.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+Point = tuple[float, float]
+
+INK = "#222222"
+FAINT = "#555555"
+WHITE = "#ffffff"
+
+
+@dataclass(frozen=True, slots=True)
+class Rect:
+    """A box with round corners; `fill` "" is none."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    fill: str = WHITE
+    stroke: str = INK
+    radius: float = 4.0
+    stroke_width: float = 1.0
+
+    def moved(self, dx: float, dy: float) -> Rect:
+        """The same elsewhere."""
+        return replace(self, x=self.x + dx, y=self.y + dy)
+
+
+@dataclass(frozen=True, slots=True)
+class Circle:
+    """A disc."""
+
+    x: float
+    y: float
+    radius: float
+    fill: str
+    stroke: str
+
+    def moved(self, dx: float, dy: float) -> Circle:
+        """The same elsewhere."""
+        return replace(self, x=self.x + dx, y=self.y + dy)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Through its points: straight for two, else cubic Bezier pieces, that is 3k + 1 points."""
+
+    points: tuple[Point, ...]
+    stroke: str
+    width: float
+    dashes: tuple[float, ...] = ()
+
+    def moved(self, dx: float, dy: float) -> Line:
+        """The same elsewhere."""
+        return replace(self, points=tuple((x + dx, y + dy) for x, y in self.points))
+
+
+@dataclass(frozen=True, slots=True)
+class Polygon:
+    """A filled area, such as the tip of an arrow."""
+
+    points: tuple[Point, ...]
+    fill: str
+
+    def moved(self, dx: float, dy: float) -> Polygon:
+        """The same elsewhere."""
+        return replace(self, points=tuple((x + dx, y + dy) for x, y in self.points))
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One line on the baseline `y`; `anchor` is start, middle or end."""
+
+    x: float
+    y: float
+    text: str
+    size: float = 11.0
+    anchor: str = "start"
+    fill: str = INK
+    bold: bool = False
+
+    def moved(self, dx: float, dy: float) -> Text:
+        """The same elsewhere."""
+        return replace(self, x=self.x + dx, y=self.y + dy)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Shapes with a name that a viewer shows under the pointer. `kind` says what they are, and of nodes and links
+    `count` says for how many they stand.
+    """
+
+    shapes: tuple[Shape, ...]
+    title: str = ""
+    kind: str = ""
+    count: int = 0
+
+    def moved(self, dx: float, dy: float) -> Group:
+        """The same elsewhere."""
+        return replace(self, shapes=tuple(shape.moved(dx, dy) for shape in self.shapes))
+
+
+Shape = Rect | Circle | Line | Polygon | Text | Group
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """Shapes on white, later ones above earlier ones, from (0, 0) to (width, height)."""
+
+    width: float
+    height: float
+    shapes: tuple[Shape, ...]
+
+
+def stacked(drawings: Sequence[Drawing], gap: float, *, centred: bool = False) -> Drawing:
+    """One below the other, with the left edges in line or `centred`."""
+    shapes: list[Shape] = []
+    width = max((drawing.width for drawing in drawings), default=0.0)
+    y = 0.0
+    for drawing in drawings:
+        x = (width - drawing.width) / 2 if centred else 0.0
+        shapes += [shape.moved(x, y) for shape in drawing.shapes]
+        y += drawing.height + gap
+    return Drawing(width, max(y - gap, 0.0), tuple(shapes))
+
+
+_NARROW, _WIDE = frozenset("ijlftrI.,:;|!'()[]/- "), frozenset("mwMWGQO@%&#+=<>")
+
+
+def text_width(text: str, size: float) -> float:
+    """At least what a text takes in the usual sans-serif fonts, of which DejaVu Sans is the widest."""
+    ems = sum(0.42 if c in _NARROW else 0.98 if c in "mwMW@%" else 0.84 if c in _WIDE else 0.66 for c in text)
+    return ems * size
+
+
+def polyline(points: Sequence[Point], pieces: int = 48) -> list[Point]:
+    """The points of `Line`, with curves as straight pieces."""
+    if len(points) < 4:
+        return list(points)
+    out = [points[0]]
+    for k in range(0, len(points) - 3, 3):
+        a, b, c, d = points[k : k + 4]
+        for step in range(1, pieces + 1):
+            t = step / pieces
+            weights = (1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3
+            out.append(
+                (
+                    sum(w * p[0] for w, p in zip(weights, (a, b, c, d), strict=True)),
+                    sum(w * p[1] for w, p in zip(weights, (a, b, c, d), strict=True)),
+                )
+            )
+    return out
+
+
+def along(points: Sequence[Point], part: float) -> Point:
+    """The place after `part` (0 to 1) of the length of a polyline."""
+    lengths = [((bx - ax) ** 2 + (by - ay) ** 2) ** 0.5 for (ax, ay), (bx, by) in itertools.pairwise(points)]
+    left = part * sum(lengths)
+    for (a, b), length in zip(itertools.pairwise(points), lengths, strict=True):
+        if left <= length and length > 0:
+            t = left / length
+            return a[0] + t * (b[0] - a[0]), a[1] + t * (b[1] - a[1])
+        left -= length
+    return points[-1]
+
+
+def flat(shapes: Iterable[Shape]) -> Iterable[Shape]:
+    """All shapes, those of groups too, without the groups."""
+    for shape in shapes:
+        if isinstance(shape, Group):
+            yield from flat(shape.shapes)
+        else:
+            yield shape

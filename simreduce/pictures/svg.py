@@ -1,0 +1,74 @@
+"""A drawing as a standalone SVG."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from xml.sax.saxutils import escape, quoteattr
+
+from simreduce.pictures.shapes import Circle, Drawing, Group, Line, Point, Polygon, Rect, Shape, Text
+
+
+def to_svg(drawing: Drawing) -> str:
+    """The same text for the same drawing. Titles of groups are what browsers show under the pointer."""
+    width, height = _number(drawing.width), _number(drawing.height)
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        'font-family="Helvetica, Arial, sans-serif">'
+    )
+    page = Rect(0, 0, drawing.width, drawing.height, stroke="", radius=0)
+    return "\n".join([head, *_elements([page, *drawing.shapes]), "</svg>", ""])
+
+
+def _elements(shapes: Iterable[Shape]) -> Iterator[str]:
+    for shape in shapes:
+        match shape:
+            case Group():
+                kind = f" class={quoteattr(shape.kind)}" if shape.kind else ""
+                count = f' data-count="{shape.count}"' if shape.count else ""
+                yield f"<g{kind}{count}>"
+                if shape.title:
+                    yield f"<title>{_text(shape.title)}</title>"
+                yield from _elements(shape.shapes)
+                yield "</g>"
+            case Rect():
+                place = f'x="{_number(shape.x)}" y="{_number(shape.y)}"'
+                size = f'width="{_number(shape.width)}" height="{_number(shape.height)}"'
+                radius = f' rx="{_number(shape.radius)}"' if shape.radius else ""
+                yield f"<rect {place} {size}{radius} {_paint(shape.fill, shape.stroke, shape.stroke_width)}/>"
+            case Circle():
+                place = f'cx="{_number(shape.x)}" cy="{_number(shape.y)}" r="{_number(shape.radius)}"'
+                yield f"<circle {place} {_paint(shape.fill, shape.stroke, 1)}/>"
+            case Line():
+                dashes = f' stroke-dasharray="{" ".join(map(_number, shape.dashes))}"' if shape.dashes else ""
+                yield f'<path d="{_path(shape.points)}" {_paint("", shape.stroke, shape.width)}{dashes}/>'
+            case Polygon():
+                corners = " ".join(f"{_number(x)},{_number(y)}" for x, y in shape.points)
+                yield f'<polygon points="{corners}" fill="{shape.fill}"/>'
+            case Text():
+                anchor = f' text-anchor="{shape.anchor}"' if shape.anchor != "start" else ""
+                bold = ' font-weight="bold"' if shape.bold else ""
+                place = f'x="{_number(shape.x)}" y="{_number(shape.y)}" font-size="{_number(shape.size)}"'
+                yield f'<text {place}{anchor}{bold} fill="{shape.fill}">{_text(shape.text)}</text>'
+
+
+def _path(points: tuple[Point, ...]) -> str:
+    places = [f"{_number(x)} {_number(y)}" for x, y in points]
+    if len(points) < 4:
+        return "M" + "L".join(places)
+    return f"M{places[0]}C{' '.join(places[1:])}"
+
+
+def _paint(fill: str, stroke: str, width: float) -> str:
+    edge = f' stroke="{stroke}" stroke-width="{_number(width)}"' if stroke else ""
+    return f'fill="{fill or "none"}"{edge}'
+
+
+def _number(value: float) -> str:
+    """Two decimals at most, so that rounding in the last place shows nowhere."""
+    return f"{round(value, 2) + 0.0:.2f}".rstrip("0").rstrip(".")
+
+
+def _text(text: str) -> str:
+    """Escaped, without the characters that XML has no way to write."""
+    return escape(re.sub(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text))

@@ -1,0 +1,150 @@
+"""Lines between boxes that stand in rows: across rows from bottom to top, within a row beside or round the others."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from simreduce.pictures.scene import Bundle
+from simreduce.pictures.shapes import Point
+
+_USED = 0.72
+"""The part of an edge of a box on which lines may end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Of a box: its middle `x`, its upper edge `y`, its size; `row` 0 is uppermost. `wide`: lines end where they come."""
+
+    x: float
+    width: float
+    height: float
+    row: int
+    y: float = 0.0
+    wide: bool = False
+
+    @property
+    def corners(self) -> tuple[float, float, float, float]:
+        """Left, top, right, bottom."""
+        return self.x - self.width / 2, self.y, self.x + self.width / 2, self.bottom
+
+    @property
+    def bottom(self) -> float:
+        """Its lower edge."""
+        return self.y + self.height
+
+
+def beside(places: Sequence[Place], a: int, b: int) -> bool:
+    """Whether two boxes are neighbours in a row."""
+    one, other = places[a], places[b]
+    low, high = sorted((one.x, other.x))
+    return one.row == other.row and not any(p.row == one.row and low < p.x < high for p in places)
+
+
+def _reach(distance: float, *, below: bool) -> float:
+    """How far an arc goes away from the boxes that it joins. Those above boxes are few, and can be flat."""
+    return min(14 + 0.19 * distance, 210.0) if below else min(14 + 0.09 * distance, 130.0)
+
+
+def arc_room(places: Sequence[Place], bundles: Sequence[Bundle], row: int, *, below: bool) -> float:
+    """The room that the arcs of a row need. Those above are only between boxes that are no neighbours."""
+    spans = [
+        abs(places[k.a].x - places[k.b].x)
+        for k in bundles
+        if places[k.a].row == places[k.b].row == row and (below or not beside(places, k.a, k.b))
+    ]
+    return _reach(max(spans), below=below) + 6 if spans else 0.0
+
+
+def routes(
+    places: Sequence[Place], bundles: Sequence[Bundle], *, below: frozenset[int], straight: bool = False
+) -> list[tuple[Point, ...]]:
+    """For every bundle the points of its line. Arcs of the rows `below` hang under them, those of others stand above.
+
+    Lines across rows are curves that bend in the first gap and then go straight down, or `straight`.
+    """
+    plans = [_plan(places, bundle, below) for bundle in bundles]
+    ports = _ports(places, bundles, plans)
+    gaps = _gaps(places)
+    lanes: dict[tuple[int, int], int] = defaultdict(int)
+    out: list[tuple[Point, ...]] = []
+    for i, (bundle, plan) in enumerate(zip(bundles, plans, strict=True)):
+        a, b = places[bundle.a], places[bundle.b]
+        if plan == "beside":
+            left, right = (a, b) if a.x < b.x else (b, a)
+            pair = min(bundle.a, bundle.b), max(bundle.a, bundle.b)
+            y = (max(a.y, b.y) + min(a.bottom, b.bottom)) / 2 + (0, 9, -9, 4, -4)[lanes[pair] % 5]
+            lanes[pair] += 1
+            out.append(((left.x + left.width / 2, y), (right.x - right.width / 2, y)))
+            continue
+        ax, bx = ports[i, bundle.a], ports[i, bundle.b]
+        if plan == "across":
+            upper, lower, ux, lx = (a, b, ax, bx) if a.row < b.row else (b, a, bx, ax)
+            if straight or abs(ux - lx) < 0.5:
+                out.append(((ux, upper.bottom), (lx, lower.y)))
+                continue
+            bend = min(gaps.get(upper.row, lower.y), lower.y)
+            half = (upper.bottom + bend) / 2
+            curve = ((ux, upper.bottom), (ux, half), (lx, half), (lx, bend))
+            out.append(curve if bend == lower.y else (*curve, (lx, bend), (lx, lower.y), (lx, lower.y)))
+            continue
+        away = _reach(abs(a.x - b.x), below=plan == "below") * 4 / 3
+        if plan == "below":
+            out.append(((ax, a.bottom), (ax, a.bottom + away), (bx, b.bottom + away), (bx, b.bottom)))
+        else:
+            out.append(((ax, a.y), (ax, a.y - away), (bx, b.y - away), (bx, b.y)))
+    return out
+
+
+def _plan(places: Sequence[Place], bundle: Bundle, below: frozenset[int]) -> str:
+    """How a line goes: across, beside, above, below."""
+    a, b = places[bundle.a], places[bundle.b]
+    if a.row != b.row:
+        return "across"
+    if a.row in below:
+        return "below"
+    return "beside" if beside(places, bundle.a, bundle.b) else "above"
+
+
+def _gaps(places: Sequence[Place]) -> Mapping[int, float]:
+    """By row where the next row that has boxes begins."""
+    tops: dict[int, float] = {}
+    for place in places:
+        tops[place.row] = min(place.y, tops.get(place.row, place.y))
+    rows = sorted(tops)
+    return {row: tops[after] for row, after in itertools.pairwise(rows)}
+
+
+def _ports(
+    places: Sequence[Place], bundles: Sequence[Bundle], plans: Sequence[str]
+) -> dict[tuple[int, int], float]:
+    """Where on its edge each line ends, by (bundle, box): in the order of the other ends, so that few lines cross."""
+    ends: dict[tuple[int, str], list[tuple[tuple[float, float], int]]] = defaultdict(list)
+    for i, (bundle, plan) in enumerate(zip(bundles, plans, strict=True)):
+        for here, there in ((bundle.a, bundle.b), (bundle.b, bundle.a)):
+            away = places[there].x - places[here].x
+            if plan in ("above", "below"):
+                # Long arcs begin inside short ones of the same side, so that arcs of one box do not cross.
+                ends[here, plan].append(((-1, -away) if away < 0 else (1, -away), i))
+            elif plan == "across":
+                side = "below" if places[here].row < places[there].row else "above"
+                ends[here, side].append(((0, places[there].x), i))
+    ports: dict[tuple[int, int], float] = {}
+    for (here, _), lines in ends.items():
+        place = places[here]
+        used = place.width * _USED
+        for k, (_, i) in enumerate(sorted(lines)):
+            ports[i, here] = place.x - used / 2 + used * (k + 0.5) / len(lines)
+    for i, bundle in enumerate(bundles):
+        for here, there in ((bundle.a, bundle.b), (bundle.b, bundle.a)):
+            place = places[here]
+            if (
+                place.wide
+                and (i, here) in ports
+                and (not places[there].wide or place.row < places[there].row)
+            ):
+                half = place.width / 2 - 4
+                ports[i, here] = min(max(ports[i, there], place.x - half), place.x + half)
+    return ports

@@ -1,0 +1,71 @@
+"""Pipes: what one machine sends to another goes a value at a time, while latencies overlap."""
+
+from __future__ import annotations
+
+import pytest
+
+from simreduce.engine import IDEAL, TENSORFLOW, Result, record, simulate
+from tests.engine.small import RATE, cable, copy_plan, machine, node
+
+DELAY = 3.0
+
+
+def two_hosts():
+    """Hosts of two machines on one cable, whose latency holds no lane."""
+    return machine(
+        node("cpu0", machine="0"), node("cpu1", machine="1"), cable("cpu0", "cpu1", RATE, DELAY, holds=False)
+    )
+
+
+def finishes(*hops, runtime=TENSORFLOW):
+    """When each copy is done, in units of the time that one takes alone, after one latency."""
+    topology = two_hosts()
+    result = simulate(copy_plan(topology, *hops), topology, runtime)
+    unit = simulate(copy_plan(topology, (0, 1)), topology, IDEAL).seconds - DELAY
+    return [pytest.approx((time - DELAY) / unit) for time in result.finish[1::2].tolist()]
+
+
+def test_values_for_one_machine_come_one_after_another_and_latency_is_paid_once():
+    """In order of op id, as all are ready at once; with fluid sharing all would come last."""
+    assert finishes((0, 1), (0, 1), (0, 1)) == [1, 2, 3]
+    assert finishes((0, 1), (0, 1), (0, 1), runtime=IDEAL) == [3, 3, 3]
+
+
+def test_the_other_direction_has_a_pipe_of_its_own():
+    """Each way is full all the time."""
+    assert finishes((0, 1), (1, 0), (0, 1)) == [1, 1, 2]
+
+
+def test_the_wait_for_a_pipe_is_told_and_the_parts_add_up():
+    """The second stands ready for the channel from its arrival on, while the first one's bytes move."""
+    topology = two_hosts()
+    plan = copy_plan(topology, (0, 1), (0, 1))
+    recording = record(plan, topology, TENSORFLOW)
+    result, unit = recording.result, (recording.result.seconds - DELAY) / 2
+    last = recording.critical_path()[-1]
+
+    assert last.waited == pytest.approx(unit)
+    assert sum(part.seconds for step in recording.critical_path() for part in step.parts) == pytest.approx(
+        result.seconds
+    )
+    waits = [part for step in recording.critical_path() for part in step.parts if part.cause == "lane wait"]
+    assert [(part.where, part.meanwhile, part.seconds) for part in waits] == [
+        ("0>1 channel", "bandwidth", pytest.approx(unit))
+    ]
+    assert [(lane.name, lane.share) for lane in result.lanes] == [
+        ("0>1 channel", pytest.approx(2 * unit / result.seconds))
+    ]
+    [held] = recording.held()
+    assert held.time.tolist() == pytest.approx([DELAY, DELAY + 2 * unit])
+    assert result.floors.lane == pytest.approx(2 * unit)
+
+
+def test_a_result_with_pipes_survives_json():
+    """And one without."""
+    topology = two_hosts()
+    for runtime in (TENSORFLOW, IDEAL):
+        result = simulate(copy_plan(topology, (0, 1), (0, 1)), topology, runtime)
+        again = Result.from_json(result.to_json())
+
+        assert again.to_json() == result.to_json()
+        assert again.critical_path() == result.critical_path()
