@@ -23,12 +23,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from simreduce.topology.faults import Faults, quoted, type_name
+from simreduce.topology.faults import Faults, cut, quoted, type_name
 from simreduce.topology.files import Document
 from simreduce.topology.generators import Inline, machines
 from simreduce.topology.generators.machines import FABRIC_KEYS, SETTINGS
 from simreduce.topology.graph import Topology
 
+_MOST = 1 << 63
+"""Of whole numbers that are written out."""
 _OWN_KEYS = ("title", "sources", "extends", "nodes", "machine", "overrides")
 
 
@@ -74,10 +76,10 @@ def cluster(
         if isinstance(value, bool) or not isinstance(value, str | int):
             faults.add(f"overrides.{key}", f"must be text or a whole number, not {type_name(value)}")
     within |= {key: value for key, value in overrides.items() if key not in mine}
-    nodes = str(tables.get("nodes", ""))
-    if not nodes.isdecimal():
-        faults.add("nodes", f"must be a whole number of machines, not {quoted(tables.get('nodes'))}")
-        nodes = "1"
+    nodes = _setting(faults, "nodes", tables.get("nodes", "nothing"))
+    if nodes and not nodes.isdecimal():
+        faults.add("nodes", f"must be a whole number of machines, not {cut(nodes)}")
+    nodes = nodes if nodes.isdecimal() else "1"
     if "machine" not in tables or not faults.text("machine", tables["machine"]):
         faults.add("machine", "must name the machine of which there are so many")
         faults.raise_any()
@@ -90,6 +92,9 @@ def _setting(faults: Faults, key: str, value: object) -> str:
     """The value of a key, as it would be written inline."""
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, int) and abs(value) >= _MOST:
+        faults.add(key, f"{quoted(value)} is more than any machine has")
+        return ""
     if isinstance(value, str | int | float):
         return str(value)
     faults.add(key, f"must be text or a number, not {type_name(value)}")
@@ -100,6 +105,6 @@ def _beside(path: Path, machine: str) -> str:
     """What `machine` means in the file at `path`: a file beside it, if there is one, but not that file itself."""
     is_path = machine.endswith(".toml") or "/" in machine
     there = path.parent / (machine if is_path else f"{machine}.toml")
-    same = os.path.realpath(there) == os.path.realpath(path)
     # Path.exists raises for names that no file can have.
-    return str(there) if is_path or (os.path.exists(there) and not same) else machine  # noqa: PTH110
+    other = os.path.exists(there) and os.path.realpath(there) != os.path.realpath(path)  # noqa: PTH110
+    return str(there) if is_path or other else machine
