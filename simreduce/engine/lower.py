@@ -428,14 +428,15 @@ def _uses(
 ) -> tuple[Ints, Ints, Floats, Floats, Flags]:
     """Rows of resources and their weights; the latency of the way, and whether the lanes are held on it."""
     is_copy = heads.kind == Kind.COPY
-    start, found, holding = _ways(_Heads(*(column[is_copy] for column in heads)), site, runtime)
+    start, found, holding, shares = _ways(_Heads(*(column[is_copy] for column in heads)), site, runtime)
     delay, holds = np.zeros(len(is_copy)), np.ones(len(is_copy), dtype=np.bool_)
     hops = np.diff(start)
     rows = np.repeat(np.arange(len(hops), dtype=np.int32), hops)
     # Summed from left to right: the bits do not depend on how many calls there are.
-    delay[is_copy] = np.bincount(rows, np.array(resources.latency)[found], minlength=len(hops))
+    waits = np.array(resources.latency)[found]
+    delay[is_copy] = np.bincount(rows, waits if shares is None else waits * shares, minlength=len(hops))
     holds[is_copy] = holding
-    hops, links, often = _at_home(hops, found, site)
+    hops, links, often = (hops, found, shares) if shares is not None else _at_home(hops, found, site)
     memory = np.array([resources.memory.get(node.name, -1) for node in site.nodes], dtype=np.int64)[
         heads.target
     ]
@@ -480,13 +481,17 @@ def _ways(heads: _Heads, site: _Site, runtime: Runtime) -> Routes:
     legs = [router.routes(a, b) for a, b in ((source, out), (out, into), (into, target))]
     hops = np.stack([np.diff(leg.start) for leg in legs])
     start = starts(hops.sum(axis=0))
-    links = np.empty(start[-1], dtype=np.int32)
+    links, shares = np.empty(start[-1], dtype=np.int32), np.ones(start[-1])
     at = start[:-1]
     for leg, count in zip(legs, hops, strict=True):
-        links[ranges(at, count)] = leg.links
+        entry = ranges(at, count)
+        links[entry] = leg.links
+        shares[entry] = 1.0 if leg.shares is None else leg.shares
         at = at + count
     staged = np.count_nonzero(hops, axis=0) > 1
-    return Routes(start, links, staged | np.all([leg.holds_lane for leg in legs], axis=0))
+    holding = staged | np.all([leg.holds_lane for leg in legs], axis=0)
+    whole = all(leg.shares is None for leg in legs)
+    return Routes(start, links, holding, None if whole else shares)
 
 
 def _hosts(topology: Topology) -> tuple[Ints, Ints]:
