@@ -41,7 +41,7 @@ def list_(as_json: bool) -> None:
     click.echo(
         "\nInline: ring:8  full:8  switch:64,bandwidth=12.5GB/s,latency=2us  torus:8x8  "
         "fat_tree:1024,radix=32,oversubscription=2\n        fat_tree:1024,levels=3  dragonfly:1056\n"
-        "Several machines: dgx1vx4,nic=ib_edr  dgx-h100x64,fabric=rail_optimised,nic=ib_ndr; fabrics are "
+        "Several machines: dgx1vx4,nic=ib_edr  dgx-h100x64,fabric=rail_optimised; fabrics are "
         "switch, fat_tree,\n        rail_optimised, rail_only, dragonfly and torus\nEqual paths: equal_cost=hashed,seed=1 or equal_cost=split"
     )
 

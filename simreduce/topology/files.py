@@ -18,6 +18,8 @@ A machine file:
     reduces = true                     optional: a switch that can sum what passes through it
     peer = "PHB"                       optional, of GPUs: the farthest way on which they copy to each other directly: off,
                                        NV, PIX, PXB, PHB or SYS (the default); farther copies are staged through a host
+    network = "ib_edr"                 optional, of NICs: the class of the link by which they join the network of `MACHINExN`,
+                                       unless that says `nic=`; ib_edr when left out
 
     [links.CLASS]
     pairs = [["gpu0", "gpu3", 2], ["gpu0", "gpu1"]]     two ends and, if not `lanes`, a count of lanes

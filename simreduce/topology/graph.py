@@ -34,6 +34,8 @@ class Node:
     switch of the fabric. `transit` says whether traffic of others may pass through; a GPU never lets it. `reduces`
     says whether a switch can sum what passes through. `peer` is the farthest way on which a GPU copies to others of its
     machine directly, one of `peer.REACHES`; `gpudirect` the farthest to a NIC that reads its memory, of `peer.NIC_REACHES`.
+    `network` is the class of link that a NIC has a port for, "" when unstated: it matters only where the machine is put on
+    a network, and the digest leaves it out.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Node:
     reduces: bool = False
     peer: str = DEFAULT_REACH
     gpudirect: str = DEFAULT_REACH
+    network: str = ""
 
 
 @dataclass(frozen=True, slots=True)

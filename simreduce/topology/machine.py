@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import networkx as nx
 
 from simreduce.errors import TopologyError, did_you_mean
-from simreduce.topology.classes import link_classes
+from simreduce.topology.classes import link_classes, networks
 from simreduce.topology.equal_cost import CHOICES, FIRST, HASHED, EqualCost
 from simreduce.topology.faults import Faults, quoted
 from simreduce.topology.graph import KINDS, Cable, Node, Topology, build
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _TOP_KEYS = ("title", "sources", "extends", "nodes", "links", "routes", "routing")
 _NODE_KEYS = (
     "names", "kind", "model", "memory_bandwidth", "machine", "transit", "reduces", "peer", "gpudirect",
+    "network",
 )  # fmt: skip
 _LINK_KEYS = ("pairs", "lanes", "class", "bandwidth", "achievable", "latency", "holds_lane", "both_ways")
 _ROUTE_KEYS = ("pairs", "bandwidth", "latency")
@@ -141,7 +142,14 @@ def _group(faults: Faults, path: str, fields: Mapping[str, Any]) -> tuple[Any, .
             faults.add(f"{path}.peer", "is for GPUs: how far they copy to each other directly")
         if "gpudirect" in fields:
             faults.add(f"{path}.gpudirect", "is for GPUs: how far off a NIC reads and writes their memory")
-    return kind, model, memory or math.inf, machine, transit, reduces, peer, gpudirect
+    network = ""
+    if "network" in fields:
+        network = faults.choice(f"{path}.network", fields["network"], networks(), "class of network link")
+        if kind in KINDS and kind != "nic":
+            faults.add(
+                f"{path}.network", "is for NICs: the class of the link to a network that they have a port for"
+            )
+    return kind, model, memory or math.inf, machine, transit, reduces, peer, gpudirect, network
 
 
 @dataclass(frozen=True, slots=True)

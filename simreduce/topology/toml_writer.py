@@ -116,6 +116,8 @@ def _node_lines(fields: dict[str, object]) -> Iterable[tuple[str, str]]:
         yield "peer", _text(str(fields["peer"]))
     if fields["gpudirect"] != DEFAULT_REACH:
         yield "gpudirect", _text(str(fields["gpudirect"]))
+    if fields["network"]:
+        yield "network", _text(str(fields["network"]))
 
 
 def _wire_lines(wire: _Wire, taken: dict[str, int]) -> list[str]:

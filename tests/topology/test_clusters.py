@@ -209,3 +209,48 @@ def test_any_values_give_a_cluster_or_its_faults(files, fabric, keys):
     if not faults:
         cluster = load_topology(path)
         assert route(cluster, cluster.devices[0], cluster.devices[-1]).bandwidth > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "link_class"),
+    [
+        ("dgx-h100x2", "ib_ndr"),
+        ("dgx-h100x2,nic=ib_hdr", "ib_hdr"),
+        ("p4dex2", "efa_100"),
+        ("a100-mesh-4x2", "ib_edr"),
+    ],
+)
+def test_nics_join_the_network_that_they_have_a_port_for(text, link_class):
+    """Unless the text says otherwise, or the machine does not say."""
+    topology = load_topology(text)
+
+    assert {link.link_class for link in topology.links if "switch0" in (link.source, link.target)} == {
+        link_class
+    }
+
+
+def test_nics_for_several_networks_need_a_word(tmp_path):
+    """Nobody can tell which of the two the switch is of."""
+    path = tmp_path / "box.toml"
+    path.write_text(
+        'extends = "dgx1v"\n[nodes.other]\nnames = ["nic9"]\nkind = "nic"\nnetwork = "ib_hdr"\n'
+        '[links.extra]\nclass = "pcie3_x16"\npairs = [["nic9", "plx0"]]\n'
+    )
+    (tmp_path / "two.toml").write_text('nodes = 2\nmachine = "box.toml"\nfabric = "switch"\n')
+    with pytest.raises(TopologyError) as caught:
+        load_topology(str(tmp_path / "two.toml"))
+
+    assert "NICs for ib_edr and for ib_hdr; say which all are to be taken for" in str(caught.value)
+
+
+def test_only_nics_have_a_network(tmp_path):
+    """And it must be a class of links between machines."""
+    path = tmp_path / "box.toml"
+    path.write_text('extends = "dgx1v"\n[nodes.gpu]\nnetwork = "ib_edr"\n[nodes.nic]\nnetwork = "nvlink2"\n')
+    with pytest.raises(TopologyError) as caught:
+        load_topology(str(path))
+
+    assert [problem.split(": ", 1)[1].split(":")[0] for problem in caught.value.problems] == [
+        "nodes.gpu.network",
+        "nodes.nic.network",
+    ]

@@ -28,7 +28,7 @@ but passes nothing on, so that two GPUs of a ring that are no neighbours have no
 `fabric=` is the shape of the network over the NICs, machine by machine: `switch`, `fat_tree` and `dragonfly` with the
 settings above; `torus`, a router for every machine, `dims=4x4`; `rail_optimised`, where the i-th NICs of `unit=` machines
 share a leaf, with `oversubscription=`, `levels=` and `reduce=`; `rail_only`, a switch for all i-th NICs and nothing between
-those. `nic=` is the link class of all cables, `ib_edr` unless stated; a cable between switches has `switch_latency=`
+those. `nic=` is the link class of all cables, that of the machine's NICs unless stated; a cable between switches has `switch_latency=`
 instead, 0.1 us unless stated. The module of each shape says how many switches and cables it has.
 
 `equal_cost=hashed` (with a `seed=`) or `split` says what transfers do that have several equal paths (`topology.equal_cost`).

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from simreduce.errors import TopologyError, did_you_mean
-from simreduce.topology.classes import link_classes
+from simreduce.topology.classes import link_classes, networks
 from simreduce.topology.faults import quoted
 from simreduce.topology.generators.dragonfly import DRAGONFLY_KEYS, read_dragonfly
 from simreduce.topology.generators.fat_tree import TREE_KEYS, read_tree
@@ -64,16 +64,15 @@ def machines(
     mine = {key: value for key, value in overrides.items() if key in known}
     settings = Settings(inline, dict(inline.settings) | mine, limit)
     faults = settings.faults
-    name, nic = str(settings.values.get("fabric", "switch")), str(settings.values.get("nic", DEFAULT_NIC))
+    name, nic = str(settings.values.get("fabric", "switch")), settings.values.get("nic")
     fabric = FABRICS.get(name)
     settings.unknown((*SETTINGS, *fabric.keys) if fabric else known)
     if fabric is None:
         near = did_you_mean(name, FABRICS) or f"; known are {', '.join(FABRICS)}"
         faults.add("fabric", f"unknown fabric {quoted(name)}{near}")
-    networks = [each for each, figures in link_classes().items() if not figures.holds_lane]
-    if nic not in networks:
-        near = did_you_mean(nic, networks) or f"; known are {', '.join(networks)}"
-        faults.add("nic", f"unknown class of network link {quoted(nic)}{near}")
+    if nic is not None and nic not in networks():
+        near = did_you_mean(str(nic), networks()) or f"; known are {', '.join(networks())}"
+        faults.add("nic", f"unknown class of network link {quoted(str(nic))}{near}")
     trunk = settings.latency("switch_latency", DEFAULT_SWITCH_LATENCY)
     most = settings.limit if name == "switch" else DEVICES_LIMIT
     count = settings.size(most, "machines")
@@ -82,7 +81,13 @@ def machines(
     except TopologyError as error:
         raise TopologyError([*faults.problems, *error.problems]) from None
     equal_cost = settings.equal_cost(box.router.equal_cost)
-    nics = sum(node.kind == "nic" for node in box.nodes.values())
+    ports = [node.network or DEFAULT_NIC for node in box.nodes.values() if node.kind == "nic"]
+    nics, own = len(ports), list(dict.fromkeys(ports))
+    if nic is None and len(own) > 1:
+        faults.add(
+            "nic", f"{inline.name!r} has NICs for {' and for '.join(own)}; say which all are to be taken for"
+        )
+    nic = str(nic or own[0]) if own else DEFAULT_NIC
     if not nics:
         faults.add("", f"{inline.name!r} has no nic to link to the fabric")
     if len({node.machine for node in box.nodes.values()} - {""}) > 1:
@@ -99,8 +104,8 @@ def machines(
         for node in box.nodes.values()
     ]
     cables = [_copied(box, i, link) for i in range(count) for link in range(0, len(box.links), 2)]
-    ports = [place for place, node in enumerate(nodes) if node.kind == "nic"]
-    wired = network.wire(nodes, ports, len(cables), lambda a, b: _cable(nic, a, b, trunk))
+    places = [place for place, node in enumerate(nodes) if node.kind == "nic"]
+    wired = network.wire(nodes, places, len(cables), lambda a, b: _cable(nic, a, b, trunk))
     parts = tuple(range(nics)) if fabric and fabric.apart else (0,) * nics
     ways = Copies(count, len(box.nodes), len(box.links) // 2, wired.ways, parts)
     title = f"{count} x {box.title}, {nics} {nic} ports each, on {network.title}"
