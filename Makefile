@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 TF     := .venv-tensorflow
 
-.PHONY: run test lint types tests test-slow fuzz test-tensorflow bench clean
+.PHONY: run test lint types tests test-slow fuzz test-tensorflow test-tensorflow-slow bench clean
 
 run: $(VENV)/.installed
 	$(BIN)/simreduce run scenarios/dgx1v-resnet50.toml
@@ -29,9 +29,14 @@ test-slow: $(VENV)/.tested
 fuzz: $(VENV)/.tested
 	SIMREDUCE_FUZZ=10000 $(BIN)/pytest tests/topology/importers/test_fuzz.py
 
-# Plans against the graphs of TensorFlow's own builders. TensorFlow is large, so it has an environment of its own.
+# Plans against the graphs of TensorFlow's own builders, and executed by TensorFlow. TensorFlow is large, so it has an
+# environment of its own.
 test-tensorflow: $(TF)/.tested
-	$(TF)/bin/pytest validate/tests
+	$(TF)/bin/pytest -m "not slow" validate/tests
+
+# Every algorithm with every packer on 2 to 8 devices, executed.
+test-tensorflow-slow: $(TF)/.tested
+	$(TF)/bin/pytest -m slow validate/tests
 
 bench: $(VENV)/.benched
 	$(BIN)/pytest benchmarks --benchmark-only

@@ -62,6 +62,10 @@ class Deadlock(SimreduceError, RuntimeError):  # noqa: N818 - the word of the tr
     """A plan that can never finish. The message names ops and what they wait for."""
 
 
+class DeviceError(SimreduceError, RuntimeError):
+    """Real devices, or the processes that hold them, that did not do what they were asked."""
+
+
 class InternalError(SimreduceError, RuntimeError):
     """A fault of simreduce itself. Please report it with the command that shows it."""
 

@@ -10,7 +10,7 @@ from importlib import import_module
 import click
 
 from simreduce import __version__
-from simreduce.errors import Deadlock, InputError
+from simreduce.errors import Deadlock, DeviceError, InputError
 
 _COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("simreduce.cli.run:run", "Rank every strategy for a workload on a topology, recommend one."),
@@ -46,11 +46,11 @@ def cli() -> None:
     """Which gradient reduction is fastest on this machine? Plans that are proved, simulated and run."""
 
 
-def main() -> None:
-    """Run the command line. Exit status 0 done, 1 a check failed, 2 bad input."""
+def main(command: click.Command = cli) -> None:
+    """Run a command line. Exit status 0 done, 1 a check failed, 2 bad input."""
     stdout = sys.stdout
     try:
-        status = cli.main(standalone_mode=False)
+        status = command.main(standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()
     except SystemExit as end:
@@ -65,7 +65,7 @@ def main() -> None:
         for problem in error.problems:
             click.echo(f"simreduce: {problem}", err=True)
         status = 2
-    except Deadlock as error:
+    except (Deadlock, DeviceError) as error:
         click.echo(f"simreduce: {error}", err=True)
         status = 1
     except BrokenPipeError:

@@ -1,0 +1,30 @@
+"""Plans on real devices: emitted as TensorFlow ops, run, checked and timed.
+
+`open_backend` is the way in; what it yields takes plans and gives times. Modules that import TensorFlow (`emitter`,
+`session`, `function`, `builders`, `driver`, `server`, `member`) are loaded in child processes only.
+"""
+
+from simreduce_validate.running.backend import (
+    BACKENDS,
+    Backend,
+    Candidate,
+    Measurement,
+    in_turns,
+    open_backend,
+)
+from simreduce_validate.running.builtin import BUILTINS, Builtin
+from simreduce_validate.running.setup import ROUTES
+from simreduce_validate.running.workers import Worker
+
+__all__ = [
+    "BACKENDS",
+    "BUILTINS",
+    "ROUTES",
+    "Backend",
+    "Builtin",
+    "Candidate",
+    "Measurement",
+    "Worker",
+    "in_turns",
+    "open_backend",
+]

@@ -1,0 +1,299 @@
+"""Where plans run for real: one interface over the devices of one process, of a cluster, or GPUs.
+
+    with open_backend("inproc", layout) as backend:
+        measured = backend.run(plan, repetitions=20)
+        measured.seconds, measured.wrong
+
+To time several candidates in turns, so that what else the machine does hits all alike:
+
+    candidates = [backend.prepare(plan) for plan in plans]
+    measured = in_turns(candidates, repetitions=20)
+
+TensorFlow is not imported here: it is in the driver, a process of its own with the settings of `child.SETTINGS`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from simreduce.errors import InputError, did_you_mean
+from simreduce.layouts import Layout
+from simreduce.plan import Plan
+from simreduce_validate.running import placement
+from simreduce_validate.running.builtin import COLLECTIVE, MULTI_WORKER, Builtin
+from simreduce_validate.running.child import START_SECONDS, Child
+from simreduce_validate.running.multi_worker import Members
+from simreduce_validate.running.program import Event
+from simreduce_validate.running.setup import ROUTES, Prepared, Setup
+from simreduce_validate.running.workers import Worker, loopback, started
+
+Seconds = npt.NDArray[np.float64]
+
+BACKENDS = ("inproc", "cluster", "gpu")
+DRIVER = "simreduce_validate.running.driver"
+PATIENCE = 120.0
+"""Seconds after which a request that has no answer is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """`seconds` of each step, divided by how often it does the plan. `wrong` is what was not as the contract says, and
+    `departures` how what was executed is not the plan: unless both are empty, the times mean nothing.
+    """
+
+    seconds: Seconds
+    wrong: tuple[str, ...]
+    departures: tuple[str, ...]
+    prepared: Prepared
+
+    @property
+    def median(self) -> float:
+        """Seconds of the median step."""
+        return float(np.median(self.seconds))
+
+
+@dataclass
+class Backend:
+    """Devices that are held until the `with` block ends.
+
+    `devices` are those of the plans it takes, or the first of them where the plans leave the others idle; `place` is the
+    TensorFlow device of each. `provenance` says what it runs on. DeviceError if a request takes more than `patience` seconds:
+    the backend is of no use then.
+    """
+
+    name: str
+    devices: tuple[str, ...]
+    place: tuple[str, ...]
+    workers: tuple[Worker, ...]
+    patience: float
+    provenance: Mapping[str, str]
+    driver: Child = field(repr=False)
+    _stack: ExitStack = field(repr=False)
+    _count: int = field(default=0, repr=False)
+    _functions: bool = field(default=False, repr=False)
+
+    def prepare(self, work: Plan | Builtin, *, chained: int = 1, route: str = ROUTES[0]) -> Candidate:
+        """Build a plan, or one of TensorFlow's own, run it once and check it. A step does it `chained` times in a row.
+
+        InputError for what these devices cannot do.
+        """
+        if problems := self._problems(work, chained, route):
+            raise InputError(problems)
+        self._count += 1
+        self._functions |= route == ROUTES[1]
+        if isinstance(work, Builtin) and work.name == MULTI_WORKER:
+            members = Members(work, self.workers, self.devices, self._count, self.patience)
+            self._stack.callback(members.close)
+            return Candidate(self, self._count, chained, members.prepared, members)
+        found = self.driver.ask("prepare", self._count, work, chained, route, seconds=self.patience)
+        assert isinstance(found, Prepared)  # noqa: S101
+        return Candidate(self, self._count, chained, found)
+
+    def run(
+        self,
+        work: Plan | Builtin,
+        repetitions: int,
+        *,
+        warmup: int = 2,
+        chained: int = 1,
+        route: str = ROUTES[0],
+    ) -> Measurement:
+        """Time one candidate alone, and check it once more after its last step."""
+        candidate = self.prepare(work, chained=chained, route=route)
+        try:
+            candidate.time(warmup)
+            return candidate.measured(candidate.time(repetitions))
+        finally:
+            candidate.release()
+
+    def _problems(self, work: Plan | Builtin, chained: int, route: str) -> list[str]:
+        problems = []
+        if route not in ROUTES:
+            problems.append(_unknown("--route", route, ROUTES))
+        if chained < 1:
+            problems.append(f"chained: a step does a plan once or more often, not {chained} times")
+        if isinstance(work, Plan):
+            fits = work.device.max(initial=-1) < len(self.devices)
+            if not fits or work.devices[: len(self.devices)] != self.devices:
+                problems.append(
+                    f"the plan is for {', '.join(work.devices)}, and these devices are {', '.join(self.devices)}"
+                )
+            if work.boxes > 1:
+                problems.append(
+                    f"the plan is that of one of {work.boxes} equal machines, and cannot run alone"
+                )
+            return problems
+        if chained > 1:
+            problems.append(f"{work.name}: only plans are chained")
+        if work.name == COLLECTIVE and self._functions and route == ROUTES[0] and self.workers:
+            # The workers' groups then belong to the functions' context, and a session's would wait for ever.
+            problems.append(f"{work.name}: not by session in a cluster that has run functions; open another")
+        if work.name == MULTI_WORKER and len(self.workers) < work.ranks:
+            problems.append(f"{work.name}: needs a process per rank: a cluster of one machine's devices")
+        return problems
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What is ready to run on a backend; `prepared` is what its first step showed."""
+
+    backend: Backend = field(repr=False)
+    number: int
+    chained: int
+    prepared: Prepared
+    members: Members | None = field(default=None, repr=False)
+
+    def time(self, repetitions: int) -> Seconds:
+        """Seconds of each of so many steps, one after another, divided by how often a step does the plan."""
+        if self.members:
+            return np.array(self.members.time(repetitions))
+        found = self.backend.driver.ask("time", self.number, repetitions, seconds=self.backend.patience)
+        return np.array(found) / self.chained
+
+    def check(self) -> list[str]:
+        """What the results of the last step are not as the contract says; empty if they are right."""
+        if self.members:
+            return self.members.check()
+        return list(self.backend.driver.ask("check", self.number, seconds=self.backend.patience))
+
+    def trace(self) -> list[Event]:
+        """A step more, and when each of its ops began and ended. InputError for the route `function`."""
+        if self.members:
+            raise InputError(
+                f"{MULTI_WORKER}: every rank runs a program of its own, and there is no common timeline"
+            )
+        found: list[Event] = self.backend.driver.ask("trace", self.number, seconds=self.backend.patience)
+        return found
+
+    def measured(self, seconds: Seconds) -> Measurement:
+        """These times, with what is found wrong now or was at first."""
+        wrong = dict.fromkeys((*self.prepared.faults, *self.check()))
+        return Measurement(seconds, tuple(wrong), self.prepared.departures, self.prepared)
+
+    def release(self) -> None:
+        """Free what it holds."""
+        if self.members:
+            self.members.close()
+        else:
+            self.backend.driver.ask("release", self.number, seconds=self.backend.patience)
+
+
+def in_turns(
+    candidates: Sequence[Candidate], repetitions: int, *, rounds: int = 5, warmup: int = 2
+) -> list[Measurement]:
+    """Time every candidate `repetitions` times in all: some of them in each round, one candidate after another, so that drift
+    of the machine hits all alike. Then check each once more.
+    """
+    for candidate in candidates:
+        candidate.time(warmup)
+    shares = np.diff(np.linspace(0, repetitions, min(rounds, repetitions) + 1).astype(int)).tolist()
+    times = [[candidate.time(share) for candidate in candidates] for share in shares]
+    return [
+        candidate.measured(np.concatenate(seconds))
+        for candidate, seconds in zip(candidates, zip(*times, strict=True), strict=True)
+    ]
+
+
+@contextmanager
+def open_backend(
+    name: str,
+    layout: Layout,
+    *,
+    used: int | None = None,
+    workers: Sequence[Worker] = (),
+    driver_prefix: Sequence[str] = (),
+    threads: int = 0,
+    split: int = 1,
+    pretend: bool = False,
+    patience: float = PATIENCE,
+) -> Iterator[Backend]:
+    """The first `used` devices of `layout` (all by default) on one of `BACKENDS`, until the `with` block ends.
+
+    `inproc`: CPU devices of one process, which share cores and memory.
+
+    `cluster`: a process for every device or, if the layout has several tasks, for every task, whose devices are CPU devices of
+    its process. `workers` are as many addresses, with what starts a process there; by default they are on this machine's
+    loopback. The driver is started with `driver_prefix`, and must reach all workers.
+
+    `gpu`: rank i is GPU i of this machine, every host is its CPU. Each physical GPU is `split` into so many. To `pretend` is
+    to take CPU devices for the GPUs.
+
+    `threads` is how many ops run at a time in one process, 0 for one per core. InputError for what cannot be; DeviceError if
+    a process does not start.
+    """
+    check_names(name)
+    if importlib.util.find_spec("tensorflow") is None:
+        raise InputError("TensorFlow is not installed here; pip install 'simreduce[tensorflow]'")
+    devices = layout.devices[:used]
+    with ExitStack() as stack:
+        if name == "cluster":
+            place = _cluster_place(layout, devices)
+            tasks = sorted({placement.process(p) for p in place}, key=lambda p: int(p.rpartition(":")[2]))
+            if workers and len(workers) != len(tasks):
+                raise InputError(
+                    f"{len(workers)} workers for {len(tasks)} processes; give an address for each"
+                )
+            workers = tuple(workers) or tuple(loopback(len(tasks)))
+            cpus = [sum(placement.process(p) == task for p in place) for task in tasks]
+            stack.enter_context(started(workers, cpus, threads))
+            addresses = tuple(worker.address for worker in workers)
+            setup = Setup(devices, tuple(place), threads=threads, cluster=addresses)
+        elif name == "gpu" and not pretend:
+            setup = Setup(devices, tuple(_gpu_place(layout, devices)), gpus=split, threads=threads)
+        else:
+            setup = Setup(
+                devices, tuple(placement.logical_cpus(len(devices))), cpus=len(devices), threads=threads
+            )
+        # TensorFlow then numbers GPUs as nvidia-smi does; without GPUs it shall not look for any.
+        seen = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID") if setup.gpus else ("CUDA_VISIBLE_DEVICES", "")
+        driver = Child(DRIVER, f"{name}: the driver", driver_prefix, [seen])
+        stack.callback(driver.close)
+        provenance = driver.ask("open", setup, seconds=START_SECONDS)
+        yield Backend(name, devices, setup.place, tuple(workers), patience, provenance, driver, stack)
+
+
+def check_names(backend: str, route: str = ROUTES[0]) -> None:
+    """InputError for a backend or a route that there is not; names the nearest."""
+    problems = []
+    if backend not in BACKENDS:
+        problems.append(_unknown("--backend", backend, BACKENDS))
+    if route not in ROUTES:
+        problems.append(_unknown("--route", route, ROUTES))
+    if problems:
+        raise InputError(problems)
+
+
+def _unknown(option: str, name: str, known: Sequence[str]) -> str:
+    return f"{option}: unknown {name!r}{did_you_mean(name, known)}; one of {', '.join(known)}"
+
+
+def _cluster_place(layout: Layout, devices: Sequence[str]) -> list[str]:
+    """The TensorFlow device of each of `devices`, the first of `layout`."""
+    if len(layout.tasks) == 1:
+        return placement.one_per_worker(len(devices))
+    index = {name: i for i, name in enumerate(devices)}
+    return placement.by_task(layout.tasks, [index.get(host, -1) for host in layout.hosts], len(devices))
+
+
+def _gpu_place(layout: Layout, devices: Sequence[str]) -> list[str]:
+    """Ranks are GPUs, hosts the CPU. InputError for a device that is neither, or for several tasks."""
+    problems = []
+    if len(layout.tasks) > 1:
+        problems.append(f"--backend gpu: the GPUs of one machine, and these are {len(layout.tasks)}")
+    problems += [
+        f"--backend gpu: {name} is neither a GPU nor a CPU"
+        for name in devices
+        if name not in layout.ranks and name not in layout.hosts
+    ]
+    if problems:
+        raise InputError(problems)
+    return [
+        placement.device("GPU", i) if name in layout.ranks else placement.device("CPU", 0)
+        for i, name in enumerate(devices)
+    ]

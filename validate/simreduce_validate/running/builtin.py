@@ -1,0 +1,56 @@
+"""TensorFlow's own all-reduces, as candidates beside our plans: checked and timed in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from simreduce.errors import InputError, did_you_mean
+from simreduce.plan import Contract, Plan, PlanBuilder
+
+BUILTINS: Mapping[str, str] = {
+    "HierarchicalCopyAllReduce": "hierarchical_copy",
+    "ReductionToOneDevice": "reduce_to_one",
+    "NcclAllReduce": "nccl",
+    "CollectiveReduceV2": "collective",
+    "MultiWorkerMirroredStrategy": "collective",
+}
+"""By name, our strategy that stands for it: what a prediction is made from. An odd number of devices is too much for upstream's
+hierarchical copy, which forgets the last. NCCL takes physical GPUs only; the last is a process per rank, of a cluster.
+"""
+
+COLLECTIVE = "CollectiveReduceV2"
+"""The runtime's own ring."""
+
+MULTI_WORKER = "MultiWorkerMirroredStrategy"
+"""The one for which every rank runs a program of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Builtin:
+    """An all-reduce of gradients of so many elements among the first `ranks` devices of a backend."""
+
+    name: str
+    elements: tuple[int, ...]
+    ranks: int
+    dtype: int = 0
+
+    def plan(self, devices: Sequence[str]) -> Plan:
+        """What it is given and what it must make, as a plan of INPUTs, OUTPUTs and a contract. It does nothing between."""
+        b, intervals, lo = PlanBuilder(devices), [], 0
+        for count in self.elements:
+            intervals.append((lo, lo + count, self.dtype))
+            lo += count
+        for interval in intervals:
+            for rank in range(self.ranks):
+                b.output(b.input(rank, *interval))
+        return b.finish(Contract.all_reduce(range(self.ranks), intervals))
+
+
+def check_builtin(name: str) -> str:
+    """The name of one; InputError names the nearest."""
+    if name not in BUILTINS:
+        raise InputError(
+            f"--builtin: unknown {name!r}{did_you_mean(name, BUILTINS)}; one of {', '.join(BUILTINS)}"
+        )
+    return name

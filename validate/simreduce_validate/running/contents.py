@@ -1,0 +1,146 @@
+"""What a run is given, and what it must then hold: whole numbers so small that every sum is exact in the plan's dtypes.
+
+Each contributor has a number of its own for every address, a hash of the two (the 32-bit finaliser of MurmurHash3, which
+its author, Austin Appleby, gave to the public). Lost, doubled and misplaced contributions change a sum at nearly every
+address; numbers in bfloat16 are few (1 to 32 for 8 ranks), so that there one element of 32 may look right by chance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from simreduce import dtypes
+from simreduce.errors import InputError
+from simreduce.plan import Kind, Plan
+from simreduce.plan.plan import ZEROS
+
+Numbers = npt.NDArray[np.float64]
+"""Whole numbers, or halves, quarters, ... of them, all exact."""
+
+_EXACT = {
+    "float32": 2**24,
+    "float16": 2**11,
+    "float64": 2**53,
+    "bfloat16": 2**8,
+    "int32": 2**31 - 1,
+    "int64": 2**53,
+}
+"""By dtype, the number up to which all whole numbers are exact (int64: in the float64 that we compare in)."""
+
+_LARGEST = 2**16
+"""Larger ones would show nothing more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The numbers of one plan: `unit` times 1 to `top`."""
+
+    plan: Plan
+    unit: int
+    top: int
+
+    @staticmethod
+    def of(plan: Plan) -> Contents:
+        """InputError if a dtype of the plan is too narrow for exact sums of so many contributors."""
+        kinds = sorted({dtypes.NAMES[code] for code in {*plan.dtype.tolist(), *plan.contract.dtype.tolist()}})
+        narrow = min(kinds, key=_EXACT.__getitem__, default="float32")
+        most = max([1, *map(len, plan.contract.sets)])
+        unit = math.lcm(*plan.contract.divisor.tolist())
+        if not any(kind.startswith("int") for kind in kinds):
+            unit //= unit & -unit  # floats are halved without loss
+        top = min(_EXACT[narrow] // (most * unit), _LARGEST)
+        if top < 1:
+            divided = f" divided by {unit}" if unit > 1 else ""
+            raise InputError(
+                f"{narrow}: sums of {most} ranks{divided} are not exact, so nothing could be checked"
+            )
+        return Contents(plan, unit, top)
+
+    def of_contributor(self, rank: int, lo: int, hi: int) -> Numbers:
+        """What `rank` contributes to the addresses [lo, hi)."""
+        if rank == ZEROS:
+            return np.zeros(hi - lo)
+        with np.errstate(over="ignore"):
+            seed = _finalised(np.array([rank + 1], np.uint32) * np.uint32(0x9E3779B1))
+            mixed = _finalised(np.arange(lo, hi, dtype=np.int64).astype(np.uint32) + seed)
+        return (mixed % np.uint32(self.top) + np.uint32(1)).astype(np.float64) * self.unit
+
+    def given(self, op: int) -> Numbers:
+        """What the INPUT `op` holds."""
+        plan = self.plan
+        return self.of_contributor(int(plan.arg[op]), int(plan.lo[op]), int(plan.hi[op]))
+
+    def promised(self, op: int) -> Numbers:
+        """What the OUTPUT `op` must hold; NaN where nothing is promised."""
+        plan, contract = self.plan, self.plan.contract
+        lo, hi = int(plan.lo[op]), int(plan.hi[op])
+        found = np.full(hi - lo, np.nan)
+        rows = np.flatnonzero(
+            (contract.device == plan.device[op]) & (contract.lo < hi) & (contract.hi > lo)
+            & (contract.dtype == plan.dtype[op])
+        )  # fmt: skip
+        for row in rows.tolist():
+            a, b = max(lo, int(contract.lo[row])), min(hi, int(contract.hi[row]))
+            members = sorted(contract.sets[contract.members[row]])
+            total = np.zeros(b - a)
+            for rank in members:
+                total += self.of_contributor(rank, a, b)
+            found[a - lo : b - lo] = total / int(contract.divisor[row])
+        return found
+
+
+def unmade(plan: Plan) -> Iterator[str]:
+    """Promises that no OUTPUT of the plan makes, in words."""
+    contract = plan.contract
+    outputs: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for op in np.flatnonzero(plan.kind == Kind.OUTPUT).tolist():
+        key = int(plan.device[op]), int(plan.dtype[op])
+        outputs.setdefault(key, []).append((int(plan.lo[op]), int(plan.hi[op])))
+    merged = {key: list(_merged(sorted(intervals))) for key, intervals in outputs.items()}
+    for row in range(len(contract)):
+        lo, hi = int(contract.lo[row]), int(contract.hi[row])
+        made = merged.get((int(contract.device[row]), int(contract.dtype[row])), [])
+        if lo < hi and not any(a <= lo and hi <= b for a, b in made):
+            yield f"{plan.devices[contract.device[row]]} [{lo}, {hi}): not all of it is an output"
+
+
+def difference(where: str, lo: int, got: Numbers, wanted: Numbers) -> str:
+    """What is wrong with the values `got` of the addresses from `lo` on, "" if nothing is."""
+    wrong = np.flatnonzero(~((got == wanted) | np.isnan(wanted)))
+    loose = np.flatnonzero(np.isnan(wanted))
+    if wrong.size:
+        i = int(wrong[0])
+        return (
+            f"{where} [{lo}, {lo + len(got)}): element {lo + i} is {got[i]:g} instead of {wanted[i]:g}; "
+            f"{wrong.size} of {len(got)} are wrong"
+        )
+    if loose.size:
+        return f"{where} [{lo}, {lo + len(got)}): element {lo + int(loose[0])} is not in the contract"
+    return ""
+
+
+def _merged(intervals: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Sorted intervals, those that touch as one."""
+    start = end = None
+    for lo, hi in intervals:
+        if start is None or end is None or lo > end:
+            if start is not None and end is not None:
+                yield start, end
+            start, end = lo, hi
+        else:
+            end = max(end, hi)
+    if start is not None and end is not None:
+        yield start, end
+
+
+def _finalised(x: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    x = x ^ (x >> np.uint32(16))
+    x = x * np.uint32(0x85EBCA6B)
+    x = x ^ (x >> np.uint32(13))
+    x = x * np.uint32(0xC2B2AE35)
+    return x ^ (x >> np.uint32(16))

@@ -1,0 +1,77 @@
+"""The GPUs of this machine as a topology, from what `nvidia-smi` prints."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+from simreduce.errors import DeviceError, InputError
+from simreduce.topology import Topology, load_topology
+from simreduce.topology.importers import MODELS, UNKNOWN, Model, read_topo_m
+
+_SECONDS = 60.0
+_MOST_SPLIT = 64
+
+
+def this_machine(split: int = 1) -> Topology:
+    """The GPUs that `nvidia-smi topo -m` shows; or, if `split` is above 1, the parts of the first one.
+
+    DeviceError if there is no `nvidia-smi`, or it fails.
+    """
+    names = _asked("--query-gpu=name", "--format=csv,noheader").splitlines()
+    model = model_of(names[0] if names else "")
+    if split > 1:
+        return parts_of(model, split)
+    return from_table(_asked("topo", "-m"), model)
+
+
+def from_table(text: str, model: Model = UNKNOWN) -> Topology:
+    """The machine of a table of `nvidia-smi topo -m`."""
+    machine, _ = read_topo_m(text, "nvidia-smi topo -m", model)
+    return machine
+
+
+def parts_of(model: Model, split: int) -> Topology:
+    """One GPU as so many: copies between them read and write its memory, and there is one for all of them.
+
+    That they share that memory, and the way to the host, no link of this machine says: measure before believing.
+    """
+    if not 2 <= split <= _MOST_SPLIT:
+        raise InputError(f"--split {split}: a GPU is split into 2 to {_MOST_SPLIT}")
+    rate = f",bandwidth={model.memory / 2e9:g}GB/s" if model is not UNKNOWN else ""
+    return load_topology(f"full:{split}{rate}")
+
+
+def model_of(product: str) -> Model:
+    """The model of a product as the driver names it, such as `NVIDIA A100-SXM4-80GB`; `UNKNOWN` if none fits."""
+    text = product.upper().replace(" ", "")
+    fitting = [model for name, model in MODELS.items() if all(part in text for part in name.split("-"))]
+    return max(fitting, key=lambda model: len(model.name), default=UNKNOWN)
+
+
+def visible(gpus: int) -> list[int]:
+    """Which of so many GPUs TensorFlow may use: those in CUDA_VISIBLE_DEVICES, if it names them by number."""
+    text = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if text is None:
+        return list(range(gpus))
+    numbers = [part.strip() for part in text.split(",") if part.strip()]
+    if not all(part.isdecimal() and int(part) < gpus for part in numbers):
+        raise InputError(f"CUDA_VISIBLE_DEVICES={text}: name GPUs by number, 0 to {gpus - 1}")
+    found = [int(part) for part in numbers]
+    if found != sorted(set(found)) or not found:
+        raise InputError(f"CUDA_VISIBLE_DEVICES={text}: name GPUs once each, in ascending order")
+    return found
+
+
+def _asked(*arguments: str) -> str:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        raise DeviceError("there is no nvidia-smi here, so no GPU of NVIDIA's")
+    try:
+        done = subprocess.run(  # noqa: S603
+            [program, *arguments], capture_output=True, text=True, timeout=_SECONDS, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise DeviceError(f"nvidia-smi {' '.join(arguments)}: {error}") from None
+    return done.stdout

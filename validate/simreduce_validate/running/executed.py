@@ -1,0 +1,96 @@
+"""What was executed, read from the graphs that the devices got, against what the plan says.
+
+TensorFlow cuts a graph by device just before it is run, after every rewriting; the parts are what the executors get. A value
+that goes to another device is a `_Send` in one part and a `_Recv` in another. A control edge between devices is a pair of
+them too, which carries an empty tensor that is in no graph of ours.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from simreduce.plan import Kind, Plan
+
+Transfer: TypeAlias = tuple[str, str, int]
+"""Source, destination, elements."""
+
+Sum: TypeAlias = tuple[str, int, int]
+"""Device, summands, elements; a sum of one is none."""
+
+_ADDS = {"AddN", "AddV2"}
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """How often each thing happens in a step. `messages` are control edges between devices; `copied` counts copies that
+    are ops of their own (between CPU devices of one process).
+    """
+
+    transfers: Counter[Transfer] = field(default_factory=Counter)
+    sums: Counter[Sum] = field(default_factory=Counter)
+    copied: int = 0
+    messages: int = 0
+
+
+def executed(partitions: Iterable[Any], graph: Any) -> Executed:
+    """What the graphs of the devices do. `graph` is the one they were cut from, which knows the shapes."""
+    found = Executed()
+    messages = copied = 0
+    for node in (node for part in partitions for node in part.node):
+        if node.op in {"_Send", "_HostSend"}:
+            elements = _elements(graph, node.input[0])
+            if elements is None:
+                messages += 1
+            else:
+                target = node.attr["recv_device"].s.decode()
+                found.transfers[node.attr["send_device"].s.decode(), target, elements] += 1
+        elif node.op in _ADDS:
+            terms = sum(not name.startswith("^") for name in node.input)
+            found.sums[node.device, terms, _elements(graph, node.name) or 0] += 1
+        elif node.op == "DeepCopy":
+            copied += 1
+    return Executed(found.transfers, found.sums, copied, messages)
+
+
+def wanted(plan: Plan, place: Sequence[str], chained: int = 1) -> Executed:
+    """What a step must do to be the plan, `chained` times. How many control edges there are between devices is not said."""
+    name = dict(zip(plan.devices, place, strict=False))
+    transfers: Counter[Transfer] = Counter()
+    for source, target, elements in plan.copies():
+        if name[source] != name[target]:
+            transfers[name[source], name[target], elements] += chained
+    sums: Counter[Sum] = Counter()
+    for op, terms in enumerate(plan.operand_count.tolist()):
+        if plan.kind[op] == Kind.ADD and terms > 1:
+            sums[place[plan.device[op]], terms, int(plan.hi[op] - plan.lo[op])] += chained
+    return Executed(transfers, sums)
+
+
+def departures(plan: Plan, place: Sequence[str], found: Executed, chained: int = 1) -> list[str]:
+    """How what was executed is not the plan, in words; empty if it is."""
+    goal = wanted(plan, place, chained)
+    return [
+        *_differences("transfer", goal.transfers, found.transfers),
+        *_differences("sum", goal.sums, found.sums),
+    ]
+
+
+def _differences(what: str, ours: Counter[Any], theirs: Counter[Any]) -> Iterator[str]:
+    for each in sorted(ours.keys() | theirs.keys()):
+        if count := ours[each] - theirs[each]:
+            where = "only in the plan" if count > 0 else "not in the plan"
+            yield f"{what} {where}, {abs(count)} times: {each}"
+
+
+def _elements(graph: Any, tensor: str) -> int | None:
+    """The elements of a tensor by its name in a `NodeDef`; None if the graph has none of that name."""
+    node, _, output = tensor.partition(":")
+    try:
+        shape = graph.get_tensor_by_name(f"{node}:{output or 0}").shape
+    except KeyError:
+        return None
+    count: int | None = shape.num_elements()
+    return count

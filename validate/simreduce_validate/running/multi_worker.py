@@ -1,0 +1,60 @@
+"""MultiWorkerMirroredStrategy: every rank is a process that runs a program of its own, and all run it at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from simreduce_validate.running.builtin import Builtin
+from simreduce_validate.running.child import START_SECONDS, Child
+from simreduce_validate.running.executed import Executed
+from simreduce_validate.running.setup import Prepared
+from simreduce_validate.running.workers import Worker, beside
+
+MEMBER = "simreduce_validate.running.member"
+
+
+class Members:
+    """The processes of one candidate, a rank each. They hold ports of their own beside the cluster's workers."""
+
+    def __init__(
+        self, work: Builtin, workers: Sequence[Worker], devices: Sequence[str], number: int, patience: float
+    ) -> None:
+        self._patience = patience
+        self._stack = ExitStack()
+        ranks = [beside(worker, number) for worker in workers[: work.ranks]]
+        addresses = [rank.address for rank in ranks]
+        try:
+            self._children = [self._started(rank, addresses, index) for index, rank in enumerate(ranks)]
+            found = self._all("start", START_SECONDS, work, tuple(devices))
+        except BaseException:
+            self.close()
+            raise
+        faults = tuple(text for texts, _ in found for text in texts)
+        self.prepared = Prepared(faults, (), Executed(), max(seconds for _, seconds in found))
+
+    def time(self, repetitions: int) -> list[float]:
+        """Seconds of each step, of the rank that took longest."""
+        return [max(step) for step in zip(*self._all("time", self._patience, repetitions), strict=True)]
+
+    def check(self) -> list[str]:
+        """What is wrong with the last results."""
+        return [text for texts in self._all("check", self._patience) for text in texts]
+
+    def close(self) -> None:
+        """Stop the processes."""
+        self._stack.close()
+
+    def _started(self, rank: Worker, addresses: Sequence[str], index: int) -> Child:
+        config = {"cluster": {"worker": list(addresses)}, "task": {"type": "worker", "index": index}}
+        settings = [("TF_CONFIG", json.dumps(config, separators=(",", ":"))), ("CUDA_VISIBLE_DEVICES", "")]
+        child = Child(MEMBER, f"rank {index} ({rank.address})", rank.prefix, settings)
+        self._stack.callback(child.close)
+        return child
+
+    def _all(self, method: str, seconds: float, *arguments: object) -> list[Any]:
+        for child in self._children:
+            child.tell(method, *arguments)
+        return [child.answer(method, seconds) for child in self._children]

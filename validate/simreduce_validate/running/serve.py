@@ -1,0 +1,50 @@
+"""The child's end of `child`: answers requests until stdin ends, then exits at once, whatever it is doing."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import IO, Any
+
+from simreduce.errors import InputError
+from simreduce_validate.running.child import HEADER
+
+
+def serve(methods: Mapping[str, Callable[..., Any]]) -> None:
+    """Answer requests by the method they name. What is printed meanwhile goes to stderr."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    requests: queue.SimpleQueue[tuple[str, tuple[Any, ...]]] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(sys.stdin.buffer, requests), daemon=True).start()
+    while True:
+        method, arguments = requests.get()
+        message = pickle.dumps(_answer(methods[method], arguments))
+        try:
+            answers.write(HEADER.pack(len(message)) + message)
+            answers.flush()
+        except OSError:
+            os._exit(0)
+
+
+def _answer(method: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[bool, Any]:
+    try:
+        return True, method(*arguments)
+    except InputError as error:
+        return False, error
+    except Exception as error:  # noqa: BLE001 - whatever TensorFlow raises is told, in one line
+        lines = str(error).strip().splitlines() or [""]
+        return False, f"{type(error).__name__}: {lines[0][:500]}"
+
+
+def _listen(stream: IO[bytes], requests: queue.SimpleQueue[tuple[str, tuple[Any, ...]]]) -> None:
+    while len(header := stream.read(HEADER.size)) == HEADER.size:
+        (size,) = HEADER.unpack(header)
+        message = stream.read(size)
+        if len(message) < size:
+            break
+        requests.put(pickle.loads(message))  # noqa: S301 - our own parent wrote it
+    os._exit(0)

@@ -1,0 +1,32 @@
+"""One worker of a cluster: a `tf.distribute.Server` that runs what the driver sends it. Started by `backend`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from simreduce_validate.running.serve import serve
+from simreduce_validate.running.session import settings
+
+JOB = "worker"
+_held: list[object] = []
+
+
+def start(addresses: Sequence[str], task: int, cpus: int, threads: int) -> str:
+    """Begin to serve; the address that other workers find it at."""
+    config = settings(cpus, threads)
+    config.experimental.collective_group_leader = f"/job:{JOB}/replica:0/task:0"
+    server = tf.distribute.Server(
+        tf.train.ClusterSpec({JOB: list(addresses)}),
+        job_name=JOB,
+        task_index=task,
+        protocol="grpc",
+        config=config,
+    )
+    _held.append(server)
+    return addresses[task]
+
+
+if __name__ == "__main__":
+    serve({"start": start})

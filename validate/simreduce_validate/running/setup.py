@@ -1,0 +1,37 @@
+"""What a backend tells its driver, and what it is told. Plain values: they travel between processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simreduce_validate.running.executed import Executed
+
+ROUTES = ("session", "function")
+"""How TensorFlow runs a step: the Session executor of version 1, or a function of version 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """`place` is the TensorFlow device of each of `devices`, which are those of plans. `cpus` are the CPU devices of the driver's
+    process and `gpus` how many logical GPUs each of its physical ones is split into, 0 for none at all. `threads` is how many
+    ops run at a time in a process, 0 for one per core. `cluster` are the addresses of workers, none if the driver does the work.
+    """
+
+    devices: tuple[str, ...]
+    place: tuple[str, ...] = ()
+    cpus: int = 1
+    gpus: int = 0
+    threads: int = 0
+    cluster: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A candidate's first step: what is wrong with its results, how what was executed departs from the plan (nothing is said
+    of what is no plan of ours), what was executed, and the seconds that it took to build and run first.
+    """
+
+    faults: tuple[str, ...]
+    departures: tuple[str, ...]
+    executed: Executed
+    seconds: float
