@@ -29,6 +29,10 @@ from simreduce.workload import Gradient, Workload
 RANKS = (8, 64, 256, 1024, 4096)
 ALGORITHMS = ("ring", "direct", "halving_doubling", "torus_2d", "double_tree")
 NAIVE_OPS = 5_000
+PATIENCE = 300
+"""Seconds after which a row is given up: where nearly every transfer shares links with nearly every other one and few end
+together, each end changes the rates of thousands.
+"""
 TORI = {8: "4x2", 64: "8x8", 256: "16x16", 1024: "32x32", 4096: "64x64"}
 
 
@@ -89,7 +93,10 @@ def main() -> None:
         for fabric, machine in machines(ranks).items():
             for algorithm in ALGORITHMS:
                 with multiprocessing.get_context("spawn").Pool(1) as process:
-                    line = process.apply(measure, (machine, algorithm, ranks))
+                    try:
+                        line = process.apply_async(measure, (machine, algorithm, ranks)).get(PATIENCE)
+                    except multiprocessing.TimeoutError:
+                        line = f"more than {PATIENCE} s"
                 print(f"{fabric:<9} {algorithm:<17} {ranks:>5} {line}", flush=True)
 
 

@@ -5,6 +5,7 @@ shares of a `Network`, for planners that make their plan for the graph at hand.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, overload
@@ -285,11 +286,14 @@ def _network(
 
 
 def _links(topology: Topology, source: str, target: str) -> Way:
-    """The links of a route, figures included."""
+    """The links of a route, figures included; of bytes that are split over equal paths, those of the first."""
     try:
-        return topology.router.route(source, target).links
+        found = topology.router.route(source, target)
     except TopologyError:
         return ()
+    hops = set(itertools.pairwise(found.path))
+    ends = [topology.links[link] for link in found.links]
+    return tuple(link.id for link in ends if link.is_figure or (link.source, link.target) in hops)
 
 
 def layout(topology: Topology | Folded) -> Layout:
@@ -320,8 +324,10 @@ def layout(topology: Topology | Folded) -> Layout:
         if link.source in index and link.target in index and not link.is_figure:
             row, column = links[index[link.source]], index[link.target]
             row[column] = row.get(column, 0) + link.lanes
-    near = {node.name: [link.target for link in topology.links if link.source == node.name and not link.is_figure]
-            for node in topology.nodes.values() if node.reduces}  # fmt: skip
+    near: dict[str, list[str]] = {node.name: [] for node in topology.nodes.values() if node.reduces}
+    for link in topology.links:
+        if link.source in near and not link.is_figure:
+            near[link.source].append(link.target)
     return Layout(
         ranks=ranks,
         tasks=tuple(tuple(task) for task in tasks.values()),

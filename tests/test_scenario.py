@@ -150,7 +150,7 @@ topology_overrides = 3
         "mine.toml: topology_overrides: expected a table",
         (
             "mine.toml: topology: no topology 'dgxv' (did you mean 'dgx1v'?); `simreduce topo list` names what is shipped; "
-            "inline are fat_tree:N, full:N, ring:N, switch:N, torus:AxB and MACHINExN; or give the path of a file"
+            "inline are dragonfly:N, fat_tree:N, full:N, ring:N, switch:N, torus:AxB and MACHINExN; or give the path of a file"
         ),
         (
             "mine.toml: workload: no workload 'resnet5' (did you mean 'resnet50'?); "

@@ -120,11 +120,11 @@ def pull(
     `values`, or beyond it on another machine. They leave by the sender's stream of `channel`, or by `stream`.
     """
     here = values.shape[1]
-    sender, away = source % here, source >= here
+    away, sender = np.divmod(source, here)
     if channel is not None:
         stream = b.streams(values.device[:, sender], channel)
     given = wanted.made_by(values.op[:, sender])
-    return b.copies(given, wanted.device, stream=stream, after=after, away=away if away.any() else None)
+    return b.copies(given, wanted.device, stream=stream, after=after, away=away if away.any() else 0)
 
 
 def chunk_count(elements: int, chunk: int, each: int) -> int:

@@ -14,7 +14,7 @@ from simreduce.cli.topo_p2p import p2p
 from simreduce.errors import InputError
 from simreduce.pictures import machine_picture
 from simreduce.topology import Topology, load_topology, matrix_text, shipped
-from simreduce.topology.listing import figure_lines
+from simreduce.topology.listing import figure_lines, rule_lines
 
 
 @click.group()
@@ -40,7 +40,9 @@ def list_(as_json: bool) -> None:
         click.echo(f"{name:{width}}  {title}")
     click.echo(
         "\nInline: ring:8  full:8  switch:64,bandwidth=12.5GB/s,latency=2us  torus:8x8  "
-        "fat_tree:1024,radix=32,oversubscription=2\n        dgx1vx4,nic=ib_edr  dgx1vx16,fabric=fat_tree,radix=16"
+        "fat_tree:1024,radix=32,oversubscription=2\n        fat_tree:1024,levels=3  dragonfly:1056\n"
+        "Several machines: dgx1vx4,nic=ib_edr  dgx-h100x64,fabric=rail_optimised; fabrics are "
+        "switch, fat_tree,\n        rail_optimised, rail_only, dragonfly and torus\nEqual paths: equal_cost=hashed,seed=1 or equal_cost=split"
     )
 
 
@@ -70,7 +72,7 @@ def show(topology: str, svg: str | None, png: str | None, as_json: bool) -> None
     click.echo("\nLinks, per direction (both directions alike unless listed twice):")
     for line in _links(machine):
         click.echo(f"  {line}")
-    figures = figure_lines(machine)
+    figures = [*rule_lines(machine), *figure_lines(machine)]
     if figures:
         click.echo("\nBesides their links:")
     for line in figures:
@@ -101,6 +103,7 @@ def _document(machine: Topology) -> dict[str, object]:
         "topology": machine.name,
         "title": machine.title,
         "digest": machine.digest,
+        "equal_cost": {"choice": machine.router.equal_cost.choice, "seed": machine.router.equal_cost.seed},
         "nodes": [{"name": n.name, "kind": n.kind, "model": n.model} for n in machine.nodes.values()],
         "links": [
             {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from simreduce.calibrate.measured import measured_document, read_nccl_tests, rea
 from simreduce.cli.options import as_json, echo_json
 from simreduce.errors import InputError, TopologyError, did_you_mean
 from simreduce.textfiles import read_text
-from simreduce.topology import Topology, link_classes, load_topology
+from simreduce.topology import LinkClass, Topology, link_classes, load_topology
 from simreduce.topology.check import check_file
 from simreduce.topology.importers import (
     FORMS,
@@ -23,6 +24,7 @@ from simreduce.topology.importers import (
     Model,
     is_topo_m,
     model_named,
+    read_link_table,
     read_nccl_graphs,
     read_nccl_topology,
     read_topo_m,
@@ -36,6 +38,9 @@ from simreduce.topology.toml_writer import to_toml
 @click.argument("file")
 @click.option("--gpu", default=None, metavar="MODEL", help="Model of the GPUs: V100, A100, H100, ...")
 @click.option("--nvlink", default=None, metavar="FORM", help=f"NVLinks of a file that shows none: {FORMS}.")
+@click.option(
+    "--links", "table", default=None, metavar="FILE", help="Figures of link classes: [links.NAME] tables."
+)
 @click.option("--nvlink-class", default=None, metavar="CLASS", help="Of a table: nvlink2, nvlink3, ...")
 @click.option("--pcie", default=None, metavar="CLASS", help="Of a table: pcie3_x16, pcie4_x16, ...")
 @click.option(
@@ -46,6 +51,7 @@ def import_(
     file: str,
     gpu: str | None,
     nvlink: str | None,
+    table: str | None,
     nvlink_class: str | None,
     pcie: str | None,
     socket: str | None,
@@ -59,18 +65,20 @@ def import_(
     text = read_text(Path(file), InputError)
     name = Path(file).name
     model = model_named(gpu) if gpu else None
+    classes = read_link_table(table) if table else link_classes()
     if text.lstrip("\ufeff \t\r\n").startswith("<") and "<graphs" in text:
         echo_json(_graphs_document(read_nccl_graphs(text, name)))
     elif text.lstrip("\ufeff \t\r\n").startswith("<"):
         machine, notes = read_nccl_topology(
-            text.lstrip("\ufeff \t\r\n"), name, model, [nic.lower() for nic in nics]
+            text.lstrip("\ufeff \t\r\n"), name, model, [nic.lower() for nic in nics], classes
         )
-        _echo(machine, notes, nvlink)
+        _echo(machine, notes, nvlink, classes)
     elif "Matrix" in text and "P2P" in text:
         echo_json(_measured("p2pBandwidthLatencyTest", measured_document(read_p2p_test(text, name))))
     elif is_topo_m(text):
-        machine, notes = read_topo_m(text, name, _with_classes(model, nvlink_class, pcie), *_socket(socket))
-        _echo(machine, notes, nvlink)
+        named = _with_classes(model, nvlink_class, pcie, classes)
+        machine, notes = read_topo_m(text, name, named, _socket(socket, classes), classes)
+        _echo(machine, notes, nvlink, classes)
     elif re.search(r"\bbusbw\b", text):
         echo_json(_measured("nccl-tests", measured_document(read_nccl_tests(text, name))))
     else:
@@ -80,10 +88,12 @@ def import_(
         )
 
 
-def _with_classes(model: Model | None, nvlink: str | None, pcie: str | None) -> Model | None:
+def _with_classes(
+    model: Model | None, nvlink: str | None, pcie: str | None, classes: Mapping[str, LinkClass]
+) -> Model | None:
     """The model with link classes that stand in for its own."""
     for option, name, stem in (("--nvlink-class", nvlink, "nvlink"), ("--pcie", pcie, "pcie")):
-        known = [each for each in link_classes() if each.startswith(stem)]
+        known = [each for each in classes if each.startswith(stem)]
         if name is not None and name not in known:
             near = did_you_mean(name, known) or f"; known are {', '.join(known)}"
             raise InputError(f"{option}: unknown class {name!r}{near}")
@@ -93,21 +103,23 @@ def _with_classes(model: Model | None, nvlink: str | None, pcie: str | None) -> 
     return replace(base, nvlink=nvlink or base.nvlink, pcie=pcie or base.pcie)
 
 
-def _socket(text: str | None) -> tuple[tuple[str, int], ...]:
-    """The class and the number of `--socket`, nothing if it is not given."""
+def _socket(text: str | None, classes: Mapping[str, LinkClass]) -> tuple[str, int]:
+    """The class and the number of `--socket`."""
     if text is None:
-        return ()
+        return "upi", 2
     name, _, lanes = text.partition(":")
-    sockets = ("qpi", "upi", "upi2", "xgmi", "xgmi3", "grace_link")
+    # What is between sockets is none of the other kinds.
+    other = ("nvlink", "pcie", "staged", "c2c")
+    sockets = [each.name for each in classes.values() if each.holds_lane and not each.name.startswith(other)]
     if name not in sockets or not re.fullmatch(r"[1-9][0-9]?", lanes or "1"):
         raise InputError(f"--socket {text}: must be one of {', '.join(sockets)}, and :N for several links")
-    return ((name, int(lanes or "1")),)
+    return name, int(lanes or "1")
 
 
-def _echo(machine: Topology, notes: list[str], nvlink: str | None) -> None:
+def _echo(machine: Topology, notes: list[str], nvlink: str | None, classes: Mapping[str, LinkClass]) -> None:
     """The machine file; notes on stderr and as comments in it."""
     if nvlink:
-        machine = with_nvlinks(machine, nvlink, load_topology)
+        machine = with_nvlinks(machine, nvlink, load_topology, classes)
     elif len(machine.devices) > 1 and not any(k.link_class.startswith("nvlink") for k in machine.links):
         notes.append("no NVLinks in the file; --nvlink says what they are if the machine has some")
     for note in notes:

@@ -50,7 +50,8 @@ class Timeline:
     """When each op of a plan was ready, got its lanes, and was done: seconds of the environment's clock.
 
     `blame[op]` is the op whose end `op` waited for last (-1: its release time). `begun` is when it got its pipes, NaN for
-    one that has none; None if none of them has.
+    one that has none, and `pipe_blame[op]` the op whose end it waited for then (-1: it did not wait); None if none of them
+    has pipes.
     """
 
     ready: Floats
@@ -58,6 +59,7 @@ class Timeline:
     finish: Floats
     blame: npt.NDArray[np.int32]
     begun: Floats | None = None
+    pipe_blame: npt.NDArray[np.int32] | None = None
 
 
 @dataclass(slots=True)
@@ -101,6 +103,13 @@ def _checked(plan: Plan, ready: float | Floats) -> Floats:
     if not np.all(np.isfinite(times) & (times >= 0.0)):
         raise InputError("ready: every time must be a number of seconds from 0")
     return times
+
+
+def _numbered(ops: npt.NDArray[Any], first: int) -> npt.NDArray[np.int32]:
+    """Ops of the kernel's tables as ops of the submission that begins at `first`; -1 for those of others."""
+    if first:
+        ops = np.where(ops >= first, ops - first, -1)
+    return ops.astype(np.int32, copy=False)
 
 
 class Fabric:
@@ -291,12 +300,13 @@ class Fabric:
         start = ready
         if submission.laned is not None:
             start = np.where(submission.laned, np.asarray(state.start[mine]), ready)
-        begun = None
+        begun = pipe_blame = None
         if submission.piped is not None:
             begun = np.where(submission.piped, np.asarray(state.begun[mine]), nan)
-        if first:
-            blame = np.where(blame >= first, blame - first, -1).astype(np.int32)
-        return Timeline(ready, start, np.asarray(state.finish[mine]), blame, begun)
+            pipe_blame = _numbered(np.where(submission.piped, np.asarray(state.pipe_blame[mine]), -1), first)
+        return Timeline(
+            ready, start, np.asarray(state.finish[mine]), _numbered(blame, first), begun, pipe_blame
+        )
 
     def _stuck(self) -> str:
         """What the ops that can still move, and the first of those that wait, are waiting for."""

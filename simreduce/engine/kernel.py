@@ -224,9 +224,11 @@ def may_take(op: int, first: int, end: int, ops: Ops, state: State) -> bool:
     return True
 
 
-def take_lanes(op: int, since: float, first: int, end: int, ops: Ops, state: State) -> None:
-    """Leave the queues, joined at `since`, and hold the lanes. Whoever freed one last is to blame for a wait."""
-    freed = since
+def take_lanes(since: float, first: int, end: int, ops: Ops, state: State) -> int:
+    """Leave the queues, joined at `since`, and hold the lanes. Returns who freed one last and is to blame for a wait, or
+    NONE.
+    """
+    freed, blame = since, NONE
     for i in range(first, end):
         lane = ops.lanes[i]
         entry = state.lane_head[lane]
@@ -241,7 +243,8 @@ def take_lanes(op: int, since: float, first: int, end: int, ops: Ops, state: Sta
         state.lane_busy[lane] = True
         if state.lane_last[lane] != NONE and state.lane_freed[lane] > freed:
             freed = state.lane_freed[lane]
-            state.blame[op] = state.lane_last[lane]
+            blame = state.lane_last[lane]
+    return blame
 
 
 def free_lanes(op: int, first: int, end: int, now: float, count: int, ops: Ops, state: State) -> int:
@@ -347,7 +350,9 @@ def happen(due: int, time: float, ops: Ops, state: State) -> bool:
             call, phase = ops.call[op], state.phase[op]
             lanes, pipes, rest = ops.lane_start[call], ops.pipe_start[call], ops.lane_start[call + 1]
             if phase == QUEUED and may_take(op, lanes, pipes, ops, state):
-                take_lanes(op, state.ready[op], lanes, pipes, ops, state)
+                blame = take_lanes(state.ready[op], lanes, pipes, ops, state)
+                if blame != NONE:
+                    state.blame[op] = blame
                 state.start[op] = time
                 state.phase[op] = OVERHEAD
                 if ops.overhead[call] > 0.0:
@@ -356,7 +361,7 @@ def happen(due: int, time: float, ops: Ops, state: State) -> bool:
                     turn[due] = op
                     due += 1
             elif phase == AT_PIPE and may_take(op, pipes, rest, ops, state):
-                take_lanes(op, state.begun[op], pipes, rest, ops, state)
+                state.pipe_blame[op] = take_lanes(state.begun[op], pipes, rest, ops, state)
                 state.begun[op] = time
                 state.phase[op] = PIPE
                 turn[due] = op

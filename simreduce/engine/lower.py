@@ -15,7 +15,7 @@ from simreduce.engine.disturbance import CALM, Disturbance, Fault, links_named, 
 from simreduce.engine.runtime import IDEAL, Call, Runtime
 from simreduce.errors import InputError, NotFoldable, did_you_mean
 from simreduce.plan import Executor, Kind, Plan
-from simreduce.plan.plan import AWAY, IN_PLACE, NO_STREAM, Column
+from simreduce.plan.plan import IN_PLACE, NO_STREAM, Column
 from simreduce.plan.ragged import ranges, starts
 from simreduce.topology import Folded, Link, Node, Routes, Topology
 
@@ -319,7 +319,8 @@ class _Heads(NamedTuple):
     """By call, of which the first is that of ops that cost nothing: what tells it from others.
 
     `source` and `target` are devices of the plan, or past them those of another machine; `channel` is -1 without a stream, `passes` is how many times its own
-    size an op moves: a sum of n values reads n and writes one, a join reads and writes every byte once.
+    size an op moves: a sum of n values reads n and writes one, a join reads and writes every byte once. `away` is how
+    many machines on the target is, if the machines are folded and something may queue for it.
     """
 
     executor: Column
@@ -328,13 +329,15 @@ class _Heads(NamedTuple):
     target: Column
     channel: Column
     passes: Column
+    away: Column
 
 
 _AT_ONCE = 1 << 18
 """Ops worked out at once: more would only take more memory."""
 
 _ONE: Ints = np.array([-1], dtype=np.int64)
-_NOTHING = _Heads(*np.array([[Executor.TF], [Kind.INPUT], [0], [0], [-1], [0]], dtype=np.int64))
+"""The same for all ops."""
+_NOTHING = _Heads(*np.array([[Executor.TF], [Kind.INPUT], [0], [0], [-1], [0], [0]], dtype=np.int64))
 
 
 def _heads(plan: Plan, runtime: Runtime) -> tuple[Ids, _Heads]:
@@ -349,26 +352,28 @@ def _heads(plan: Plan, runtime: Runtime) -> tuple[Ids, _Heads]:
         source = plan.device[plan.operands[plan.operand_start[ops]]]
     if not len(ops):
         return call, _NOTHING
+    away = _away(plan, ops)
     heads = _Heads(
         executor=plan.executor[ops],
         kind=plan.kind[ops],
         source=source,
-        target=plan.device[ops] + len(plan.devices) * _is_away(plan, ops),
+        target=plan.device[ops] + len(plan.devices) * (away > 0),
         channel=np.where(plan.stream == NO_STREAM, -1, plan.stream // len(plan.devices))[ops]
         if queues
         else _ONE,
         passes=_passes(plan)[ops] if runtime.local else _ONE,
+        away=away if queues else _ONE,
     )
     which, distinct = _distinct(heads)
     call[ops] = which + 1
     return call, _Heads(*(np.concatenate(pair) for pair in zip(_NOTHING, distinct, strict=True)))
 
 
-def _is_away(plan: Plan, ops: Ids) -> Flags | int:
-    """Whether ops are copies from another machine. They are taken for copies to another machine, which are as many and as
-    large, so that the way they take is the sender's way out and then the receiver's way in.
+def _away(plan: Plan, ops: Ids) -> Column:
+    """How many machines on the operand of each op is, if it is a copy. They are taken for copies to another machine, which
+    are as many and as large, so that the way they take is the sender's way out and then the receiver's way in.
     """
-    return (plan.kind[ops] == Kind.COPY) & (plan.arg[ops] == AWAY) if plan.boxes > 1 else 0
+    return np.where(plan.kind[ops] == Kind.COPY, plan.arg[ops], 0) if plan.boxes > 1 else _ONE
 
 
 def _passes(plan: Plan) -> Ints:
@@ -423,14 +428,15 @@ def _uses(
 ) -> tuple[Ints, Ints, Floats, Floats, Flags]:
     """Rows of resources and their weights; the latency of the way, and whether the lanes are held on it."""
     is_copy = heads.kind == Kind.COPY
-    start, found, holding = _ways(_Heads(*(column[is_copy] for column in heads)), site, runtime)
+    start, found, holding, shares = _ways(_Heads(*(column[is_copy] for column in heads)), site, runtime)
     delay, holds = np.zeros(len(is_copy)), np.ones(len(is_copy), dtype=np.bool_)
     hops = np.diff(start)
     rows = np.repeat(np.arange(len(hops), dtype=np.int32), hops)
     # Summed from left to right: the bits do not depend on how many calls there are.
-    delay[is_copy] = np.bincount(rows, np.array(resources.latency)[found], minlength=len(hops))
+    waits = np.array(resources.latency)[found]
+    delay[is_copy] = np.bincount(rows, waits if shares is None else waits * shares, minlength=len(hops))
     holds[is_copy] = holding
-    hops, links, often = _at_home(hops, found, site)
+    hops, links, often = (hops, found, shares) if shares is not None else _at_home(hops, found, site)
     memory = np.array([resources.memory.get(node.name, -1) for node in site.nodes], dtype=np.int64)[
         heads.target
     ]
@@ -475,13 +481,17 @@ def _ways(heads: _Heads, site: _Site, runtime: Runtime) -> Routes:
     legs = [router.routes(a, b) for a, b in ((source, out), (out, into), (into, target))]
     hops = np.stack([np.diff(leg.start) for leg in legs])
     start = starts(hops.sum(axis=0))
-    links = np.empty(start[-1], dtype=np.int32)
+    links, shares = np.empty(start[-1], dtype=np.int32), np.ones(start[-1])
     at = start[:-1]
     for leg, count in zip(legs, hops, strict=True):
-        links[ranges(at, count)] = leg.links
+        entry = ranges(at, count)
+        links[entry] = leg.links
+        shares[entry] = 1.0 if leg.shares is None else leg.shares
         at = at + count
     staged = np.count_nonzero(hops, axis=0) > 1
-    return Routes(start, links, staged | np.all([leg.holds_lane for leg in legs], axis=0))
+    holding = staged | np.all([leg.holds_lane for leg in legs], axis=0)
+    whole = all(leg.shares is None for leg in legs)
+    return Routes(start, links, holding, None if whole else shares)
 
 
 def _hosts(topology: Topology) -> tuple[Ints, Ints]:
@@ -501,8 +511,11 @@ def _lanes(heads: _Heads, site: _Site, runtime: Runtime, numbers: dict[str, int]
     nodes = site.nodes
     rows: list[list[int]] = [[]]
     early = [0]
-    for executor, kind, source, target, channel, _ in np.stack(heads, axis=1)[1:].tolist():
-        call = Call(Executor(executor), Kind(kind), nodes[source], nodes[target], channel)
+    for executor, kind, source, target, channel, _, away in np.stack(heads, axis=1)[1:].tolist():
+        here, there = nodes[source], nodes[target]
+        if away > 1 and here.machine != there.machine:
+            there = replace(there, machine=f"{here.machine}+{away}")
+        call = Call(Executor(executor), Kind(kind), here, there, channel)
         lanes = runtime.lanes(call)
         rows.append([numbers.setdefault(name, len(numbers)) for name in (*lanes, *runtime.pipes(call))])
         early.append(len(lanes))

@@ -82,18 +82,12 @@ class Path:
 
 def critical(lowered: Lowered, resources: Resources, timeline: Timeline) -> Path:
     """The path to the op that was done last (the first of several)."""
-    ops = []
-    op = int(np.argmax(timeline.finish)) if len(timeline.finish) else _NONE
-    while op != _NONE:
-        ops.append(op)
-        op = int(timeline.blame[op])
-    path = np.array(ops[::-1], dtype=np.int64)
+    path, queued = _chain(lowered, timeline)
     stood, begin = timeline.ready[path], timeline.start[path]
     overhead, latency = lowered.calls.overhead[lowered.call[path]], lowered.calls.latency[lowered.call[path]]
     if timeline.begun is not None:
-        begun, arrived = timeline.begun[path], begin + overhead + latency
-        queued = begun > arrived * (1 + _NEAR)
-        stood, begin = np.where(queued, arrived, stood), np.where(queued, begun, begin)
+        arrived = begin + overhead + latency
+        stood, begin = np.where(queued, arrived, stood), np.where(queued, timeline.begun[path], begin)
         overhead, latency = np.where(queued, 0.0, overhead), np.where(queued, 0.0, latency)
     alone, limit = _alone(path, begin + overhead + latency, lowered, resources)
     lane = _lanes(path, begin > stood, lowered)
@@ -113,6 +107,26 @@ def critical(lowered: Lowered, resources: Resources, timeline: Timeline) -> Path
         lane=index[1],
         names=tuple(names[i] for i in used.tolist() if i != _NONE),
     )
+
+
+def _chain(lowered: Lowered, timeline: Timeline) -> tuple[Ints, Flags]:
+    """The ops of the path, first to last, and whether it begins at an op when that had waited for a pipe. An op may be on
+    it twice: another that it let go on by freeing a lane came before it to a pipe.
+    """
+    ops: list[int] = []
+    queued: list[bool] = []
+    op = int(np.argmax(timeline.finish)) if len(timeline.finish) else _NONE
+    done = True  # whether the end of `op` is what counts, not that it freed its lanes before
+    while op != _NONE:
+        holder = int(timeline.pipe_blame[op]) if timeline.pipe_blame is not None and done else _NONE
+        ops.append(op)
+        queued.append(holder != _NONE)
+        if holder == _NONE:
+            waited = timeline.start[op] > timeline.ready[op]
+            holder = int(timeline.blame[op])
+            done = not waited or holder == _NONE or bool(lowered.calls.holds[lowered.call[holder]])
+        op = holder
+    return np.array(ops[::-1], dtype=np.int64), np.array(queued[::-1], dtype=np.bool_)
 
 
 def _alone(path: Ints, begun: Floats, lowered: Lowered, resources: Resources) -> tuple[Floats, Ints]:

@@ -144,6 +144,7 @@ class Store:
             "waits": self._joined("waits", state.waits, waits),
             "slot": self._joined("slot", state.slot, _full(n, NONE)),
             "blame": self._joined("blame", state.blame, _full(n, NONE)),
+            "pipe_blame": self._longer("pipe_blame", state.pipe_blame, first, n),
             "pending": self._joined("pending", state.pending, [n]),
             "lane_head": self._joined("lane_head", state.lane_head, _full(more_lanes, NONE)),
             "lane_tail": self._joined("lane_tail", state.lane_tail, _full(more_lanes, NONE)),

@@ -63,6 +63,7 @@ class State(NamedTuple):
     begun: Array  # s, when the pipes were given; only of ops that have pipes
     finish: Array  # s
     blame: Array  # the op whose end this op's start waited for last, or NONE
+    pipe_blame: Array  # the op that had the pipe which this op waited for last, or NONE
 
     release_time: Array  # s, ascending
     release_op: Array

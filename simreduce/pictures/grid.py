@@ -13,7 +13,7 @@ from simreduce.pictures.shapes import Drawing, Point
 from simreduce.pictures.style import HEIGHT, box, box_size, counts, line
 from simreduce.pictures.wires import Place, arc_room, routes
 from simreduce.topology import Node, Topology, natural
-from simreduce.topology.ways import TorusWays
+from simreduce.topology.ways import Copies, TorusWays
 
 _MOST = 8
 """Places in a row of the grid that are drawn one by one; of more, the first ones and the last."""
@@ -38,6 +38,8 @@ def torus_of(topology: Topology, wires: Sequence[Cable]) -> Torus | None:
     routers.
     """
     ways = topology.router.ways
+    if isinstance(ways, Copies):  # of machines: the rule of the network between them
+        ways = ways.network
     if not isinstance(ways, TorusWays):
         return None
     # Ports are numbered router by router.

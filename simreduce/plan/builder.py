@@ -18,11 +18,10 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from simreduce.errors import InternalError, PlanError, PlanTooLarge
 from simreduce.plan.contract import Contract
-from simreduce.plan.plan import AWAY, IN_PLACE, NO_STREAM, ZEROS, Column, Executor, Ints, Kind, Plan
+from simreduce.plan.plan import IN_PLACE, NO_STREAM, ZEROS, Column, Executor, Ints, Kind, Plan
 from simreduce.plan.values import Value, Values
 
 MOST_SINGLE_OPS = 5_000_000
@@ -245,10 +244,10 @@ class PlanBuilder:
         *,
         stream: Numbers = NO_STREAM,
         after: Sequence[int] | Ints = (),
-        away: npt.NDArray[np.bool_] | None = None,
+        away: Numbers = 0,
     ) -> Values:
         """Move every value to the device of the same place in `device`, after the ops `after`: all of them or, of an array,
-        the one at the same place. Those that are `away` (which is broadcast) are fetched from another machine.
+        the one at the same place. In a folded plan they are fetched from the machine that is `away` (which is broadcast) on.
 
         Unlike `copy`, each makes an op: a planner must not send a value to where it is, nor to one device twice.
         """
@@ -256,10 +255,9 @@ class PlanBuilder:
         if not device.shape == lo.shape == hi.shape:
             device, lo, hi = np.broadcast_arrays(device, lo, hi)
         moved = Values(values.op, device, lo, hi, values.dtype)
-        arg: Numbers = 0
-        if away is not None:
-            arg = AWAY if away.all() else np.broadcast_to(np.where(away, AWAY, 0), moved.shape)
-        return self._extend(Kind.COPY, moved, [values.op], arg=arg, stream=stream, after=after)
+        if isinstance(away, np.ndarray):
+            away = np.broadcast_to(away, moved.shape)
+        return self._extend(Kind.COPY, moved, [values.op], arg=away, stream=stream, after=after)
 
     def barriers(self, device: Ints, count: Ints, after: Ints) -> Ints:
         """By device: an empty INPUT that exists once the next count[i] of the ops `after` are done. The ids, for `after`."""

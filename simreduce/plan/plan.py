@@ -29,9 +29,6 @@ ZEROS = -1
 IN_PLACE = 1
 """The `arg` of a CONCAT whose operands lie in one buffer already: it costs nothing."""
 
-AWAY = 1
-"""The `arg` of a COPY whose operand is on another of the equal machines of a folded plan."""
-
 NO_STREAM = -1
 """The stream of an op that the algorithm does not serialise."""
 
@@ -47,7 +44,7 @@ class Kind(IntEnum):
     INPUT = 0  # none: a gradient, or part of one, exists on the device; `arg` is its contributor
     SLICE = 1  # one, same device: narrow to a sub-interval
     CONCAT = 2  # one or more, same device: join adjacent intervals; free if `arg` is IN_PLACE
-    COPY = 3  # one, on another device; in a folded plan, on another machine if `arg` is AWAY
+    COPY = 3  # one, on another device; in a folded plan, on the machine that is `arg` machines on
     ADD = 4  # one or more, same device: n-ary sum over one interval
     SCALE = 5  # one, same device: divide by `arg`
     CAST = 6  # one, same device: change the dtype
@@ -69,7 +66,7 @@ class Plan:
     `channel * len(devices) + device`, or `NO_STREAM`: ops of one stream run one after another in program order.
 
     A *folded* plan is that of `boxes` equal machines which all do the same at the same time, and holds the ops of one of
-    them. A COPY from another machine (`AWAY`) reads the op that the other has made when this one made its operand, so it
+    them. A COPY from the `arg`-th next machine reads the op that the other has made when this one made its operand, so it
     crosses the way out of one machine and the way into another. Nobody can prove such a plan by itself: what it stands
     for is what the same strategy compiles to for few machines, each by itself.
     """
@@ -145,7 +142,7 @@ class Plan:
 
     def is_away(self, op: int) -> bool:
         """Whether op `op` is a COPY from another machine of a folded plan."""
-        return self.boxes > 1 and bool(self.kind[op] == Kind.COPY and self.arg[op] == AWAY)
+        return self.boxes > 1 and bool(self.kind[op] == Kind.COPY and self.arg[op] > 0)
 
     def operands_of(self, op: int) -> list[int]:
         """Ids of the values that op `op` reads."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from simreduce.errors import TopologyError
 from simreduce.textfiles import read_text
 from simreduce.topology.classes import link_classes
+from simreduce.topology.clusters import is_cluster
 from simreduce.topology.files import Document, read_document
 from simreduce.topology.graph import Link, Topology
 from simreduce.topology.importers import (
@@ -22,9 +24,10 @@ from simreduce.topology.importers import (
     read_topo_m,
 )
 from simreduce.topology.importers.models import MODELS
-from simreduce.topology.machine import build_machine
+from simreduce.topology.load import load_topology
+from simreduce.topology.machine import read_machine
 from simreduce.topology.naming import expanded
-from simreduce.topology.peer import DEFAULT_REACH, STAGED
+from simreduce.topology.peer import DEFAULT_REACH, STAGED, beyond
 from simreduce.units import format_bandwidth, format_duration
 
 # Between these lie the links and memories of all machines there are, by an order of magnitude on either side.
@@ -44,8 +47,12 @@ def check_file(path: str) -> list[str]:
     try:
         if path.endswith(".toml"):
             document = read_document(Path(path), path)
-            machine = build_machine(document, path, path)
-            return [*faults_of(machine, _places(document))]
+            if is_cluster(document.tables):
+                return [*faults_of(load_topology(path), lambda _: path)]
+            machine, first = read_machine(document, path, path)
+            # What is missing may be what could not be read, and what was not read has no figures.
+            more = faults_of(machine, _places(document), _named(document) if first else None)
+            return [*first, *(fault for fault in more if not _is_told(fault, first))]
         text = read_text(Path(path), TopologyError)
         if text.lstrip().startswith("<"):
             if "<graphs" in text:
@@ -64,23 +71,39 @@ def check_file(path: str) -> list[str]:
     return [*first, *faults_of(machine, lambda _: path)]
 
 
-def faults_of(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
-    """What cannot well be meant in a topology; `place` names where a node or a link class is written."""
-    yield from _nodes(machine, place)
+def _is_told(fault: str, earlier: Iterable[str]) -> bool:
+    """Whether there is a fault in the same table already."""
+    file, table, *_ = fault.split(": ")
+    return any(problem.startswith(f"{file}: {table}") for problem in earlier)
+
+
+def faults_of(
+    machine: Topology, place: Callable[[str], str], named: Container[str] | None = None
+) -> Iterator[str]:
+    """What cannot well be meant in a topology; `place` names where a node or a link class is written.
+
+    Of one that could not be read whole, `named` are the nodes that its pairs name, and no ways are tried.
+    """
+    yield from _memories(machine, place)
     yield from _links(machine, place)
-    yield from _lanes(machine, place)
-    yield from _ways(machine, place)
+    yield from _orders(machine, place)
+    linked = {name for link in machine.links if not link.is_figure for name in (link.source, link.target)}
+    yield from _alone(machine, place, linked if named is None else named)
+    if named is None:
+        yield from _lanes(machine, place)
+        yield from _ways(machine, place)
 
 
 def _places(document: Document) -> Callable[[str], str]:
     """Where a node's group or a class's table stands."""
-    tables: Mapping[str, Any] = document.tables
     paths: dict[str, str] = {}
-    for group, fields in tables.get("nodes", {}).items():
-        for names in fields["names"]:
-            paths |= dict.fromkeys(expanded(names), f"nodes.{group}")
-    for group, fields in tables.get("links", {}).items():
-        paths.setdefault(fields.get("class", group), f"links.{group}")
+    for group, fields in _groups(document, "nodes"):
+        names = fields.get("names")
+        for name in names if isinstance(names, list) else ():
+            with contextlib.suppress(ValueError, TypeError):  # no names; told already
+                paths |= dict.fromkeys(expanded(name), f"nodes.{group}")
+    for group, fields in _groups(document, "links"):
+        paths.setdefault(str(fields.get("class", group)), f"links.{group}")
 
     def place(what: str) -> str:
         path = paths.get(what, "")
@@ -89,11 +112,35 @@ def _places(document: Document) -> Callable[[str], str]:
     return place
 
 
-def _nodes(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
-    linked = {name for link in machine.links if not link.is_figure for name in (link.source, link.target)}
+def _groups(document: Document, section: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """The tables of a section of a file that may be wrong in any way."""
+    tables = document.tables.get(section)
+    return (
+        [(key, value) for key, value in tables.items() if isinstance(value, dict)]
+        if isinstance(tables, dict)
+        else []
+    )
+
+
+def _named(document: Document) -> set[str]:
+    """The names in all pairs, whatever else is wrong with these."""
+    found: set[str] = set()
+    for _, fields in _groups(document, "links"):
+        pairs = fields.get("pairs")
+        for pair in pairs if isinstance(pairs, list) else ():
+            for name in pair if isinstance(pair, list) else ():
+                with contextlib.suppress(ValueError, TypeError):
+                    found.update(expanded(name))
+    return found
+
+
+def _alone(machine: Topology, place: Callable[[str], str], linked: Container[str]) -> Iterator[str]:
     for node in machine.nodes.values():
         if node.name not in linked and len(machine.nodes) > 1:
             yield f"{place(node.name)}: {node.kind} {node.name!r} has no link; join it to something, or remove it"
+
+
+def _memories(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
     memories = {(place(n.name), n.memory_bandwidth): n.name for n in reversed(list(machine.nodes.values()))}
     for (where, rate), name in reversed(memories.items()):
         if math.isfinite(rate) and not MEMORY_LIMITS[0] <= rate <= MEMORY_LIMITS[1]:
@@ -113,6 +160,20 @@ def _links(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
         seen.add(figures)
         for text in _figures(link):
             yield f"{place(link.link_class)}: {link.source} - {link.target}: {text}"
+
+
+def _orders(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
+    """Two classes that join the same two nodes, once in one order and once in the other: meant as one direction each?"""
+    first: dict[frozenset[str], Link] = {}
+    for link in machine.links[::2]:
+        if link.is_figure:
+            continue
+        other = first.setdefault(frozenset((link.source, link.target)), link)
+        if (other.source, other.target) == (link.target, link.source):
+            yield (
+                f"{place(link.link_class)}: {link.source} - {link.target} are joined by {other.link_class} in the other order "
+                "too; every link goes both ways, so these are two links: write both in one order if that is meant"
+            )
 
 
 def _figures(link: Link) -> Iterator[str]:
@@ -174,12 +235,12 @@ def _ways(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
             "link them, or both to a switch or a CPU"
         )
     figures = {link.source for link in machine.links if link.link_class.startswith(STAGED)}
-    free = next(_staged_for_nothing(machine, figures), None)
-    if free:
-        yield (
-            f"{place(free[0])}: {free[0]!r} and {free[1]!r} copy through the host, but {free[0]!r} has no link to itself "
-            f"of a class that begins with {STAGED!r}, so that this costs nothing"
-        )
+    for free in (_staged_for_nothing(machine, figures), _sent_for_nothing(machine, figures)):
+        for a, b in itertools.islice(free, 1):
+            yield (
+                f"{place(a)}: {a!r} and {b!r} copy through the host, but {a!r} has no link to itself "
+                f"of a class that begins with {STAGED!r}, so that this costs nothing"
+            )
 
 
 def _staged_for_nothing(machine: Topology, figures: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -190,6 +251,23 @@ def _staged_for_nothing(machine: Topology, figures: Iterable[str]) -> Iterator[t
                     continue  # nothing is too far
                 if a != b and _is_way(machine, a, b) and not machine.router.is_peer(a, b):
                     yield a, b
+
+
+def _sent_for_nothing(machine: Topology, figures: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """GPUs whose GPUDirect does not reach any NIC of their machine, and the first of these."""
+    for a in machine.devices:
+        gpu = machine.nodes[a]
+        nics = [n.name for n in machine.nodes.values() if n.kind == "nic" and n.machine == gpu.machine]
+        if a in figures or gpu.gpudirect == DEFAULT_REACH:
+            continue
+        ways = [machine.router.path(a, nic) for nic in nics if _is_way(machine, a, nic)]
+        if ways and all(_is_beyond(machine, way, gpu.gpudirect) for way in ways):
+            yield a, ways[0][-1]
+
+
+def _is_beyond(machine: Topology, path: tuple[str, ...], reach: str) -> bool:
+    used = [machine.router.link(*hop) for hop in itertools.pairwise(path)]
+    return beyond([machine.nodes[name] for name in path], used, reach)
 
 
 def _is_way(machine: Topology, a: str, b: str) -> bool:

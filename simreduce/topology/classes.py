@@ -33,6 +33,11 @@ class LinkClass:
     both_ways: float = math.inf
 
 
+def networks() -> tuple[str, ...]:
+    """The classes of links between machines."""
+    return tuple(name for name, figures in link_classes().items() if not figures.holds_lane)
+
+
 @functools.cache
 def link_classes() -> Mapping[str, LinkClass]:
     """Every shipped class by name, in the order of `link_classes.toml`."""

@@ -8,7 +8,7 @@ from simreduce import units
 from simreduce.errors import TopologyError, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 class _Limits(NamedTuple):
@@ -99,6 +99,17 @@ class Faults:
             return value
         self.add(path, f"must be text, not {type_name(value)}")
         return ""
+
+    def choice(self, path: str, value: object, known: Sequence[str], what: str) -> str:
+        """`value` if it is one of `known`; else a fault, and the first of them to go on with."""
+        if isinstance(value, str) and value in known:
+            return value
+        if isinstance(value, str):
+            near = did_you_mean(value, known) or f"; known are {', '.join(known)}"
+            self.add(path, f"unknown {what} {quoted(value)}{near}")
+        else:
+            self.add(path, f"must be one of {', '.join(known)}, not {quoted(value)}")
+        return known[0]
 
     def flag(self, path: str, value: object, *, default: bool) -> bool:
         """`value` if it is a boolean; else a fault and `default`."""

@@ -1,5 +1,7 @@
 """Reading machine files: TOML, `extends`, and overrides, into one document with the origin of every key.
 
+Files of several machines are read here too; `clusters` says what stands in them.
+
 A machine file:
 
     title = "..."                      what `topo list` prints
@@ -16,6 +18,8 @@ A machine file:
     reduces = true                     optional: a switch that can sum what passes through it
     peer = "PHB"                       optional, of GPUs: the farthest way on which they copy to each other directly: off,
                                        NV, PIX, PXB, PHB or SYS (the default); farther copies are staged through a host
+    network = "ib_edr"                 optional, of NICs: the class of the link by which they join the network of `MACHINExN`,
+                                       unless that says `nic=`; ib_edr when left out
 
     [links.CLASS]
     pairs = [["gpu0", "gpu3", 2], ["gpu0", "gpu1"]]     two ends and, if not `lanes`, a count of lanes
@@ -52,14 +56,16 @@ from simreduce.errors import TopologyError, did_you_mean
 from simreduce.shipped import data_dir
 from simreduce.textfiles import read_bytes
 from simreduce.topology.faults import type_name
+from simreduce.topology.generators.machines import FABRIC_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_NODE_OVERRIDES = ("model", "memory_bandwidth", "peer")
+_NODE_OVERRIDES = ("model", "memory_bandwidth", "peer", "gpudirect")
 _LINK_OVERRIDES = ("bandwidth", "achievable", "latency", "lanes", "both_ways")
 _ROUTE_OVERRIDES = ("bandwidth", "latency")
+_ROUTING_OVERRIDES = ("equal_cost", "seed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +151,8 @@ def _paths(tables: Mapping[str, Any]) -> list[str]:
 def merged(parent: Document, child: Document) -> Document:
     """The child's tables over the parent's."""
     tables: dict[str, Any] = dict(parent.tables)
+    if "fabric" in child.tables:
+        tables = {key: value for key, value in tables.items() if key not in FABRIC_KEYS}
     for key, value in child.tables.items():
         older = tables.get(key)
         if not (isinstance(value, dict) and isinstance(older, dict)):
@@ -172,7 +180,9 @@ def overridden(document: Document, overrides: Mapping[str, str | int]) -> tuple[
             problems.append(f"{document.shown}: override {key!r}: there is no such key{near}")
             continue
         section, group, name = known[key]
-        if section:
+        if section and not group:
+            tables.setdefault(section, {})[name] = value
+        elif section:
             tables.setdefault(section, {}).setdefault(group, {})[name] = value
         else:
             tables[name] = value
@@ -183,6 +193,7 @@ def overridden(document: Document, overrides: Mapping[str, str | int]) -> tuple[
 def _override_keys(document: Document) -> dict[str, tuple[str, str, str]]:
     """What may be overridden: the figures of every group of nodes and of every class that joins something."""
     known = {"title": ("", "", "title")}
+    known |= {f"routing.{name}": ("routing", "", name) for name in _ROUTING_OVERRIDES}
     sections = (("nodes", _NODE_OVERRIDES), ("links", _LINK_OVERRIDES), ("routes", _ROUTE_OVERRIDES))
     for section, names in sections:
         groups = document.tables.get(section)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from simreduce.errors import TopologyError
+from simreduce.topology.equal_cost import FIRST
 from simreduce.topology.graph import Link, Node, Topology, assemble
 
 FOLDED_LIMIT = 1 << 20
@@ -53,6 +54,11 @@ def fold(topology: Topology, boxes: int | None = None) -> Folded:
     TopologyError says why they cannot stand for each other: links or devices that differ, links from machine to machine,
     more than one switch between them.
     """
+    choice = topology.router.equal_cost.choice
+    if choice != FIRST:
+        raise TopologyError(
+            f"{topology.name}: equal paths are {choice}: equal machines are folded only if all take the first"
+        )
     machines = _machines(topology)
     if len(machines) < 2:
         raise TopologyError(f"{topology.name}: one machine cannot be folded")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import networkx as nx
 
+from simreduce.topology.equal_cost import EqualCost
 from simreduce.topology.naming import natural
 from simreduce.topology.peer import DEFAULT_REACH, OFF, ROUTE
 from simreduce.topology.routing import Router
@@ -32,7 +33,9 @@ class Node:
     `memory_bandwidth` is in bytes/s, infinite when unstated. `machine` is the box the node stands in, "" for a
     switch of the fabric. `transit` says whether traffic of others may pass through; a GPU never lets it. `reduces`
     says whether a switch can sum what passes through. `peer` is the farthest way on which a GPU copies to others of its
-    machine directly, one of `peer.REACHES`.
+    machine directly, one of `peer.REACHES`; `gpudirect` the farthest to a NIC that reads its memory, of `peer.NIC_REACHES`.
+    `network` is the class of link that a NIC has a port for, "" when unstated: it matters only where the machine is put on
+    a network, and the digest leaves it out.
     """
 
     name: str
@@ -43,6 +46,8 @@ class Node:
     transit: bool = True
     reduces: bool = False
     peer: str = DEFAULT_REACH
+    gpudirect: str = DEFAULT_REACH
+    network: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +104,10 @@ class Cable:
 class Topology:
     """A machine or a fabric; two are equal when name, source and content are.
 
+    Which of equal paths transfers take is `router.equal_cost`.
+
     `links[i].id == i`. `devices` are the GPUs, machine by machine and gpu2 before gpu10; `hosts` are the CPUs in the
-    same order. `digest` names the content (nodes and links), whatever the machine is called.
+    same order. `digest` names the content (nodes, links and the rule for equal paths), whatever the machine is called.
     """
 
     name: str
@@ -136,28 +143,30 @@ class Topology:
             for link in self.links
         ]
         source = f"{self.source}, bandwidth x {bandwidth:g}, latency x {latency:g}"
-        return assemble(self.name, self.title, source, nodes, links, self.router.ways)
+        return assemble(self.name, self.title, source, nodes, links, self.router.ways, self.router.equal_cost)
 
     def without_peers(self) -> Topology:
         """The same machine with peer access switched off: its GPUs copy to each other through the host."""
         nodes = [replace(n, peer=OFF) if n.kind == "gpu" else n for n in self.nodes.values()]
-        return assemble(
-            self.name, self.title, f"{self.source}, no peer access", nodes, self.links, self.router.ways
-        )
+        source, router = f"{self.source}, no peer access", self.router
+        return assemble(self.name, self.title, source, nodes, self.links, router.ways, router.equal_cost)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A read-only mapping cannot be pickled, and the graph says nothing that nodes and links do not.
-        nodes = tuple(self.nodes.values())
-        return assemble, (self.name, self.title, self.source, nodes, self.links, self.router.ways)
+        nodes, router = tuple(self.nodes.values()), self.router
+        return assemble, (
+            self.name, self.title, self.source, nodes, self.links, router.ways, router.equal_cost,
+        )  # fmt: skip
 
 
 def build(
     name: str, title: str, source: str, nodes: Iterable[Node], cables: Iterable[Cable],
-    ways: Ways | Copies | None = None,
+    ways: Ways | Copies | None = None, equal_cost: EqualCost = EqualCost(),  # noqa: B008 - it cannot be changed
 ) -> Topology:  # fmt: skip
     """A topology of nodes with distinct names and of cables between them, in the order given.
 
-    `ways` are the routes of a network that has a rule for them; without one they are searched for.
+    `ways` are the routes of a network that has a rule for them; without one they are searched for. `equal_cost` says
+    which of equal ones a transfer takes.
     """
     links: list[Link] = []
     seen: dict[frozenset[str], int] = {}
@@ -180,7 +189,7 @@ def build(
                     parallel=parallel,
                 )
             )
-    return assemble(name, title, source, nodes, links, ways)
+    return assemble(name, title, source, nodes, links, ways, equal_cost)
 
 
 def assemble(
@@ -190,6 +199,7 @@ def assemble(
     nodes: Iterable[Node],
     links: Iterable[Link],
     ways: Ways | Copies | None = None,
+    equal_cost: EqualCost = EqualCost(),  # noqa: B008 - a value that cannot be changed
 ) -> Topology:
     """A topology of nodes with distinct names and of directed links, numbered from 0."""
     table = {node.name: node for node in nodes}
@@ -198,12 +208,12 @@ def assemble(
         name=name,
         title=title,
         source=source,
-        digest=_digest(table, links),
+        digest=_digest(table, links, equal_cost),
         nodes=MappingProxyType(table),
         links=links,
         devices=_in_order(table, "gpu"),
         hosts=_in_order(table, "cpu"),
-        router=Router(table, links, ways),
+        router=Router(table, links, ways, equal_cost),
     )
 
 
@@ -212,8 +222,8 @@ def _in_order(nodes: Mapping[str, Node], kind: Kind) -> tuple[str, ...]:
     return tuple(n.name for n in sorted(chosen, key=lambda n: (natural(n.machine), natural(n.name))))
 
 
-def _digest(nodes: Mapping[str, Node], links: Iterable[Link]) -> str:
-    content = [
+def _digest(nodes: Mapping[str, Node], links: Iterable[Link], equal_cost: EqualCost) -> str:
+    content: list[object] = [
         [
             # Stated only where they are not the default, so that older digests stand.
             [
@@ -225,6 +235,7 @@ def _digest(nodes: Mapping[str, Node], links: Iterable[Link]) -> str:
                 n.transit,
                 *([True] if n.reduces else []),
                 *([n.peer] if n.peer != DEFAULT_REACH else []),
+                *([f"gpudirect {n.gpudirect}"] if n.gpudirect != DEFAULT_REACH else []),
             ]
             for n in nodes.values()
         ],
@@ -232,5 +243,6 @@ def _digest(nodes: Mapping[str, Node], links: Iterable[Link]) -> str:
             [k.source, k.target, k.link_class, k.lanes, k.nominal, k.bandwidth, k.latency, k.holds_lane]
             for k in links
         ],
+        *([[equal_cost.choice, equal_cost.seed]] if equal_cost != EqualCost() else []),
     ]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:12]

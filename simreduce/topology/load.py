@@ -13,17 +13,22 @@ from typing import TYPE_CHECKING
 
 from simreduce.errors import TopologyError, did_you_mean
 from simreduce.shipped import data_dir
+from simreduce.topology.clusters import cluster, is_cluster
 from simreduce.topology.faults import cut, quoted
 from simreduce.topology.files import overridden, read_document
 from simreduce.topology.folded import FOLDED_LIMIT, Folded, fold
 from simreduce.topology.generators import GENERATORS, generate, machines, split_inline
 from simreduce.topology.generators.inline import DEVICES_LIMIT, WHOLE_LIMIT
+from simreduce.topology.generators.machines import FABRICS
 from simreduce.topology.machine import build_machine
 
 if TYPE_CHECKING:
     from simreduce.topology.graph import Topology
 
 Overrides = Mapping[str, str | int]
+
+FOLDED_ABOVE = 4096
+"""Of more GPUs than this, equal machines on one switch are folded without being asked."""
 
 
 def load_topology(text: str, overrides: Overrides | None = None) -> Topology:
@@ -60,7 +65,7 @@ def load_machine(text: str, overrides: Overrides | None = None, *, folded: bool 
     if fewest is not None:
         two, boxes = fewest
         count = boxes * len(two.devices) // 2
-        if folded or count > DEVICES_LIMIT:
+        if folded or count > FOLDED_ABOVE:
             if boxes > FOLDED_LIMIT:
                 raise TopologyError(f"{cut(text)}: more than {FOLDED_LIMIT} machines")
             one = fold(two, boxes)
@@ -97,19 +102,24 @@ def shipped() -> list[tuple[str, str]]:
 
 def _machine(text: str, overrides: Overrides) -> Topology:
     """A machine that must have a file."""
-    machine = _file(text, overrides)
+    machine = _file(text, overrides, whole=False)
     if machine is None:
         raise _unknown(text)
     return machine
 
 
-def _file(text: str, overrides: Overrides) -> Topology | None:
-    """The machine of a file, None when `text` means no file that is there."""
+def _file(text: str, overrides: Overrides, *, whole: bool = True) -> Topology | None:
+    """The machine of a file, None when `text` means no file that is there. Several machines only if it may be the `whole`."""
     place = _find(text)
     if place is None:
         return None
     path, shown = place
-    document, problems = overridden(read_document(path, shown), overrides)
+    document = read_document(path, shown)
+    if is_cluster(document.tables):
+        if not whole:
+            raise TopologyError(f"{shown}: is made of several machines already")
+        return cluster(document, path, text, overrides, _machine)
+    document, problems = overridden(document, overrides)
     return build_machine(document, name=text, source=shown, problems=problems)
 
 
@@ -136,6 +146,8 @@ def _unknown(text: str) -> TopologyError:
     names = [name for name, _ in shipped()]
     head = re.split(r"[:,]", text)[0]
     near = did_you_mean(head, [*names, *GENERATORS])
+    if head in FABRICS:
+        near = f"; {head} is a network of machines, such as dgx1vx4,fabric={head}"
     return TopologyError(
         f"no topology {quoted(text)}{near}; `simreduce topo list` names what is shipped; "
         f"inline are {', '.join(g.form for g in GENERATORS.values())} and MACHINExN; or give the path of a file"

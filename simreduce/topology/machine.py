@@ -3,33 +3,48 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 
-from simreduce.errors import did_you_mean
-from simreduce.topology.classes import link_classes
+from simreduce.errors import TopologyError, did_you_mean
+from simreduce.topology.classes import link_classes, networks
+from simreduce.topology.equal_cost import CHOICES, FIRST, HASHED, EqualCost
 from simreduce.topology.faults import Faults, quoted
 from simreduce.topology.graph import KINDS, Cable, Node, Topology, build
 from simreduce.topology.naming import NAME, expanded, natural, paired
-from simreduce.topology.peer import BOTH_WAYS, DEFAULT_REACH, REACHES, ROUTE, STAGED
+from simreduce.topology.peer import BOTH_WAYS, DEFAULT_REACH, NIC_REACHES, REACHES, ROUTE, STAGED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from simreduce.topology.files import Document
 
-_TOP_KEYS = ("title", "sources", "extends", "nodes", "links", "routes")
-_NODE_KEYS = ("names", "kind", "model", "memory_bandwidth", "machine", "transit", "reduces", "peer")
+_TOP_KEYS = ("title", "sources", "extends", "nodes", "links", "routes", "routing")
+_NODE_KEYS = (
+    "names", "kind", "model", "memory_bandwidth", "machine", "transit", "reduces", "peer", "gpudirect",
+    "network",
+)  # fmt: skip
 _LINK_KEYS = ("pairs", "lanes", "class", "bandwidth", "achievable", "latency", "holds_lane", "both_ways")
 _ROUTE_KEYS = ("pairs", "bandwidth", "latency")
+_ROUTING_KEYS = ("equal_cost", "seed")
 _MOST = 1 << 18
 """Nodes or links of the largest machine that a file may describe."""
 
 
 def build_machine(document: Document, name: str, source: str, problems: Sequence[str] = ()) -> Topology:
     """The topology of a document; raises `TopologyError` with every fault, `problems` found earlier first."""
+    machine, found = read_machine(document, name, source, problems)
+    if found:
+        raise TopologyError(found)
+    return machine
+
+
+def read_machine(
+    document: Document, name: str, source: str, problems: Sequence[str] = ()
+) -> tuple[Topology, list[str]]:
+    """What could be read of a document, and every fault."""
     faults = Faults(document.shown, document.origin)
     faults.problems.extend(problems)
     tables = document.tables
@@ -40,13 +55,28 @@ def build_machine(document: Document, name: str, source: str, problems: Sequence
     nodes = _nodes(faults, faults.table("nodes", tables.get("nodes", {})))
     cables = _cables(faults, faults.table("links", tables.get("links", {})), nodes)
     cables += _routes(faults, faults.table("routes", tables.get("routes", {})), nodes)
+    equal_cost = _routing(faults, faults.table("routing", tables.get("routing", {})))
     # A kind that is misspelt has been told already.
     if not any(node.kind == "gpu" or node.kind not in KINDS for node in nodes.values()):
         faults.add("nodes", "0 devices; at least one group must have kind = 'gpu'")
     if not faults.problems:
         _check_joined(faults, nodes, cables)
-    faults.raise_any()
-    return build(name, title, source, nodes.values(), cables)
+    # A kind that is none is that of nothing in particular.
+    known = [node if node.kind in KINDS else replace(node, kind="switch") for node in nodes.values()]
+    return build(name, title, source, known, cables, equal_cost=equal_cost), faults.problems
+
+
+def _routing(faults: Faults, fields: Mapping[str, Any]) -> EqualCost:
+    """Which of equal paths transfers take."""
+    faults.unknown("routing", fields, _ROUTING_KEYS)
+    choice = faults.choice("routing.equal_cost", fields.get("equal_cost", FIRST), CHOICES, "rule")
+    seed = fields.get("seed", 0)
+    if "seed" in fields and choice != HASHED:
+        faults.add("routing.seed", "is that of equal_cost = 'hashed'")
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 1 << 63:
+        faults.add("routing.seed", f"must be a whole number from 0, not {quoted(seed)}")
+        seed = 0
+    return EqualCost(choice, seed)
 
 
 def _nodes(faults: Faults, groups: Mapping[str, Any]) -> dict[str, Node]:
@@ -104,17 +134,26 @@ def _group(faults: Faults, path: str, fields: Mapping[str, Any]) -> tuple[Any, .
     reduces = faults.flag(f"{path}.reduces", fields.get("reduces", False), default=False)
     if reduces and kind in ("gpu", "cpu"):
         faults.add(f"{path}.reduces", "is for switches, that can sum what passes through them")
-    peer = fields.get("peer", DEFAULT_REACH)
-    if peer not in REACHES and faults.text(f"{path}.peer", peer) == peer:
-        near = did_you_mean(peer, REACHES) or f"; known are {', '.join(REACHES)}"
-        faults.add(f"{path}.peer", f"unknown reach {quoted(peer)}{near}")
-    if "peer" in fields and kind in KINDS and kind != "gpu":
-        faults.add(f"{path}.peer", "is for GPUs: how far they copy to each other directly")
-    return kind, model, memory or math.inf, machine, transit, reduces, peer
+    peer = faults.choice(f"{path}.peer", fields.get("peer", DEFAULT_REACH), REACHES, "reach")
+    gpudirect = fields.get("gpudirect", DEFAULT_REACH)
+    gpudirect = faults.choice(f"{path}.gpudirect", gpudirect, NIC_REACHES, "reach")
+    if kind in KINDS and kind != "gpu":
+        if "peer" in fields:
+            faults.add(f"{path}.peer", "is for GPUs: how far they copy to each other directly")
+        if "gpudirect" in fields:
+            faults.add(f"{path}.gpudirect", "is for GPUs: how far off a NIC reads and writes their memory")
+    network = ""
+    if "network" in fields:
+        network = faults.choice(f"{path}.network", fields["network"], networks(), "class of network link")
+        if kind in KINDS and kind != "nic":
+            faults.add(
+                f"{path}.network", "is for NICs: the class of the link to a network that they have a port for"
+            )
+    return kind, model, memory or math.inf, machine, transit, reduces, peer, gpudirect, network
 
 
 @dataclass(frozen=True, slots=True)
-class _Wire:
+class Wire:
     """What the links of a table share; rates per lane."""
 
     link_class: str
@@ -144,7 +183,7 @@ def _cables(faults: Faults, tables: Mapping[str, Any], nodes: Mapping[str, Node]
         path = f"links.{table}"
         fields = faults.table(path, value)
         faults.unknown(path, fields, _LINK_KEYS)
-        wire = _wire(faults, path, table, fields)
+        wire = read_wire(faults, path, table, fields)
         if "pairs" not in fields:
             faults.add(path, "must give pairs")
         for number, pair in enumerate(faults.listing(f"{path}.pairs", fields.get("pairs", []))):
@@ -222,7 +261,7 @@ def _pairs(
     return found
 
 
-def _wire(faults: Faults, path: str, key: str, fields: Mapping[str, Any]) -> _Wire:
+def read_wire(faults: Faults, path: str, key: str, fields: Mapping[str, Any]) -> Wire:
     """The figures of a table of links: its own, else those of its class."""
     link_class = faults.text(f"{path}.class", fields.get("class", key)) or key
     known = link_classes().get(link_class)
@@ -250,7 +289,7 @@ def _wire(faults: Faults, path: str, key: str, fields: Mapping[str, Any]) -> _Wi
         if not link_class.startswith(STAGED):
             faults.add(f"{path}.both_ways", f"is for classes that begin with {STAGED!r}")
     holds = fields.get("holds_lane", known.holds_lane if known else True)
-    return _Wire(
+    return Wire(
         link_class=link_class,
         lanes=faults.lanes(f"{path}.lanes", fields.get("lanes", 1)),
         nominal=nominal or 1.0,

@@ -7,10 +7,20 @@ one with the highest bandwidth is taken, then the lowest latency, then the first
 
 A network may come with a rule of its own (`ways`). The way between two of its ports is then by the rule: at once for
 nodes that have no other cable, and else, for the NICs of a machine, in place of what the search has found there.
+Between equal machines (`Copies`) a transfer takes the NICs that it would if all of them hung on one switch, and ways are
+looked for between the first two only. Where every rail is a network of its own, that is one switch per rail: a transfer
+to another rail goes within a machine, over its PCIe and host, to a NIC that is on the rail of the other end; it is
+refused where a machine has no such way, as GPUs, and so NVLink, do not forward.
 
 Two GPUs of one machine that are farther apart than their `peer` says copy through the nearest host of the sender
 (`topology.peer`). Where several NICs of a machine are equally near to a GPU, each of the GPUs that share them has one
-of its own: the first GPU the first NIC, and so on in turn; between equally good paths the one over that NIC is taken.
+of its own: the first GPU the first NIC, and so on in turn; between equally good paths the one over that NIC is taken. Near
+is what is few hops away, and of that what is on the same socket.
+
+A GPU that is farther from its NIC than its `gpudirect` says sends and receives over a network through the memory of its
+nearest host, which costs at that end what a staged copy does; with a network of a class that begins with `tcp` all do.
+
+Where a network has several equal paths, `equal_cost` says which of them a transfer takes.
 """
 
 from __future__ import annotations
@@ -18,19 +28,30 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from simreduce.errors import TopologyError, did_you_mean
+from simreduce.topology.equal_cost import (
+    FIRST,
+    EqualCost,
+    Fan,
+    Search,
+    Spreader,
+    fan,
+    search,
+    ticks,
+    widest,
+)
 from simreduce.topology.naming import natural
-from simreduce.topology.peer import BOTH_WAYS, DEFAULT_REACH, staged
+from simreduce.topology.peer import BOTH_WAYS, DEFAULT_REACH, OFF, TCP, beyond, staged
 from simreduce.topology.ways import Copies, Ids, Ints, places, ports, starts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from simreduce.topology.graph import Link, Node, Topology
     from simreduce.topology.ways import Ways
@@ -42,10 +63,12 @@ class Route:
 
     `holds_lane` is true when all of its links hold their sender's lane; `path` names the nodes, both ends included.
     Among the links are the figures that the copy takes: self-links of the nodes on the way when it is staged, and what
-    the machine file states for the pair.
+    the machine file states for the pair. `shares` are the parts of the bytes that the links carry: 1 unless they are split
+    over equal paths, of which `path` is then the first, and `bandwidth` and `latency` those of all together.
     """
 
     links: tuple[int, ...]
+    shares: tuple[float, ...]
     latency: float
     bandwidth: float
     holds_lane: bool
@@ -53,14 +76,18 @@ class Route:
 
 
 Flags = npt.NDArray[np.bool_]
+Shares = npt.NDArray[np.float64]
 
 
 class Routes(NamedTuple):
-    """Many routes: the links of route i are `links[start[i]:start[i + 1]]`; `holds_lane[i]` is as in `Route`."""
+    """Many routes: the links of route i are `links[start[i]:start[i + 1]]`; `holds_lane[i]` is as in `Route`, and so are
+    `shares`, beside `links`, None where all are 1.
+    """
 
     start: Ints
     links: Ids
     holds_lane: Flags
+    shares: Shares | None = None
 
 
 def route(topology: Topology, source: str, target: str) -> Route:
@@ -68,9 +95,22 @@ def route(topology: Topology, source: str, target: str) -> Route:
     return topology.router.route(source, target)
 
 
-def _ticks(latency: float) -> int:
-    # Sums of whole ticks do not depend on their order, so equal paths tie exactly.
-    return int(math.ldexp(latency, 100))
+def _whole(source: str, links: Sequence[Link]) -> Route:
+    """The route of these links from a node on, of all bytes."""
+    path = (source, *(link.target for link in links if not link.is_figure))
+    return _along(path, [(link, 1.0) for link in links])
+
+
+def _along(path: tuple[str, ...], shared: Sequence[tuple[Link, float]]) -> Route:
+    """The route of these links, each with the part of the bytes that takes it."""
+    return Route(
+        links=tuple(link.id for link, _ in shared),
+        shares=tuple(share for _, share in shared),
+        latency=math.fsum(link.latency * share for link, share in shared),
+        bandwidth=min((link.bandwidth / share for link, share in shared), default=math.inf),
+        holds_lane=all(link.holds_lane for link, _ in shared),
+        path=path,
+    )
 
 
 def _mingled(first: Flags, yes: tuple[Ints, Ids], no: tuple[Ints, Ids]) -> tuple[Ints, Ids]:
@@ -84,23 +124,19 @@ def _mingled(first: Flags, yes: tuple[Ints, Ids], no: tuple[Ints, Ids]) -> tuple
     return start, links
 
 
-@dataclass(frozen=True, slots=True)
-class _Search:
-    """All fewest-hop paths from one source through transit nodes: hop counts and predecessors."""
-
-    hops: dict[str, int]
-    before: dict[str, list[str]]
-
-
 class Router:
     """Finds routes and remembers them; one belongs to each topology."""
 
     def __init__(
-        self, nodes: Mapping[str, Node], links: Sequence[Link], ways: Ways | Copies | None = None
+        self,
+        nodes: Mapping[str, Node],
+        links: Sequence[Link],
+        ways: Ways | Copies | None = None,
+        equal_cost: EqualCost = EqualCost(),  # noqa: B008 - a value that cannot be changed
     ) -> None:
-        self.ways = ways
+        self.ways, self.equal_cost = ways, equal_cost
         self._copies = ways if isinstance(ways, Copies) else None
-        self._rule = None if isinstance(ways, Copies) else ways
+        self._rule = ways.network if isinstance(ways, Copies) else ways
         self.index = {name: place for place, name in enumerate(nodes)}
         """The place of every node among the nodes of the topology: what `routes` takes."""
         self._nodes, self._names, self._links = nodes, tuple(nodes), links
@@ -121,15 +157,18 @@ class Router:
                 self._forward[source].append(target)
             if self._carries(source):
                 self._into[target].append(source)
-        self._searches: dict[tuple[str, str], _Search] = {}
+        self._spreader = (
+            None if equal_cost.choice == FIRST else Spreader(equal_cost, nodes, links, self._best)
+        )
+        self._searches: dict[tuple[str, str], Search] = {}
         self._found: dict[tuple[str, str], Route] = {}
         self._rails: dict[str, dict[str, str]] = {}
         self._holds = np.array([link.holds_lane for link in links], dtype=np.bool_)
         self._port = ports(self._rule.hosts if self._rule else (), len(nodes))
         """The port of every node in the network that has `ways`, -1 for none."""
         cables = np.bincount([self.index[link.source] for link in links], minlength=len(nodes))
-        self._only_port = np.where(cables == 1, self._port, -1)
-        """Likewise, of the nodes that have no other cable."""
+        self._only_port = np.where((cables == 1) & (self._copies is None), self._port, -1)
+        """Likewise, of the nodes that have no other cable, unless they are parts of machines."""
 
     def _carries(self, name: str) -> bool:
         node = self._nodes[name]
@@ -139,11 +178,23 @@ class Router:
         """See the module."""
         found = self._found.get((source, target))
         if found is None:
-            found = self._found[source, target] = self._routed(self.path(source, target))
+            if self._spreader:
+                found = self._routed(self.path(source, target))
+            elif self._are_copied(source, target):
+                found = _whole(source, self._copied_links(source, target, staged=True))
+            elif self._are_ports(source, target):
+                # The rule says which of several cables between two switches is meant; names do not.
+                found = _whole(source, self._ruled(source, target))
+            else:
+                found = self._routed(self.path(source, target))
+            self._found[source, target] = found
         return found
 
     def routes(self, source: Ints, target: Ints) -> Routes:
         """The routes of many transfers, from and to nodes given by their places; raises `TopologyError` like `route`."""
+        if self._spreader:
+            start, links, shares = self._looked_up(source, target)
+            return Routes(start, links, self._hold(start, links), shares)
         a, b = self._only_port[source], self._only_port[target]
         ruled = (a >= 0) & (b >= 0)
         if self._rule is not None and ruled.all():
@@ -158,29 +209,81 @@ class Router:
 
     def _searched(self, source: Ints, target: Ints) -> tuple[Ints, Ids]:
         """Rows of the links of `route`, which is asked once for each pair, of equal machines for the first two only."""
+        copied = (
+            np.maximum(source, target) < self._copies.count * self._copies.nodes if self._copies else None
+        )
+        if copied is None or not copied.any():
+            return self._looked_up(source, target)[:2]
+        if copied.all():
+            return self._copied(source, target)
+        return _mingled(
+            copied,
+            self._copied(source[copied], target[copied]),
+            self._looked_up(source[~copied], target[~copied])[:2],
+        )
+
+    def _looked_up(self, source: Ints, target: Ints) -> tuple[Ints, Ids, Shares]:
+        """Rows of the links of `route`, and their shares; it is asked once for each pair."""
         names, many = self._names, len(self._names)
-        copies, search = self._copies, self
-        if copies and max(source.max(initial=0), target.max(initial=0)) < copies.count * copies.nodes:
-            here, there, source, target = copies.of_first(source, target)
-            search = self._first_two
-        else:
-            copies = None
         pairs, which = np.unique(source * many + target, return_inverse=True)
-        found = [search.route(names[pair // many], names[pair % many]).links for pair in pairs.tolist()]
-        count = np.array([len(links) for links in found], dtype=np.int64)
-        table = np.array([link for links in found for link in links], dtype=np.int32)
-        start, links = starts(count[which]), table[places(starts(count)[which], count[which])]
-        if copies:
-            links = copies.moved(links, np.repeat(here, count[which]), np.repeat(there, count[which]))
-        return start, links
+        found = [self.route(names[pair // many], names[pair % many]) for pair in pairs.tolist()]
+        count = np.array([len(each.links) for each in found], dtype=np.int64)
+        table = np.array([link for each in found for link in each.links], dtype=np.int32)
+        shares = np.array([share for each in found for share in each.shares], dtype=np.float64)
+        entry = places(starts(count)[:-1][which], count[which])
+        return starts(count[which]), table[entry], shares[entry]
+
+    def _copied(self, source: Ints, target: Ints) -> tuple[Ints, Ids]:
+        """Rows of the links of `route` for transfers between nodes of equal machines."""
+        assert self._copies is not None  # noqa: S101 - whoever asks has looked
+        many = 2 * self._copies.nodes
+        here, there, near, far = self._copies.of_first(source, target)
+        _, example, which = np.unique(near * many + far, return_index=True, return_inverse=True)
+        found = [self._as_first(int(source[one]), int(target[one]), staged=True) for one in example]
+        return self._copies.rows(found, which, here, there)
+
+    def _copied_links(self, source: str, target: str, *, staged: bool) -> list[Link]:
+        """The links of `route`, or of `path`, between two nodes of equal machines."""
+        assert self._copies is not None  # noqa: S101 - whoever asks has looked
+        a, b = self.index[source], self.index[target]
+        found = self._as_first(a, b, staged=staged)
+        row = self._copies.row(found, a // self._copies.nodes, b // self._copies.nodes)
+        return [self._links[link] for link in row]
+
+    def _as_first(self, source: int, target: int, *, staged: bool) -> tuple[int, ...]:
+        """The links that a transfer between equal machines would take within the first, or from it to the second."""
+        assert self._copies is not None  # noqa: S101 - whoever asks has looked
+        names = self._names
+        _, _, near, far = self._copies.of_first(source, target)
+        a, b = names[near], names[far]
+        try:
+            return self._first_two.route(a, b).links if staged else self._first_two.wires(a, b)
+        except TopologyError as error:
+            asked, meant = f"from {a!r} to {b!r}", f"from {names[source]!r} to {names[target]!r}"
+            raise TopologyError(str(error).replace(asked, meant)) from None
 
     @functools.cached_property
     def _first_two(self) -> Router:
-        """Of the first two of equal machines and the switch between them, with the links' own numbers."""
-        assert self._copies is not None  # noqa: S101 - whoever asks has looked
-        first, last = 2 * self._copies.nodes, self._copies.nodes * self._copies.count
-        near = {name: node for name, node in self._nodes.items() if not first <= self.index[name] < last}
-        return Router(near, [link for link in self._links if link.source in near and link.target in near])
+        """Of the first two of equal machines, with the links' own numbers, and a switch for each part of the network."""
+        copies = self._copies
+        assert copies is not None  # noqa: S101 - whoever asks has looked
+        near = {name: self._nodes[name] for name in self._names[: min(copies.count, 2) * copies.nodes]}
+        links = [link for link in self._links[: 2 * copies.count * copies.cables] if link.source in near]
+        for port, place in enumerate(copies.network.hosts[: 2 * len(copies.parts)]):
+            nic, part = self._names[place], f"part {copies.parts[port % len(copies.parts)]}"
+            near[part] = replace(self._nodes[nic], name=part, kind="switch", machine="")
+            cable = 2 * (copies.network.first + port)
+            links += [replace(self._links[cable], target=part), replace(self._links[cable + 1], source=part)]
+        return Router(near, links)
+
+    def _are_ports(self, source: str, target: str) -> bool:
+        """Whether the rule of a network has the whole way between them."""
+        return all(name in self.index and self._only_port[self.index[name]] >= 0 for name in (source, target))
+
+    def _are_copied(self, source: str, target: str) -> bool:
+        """Whether both are nodes of equal machines."""
+        ends = [self.index.get(name, len(self._names)) for name in (source, target)]
+        return self._copies is not None and max(ends) < self._copies.count * self._copies.nodes
 
     def _hold(self, start: Ints, links: Ids) -> Flags:
         """For rows of links, whether all of each hold their sender's lane."""
@@ -190,6 +293,10 @@ class Router:
             holding = np.diff(starts(self._holds[links])[start])
         same: Flags = holding == count
         return same
+
+    def wires(self, source: str, target: str) -> tuple[int, ...]:
+        """The links of `path`."""
+        return tuple(self._best[hop].id for hop in itertools.pairwise(self.path(source, target)))
 
     def link(self, source: str, target: str) -> Link:
         """The link of a hop from one node to the next."""
@@ -210,16 +317,43 @@ class Router:
         )
 
     def _routed(self, path: tuple[str, ...]) -> Route:
-        if not self._is_staged(path):
-            return self._route(path, ())
-        if not any(self._nodes[name].kind == "cpu" for name in path):
+        if self._is_staged(path):
             path = self._hosted(path)
-        hosts = [place for place, name in enumerate(path) if self._nodes[name].kind == "cpu"]
-        figures = [link for name in path[: hosts[0]] for link in self._staging(name, into=False)]
-        figures += [link for name in path[hosts[-1] + 1 :] for link in self._staging(name, into=True)]
-        return self._route(path, list(dict.fromkeys(figures)))
+            hosts = [place for place, name in enumerate(path) if self._nodes[name].kind == "cpu"]
+            return self._route(path, self._staging(path[: hosts[0]], path[hosts[-1] + 1 :]))
+        path, out = self._landed(path)
+        back, into = self._landed(path[::-1])
+        return self._route(back[::-1], self._staging(path[:out], back[:into][::-1]))
 
-    def _staging(self, name: str, *, into: bool) -> list[Link]:
+    def _landed(self, path: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
+        """The path, by a host if it begins at a GPU that is too far from its NIC, and how many nodes come before that host."""
+        at = self._nic(path)
+        reach = self._nodes[path[0]].gpudirect
+        if at and self._best[path[at], path[at + 1]].link_class.startswith(TCP):
+            reach = OFF
+        begin = path[: at + 1]
+        used = [self._best[hop] for hop in itertools.pairwise(begin)]
+        if not at or not beyond([self._nodes[name] for name in begin], used, reach):
+            return path, 0
+        begin = self._hosted(begin)
+        before = next(place for place, name in enumerate(begin) if self._nodes[name].kind == "cpu")
+        return (*begin, *path[at + 1 :]), before
+
+    def _nic(self, path: tuple[str, ...]) -> int:
+        """The place of the NIC over which the path of a GPU leaves its machine, 0 if there is none."""
+        box = self._nodes[path[0]].machine
+        if self._nodes[path[0]].kind != "gpu" or not box or self._nodes[path[-1]].machine == box:
+            return 0
+        mine = itertools.takewhile(lambda name: self._nodes[name].machine == box, path)
+        return next((place for place, name in enumerate(mine) if self._nodes[name].kind == "nic"), 0)
+
+    def _staging(self, out: Iterable[str], into: Iterable[str]) -> list[Link]:
+        """The figures that a copy takes through the nodes on the way to a host, and on the way from one."""
+        figures = [link for name in out for link in self._figure(name, into=False)]
+        figures += [link for name in into for link in self._figure(name, into=True)]
+        return list(dict.fromkeys(figures))
+
+    def _figure(self, name: str, *, into: bool) -> list[Link]:
         """The self-links of a node that a staged copy takes: of each two the first is out of it, the second into it."""
         links = self._figures.get((name, name), [])
         return [
@@ -229,14 +363,16 @@ class Router:
         ]
 
     def _hosted(self, path: tuple[str, ...]) -> tuple[str, ...]:
-        """The way from one end of `path` to the other through the host nearest to its first."""
+        """The path, or if no CPU is on it the way through the host nearest to its first node."""
+        if any(self._nodes[name].kind == "cpu" for name in path):
+            return path
         source, target = path[0], path[-1]
         box = self._nodes[source].machine
         hosts = [node.name for node in self._nodes.values() if node.kind == "cpu" and node.machine == box]
         ways = [way for host in sorted(hosts, key=natural) for way in self._ways(source, host)]
         if not ways:
             raise TopologyError(
-                f"no route from {source!r} to {target!r}: without peer access a copy needs a CPU to go through"
+                f"no route from {source!r} to {target!r}: without peer access or GPUDirect a copy needs a CPU to go through"
             )
         out = min(ways, key=len)
         return (*out, *self.path(out[-1], target)[1:])
@@ -249,18 +385,16 @@ class Router:
             return []
 
     def _route(self, path: tuple[str, ...], figures: Sequence[Link]) -> Route:
-        links = [self._best[hop] for hop in itertools.pairwise(path)]
-        links += [*figures, *self._figures.get((path[0], path[-1]), [])] if len(path) > 1 else []
-        return Route(
-            links=tuple(link.id for link in links),
-            latency=math.fsum(link.latency for link in links),
-            bandwidth=min((link.bandwidth for link in links), default=math.inf),
-            holds_lane=all(link.holds_lane for link in links),
-            path=path,
-        )
+        whole = [*figures, *self._figures.get((path[0], path[-1]), ())] if len(path) > 1 else []
+        if self._spreader is None:
+            return _whole(path[0], [*(self._best[hop] for hop in itertools.pairwise(path)), *whole])
+        path, shared = self._spreader.spread(path)
+        return _along(path, [*shared, *((link, 1.0) for link in whole)])
 
     def path(self, source: str, target: str) -> tuple[str, ...]:
-        """The nodes on the way, both ends included, as if all GPUs had peer access."""
+        """The nodes on the way, both ends included, as if all GPUs had peer access and GPUDirect, and no two paths were
+        equal.
+        """
         for name in (source, target):
             if name not in self._nodes:
                 raise TopologyError(f"no node named {name!r}{did_you_mean(name, self._nodes)}")
@@ -268,9 +402,11 @@ class Router:
             return (source,)
         if (source, target) in self._best:
             return (source, target)
-        ends = [int(self._only_port[self.index[name]]) for name in (source, target)]
-        if min(ends) >= 0:
-            return (source, *self._ruled(*ends))
+        if self._are_copied(source, target):
+            links = self._copied_links(source, target, staged=False)
+            return (source, *(link.target for link in links))
+        if self._are_ports(source, target):
+            return (source, *(link.target for link in self._ruled(source, target)))
         home = self._nodes[source].machine
         boxes = (home, "") if home and home == self._nodes[target].machine else ("",)
         for box in boxes:
@@ -282,11 +418,11 @@ class Router:
             "and GPUs do not forward traffic for others"
         )
 
-    def _ruled(self, source: int, target: int) -> tuple[str, ...]:
-        """The nodes after the first on the way between two ports."""
+    def _ruled(self, source: str, target: str) -> list[Link]:
+        """The links of the way through the network between two nodes that have ports."""
         assert self._rule is not None  # noqa: S101 - there are ports
-        _, links = self._rule.between(np.array([source]), np.array([target]))
-        return tuple(self._links[link].target for link in links.tolist())
+        ends = (self._port[[self.index[name]]] for name in (source, target))
+        return [self._links[link] for link in self._rule.between(*ends)[1].tolist()]
 
     def _rerouted(self, path: tuple[str, ...]) -> tuple[str, ...]:
         """`path`, with its way through the network by the network's rule."""
@@ -300,76 +436,52 @@ class Router:
         if not (enter and leave):
             return path
         a, b = enter[0], leave[-1]
-        return (*path[: a + 1], *self._ruled(ports[a], ports[b]), *path[b + 1 :])
+        across = self._ruled(path[a], path[b])
+        return (*path[: a + 1], *(link.target for link in across), *path[b + 1 :])
 
-    def _search(self, source: str, box: str) -> _Search:
-        """Breadth-first from `source` over transit nodes, those of machine `box` alone unless it is ""."""
+    def _search(self, source: str, box: str) -> Search:
+        """From `source` over transit nodes, those of machine `box` alone unless it is ""."""
         known = self._searches.get((source, box))
-        if known is not None:
-            return known
-        search = self._searches[source, box] = _Search({source: 0}, {source: []})
-        frontier = [source]
-        while frontier:
-            reached: list[str] = []
-            for name in frontier:
-                hops = search.hops[name] + 1
-                for step in self._forward[name]:
-                    if box and self._nodes[step].machine != box:
-                        continue
-                    if step not in search.hops:
-                        search.hops[step] = hops
-                        search.before[step] = []
-                        reached.append(step)
-                    if search.hops[step] == hops:
-                        search.before[step].append(name)
-            frontier = reached
-        return search
+        if known is None:
+
+            def forward(name: str) -> Sequence[str]:
+                steps = self._forward[name]
+                return [step for step in steps if self._nodes[step].machine == box] if box else steps
+
+            known = self._searches[source, box] = search(source, forward)
+        return known
 
     def _through(self, source: str, target: str, box: str) -> tuple[str, ...]:
         """The best of the fewest-hop paths through transit nodes, () when there is none."""
-        search = self._search(source, box)
         # The source itself is no way in: a direct link has been looked for.
-        doors = [name for name in self._into[target] if name in search.hops and name != source]
-        if not doors:
+        paths = fan(self._search(source, box), source, target, [n for n in self._into[target] if n != source])
+        if paths is None:
             return ()
-        hops = min(search.hops[name] for name in doors)
-        doors = [name for name in doors if search.hops[name] == hops]
-        before = {target: doors}
-        layers = [[target]]
-        while layers[-1] != [source]:
-            layer = list(dict.fromkeys(prior for name in layers[-1] for prior in before[name]))
-            before.update((name, search.before[name]) for name in layer)
-            layers.append(layer)
-        if all(len(layer) == 1 for layer in layers):
-            return tuple(layer[0] for layer in reversed(layers))
-        return self._choose(layers, before)
+        if all(len(layer) == 1 for layer in paths.layers):
+            return tuple(layer[0] for layer in reversed(paths.layers))
+        return self._choose(paths)
 
-    def _choose(self, layers: list[list[str]], before: Mapping[str, list[str]]) -> tuple[str, ...]:
-        """Widest, then quickest, then first by name; `layers` runs from the target back to the source."""
-        width = {layers[0][0]: math.inf}
-        for layer in layers[:-1]:
-            for name in layer:
-                for prior in before[name]:
-                    through = min(width[name], self._best[prior, name].bandwidth)
-                    width[prior] = max(width.get(prior, 0.0), through)
-        source, target = layers[-1][0], layers[0][0]
+    def _choose(self, paths: Fan) -> tuple[str, ...]:
+        """Widest, then quickest, then over the NICs that are the GPUs' own, then first by name."""
+        width = widest(paths, self._best)
+        source, target = paths.layers[-1][0], paths.layers[0][0]
         mine = {self._rail(source), self._rail(target)}
         boxes = {self._nodes[source].machine, self._nodes[target].machine}
         rank: dict[str, tuple[int, int, tuple[object, ...], tuple[str, ...]]] = {
             target: (0, 0, (), (target,))
         }
-        for layer in layers[:-1]:
+        for layer in paths.layers[:-1]:
             for name in layer:
                 if name not in rank:
                     continue
-                ticks, strange, keys, path = rank[name]
+                delay, strange, keys, path = rank[name]
                 node = self._nodes[name]
                 strange += node.kind == "nic" and node.machine in boxes and name not in mine
-                for prior in before[name]:
+                for prior in paths.before[name]:
                     link = self._best[prior, name]
-                    if link.bandwidth < width[source]:
+                    if link.bandwidth < width:
                         continue
-                    offer = (ticks + _ticks(link.latency), strange, (natural(name), *keys), (prior, *path))
+                    offer = (delay + ticks(link), strange, (natural(name), *keys), (prior, *path))
                     if prior not in rank or offer[:3] < rank[prior][:3]:
                         rank[prior] = offer
         return rank[source][3]
@@ -391,8 +503,13 @@ class Router:
         for gpu in [node.name for node in mine if node.kind == "gpu"] if nics else []:
             hops = self._search(gpu, box).hops
             least = min((hops[nic] for nic in nics if nic in hops), default=-1)
-            near = tuple(nic for nic in nics if hops.get(nic) == least)
-            sharing.setdefault(near, []).append(gpu)
+            near = [nic for nic in nics if hops.get(nic) == least]
+            if len(near) > 1:  # as many hops away, some of them on another socket
+                sockets = [
+                    sum(self._nodes[name].kind == "cpu" for name in self.path(gpu, nic)) for nic in near
+                ]
+                near = [nic for nic, count in zip(near, sockets, strict=True) if count == min(sockets)]
+            sharing.setdefault(tuple(near), []).append(gpu)
         return {
             gpu: near[place % len(near)]
             for near, gpus in sharing.items()

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from simreduce import units
 from simreduce.topology.classes import link_classes
+from simreduce.topology.equal_cost import EqualCost
 from simreduce.topology.graph import Link, Node, Topology
 from simreduce.topology.peer import BOTH_WAYS, DEFAULT_REACH, ROUTE
 
@@ -35,6 +36,10 @@ def to_toml(topology: Topology, comments: Sequence[str] = ()) -> str:
         lines += ["", f"[routes.{_key('pair', taken)}]", f"bandwidth = {_rate(wire.bandwidth)}"]
         lines += [f"latency = {_time(wire.latency)}"] if wire.latency else []
         lines += _pairs([(cable.a, cable.b, 1) for cable in run])
+    rule = topology.router.equal_cost
+    if rule != EqualCost():
+        lines += ["", "[routing]", f"equal_cost = {_text(rule.choice)}"]
+        lines += [f"seed = {rule.seed}"] if rule.seed else []
     return "\n".join(lines) + "\n"
 
 
@@ -109,6 +114,10 @@ def _node_lines(fields: dict[str, object]) -> Iterable[tuple[str, str]]:
         yield "reduces", "true"
     if fields["peer"] != DEFAULT_REACH:
         yield "peer", _text(str(fields["peer"]))
+    if fields["gpudirect"] != DEFAULT_REACH:
+        yield "gpudirect", _text(str(fields["gpudirect"]))
+    if fields["network"]:
+        yield "network", _text(str(fields["network"]))
 
 
 def _wire_lines(wire: _Wire, taken: dict[str, int]) -> list[str]:

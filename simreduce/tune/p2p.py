@@ -86,12 +86,13 @@ class _Measure:
     def _seconds(self, a: str, b: str, nbytes: int, *, both: bool) -> float | None:
         """How long the copy, or the longer of the two, takes; None if there is no way."""
         try:
-            ways = [route(self._topology, *ends).links for ends in ((a, b), (b, a))[: 1 + both]]
+            ways = [route(self._topology, *ends) for ends in ((a, b), (b, a))[: 1 + both]]
         except TopologyError:
             return None
         number: dict[int, int] = {}
-        places = tuple(tuple(number.setdefault(link, len(number)) for link in way) for way in ways)
-        key = (nbytes, places, tuple(_figures(self._topology.links[link]) for link in number))
+        places = tuple(tuple(number.setdefault(link, len(number)) for link in way.links) for way in ways)
+        shares = tuple(way.shares for way in ways)
+        key = (nbytes, places, shares, tuple(_figures(self._topology.links[link]) for link in number))
         if key not in self._known:
             plan = _copies(a, b, nbytes, both=both)
             self._known[key] = simulate(plan, self._topology, "ideal", self._calibration).seconds

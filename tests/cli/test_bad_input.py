@@ -49,7 +49,7 @@ BAD = {
         ["topo", "show", "dgxv"],
         (
             "no topology 'dgxv' (did you mean 'dgx1v'?); `simreduce topo list` names what is shipped; "
-            "inline are fat_tree:N, full:N, ring:N, switch:N, torus:AxB and MACHINExN; or give the path of a file"
+            "inline are dragonfly:N, fat_tree:N, full:N, ring:N, switch:N, torus:AxB and MACHINExN; or give the path of a file"
         ),
     ),
     "a machine file that is not there": (["bench", "missing.toml"], "missing.toml: there is no such file"),

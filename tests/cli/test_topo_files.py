@@ -49,6 +49,62 @@ def test_link_classes_of_a_table(simreduce, tmp_path):
         assert (status, err.startswith(f"simreduce: {option}")) == (2, True)
 
 
+TABLE = """
+[links.nvlink2]
+bandwidth = "25 GB/s"
+achievable = "23 GB/s"
+[links.pcie_odd]
+bandwidth = "30 GB/s"
+achievable = "20 GB/s"
+latency = "0.7 us"
+[links.hyper]
+bandwidth = "48 GB/s"
+latency = "1.2 us"
+"""
+
+
+def test_a_link_table_gives_what_the_text_leaves_out(simreduce, tmp_path):
+    (tmp_path / "in").write_text(TOPO_M)
+    (tmp_path / "links.toml").write_text(TABLE)
+    options = (
+        "--links",
+        tmp_path / "links.toml",
+        "--gpu",
+        "V100",
+        "--pcie",
+        "pcie_odd",
+        "--socket",
+        "hyper:3",
+    )
+    status, out, _ = simreduce("topo", "import", tmp_path / "in", *options)
+    (tmp_path / "box.toml").write_text(out)
+    box = load_topology(str(tmp_path / "box.toml"))
+
+    assert status == 0
+    figures = {k.link_class: (k.nominal, k.bandwidth, k.latency) for k in box.links if not k.is_figure}
+    assert figures["nvlink2"] == (50e9, 46e9, 1.8e-6)  # two of them
+    assert figures["pcie_odd"] == (30e9, 20e9, pytest.approx(0.7e-6))
+    assert figures["hyper"] == (144e9, 144e9, pytest.approx(1.2e-6))
+
+
+def test_faults_of_a_link_table_are_all_told(simreduce, tmp_path):
+    (tmp_path / "in").write_text(TOPO_M)
+    (tmp_path / "t.toml").write_text(
+        '[links.new]\nlatency = "1 us"\npairs = []\n[links.nvlink2]\nbandwidth = "25"\n[nodes.a]\nkind = "gpu"\n'
+    )
+    status, out, err = simreduce("topo", "import", tmp_path / "in", "--links", tmp_path / "t.toml")
+
+    assert (status, out) == (2, "")
+    for fault in (
+        "nodes: unknown key",
+        "links.new.pairs: unknown key",
+        "it must give bandwidth",
+        "'25' has no unit",
+    ):
+        assert fault in err
+    assert simreduce("topo", "import", tmp_path / "in", "--links", tmp_path / "none.toml").status == 2
+
+
 def test_nvlinks_and_nics_of_a_bare_file(simreduce, tmp_path):
     source = tmp_path / "in.xml"
     source.write_text(BARE_XML)

@@ -194,13 +194,13 @@ class Oracle:
                         for node in (source, target)
                     ]
                 legs = [route(self.topology, a, b) for a, b in pairwise(stops) if a != b]
-                path = [link for leg in legs for link in leg.links]
-                latency = sum((self._latency(link) for link in path), Fraction(0))
-                holds = len(legs) > 1 or all(self.topology.links[link].holds_lane for link in path)
+                path = [step for leg in legs for step in zip(leg.links, leg.shares, strict=True)]
+                latency = sum((self._latency(link) * Fraction(share) for link, share in path), Fraction(0))
+                holds = len(legs) > 1 or all(self.topology.links[link].holds_lane for link, _ in path)
                 weights = {}
-                for link in path:
+                for link, share in path:
                     name = self.topology.links[link].name
-                    weights[name] = weights.get(name, Fraction(0)) + 1
+                    weights[name] = weights.get(name, Fraction(0)) + Fraction(share)
             elif kind not in (Kind.INPUT, Kind.OUTPUT):
                 weights = self._memory(kind, len(operands), target)
             lanes, pipes = frozenset(self.runtime.lanes(call)), frozenset(self.runtime.pipes(call))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from simreduce.engine import IDEAL, TENSORFLOW, Result, record, simulate
+from simreduce.engine import IDEAL, TENSORFLOW, Calibration, Result, record, simulate
 from tests.engine.small import RATE, cable, copy_plan, machine, node
+from tests.strategies import PIPED
 
 DELAY = 3.0
 
@@ -69,3 +70,21 @@ def test_a_result_with_pipes_survives_json():
 
         assert again.to_json() == result.to_json()
         assert again.critical_path() == result.critical_path()
+
+
+def test_an_op_may_be_on_the_critical_path_twice():
+    """The first copy frees the post at 0.5 s, which lets the second begin; that has the wire when the first arrives."""
+    topology = machine(
+        cable("gpu0", "gpu1", RATE, 10.0, holds=False), cable("gpu0", "gpu2", RATE / 10, 1.0, holds=False)
+    )
+    plan = copy_plan(topology, (0, 1), (0, 2))
+    result = simulate(plan, topology, PIPED, Calibration("costs", dispatch={"copy": 0.5}))
+
+    assert result.finish[[1, 3]].tolist() == [46.0, 42.0]
+    assert [(step.op, step.start, step.waited) for step in result.critical_path()][-3:] == [
+        (1, 0.0, 0.0), (3, 0.5, 0.5), (1, 42.0, 31.5),
+    ]  # fmt: skip
+    parts = [(part.cause, part.seconds) for step in result.critical_path() for part in step.parts]
+    assert parts == [
+        ("lane wait", 0.5), ("dispatch", 0.5), ("latency", 1.0), ("bandwidth", 8.5), ("lane wait", 31.5), ("bandwidth", 4.0),
+    ]  # fmt: skip

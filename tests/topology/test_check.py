@@ -88,6 +88,80 @@ def test_all_faults_of_a_file_are_told_at_once(tmp_path):
     assert len(found(tmp_path, text)) == 2
 
 
+EVERYTHING = """
+title = "everything wrong"
+extends = "dgx1v"
+[nodes.gpu]
+names = ["gpu[0-7]", "gpu3"]
+memory_bandwith = "900 GB/s"
+peer = "PHX"
+gpudirect = "PIXX"
+[nodes.nic]
+memory_bandwidth = "16 MB/s"
+[nodes.cpu]
+kind = "cpuu"
+[nodes.lonely]
+names = ["lonely0"]
+kind = "pcie_switch"
+[links.nvlink2]
+pairs = [["gpu0", "gpu9"], ["gpu0", "gpu1"], ["gpu1", "gpu0"], ["gpu2", "gpu2"], ["gpu1"]]
+bandwidth = "25"
+[links.nvlnk3]
+pairs = [["gpu4", "gpu5"]]
+[links.qpi]
+bandwidth = "1000 TB/s"
+latency = "1 fortnight"
+lanes = 0
+[links.pcie4_x16]
+bandwidth = "315 GB/s"
+pairs = [["plx0", "gpu0"]]
+[routing]
+equal_cost = "splits"
+[rooting]
+a = 1
+"""
+"""A dangling pair, one in both orders, a device without link, absurd rates, a name twice, units, and slips of spelling."""
+
+
+def test_one_file_with_every_kind_of_fault(tmp_path):
+    problems = found(tmp_path, EVERYTHING)
+
+    for fault in (
+        "rooting: unknown key (did you mean 'routing'?)",
+        "nodes.gpu.memory_bandwith: unknown key (did you mean 'memory_bandwidth'?)",
+        "nodes.gpu.peer: unknown reach 'PHX' (did you mean 'PXB'?)",
+        "nodes.gpu.gpudirect: unknown reach 'PIXX' (did you mean 'PIX'?)",
+        "nodes.gpu.names[1]: there are two nodes named 'gpu3'",
+        "nodes.nic: 'mlx5_0' has a memory of 0.016 GB/s; is the unit right?",
+        "nodes.cpu.kind: unknown kind 'cpuu' (did you mean 'cpu'?)",
+        "nodes.lonely: pcie_switch 'lonely0' has no link; join it to something, or remove it",
+        "links.nvlink2.bandwidth: '25' has no unit; write for example '25 GB/s'",
+        "links.nvlink2.pairs[0]: no node named 'gpu9' (did you mean 'gpu7'?)",
+        "links.nvlink2.pairs[2]: 'gpu1' and 'gpu0' are already joined by links.nvlink2.pairs[1]",
+        "links.nvlink2.pairs[3]: 'gpu2' is linked to itself",
+        "links.nvlink2.pairs[4]: must be [node, node] or [node, node, lanes], not ['gpu1']",
+        "links.nvlnk3: 'nvlnk3' is no known class, so it must give bandwidth and latency (did you mean 'nvlink3'?)",
+        "links.qpi.latency: '1 fortnight': unknown unit 'fortnight' for a time",
+        "links.qpi.lanes: lanes must be a whole number from 1 to 1024, not 0",
+        "links.pcie4_x16: plx0 - gpu0: 315 GB/s per lane, but pcie4_x16 has 31.5 GB/s",
+        "links.pcie4_x16: plx0 - gpu0 are joined by pcie3_x16 in the other order too",
+        "routing.equal_cost: unknown rule 'splits' (did you mean 'split'?)",
+    ):
+        assert sum(problem.startswith(fault) for problem in problems) == 1, (fault, problems)
+    assert len(problems) == 19
+
+
+def test_gpus_that_send_by_the_host_for_nothing(tmp_path):
+    nic = '[nodes.nic]\nnames = ["nic0"]\nkind = "nic"\n[links.pcie4_x16]\npairs = [["nic0", "cpu0"]]\n'
+    text = GOOD.replace('peer = "PHB"', 'peer = "PHB"\ngpudirect = "PXB"')
+
+    assert found(tmp_path, text) == []
+    assert found(tmp_path, GOOD + nic) == []
+    assert found(tmp_path, text + nic)[0].startswith(
+        "nodes.gpu: 'gpu0' and 'nic0' copy through the host, but 'gpu0' has no link to itself"
+    )
+
+
 def test_other_files(tmp_path):
     assert "neither a machine file" in found(tmp_path, "hello", "a.txt")[0]
     assert "not well-formed" in found(tmp_path, "<system>", "a.xml")[0]

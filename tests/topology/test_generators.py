@@ -69,8 +69,8 @@ def test_overrides_are_the_settings():
     ("text", "faults"),
     [
         ("ring:0", ["0 devices; at least 1 is needed"]),
-        ("ring:-1", ["'-1' is not a number of devices from 1 to 4096"]),
-        ("ring:", ["'' is not a number of devices from 1 to 4096"]),
+        ("ring:-1", ["'-1' is not a number of devices from 1 to 16384"]),
+        ("ring:", ["'' is not a number of devices from 1 to 16384"]),
         ("full:513", ["513 devices are more than the 512 that can be simulated"]),
         ("ring:" + "9" * 5000, ["is not a number of devices"]),
         (
@@ -85,12 +85,12 @@ def test_overrides_are_the_settings():
         ),
         ("ring:4,bandwidth=0GB/s", ["'0GB/s' must be between"]),
         ("dgx1vx0", ["0 machines; at least 1"]),
-        ("dgx1vx513", ["4104 devices are more than the 4096"]),
+        ("dgx1vx2049", ["16392 devices are more than the 16384"]),
         (
-            "dgx1vx2,fabric=dragonfly,nic=edr,rails=2",
+            "dgx1vx2,fabric=hypercube,nic=edr,rails=2",
             [
                 "rails: unknown key",
-                "unknown fabric 'dragonfly'; known are switch, fat_tree",
+                "unknown fabric 'hypercube'; known are switch, fat_tree, rail_optimised, rail_only, dragonfly, torus",
                 "did you mean 'ib_edr'?",
             ],
         ),
@@ -102,7 +102,7 @@ def test_overrides_are_the_settings():
             [
                 "'1' has no unit",
                 "'x' is not a number of devices",
-                "radix: '0' is not a whole number from 1 to 4096",
+                "radix: '0' is not a whole number from 1 to 16384",
                 "oversubscription: 'a' is not a number above 0",
                 "reduce: must be yes or no, not 'ye' (did you mean 'yes'?)",
                 "shuffle: '-2' is not a whole number",
@@ -122,7 +122,7 @@ def test_overrides_are_the_settings():
         ("torus:4", ["'4' is not a size AxB or AxBxC"]),
         ("torus:2x2x2x2", ["'2x2x2x2' is not a size AxB or AxBxC"]),
         ("torus:4x0", ["0 devices; at least 1"]),
-        ("torus:65x64", ["4160 devices are more than the 4096"]),
+        ("torus:256x65", ["16640 devices are more than the 16384"]),
         ("torus:4x4,radix=4,shufle=1", ["radix: unknown key", "did you mean 'shuffle'?"]),
         ("torsu:4x4", ["no topology 'torsu:4' (did you mean 'torus'?)"]),
     ],

@@ -257,7 +257,7 @@ def test_without_a_host_a_staged_pair_has_no_route(tmp_path):
         '[nodes.gpu]\nnames = ["gpu[0-1]"]\nkind = "gpu"\npeer = "off"\n[links.nvlink2]\npairs = [["gpu0", "gpu1"]]\n'
     )
 
-    with pytest.raises(TopologyError, match="without peer access a copy needs a CPU"):
+    with pytest.raises(TopologyError, match="without peer access or GPUDirect a copy needs a CPU"):
         route(load_topology(str(path)), "gpu0", "gpu1")
 
 
@@ -273,6 +273,106 @@ def test_what_is_known_of_a_pair_counts_besides_its_links(tmp_path):
     assert route(box, "gpu0", "gpu2") == route(plain, "gpu0", "gpu2")
     changed = load_topology(str(tmp_path / "peers.toml"), {"routes.anti_locality.bandwidth": "5 GB/s"})
     assert route(changed, "gpu0", "gpu1").bandwidth == 5e9
+
+
+BOXES = """
+[nodes.gpu]
+names = ["gpu[0-1]"]
+kind = "gpu"
+gpudirect = "{reach}"
+[nodes.plx]
+names = ["plx[0-1]"]
+kind = "pcie_switch"
+[nodes.nic]
+names = ["nic{nic}"]
+kind = "nic"
+[nodes.cpu]
+names = ["cpu[0-1]"]
+kind = "cpu"
+[links.pcie3_x16]
+pairs = [["gpu[0-1]", "plx[0-1]"], ["nic{nic}", "plx0"], ["plx[0-1]", "cpu[0-1]"]]
+[links.staged_pcie3]
+pairs = [["gpu[0-1]", "gpu[0-1]"], ["plx[0-1]", "plx[0-1]"]]
+[links.qpi]
+pairs = [["cpu0", "cpu1"]]
+"""
+"""Two GPUs, each below a switch of its socket; the NIC is beside the first."""
+
+
+def two_boxes(tmp_path, reach: str) -> Topology:
+    path = tmp_path / "box.toml"
+    path.write_text(BOXES.format(reach=reach, nic=0))
+    return load_topology(f"{path}x2,nic=ib_edr")
+
+
+@pytest.mark.parametrize(
+    ("reach", "by_host"),
+    [("off", (True, True)), ("PIX", (False, True)), ("PHB", (False, True)), ("SYS", (False, False))],
+)
+def test_gpus_send_directly_to_nics_as_near_as_their_gpudirect_reaches(tmp_path, reach, by_host):
+    """gpu0 is PIX to the NIC and gpu1 SYS. Beyond the reach the way leads over the nearest host, and the end pays."""
+    pair = two_boxes(tmp_path, reach)
+    away = {False: ("plx0", "nic0"), True: ("plx0", "cpu0", "plx0", "nic0")}[by_host[0]]
+    far = ("plx1", "cpu1", "cpu0", "plx0", "nic0")
+
+    there = route(pair, "n0.gpu0", "n1.gpu0")
+    assert there.path == (
+        "n0.gpu0", *(f"n0.{name}" for name in away), "switch0", *(f"n1.{name}" for name in reversed(away)), "n1.gpu0",
+    )  # fmt: skip
+    across = route(pair, "n0.gpu1", "n1.gpu0")
+    assert across.path[1:7] == (*(f"n0.{name}" for name in far), "switch0")
+    figures = {pair.links[i].name for i in across.links if pair.links[i].is_figure}
+    out = {"n0.gpu1>n0.gpu1", "n0.gpu1>n0.gpu1#1", "n0.plx1>n0.plx1", "n0.plx1>n0.plx1#1"}
+    into = {"n1.plx0<n1.plx0", "n1.plx0>n1.plx0#1", "n1.gpu0<n1.gpu0", "n1.gpu0>n1.gpu0#1"}
+    assert figures == (into if by_host[0] else set()) | (out if by_host[1] else set())
+    assert (across.bandwidth == 10e9) == by_host[1]
+    # In a machine it says nothing.
+    assert not any(pair.links[i].is_figure for i in route(pair, "n0.gpu0", "n0.gpu1").links)
+    assert path_class(pair, "n0.gpu0", "n0.nic0") == "PIX"
+
+
+def test_a_transfer_by_the_host_loads_the_way_up_and_down(tmp_path):
+    """Two PCIe links more at each end, and the figures of the GPU."""
+    near, by_host = (route(two_boxes(tmp_path, reach), "n0.gpu0", "n1.gpu0") for reach in ("SYS", "off"))
+
+    assert by_host.latency - near.latency == pytest.approx(4 * 0.87e-6 + 2 * 5.5e-6)
+    back = route(two_boxes(tmp_path, "off"), "n1.gpu0", "n0.gpu0")
+    assert back.path == by_host.path[::-1]
+
+
+def test_tcp_sends_from_the_memory_of_the_host(tmp_path):
+    two_boxes(tmp_path, "SYS")
+    pair = load_topology(f"{tmp_path / 'box.toml'}x2,nic=tcp_100")
+
+    assert route(pair, "n0.gpu0", "n1.gpu0").path[:5] == (
+        "n0.gpu0",
+        "n0.plx0",
+        "n0.cpu0",
+        "n0.plx0",
+        "n0.nic0",
+    )
+    assert route(pair, "n0.gpu0", "n1.gpu0").path[5:] == (
+        "switch0", "n1.nic0", "n1.plx0", "n1.cpu0", "n1.plx0", "n1.gpu0",
+    )  # fmt: skip
+
+
+def test_of_nics_as_many_hops_away_the_one_on_the_socket_is_near(tmp_path):
+    """gpu0 is three hops from nic1 over its own CPU, and from nic2 over the other."""
+    text = BOXES.format(reach="SYS", nic="[1-2]").replace(
+        '["nic[1-2]", "plx0"]', '["nic1", "plx2"], ["nic2", "cpu1"]'
+    )
+    text = text.replace(
+        '["gpu[0-1]", "plx[0-1]"], ', '["gpu0", "cpu0"], ["gpu1", "cpu1"], ["plx2", "cpu0"], '
+    )
+    path = tmp_path / "box.toml"
+    path.write_text(
+        text.replace('["plx[0-1]"]\nkind', '["plx[0-2]"]\nkind').replace(
+            "[links.qpi]", '[links.qpi]\nlanes = 2\nlatency = "0.87 us"'
+        )
+    )
+    pair = load_topology(f"{path}x2,nic=ib_edr")
+
+    assert route(pair, "n0.gpu0", "n1.gpu0").path[1:4] == ("n0.cpu0", "n0.plx2", "n0.nic1")
 
 
 def test_gpus_that_share_nics_have_one_each():

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from simreduce.topology import Cable, Node, build, load_topology, shipped
+from simreduce.topology.equal_cost import EqualCost
 from simreduce.topology.importers import model_named, read_nccl_topology, read_topo_m
 from simreduce.topology.toml_writer import to_toml
 from tests.topology.importers.files import SWITCHED, TOPO_M, XML
@@ -54,7 +55,16 @@ def machines(draw):
     rates = st.floats(1e6, 1e14)
     names = draw(st.permutations(NAMES))[: draw(st.integers(2, len(NAMES)))]
     nodes = [
-        Node(name, "gpu", draw(st.sampled_from(["", 'V"100\\', "é"])), draw(rates), "0", transit=False)
+        Node(
+            name,
+            "gpu",
+            draw(st.sampled_from(["", 'V"100\\', "é"])),
+            draw(rates),
+            "0",
+            transit=False,
+            peer=draw(st.sampled_from(["SYS", "off"])),
+            gpudirect=draw(st.sampled_from(["SYS", "PXB"])),
+        )
         for name in names
     ]
     cables = [
@@ -75,7 +85,9 @@ def machines(draw):
         for a, b in itertools.pairwise(names)
         for lanes in [draw(st.integers(1, 3))]
     ]
-    return build("t", draw(st.text(max_size=9)), "t", [*nodes, Node("hub", "switch", machine="")], cables)
+    rule = draw(st.sampled_from([EqualCost(), EqualCost("split"), EqualCost("hashed", 1 << 40)]))
+    hub = Node("hub", "switch", machine="")
+    return build("t", draw(st.text(max_size=9)), "t", [*nodes, hub], cables, equal_cost=rule)
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -85,3 +97,4 @@ def test_any_machine_comes_back_as_it_was(machine, tmp_path):
 
     assert list(again.nodes.values()) == list(machine.nodes.values())
     assert again.links == machine.links
+    assert again.digest == machine.digest

@@ -59,7 +59,7 @@ def test_some_of_the_gpus_are_not_folded(monkeypatch):
 
 def test_machines_that_are_many_are_loaded_whole_for_a_tree(monkeypatch):
     expected = row(load_topology("dgx1vx4"), "ring/binary_tree+chunk=64KiB")
-    monkeypatch.setattr("simreduce.topology.load.DEVICES_LIMIT", 16)
+    monkeypatch.setattr("simreduce.topology.load.FOLDED_ABOVE", 16)
     machine = load_machine("dgx1vx4")
 
     assert isinstance(machine, Folded)

@@ -6,23 +6,32 @@
     fat_tree:1024  two levels: `radix=` GPUs under each leaf (32, or all when they are fewer), and under each leaf
                    radix / `oversubscription=` up-links (as many as GPUs unless stated), one to each spine. Traffic
                    between two leaves takes the spine of number d mod spines, where d is the place of its destination.
-                   `reduce=yes`: leaves and spines can sum
+                   `levels=3`: leaves, spines and cores are switches with `radix=` ports (as few as hold all GPUs unless
+                   stated), half of them down and half up, in `pods=` pods; `oversubscription=` is that of the leaves.
+                   `reduce=yes`: the switches can sum
+    dragonfly:1056 `a=` routers in a group, each with `p=` GPUs and `h=` global cables, in `g=` groups; balanced, a = 2p =
+                   2h, unless stated. Traffic takes the fewest global cables: one
     torus:8x8      or 4x4x4: a router for every GPU, linked to its neighbours in each dimension and round the ends;
                    traffic goes along x first, then y, then z, the shorter way round, forwards when both are as long
 
 `bandwidth=` is per cable (per port of a switch) and direction, 25 GB/s unless stated; the cable from a GPU to its
 router in a torus carries as much as all the router's others together. `latency=` is from end to end of two GPUs that
 are neighbours or share the switch or leaf, the alpha of the textbooks, 1 us unless stated: half of it on each cable of
-a switch or fat tree, all of it on a cable between GPUs or routers. Memory is unlimited. All nodes count as one
-machine. `shuffle=SEED`, of `fat_tree` and `torus`, seats the GPUs in a random order instead of by number.
+a switch, fat tree or dragonfly, all of it on a cable between GPUs or the routers of a torus. Memory is unlimited. All
+nodes count as one machine. `shuffle=SEED`, of networks but a switch, seats the GPUs in a random order instead of by number.
 
-A host `cpu0` is linked to every GPU (to the switch, the last leaf, the first router) in the same way but passes
-nothing on, so that two GPUs of a ring that are no neighbours have no route.
+A host `cpu0` is linked to every GPU (to the switch, the last leaf or router, the first router of a torus) in the same way
+but passes nothing on, so that two GPUs of a ring that are no neighbours have no route.
 
     dgx1vx4        four copies of a machine, each of its NICs linked to the network; nodes are named n0.gpu0 and so on
 
-`fabric=` is the shape of the network, `switch` or `fat_tree` (of NICs, machine by machine, with `radix=`,
-`oversubscription=` and `reduce=`); `nic=` the link class of all its cables, `ib_edr` unless stated.
+`fabric=` is the shape of the network over the NICs, machine by machine: `switch`, `fat_tree` and `dragonfly` with the
+settings above; `torus`, a router for every machine, `dims=4x4`; `rail_optimised`, where the i-th NICs of `unit=` machines
+share a leaf, with `oversubscription=`, `levels=` and `reduce=`; `rail_only`, a switch for all i-th NICs and nothing between
+those. `nic=` is the link class of all cables, that of the machine's NICs unless stated; a cable between switches has `switch_latency=`
+instead, 0.1 us unless stated. The module of each shape says how many switches and cables it has.
+
+`equal_cost=hashed` (with a `seed=`) or `split` says what transfers do that have several equal paths (`topology.equal_cost`).
 """
 
 from __future__ import annotations
@@ -30,7 +39,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from simreduce.topology.generators.fat_tree import fat_tree
+from simreduce.topology.generators.dragonfly import DRAGONFLY_KEYS, dragonfly
+from simreduce.topology.generators.fat_tree import TREE_KEYS, fat_tree
 from simreduce.topology.generators.full import full
 from simreduce.topology.generators.inline import DEVICES_LIMIT, Inline, Settings, split_inline
 from simreduce.topology.generators.machines import machines
@@ -47,7 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GENERATORS", "Generator", "Inline", "generate", "machines", "split_inline"]
 
-_FIGURES = ("bandwidth", "latency")
+_COMMON = ("bandwidth", "latency", "equal_cost", "seed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +70,8 @@ class Generator:
 
 
 GENERATORS: dict[str, Generator] = {
-    "fat_tree": Generator(fat_tree, "fat_tree:N", ("radix", "oversubscription", "reduce", "shuffle")),
+    "dragonfly": Generator(dragonfly, "dragonfly:N", (*DRAGONFLY_KEYS, "shuffle")),
+    "fat_tree": Generator(fat_tree, "fat_tree:N", (*TREE_KEYS, "shuffle")),
     "full": Generator(full, "full:N"),
     "ring": Generator(ring, "ring:N"),
     "switch": Generator(switch, "switch:N", ("reduce",)),
@@ -74,7 +85,8 @@ def generate(inline: Inline, overrides: Mapping[str, str | int], limit: int = DE
     """
     generator = GENERATORS[inline.name]
     settings = Settings(inline, dict(inline.settings) | dict(overrides), limit)
-    settings.unknown((*_FIGURES, *generator.keys))
+    settings.unknown((*_COMMON, *generator.keys))
+    equal_cost = settings.equal_cost()
     shape = generator.shape(settings)
     title = f"{shape.title}, {format_bandwidth(settings.bandwidth())}, {format_duration(settings.latency())}"
-    return build(inline.text, title, inline.text, shape.nodes, shape.cables, shape.ways)
+    return build(inline.text, title, inline.text, shape.nodes, shape.cables, shape.ways, equal_cost)

@@ -1,58 +1,121 @@
-"""`fat_tree:1024,radix=32,oversubscription=2`: hosts under leaves under spines, one path for every pair."""
+"""`fat_tree:1024,radix=32,oversubscription=2`: hosts under leaves under spines, one path for every pair.
+
+Two levels: `radix` hosts under each leaf, radix / oversubscription spines, and a cable from each leaf to each spine.
+
+Three levels, of switches with k = `radix` ports (Al-Fares et al. 2008, who have o = 1):
+
+    leaf        d = k o / (1 + o) hosts and u = k / (1 + o) up-links, for oversubscription o
+    pod         at most k/2 leaves, and u spines; each leaf has a cable to each spine of its pod
+    core        u k/2 of them, k/2 for each spine of a pod, and each with a cable to that spine in all pods, at most k
+    full tree   d k^2/2 hosts on (k/2 + u) k + u k/2 switches: k^3/4 and 5 k^2/4 for o = 1
+    bisection   in cables, half of the hosts / o, between halves of whole pods
+
+A tree that is not full has as many leaves and pods as the hosts need, or as many pods as `pods` says. A single leaf has
+no spines, a single pod no cores.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
 
 from simreduce.topology.generators.inline import DEVICES_LIMIT, Settings
-from simreduce.topology.generators.shape import Shape, cable, ends, placed
-from simreduce.topology.graph import Cable, Node
+from simreduce.topology.generators.shape import Join, Shape, Wired, switches, textbook
+from simreduce.topology.graph import Node
 from simreduce.topology.ways import FatTreeWays
 
 RADIX = 32
+TREE_KEYS = ("radix", "oversubscription", "levels", "pods", "reduce")
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Two levels over `hosts` hosts: `radix` of them under each leaf, which has one cable to each spine."""
+    """Over `hosts` hosts: `radix` of them under each leaf, which has one cable to each of `spines`.
+
+    With `rails` above 1 the hosts are the NICs of machines, so many of each, and the i-th ones of `radix` machines share
+    a leaf. With `pod`, so many leaves share `spines` of their own, each of which has a cable to each of `cores`.
+    """
 
     hosts: int
     radix: int
     spines: int
-    reduces: bool
+    reduces: bool = False
+    rails: int = 1
+    pod: int = 0
+    cores: int = 0
 
     @property
     def leaves(self) -> int:
         """As many as it takes; the last may have free ports."""
-        return -(-self.hosts // self.radix)
+        return -(-self.hosts // self.rails // self.radix) * self.rails
+
+    @property
+    def pods(self) -> int:
+        """As many as it takes; one where all leaves share their spines."""
+        return -(-self.leaves // self.pod) if self.pod else 1
+
+    @property
+    def cables(self) -> int:
+        """Those of the hosts, from leaf to spine, and from spine to core."""
+        return self.hosts + self.leaves * self.spines + self.pods * self.spines * self.cores
 
     @property
     def title(self) -> str:
         """The words for it."""
-        words = f"{self.leaves} leaves of {self.radix} and {self.spines} spines"
+        words = "a fat tree, " if self.rails == 1 else f"{self.rails} rails, "
+        if self.rails > 1 and not self.spines:
+            words += "each a switch of its own"
+        elif self.pod:
+            words += f"{self.leaves} leaves of {self.radix} in {self.pods} pods of {self.spines} spines, "
+            words += f"and {self.spines * self.cores} cores"
+        else:
+            words += f"{self.leaves} leaves of {self.radix} and {self.spines} spines"
         return words + (", switches that reduce" if self.reduces else "")
 
-    def wire(
-        self, nodes: list[Node], hosts: Sequence[int], first: int, join: Callable[[Node, Node], Cable]
-    ) -> tuple[list[Node], list[Cable], FatTreeWays]:
-        """Switches, cables and ways for the `hosts`, places in `nodes` in the order of their ports; any beyond those
-        of the tree sit on the last leaf too. Switches come after `nodes`, the cables after `first` others.
-        """
-        leaves = [Node(f"leaf{i}", "switch", machine="", reduces=self.reduces) for i in range(self.leaves)]
-        spines = [Node(f"spine{i}", "switch", machine="", reduces=self.reduces) for i in range(self.spines)]
-        ways = FatTreeWays(tuple(hosts), self.radix, self.leaves, self.spines, first)
-        cables = [
-            join(nodes[host], leaves[min(port // self.radix, self.leaves - 1)])
-            for port, host in enumerate(hosts)
-        ]
-        cables += [join(leaf, spine) for leaf in leaves for spine in spines]
-        return [*leaves, *spines], cables, ways
+    def wire(self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join) -> Wired:
+        """See `Network`; hosts beyond those of the tree sit on the last leaf."""
+        ways = FatTreeWays(
+            tuple(hosts), self.radix, self.leaves, self.spines, first, self.rails, self.pod, self.cores
+        )
+        leaves, spines, cores = (
+            switches(name, count, reduces=self.reduces)
+            for name, count in (
+                ("leaf", self.leaves), ("spine", self.pods * self.spines), ("core", self.spines * self.cores)
+            )
+        )  # fmt: skip
+        seats = ways.seat(np.arange(len(hosts)))[0].tolist()
+        cables = [join(nodes[host], leaves[seat]) for host, seat in zip(hosts, seats, strict=True)]
+        for i, leaf in enumerate(leaves):
+            pod = i // self.pod if self.pod else 0
+            cables += [join(leaf, spine) for spine in spines[pod * self.spines :][: self.spines]]
+        for i, spine in enumerate(spines if cores else ()):
+            place = i % self.spines
+            cables += [join(spine, core) for core in cores[place * self.cores :][: self.cores]]
+        return Wired([*leaves, *spines, *cores], cables, ways)
 
 
-def read_tree(settings: Settings, hosts: int) -> Tree:
-    """The tree that `radix=`, `oversubscription=` and `reduce=` ask for; a single leaf needs no spines."""
+def fat_tree(settings: Settings) -> Shape:
+    """GPUs as the hosts."""
+    return textbook(settings, read_tree)
+
+
+def read_tree(settings: Settings, machines: int, nics: int) -> Tree:
+    """The tree that the settings ask for; its hosts are all NICs, machine by machine."""
+    hosts = machines * nics
+    if settings.whole("levels", 2, 2, 3) == 3:
+        return _three_levels(settings, hosts)
+    if "pods" in settings.values:
+        settings.faults.add("pods", "is for levels=3")
     radix = settings.whole("radix", min(RADIX, hosts), 1, DEVICES_LIMIT)
+    up = up_links(settings, radix)
+    return Tree(hosts, radix, up if hosts > radix else 0, settings.flag("reduce"))
+
+
+def up_links(settings: Settings, radix: int) -> int:
+    """Of a leaf over so many hosts: `radix` / `oversubscription=`."""
     ratio = settings.ratio("oversubscription")
     up = radix / ratio
     if up.denominator != 1 or not 1 <= up <= DEVICES_LIMIT:
@@ -60,17 +123,55 @@ def read_tree(settings: Settings, hosts: int) -> Tree:
             "oversubscription",
             f"{radix} hosts under a leaf / {float(ratio):g} is not a number of up-links from 1 to {DEVICES_LIMIT}",
         )
-    return Tree(hosts, radix, int(up) if hosts > radix else 0, settings.flag("reduce"))
+        return 1
+    return int(up)
 
 
-def fat_tree(settings: Settings) -> Shape:
-    """GPUs as the hosts; the host `cpu0` has one more port, on the last leaf."""
-    bandwidth, latency = settings.bandwidth(), settings.latency()
-    count = settings.size(DEVICES_LIMIT)
-    tree, places = read_tree(settings, count), placed(settings, count)
-    settings.check()
-    nodes = ends(count)
-    switches, cables, ways = tree.wire(
-        nodes, [*places, count], 0, lambda a, b: cable(a, b, bandwidth, latency / 2)
+def _three_levels(settings: Settings, hosts: int) -> Tree:
+    ports = settings.whole("radix", 0, 2, DEVICES_LIMIT)
+    ratio = settings.ratio("oversubscription")
+    pods = settings.whole("pods", 0, 1, DEVICES_LIMIT)
+    reduces = settings.flag("reduce")
+    sizes = [ports] if ports else range(2, DEVICES_LIMIT + 1, 2)
+    fits = next((k for k in sizes if k % 2 == 0 and _most(k, ratio) >= hosts), 0)
+    if not fits:
+        settings.faults.add("radix" if ports else "oversubscription", _misfit(ports, ratio, hosts))
+        return Tree(hosts, hosts, 0)
+    up = _up_links(fits, ratio)
+    leaves = -(-hosts // (fits - up))
+    pod = -(-leaves // pods) if pods else fits // 2
+    if pod > fits // 2 or pods > min(fits, leaves):
+        settings.faults.add(
+            "pods",
+            f"{leaves} leaves of switches with {fits} ports take {-(-leaves // (fits // 2))} to {min(fits, leaves)} "
+            f"pods, not {pods}",
+        )
+    if leaves <= pod:
+        return Tree(hosts, fits - up, up if leaves > 1 else 0, reduces)
+    return Tree(hosts, fits - up, up, reduces, pod=pod, cores=fits // 2)
+
+
+def _up_links(ports: int, ratio: Fraction) -> int:
+    """Of a leaf with so many ports, 0 if they do not come out even."""
+    up = ports / (1 + ratio)
+    return int(up) if up.denominator == 1 else 0
+
+
+def _most(ports: int, ratio: Fraction) -> int:
+    """The hosts of a full tree of three levels, 0 if there is none."""
+    up = _up_links(ports, ratio)
+    return (ports - up) * ports * ports // 2 if up else 0
+
+
+def _misfit(ports: int, ratio: Fraction, hosts: int) -> str:
+    """Why no tree of three levels, of switches with so many ports (of any if 0), holds the hosts."""
+    over = f"{float(ratio):g}"
+    if not ports:
+        return f"no switch of up to {DEVICES_LIMIT} ports has {over} times as many hosts as up-links"
+    if ports % 2:
+        return f"{ports} is odd, and half of the ports of a spine go down"
+    if not _up_links(ports, ratio):
+        return f"{ports} ports of a leaf do not come out even with {over} times as many hosts as up-links"
+    return (
+        f"three levels of switches with {ports} ports hold {_most(ports, ratio)} hosts, and here are {hosts}"
     )
-    return Shape(f"{count} devices on a fat tree, {tree.title}", [*nodes, *switches], cables, ways)

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from simreduce.errors import did_you_mean
+from simreduce.topology.equal_cost import CHOICES, HASHED, EqualCost
 from simreduce.topology.faults import Faults, cut, quoted
 
 if TYPE_CHECKING:
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 DEFAULT_BANDWIDTH = 25e9
 DEFAULT_LATENCY = 1e-6
-DEVICES_LIMIT = 4096
-"""Tables over pairs of devices are made of what is loaded, and most plans grow with the square of the ranks."""
+DEVICES_LIMIT = 1 << 14
+"""Every node and link of what is loaded is held, and most plans grow with the square of the ranks."""
 
 WHOLE_LIMIT = 1 << 17
 """Devices on one switch for those who ask for nothing but plans that can be held."""
@@ -75,12 +76,12 @@ class Settings:
             return DEFAULT_BANDWIDTH
         return self.faults.bandwidth("bandwidth", self.values["bandwidth"]) or DEFAULT_BANDWIDTH
 
-    def latency(self) -> float:
-        """Seconds of `latency=`; nothing needs no unit."""
-        value = self.values.get("latency")
+    def latency(self, key: str = "latency", default: float = DEFAULT_LATENCY) -> float:
+        """Seconds; nothing needs no unit."""
+        value = self.values.get(key)
         if value is None:
-            return DEFAULT_LATENCY
-        return 0.0 if value in ("0", 0) else self.faults.latency("latency", value) or 0.0
+            return default
+        return 0.0 if value in ("0", 0) else self.faults.latency(key, value) or 0.0
 
     def size(self, limit: int, what: str = "devices") -> int:
         """A size from 1 to `limit`."""
@@ -95,21 +96,24 @@ class Settings:
             self.faults.add("", f"{count} {what} are more than the {limit} that can be simulated")
         return min(max(count, 1), limit)
 
-    def sizes(self, limit: int, fewest: int, most: int) -> tuple[int, ...]:
-        """`AxB` or `AxBxC`: at least `fewest` and at most `most` sizes from 1, `limit` devices in all."""
+    def sizes(self, limit: int, fewest: int, most: int, key: str = "") -> tuple[int, ...]:
+        """`AxB` or `AxBxC`: at least `fewest` and at most `most` sizes from 1, `limit` devices in all. It is that of the
+        topology, or of a setting that must be there.
+        """
         form = " or ".join("x".join("ABCDEF"[:count]) for count in range(fewest, most + 1))
-        texts = self._size.split("x")
+        text = str(self.values.get(key, "")) if key else self._size
+        texts = text.split("x")
         if not (fewest <= len(texts) <= most and all(re.fullmatch(r"[0-9]{1,9}", text) for text in texts)):
-            self.faults.add("", f"{quoted(self._size)} is not a size {form}")
+            self.faults.add(key, f"{quoted(text)} is not a size {form}")
             return (1,) * fewest
         sizes = tuple(int(text) for text in texts)
         count = 1
         for size in sizes:
             count *= size
         if count < 1:
-            self.faults.add("", "0 devices; at least 1 is needed")
+            self.faults.add(key, "0 devices; at least 1 is needed")
         elif count > limit:
-            self.faults.add("", f"{count} devices are more than the {limit} that can be simulated")
+            self.faults.add(key, f"{count} devices are more than the {limit} that can be simulated")
         return sizes if 1 <= count <= limit else (1,) * fewest
 
     def whole(self, key: str, default: int, low: int, high: int) -> int:
@@ -135,6 +139,17 @@ class Settings:
         if text not in ("yes", "no"):
             self.faults.add(key, f"must be yes or no, not {quoted(text)}{did_you_mean(text, ('yes', 'no'))}")
         return text == "yes"
+
+    def equal_cost(self, default: EqualCost = EqualCost()) -> EqualCost:  # noqa: B008 - it cannot be changed
+        """`equal_cost=` and, of `hashed`, `seed=`."""
+        if "equal_cost" not in self.values:
+            if "seed" in self.values:
+                self.faults.add("seed", "is that of equal_cost=hashed")
+            return default
+        choice = self.faults.choice("equal_cost", self.values["equal_cost"], CHOICES, "rule")
+        if choice != HASHED and "seed" in self.values:
+            self.faults.add("seed", "is that of equal_cost=hashed")
+        return EqualCost(choice, self.whole("seed", 0, 0, 10**18 - 1))
 
     def unknown(self, known: Sequence[str]) -> None:
         """A fault for every key that the shape does not have."""

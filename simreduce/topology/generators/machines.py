@@ -2,25 +2,53 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from simreduce.errors import TopologyError, did_you_mean
-from simreduce.topology.classes import link_classes
+from simreduce.topology.classes import link_classes, networks
 from simreduce.topology.faults import quoted
-from simreduce.topology.generators.fat_tree import read_tree
+from simreduce.topology.generators.dragonfly import DRAGONFLY_KEYS, read_dragonfly
+from simreduce.topology.generators.fat_tree import TREE_KEYS, read_tree
 from simreduce.topology.generators.inline import DEVICES_LIMIT, Inline, Settings
+from simreduce.topology.generators.rails import RAIL_KEYS, read_rails, read_rails_only
+from simreduce.topology.generators.shape import Read, check_cables
+from simreduce.topology.generators.switch import read_switch
+from simreduce.topology.generators.torus import TORUS_KEYS, read_torus
 from simreduce.topology.graph import Cable, Node, Topology, build
 from simreduce.topology.ways import Copies
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from simreduce.topology.ways import Ways
-
 DEFAULT_NIC = "ib_edr"
-FABRICS = {"switch": (), "fat_tree": ("radix", "oversubscription", "reduce")}
-"""The shapes of the network, each with the settings it has."""
+DEFAULT_SWITCH_LATENCY = 0.1e-6
+"""Of one InfiniBand switch, in seconds: the customary figure that the link classes use too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """A shape of the network, and the settings it has. `apart` says that the i-th NICs of the machines have a network of
+    their own.
+    """
+
+    read: Read
+    keys: tuple[str, ...] = ()
+    apart: bool = False
+
+
+FABRICS = {
+    "switch": Fabric(read_switch),
+    "fat_tree": Fabric(read_tree, TREE_KEYS),
+    "rail_optimised": Fabric(read_rails, RAIL_KEYS),
+    "rail_only": Fabric(read_rails_only, ("reduce",), apart=True),
+    "dragonfly": Fabric(read_dragonfly, DRAGONFLY_KEYS),
+    "torus": Fabric(read_torus, TORUS_KEYS),
+}
+
+SETTINGS = ("fabric", "nic", "switch_latency", "equal_cost", "seed")
+"""Those of every network; one switch has no cable between switches."""
+
+
+FABRIC_KEYS = tuple(dict.fromkeys(key for fabric in FABRICS.values() for key in fabric.keys))
+"""The settings that single fabrics have."""
 
 
 def machines(
@@ -32,33 +60,42 @@ def machines(
     """The topology of `MACHINExN,...`; `load` reads the machine, and gets the overrides that are not settings. `limit` is
     that of devices on one switch.
     """
-    known = ("fabric", "nic", *(key for keys in FABRICS.values() for key in keys))
+    known = (*SETTINGS, *FABRIC_KEYS)
     mine = {key: value for key, value in overrides.items() if key in known}
     settings = Settings(inline, dict(inline.settings) | mine, limit)
     faults = settings.faults
-    fabric, nic = settings.values.get("fabric", "switch"), settings.values.get("nic", DEFAULT_NIC)
-    settings.unknown(("fabric", "nic", *FABRICS.get(str(fabric), known)))
-    if fabric not in FABRICS:
-        near = did_you_mean(str(fabric), FABRICS) or f"; known are {', '.join(FABRICS)}"
-        faults.add("fabric", f"unknown fabric {quoted(fabric)}{near}")
-    networks = [name for name, known_class in link_classes().items() if not known_class.holds_lane]
-    if nic not in networks:
-        near = did_you_mean(str(nic), networks) or f"; known are {', '.join(networks)}"
-        faults.add("nic", f"unknown class of network link {quoted(nic)}{near}")
-    most = settings.limit if fabric == "switch" else DEVICES_LIMIT
+    name, nic = str(settings.values.get("fabric", "switch")), settings.values.get("nic")
+    fabric = FABRICS.get(name)
+    settings.unknown((*SETTINGS, *fabric.keys) if fabric else known)
+    if fabric is None:
+        near = did_you_mean(name, FABRICS) or f"; known are {', '.join(FABRICS)}"
+        faults.add("fabric", f"unknown fabric {quoted(name)}{near}")
+    if nic is not None and nic not in networks():
+        near = did_you_mean(str(nic), networks()) or f"; known are {', '.join(networks())}"
+        faults.add("nic", f"unknown class of network link {quoted(str(nic))}{near}")
+    trunk = settings.latency("switch_latency", DEFAULT_SWITCH_LATENCY)
+    most = settings.limit if name == "switch" else DEVICES_LIMIT
     count = settings.size(most, "machines")
     try:
         box = load(inline.name, {key: value for key, value in overrides.items() if key not in known})
     except TopologyError as error:
         raise TopologyError([*faults.problems, *error.problems]) from None
-    nics = [node.name for node in box.nodes.values() if node.kind == "nic"]
+    equal_cost = settings.equal_cost(box.router.equal_cost)
+    ports = [node.network or DEFAULT_NIC for node in box.nodes.values() if node.kind == "nic"]
+    nics, own = len(ports), list(dict.fromkeys(ports))
+    if nic is None and len(own) > 1:
+        faults.add(
+            "nic", f"{inline.name!r} has NICs for {' and for '.join(own)}; say which all are to be taken for"
+        )
+    nic = str(nic or own[0]) if own else DEFAULT_NIC
     if not nics:
         faults.add("", f"{inline.name!r} has no nic to link to the fabric")
     if len({node.machine for node in box.nodes.values()} - {""}) > 1:
         faults.add("", f"{inline.name!r} is made of several machines already")
     if count * len(box.devices) > most:
         faults.add("", f"{count * len(box.devices)} devices are more than the {most} that can be simulated")
-    tree = read_tree(settings, max(count * len(nics), 1)) if fabric == "fat_tree" else None
+    network = (fabric or FABRICS["switch"]).read(settings, count, max(nics, 1))
+    check_cables(settings, network)
     settings.check()
 
     nodes = [
@@ -67,22 +104,13 @@ def machines(
         for node in box.nodes.values()
     ]
     cables = [_copied(box, i, link) for i in range(count) for link in range(0, len(box.links), 2)]
-    title = f"{count} x {box.title}, {len(nics)} {nic} ports each, on "
-    ports = [place for place, node in enumerate(nodes) if node.kind == "nic"]
-    ways: Ways | Copies | None = None
-    if tree is None:
-        nodes.append(Node("switch0", "switch", machine=""))
-        cables += [_network(str(nic), nodes[port], nodes[-1]) for port in ports]
-        title += "one switch"
-        ways = Copies(count, len(box.nodes), len(box.links) // 2, len(nics))
-    else:
-        switches, fabric_cables, ways = tree.wire(
-            nodes, ports, len(cables), lambda a, b: _network(str(nic), a, b)
-        )
-        nodes += switches
-        cables += fabric_cables
-        title += f"a fat tree, {tree.title}"
-    return build(inline.text, title, inline.text, nodes, cables, ways)
+    places = [place for place, node in enumerate(nodes) if node.kind == "nic"]
+    wired = network.wire(nodes, places, len(cables), lambda a, b: _cable(nic, a, b, trunk))
+    parts = tuple(range(nics)) if fabric and fabric.apart else (0,) * nics
+    ways = Copies(count, len(box.nodes), len(box.links) // 2, wired.ways, parts)
+    title = f"{count} x {box.title}, {nics} {nic} ports each, on {network.title}"
+    everything = [*nodes, *wired.switches], [*cables, *wired.cables]
+    return build(inline.text, title, inline.text, *everything, ways, equal_cost)
 
 
 def _copied(box: Topology, machine: int, link: int) -> Cable:
@@ -94,8 +122,8 @@ def _copied(box: Topology, machine: int, link: int) -> Cable:
     )  # fmt: skip
 
 
-def _network(nic: str, a: Node, b: Node) -> Cable:
+def _cable(nic: str, a: Node, b: Node, trunk: float) -> Cable:
+    """From a NIC to a switch, as the class says; from switch to switch with the latency that one more switch adds."""
     figures = link_classes()[nic]
-    return Cable(
-        a.name, b.name, nic, 1, figures.bandwidth, figures.achievable, figures.latency, figures.holds_lane
-    )
+    latency = trunk if a.kind == "switch" else figures.latency
+    return Cable(a.name, b.name, nic, 1, figures.bandwidth, figures.achievable, latency, figures.holds_lane)

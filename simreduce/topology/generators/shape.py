@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from simreduce.topology.generators.inline import Settings
+from simreduce.topology.generators.inline import DEVICES_LIMIT, Settings
 from simreduce.topology.graph import Cable, Node
 from simreduce.topology.ways import Ways
+
+CABLES_LIMIT = 1 << 20
+"""Of a network: every one of them is held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +26,71 @@ class Shape:
     ways: Ways | None = None
 
 
+Join = Callable[[Node, Node], Cable]
+"""The cable from a host, or a switch, to a switch."""
+
+
+class Wired(NamedTuple):
+    """The switches of a network, its cables, and the rule for its routes."""
+
+    switches: list[Node]
+    cables: list[Cable]
+    ways: Ways
+
+
+class Network(Protocol):
+    """A network over a number of hosts, before anybody has said what these are."""
+
+    @property
+    def title(self) -> str:
+        """The words for it, after `on`."""
+
+    @property
+    def cables(self) -> int:
+        """How many it has, those of the hosts included."""
+
+    def wire(self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join) -> Wired:
+        """It over the `hosts`, places in `nodes` in the order of their ports; one beyond its size has a port too.
+        Switches come after all `nodes`, the cables after `first` others.
+        """
+
+
+Read = Callable[[Settings, int, int], Network]
+"""What makes a network of the settings, for so many machines with so many hosts (NICs, or GPUs of a textbook) each."""
+
+
+def textbook(settings: Settings, read: Read, limit: int = DEVICES_LIMIT) -> Shape:
+    """GPUs as the hosts, and the host `cpu0` with one more port; half of the latency is on each cable."""
+    bandwidth, latency = settings.bandwidth(), settings.latency()
+    count = settings.size(limit)
+    network, places = read(settings, count, 1), placed(settings, count)
+    check_cables(settings, network)
+    settings.check()
+    nodes = ends(count)
+    wired = network.wire(nodes, [*places, count], 0, lambda a, b: cable(a, b, bandwidth, latency / 2))
+    title = f"{count} devices on {network.title}"
+    return Shape(title, [*nodes, *wired.switches], wired.cables, wired.ways)
+
+
+def check_cables(settings: Settings, network: Network) -> None:
+    """A fault for a network that nobody can hold."""
+    if network.cables > CABLES_LIMIT:
+        settings.faults.add(
+            "", f"{network.cables} cables in the network are more than the {CABLES_LIMIT} that can be held"
+        )
+
+
 def ends(count: int) -> list[Node]:
     """GPUs gpu0, gpu1, ... and the host cpu0, which passes nothing on."""
     return [
         *(Node(f"gpu{i}", "gpu", transit=False) for i in range(count)),
         Node("cpu0", "cpu", transit=False),
     ]
+
+
+def switches(name: str, count: int, *, reduces: bool = False) -> list[Node]:
+    """So many switches that stand in no machine, numbered from 0."""
+    return [Node(f"{name}{i}", "switch", machine="", reduces=reduces) for i in range(count)]
 
 
 def cable(a: Node, b: Node, bandwidth: float, latency: float) -> Cable:

@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from simreduce.topology.generators.inline import Settings
-from simreduce.topology.generators.shape import Shape, cable, ends
+from simreduce.topology.generators.shape import Join, Shape, Wired, switches, textbook
 from simreduce.topology.graph import Node
 from simreduce.topology.ways import FatTreeWays
 
 
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """One switch with a port for each of `hosts`."""
+
+    hosts: int
+    reduces: bool = False
+
+    @property
+    def title(self) -> str:
+        """The words for it."""
+        return "one switch" + (" that reduces" if self.reduces else "")
+
+    @property
+    def cables(self) -> int:
+        """One for each host."""
+        return self.hosts
+
+    def wire(self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join) -> Wired:
+        """See `Network`."""
+        made = switches("switch", 1, reduces=self.reduces)
+        ways = FatTreeWays(tuple(hosts), radix=len(hosts), leaves=1, spines=0, first=first)
+        return Wired(made, [join(nodes[host], made[0]) for host in hosts], ways)
+
+
 def switch(settings: Settings) -> Shape:
     """GPUs and the host, each on a port; with `reduce=yes` the switch can sum."""
-    bandwidth, latency = settings.bandwidth(), settings.latency()
-    count, reduces = settings.size(settings.limit), settings.flag("reduce")
-    settings.check()
-    nodes = ends(count)
-    middle = Node("switch0", "switch", machine="", reduces=reduces)
-    cables = [cable(node, middle, bandwidth, latency / 2) for node in nodes]
-    ways = FatTreeWays(tuple(range(len(nodes))), radix=len(nodes), leaves=1, spines=0)
-    title = f"{count} devices on one switch" + (" that reduces" if reduces else "")
-    return Shape(title, [*nodes, middle], cables, ways)
+    return textbook(settings, read_switch, settings.limit)
+
+
+def read_switch(settings: Settings, machines: int, nics: int) -> Switch:
+    """A port for every NIC."""
+    return Switch(machines * nics, settings.flag("reduce"))

@@ -2,40 +2,91 @@
 
 Machines of this shape (Blue Gene, Tofu, TPU pods) route in the network, so a GPU passes nothing on and its router
 does. The cable between a GPU and its router is as wide as all cables of the router to others: it bounds nothing that
-those do not. A dimension of size 2 has one cable per pair, one of size 1 none.
+those do not. A dimension of size 2 has one cable per pair, one of size 1 none. Between halves along a dimension of even
+size s > 2 there are 2 n / s cables, of size 2 n / s, where n is the number of routers.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from simreduce.topology.generators.inline import DEVICES_LIMIT, Settings
-from simreduce.topology.generators.shape import Shape, cable, ends, placed
-from simreduce.topology.graph import Node
+from simreduce.topology.generators.shape import Join, Shape, Wired, cable, ends, placed, switches
+from simreduce.topology.graph import Cable, Node
 from simreduce.topology.ways import TorusWays
+
+TORUS_KEYS = ("dims",)
+
+
+@dataclass(frozen=True, slots=True)
+class Torus:
+    """Router i is at x = i mod X, y = i / X mod Y, and so on, and has `each` hosts."""
+
+    sizes: tuple[int, ...]
+    each: int = 1
+
+    @property
+    def routers(self) -> int:
+        """The product of the sizes."""
+        return math.prod(self.sizes)
+
+    @property
+    def cables(self) -> int:
+        """Those of the hosts and between routers."""
+        return self.routers * self.each + sum(
+            self.routers if size > 2 else self.routers // 2 * (size - 1) for size in self.sizes
+        )
+
+    @property
+    def title(self) -> str:
+        """The words for it."""
+        return f"a torus of {' x '.join(map(str, self.sizes))}"
+
+    def wire(self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join) -> Wired:
+        """See `Network`; hosts beyond its own sit at router 0."""
+        count = self.routers
+        routers = switches("router", count)
+        seats = (port // self.each for port in range(len(hosts)))
+        cables = [
+            join(nodes[host], routers[seat if seat < count else 0])
+            for host, seat in zip(hosts, seats, strict=True)
+        ]
+        stride = 1
+        for size in self.sizes:
+            for i in range(count):
+                x = i // stride % size
+                if size > 2 or x + 1 < size:
+                    cables.append(join(routers[i], routers[i + ((x + 1) % size - x) * stride]))
+            stride *= size
+        return Wired(routers, cables, TorusWays(tuple(hosts), self.sizes, first, self.each))
 
 
 def torus(settings: Settings) -> Shape:
-    """Router i is at x = i mod X, y = i / X mod Y, and so on; the host `cpu0` sits at router 0 with GPU 0."""
+    """A GPU for every router; the host `cpu0` is at router 0 with GPU 0."""
     bandwidth, latency = settings.bandwidth(), settings.latency()
-    sizes = settings.sizes(DEVICES_LIMIT, 2, 3)
-    count = math.prod(sizes)
+    shape = Torus(settings.sizes(DEVICES_LIMIT, 2, 3))
+    count = shape.routers
     places = placed(settings, count)
     settings.check()
+    inject = bandwidth * max(sum(min(size - 1, 2) for size in shape.sizes), 1)
+
+    def join(a: Node, b: Node) -> Cable:
+        if a.kind == "switch":
+            return cable(a, b, bandwidth, latency)
+        return cable(a, b, inject, 0.0 if a.kind == "gpu" else latency)
+
     nodes = ends(count)
-    routers = [Node(f"router{i}", "switch", machine="") for i in range(count)]
-    directions = sum(min(size - 1, 2) for size in sizes)
-    inject = bandwidth * max(directions, 1)
-    cables = [cable(nodes[gpu], router, inject, 0.0) for gpu, router in zip(places, routers, strict=True)]
-    cables.append(cable(nodes[count], routers[0], inject, latency))
-    stride = 1
-    for size in sizes:
-        for i in range(count):
-            x = i // stride % size
-            if size > 2 or x + 1 < size:
-                cables.append(
-                    cable(routers[i], routers[i + ((x + 1) % size - x) * stride], bandwidth, latency)
-                )
-        stride *= size
-    title = f"{count} devices on a torus of {' x '.join(map(str, sizes))}"
-    return Shape(title, [*nodes, *routers], cables, TorusWays((*places, count), sizes))
+    wired = shape.wire(nodes, [*places, count], 0, join)
+    return Shape(f"{count} devices on {shape.title}", [*nodes, *wired.switches], wired.cables, wired.ways)
+
+
+def read_torus(settings: Settings, machines: int, nics: int) -> Torus:
+    """A router for every machine, with all its NICs."""
+    sizes = settings.sizes(DEVICES_LIMIT, 2, 3, "dims")
+    if math.prod(sizes) != machines and "dims" in settings.values:
+        settings.faults.add(
+            "dims", f"{'x'.join(map(str, sizes))} are {math.prod(sizes)} routers for {machines} machines"
+        )
+    return Torus(sizes, max(nics, 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simreduce.topology.importers.link_table import read_link_table
 from simreduce.topology.importers.models import MODELS, UNKNOWN, Model, model_named
 from simreduce.topology.importers.nccl_graph import Channel, Graph, read_nccl_graphs
 from simreduce.topology.importers.nccl_xml import read_nccl_topology
@@ -19,6 +20,7 @@ __all__ = [
     "Model",
     "is_topo_m",
     "model_named",
+    "read_link_table",
     "read_nccl_graphs",
     "read_nccl_topology",
     "read_topo_m",

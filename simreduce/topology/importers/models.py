@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from simreduce.errors import TopologyError, did_you_mean
+from simreduce.topology.peer import DEFAULT_REACH, OFF
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
     """`nvlink` is the class of its NVLinks, "" if it has none, and `nvlinks` how many it has; `memory` in bytes/s.
 
-    `sm` is NCCL's name of its compute capability. `peer` is the farthest way of peer copies (`topology.peer`).
+    `sm` is NCCL's name of its compute capability. `peer` and `gpudirect` are the farthest ways of peer copies and of GPUDirect RDMA (`topology.peer`).
     """
 
     name: str
@@ -23,6 +24,7 @@ class Model:
     pcie: str
     memory: float
     peer: str = "PHB"
+    gpudirect: str = DEFAULT_REACH
 
 
 MODELS: Mapping[str, Model] = {
@@ -36,7 +38,7 @@ MODELS: Mapping[str, Model] = {
         Model("A100", 80, "nvlink3", 12, "pcie4_x16", 1555e9),
         Model("A100-80GB", 80, "nvlink3", 12, "pcie4_x16", 2039e9),
         Model("A10G", 86, "", 0, "pcie4_x16", 600e9),
-        Model("RTX4090", 89, "", 0, "pcie4_x16", 1008e9, peer="off"),
+        Model("RTX4090", 89, "", 0, "pcie4_x16", 1008e9, peer=OFF, gpudirect=OFF),
         Model("H100", 90, "nvlink4", 18, "pcie5_x16", 3350e9),
         Model("H200", 90, "nvlink4", 18, "pcie5_x16", 4800e9),
         Model("H800", 90, "nvlink4", 8, "pcie5_x16", 3350e9),

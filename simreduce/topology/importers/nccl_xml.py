@@ -9,19 +9,21 @@ in NCCL. What stands in the file as a lower speed than that of the wire (virtual
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from simreduce.errors import TopologyError
+from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.faults import Faults, quoted
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.importers.models import MODELS, UNKNOWN, Model, model_of_sm
 from simreduce.topology.importers.parts import GENERATIONS, Parts, socket_class
 from simreduce.topology.importers.xml_reader import Element, read_xml
 from simreduce.topology.naming import NAME, natural
+from simreduce.topology.peer import OFF
 
 _SPEED = re.compile(r"\s*([0-9]{1,2}(\.[0-9])?)\s*GT/s.*")
-_SWITCH_CLASS = "0x068000"
+_SWITCH_CLASS, _CPU_CLASS = "0x068000", "0x068001"
 _MOST_NVLINKS = 1024
 
 
@@ -51,15 +53,20 @@ class _Reading:
 
 
 def read_nccl_topology(
-    text: str, name: str, model: Model | None = None, nics: Sequence[str] = ()
+    text: str,
+    name: str,
+    model: Model | None = None,
+    nics: Sequence[str] = (),
+    classes: Mapping[str, LinkClass] | None = None,
 ) -> tuple[Topology, list[str]]:
     """The machine of a file, and notes on what was assumed; raises `TopologyError` with every fault.
 
     `model` is that of the GPUs, the first of their compute capability unless given. `nics` are bus ids of devices that
-    are NICs although the file does not say what they are; other devices without a class are taken to be GPUs.
+    are NICs although the file does not say what they are; other devices without a class are taken to be GPUs. `classes`
+    are those of the links, the shipped ones unless given.
     """
     root = read_xml(text, name)
-    reading = _Reading(Faults(name), Parts(), tuple(nics))
+    reading = _Reading(Faults(name), Parts(classes or link_classes()), tuple(nics))
     if root.tag != "system":
         raise TopologyError(f"{name}: line {root.line}: a topology begins with <system>, not <{root.tag}>")
     cpus = [element for element in root.children if element.tag == "cpu"]
@@ -79,6 +86,9 @@ def read_nccl_topology(
         reading.parts.add(node, "cpu")
         for child in cpu.all("pci"):
             _pci(reading, child, node)
+        for child in cpu.all("nic"):
+            # How it hangs there is not said: a PCIe port is assumed, as for every device of unknown speed.
+            reading.ports.append(_Device(child, node))
     if not reading.gpus and not reading.faults.problems:
         reading.fault(root, "no GPU: no device of class 0x03, and none without a class")
     reading.faults.raise_any()
@@ -161,10 +171,14 @@ def _devices(reading: _Reading, model: Model | None) -> None:
     reading.gpus.sort(key=lambda device: natural(device.name))
     for device in reading.gpus:
         gpu = next(iter(device.element.all("gpu")), None)
-        parts.add(device.name, "gpu", model or model_of_sm(gpu.get("sm") if gpu else ""))
+        kind = model or model_of_sm(gpu.get("sm") if gpu else "")
+        if gpu and gpu.get("gdr") == "0":
+            kind = replace(kind, gpudirect=OFF)
+        parts.add(device.name, "gpu", kind)
         _wire(reading, device.element, device.name, device.above)
     for device in reading.ports:
-        nets = [net.get("name") for nic in device.element.all("nic") for net in nic.all("net")]
+        cards = [device.element] if device.element.tag == "nic" else device.element.all("nic")
+        nets = [net.get("name") for nic in cards for net in nic.all("net")]
         stem = next((net for net in nets if NAME.fullmatch(net) and net not in parts.nodes), "")
         device.name = parts.add(stem or parts.free("nic"), "nic")
         _wire(reading, device.element, device.name, device.above)
@@ -195,6 +209,16 @@ def _nvlinks(reading: _Reading) -> None:
                 elif link.get("tclass").lower() == _SWITCH_CLASS:
                     ports[device.name] = ports.get(device.name, 0) + int(count)
                     chips.add(target)
+                elif link.get("tclass").lower() == _CPU_CLASS:
+                    parts = reading.parts
+                    parts.link(
+                        device.name, _host(reading, device), _nvlink_class(parts, device.name), int(count)
+                    )
+                elif target in names or link.get("tclass").lower().startswith("0x03"):
+                    what = "itself" if target in names else f"{quoted(target)}, which is not in the file"
+                    reading.parts.notes.append(
+                        f"line {link.line}: {count} NVLinks of {device.name} are left out, to {what}"
+                    )
                 else:
                     reading.fault(
                         link, f"target {quoted(target)} is no other GPU and no NVSwitch of this file"
@@ -215,10 +239,16 @@ def _nvlinks(reading: _Reading) -> None:
         parts.notes.append(f"{len(chips)} NVSwitch chips are one node")
 
 
-def _c2c(reading: _Reading, device: _Device, link: Element) -> None:
+def _host(reading: _Reading, device: _Device) -> str:
+    """The CPU on which a device hangs."""
     host = device.above
     while reading.parts.nodes[host].kind != "cpu":
         host = next(cable.b for cable in reading.parts.cables if cable.a == host)
+    return host
+
+
+def _c2c(reading: _Reading, device: _Device, link: Element) -> None:
+    host = _host(reading, device)
     if link.get("bw").isdecimal() and link.get("count", "1").isdecimal():
         reading.parts.link(device.name, host, "c2c")
     else:

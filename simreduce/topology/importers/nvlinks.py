@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from simreduce.errors import TopologyError
+from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.graph import Cable, Topology, build
 from simreduce.topology.importers.models import MODELS, UNKNOWN
 from simreduce.topology.importers.parts import Parts
@@ -13,17 +14,23 @@ from simreduce.topology.importers.parts import Parts
 FORMS = "switch, mesh, or the name of a machine whose NVLinks it has, with an order if it has one: dgx1v:0,3,1,2,4,7,5,6"
 
 
-def with_nvlinks(topology: Topology, text: str, load: Callable[[str], Topology]) -> Topology:
+def with_nvlinks(
+    topology: Topology,
+    text: str,
+    load: Callable[[str], Topology],
+    classes: Mapping[str, LinkClass] | None = None,
+) -> Topology:
     """The machine with NVLinks as `text` says; raises `TopologyError` when it has some, or when the two do not fit.
 
     `switch`: all links of each GPU to NVSwitches. `mesh`: all links of each GPU, shared out evenly to the others.
-    `MACHINE[:ORDER]`: GPU i of the file has the links of GPU ORDER[i] of the machine.
+    `MACHINE[:ORDER]`: GPU i of the file has the links of GPU ORDER[i] of the machine. `classes` are those of the links, the
+    shipped ones unless given.
     """
     if any(link.link_class.startswith("nvlink") for link in topology.links):
         raise TopologyError(f"--nvlink {text}: {topology.name} shows NVLinks of its own")
     gpus = topology.devices
     model = MODELS.get(topology.nodes[gpus[0]].model, UNKNOWN)
-    parts = Parts(dict(topology.nodes))
+    parts = Parts(classes or link_classes(), dict(topology.nodes))
     if text in ("switch", "mesh"):
         if not model.nvlink or not model.nvlinks:
             raise TopologyError(f"--nvlink {text}: name a model of GPU that has NVLinks with --gpu")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from simreduce.topology.classes import link_classes
+from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.graph import Cable, Kind, Node
 from simreduce.topology.importers.models import Model
 from simreduce.topology.peer import BOTH_WAYS
@@ -15,19 +16,20 @@ GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 
 @dataclass(slots=True)
 class Parts:
-    """Grows as a file is read. `notes` tell what the file does not say and was assumed."""
+    """Grows as a file is read, with links of these `classes`. `notes` tell what the file does not say and was assumed."""
 
+    classes: Mapping[str, LinkClass] = field(default_factory=link_classes)
     nodes: dict[str, Node] = field(default_factory=dict)
     cables: list[Cable] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def add(self, name: str, kind: Kind, model: Model | None = None) -> str:
         """A node of the machine; its name."""
-        self.nodes[name] = (
-            Node(name, kind, model.name, model.memory, transit=False, peer=model.peer)
-            if model is not None
-            else Node(name, kind)
-        )
+        self.nodes[name] = Node(name, kind)
+        if model is not None:
+            self.nodes[name] = Node(
+                name, kind, model.name, model.memory, transit=False, peer=model.peer, gpudirect=model.gpudirect
+            )  # fmt: skip
         return name
 
     def free(self, stem: str) -> str:
@@ -39,7 +41,7 @@ class Parts:
 
     def link(self, a: str, b: str, link_class: str, lanes: int = 1) -> None:
         """A link of a known class."""
-        known = link_classes()[link_class]
+        known = self.classes[link_class]
         self.cables.append(
             Cable(
                 a, b, link_class, lanes, known.bandwidth * lanes, known.achievable * lanes, known.latency,
@@ -50,10 +52,10 @@ class Parts:
     def pcie(self, a: str, b: str, gt_per_s: float, width: int) -> None:
         """A PCIe link of any speed; the figures of those without a class are on the wire's scale of Gen3 x16."""
         name = f"pcie{GENERATIONS[gt_per_s]}_x{width}"
-        if name in link_classes():
+        if name in self.classes:
             self.link(a, b, name)
             return
-        base = link_classes()["pcie3_x16"]
+        base = self.classes["pcie3_x16"]
         scale = gt_per_s * width * (0.8 if gt_per_s < 8 else 128 / 130) / (8 * 16 * 128 / 130)
         self.cables.append(
             Cable(
@@ -63,7 +65,7 @@ class Parts:
 
     def staging(self, name: str, pcie: str) -> None:
         """What staged copies take at a GPU or a PCIe switch whose links are of the class `pcie`."""
-        known = link_classes().get(f"staged_{pcie.partition('_')[0]}")
+        known = self.classes.get(f"staged_{pcie.partition('_')[0]}")
         if known is None:
             return
         latency = known.latency if self.nodes[name].kind == "gpu" else 0.0

@@ -9,9 +9,10 @@ remains open is put on the first socket where nothing contradicts.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.faults import Faults, quoted
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.importers.models import UNKNOWN, Model
@@ -51,11 +52,16 @@ class _Table:
 
 
 def read_topo_m(
-    text: str, name: str, model: Model | None = None, socket: tuple[str, int] = ("upi", 2)
+    text: str,
+    name: str,
+    model: Model | None = None,
+    socket: tuple[str, int] = ("upi", 2),
+    classes: Mapping[str, LinkClass] | None = None,
 ) -> tuple[Topology, list[str]]:
     """The machine of a table, and notes on what was assumed; raises `TopologyError` with every fault.
 
-    `model` gives the figures of the GPUs and their links; `socket` is the class and the number of links between CPUs.
+    `model` gives the figures of the GPUs and their links; `socket` is the class and the number of links between CPUs;
+    `classes` are those of the links, the shipped ones unless given.
     """
     faults = Faults(name)
     if len(text) > MOST_CHARACTERS:
@@ -65,7 +71,7 @@ def read_topo_m(
     faults.raise_any()
     _check(table, faults)
     faults.raise_any()
-    parts = Parts()
+    parts = Parts(classes or link_classes())
     if model is None:
         model = UNKNOWN
         parts.notes.append("no GPU model is given: PCIe Gen3, NVLinks as in a V100, unlimited memory")

@@ -9,6 +9,7 @@ from simreduce.errors import TopologyError
 from simreduce.topology.graph import Topology
 from simreduce.topology.importers.models import MODELS
 from simreduce.topology.naming import natural
+from simreduce.topology.peer import OFF
 
 _GT_PER_S = {"1": "2.5", "2": "5", "3": "8", "4": "16", "5": "32", "6": "64"}
 _CHIP = "ffff:{:02x}:00.0"
@@ -58,6 +59,7 @@ class _Writer:
         self._ids = {
             node.name: f"{number >> 8:04x}:{number & 255:02x}:00.0" for number, node in enumerate(order)
         }
+        self._net = {name: i for i, name in enumerate(n.name for n in order if n.kind == "nic")}
         self.bus: set[str] = set()
 
     def below(self, name: str, depth: int) -> list[str]:
@@ -83,13 +85,14 @@ class _Writer:
     def _inside(self, name: str, link_class: str) -> Iterable[str]:
         node = self._topology.nodes[name]
         if node.kind == "nic":
-            yield from ("  <nic>", f"    <net name={quoteattr(name)}/>", "  </nic>")
+            yield from ("  <nic>", f'    <net name={quoteattr(name)} dev="{self._net[name]}"/>', "  </nic>")
         if node.kind != "gpu":
             return
         dev = self._topology.devices.index(name)
         classes = {self._topology.links[link_id].link_class for link_id in self._links.get(name, [])}
         sm = next((m.sm for m in MODELS.values() if m.name == node.model or m.nvlink in classes), 0)
-        yield f'  <gpu dev="{dev}"' + (f' sm="{sm}">' if sm else ">")
+        gdr = ' gdr="0"' if node.gpudirect == OFF else ""
+        yield f'  <gpu dev="{dev}"' + (f' sm="{sm}"' if sm else "") + gdr + ">"
         for link_id in self._links.get(name, []):
             link = self._topology.links[link_id]
             other = self._topology.nodes[link.target]

@@ -81,7 +81,7 @@ def in_time():
 XML_SCRAPS = [
     "<", ">", "</gpu>", "<gpu>", "<pci>", "</pci>", "<cpu numaid='0'>", "<!DOCTYPE a [", "<!ENTITY a 'b'>", "&a;", "&lt;",
     "<![CDATA[", "<?xml version='1.0' encoding='utf-16'?>", "<nvlink target='0000:07:00.0' count='9999'/>", "'", '"',
-    "count='-1'", "class='0x060400'", "busid='0000:07:00.0'", "dev='0'", "<c2c bw='1' count='1'/>", "<pci busid='x'/>",
+    "count='-1'", "tclass='0x068001'", "tclass='0x030200'", "<nic><net name='a'/></nic>", "class='0x060400'", "busid='0000:07:00.0'", "dev='0'", "<c2c bw='1' count='1'/>", "<pci busid='x'/>",
 ]  # fmt: skip
 TABLE_SCRAPS = [
     "NV99", "NV0", "PIX", "SYS", "NODE", "X", "GPU0", "GPU1", "GPU9", "NIC0", "\t", "\n", "\x1b[4m", "CPU Affinity", "NV",
@@ -90,7 +90,7 @@ TABLE_SCRAPS = [
 TOML_SCRAPS = [
     "gpu[0-4095]", "gpu[0-999999]", "[0-9][0-9]", "plx[0-7:0]", "peer = 'off'", "peer = 3", "[routes.x]\n", "[links.new]\n",
     "both_ways = '1 GB/s'", "lanes = 1024", '["gpu0", "gpu0"]', "pairs = []", "extends = 'dgx1v'\n", "names = []", "nan",
-    "[[links.nvlink2]]\n", "lanes = -1", "1e999", "'", '"', "\n", "[", "]",
+    "[[links.nvlink2]]\n", "lanes = -1", 'gpudirect = "PIX"', '[routing]\nequal_cost = "split"\n', "seed = 1", "kind = 'cpuu'", "1e999", "'", '"', "\n", "[", "]",
 ]  # fmt: skip
 
 

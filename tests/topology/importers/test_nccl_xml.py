@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simreduce.errors import TopologyError
-from simreduce.topology import Topology, load_topology, matrix_text, path_class, shipped
+from simreduce.topology import Topology, load_topology, matrix_text, path_class, route, shipped
 from simreduce.topology.importers import model_named, read_nccl_topology, to_nccl_xml, with_nvlinks
 from tests.topology.importers.files import BARE_XML, PAIR_XML, XML
 
@@ -129,6 +129,47 @@ def test_faults(text, fault):
     with pytest.raises(TopologyError) as caught:
         imported(text)
     assert any(fault in problem for problem in caught.value.problems), caught.value.problems
+
+
+def test_links_that_lead_nowhere_are_left_out_and_told():
+    """A container shows some of the GPUs; a GPU that lists itself is behind a bridge that the hypervisor hides."""
+    away = PAIR_XML.replace(
+        '<nvlink target="0000:0a:00.0" count="2"/>',
+        '<nvlink target="0000:99:00.0" count="2" tclass="0x030200"/>',
+    )
+    away = away.replace(
+        '<nvlink target="0000:09:00.0" count="2"/>',
+        '<nvlink target="0000:0a:00.0" count="1" tclass="0x030200"/>',
+    )
+    box, notes = read_nccl_topology(away, "x.xml")
+
+    assert not any(k.link_class.startswith("nvlink") for k in box.links)
+    assert notes[0] == "line 2: 2 NVLinks of gpu0 are left out, to '0000:99:00.0', which is not in the file"
+    assert notes[1] == "line 3: 1 NVLinks of gpu1 are left out, to itself"
+
+
+def test_gpus_on_nvlinks_of_their_cpu():
+    """Power 9: three links from each GPU to its socket. Two GPUs that these join are not linked."""
+    text = PAIR_XML.replace(
+        'target="0000:0a:00.0" count="2"', 'target="0004:04:00.0" count="3" tclass="0x068001"'
+    )
+    text = text.replace(
+        'target="0000:09:00.0" count="2"', 'target="0004:04:01.0" count="3" tclass="0x068001"'
+    )
+    box = imported(text)
+
+    assert [(k.link_class, k.lanes) for k in box.links if (k.source, k.target) == ("gpu1", "cpu0")] == [
+        ("pcie3_x16", 1),
+        ("nvlink2", 3),
+    ]
+    assert route(box, "gpu0", "cpu0").bandwidth == 72e9
+    assert path_class(box, "gpu0", "gpu1") == "PHB"
+
+
+def test_a_nic_without_a_place_on_pcie_hangs_on_its_cpu():
+    text = PAIR_XML.replace("</cpu>", '<nic><net name="hsn0" dev="0"/></nic></cpu>')
+
+    assert path_class(imported(text), "gpu0", "hsn0") == "PHB"
 
 
 BOMB = (

@@ -1,0 +1,110 @@
+"""Files that say how many of which machine stand on which network, and no more.
+
+title = "..."                      optional
+sources = ["..."]                  optional
+extends = "pod"                    optional: another such file; who restates `fabric` drops the older one's settings
+nodes = 16                         how many machines
+machine = "dgx1v"                  a file beside this one, or a shipped machine
+fabric = "fat_tree"                optional, one switch unless stated; its settings beside it, as inline:
+radix = 16
+oversubscription = 2
+nic = "ib_hdr"                     optional, likewise
+equal_cost = "hashed"              optional, likewise; and seed = 1
+
+[overrides]                        optional: keys of the machine's file
+"links.qpi.bandwidth" = "9.6 GB/s"
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from simreduce.topology.faults import Faults, cut, quoted, type_name
+from simreduce.topology.files import Document
+from simreduce.topology.generators import Inline, machines
+from simreduce.topology.generators.machines import FABRIC_KEYS, SETTINGS
+from simreduce.topology.graph import Topology
+
+_MOST = 1 << 63
+"""Of whole numbers that are written out."""
+_OWN_KEYS = ("title", "sources", "extends", "nodes", "machine", "overrides")
+
+
+def is_cluster(tables: Mapping[str, Any]) -> bool:
+    """Whether these are the tables of such a file, and not those of a machine."""
+    return "machine" in tables or "fabric" in tables
+
+
+def cluster(
+    document: Document,
+    path: Path,
+    name: str,
+    overrides: Mapping[str, str | int],
+    load: Callable[[str, Mapping[str, str | int]], Topology],
+) -> Topology:
+    """The topology of the file at `path`. `overrides` are of its keys, or of those of its machine, which `load` reads.
+
+    Raises `TopologyError` with every fault.
+    """
+    faults = Faults(document.shown, document.origin)
+    tables = dict(document.tables)
+    if "fabric" in overrides:
+        tables = {key: value for key, value in tables.items() if key not in FABRIC_KEYS}
+    mine = {key: overrides[key] for key in overrides if key in ("title", "nodes", *SETTINGS, *FABRIC_KEYS)}
+    tables |= mine
+    title = faults.text("title", tables.get("title", ""))
+    for number, line in enumerate(faults.listing("sources", tables.get("sources", []))):
+        faults.text(f"sources[{number}]", line)
+    for key in ("links", "routes"):
+        if key in tables:
+            faults.add(
+                key, "is of machine files; [overrides] has keys of the machine, such as links.qpi.bandwidth"
+            )
+    if "routing" in tables:
+        faults.add("routing", "is of machine files; here equal_cost and seed stand beside fabric")
+    settings = {
+        key: _setting(faults, key, tables[key])
+        for key in tables
+        if key not in (*_OWN_KEYS, "links", "routes", "routing")
+    }
+    within = dict(faults.table("overrides", tables.get("overrides", {})))
+    for key, value in within.items():
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            faults.add(f"overrides.{key}", f"must be text or a whole number, not {type_name(value)}")
+    within |= {key: value for key, value in overrides.items() if key not in mine}
+    nodes = _setting(faults, "nodes", tables.get("nodes", "nothing"))
+    if nodes and not nodes.isdecimal():
+        faults.add("nodes", f"must be a whole number of machines, not {cut(nodes)}")
+    nodes = nodes if nodes.isdecimal() else "1"
+    if "machine" not in tables or not faults.text("machine", tables["machine"]):
+        faults.add("machine", "must name the machine of which there are so many")
+        faults.raise_any()
+    inline = Inline(document.shown, _beside(path, tables["machine"]), nodes, settings, tuple(faults.problems))
+    made = machines(inline, within, load)
+    return replace(made, name=name, title=title or made.title)
+
+
+def _setting(faults: Faults, key: str, value: object) -> str:
+    """The value of a key, as it would be written inline."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int) and abs(value) >= _MOST:
+        faults.add(key, f"{quoted(value)} is more than any machine has")
+        return ""
+    if isinstance(value, str | int | float):
+        return str(value)
+    faults.add(key, f"must be text or a number, not {type_name(value)}")
+    return ""
+
+
+def _beside(path: Path, machine: str) -> str:
+    """What `machine` means in the file at `path`: a file beside it, if there is one, but not that file itself."""
+    is_path = machine.endswith(".toml") or "/" in machine
+    there = path.parent / (machine if is_path else f"{machine}.toml")
+    # Path.exists raises for names that no file can have.
+    other = os.path.exists(there) and os.path.realpath(there) != os.path.realpath(path)  # noqa: PTH110
+    return str(there) if is_path or other else machine

@@ -1,0 +1,104 @@
+"""`dragonfly:1056`: groups of routers, all linked inside a group, and every two groups linked (Kim et al. 2008).
+
+    router      p hosts, a - 1 local cables to the others of its group, and at most h global ones
+    group       a routers
+    network     g groups, at most a h + 1: every two share floor(a h / (g - 1)) global cables, one when g = a h + 1
+    full        p a (a h + 1) hosts on a (a h + 1) routers, with (a h + 1) (a (a - 1) / 2 + a h / 2) cables between them
+    bisection   in global cables between halves of the groups, floor(a h / (g - 1)) g^2 / 4, if hosts and local cables
+                can fill them
+
+Balanced are a = 2p = 2h: what is not stated follows from what is, and p is the least that holds all hosts if nothing is.
+There are as many groups as hosts fill unless stated. Routes are minimal: local, global, local. So what one group sends
+another shares their own cables, a p hosts on one of them in the worst case; adaptive routing, which would go over a third
+group then, is not modelled.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from simreduce.topology.generators.inline import DEVICES_LIMIT, Settings
+from simreduce.topology.generators.shape import Join, Shape, Wired, switches, textbook
+from simreduce.topology.graph import Node
+from simreduce.topology.ways import DragonflyWays
+
+DRAGONFLY_KEYS = ("p", "a", "h", "g")
+
+
+@dataclass(frozen=True, slots=True)
+class Dragonfly:
+    """Over `hosts` hosts, in the letters of the paper; the last routers may have free ports."""
+
+    hosts: int
+    p: int
+    a: int
+    h: int
+    g: int
+
+    @property
+    def parallel(self) -> int:
+        """The global cables that two groups share."""
+        return self.a * self.h // (self.g - 1) if self.g > 1 else 0
+
+    @property
+    def cables(self) -> int:
+        """Those of the hosts, the local and the global ones."""
+        pairs = self.a * (self.a - 1) // 2, self.g * (self.g - 1) // 2
+        return self.hosts + self.g * pairs[0] + pairs[1] * self.parallel
+
+    @property
+    def title(self) -> str:
+        """The words for it."""
+        words = f"a dragonfly, {self.g} group{'s' * (self.g > 1)} of {self.a} routers with {self.p} hosts"
+        return words + (f", {self.parallel} global cables for two groups" if self.parallel > 1 else "")
+
+    def wire(self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join) -> Wired:
+        """See `Network`; hosts beyond its own sit at the last router."""
+        ways = DragonflyWays(tuple(hosts), self.p, self.a, self.g, self.parallel, first)
+        routers = switches("router", self.g * self.a)
+        cables = [
+            join(nodes[host], routers[min(i // self.p, len(routers) - 1)]) for i, host in enumerate(hosts)
+        ]
+        for i in range(self.g):
+            group = routers[i * self.a :][: self.a]
+            cables += [join(one, other) for one, other in itertools.combinations(group, 2)]
+        shared = np.arange(self.parallel)
+        for i, j in itertools.combinations(range(self.g), 2):
+            ends = zip(ways.router(shared, i, j).tolist(), ways.router(shared, j, i).tolist(), strict=True)
+            cables += [join(routers[i * self.a + one], routers[j * self.a + other]) for one, other in ends]
+        return Wired(routers, cables, ways)
+
+
+def dragonfly(settings: Settings) -> Shape:
+    """GPUs as the hosts."""
+    return textbook(settings, read_dragonfly)
+
+
+def read_dragonfly(settings: Settings, machines: int, nics: int) -> Dragonfly:
+    """The one that the settings ask for; its hosts are all NICs, machine by machine."""
+    hosts = machines * nics
+    p, a, h, g = (settings.whole(key, 0, 1, DEVICES_LIMIT) for key in DRAGONFLY_KEYS)
+    if not (p or a or h):
+        p = next(p for p in itertools.count(1) if _most(p, 2 * p, p, g) >= hosts and g <= 2 * p * p + 1)
+    half = p or h or -(-a // 2)
+    p, a, h = p or half, a or 2 * half, h or half
+    groups = g or min(-(-hosts // (p * a)), a * h + 1)
+    made = Dragonfly(hosts, p, a, h, groups)
+    if groups > a * h + 1:
+        settings.faults.add(
+            "g", f"{a} routers with {h} global cables each link at most {a * h + 1} groups, not {groups}"
+        )
+    elif _most(p, a, h, g) < hosts:
+        settings.faults.add(
+            "", f"{groups} groups of {a} routers with {p} hosts hold {p * a * groups}, not {hosts}"
+        )
+    return made
+
+
+def _most(p: int, a: int, h: int, g: int) -> int:
+    """The hosts that fit, in g groups or as many as there can be."""
+    return p * a * (g or a * h + 1)

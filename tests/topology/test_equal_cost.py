@@ -1,0 +1,339 @@
+"""Equal paths through a network: the first, one by hash, or all."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import pickle
+from collections import Counter
+from fractions import Fraction
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import simreduce as sr
+from simreduce.errors import TopologyError
+from simreduce.plan import Contract, PlanBuilder
+from simreduce.topology import Cable, Node, Topology, build, fold, load_topology, route
+from simreduce.topology.equal_cost import EqualCost
+from simreduce.topology.toml_writer import to_toml
+from simreduce.tune.p2p import peer_to_peer
+
+SPLIT = EqualCost("split")
+
+
+def middle(path: tuple[str, ...]) -> str:
+    return path[len(path) // 2]
+
+
+def test_the_hash_spreads_pairs_evenly_and_a_seed_deals_again():
+    tree = load_topology("fat_tree:64,radix=8,equal_cost=hashed")
+    pairs = [(a, b) for a, b in itertools.permutations(tree.devices, 2) if len(route(tree, a, b).links) == 4]
+    spines = Counter(middle(route(tree, *pair).path) for pair in pairs)
+
+    assert len(pairs) == 64 * 56
+    assert len(spines) == 8
+    # 3584 throws at 8 spines: 448 each, give or take four standard deviations of 19.8.
+    assert all(abs(count - 448) < 80 for count in spines.values())
+    again = load_topology("fat_tree:64,radix=8,equal_cost=hashed,seed=1")
+    moved = sum(route(tree, *pair).path != route(again, *pair).path for pair in pairs)
+    assert 0.8 < moved / len(pairs) < 0.95  # 7/8
+    assert tree.digest != again.digest
+    assert route(tree, "gpu0", "gpu63") == route(load_topology(tree.name), "gpu0", "gpu63")
+
+
+def test_a_split_transfer_takes_every_spine():
+    tree = load_topology("fat_tree:16,radix=4,bandwidth=10 GB/s,latency=2 us,equal_cost=split")
+    found = route(tree, "gpu0", "gpu15")
+
+    assert len(found.links) == 2 + 2 * 4
+    assert Counter(found.shares) == {1.0: 2, 0.25: 8}
+    assert found.bandwidth == 10e9
+    assert found.latency == pytest.approx(4e-6)
+    assert found.path == ("gpu0", "leaf0", "spine0", "leaf3", "gpu15")
+    near = route(tree, "gpu0", "gpu1")
+    assert (near.path, near.shares) == (("gpu0", "leaf0", "gpu1"), (1.0, 1.0))
+
+
+def copies(topology: Topology, pairs: list[tuple[str, str]], nbytes: int) -> float:
+    """Seconds for all of these copies at once."""
+    builder, elements = PlanBuilder(topology.devices), nbytes // 4
+    place = {name: i for i, name in enumerate(topology.devices)}
+    for number, (a, b) in enumerate(pairs):
+        value = builder.input(place[a], number * elements, (number + 1) * elements)
+        builder.output(builder.copy(value, place[b]))
+    plan = builder.finish(Contract.broadcast([0], [(0, 1, 0)], 0))
+    return sr.simulate(plan, topology, runtime="ideal").seconds
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.permutations(range(16)))
+def test_split_makes_a_full_tree_non_blocking(order):
+    """Whoever sends to whom, one each: all at full rate. By hash some share an up-link, and so do some by the tree's rule."""
+    name = "fat_tree:16,radix=4,bandwidth=10 GB/s,latency=0"
+    pairs = [(f"gpu{a}", f"gpu{b}") for a, b in enumerate(order) if a != b]
+    if pairs:
+        assert copies(load_topology(f"{name},equal_cost=split"), pairs, 1 << 20) == pytest.approx(
+            (1 << 20) / 10e9
+        )
+
+
+def test_two_flows_on_one_up_link_take_twice_as_long():
+    """What static hashing costs: the most flows on one up-link, counted by hand, is the slow-down."""
+    name = "fat_tree:16,radix=4,bandwidth=10 GB/s,latency=0,equal_cost=hashed"
+    slow = []
+    for seed in range(6):
+        tree = load_topology(f"{name},seed={seed}")
+        pairs = [(f"gpu{i}", f"gpu{(i + 4) % 16}") for i in range(16)]
+        load = Counter(link for pair in pairs for link in route(tree, *pair).links)
+        slow.append(max(load.values()))
+        assert copies(tree, pairs, 1 << 20) == pytest.approx(slow[-1] * (1 << 20) / 10e9)
+    assert max(slow) > 1
+
+
+NAMES = {**{f"gpu{i}": "gpu" for i in range(3)}, **{f"s{i}": "switch" for i in range(5)}, "nic0": "nic"}
+
+
+@st.composite
+def networks(draw):
+    """Random networks with few distinct figures, so that equal paths are common."""
+    pairs = list(itertools.combinations(NAMES, 2))
+    chosen = draw(st.lists(st.sampled_from(pairs), unique=True, min_size=6, max_size=24))
+    figures = st.tuples(st.sampled_from([1e9, 2e9]), st.sampled_from([1e-6, 2e-6]))
+    nodes = [Node(name, kind, machine="", transit=kind != "gpu") for name, kind in NAMES.items()]
+    cables = [Cable(a, b, "wire", 1, w, w, t, True) for a, b in chosen for w, t in [draw(figures)]]
+    return nodes, cables
+
+
+def equal_paths(topology: Topology, path: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """All paths with the fewest hops that leave the network where `path` does, of those the widest, and the quickest."""
+    inner = [name for name in NAMES if name.startswith("s")]
+    parts: list[list[tuple[str, ...]]] = []
+    at = 0
+    while at + 1 < len(path):
+        stop = next(i for i in range(at + 1, len(path)) if path[i] not in inner or i == len(path) - 1)
+        graph = nx.DiGraph(topology.graph.subgraph([*inner, path[at], path[stop]]))
+        if stop == at + 1:
+            found = [[path[at], path[stop]]]
+        else:
+            found = list(nx.all_shortest_paths(graph, path[at], path[stop]))
+
+        def merit(one):
+            links = [topology.router.link(*hop) for hop in itertools.pairwise(one)]
+            return -min(k.bandwidth for k in links), sum(round(k.latency * 1e6) for k in links)
+
+        best = min(map(merit, found))
+        parts.append([tuple(one[1:]) for one in found if merit(one) == best])
+        at = stop
+    return [(path[0], *itertools.chain(*choice)) for choice in itertools.product(*parts)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(networks(), st.integers(0, 3))
+def test_equal_paths_are_those_that_a_search_of_all_finds(network, seed):
+    plain = build("t", "t", "t", *network)
+    hashed = build("t", "t", "t", *network, equal_cost=EqualCost("hashed", seed))
+    split = build("t", "t", "t", *network, equal_cost=SPLIT)
+    for a, b in itertools.permutations(("gpu0", "gpu1", "gpu2", "nic0", "s0"), 2):
+        try:
+            path = route(plain, a, b).path
+        except TopologyError:
+            continue
+        ways = equal_paths(plain, path)
+        assert route(hashed, a, b).path in ways
+        found = route(split, a, b)
+        assert found.path in ways
+        expected = Counter(hop for way in ways for hop in itertools.pairwise(way))
+        ends = [(split.links[i].source, split.links[i].target) for i in found.links]
+        assert dict(zip(ends, found.shares, strict=True)) == pytest.approx(
+            {hop: count / len(ways) for hop, count in expected.items()}
+        )
+        narrowest = min(split.links[i].bandwidth / s for i, s in zip(found.links, found.shares, strict=True))
+        assert found.bandwidth == narrowest
+
+
+@pytest.mark.parametrize("choice", ["hashed", "split"])
+def test_many_routes_at_once_are_those_one_by_one(choice):
+    machine = load_topology(f"dgx-a100x3,nic=ib_hdr,fabric=fat_tree,radix=4,equal_cost={choice}")
+    ends = np.array([machine.router.index[name] for name in machine.devices])
+    source, target = (each.reshape(-1) for each in np.meshgrid(ends[:9], ends[5:]))
+    found = machine.router.routes(source, target)
+
+    names = list(machine.nodes)
+    for i, (a, b) in enumerate(zip(source, target, strict=True)):
+        row = slice(found.start[i], found.start[i + 1])
+        one = route(machine, names[a], names[b])
+        assert (tuple(found.links[row]), tuple(found.shares[row])) == (one.links, one.shares)
+        assert found.holds_lane[i] == one.holds_lane
+
+
+def test_a_transfer_keeps_its_nics():
+    """What is hashed is the way between the NICs: each GPU's own is by the rule for NICs."""
+    machine = load_topology("dgx-a100x4,nic=ib_hdr,fabric=fat_tree,radix=8,equal_cost=hashed")
+
+    for i in range(8):
+        path = route(machine, f"n0.gpu{i}", f"n3.gpu{i}").path
+        assert [name for name in path if "mlx5" in name] == [f"n0.mlx5_{i}", f"n3.mlx5_{i}"]
+        assert sum(name.startswith("spine") for name in path) == 1
+
+
+BOARD = """
+[nodes.gpu]
+names = ["gpu[0-3]"]
+kind = "gpu"
+[nodes.chip]
+names = ["chip[0-5]"]
+kind = "nvswitch"
+[links.nvlink3]
+lanes = 2
+pairs = [["gpu0", "chip[0-5]"], ["gpu1", "chip[0-5]"], ["gpu2", "chip[0-5]"], ["gpu3", "chip[0-5]"]]
+"""
+
+
+def test_nvswitches_share_what_is_split(tmp_path):
+    """Six chips with two links each: over one of them a sixth of the rate."""
+    path = tmp_path / "board.toml"
+    path.write_text(BOARD)
+    one = load_topology(str(path))
+    path.write_text(BOARD + '[routing]\nequal_cost = "split"\n')
+    all_ = load_topology(str(path))
+
+    assert route(one, "gpu0", "gpu1").bandwidth == 45e9
+    assert route(all_, "gpu0", "gpu1").bandwidth == pytest.approx(270e9)
+    assert peer_to_peer(all_).enabled.one_way[0][1] == pytest.approx(270e9, rel=2e-3)
+    assert load_topology(str(path), {"routing.equal_cost": "first"}).digest == one.digest
+    assert load_topology(
+        str(path), {"routing.equal_cost": "hashed", "routing.seed": 4}
+    ).router.equal_cost == (EqualCost("hashed", 4))
+
+
+FABRICS = (
+    "dgx-a100x6,nic=ib_hdr,fabric=fat_tree,radix=4",
+    "dgx-a100x4,nic=ib_hdr,fabric=fat_tree,levels=3,radix=8",
+    "dgx-a100x8,nic=ib_hdr,fabric=rail_optimised,unit=2",
+    "dgx-a100x4,nic=ib_hdr,fabric=rail_only",
+    "p3dnx12,nic=efa_100,fabric=dragonfly",
+    "p3dnx16,nic=efa_100,fabric=torus,dims=4x4",
+    "fat_tree:24,levels=3",
+    "dragonfly:36",
+)
+
+
+@pytest.mark.parametrize("name", FABRICS)
+def test_on_every_fabric_bytes_arrive_that_were_sent(name):
+    """What flows into a switch flows out of it, all at the target; a hashed transfer takes links of the split one."""
+    split, hashed = (
+        load_topology(f"{name},equal_cost=split"),
+        load_topology(f"{name},equal_cost=hashed,seed=2"),
+    )
+    several = 0
+    for a, b in itertools.permutations(split.devices[::5], 2):
+        found = route(split, a, b)
+        flow: Counter[str] = Counter()
+        for i, share in zip(found.links, found.shares, strict=True):
+            link = split.links[i]
+            if not link.is_figure:
+                flow[link.source] -= share
+                flow[link.target] += share
+        assert {node: round(left, 9) for node, left in flow.items() if abs(left) > 1e-9} == {a: -1, b: 1}
+        one = route(hashed, a, b)
+        assert set(one.links) <= set(found.links)
+        assert set(one.shares) == {1.0}
+        several += min(found.shares) < 1
+    assert (several > 0) == ("rail_only" not in name)
+
+
+def test_a_cluster_says_it_beside_its_fabric(tmp_path):
+    path = tmp_path / "pod.toml"
+    text = 'nodes = 4\nmachine = "dgx1v"\nfabric = "fat_tree"\nradix = 4\nequal_cost = "hashed"\nseed = 3\n'
+    path.write_text(text)
+
+    assert load_topology(str(path)).router.equal_cost == EqualCost("hashed", 3)
+    path.write_text(text + '[routing]\nequal_cost = "split"\n')
+    with pytest.raises(TopologyError, match="here equal_cost and seed stand beside fabric"):
+        load_topology(str(path))
+
+
+def test_cables_side_by_side_are_paths_of_their_own():
+    """Two switches with three cables between them, one of them slower: the two equal ones share what is split."""
+    nodes = [Node("a", "gpu", machine=""), Node("b", "gpu", machine="")]
+    nodes += [Node("s", "switch", machine=""), Node("t", "switch", machine="")]
+    thick = [
+        Cable("a", "s", "wire", 1, 9e9, 9e9, 1e-6, True),
+        Cable("t", "b", "wire", 1, 9e9, 9e9, 1e-6, True),
+    ]
+    trunks = [Cable("s", "t", "wire", 1, rate, rate, 1e-6, True) for rate in (1e9, 2e9, 2e9)]
+
+    split = route(build("t", "t", "t", nodes, [*thick, *trunks], equal_cost=SPLIT), "a", "b")
+    assert split.shares == (1.0, 0.5, 0.5, 1.0)
+    assert split.bandwidth == 4e9
+    taken = set()
+    for seed in range(8):
+        net = build("t", "t", "t", nodes, [*thick, *trunks], equal_cost=EqualCost("hashed", seed))
+        taken |= {net.links[i].name for i in route(net, "a", "b").links}
+    assert taken == {"a>s", "s>t#1", "s>t#2", "t>b"}
+
+
+def test_the_rule_is_part_of_a_topology(tmp_path):
+    path = tmp_path / "board.toml"
+    path.write_text(BOARD + '[routing]\nequal_cost = "hashed"\nseed = 7\n')
+    board = load_topology(str(path))
+
+    for same in (pickle.loads(pickle.dumps(board)), board.without_peers(), board.scaled(2.0)):  # noqa: S301
+        assert same.router.equal_cost == EqualCost("hashed", 7)
+    path.write_text(to_toml(board))
+    assert load_topology(str(path)).digest == board.digest
+    pair = load_topology("switch:4,equal_cost=split")
+    with pytest.raises(TopologyError, match="equal paths are split"):
+        fold(pair)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('equal_cost = "hash"', "routing.equal_cost: unknown rule 'hash' (did you mean 'hashed'?)"),
+        ("equal_cost = 3", "routing.equal_cost: must be one of first, hashed, split, not 3"),
+        ("seed = 3", "routing.seed: is that of equal_cost = 'hashed'"),
+        ('equal_cost = "hashed"\nseed = -1', "routing.seed: must be a whole number from 0, not -1"),
+        ("equalcost = 1", "routing.equalcost: unknown key (did you mean 'equal_cost'?)"),
+    ],
+)
+def test_faults_in_a_file(tmp_path, text, fault):
+    path = tmp_path / "board.toml"
+    path.write_text(f"{BOARD}[routing]\n{text}\n")
+    with pytest.raises(TopologyError) as caught:
+        load_topology(str(path))
+    assert list(caught.value.problems) == [f"{path}: {fault}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("fat_tree:8,equal_cost=spit", "equal_cost: unknown rule 'spit' (did you mean 'split'?)"),
+        ("fat_tree:8,seed=1", "seed: is that of equal_cost=hashed"),
+        ("dgx1vx2,equal_cost=split,seed=1", "seed: is that of equal_cost=hashed"),
+        ("fat_tree:8,equal_cost=hashed,seed=x", "seed: 'x' is not a whole number"),
+    ],
+)
+def test_faults_inline(text, fault):
+    with pytest.raises(TopologyError) as caught:
+        load_topology(text)
+    assert any(fault in problem for problem in caught.value.problems), caught.value.problems
+
+
+def test_shares_are_exact_where_paths_are_many():
+    """A torus of 8 x 8 has 70 shortest ways to the far corner of a 4 x 4 quarter; half go along x first."""
+    torus = load_topology("torus:8x8,equal_cost=split")
+    found = route(torus, "gpu0", "gpu27")  # 3 right, 3 down
+    at = {
+        (torus.links[i].source, torus.links[i].target): s
+        for i, s in zip(found.links, found.shares, strict=True)
+    }
+
+    assert math.comb(6, 3) == 20
+    assert at["router0", "router1"] == at["router0", "router8"] == 0.5
+    # Through (1, 1): 2 ways to get there, C(4, 2) to go on.
+    assert at["router1", "router9"] == pytest.approx(float(Fraction(6, 20)))
+    assert sum(s for (a, _), s in at.items() if a == "router9") == pytest.approx(float(Fraction(12, 20)))
