@@ -156,7 +156,7 @@ def main() -> None:
             print(f"  {text:40} lower {seconds:.3f} s, {held:.0f} MB held, {peak:.0f} MB at its peak")
         seconds, _ = timed(check_routes, plan, machine)
         print(f"  check_routes {seconds:.3f} s")
-        duration = floors.alone(lowered, resources)
+        duration, _ = floors.alone(lowered, resources)
         for call, *arguments in (
             (floors.alone, lowered, resources),
             (floors.resource_seconds, lowered, resources),

@@ -67,7 +67,15 @@ def _wires(call: Call) -> tuple[str, ...]:
 PIPED = Runtime("piped", _posts, dispatch=True, local=True, pipes=_wires)
 """What latency is over must queue again for its bytes."""
 
-runtimes = st.sampled_from([IDEAL, TENSORFLOW, TWO_ENDED, PIPED])
+
+def _one_wire(call: Call) -> tuple[str, ...]:
+    return () if call.kind in (Kind.INPUT, Kind.OUTPUT) else ("wire",)
+
+
+ONE_WIRE = Runtime("one wire", _posts, dispatch=True, local=True, pipes=_one_wire)
+"""Everything goes through one pipe, where ops arrive in another order than they were ready."""
+
+runtimes = st.sampled_from([IDEAL, TENSORFLOW, TWO_ENDED, PIPED, ONE_WIRE])
 
 
 class Scene(NamedTuple):

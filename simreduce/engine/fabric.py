@@ -106,10 +106,9 @@ def _checked(plan: Plan, ready: float | Floats) -> Floats:
 
 
 def _numbered(ops: npt.NDArray[Any], first: int) -> npt.NDArray[np.int32]:
-    """Ops of the kernel's tables as ops of the submission that begins at `first`; -1 for those of others."""
-    if first:
-        ops = np.where(ops >= first, ops - first, -1)
-    return ops.astype(np.int32, copy=False)
+    """Ops of the kernel's tables as ops of the submission that begins at `first` and has as many; -1 for those of others."""
+    mine = (ops >= first) & (ops < first + len(ops))
+    return np.where(mine, ops - first, -1).astype(np.int32, copy=False)
 
 
 class Fabric:
@@ -326,11 +325,18 @@ class Fabric:
                     dead = [self.resources.names[r] for r in uses if self._capacity[r] == 0.0]
                     lines.insert(0, f"{text}: no bandwidth on {', '.join(dead)}")
                 elif phase in (tables.QUEUED, tables.AT_PIPE):
-                    lines.append(f"{text}: waits for a lane")
+                    lines.append(f"{text}: waits for {self._asked(first + op, phase == tables.AT_PIPE)}")
                 else:
                     lines.append(f"{text}: waits for {state.waits[first + op]} ops before it")
         rest = f"\n  and {count - _NAMED} more" if count > _NAMED else ""
         return f"{count} ops can never finish:\n  " + "\n  ".join(lines[:_NAMED]) + rest
+
+    def _asked(self, op: int, piped: bool) -> str:
+        """The names of the lanes, or the pipes, that an op needs."""
+        ops, names = self._store.ops, list(self._lanes)
+        call = ops.call[op]
+        lanes, pipes, end = ops.lane_start[call], ops.pipe_start[call], ops.lane_start[call + 1]
+        return ", ".join(names[ops.lanes[i]] for i in (range(pipes, end) if piped else range(lanes, pipes)))
 
     def _clear(self) -> None:
         """Empty tables: no op is alive."""

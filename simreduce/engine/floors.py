@@ -26,8 +26,10 @@ _CUT_RANKS = 64
 """With more ranks, only the cuts around single ranks are taken: still a bound, and quick."""
 
 
-def alone(lowered: Lowered, resources: Resources) -> Floats:
-    """Seconds each op takes when nothing competes with it."""
+def alone(lowered: Lowered, resources: Resources) -> tuple[Floats, Floats]:
+    """Seconds each op takes when nothing competes with it, and how many of them its bytes take, if there are lanes: else
+    nobody asks, and both are the same column.
+    """
     calls = lowered.calls
     rate = calls.cap.copy()
     using = np.flatnonzero(np.diff(calls.use_start))
@@ -40,8 +42,11 @@ def alone(lowered: Lowered, resources: Resources) -> Floats:
         some = slice(first, first + _AT_ONCE)
         call, amount = lowered.call[some], lowered.amount[some]
         np.divide(amount, rate[call], out=duration[some], where=amount > 0)
-        duration[some] += cost[call]
-    return duration
+    moving = duration.copy() if len(calls.lanes) else duration
+    for first in range(0, len(duration), _AT_ONCE):
+        some = slice(first, first + _AT_ONCE)
+        duration[some] += cost[lowered.call[some]]
+    return duration, moving
 
 
 def critical_path(lowered: Lowered, duration: Floats) -> float:

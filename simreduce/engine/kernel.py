@@ -12,7 +12,8 @@ Time semantics
    first in the queue of each of its lanes and all of them are free.
 3. Holding its lanes it pays its *overhead*.
 4. Then its *latency* passes; an op that does not hold its lanes frees them first.
-5. Then it waits for its *pipes*, if it has any: lanes that it takes only now, as it took the others.
+5. Then it waits for its *pipes*, if it has any: lanes that it takes only now. Of those that wait for a pipe, too, the
+   one that was ready first (1.) comes first, whichever arrived first.
 6. Then its bytes move as a *fluid flow* over resources, each used with a weight, at the max-min fair rate, which is
    also limited by the flow's own cap. Rates change only when a flow starts or ends or a capacity changes, and a flow
    is anchored (its remaining bytes are computed) only when its own rate changes.
@@ -194,20 +195,17 @@ def join_queues(op: int, first: int, end: int, ops: Ops, state: State) -> None:
             state.scalar[ENTRIES] = entry + 1
         else:
             state.scalar[FREE_ENTRY] = state.entry_next[entry]
-        before = state.lane_tail[lane]
-        while before != NONE:
-            other = state.entry_op[before]
-            if state.ready[other] < state.ready[op] or other < op:
-                break
-            before = state.entry_prev[before]
-        after = state.lane_head[lane] if before == NONE else state.entry_next[before]
+        place = state.lane_tail[lane]
+        while place != NONE and before(op, state.entry_op[place], state.ready, True):
+            place = state.entry_prev[place]
+        after = state.lane_head[lane] if place == NONE else state.entry_next[place]
         state.entry_op[entry] = op
-        state.entry_prev[entry] = before
+        state.entry_prev[entry] = place
         state.entry_next[entry] = after
-        if before == NONE:
+        if place == NONE:
             state.lane_head[lane] = entry
         else:
-            state.entry_next[before] = entry
+            state.entry_next[place] = entry
         if after == NONE:
             state.lane_tail[lane] = entry
         else:

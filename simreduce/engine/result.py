@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, fields
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ class Result:
 
     @property
     def timeline(self) -> Timeline:
-        """When each op was ready, started and was done."""
+        """When each op was ready, started and was done; whom it waited for at a pipe is not kept."""
         return Timeline(self.ready, self.start, self.finish, self.blame, self.begun)
 
     @property
@@ -116,6 +117,8 @@ class Result:
             name = "plan_digest" if f.name == "digested" else f.name
             value = getattr(self, name)
             document[name] = _plain(value)
+        if self.begun is not None:
+            document["begun"] = [None if isnan(time) else time for time in self.begun.tolist()]
         document["floors"] = asdict(self.floors)
         document["links"] = [asdict(u) for u in self.links]
         document["lanes"] = [asdict(u) for u in self.lanes]
@@ -130,7 +133,7 @@ class Result:
         for name, dtype in _COLUMNS.items():
             document[name] = np.array(document[name], dtype=dtype)
         if document["begun"] is not None:
-            document["begun"] = np.array(document["begun"], dtype=np.float64)
+            document["begun"] = np.array(document["begun"], dtype=np.float64)  # null is NaN
         document["floors"] = Floors(**document["floors"])
         document["links"] = tuple(Use(**u) for u in document["links"])
         document["lanes"] = tuple(Use(**u) for u in document["lanes"])

@@ -78,7 +78,9 @@ def _tensorflow_lanes(call: Call) -> tuple[str, ...]:
 
 
 def _tensorflow_pipes(call: Call) -> tuple[str, ...]:
-    """What one machine sends to another goes over one gRPC channel, a value at a time."""
+    """What one machine sends to another goes over one gRPC channel, a value at a time, that which was ready first first: it
+    is the sender who queues them, and latency is what passes on the wire.
+    """
     source, target = call.source.machine, call.target.machine
     between = call.kind == Kind.COPY and call.executor == Executor.TF and source != target
     return (f"{source}>{target} channel",) if between else ()

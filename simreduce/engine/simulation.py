@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import simpy
 
 from simreduce.engine import floors
@@ -72,10 +71,7 @@ def simulate(
 def _floors(
     plan: Plan, topology: Topology | Folded, lowered: Lowered, resources: Resources, needed: Floats
 ) -> Floors:
-    duration = floors.alone(lowered, resources)
-    moving = (
-        np.maximum(duration - lowered.overhead - lowered.latency, 0.0) if len(lowered.lanes) else duration
-    )
+    duration, moving = floors.alone(lowered, resources)
     return Floors(
         critical_path=floors.critical_path(lowered, duration),
         resource=float(needed.max(initial=0.0)),

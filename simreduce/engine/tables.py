@@ -60,7 +60,7 @@ class State(NamedTuple):
     slot: Array  # of an op in flight
     ready: Array  # s
     start: Array  # s, when the lanes were given; only of ops that have lanes, the others start when ready
-    begun: Array  # s, when the pipes were given; only of ops that have pipes
+    begun: Array  # s, when the pipes were given, and before that when they were asked for; only of ops that have pipes
     finish: Array  # s
     blame: Array  # the op whose end this op's start waited for last, or NONE
     pipe_blame: Array  # the op that had the pipe which this op waited for last, or NONE

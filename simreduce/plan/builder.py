@@ -54,7 +54,7 @@ class _Column:
         end = self.size + count
         if end > len(self.array):
             # Far too large: memory that is never touched costs nothing, and to grow often costs more than to fill.
-            grown = np.empty(max(end, len(self.array) * 16), dtype=self.array.dtype)
+            grown = np.empty(max(end, min(len(self.array) * 16, MOST_OPS)), dtype=self.array.dtype)
             grown[: self.size] = self.array[: self.size]
             self.array = grown
         self.array[self.size : end] = numbers

@@ -38,6 +38,10 @@ def type_name(value: object) -> str:
     return _TYPES.get(type(value), type(value).__name__)
 
 
+_LONGEST_PATH = 4096
+"""Of Linux: what is longer names no file, and need not be shown whole."""
+
+
 def cut(text: str) -> str:
     """The text if it fits a line, else its beginning."""
     return text if len(text) <= 80 else f"{text[:77]}..."
@@ -56,7 +60,7 @@ class Faults:
 
     def __init__(self, shown: str, origin: Mapping[str, str] | None = None) -> None:
         self.problems: list[str] = []
-        self._shown = cut(shown)
+        self._shown = shown if len(shown) <= _LONGEST_PATH else cut(shown)
         self._origin = origin or {}
 
     def add(self, path: str, text: str) -> None:

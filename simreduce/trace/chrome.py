@@ -222,6 +222,9 @@ class _Sheet:
             call = lowered.call[op]
             details["dispatch_us"] = float(lowered.calls.overhead[call]) * _US
             details["latency_us"] = float(lowered.calls.latency[call]) * _US
+            if lowered.calls.piped[call]:
+                arrived = float(result.start[op] + lowered.calls.overhead[call] + lowered.calls.latency[call])
+                details["pipe_wait_us"] = max(float(recording.opening[op]) - arrived, 0.0) * _US
         return details
 
 

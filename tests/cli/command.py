@@ -41,7 +41,7 @@ def simreduce(monkeypatch, capsys) -> Command:
 
 
 def process(
-    *arguments: str | Path, timeout: float = 60, cwd: Path = REPOSITORY, **environment: str
+    *arguments: str | Path, timeout: float = 240, cwd: Path = REPOSITORY, **environment: str
 ) -> Outcome:
     """Run `simreduce ARGUMENTS` in a process, with more environment variables."""
     done = subprocess.run(

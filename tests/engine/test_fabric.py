@@ -323,7 +323,7 @@ def test_a_deadlock_counts_and_names_those_that_wait_behind_the_stuck_one():
         "3 ops can never finish:",
         "  op 1 COPY gpu0 -> gpu1 [0, 100): no bandwidth on gpu0>gpu1 wire",
         "  op 2 OUTPUT gpu1 [0, 100): waits for 1 ops before it",
-        "  op 4 COPY gpu0 -> gpu1 [100, 200): waits for a lane",
+        "  op 4 COPY gpu0 -> gpu1 [100, 200): waits for gpu0 device-to-device",
     ]
 
 

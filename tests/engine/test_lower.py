@@ -54,7 +54,7 @@ def test_every_op_waits_once_for_each_of_its_predecessors(scene):
 @given(scenes(ROUND))
 def test_the_critical_path_is_the_longest_chain(scene):
     low, resources = lowered(scene)
-    duration = floors.alone(low, resources)
+    duration, _ = floors.alone(low, resources)
     finish: list[float] = []
     for op, before in enumerate(waits_for(scene.plan)):
         finish.append(duration[op] + max((finish[each] for each in before), default=0.0))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from simreduce.engine import IDEAL, TENSORFLOW, Calibration, Result, record, simulate
-from tests.engine.small import RATE, cable, copy_plan, machine, node
+from simreduce.engine.runtime import Runtime, no_lanes
+from simreduce.errors import Deadlock
+from simreduce.plan import Kind
+from tests.engine.small import RATE, cable, copy_plan, machine, node, pair
 from tests.strategies import PIPED
 
 DELAY = 3.0
@@ -88,3 +92,48 @@ def test_an_op_may_be_on_the_critical_path_twice():
     assert parts == [
         ("lane wait", 0.5), ("dispatch", 0.5), ("latency", 1.0), ("bandwidth", 8.5), ("lane wait", 31.5), ("bandwidth", 4.0),
     ]  # fmt: skip
+
+
+WIRE = Runtime(
+    "wire",
+    no_lanes,
+    dispatch=False,
+    local=False,
+    pipes=lambda call: ("wire",) if call.kind == Kind.COPY else (),
+)
+
+
+def test_of_those_that_wait_the_one_that_was_ready_first_comes_first():
+    """Not the one with the lowest id, which here arrives at 5 s; the others have waited since 2 s and 3 s."""
+    topology = machine(
+        cable("gpu0", "gpu1", RATE, 4.0, holds=False), cable("gpu0", "gpu2", RATE, 2.0, holds=False)
+    )
+    plan = copy_plan(topology, (0, 1), (0, 2), (0, 1), (0, 2))
+    result = simulate(plan, topology, WIRE, ready=np.array([1.0, 0.5, 0.25, 0.0]))
+
+    assert result.finish[1::2].tolist() == [18.0, 14.0, 10.0, 6.0]
+
+
+def test_several_pipes_are_queued_for_in_one_order():
+    """Were it not so, each of two copies could be first where the other one waits: for ever."""
+    topology = machine(
+        cable("gpu0", "gpu1", RATE), cable("gpu0", "gpu2", RATE, 5.0), cable("gpu0", "gpu3", RATE)
+    )
+
+    def pipes(call):
+        wanted = () if call.target.name == "gpu3" else ("gpu0 door",)
+        return ("gpu0 wire", *wanted) if call.kind == Kind.COPY else ()
+
+    runtime = Runtime("two pipes", no_lanes, dispatch=False, local=False, pipes=pipes)
+    plan = copy_plan(topology, (0, 3), (0, 2), (0, 1), (0, 1))
+    result = simulate(plan, topology, runtime, ready=np.array([5.0, 0.5, 4.0, 3.0]))
+
+    assert result.finish[1::2].tolist() == [19.0, 11.0, 15.0, 7.0]
+
+
+def test_a_deadlock_names_the_pipe():
+    """A lane that is held over the flow cannot be a pipe as well."""
+    topology = pair()
+    runtime = Runtime("twice", WIRE.pipes, dispatch=False, local=False, pipes=WIRE.pipes)
+    with pytest.raises(Deadlock, match=r"COPY gpu0 -> gpu1 .*: waits for wire"):
+        simulate(copy_plan(topology, (0, 1)), topology, runtime)

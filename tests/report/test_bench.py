@@ -195,7 +195,7 @@ def test_our_document_has_the_keys_that_others_rely_on():
     ] == list(document)
     assert [
         "size_bytes", "count", "type", "redop", "algorithm", "time_us", "algbw_gb_per_s", "busbw_gb_per_s", "wrong",
-        "floor_us", "bottleneck", "transfers",
+        "floor_us", "bottleneck", "transfers", "folded_machines",
     ] == list(document["rows"][0])  # fmt: skip
 
 
