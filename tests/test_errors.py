@@ -16,7 +16,9 @@ FAMILY = [
 @pytest.mark.parametrize("error", FAMILY)
 def test_an_error_is_also_the_one_that_a_caller_would_guess(error):
     """Bad input is a ValueError, what goes wrong on the way a RuntimeError; each says when it is raised."""
-    guess = RuntimeError if error in (errors.Deadlock, errors.DeviceError, errors.InternalError) else ValueError
+    guess = (
+        RuntimeError if error in (errors.Deadlock, errors.DeviceError, errors.InternalError) else ValueError
+    )
 
     assert error is SimreduceError or issubclass(error, guess)
     assert error.__doc__
