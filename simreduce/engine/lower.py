@@ -345,10 +345,10 @@ def _heads(plan: Plan, runtime: Runtime) -> tuple[Ids, _Heads]:
     queues = runtime.queues
     call = np.zeros(len(plan), dtype=np.int32)
     if queues or runtime.local or runtime.dispatch:
-        ops = np.flatnonzero((plan.kind != Kind.CONCAT) | (plan.arg != IN_PLACE))
+        ops = np.flatnonzero((plan.kind != Kind.CONCAT) | (plan.arg != IN_PLACE)).astype(np.int32)
         source = plan.source[ops]
     else:
-        ops = np.flatnonzero(plan.kind == Kind.COPY)
+        ops = np.flatnonzero(plan.kind == Kind.COPY).astype(np.int32)
         source = plan.device[plan.operands[plan.operand_start[ops]]]
     if not len(ops):
         return call, _NOTHING
@@ -357,7 +357,7 @@ def _heads(plan: Plan, runtime: Runtime) -> tuple[Ids, _Heads]:
         executor=plan.executor[ops],
         kind=plan.kind[ops],
         source=source,
-        target=plan.device[ops] + len(plan.devices) * (away > 0),
+        target=plan.device[ops] + len(plan.devices) * (away > 0).astype(np.int32),
         channel=np.where(plan.stream == NO_STREAM, -1, plan.stream // len(plan.devices))[ops]
         if queues
         else _ONE,

@@ -33,12 +33,13 @@ def simulate(
     env = simpy.Environment()
     fabric = Fabric(env, topology, calibration, runtime, disturbance)
     lowered = fabric.lower(plan)
-    timeline = env.run(until=fabric.submit(plan, ready, lowered))
-    assert isinstance(timeline, Timeline)  # noqa: S101 - SimPy knows no type of an event's value
+    done = fabric.submit(plan, ready, lowered)
     best = fabric.resources.best
     needed = floors.resource_seconds(lowered, best)
+    bounds = _floors(plan, topology, lowered, best, needed)  # before the times of all ops need room
+    timeline = env.run(until=done)
+    assert isinstance(timeline, Timeline)  # noqa: S101 - SimPy knows no type of an event's value
     seconds = float(timeline.finish.max(initial=0.0))
-    bounds = _floors(plan, topology, lowered, best, needed)
     lanes = _lane_use(lowered, timeline, seconds)
     path = critical(lowered, fabric.resources, timeline)
     del lowered  # which is large, and so are columns of a result
