@@ -29,7 +29,7 @@ from simreduce.errors import InputError, ScenarioError, did_you_mean, shown
 from simreduce.layouts import Layout, layout
 from simreduce.shipped import data_dir
 from simreduce.strategy import Strategy, parse_strategy
-from simreduce.textfiles import exists, parse_toml, read_text
+from simreduce.textfiles import dotted, exists, parse_toml, read_text
 from simreduce.topology import Topology, load_topology
 from simreduce.workload import Workload, load_workload
 
@@ -143,6 +143,7 @@ def _build(path: Path, document: Mapping[str, Any]) -> Scenario:
     if not isinstance(overrides, dict):
         problems.append("topology_overrides: expected a table")
         overrides = {}
+    overrides = dotted(overrides)
     topology = load("topology", lambda name: load_topology(name, overrides or None))
     workload = load("workload", load_workload)
     runtime = load("runtime", runtime_named, "tensorflow")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,3 +50,12 @@ def parse_toml(source: str, content: str, refuse: type[InputError]) -> dict[str,
         raise refuse(f"{source}: nested too deeply") from None
     except ValueError as error:  # TOMLDecodeError, and whole numbers with thousands of digits
         raise refuse(f"{source}: {error}") from None
+
+
+def dotted(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a table and of the tables in it, by dotted key: TOML lets keys be written both ways."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        inner = dotted(value) if isinstance(value, dict) else None
+        found |= {f"{key}.{name}": each for name, each in inner.items()} if inner else {key: value}
+    return found

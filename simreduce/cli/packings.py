@@ -118,10 +118,9 @@ def trees(
     # The share of one root's trees is 1/n of the tensor.
     times = network.ranks if collective in ("all_gather", "reduce_scatter") else 1
     best = optimum.of(network, collective, root or 0)
-    limit = optimum.all_gather(network) if best is None else best
-    outcome = _Outcome(
-        found.rate * times, found.bound * times if best is None else best.rate, limit.bottleneck(network)
-    )
+    limit = best or min(optimum.all_gather(network), optimum.ports(network), key=lambda bound: bound.rate)
+    bound = min(found.bound * times, limit.rate) if best is None else best.rate
+    outcome = _Outcome(found.rate * times, bound, limit.bottleneck(network))
     document = {
         **_head("topo trees", machine, network, outcome),
         "collective": collective,

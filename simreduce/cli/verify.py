@@ -16,6 +16,9 @@ from simreduce.errors import InputError
 from simreduce.strategy import parse_strategy
 from simreduce.tune.prove import COUNTS, MOST_RANKS, RANKS, Proof, prove, prove_all
 
+_OF_ALGO = {"collective": "--collective", "root": "-r", "ngpus": "-g", "tasks": "--tasks"}
+"""Options that say nothing of `--all`."""
+
 
 @click.command()
 @click.option("--algo", multiple=True, metavar="STRATEGY", help="A strategy to prove; may be repeated.")
@@ -53,6 +56,15 @@ def verify(
     """
     if not algo and not everything:
         raise click.UsageError("say what to prove: --algo STRATEGY, or --all")
+    context = click.get_current_context()
+    given = [
+        name
+        for name in _OF_ALGO
+        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+    ]
+    if given and not algo:
+        options = ", ".join(_OF_ALGO[name] for name in given)
+        raise click.UsageError(f"{options}: for --algo only; --all proves everything on every number of GPUs")
     faults: list[str] = []
     if ngpus > MOST_RANKS:
         faults.append(f"-g {ngpus}: {ngpus} GPUs are more than the {MOST_RANKS} that can be proven")
@@ -82,6 +94,8 @@ def verify(
 def _told(proofs: Iterator[Proof]) -> Iterator[Proof]:
     """The same, with what is being proven on a terminal's stderr."""
     shown = sys.stderr.isatty()
+    if not shown:
+        click.echo("proving every algorithm, packer and mode; this takes long", err=True)
     for proof in proofs:
         if shown:
             click.echo(f"\r\033[Kproving {_title(proof)}", nl=False, err=True)

@@ -130,6 +130,16 @@ def all_reduce(network: Network) -> Optimum:
     return Optimum(rate, (), tight)
 
 
+def ports(network: Network) -> Optimum:
+    """A bound of all-reduces: each byte is sent n - 1 times to be summed and n - 1 times to be handed out, every time out of a
+    rank and into one, and all ranks together can send and get only so much.
+    """
+    ends = [[i for i, arc in enumerate(network.arcs) if arc[side] < network.ranks] for side in (0, 1)]
+    arcs = min(ends, key=lambda found: sum(Fraction(network.arcs[i][2]) for i in found))
+    total = sum(Fraction(network.arcs[i][2]) for i in arcs)
+    return Optimum(float(total / (2 * (network.ranks - 1))), (), tuple(arcs))
+
+
 def of(network: Network, collective: str, root: int) -> Optimum | None:
     """The best rate of a collective; None for the all-reduces whose linear programme over cuts would take too long."""
     if collective == "all_reduce":

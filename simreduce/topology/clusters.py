@@ -23,6 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from simreduce.textfiles import dotted
 from simreduce.topology.faults import Faults, cut, quoted, type_name
 from simreduce.topology.files import Document
 from simreduce.topology.generators import Inline, machines
@@ -71,7 +72,7 @@ def cluster(
         for key in tables
         if key not in (*_OWN_KEYS, "links", "routes", "routing")
     }
-    within = dict(faults.table("overrides", tables.get("overrides", {})))
+    within = dotted(faults.table("overrides", tables.get("overrides", {})))
     for key, value in within.items():
         if isinstance(value, bool) or not isinstance(value, str | int):
             faults.add(f"overrides.{key}", f"must be text or a whole number, not {type_name(value)}")

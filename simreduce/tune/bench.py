@@ -107,7 +107,7 @@ def bench(
         # Loaded whole instead, they would not fit.
         raise InputError(
             f"{topology.name}: {disturbance.text}: its equal machines are folded, and nothing may disturb one of them; "
-            "take fewer machines"
+            "leave out --fold, or take fewer machines"
         )
     setting = _Setting(topology, layout, dtype, runtime, calibration, faithful, root, disturbance)
     whole: _Setting | None = None

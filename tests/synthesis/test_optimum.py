@@ -93,3 +93,12 @@ def test_the_programme_over_cuts_agrees_with_the_strength(network):
 @given(digraphs(5))
 def test_sharing_out_the_links_is_never_worse_than_first_scattering_then_gathering(network):
     assert optimum.all_reduce(network).rate >= optimum.scatter_then_gather(network) * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("ranks", [2, 8, 20])
+def test_ports_bound_all_reduces_on_a_switch(ranks):
+    """n ports of rate 1 send 2(n-1) tensors: n / (2(n-1)), which a reduce-scatter and an all-gather reach."""
+    network = switched_network([f"gpu{i}" for i in range(ranks)], {})
+
+    assert optimum.ports(network).rate == pytest.approx(ranks / (2 * (ranks - 1)), rel=1e-15)
+    assert optimum.scatter_then_gather(network) == pytest.approx(optimum.ports(network).rate, rel=1e-15)

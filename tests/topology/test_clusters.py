@@ -254,3 +254,15 @@ def test_only_nics_have_a_network(tmp_path):
         "nodes.gpu.network",
         "nodes.nic.network",
     ]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    ['[overrides]\n"links.nvlink2.lanes" = 1', "[overrides]\nlinks.nvlink2.lanes = 1", "[overrides.links.nvlink2]\nlanes = 1"],
+)  # fmt: skip
+def test_an_override_is_written_as_toml_allows(files, overrides):
+    """With the key in quotes, dotted, or as a table."""
+    path = files("two", f'nodes = 2\nmachine = "dgx1v"\nfabric = "switch"\n{overrides}\n')
+    nvlinks = {link.lanes for link in load_topology(path).links if link.link_class == "nvlink2"}
+
+    assert nvlinks == {1, 2}  # pairs with two links say so themselves
