@@ -33,6 +33,11 @@ class Ways(Protocol):
     def between(self, source: Ints, target: Ints) -> tuple[Ints, Ids]:
         """The links from port to port, as rows: where each begins (and the last ends), and all link ids."""
 
+    def areas(self) -> Sequence[int]:
+        """For each switch, the part of the network that it is in; a way leads through those of its two ends alone. Empty where
+        the network has no such parts. The switches are the last nodes of their topology.
+        """
+
 
 def starts(count: npt.NDArray[Any]) -> Ints:
     """Where rows of these lengths begin, and where the last ends."""
@@ -101,6 +106,10 @@ class FatTreeWays:
             links[end[apart] - 3] = 2 * (roof + below)[apart] + 1
         return start, links
 
+    def areas(self) -> Sequence[int]:
+        """None."""
+        return ()
+
     def seat(self, port: Ints) -> tuple[Ints, Ints]:
         """The leaf of every port, and its number leaf by leaf."""
         machine, rail = port // self.rails, port % self.rails
@@ -152,6 +161,10 @@ class DragonflyWays:
         )
         taken = np.stack(steps, axis=1)
         return starts(taken.sum(axis=1)), links[taken].astype(np.int32)
+
+    def areas(self) -> Sequence[int]:
+        """The groups."""
+        return [group for group in range(self.groups) for _ in range(self.routers)]
 
     def router(self, cable: Ints, group: Ints | int, other: Ints | int) -> Ints:
         """The router, in its group, of the global cable of that number to another group."""
@@ -208,6 +221,10 @@ class TorusWays:
             at = at + count
             cable += routers if size > 2 else routers // 2 * (size - 1)
         return start, links
+
+    def areas(self) -> Sequence[int]:
+        """None."""
+        return ()
 
     def _dimension(self, d: int) -> tuple[int, int]:
         """How far apart neighbours are numbered, and how many there are."""

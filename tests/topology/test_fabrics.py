@@ -241,17 +241,25 @@ def test_parallel_global_cables_share_the_destinations():
 
 
 @pytest.mark.parametrize(
-    ("p", "a", "h", "g"), [(1, 2, 1, 2), (2, 4, 2, 8), (2, 4, 2, 4), (1, 4, 4, 4), (3, 4, 1, 4)]
+    ("p", "a", "h", "g"),
+    [
+        (1, 2, 1, 2),
+        (1, 2, 1, 3),
+        (2, 4, 2, 8),
+        (2, 4, 2, 9),
+        (2, 4, 2, 4),
+        (1, 4, 4, 4),
+        (1, 4, 4, 5),
+        (3, 4, 1, 5),
+    ],
 )
 def test_half_of_the_groups_reach_the_others_over_the_global_cables(p, a, h, g):
-    """g^2/4 pairs of groups, each with its cables, or all hosts of half of the groups when these are fewer."""
-    hosts = p * a * g
+    """floor(g^2/4) pairs of groups, each with its cables, or all hosts of half of the groups when these are fewer."""
+    hosts, less = p * a * g, p * a * (g // 2)
     fly = load_topology(f"dragonfly:{hosts},p={p},a={a},h={h},g={g},bandwidth=1GB/s")
 
-    expected = min(a * h // (g - 1) * g * g // 4, hosts // 2)
-    assert cut(fly, list(fly.devices[: hosts // 2]), list(fly.devices[hosts // 2 :])) == pytest.approx(
-        expected
-    )
+    expected = min(a * h // (g - 1) * (g * g // 4), less)
+    assert cut(fly, list(fly.devices[:less]), list(fly.devices[less:])) == pytest.approx(expected)
 
 
 # Tori.
