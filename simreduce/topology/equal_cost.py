@@ -2,8 +2,9 @@
 
 The paths between where a transfer enters a network and where it leaves it are equal when they have the fewest hops, of
 those the highest bottleneck bandwidth, and of those the lowest latency; cables side by side make paths of their own. A network is what is made of switches, NVSwitches
-among them; inside a machine there is one way. A network may be made of *areas* (`Ways.areas`), the groups of a dragonfly: paths
-then stay in the areas of their two ends, so that minimal routes stay minimal and never pass a third group. Three rules, one for all of a topology:
+among them; inside a machine there is one way. A network may be made of *areas* (`Ways.areas`), the groups of a
+dragonfly: paths then stay in the areas of their two ends, so that none goes through a third group. Three rules, one for
+all of a topology:
 
     first    all transfers take the first by node names, or the one that the network's own rule gives (`topology.ways`)
     hashed   each pair of ends takes one, drawn evenly by a hash of the names of the ends and a seed: static ECMP

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 NO_PATH = "-"
 MOST_ROWS = 256
-"""A matrix with more shows no machine that anybody reads, and takes long: it is cut down to what repeats."""
+"""Nobody reads a matrix with more, and it takes long: part of it is shown."""
 _FEW = 16
 
 _LEGEND = {
@@ -64,17 +64,16 @@ def _nvlinks(topology: Topology, a: str, b: str, *, direct: bool) -> int:
 def matrix_text(topology: Topology) -> str:
     """The table of `nvidia-smi topo -m` over GPUs and NICs, tab-separated, with the legend of what occurs.
 
-    Above `MOST_ROWS` it has those of the first of equal machines, or else the first few GPUs, under a line that says so.
+    Above `MOST_ROWS` it has those of the first of equal machines, or else the first few rows, under a line that says so.
     """
     nics = [node.name for node in topology.nodes.values() if node.kind == "nic"]
     nics.sort(key=lambda name: (natural(topology.nodes[name].machine), natural(name)))
     names = [*topology.devices, *nics]
     if len(names) <= MOST_ROWS:
         return _table(topology, names)
-    first, what = _excerpt(topology, names)
-    return f"{what}; the whole matrix has {len(names)} rows, and at most {MOST_ROWS} are shown.\n\n" + _table(
-        topology, first
-    )
+    few, what = _excerpt(topology, names)
+    told = f"{what}; the whole matrix has {len(names)} rows, and at most {MOST_ROWS} are shown."
+    return f"{told}\n\n{_table(topology, few)}"
 
 
 def _excerpt(topology: Topology, names: list[str]) -> tuple[list[str], str]:
@@ -84,9 +83,7 @@ def _excerpt(topology: Topology, names: list[str]) -> tuple[list[str], str]:
         own = [name for name in names if topology.nodes[name].machine == topology.nodes[names[0]].machine]
         if len(own) <= MOST_ROWS:
             return own, f"The first of {ways.count} equal machines"
-    return names[
-        :_FEW
-    ], f"The first {_FEW} of {len(topology.devices)} GPUs and {len(names) - len(topology.devices)} NICs"
+    return names[:_FEW], f"The first {_FEW} rows and columns"
 
 
 def _table(topology: Topology, names: list[str]) -> str:
