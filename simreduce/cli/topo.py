@@ -53,7 +53,8 @@ def list_(as_json: bool) -> None:
 def show(topology: str, svg: str | None, png: str | None, as_json: bool) -> None:
     """The matrix of `nvidia-smi topo -m`, and every link with its rate; or a picture of the machine.
 
-    Of large machines the picture shows a part one by one and counts the rest.
+    Of large machines the matrix shows the first of equal machines, or the first rows, and says so; the picture shows a part
+    one by one and counts the rest.
     """
     problems: list[str] = []
     machine = gather(problems, load_topology, topology)

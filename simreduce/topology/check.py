@@ -38,7 +38,9 @@ UNLIKE_CLASS = 3.0
 """A rate this many times that of its class, or this part of it, is rather a slip of the unit."""
 LEAST_ACHIEVABLE = 0.1
 _MOST_GPUS, _FEW_GPUS = 1024, 128
-"""Of more GPUs no routes are tried; of more than the second number only those of the first GPU."""
+"""From so many GPUs a way to a CPU is tried; of more GPUs no ways between them, of more than the second number only those of
+one GPU.
+"""
 
 
 def check_file(path: str) -> list[str]:
@@ -243,23 +245,28 @@ def _ways(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
             )
 
 
-def _staged_for_nothing(machine: Topology, figures: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for a in machine.devices:
-        if a not in figures:
-            for b in machine.devices:
-                if machine.nodes[a].peer == machine.nodes[b].peer == DEFAULT_REACH:
-                    continue  # nothing is too far
-                if a != b and _is_way(machine, a, b) and not machine.router.is_peer(a, b):
-                    yield a, b
+def _staged_for_nothing(machine: Topology, figures: Container[str]) -> Iterator[tuple[str, str]]:
+    for a in _without_figures(machine, figures):
+        for b in machine.devices:
+            if machine.nodes[a].peer == machine.nodes[b].peer == DEFAULT_REACH:
+                continue  # nothing is too far
+            if a != b and _is_way(machine, a, b) and not machine.router.is_peer(a, b):
+                yield a, b
 
 
-def _sent_for_nothing(machine: Topology, figures: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _without_figures(machine: Topology, figures: Container[str]) -> list[str]:
+    """The GPUs whose ways are tried: of many only the first."""
+    found = [name for name in machine.devices if name not in figures]
+    return found if len(machine.devices) <= _FEW_GPUS else found[:1]
+
+
+def _sent_for_nothing(machine: Topology, figures: Container[str]) -> Iterator[tuple[str, str]]:
     """GPUs whose GPUDirect does not reach any NIC of their machine, and the first of these."""
-    for a in machine.devices:
+    for a in _without_figures(machine, figures):
         gpu = machine.nodes[a]
-        nics = [n.name for n in machine.nodes.values() if n.kind == "nic" and n.machine == gpu.machine]
-        if a in figures or gpu.gpudirect == DEFAULT_REACH:
+        if gpu.gpudirect == DEFAULT_REACH:
             continue
+        nics = [n.name for n in machine.nodes.values() if n.kind == "nic" and n.machine == gpu.machine]
         ways = [machine.router.path(a, nic) for nic in nics if _is_way(machine, a, nic)]
         if ways and all(_is_beyond(machine, way, gpu.gpudirect) for way in ways):
             yield a, ways[0][-1]

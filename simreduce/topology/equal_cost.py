@@ -2,7 +2,9 @@
 
 The paths between where a transfer enters a network and where it leaves it are equal when they have the fewest hops, of
 those the highest bottleneck bandwidth, and of those the lowest latency; cables side by side make paths of their own. A network is what is made of switches, NVSwitches
-among them; inside a machine there is one way. Three rules, one for all of a topology:
+among them; inside a machine there is one way. A network may be made of *areas* (`Ways.areas`), the groups of a
+dragonfly: paths then stay in the areas of their two ends, so that none goes through a third group. Three rules, one for
+all of a topology:
 
     first    all transfers take the first by node names, or the one that the network's own rule gives (`topology.ways`)
     hashed   each pair of ends takes one, drawn evenly by a hash of the names of the ends and a seed: static ECMP
@@ -144,7 +146,8 @@ class _Web:
 class Spreader:
     """Tells equal-cost paths apart for one topology; webs are found once for every two switches.
 
-    `best` has the link of every hop that is taken where nothing is spread; links as good beside it are paths too.
+    `best` has the link of every hop that is taken where nothing is spread; links as good beside it are paths too. `areas`
+    says in which area of its network a switch is; those that are not named are in one together.
     """
 
     def __init__(
@@ -153,8 +156,9 @@ class Spreader:
         nodes: Mapping[str, Node],
         links: Iterable[Link],
         best: Mapping[tuple[str, str], Link],
+        areas: Mapping[str, int],
     ) -> None:
-        self._rule, self._nodes, self._best = rule, nodes, best
+        self._rule, self._nodes, self._best, self._areas = rule, nodes, best, areas
         self._forward: dict[str, list[str]] = {name: [] for name in nodes}
         self._into: dict[str, list[str]] = {name: [] for name in nodes}
         for source, target in best:
@@ -167,7 +171,7 @@ class Spreader:
             hop = link.source, link.target
             if not link.is_figure and _merit(link) == _merit(best[hop]):
                 self._equal.setdefault(hop, []).append(link)
-        self._searches: dict[str, Search] = {}
+        self._searches: dict[tuple[str, frozenset[int | None]], Search] = {}
         self._webs: dict[tuple[str, str], _Web] = {}
 
     def _in_network(self, name: str) -> bool:
@@ -206,9 +210,10 @@ class Spreader:
         begin, end = self._forward[source], self._into[target]
         inside = self._in_network(source) or self._in_network(target)
         if inside or len(begin) > 1 or len(end) > 1:
-            if source not in self._searches:
-                self._searches[source] = search(source, self._forward.__getitem__)
-            paths = fan(self._searches[source], source, target, end)
+            doors = [source] if self._in_network(source) else begin
+            doors = doors + ([target] if self._in_network(target) else end)
+            areas = frozenset(self._areas.get(door) for door in doors)
+            paths = fan(self._search(source, areas), source, target, end)
             assert paths is not None  # noqa: S101 - the ordinary rules have found one
             return self._joined(paths)
         # Ends with one neighbour in the network share what is between the switches that they are on.
@@ -218,6 +223,16 @@ class Spreader:
         count = {name: number * len(ways_out) for name, number in inner.count.items()}
         after = {source: ways_in, **inner.after, last: ways_out}
         return _Web(source, after, {source: count[first] * len(ways_in), **count, target: 1})
+
+    def _search(self, source: str, areas: frozenset[int | None]) -> Search:
+        """From a node on, over switches of these areas."""
+        if (source, areas) not in self._searches:
+
+            def forward(name: str) -> Iterable[str]:
+                return [step for step in self._forward[name] if self._areas.get(step) in areas]
+
+            self._searches[source, areas] = search(source, forward)
+        return self._searches[source, areas]
 
     def _joined(self, paths: Fan) -> _Web:
         """Of fewest-hop paths the widest, and of these the quickest."""

@@ -9,11 +9,15 @@ from simreduce.errors import TopologyError
 from simreduce.topology.naming import natural
 from simreduce.topology.peer import way_class
 from simreduce.topology.routing import route
+from simreduce.topology.ways import Copies
 
 if TYPE_CHECKING:
     from simreduce.topology.graph import Topology
 
 NO_PATH = "-"
+MOST_ROWS = 256
+"""Nobody reads a matrix with more, and it takes long: part of it is shown."""
+_FEW = 16
 
 _LEGEND = {
     "X": "Self",
@@ -58,10 +62,31 @@ def _nvlinks(topology: Topology, a: str, b: str, *, direct: bool) -> int:
 
 
 def matrix_text(topology: Topology) -> str:
-    """The table of `nvidia-smi topo -m` over GPUs and NICs, tab-separated, with the legend of what occurs."""
+    """The table of `nvidia-smi topo -m` over GPUs and NICs, tab-separated, with the legend of what occurs.
+
+    Above `MOST_ROWS` it has those of the first of equal machines, or else the first few rows, under a line that says so.
+    """
     nics = [node.name for node in topology.nodes.values() if node.kind == "nic"]
     nics.sort(key=lambda name: (natural(topology.nodes[name].machine), natural(name)))
     names = [*topology.devices, *nics]
+    if len(names) <= MOST_ROWS:
+        return _table(topology, names)
+    few, what = _excerpt(topology, names)
+    told = f"{what}; the whole matrix has {len(names)} rows, and at most {MOST_ROWS} are shown."
+    return f"{told}\n\n{_table(topology, few)}"
+
+
+def _excerpt(topology: Topology, names: list[str]) -> tuple[list[str], str]:
+    """Some of the names, and the words for which."""
+    ways = topology.router.ways
+    if isinstance(ways, Copies):
+        own = [name for name in names if topology.nodes[name].machine == topology.nodes[names[0]].machine]
+        if len(own) <= MOST_ROWS:
+            return own, f"The first of {ways.count} equal machines"
+    return names[:_FEW], f"The first {_FEW} rows and columns"
+
+
+def _table(topology: Topology, names: list[str]) -> str:
     heads = [name.upper() if name in topology.devices else name for name in names]
     rows = [[path_class(topology, a, b) for b in names] for a in names]
     seen = {"NV#" if cell.startswith("NV") else cell for row in rows for cell in row}

@@ -158,7 +158,9 @@ class Router:
             if self._carries(source):
                 self._into[target].append(source)
         self._spreader = (
-            None if equal_cost.choice == FIRST else Spreader(equal_cost, nodes, links, self._best)
+            None
+            if equal_cost.choice == FIRST
+            else Spreader(equal_cost, nodes, links, self._best, self._areas())
         )
         self._searches: dict[tuple[str, str], Search] = {}
         self._found: dict[tuple[str, str], Route] = {}
@@ -169,6 +171,11 @@ class Router:
         cables = np.bincount([self.index[link.source] for link in links], minlength=len(nodes))
         self._only_port = np.where((cables == 1) & (self._copies is None), self._port, -1)
         """Likewise, of the nodes that have no other cable, unless they are parts of machines."""
+
+    def _areas(self) -> dict[str, int]:
+        """The area of every switch of a network that has such."""
+        areas = self._rule.areas() if self._rule else ()
+        return dict(zip(self._names[len(self._names) - len(areas) :], areas, strict=True))
 
     def _carries(self, name: str) -> bool:
         node = self._nodes[name]

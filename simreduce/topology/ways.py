@@ -33,6 +33,11 @@ class Ways(Protocol):
     def between(self, source: Ints, target: Ints) -> tuple[Ints, Ids]:
         """The links from port to port, as rows: where each begins (and the last ends), and all link ids."""
 
+    def areas(self) -> Sequence[int]:
+        """For each switch, the part of the network that it is in; a way leads through those of its two ends alone. Empty where
+        the network has no such parts. The switches are the last nodes of their topology.
+        """
+
 
 def starts(count: npt.NDArray[Any]) -> Ints:
     """Where rows of these lengths begin, and where the last ends."""
@@ -57,7 +62,8 @@ class FatTreeWays:
 
     `radix` ports are under each of the `leaves`; those left over are under the last. With `rails`, ports are numbered
     machine by machine, so many of each, and the i-th ports of `radix` machines share a leaf; d counts leaf by leaf. With
-    `pod`, so many leaves have `spines` of their own, and every spine has a cable to each of `cores`, which join the pods.
+    `pod`, so many leaves have `spines` of their own, and every spine has a cable to each of `cores`, which join the pods; of
+    these the first `large` are so, and those after them have one leaf fewer.
 
     After the hosts' cables come those from leaf 0 to its spines, then those from leaf 1, and so on, then those from spine
     to core. A single switch is a leaf without spines. Without spines several leaves are not joined: only ports of one
@@ -72,6 +78,7 @@ class FatTreeWays:
     rails: int = 1
     pod: int = 0
     cores: int = 0
+    large: int = 0
 
     def between(self, source: Ints, target: Ints) -> tuple[Ints, Ids]:
         """See `Ways`."""
@@ -82,7 +89,7 @@ class FatTreeWays:
             return np.arange(0, 2 * len(up) + 1, 2), np.stack([up, down], axis=1).reshape(-1)
         (leaf, _), (other, number) = self.seat(source), self.seat(target)
         far = leaf != other
-        apart = leaf // self.pod != other // self.pod if self.pod else np.zeros_like(far)
+        apart = self.in_pod(leaf) != self.in_pod(other) if self.pod else np.zeros_like(far)
         start = starts(2 * moves + 2 * far + 2 * apart)
         begin, end = start[:-1], start[1:]
         links = np.empty(start[-1], dtype=np.int32)
@@ -95,11 +102,20 @@ class FatTreeWays:
         if self.pod:
             core, roof = number // self.spines % self.cores, trunk + self.leaves * self.spines
             above, below = (
-                (at // self.pod * self.spines + spine) * self.cores + core for at in (leaf, other)
+                (self.in_pod(at) * self.spines + spine) * self.cores + core for at in (leaf, other)
             )
             links[begin[apart] + 2] = 2 * (roof + above)[apart]
             links[end[apart] - 3] = 2 * (roof + below)[apart] + 1
         return start, links
+
+    def areas(self) -> Sequence[int]:
+        """None."""
+        return ()
+
+    def in_pod(self, leaf: Ints) -> Ints:
+        """The pod of every leaf."""
+        rest = leaf - self.large * self.pod
+        return np.where(rest < 0, leaf // self.pod, self.large + rest // max(self.pod - 1, 1))
 
     def seat(self, port: Ints) -> tuple[Ints, Ints]:
         """The leaf of every port, and its number leaf by leaf."""
@@ -152,6 +168,10 @@ class DragonflyWays:
         )
         taken = np.stack(steps, axis=1)
         return starts(taken.sum(axis=1)), links[taken].astype(np.int32)
+
+    def areas(self) -> Sequence[int]:
+        """The groups."""
+        return [group for group in range(self.groups) for _ in range(self.routers)]
 
     def router(self, cable: Ints, group: Ints | int, other: Ints | int) -> Ints:
         """The router, in its group, of the global cable of that number to another group."""
@@ -208,6 +228,10 @@ class TorusWays:
             at = at + count
             cable += routers if size > 2 else routers // 2 * (size - 1)
         return start, links
+
+    def areas(self) -> Sequence[int]:
+        """None."""
+        return ()
 
     def _dimension(self, d: int) -> tuple[int, int]:
         """How far apart neighbours are numbered, and how many there are."""

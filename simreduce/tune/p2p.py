@@ -19,6 +19,8 @@ LARGE = 1 << 30
 """Bytes of the copies that show a bandwidth: the latency is lost in them."""
 SMALL = 16
 """Bytes of the copies that show a latency."""
+MOST_GPUS = 128
+"""All pairs of more are more than a matrix can show, and take long."""
 
 Matrix: TypeAlias = tuple[tuple[float | None, ...], ...]
 """A row per sending GPU; None on the diagonal, and where there is no way."""
@@ -44,8 +46,15 @@ class PeerToPeer:
 
 
 def peer_to_peer(topology: Topology, calibration: Calibration = NOMINAL) -> PeerToPeer:
-    """The predicted matrices of a machine's GPUs."""
+    """The predicted matrices of a machine's GPUs; raises `TopologyError` for more than `MOST_GPUS`."""
     devices = topology.devices
+    if len(devices) > MOST_GPUS:
+        asked = f"{topology.name}: all pairs of {len(devices)} GPUs are asked for"
+        raise TopologyError(
+            [
+                f"{asked}, and at most {MOST_GPUS} GPUs are compared; name fewer machines or GPUs on the same network"
+            ]
+        )
     peers = [[a != b and topology.router.is_peer(a, b) for b in devices] for a in devices]
     return PeerToPeer(
         devices=devices,

@@ -22,6 +22,15 @@ def test_p2p_prints_the_matrices_of_the_test(simreduce):
     assert document["peer_access"][0] == [False, True, True, True, True, False, False, False]
 
 
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_p2p_refuses_what_no_matrix_shows(simreduce, options):
+    status, out, err = simreduce("topo", "p2p", "dgx-h100x64", *options)
+
+    assert (2, "") == (status, out)
+    assert "dgx-h100x64: all pairs of 512 GPUs are asked for, and at most 128" in err
+    assert "Traceback" not in err
+
+
 @pytest.mark.parametrize("text", [TOPO_M, XML], ids=["topo -m", "xml"])
 def test_what_is_imported_can_be_used(simreduce, tmp_path, text):
     source, target = tmp_path / "in.txt", tmp_path / "box.toml"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simreduce.topology.check import check_file
+from simreduce.topology.routing import Router
 from tests.topology.importers.files import CUBE_MESH, GRAPHS, TOPO_M, XML
 
 GOOD = """
@@ -170,3 +171,41 @@ def test_other_files(tmp_path):
     )
     assert "there is no such file" in check_file(str(tmp_path / "none.toml"))[0]
     assert "cannot be read" in check_file(str(tmp_path / "none.txt"))[0]
+
+
+MANY = """
+[nodes.gpu]
+names = ["gpu[0-299]"]
+kind = "gpu"
+peer = "{peer}"
+gpudirect = "{gpudirect}"
+[nodes.cpu]
+names = ["cpu0"]
+kind = "cpu"
+[nodes.nic]
+names = ["nic[0-3]"]
+kind = "nic"
+[links.pcie3_x16]
+pairs = [["gpu[0-299]", "cpu0"], ["nic[0-3]", "cpu0"]]
+"""
+
+
+@pytest.mark.parametrize(("peer", "gpudirect"), [("PHB", "PHB"), ("PIX", "PHB"), ("PHB", "PIX")])
+def test_of_many_gpus_few_ways_are_tried(tmp_path, monkeypatch, peer, gpudirect):
+    """A few for each GPU, not for each pair of them; what is wrong with the first is told."""
+    asked = []
+    path = Router.path
+
+    def counted(self, source, target):
+        asked.append((source, target))
+        return path(self, source, target)
+
+    monkeypatch.setattr(Router, "path", counted)
+    faults = found(tmp_path, MANY.format(peer=peer, gpudirect=gpudirect))
+
+    assert len(set(asked)) < 5 * 300
+    assert len(asked) < 20 * 300
+    others = ["gpu1"] if peer == "PIX" else ["nic0"] if gpudirect == "PIX" else []
+    assert [fault.partition(" copy through")[0] for fault in faults] == [
+        f"nodes.gpu: 'gpu0' and '{other}'" for other in others
+    ]

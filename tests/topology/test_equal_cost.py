@@ -323,6 +323,65 @@ def test_faults_inline(text, fault):
     assert any(fault in problem for problem in caught.value.problems), caught.value.problems
 
 
+def global_cables(fly: Topology, links, a: int) -> Counter[int]:
+    """Of links of a dragonfly with `a` routers in a group: those between groups."""
+    named = [(link, fly.links[link]) for link in links]
+    return Counter(
+        i
+        for i, link in named
+        if link.source.startswith("router") and link.target.startswith("router")
+        and int(link.source[6:]) // a != int(link.target[6:]) // a
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("choice", ["hashed", "split"])
+@pytest.mark.parametrize(
+    ("text", "a"),
+    [
+        ("dragonfly:72", 4),
+        ("dragonfly:40,p=2,a=4,h=2,g=5", 4),  # two cables for two groups
+        ("dragonfly:24,p=2,a=4,h=4,g=3", 4),  # eight
+        ("dragonfly:6,p=2,a=1,h=2", 1),
+        ("dgx1vx6,fabric=dragonfly,p=4,a=2,h=2,g=3,nic=ib_hdr", 2),
+    ],
+)
+def test_equal_paths_of_a_dragonfly_cross_one_global_cable(text, a, choice):
+    """Minimal routing: local, global, local, though there are ways of as few hops through a third group."""
+    fly = load_topology(f"{text},equal_cost={choice}")
+    plain = load_topology(text)
+    pairs = list(itertools.permutations(fly.devices, 2))
+    if "dgx1v" in text:
+        pairs = [pair for pair in pairs if pair[0].endswith("gpu0")]
+    taken = set()
+    for pair in pairs:
+        crossed, ordinary = (global_cables(one, route(one, *pair).links, a) for one in (fly, plain))
+        found = route(fly, *pair)
+        parts = {i: s for i, s in zip(found.links, found.shares, strict=True) if i in crossed}
+        assert sum(parts.values()) == pytest.approx(len(ordinary)), pair
+        ends = {(fly.links[i].source, fly.links[i].target) for i in crossed}
+        groups = {tuple(int(name[6:]) // a for name in end) for end in ends}
+        assert len(groups) == len(ordinary) <= 1, pair
+        assert len(found.path) <= len(route(plain, *pair).path), pair
+        taken |= set(crossed)
+    if "dgx1v" not in text:  # there, not every pair has been asked for
+        assert taken == set(global_cables(fly, range(len(fly.links)), a))
+
+
+def test_equal_paths_of_a_dragonfly_in_a_cluster_file(tmp_path):
+    """It is the dragonfly of the inline text, whose routes are those above."""
+    path = tmp_path / "pod.toml"
+    path.write_text(
+        'nodes = 6\nmachine = "dgx1v"\nfabric = "dragonfly"\np = 4\na = 2\nh = 2\ng = 3\nnic = "ib_hdr"\nequal_cost = "split"\n'
+    )
+    here = load_topology(str(path))
+    typed = load_topology("dgx1vx6,fabric=dragonfly,p=4,a=2,h=2,g=3,nic=ib_hdr,equal_cost=split")
+
+    for pair in itertools.product(here.devices[:1], here.devices[8:]):
+        assert route(here, *pair) == route(typed, *pair)
+        crossed = global_cables(here, route(here, *pair).links, 2)
+        assert len({int(here.links[i].target[6:]) // 2 for i in crossed}) <= 1
+
+
 def test_shares_are_exact_where_paths_are_many():
     """A torus of 8 x 8 has 70 shortest ways to the far corner of a 4 x 4 quarter; half go along x first."""
     torus = load_topology("torus:8x8,equal_cost=split")

@@ -96,7 +96,7 @@ def test_a_tree_that_is_not_full_has_what_its_hosts_need(data, over, up):
     tree = load_topology(text)
 
     pod = math.ceil(leaves / pods) if pods else k // 2
-    many = math.ceil(leaves / pod)
+    many = pods or math.ceil(leaves / pod)
     expected = {
         "leaf": leaves,
         "spine": many * up if leaves > 1 else 0,
@@ -106,10 +106,33 @@ def test_a_tree_that_is_not_full_has_what_its_hosts_need(data, over, up):
     cables = leaves * up * (leaves > 1) + many * up * (k // 2) * (many > 1)
     assert between_switches(tree) == cables
     assert len(tree.links) == 2 * (hosts + 1 + cables)
+    above = [
+        {k.target for k in tree.links if k.source == f"leaf{i}" and k.target.startswith("spine")}
+        for i in range(leaves)
+    ]
+    sizes = [len(list(alike)) for _, alike in itertools.groupby(above)]
+    assert len(sizes) == len({frozenset(spines) for spines in above}) == many
+    assert max(sizes) <= pod
+    assert max(sizes) - min(sizes) <= 1 or not pods
     ends = [*tree.devices, "cpu0"]
     check_routes(
         tree, [data.draw(st.tuples(st.sampled_from(ends), st.sampled_from(ends))) for _ in range(10)]
     )
+
+
+@pytest.mark.parametrize("fabric", ["fat_tree:10,", "dgx1vx3,fabric=fat_tree,nic=ib_hdr,"])
+def test_a_tree_has_the_pods_that_it_is_asked_for(fabric):
+    """Five leaves, or six, in four pods: two leaves in the first, or the first two, and one in each of the others."""
+    tree = load_topology(f"{fabric}levels=3,radix=4,pods=4")
+
+    assert "in 4 pods of 2 spines" in tree.title
+    assert kinds(tree)["spine"] == 4 * 2
+    under = Counter(
+        k.target for k in tree.links if k.source.startswith("leaf") and k.target.startswith("spine")
+    )
+    large = kinds(tree)["leaf"] - 4
+    assert [under[f"spine{i}"] for i in range(8)] == [2] * 2 * large + [1] * 2 * (4 - large)
+    check_routes(tree, itertools.permutations(tree.devices[:10] + tree.devices[-2:], 2))
 
 
 @pytest.mark.parametrize(("k", "over", "pods"), [(4, 1, 4), (4, 1, 2), (6, 2, 4), (6, 1, 2), (8, 3, 2)])
@@ -241,17 +264,25 @@ def test_parallel_global_cables_share_the_destinations():
 
 
 @pytest.mark.parametrize(
-    ("p", "a", "h", "g"), [(1, 2, 1, 2), (2, 4, 2, 8), (2, 4, 2, 4), (1, 4, 4, 4), (3, 4, 1, 4)]
+    ("p", "a", "h", "g"),
+    [
+        (1, 2, 1, 2),
+        (1, 2, 1, 3),
+        (2, 4, 2, 8),
+        (2, 4, 2, 9),
+        (2, 4, 2, 4),
+        (1, 4, 4, 4),
+        (1, 4, 4, 5),
+        (3, 4, 1, 5),
+    ],
 )
 def test_half_of_the_groups_reach_the_others_over_the_global_cables(p, a, h, g):
-    """g^2/4 pairs of groups, each with its cables, or all hosts of half of the groups when these are fewer."""
-    hosts = p * a * g
+    """floor(g^2/4) pairs of groups, each with its cables, or all hosts of half of the groups when these are fewer."""
+    hosts, less = p * a * g, p * a * (g // 2)
     fly = load_topology(f"dragonfly:{hosts},p={p},a={a},h={h},g={g},bandwidth=1GB/s")
 
-    expected = min(a * h // (g - 1) * g * g // 4, hosts // 2)
-    assert cut(fly, list(fly.devices[: hosts // 2]), list(fly.devices[hosts // 2 :])) == pytest.approx(
-        expected
-    )
+    expected = min(a * h // (g - 1) * (g * g // 4), less)
+    assert cut(fly, list(fly.devices[:less]), list(fly.devices[less:])) == pytest.approx(expected)
 
 
 # Tori.

@@ -57,6 +57,45 @@ def test_unknown_names():
         path_class(load_topology("ring:3"), "gpu0", "gpu7")
 
 
+@pytest.mark.parametrize(
+    ("text", "own", "line", "rows"),
+    [
+        ("dgx-h100x17", "dgx-h100", "The first of 17 equal machines; the whole matrix has 272 rows", 16),
+        (
+            "dgx1vx100,nic=ib_edr",
+            "dgx1v",
+            "The first of 100 equal machines; the whole matrix has 1200 rows",
+            12,
+        ),
+        ("switch:16384", "", "The first 16 rows and columns; the whole matrix has 16384 rows", 16),
+    ],
+)
+def test_of_many_the_matrix_shows_what_repeats(text, own, line, rows):
+    """Its cells are those of the whole matrix; that of one machine is the machine's own, but for the names."""
+    machine = load_topology(text)
+    told, empty, *table = matrix_text(machine).splitlines()
+
+    assert (told.partition(", and")[0], empty) == (line, "")
+    heads = table[0].split("\t")[1:]
+    lines = [row.split("\t") for row in table[1 : rows + 1]]
+    assert [head for head, *_ in lines] == heads
+    assert table[rows + 1] == ""
+    names = {name.upper() if name in machine.devices else name: name for name in machine.nodes}
+    assert [cells for _, *cells in lines] == [
+        [path_class(machine, names[a], names[b]) for b in heads] for a in heads
+    ]
+    if own:
+        alone = matrix_text(load_topology(own)).splitlines()[: rows + 1]
+        assert [row.split("\t")[1:] for row in alone[1:]] == [cells for _, *cells in lines]
+
+
+def test_a_matrix_that_can_be_read_is_whole():
+    machine = load_topology("dgx-h100x16")
+
+    assert len(machine.devices) == 128  # and as many NICs
+    assert len(matrix_text(machine).split("\n\n")[0].splitlines()) == 1 + 256
+
+
 def test_the_legend_explains_what_occurs():
     text = matrix_text(load_topology("ring:4"))
 

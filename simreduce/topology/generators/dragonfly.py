@@ -4,13 +4,14 @@
     group       a routers
     network     g groups, at most a h + 1: every two share floor(a h / (g - 1)) global cables, one when g = a h + 1
     full        p a (a h + 1) hosts on a (a h + 1) routers, with (a h + 1) (a (a - 1) / 2 + a h / 2) cables between them
-    bisection   in global cables between halves of the groups, floor(a h / (g - 1)) g^2 / 4, if hosts and local cables
-                can fill them
+    bisection   in global cables, floor(a h / (g - 1)) floor(g^2 / 4) between floor(g / 2)
+                groups and the others, if hosts and local cables can fill them
 
 Balanced are a = 2p = 2h: what is not stated follows from what is, and p is the least that holds all hosts if nothing is.
 There are as many groups as hosts fill unless stated. Routes are minimal: local, global, local. So what one group sends
 another shares their own cables, a p hosts on one of them in the worst case; adaptive routing, which would go over a third
-group then, is not modelled.
+group then, is not modelled. With `equal_cost=hashed` or `split` the equal paths are those of fewest hops over the routers of the two
+groups, which cross one global cable as well; they differ only where two groups share several.
 """
 
 from __future__ import annotations

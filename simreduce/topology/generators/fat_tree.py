@@ -10,7 +10,8 @@ Three levels, of switches with k = `radix` ports (Al-Fares et al. 2008, who have
     full tree   d k^2/2 hosts on (k/2 + u) k + u k/2 switches: k^3/4 and 5 k^2/4 for o = 1
     bisection   in cables, half of the hosts / o, between halves of whole pods
 
-A tree that is not full has as many leaves and pods as the hosts need, or as many pods as `pods` says. A single leaf has
+A tree that is not full has as many leaves and pods as the hosts need, or as many pods as `pods` says, among which the leaves
+are dealt evenly: the first pods have one more where that does not come out. A single leaf has
 no spines, a single pod no cores.
 """
 
@@ -36,7 +37,8 @@ class Tree:
     """Over `hosts` hosts: `radix` of them under each leaf, which has one cable to each of `spines`.
 
     With `rails` above 1 the hosts are the NICs of machines, so many of each, and the i-th ones of `radix` machines share
-    a leaf. With `pod`, so many leaves share `spines` of their own, each of which has a cable to each of `cores`.
+    a leaf. With `pod`, at most so many leaves share `spines` of their own, each of which has a cable to each of `cores`;
+    all pods but the last are full, or there are `dealt` pods, which differ by a leaf at most.
     """
 
     hosts: int
@@ -46,6 +48,7 @@ class Tree:
     rails: int = 1
     pod: int = 0
     cores: int = 0
+    dealt: int = 0
 
     @property
     def leaves(self) -> int:
@@ -55,7 +58,7 @@ class Tree:
     @property
     def pods(self) -> int:
         """As many as it takes; one where all leaves share their spines."""
-        return -(-self.leaves // self.pod) if self.pod else 1
+        return self.dealt or (-(-self.leaves // self.pod) if self.pod else 1)
 
     @property
     def cables(self) -> int:
@@ -77,8 +80,9 @@ class Tree:
 
     def wire(self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join) -> Wired:
         """See `Network`; hosts beyond those of the tree sit on the last leaf."""
+        large = self.leaves - self.dealt * (self.pod - 1) if self.dealt else self.pods
         ways = FatTreeWays(
-            tuple(hosts), self.radix, self.leaves, self.spines, first, self.rails, self.pod, self.cores
+            tuple(hosts), self.radix, self.leaves, self.spines, first, self.rails, self.pod, self.cores, large
         )
         leaves, spines, cores = (
             switches(name, count, reduces=self.reduces)
@@ -88,8 +92,8 @@ class Tree:
         )  # fmt: skip
         seats = ways.seat(np.arange(len(hosts)))[0].tolist()
         cables = [join(nodes[host], leaves[seat]) for host, seat in zip(hosts, seats, strict=True)]
-        for i, leaf in enumerate(leaves):
-            pod = i // self.pod if self.pod else 0
+        pods = ways.in_pod(np.arange(self.leaves)).tolist() if self.pod else [0] * self.leaves
+        for leaf, pod in zip(leaves, pods, strict=True):
             cables += [join(leaf, spine) for spine in spines[pod * self.spines :][: self.spines]]
         for i, spine in enumerate(spines if cores else ()):
             place = i % self.spines
@@ -148,7 +152,7 @@ def _three_levels(settings: Settings, hosts: int) -> Tree:
         )
     if leaves <= pod:
         return Tree(hosts, fits - up, up if leaves > 1 else 0, reduces)
-    return Tree(hosts, fits - up, up, reduces, pod=pod, cores=fits // 2)
+    return Tree(hosts, fits - up, up, reduces, pod=pod, cores=fits // 2, dealt=pods)
 
 
 def _up_links(ports: int, ratio: Fraction) -> int:
