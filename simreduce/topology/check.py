@@ -13,7 +13,7 @@ from typing import Any
 import networkx as nx
 
 from simreduce.errors import TopologyError
-from simreduce.textfiles import read_text
+from simreduce.textfiles import exists, read_text
 from simreduce.topology.classes import link_classes
 from simreduce.topology.clusters import is_cluster
 from simreduce.topology.files import Document, read_document
@@ -26,7 +26,7 @@ from simreduce.topology.importers import (
     read_topo_m,
 )
 from simreduce.topology.importers.models import MODELS
-from simreduce.topology.load import load_topology
+from simreduce.topology.load import find, is_path, load_topology
 from simreduce.topology.machine import UNREAD, read_machine
 from simreduce.topology.naming import expanded, natural
 from simreduce.topology.peer import DEFAULT_REACH, STAGED, beyond
@@ -44,14 +44,23 @@ _MOST_GPUS, _FEW_GPUS = 1024, 128
 
 
 def check_file(path: str) -> list[str]:
-    """The faults of a file, each with its place and what to do: a machine file, NCCL's XML or `nvidia-smi topo -m` text."""
+    """The faults of a file, each with its place and what to do: a machine file, NCCL's XML or `nvidia-smi topo -m` text.
+
+    `path` may also be what other commands take for a machine: a shipped name, or one written inline.
+    """
     first: list[str] = []
     try:
-        if path.endswith(".toml"):
-            document = read_document(Path(path), path)
+        place = Path(path), path
+        if not is_path(path) and not exists(path):
+            named = find(path)
+            if named is None:
+                return [*faults_of(load_topology(path), lambda _: path)]
+            place = named
+        if place[1].endswith(".toml"):
+            document = read_document(*place)
             if is_cluster(document.tables):
                 return [*faults_of(load_topology(path), lambda _: path)]
-            machine, first = read_machine(document, path, path)
+            machine, first = read_machine(document, path, document.shown)
             # What is missing may be what could not be read.
             return [*first, *faults_of(machine, _places(document), _named(document) if first else None)]
         text = read_text(Path(path), TopologyError)

@@ -209,6 +209,20 @@ def test_one_fault_hides_no_other(tmp_path):
     assert len(found(tmp_path, unread)) == 1
 
 
+def test_what_other_commands_take_for_a_machine(tmp_path, monkeypatch):
+    """A shipped name, one of the local folder, an inline machine; a file of that very name comes first."""
+    assert check_file("dgx1v") == check_file("dgx1vx4,fabric=torus,dims=2x2") == []
+    assert "no topology 'dgx1w' (did you mean 'dgx1v'?)" in check_file("dgx1w")[0]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "topologies").mkdir()
+    (tmp_path / "topologies" / "mine.toml").write_text(GOOD.replace("900 GB/s", "900 MB/s"))
+    assert check_file("mine")[0].startswith(
+        "topologies/mine.toml: nodes.gpu: 'gpu0' has a memory of 0.9 GB/s"
+    )
+    (tmp_path / "dgx1v").write_text("hello")
+    assert "neither a machine file" in check_file("dgx1v")[0]
+
+
 def test_other_files(tmp_path):
     assert "neither a machine file" in found(tmp_path, "hello", "a.txt")[0]
     assert "not well-formed" in found(tmp_path, "<system>", "a.xml")[0]
