@@ -13,12 +13,26 @@ PUBLISHED = list(dict.fromkeys(matrix.machine for matrix in p2p.published()))
 
 @pytest.mark.parametrize("machine", PUBLISHED)
 def test_bandwidths_agree_within_10_percent_and_a_tenth_within_20(machine):
-    """All matrices of a machine, one way and both ways, with peer access and without, but for the exceptions."""
+    """All matrices of a machine together, one way and both ways, with peer access and without, but for the exceptions."""
     row = p2p.bandwidths(machine, held=True)
 
     assert row.pairs >= 8
     assert row.median <= 0.10
     assert row.high <= 0.20
+    assert p2p.is_close(row)
+
+
+def test_which_matrices_fail_alone():
+    """Every matrix passes by itself, but for those that are named and what the exceptions leave out."""
+    excepted = {(each.machine, each.kind, each.peer_access) for each in p2p.EXCEPTIONS}
+    failing = {
+        (row.machine, row.kind, row.peer_access)
+        for row in p2p.by_kind()
+        if row.kind != "latency" and not p2p.is_close(row)
+    }
+
+    assert failing - excepted == set(p2p.ALONE)
+    assert excepted <= failing
 
 
 def test_what_is_published_is_all_there():
@@ -59,6 +73,9 @@ def test_the_report_shows_every_matrix_machine_and_exception():
 
     assert all(report.count(machine) >= 5 for machine in PUBLISHED)
     assert all(each.reason in report for each in p2p.EXCEPTIONS)
+    assert sum(line.endswith(" *") for line in report.splitlines()) == len(p2p.EXCEPTIONS)
+    assert sum(line.endswith(" +") for line in report.splitlines()) == len(p2p.ALONE)
+    assert [line.split()[0] for line in report.splitlines() if line.endswith("% i")] == list(p2p.INFERRED)
     assert (
         "dgx1-p100                   dgx1p              one_way   on      112     18.41     18.30" in report
     )
