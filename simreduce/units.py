@@ -97,6 +97,11 @@ def cli_size(text: str) -> int:
     raise ValueError(f"{shown(text)} is not a size; write for example '64M', '512K', '64MiB' or '1048576'")
 
 
+def noun(count: int, word: str, plural: str = "") -> str:
+    """The word as it stands behind a count: `device`, `devices`."""
+    return word if count == 1 else plural or f"{word}s"
+
+
 def format_size(nbytes: float) -> str:
     """`102.2 MB` style: decimal, four significant digits."""
     for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):

@@ -169,7 +169,10 @@ def export(topology: str, form: str) -> None:
 @click.argument("file")
 @as_json
 def check(file: str, as_json: bool) -> None:
-    """Every fault of a machine file, or of a file that `topo import` reads, with its place. Exit status 0 or 2."""
+    """Every fault of a machine (its file or its name), or of a file that `topo import` reads, with its place.
+
+    Exit status 0 or 2.
+    """
     problems = check_file(file)
     if as_json:
         echo_json(

@@ -123,7 +123,7 @@ def figures_text(link: Link) -> str:
 
 def counted(count: int, word: str, plural: str = "") -> str:
     """`1 GPU`, `1,024 GPUs`."""
-    return f"{count:,} {word if count == 1 else plural or word + 's'}"
+    return f"{count:,} {units.noun(count, word, plural)}"
 
 
 def kinds(nodes: Iterable[Node]) -> str:

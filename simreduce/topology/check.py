@@ -10,8 +10,10 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
+
 from simreduce.errors import TopologyError
-from simreduce.textfiles import read_text
+from simreduce.textfiles import exists, read_text
 from simreduce.topology.classes import link_classes
 from simreduce.topology.clusters import is_cluster
 from simreduce.topology.files import Document, read_document
@@ -24,9 +26,9 @@ from simreduce.topology.importers import (
     read_topo_m,
 )
 from simreduce.topology.importers.models import MODELS
-from simreduce.topology.load import load_topology
-from simreduce.topology.machine import read_machine
-from simreduce.topology.naming import expanded
+from simreduce.topology.load import find, is_path, load_topology
+from simreduce.topology.machine import UNREAD, read_machine
+from simreduce.topology.naming import expanded, natural
 from simreduce.topology.peer import DEFAULT_REACH, STAGED, beyond
 from simreduce.units import format_bandwidth, format_duration
 
@@ -44,17 +46,25 @@ one GPU.
 
 
 def check_file(path: str) -> list[str]:
-    """The faults of a file, each with its place and what to do: a machine file, NCCL's XML or `nvidia-smi topo -m` text."""
+    """The faults of a file, each with its place and what to do: a machine file, NCCL's XML or `nvidia-smi topo -m` text.
+
+    `path` may also be what other commands take for a machine: a shipped name, or one written inline.
+    """
     first: list[str] = []
     try:
-        if path.endswith(".toml"):
-            document = read_document(Path(path), path)
+        place = Path(path), path
+        if not is_path(path) and not exists(path):
+            named = find(path)
+            if named is None:
+                return [*faults_of(load_topology(path), lambda _: path)]
+            place = named
+        if place[1].endswith(".toml"):
+            document = read_document(*place)
             if is_cluster(document.tables):
                 return [*faults_of(load_topology(path), lambda _: path)]
-            machine, first = read_machine(document, path, path)
-            # What is missing may be what could not be read, and what was not read has no figures.
-            more = faults_of(machine, _places(document), _named(document) if first else None)
-            return [*first, *(fault for fault in more if not _is_told(fault, first))]
+            machine, first = read_machine(document, path, document.shown)
+            # What is missing may be what could not be read.
+            return [*first, *faults_of(machine, _places(document), _named(document) if first else None)]
         text = read_text(Path(path), TopologyError)
         if text.lstrip().startswith("<"):
             if "<graphs" in text:
@@ -73,12 +83,6 @@ def check_file(path: str) -> list[str]:
     return [*first, *faults_of(machine, lambda _: path)]
 
 
-def _is_told(fault: str, earlier: Iterable[str]) -> bool:
-    """Whether there is a fault in the same table already."""
-    file, table, *_ = fault.split(": ")
-    return any(problem.startswith(f"{file}: {table}") for problem in earlier)
-
-
 def faults_of(
     machine: Topology, place: Callable[[str], str], named: Container[str] | None = None
 ) -> Iterator[str]:
@@ -92,6 +96,7 @@ def faults_of(
     linked = {name for link in machine.links if not link.is_figure for name in (link.source, link.target)}
     yield from _alone(machine, place, linked if named is None else named)
     if named is None:
+        yield from _islands(machine, place)
         yield from _lanes(machine, place)
         yield from _ways(machine, place)
 
@@ -142,6 +147,35 @@ def _alone(machine: Topology, place: Callable[[str], str], linked: Container[str
             yield f"{place(node.name)}: {node.kind} {node.name!r} has no link; join it to something, or remove it"
 
 
+def _islands(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
+    """Parts that only GPUs join to the rest, which forward nothing: CPUs of one machine, and what is on no CPU and no GPU.
+
+    C2C makes one chip of a CPU and a GPU, so that NVLink joins CPUs too.
+    """
+    graph = nx.Graph()
+    chips = {link.source for link in machine.links if link.link_class.startswith("c2c")}
+    on_gpus: set[str] = set()
+    for link in machine.links:
+        if link.is_figure:
+            continue
+        ends = [
+            name for name in (link.source, link.target) if name in chips or machine.nodes[name].kind != "gpu"
+        ]
+        graph.add_edges_from([ends] if len(ends) == 2 else [])
+        graph.add_nodes_from(ends)
+        on_gpus.update(ends if len(ends) == 1 else ())
+    hosts: dict[str, str] = {}
+    for part in nx.connected_components(graph):
+        names = sorted(part, key=natural)
+        others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+        mine = {machine.nodes[name].machine: name for name in names if machine.nodes[name].kind == "cpu"}
+        for box, cpu in mine.items():
+            if hosts.setdefault(box, cpu) != cpu:
+                yield f"{place(cpu)}: cpu {cpu!r} and {hosts[box]!r} are not joined; add the link between the sockets"
+        if not mine and not part & (on_gpus | chips):
+            yield f"{place(names[0])}: {names[0]!r}{others} is joined to no CPU and no GPU; link it to one, or remove it"
+
+
 def _memories(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
     memories = {(place(n.name), n.memory_bandwidth): n.name for n in reversed(list(machine.nodes.values()))}
     for (where, rate), name in reversed(memories.items()):
@@ -181,14 +215,16 @@ def _orders(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
 def _figures(link: Link) -> Iterator[str]:
     nominal, bandwidth = link.nominal / link.lanes, link.bandwidth / link.lanes
     known = link_classes().get(link.link_class)
-    if not WIRE_LIMITS[0] <= nominal <= WIRE_LIMITS[1]:
+    if nominal == UNREAD:
+        pass  # told already
+    elif not WIRE_LIMITS[0] <= nominal <= WIRE_LIMITS[1]:
         yield f"{format_bandwidth(nominal)} per lane and direction is no rate of a wire; is the unit right?"
     elif known and not 1 / UNLIKE_CLASS <= nominal / known.bandwidth <= UNLIKE_CLASS:
         yield (
             f"{format_bandwidth(nominal)} per lane, but {link.link_class} has {format_bandwidth(known.bandwidth)}; "
             "give the rate of one lane and direction, or another class"
         )
-    if bandwidth < LEAST_ACHIEVABLE * nominal:
+    if UNREAD not in (nominal, bandwidth) and bandwidth < LEAST_ACHIEVABLE * nominal:
         yield f"achievable {format_bandwidth(bandwidth)} is less than a tenth of nominal {format_bandwidth(nominal)}"
     if link.latency > LATENCY_LIMIT:
         yield f"a latency of {format_duration(link.latency)}; is the unit right? 1.8 us is that of an NVLink"

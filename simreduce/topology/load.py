@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import SequenceMatcher
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,7 +52,7 @@ def _loaded(text: str, overrides: Overrides, limit: int) -> Topology:
         return generate(inline, overrides, limit)
     copies = split_inline(text, "x")
     if copies is not None:
-        return machines(copies, overrides, _machine, limit)
+        return machines(copies, overrides, partial(_machine, typed=text.partition(",")[0]), limit)
     raise _unknown(text)
 
 
@@ -78,7 +79,7 @@ def load_machine(text: str, overrides: Overrides | None = None, *, folded: bool 
 def _two_of(text: str, overrides: Overrides) -> tuple[Topology, int] | None:
     """Two of the machines of `switch:N` and of `MACHINExN` on a switch, and N; None for what is written otherwise."""
     separator = ":" if ":" in text.partition(",")[0] else "x"
-    inline = None if _find(text) else split_inline(text, separator)
+    inline = None if find(text) else split_inline(text, separator)
     if inline is None or not re.fullmatch(r"[0-9]{1,9}", inline.size) or int(inline.size) < 2:
         return None
     fabric = inline.settings.get("fabric", overrides.get("fabric", "switch"))
@@ -100,17 +101,23 @@ def shipped() -> list[tuple[str, str]]:
     return found
 
 
-def _machine(text: str, overrides: Overrides) -> Topology:
-    """A machine that must have a file."""
+def _machine(text: str, overrides: Overrides, typed: str = "") -> Topology:
+    """A machine that must have a file. `typed` is where its name was taken from, which may be what was meant as a name."""
     machine = _file(text, overrides, whole=False)
     if machine is None:
-        raise _unknown(text)
+        # Of dgx3, which is no three dg, the whole is nearer to a name; of dgx1wx2 it is not.
+        raise _unknown(max(text, typed, key=_likeness))
     return machine
+
+
+def _likeness(text: str) -> float:
+    """How much `text` is like the nearest shipped name, from 0 to 1."""
+    return max(SequenceMatcher(None, text, name).ratio() for name, _ in shipped())
 
 
 def _file(text: str, overrides: Overrides, *, whole: bool = True) -> Topology | None:
     """The machine of a file, None when `text` means no file that is there. Several machines only if it may be the `whole`."""
-    place = _find(text)
+    place = find(text)
     if place is None:
         return None
     path, shown = place
@@ -123,9 +130,9 @@ def _file(text: str, overrides: Overrides, *, whole: bool = True) -> Topology | 
     return build_machine(document, name=text, source=shown, problems=problems)
 
 
-def _find(text: str) -> tuple[Path, str] | None:
+def find(text: str) -> tuple[Path, str] | None:
     """The path that `text` means, and how to show it: the same wherever simreduce is installed."""
-    if _is_path(text):
+    if is_path(text):
         return (Path(text), text) if os.path.exists(text) else None  # noqa: PTH110 - never raises
     if not text or not re.fullmatch(r"[^/\\\0]+", text):
         return None
@@ -136,12 +143,12 @@ def _find(text: str) -> tuple[Path, str] | None:
     return (ships, ships.name) if os.path.exists(ships) else None  # noqa: PTH110 - likewise
 
 
-def _is_path(text: str) -> bool:
+def is_path(text: str) -> bool:
     return text.endswith(".toml") or "/" in text
 
 
 def _unknown(text: str) -> TopologyError:
-    if _is_path(text):
+    if is_path(text):
         return TopologyError(f"{cut(text)}: there is no such file")
     names = [name for name, _ in shipped()]
     head = re.split(r"[:,]", text)[0]

@@ -31,6 +31,8 @@ _ROUTE_KEYS = ("pairs", "bandwidth", "latency")
 _ROUTING_KEYS = ("equal_cost", "seed")
 _MOST = 1 << 18
 """Nodes or links of the largest machine that a file may describe."""
+UNREAD = 1.0
+"""Bytes/s: stands in for a rate that could not be read, and is less than any that can be."""
 
 
 def build_machine(document: Document, name: str, source: str, problems: Sequence[str] = ()) -> Topology:
@@ -228,7 +230,7 @@ def _routes(faults: Faults, tables: Mapping[str, Any], nodes: Mapping[str, Node]
                 if one == other:
                     faults.add(place, f"{one!r} has no route to itself")
                     continue
-                cables.append(Cable(one, other, ROUTE, 1, rate or 1.0, rate or 1.0, delay or 0.0, True))
+                cables.append(Cable(one, other, ROUTE, 1, rate or UNREAD, rate or UNREAD, delay or 0.0, True))
     return cables
 
 
@@ -292,8 +294,8 @@ def read_wire(faults: Faults, path: str, key: str, fields: Mapping[str, Any]) ->
     return Wire(
         link_class=link_class,
         lanes=faults.lanes(f"{path}.lanes", fields.get("lanes", 1)),
-        nominal=nominal or 1.0,
-        bandwidth=achievable or 1.0,
+        nominal=nominal or UNREAD,
+        bandwidth=achievable or UNREAD,
         latency=latency or 0.0,
         holds_lane=faults.flag(f"{path}.holds_lane", holds, default=True),
         both_ways=both,

@@ -143,13 +143,14 @@ def test_one_file_with_every_kind_of_fault(tmp_path):
         "links.nvlink2.pairs[4]: must be [node, node] or [node, node, lanes], not ['gpu1']",
         "links.nvlnk3: 'nvlnk3' is no known class, so it must give bandwidth and latency (did you mean 'nvlink3'?)",
         "links.qpi.latency: '1 fortnight': unknown unit 'fortnight' for a time",
+        "links.qpi: cpu0 - cpu1: 1e+06 GB/s per lane and direction is no rate of a wire",
         "links.qpi.lanes: lanes must be a whole number from 1 to 1024, not 0",
         "links.pcie4_x16: plx0 - gpu0: 315 GB/s per lane, but pcie4_x16 has 31.5 GB/s",
         "links.pcie4_x16: plx0 - gpu0 are joined by pcie3_x16 in the other order too",
         "routing.equal_cost: unknown rule 'splits' (did you mean 'split'?)",
     ):
         assert sum(problem.startswith(fault) for problem in problems) == 1, (fault, problems)
-    assert len(problems) == 19
+    assert len(problems) == 20
 
 
 def test_gpus_that_send_by_the_host_for_nothing(tmp_path):
@@ -161,6 +162,66 @@ def test_gpus_that_send_by_the_host_for_nothing(tmp_path):
     assert found(tmp_path, text + nic)[0].startswith(
         "nodes.gpu: 'gpu0' and 'nic0' copy through the host, but 'gpu0' has no link to itself"
     )
+
+
+def test_what_only_gpus_join_to_the_rest_is_told(tmp_path):
+    """Once for each part; parts with GPUs are told by these."""
+    two = GOOD.replace('["cpu0"]', '["cpu[0-1]"]')
+    pairs = '[links.pcie3_x16]\npairs = [["gpu[0-1]", "cpu0"], ["gpu[2-3]", "cpu1"]]\n'
+    split = two.replace('[links.pcie3_x16]\npairs = [["gpu[0-3]", "cpu0"]]\n', pairs)
+    nics = (
+        '[nodes.nic]\nnames = ["nic[0-1]"]\nkind = "nic"\n[nodes.plx]\nnames = ["plx9"]\nkind = "pcie_switch"\n'
+        '[links.pcie4_x16]\npairs = [["nic[0-1]", "plx9"]]\n'
+    )
+
+    assert found(tmp_path, split) == [
+        "nodes.cpu: cpu 'cpu1' and 'cpu0' are not joined; add the link between the sockets"
+    ]
+    assert found(tmp_path, f'{split}[links.qpi]\npairs = [["cpu0", "cpu1"]]') == []
+    assert found(tmp_path, GOOD + nics) == [
+        "nodes.nic: 'nic0' (and 2 more) is joined to no CPU and no GPU; link it to one, or remove it"
+    ]
+    assert found(tmp_path, GOOD + nics.replace('"plx9"]]', '"plx9"], ["plx9", "cpu0"]]')) == []
+    # A NIC that the GPU hangs on needs no CPU.
+    assert found(tmp_path, GOOD + nics.replace('"plx9"]]', '"plx9"], ["plx9", "gpu0"]]')) == []
+
+
+def test_one_fault_hides_no_other(tmp_path):
+    """Neither of a table whose name begins alike, nor of the same table; only a rate that was not read is not judged."""
+    pairs = '[links.pcie3_x16]\npairs = [["gpu[0-3]", "cpu0"]]\n'
+    alike = GOOD.replace(
+        pairs,
+        '[links.pc]\nclass = "pcie3_x16"\nbandwidth = "157 GB/s"\npairs = [["gpu[0-1]", "cpu0"]]\n'
+        '[links.pc2]\nclass = "pcie4_x16"\nbandwidth = "15"\nlatency = "1 s"\npairs = [["gpu[2-3]", "cpu0"]]\n',
+    )
+    assert [problem.partition(";")[0] for problem in found(tmp_path, alike)] == [
+        "links.pc2.bandwidth: '15' has no unit",
+        "links.pc: gpu0 - cpu0: 157 GB/s per lane, but pcie3_x16 has 15.75 GB/s",
+        "links.pc2: gpu2 - cpu0: a latency of 1 s",
+    ]
+    twice = GOOD.replace(
+        pairs, '[links.pcie3_x16]\nbandwidth = "157 GB/s"\npairs = [["gpu[0-3]", "cpu0"], ["gpu0", "cpu0"]]\n'
+    )
+    assert [problem.partition(";")[0] for problem in found(tmp_path, twice)] == [
+        "links.pcie3_x16.pairs[1]: 'gpu0' and 'cpu0' are already joined by links.pcie3_x16.pairs[0]",
+        "links.pcie3_x16: gpu0 - cpu0: 157 GB/s per lane, but pcie3_x16 has 15.75 GB/s",
+    ]
+    unread = GOOD.replace("lanes = 2\n", 'lanes = 2\nachievable = "20"\n')
+    assert len(found(tmp_path, unread)) == 1
+
+
+def test_what_other_commands_take_for_a_machine(tmp_path, monkeypatch):
+    """A shipped name, one of the local folder, an inline machine; a file of that very name comes first."""
+    assert check_file("dgx1v") == check_file("dgx1vx4,fabric=torus,dims=2x2") == []
+    assert "no topology 'dgx1w' (did you mean 'dgx1v'?)" in check_file("dgx1w")[0]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "topologies").mkdir()
+    (tmp_path / "topologies" / "mine.toml").write_text(GOOD.replace("900 GB/s", "900 MB/s"))
+    assert check_file("mine")[0].startswith(
+        "topologies/mine.toml: nodes.gpu: 'gpu0' has a memory of 0.9 GB/s"
+    )
+    (tmp_path / "dgx1v").write_text("hello")
+    assert "neither a machine file" in check_file("dgx1v")[0]
 
 
 def test_other_files(tmp_path):

@@ -217,11 +217,19 @@ def test_any_values_give_a_cluster_or_its_faults(files, fabric, keys):
         ("dgx-h100x2", "ib_ndr"),
         ("dgx-h100x2,nic=ib_hdr", "ib_hdr"),
         ("p4dex2", "efa_100"),
-        ("a100-mesh-4x2", "ib_edr"),
+        ("a100-mesh-4x2", "ib_hdr"),
+        ("rtx4090-2x2", "tcp_10"),
+        ("boxx2", "ib_edr"),
     ],
 )
-def test_nics_join_the_network_that_they_have_a_port_for(text, link_class):
+def test_nics_join_the_network_that_they_have_a_port_for(tmp_path, monkeypatch, text, link_class):
     """Unless the text says otherwise, or the machine does not say."""
+    (tmp_path / "topologies").mkdir()
+    (tmp_path / "topologies" / "box.toml").write_text(
+        '[nodes.gpu]\nnames = ["gpu0"]\nkind = "gpu"\n[nodes.nic]\nnames = ["nic0"]\nkind = "nic"\n'
+        '[links.pcie3_x16]\npairs = [["gpu0", "nic0"]]\n'
+    )
+    monkeypatch.chdir(tmp_path)
     topology = load_topology(text)
 
     assert {link.link_class for link in topology.links if "switch0" in (link.source, link.target)} == {

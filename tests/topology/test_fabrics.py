@@ -226,7 +226,8 @@ def test_a_dragonfly_is_balanced_and_has_the_groups_it_needs(text, letters):
     title = load_topology(text).title
     p, a, g = letters
 
-    assert f"{g} group{'s' * (g > 1)} of {a} routers with {p} hosts" in title
+    ends = ["s" * (count > 1) for count in letters]
+    assert f"{g} group{ends[2]} of {a} router{ends[1]} with {p} host{ends[0]}" in title
 
 
 def test_traffic_takes_one_global_cable_at_most():
@@ -516,7 +517,7 @@ def test_a_switch_more_adds_its_own_latency():
         ("dragonfly:100,p=1,a=2,h=1", ["3 groups of 2 routers with 1 hosts hold 6, not 100"]),
         ("dragonfly:10,p=1,a=2,h=1,g=4", ["g: 2 routers with 1 global cables each link at most 3 groups, not 4"]),
         ("dragonfly:10,a=16000", ["cables in the network are more than"]),
-        ("dgx1vx4,fabric=torus", ["dims: '' is not a size AxB or AxBxC"]),
+        ("dgx1vx4,fabric=torus", ["dims: must be given as AxB or AxBxC, such as dims=2x2"]),
         ("dgx1vx4,fabric=torus,dims=2x3", ["dims: 2x3 are 6 routers for 4 machines"]),
         ("dgx1vx4,fabric=rail_optimized", ["unknown fabric 'rail_optimized' (did you mean 'rail_optimised'?)"]),
         ("dgx1vx4,fabric=rail_only,unit=2", ["unit: unknown key"]),

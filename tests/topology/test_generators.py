@@ -119,6 +119,8 @@ def test_overrides_are_the_settings():
             "dgx1wx2,nic=x",
             ["unknown class of network link 'x'", "no topology 'dgx1w' (did you mean 'dgx1v'?)"],
         ),
+        ("dgx3", ["no topology 'dgx3' (did you mean 'dgx2'?)"]),
+        ("dgx3,nic=x", ["unknown class of network link 'x'", "no topology 'dgx3' (did you mean 'dgx2'?)"]),
         ("torus:4", ["'4' is not a size AxB or AxBxC"]),
         ("torus:2x2x2x2", ["'2x2x2x2' is not a size AxB or AxBxC"]),
         ("torus:4x0", ["0 devices; at least 1"]),
@@ -177,3 +179,17 @@ def test_machines_that_cannot_be_multiplied(tmp_path):
 
     box.write_text(text + '[nodes.h]\nnames = ["b"]\nkind = "nic"\n[links.pcie3_x16]\npairs=[["a","b"]]')
     assert load_topology(f"{box}x2").devices == ("n0.a", "n1.a")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ring:1", "1 device in a ring"),
+        ("ring:2", "2 devices in a ring"),
+        ("p3-16xlargex2", ", 1 tcp_25 port each, on "),
+        ("dgx1vx2", ", 4 ib_edr ports each, on "),
+        ("fat_tree:8,levels=3,radix=4,oversubscription=3", "pods of 1 spine, and 2 cores"),
+    ],
+)
+def test_titles_count_in_good_english(text, words):
+    assert words in load_topology(text).title

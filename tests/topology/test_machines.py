@@ -33,6 +33,7 @@ def test_a_machine_is_titled_sourced_short_and_without_fault(name):
     assert document["sources"]
     assert len(text.splitlines()) <= 80
     assert check_file(str(path)) == []
+    assert all(node.network for node in load_topology(name).nodes.values() if node.kind == "nic")
 
 
 @pytest.mark.parametrize("name", NAMES)

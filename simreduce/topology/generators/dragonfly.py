@@ -26,6 +26,7 @@ from simreduce.topology.generators.inline import DEVICES_LIMIT, Settings
 from simreduce.topology.generators.shape import Join, Shape, Wired, switches, textbook
 from simreduce.topology.graph import Node
 from simreduce.topology.ways import DragonflyWays
+from simreduce.units import noun
 
 DRAGONFLY_KEYS = ("p", "a", "h", "g")
 
@@ -54,7 +55,8 @@ class Dragonfly:
     @property
     def title(self) -> str:
         """The words for it."""
-        words = f"a dragonfly, {self.g} group{'s' * (self.g > 1)} of {self.a} routers with {self.p} hosts"
+        words = f"a dragonfly, {self.g} {noun(self.g, 'group')} of {self.a} {noun(self.a, 'router')} "
+        words += f"with {self.p} {noun(self.p, 'host')}"
         return words + (f", {self.parallel} global cables for two groups" if self.parallel > 1 else "")
 
     def wire(self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join) -> Wired:

@@ -103,6 +103,9 @@ class Settings:
         form = " or ".join("x".join("ABCDEF"[:count]) for count in range(fewest, most + 1))
         text = str(self.values.get(key, "")) if key else self._size
         texts = text.split("x")
+        if key and not text:
+            self.faults.add(key, f"must be given as {form}, such as {key}={'x'.join('2' * fewest)}")
+            return (1,) * fewest
         if not (fewest <= len(texts) <= most and all(re.fullmatch(r"[0-9]{1,9}", text) for text in texts)):
             self.faults.add(key, f"{quoted(text)} is not a size {form}")
             return (1,) * fewest

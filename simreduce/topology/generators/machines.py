@@ -17,6 +17,7 @@ from simreduce.topology.generators.switch import read_switch
 from simreduce.topology.generators.torus import TORUS_KEYS, read_torus
 from simreduce.topology.graph import Cable, Node, Topology, build
 from simreduce.topology.ways import Copies
+from simreduce.units import noun
 
 DEFAULT_NIC = "ib_edr"
 DEFAULT_SWITCH_LATENCY = 0.1e-6
@@ -108,7 +109,7 @@ def machines(
     wired = network.wire(nodes, places, len(cables), lambda a, b: _cable(nic, a, b, trunk))
     parts = tuple(range(nics)) if fabric and fabric.apart else (0,) * nics
     ways = Copies(count, len(box.nodes), len(box.links) // 2, wired.ways, parts)
-    title = f"{count} x {box.title}, {nics} {nic} ports each, on {network.title}"
+    title = f"{count} x {box.title}, {nics} {nic} {noun(nics, 'port')} each, on {network.title}"
     everything = [*nodes, *wired.switches], [*cables, *wired.cables]
     return build(inline.text, title, inline.text, *everything, ways, equal_cost)
 

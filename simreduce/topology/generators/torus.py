@@ -16,6 +16,7 @@ from simreduce.topology.generators.inline import DEVICES_LIMIT, Settings
 from simreduce.topology.generators.shape import Join, Shape, Wired, cable, ends, placed, switches
 from simreduce.topology.graph import Cable, Node
 from simreduce.topology.ways import TorusWays
+from simreduce.units import noun
 
 TORUS_KEYS = ("dims",)
 
@@ -79,7 +80,12 @@ def torus(settings: Settings) -> Shape:
 
     nodes = ends(count)
     wired = shape.wire(nodes, [*places, count], 0, join)
-    return Shape(f"{count} devices on {shape.title}", [*nodes, *wired.switches], wired.cables, wired.ways)
+    return Shape(
+        f"{count} {noun(count, 'device')} on {shape.title}",
+        [*nodes, *wired.switches],
+        wired.cables,
+        wired.ways,
+    )
 
 
 def read_torus(settings: Settings, machines: int, nics: int) -> Torus:

@@ -1,19 +1,21 @@
 """NCCL's topology XML (`NCCL_TOPO_DUMP_FILE`, and the files that clouds ship for `NCCL_TOPO_FILE`).
 
-    <system> <cpu numaid vendor modelid> <pci busid class link_speed link_width> ... <gpu> <nvlink target count/> </gpu>
+    <system> <cpu numaid vendor modelid> <pci busid class link_speed link_width> ... <gpu> <nvlink target count/> </gpu> <nic> <net name speed/> </nic>
 
 GPUs are numbered by `dev` where all have one, else by bus id, as CUDA orders them. All NVSwitch chips become one node, as
-in NCCL. What stands in the file as a lower speed than that of the wire (virtual bridges do) is taken as it stands.
+in NCCL. What stands in the file as a lower speed than that of the wire (virtual bridges do) is taken as it stands. The `speed` of
+a NIC, in Mbit/s, says which class of network it has a port for.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from simreduce.errors import TopologyError
-from simreduce.topology.classes import LinkClass, link_classes
+from simreduce.topology.classes import LinkClass, link_classes, networks
 from simreduce.topology.faults import Faults, quoted
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.importers.models import MODELS, UNKNOWN, Model, model_of_sm
@@ -25,6 +27,10 @@ from simreduce.topology.peer import OFF
 _SPEED = re.compile(r"\s*([0-9]{1,2}(\.[0-9])?)\s*GT/s.*")
 _SWITCH_CLASS, _CPU_CLASS = "0x068000", "0x068001"
 _MOST_NVLINKS = 1024
+MBIT_PER_S = 125_000
+"""Bytes/s: the unit of the speed of a <net>."""
+_SAME_RATE = 0.15
+"""A NIC whose speed is off by more than this part has no port for the class."""
 
 
 @dataclass(slots=True)
@@ -180,10 +186,30 @@ def _devices(reading: _Reading, model: Model | None) -> None:
         cards = [device.element] if device.element.tag == "nic" else device.element.all("nic")
         nets = [net.get("name") for nic in cards for net in nic.all("net")]
         stem = next((net for net in nets if NAME.fullmatch(net) and net not in parts.nodes), "")
-        device.name = parts.add(stem or parts.free("nic"), "nic")
+        network = _network(reading, [net for nic in cards for net in nic.all("net")])
+        device.name = parts.add(stem or parts.free("nic"), "nic", network=network)
         _wire(reading, device.element, device.name, device.above)
     _nvlinks(reading)
     _stage(parts)
+
+
+def _network(reading: _Reading, nets: Sequence[Element]) -> str:
+    """The class whose rate is nearest to that of all ports of a NIC, InfiniBand where several have it; "" if none is stated."""
+    mbit_per_s = 0
+    for net in nets:
+        text = net.get("speed", "0")
+        if not re.fullmatch(r"[0-9]{1,9}", text):
+            reading.fault(net, f"speed {quoted(text)} is not a number of Mbit/s, such as 400000")
+            return ""
+        mbit_per_s += int(text)
+    if not mbit_per_s:
+        return ""
+    rate = mbit_per_s * MBIT_PER_S
+    nearest = min(networks(), key=lambda name: abs(math.log(rate / link_classes()[name].bandwidth)))
+    note = f"no class of network has the {mbit_per_s} Mbit/s of a NIC; {nearest} is the nearest"
+    if abs(rate / link_classes()[nearest].bandwidth - 1) > _SAME_RATE and note not in reading.parts.notes:
+        reading.parts.notes.append(note)
+    return nearest
 
 
 def _dev(element: Element) -> str:

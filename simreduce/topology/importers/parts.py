@@ -23,9 +23,9 @@ class Parts:
     cables: list[Cable] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def add(self, name: str, kind: Kind, model: Model | None = None) -> str:
-        """A node of the machine; its name."""
-        self.nodes[name] = Node(name, kind)
+    def add(self, name: str, kind: Kind, model: Model | None = None, network: str = "") -> str:
+        """A node of the machine; its name. `network` is the class of link that a NIC has a port for."""
+        self.nodes[name] = Node(name, kind, network=network)
         if model is not None:
             self.nodes[name] = Node(
                 name, kind, model.name, model.memory, transit=False, peer=model.peer, gpudirect=model.gpudirect

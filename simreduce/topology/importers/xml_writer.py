@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from xml.sax.saxutils import quoteattr
 
 from simreduce.errors import TopologyError
+from simreduce.topology.classes import link_classes
 from simreduce.topology.graph import Topology
 from simreduce.topology.importers.models import MODELS
+from simreduce.topology.importers.nccl_xml import MBIT_PER_S
 from simreduce.topology.naming import natural
 from simreduce.topology.peer import OFF
 
@@ -85,7 +87,12 @@ class _Writer:
     def _inside(self, name: str, link_class: str) -> Iterable[str]:
         node = self._topology.nodes[name]
         if node.kind == "nic":
-            yield from ("  <nic>", f'    <net name={quoteattr(name)} dev="{self._net[name]}"/>', "  </nic>")
+            speed = f' speed="{_mbit_per_s(node.network)}"' if node.network else ""
+            yield from (
+                "  <nic>",
+                f'    <net name={quoteattr(name)} dev="{self._net[name]}"{speed}/>',
+                "  </nic>",
+            )
         if node.kind != "gpu":
             return
         dev = self._topology.devices.index(name)
@@ -103,6 +110,10 @@ class _Writer:
         if link_class == "c2c":
             yield '    <c2c bw="450000" count="1"/>'
         yield "  </gpu>"
+
+
+def _mbit_per_s(network: str) -> int:
+    return round(link_classes()[network].bandwidth / MBIT_PER_S)
 
 
 def _pcie(link_class: str) -> tuple[str, str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from simreduce.errors import TopologyError
-from simreduce.topology import Topology, load_topology, matrix_text, path_class, route, shipped
+from simreduce.topology import Topology, link_classes, load_topology, matrix_text, path_class, route, shipped
 from simreduce.topology.importers import model_named, read_nccl_topology, to_nccl_xml, with_nvlinks
+from simreduce.topology.toml_writer import to_toml
 from tests.topology.importers.files import BARE_XML, PAIR_XML, XML
 
 
@@ -16,6 +17,12 @@ def imported(text: str, **options) -> Topology:
 
 def links(machine: Topology) -> list[tuple[str, str, str, int]]:
     return sorted((k.source, k.target, k.link_class, k.lanes) for k in machine.links if not k.is_figure)
+
+
+def rates(machine: Topology) -> dict[str, float]:
+    """Of the networks that NICs have ports for; the XML has no names of classes."""
+    nics = [node for node in machine.nodes.values() if node.kind == "nic"]
+    return {node.name: link_classes()[node.network].bandwidth for node in nics if node.network}
 
 
 def test_gpus_hang_where_the_file_says():
@@ -49,6 +56,38 @@ def test_devices_that_do_not_say_what_they_are():
     assert any("3 devices have no class" in note for note in notes)
 
 
+@pytest.mark.parametrize(
+    ("speeds", "network", "told"),
+    [
+        (["400000"], "ib_ndr", False),
+        (["200000"], "ib_hdr", False),
+        (["100000", "100000"], "ib_hdr", False),  # two ports of one NIC
+        (["56000"], "ib_fdr", False),
+        (["25000"], "tcp_25", False),
+        (["32000"], "tcp_25", True),
+        (["800000"], "ib_ndr", True),
+        (["0"], "", False),
+        ([""], "", False),
+    ],
+)
+def test_the_speed_of_a_nic_says_which_network_it_has_a_port_for(speeds, network, told):
+    nets = "".join(f'<net name="mlx5_{i}"{speed and f" speed={speed!r}"}/>' for i, speed in enumerate(speeds))
+    text = XML.replace('<net name="mlx5_0" dev="0" speed="200000" port="1"/>', nets)
+    assert nets in text
+
+    box, notes = read_nccl_topology(text, "x.xml")
+
+    assert box.nodes["mlx5_0"].network == network
+    assert any(f"{network} is the nearest" in note for note in notes) == told
+
+
+def test_an_imported_machine_joins_the_network_of_its_nics(tmp_path):
+    path = tmp_path / "box.toml"
+    path.write_text(to_toml(imported(XML)))
+
+    assert {k.link_class for k in load_topology(f"{path}x2").links if k.target == "n0.mlx5_0"} >= {"ib_hdr"}
+
+
 @pytest.mark.parametrize("text", [XML, PAIR_XML, BARE_XML])
 def test_written_and_read_again_a_machine_is_the_same(text):
     box = imported(text)
@@ -66,6 +105,7 @@ def test_a_shipped_machine_comes_back_with_its_matrix(name):
     again = imported(to_nccl_xml(box))
 
     assert matrix_text(again) == matrix_text(box)
+    assert rates(again) == rates(box)
     nvlinks = [k for k in links(box) if k[2].startswith("nvlink") and "nvswitch" not in k[0] + k[1]]
     assert [k for k in links(again) if k[2].startswith("nvlink") and "nvswitch" not in k[0] + k[1]] == nvlinks
 
@@ -122,6 +162,10 @@ def test_nvlinks_for_files_that_show_none():
         (
             XML.replace('class="0x030200"', 'class="gpu"').replace("<gpu ", "<g ").replace("</gpu", "</g"),
             "class",
+        ),
+        (
+            XML.replace('speed="200000"', 'speed="200 Gbit/s"'),
+            "line 12: speed '200 Gbit/s' is not a number of Mbit/s",
         ),
     ],
 )

@@ -12,6 +12,9 @@ from simreduce.topology.importers import model_named, read_nccl_topology, read_t
 from simreduce.topology.importers.parts import Parts
 from simreduce.topology.peer import OFF
 
+NETWORKS = ("", "tcp_10", "tcp_25", "ib_fdr", "ib_edr", "ib_hdr", "ib_ndr")
+"""Of each rate that a NIC may have, the class that is taken for it."""
+
 
 @st.composite
 def boxes(draw: st.DrawFn) -> Topology:
@@ -32,9 +35,11 @@ def boxes(draw: st.DrawFn) -> Topology:
         )
         for place in places:
             gpu = place == places[0] or draw(st.booleans())
-            name = (
-                parts.add(f"gpu{len(gpus)}", "gpu", model) if gpu else parts.add(parts.free("mlx5_"), "nic")
-            )
+            name = f"gpu{len(gpus)}" if gpu else parts.free("mlx5_")
+            if gpu:
+                parts.add(name, "gpu", model)
+            else:
+                parts.add(name, "nic", network=draw(st.sampled_from(NETWORKS)))
             parts.link(name, place, model.pcie)
             gpus += [name] if gpu else []
     if sockets == 2:
@@ -62,9 +67,8 @@ def graph(machine: Topology) -> nx.MultiGraph:
     found = nx.MultiGraph()
     for node in machine.nodes.values():
         switch = node.kind == "pcie_switch"
-        found.add_node(
-            node.name, what=node.kind if switch else (node.name, node.kind, node.model, node.gpudirect)
-        )
+        figures = node.name, node.kind, node.model, node.gpudirect, node.network
+        found.add_node(node.name, what=node.kind if switch else figures)
     for link in machine.links[::2]:
         figures = link.link_class, link.lanes, link.nominal, link.bandwidth, link.latency
         found.add_edge(link.source, link.target, key=figures)
