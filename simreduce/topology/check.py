@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 

@@ -160,7 +160,7 @@ BAD = {
         "--tasks 3: 8 GPUs cannot be shared evenly by 3 machines",
     ),
     "too many GPUs to prove, and machines that cannot share them": (
-        ["verify", "--all", "-g", "513", "--tasks", "2"],
+        ["verify", "--algo", "ring", "-g", "513", "--tasks", "2"],
         (
             "-g 513: 513 GPUs are more than the 512 that can be proven\n"
             "simreduce: --tasks 2: 513 GPUs cannot be shared evenly by 2 machines"
@@ -190,6 +190,7 @@ def test_bad_input_is_told_in_one_message(simreduce, arguments, message):
         (["bench"], "Missing argument 'TOPOLOGY'."),
         (["run"], "Missing argument 'SCENARIO'."),
         (["run", "good.toml", "more"], "Got unexpected extra argument (more)"),
+        (["verify", "--all", "-g", "2", "-r", "1"], "-r, -g: for --algo only; --all proves everything"),
         (["bench", "full:2", "-g", "x"], "'x' is not a valid int"),
         (["bench", "full:2", "-f", "x"], "'x' is not a valid float"),
         (["run", "good.toml", "--workers", "0"], "0 is not in the range x>=1."),
