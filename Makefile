@@ -25,9 +25,9 @@ tests: $(VENV)/.tested
 test-slow: $(VENV)/.tested
 	$(BIN)/pytest --numprocesses auto --dist loadgroup -m slow
 
-# Ten thousand damaged files of every kind that is read; `make tests` tries a few hundred.
+# Ten thousand damaged files of every kind that is read, and texts that name machines; `make tests` tries a few hundred.
 fuzz: $(VENV)/.tested
-	SIMREDUCE_FUZZ=10000 $(BIN)/pytest tests/topology/importers/test_fuzz.py
+	SIMREDUCE_FUZZ=10000 $(BIN)/pytest tests/topology/importers/test_fuzz.py tests/topology/test_fuzz.py
 
 # Plans against the graphs of TensorFlow's own builders, and executed by TensorFlow. TensorFlow is large, so it has an
 # environment of its own.

@@ -514,7 +514,7 @@ def test_a_switch_more_adds_its_own_latency():
             ["0 devices", "radix: 'x'", "oversubscription: '-1'", "pods: '0'", "reduce: must be yes or no"],
         ),
         ("dragonfly:100,p=0,a=x,h=0,g=-1,q=2", ["q: unknown key", "p: '0'", "a: 'x'", "h: '0'", "g: '-1'"]),
-        ("dragonfly:100,p=1,a=2,h=1", ["3 groups of 2 routers with 1 hosts hold 6, not 100"]),
+        ("dragonfly:100,p=1,a=2,h=1", ["3 groups of 2 routers with 1 host hold 6, not 100"]),
         ("dragonfly:10,p=1,a=2,h=1,g=4", ["g: 2 routers with 1 global cables each link at most 3 groups, not 4"]),
         ("dragonfly:10,a=16000", ["cables in the network are more than"]),
         ("dgx1vx4,fabric=torus", ["dims: must be given as AxB or AxBxC, such as dims=2x2"]),

@@ -97,7 +97,8 @@ def read_dragonfly(settings: Settings, machines: int, nics: int) -> Dragonfly:
         )
     elif _most(p, a, h, g) < hosts:
         settings.faults.add(
-            "", f"{groups} groups of {a} routers with {p} hosts hold {p * a * groups}, not {hosts}"
+            "",
+            f"{groups} groups of {a} routers with {p} {noun(p, 'host')} hold {p * a * groups}, not {hosts}",
         )
     return made
 
