@@ -254,6 +254,8 @@ def change_level(resource: int, level: float, state: State) -> None:
                 if state.level[other] < level:
                     to, rate = other, state.level[other]
         elif level >= old:
+            if bottleneck < len(state.known):
+                state.known[bottleneck] = NONE  # it may count on what the flow could have here
             continue
         if rate == old and to == bottleneck:
             continue

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -36,9 +37,12 @@ _PROBED = 64
 """Up to so many chunks of a tensor tell how many are made of it."""
 
 _MEASURED = 4
-"""So many sizes are simulated as they are, once all have been judged by parts."""
+"""So many sizes are simulated as they are at first, once all have been judged by parts."""
 
-WORTH = 1.005
+_REFINED = 2
+"""Between so many of these and their neighbours, sizes are simulated too."""
+
+WORTH = 1.002
 """Of chunk sizes this close to the fastest the largest is taken, none at all included: it has the fewest ops."""
 
 
@@ -112,7 +116,7 @@ class _Trials:
         for step in _STEPS if self._one_tensor else _STEPS[:-1]:
             at = self._climb(at, step, rungs, depth / share)
         if share < 1.0:
-            self._measure()
+            self._measure([rung(i) for i in rungs])
         fastest = min(self.seconds.values())
         near = [chunk for chunk, seconds in self.seconds.items() if seconds <= fastest * WORTH]
         return 0 if 0 in near else max(near)
@@ -144,16 +148,29 @@ class _Trials:
                 return at
             at = fastest
 
-    def _measure(self) -> None:
-        """Simulate the sizes that promise most as they are. What trees that share links do does not grow as evenly as one
-        pipeline: judged by a part, a size can seem some percent better than it is.
+    def _measure(self, sizes: Sequence[int]) -> None:
+        """Simulate as they are the sizes that promise most, and then the neighbours of the best while one is better. What
+        trees that share links do does not grow as evenly as one pipeline: judged by a part, a size can seem some percent
+        better or worse than it is; and there are peaks between the rungs.
         """
         best = sorted(self.seconds, key=self.seconds.__getitem__)[:_MEASURED]
-        plans = {chunk: self._plan(_chunked(self.strategy, chunk), self.workload) for chunk in best if chunk}
-        measured = {chunk: self._simulate(p).seconds for chunk, p in plans.items()}
+        measured = {chunk: self._whole(chunk) for chunk in best if chunk}
+        while measured:
+            at = sizes.index(min(measured, key=measured.__getitem__))
+            near = [chunk for chunk in sizes[max(at - 1, 0) : at + 2] if chunk not in measured]
+            if not near:
+                break
+            measured |= {chunk: self._whole(chunk) for chunk in near}
+        for chunk in sorted(measured, key=measured.__getitem__)[:_REFINED]:
+            at = sizes.index(chunk)
+            between = [(a + b) // 2 for a, b in pairwise(sizes[max(at - 1, 0) : at + 2])]
+            measured |= {each: self._whole(each) for each in between if each not in measured}
         whole = self.seconds[0]
         self.seconds.clear()
         self.seconds.update({0: whole, **measured})
+
+    def _whole(self, chunk: int) -> float:
+        return self._simulate(self._plan(_chunked(self.strategy, chunk), self.workload)).seconds
 
     def _rule(self, whole: Plan, result: Result) -> tuple[float, float]:
         """The depth of the pipeline, and how many chunks the theory wants."""

@@ -360,6 +360,17 @@ def histories(draw: st.DrawFn):
     return capacity, flows, draw(st.lists(st.tuples(toggled, changed), min_size=1, max_size=10))
 
 
+def test_two_links_that_change_at_one_level_are_mended_one_after_the_other():
+    """Found by the test below. One link was cut off, and is opened when a flow begins on another, which is cut off too:
+    what the second leaves to the first must be known before the first is shared.
+    """
+    system = System([0.0, 0.0], [Flow({1: 1.0}), Flow({0: 1.0, 1: 1.0}), Flow({0: 1.0})])
+    system.open(0, 1).share(0.0)
+    system.open(2, now=1.0).change(1, 1.0)
+
+    assert system.share(1.0) == [1.0, 0.0, 0.0]
+
+
 @given(histories())
 @settings(max_examples=150)
 def test_rates_stay_those_of_exact_progressive_filling_whatever_happens(history):
