@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 TF     := .venv-tensorflow
 
-.PHONY: run test lint types tests test-slow fuzz test-tensorflow test-tensorflow-slow bench clean
+.PHONY: run test lint types tests test-slow fuzz test-tensorflow test-devices test-tensorflow-slow bench clean
 
 run: $(VENV)/.installed
 	$(BIN)/simreduce run scenarios/dgx1v-resnet50.toml
@@ -32,7 +32,12 @@ fuzz: $(VENV)/.tested
 # Plans against the graphs of TensorFlow's own builders, and executed by TensorFlow. TensorFlow is large, so it has an
 # environment of its own.
 test-tensorflow: $(TF)/.tested
-	$(TF)/bin/pytest -m "not slow" validate/tests
+	$(TF)/bin/pytest -m "not slow" validate/tests --ignore-glob "*/test_backends.py" --ignore-glob "*/test_emitter.py" --ignore-glob "*/test_shaped.py"
+	$(TF)/bin/pytest -m "not slow" validate/tests/test_emitter.py
+
+# Clusters of processes, and links of known rate between network namespaces (root): they want a machine for themselves.
+test-devices: $(TF)/.tested
+	$(TF)/bin/pytest -m "not slow" validate/tests/test_backends.py validate/tests/test_shaped.py
 
 # Every algorithm with every packer on 2 to 8 devices, executed.
 test-tensorflow-slow: $(TF)/.tested
