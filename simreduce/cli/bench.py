@@ -26,11 +26,11 @@ from simreduce.cli.options import (
     gpus_options,
     read_disturbance,
     read_gpu_indices,
-    read_size,
     runtime_option,
     shape_of,
     write_json,
 )
+from simreduce.cli.sizes import read_sizes, sizes_options
 from simreduce.engine import check_routes, runtime_named
 from simreduce.errors import InputError
 from simreduce.layouts import Layout, layout
@@ -38,7 +38,7 @@ from simreduce.report import bench_document, bench_table, folded_lines, nccl_tes
 from simreduce.scenario import ALL
 from simreduce.strategy import Strategy, compile_collective, parse_strategy
 from simreduce.topology import Folded, Topology, load_machine
-from simreduce.tune.bench import DIVIDED, bench as measure, sizes, tensor
+from simreduce.tune.bench import DIVIDED, bench as measure, tensor
 from simreduce.workload import Workload
 
 
@@ -54,10 +54,7 @@ from simreduce.workload import Workload
     "--collective", default="all_reduce", metavar="NAME", help=f"{', '.join(NAMES)}; default all_reduce."
 )
 @click.option("-r", "--root", type=int, default=0, help="Rank that broadcasts, or that a reduce ends on.")
-@click.option("-b", "--minbytes", default="32M", metavar="SIZE", help="Smallest size; default 32M.")
-@click.option("-e", "--maxbytes", default=None, metavar="SIZE", help="Largest size; default: minbytes.")
-@click.option("-i", "--stepbytes", default="1M", metavar="SIZE", help="Step between sizes; default 1M.")
-@click.option("-f", "--stepfactor", type=float, default=0.0, help="Factor between sizes, instead of a step.")
+@sizes_options("32M")
 @gpus_options
 @click.option("-d", "--datatype", default="float", help="float, half, double, ...")
 @click.option(
@@ -104,7 +101,7 @@ def bench(
     order = gather(problems, read_gpu_indices, gpu_indices)
     shape = None if machine is None else gather(problems, shape_of, layout(machine), ngpus, gpus, order)
     dtype = gather(problems, dtypes.code, datatype)
-    swept = gather(problems, _sizes, minbytes, maxbytes, stepbytes, stepfactor)
+    swept = gather(problems, read_sizes, minbytes, maxbytes, stepbytes, stepfactor)
     known = gather(problems, check_collective, collective)
     gather(problems, check_used, collective, faithful, gpu_indices)
     named = gather(problems, _strategies, algo, known) if known else None
@@ -166,16 +163,6 @@ def bench(
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _sizes(minbytes: str, maxbytes: str | None, stepbytes: str, stepfactor: float) -> list[int]:
-    problems: list[str] = []
-    smallest = gather(problems, read_size, "-b", minbytes)
-    largest = smallest if maxbytes is None else gather(problems, read_size, "-e", maxbytes)
-    step = gather(problems, read_size, "-i", stepbytes)
-    if smallest is None or largest is None or step is None:
-        raise InputError(problems)
-    return sizes(smallest, largest, step, stepfactor)
 
 
 def _strategies(texts: tuple[str, ...], collective: str) -> list[Strategy | list[Strategy]]:

@@ -31,9 +31,9 @@ from simreduce.cli.options import (
     echo_json,
     gather,
     gpus_options,
-    read_size,
     shape_of,
 )
+from simreduce.cli.sizes import read_sizes, sizes_options
 from simreduce.engine import Calibration
 from simreduce.errors import InputError, StrategyError
 from simreduce.layouts import Layout
@@ -41,7 +41,7 @@ from simreduce.plan import Plan
 from simreduce.report.busbw import algbw, busbw
 from simreduce.strategy import Strategy, compile_plan, parse_strategy
 from simreduce.topology import Topology, load_topology
-from simreduce.tune.bench import sizes, tensor
+from simreduce.tune.bench import tensor
 from simreduce_validate.measuring import (
     Forecast,
     Interval,
@@ -128,10 +128,7 @@ class Row:
     "--algo", multiple=True, metavar="A[,B...]", help="Strategies; may be repeated; all: every algorithm."
 )
 @click.option("--builtin", multiple=True, metavar="NAME", help=f"TensorFlow's own: {', '.join(BUILTINS)}.")
-@click.option("-b", "--minbytes", default="1M", metavar="SIZE", help="Smallest size; default 1M.")
-@click.option("-e", "--maxbytes", default=None, metavar="SIZE", help="Largest size; default: minbytes.")
-@click.option("-i", "--stepbytes", default="1M", metavar="SIZE", help="Step between sizes; default 1M.")
-@click.option("-f", "--stepfactor", type=float, default=0.0, help="Factor between sizes, instead of a step.")
+@sizes_options("1M")
 @gpus_options
 @click.option(
     "-d", "--datatype", "--dtype", default="float", help="float, half, double, bfloat16, int32, ..."
@@ -204,7 +201,7 @@ def run(
     elif machine := gather(problems, _machine, topology, split):
         order = gather(problems, _shape, machine, ngpus, gpus, auto=topology == AUTO and split == 1)
     dtype = gather(problems, dtypes.code, datatype)
-    swept = gather(problems, _sizes, minbytes, maxbytes, stepbytes, stepfactor)
+    swept = gather(problems, read_sizes, minbytes, maxbytes, stepbytes, stepfactor)
     named = gather(problems, _named, algo or (() if builtin else ("ring",)))
     constants = gather(problems, load_calibration, calibration)
     workers = gather(problems, read_workers, hosts, launch)
@@ -480,16 +477,6 @@ def _shape(machine: Topology, ngpus: int | None, gpus: str | None, *, auto: bool
     """The devices to use; of this machine's GPUs, those that TensorFlow may."""
     shape = sr.layout(machine)
     return shape_of(shape.only(visible(shape.n)) if auto else shape, ngpus, gpus)
-
-
-def _sizes(minbytes: str, maxbytes: str | None, stepbytes: str, stepfactor: float) -> list[int]:
-    problems: list[str] = []
-    smallest = gather(problems, read_size, "-b", minbytes)
-    largest = smallest if maxbytes is None else gather(problems, read_size, "-e", maxbytes)
-    step = gather(problems, read_size, "-i", stepbytes)
-    if smallest is None or largest is None or step is None:
-        raise InputError(problems)
-    return sizes(smallest, largest, step, stepfactor)
 
 
 def _named(texts: Sequence[str]) -> list[tuple[Strategy, bool]]:
