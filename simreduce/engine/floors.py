@@ -14,10 +14,8 @@ from simreduce.engine import compiled
 from simreduce.engine.lower import Floats, Lowered, Resources
 from simreduce.engine.tables import Array
 from simreduce.plan import Contract, Kind, Plan
+from simreduce.plan.ragged import blocks
 from simreduce.topology import Folded, Topology
-
-_AT_ONCE = 1 << 18
-"""Ops worked out at once: more would only take more memory."""
 
 _WHOLE = 1 << 64
 """Times this, bandwidths are whole numbers: with fractions, networkx may lose its way."""
@@ -38,13 +36,11 @@ def alone(lowered: Lowered, resources: Resources) -> tuple[Floats, Floats]:
         rate[using] = np.minimum(rate[using], np.minimum.reduceat(share, calls.use_start[using]))
     cost = calls.overhead + calls.latency
     duration = np.zeros(len(lowered.call))
-    for first in range(0, len(duration), _AT_ONCE):
-        some = slice(first, first + _AT_ONCE)
+    for some in blocks(len(duration)):
         call, amount = lowered.call[some], lowered.amount[some]
         np.divide(amount, rate[call], out=duration[some], where=amount > 0)
     moving = duration.copy() if len(calls.lanes) else duration
-    for first in range(0, len(duration), _AT_ONCE):
-        some = slice(first, first + _AT_ONCE)
+    for some in blocks(len(duration)):
         duration[some] += cost[lowered.call[some]]
     return duration, moving
 
@@ -76,8 +72,7 @@ def resource_seconds(lowered: Lowered, resources: Resources) -> Floats:
     """Seconds each resource needs for its bytes at full rate."""
     calls = lowered.calls
     moved = np.zeros(len(calls.cap))
-    for first in range(0, len(lowered.call), _AT_ONCE):
-        some = slice(first, first + _AT_ONCE)
+    for some in blocks(len(lowered.call)):
         # Sums of whole numbers: exact in any order.
         moved += np.bincount(lowered.call[some], lowered.amount[some], minlength=len(moved))
     load = np.bincount(

@@ -16,7 +16,7 @@ from simreduce.engine.runtime import IDEAL, Call, Runtime
 from simreduce.errors import InputError, NotFoldable, did_you_mean
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.plan import IN_PLACE, NO_STREAM, Column
-from simreduce.plan.ragged import ranges, starts
+from simreduce.plan.ragged import blocks, ranges, starts
 from simreduce.topology import Folded, Link, Node, Routes, Topology
 
 Ids = npt.NDArray[np.integer]
@@ -233,8 +233,7 @@ def lower(
 def _amount(plan: Plan, call: Ids, moves: Flags) -> Floats:
     """The bytes that each op moves, if its call moves any."""
     amount = np.empty(len(plan))
-    for first in range(0, len(plan), _AT_ONCE):
-        some = slice(first, first + _AT_ONCE)
+    for some in blocks(len(plan)):
         np.multiply(plan.sizes(some), moves[call[some]], out=amount[some])
     return amount
 
@@ -331,9 +330,6 @@ class _Heads(NamedTuple):
     passes: Column
     away: Column
 
-
-_AT_ONCE = 1 << 18
-"""Ops worked out at once: more would only take more memory."""
 
 _ONE: Ints = np.array([-1], dtype=np.int64)
 """The same for all ops."""
@@ -540,9 +536,9 @@ def _successors(plan: Plan) -> tuple[Ids, Ids, Ids]:
         mine = pairs[end : end + len(used)]
         mine[:] = used
         mine <<= 32
-        for first in range(0, n if len(used) else 0, _AT_ONCE):
-            some = start[first : first + _AT_ONCE + 1]
-            mine[some[0] : some[-1]] |= np.repeat(np.arange(first, first + len(some) - 1), np.diff(some))
+        for some in blocks(n if len(used) else 0):
+            ends = start[some.start : some.stop + 1]
+            mine[ends[0] : ends[-1]] |= np.repeat(np.arange(some.start, some.stop), np.diff(ends))
         end += len(used)
     pairs[end:] = before[streamed]
     pairs[end:] <<= 32

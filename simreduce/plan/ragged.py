@@ -28,6 +28,16 @@ def ranges(start: Column, count: Column) -> Ints:
     return flat
 
 
+AT_ONCE = 1 << 18
+"""Entries of long columns that are worked out at once: more would only take more memory."""
+
+
+def blocks(count: int) -> Iterator[slice]:
+    """All of `count` entries, `AT_ONCE` at a time."""
+    for first in range(0, count, AT_ONCE):
+        yield slice(first, min(first + AT_ONCE, count))
+
+
 def distinct(numbers: Column) -> Ints:
     """Each number once, ascending: np.unique, which takes ten times as long where most numbers differ."""
     ordered = np.sort(numbers).astype(np.int64, copy=False)
