@@ -130,11 +130,13 @@ class _Sheet:
         if len(lowered.lanes):
             process = self._process("lanes")
         user, (since, until) = recording.user, recording.holding
+        begin, end = np.zeros(len(lowered.call)), np.zeros(len(lowered.call))  # by op, of the lane at hand
+        first, entries = invert(np.arange(len(lowered.lanes) + 1), lowered.lanes, len(lowered.lane_names))
         for lane, name in enumerate(lowered.lane_names):
-            rows = np.flatnonzero(lowered.lanes == lane)
-            begin, end = np.zeros(len(lowered.call)), np.zeros(len(lowered.call))
-            begin[user[rows]], end[user[rows]] = since[rows], until[rows]
-            self._rows(process, name, "hold", user[rows], begin, end)
+            mine = entries[first[lane] : first[lane + 1]]
+            ops = user[mine]
+            begin[ops], end[ops] = since[mine], until[mine]
+            self._rows(process, name, "hold", ops, begin, end)
 
     def _process(self, name: str) -> int:
         self.processes.append(name)
