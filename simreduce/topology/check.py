@@ -16,7 +16,7 @@ from simreduce.errors import TopologyError
 from simreduce.textfiles import exists, read_text
 from simreduce.topology.classes import link_classes
 from simreduce.topology.clusters import is_cluster
-from simreduce.topology.files import Document, read_document
+from simreduce.topology.files import Document, is_path, read_document
 from simreduce.topology.graph import Link, Topology
 from simreduce.topology.importers import (
     CONTRADICTION,
@@ -26,7 +26,7 @@ from simreduce.topology.importers import (
     read_topo_m,
 )
 from simreduce.topology.importers.models import MODELS
-from simreduce.topology.load import find, is_path, load_topology
+from simreduce.topology.load import find, load_topology
 from simreduce.topology.machine import UNREAD, read_machine
 from simreduce.topology.naming import expanded, natural
 from simreduce.topology.peer import DEFAULT_REACH, STAGED, beyond

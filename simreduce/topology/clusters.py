@@ -25,7 +25,7 @@ from typing import Any
 
 from simreduce.textfiles import dotted
 from simreduce.topology.faults import Faults, cut, quoted, type_name
-from simreduce.topology.files import Document
+from simreduce.topology.files import Document, is_path
 from simreduce.topology.generators import Inline, machines
 from simreduce.topology.generators.machines import FABRIC_KEYS, SETTINGS
 from simreduce.topology.graph import Topology
@@ -104,8 +104,7 @@ def _setting(faults: Faults, key: str, value: object) -> str:
 
 def _beside(path: Path, machine: str) -> str:
     """What `machine` means in the file at `path`: a file beside it, if there is one, but not that file itself."""
-    is_path = machine.endswith(".toml") or "/" in machine
-    there = path.parent / (machine if is_path else f"{machine}.toml")
+    there = path.parent / (machine if is_path(machine) else f"{machine}.toml")
     # Path.exists raises for names that no file can have.
     other = os.path.exists(there) and os.path.realpath(there) != os.path.realpath(path)  # noqa: PTH110
-    return str(there) if is_path or other else machine
+    return str(there) if is_path(machine) or other else machine

@@ -117,9 +117,14 @@ def _parse(path: Path, shown: str) -> dict[str, Any]:
         raise TopologyError(f"{shown}: not valid TOML: {reason}") from None
 
 
+def is_path(text: str) -> bool:
+    """Whether a text that names a machine is the path of a file, not a name."""
+    return text.endswith(".toml") or "/" in text
+
+
 def _parent(path: Path, shown: str, name: str) -> tuple[Path, str]:
     """The file that `extends = name` means, and its name in faults."""
-    if name.endswith(".toml") or "/" in name:
+    if is_path(name):
         beside = path.parent / name
         if not os.path.exists(beside):  # noqa: PTH110 - Path.exists raises for names no file can have
             raise TopologyError(f"{shown}: extends: there is no file {name!r}")

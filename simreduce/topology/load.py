@@ -16,7 +16,7 @@ from simreduce.errors import TopologyError, did_you_mean
 from simreduce.shipped import data_dir
 from simreduce.topology.clusters import cluster, is_cluster
 from simreduce.topology.faults import cut, quoted
-from simreduce.topology.files import overridden, read_document
+from simreduce.topology.files import is_path, overridden, read_document
 from simreduce.topology.folded import FOLDED_LIMIT, Folded, fold
 from simreduce.topology.generators import GENERATORS, generate, machines, split_inline
 from simreduce.topology.generators.inline import DEVICES_LIMIT, WHOLE_LIMIT
@@ -141,10 +141,6 @@ def find(text: str) -> tuple[Path, str] | None:
     if os.path.exists(local) and os.path.realpath(local) != os.path.realpath(ships):  # noqa: PTH110 - likewise
         return local, local.as_posix()
     return (ships, ships.name) if os.path.exists(ships) else None  # noqa: PTH110 - likewise
-
-
-def is_path(text: str) -> bool:
-    return text.endswith(".toml") or "/" in text
 
 
 def _unknown(text: str) -> TopologyError:

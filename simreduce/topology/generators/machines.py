@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from simreduce.errors import TopologyError, did_you_mean
+from simreduce.errors import TopologyError
 from simreduce.topology.classes import link_classes, networks
-from simreduce.topology.faults import quoted
 from simreduce.topology.generators.dragonfly import DRAGONFLY_KEYS, read_dragonfly
 from simreduce.topology.generators.fat_tree import TREE_KEYS, read_tree
 from simreduce.topology.generators.inline import DEVICES_LIMIT, Inline, Settings
@@ -66,14 +65,10 @@ def machines(
     settings = Settings(inline, dict(inline.settings) | mine, limit)
     faults = settings.faults
     name, nic = str(settings.values.get("fabric", "switch")), settings.values.get("nic")
-    fabric = FABRICS.get(name)
-    settings.unknown((*SETTINGS, *fabric.keys) if fabric else known)
-    if fabric is None:
-        near = did_you_mean(name, FABRICS) or f"; known are {', '.join(FABRICS)}"
-        faults.add("fabric", f"unknown fabric {quoted(name)}{near}")
-    if nic is not None and nic not in networks():
-        near = did_you_mean(str(nic), networks()) or f"; known are {', '.join(networks())}"
-        faults.add("nic", f"unknown class of network link {quoted(str(nic))}{near}")
+    settings.unknown((*SETTINGS, *FABRICS[name].keys) if name in FABRICS else known)
+    fabric = FABRICS[faults.choice("fabric", name, tuple(FABRICS), "fabric")]
+    if nic is not None:
+        nic = faults.choice("nic", str(nic), networks(), "class of network link")
     trunk = settings.latency("switch_latency", DEFAULT_SWITCH_LATENCY)
     most = settings.limit if name == "switch" else DEVICES_LIMIT
     count = settings.size(most, "machines")
@@ -95,7 +90,7 @@ def machines(
         faults.add("", f"{inline.name!r} is made of several machines already")
     if count * len(box.devices) > most:
         faults.add("", f"{count * len(box.devices)} devices are more than the {most} that can be simulated")
-    network = (fabric or FABRICS["switch"]).read(settings, count, max(nics, 1))
+    network = fabric.read(settings, count, max(nics, 1))
     check_cables(settings, network)
     settings.check()
 
@@ -107,7 +102,7 @@ def machines(
     cables = [_copied(box, i, link) for i in range(count) for link in range(0, len(box.links), 2)]
     places = [place for place, node in enumerate(nodes) if node.kind == "nic"]
     wired = network.wire(nodes, places, len(cables), lambda a, b: _cable(nic, a, b, trunk))
-    parts = tuple(range(nics)) if fabric and fabric.apart else (0,) * nics
+    parts = tuple(range(nics)) if fabric.apart else (0,) * nics
     ways = Copies(count, len(box.nodes), len(box.links) // 2, wired.ways, parts)
     title = f"{count} x {box.title}, {nics} {nic} {noun(nics, 'port')} each, on {network.title}"
     everything = [*nodes, *wired.switches], [*cables, *wired.cables]
