@@ -59,3 +59,16 @@ def dotted(table: Mapping[str, Any]) -> dict[str, Any]:
         inner = dotted(value) if isinstance(value, dict) else None
         found |= {f"{key}.{name}": each for name, each in inner.items()} if inner else {key: value}
     return found
+
+
+def toml_text(value: object) -> str:
+    """A TOML value: a basic string, or true and false."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    escaped = "".join(
+        {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}.get(
+            c, c if c.isprintable() else f"\\U{ord(c):08x}"
+        )
+        for c in str(value)
+    )
+    return f'"{escaped}"'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from simreduce.engine.calibration import Calibration
 from simreduce.engine.disturbance import CALM, Disturbance, Fault, links_named, scatter
+from simreduce.engine.processor import CPU, NONE, Work, scopes, work
 from simreduce.engine.runtime import IDEAL, Call, Runtime
 from simreduce.errors import InputError, NotFoldable, did_you_mean
 from simreduce.plan import Executor, Kind, Plan
@@ -27,7 +28,8 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What flows compete for: every directed link (same index as in the topology), then every device's memory.
+    """What flows compete for: every directed link (same index as in the topology), then every device's memory, then the cores
+    of every machine, or of the one computer that stands for all, if the calibration has a `Processor`.
 
     `changes` are (s, resource, bytes/s), in order of time: what faults do to capacities.
     """
@@ -36,6 +38,7 @@ class Resources:
     capacity: tuple[float, ...]  # bytes/s
     latency: tuple[float, ...]  # s, of links
     memory: dict[str, int]  # node name -> index
+    cores: dict[str, int] = field(default_factory=dict)  # whose -> index; in cores, not bytes/s
     changes: tuple[tuple[float, int, float], ...] = ()
 
     @staticmethod
@@ -66,8 +69,14 @@ class Resources:
                 memory[node.name] = len(names)
                 names.append(f"{node.name} memory")
                 capacity.append(node.memory_bandwidth / slow.get(node.name, 1.0))
+        cores = {}
+        if processor := calibration.cpu:
+            for owner in scopes(topology, processor):
+                cores[owner] = len(names)
+                names.append(f"{owner} cores")
+                capacity.append(processor.moving)
         changes = changed(topology, capacity, disturbance.faults)
-        return Resources(tuple(names), tuple(capacity), tuple(latency), memory, changes)
+        return Resources(tuple(names), tuple(capacity), tuple(latency), memory, cores, changes)
 
     @property
     def best(self) -> Resources:
@@ -91,11 +100,12 @@ def changed(
 
 
 def _figures(link: Link, calibration: Calibration) -> tuple[float, float]:
-    constants = calibration.links.get(link.link_class)
-    if constants is None:
-        return link.bandwidth, link.latency
-    bandwidth = link.bandwidth if constants.bandwidth is None else constants.bandwidth * link.lanes
-    return bandwidth, link.latency if constants.latency is None else constants.latency
+    bandwidth, latency = link.bandwidth, link.latency
+    for name in (link.link_class, link.name):
+        if constants := calibration.links.get(name):
+            bandwidth = bandwidth if constants.bandwidth is None else constants.bandwidth * link.lanes
+            latency = latency if constants.latency is None else constants.latency
+    return bandwidth, latency
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,13 +219,22 @@ def lower(
     lanes = {} if lanes is None else lanes
     site = _site(plan, topology)
     call, heads = _heads(plan, runtime)
-    use_start, uses, weight, delay, holds = _uses(heads, site, runtime, resources)
-    lane_start, early, lane_ids = _lanes(heads, site, runtime, lanes)
+    cores = _work(heads, site, runtime, calibration, disturbance)
+    use_start, uses, weight, delay, holds = _uses(heads, site, runtime, resources, cores)
+    lane_start, early, lane_ids = _lanes(heads, site, runtime, cores, lanes)
+    overhead = _overhead(heads, plan.devices, runtime, calibration, disturbance)
+    cap = np.full(len(heads.kind), np.inf)
+    if processor := calibration.cpu:
+        overhead[cores.calls] = cores.turns(processor)
+        delay[cores.calls] += cores.rests(processor)
+        holds[cores.calls] = False
+        with np.errstate(divide="ignore"):
+            cap[cores.calls] = 1.0 / cores.per_byte
     calls = Calls(
-        overhead=_overhead(heads, plan.devices, runtime, calibration, disturbance),
+        overhead=overhead,
         latency=delay,
         holds=holds,
-        cap=np.full(len(heads.kind), np.inf),
+        cap=cap,
         lane_start=lane_start,
         early=early,
         lanes=lane_ids,
@@ -403,6 +422,17 @@ def _distinct(rows: _Heads) -> tuple[Column, _Heads]:
     return which, _Heads(*columns[::-1])
 
 
+def _work(
+    heads: _Heads, site: _Site, runtime: Runtime, calibration: Calibration, disturbance: Disturbance
+) -> Work:
+    """What calls ask of the cores of CPU devices."""
+    if calibration.cpu is None or not runtime.dispatch:
+        return NONE
+    source, target = ([site.nodes[i] for i in column.tolist()] for column in (heads.source, heads.target))
+    passes = heads.passes if runtime.local else np.zeros(len(heads.kind), dtype=np.int64)
+    return work(heads.kind, heads.executor, passes, source, target, calibration, disturbance.slow)
+
+
 def _overhead(
     heads: _Heads,
     devices: Sequence[str],
@@ -420,7 +450,7 @@ def _overhead(
 
 
 def _uses(
-    heads: _Heads, site: _Site, runtime: Runtime, resources: Resources
+    heads: _Heads, site: _Site, runtime: Runtime, resources: Resources, cores: Work
 ) -> tuple[Ints, Ints, Floats, Floats, Flags]:
     """Rows of resources and their weights; the latency of the way, and whether the lanes are held on it."""
     is_copy = heads.kind == Kind.COPY
@@ -439,12 +469,16 @@ def _uses(
     works = (memory >= 0) & runtime.local & ~np.isin(heads.kind, (Kind.INPUT, Kind.OUTPUT, Kind.COPY))
     count = works.astype(np.int64)
     count[is_copy] = hops
+    rated = cores.per_byte > 0.0
+    count[cores.calls[rated]] += 1
     use_start = starts(count)
     uses, weight = np.empty(use_start[-1], dtype=np.int32), np.ones(use_start[-1])
-    at_memory = use_start[:-1][works]
+    at_memory, at_cores = use_start[:-1][works], use_start[1:][cores.calls[rated]] - 1
     uses[at_memory], weight[at_memory] = memory[works], heads.passes[works]
+    uses[at_cores] = [resources.cores[owner] for owner, has in zip(cores.owner, rated, strict=True) if has]
+    weight[at_cores] = cores.per_byte[rated]
     on_links = np.ones(len(uses), dtype=np.bool_)
-    on_links[at_memory] = False
+    on_links[at_memory] = on_links[at_cores] = False
     uses[on_links], weight[on_links] = links, often
     return use_start, uses, weight, delay, holds
 
@@ -499,20 +533,28 @@ def _hosts(topology: Topology) -> tuple[Ints, Ints]:
     return np.array(machines, dtype=np.int64), np.array(hosts, dtype=np.int64)
 
 
-def _lanes(heads: _Heads, site: _Site, runtime: Runtime, numbers: dict[str, int]) -> tuple[Ints, Ints, Ints]:
+def _lanes(
+    heads: _Heads, site: _Site, runtime: Runtime, cores: Work, numbers: dict[str, int]
+) -> tuple[Ints, Ints, Ints]:
     """Rows of lanes and then pipes, whose names are numbered as they come, and how many are lanes."""
+    owner = {
+        call: (f"{name} {CPU}",)
+        for call, name, s in zip(cores.calls.tolist(), cores.owner, cores.seconds, strict=True)
+        if s
+    }
     if not runtime.queues:
         none = np.zeros(len(heads.kind) + 1, dtype=np.int64)
         return none, none[1:], none[:0]
     nodes = site.nodes
     rows: list[list[int]] = [[]]
     early = [0]
-    for executor, kind, source, target, channel, _, away in np.stack(heads, axis=1)[1:].tolist():
+    rows_of_heads = np.stack(heads, axis=1)[1:].tolist()
+    for number, (executor, kind, source, target, channel, _, away) in enumerate(rows_of_heads, start=1):
         here, there = nodes[source], nodes[target]
         if away > 1 and here.machine != there.machine:
             there = replace(there, machine=f"{here.machine}+{away}")
         call = Call(Executor(executor), Kind(kind), here, there, channel)
-        lanes = runtime.lanes(call)
+        lanes = (*runtime.lanes(call), *owner.get(number, ()))
         rows.append([numbers.setdefault(name, len(numbers)) for name in (*lanes, *runtime.pipes(call))])
         early.append(len(lanes))
     return (

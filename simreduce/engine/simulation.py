@@ -25,7 +25,8 @@ def simulate(
     ready: float | Floats = 0.0,
     disturbance: Disturbance = CALM,
 ) -> Result:
-    """How long `plan` takes on `topology`, and why. `ready` as in `Fabric.submit`; of a folded plan, for one machine.
+    """How long `plan` takes on `topology`, and why. `ready` as in `Fabric.submit`; of a folded plan, for one machine. The calibration's
+    `step` comes before everything, where ops are dispatched.
 
     Raises Deadlock if the plan can never finish, InputError if it needs devices or routes that are not there.
     """
@@ -33,7 +34,7 @@ def simulate(
     env = simpy.Environment()
     fabric = Fabric(env, topology, calibration, runtime, disturbance)
     lowered = fabric.lower(plan)
-    done = fabric.submit(plan, ready, lowered)
+    done = fabric.submit(plan, ready + calibration.step if runtime.dispatch else ready, lowered)
     best = fabric.resources.best
     needed = floors.resource_seconds(lowered, best)
     bounds = _floors(plan, topology, lowered, best, needed)  # before the times of all ops need room
@@ -82,9 +83,10 @@ def _floors(
 
 
 def _link_use(resources: Resources, needed: Floats, seconds: float) -> tuple[Use, ...]:
+    cores = set(resources.cores.values())
     uses = [
-        Use(name, float(busy / seconds) if seconds else 0.0, float(busy * rate))
-        for name, busy, rate in zip(resources.names, needed, resources.capacity, strict=True)
+        Use(name, float(busy / seconds) if seconds else 0.0, 0.0 if i in cores else float(busy * rate))
+        for i, (name, busy, rate) in enumerate(zip(resources.names, needed, resources.capacity, strict=True))
         if busy > 0
     ]
     return tuple(sorted(uses, key=lambda u: (-u.share, u.name)))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given, strategies as st
 
-from simreduce.calibrate import load_calibration, shipped
-from simreduce.engine import NOMINAL, Calibration, LinkConstants
+from simreduce.calibrate import load_calibration, shipped, to_toml
+from simreduce.engine import NOMINAL, Calibration, LinkConstants, Processor
 from simreduce.errors import CalibrationError
+from tests.strategies import ANY, calibrations
 
 FULL = """
 title = "everything a file can say"
+step = "2 ms"
 [provenance]
 hardware = "four GPUs"
 date = 2018-04-24
@@ -23,8 +26,21 @@ add = "0 s"
 bandwidth = "7 GB/s"
 [links.nvlink2]
 latency = "1 us"
+[links."gpu0>gpu1"]
+bandwidth = "3 GB/s"
+[cpu]
+cores = 2
+moving = 1.5
+shared = true
+message = "0.25 ms"
+[cpu.rates]
+transfer = "1.5 GB/s"
+add = "6 GB/s"
 [errors]
 "dispatch.copy" = "5 us"
+step = "0.5 ms"
+"cpu.moving" = 0.25
+"cpu.rates.add" = "1 GB/s"
 "links.qpi.bandwidth" = "0 GB/s"
 """
 
@@ -53,10 +69,37 @@ def test_a_file_is_read_in_si_units(write):
         name="mine",
         title="everything a file can say",
         dispatch={"copy": 50 * 1e-6, "add": 0.0},
-        links={"qpi": LinkConstants(bandwidth=7e9), "nvlink2": LinkConstants(latency=1e-6)},
+        links={
+            "qpi": LinkConstants(bandwidth=7e9),
+            "nvlink2": LinkConstants(latency=1e-6),
+            "gpu0>gpu1": LinkConstants(bandwidth=3e9),
+        },
+        step=2 * 1e-3,
+        cpu=Processor(2.0, 1.5, True, 0.25 * 1e-3, {"transfer": 1.5e9, "add": 6e9}),
         provenance={"hardware": "four GPUs", "date": "2018-04-24"},
-        errors={"dispatch.copy": 5 * 1e-6, "links.qpi.bandwidth": 0.0},
+        errors={
+            "dispatch.copy": 5 * 1e-6,
+            "step": 0.5 * 1e-3,
+            "cpu.moving": 0.25,
+            "cpu.rates.add": 1e9,
+            "links.qpi.bandwidth": 0.0,
+        },
     ) == load_calibration(write(FULL))
+
+
+def test_what_is_written_reads_as_the_same(write):
+    """Every constant, title and note."""
+    whole = load_calibration(write(FULL))
+    assert whole == load_calibration(write(to_toml(whole)))
+
+
+@given(calibrations(ANY), st.text(), st.floats(0, 1))
+def test_any_calibration_is_written_and_read(tmp_path_factory, drawn, title, step):
+    """To the last bit."""
+    drawn = replace(drawn, name="mine", title=title, step=step)
+    path = tmp_path_factory.mktemp("written") / "mine.toml"
+    path.write_text(to_toml(drawn), "utf-8")
+    assert drawn == load_calibration(str(path))
 
 
 def test_an_empty_file_has_no_constant(write):

@@ -344,8 +344,12 @@ any_scene = st.one_of(scenes(ROUND), scenes(ANY))
 def test_a_machine_that_is_k_times_as_fast_takes_a_kth_of_the_time(scene, power):
     """Bandwidth times k, latency, dispatch and readiness over k: every time is over k, to the bit for powers of 2."""
     k = 2.0**power
+    cpu = scene.calibration.cpu
     calibration = Calibration(
-        "scaled", dispatch={kind: d / k for kind, d in scene.calibration.dispatch.items()}
+        "scaled",
+        dispatch={kind: d / k for kind, d in scene.calibration.dispatch.items()},
+        cpu=cpu
+        and replace(cpu, message=cpu.message / k, rates={kind: rate * k for kind, rate in cpu.rates.items()}),
     )
     slow = scene._replace(calibration=replace(scene.calibration, links={}))
     fast = scene._replace(
@@ -503,7 +507,7 @@ def test_bytes_that_leave_a_device_arrive_at_another(scene):
             link = scene.topology.links[link_id]
             name = f"{link.name} {link.link_class}"
             expected[name] = expected.get(name, 0.0) + float(scene.plan.nbytes[op])
-    carried = {use.name: use.nbytes for use in result.links if not use.name.endswith(" memory")}
+    carried = {use.name: use.nbytes for use in result.links if not use.name.endswith((" memory", " cores"))}
 
     assert {name: close_to(nbytes) for name, nbytes in expected.items() if nbytes} == carried
 
