@@ -208,6 +208,12 @@ class PlanBuilder:
         """Declare `value` a result on its device."""
         return self._append(Kind.OUTPUT, *value[1:], (value.op,))
 
+    def again(self, plan: Plan, op: int, operands: Sequence[Value], after: Sequence[int] = ()) -> Value:
+        """Op `op` of `plan` once more, on these operands, after the ops `after` and on no stream. The executor is the builder's."""
+        kind, device = Kind(plan.kind[op]), int(plan.device[op])
+        lo, hi, dtype, arg = (int(c[op]) for c in (plan.lo, plan.hi, plan.dtype, plan.arg))
+        return self._append(kind, device, lo, hi, dtype, tuple(v.op for v in operands), arg=arg, after=after)
+
     def walk(
         self,
         value: Value,
