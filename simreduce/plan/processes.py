@@ -1,9 +1,13 @@
-"""A plan on devices of several processes: what only orders ops is said as it is carried out there.
+"""A plan on devices of several processes: what only orders ops is said as it can be carried out there.
 
-A process sees what its own devices do, and what it is sent. So an op that must wait for another process's op, without reading
-its value, needs a message from there, which costs what messages cost: a COPY of nothing. And what one process
-sends to another goes one after another anyway: of two copies on one stream between the same two, the second is launched
-after the first, and does not wait for its end.
+A process sees what its own devices do, and what it is sent. So an op that must wait for another process's op, without
+reading its value, needs a message from there, which costs what messages cost: a COPY of nothing.
+
+Copies that wait for copies are an exception: streams, and the steps of algorithms whose ranks have one port each way. No sender
+sees when its own copies have arrived, nor what else arrives there. To wait for messages about it would cost more than what it gains,
+as these may queue behind what is sent the same way. So copies of one process are launched in the order that the plan
+says, and do not wait for one another's end: what goes to one process then arrives in that order, and what else meets at a port
+shares it.
 """
 
 from __future__ import annotations
@@ -34,43 +38,34 @@ class _Rewriting:
         before: dict[int, int] = {}  # by stream, its last op
         for op, stream in enumerate(plan.stream.tolist()):
             waits = plan.controls[plan.control_start[op] : plan.control_start[op + 1]].tolist()
-            launch = None
             if stream != NO_STREAM:
-                if stream in before and self._one_channel(before[stream], op):
-                    launch = before[stream]
-                elif stream in before:
-                    waits.append(before[stream])
+                waits += [before[stream]] if stream in before else []
                 before[stream] = op
-            self._add(op, list(dict.fromkeys(waits)), launch)
+            self._add(op, waits)
         return self.b.finish(plan.contract)
 
-    def _one_channel(self, first: int, second: int) -> bool:
-        """Whether both are copies from one process to another, the same two."""
-        return first in self.launched and self._ends(first) == self._ends(second)
-
-    def _ends(self, op: int) -> tuple[int, int]:
-        plan = self.plan
-        source = plan.device[plan.operands_of(op)[0]] if plan.kind[op] == Kind.COPY else plan.device[op]
-        return self.process[source], self.process[plan.device[op]]
-
-    def _add(self, op: int, waits: Sequence[int], launch: int | None) -> None:
-        """One op, after the ops `waits`, and not launched before the copy `launch`."""
+    def _add(self, op: int, waits: Sequence[int]) -> None:
+        """One op, after the ops `waits`."""
         plan, b = self.plan, self.b
-        kind, operands = Kind(plan.kind[op]), [self.made[v] for v in plan.operands_of(op)]
+        operands = [self.made[v] for v in plan.operands_of(op)]
+        copies = plan.kind[op] == Kind.COPY
+        here = operands[0].device if copies else int(plan.device[op])
+        seen = dict.fromkeys(self._seen(wait, here, copies=copies) for wait in waits)
+        read = [value.op for value in operands]
+        after = [op for op in seen if op is not None and op not in read]
         b.executor = Executor(plan.executor[op])
-        here = operands[0].device if kind == Kind.COPY else int(plan.device[op])
-        after = [self._seen(self.made[w], here) for w in waits if self.made[w] not in operands]
-        if launch is not None:
-            after.append(self.launched[launch])
-        crosses = kind == Kind.COPY and len(set(self._ends(op))) > 1
-        if crosses:
+        if copies and self.process[here] != self.process[plan.device[op]]:
             if after:
-                operands, after = [b.hold(operands[0], tuple(dict.fromkeys(after)))], []
+                operands, after = [b.hold(operands[0], after)], []
             self.launched[op] = operands[0].op
-        self.made.append(b.again(plan, op, operands, tuple(dict.fromkeys(after))))
+        self.made.append(b.again(plan, op, operands, after))
 
-    def _seen(self, value: Value, device: int) -> int:
-        """An op in the process of `device` that is done when `value` is there."""
-        if self.process[value.device] == self.process[device]:
+    def _seen(self, wait: int, device: int, *, copies: bool) -> int | None:
+        """What tells the process of `device` that the op `wait` is done, or that it has launched it; None if it need not know."""
+        value, mine = self.made[wait], self.process[device]
+        if self.process[value.device] == mine:
             return value.op
+        if copies and self.plan.kind[wait] == Kind.COPY:
+            source = self.plan.device[self.plan.operands_of(wait)[0]]
+            return self.launched[wait] if self.process[source] == mine else None
         return self.b.copy(value, device, value.lo, value.lo).op

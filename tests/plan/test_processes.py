@@ -60,25 +60,25 @@ def check(plan: Plan, process: list[int]) -> None:
             assert process[again.device[wait]] == process[_launch_device(again, op)]
     before: dict[int, int] = {}
     for op, stream in enumerate(plan.stream.tolist()):
-        ordered = _waits(plan, op)
+        waits = _waits(plan, op)
         if stream != NO_STREAM:
-            last = before.get(stream)
+            waits += [before[stream]] if stream in before else []
             before[stream] = op
-            if last is not None and not nx.has_path(graph, place[last], place[op]):
-                ends = [(process[_launch_device(plan, v)], process[plan.device[v]]) for v in (last, op)]
-                assert plan.kind[last] == plan.kind[op] == Kind.COPY
-                assert ends[0] == ends[1]
-                assert ends[0][0] != ends[0][1]
-                (first,), (second,) = (again.operands_of(place[v]) for v in (last, op))
-                assert first == second or nx.has_path(graph, first, second)
-        for wait in ordered:
-            assert nx.has_path(graph, place[wait], place[op])
+        for wait in waits:
+            if nx.has_path(graph, place[wait], place[op]):
+                continue
+            here, there = process[_launch_device(plan, op)], process[plan.device[wait]]
+            assert plan.kind[wait] == plan.kind[op] == Kind.COPY
+            assert here != there
+            if process[_launch_device(plan, wait)] == here:
+                (launch,) = again.operands_of(place[wait])
+                assert nx.has_path(graph, launch, place[op])
 
 
 @given(plans(DEVICES, ANY), st.lists(st.integers(0, 2), min_size=4, max_size=4))
 @settings(max_examples=150)
 def test_no_order_is_lost(plan, process):
-    """What an op waited for it still waits for, by ways that exist between processes."""
+    """What an op waited for it still waits for, by ways that exist between processes; copies of one process for each other's launch."""
     if len(set(process)) > 1:
         check(plan, process)
 
@@ -111,9 +111,10 @@ def _two_copies(targets: tuple[int, int]) -> Plan:
     return b.finish(Contract.of("none", ()))
 
 
-def test_copies_over_one_channel_are_launched_in_order_without_a_message():
+@pytest.mark.parametrize("targets", [(1, 1), (1, 2)])
+def test_copies_of_a_stream_are_launched_in_order_without_a_message(targets):
     """The second waits for what the first one reads."""
-    again = across_processes(_two_copies((1, 1)), [0, 1, 2, 3])
+    again = across_processes(_two_copies(targets), [0, 1, 2, 3])
 
     assert 2 == np.count_nonzero(again.kind == Kind.COPY)
     second = int(np.flatnonzero(again.kind == Kind.COPY)[1])
@@ -122,11 +123,14 @@ def test_copies_over_one_channel_are_launched_in_order_without_a_message():
     assert [first] == again.controls[again.control_start[held] : again.control_start[held + 1]].tolist()
 
 
-def test_copies_to_two_processes_take_a_message_back():
-    """The sender learns from the first receiver that it may go on."""
-    again = across_processes(_two_copies((1, 2)), [0, 1, 2, 3])
+def test_other_order_takes_a_message():
+    """What device 2 has to wait for on device 1 it learns from there."""
+    b = PlanBuilder(DEVICES)
+    first = b.input(1, 0, 1)
+    b.copy(b.input(2, 1, 2), 3, after=[first.op])
+    again = across_processes(b.finish(Contract.of("none", ())), [0, 1, 2, 3])
 
     copies = np.flatnonzero(again.kind == Kind.COPY).tolist()
-    assert [(0, 1, 1), (1, 0, 0), (0, 2, 1)] == [
+    assert [(1, 2, 0), (2, 3, 1)] == [
         (_launch_device(again, op), int(again.device[op]), int(again.hi[op] - again.lo[op])) for op in copies
     ]

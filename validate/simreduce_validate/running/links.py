@@ -19,6 +19,9 @@ from simreduce.topology import Cable, Kind, Node, Topology, build
 HEADERS = 20 + 20 + 12
 """Bytes of a packet that are not data: IPv4, TCP, TCP's timestamps."""
 
+SMALL = 512
+"""Bytes of a packet, a power of two, below which it goes first: acknowledgements and requests, no data that matters."""
+
 ETHERNET = 14
 """Bytes that a packet is longer on an Ethernet link, as the kernel counts (no preamble, no checksum)."""
 
