@@ -118,7 +118,7 @@ def topologies(
 @st.composite
 def calibrations(draw: st.DrawFn, figures: Figures) -> Calibration:
     """Dispatch costs for some kinds of op, other figures for some link classes."""
-    kinds = st.sampled_from(["copy", "add", "slice", "concat", "scale", "cast"])
+    kinds = st.sampled_from([kind.name.lower() for kind in Kind])
     maybe = st.one_of(st.none(), figures.bandwidth), st.one_of(st.none(), figures.delay)
     return Calibration(
         "random",

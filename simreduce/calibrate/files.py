@@ -1,9 +1,9 @@
 """Reads a calibration from TOML, and writes one.
 
 title = "what was fitted, to what"
-step = "2 ms"           # what a step costs before its first op
+step = "0.6 ms"         # what a step costs before its first op, for every machine that takes part
 [provenance]            # free text: hardware, date, versions, source, method
-[dispatch]              # seconds per op, by op kind: copy, add, slice, concat, scale, cast
+[dispatch]              # seconds per op, by op kind: copy, add, slice, concat, scale, cast, input, output
 copy = "50 us"
 [links.qpi]             # replaces the topology's figures for a link class (per lane and direction)
 bandwidth = "7 GB/s"
@@ -23,6 +23,7 @@ copy = "10 GB/s"        # of copies and transfers, what they move; of others, wh
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from datetime import date
@@ -41,8 +42,8 @@ from simreduce.topology.faults import BANDWIDTH_LIMITS, LATENCY_LIMITS
 _SHIPPED = resources.files("simreduce") / "calibrations"
 _TABLES = ("provenance", "dispatch", "links", "cpu", "errors")
 _KEYS = ("title", "step", *_TABLES)
-_DISPATCHED = tuple(k.name.lower() for k in Kind if k not in (Kind.INPUT, Kind.OUTPUT))
-_RATED = (*_DISPATCHED, TRANSFER)
+_DISPATCHED = tuple(k.name.lower() for k in Kind)
+_RATED = (*(k for k in _DISPATCHED if k not in ("input", "output")), TRANSFER)
 _MOST_CORES = 1024.0
 
 
@@ -89,15 +90,26 @@ def shipped() -> list[str]:
     return [NOMINAL.name, *sorted(p.name[:-5] for p in _SHIPPED.iterdir() if p.name.endswith(".toml"))]
 
 
+def own_calibrations() -> Path:
+    """The folder of calibrations made on this computer, which are known by name."""
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "simreduce" / "calibrations"
+
+
 def load_calibration(text: str) -> Calibration:
-    """The calibration of that name, or of that file; CalibrationError lists every fault."""
+    """The calibration of that name, shipped or made here, or of that file; CalibrationError lists every fault."""
     if text == NOMINAL.name:
         return NOMINAL
     if text in shipped():
         return _parse(text, text, (_SHIPPED / f"{text}.toml").read_text("utf-8"))
     path = Path(text)
     if path.suffix != ".toml" and not exists(text):
-        near = did_you_mean(text, shipped()) or f"; shipped: {', '.join(shipped())}"
+        own = own_calibrations()
+        if path.name == text and exists(str(own / f"{text}.toml")):
+            return _parse(text, str(own / f"{text}.toml"), read_text(own / f"{text}.toml", CalibrationError))
+        made = sorted(p.stem for p in own.glob("*.toml"))
+        known = [*shipped(), *made]
+        near = did_you_mean(text, known) or f"; known: {', '.join(known)}"
         raise CalibrationError(f"no calibration {shown(text)}{near}; a file ends in .toml")
     return _parse(path.stem, text, read_text(path, CalibrationError))
 

@@ -74,9 +74,9 @@ def work(
     processor = calibration.cpu
     if processor is None:
         return NONE
-    idle = np.isin(kind, (Kind.INPUT, Kind.OUTPUT)) | (executor != Executor.TF)
     both = np.array([a.kind == b.kind == "cpu" for a, b in zip(source, target, strict=True)])
-    calls = np.flatnonzero(both & ~idle)
+    both[0] = False  # what costs nothing
+    calls = np.flatnonzero(both & (executor == Executor.TF))
     crosses = np.array([source[c].machine != target[c].machine for c in calls.tolist()], dtype=np.bool_)
     factor = np.array([slow.get(source[c].name, 1.0) for c in calls.tolist()])
     names = [Kind(k).name.lower() for k in kind[calls].tolist()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import simpy
 
 from simreduce.engine import floors
@@ -25,8 +26,8 @@ def simulate(
     ready: float | Floats = 0.0,
     disturbance: Disturbance = CALM,
 ) -> Result:
-    """How long `plan` takes on `topology`, and why. `ready` as in `Fabric.submit`; of a folded plan, for one machine. The calibration's
-    `step` comes before everything, where ops are dispatched.
+    """How long `plan` takes on `topology`, and why. `ready` as in `Fabric.submit`; of a folded plan, for one machine. What a step costs
+    (`step_cost`) comes before everything.
 
     Raises Deadlock if the plan can never finish, InputError if it needs devices or routes that are not there.
     """
@@ -34,7 +35,7 @@ def simulate(
     env = simpy.Environment()
     fabric = Fabric(env, topology, calibration, runtime, disturbance)
     lowered = fabric.lower(plan)
-    done = fabric.submit(plan, ready + calibration.step if runtime.dispatch else ready, lowered)
+    done = fabric.submit(plan, ready + step_cost(plan, topology, runtime, calibration), lowered)
     best = fabric.resources.best
     needed = floors.resource_seconds(lowered, best)
     bounds = _floors(plan, topology, lowered, best, needed)  # before the times of all ops need room
@@ -68,6 +69,15 @@ def simulate(
         path=path,
         disturbance=disturbance.text,
     )
+
+
+def step_cost(plan: Plan, topology: Topology | Folded, runtime: Runtime, calibration: Calibration) -> float:
+    """Seconds before the first op: `calibration.step` for every machine that takes part, where ops are dispatched."""
+    if not calibration.step or not runtime.dispatch:
+        return 0.0
+    nodes = topology.pair.nodes if isinstance(topology, Folded) else topology.nodes
+    machines = {nodes[plan.devices[device]].machine for device in np.unique(plan.device).tolist()}
+    return calibration.step * len(machines) * plan.boxes
 
 
 def _floors(

@@ -182,7 +182,7 @@ class Oracle:
         cpu = self.calibration.cpu
         if cpu is None or not self.runtime.dispatch or call.executor != Executor.TF:
             return Fraction(0), Fraction(0)
-        if call.kind in (Kind.INPUT, Kind.OUTPUT) or "gpu" in (call.source.kind, call.target.kind):
+        if "gpu" in (call.source.kind, call.target.kind):
             return Fraction(0), Fraction(0)
         name, seconds = (
             call.kind.name.lower(),

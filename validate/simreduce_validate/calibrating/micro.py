@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from simreduce.dtypes import SIZES
 from simreduce.plan import Contract, Plan, PlanBuilder, Promise, Value
@@ -33,7 +34,7 @@ class _Writer:
         self.nbytes = nbytes
         self.elements = nbytes // SIZES[FLOAT32]
         self._promises: list[Promise] = []
-        self._contributors = 0
+        self.contributors = 0
         self._top = 0
 
     def interval(self) -> Pair:
@@ -43,13 +44,22 @@ class _Writer:
 
     def given(self, device: int, interval: Pair) -> Value:
         """A contributor of its own, on `device`."""
-        self._contributors += 1
-        return self.b.input(device, *interval, FLOAT32, contributor=self._contributors - 1)
+        self.contributors += 1
+        return self.b.input(device, *interval, FLOAT32, contributor=self.contributors - 1)
 
     def keep(self, value: Value, members: Iterable[int]) -> None:
         """Promise a value as a result."""
         self.b.output(value)
         self._promises.append(Promise(value.device, value.lo, value.hi, value.dtype, frozenset(members)))
+
+    def keep_parts(self, value: Value, parts: Sequence[Value]) -> None:
+        """Promise a value whose parts are of the last contributors, one each."""
+        self.b.output(value)
+        first = self.contributors - len(parts)
+        self._promises += [
+            Promise(value.device, part.lo, part.hi, part.dtype, frozenset([first + i]))
+            for i, part in enumerate(parts)
+        ]
 
     def done(self, name: str) -> Micro:
         return Micro(name, self.nbytes, self.b.finish(Contract.of("none", self._promises)))
@@ -76,12 +86,13 @@ def crossing(devices: Sequence[str], pairs: Sequence[Pair], nbytes: int, name: s
 
 
 def relay(devices: Sequence[str], first: int, second: int, third: int, nbytes: int) -> Micro:
-    """Two values from `first` to `second` at once, of which one goes on to `third`: 2 units of time if they go one after
-    another, 3 if they share the way, as its own half way then ends with the other's.
+    """Two values from `first` to `second` at once, of which the first goes on to `third`: 2 units of time if they go one after
+    another, 3 if they share the way, as both are then there after 2.
     """
     write = _Writer(devices, nbytes)
-    onward = write.b.copy(write.given(first, write.interval()), second)
-    other = write.b.copy(write.given(first, write.interval()), second)
+    port = write.b.stream(first)
+    onward = write.b.copy(write.given(first, write.interval()), second, stream=port)
+    other = write.b.copy(write.given(first, write.interval()), second, stream=port)
     write.keep(write.b.copy(onward, third), [0])
     write.keep(other, [1])
     return write.done(f"{devices[first]}>{devices[second]} twice, then >{devices[third]}")
@@ -92,13 +103,36 @@ def sums(devices: Sequence[str], on: Sequence[int], length: int, nbytes: int, te
     write = _Writer(devices, nbytes)
     for device in on:
         interval = write.interval()
-        first = write._contributors  # noqa: SLF001 - its own writer
-        total = write.given(device, interval)
-        for _ in range(length):
-            total = write.b.add([total, *(write.given(device, interval) for _ in range(terms - 1))])
-        write.keep(total, range(first, first + 1 + length * (terms - 1)))
+        many = 1 + length * (terms - 1)
+        given = [write.given(device, interval) for _ in range(many)]
+        total = given[0]
+        for i in range(1, many, terms - 1):
+            total = write.b.add([total, *given[i : i + terms - 1]])
+        write.keep(total, range(write.contributors - many, write.contributors))
     where = f" on {len(on)} devices" if len(on) > 1 else ""
     return write.done(f"{length} sums of {terms}{where}")
+
+
+def joins(devices: Sequence[str], on: int, count: int, nbytes: int, pieces: int = 4) -> Micro:
+    """On one device, `count` values joined of so many pieces each."""
+    write = _Writer(devices, nbytes)
+    for _ in range(count):
+        lo, hi = write.interval()
+        edges = [lo + (hi - lo) * i // pieces for i in range(pieces + 1)]
+        parts = [write.given(on, part) for part in pairwise(edges)]
+        write.keep_parts(write.b.concat(parts), parts)
+    return write.done(f"{count} values joined of {pieces}")
+
+
+def cuts(devices: Sequence[str], on: int, count: int, nbytes: int) -> Micro:
+    """On one device, a value cut into `count` pieces by ops of their own."""
+    write = _Writer(devices, nbytes)
+    lo, hi = write.interval()
+    value = write.given(on, (lo, hi))
+    edges = [lo + (hi - lo) * i // count for i in range(count + 1)]
+    for part in pairwise(edges):
+        write.keep(write.b.slice(value, *part), [0])
+    return write.done(f"a value cut into {count}")
 
 
 def around(count: int, times: int = 1) -> Iterator[Pair]:
