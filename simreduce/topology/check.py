@@ -29,7 +29,7 @@ from simreduce.topology.importers.models import MODELS
 from simreduce.topology.load import find, load_topology
 from simreduce.topology.machine import UNREAD, read_machine
 from simreduce.topology.naming import expanded, natural
-from simreduce.topology.peer import DEFAULT_REACH, STAGED, beyond
+from simreduce.topology.peer import DEFAULT_NIC_REACH, DEFAULT_REACH, STAGED
 from simreduce.units import format_bandwidth, format_duration
 
 # Between these lie the links and memories of all machines there are, by an order of magnitude on either side.
@@ -299,18 +299,11 @@ def _without_figures(machine: Topology, figures: Container[str]) -> list[str]:
 def _sent_for_nothing(machine: Topology, figures: Container[str]) -> Iterator[tuple[str, str]]:
     """GPUs whose GPUDirect does not reach any NIC of their machine, and the first of these."""
     for a in _without_figures(machine, figures):
-        gpu = machine.nodes[a]
-        if gpu.gpudirect == DEFAULT_REACH:
-            continue
-        nics = [n.name for n in machine.nodes.values() if n.kind == "nic" and n.machine == gpu.machine]
-        ways = [machine.router.path(a, nic) for nic in nics if _is_way(machine, a, nic)]
-        if ways and all(_is_beyond(machine, way, gpu.gpudirect) for way in ways):
-            yield a, ways[0][-1]
-
-
-def _is_beyond(machine: Topology, path: tuple[str, ...], reach: str) -> bool:
-    used = [machine.router.link(*hop) for hop in itertools.pairwise(path)]
-    return beyond([machine.nodes[name] for name in path], used, reach)
+        if machine.nodes[a].gpudirect == DEFAULT_NIC_REACH:
+            continue  # nobody has said so, and the figures may be unknown
+        beyond = machine.router.nics_beyond(a)
+        if beyond:
+            yield a, beyond[0]
 
 
 def _is_way(machine: Topology, a: str, b: str) -> bool:

@@ -18,6 +18,10 @@ A machine file:
     reduces = true                     optional: a switch that can sum what passes through it
     peer = "PHB"                       optional, of GPUs: the farthest way on which they copy to each other directly: off,
                                        NV, PIX, PXB, PHB or SYS (the default); farther copies are staged through a host
+    gpudirect = "PHB"                  optional, of GPUs: the farthest NIC that reads and writes their memory: off, PIX, PXB, P2C,
+                                       PHB or SYS; P2C, the default, is what NCCL does: below one tree of PCIe switches, or
+                                       over C2C and PCIe (Grace). PHB is NCCL_NET_GDR_LEVEL=PHB. What is farther off goes
+                                       through a host on its way to a network
     network = "ib_edr"                 optional, of NICs: the class of the link by which they join the network of `MACHINExN`,
                                        unless that says `nic=`; ib_edr when left out
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from simreduce.errors import TopologyError, did_you_mean
-from simreduce.topology.peer import DEFAULT_REACH, OFF
+from simreduce.topology.peer import DEFAULT_NIC_REACH, OFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Model:
     pcie: str
     memory: float
     peer: str = "PHB"
-    gpudirect: str = DEFAULT_REACH
+    gpudirect: str = DEFAULT_NIC_REACH
 
 
 MODELS: Mapping[str, Model] = {
