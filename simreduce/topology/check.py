@@ -25,7 +25,7 @@ from simreduce.topology.importers import (
     read_nccl_topology,
     read_topo_m,
 )
-from simreduce.topology.importers.models import MODELS
+from simreduce.topology.importers.models import model_in
 from simreduce.topology.load import find, load_topology
 from simreduce.topology.machine import UNREAD, read_machine
 from simreduce.topology.naming import expanded, natural
@@ -247,10 +247,9 @@ def _lanes(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
                     f"{place(name)}: {name!r} has {lanes[name]} NVLinks, most GPUs like it {usual}; "
                     "add what is missing, or give it a model of its own"
                 )
-        words = model.replace("-", " ").split()
-        known = next((m for m in reversed(list(MODELS.values())) if m.nvlinks and m.name in words), None)
+        known = model_in(model)
         most = max(lanes[name] for name in names)
-        if known and most > known.nvlinks:
+        if known and 0 < known.nvlinks < most:
             yield f"{place(names[0])}: {most} NVLinks, but a {known.name} has {known.nvlinks}"
 
 
