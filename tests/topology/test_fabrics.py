@@ -452,6 +452,23 @@ def test_rails_alone_are_crossed_inside_the_machine():
         assert leaf == ([] if a[:2] == b[:2] else [f"leaf{b[-1]}"])
 
 
+def test_boards_that_only_nvlink_joins_have_rails_of_their_own():
+    """A GB200 NVL72 is 18 trays of four NICs: four rails, of which a leaf of 32 has the trays 0 to 31 of two racks."""
+    racks = load_topology("gb200-nvl72x2,fabric=rail_optimised")
+    assert "on 4 rails, 8 leaves of 32" in racks.title
+    for gpu in range(0, 72, 5):
+        way = route(racks, "n0.gpu0", f"n1.gpu{gpu}").path
+        second = 18 + gpu // 4 >= 32
+        assert way[3] == "leaf0"
+        assert way[-4] == f"leaf{gpu % 4 + 4 * second}"
+        assert len(way) == (7 if (gpu % 4, second) == (0, False) else 9)
+    alone = load_topology("gb200-nvl72x2,fabric=rail_only")
+    assert {link.target for link in alone.links if link.target.startswith("leaf")} == {
+        f"leaf{i}" for i in range(4)
+    }
+    assert route(alone, "n0.gpu0", "n1.gpu68").path[3:5] == ("leaf0", "n1.mlx5_68")
+
+
 def test_rails_that_no_pcie_joins_are_not_crossed(tmp_path):
     """Neither by NVLink, which ends at GPUs, nor through other machines."""
     box = tmp_path / "box.toml"
