@@ -66,6 +66,8 @@ def check_file(path: str) -> list[str]:
             # What is missing may be what could not be read.
             return [*first, *faults_of(machine, _places(document), _named(document) if first else None)]
         text = read_text(Path(path), TopologyError)
+        if not text.strip():
+            return [f"{path}: is empty"]
         if text.lstrip().startswith("<"):
             if "<graphs" in text:
                 read_nccl_graphs(text, path)

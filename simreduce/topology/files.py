@@ -58,7 +58,7 @@ from typing import TYPE_CHECKING, Any
 
 from simreduce.errors import TopologyError, did_you_mean
 from simreduce.shipped import data_dir
-from simreduce.textfiles import read_bytes
+from simreduce.textfiles import read_bytes, reason
 from simreduce.topology.faults import type_name
 from simreduce.topology.generators.machines import FABRIC_KEYS
 
@@ -104,21 +104,20 @@ def _read(path: Path, shown: str, below: tuple[tuple[str, str], ...]) -> Documen
 def _parse(path: Path, shown: str) -> dict[str, Any]:
     try:
         content = read_bytes(path)
-    except FileNotFoundError:
-        raise TopologyError(f"{shown}: there is no such file") from None
-    except IsADirectoryError:
-        raise TopologyError(f"{shown}: is a directory, not a machine file") from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise TopologyError(f"{shown}: cannot be read: {reason}") from None
+    except OSError as error:
+        raise TopologyError(f"{shown}: {reason(error)}") from None
+    except ValueError as error:
+        raise TopologyError(f"{shown}: cannot be read: {error}") from None
+    if not content.strip():
+        raise TopologyError(f"{shown}: is empty")
     try:
         return tomllib.loads(content.decode("utf-8"))
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise TopologyError(f"{shown}: line {line} is not UTF-8 text") from None
     except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise TopologyError(f"{shown}: not valid TOML: {reason}") from None
+        why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise TopologyError(f"{shown}: not valid TOML: {why}") from None
 
 
 def is_path(text: str) -> bool:

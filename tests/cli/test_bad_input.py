@@ -53,7 +53,7 @@ BAD = {
         ),
     ),
     "a machine file that is not there": (["bench", "missing.toml"], "missing.toml: there is no such file"),
-    "a machine file that is a folder": (["bench", "folder.toml"], "folder.toml: is a directory, not a machine file"),
+    "a machine file that is a folder": (["bench", "folder.toml"], "folder.toml: is a directory, not a file"),
     "a machine file that is no text": (["bench", "binary.toml"], "binary.toml: line 1 is not UTF-8 text"),
     "a machine file that is no TOML": (
         ["topo", "show", "nul.toml"],
@@ -87,16 +87,25 @@ BAD = {
         ["run", "dgx1v-resnet"],
         "no scenario 'dgx1v-resnet' (did you mean 'dgx1v-resnet50'?); a file ends in .toml",
     ),
-    "a scenario file that is not there": (["run", "missing.toml"], "missing.toml: cannot be read: No such file or directory"),
-    "a scenario that is a folder": (["run", "folder"], "folder: cannot be read: Is a directory"),
+    "a scenario file that is not there": (["run", "missing.toml"], "missing.toml: there is no such file"),
+    "a scenario that is a folder": (["run", "folder"], "folder: is a directory, not a file"),
     "a scenario that is no text": (["run", "binary.toml"], "binary.toml: not UTF-8 text (byte 0)"),
     "a scenario that is no TOML": (["run", "nul.toml"], "nul.toml: Invalid statement (at line 1, column 1)"),
     "a scenario that is a machine": (
         ["run", "rate.toml"],
-        "\nsimreduce: ".join(
-            f"rate.toml: {fault}"
-            for fault in ("unknown key 'extends'", "unknown key 'links'", "topology: missing", "workload: missing")
-        ),
+        ("rate.toml: is a machine file, not a scenario; try `simreduce bench rate.toml`, or write a scenario with "
+        "topology = 'rate.toml'"),
+    ),
+    "a scenario that is a shipped machine": (
+        ["run", "gh200"],
+        "gh200 is a machine, not a scenario; try `simreduce bench gh200`, or write a scenario with topology = 'gh200'",
+    ),
+    "an import that is not there": (["topo", "import", "nothere"], "nothere: there is no such file"),
+    "an import that is a folder": (["topo", "import", "folder"], "folder: is a directory, not a file"),
+    "machines that only bench can hold": (
+        ["topo", "show", "dgx1vx16384"],
+        ("dgx1vx16384: 131072 devices are more than the 16384 that are held one by one; of equal machines on one switch, "
+        "`bench` simulates one for all"),
     ),
     # options
     "an unknown runtime": (

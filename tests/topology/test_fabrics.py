@@ -227,7 +227,7 @@ def test_a_dragonfly_is_balanced_and_has_the_groups_it_needs(text, letters):
     p, a, g = letters
 
     ends = ["s" * (count > 1) for count in letters]
-    assert f"{g} group{ends[2]} of {a} router{ends[1]} with {p} host{ends[0]}" in title
+    assert f"{g} group{ends[2]} of {a} router{ends[1]} with {p} host port{ends[0]}" in title
 
 
 def test_traffic_takes_one_global_cable_at_most():

@@ -93,7 +93,8 @@ def machines(
     if len({node.machine for node in box.nodes.values()} - {""}) > 1:
         faults.add("", f"{inline.name!r} is made of several machines already")
     if count * len(box.devices) > most:
-        faults.add("", f"{count * len(box.devices)} devices are more than the {most} that can be simulated")
+        devices = f"{count * len(box.devices)} devices are more than the {most} that are held one by one"
+        faults.add("", f"{devices}; of equal machines on one switch, `bench` simulates one for all")
     boards = _boards(box) if fabric.railed else 1
     network = fabric.read(settings, count * boards, max(nics, 1) // boards)
     check_cables(settings, network)
