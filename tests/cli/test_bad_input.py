@@ -206,6 +206,7 @@ def test_bad_input_is_told_in_one_message(simreduce, arguments, message):
         (["verify", "--algo", "ring", "-g", "0"], "0 is not in the range x>=1."),
         (["verify", "--algo", "ring", "--count", "-1"], "-1 is not in the range x>=0."),
         (["verify"], "say what to prove: --algo STRATEGY, or --all"),
+        (["verify", "--algo", "ring", "--workers", "2"], "--workers: for --all only"),
     ],
 )
 def test_a_command_that_is_spelt_wrong_is_told_with_its_usage(simreduce, arguments, message):
