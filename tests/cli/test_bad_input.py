@@ -110,7 +110,7 @@ BAD = {
     # options
     "an unknown runtime": (
         ["bench", "full:2", "--runtime", "tensorflw"],
-        "unknown runtime 'tensorflw' (did you mean 'tensorflow'?); one of tensorflow, ideal",
+        "--runtime: unknown runtime 'tensorflw' (did you mean 'tensorflow'?); one of tensorflow, ideal",
     ),
     "an unknown runtime of a scenario": (
         ["run", "good.toml", "--runtime", "idal"],
@@ -118,7 +118,7 @@ BAD = {
     ),
     "an unknown calibration": (
         ["bench", "full:2", "--calibration", "nomnal"],
-        "no calibration 'nomnal' (did you mean 'nominal'?); a file ends in .toml",
+        "--calibration: no calibration 'nomnal' (did you mean 'nominal'?); a file ends in .toml",
     ),
     "a calibration that is no text": (
         ["run", "good.toml", "--calibration", "binary.toml"],
@@ -127,7 +127,7 @@ BAD = {
     "an unknown dtype": (
         ["bench", "full:2", "-d", "flaot32"],
         (
-            "unknown dtype 'flaot32' (did you mean 'float32'?); "
+            "--datatype: unknown dtype 'flaot32' (did you mean 'float32'?); "
             "one of float32, float16, float64, bfloat16, int32, int64"
         ),
     ),
@@ -222,14 +222,14 @@ def test_every_fault_of_a_command_is_told_at_once(simreduce):
     """Those of the machine, of every option and of every strategy."""
     faults = (
         "switch:0: 0 devices",
-        "unknown dtype 'nope'",
+        "--datatype: unknown dtype 'nope'",
         "-b: 'x' is not a size",
         "-e: 'y' is not a size",
         "-i: 'z' is not a size",
         "all_reduce_spec (rng) contains invalid alg rng",
         "all_reduce_spec not well formed: xring:4k",
-        "unknown runtime 'nope'",
-        "no calibration 'nope'",
+        "--runtime: unknown runtime 'nope'",
+        "--calibration: no calibration 'nope'",
         "missing/x: cannot be written",
     )
     status, out, err = simreduce(
