@@ -30,12 +30,25 @@ def read_bytes(path: Path) -> bytes:
     return content
 
 
+_REASONS = {
+    errno.ENOENT: "there is no such file",
+    errno.ENOTDIR: "there is no such file",
+    errno.EISDIR: "is a directory, not a file",
+    errno.EACCES: "cannot be read: you may not (see its permissions)",
+}
+
+
+def reason(error: OSError) -> str:
+    """Why a file cannot be read, in words that go on from its name."""
+    return _REASONS.get(error.errno or 0) or f"cannot be read: {error.strerror or error}"
+
+
 def read_text(path: Path, refuse: type[InputError]) -> str:
     """The text of a UTF-8 file; raises `refuse` when it cannot be read."""
     try:
         return read_bytes(path).decode("utf-8")
     except OSError as error:
-        raise refuse(f"{path}: cannot be read: {error.strerror or error}") from None
+        raise refuse(f"{path}: {reason(error)}") from None
     except UnicodeDecodeError as error:
         raise refuse(f"{path}: not UTF-8 text (byte {error.start})") from None
     except ValueError as error:  # a name with a NUL or a lone surrogate

@@ -13,7 +13,7 @@ from simreduce.textfiles import toml_text
 from simreduce.topology.classes import link_classes
 from simreduce.topology.equal_cost import EqualCost
 from simreduce.topology.graph import Link, Node, Topology
-from simreduce.topology.peer import BOTH_WAYS, DEFAULT_REACH, ROUTE
+from simreduce.topology.peer import BOTH_WAYS, DEFAULT_NIC_REACH, DEFAULT_REACH, ROUTE
 
 _WIDTH = 100
 
@@ -115,7 +115,7 @@ def _node_lines(fields: dict[str, object]) -> Iterable[tuple[str, str]]:
         yield "reduces", "true"
     if fields["peer"] != DEFAULT_REACH:
         yield "peer", toml_text(str(fields["peer"]))
-    if fields["gpudirect"] != DEFAULT_REACH:
+    if fields["gpudirect"] != DEFAULT_NIC_REACH:
         yield "gpudirect", toml_text(str(fields["gpudirect"]))
     if fields["network"]:
         yield "network", toml_text(str(fields["network"]))

@@ -86,15 +86,22 @@ def crossing(devices: Sequence[str], pairs: Sequence[Pair], nbytes: int, name: s
 
 
 def relay(devices: Sequence[str], first: int, second: int, third: int, nbytes: int) -> Micro:
-    """Two values from `first` to `second` at once, of which the first goes on to `third`: 2 units of time if they go one after
+    """Two values from `first` to `second`, of which the first to leave goes on to `third`: 2 units of time if they go one after
     another, 3 if they share the way, as both are then there after 2.
+
+    Which leaves first is settled by small messages back and forth: one before the first, two before the second. At the
+    start of a step the order would be that in which the receiver happened to ask for them.
     """
     write = _Writer(devices, nbytes)
-    port = write.b.stream(first)
-    onward = write.b.copy(write.given(first, write.interval()), second, stream=port)
-    other = write.b.copy(write.given(first, write.interval()), second, stream=port)
-    write.keep(write.b.copy(onward, third), [0])
-    write.keep(other, [1])
+    b = write.b
+    ball = write.given(first, (0, 1))
+    there = write.given(first, write.interval()), write.given(first, write.interval())
+    sent = []
+    for value in there:
+        ball = b.walk(ball, (second, first))[-1]
+        sent.append(b.copy(b.hold(value, [ball.op]), second))
+    write.keep(b.copy(sent[0], third), [1])
+    write.keep(sent[1], [2])
     return write.done(f"{devices[first]}>{devices[second]} twice, then >{devices[third]}")
 
 
