@@ -119,12 +119,25 @@ def pull(
     """Copies to the devices of `wanted` of its intervals, each from the value of position `source`: along axis 1 of
     `values`, or beyond it on another machine. They leave by the sender's stream of `channel`, or by `stream`.
     """
-    here = values.shape[1]
-    away, sender = np.divmod(source, here)
+    return puller(b, values.device, source, channel=channel, stream=stream)(values, wanted, after)
+
+
+def puller(
+    b: PlanBuilder, device: Ints, source: Ints, *, channel: int | None = None, stream: Numbers = NO_STREAM
+) -> Callable[[Values, Values, After], Values]:
+    """`pull` of any values on `device`, as a function of them, of `wanted` and of `after`: for those who pull from the same
+    positions step by step.
+    """
+    away, sender = np.divmod(source, device.shape[1])
+    machines: Numbers = away if away.any() else 0
     if channel is not None:
-        stream = b.streams(values.device[:, sender], channel)
-    given = wanted.made_by(values.op[:, sender])
-    return b.copies(given, wanted.device, stream=stream, after=after, away=away if away.any() else 0)
+        stream = b.streams(device[:, sender], channel)
+
+    def step(values: Values, wanted: Values, after: After) -> Values:
+        given = wanted.made_by(values.op[:, sender])
+        return b.copies(given, wanted.device, stream=stream, after=after, away=machines)
+
+    return step
 
 
 def chunk_count(elements: int, chunk: int, each: int) -> int:
