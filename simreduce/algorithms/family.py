@@ -92,6 +92,19 @@ def parts(values: Values, knobs: Knobs) -> Values:
     """Every value in as many parts as there are positions, along a new axis. StrategyError if machines that do not do the
     same would be taken for one.
     """
+    _check_even(values, knobs)
+    return values.cut(size(values, knobs))
+
+
+def common_parts(values: Values, knobs: Knobs) -> Values:
+    """By group and part, `parts` of position 0's value: of them all, where all have one interval. With many positions
+    those of each would take gigabytes.
+    """
+    _check_even(values, knobs)
+    return values[:, 0].cut(size(values, knobs))
+
+
+def _check_even(values: Values, knobs: Knobs) -> None:
     n = size(values, knobs)
     uneven = values.elements[values.elements % n > 0]
     if knobs.boxes > 1 and len(uneven):
@@ -99,7 +112,6 @@ def parts(values: Values, knobs: Knobs) -> Values:
             f"{uneven[0]} elements are no {n} equal parts, so the machines do not do the same and cannot be folded; "
             f"try a size that {n} divides"
         )
-    return values.cut(n)
 
 
 def everyones(shards: Values, knobs: Knobs) -> Values:
