@@ -550,7 +550,7 @@ _NO_IDS: Ids = np.zeros(0, dtype=np.int32)
 
 def _ids(column: Column) -> Ids:
     """As the compiled function wants them; nothing is copied where they are so already."""
-    return np.ascontiguousarray(column, dtype=np.int32)
+    return np.require(column, np.int32, ["C", "W"])
 
 
 def _narrowest(counts: Ids) -> np.dtype[np.signedinteger[Any]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
 import simreduce as sr
-from simreduce.engine import IDEAL, NOMINAL, floors
+from simreduce.engine import IDEAL, NOMINAL, compiled, floors
 from simreduce.engine.lower import Lowered, Resources, lower
 from simreduce.errors import TopologyError
 from simreduce.plan import PlanBuilder
@@ -50,6 +51,21 @@ def test_every_op_waits_once_for_each_of_its_predecessors(scene):
     for op in range(len(scene.plan)):
         mine = low.successors[low.successor_start[op] : low.successor_start[op + 1]].tolist()
         assert mine == [user for user, used in enumerate(before) if op in used]
+
+
+@settings(max_examples=50, deadline=None)
+@given(scenes(ROUND))
+def test_compiled_lowering_and_floors_are_the_interpreted_ones(scene):
+    with mock.patch.multiple(compiled, loaded=lambda: False, WORTH=np.inf):
+        plain, resources = lowered(scene)
+        floor = floors.critical_path(plain, resources)
+    with mock.patch.object(compiled, "WORTH", 0):
+        fast, _ = lowered(scene)
+        assert floors.critical_path(fast, resources) == floor
+
+    for name in ("waits", "successor_start", "successors"):
+        assert getattr(fast, name).dtype == getattr(plain, name).dtype
+        assert getattr(fast, name).tolist() == getattr(plain, name).tolist()
 
 
 @settings(max_examples=200, deadline=None)

@@ -268,13 +268,13 @@ def test_equal_plans_have_equal_digests_and_others_do_not():
 
 
 def test_columns_are_small(b):
-    """Under 80 bytes an op, so that millions fit."""
+    """About 32 bytes an op, so that millions fit."""
     x = [b.input(r, 0, 800) for r in range(3)]
     for i in range(300):
         b.walk(x[i % 3]._replace(lo=i, hi=i + 1), [(i + 1) % 3, (i + 2) % 3], own=x.__getitem__)
     plan = finished(b)
 
-    assert plan.column_bytes < 80 * len(plan)
+    assert plan.column_bytes < 36 * len(plan)
 
 
 # in the plural: what waits for what
