@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from simreduce.engine import compiled
 from simreduce.engine.calibration import Calibration
 from simreduce.engine.disturbance import CALM, Disturbance, Fault, links_named, scatter
 from simreduce.engine.processor import CPU, NONE, Work, scopes, work
 from simreduce.engine.runtime import IDEAL, Call, Runtime
+from simreduce.engine.waiting import follow
 from simreduce.errors import InputError, NotFoldable, did_you_mean
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.plan import IN_PLACE, NO_STREAM, Column
@@ -566,49 +568,33 @@ def _lanes(
 
 def _successors(plan: Plan) -> tuple[Ids, Ids, Ids]:
     """How many ops each one waits for; and, as rows, who waits for it."""
-    n = len(plan)
-    before = _before_on_stream(plan)
-    streamed = before >= 0
-    rows = ((plan.operand_start, plan.operands), (plan.control_start, plan.controls))
-    waits = (plan.operand_count + np.diff(plan.control_start) + streamed).astype(np.int32)
-    # One number for each pair, (used, user), so that they are sorted in place: mostly long ascending runs.
-    pairs = np.empty(int(waits.sum(dtype=np.int64)), dtype=np.int64)
-    end = 0
-    for start, used in rows:
-        mine = pairs[end : end + len(used)]
-        mine[:] = used
-        mine <<= 32
-        for some in blocks(n if len(used) else 0):
-            ends = start[some.start : some.stop + 1]
-            mine[ends[0] : ends[-1]] |= np.repeat(np.arange(some.start, some.stop), np.diff(ends))
-        end += len(used)
-    pairs[end:] = before[streamed]
-    pairs[end:] <<= 32
-    pairs[end:] |= np.flatnonzero(streamed)
-    del before, streamed
-    pairs.sort(kind="stable")
-    again = np.flatnonzero(pairs[1:] == pairs[:-1])
-    if len(again):
-        np.subtract.at(waits, pairs[again].astype(np.int32), 1)
-        pairs = np.delete(pairs, again)
-    successors = pairs.astype(np.int32)  # the lower half
-    pairs >>= 32
-    count = np.bincount(pairs, minlength=n)
-    del pairs
-    successor_start = np.zeros(n + 1, dtype=np.int32)
-    np.cumsum(count, out=successor_start[1:])
-    return waits, successor_start, successors
+    n, streams = len(plan), int(plan.stream.max(initial=NO_STREAM)) + 1
+    reads = (
+        plan.operand_start,
+        plan.operands,
+        plan.control_start if len(plan.controls) else _NO_IDS,
+        plan.controls,
+        plan.stream if streams else _NO_IDS,
+    )
+    last, seen = np.empty(streams, dtype=np.int32), np.empty(n, dtype=np.int32)
+    waits, start = np.zeros(n, dtype=np.int32), np.zeros(n + 1, dtype=np.int32)
+    # Memory that is never touched costs nothing.
+    successors = np.empty(len(plan.operands) + len(plan.controls) + n * (streams > 0), dtype=np.int32)
+    total = compiled.fill(
+        follow, n, [_ids(column) for column in reads], [last, seen, waits, start, successors]
+    )
+    successors.resize(total, refcheck=False)
+    return waits.astype(_narrowest(waits)), start, successors
 
 
-def _before_on_stream(plan: Plan) -> Ids:
-    """The op before each one on its stream, -1 for none."""
-    before = np.full(len(plan), -1, dtype=np.int32)
-    on = np.flatnonzero(plan.stream != NO_STREAM).astype(np.int32)
-    if len(on):
-        stream = plan.stream[on]
-        if stream.max() < 1 << 16:
-            stream = stream.astype(np.uint16)  # sorted in linear time
-        order = np.argsort(stream, kind="stable")
-        stream, on = stream[order], on[order]
-        before[on[1:]] = np.where(stream[1:] == stream[:-1], on[:-1], -1)
-    return before
+_NO_IDS: Ids = np.zeros(0, dtype=np.int32)
+
+
+def _ids(column: Column) -> Ids:
+    """As the compiled function wants them; nothing is copied where they are so already."""
+    return np.require(column, np.int32, ["C", "W"])
+
+
+def _narrowest(counts: Ids) -> np.dtype[np.signedinteger[Any]]:
+    """The dtype that takes least memory."""
+    return next(d for d in map(np.dtype, ("i1", "i2", "i4")) if counts.max(initial=0) <= np.iinfo(d).max)

@@ -17,6 +17,8 @@ from simreduce.engine.runtime import Runtime, runtime_named
 from simreduce.plan import Plan
 from simreduce.topology import Folded, Topology
 
+_NONE: Floats = np.zeros(0)
+
 
 def simulate(
     plan: Plan,
@@ -35,10 +37,10 @@ def simulate(
     env = simpy.Environment()
     fabric = Fabric(env, topology, calibration, runtime, disturbance)
     lowered = fabric.lower(plan)
-    done = fabric.submit(plan, ready + step_cost(plan, topology, runtime, calibration), lowered)
     best = fabric.resources.best
     needed = floors.resource_seconds(lowered, best)
-    bounds = _floors(plan, topology, lowered, best, needed)  # before the times of all ops need room
+    bounds = _floors(plan, topology, lowered, best, needed)  # before what happens to all ops needs room
+    done = fabric.submit(plan, ready + step_cost(plan, topology, runtime, calibration), lowered)
     timeline = env.run(until=done)
     assert isinstance(timeline, Timeline)  # noqa: S101 - SimPy knows no type of an event's value
     seconds = float(timeline.finish.max(initial=0.0))
@@ -53,7 +55,7 @@ def simulate(
         calibration=calibration.name,
         digested=plan,
         transfers=plan.transfers,
-        floors=bounds,
+        floors=bounds.under(seconds),
         links=_link_use(best, needed, seconds),
         lanes=lanes,
         devices=plan.devices,
@@ -83,11 +85,11 @@ def step_cost(plan: Plan, topology: Topology | Folded, runtime: Runtime, calibra
 def _floors(
     plan: Plan, topology: Topology | Folded, lowered: Lowered, resources: Resources, needed: Floats
 ) -> Floors:
-    duration, moving = floors.alone(lowered, resources)
+    lanes = floors.lane_seconds(lowered, *floors.alone(lowered, resources)) if lowered.lane_names else _NONE
     return Floors(
-        critical_path=floors.critical_path(lowered, duration),
+        critical_path=floors.critical_path(lowered, resources),
         resource=float(needed.max(initial=0.0)),
-        lane=float(floors.lane_seconds(lowered, duration, moving).max(initial=0.0)),
+        lane=float(lanes.max(initial=0.0)),
         cut=floors.all_reduce_cut(topology, resources, plan),
     )
 
@@ -103,7 +105,9 @@ def _link_use(resources: Resources, needed: Floats, seconds: float) -> tuple[Use
 
 
 def _lane_use(lowered: Lowered, timeline: Timeline, seconds: float) -> tuple[Use, ...]:
-    moving = timeline.finish - opening(lowered, timeline) if len(lowered.lanes) else timeline.finish
+    if not lowered.lane_names:
+        return ()
+    moving = timeline.finish - opening(lowered, timeline)
     total = floors.lane_seconds(lowered, timeline.finish - timeline.start, moving)
     uses = [
         Use(n, float(t / seconds) if seconds else 0.0) for n, t in zip(lowered.lane_names, total, strict=True)
