@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import example, given, strategies as st
 
-from simreduce.calibrate import load_calibration, shipped, to_toml
+from simreduce.calibrate import load_calibration, own_calibrations, shipped, to_toml
 from simreduce.engine import NOMINAL, Calibration, LinkConstants, Processor
 from simreduce.errors import CalibrationError
 from tests.strategies import ANY, calibrations
@@ -154,6 +154,8 @@ title = 5
 provenance = { hardware = 1 }
 dispatch = { copy = 50, cpoy = "50 us", add = "1 h", slice = "-1 us" }
 errors = { "dispatch.copy" = "1 us", "links.qpi.bandwith" = "1 GB/s" }
+step = "1 GB/s"
+cpu = { cores = 0.5, moving = "2", shared = 1, rates = { copy = "1 s", input = "1 GB/s" } }
 [links]
 qpi = { bandwidth = "0 GB/s", latency = "1 GB/s", lanes = 2 }
 nvlink = 3
@@ -162,10 +164,11 @@ nvlink = 3
 
     assert (
         "mine.toml: unknown key 'titel' (did you mean 'title'?)",
+        "mine.toml: step: '1 GB/s': unknown unit 'GB/s' for a time; write for example '1.5 us' or '700 ns'",
         "mine.toml: dispatch.copy: 50 has no unit; write a time as text, for example '1.5 us' or '700 ns'",
         (
             "mine.toml: dispatch.cpoy: unknown key (did you mean 'copy'?); "
-            "known: slice, concat, copy, add, scale, cast"
+            "known: input, slice, concat, copy, add, scale, cast, output"
         ),
         "mine.toml: dispatch.add: '1 h' must be between 0 s and 10 s",
         "mine.toml: dispatch.slice: '-1 us' is not a time; write for example '1.5 us' or '700 ns'",
@@ -176,6 +179,14 @@ nvlink = 3
         ),
         "mine.toml: links.qpi.lanes: unknown key; known: bandwidth, latency",
         "mine.toml: links.nvlink: expected a table",
+        "mine.toml: cpu.shared: expected true or false, not 1",
+        "mine.toml: cpu.cores: expected a number of cores from 1 to 1024, not 0.5",
+        "mine.toml: cpu.moving: expected a number of cores from 1 to 1024, not '2'",
+        (
+            "mine.toml: cpu.rates.copy: '1 s': unknown unit 's' for a bandwidth; "
+            "write for example '25 GB/s' or '200 Gbit/s'"
+        ),
+        ("mine.toml: cpu.rates.input: unknown key; known: slice, concat, copy, add, scale, cast, transfer"),
         (
             "mine.toml: errors.links.qpi.bandwith: unknown key (did you mean 'links.qpi.bandwidth'?); "
             "known: dispatch.slice, dispatch.copy, dispatch.add, "
@@ -192,12 +203,23 @@ def test_a_section_that_is_no_table_is_told(write, section):
     assert (f"mine.toml: {section}: expected a table",) == _refused(write(f"{section} = 1"))
 
 
-def test_an_unknown_name_is_told_with_the_nearest():
+def test_a_calibration_made_here_is_known_by_name(tmp_path, monkeypatch):
+    """As one that is shipped is."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    own_calibrations().mkdir(parents=True)
+    (own_calibrations() / "mine.toml").write_text('step = "1 ms"', "utf-8")
+
+    assert Calibration("mine", step=1e-3) == load_calibration("mine")
+    assert ("no calibration 'mime' (did you mean 'mine'?); a file ends in .toml",) == _refused("mime")
+
+
+def test_an_unknown_name_is_told_with_the_nearest(tmp_path, monkeypatch):
     """And that a file ends in .toml."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     assert (
         "no calibration 'dgx1p-tf2017' (did you mean 'dgx1p-tf2018'?); a file ends in .toml",
     ) == _refused("dgx1p-tf2017")
-    assert ("no calibration ''; shipped: nominal, dgx1p-tf2018; a file ends in .toml",) == _refused("")
+    assert ("no calibration ''; known: nominal, dgx1p-tf2018; a file ends in .toml",) == _refused("")
 
 
 @pytest.mark.parametrize(

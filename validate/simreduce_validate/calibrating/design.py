@@ -60,11 +60,17 @@ def _local(names: Sequence[str], ranks: int, sizes: Sequence[int]) -> list[Micro
     found = [sums(names, [0], length, _TINY) for length in (8, 64)]
     found += [sums(names, [0], 8, nbytes) for nbytes in sizes]
     found += [sums(names, [0], 4, sizes[-1] // 2, terms=4), sums(names, range(ranks), 8, sizes[-1] // 2)]
+    found += [
+        crossing(names, [(i % ranks, i % ranks) for i in range(many)], _TINY, f"{many} kept")
+        for many in (8, 64)
+    ]
     found += [joins(names, 0, 16, 16 * _TINY), joins(names, 0, 4, sizes[-1] // 2)]
     return [*found, cuts(names, 0, 64, 64 * 64)]
 
 
 _LOCAL = (
+    Constant.about("dispatch.input", 3e-6),
+    Constant.about("dispatch.output", 3e-6),
     Constant.about("dispatch.add", 3e-6),
     Constant.about("dispatch.concat", 3e-6),
     Constant.about("dispatch.slice", 3e-6),
