@@ -190,7 +190,9 @@ nvlink = 3
         (
             "mine.toml: errors.links.qpi.bandwith: unknown key (did you mean 'links.qpi.bandwidth'?); "
             "known: dispatch.slice, dispatch.copy, dispatch.add, "
-            "links.qpi.bandwidth, links.qpi.latency, links.nvlink.bandwidth, links.nvlink.latency"
+            "links.qpi.bandwidth, links.qpi.latency, links.nvlink.bandwidth, links.nvlink.latency, "
+            "cpu.cores, cpu.moving, cpu.message, cpu.rates.slice, cpu.rates.concat, cpu.rates.copy, cpu.rates.add, "
+            "cpu.rates.scale, cpu.rates.cast, cpu.rates.transfer"
         ),
         "mine.toml: title: expected text, not 5",
         "mine.toml: provenance.hardware: expected text, not 1",

@@ -45,6 +45,9 @@ HELD_OUT = (
 )
 """Strategies that the constants are tried on: none of their plans is in the fit."""
 
+_IN_TURNS = 8
+"""Plans that are timed in turns: as many as strategies are, since a step takes longer the more others have come between."""
+
 _TARGETS = (1 << 14, 1 << 18, 1 << 22)
 """Bytes at which, up to what the links carry in time."""
 
@@ -56,7 +59,11 @@ _TARGETS = (1 << 14, 1 << 18, 1 << 22)
 @click.option("--name", default=None, metavar="NAME", help="Keep it under this name, for --calibration NAME.")
 @click.option("--out", default=None, metavar="FILE", help="Keep it in this file, which ends in .toml.")
 @click.option(
-    "-n", "--iters", type=click.IntRange(3), default=15, help="Timed steps of each plan; default 15."
+    "-n",
+    "--iters",
+    type=click.IntRange(3),
+    default=None,
+    help="Timed steps of each plan; default: what some seconds have room for.",
 )
 @click.option(
     "-w",
@@ -71,7 +78,7 @@ _TARGETS = (1 << 14, 1 << 18, 1 << 22)
 )
 @as_json
 def calibrate(
-    topology: str, ngpus: int | None, gpus: str | None, name: str | None, out: str | None, iters: int, warmup_iters: int,
+    topology: str, ngpus: int | None, gpus: str | None, name: str | None, out: str | None, iters: int | None, warmup_iters: int,
     held_out: bool, as_json: bool, **devices: Any,
 ) -> int:  # fmt: skip
     """Learn the constants of real devices: small plans are timed, and fitted by what the simulator predicts for them.
@@ -87,7 +94,9 @@ def calibrate(
         raise InputError(problems)
     plan = design(asked, _cores())
     question = Question(asked, NOMINAL, iters, warmup_iters)
-    rows, ran_on = question.measure([_cases(asked, plan)], path.with_suffix(".fit.jsonl"))
+    cases = _cases(asked, plan)
+    groups = [cases[i : i + _IN_TURNS] for i in range(0, len(cases), _IN_TURNS)]
+    rows, ran_on = question.measure(groups, path.with_suffix(".fit.jsonl"))
     if faults := [f"{row.case.algorithm}: {fault}" for row in rows for fault in row.faults]:
         for fault in faults:
             click.echo(f"simreduce: {fault}", err=True)
@@ -240,7 +249,7 @@ def _provenance(
         "source": f"simreduce calibrate {devices.topology.name} --backend {devices.stage.backend}",
         "method": f"robust least squares on log(predicted / measured) of {len(fit.residuals)} micro-plans",
         "residuals": _off(off),
-        "not_determined": "; ".join(f"{name}: {why}" for name, why in fit.vague.items()) or "nothing",
+        "hardly_determined": "; ".join(f"{name}: {why}" for name, why in fit.vague.items()) or "nothing",
     }
     if judgement is not None:
         found["held_out"] = judgement_lines(judgement)[0].removeprefix("predictions: ")
@@ -270,7 +279,7 @@ def _lines(
             lines.append(
                 f"  {f'links.{name}.bandwidth':28s}  {format_bandwidth(constants.bandwidth):>12s}  differs from the others"
             )
-    lines += [f"  {name:28s}  not determined: {why}" for name, why in fit.vague.items()]
+    lines += [f"  {name:28s}  hardly determined: {why}" for name, why in fit.vague.items()]
     lines += [
         "#",
         f"# fit: {len(off)} micro-plans, {_off(off)}",
@@ -322,7 +331,7 @@ def _document(
         "provenance": dict(found.provenance),
         "constants": {name: {"value": value, "standard_error": fit.errors[name]} for name, value in fit.values.items()},
         "ports": {name: c.bandwidth for name, c in found.links.items() if ">" in name},
-        "not_determined": dict(fit.vague),
+        "hardly_determined": dict(fit.vague),
         "one_pair_s": serial and dict(serial),
         "fit": [
             {

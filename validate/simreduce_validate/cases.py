@@ -28,6 +28,11 @@ from simreduce_validate.running.program import Event
 
 RUNTIME = "tensorflow"
 
+BUDGET = 8.0
+"""Seconds for the rounds of candidates that are timed in turns, where their number is not given."""
+
+_FEWEST, _MOST = 7, 200
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -100,7 +105,7 @@ class Question:
 
     devices: Devices
     calibration: Calibration
-    repetitions: int = 20
+    repetitions: int | None = 20  # None: as many as `BUDGET` has time for
     warmup: int = 2
     chained: int = 1
     traced: bool = False
@@ -180,7 +185,8 @@ class Question:
             if record:
                 record.sample(first + place, number, seconds)
 
-        samples = in_rounds(candidates, self.repetitions, warmup=self.warmup, note=note)
+        rounds = self.repetitions or _rounds(sum(float(candidate.time(1)[0]) for candidate in candidates))
+        samples = in_rounds(candidates, rounds, warmup=self.warmup, note=note)
         found = []
         for place, (case, candidate, seconds) in enumerate(
             zip(cases, candidates, samples, strict=True), start=first
@@ -199,6 +205,11 @@ class Question:
         except StrategyError:
             return math.nan
         return self.predicted(self.devices.stage.played(plan))
+
+
+def _rounds(seconds: float) -> int:
+    """How many rounds of so many seconds there is time for."""
+    return int(min(max(BUDGET / seconds, _FEWEST), _MOST))
 
 
 def progress(done: int, total: int) -> None:

@@ -17,15 +17,18 @@ INLIER = 0.05
 """Residuals, as a part of the time, from which a measurement pulls less than in proportion."""
 
 VAGUE = 0.5
-"""A standard error of more than this part of its constant: the measurements do not determine it."""
+"""A standard error of more than this part of its constant: the measurements hardly determine it."""
 
-_STEP = 1e-3
+PULL = 0.02
+"""How much a constant that is ten times its start counts as a residual: enough to settle what nothing else settles."""
+
+_STEP, _ENOUGH, _MOST = 1e-3, 1e-5, 30
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """`values` and their standard errors by name, in SI units, of what is determined; `vague` what is not, and why. `residuals` are
-    log(predicted / measured), in the order of the measurements.
+    """`values` and their standard errors by name, in SI units. `vague` says of which of them, and of what has no value at all, the
+    measurements say little, and why. `residuals` are log(predicted / measured), in the order of the measurements.
     """
 
     values: Mapping[str, float]
@@ -43,55 +46,44 @@ def fitted(
 
     Residuals are logarithms of ratios, so that microseconds count as much as seconds, and count less beyond `INLIER` (the
     loss is 2(sqrt(1 + z) - 1)). Constants are fitted as logarithms: they are above 0 and their errors are parts of them.
-    Standard errors are those of linear least squares at the solution. What is at a bound, or vague, is taken out, and the rest is
-    fitted again with it at its start, so that what is kept does not lean on it.
+    Standard errors are those of linear least squares at the solution, without the `PULL` to where the fit begins. What
+    nothing depends on, or fits best at a bound that is only far away, has no value: the rest is fitted again without it.
     """
-    vague: dict[str, str] = {}
+    without: dict[str, str] = {}
     while True:
-        free = [c for c in constants if c.name not in vague]
-        rest = {c.name: c.start for c in constants if c.name in vague}
-        values, errors, residuals, bound = _solved(free, rest, predict, np.log(np.array(measured)))
-        poor = {c.name: why for c in free if (why := _why(c, values[c.name], errors[c.name], bound[c.name]))}
-        if not poor:
-            return Fit(values, errors, vague, tuple(residuals.tolist()))
-        # One at a time, the worst first: others may be determined without it.
-        worst = max(poor, key=lambda name: (bound[name], errors[name] / values[name]))
-        vague[worst] = poor[worst]
-
-
-def _why(constant: Constant, value: float, error: float, at_bound: bool) -> str:
-    if at_bound and constant.hard:
-        return ""
-    if at_bound:
-        return f"no value from {constant.low:.3g} to {constant.high:.3g} fits best"
-    return f"standard error {error / value:.0%}" if not error <= VAGUE * value else ""
+        free = [c for c in constants if c.name not in without]
+        values, errors, residuals, bound = _solved(free, predict, np.log(np.array(measured)))
+        for constant in free:
+            if bound[constant.name] and not constant.hard:
+                without[constant.name] = f"no value from {constant.low:.3g} to {constant.high:.3g} fits best"
+            elif not np.isfinite(errors[constant.name]):
+                without[constant.name] = "nothing that was measured depends on it"
+        if len(free) == len(constants) - len(without):
+            hardly = {
+                n: f"standard error {errors[n] / v:.0%}" for n, v in values.items() if errors[n] > VAGUE * v
+            }
+            return Fit(values, errors, without | hardly, tuple(residuals.tolist()))
 
 
 def _solved(
-    free: Sequence[Constant],
-    rest: Mapping[str, float],
-    predict: Callable[[Mapping[str, float]], Sequence[float]],
-    goal: Floats,
+    free: Sequence[Constant], predict: Callable[[Mapping[str, float]], Sequence[float]], goal: Floats
 ) -> tuple[dict[str, float], dict[str, float], Floats, dict[str, bool]]:
+    begin = np.log([c.start for c in free])
+
     def residuals(logs: Floats) -> Floats:
-        values = {c.name: float(np.exp(x)) for c, x in zip(free, logs, strict=True)}
-        predicted: Floats = np.array(predict({**rest, **values}))
+        predicted: Floats = np.array(
+            predict({c.name: float(np.exp(x)) for c, x in zip(free, logs, strict=True)})
+        )
         return np.log(predicted) - goal
 
-    if not free:
-        return {}, {}, residuals(np.zeros(0)), {}
+    def pulled(logs: Floats) -> Floats:
+        return np.concatenate([residuals(logs), PULL / np.log(10) * (logs - begin)])
+
     low, high = (np.log([getattr(c, edge) for c in free]) for edge in ("low", "high"))
-    start = np.clip(np.log([c.start for c in free]), low + 1e-6, high - 1e-6)
     found = least_squares(
-        residuals,
-        start,
-        bounds=(low, high),
-        loss="soft_l1",
-        f_scale=INLIER,
-        diff_step=_STEP,
-        x_scale=1.0,
-        max_nfev=60,
-    )
+        pulled, np.clip(begin, low + 1e-6, high - 1e-6), bounds=(low, high), loss="soft_l1", f_scale=INLIER, diff_step=_STEP,
+        xtol=_ENOUGH, ftol=_ENOUGH, max_nfev=_MOST,
+    )  # fmt: skip
     last = residuals(found.x)
     errors = _errors(_slopes(residuals, found.x), last)
     names = [c.name for c in free]
