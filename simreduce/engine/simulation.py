@@ -14,7 +14,7 @@ from simreduce.engine.path import critical
 from simreduce.engine.replay import opening
 from simreduce.engine.result import Floors, Result, Use
 from simreduce.engine.runtime import Runtime, runtime_named
-from simreduce.plan import Plan
+from simreduce.plan import Kind, Plan
 from simreduce.topology import Folded, Topology
 
 _NONE: Floats = np.zeros(0)
@@ -74,12 +74,27 @@ def simulate(
 
 
 def step_cost(plan: Plan, topology: Topology | Folded, runtime: Runtime, calibration: Calibration) -> float:
-    """Seconds before the first op: `calibration.step` for every machine that takes part, where ops are dispatched."""
+    """Seconds that a step takes besides its ops, where ops are dispatched: `calibration.step` for every machine that takes part, and
+    ways between the first machine, where the step is started, and the farthest of the others: there, back with the
+    answer and, if anything is sent between machines, one for the request that every receiver sends when it starts.
+    """
     if not calibration.step or not runtime.dispatch:
         return 0.0
-    nodes = topology.pair.nodes if isinstance(topology, Folded) else topology.nodes
-    machines = {nodes[plan.devices[device]].machine for device in np.unique(plan.device).tolist()}
-    return calibration.step * len(machines) * plan.boxes
+    if isinstance(topology, Folded):
+        return calibration.step * plan.boxes
+    machine = np.array([topology.nodes[name].machine for name in plan.devices])
+    devices = np.unique(plan.device)
+    # By machine, a device of it.
+    first = dict(zip(machine[devices[::-1]].tolist(), devices[::-1].tolist(), strict=True))
+    start, *others = sorted(topology.router.index[plan.devices[device]] for device in first.values())
+    if not others:
+        return calibration.step
+    latency = np.array(Resources.of(topology, calibration).latency)
+    ways = topology.router.routes(np.full(len(others), start), np.array(others))
+    away = max(float(latency[way].sum()) for way in np.split(ways.links, ways.start[1:-1]))
+    copies = np.flatnonzero(plan.kind == Kind.COPY)
+    sent = bool((machine[plan.source[copies]] != machine[plan.device[copies]]).any())
+    return calibration.step * len(first) + (3.0 if sent else 2.0) * away
 
 
 def _floors(

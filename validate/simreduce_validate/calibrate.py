@@ -149,7 +149,8 @@ def _cores() -> int:
 
 
 def _micros(plan: Design) -> list[Micro]:
-    return [*plan.micros, *(micro for _, micro in plan.pairs), *([plan.relay] if plan.relay else [])]
+    pairs = [micro for _, *both in plan.pairs for micro in both]
+    return [*plan.micros, *pairs, *([plan.relay] if plan.relay else [])]
 
 
 def _cases(devices: Devices, plan: Design) -> list[Case]:
@@ -161,37 +162,41 @@ def _cases(devices: Devices, plan: Design) -> list[Case]:
 
 def _learnt(plan: Design, devices: Devices, rows: Sequence[Row]) -> tuple[Calibration, Fit]:
     """The calibration that fits best, with the ports that differ, and the fit."""
+    found, fit = _fitted(plan, devices, rows, _ports(plan, rows))
+    return replace(found, errors=fit.errors), fit
+
+
+def _fitted(
+    plan: Design, devices: Devices, rows: Sequence[Row], ports: Mapping[str, float]
+) -> tuple[Calibration, Fit]:
     machine, many = devices.stage.machine, len(plan.micros)
-    seconds = [row.measured.median for row in rows]
-    ports = _ports(plan, rows)
     plans = [row.case.plan for row in rows[:many]]
 
     def made(values: Mapping[str, float]) -> Calibration:
         found = assembled(plan.base, values)
-        usual = values.get(f"links.{CABLE}.bandwidth")
-        return (
-            found
-            if usual is None
-            else assembled(found, {f"links.{name}.bandwidth": usual * part for name, part in ports.items()})
-        )
+        usual = values.get(f"links.{CABLE}.bandwidth", 0.0)
+        return assembled(found, {f"links.{name}.bandwidth": usual * part for name, part in ports.items()})
 
     def predict(values: Mapping[str, float]) -> list[float]:
         found = made(values)
         return [sr.simulate(each, machine, RUNTIME, found).seconds for each in plans]
 
-    fit = fitted(plan.constants, predict, seconds[:many])
-    found = made(fit.values)
-    return replace(found, errors=fit.errors), fit
+    fit = fitted(plan.constants, predict, [row.measured.median for row in rows[:many]])
+    return made(fit.values), fit
 
 
 def _ports(plan: Design, rows: Sequence[Row]) -> dict[str, float]:
-    """By link, the rate of those that differ as a part of the usual one."""
+    """By link, the rate of those that differ as a part of the usual one: what does not depend on the size of a transfer cancels."""
     if not plan.pairs:
         return {}
-    measured = rows[len(plan.micros) :]
-    seconds = {pair: row.measured.median for (pair, _), row in zip(plan.pairs, measured, strict=False)}
-    names = plan.pairs[0][1].plan.devices
-    out, into = slow_ports(seconds, plan.largest, rows[0].measured.median)
+    medians = [row.measured.median for row in rows[len(plan.micros) : len(plan.micros) + 2 * len(plan.pairs)]]
+    seconds = {
+        pair: large - small
+        for (pair, *_), small, large in zip(plan.pairs, medians[::2], medians[1::2], strict=True)
+    }
+    _, small, large = plan.pairs[0]
+    out, into = slow_ports(seconds, large.nbytes - small.nbytes)
+    names = large.plan.devices
     return {f"{names[i]}>switch0": part for i, part in out.items()} | {
         f"switch0>{names[i]}": part for i, part in into.items()
     }

@@ -31,15 +31,15 @@ _LONGEST_TRANSFER = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """`micros` are measured and fitted together. `pairs` are transfers of `largest` bytes, each alone, which show ports that differ, and
-    `relay` says whether two transfers from one device to another go one after the other; () and None where that is not asked.
+    """`micros` are measured and fitted together. `pairs` are transfers of two sizes, each alone, which show ports that
+    differ, and `relay` says whether two transfers from one device to another go one after the other; () and None where that
+    is not asked.
     """
 
     base: Calibration
     constants: tuple[Constant, ...]
     micros: tuple[Micro, ...]
-    largest: int
-    pairs: tuple[tuple[Pair, Micro], ...] = ()
+    pairs: tuple[tuple[Pair, Micro, Micro], ...] = ()
     relay: Micro | None = None
 
 
@@ -93,7 +93,7 @@ def _one_process(base: Calibration, names: Sequence[str], ranks: int) -> Design:
         *_LOCAL,
         *_cores(base),
     )
-    return Design(base, constants, (*micros, *_local(names, ranks, sizes)), sizes[-1])
+    return Design(base, constants, (*micros, *_local(names, ranks, sizes)))
 
 
 def _cores(base: Calibration) -> tuple[Constant, ...]:
@@ -111,7 +111,8 @@ def _processes(devices: Devices, base: Calibration, names: Sequence[str], ranks:
         while largest > 64 * KIB and largest / rate > _LONGEST_TRANSFER:
             largest //= 2
     sizes = [largest // 16, largest // 4, largest]
-    back_and_forth = [[i % 2 for i in range(hops + 1)] for hops in (2, 4, 12)]
+    # Ending elsewhere than the step begins, as reductions do.
+    back_and_forth = [[i % 2 for i in range(hops + 1)] for hops in (1, 3, 11)]
     micros = [flight(names, path, _TINY) for path in back_and_forth]
     micros += [flight(names, back_and_forth[1], nbytes) for nbytes in sizes]
     micros += [crossing(names, [*around(ranks, times)], _TINY, f"{times} from each") for times in (1, 4, 12)]
@@ -123,7 +124,12 @@ def _processes(devices: Devices, base: Calibration, names: Sequence[str], ranks:
     constants = (
         Constant.about("step", 0.5e-3),
         Constant.about("cpu.message", 0.2e-3),
-        Constant.about(f"links.{CABLE}.latency", max(delay / 2, 10e-6)),
+        # Where no wire takes time, what a message costs is all there is.
+        *(
+            [Constant.about(f"links.{CABLE}.latency", max(delay / 2, 50e-6))]
+            if delay or devices.workers
+            else []
+        ),
         *(
             [Constant.about(f"links.{CABLE}.bandwidth", links.rate)]
             if links
@@ -132,11 +138,10 @@ def _processes(devices: Devices, base: Calibration, names: Sequence[str], ranks:
         *_LOCAL,
         *_cores(base),
     )
-    pairs = [
-        ((a, b), flight(names, (a, b), largest)) for a, b in dict.fromkeys(around(ranks, min(2, ranks - 1)))
-    ] if wired and ranks > 2 else []  # fmt: skip
+    alone = dict.fromkeys(around(ranks, min(2, ranks - 1))) if wired and ranks > 2 else {}
+    pairs = [(pair, *(flight(names, pair, nbytes) for nbytes in sizes[1:])) for pair in alone]
     follows = relay(names, 0, 1, 2, largest) if ranks > 2 else None
-    return Design(base, constants, (*micros, *_local(names, ranks, sizes)), largest, tuple(pairs), follows)
+    return Design(base, constants, (*micros, *_local(names, ranks, sizes)), tuple(pairs), follows)
 
 
 def _gpus(machine: Topology, names: Sequence[str], ranks: Sequence[str]) -> Design:
@@ -165,4 +170,4 @@ def _gpus(machine: Topology, names: Sequence[str], ranks: Sequence[str]) -> Desi
         *(Constant.about(f"links.{name}.bandwidth", link.bandwidth / link.lanes, 30.0) for name, link in first.items()),
         *(Constant.about(f"links.{name}.latency", max(link.latency, 1e-6), 100.0) for name, link in first.items()),
     ]  # fmt: skip
-    return Design(Calibration("fitted"), tuple(constants), tuple(micros), sizes[-1])
+    return Design(Calibration("fitted"), tuple(constants), tuple(micros))

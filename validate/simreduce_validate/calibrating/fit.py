@@ -22,6 +22,9 @@ VAGUE = 0.5
 PULL = 0.02
 """How much a constant that is ten times its start counts as a residual: enough to settle what nothing else settles."""
 
+_NOTHING = 1e-12
+"""Of squared slopes: no measurement depends on such a constant."""
+
 _STEP, _ENOUGH, _MOST = 1e-3, 1e-5, 30
 
 
@@ -46,8 +49,8 @@ def fitted(
 
     Residuals are logarithms of ratios, so that microseconds count as much as seconds, and count less beyond `INLIER` (the
     loss is 2(sqrt(1 + z) - 1)). Constants are fitted as logarithms: they are above 0 and their errors are parts of them.
-    Standard errors are those of linear least squares at the solution, without the `PULL` to where the fit begins. What
-    nothing depends on, or fits best at a bound that is only far away, has no value: the rest is fitted again without it.
+    Standard errors are those of linear least squares at the solution, the `PULL` to where the fit begins included: so they have a limit
+    also where constants can stand for each other. What nothing depends on, or fits best at a bound that is only far away, has no value: the rest is fitted again without it.
     """
     without: dict[str, str] = {}
     while True:
@@ -85,7 +88,7 @@ def _solved(
         xtol=_ENOUGH, ftol=_ENOUGH, max_nfev=_MOST,
     )  # fmt: skip
     last = residuals(found.x)
-    errors = _errors(_slopes(residuals, found.x), last)
+    errors = _errors(_slopes(residuals, found.x), last, PULL / np.log(10))
     names = [c.name for c in free]
     at_bound = [bool(x - a < 1e-3 or b - x < 1e-3) for x, a, b in zip(found.x, low, high, strict=True)]
     values = dict(zip(names, np.exp(found.x).tolist(), strict=True))
@@ -103,18 +106,14 @@ def _slopes(residuals: Callable[[Floats], Floats], at: Floats) -> Floats:
     return np.stack(columns, axis=1)
 
 
-def _errors(slopes: Floats, residuals: Floats) -> Floats:
+def _errors(slopes: Floats, residuals: Floats, pull: float) -> Floats:
     """Standard errors; infinite where nothing depends on a constant. Residuals beyond `INLIER` count as in the loss."""
     weight = 1 / np.sqrt(1 + (residuals / INLIER) ** 2)
     freedom = max(len(residuals) - slopes.shape[1], 1)
     variance = float((weight * residuals**2).sum()) / freedom
     normal = slopes.T @ (weight[:, None] * slopes)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        scale = 1 / np.sqrt(np.diag(normal))
-    known = np.isfinite(scale) & (scale < 1e6)
-    errors = np.full(len(scale), np.inf)
-    if known.any():
-        part = normal[np.ix_(known, known)] * np.outer(scale[known], scale[known])
-        inverse = np.linalg.pinv(part, hermitian=True, rcond=1e-12)
-        errors[known] = np.sqrt(np.maximum(np.diag(inverse), 0.0) * variance) * scale[known]
+    known = np.diag(normal) > _NOTHING
+    errors = np.full(len(known), np.inf)
+    inverse = np.linalg.inv(normal[np.ix_(known, known)] + pull**2 * np.eye(int(known.sum())))
+    errors[known] = np.sqrt(np.diag(inverse) * variance)
     return errors
