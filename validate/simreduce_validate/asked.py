@@ -17,10 +17,11 @@ from simreduce.algorithms import ALGORITHMS
 from simreduce.cli.options import gather, shape_of
 from simreduce.errors import InputError, StrategyError
 from simreduce.layouts import Layout
+from simreduce.plan import Executor
 from simreduce.strategy import Strategy, compile_plan, parse_strategy
 from simreduce.topology import Topology, load_topology
 from simreduce.workload import Workload
-from simreduce_validate.running import ROUTES, Worker, open_backend
+from simreduce_validate.running import ROUTES, Worker, open_backend, placement
 from simreduce_validate.running.backend import BACKENDS, PATIENCE, Backend, check_names
 from simreduce_validate.running.discover import this_machine, visible
 from simreduce_validate.running.links import Links, read_links
@@ -167,13 +168,18 @@ def read_strategies(texts: Sequence[str]) -> list[tuple[Strategy, bool]]:
     return found
 
 
-def accepted(strategy: Strategy, shape: Layout, workloads: Sequence[Workload]) -> bool:
-    """Whether these devices can do it with every workload; says on stderr why not."""
+def accepted(strategy: Strategy, devices: Devices, workloads: Sequence[Workload]) -> bool:
+    """Whether these devices can do it with every workload; says on stderr why not. NCCL's plans are for GPUs: between CPU devices they
+    are copies like others, which nobody would ask for.
+    """
     try:
-        for workload in workloads:
-            compile_plan(strategy, workload, shape)
+        plans = [compile_plan(strategy, workload, devices.layout) for workload in workloads]
     except StrategyError as error:
         for problem in error.problems:
             click.echo(f"{strategy.text} left out: {problem.removeprefix(f'{strategy.text}: ')}", err=True)
+        return False
+    theirs = any((plan.executor == Executor.NCCL).any() for plan in plans)
+    if theirs and all(map(placement.is_cpu, devices.stage.place)):
+        click.echo(f"{strategy.text} left out: NCCL has no CPU devices", err=True)
         return False
     return True

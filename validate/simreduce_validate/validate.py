@@ -25,11 +25,11 @@ from simreduce.cli.options import (
     echo_json,
     gather,
     gpus_options,
-    write_bytes,
 )
+from simreduce.cli.pictures import check_pictures, picture_options, write_pictures
 from simreduce.cli.sizes import read_sizes, sizes_options
 from simreduce.errors import InputError
-from simreduce.pictures import Measured, to_png, to_svg, validation_picture
+from simreduce.pictures import Measured, validation_picture
 from simreduce.scenario import Scenario, load_scenario
 from simreduce.strategy import Strategy
 from simreduce.tune.bench import tensor
@@ -86,8 +86,7 @@ from simreduce_validate.transfers import Transfer, transfers
 @click.option(
     "--out", default=None, metavar="FILE", help="Keep predictions, then every sample, in a new file."
 )
-@click.option("--svg", default=None, metavar="FILE", help="Draw measured against predicted.")
-@click.option("--png", default=None, metavar="FILE", help="The same as PNG.")
+@picture_options
 @calibration_option("nominal")
 @as_json
 def validate(
@@ -119,9 +118,9 @@ def validate(
         problems.append(f"-b {minbytes}: less than one element of {dtypes.NAMES[dtype]}")
     if out is not None and Path(out).exists():
         problems.append(already_there(out))
-    for path in (out, svg, png):
-        if path is not None:
-            gather(problems, check_place, path)
+    if out is not None:
+        gather(problems, check_place, out)
+    gather(problems, check_pictures, svg, png)
     if problems or not (stage and swept and named is not None and constants) or dtype is None:
         raise InputError(problems)
     question = Question(stage, constants, iters, warmup_iters, chained, traced)
@@ -130,21 +129,11 @@ def validate(
         strategies = _best(question, asked, top)
     else:
         workloads = [tensor(nbytes, dtype) for nbytes in swept]
-        strategies = [s for s, wanted in named if wanted or accepted(s, stage.layout, workloads)]
+        strategies = [s for s, wanted in named if wanted or accepted(s, stage, workloads)]
     groups = [question.cases(workload, strategies, builtins, twice=out is not None) for workload in workloads]
     rows, ran_on = question.measure(groups, None if out is None else Path(out))
     judgement = judged(rows, COLLECTIVE)
     details = [_transfers(question, row) for row in rows]
-    for path, write in ((svg, lambda drawing: to_svg(drawing).encode()), (png, to_png)):
-        if path is not None:
-            write_bytes(
-                path,
-                write(
-                    validation_picture(
-                        _marks(rows), _title(stage, constants.name), judgement_lines(judgement)
-                    )
-                ),
-            )
     if as_json:
         echo_json(document(question, rows, judgement, details, ran_on))
     else:
@@ -152,6 +141,9 @@ def validate(
         click.echo(table(rows, stage.layout.n, about, judgement_lines(judgement)))
         for row, found in zip(rows, details, strict=True):
             click.echo("\n".join(transfer_lines(row, found)))
+    if svg is not None or png is not None:
+        drawing = validation_picture(_marks(rows), _title(stage, constants.name), judgement_lines(judgement))
+        write_pictures(drawing, svg, png)
     return int(any(row.faults for row in rows))
 
 
@@ -159,7 +151,7 @@ def _best(question: Question, scenario: Scenario, top: int) -> list[Strategy]:
     """The strategies of a scenario that are predicted to be fastest on these devices."""
     layout, workload = question.devices.layout, scenario.workload
     all_of_them = scenario.strategies or candidates(layout)
-    known = [s for s in all_of_them if accepted(s, layout, [workload])]
+    known = [s for s in all_of_them if accepted(s, question.devices, [workload])]
     cases = question.cases(workload, known)
     return [known[i] for i in sorted(range(len(known)), key=lambda i: cases[i].predicted)[:top]]
 

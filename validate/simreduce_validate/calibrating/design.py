@@ -139,7 +139,7 @@ def _processes(devices: Devices, base: Calibration, names: Sequence[str], ranks:
         *_cores(base),
     )
     alone = dict.fromkeys(around(ranks, min(2, ranks - 1))) if wired and ranks > 2 else {}
-    pairs = [(pair, *(flight(names, pair, nbytes) for nbytes in sizes[1:])) for pair in alone]
+    pairs = [(pair, flight(names, pair, sizes[1]), flight(names, pair, sizes[2])) for pair in alone]
     follows = relay(names, 0, 1, 2, largest) if ranks > 2 else None
     return Design(base, constants, (*micros, *_local(names, ranks, sizes)), tuple(pairs), follows)
 
