@@ -86,7 +86,7 @@ from simreduce_validate.transfers import Transfer, transfers
 @click.option(
     "--out", default=None, metavar="FILE", help="Keep predictions, then every sample, in a new file."
 )
-@picture_options
+@picture_options("Measured against predicted")
 @calibration_option("nominal")
 @as_json
 def validate(
