@@ -136,17 +136,17 @@ class _Training:
     def worker(self, w: int) -> Events:
         step = local_step = 0
         while True:
-            begun, read = self.env.now, list(self.weights)
+            begun, read = self.now, list(self.weights)
             yield self.network.pull(w)
             yield self.env.timeout(self.computing(w, step))
-            computed = self.env.now
+            computed = self.now
             yield self.env.all_of(
                 [self.env.process(self.deliver(w, step, local_step, v, read)) for v in self.variables]
             )
             yield self.moment(0.0, _ASK, w)
             if self.gone(w):
                 return
-            self.steps.append(Step(w, step, local_step, begun, computed, self.env.now))
+            self.steps.append(Step(w, step, local_step, begun, computed, self.now))
             local_step = yield self.tokens.get(w)
             yield self.moment(self.messages.token[w], _BEGIN, w)
             step += 1
@@ -163,7 +163,7 @@ class _Training:
         asked = Asked(w, step, local_step, v, read[v] if read else _NO_NUMBERS)
         update = accumulator.step + 1
         added = accumulator.apply(self.values.gradient(asked) if self.values else None, local_step)
-        self.arrivals.append(Arrival(self.env.now, w, step, local_step, v, update if added else 0))
+        self.arrivals.append(Arrival(self.now, w, step, local_step, v, update if added else 0))
         self.give(v)
         yield self.env.timeout(self.messages.report[v])
 
@@ -201,7 +201,7 @@ class _Training:
         if asked is not None and accumulator.ready(required) and not self.gone(_CHIEF):
             self.asked_for[v] = None
             count = accumulator.count
-            asked.succeed((self.env.now, count, accumulator.take()))
+            asked.succeed((self.now, count, accumulator.take()))
 
     def record(self, taken: list[tuple[float, int]]) -> None:
         if self.values and self.averages:
@@ -210,7 +210,7 @@ class _Training:
             ]
         times, counts = zip(*taken, strict=True)
         self.made.append(
-            Update(self.global_step, self.env.now, times, counts, tuple(self.weights), tuple(self.averages))
+            Update(self.global_step, self.now, times, counts, tuple(self.weights), tuple(self.averages))
         )
 
     def computing(self, w: int, step: int) -> float:
@@ -219,9 +219,14 @@ class _Training:
             self.times = self.job.seconds(self.repetition, 2 * self.times.shape[1])
         return float(self.times[w, step])
 
+    @property
+    def now(self) -> float:
+        """The fabric may leave a number of numpy's on the clock."""
+        return float(self.env.now)
+
     def gone(self, w: int) -> bool:
         """Whether a worker has died."""
-        return self.env.now >= self.job.death(w)
+        return self.now >= self.job.death(w)
 
     def moment(self, delay: float, kind: int, which: int) -> _Moment:
         """What happens at an instant in the order of the docstring above."""
