@@ -99,40 +99,40 @@ class Uniform(Distribution):
 @dataclass(frozen=True, slots=True)
 class Normal(Distribution):
     """A normal distribution of which only what is above 0 s counts: times below are drawn again, not raised to 0. Where
-    `sd` is small beside `mid`, that is the normal distribution itself; else its mean is above `mid`, and its spread below `sd`.
+    `sd` is small beside `mean`, that is the normal distribution itself; else what is expected is above `mean`, and its spread below `sd`.
     """
 
-    mid: float
+    mean: float
     sd: float
 
     def __post_init__(self) -> None:
-        _refuse(_above_zero("mid", self.mid), _from_zero("sd", self.sd))
+        _refuse(_above_zero("mean", self.mean), _from_zero("sd", self.sd))
 
     def quantile(self, u: Floats) -> Floats:
         from scipy.special import ndtri  # noqa: PLC0415 - takes a while to load
 
         if self.sd == 0.0:
-            return np.full(np.shape(u), self.mid)
+            return np.full(np.shape(u), self.mean)
         below = self._below
         # From the near end, so that small parts of a half are not lost beside 1.
         rest = (1.0 - u) * (1.0 - below)
-        found: Floats = self.mid - self.sd * ndtri(rest)
+        found: Floats = self.mean - self.sd * ndtri(rest)
         return np.maximum(found, 0.0)
 
     @property
     def expected(self) -> float:
         if self.sd == 0.0:
-            return self.mid
-        z = self.mid / self.sd
+            return self.mean
+        z = self.mean / self.sd
         density = float(np.exp(-0.5 * z * z)) / sqrt(2.0 * np.pi)
-        return self.mid + self.sd * density / (1.0 - self._below)
+        return self.mean + self.sd * density / (1.0 - self._below)
 
     @property
     def _below(self) -> float:
         """The part of the normal distribution that is below 0."""
         from scipy.special import ndtr  # noqa: PLC0415 - as above
 
-        return float(ndtr(-self.mid / self.sd))
+        return float(ndtr(-self.mean / self.sd))
 
 
 @dataclass(frozen=True, slots=True)

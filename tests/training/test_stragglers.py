@@ -141,7 +141,7 @@ def test_the_best_number_of_backups():
     slow = backups(Job(Settings(8), delays(8, 1), Constant(1.0), slow={3: 10.0}), 20, 3)
 
     def best(choices):
-        return [c.backups for c in choices if c.behind.mean == 0.0][0]
+        return next(c.backups for c in choices if c.behind.mean == 0.0)
 
     assert 0 == best(even)
     assert 0 < best(heavy) < 4

@@ -3,6 +3,7 @@
 from simreduce.training.replicas.job import Job
 from simreduce.training.replicas.network import Delays, Flows, delays
 from simreduce.training.replicas.processes import replicas
+from simreduce.training.replicas.reader import Question, read_replicas
 from simreduce.training.replicas.run import Arrival, Run, Step, Update
 from simreduce.training.replicas.settings import Settings, easyrec
 from simreduce.training.replicas.values import Asked, Slices, Values, by_worker
@@ -13,6 +14,7 @@ __all__ = [
     "Delays",
     "Flows",
     "Job",
+    "Question",
     "Run",
     "Settings",
     "Slices",
@@ -22,5 +24,6 @@ __all__ = [
     "by_worker",
     "delays",
     "easyrec",
+    "read_replicas",
     "replicas",
 ]
