@@ -30,11 +30,11 @@ _MODULES: tuple[ModuleType, ...] = (calendar, sharing, kernel)  # callees first
 _seen = [0]
 
 
-def pays(ops: int) -> bool:
+def pays(ops: int, *, again: bool = False) -> bool:
     """Whether so many ops in flight are worth the compiled kernel, which is worth its loading once a process has had
-    many. It gives the same bits either way.
+    many. It gives the same bits either way. Few ops are not worth it, unless they are in the tables already (`again`).
     """
-    if ops < SMALL:
+    if ops < SMALL and not again:
         return False
     if not loaded():
         _seen[0] += ops

@@ -262,9 +262,13 @@ def free_lanes(op: int, first: int, end: int, now: float, count: int, ops: Ops, 
 
 def submission_of(op: int, ops: Ops) -> int:
     """The number of the submission that `op` belongs to."""
-    number = 0
-    while ops.submission_start[number + 1] <= op:
-        number += 1
+    number, end = 0, len(ops.submission_start) - 1
+    while end - number > 1:
+        middle = (number + end) >> 1
+        if ops.submission_start[middle] <= op:
+            number = middle
+        else:
+            end = middle
     return number
 
 

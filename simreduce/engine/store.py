@@ -164,6 +164,22 @@ class Store:
         self.state = State(**old)
         return number
 
+    def again(self, number: int, first: int, waits: Ints, release_op: Ints, now: float) -> None:
+        """Let a submission that is done, or has never begun, begin anew: its ops `release_op` are released now."""
+        if compiled.pays(len(waits), again=True):
+            self.compile()
+        state, last = self.state, first + len(waits)
+        state.pending[number] = len(waits)
+        state.waits[first:last] = waits if self.compiled else waits.tolist()
+        for name, value in (("phase", WAITING), ("slot", NONE), ("blame", NONE), ("pipe_blame", NONE)):
+            column = getattr(state, name)
+            column[first:last] = value if self.compiled else [value] * len(waits)
+        old: dict[str, Any] = {
+            "release_time": state.release_time, "release_op": state.release_op, "scalar": state.scalar
+        }  # fmt: skip
+        self._release(old, release_op, np.full(len(release_op), now))
+        self.state = state._replace(**old)
+
     def _joined(self, name: str, old: Any, new: Any) -> Any:
         """The column `old`, with `new` after it."""
         if not self.compiled:

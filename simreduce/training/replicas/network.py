@@ -16,6 +16,7 @@ import numpy.typing as npt
 import simpy
 
 from simreduce.engine import CALM, NOMINAL, TENSORFLOW, Calibration, Disturbance, Fabric, Runtime
+from simreduce.engine.fabric import Standing
 from simreduce.engine.floors import alone
 from simreduce.engine.lower import Lowered, Resources, lower
 from simreduce.errors import InputError, did_you_mean
@@ -180,9 +181,14 @@ class _Shared:
         self._fabric = fabric = Fabric(
             env, flows.topology, flows.calibration, flows.runtime, flows.disturbance
         )
+
+        def standing(sources: Sequence[str], target: str, sizes: Sequence[int]) -> Standing | None:
+            moved = _transfer(sources, target, sizes, fabric.lower)
+            return fabric.standing(*moved) if moved else None
+
         kept = list(zip(flows.servers, flows.nbytes, strict=True))
-        self._pull = [_transfer(flows.servers, w, flows.nbytes, fabric.lower) for w in flows.workers]
-        self._push = [[_transfer([w], s, [size], fabric.lower) for s, size in kept] for w in flows.workers]
+        self._pull = [standing(flows.servers, w, flows.nbytes) for w in flows.workers]
+        self._push = [[standing([w], s, [size]) for s, size in kept] for w in flows.workers]
 
     def pull(self, worker: int) -> simpy.Event:
         return self._moved(self._pull[worker])
@@ -190,8 +196,5 @@ class _Shared:
     def push(self, worker: int, variable: int) -> simpy.Event:
         return self._moved(self._push[worker][variable])
 
-    def _moved(self, transfer: tuple[Plan, Lowered] | None) -> simpy.Event:
-        if transfer is None:
-            return self._env.timeout(0.0)
-        plan, lowered = transfer
-        return self._fabric.submit(plan, lowered=lowered)
+    def _moved(self, transfer: Standing | None) -> simpy.Event:
+        return transfer.submit() if transfer else self._env.timeout(0.0)
