@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from simreduce.engine import compiled
 from simreduce.training.distributions import Constant, Exponential, Trace, Uniform
 from simreduce.training.replicas.job import Job
-from simreduce.training.replicas.network import Delays
+from simreduce.training.replicas.network import Delays, delays
 from simreduce.training.replicas.processes import replicas
 from simreduce.training.replicas.recurrence import Runs, Times, loop
 from simreduce.training.replicas.run import Run
@@ -42,7 +42,7 @@ def jobs(draw: st.DrawFn) -> Job:
         Delays(some(workers), some(workers * variables).reshape(workers, -1), some(variables), some(workers), some(variables)),
         draw(st.one_of(compute, st.tuples(*[compute] * workers))),
         slow=draw(st.dictionaries(st.integers(0, workers - 1), st.sampled_from([0.5, 3.0]), max_size=2)),
-        dies=draw(st.dictionaries(st.integers(0, workers - 1), st.sampled_from([0.0, 1.5, 4.25]), max_size=2)),
+        dies=draw(st.dictionaries(st.integers(0, workers - 1), st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 4.25]), max_size=2)),
         update=draw(delay),
         averages=draw(delay),
         turn=draw(delay),
@@ -74,6 +74,14 @@ def test_both_give_the_same_run(job, updates, repetition):
 
     assert [] == differences(run, times)
     assert bool(run.blocked) == (len(times.update) < updates)
+
+
+def test_a_worker_that_dies_as_tokens_come_gets_none():
+    """Worker 1 waits from 0.5 s on and dies at 1 s, when the first update is made: its token goes to worker 0."""
+    job = Job(Settings(2), delays(2, 1), (Constant(1.0), Constant(0.5)), dies={1: 1.0})
+    run, times = replicas(job, 3), Runs(job, 3, 1).run(0)
+
+    assert [1.0, 3.0, 5.0] == [u.time for u in run.updates] == times.update.tolist()
 
 
 def test_compiled_it_gives_the_same_bits():
