@@ -181,9 +181,10 @@ class Store:
         self.state = state._replace(**old)
 
     def _joined(self, name: str, old: Any, new: Any) -> Any:
-        """The column `old`, with `new` after it."""
+        """The column `old`, with `new` after it; a list is the same one, so that to append little costs little."""
         if not self.compiled:
-            return [*old, *(new if isinstance(new, list) else new.tolist())]
+            old.extend(new if isinstance(new, list) else new.tolist())
+            return old
         new = np.asarray(new).astype(_DTYPE.get(name, np.int32), copy=False)
         return np.concatenate([old, new]) if len(old) else new
 
@@ -191,7 +192,8 @@ class Store:
         """The column `old`, `more` longer; only the first `used` are kept. Of an array the rest is not touched."""
         dtype = _DTYPE.get(name, np.int32)
         if not self.compiled:
-            return [*old, *([dtype(0).item()] * more)]
+            old.extend([dtype(0).item()] * more)
+            return old
         new: npt.NDArray[Any] = np.zeros(len(old) + more, dtype=dtype)
         new[:used] = old[:used]
         return new

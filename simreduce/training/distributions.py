@@ -98,8 +98,9 @@ class Uniform(Distribution):
 
 @dataclass(frozen=True, slots=True)
 class Normal(Distribution):
-    """A normal distribution of which only what is above 0 s counts: times below are drawn again, not raised to 0. Where
-    `sd` is small beside `mean`, that is the normal distribution itself; else what is expected is above `mean`, and its spread below `sd`.
+    """A normal distribution of which only what is above 0 s counts: times below are drawn again, not raised to 0. Where `sd`
+    is small beside `mean`, that is the normal distribution itself; else what is expected is above `mean`, and the spread
+    below `sd`.
     """
 
     mean: float

@@ -48,7 +48,9 @@ def interval(numbers: Floats) -> Interval:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spread:
-    """By repetition: when each update was made (NaN if it never was), how many gradients arrived, and how many were dropped."""
+    """By repetition: when each update was made (NaN if it never was), how many gradients arrived, and how many of these were
+    dropped.
+    """
 
     job: Job
     updates: Floats
@@ -149,8 +151,8 @@ def _filled(times: Floats, count: int) -> Floats:
 @dataclass(frozen=True, slots=True)
 class Choice:
     """So many of the workers are backups. `step` is seconds of an update, `rate` gradients that enter updates in a second.
-    `behind` is how much lower that rate is than the best choice's, in the same repetitions. `ideal` is what a step would take if everybody
-    began it together and nothing had to be sent; None if workers differ.
+    `behind` is how much lower that rate is than the best choice's, in the same repetitions. `ideal` is what a step would take
+    if everybody began it together and nothing had to be sent; None if workers differ.
     """
 
     backups: int
@@ -176,8 +178,8 @@ def backups(
     processes: int = 1,
 ) -> tuple[Choice, ...]:
     """What becomes of the job if 0, 1, 2, ... of its workers are backups, whose gradients no update waits for (up to half of
-    them, unless `choices` says which). A gradient is taken to be worth as much in a small update as in a large one, so that the best choice
-    is the one with the most gradients in a second; ask `step` for what is best if it is not.
+    them, unless `choices` says which). A gradient is taken to be worth as much in a small update as in a large one, so that
+    the best choice is the one with the most gradients in a second; ask `step` for what is best if it is not.
 
     All choices are given the same random times.
     """

@@ -31,8 +31,8 @@ _AHEAD = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """By (worker, its own step): the update that its gradient of a variable entered, from 1, and how many are in that; (0, 0) for those
-    that were dropped.
+    """By (worker, its own step): the update that its gradient of a variable entered, from 1, and how many are in that; (0, 0)
+    for those that were dropped.
     """
 
     update: dict[tuple[int, int], tuple[int, int]]
@@ -73,7 +73,9 @@ class Cluster:
 
 
 def _read(moved: float) -> tuple[int, int]:
-    """The update that moved a weight by so much, and of how many gradients its mean was: moved = (1 + (update - 1) / PACE) / count."""
+    """The update that moved a weight by so much, (1 + (update - 1) / PACE) / gradients, and how many gradients it had: up to 15
+    of these and 50 updates can be told apart.
+    """
     if moved == 0.0:
         return 0, 0
     gradients = round(1.02 / moved)

@@ -111,16 +111,16 @@ class Flows:
         """The same transfers, each as if it were alone: what flows take where no two share a link. Without faults."""
         calm = replace(self.disturbance, faults=(), jitter=0.0)
         resources = Resources.of(self.topology, self.calibration, calm)
-
-        def lowered(plan: Plan) -> Lowered:
-            return lower(plan, self.topology, self.runtime, self.calibration, resources, None, calm)
+        transfers = _Transfers(
+            lambda plan: lower(plan, self.topology, self.runtime, self.calibration, resources, None, calm)
+        )
 
         def seconds(source: str, target: str, nbytes: int) -> float:
-            moved = _transfer([source], target, [nbytes], lowered)
+            moved = transfers.of([source], target, [nbytes])
             return float(alone(moved[1], resources)[0].max()) if moved else 0.0
 
         def latency(source: str, target: str) -> float:
-            moved = _transfer([source], target, [0], lowered)
+            moved = transfers.of([source], target, [0])
             return float(moved[1].latency.max()) if moved else 0.0
 
         kept = list(zip(self.servers, self.nbytes, strict=True))
@@ -134,21 +134,30 @@ class Flows:
         )
 
 
-def _transfer(
-    sources: Sequence[str], target: str, sizes: Sequence[int], lowered: Callable[[Plan], Lowered]
-) -> tuple[Plan, Lowered] | None:
-    """One copy from every source to the target, of so many bytes; None if all of them are there."""
-    away = [(source, size) for source, size in zip(sources, sizes, strict=True) if source != target]
-    if not away:
-        return None
-    devices = tuple(dict.fromkeys((target, *(source for source, _ in away))))
-    b = PlanBuilder(devices)
-    for i, (source, _) in enumerate(away):
-        b.copy(b.input(devices.index(source), i, i + 1), 0)
-    plan = b.finish(Contract.of("transfer", []))
-    # Bytes are any number here, and those of a plan are whole elements.
-    amount = np.array([each for _, size in away for each in (0.0, float(size))])
-    return plan, replace(lowered(plan), amount=amount)
+class _Transfers:
+    """Copies to one device each; what is sent between the same devices is lowered once."""
+
+    def __init__(self, lowered: Callable[[Plan], Lowered]) -> None:
+        self._lowered = lowered
+        self._known: dict[tuple[str, ...], tuple[Plan, Lowered]] = {}
+
+    def of(self, sources: Sequence[str], target: str, sizes: Sequence[int]) -> tuple[Plan, Lowered] | None:
+        """One copy from every source to the target, of so many bytes; None if all of them are there."""
+        away = [(source, size) for source, size in zip(sources, sizes, strict=True) if source != target]
+        if not away:
+            return None
+        ends = (target, *(source for source, _ in away))
+        if ends not in self._known:
+            devices = tuple(dict.fromkeys(ends))
+            b = PlanBuilder(devices)
+            for i, (source, _) in enumerate(away):
+                b.copy(b.input(devices.index(source), i, i + 1), 0)
+            plan = b.finish(Contract.of("transfer", []))
+            self._known[ends] = plan, self._lowered(plan)
+        plan, lowered = self._known[ends]
+        # Bytes are any number here, and those of a plan are whole elements.
+        amount = np.array([each for _, size in away for each in (0.0, float(size))])
+        return plan, replace(lowered, amount=amount)
 
 
 class Way(Protocol):
@@ -182,8 +191,10 @@ class _Shared:
             env, flows.topology, flows.calibration, flows.runtime, flows.disturbance
         )
 
+        transfers = _Transfers(fabric.lower)
+
         def standing(sources: Sequence[str], target: str, sizes: Sequence[int]) -> Standing | None:
-            moved = _transfer(sources, target, sizes, fabric.lower)
+            moved = transfers.of(sources, target, sizes)
             return fabric.standing(*moved) if moved else None
 
         kept = list(zip(flows.servers, flows.nbytes, strict=True))

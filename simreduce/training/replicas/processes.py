@@ -4,12 +4,12 @@ Every worker, for ever: read all variables; compute; send every gradient to its 
 its `local_step` is behind; when all are there, take a token from the queue, waiting if there is none; the token is the
 next `local_step`. So one token a step, whatever became of the gradients, and not always a new one.
 
-The chief, for ever: of every variable, as soon as its accumulator has enough, take the mean and update; when all are updated,
-the global step goes up by one and the queue gets its tokens. While no round is on, gradients are added all the same, so
-that the next mean may be of more than it needs.
+The chief, for ever: of every variable, as soon as its accumulator has enough, take the mean and update; when all are
+updated, the global step goes up by one and the queue gets its tokens. While no round is on, gradients are added all the
+same, so that the next mean may be of more than it needs.
 
-Accumulators go on one by one: about the time of an update a gradient may be dropped for one variable and added for another, and
-with more workers than needed each variable may get the mean of other workers.
+Accumulators go on one by one: about the time of an update a gradient may be dropped for one variable and added for
+another, and with more workers than needed each variable may get the mean of other workers.
 
 What happens at one instant goes in this order: workers die; gradients arrive, by worker and variable, and are taken as soon
 as there are enough; updates end, by variable; the global step; rounds begin, by variable; tokens are asked for, by worker;

@@ -30,8 +30,8 @@ _WORTH = 20_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Times:
-    """One run. `update[u]` is when update u + 1 was made, of as many as were; by [worker, step, variable], when a gradient arrived (NaN: it
-    did not) and which update it entered, from 1 (0: dropped); by [worker, step], `local_step`.
+    """One run. `update[u]` is when update u + 1 was made, of as many as were; by [worker, step, variable], when a gradient
+    arrived (NaN: it did not) and which update it entered, from 1 (0: dropped); by [worker, step], `local_step`.
     """
 
     update: Floats

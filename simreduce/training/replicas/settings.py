@@ -13,8 +13,9 @@ class Settings:
     `total_num_replicas` workers (or as many as it needs, if these are more; by default they are as many). More workers
     than gradients are *backups*.
 
-    `num_tokens` are in the queue at the start; -1 are as many as an update needs. None are the fewest that do: none,
-    unless workers must send several gradients each. `faithful`: None is -1, as upstream, so that the first update waits for nobody.
+    `num_tokens` are in the queue at the start; -1 are as many as an update needs. None are the fewest that do: none, unless
+    workers must send several gradients each. `faithful`: None is -1, as upstream, so that the first update waits for
+    nobody, and sparse gradients are averaged as upstream does.
     """
 
     replicas_to_aggregate: int

@@ -1,4 +1,7 @@
-"""One task of a cluster with parameter servers, and what it does as a worker of SyncReplicasOptimizer. Started by `replicas`."""
+"""One task of a cluster with parameter servers, and what it does as a worker of SyncReplicasOptimizer.
+
+Started by `simreduce_validate.replicas`.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +43,8 @@ class Replica:
     def open(
         self, name: str, settings: Settings, workers: int, variables: int, steps: int, compute: float
     ) -> None:
-        """Be ready for a training of that name. Every variable has one number for each of the first `steps` steps of every worker, and
-        the gradient of a step is 1 there.
+        """Be ready for a training of that name. Every variable has one number for each of the first `steps` steps of every
+        worker, and the gradient of a step is 1 there.
         """
         me = f"/job:worker/task:{self._task}"
         self._steps, self._times = [], []
