@@ -73,7 +73,7 @@ def delays(
 class Flows:
     """Variables and gradients share a machine's links. `workers` and `servers` are devices of the topology, where worker w
     is and variable v is kept; the token queue is with the first variable, the chief is worker 0. `nbytes[v]` is what
-    the variable, and its gradient, has.
+    the variable, and its gradient, has. Jitter of the disturbance is that of a transfer, the same every time it is made.
 
     InputError if a device is not there.
     """
