@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import simpy
 
-from simreduce.engine import CALM, NOMINAL, TENSORFLOW, Calibration, Disturbance, Fabric, Runtime
-from simreduce.engine.fabric import Standing
+from simreduce.engine import CALM, NOMINAL, TENSORFLOW, Calibration, Disturbance, Fabric, Runtime, Standing
 from simreduce.engine.floors import alone
 from simreduce.engine.lower import Lowered, Resources, lower
 from simreduce.errors import InputError, did_you_mean
@@ -187,10 +186,7 @@ class _Plain:
 class _Shared:
     def __init__(self, env: simpy.Environment, flows: Flows) -> None:
         self._env, self.messages = env, flows.uncontended
-        self._fabric = fabric = Fabric(
-            env, flows.topology, flows.calibration, flows.runtime, flows.disturbance
-        )
-
+        fabric = Fabric(env, flows.topology, flows.calibration, flows.runtime, flows.disturbance)
         transfers = _Transfers(fabric.lower)
 
         def standing(sources: Sequence[str], target: str, sizes: Sequence[int]) -> Standing | None:
