@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from simreduce.training.replicas.accumulator import (
     Accumulator,
-    Counted,
     Dense,
     Slices,
     Sparse,
@@ -73,13 +72,6 @@ def by_worker(numbers: Sequence[float], variables: int = 1, rate: float = 1.0) -
         return np.array(float(numbers[asked.worker]))
 
     return Values((np.array(0.0),) * variables, gradient, rate)
-
-
-class _Nothing(Values):
-    """Without numbers."""
-
-    def accumulator(self, variable: int, *, faithful: bool) -> Accumulator[Any]:  # noqa: ARG002
-        return Counted()
 
 
 __all__ = ["Asked", "Slices", "Values", "by_worker"]
