@@ -23,7 +23,7 @@ RUNGS = (
     ("pictures", "report", "trace"),
     ("tune",),
     ("scenario",),
-    ("calibrate", "cross_device", "export", "variable_update"),
+    ("calibrate", "cross_device", "export", "training", "variable_update"),
     ("engine", "strategy"),
     ("algorithms", "packing"),
     ("layouts",),

@@ -61,7 +61,7 @@ def test_the_pictures_are_drawn_by_the_commands_beside_them(picture, tmp_path):
     assert file.read_text("utf-8") == place.read_text("utf-8")
 
 
-def test_the_python_example_runs():
-    """The Python block of the README runs as it stands and its assertions hold."""
-    (code,) = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL))
+def test_the_python_examples_run(code):
+    """The Python blocks of the README run as they stand and their assertions hold."""
     subprocess.run([sys.executable, "-c", code], cwd=README.parent, check=True)

@@ -3,7 +3,7 @@
 from simreduce.engine.background import traffic
 from simreduce.engine.calibration import NOMINAL, Calibration, LinkConstants, Processor
 from simreduce.engine.disturbance import CALM, Disturbance, Fault, links_named
-from simreduce.engine.fabric import Fabric, Timeline
+from simreduce.engine.fabric import Fabric, Standing, Timeline
 from simreduce.engine.lower import check_routes
 from simreduce.engine.path import CAUSES, LANE, Part, Step
 from simreduce.engine.recording import Curve, Recording, record
@@ -31,6 +31,7 @@ __all__ = [
     "Recording",
     "Result",
     "Runtime",
+    "Standing",
     "Step",
     "Timeline",
     "Use",

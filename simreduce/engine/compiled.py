@@ -30,11 +30,11 @@ _MODULES: tuple[ModuleType, ...] = (calendar, sharing, kernel)  # callees first
 _seen = [0]
 
 
-def pays(ops: int) -> bool:
+def pays(ops: int, *, again: bool = False) -> bool:
     """Whether so many ops in flight are worth the compiled kernel, which is worth its loading once a process has had
-    many. It gives the same bits either way.
+    many. It gives the same bits either way. Few ops are not worth it, unless they are in the tables already (`again`).
     """
-    if ops < SMALL:
+    if ops < SMALL and not again:
         return False
     if not loaded():
         _seen[0] += ops
@@ -92,7 +92,7 @@ def fill(function: Callable[..., Any], ops: int, reads: Sequence[Any], writes: S
     kernel is, or will be once so many ops are submitted.
     """
     if loaded() or ops >= WORTH:
-        return _single(function)(*reads, *writes)
+        return single(function)(*reads, *writes)
     lists = [column.tolist() for column in writes]
     value = function(*(column.tolist() for column in reads), *lists)
     for column, numbers in zip(writes, lists, strict=True):
@@ -101,8 +101,8 @@ def fill(function: Callable[..., Any], ops: int, reads: Sequence[Any], writes: S
 
 
 @cache
-def _single(function: Callable[..., Any]) -> Any:
-    """The function, compiled."""
+def single(function: Callable[..., Any]) -> Any:
+    """A function that calls no other of ours, compiled."""
     import numba  # noqa: PLC0415 - as above
 
     try:

@@ -26,7 +26,7 @@ import simpy
 from simreduce.engine import tables
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, Disturbance, Fault
-from simreduce.engine.lower import Lowered, Resources, changed, lower
+from simreduce.engine.lower import Ids, Lowered, Resources, changed, lower
 from simreduce.engine.runtime import TENSORFLOW, Runtime
 from simreduce.engine.store import Store
 from simreduce.errors import Deadlock, InputError, InternalError, NotFoldable, did_you_mean
@@ -70,7 +70,42 @@ class _Submission:
     laned: npt.NDArray[np.bool_] | None  # ops that have lanes, if there are any
     piped: npt.NDArray[np.bool_] | None  # and pipes
     done: simpy.Event
-    background: bool
+    background: bool = False
+    standing: bool = False
+
+
+class Standing:
+    """A plan that is submitted again and again, but not while it is under way. It keeps its place in the kernel's tables, so
+    that to submit it costs little; and its number, so that in ties it comes where it came the first time.
+    """
+
+    def __init__(self, fabric: Fabric, plan: Plan, lowered: Lowered) -> None:
+        self._fabric = fabric
+        self._waits, inputs = _waits(plan, lowered)
+        self._done = fabric.env.event()
+        self._submission = fabric._append(
+            plan, lowered, self._waits.copy(), inputs[:0], np.zeros(0), self._done
+        )  # noqa: SLF001
+        self._inputs = inputs + self._submission.first
+        self._submission.standing = True
+        self._begun = False
+
+    def submit(self) -> simpy.Event:
+        """Start now, with all INPUTs ready. The event succeeds, without a value, when the last op is done."""
+        if self._begun and not self._done.triggered:
+            raise InternalError("a standing plan was submitted while it was under way")
+        self._begun = True
+        self._done = self._submission.done = self._fabric.env.event()
+        self._fabric._start(self._submission, self._waits, self._inputs)  # noqa: SLF001
+        return self._done
+
+
+def _waits(plan: Plan, lowered: Lowered) -> tuple[Ids, Ids]:
+    """How many things each op waits for, its release among them if it is an INPUT; and which are."""
+    inputs = np.flatnonzero(plan.kind == Kind.INPUT)
+    waits = lowered.waits.astype(np.int32)
+    waits[inputs] += 1
+    return waits, inputs
 
 
 class _Wake(simpy.Event):
@@ -137,6 +172,7 @@ class Fabric:
         self._capacity = [float(each) for each in self.resources.capacity]
         self._wake: _Wake | None = None
         self._clock = float(env.now)
+        self._stands = False
         self._clear()
         self._schedule(self.resources.changes)
 
@@ -166,9 +202,24 @@ class Fabric:
             nothing = np.zeros(0)
             return done.succeed(Timeline(nothing, nothing, nothing, nothing.astype(np.int64)))
         lowered = lowered or self.lower(plan)
-        inputs = np.flatnonzero(plan.kind == Kind.INPUT)
-        waits = lowered.waits.astype(np.int32)
-        waits[inputs] += 1
+        waits, inputs = _waits(plan, lowered)
+        times = np.broadcast_to(ready + self.env.now, inputs.shape)
+        submission = self._append(plan, lowered, waits, inputs, times, done)
+        submission.background = background
+        self._submissions.append(submission)
+        return done
+
+    def standing(self, plan: Plan, lowered: Lowered | None = None) -> Standing:
+        """A plan, of one op or more, that will be submitted often. While there is one, what is done is never cleared from the tables: for
+        an environment in which nearly everything is a standing plan.
+        """
+        self._stands = True
+        return Standing(self, plan, lowered or self.lower(plan))
+
+    def _append(
+        self, plan: Plan, lowered: Lowered, waits: Ids, release: Ids, times: Floats, done: simpy.Event
+    ) -> _Submission:
+        """Put the ops of a plan into the tables; `release` are INPUTs, and `times` when they are ready."""
         first = len(self._store.ops.call)
         number = self._store.append(
             lowered.calls,
@@ -177,15 +228,20 @@ class Fabric:
             waits,
             lowered.successor_start,
             lowered.successors,
-            inputs,
-            np.broadcast_to(ready + self.env.now, inputs.shape),
+            release,
+            times,
             len(self._lanes),
         )
         laned, piped = (
             has[lowered.call] if has.any() else None for has in (lowered.calls.early > 0, lowered.calls.piped)
         )
-        self._submissions.append(_Submission(plan, first, number, laned, piped, done, background))
-        return done
+        return _Submission(plan, first, number, laned, piped, done)
+
+    def _start(self, submission: _Submission, waits: Ids, inputs: Ids) -> None:
+        """A standing plan, from its beginning."""
+        self._touch()
+        self._store.again(submission.number, submission.first, waits, inputs, float(self.env.now))
+        self._submissions.append(submission)
 
     def set_bandwidth(self, link: str, bandwidth: float) -> None:
         """Change what a directed link (by name, `gpu0>gpu3`) carries from now on, in bytes/s; 0 cuts it off.
@@ -289,10 +345,10 @@ class Fabric:
                 continue
             event = submission.done
             event._ok = True  # noqa: SLF001 - as simpy.Timeout does: succeed() has no delay
-            event._value = self._timeline(submission)  # noqa: SLF001
+            event._value = None if submission.standing else self._timeline(submission)  # noqa: SLF001
             _schedule(self.env, event, time, _NORMAL)
         self._submissions = live
-        if not live:
+        if not live and not self._stands:
             self._clear()
 
     def _timeline(self, submission: _Submission) -> Timeline:

@@ -266,9 +266,13 @@ def free_lanes(
 
 def submission_of(op: int, start: Array) -> int:
     """The number of the submission that `op` belongs to."""
-    number = 0
-    while start[number + 1] <= op:
-        number += 1
+    number, end = 0, len(start) - 1
+    while end - number > 1:
+        middle = (number + end) >> 1
+        if start[middle] <= op:
+            number = middle
+        else:
+            end = middle
     return number
 
 

@@ -175,10 +175,27 @@ class Store:
         self.state = _state(old)
         return number
 
+    def again(self, number: int, first: int, waits: Ints, release_op: Ints, now: float) -> None:
+        """Let a submission that is done, or has never begun, begin anew: its ops `release_op` are released now."""
+        if compiled.pays(len(waits), again=True):
+            self.compile()
+        state, last = self.state, first + len(waits)
+        state.pending[number] = len(waits)
+        state.slot[first:last] = waits if self.compiled else waits.tolist()
+        for name, value in (("phase", WAITING), ("blame", NONE), ("pipe_blame", NONE)):
+            column = getattr(state, name)
+            column[first:last] = value if self.compiled else [value] * len(waits)
+        old: dict[str, Any] = {
+            name: getattr(state, name) for name in ("release_time", "release_op", "released")
+        }
+        self._release(old, release_op, np.full(len(release_op), now))
+        self.state = state._replace(**old)
+
     def _joined(self, name: str, old: Any, new: Any) -> Any:
-        """The column `old`, with `new` after it."""
+        """The column `old`, with `new` after it; a list is the same one, so that to append little costs little."""
         if not self.compiled:
-            return [*old, *(new if isinstance(new, list) else new.tolist())]
+            old.extend(new if isinstance(new, list) else new.tolist())
+            return old
         new = np.asarray(new).astype(_DTYPE.get(name, np.int32), copy=False)
         return np.concatenate([old, new]) if len(old) else new
 
@@ -186,7 +203,8 @@ class Store:
         """The column `old`, `more` longer; only the first `used` are kept. Of an array the rest is not touched."""
         dtype = _DTYPE.get(name, np.int32)
         if not self.compiled:
-            return [*old, *([dtype(0).item()] * more)]
+            old.extend([dtype(0).item()] * more)
+            return old
         new: npt.NDArray[Any] = np.zeros(len(old) + more, dtype=dtype)
         new[:used] = old[:used]
         return new

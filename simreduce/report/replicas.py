@@ -1,0 +1,133 @@
+"""Synchronous replicas: what an update takes, and how many backups are best, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any
+
+from simreduce import units
+from simreduce.training.replicas import Delays, Question
+from simreduce.training.stragglers import CONFIDENCE, Choice, Interval, Spread
+
+_COLUMNS = ("backups", "in an update", "update", "", "ideal", "gradients", "", "dropped", "blocked")
+_UNITS = ("", "(gradients)", "(ms)", "(+-)", "(ms)", "(1/s)", "(+-)", "(share)", "(runs)")
+
+
+def replicas_text(question: Question, spread: Spread, choices: Sequence[Choice] = ()) -> str:
+    """The job, what its updates take, and a row for every number of backups that was tried."""
+    job, settings = question.job, question.job.settings
+    step = spread.step(question.skip)
+    links = (
+        "transfers take what they take alone"
+        if isinstance(job.network, Delays)
+        else job.network.topology.name
+    )
+    lines = [
+        f"# {job.workers} workers, {job.variables} {units.noun(job.variables, 'variable')}, {links}",
+        f"# {settings.replicas_to_aggregate} gradients in an update, {settings.tokens_per_step} tokens after it, {settings.initial_tokens} at first",
+        f"# {question.repetitions} repetitions of {question.updates} updates, of which the first {question.skip} do not count, seed {job.seed}",
+        "",
+        f"one update     {_time(step)}",
+        f"dropped        {spread.wasted:.2%} of the gradients",
+        *([f"blocked        {spread.blocked} of {len(spread.updates)} repetitions did not make all updates"] if spread.blocked else []),
+    ]  # fmt: skip
+    if choices:
+        lines += ["", *_table(choices, job.workers)]
+    return "\n".join(lines)
+
+
+def _time(step: Interval) -> str:
+    if not isfinite(step.mean):
+        return "never made"
+    if not isfinite(step.high):
+        return units.format_duration(step.mean)
+    return (
+        f"{units.format_duration(step.mean)}, between {units.format_duration(step.low)} and "
+        f"{units.format_duration(step.high)} with {CONFIDENCE:.0%} confidence"
+    )
+
+
+def _table(choices: Sequence[Choice], workers: int) -> list[str]:
+    rows = [_COLUMNS, _UNITS, *(_row(each, workers) for each in choices)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
+    lines = ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+    best = best_choice(choices)
+    if best is None:
+        return [*lines, "", "No choice makes all its updates."]
+    lines += ["", f"Most gradients in a second with {best.backups} {units.noun(best.backups, 'backup')}"]
+    others = [str(each.backups) for each in choices if each.as_good and each is not best]
+    if others:
+        lines.append(f"  these repetitions do not tell it from {', '.join(others)}")
+    return lines
+
+
+def best_choice(choices: Sequence[Choice]) -> Choice | None:
+    """The one with the most gradients in a second; None if nothing is ever trained."""
+    told = [each for each in choices if isfinite(each.rate.mean)]
+    return max(told, key=lambda each: each.rate.mean, default=None)
+
+
+def _row(choice: Choice, workers: int) -> tuple[str, ...]:
+    def figure(value: float, digits: int) -> str:
+        return f"{value:.{digits}f}" if isfinite(value) else "-"
+
+    step, rate = choice.step, choice.rate
+    return (
+        str(choice.backups),
+        str(workers - choice.backups),
+        figure(step.mean * 1e3, 3),
+        figure((step.high - step.mean) * 1e3, 3),
+        "-" if choice.ideal is None else figure(choice.ideal * 1e3, 3),
+        figure(rate.mean, 1),
+        figure(rate.high - rate.mean, 1),
+        f"{choice.wasted:.2%}",
+        str(choice.blocked) if choice.blocked else "-",
+    )
+
+
+def replicas_document(question: Question, spread: Spread, choices: Sequence[Choice] = ()) -> dict[str, Any]:
+    """The keys that others may rely on, in a fixed order; times in microseconds, null where there is no number."""
+    job, settings = question.job, question.job.settings
+    best = best_choice(choices)
+    return {
+        "workers": job.workers,
+        "variables": job.variables,
+        "replicas_to_aggregate": settings.replicas_to_aggregate,
+        "total_num_replicas": settings.total,
+        "num_tokens": settings.initial_tokens,
+        "contention": not isinstance(job.network, Delays),
+        "updates": question.updates,
+        "skipped": question.skip,
+        "repetitions": question.repetitions,
+        "seed": job.seed,
+        "confidence": CONFIDENCE,
+        "step_time_us": _interval(spread.step(question.skip), 1e6),
+        "dropped_share": spread.wasted,
+        "blocked": spread.blocked,
+        "backups": [
+            {
+                "backups": each.backups,
+                "step_time_us": _interval(each.step, 1e6),
+                "ideal_step_time_us": _number(each.ideal, 1e6),
+                "gradients_per_second": _interval(each.rate, 1.0),
+                "dropped_share": each.wasted,
+                "blocked": each.blocked,
+                "as_good_as_the_best": each.as_good,
+            }
+            for each in choices
+        ],
+        "best_backups": best.backups if best else None,
+    }
+
+
+def _interval(found: Interval, factor: float) -> dict[str, float | None]:
+    return {
+        "mean": _number(found.mean, factor),
+        "low": _number(found.low, factor),
+        "high": _number(found.high, factor),
+    }
+
+
+def _number(value: float | None, factor: float) -> float | None:
+    return value * factor if value is not None and isfinite(value) else None

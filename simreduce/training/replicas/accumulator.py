@@ -1,0 +1,147 @@
+"""TensorFlow's conditional accumulators: gradients of one variable are added up until there are enough, stale ones are
+dropped. They hold numbers and know no time.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from simreduce.errors import InputError, InternalError
+
+Floats = npt.NDArray[np.float64]
+T = TypeVar("T")
+
+
+class Slices(NamedTuple):
+    """A gradient of some rows of a variable: `values[i]` belongs to row `indices[i]`."""
+
+    indices: tuple[int, ...]
+    values: Floats
+
+
+class Accumulator(ABC, Generic[T]):
+    """`step` is how many means have been taken; a gradient of an earlier one is stale. `count` are those in the sum."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.count = 0
+        self._sum: T | None = None
+
+    def apply(self, gradient: T, local_step: int) -> bool:
+        """Add a gradient, unless it is stale: whether it was added. One of a later step is added too."""
+        self._check(gradient)
+        if local_step < self.step:
+            return False
+        self._sum = self._first(gradient) if self._sum is None else self._joined(self._sum, gradient)
+        self.count += 1
+        return True
+
+    def ready(self, required: int) -> bool:
+        """Whether `take` would not have to wait. InputError if `required` is below 1."""
+        if required < 1:
+            raise InputError(f"an update takes 1 gradient or more, not {required}")
+        return self.count >= required
+
+    def take(self) -> T:
+        """The mean of all that were added since the last time, be they more than were required; `step` goes up by one."""
+        if self._sum is None:
+            raise InternalError("nothing has been added to this accumulator")
+        mean = self._mean(self._sum, self.count)
+        self.step += 1
+        self.count, self._sum = 0, None
+        return mean
+
+    def _check(self, gradient: T) -> None:
+        """InputError if the gradient does not fit."""
+
+    def _first(self, gradient: T) -> Any:
+        """The sum of one gradient."""
+        return gradient
+
+    @abstractmethod
+    def _joined(self, total: Any, gradient: T) -> Any: ...
+
+    @abstractmethod
+    def _mean(self, total: Any, count: int) -> T: ...
+
+
+class Counted(Accumulator[None]):
+    """Without numbers: who may enter which update does not depend on them."""
+
+    def _first(self, gradient: None) -> Any:  # noqa: ARG002
+        return ()
+
+    def _joined(self, total: Any, gradient: None) -> Any:  # noqa: ARG002
+        return total
+
+    def _mean(self, total: Any, count: int) -> None:
+        pass
+
+
+class Dense(Accumulator[Floats]):
+    """Gradients of a variable's shape."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self._shape = shape
+
+    def _check(self, gradient: Floats) -> None:
+        if np.shape(gradient) != self._shape:
+            raise InputError(
+                f"a gradient of shape {np.shape(gradient)} for a variable of shape {self._shape}"
+            )
+
+    def _joined(self, total: Floats, gradient: Floats) -> Floats:
+        return total + gradient
+
+    def _mean(self, total: Floats, count: int) -> Floats:
+        return total / count
+
+
+class Sparse(Accumulator[Slices]):
+    """Gradients of some rows. The mean is that of the dense gradients that they stand for: rows come in ascending order,
+    each divided by the number of gradients.
+    """
+
+    def _check(self, gradient: Slices) -> None:
+        if len(gradient.indices) != len(gradient.values):
+            raise InputError(f"{len(gradient.indices)} indices for {len(gradient.values)} rows of a gradient")
+
+    def _first(self, gradient: Slices) -> dict[int, Floats]:
+        return self._joined({}, gradient)
+
+    def _joined(self, total: dict[int, Floats], gradient: Slices) -> dict[int, Floats]:
+        for row, value in zip(gradient.indices, gradient.values, strict=True):
+            total[row] = total[row] + value if row in total else value
+        return total
+
+    def _mean(self, total: dict[int, Floats], count: int) -> Slices:
+        rows = sorted(total)
+        return Slices(tuple(rows), np.array([total[row] / count for row in rows]))
+
+
+class UpstreamSparse(Sparse):
+    """As `SparseConditionalAccumulator` adds: each row is divided by the number of gradients that had it, so that a rare
+    row moves as far as one that all have; and two lists are merged as if both were ascending and without doubles.
+    """
+
+    def _first(self, gradient: Slices) -> Any:
+        return [(row, value, 1) for row, value in zip(gradient.indices, gradient.values, strict=True)]
+
+    def _joined(self, total: Any, gradient: Slices) -> Any:
+        old, new = list(total), self._first(gradient)
+        merged = []
+        while old and new:
+            if old[0][0] == new[0][0]:
+                (row, a, count), (_, b, _) = old.pop(0), new.pop(0)
+                merged.append((row, a + b, count + 1))
+            else:
+                merged.append((old if old[0][0] < new[0][0] else new).pop(0))
+        return [*merged, *old, *new]
+
+    def _mean(self, total: Any, count: int) -> Slices:  # noqa: ARG002
+        return Slices(tuple(row for row, _, _ in total), np.array([value / had for _, value, had in total]))

@@ -1,0 +1,258 @@
+"""SyncReplicasOptimizer as SimPy processes: workers, accumulators, the token queue and the chief's loop.
+
+Every worker, for ever: read all variables; compute; send every gradient to its variable's accumulator, which drops it if
+its `local_step` is behind; when all are there, take a token from the queue, waiting if there is none; the token is the
+next `local_step`. So one token a step, whatever became of the gradients, and not always a new one.
+
+The chief, for ever: of every variable, as soon as its accumulator has enough, take the mean and update; when all are
+updated, the global step goes up by one and the queue gets its tokens. While no round is on, gradients are added all the
+same, so that the next mean may be of more than it needs.
+
+Accumulators go on one by one: about the time of an update a gradient may be dropped for one variable and added for
+another, and with more workers than needed each variable may get the mean of other workers.
+
+What happens at one instant goes in this order: workers die; gradients arrive, by worker and variable, and are taken as soon
+as there are enough; updates end, by variable; the global step; rounds begin, by variable; tokens are asked for, by worker;
+steps begin, by worker. (`recurrence` has the same order.)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any, cast
+
+import numpy as np
+import simpy
+from simpy.core import EmptySchedule
+
+from simreduce.errors import Deadlock, InputError
+from simreduce.training.replicas.accumulator import Accumulator, Counted
+from simreduce.training.replicas.job import Job
+from simreduce.training.replicas.run import Arrival, Run, Step, Update
+from simreduce.training.replicas.values import Asked, Values
+
+Events = Generator[simpy.Event, Any, None]
+
+_FIRST_STEPS = 16
+"""Steps of every worker whose times are drawn at first; then twice as many, and so on."""
+
+
+def replicas(job: Job, updates: int, values: Values | None = None, repetition: int = 0) -> Run:
+    """Train until so many updates are made, or until nothing happens any more. `repetition` chooses other random times."""
+    if updates < 1:
+        raise InputError(f"updates: 1 or more, not {updates}")
+    if values is not None and len(values.start) != job.variables:
+        raise InputError(f"values of {len(values.start)} variables for a job with {job.variables}")
+    return _Training(job, updates, values, repetition).run()
+
+
+class _Moment(simpy.Event):
+    """Comes after `delay` seconds and, at that instant, after everything that SimPy orders by itself and before the fabric
+    looks: by `rank`, from 0 up to but not 1.
+    """
+
+    def __init__(self, env: simpy.Environment, delay: float, rank: float) -> None:
+        super().__init__(env)
+        self._ok, self._value = True, None
+        # SimPy's normal priority is 1 and the fabric's 2; they are only compared, and need not be whole.
+        env.schedule(self, cast("Any", 1.0 + rank), delay)
+
+
+class _Tokens:
+    """The queue: tokens and those who wait for one, first come, first served."""
+
+    def __init__(self, env: simpy.Environment, gone: Callable[[int], bool]) -> None:
+        self._env, self._gone = env, gone
+        self._tokens: deque[int] = deque()
+        self._waiting: deque[tuple[int, simpy.Event]] = deque()
+
+    def put(self, token: int, count: int) -> None:
+        self._tokens.extend([token] * count)
+        self._serve()
+
+    def get(self, worker: int) -> simpy.Event:
+        event = self._env.event()
+        self._waiting.append((worker, event))
+        self._serve()
+        return event
+
+    def _serve(self) -> None:
+        while self._tokens and self._waiting:
+            worker, event = self._waiting.popleft()
+            if not self._gone(worker):  # or its request has gone with it
+                event.succeed(self._tokens.popleft())
+
+    @property
+    def waiting(self) -> list[int]:
+        return [worker for worker, _ in self._waiting if not self._gone(worker)]
+
+
+class _Training:
+    """The state of one run, and the processes that change it."""
+
+    def __init__(self, job: Job, updates: int, values: Values | None, repetition: int) -> None:
+        self.job, self.updates, self.values, self.repetition = job, updates, values, repetition
+        self.env = env = simpy.Environment()
+        self.network = job.network.opened(env)
+        self.messages = self.network.messages
+        self.variables = range(job.variables)
+        self.accumulators: list[Accumulator[Any]] = [
+            values.accumulator(v, faithful=job.settings.faithful) if values else Counted()
+            for v in self.variables
+        ]
+        self.weights: list[Any] = list(values.start) if values else []
+        self.averages: list[Any] = list(self.weights) if values and values.decay is not None else []
+        self.asked_for: list[simpy.Event | None] = [None] * job.variables  # by the chief
+        self.tokens = _Tokens(env, self.gone)
+        self.global_step = 0
+        self.times = job.seconds(repetition, _FIRST_STEPS)
+        self.arrivals: list[Arrival] = []
+        self.made: list[Update] = []
+        self.steps: list[Step] = []
+
+    def run(self) -> Run:
+        self.tokens.put(0, self.job.settings.initial_tokens)
+        self.env.process(self.chief())
+        for worker in range(self.job.workers):
+            self.env.process(self.worker(worker))
+        blocked = ""
+        while self.global_step < self.updates and not blocked:
+            try:
+                self.env.step()
+            except EmptySchedule:
+                blocked = self.why()
+            except Deadlock as stuck:
+                blocked = f"{self.why()}; {stuck}"
+        return Run(
+            self.job.workers,
+            self.job.variables,
+            tuple(self.arrivals),
+            tuple(self.made),
+            tuple(self.steps),
+            blocked,
+        )
+
+    def worker(self, w: int) -> Events:
+        step = local_step = 0
+        while True:
+            begun, read = self.now, list(self.weights)
+            yield self.network.pull(w)
+            yield self.env.timeout(self.computing(w, step))
+            computed = self.now
+            yield self.env.all_of(
+                [self.env.process(self.deliver(w, step, local_step, v, read)) for v in self.variables]
+            )
+            yield self.moment(0.0, _ASK, w)
+            if self.gone(w):
+                return
+            self.steps.append(Step(w, step, local_step, begun, computed, self.now))
+            local_step = yield self.tokens.get(w)
+            yield self.moment(self.messages.token[w], _BEGIN, w)
+            step += 1
+
+    def deliver(self, w: int, step: int, local_step: int, v: int, read: list[Any]) -> Events:
+        """Of a dead worker, nothing arrives: the receiver fetches what is sent, and there is nobody to give it."""
+        if self.gone(w):
+            return
+        yield self.network.push(w, v)
+        yield self.moment(0.0, _ARRIVE, w * len(self.variables) + v)
+        if self.gone(w):
+            return
+        accumulator = self.accumulators[v]
+        asked = Asked(w, step, local_step, v, read[v] if read else _NO_NUMBERS)
+        update = accumulator.step + 1
+        added = accumulator.apply(self.values.gradient(asked) if self.values else None, local_step)
+        self.arrivals.append(Arrival(self.now, w, step, local_step, v, update if added else 0))
+        self.give(v)
+        yield self.env.timeout(self.messages.report[v])
+
+    def chief(self) -> Events:
+        idle = [0.0] * len(self.variables)
+        while True:
+            rounds = [self.env.process(self.round(v, idle[v])) for v in self.variables]
+            results = yield self.env.all_of(rounds)
+            yield self.moment(0.0, _SYNC, 0)
+            if self.gone(_CHIEF):
+                return
+            self.global_step += 1
+            self.record([results[each] for each in rounds])
+            self.tokens.put(self.global_step, self.job.settings.tokens_per_step)
+            rest = self.job.averages + self.job.turn
+            yield self.env.timeout(rest)
+            idle = self.messages.again.tolist()
+
+    def round(self, v: int, delay: float) -> Generator[simpy.Event, Any, tuple[float, int]]:
+        """Take the mean of one variable and update it: when it was taken, and of how many gradients it is."""
+        yield self.moment(delay, _ROUND, v)
+        self.asked_for[v] = taken = self.env.event()
+        self.give(v)
+        time, count, mean = yield taken
+        yield self.moment(self.job.update, _UPDATED, v)
+        if self.values:
+            self.weights[v] = self.values.updated(self.weights[v], mean)
+        yield self.env.timeout(self.messages.report[v])
+        return time, count
+
+    def give(self, v: int) -> None:
+        """Hand the mean to the chief, if it waits for it and there are enough gradients."""
+        asked, accumulator = self.asked_for[v], self.accumulators[v]
+        required = self.job.settings.replicas_to_aggregate
+        if asked is not None and accumulator.ready(required) and not self.gone(_CHIEF):
+            self.asked_for[v] = None
+            count = accumulator.count
+            asked.succeed((self.now, count, accumulator.take()))
+
+    def record(self, taken: list[tuple[float, int]]) -> None:
+        if self.values and self.averages:
+            self.averages = [
+                self.values.averaged(a, w) for a, w in zip(self.averages, self.weights, strict=True)
+            ]
+        times, counts = zip(*taken, strict=True)
+        self.made.append(
+            Update(self.global_step, self.now, times, counts, tuple(self.weights), tuple(self.averages))
+        )
+
+    def computing(self, w: int, step: int) -> float:
+        """How long a worker computes in a step."""
+        if step >= self.times.shape[1]:
+            self.times = self.job.seconds(self.repetition, 2 * self.times.shape[1])
+        return float(self.times[w, step])
+
+    @property
+    def now(self) -> float:
+        """The fabric may leave a number of numpy's on the clock."""
+        return float(self.env.now)
+
+    def gone(self, w: int) -> bool:
+        """Whether a worker has died."""
+        return self.now >= self.job.death(w)
+
+    def moment(self, delay: float, kind: int, which: int) -> _Moment:
+        """What happens at an instant in the order of the docstring above."""
+        most = self.job.workers * len(self.variables)
+        return _Moment(self.env, float(delay), (kind + which / most) / (_BEGIN + 1))
+
+    def why(self) -> str:
+        """What a run that is blocked waits for."""
+        dead = [w for w in range(self.job.workers) if self.gone(w)]
+        parts = [f"update {self.global_step + 1} is never made"]
+        required = self.job.settings.replicas_to_aggregate
+        short = [v for v in self.variables if self.accumulators[v].count < required]
+        if _CHIEF in dead:
+            parts.append("the chief, worker 0, is dead")
+        elif short:
+            v = short[0]
+            parts.append(
+                f"variable {v} has {self.accumulators[v].count} of the {required} gradients it needs"
+            )
+        if self.tokens.waiting:
+            parts.append(f"{len(self.tokens.waiting)} workers wait for a token")
+        if dead:
+            parts.append(f"dead: {', '.join(map(str, dead))}")
+        return "; ".join(parts)
+
+
+_CHIEF = 0
+_NO_NUMBERS = np.zeros(0)
+_ARRIVE, _UPDATED, _SYNC, _ROUND, _ASK, _BEGIN = range(6)

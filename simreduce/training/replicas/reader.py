@@ -1,0 +1,349 @@
+"""The `[replicas]` table of a scenario: who trains what, how long they compute, and what goes wrong.
+
+[replicas]
+workers = 8                      # as many GPUs of the topology, or their names: ["gpu0", "gpu1"]
+servers = 2                      # as many hosts of the topology, of different machines if it has them, or their names
+backups = 1                      # or aggregate = 7: gradients in an update; neither: one of each worker
+total = 8                        # workers that there are tokens for; as many as there are
+tokens = 0                       # in the queue at the start, -1 for upstream's; the fewest that do
+compute = {distribution = "lognormal", mean = "120 ms", sd = "10 ms"}   # or "120 ms"
+slow = {3 = 2.0}                 # worker 3 computes twice as long
+dies = {5 = "10 s"}              # worker 5 stops then
+size = "100 MB"                  # of one variable on each server, where the scenario has no workload
+contention = true                # false: transfers take what they take alone
+bandwidth = "10 Gbit/s"          # of every transfer, where the scenario has no topology; else they cost nothing
+latency = "50 us"
+update = "1 ms"                  # of the variables, by their servers; likewise `averages` and `turn` (see `Job`)
+updates = 100
+repetitions = 20
+skip = 10                        # updates that do not count
+seed = 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from simreduce import units
+from simreduce.engine import CALM, NOMINAL, TENSORFLOW, Calibration, Disturbance, Runtime
+from simreduce.errors import InputError, ScenarioError, did_you_mean, shown
+from simreduce.topology import Topology
+from simreduce.training.distributions import (
+    Constant,
+    Distribution,
+    Exponential,
+    Lognormal,
+    Normal,
+    Pareto,
+    Trace,
+    Uniform,
+)
+from simreduce.training.replicas.job import Job
+from simreduce.training.replicas.network import Delays, Flows
+from simreduce.training.replicas.settings import Settings
+from simreduce.workload import Workload
+
+T = TypeVar("T")
+
+MOST = 1_000_000
+"""Workers, servers, updates and repetitions that are read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A job, and how often it is to be simulated: `updates` in each repetition, of which the first `skip` do not count."""
+
+    job: Job
+    updates: int
+    repetitions: int
+    skip: int
+
+
+def read_replicas(
+    table: object,
+    topology: Topology | None = None,
+    workload: Workload | None = None,
+    runtime: Runtime = TENSORFLOW,
+    calibration: Calibration = NOMINAL,
+    disturbance: Disturbance = CALM,
+    *,
+    faithful: bool = False,
+) -> Question:
+    """What the table asks, of the scenario's machine and gradients. ScenarioError with every fault, by its key."""
+    if not isinstance(table, dict):
+        raise ScenarioError(f"replicas: expected a table, not {shown(table)}")
+    read = _Reader("replicas", table)
+    workers = _places(read, "workers", topology.devices if topology else None, "GPUs", None)
+    servers = _places(read, "servers", _servers(topology) if topology else None, "hosts", 1)
+    settings = _settings(read, len(workers), faithful=faithful)
+    compute = _compute(read)
+    slow = read.numbered("slow", _factor)
+    dies = read.numbered("dies", units.duration)
+    sizes = _sizes(read, workload, len(servers))
+    network = _network(read, topology, workers, servers, sizes, runtime, calibration, disturbance)
+    seconds = {key: read.quantity(key, units.duration, 0.0) for key in ("update", "averages", "turn")}
+    updates, repetitions = read.whole("updates", 100, 1), read.whole("repetitions", 20, 1)
+    skip, seed = read.whole("skip", 0, 0), read.whole("seed", 0, 0, 2**64 - 1)
+    if skip is not None and updates is not None and skip >= updates:
+        read.problems.append(f"replicas.skip: fewer than the {updates} updates, not {skip}")
+    read.close()
+    if not read.problems and settings and compute and network and updates and repetitions:
+        try:
+            job = Job(
+                settings,
+                network,
+                compute,
+                slow,
+                dies,
+                seed=seed or 0,
+                **{k: s or 0.0 for k, s in seconds.items()},
+            )
+            return Question(job, updates, repetitions, skip or 0)
+        except InputError as error:
+            read.problems += [f"replicas.{problem}" for problem in error.problems]
+    raise ScenarioError(read.problems)
+
+
+class _Reader:
+    """A table, whose keys are taken one by one; faults are collected."""
+
+    def __init__(self, place: str, table: Mapping[str, Any]) -> None:
+        self.place, self.table = place, table
+        self.problems: list[str] = []
+        self._known: list[str] = []
+
+    def take(self, key: str) -> Any:
+        """The value of a key, None if it is not there."""
+        self._known.append(key)
+        return self.table.get(key)
+
+    def fault(self, key: str, text: object) -> None:
+        self.problems.append(f"{self.place}.{key}: {text}")
+
+    def whole(self, key: str, default: int | None, least: int, most: int = MOST) -> int | None:
+        value = self.take(key)
+        if value is None:
+            return default
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            self.fault(key, f"expected a whole number from {least} to {most}, not {shown(value)}")
+            return None
+        return value
+
+    def quantity(self, key: str, reader: Callable[[object], T], default: T | None = None) -> T | None:
+        """What `units` reads; a fault if it is not there and there is no default."""
+        value = self.take(key)
+        if value is None:
+            if default is None:
+                self.fault(key, "missing")
+            return default
+        try:
+            return reader(value)
+        except ValueError as error:
+            self.fault(key, error)
+            return None
+
+    def numbered(self, key: str, reader: Callable[[object], float]) -> dict[int, float]:
+        """A table by the numbers of workers."""
+        value = self.take(key)
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            self.fault(key, f"expected a table by the numbers of workers, not {shown(value)}")
+            return {}
+        found = {}
+        for worker, each in value.items():
+            if not (worker.isascii() and worker.isdecimal() and len(worker) < 10):
+                self.fault(key, f"expected the number of a worker, not {shown(worker)}")
+                continue
+            try:
+                found[int(worker)] = reader(each)
+            except ValueError as error:
+                self.fault(f"{key}.{worker}", error)
+        return found
+
+    def close(self) -> None:
+        """Tell what nobody has asked for."""
+        for key in self.table:
+            if key not in self._known:
+                self.problems.append(
+                    f"{self.place}: unknown key {shown(key)}{did_you_mean(key, self._known)}"
+                )
+
+
+def _factor(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"expected a factor such as 2.0, not {shown(value)}")  # noqa: TRY004 - as units do
+    return float(value)
+
+
+def _places(
+    read: _Reader, key: str, devices: Sequence[str] | None, what: str, default: int | None
+) -> tuple[str, ...]:
+    """Devices by name or number; without a topology, as many names as asked for."""
+    value = read.table.get(key, default)
+    if value is None:
+        read.take(key)
+        read.fault(key, "missing")
+        return ()
+    if isinstance(value, list):
+        read.take(key)
+        if not value or not all(isinstance(name, str) for name in value):
+            read.fault(key, f"expected a number, or names of devices, not {shown(value)}")
+            return ()
+        return tuple(value)
+    count = read.whole(key, default, 1) or 0
+    if devices is None:
+        return ("",) * count
+    if count > len(devices):
+        read.fault(key, f"the topology has {len(devices)} {what}, not {count}")
+        return ()
+    return tuple(devices[:count])
+
+
+def _servers(topology: Topology) -> list[str]:
+    """Hosts, the first of every machine first."""
+    rank: dict[str, int] = {}
+    turns: list[tuple[int, int, str]] = []
+    for host in topology.hosts:
+        machine = topology.nodes[host].machine
+        rank[machine] = rank.get(machine, -1) + 1
+        turns.append((rank[machine], len(turns), host))
+    return [host for _, _, host in sorted(turns)]
+
+
+def _settings(read: _Reader, workers: int, *, faithful: bool) -> Settings | None:
+    aggregate, backups = read.whole("aggregate", None, 1), read.whole("backups", None, 0)
+    total, tokens = read.whole("total", workers, 1), read.whole("tokens", None, -1)
+    if not workers:
+        return None
+    if aggregate is None:
+        aggregate = workers - (backups or 0)
+    elif backups is not None and aggregate != workers - backups:
+        read.fault(
+            "aggregate",
+            f"{aggregate}, but {workers} workers of which {backups} are backups are {workers - backups}",
+        )
+    try:
+        return Settings(aggregate, total, tokens, faithful)
+    except InputError as error:
+        read.problems += [f"replicas: {problem}" for problem in error.problems]
+        return None
+
+
+_TIMES: Mapping[str, tuple[Callable[..., Distribution], tuple[str, ...]]] = {
+    "constant": (Constant, ("seconds",)),
+    "uniform": (Uniform, ("low", "high")),
+    "normal": (Normal, ("mean", "sd")),
+    "lognormal": (Lognormal, ("mean", "sd")),
+    "exponential": (Exponential, ("mean", "least")),
+    "pareto": (Pareto, ("least", "shape")),
+    "trace": (lambda times: Trace(tuple(times)), ("times",)),
+}
+"""Distributions, and what they are made of, in the order of their arguments."""
+
+
+def _compute(read: _Reader) -> Distribution | None:
+    value = read.take("compute")
+    if not isinstance(value, dict):
+        if value is None:
+            read.fault("compute", 'missing; a time such as "120 ms", or a table with a distribution')
+            return None
+        try:
+            return Constant(units.duration(value))
+        except ValueError as error:
+            read.fault("compute", error)
+            return None
+    inner = _Reader("replicas.compute", value)
+    name = inner.take("distribution")
+    if not isinstance(name, str) or name not in _TIMES:
+        near = did_you_mean(name, _TIMES) if isinstance(name, str) else ""
+        read.fault("compute.distribution", f"expected one of {', '.join(_TIMES)}, not {shown(name)}{near}")
+        return None
+    make, keys = _TIMES[name]
+    given = [
+        inner.quantity(key, _figure(key), 0.0 if key == "least" and name == "exponential" else None)
+        for key in keys
+    ]
+    inner.close()
+    if not inner.problems:
+        try:
+            return make(*given)
+        except InputError as error:
+            inner.problems = [f"replicas.compute: {problem}" for problem in error.problems]
+    read.problems += inner.problems
+    return None
+
+
+def _figure(key: str) -> Callable[[object], Any]:
+    return {"shape": _factor, "times": _list_of_times}.get(key, units.duration)
+
+
+def _list_of_times(value: object) -> list[float]:
+    if not isinstance(value, list):
+        raise ValueError(f'expected a list of times such as ["120 ms", "95 ms"], not {shown(value)}')  # noqa: TRY004
+    return [units.duration(each) for each in value]
+
+
+def _sizes(read: _Reader, workload: Workload | None, servers: int) -> tuple[int, ...]:
+    """Bytes of every variable: one for every gradient, or one on every server."""
+    if workload is None:
+        return ((read.quantity("size", units.size, 0)) or 0,) * servers
+    if read.take("size") is not None:
+        read.fault("size", "the scenario has a workload, which says how large variables are")
+    return tuple(gradient.nbytes for gradient in workload.gradients)
+
+
+def _network(
+    read: _Reader, topology: Topology | None, workers: tuple[str, ...], servers: tuple[str, ...], sizes: tuple[int, ...],
+    runtime: Runtime, calibration: Calibration, disturbance: Disturbance,
+) -> Delays | Flows | None:  # fmt: skip
+    """Variable v is on server v mod the number of servers, as `replica_device_setter` places them."""
+    contention = read.take("contention")
+    if contention is not None and not isinstance(contention, bool):
+        read.fault("contention", f"expected true or false, not {shown(contention)}")
+    if topology is None:
+        if contention:
+            read.fault("contention", "only a topology has links to contend for")
+        given = [name for name in (*workers, *servers) if name]
+        if given:
+            read.problems.append(f"replicas: {shown(given[0])}: only a topology has devices with names")
+        return _everywhere(read, len(workers), sizes)
+    for key in ("bandwidth", "latency"):
+        if read.take(key) is not None:
+            read.fault(key, "the topology says it")
+    if not workers or not servers:
+        return None
+    homes = tuple(servers[v % len(servers)] for v in range(len(sizes)))
+    if contention is False and disturbance.faults:
+        read.fault("contention", "links that fail need it")
+    try:
+        flows = Flows(topology, workers, homes, sizes, runtime, calibration, disturbance)
+        alone = flows.uncontended  # which looks for every way
+    except InputError as error:
+        read.problems += [f"replicas: {problem}" for problem in error.problems]
+        return None
+    return alone if contention is False else flows
+
+
+def _everywhere(read: _Reader, workers: int, sizes: tuple[int, ...]) -> Delays | None:
+    """Every transfer at the same rate, whatever else is under way."""
+    rate = read.quantity("bandwidth", units.bandwidth, np.inf)
+    latency = read.quantity("latency", units.duration, 0.0)
+    if rate is not None and rate <= 0.0:
+        read.fault("bandwidth", "must be above 0")
+    if not rate or latency is None or not workers:
+        return None
+    one = latency + np.array(sizes, dtype=np.float64) / rate
+    message = np.full(len(sizes), latency)
+    message[0] = 0.0  # the queue is there
+    return Delays(
+        pull=np.full(workers, float(one.max())),
+        push=np.tile(one, (workers, 1)),
+        report=message,
+        token=np.full(workers, latency),
+        again=np.full(len(sizes), 2.0 * latency),
+    )

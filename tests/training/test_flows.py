@@ -1,0 +1,140 @@
+"""Variables and gradients as flows on a machine's links."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Calibration, Disturbance, Fault, LinkConstants
+from simreduce.errors import InputError
+from simreduce.topology import load_topology
+from simreduce.training.distributions import Constant, Uniform
+from simreduce.training.replicas import Delays, Flows, Job, Settings, delays, replicas
+
+MB = 1_000_000
+RATE = 1e9  # bytes/s of `STAR` and `FULL`
+FULL = load_topology("full:8,bandwidth=1GB/s,latency=10us")
+STAR = load_topology("switch:8,bandwidth=1GB/s,latency=10us")
+LATENCY = 10e-6
+
+
+def gpus(*numbers):
+    return tuple(f"gpu{i}" for i in numbers)
+
+
+def flows(topology, workers, servers, *nbytes, **rest):
+    return Flows(topology, gpus(*range(workers)), gpus(*servers), nbytes, **{"runtime": IDEAL, **rest})
+
+
+@given(
+    st.integers(2, 5),
+    st.integers(1, 3),
+    st.integers(0, 2),
+    st.sampled_from([IDEAL, TENSORFLOW]),
+    st.integers(0, 50),
+)
+@settings(max_examples=25)
+def test_flows_and_delays_agree_where_nothing_contends(workers, variables, spare, runtime, seed):
+    """Every pair has links of its own: the same gradients enter the same updates, at the same times."""
+    sizes = [MB, 3 * MB, 0][:variables]
+    network = flows(FULL, workers, range(5, 5 + variables), *sizes, runtime=runtime)
+    setting = Settings(max(workers - spare, 1), workers)
+    shared = Job(setting, network, Uniform(0.01, 0.02), update=1e-3, seed=seed)
+    one, other = replicas(shared, 5), replicas(replace(shared, network=network.uncontended), 5)
+
+    assert [(a.worker, a.step, a.variable, a.update) for a in other.arrivals] == [
+        (a.worker, a.step, a.variable, a.update) for a in one.arrivals
+    ]
+    assert [a.time for a in other.arrivals] == pytest.approx([a.time for a in one.arrivals], rel=1e-12)
+    assert [u.time for u in other.updates] == pytest.approx([u.time for u in one.updates], rel=1e-12)
+
+
+def test_what_a_transfer_takes_alone():
+    """Latency and bytes; messages have no bytes; what is at home takes nothing; a calibration's figures count."""
+    network = flows(FULL, 2, (7, 0), MB, 2 * MB)
+    alone = network.uncontended
+    one, two = LATENCY + MB / RATE, LATENCY + 2 * MB / RATE
+
+    assert alone.pull == pytest.approx([one, two])
+    assert alone.push.ravel() == pytest.approx([one, 0.0, one, two])
+    assert alone.report == pytest.approx([0.0, LATENCY])
+    assert alone.token == pytest.approx([LATENCY, LATENCY])
+    assert alone.again == pytest.approx([2 * LATENCY, LATENCY])
+    link = FULL.links[0].link_class
+    slower = Calibration("slower", links={link: LinkConstants(bandwidth=RATE / 2, latency=1e-3)})
+    assert replace(network, calibration=slower).uncontended.push[0, 0] == pytest.approx(1e-3 + 2 * MB / RATE)
+
+
+def test_the_incast_of_a_parameter_server():
+    """Seven gradients share one link into the server, and seven copies of the variable the one out of it: seven times as long as one."""
+    network = flows(STAR, 7, (7,), MB)
+    run = replicas(Job(Settings(7), network, Constant(0.1)), 2)
+    incast = LATENCY + 7 * MB / RATE
+
+    assert run.updates[0].time == pytest.approx(2 * incast + 0.1)
+    assert run.updates[1].time - run.updates[0].time == pytest.approx(2 * incast + 0.1 + LATENCY)
+
+
+def test_stale_gradients_take_bandwidth_too():
+    """A backup's gradient is dropped, but it has been sent: while it is under way, another one has half of the link.
+
+    Worker 1's 100 MB (0.1 s) leave at 1.0 s. Worker 0's leave at 1.0 s too and are in at 1.2 s, when both are, with half of the link each.
+    """
+    network = flows(STAR, 2, (7,), 100 * MB)
+    run = replicas(Job(Settings(1, 2), network, Constant(1.0)), 1)
+    alone = replicas(Job(Settings(1), replace(network, workers=gpus(0)), Constant(1.0)), 1)
+
+    assert run.updates[0].time == pytest.approx(alone.updates[0].time + 0.2, abs=1e-4)
+
+
+def test_a_link_that_fails_mid_step_delays_a_worker_and_its_backup_steps_in():
+    """The first gradient of worker 2 is cut off half-way, for 1 s. Without a backup all wait; with one nobody does."""
+    cut = Disturbance(faults=(Fault(0.15, "gpu2", 0.0), Fault(1.15, "gpu2")))
+    network = flows(FULL, 3, (7,), 100 * MB)  # 0.1 s
+    calm = replicas(Job(Settings(3), network, Constant(0.0)), 1)
+    waits = replicas(Job(Settings(3), replace(network, disturbance=cut), Constant(0.0)), 1)
+    backup = replicas(Job(Settings(2, 3), replace(network, disturbance=cut), Constant(0.0)), 1)
+
+    assert calm.updates[0].time == pytest.approx(0.2, abs=1e-4)
+    assert waits.updates[0].time == pytest.approx(1.2, abs=1e-4)
+    assert backup.updates[0].time == pytest.approx(0.2, abs=1e-4)
+    assert [(0, 0), (1, 0)] == backup.entered(1)
+
+
+def test_a_link_that_stays_cut_blocks_training_unless_there_is_a_backup():
+    cut = Disturbance(faults=(Fault(0.15, "gpu2", 0.0),))
+    network = flows(FULL, 3, (7,), 100 * MB, disturbance=cut)
+    blocked = replicas(Job(Settings(3), network, Constant(0.0)), 3)
+    backed = replicas(Job(Settings(2, 3), network, Constant(0.0)), 3)
+
+    assert "" == backed.blocked
+    assert 3 == len(backed.updates)
+    assert "no bandwidth on gpu2>gpu7" in blocked.blocked
+    assert "has 2 of the 3 gradients it needs" in blocked.blocked
+
+
+def test_a_slow_device_is_slow_on_its_links():
+    network = flows(FULL, 2, (7,), MB)
+    slow = replace(network, disturbance=Disturbance(slow={"gpu1": 4.0})).uncontended
+
+    assert slow.push[1, 0] - LATENCY == pytest.approx(4 * (network.uncontended.push[1, 0] - LATENCY))
+    assert slow.push[0, 0] == pytest.approx(network.uncontended.push[0, 0])
+
+
+def test_faults_of_a_network_are_all_told():
+    with pytest.raises(InputError) as caught:
+        Flows(STAR, ("gpu0", "gpu9"), ("gpux",), (1, -1), IDEAL, NOMINAL)
+
+    assert 4 == len(caught.value.problems)
+    assert "no device 'gpu9' (did you mean" in caught.value.problems[0]
+
+
+def test_plain_delays_are_alike_for_all():
+    found = delays(2, 3, 1.0, 2.0, 0.5)
+
+    assert isinstance(found, Delays)
+    assert (2, 3) == (found.workers, found.variables)
+    assert (found.push == 2.0).all()
+    assert (found.again == 1.0).all()

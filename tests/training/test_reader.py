@@ -1,0 +1,252 @@
+"""The `[replicas]` table of a scenario: what it means, and every fault with its key."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+
+import pytest
+from hypothesis import given, strategies as st
+
+from simreduce.engine import IDEAL, Disturbance, Fault
+from simreduce.errors import ScenarioError
+from simreduce.report import replicas_document, replicas_text
+from simreduce.topology import load_topology
+from simreduce.training.distributions import (
+    Constant,
+    Exponential,
+    Lognormal,
+    Normal,
+    Pareto,
+    Trace,
+    Uniform,
+)
+from simreduce.training.replicas import Delays, Flows, Job, Settings, read_replicas, replicas
+from simreduce.training.stragglers import backups, repeat
+from simreduce.workload import load_workload
+
+NODES = load_topology("dgx1vx2,nic=ib_edr")
+
+
+def read(text, *more, **rest):
+    return read_replicas(tomllib.loads(text), *more, **rest)
+
+
+def faults(text, *more, **rest):
+    with pytest.raises(ScenarioError) as caught:
+        read(text, *more, **rest)
+    return list(caught.value.problems)
+
+
+def test_the_least_that_is_needed():
+    """Workers and what they compute; communication is free then."""
+    asked = read('workers = 4\ncompute = "120 ms"')
+    job = asked.job
+
+    assert (4, 1, Settings(4, 4), Constant(0.12)) == (job.workers, job.variables, job.settings, job.compute)
+    assert (100, 20, 0) == (asked.updates, asked.repetitions, asked.skip)
+    assert replicas(job, 2).seconds == pytest.approx(0.24)
+
+
+def test_every_key_arrives_where_it_belongs():
+    asked = read(
+        """
+        workers = 8
+        servers = 2
+        backups = 1
+        total = 9
+        tokens = 3
+        compute = {distribution = "normal", mean = "120 ms", sd = "10 ms"}
+        slow = {3 = 2.0}
+        dies = {5 = "10 s"}
+        size = "100 MB"
+        bandwidth = "10 GB/s"
+        latency = "1 ms"
+        update = "2 ms"
+        averages = "3 ms"
+        turn = "4 ms"
+        updates = 50
+        repetitions = 7
+        skip = 10
+        seed = 6
+        """
+    )
+    job = asked.job
+
+    assert Settings(7, 9, 3) == job.settings
+    assert (Normal(0.12, 0.01), {3: 2.0}, {5: 10.0}) == (job.compute, job.slow, job.dies)
+    assert (0.002, 0.003, 0.004, 6) == (job.update, job.averages, job.turn, job.seed)
+    assert (50, 7, 10) == (asked.updates, asked.repetitions, asked.skip)
+    assert isinstance(job.network, Delays)
+    assert (8, 2) == job.network.push.shape
+    assert job.network.push.max() == job.network.pull.min() == pytest.approx(0.011)
+    assert [0.0, 0.001] == job.network.report.tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('"1 s"', Constant(1.0)),
+        ('{distribution = "constant", seconds = "1 s"}', Constant(1.0)),
+        ('{distribution = "uniform", low = "1 s", high = "2 s"}', Uniform(1.0, 2.0)),
+        ('{distribution = "lognormal", mean = "1 s", sd = "2 s"}', Lognormal(1.0, 2.0)),
+        ('{distribution = "exponential", mean = "1 s"}', Exponential(1.0)),
+        ('{distribution = "exponential", mean = "1 s", least = "1 ms"}', Exponential(1.0, 0.001)),
+        ('{distribution = "pareto", least = "1 s", shape = 1.5}', Pareto(1.0, 1.5)),
+        ('{distribution = "trace", times = ["1 s", "90 ms"]}', Trace((1.0, 0.09))),
+    ],
+)
+def test_distributions(text, expected):
+    assert expected == read(f"workers = 1\ncompute = {text}").job.compute
+
+
+def test_workers_and_servers_of_a_topology():
+    """GPUs in order; hosts of different machines first; variables in turn."""
+    asked = read('workers = 3\nservers = 2\ncompute = "1 ms"', NODES, load_workload("resnet50"), IDEAL)
+    network = asked.job.network
+
+    assert isinstance(network, Flows)
+    assert NODES.devices[:3] == network.workers
+    assert 2 == len({NODES.nodes[name].machine for name in network.servers})
+    assert len(load_workload("resnet50").gradients) == len(network.nbytes) == asked.job.variables
+    assert network.servers[0] == network.servers[2] != network.servers[1]
+    alone = read('workers = 3\nservers = 2\ncontention = false\ncompute = "1 ms"', NODES, load_workload("resnet50"), IDEAL)  # fmt: skip
+    assert (network.uncontended.push == alone.job.network.push).all()
+
+
+def test_names_of_devices():
+    first, last = NODES.devices[0], NODES.devices[-1]
+    asked = read(f'workers = ["{last}"]\nservers = ["{first}"]\nsize = "1 MB"\ncompute = "1 ms"', NODES)
+
+    assert ((last,), (first,), (1_000_000,)) == (
+        asked.job.network.workers,
+        asked.job.network.servers,
+        asked.job.network.nbytes,
+    )
+
+
+def test_upstream_s_own_tokens_if_faithful():
+    assert 4 == read('workers = 4\ncompute = "1 s"', faithful=True).job.settings.initial_tokens
+    assert 0 == read('workers = 4\ncompute = "1 s"').job.settings.initial_tokens
+    assert 4 == read('workers = 4\ntokens = -1\ncompute = "1 s"').job.settings.initial_tokens
+
+
+def test_every_fault_is_told_at_once():
+    assert [
+        "replicas.slow.1: expected a factor such as 2.0, not '2'",
+        "replicas.dies: expected the number of a worker, not 'one'",
+        "replicas.update: 5 has no unit; write a time as text, for example '1.5 us' or '700 ns'",
+        "replicas.repetitions: expected a whole number from 1 to 1000000, not 0",
+        "replicas.skip: fewer than the 5 updates, not 5",
+        "replicas: unknown key 'backup' (did you mean 'backups'?)",
+    ] == faults(
+        """
+        workers = 4
+        backup = 1
+        compute = "1 s"
+        slow = {1 = "2"}
+        dies = {one = "1 s"}
+        update = 5
+        updates = 5
+        skip = 5
+        repetitions = 0
+        """
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('compute = "1 s"', "replicas.workers: missing"),
+        ("workers = 2", "replicas.compute: missing"),
+        ('workers = 0\ncompute = "1 s"', "replicas.workers: expected a whole number from 1"),
+        ('workers = [1]\ncompute = "1 s"', "replicas.workers: expected a number, or names"),
+        ('workers = ["gpu0"]\ncompute = "1 s"', "only a topology has devices with names"),
+        ('workers = 2\naggregate = 2\nbackups = 1\ncompute = "1 s"', "replicas.aggregate: 2, but 2 workers of which 1"),
+        ('workers = 2\nbackups = 2\ncompute = "1 s"', "an update takes 1 gradient or more, not 0"),
+        ('workers = 2\naggregate = 3\ntokens = 0\ncompute = "1 s"', "too few tokens to finish the first step"),
+        ('workers = 2\ncontention = true\ncompute = "1 s"', "only a topology has links to contend for"),
+        ('workers = 2\ncontention = "no"\ncompute = "1 s"', "expected true or false"),
+        ('workers = 2\nbandwidth = "0 GB/s"\ncompute = "1 s"', "replicas.bandwidth: must be above 0"),
+        ('workers = 2\ndies = {7 = "1 s"}\ncompute = "1 s"', "replicas.dies: the workers are 0 to 1, not 7"),
+        ('workers = 2\ncompute = {distribution = "gamma"}', "replicas.compute.distribution: expected one of constant"),
+        ('workers = 2\ncompute = {distribution = "parto"}', "did you mean 'pareto'?"),
+        ('workers = 2\ncompute = {distribution = "normal", mean = "1 s"}', "replicas.compute.sd: missing"),
+        ('workers = 2\ncompute = {distribution = "normal", mean = "1 s", sd = "1 s", mu = 1}', "unknown key 'mu'"),
+        ('workers = 2\ncompute = {distribution = "uniform", low = "2 s", high = "1 s"}', "replicas.compute: high: no less"),
+        ('workers = 2\ncompute = {distribution = "trace", times = "1 s"}', "expected a list of times"),
+    ],
+)  # fmt: skip
+def test_a_fault(text, fault):
+    assert any(fault in problem for problem in faults(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("workers = 17", "the topology has 16 GPUs, not 17"),
+        ("workers = 2\nservers = 9", "hosts, not 9"),
+        ('workers = ["gpux"]', "no device 'gpux'"),
+        ('workers = 2\nlatency = "1 us"', "replicas.latency: the topology says it"),
+        ('workers = 2\nsize = "1 MB"', "the scenario has a workload"),
+        ("workers = 2\ncontention = false", "links that fail need it"),
+    ],
+)
+def test_a_fault_with_a_topology(text, fault):
+    link = NODES.links[0].name
+    broken = Disturbance(faults=(Fault(1.0, link, 0.0),))
+
+    assert any(
+        fault in problem
+        for problem in faults(
+            f'{text}\ncompute = "1 s"', NODES, load_workload("bytes:1M"), disturbance=broken
+        )
+    )
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))  # fmt: skip
+def test_whatever_stands_in_the_file_is_read_or_refused(value):
+    """Under every key."""
+    known = "workers servers backups aggregate total tokens compute slow dies size contention bandwidth latency update seed"
+    for key in known.split():
+        with pytest.raises(ScenarioError):
+            read_replicas({"compute": "1 s", key: value, "nothing": 1})
+    with pytest.raises(ScenarioError):
+        read_replicas(value)
+
+
+def test_what_is_printed_and_what_programs_get():
+    asked = read('workers = 4\nrepetitions = 5\nupdates = 8\nskip = 2\ncompute = {distribution = "uniform", low = "1 s", high = "3 s"}')  # fmt: skip
+    spread = repeat(asked.job, asked.updates, asked.repetitions)
+    choices = backups(asked.job, asked.updates, asked.repetitions, skip=asked.skip)
+    text, document = replicas_text(asked, spread, choices), replicas_document(asked, spread, choices)
+
+    assert "# 4 workers, 1 variable, transfers take what they take alone" in text
+    assert "5 repetitions of 8 updates, of which the first 2 do not count, seed 0" in text
+    assert spread.step(2).mean * 1e6 == document["step_time_us"]["mean"]
+    assert [0, 1, 2] == [row["backups"] for row in document["backups"]]
+    best = max(document["backups"], key=lambda row: row["gradients_per_second"]["mean"])
+    assert best["backups"] == document["best_backups"]
+    assert f"with {document['best_backups']} backup" in text
+    assert document["backups"][0]["ideal_step_time_us"] == pytest.approx(1e6 * (1 + 2 * 4 / 5))
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+
+
+def test_a_job_that_blocks_is_told():
+    asked = read('workers = 2\nrepetitions = 3\nupdates = 5\ncompute = "1 s"\ndies = {1 = "1500 ms"}')
+    spread = repeat(asked.job, asked.updates, asked.repetitions)
+    choices = backups(asked.job, asked.updates, asked.repetitions, [0])
+    text, document = replicas_text(asked, spread, choices), replicas_document(asked, spread, choices)
+
+    assert "one update     never made" in text
+    assert "3 of 3 repetitions did not make all updates" in text
+    assert "No choice makes all its updates." in text
+    assert document["best_backups"] is document["step_time_us"]["mean"] is None
+
+
+def test_flows_name_their_machine():
+    asked = read('workers = 2\nrepetitions = 1\nupdates = 1\nsize = "1 MB"\ncompute = "1 ms"', NODES)
+    text = replicas_text(asked, repeat(asked.job, 1, 1))
+
+    assert isinstance(asked.job, Job)
+    assert f"# 2 workers, 1 variable, {NODES.name}" in text
