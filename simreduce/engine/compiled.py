@@ -23,9 +23,6 @@ WORTH = 60_000
 SMALL = 500
 """Fewer ops are quicker interpreted although the compiled kernel is there."""
 
-_SHORT = 300
-"""Bytes of a function that is compiled into its callers: a call that passes all tables costs more."""
-
 _MODULES: tuple[ModuleType, ...] = (calendar, sharing, kernel)  # callees first
 _seen = [0]
 
@@ -46,7 +43,6 @@ def load() -> Advance:
     """`kernel.advance`, compiled."""
     import numba  # noqa: PLC0415 - takes a while to load; small plans do without
 
-    # Nothing is allocated, so no references need to be counted, which would take most of the time.
     njit: Any = numba.njit
     functions = {
         name: f
@@ -66,15 +62,16 @@ def load() -> Advance:
             if callee in functions and callee not in done:
                 compile_with_callees(callee)
         copy = FunctionType(code, scope, name, functions[name].__defaults__)
-        inline = "always" if len(code.co_code) < _SHORT else "never"
         # Nobody but the kernel calls it: without the wrappers that Python and C would need, compiling takes half as long.
-        scope[name] = njit(copy, _nrt=False, inline=inline, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+        scope[name] = njit(copy, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
     compile_with_callees("advance")
+    scope["bare"] = _compiled_bare()
     entry = _entry(_digest(functions, scope))
     qualname = entry.__qualname__
     entry = FunctionType(entry.__code__, scope, entry.__name__, None, entry.__closure__)
     entry.__qualname__ = qualname
+    # Its caller keeps the arrays; counting references to them would take a fifth of the time of a short call.
     try:
         compiled: Advance = njit(cache=True, _nrt=False)(entry)
     except RuntimeError:  # no folder for the cache
@@ -111,6 +108,48 @@ def single(function: Callable[..., Any]) -> Any:
         return numba.njit(function)
 
 
+def bare(table: Any) -> Any:
+    """The table; compiled, the same with only the addresses of its columns. Of every array, numba would hand seven numbers
+    to each function that is given the table, count references, and look for negative indices, which the kernel has not:
+    that would take half the time to compile.
+    """
+    return table
+
+
+def _compiled_bare() -> Any:
+    """What takes the place of `bare` in compiled code."""
+    import numba  # noqa: PLC0415 - as above
+    from numba.core.errors import TypingError  # noqa: PLC0415
+    from numba.extending import intrinsic  # noqa: PLC0415
+
+    types: Any = numba.types
+
+    def bare_type(table: Any) -> Any:
+        if isinstance(table, types.Array):
+            if table.layout != "C":
+                raise TypingError("a column of the kernel has gaps")
+            return types.CPointer(types.int8 if table.dtype == types.boolean else table.dtype)
+        return types.BaseTuple.from_types([bare_type(column) for column in table], table.instance_class)
+
+    def convert(context: Any, builder: Any, table: Any, value: Any) -> Any:
+        if isinstance(table, types.Array):
+            return context.make_array(table)(context, builder, value).data
+        bared = [
+            convert(context, builder, column, builder.extract_value(value, i))
+            for i, column in enumerate(table)
+        ]
+        return context.make_tuple(builder, bare_type(table), bared)
+
+    @intrinsic
+    def addresses(_: Any, table: Any) -> Any:
+        def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return convert(context, builder, signature.args[0], arguments[0])
+
+        return bare_type(table)(table), build
+
+    return addresses
+
+
 def _entry(digest: str) -> Any:
     """What is cached: numba takes a cached function for current while its own file and what it encloses are the same,
     so it encloses a digest of everything that it calls.
@@ -119,7 +158,7 @@ def _entry(digest: str) -> Any:
     def run(ops: Any, state: Any, now: float, horizon: float) -> tuple[bool, float]:
         if len(digest) == 0:
             return False, now
-        return advance(ops, state, now, horizon)
+        return advance(bare(ops), bare(state), now, horizon)
 
     # The cache's files are named after it. Under one name, a process could find the index of a new version before its code
     # is written, and load what an old version has left.

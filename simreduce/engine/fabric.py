@@ -322,7 +322,7 @@ class Fabric:
     def _moves(self, submission: _Submission) -> bool:
         """Whether an op is on its way to an end, as things stand."""
         state, ops, first = self._store.state, self._store.ops, submission.first
-        if self._store.state.released[0] < len(state.release_time):
+        if self._store.state.released[0] < len(state.release_op):
             return True
         for op in range(first, first + len(submission.plan)):
             phase = state.phase[op]

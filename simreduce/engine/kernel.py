@@ -1,8 +1,9 @@
 """The kernel: a DAG of timed transfers, advanced to a horizon. One source, interpreted or compiled.
 
 It is a pure function of arrays: no objects, no clock, no IO. Interpreted, it is given lists (quicker to index than
-arrays); compiled by numba (`compiled`), arrays. It uses only what both understand. The tables are in `tables`, rates
-are shared in `sharing`, and what is due when is kept in a `calendar`.
+arrays); compiled by numba (`compiled`), the addresses of arrays. It uses only what both understand: no negative index,
+and no length of a column. The tables are in `tables`, rates are shared in `sharing`, and what is due when is kept in a
+`calendar`.
 
 Time semantics
 --------------
@@ -42,6 +43,7 @@ from simreduce.engine.tables import (
     OVERHEAD,
     PIPE,
     QUEUED,
+    RESOURCES,
     SHIFT,
     SLOTS,
     UNMOVED,
@@ -79,19 +81,16 @@ def advance(ops: Ops, state: State, now: float, horizon: float) -> tuple[bool, f
 
 def next_due(state: State) -> float:
     """The time of the next instant; inf if there is none."""
-    time = INFINITY
+    time: float = state.release_time[state.released[0]]
     if state.flows.calendar.size[0] > 0:
-        time = state.flows.calendar.key[0]
-    released = state.released[0]
-    if released < len(state.release_time) and state.release_time[released] < time:
-        time = state.release_time[released]
+        time = min(time, state.flows.calendar.key[0])
     return time
 
 
 def take_due(late: float, state: State) -> int:
     """Fill `turn` with the ops whose phase ends, or that are released, until `late`, lowest id first; how many."""
     flows, turn = state.flows, state.turn
-    resources, shift = len(flows.capacity), flows.scalar[SHIFT]
+    resources, shift = flows.scalar[RESOURCES], flows.scalar[SHIFT]
     count = 0
     for i in range(take_until(flows.calendar, late, state.taken)):
         item = state.taken[i]
@@ -107,7 +106,7 @@ def take_due(late: float, state: State) -> int:
                 count += 1
             use = flows.use_next[use]
     at = state.released[0]
-    while at < len(state.release_time) and state.release_time[at] <= late:
+    while state.release_time[at] <= late:
         op = state.release_op[at]
         at += 1
         if state.slot[op] == 1:  # it waits for nothing else
@@ -157,7 +156,7 @@ def sort(ops: Array, count: int, spare: Array, ready: Array, timed: bool) -> Non
 
 def wait_until(due: float, op: int, state: State) -> None:
     """Let `op` come up again at `due`."""
-    put(state.flows.calendar, len(state.flows.capacity) + slot_for(op, state), due)
+    put(state.flows.calendar, state.flows.scalar[RESOURCES] + slot_for(op, state), due)
 
 
 def slot_for(op: int, state: State) -> int:
@@ -169,7 +168,7 @@ def slot_for(op: int, state: State) -> int:
         if slot == NONE:
             slot = flows.scalar[SLOTS]
             flows.scalar[SLOTS] = slot + 1
-            flows.calendar.at[len(flows.capacity) + slot] = NONE
+            flows.calendar.at[flows.scalar[RESOURCES] + slot] = NONE
             flows.moved_from[slot] = UNMOVED
         else:
             flows.scalar[FREE_SLOT] = state.next_slot[slot]

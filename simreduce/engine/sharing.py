@@ -27,7 +27,7 @@ then it is due anew when the first of its flows is; nothing is done per flow. A 
 from __future__ import annotations
 
 from simreduce.engine.calendar import NONE, Heap, put, remove
-from simreduce.engine.tables import DIRTY_COUNT, INFINITY, MOVED_COUNT, SHIFT, UNMOVED, Flows, Ops
+from simreduce.engine.tables import DIRTY_COUNT, INFINITY, MOVED_COUNT, RESOURCES, SHIFT, UNMOVED, Flows, Ops
 
 SAME = 1.0 + 1e-12
 NEARLY = 1.0 - 1e-9
@@ -64,7 +64,7 @@ def due_of(slot: int, flows: Flows) -> float:
 def open_flow(slot: int, amount: float, call: int, now: float, ops: Ops, flows: Flows) -> None:
     """Let the bytes of the op in `slot` compete; its rate is computed when the instant is over."""
     level, first_use, shift = flows.level, flows.first_use, flows.scalar[SHIFT]
-    group = len(flows.capacity) + slot
+    group = flows.scalar[RESOURCES] + slot
     level[group] = ops.cap[call]
     flows.served[group] = 0.0
     flows.anchor[group] = now
@@ -124,7 +124,7 @@ def close_flow(slot: int, now: float, flows: Flows) -> None:
         if flows.is_dirty[resource] == 0:
             mark_dirty(resource, flows, MAY)
     leave(bottleneck, now, flows)
-    if bottleneck >= len(flows.capacity):
+    if bottleneck >= flows.scalar[RESOURCES]:
         remove(flows.calendar, bottleneck)
 
 
@@ -146,7 +146,7 @@ def note_move(slot: int, before: int, flows: Flows) -> None:
 
 def elsewhere(slot: int, resource: int, flows: Flows) -> int:
     """The group that holds the flow back most, but for `resource`."""
-    least = len(flows.capacity) + slot
+    least: int = flows.scalar[RESOURCES] + slot
     begin = slot << flows.scalar[SHIFT]
     for use in range(begin, begin + flows.use_count[slot]):
         other = flows.use_resource[use]
@@ -254,7 +254,7 @@ def change_level(resource: int, level: float, flows: Flows) -> None:
                 if flows.level[other] < level:
                     to, rate = other, flows.level[other]
         elif level >= old:
-            if bottleneck < len(flows.known):
+            if bottleneck < flows.scalar[RESOURCES]:
                 flows.known[bottleneck] = NONE  # it may count on what the flow could have here
             continue
         if rate == old and to == bottleneck:
@@ -305,7 +305,7 @@ def alone(slot: int, flows: Flows) -> bool:
     """Whether the new flow in `slot` meets no other; it is given its rate then."""
     begin = slot << flows.scalar[SHIFT]
     end = begin + flows.use_count[slot]
-    bottleneck = len(flows.capacity) + slot
+    bottleneck = flows.scalar[RESOURCES] + slot
     rate = flows.level[bottleneck]
     if flows.rate[slot] < INFINITY:
         return False
@@ -357,7 +357,7 @@ def share(now: float, flows: Flows) -> None:
 
 def settle(now: float, flows: Flows) -> None:
     """Count what groups with a new level have served, take flows to their new groups, and find what is due when."""
-    resources, members, was = len(flows.capacity), flows.members, flows.was
+    resources, members, was = flows.scalar[RESOURCES], flows.members, flows.was
     for i in range(flows.scalar[DIRTY_COUNT]):
         resource = flows.dirty[i]
         before = was[resource]

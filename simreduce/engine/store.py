@@ -13,6 +13,7 @@ from simreduce.engine.lower import Calls
 from simreduce.engine.tables import (
     FREE_SLOT,
     INFINITY,
+    RESOURCES,
     SCALARS,
     SHIFT,
     SLOTS,
@@ -79,7 +80,8 @@ class Store:
         columns["level"] = [INFINITY] * count
         columns["first_use"] = [NONE] * count
         columns["scalar"] = [0] * SCALARS
-        columns["scalar"][FREE_SLOT] = NONE
+        columns["scalar"][FREE_SLOT], columns["scalar"][RESOURCES] = NONE, count
+        columns["release_time"] = [INFINITY]
         columns["entries"], columns["released"] = [0, NONE], [0]
         columns["clock"] = [clock]
         columns["calendar"], columns["solver"] = calendar, solver
@@ -251,10 +253,10 @@ class Store:
     def _release(self, old: dict[str, Any], op: Ints, time: Floats) -> None:
         """Sort the releases that are still to come, by time and op."""
         done = old["released"][0]
-        times = np.concatenate([np.asarray(old["release_time"][done:], dtype=np.float64), time])
+        times = np.concatenate([np.asarray(old["release_time"][done:-1], dtype=np.float64), time])
         ids = np.concatenate([np.asarray(old["release_op"][done:], dtype=np.int32), op.astype(np.int32)])
         order = np.lexsort((ids, times))
-        old["release_time"] = self._joined("release_time", [], times[order])
+        old["release_time"] = self._joined("release_time", [], np.append(times[order], INFINITY))
         old["release_op"] = self._joined("release_op", [], ids[order])
         old["released"][0] = 0
 

@@ -17,8 +17,8 @@ INFINITY = float("inf")
 WAITING, QUEUED, OVERHEAD, LATENCY, AT_PIPE, PIPE, FLOW, DONE = 0, 1, 2, 3, 4, 5, 6, 7
 
 # Indices into Flows.scalar.
-SLOTS, FREE_SLOT, DIRTY_COUNT, MOVED_COUNT, SHIFT = 0, 1, 2, 3, 4
-SCALARS = 5
+SLOTS, FREE_SLOT, DIRTY_COUNT, MOVED_COUNT, SHIFT, RESOURCES = 0, 1, 2, 3, 4, 5
+SCALARS = 6
 
 # Indices into Queues.entries.
 USED, FREE = 0, 1
@@ -107,8 +107,8 @@ class Flows(NamedTuple):
 
 
 class State(NamedTuple):
-    """What has happened so far; written by the kernel. What a function does not need it is not given: to pass a table takes
-    numba long to compile.
+    """What has happened so far; written by the kernel. What a function does not need it is not given: each column of a
+    table is an argument of its own for numba.
     """
 
     # by op
@@ -121,7 +121,7 @@ class State(NamedTuple):
     blame: Array  # the op whose end this op's start waited for last, or NONE
     pipe_blame: Array  # the op that had the pipe which this op waited for last, or NONE
 
-    release_time: Array  # s, ascending
+    release_time: Array  # s, ascending, and inf at the end
     release_op: Array
     released: Array  # one entry: how many of them have happened
     pending: Array  # ops that are not done, by submission

@@ -17,12 +17,13 @@ import numpy as np
 import pytest
 import simpy
 from hypothesis import HealthCheck, given, settings
+from numba.core.errors import TypingError
 
 import simreduce as sr
 from simreduce.engine import NOMINAL, TENSORFLOW, Calibration, Fabric, compiled, kernel, sharing, simulate
 from simreduce.engine.calendar import Heap
-from simreduce.engine.store import as_arrays
-from simreduce.engine.tables import Flows, Queues
+from simreduce.engine.store import Store, as_arrays
+from simreduce.engine.tables import SCALARS, Flows, Queues
 from simreduce.plan import Kind
 from tests.strategies import ANY, ROUND, TWO_ENDED, Scene, scenes
 
@@ -108,6 +109,44 @@ def test_several_lanes_an_op_give_the_same_bits():
 def test_random_plans_give_the_same_bits(scene):
     """With ties, caps of memory, streams and times of readiness."""
     check(scene)
+
+
+class Checked(list[float]):
+    """A column that has no place before its first."""
+
+    def __getitem__(self, index):
+        assert index >= 0
+        return super().__getitem__(index)
+
+    def __setitem__(self, index, value):
+        assert index >= 0
+        super().__setitem__(index, value)
+
+
+def checked(table: NamedTuple) -> NamedTuple:
+    """The table with columns that accept no index outside."""
+    return type(table)(*(Checked(c) if isinstance(c, list) else checked(c) for c in table))
+
+
+@given(scene=scenes(ROUND))
+@settings(max_examples=25)
+def test_every_index_is_in_its_column(scene):
+    """The compiled kernel has only the addresses of columns: a negative index would not count from the end, as in a list, and
+    one beyond the end would not be noticed.
+    """
+    ops, state = loaded(scene, 2)
+
+    assert drive(kernel.advance, checked(ops), checked(state), 1e-5)[-1] == (False, inf)
+
+
+def test_columns_with_gaps_are_refused():
+    """An address says nothing of gaps."""
+    scalar = np.zeros(2 * SCALARS, dtype=np.int64)[::2]
+    state = as_arrays(Store([1e9]).state)
+    state = state._replace(flows=state.flows._replace(scalar=scalar))
+
+    with pytest.raises(TypingError, match="gaps"):
+        compiled.load.__wrapped__()(as_arrays(Store([1e9]).ops), state, 0.0, inf)
 
 
 # As users get it.
