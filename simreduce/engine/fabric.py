@@ -83,9 +83,8 @@ class Standing:
         self._fabric = fabric
         self._waits, inputs = _waits(plan, lowered)
         self._done = fabric.env.event()
-        self._submission = fabric._append(
-            plan, lowered, self._waits.copy(), inputs[:0], np.zeros(0), self._done
-        )  # noqa: SLF001
+        append = fabric._append  # noqa: SLF001
+        self._submission = append(plan, lowered, self._waits.copy(), inputs[:0], np.zeros(0), self._done)
         self._inputs = inputs + self._submission.first
         self._submission.standing = True
         self._begun = False

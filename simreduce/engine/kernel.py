@@ -46,6 +46,7 @@ from simreduce.engine.tables import (
     RESOURCES,
     SHIFT,
     SLOTS,
+    SUBMISSIONS,
     UNMOVED,
     USED,
     WAITING,
@@ -263,9 +264,9 @@ def free_lanes(
     return count
 
 
-def submission_of(op: int, start: Array) -> int:
-    """The number of the submission that `op` belongs to."""
-    number, end = 0, len(start) - 1
+def submission_of(op: int, start: Array, end: int) -> int:
+    """The number of the submission that `op` belongs to; there are `end`."""
+    number = 0
     while end - number > 1:
         middle = (number + end) >> 1
         if start[middle] <= op:
@@ -334,7 +335,7 @@ def happen(due: int, time: float, ops: Ops, state: State) -> bool:
             state.phase[op] = DONE
             state.finish[op] = time
             if op < first or op >= end:
-                number = submission_of(op, ops.submission_start)
+                number = submission_of(op, ops.submission_start, state.flows.scalar[SUBMISSIONS])
                 first, end = ops.submission_start[number], ops.submission_start[number + 1]
             state.pending[number] -= 1
             if state.pending[number] == 0:

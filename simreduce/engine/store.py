@@ -17,6 +17,7 @@ from simreduce.engine.tables import (
     SCALARS,
     SHIFT,
     SLOTS,
+    SUBMISSIONS,
     USED,
     WAITING,
     Flows,
@@ -173,6 +174,7 @@ class Store:
         old["candidates"] = self._longer("candidates", old["candidates"], 0, 2 * entries)
         old["spare"] = self._longer("spare", old["spare"], 0, max(n, 2 * entries))
         self._grow_slots(old, slots, int(use_count.max(initial=0)))
+        old["scalar"][SUBMISSIONS] = number + 1
         self._release(old, release_op + first, release_time)
         self.state = _state(old)
         return number
