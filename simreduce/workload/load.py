@@ -1,6 +1,6 @@
 """Gradient lists by name, from a file, or inline.
 
-* a shipped model: `resnet50`, `vgg16`, ...
+* a shipped model: `resnet50`, `vgg16`, ...; of a transformer also for other sequences, `bert-base,sequence=384`
 * `bytes:64M` (powers of 1024) or `bytes:64MB`: one gradient; `bytes:64M,dtype=float16`
 * a CSV file with the columns `name`, `elements` or `shape` (`7x7x3x64`), and optionally `dtype`
 * a TOML file with `[[gradients]]` tables of the same keys (`shape = [7, 7, 3, 64]`)
@@ -13,29 +13,35 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Mapping
-from importlib import resources
 from pathlib import Path
 
 from simreduce import dtypes, units
 from simreduce.errors import InputError, WorkloadError, did_you_mean, shown
 from simreduce.textfiles import exists, parse_toml, read_text
+from simreduce.workload import convolutional, transformers
+from simreduce.workload.model import Model, of_list
 from simreduce.workload.workload import Gradient, Workload
 
 _KEYS = ("name", "elements", "shape", "dtype")
-_MODELS = resources.files("simreduce.workload") / "models"
 
 
 def shipped() -> list[str]:
     """Names of the models that come with simreduce."""
-    return sorted(p.name.removesuffix(".csv") for p in _MODELS.iterdir() if p.name.endswith(".csv"))
+    return sorted((*convolutional.NAMES, *transformers.NAMES))
+
+
+def load_model(text: str) -> Model:
+    """The model that `text` names; of a file or `bytes:`, every gradient is a layer. WorkloadError lists every fault."""
+    return _model(text) or of_list(load_workload(text))
 
 
 def load_workload(text: str) -> Workload:
     """The gradient list that `text` names; WorkloadError lists every fault."""
+    model = _model(text)
+    if model is not None:
+        return model.workload
     if text.startswith("bytes:"):
         return _inline(text)
-    if text in shipped():
-        return _rows(text, _csv_rows(text, (_MODELS / f"{text}.csv").read_text("utf-8")))
     path = Path(text)
     if path.suffix not in (".csv", ".toml") and not exists(text):
         near = did_you_mean(text, shipped()) or f"; shipped: {', '.join(shipped())}"
@@ -45,6 +51,28 @@ def load_workload(text: str) -> Workload:
     content = read_text(path, WorkloadError)
     rows = _toml_rows(text, content) if path.suffix == ".toml" else _csv_rows(text, content)
     return _rows(text, rows)
+
+
+def _model(text: str) -> Model | None:
+    """The shipped model that `text` names, if it names one."""
+    if text in convolutional.NAMES:
+        return convolutional.convolutional(text)
+    name, *options = text.split(",")
+    if name not in transformers.NAMES:
+        return None
+    problems, sequence, most = [], None, transformers.longest(name)
+    for option in options:
+        key, _, value = option.partition("=")
+        if key != "sequence":
+            near = did_you_mean(key, ["sequence"])
+            problems.append(f"{text}: unknown option {key!r}{near}; only sequence= is known")
+        elif not value.isdecimal() or len(value) > 9 or not 1 <= int(value) <= most:
+            problems.append(f"{text}: sequence={value}: a whole number of tokens from 1 to {most}")
+        else:
+            sequence = int(value)
+    if problems:
+        raise WorkloadError(problems)
+    return transformers.transformer(name, sequence)
 
 
 def _inline(text: str) -> Workload:
