@@ -23,6 +23,7 @@ RUNGS = (
     ("pictures", "report", "trace"),
     ("tune",),
     ("scenario",),
+    ("training",),
     ("calibrate", "cross_device", "export", "variable_update"),
     ("engine", "strategy"),
     ("algorithms", "packing"),

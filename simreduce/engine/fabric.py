@@ -26,11 +26,12 @@ import simpy
 from simreduce.engine import tables
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, Disturbance, Fault
-from simreduce.engine.lower import Lowered, Resources, changed, lower
-from simreduce.engine.runtime import TENSORFLOW, Runtime
+from simreduce.engine.lower import Lowered, Resources, changed, lower, occupying
+from simreduce.engine.runtime import TENSORFLOW, Call, Runtime
 from simreduce.engine.store import Store
 from simreduce.errors import Deadlock, InputError, InternalError, NotFoldable, did_you_mean
-from simreduce.plan import Kind, Plan
+from simreduce.plan import Contract, Executor, Kind, Plan, PlanBuilder
+from simreduce.plan.plan import NO_STREAM
 from simreduce.topology import Folded, Topology
 
 Floats = npt.NDArray[np.float64]
@@ -182,6 +183,23 @@ class Fabric:
         )
         self._submissions.append(_Submission(plan, first, number, laned, piped, done, background))
         return done
+
+    def compute_lanes(self, device: str) -> tuple[str, ...]:
+        """The lanes of kernels on `device`; none where kernels do not queue."""
+        node = self.unfolded().nodes[device]
+        return self.runtime.lanes(Call(Executor.TF, Kind.ADD, node, node, NO_STREAM))
+
+    def compute(self, device: str, seconds: float) -> simpy.Event:
+        """Compute on `device` for so long, in the queue of its kernels: sums and packs wait for it there, and it for them.
+        The event succeeds with the `Timeline` of that one op.
+        """
+        names = self.compute_lanes(device)
+        lanes = np.array([self._lanes.setdefault(name, len(self._lanes)) for name in names], dtype=np.int64)
+        b = PlanBuilder((device,))
+        b.input(0, 0, 0)
+        return self.submit(
+            b.finish(Contract.of("compute", [])), lowered=occupying(lanes, seconds, tuple(self._lanes))
+        )
 
     def set_bandwidth(self, link: str, bandwidth: float) -> None:
         """Change what a directed link (by name, `gpu0>gpu3`) carries from now on, in bytes/s; 0 cuts it off.

@@ -1,5 +1,6 @@
 """What moves and adds, and where: an SSA program over device-resident values, with its contract."""
 
+from simreduce.plan.apart import apart
 from simreduce.plan.builder import PlanBuilder
 from simreduce.plan.chain import repeat
 from simreduce.plan.contract import Contract, Promise
@@ -19,6 +20,7 @@ __all__ = [
     "Promise",
     "Value",
     "Values",
+    "apart",
     "repeat",
     "results_last",
     "side_by_side",

@@ -4,6 +4,7 @@ from simreduce.report.bench import bench_document, bench_table, folded_lines, nc
 from simreduce.report.busbw import algbw, busbw
 from simreduce.report.explain import explanation_document, explanation_text
 from simreduce.report.ranking import ranking_document, ranking_table
+from simreduce.report.steps import step_document, step_table
 
 __all__ = [
     "algbw",
@@ -16,4 +17,6 @@ __all__ = [
     "nccl_tests_document",
     "ranking_document",
     "ranking_table",
+    "step_document",
+    "step_table",
 ]
