@@ -18,7 +18,7 @@ WIDTH = 64
 _FIRST, _LAST = 8, 4
 """Buckets that are shown of many."""
 
-_FORWARD, _BACKWARD, _BUSY, _IDLE = "FB=."
+_FORWARD, _BACKWARD, _BUSY, _RARE, _IDLE = "FB=-."
 
 
 def step_table(ranking: StepRanking) -> str:
@@ -101,7 +101,7 @@ def _described(ranking: StepRanking) -> list[str]:
     if not s.settled:
         times = ", ".join(f"{t * 1e3:.3f}" for t in s.simulated[-4:])
         lines.append(f"  steps do not come to take the same time; the last took {times} ms")
-    return [*lines, "", *timeline(s), "", *_buckets(s, names)]
+    return [*lines, "", *timeline(s), "", *_buckets(s, names, ranking.layout.ranks)]
 
 
 def _gpus(s: Step) -> str:
@@ -109,7 +109,9 @@ def _gpus(s: Step) -> str:
 
 
 def timeline(step: Step, width: int = WIDTH) -> list[str]:
-    """Rows of characters: what computes (F forward, B backward), and what moves (=, or how many at once, + from 10)."""
+    """Rows of characters: what computes (F forward, B backward), and what moves: - less than half of the
+    time, = one at a time, or how many at once, + from 10.
+    """
     tracks: dict[str, list[Span]] = {}
     for span in step.spans:
         tracks.setdefault(span.device, []).append(span)
@@ -152,29 +154,36 @@ def _moving_bar(buckets: Sequence[Bucket], seconds: float, width: int) -> str:
     for bucket in buckets:
         for cell, covered in _cells(bucket.start, bucket.finish, seconds, width):
             busy[cell] += covered
-    return "".join(_IDLE if b == 0.0 else _BUSY if b < 1.5 else f"{b:.0f}" if b < 9.5 else "+" for b in busy)
+    return "".join(map(_load, busy))
 
 
-def _buckets(step: Step, names: Sequence[str]) -> list[str]:
+def _load(busy: float) -> str:
+    if busy < 0.5:
+        return _RARE if busy > 0.0 else _IDLE
+    return _BUSY if busy < 1.5 else f"{busy:.0f}" if busy < 9.5 else "+"
+
+
+def _buckets(step: Step, names: Sequence[str], devices: Sequence[str]) -> list[str]:
     """What was reduced when; of many, the first and the last."""
     rows: list[tuple[str, ...]] = [
-        ("bucket", "gradients", "size", "ready", "start", "finish", "after compute"),
-        ("", "", "", "(ms)", "(ms)", "(ms)", "(ms)"),
+        ("bucket", "gradients", "of", "size", "ready", "start", "finish", "after compute"),
+        ("", "", "", "", "(ms)", "(ms)", "(ms)", "(ms)"),
     ]
     ended = max((span.end for span in step.spans), default=0.0)
     left_out = len(step.buckets) - _FIRST - _LAST
     for i, b in enumerate(step.buckets, 1):
         if left_out > 0 and _FIRST < i <= len(step.buckets) - _LAST:
             if i == _FIRST + 1:
-                rows.append((f"... {left_out} more", "", "", "", "", "", ""))
+                rows.append((f"... {left_out} more", *[""] * 7))
             continue
         late = max(b.finish - ended, 0.0)
         what = names[b.gradients[0]]
         if len(b.gradients) > 1:
             what = f"{len(b.gradients)}: {names[b.gradients[-1]]} to {what}"
         times = tuple(f"{t * 1e3:.3f}" for t in (b.ready, b.start, b.finish, late))
-        rows.append((str(i), what, units.format_size(b.nbytes), *times))
-    return aligned(rows, "<<>>>>>") if step.buckets else ["  nothing is reduced"]
+        of = f"{len(b.ranks)} GPUs" if len(b.ranks) > 1 else devices[b.ranks[0]]
+        rows.append((str(i), what, of, units.format_size(b.nbytes), *times))
+    return aligned(rows, "<<<>>>>>") if step.buckets else ["  nothing is reduced"]
 
 
 def step_document(ranking: StepRanking) -> dict[str, Any]:
@@ -200,8 +209,8 @@ def step_document(ranking: StepRanking) -> dict[str, Any]:
         **_figures(best),
         "settled": best.step.settled,
         "simulated_us": [t * 1e6 for t in best.step.simulated],
-        "buckets": [_bucket(b, names) for b in best.step.buckets],
-        "reads": [_bucket(b, names) for b in best.step.reads],
+        "buckets": [_bucket(b, names, ranking.layout.ranks) for b in best.step.buckets],
+        "reads": [_bucket(b, names, ranking.layout.ranks) for b in best.step.reads],
         "candidates": [{"place": i, **_figures(c)} for i, c in enumerate(ranking.candidates, 1)],
         "refused": [{"strategy": name, "reason": reason} for name, reason in ranking.refused],
     }
@@ -223,9 +232,10 @@ def _figures(c: StepCandidate) -> dict[str, Any]:
     }
 
 
-def _bucket(b: Bucket, names: Sequence[str]) -> dict[str, Any]:
+def _bucket(b: Bucket, names: Sequence[str], devices: Sequence[str]) -> dict[str, Any]:
     return {
         "gradients": [names[i] for i in b.gradients],
+        "devices": [devices[rank] for rank in b.ranks],
         "size_bytes": b.nbytes,
         "ready_us": b.ready * 1e6,
         "start_us": b.start * 1e6,

@@ -9,9 +9,9 @@ next forward pass waits only for that layer's variables. Then
 
 where compute is that of the slowest device, and exposed is what it waited for communication, or for other devices.
 
-Steps are simulated until two in a row take the same time; the last is described. A step that leaves nothing behind is like
-the one before, so two are enough; Horovod's cycles and faults go on beside the steps, and with them the last of `MOST_STEPS`
-is one of many.
+A step that ends with a barrier leaves nothing behind, so that all are like the first. Without a barrier, with Horovod's
+cycles or with faults, which go on beside the steps, so many are simulated until two in a row take the same time, `MOST_STEPS`
+at most; the last is described.
 
 Not modelled: kernels do not slow down while NCCL's use a few of the GPU's multiprocessors, and copies do not wait for the
 kernels that are queued on their two ends.
@@ -31,7 +31,7 @@ import simpy
 from simreduce.engine import CALM, NOMINAL, TENSORFLOW, Calibration, Disturbance, Fabric, Runtime
 from simreduce.engine.lower import Lowered
 from simreduce.errors import InputError, did_you_mean
-from simreduce.plan import Plan
+from simreduce.plan import Plan, side_by_side
 from simreduce.topology import Topology
 from simreduce.training.profile import Profile
 from simreduce.training.reductions import Fused, Method, Reduction
@@ -72,11 +72,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Some gradients, by index, that travelled together, or variables that were read. Times in seconds from the start of
-    the step.
+    """Some gradients, by index, that `ranks` gave and that travelled together; or variables that they read. Times in
+    seconds from the start of the step.
     """
 
     gradients: tuple[int, ...]
+    ranks: tuple[int, ...]
     nbytes: int
     ready: float
     start: float
@@ -107,8 +108,9 @@ class Step:
     communication: float
     buckets: tuple[Bucket, ...]  # in the order of their starts
     reads: tuple[Bucket, ...]
-    spans: tuple[Span, ...]
+    spans: tuple[Span, ...]  # device by device
     simulated: tuple[float, ...]  # seconds of every step, the described one last
+    settled: bool  # whether steps have come to take the same time
 
     @property
     def exposed(self) -> float:
@@ -124,11 +126,6 @@ class Step:
     def efficiency(self) -> float:
         """Images per second, as a part of what the devices would do if none had to wait for the others."""
         return (self.compute + self.update) / self.seconds if self.seconds else 1.0
-
-    @property
-    def settled(self) -> bool:
-        """Whether steps have come to take the same time."""
-        return _same(self.simulated)
 
 
 def _same(times: Sequence[float]) -> bool:
@@ -197,14 +194,31 @@ class _Run:
         self.queue = simpy.Resource(self.env, method.streams) if method.streams else None
         self.nbytes = [g.nbytes for layer in job.model.layers for g in layer.gradients]
         self.layer_of = [i for i, layer in enumerate(job.model.layers) for _ in layer.gradients]
+        self.reads = self._by_layer(method.reads)
         self._lowered: dict[int, tuple[Plan, Lowered]] = {}
         self.queued = self._kernels_queue(ranks)
         self.groups = self._groups(ranks, disturbance)
         gradients = range(len(self.nbytes))
         everything = [gradients] if method.fusion else [r.gradients for r in method.reductions]
         self.unreduced = Counter(self.layer_of[i] for some in everything for i in some)
+        self.alike = job.barrier and method.fusion is None and not disturbance.faults
         self.count = len(ranks)
         self.done: list[_Books] = []
+
+    def _by_layer(self, reads: Sequence[Reduction]) -> list[Reduction]:
+        """What the same devices read of one layer is waited for as one, and quicker as one."""
+        together: dict[tuple[tuple[int, ...], frozenset[int]], list[Reduction]] = {}
+        for read in reads:
+            layers = frozenset(self.layer_of[i] for i in read.gradients)
+            together.setdefault((read.ranks, layers), []).append(read)
+        return [
+            Reduction(
+                side_by_side([read.plan for read in each], each[0].plan.devices),
+                tuple(sorted(i for read in each for i in read.gradients)),
+                ranks,
+            )
+            for (ranks, _), each in together.items()
+        ]
 
     def _kernels_queue(self, ranks: Sequence[str]) -> bool:
         """Whether a reduction sums or packs in the queue of the kernels that compute."""
@@ -226,7 +240,7 @@ class _Run:
         return [
             _Group(
                 frozenset(members),
-                ranks[members[0]] if len(members) == 1 else f"{len(members)} GPUs",
+                _named([ranks[rank] for rank in members], len(ranks)),
                 ranks[members[0]],
                 slowness,
             )
@@ -244,7 +258,7 @@ class _Run:
         """One step after another."""
         before: _Books | None = None
         times: list[float] = []
-        while len(times) < MOST_STEPS and not _same(times):
+        while len(times) < (1 if self.alike else MOST_STEPS) and not _same(times):
             books = self._begin(before)
             yield self.env.all_of(books.working)
             if self.job.barrier:
@@ -284,7 +298,7 @@ class _Run:
     def _reads(self, books: _Books, before: _Books | None) -> dict[tuple[int, int], list[simpy.Event]]:
         """Start to read variables; by group and layer, what its forward pass waits for."""
         waits: dict[tuple[int, int], list[simpy.Event]] = {}
-        for read in self.method.reads:
+        for read in self.reads:
             done = self.env.process(self._read(read, books, before))
             books.moving.append(done)
             if self.job.consistency == STAGED:
@@ -418,6 +432,7 @@ class _Run:
         """What has just ended."""
         return Bucket(
             what.gradients,
+            what.ranks,
             sum(self.nbytes[i] for i in what.gradients),
             ready - books.begin,
             start - books.begin,
@@ -429,6 +444,8 @@ class _Run:
         job, books = self.job, self.done[-1]
         ends = [0.0, *(each.end for each in self.done)]
         slowest = max(group.factor for group in self.groups)
+        simulated = tuple(end - begin for begin, end in itertools.pairwise(ends))
+        place = {group.name: i for i, group in enumerate(self.groups)}
         return Step(
             method=self.method.name,
             devices=self.count,
@@ -439,9 +456,17 @@ class _Run:
             communication=_covered([*books.buckets, *books.reads]),
             buckets=tuple(sorted(books.buckets, key=lambda b: (b.start, b.finish))),
             reads=tuple(sorted(books.reads, key=lambda b: (b.start, b.finish))),
-            spans=tuple(sorted(books.spans, key=lambda span: span.begin)),
-            simulated=tuple(end - begin for begin, end in itertools.pairwise(ends)),
+            spans=tuple(sorted(books.spans, key=lambda span: (place[span.device], span.begin))),
+            simulated=simulated,
+            settled=self.alike or _same(simulated),
         )
+
+
+def _named(devices: Sequence[str], of: int) -> str:
+    """`8 GPUs` for all of them, `gpu0`, `gpu0 and 3 more`."""
+    if len(devices) == 1:
+        return devices[0]
+    return f"{of} GPUs" if len(devices) == of else f"{devices[0]} and {len(devices) - 1} more"
 
 
 def _covered(buckets: Sequence[Bucket]) -> float:
