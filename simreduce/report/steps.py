@@ -9,7 +9,7 @@ from typing import Any
 import simreduce
 from simreduce import units
 from simreduce.report.columns import aligned
-from simreduce.training import Bucket, Span, Step
+from simreduce.training import Bucket, Span, Step, named
 from simreduce.tune.steps import StepCandidate, StepRanking
 
 WIDTH = 64
@@ -93,7 +93,7 @@ def _described(ranking: StepRanking) -> list[str]:
     names = [g.name for g in ranking.scenario.workload.gradients]
     update = f", update {_ms(s.update)}" if s.update else ""
     lines = [
-        f"{s.method}: a step takes {_ms(s.seconds)}, {s.images_per_second:.1f} images/s, {s.efficiency:.1%} of what {_gpus(s)} could do",
+        f"{s.method}: a step takes {_ms(s.seconds)}, {s.images_per_second:.1f} samples/s, {s.efficiency:.1%} of what {_gpus(s)} could do",
         f"  compute {_ms(s.compute)}{update}, communication {_ms(s.communication)}, exposed {_ms(s.exposed)}",
     ]
     if best.wrong:
@@ -181,7 +181,7 @@ def _buckets(step: Step, names: Sequence[str], devices: Sequence[str]) -> list[s
         if len(b.gradients) > 1:
             what = f"{len(b.gradients)}: {names[b.gradients[-1]]} to {what}"
         times = tuple(f"{t * 1e3:.3f}" for t in (b.ready, b.start, b.finish, late))
-        of = f"{len(b.ranks)} GPUs" if len(b.ranks) > 1 else devices[b.ranks[0]]
+        of = named([devices[rank] for rank in b.ranks], len(devices))
         rows.append((str(i), what, of, units.format_size(b.nbytes), *times))
     return aligned(rows, "<<<>>>>>") if step.buckets else ["  nothing is reduced"]
 

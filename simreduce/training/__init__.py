@@ -3,7 +3,7 @@
 from simreduce.training.profile import Profile, from_rate, from_seconds, load_profile
 from simreduce.training.question import Question, read_step
 from simreduce.training.reductions import Method, Reduction, by_mode, by_strategy
-from simreduce.training.step import CONSISTENCIES, Bucket, Job, Span, Step, simulate_step
+from simreduce.training.step import CONSISTENCIES, Bucket, Job, Span, Step, named, simulate_step
 
 __all__ = [
     "CONSISTENCIES",
@@ -20,6 +20,7 @@ __all__ = [
     "from_rate",
     "from_seconds",
     "load_profile",
+    "named",
     "read_step",
     "simulate_step",
 ]

@@ -181,7 +181,7 @@ class _Places(NamedTuple):
         """An all-reduce says where gradients are in its contract, by rank and in the order of the list. The other modes
         lay the list end to end, again and again.
         """
-        period = max(int(plan.hi.max(initial=0)), 1)
+        period = int(plan.hi.max(initial=0)) + 1
         size = np.array([g.elements for g in workload.gradients], dtype=np.int64)
         if plan.contract.collective == "all_reduce":
             lo = plan.contract.lo[: len(size)].astype(np.int64)

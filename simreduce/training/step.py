@@ -44,6 +44,8 @@ before (`--variable_consistency=relaxed`); `staged`: it computes with variables 
 
 MOST_STEPS = 10
 _SAME = 1e-9
+_LOW: Any = 2
+"""SimPy's priorities are 0 (urgent) and 1 (normal); its types know no other."""
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -175,6 +177,15 @@ class _Books:
     end: float = 0.0
 
 
+class _Cycle(simpy.Event):
+    """After `delay` seconds, and after all else at that instant: what is ready just then is in time."""
+
+    def __init__(self, env: simpy.Environment, delay: float) -> None:
+        super().__init__(env)
+        self._ok, self._value = True, None
+        env.schedule(self, priority=_LOW, delay=delay)
+
+
 class _Run:
     """A job on one fabric."""
 
@@ -240,7 +251,7 @@ class _Run:
         return [
             _Group(
                 frozenset(members),
-                _named([ranks[rank] for rank in members], len(ranks)),
+                named([ranks[rank] for rank in members], len(ranks)),
                 ranks[members[0]],
                 slowness,
             )
@@ -376,7 +387,7 @@ class _Run:
         left = len(self.layer_of)
         while left:
             yield bell[0]
-            yield self.env.timeout(self._to_cycle(rule.cycle))
+            yield _Cycle(self.env, self._to_cycle(rule.cycle))
             ready, bell[0] = list(arrived), self.env.event()
             arrived.clear()
             left -= len(ready)
@@ -462,7 +473,7 @@ class _Run:
         )
 
 
-def _named(devices: Sequence[str], of: int) -> str:
+def named(devices: Sequence[str], of: int) -> str:
     """`8 GPUs` for all of them, `gpu0`, `gpu0 and 3 more`."""
     if len(devices) == 1:
         return devices[0]
