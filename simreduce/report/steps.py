@@ -68,7 +68,7 @@ def _rows(candidates: Sequence[StepCandidate]) -> list[str]:
             "strategy",
             "step",
             "exposed",
-            "images/s",
+            "samples/s",
             "efficiency",
             "buckets",
             "alone",

@@ -7,15 +7,14 @@ is a layer. A layer that is left out, or named twice, is a fault. Every fault is
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import fsum
 from pathlib import Path
+from typing import Any
 
 from simreduce import units
 from simreduce.errors import InputError, did_you_mean, shown
-from simreduce.textfiles import parse_toml, read_text
+from simreduce.textfiles import csv_rows, read_text, toml_rows
 from simreduce.workload import Model
 
 _KEYS = ("layer", "forward", "backward")
@@ -66,20 +65,24 @@ def load_profile(text: str, model: Model) -> Profile:
     """The times in the file `text`, for the layers of `model`; InputError tells all that is wrong with it."""
     path = Path(text)
     content = read_text(path, InputError)
-    rows = list(_toml_rows(text, content) if path.suffix == ".toml" else _csv_rows(text, content))
+    rows: list[tuple[str, dict[str, Any]]]
+    if path.suffix == ".toml":
+        rows = toml_rows(text, content, "layers", _KEYS, ", ".join(_KEYS), InputError)
+    else:
+        rows = [*csv_rows(text, content, _KEYS, ",".join(_KEYS), InputError)]
     known = {layer.name: i for i, layer in enumerate(model.layers)}
     problems: list[str] = []
     times: dict[str, tuple[float, float]] = {}
-    for place, row in rows:
-        problems += [f"{place}: unknown key {k!r}{did_you_mean(k, _KEYS)}" for k in row if k not in _KEYS]
-        problems += [f"{place}: {k}: missing" for k in _KEYS if k not in row]
+    for line, row in rows:
+        place = f"{text}: {line}"
+        problems += [f"{place}: {k}: missing" for k in _KEYS if row.get(k, "") == ""]
         name = row.get("layer")
         if name is not None and (not isinstance(name, str) or name not in known):
             near = did_you_mean(name, known) if isinstance(name, str) else ""
             problems.append(f"{place}: {model.name} has no layer {shown(name)}{near}")
         elif isinstance(name, str) and name in times:
             problems.append(f"{place}: a second row for {name!r}")
-        pair = [_time(f"{place}: {key}", row[key], problems) for key in _KEYS[1:] if key in row]
+        pair = [_time(f"{place}: {key}", row[key], problems) for key in _KEYS[1:] if row.get(key, "") != ""]
         if isinstance(name, str) and len(pair) == 2:
             times.setdefault(name, (pair[0], pair[1]))
     missing = [name for name in known if name not in times]
@@ -98,30 +101,3 @@ def _time(place: str, value: object, problems: list[str]) -> float:
     except ValueError as error:
         problems.append(f"{place}: {error}")
         return 0.0
-
-
-def _csv_rows(source: str, content: str) -> Iterator[tuple[str, Mapping[str, object]]]:
-    lines = [(i, x) for i, x in enumerate(content.splitlines(), 1) if x.strip() and x[0] != "#"]
-    cells = [(i, next(csv.reader([line]))) for i, line in lines]
-    if not cells:
-        raise InputError(f"{source}: empty; the first line names the columns: {','.join(_KEYS)}")
-    header = [cell.strip() for cell in cells[0][1]]
-    short = [f"{source}: line {i}: {len(row)} fields where the header has {len(header)}" for i, row in cells[1:] if len(row) != len(header)]  # fmt: skip
-    if short:
-        raise InputError(short)
-    for i, row in cells[1:]:
-        named = zip(header, (cell.strip() for cell in row), strict=True)
-        yield f"{source}: line {i}", {key: cell for key, cell in named if cell}
-
-
-def _toml_rows(source: str, content: str) -> Iterator[tuple[str, Mapping[str, object]]]:
-    document = parse_toml(source, content, InputError)
-    tables = document.pop("layers", None)
-    document.pop("title", None)
-    problems = [f"{source}: unknown key {k!r}{did_you_mean(k, ['title', 'layers'])}" for k in document]
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        problems.append(f"{source}: layers: expected [[layers]] tables with {', '.join(_KEYS)}")
-    if problems:
-        raise InputError(problems)
-    for i, table in enumerate(tables or []):
-        yield f"{source}: layers[{i}]", table

@@ -10,14 +10,13 @@ Every fault in a file is reported at once, with its line or index.
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from simreduce import dtypes, units
 from simreduce.errors import InputError, WorkloadError, did_you_mean, shown
-from simreduce.textfiles import exists, parse_toml, read_text
+from simreduce.textfiles import csv_rows, exists, read_text, toml_rows
 from simreduce.workload import convolutional, transformers
 from simreduce.workload.model import Model, of_list
 from simreduce.workload.workload import Gradient, Workload
@@ -101,30 +100,8 @@ def _inline(text: str) -> Workload:
 
 
 def _csv_rows(source: str, content: str) -> list[tuple[str, Mapping[str, object]]]:
-    lines = [(i, line) for i, line in enumerate(content.split("\n"), 1) if line.strip() and line[0] != "#"]
-    if not lines:
-        raise WorkloadError(f"{source}: empty; the first line names the columns: name,elements,dtype")
-    problems: list[str] = []
-    (place, header), *rows = [(f"line {i}", _fields(source, i, line, problems)) for i, line in lines]
-    problems += _unknown(source, place, header)
-    problems += [f"{source}: {place}: two columns {k!r}" for k in _KEYS if header.count(k) > 1]
-    parsed: list[tuple[str, Mapping[str, object]]] = []
-    for place, row in rows:
-        if row and len(row) != len(header):
-            problems.append(f"{source}: {place}: {len(row)} fields where the header has {len(header)}")
-        parsed.append((place, _cells(dict(zip(header, row, strict=False)))))
-    if problems:
-        raise WorkloadError(problems)
-    return parsed
-
-
-def _fields(source: str, number: int, line: str, problems: list[str]) -> list[str]:
-    """The fields of one line (a quoted field ends where it began); none after a fault."""
-    try:
-        return next(csv.reader([line], strict=True))
-    except csv.Error as error:
-        problems.append(f"{source}: line {number}: {error}")
-        return []
+    rows = csv_rows(source, content, _KEYS, "name,elements,dtype", WorkloadError)
+    return [(place, _cells(row)) for place, row in rows]
 
 
 def _cells(row: Mapping[str, str]) -> dict[str, object]:
@@ -142,23 +119,7 @@ def _number(text: str) -> int | str:
 
 
 def _toml_rows(source: str, content: str) -> list[tuple[str, Mapping[str, object]]]:
-    document = parse_toml(source, content, WorkloadError)
-    tables = document.pop("gradients", None)
-    document.pop("title", None)
-    problems = [f"{source}: unknown key {k!r}{did_you_mean(k, ['title', 'gradients'])}" for k in document]
-    if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
-        problems.append(f"{source}: gradients: expected [[gradients]] tables with name and elements or shape")
-        tables = []
-    rows = [(f"gradients[{i}]", table) for i, table in enumerate(tables)]
-    for place, table in rows:
-        problems += _unknown(source, place, table)
-    if problems:
-        raise WorkloadError(problems)
-    return rows
-
-
-def _unknown(source: str, place: str, keys: Iterable[str]) -> list[str]:
-    return [f"{source}: {place}: unknown key {k!r}{did_you_mean(k, _KEYS)}" for k in keys if k not in _KEYS]
+    return [*toml_rows(source, content, "gradients", _KEYS, "name and elements or shape", WorkloadError)]
 
 
 def _rows(source: str, rows: list[tuple[str, Mapping[str, object]]]) -> Workload:
