@@ -13,7 +13,7 @@ which a plan completes, so nobody can find it in the future; and stopping change
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from heapq import heappush
 from math import inf, nan
@@ -137,10 +137,11 @@ class Fabric:
         self._clear()
         self._schedule(self.resources.changes)
 
-    def lower(self, plan: Plan) -> Lowered:
-        """Costs, lanes and resources of every op of `plan` on this fabric."""
+    def lower(self, plan: Plan, number: int = 0) -> Lowered:
+        """Costs, lanes and resources of every op of `plan` on this fabric. Plans of other numbers get other jitter."""
+        disturbance = replace(self.disturbance, seed=self.disturbance.seed + number)
         return lower(
-            plan, self.topology, self.runtime, self.calibration, self.resources, self._lanes, self.disturbance
+            plan, self.topology, self.runtime, self.calibration, self.resources, self._lanes, disturbance
         )
 
     def submit(

@@ -49,9 +49,16 @@ def _header(ranking: StepRanking) -> list[str]:
         *([f"#              {slow}"] if slow else []),
         f"# runtime      {s.runtime.name}, consistency {job.consistency}{after}{', faithful to upstream' * s.faithful}",
         f"# calibration  {calibration}",
+        *_free_launches(ranking),
         *([f"# disturbed    {ranking.disturbance.text}"] if ranking.disturbance.text else []),
         "#",
     ]
+
+
+def _free_launches(ranking: StepRanking) -> list[str]:
+    """Whom no calibration says anything about."""
+    by_nccl = any("nccl" in c.step.method for c in ranking.candidates)
+    return ["#              nccl by link rates alone: its launches and protocols cost nothing here"] * by_nccl
 
 
 def _ms(seconds: float) -> str:

@@ -8,7 +8,6 @@ is a layer. A layer that is left out, or named twice, is a fault. Every fault is
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import fsum
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ class Profile:
     @property
     def seconds(self) -> float:
         """Both passes."""
-        return fsum((*self.forward, *self.backward))
+        return sum(self.forward) + sum(self.backward)
 
 
 def from_seconds(model: Model, seconds: float) -> Profile:

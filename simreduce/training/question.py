@@ -49,6 +49,8 @@ _KEYS = ("batch", *_TIMES, "update", "consistency", "barrier", "streams", "cycle
 _NAMES = {str: "text", bool: "true or false", list: "a list of task numbers"}
 MOST_SAMPLES = 10**9
 MOST_STREAMS = 10**6
+SHORTEST, LONGEST = 1e-9, 3.6e6
+"""Seconds of a cycle, and of a step: what is beyond is a slip."""
 
 T = TypeVar("T")
 
@@ -90,7 +92,14 @@ def read_step(
     update = reader.read("update", units.duration) or 0.0
     cycle = reader.read("cycle", units.duration)
     streams = reader.whole("streams", 0, MOST_STREAMS)
+    if cycle and not SHORTEST <= cycle <= LONGEST:
+        reader.problems.append("step.cycle: from 1 ns to 1000 h, or 0 s for none")
+    for key, seconds in (("update", update), ("time, rate or profile", profile.seconds if profile else 0.0)):
+        if not seconds <= LONGEST:
+            reader.problems.append(f"step.{key}: more than 1000 h")
     barrier = reader.typed("barrier", bool)
+    if barrier is False and update:
+        reader.problems.append("step.update: needs a barrier, a time at which all variables are updated")
     consistency = reader.typed("consistency", str) or STRONG
     mode = reader.mode(consistency)
     flags = reader.flags(mode)

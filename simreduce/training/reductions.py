@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -76,19 +75,13 @@ class Fused:
         groups = self.fusion.arrange([self.workload.gradients[i] for i in waiting]).groups
         return [tuple(waiting[i] for i in group) for group in groups]
 
-    def reductions(self, buffer: tuple[int, ...]) -> tuple[Reduction, ...]:
+    def reductions(self, buffer: tuple[int, ...]) -> list[Reduction]:
         """Of the gradients of one buffer."""
-        return _fused(self, buffer)
-
-
-@lru_cache(maxsize=1024)
-def _fused(rule: Fused, buffer: tuple[int, ...]) -> tuple[Reduction, ...]:
-    # A packer takes the last gradient of a list first.
-    order = tuple(reversed(buffer))
-    part = Workload(rule.workload.name, tuple(rule.workload.gradients[i] for i in order))
-    plan = compile_plan(rule.strategy, part, rule.layout, faithful=rule.faithful)
-    found, _ = _parts(plan, part)
-    return tuple(replace(r, gradients=tuple(sorted(order[i] for i in r.gradients))) for r in found)
+        order = buffer[::-1]  # likewise
+        part = Workload(self.workload.name, tuple(self.workload.gradients[i] for i in order))
+        plan = compile_plan(self.strategy, part, self.layout, faithful=self.faithful)
+        found, _ = _parts(plan, part)
+        return [replace(r, gradients=tuple(sorted(order[i] for i in r.gradients))) for r in found]
 
 
 def by_strategy(

@@ -70,6 +70,8 @@ class Job:
             raise InputError(
                 f"consistency: unknown {self.consistency!r}{near}; one of {', '.join(CONSISTENCIES)}"
             )
+        if self.update and not self.barrier:
+            raise InputError("update: without a barrier there is no time at which all variables are updated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +209,7 @@ class _Run:
         self.layer_of = [i for i, layer in enumerate(job.model.layers) for _ in layer.gradients]
         self.reads = self._by_layer(method.reads)
         self._lowered: dict[int, tuple[Plan, Lowered]] = {}
+        self._buffers: dict[tuple[int, ...], list[Reduction]] = {}
         self.queued = self._kernels_queue(ranks)
         self.groups = self._groups(ranks, disturbance)
         gradients = range(len(self.nbytes))
@@ -262,7 +265,7 @@ class _Run:
         """What the fabric makes of a plan, once."""
         key = id(plan)
         if key not in self._lowered:
-            self._lowered[key] = plan, self.fabric.lower(plan)
+            self._lowered[key] = plan, self.fabric.lower(plan, len(self._lowered))
         return self._lowered[key][1]
 
     def steps(self) -> Process:
@@ -274,7 +277,7 @@ class _Run:
             yield self.env.all_of(books.working)
             if self.job.barrier:
                 yield self.env.all_of(books.moving)
-                if self.job.update:
+                if self.job.update > 0.0:
                     slowest = max(group.factor for group in self.groups)
                     yield self.env.timeout(self.job.update * slowest)
             books.end = self.env.now
@@ -391,10 +394,16 @@ class _Run:
             ready, bell[0] = list(arrived), self.env.event()
             arrived.clear()
             left -= len(ready)
-            for reduction in (r for buffer in rule.buffers(ready) for r in rule.reductions(buffer)):
+            for reduction in (r for buffer in rule.buffers(ready) for r in self._fused(rule, buffer)):
                 waited_since = max(times[i] for i in reduction.gradients)
                 moving.append(self.env.process(self._move(reduction, books, waited_since)))
         yield self.env.all_of(moving)
+
+    def _fused(self, rule: Fused, buffer: tuple[int, ...]) -> list[Reduction]:
+        """The reductions of a buffer, compiled when it first occurs."""
+        if buffer not in self._buffers:
+            self._buffers[buffer] = rule.reductions(buffer)
+        return self._buffers[buffer]
 
     def _to_cycle(self, cycle: float) -> float:
         """Seconds to the next cycle; they begin at whole multiples."""
@@ -418,7 +427,7 @@ class _Run:
         books.reads.append(self._bucket(read, books, begin, begin))
 
     def _move(self, reduction: Reduction, books: _Books, ready: float) -> Process:
-        """Reduce, when there is a turn; then the variables are updated."""
+        """Reduce, when there is a turn; with its last gradient a layer is up to date."""
         turn = self.queue.request() if self.queue is not None else None
         if turn is not None:
             yield turn
@@ -431,13 +440,7 @@ class _Run:
             layer = self.layer_of[i]
             books.unreduced[layer] -= 1
             if not books.unreduced[layer]:
-                self.env.process(self._update(layer, books))
-
-    def _update(self, layer: int, books: _Books) -> Process:
-        """Without a barrier, a layer's variables are updated by themselves, in their share of the time for all."""
-        mine = sum(n for n, at in zip(self.nbytes, self.layer_of, strict=True) if at == layer)
-        yield self.env.timeout(self.job.update * mine / max(sum(self.nbytes), 1))
-        books.updated[layer].succeed()
+                books.updated[layer].succeed()
 
     def _bucket(self, what: Reduction, books: _Books, ready: float, start: float) -> Bucket:
         """What has just ended."""

@@ -93,12 +93,12 @@ def test_the_table_tells_what_was_asked_and_the_best(ranking):
     """A row for each strategy, then the parts of the best and what it reduced when."""
     lines = step_table(ranking).splitlines()
     best = ranking.best.step
-    rows = [line.split()[:2] for line in lines[9:11]]
+    rows = [line.split()[:2] for line in lines[10:12]]
 
     assert "# a question" == lines[0]
     assert "# compute      4 a GPU: 1.715 ms forward, 3.285 ms backward, 1.000 ms for the update" in lines[3]
     assert [["1", best.method], ["2", ranking.candidates[1].step.method]] == rows
-    assert f"{best.method}: a step takes {best.seconds * 1e3:.3f} ms" in lines[12]
+    assert f"{best.method}: a step takes {best.seconds * 1e3:.3f} ms" in lines[13]
     assert ["1", *best_names(ranking)] == lines[-len(best.buckets)].split()[:4]
 
 

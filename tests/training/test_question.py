@@ -31,12 +31,13 @@ def refused(**table: object) -> tuple[str, ...]:
 def test_every_key_arrives_where_it_belongs():
     """Times in seconds."""
     asked = read(
-        batch=32, time="100 ms", update="2 ms", consistency="relaxed", barrier=False, streams=2, cycle="5 ms",
+        batch=32, time="100 ms", update="2 ms", consistency="relaxed", streams=2, cycle="5 ms",
         variable_update="replicated", local_parameter_device="cpu", all_reduce_spec="nccl", packing="packs=2",
     )  # fmt: skip
     job = asked.job
 
-    assert (32, 0.002, "relaxed", False) == (job.batch, job.update, job.consistency, job.barrier)
+    assert (32, 0.002, "relaxed", True) == (job.batch, job.update, job.consistency, job.barrier)
+    assert not read(batch=1, time="1 s", barrier=False).job.barrier
     assert pytest.approx(0.1) == job.profile.seconds
     assert ("replicated", 2, 0.005) == (asked.mode, asked.streams, asked.cycle)
     assert ("cpu", "nccl", "packs=2") == (
@@ -103,6 +104,10 @@ def test_every_fault_is_told_at_once():
         ({"batch": 1, "profile": "none.csv"}, "step.profile: none.csv: cannot be read: No such file or directory"),
         ({"batch": 1, "profile": 3}, "step.profile: expected text, not 3"),
         ({"batch": 1, "time": "1 s", "packing": "packs=2"}, "step.packing: is for variable_update; strategies say how to reduce"),
+        ({"batch": 1, "time": "1 s", "update": "1 s", "barrier": False}, "step.update: needs a barrier, a time at which all variables are updated"),
+        ({"batch": 1, "time": "1 s", "cycle": "1e-300 s"}, "step.cycle: from 1 ns to 1000 h, or 0 s for none"),
+        ({"batch": 1, "rate": "1e-300 FLOP/s"}, "step.time, rate or profile: more than 1000 h"),
+        ({"batch": 1, "time": "1 s", "update": "2000 h"}, "step.update: more than 1000 h"),
         ({"batch": 1, "time": "1 s", "consistency": "staged"}, 'step.consistency: "staged" is about reading variables, which only variable_update = "parameter_server" does'),
         ({"batch": 1, "time": "1 s", "variable_update": "parameter_server", "consistency": "relaxed"}, 'step.consistency: "relaxed" is about all-reduces; parameter_server sends gradients to their servers'),
     ],

@@ -337,3 +337,24 @@ def test_what_holds_for_every_step(parts, strategy, runtime, consistency):
 def test_a_consistency_that_does_not_exist():
     with pytest.raises(InputError, match="did you mean 'relaxed'"):
         job([1], [1], [1], consistency="relaxd")
+
+
+def test_an_update_needs_a_barrier():
+    with pytest.raises(InputError, match="without a barrier"):
+        job([1], [1], [1], update=1.0, barrier=False)
+
+
+def test_jitter_is_that_of_each_reduction_by_itself():
+    """Reductions that are alike are not disturbed alike, and the same again for the same seed."""
+    machine, work = load_topology("switch:2,bandwidth=1GiB/s,latency=1ms"), job([2, 2], [0, 0], [64, 64])
+    method = by("ring", work, machine, streams=1)
+    first, second = (
+        [
+            b.finish - b.start
+            for b in simulate_step(work, method, machine, layout(machine).ranks, IDEAL, disturbance=d).buckets
+        ]
+        for d in (Disturbance(jitter=0.5, seed=3), Disturbance(jitter=0.5, seed=3))
+    )
+
+    assert first == second
+    assert first[0] != first[1]
