@@ -18,6 +18,9 @@ WIDTH = 64
 _FIRST, _LAST = 8, 4
 """Buckets that are shown of many."""
 
+_SAME = 1e-6
+"""Part of a step below which a difference is none to tell."""
+
 _FORWARD, _BACKWARD, _BUSY, _RARE, _IDLE = "FB=-."
 
 
@@ -105,10 +108,19 @@ def _described(ranking: StepRanking) -> list[str]:
     ]
     if best.wrong:
         lines.append(f"  {best.wrong} elements are not what they should be: no candidate is proven right")
-    if not s.settled:
-        times = ", ".join(f"{t * 1e3:.3f}" for t in s.simulated[-4:])
-        lines.append(f"  steps do not come to take the same time; the last took {times} ms")
+    if max(s.simulated) - min(s.simulated) > _SAME * s.seconds:
+        lines.append(f"  {_row_of_times(s)}")
     return [*lines, "", *timeline(s), "", *_buckets(s, names, ranking.layout.ranks)]
+
+
+def _row_of_times(s: Step) -> str:
+    """How long steps took that were not alike: the first, and the last, which is described."""
+    count = len(s.simulated)
+    texts = [f"{t * 1e3:.3f}" for t in s.simulated]
+    shown = texts if count <= _FIRST else [*texts[: _FIRST // 2], "...", *texts[-_FIRST // 2 :]]
+    return f"steps took {', '.join(shown)} ms; this is the last" + (
+        "" if s.settled else f" of {count}, and others would follow"
+    )
 
 
 def _gpus(s: Step) -> str:

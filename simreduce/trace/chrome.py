@@ -42,10 +42,15 @@ def trace_text(recording: Recording, topology: Topology, about: Mapping[str, Any
         **about,
         "time_us": result.seconds * US,
     }
+    yield from document(other, trace_events(recording, topology))
+
+
+def document(other: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """A trace file in pieces; `other` is what it says of the run as a whole."""
     head = json.dumps({"displayTimeUnit": "ns", "otherData": other}, separators=(",", ":"))
     yield f'{head[:-1]},"traceEvents":['
     between = "\n"
-    for event in trace_events(recording, topology):
+    for event in events:
         yield between + json.dumps(event, separators=(",", ":"))
         between = ",\n"
     yield "\n]}\n"

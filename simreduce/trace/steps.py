@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from simreduce.trace.chrome import BEGIN, END, US, metadata
+from simreduce.trace.chrome import BEGIN, END, US, document, metadata
 from simreduce.trace.rows import rows
 from simreduce.training import Bucket, Step
 
@@ -18,13 +17,7 @@ Slice = tuple[float, float, str, Mapping[str, Any]]
 
 def step_trace_text(step: Step, names: Sequence[str], about: Mapping[str, Any]) -> Iterator[str]:
     """The file in pieces. `names` are those of the gradients, `about` what to say of the run as a whole."""
-    head = json.dumps({"displayTimeUnit": "ns", "otherData": dict(about)}, separators=(",", ":"))
-    yield f'{head[:-1]},"traceEvents":['
-    between = "\n"
-    for event in step_trace_events(step, names):
-        yield between + json.dumps(event, separators=(",", ":"))
-        between = ",\n"
-    yield "\n]}\n"
+    return document(dict(about), step_trace_events(step, names))
 
 
 def step_trace_events(step: Step, names: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -3,7 +3,8 @@
 from simreduce.training.profile import Profile, from_rate, from_seconds, load_profile
 from simreduce.training.question import Question, read_step
 from simreduce.training.reductions import Method, Reduction, by_mode, by_strategy
-from simreduce.training.step import CONSISTENCIES, Bucket, Job, Span, Step, named, simulate_step
+from simreduce.training.simulation import simulate_step
+from simreduce.training.step import CONSISTENCIES, Bucket, Job, Span, Step, named
 
 __all__ = [
     "CONSISTENCIES",
