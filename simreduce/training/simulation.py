@@ -30,10 +30,11 @@ import simpy
 
 from simreduce.engine import CALM, NOMINAL, TENSORFLOW, Calibration, Disturbance, Fabric, Runtime
 from simreduce.engine.lower import Lowered
-from simreduce.plan import Plan, side_by_side
+from simreduce.plan import Plan
 from simreduce.topology import Topology
 from simreduce.training.reductions import Fused, Method, Reduction
-from simreduce.training.step import RELAXED, STAGED, Bucket, Job, Span, Step, named
+from simreduce.training.step import RELAXED, STAGED, Bucket, Job, Span, Step
+from simreduce.training.together import by_layer, groups
 
 MOST_STEPS = 100
 _SAME = 1e-9
@@ -60,16 +61,6 @@ def simulate_step(
     run = _Run(job, method, topology, ranks, runtime, calibration, disturbance)
     run.env.run(until=run.env.process(run.steps()))
     return run.described()
-
-
-@dataclass(slots=True)
-class _Group:
-    """Devices that do the same at the same time, and how many times as long as the profile says they take."""
-
-    ranks: frozenset[int]
-    name: str
-    device: str
-    factor: float
 
 
 @dataclass(slots=True)
@@ -118,11 +109,15 @@ class _Run:
         self.queue = simpy.Resource(self.env, method.streams) if method.streams else None
         self.nbytes = [g.nbytes for layer in job.model.layers for g in layer.gradients]
         self.layer_of = [i for i, layer in enumerate(job.model.layers) for _ in layer.gradients]
-        self.reads = self._by_layer(method.reads)
+        self.reads = by_layer(method.reads, self.layer_of)
         self._lowered: dict[int, tuple[Plan, Lowered]] = {}
         self._buffers: dict[tuple[int, ...], list[Reduction]] = {}
         self.queued = self._kernels_queue(ranks)
-        self.groups = self._groups(ranks, disturbance)
+        self.groups = groups(
+            ranks,
+            [job.slow.get(name, 1.0) * disturbance.slow.get(name, 1.0) for name in ranks],
+            apart=self.queued or bool(method.reads),
+        )
         gradients = range(len(self.nbytes))
         everything = [gradients] if method.fusion else [r.gradients for r in method.reductions]
         self.unreduced = Counter(self.layer_of[i] for some in everything for i in some)
@@ -130,21 +125,6 @@ class _Run:
         self.last_fault = max((fault.time for fault in disturbance.faults), default=-inf)
         self.count = len(ranks)
         self.done: list[_Books] = []
-
-    def _by_layer(self, reads: Sequence[Reduction]) -> list[Reduction]:
-        """What the same devices read of one layer is waited for as one, and quicker as one."""
-        together: dict[tuple[tuple[int, ...], frozenset[int]], list[Reduction]] = {}
-        for read in reads:
-            layers = frozenset(self.layer_of[i] for i in read.gradients)
-            together.setdefault((read.ranks, layers), []).append(read)
-        return [
-            Reduction(
-                side_by_side([read.plan for read in each], each[0].plan.devices),
-                tuple(sorted(i for read in each for i in read.gradients)),
-                ranks,
-            )
-            for (ranks, _), each in together.items()
-        ]
 
     def _kernels_queue(self, ranks: Sequence[str]) -> bool:
         """Whether a reduction sums or packs in the queue of the kernels that compute."""
@@ -155,23 +135,6 @@ class _Run:
             names = lowered.lane_names
             used |= {names[i] for i in set(lowered.calls.lanes.tolist())}
         return bool(lanes & used)
-
-    def _groups(self, ranks: Sequence[str], disturbance: Disturbance) -> list[_Group]:
-        """One for each device if they queue or wait by themselves, else one for all that are equally slow."""
-        factor = [self.job.slow.get(name, 1.0) * disturbance.slow.get(name, 1.0) for name in ranks]
-        apart = self.queued or bool(self.method.reads)
-        alike: dict[tuple[float, int], list[int]] = {}
-        for rank, slowness in enumerate(factor):
-            alike.setdefault((slowness, rank if apart else -1), []).append(rank)
-        return [
-            _Group(
-                frozenset(members),
-                named([ranks[rank] for rank in members], len(ranks)),
-                ranks[members[0]],
-                slowness,
-            )
-            for (slowness, _), members in alike.items()
-        ]
 
     def _lower(self, plan: Plan) -> Lowered:
         """What the fabric makes of a plan, once."""
