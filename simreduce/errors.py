@@ -79,7 +79,15 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+_LIKE = 0.6
+"""What is less like a known word, by the ratio of `difflib`, is another word."""
+_BEGINNING = 3
+"""So many letters may be the beginning of a known word."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The text " (did you mean 'x'?)" for the known word nearest to `word`, or "" when none is near."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    words = list(known)
+    near = difflib.get_close_matches(word, words, n=1, cutoff=_LIKE)
+    near = near or [each for each in words if len(word) >= _BEGINNING and each.startswith(word)]
     return f" (did you mean {near[0]!r}?)" if near else ""

@@ -33,6 +33,7 @@ from simreduce.shipped import data_dir
 from simreduce.strategy import Strategy, parse_strategy
 from simreduce.textfiles import dotted, exists, parse_toml, read_text
 from simreduce.topology import Topology, load_topology
+from simreduce.topology.load import find
 from simreduce.training import Question, read_step
 from simreduce.workload import Model, Workload, load_model
 
@@ -50,6 +51,8 @@ _KEYS = (
     "step",
 )
 _REQUIRED = ("topology", "workload")
+_OF_MACHINES = ("nodes", "links", "machine", "extends")
+_FOR_MACHINES = "try `simreduce bench {0}`, or write a scenario with topology = '{0}'"
 ALL = "all"
 MOST_REPEATS = 1000
 
@@ -100,11 +103,15 @@ def load_scenario(text: str, batch: object = None, **overrides: object) -> Scena
     path = Path(text)
     if path.suffix != ".toml" and not exists(text):
         known = shipped()
+        if text not in known and find(text) is not None:
+            raise ScenarioError(f"{text} is a machine, not a scenario; {_FOR_MACHINES.format(text)}")
         if text not in known:
             near = did_you_mean(text, known) or f"; shipped: {', '.join(known)}"
             raise ScenarioError(f"no scenario {shown(text)}{near}; a file ends in .toml")
         path = data_dir("scenarios") / f"{text}.toml"
     document = parse_toml(str(path), read_text(path, ScenarioError), ScenarioError)
+    if not any(key in document for key in _REQUIRED) and any(key in document for key in _OF_MACHINES):
+        raise ScenarioError(f"{path}: is a machine file, not a scenario; {_FOR_MACHINES.format(path)}")
     document |= {key: value for key, value in overrides.items() if value is not None}
     if batch is not None and isinstance(document.get("step"), dict):
         document["step"] |= {"batch": batch}

@@ -31,12 +31,25 @@ def read_bytes(path: Path) -> bytes:
     return content
 
 
+_REASONS = {
+    errno.ENOENT: "there is no such file",
+    errno.ENOTDIR: "there is no such file",
+    errno.EISDIR: "is a directory, not a file",
+    errno.EACCES: "cannot be read: you may not (see its permissions)",
+}
+
+
+def reason(error: OSError) -> str:
+    """Why a file cannot be read, in words that go on from its name."""
+    return _REASONS.get(error.errno or 0) or f"cannot be read: {error.strerror or error}"
+
+
 def read_text(path: Path, refuse: type[InputError]) -> str:
     """The text of a UTF-8 file; raises `refuse` when it cannot be read."""
     try:
         return read_bytes(path).decode("utf-8")
     except OSError as error:
-        raise refuse(f"{path}: cannot be read: {error.strerror or error}") from None
+        raise refuse(f"{path}: {reason(error)}") from None
     except UnicodeDecodeError as error:
         raise refuse(f"{path}: not UTF-8 text (byte {error.start})") from None
     except ValueError as error:  # a name with a NUL or a lone surrogate
@@ -117,3 +130,16 @@ def dotted(table: Mapping[str, Any]) -> dict[str, Any]:
         inner = dotted(value) if isinstance(value, dict) else None
         found |= {f"{key}.{name}": each for name, each in inner.items()} if inner else {key: value}
     return found
+
+
+def toml_text(value: object) -> str:
+    """A TOML value: a basic string, or true and false."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    escaped = "".join(
+        {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}.get(
+            c, c if c.isprintable() else f"\\U{ord(c):08x}"
+        )
+        for c in str(value)
+    )
+    return f'"{escaped}"'

@@ -129,3 +129,23 @@ def format_duration(seconds: float) -> str:
 def format_bandwidth(rate: float) -> str:
     """`18.3 GB/s` style: decimal, four significant digits."""
     return f"{rate / 1e9:.4g} GB/s"
+
+
+def exact_size(nbytes: int) -> str:
+    """A text that `size` reads as the same number: whole, in the largest binary unit that allows it, as `768 KiB`."""
+    for unit, factor in reversed(_BINARY.items()):
+        if nbytes and nbytes % factor == 0:
+            return f"{nbytes // factor} {unit}B"
+    return f"{nbytes} B"
+
+
+def exact_bandwidth(rate: float) -> str:
+    """A text that `bandwidth` reads as the same number: in GB/s where that is exact."""
+    short = f"{rate / 1e9:.6g} GB/s"
+    return short if bandwidth(short) == rate else f"{rate!r} B/s"
+
+
+def exact_duration(seconds: float) -> str:
+    """A text that `duration` reads as the same number: in us where that is exact."""
+    short = f"{seconds * 1e6:.6g} us"
+    return short if duration(short) == seconds else f"{seconds!r} s"

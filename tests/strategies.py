@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import strategies as st
 
-from simreduce.engine import IDEAL, TENSORFLOW, Calibration, LinkConstants, Runtime
+from simreduce.engine import IDEAL, TENSORFLOW, Calibration, LinkConstants, Processor, Runtime
 from simreduce.engine.runtime import Call
 from simreduce.plan import Contract, Kind, Plan, PlanBuilder
 from simreduce.topology import Cable, Node, Topology, build
@@ -118,14 +118,31 @@ def topologies(
 @st.composite
 def calibrations(draw: st.DrawFn, figures: Figures) -> Calibration:
     """Dispatch costs for some kinds of op, other figures for some link classes."""
-    kinds = st.sampled_from(["copy", "add", "slice", "concat", "scale", "cast"])
+    kinds = st.sampled_from([kind.name.lower() for kind in Kind])
     maybe = st.one_of(st.none(), figures.bandwidth), st.one_of(st.none(), figures.delay)
     return Calibration(
         "random",
         dispatch=draw(st.dictionaries(kinds, figures.delay)),
         links=draw(
-            st.dictionaries(st.sampled_from(["bus", "peer", "network"]), st.builds(LinkConstants, *maybe))
+            st.dictionaries(
+                st.sampled_from(["bus", "peer", "network", "cpu0>cpu1", "cpu0>gpu0"]),
+                st.builds(LinkConstants, *maybe),
+            )
         ),
+        cpu=draw(st.one_of(st.none(), processors(figures))),
+    )
+
+
+@st.composite
+def processors(draw: st.DrawFn, figures: Figures) -> Processor:
+    """Cores of CPU devices; of some kinds of op it is not known how fast their bytes move."""
+    kinds = st.sampled_from(["copy", "transfer", "add", "slice", "concat", "scale", "cast"])
+    return Processor(
+        cores=draw(st.sampled_from([1.0, 2.0, 4.0])),
+        moving=draw(st.sampled_from([1.0, 1.5, 2.0])),
+        shared=draw(st.booleans()),
+        message=draw(figures.delay),
+        rates=draw(st.dictionaries(kinds, figures.bandwidth)),
     )
 
 

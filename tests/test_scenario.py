@@ -157,7 +157,7 @@ topology_overrides = 3
             "a file ends in .csv or .toml, one gradient is 'bytes:64M'"
         ),
         "mine.toml: runtime: unknown runtime 'tensrflow' (did you mean 'tensorflow'?); one of tensorflow, ideal",
-        "mine.toml: calibration: missing.toml: cannot be read: No such file or directory",
+        "mine.toml: calibration: missing.toml: there is no such file",
         "mine.toml: strategies[0]: all_reduce_spec (rng) contains invalid alg rng (did you mean 'ring'?)",
         (
             "mine.toml: strategies[1]: ring+packs=0: packs: '0': the number of packs is a whole number from 1 to 4096, "
@@ -219,8 +219,8 @@ def test_a_scenario_that_cannot_be_run(write, content, messages):
             "",
             "no scenario ''; shipped: dgx1p-step-of-five, dgx1v-resnet50, step-dgx1p-resnet50, step-p3x4-parameter-servers; a file ends in .toml",
         ),
-        ("missing.toml", "missing.toml: cannot be read: No such file or directory"),
-        (".", ".: cannot be read: Is a directory"),
+        ("missing.toml", "missing.toml: there is no such file"),
+        (".", ".: is a directory, not a file"),
         ("a\x00.toml", "'a\\x00.toml': cannot be read: embedded null byte"),
     ],
 )

@@ -86,6 +86,15 @@ def test_every_whole_number_of_bytes_is_read_as_it_is(nbytes):
     assert nbytes == units.cli_size(str(nbytes)) == units.size(f"{nbytes} B")
 
 
+@given(st.integers(0, 2**20 - 1), st.integers(0, 43))
+def test_an_exact_size_reads_back_as_the_same_number_in_the_largest_binary_unit(number, power):
+    text = units.exact_size(number << power)
+    count, _ = text.split()
+
+    assert number << power == units.size(text)
+    assert int(count) % 1024 != 0 or text.endswith(" TiB") or text == "0 B"
+
+
 @pytest.mark.parametrize(
     ("text", "nbytes"),
     [

@@ -92,6 +92,19 @@ def parts(values: Values, knobs: Knobs) -> Values:
     """Every value in as many parts as there are positions, along a new axis. StrategyError if machines that do not do the
     same would be taken for one.
     """
+    _check_even(values, knobs)
+    return values.cut(size(values, knobs))
+
+
+def common_parts(values: Values, knobs: Knobs) -> Values:
+    """By group and part, `parts` of position 0's value: of them all, where all have one interval. With many positions
+    those of each would take gigabytes.
+    """
+    _check_even(values, knobs)
+    return values[:, 0].cut(size(values, knobs))
+
+
+def _check_even(values: Values, knobs: Knobs) -> None:
     n = size(values, knobs)
     uneven = values.elements[values.elements % n > 0]
     if knobs.boxes > 1 and len(uneven):
@@ -99,7 +112,6 @@ def parts(values: Values, knobs: Knobs) -> Values:
             f"{uneven[0]} elements are no {n} equal parts, so the machines do not do the same and cannot be folded; "
             f"try a size that {n} divides"
         )
-    return values.cut(n)
 
 
 def everyones(shards: Values, knobs: Knobs) -> Values:
@@ -119,12 +131,25 @@ def pull(
     """Copies to the devices of `wanted` of its intervals, each from the value of position `source`: along axis 1 of
     `values`, or beyond it on another machine. They leave by the sender's stream of `channel`, or by `stream`.
     """
-    here = values.shape[1]
-    away, sender = np.divmod(source, here)
+    return puller(b, values.device, source, channel=channel, stream=stream)(values, wanted, after)
+
+
+def puller(
+    b: PlanBuilder, device: Ints, source: Ints, *, channel: int | None = None, stream: Numbers = NO_STREAM
+) -> Callable[[Values, Values, After], Values]:
+    """`pull` of any values on `device`, as a function of them, of `wanted` and of `after`: for those who pull from the same
+    positions step by step.
+    """
+    away, sender = np.divmod(source, device.shape[1])
+    machines: Numbers = away if away.any() else 0
     if channel is not None:
-        stream = b.streams(values.device[:, sender], channel)
-    given = wanted.made_by(values.op[:, sender])
-    return b.copies(given, wanted.device, stream=stream, after=after, away=away if away.any() else 0)
+        stream = b.streams(device[:, sender], channel)
+
+    def step(values: Values, wanted: Values, after: After) -> Values:
+        given = wanted.made_by(values.op[:, sender])
+        return b.copies(given, wanted.device, stream=stream, after=after, away=machines)
+
+    return step
 
 
 def chunk_count(elements: int, chunk: int, each: int) -> int:

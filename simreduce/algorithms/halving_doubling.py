@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from simreduce.algorithms import recursive_doubling as whole
-from simreduce.algorithms.family import Knobs, parts
+from simreduce.algorithms.family import Knobs, common_parts
 from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.values import Ints
 
@@ -25,7 +25,7 @@ def reduce_scatter(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
     """A rank with another folded into it ends with both parts, and hands over the second."""
     n, channel = values.shape[1], knobs.channel
     stay, others = whole.core_of(n)
-    edges = _edges(parts(values, knobs)[:, 0])
+    edges = _edges(common_parts(values, knobs))
     terms = _halve(b, whole.fold(b, values, channel), edges[:, np.append(stay, n)], channel)
     own = _sum(b, [t.view(edges[:, stay], edges[:, stay + 1]) for t in terms])
     theirs = _sum(b, [t[:, : len(others)].view(edges[:, others], edges[:, others + 1]) for t in terms])
@@ -47,7 +47,7 @@ def all_gather(b: PlanBuilder, shards: Values, knobs: Knobs) -> Values:
 
 
 def _all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
-    edges = _edges(parts(values, knobs)[:, 0])
+    edges = _edges(common_parts(values, knobs))
     shards = _sum(b, _halve(b, values, edges, knobs.channel))
     return _double(b, shards, edges, _Swap(b, knobs.channel))
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simreduce.algorithms.family import Knobs, everyones, parts, pull
+from simreduce.algorithms.family import Knobs, everyones, parts, puller
 from simreduce.plan import PlanBuilder, Values
 
 
@@ -41,16 +41,19 @@ def _all_reduce(b: PlanBuilder, own: Values, channel: int, after: Sequence[int] 
 def reduce_scatter_pieces(
     b: PlanBuilder, own: Values, channel: int, after: Sequence[int] = (), way: int = 1
 ) -> Values:
-    """By group and position, the sum of the chunk of that number; `own` is by group, position and chunk. It goes round
-    upwards, or with `way` -1 downwards.
+    """By group and position, the sum of the chunk of that number; `own` is by group, position and chunk, of which a
+    position has one value and a group one set of intervals. It goes round upwards, or with `way` -1 downwards.
     """
     n, position = own.shape[2], np.arange(own.shape[1])
     neighbour = (position - way) % n
+    whole, chunks = own[:, :, 0], own[:, 0]
+    send = puller(b, whole.device, neighbour, channel=channel)
     held = own[:, position, neighbour]
     # Step by step, as each rank's port sends one chunk after another in program order.
     for step in range(1, n):
-        target = own[:, position, (position - way * (1 + step)) % n]
-        arrived = pull(b, held, neighbour, target, channel=channel, after=after if step == 1 else ())
+        place = (position - way * (1 + step)) % n
+        target = whole.view(chunks.lo[:, place], chunks.hi[:, place])
+        arrived = send(held, target, after if step == 1 else ())
         held = b.adds([arrived, target])
     return held
 
@@ -58,12 +61,13 @@ def reduce_scatter_pieces(
 def all_gather_pieces(b: PlanBuilder, shards: Values, chunks: Values, channel: int, way: int = 1) -> Values:
     """By group, position and chunk, the shards of all positions, which have the intervals of `chunks`."""
     n, position = chunks.shape[1], np.arange(shards.shape[1])
-    neighbour = (position - way) % n
-    held, steps = shards, [shards]
+    send = puller(b, shards.device, (position - way) % n, channel=channel)
+    held, made = shards, [shards.op]
     for step in range(1, n):
-        target = chunks[:, (position - way * step) % n].on(shards.device)
-        held = pull(b, held, neighbour, target, channel=channel)
-        steps.append(held)
+        place = (position - way * step) % n
+        held = send(held, shards.view(chunks.lo[:, place], chunks.hi[:, place]), ())
+        made.append(held.op)
     # Chunk c gets to position p in step p - c.
     at = position[:, None]
-    return Values.stack(steps, axis=1)[:, way * (at - np.arange(n)) % n, at]
+    op = np.stack(made, axis=1)[:, way * (at - np.arange(n)) % n, at]
+    return chunks[:, None].on(shards.device[..., None]).made_by(op)

@@ -1,18 +1,30 @@
-"""Reads a calibration from TOML.
+"""Reads a calibration from TOML, and writes one.
 
 title = "what was fitted, to what"
+step = "0.6 ms"         # what a step costs before its first op, for every machine that takes part
 [provenance]            # free text: hardware, date, versions, source, method
-[dispatch]              # seconds per op, by op kind: copy, add, slice, concat, scale, cast
+[dispatch]              # seconds per op, by op kind: copy, add, slice, concat, scale, cast, input, output
 copy = "50 us"
 [links.qpi]             # replaces the topology's figures for a link class (per lane and direction)
 bandwidth = "7 GB/s"
 latency = "1 us"
+[links."gpu0>gpu1"]     # or for one link
+bandwidth = "20 GB/s"
+[cpu]                   # the cores that do the ops of CPU devices, and handle what passes between these
+cores = 2               # how many ops they do at a time
+moving = 1.5            # how many cores' worth of bytes move at a time
+shared = true           # one computer stands in for all machines; false by default
+message = "0.2 ms"      # of a core, for what one machine sends to another
+[cpu.rates]             # bytes/s of one core, by op kind; transfer: a copy to another machine
+copy = "10 GB/s"        # of copies and transfers, what they move; of others, what they read and write
 [errors]                # standard error of a constant, by its dotted name, in the constant's own unit
 "dispatch.copy" = "5 us"
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Mapping
 from datetime import date
 from importlib import resources
@@ -20,15 +32,19 @@ from pathlib import Path
 from typing import Any
 
 from simreduce import units
-from simreduce.engine import NOMINAL, Calibration, LinkConstants
+from simreduce.engine import NOMINAL, Calibration, LinkConstants, Processor
+from simreduce.engine.processor import TRANSFER
 from simreduce.errors import CalibrationError, did_you_mean, shown
 from simreduce.plan import Kind
-from simreduce.textfiles import exists, parse_toml, read_text
+from simreduce.textfiles import exists, parse_toml, read_text, toml_text
 from simreduce.topology.faults import BANDWIDTH_LIMITS, LATENCY_LIMITS
 
 _SHIPPED = resources.files("simreduce") / "calibrations"
-_SECTIONS = ("title", "provenance", "dispatch", "links", "errors")
-_DISPATCHED = tuple(k.name.lower() for k in Kind if k not in (Kind.INPUT, Kind.OUTPUT))
+_TABLES = ("provenance", "dispatch", "links", "cpu", "errors")
+_KEYS = ("title", "step", *_TABLES)
+_DISPATCHED = tuple(k.name.lower() for k in Kind)
+_RATED = (*(k for k in _DISPATCHED if k not in ("input", "output")), TRANSFER)
+_MOST_CORES = 1024.0
 
 
 def _rate(text: object) -> float:
@@ -45,9 +61,28 @@ def _within(text: object, value: float, low: float, high: float, words: str) -> 
     return value
 
 
+def _cores(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 1.0 <= value <= _MOST_CORES:
+        raise ValueError(f"expected a number of cores from 1 to {_MOST_CORES:g}, not {shown(value)}")
+    return float(value)
+
+
+def _spread(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0.0:
+        raise ValueError(f"expected a number of 0 or more, not {shown(value)}")
+    return float(value)
+
+
+_CPU_KEYS: Mapping[str, Callable[[object], float]] = {"cores": _cores, "moving": _cores, "message": _delay}
 _LINK_KEYS: Mapping[str, Callable[[object], float]] = {"bandwidth": _rate, "latency": _delay}
 _ERRORS = {"bandwidth": units.bandwidth, "latency": units.duration}
 """How the standard error of a constant is read; it may be 0."""
+_NUMBERS = ("cpu.cores", "cpu.moving")
+_CPU_ERRORS: Mapping[str, Callable[[object], float]] = {
+    **dict.fromkeys(_NUMBERS, _spread),
+    "cpu.message": units.duration,
+    **{f"cpu.rates.{kind}": units.bandwidth for kind in _RATED},
+}
 
 
 def shipped() -> list[str]:
@@ -55,23 +90,35 @@ def shipped() -> list[str]:
     return [NOMINAL.name, *sorted(p.name[:-5] for p in _SHIPPED.iterdir() if p.name.endswith(".toml"))]
 
 
+def own_calibrations() -> Path:
+    """The folder of calibrations made on this computer, which are known by name."""
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "simreduce" / "calibrations"
+
+
 def load_calibration(text: str) -> Calibration:
-    """The calibration of that name, or of that file; CalibrationError lists every fault."""
+    """The calibration of that name, shipped or made here, or of that file; CalibrationError lists every fault."""
     if text == NOMINAL.name:
         return NOMINAL
     if text in shipped():
         return _parse(text, text, (_SHIPPED / f"{text}.toml").read_text("utf-8"))
     path = Path(text)
     if path.suffix != ".toml" and not exists(text):
-        near = did_you_mean(text, shipped()) or f"; shipped: {', '.join(shipped())}"
+        own = own_calibrations()
+        if path.name == text and exists(str(own / f"{text}.toml")):
+            return _parse(text, str(own / f"{text}.toml"), read_text(own / f"{text}.toml", CalibrationError))
+        made = sorted(p.stem for p in own.glob("*.toml"))
+        known = [*shipped(), *made]
+        near = did_you_mean(text, known) or f"; known: {', '.join(known)}"
         raise CalibrationError(f"no calibration {shown(text)}{near}; a file ends in .toml")
     return _parse(path.stem, text, read_text(path, CalibrationError))
 
 
 def _parse(name: str, source: str, content: str) -> Calibration:
     document = parse_toml(source, content, CalibrationError)
-    problems = [f"unknown key {k!r}{did_you_mean(k, _SECTIONS)}" for k in document if k not in _SECTIONS]
-    tables = {s: _table(document.get(s, {}), s, problems) for s in _SECTIONS[1:]}
+    problems = [f"unknown key {k!r}{did_you_mean(k, _KEYS)}" for k in document if k not in _KEYS]
+    tables = {s: _table(document.get(s, {}), s, problems) for s in _TABLES}
+    step = _quantities({k: v for k, v in document.items() if k == "step"}, "", {"step": _delay}, problems)
     dispatch = _quantities(tables["dispatch"], "dispatch", dict.fromkeys(_DISPATCHED, _delay), problems)
     links = {}
     for link_class, fields in tables["links"].items():
@@ -79,15 +126,29 @@ def _parse(name: str, source: str, content: str) -> Calibration:
         links[link_class] = LinkConstants(
             **_quantities(_table(fields, place, problems), place, _LINK_KEYS, problems)
         )
+    cpu = _processor(tables["cpu"], problems) if "cpu" in document else None
     known = {f"dispatch.{k}": units.duration for k in _DISPATCHED if k in tables["dispatch"]} | {
         f"links.{c}.{k}": read for c in links for k, read in _ERRORS.items()
     }
+    known |= {"step": units.duration} if step else {}
+    known |= _CPU_ERRORS if cpu else {}
     errors = _quantities(tables["errors"], "errors", known, problems)
     title = _text(document.get("title", ""), "title", problems)
     provenance = {k: _text(v, f"provenance.{k}", problems) for k, v in tables["provenance"].items()}
     if problems:
         raise CalibrationError([f"{source}: {p}" for p in problems])
-    return Calibration(name, title, dispatch, links, provenance, errors)
+    return Calibration(name, title, dispatch, links, step.get("step", 0.0), cpu, provenance, errors)
+
+
+def _processor(table: Mapping[str, object], problems: list[str]) -> Processor:
+    table = dict(table)
+    rates = _table(table.pop("rates", {}), "cpu.rates", problems)
+    shared = table.pop("shared", False)
+    if not isinstance(shared, bool):
+        problems.append(f"cpu.shared: expected true or false, not {shown(shared)}")
+    found = _quantities(table, "cpu", _CPU_KEYS, problems)
+    moved = _quantities(rates, "cpu.rates", dict.fromkeys(_RATED, _rate), problems)
+    return Processor(**found, shared=bool(shared), rates=moved)
 
 
 def _text(value: object, place: str, problems: list[str]) -> str:
@@ -121,5 +182,48 @@ def _quantities(
         try:
             values[key] = known[key](text)
         except ValueError as error:
-            problems.append(f"{place}.{key}: {error}")
+            problems.append(f"{f'{place}.' * bool(place)}{key}: {error}")
     return values
+
+
+def to_toml(calibration: Calibration) -> str:
+    """The text of the file, which reads as the same value; its name is the file's own."""
+    lines = [f"title = {toml_text(calibration.title)}"]
+    lines += [f"step = {_time(calibration.step)}"] if calibration.step else []
+    lines += _section("provenance", {k: toml_text(text) for k, text in calibration.provenance.items()})
+    lines += _section("dispatch", {k: _time(cost) for k, cost in calibration.dispatch.items()})
+    for name, link in calibration.links.items():
+        figures = {
+            "bandwidth": link.bandwidth and _rate_text(link.bandwidth),
+            "latency": None if link.latency is None else _time(link.latency),
+        }
+        lines += ["", f"[links.{_key(name)}]", *(f"{k} = {text}" for k, text in figures.items() if text)]
+    if cpu := calibration.cpu:
+        numbers = {"cores": f"{cpu.cores!r}", "moving": f"{cpu.moving!r}", "shared": toml_text(cpu.shared)}
+        lines += _section("cpu", numbers | {"message": _time(cpu.message)})
+        lines += _section("cpu.rates", {kind: _rate_text(rate) for kind, rate in cpu.rates.items()})
+    lines += _section("errors", {toml_text(k): _error(k, value) for k, value in calibration.errors.items()})
+    return "\n".join(lines) + "\n"
+
+
+def _section(name: str, entries: Mapping[str, str]) -> list[str]:
+    return ["", f"[{name}]", *(f"{key} = {value}" for key, value in entries.items())] if entries else []
+
+
+def _rate_text(rate: float) -> str:
+    return toml_text(units.exact_bandwidth(rate))
+
+
+def _time(seconds: float) -> str:
+    return toml_text(units.exact_duration(seconds))
+
+
+def _error(name: str, value: float) -> str:
+    """The standard error of a constant, in its own unit."""
+    if name.startswith("cpu.rates.") or name.endswith(".bandwidth"):
+        return _rate_text(value)
+    return repr(value) if name in _NUMBERS else _time(value)
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else toml_text(name)

@@ -22,6 +22,7 @@ from simreduce.cli.options import (
     echo_json,
     faithful_option,
     gather,
+    gather_of,
     gpu_indices_option,
     gpus_options,
     read_disturbance,
@@ -100,13 +101,13 @@ def bench(
     machine = gather(problems, load_machine, topology, folded=fold)
     order = gather(problems, read_gpu_indices, gpu_indices)
     shape = None if machine is None else gather(problems, shape_of, layout(machine), ngpus, gpus, order)
-    dtype = gather(problems, dtypes.code, datatype)
+    dtype = gather_of("--datatype", problems, dtypes.code, datatype)
     swept = gather(problems, read_sizes, minbytes, maxbytes, stepbytes, stepfactor)
     known = gather(problems, check_collective, collective)
     gather(problems, check_used, collective, faithful, gpu_indices)
     named = gather(problems, _strategies, algo, known) if known else None
-    chosen = gather(problems, runtime_named, runtime)
-    constants = gather(problems, load_calibration, calibration)
+    chosen = gather_of("--runtime", problems, runtime_named, runtime)
+    constants = gather_of("--calibration", problems, load_calibration, calibration)
     disturbance = gather(problems, read_disturbance, jitter, seed, slow, fault,
                          machine if isinstance(machine, Topology) else None)  # fmt: skip
     if output_file is not None:

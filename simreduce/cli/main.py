@@ -21,6 +21,14 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "A training step: what back-propagation hides, and what it does not.",
     ),
     "trace": ("simreduce.cli.trace:trace", "A timeline for Perfetto and chrome://tracing."),
+    "calibrate": (
+        "simreduce_validate.calibrate:calibrate",
+        "Learn the constants of real devices, through TensorFlow.",
+    ),
+    "validate": (
+        "simreduce_validate.validate:validate",
+        "Time plans on real devices beside what is predicted.",
+    ),
     "verify": ("simreduce.cli.verify:verify", "Prove that plans do what they promise."),
     "topo": ("simreduce.cli.topo:topo", "List and show machines."),
 }

@@ -181,6 +181,14 @@ def gather(problems: list[str], load: Callable[P, T], *args: P.args, **kwargs: P
         return None
 
 
+def gather_of(option: str, problems: list[str], load: Callable[[str], T], given: str) -> T | None:
+    """As `gather`, for what says nothing of the option that it was given with."""
+    faults: list[str] = []
+    found = gather(faults, load, given)
+    problems += [f"{option}: {fault}" for fault in faults]
+    return found
+
+
 def echo_json(document: dict[str, Any]) -> None:
     """The one document that `--json` promises."""
     click.echo(json.dumps(document, indent=2))

@@ -20,6 +20,7 @@ from simreduce.cli.options import (
     disturbance_options,
     faithful_option,
     gather,
+    gather_of,
     gpu_indices_option,
     gpus_options,
     progress,
@@ -207,7 +208,7 @@ def _of_topology(
     machine = gather(problems, load_topology, text)
     order = gather(problems, read_gpu_indices, gpu_indices)
     shape = None if machine is None else gather(problems, shape_of, layout(machine), ngpus, gpus, order)
-    dtype = gather(problems, dtypes.code, datatype)
+    dtype = gather_of("--datatype", problems, dtypes.code, datatype)
     size = gather(problems, read_size, "-b", minbytes)
     known = gather(problems, check_collective, collective)
     gather(problems, check_used, collective, faithful, gpu_indices)
@@ -216,8 +217,8 @@ def _of_topology(
         strategy = None
     else:
         strategy = gather(problems, parse_strategy, algo or "ring", known) if known else None
-    chosen = gather(problems, runtime_named, runtime or "tensorflow")
-    constants = gather(problems, load_calibration, calibration or "nominal")
+    chosen = gather_of("--runtime", problems, runtime_named, runtime or "tensorflow")
+    constants = gather_of("--calibration", problems, load_calibration, calibration or "nominal")
     if shape and not 0 <= root < shape.n:
         problems.append(f"-r {root}: the ranks are 0 to {shape.n - 1}")
     if dtype is not None and size is not None and size < dtypes.SIZES[dtype]:

@@ -63,6 +63,8 @@ def import_(
     nccl-tests; which of them, its content tells.
     """
     text = read_text(Path(file), InputError)
+    if not text.strip():
+        raise InputError(f"{file}: is empty")
     name = Path(file).name
     model = model_named(gpu) if gpu else None
     classes = read_link_table(table) if table else link_classes()

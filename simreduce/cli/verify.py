@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import signal
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
@@ -14,7 +17,7 @@ import simreduce
 from simreduce.cli.options import as_json, check_collective, check_used, echo_json, faithful_option, gather
 from simreduce.errors import InputError
 from simreduce.strategy import parse_strategy
-from simreduce.tune.prove import COUNTS, MOST_RANKS, RANKS, Proof, prove, prove_all
+from simreduce.tune.prove import COUNTS, MOST_RANKS, RANKS, Proof, everything, prove, prove_all
 
 _OF_ALGO = {"collective": "--collective", "root": "-r", "ngpus": "-g", "tasks": "--tasks"}
 """Options that say nothing of `--all`."""
@@ -24,7 +27,7 @@ _OF_ALGO = {"collective": "--collective", "root": "-r", "ngpus": "-g", "tasks": 
 @click.option("--algo", multiple=True, metavar="STRATEGY", help="A strategy to prove; may be repeated.")
 @click.option(
     "--all",
-    "everything",
+    "prove_everything",
     is_flag=True,
     help=f"Every algorithm, packer and mode on {RANKS[0]} to {RANKS[-1]} GPUs.",
 )
@@ -37,25 +40,30 @@ _OF_ALGO = {"collective": "--collective", "root": "-r", "ngpus": "-g", "tasks": 
 @click.option(
     "--count", type=click.IntRange(0), multiple=True, help=f"Elements; default {', '.join(map(str, COUNTS))}."
 )
+@click.option("--workers", type=click.IntRange(1), help="Processes for --all; default: one per core.")
 @faithful_option
 @as_json
 def verify(
     algo: tuple[str, ...],
-    everything: bool,
+    prove_everything: bool,
     collective: str,
     root: int,
     ngpus: int,
     tasks: int,
     count: tuple[int, ...],
+    workers: int | None,
     faithful: bool | None,
     as_json: bool,
 ) -> int:
     """Prove that plans sum right: every contribution once, at every place, nothing else.
 
-    Exit status 1 if one does not, or if nothing of an algorithm could be proved as it takes none of what was asked.
+    Exit status 1 if one does not, or if nothing of an algorithm could be proved as it takes none of what was asked. With --all,
+    problems are printed as they are found; what is stopped (Ctrl-C, SIGTERM) tells what it has proved until then, with status 130.
     """
-    if not algo and not everything:
+    if not algo and not prove_everything:
         raise click.UsageError("say what to prove: --algo STRATEGY, or --all")
+    if workers and not prove_everything:
+        raise click.UsageError("--workers: for --all only")
     context = click.get_current_context()
     given = [
         name
@@ -82,26 +90,55 @@ def verify(
              for text in algo]  # fmt: skip
     if faults:
         raise InputError(faults)
-    proofs = [*(_told(prove_all(counts)) if everything else ()), *filter(None, named)]
-    problems = [f"{_title(p)} on {_where(p)}: {problem}" for p in proofs for problem in p.problems]
+    proofs: list[Proof] = []
+    whole = True
+    if prove_everything:
+        proofs, whole = _everything(
+            counts, workers or os.cpu_count() or 1, (lambda _: None) if as_json else _print_problems
+        )
+    proofs += filter(None, named)
     if as_json:
-        echo_json(_document(proofs, problems))
+        echo_json(_document(proofs) | ({"complete": whole} if prove_everything else {}))
     else:
-        _print(proofs, problems)
-    return int(bool(problems or _unproved(proofs)))
+        _print(proofs, [proof for proof in named if proof])
+        if not whole:
+            click.echo("stopped before all was proved")
+    return 130 if not whole else int(bool(_problems(proofs) or _unproved(proofs)))
 
 
-def _told(proofs: Iterator[Proof]) -> Iterator[Proof]:
-    """The same, with what is being proven on a terminal's stderr."""
+def _everything(
+    counts: Sequence[int], workers: int, tell: Callable[[Proof], None]
+) -> tuple[list[Proof], bool]:
+    """The proofs that were made, and whether nobody stopped them; `tell` is given each as it comes."""
+    cases = everything()
+    proofs: dict[int, Proof] = {}
     shown = sys.stderr.isatty()
-    if not shown:
-        click.echo("proving every algorithm, packer and mode; this takes long", err=True)
-    for proof in proofs:
+    step = 1 if shown else -(-len(cases) // 20)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with contextlib.closing(prove_all(cases, counts, workers)) as coming:
+            for place, proof in coming:
+                proofs[place] = proof
+                tell(proof)
+                if len(proofs) % step == 0 or len(proofs) == len(cases):
+                    line = f"proved {len(proofs)} of {len(cases)} cases"
+                    click.echo(f"\r\033[K{line}" if shown else line, nl=not shown, err=True)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, before)
         if shown:
-            click.echo(f"\r\033[Kproving {_title(proof)}", nl=False, err=True)
-        yield proof
-    if shown:
-        click.echo("\r\033[K", nl=False, err=True)
+            click.echo("\r\033[K", nl=False, err=True)
+    return [proofs[place] for place in sorted(proofs)], len(proofs) == len(cases)
+
+
+def _problems(proofs: Iterable[Proof]) -> list[str]:
+    return [f"{_title(p)} on {_where(p)}: {problem}" for p in proofs for problem in p.problems]
+
+
+def _print_problems(proof: Proof) -> None:
+    for problem in _problems([proof]):
+        click.echo(f"WRONG {problem}")
 
 
 def _title(proof: Proof) -> str:
@@ -135,7 +172,7 @@ def _kinds(reasons: Iterable[str]) -> list[tuple[str, int]]:
     return [(shown[kind], times) for kind, times in counts.most_common()]
 
 
-def _document(proofs: list[Proof], problems: list[str]) -> dict[str, Any]:
+def _document(proofs: list[Proof]) -> dict[str, Any]:
     return {
         "command": "verify",
         "version": simreduce.__version__,
@@ -154,11 +191,12 @@ def _document(proofs: list[Proof], problems: list[str]) -> dict[str, Any]:
             if p.refused
         ],
         "unproved": [{"strategy": title, "reason": reason} for title, reason in _unproved(proofs).items()],
-        "problems": problems,
+        "problems": _problems(proofs),
     }
 
 
-def _print(proofs: list[Proof], problems: list[str]) -> None:
+def _print(proofs: list[Proof], untold: list[Proof]) -> None:
+    """What came of all; the problems of `untold` only, as the others have been printed."""
     unproved = _unproved(proofs)
     for title, mine in _by_title(proofs):
         refused = sum(len(p.refused) for p in mine)
@@ -170,7 +208,7 @@ def _print(proofs: list[Proof], problems: list[str]) -> None:
             )
     for reason, times in _kinds(reason for p in proofs for reason in p.refused):
         click.echo(f"refused {times}: {reason}")
-    for problem in problems:
-        click.echo(f"WRONG {problem}")
-    refused = sum(len(p.refused) for p in proofs)
-    click.echo(f"{sum(p.plans for p in proofs)} plans checked, {refused} refused, {len(problems)} problems")
+    for proof in untold:
+        _print_problems(proof)
+    refused, problems = sum(len(p.refused) for p in proofs), len(_problems(proofs))
+    click.echo(f"{sum(p.plans for p in proofs)} plans checked, {refused} refused, {problems} problems")

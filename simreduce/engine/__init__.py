@@ -1,7 +1,7 @@
 """Time: SimPy keeps the clock, one kernel moves the bytes."""
 
 from simreduce.engine.background import traffic
-from simreduce.engine.calibration import NOMINAL, Calibration, LinkConstants
+from simreduce.engine.calibration import NOMINAL, Calibration, LinkConstants, Processor
 from simreduce.engine.disturbance import CALM, Disturbance, Fault, links_named
 from simreduce.engine.fabric import Fabric, Timeline
 from simreduce.engine.lower import check_routes
@@ -27,6 +27,7 @@ __all__ = [
     "Floors",
     "LinkConstants",
     "Part",
+    "Processor",
     "Recording",
     "Result",
     "Runtime",

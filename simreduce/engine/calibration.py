@@ -15,18 +15,38 @@ class LinkConstants:
 
 
 @dataclass(frozen=True, slots=True)
+class Processor:
+    """The cores that do the ops of devices that are CPUs, and what passes between these.
+
+    An op has work that does not depend on its size: its dispatch, and `message` if it goes to another machine. It takes its
+    turn at the cores for `work / cores` seconds and is through after `work`, so that an op alone takes as long as one core
+    does, and many of them as long as all cores do. Its bytes move at `rates[kind]` at most, which is what one core does, and
+    `moving` times as fast in all: memory may be full before the cores are. The rate of a copy to another machine is that of `transfer`.
+    """
+
+    cores: float = 1.0
+    moving: float = 1.0
+    shared: bool = False  # one computer stands in for all machines
+    message: float = 0.0  # s of a core
+    rates: Mapping[str, float] = field(default_factory=dict)  # bytes/s read and written; of copies, bytes/s
+
+
+@dataclass(frozen=True, slots=True)
 class Calibration:
     """Constants by op kind and link class.
 
     `dispatch[kind]` is what one op of that kind (`copy`, `add`, ...) costs before its latency, in seconds, while it
-    holds its lanes. `provenance` says what was measured, where and when; `errors` the standard error of each
-    constant that has one, under the name the file gives it.
+    holds its lanes. `links` is by link class, or by the name of one link, whose figures then count. `step` is what
+    a step costs for every machine that takes part, in seconds, besides the way to the others and back (see `step_cost`). `provenance` says what was measured, where and when;
+    `errors` the standard error of each constant that has one, under the name the file gives it.
     """
 
     name: str
     title: str = ""
     dispatch: Mapping[str, float] = field(default_factory=dict)
     links: Mapping[str, LinkConstants] = field(default_factory=dict)
+    step: float = 0.0
+    cpu: Processor | None = None
     provenance: Mapping[str, str] = field(default_factory=dict)
     errors: Mapping[str, float] = field(default_factory=dict)
 

@@ -7,7 +7,7 @@ written, or in `NUMBA_CACHE_DIR`; where nothing can be written, every process co
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -87,9 +87,22 @@ def loaded() -> bool:
     return bool(load.cache_info().currsize)
 
 
+def fill(function: Callable[..., Any], ops: int, reads: Sequence[Any], writes: Sequence[Any]) -> Any:
+    """`function(*reads, *writes)`, a function that calls no other of ours and fills the arrays `writes`: compiled if the
+    kernel is, or will be once so many ops are submitted.
+    """
+    if loaded() or ops >= WORTH:
+        return _single(function)(*reads, *writes)
+    lists = [column.tolist() for column in writes]
+    value = function(*(column.tolist() for column in reads), *lists)
+    for column, numbers in zip(writes, lists, strict=True):
+        column[:] = numbers
+    return value
+
+
 @cache
-def single(function: FunctionType) -> Any:
-    """A function that calls no other of ours, compiled."""
+def _single(function: Callable[..., Any]) -> Any:
+    """The function, compiled."""
     import numba  # noqa: PLC0415 - as above
 
     try:
@@ -120,5 +133,8 @@ def _digest(functions: dict[str, FunctionType], scope: dict[str, Any]) -> str:
         code: CodeType = function.__code__
         parts.append((name, code.co_code, code.co_consts, code.co_names, code.co_varnames))
     parts.extend(sorted((k, v) for k, v in scope.items() if isinstance(v, (int, float)) and k.isupper()))
-    parts.extend((t.__name__, t._fields) for t in (calendar.Heap, tables.Ops, tables.State))
+    parts.extend(
+        (t.__name__, t._fields)
+        for t in (calendar.Heap, tables.Ops, tables.Queues, tables.Flows, tables.State)
+    )
     return hashlib.sha256(repr(parts).encode()).hexdigest()

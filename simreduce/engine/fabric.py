@@ -106,8 +106,12 @@ def _checked(plan: Plan, ready: float | Floats) -> Floats:
     return times
 
 
-def _numbered(ops: npt.NDArray[Any], first: int) -> npt.NDArray[np.int32]:
-    """Ops of the kernel's tables as ops of the submission that begins at `first` and has as many; -1 for those of others."""
+def _numbered(ops: npt.NDArray[Any], first: int, alone: bool) -> npt.NDArray[np.int32]:
+    """Ops of the kernel's tables as ops of the submission that begins at `first` and has as many; -1 for those of others,
+    if it is not `alone`.
+    """
+    if alone:
+        return ops.astype(np.int32, copy=False)
     mine = (ops >= first) & (ops < first + len(ops))
     return np.where(mine, ops - first, -1).astype(np.int32, copy=False)
 
@@ -165,7 +169,7 @@ class Fabric:
             return done.succeed(Timeline(nothing, nothing, nothing, nothing.astype(np.int64)))
         lowered = lowered or self.lower(plan)
         inputs = np.flatnonzero(plan.kind == Kind.INPUT)
-        waits = lowered.waits.copy()
+        waits = lowered.waits.astype(np.int32)
         waits[inputs] += 1
         first = len(self._store.ops.call)
         number = self._store.append(
@@ -281,7 +285,7 @@ class Fabric:
     def _moves(self, submission: _Submission) -> bool:
         """Whether an op is on its way to an end, as things stand."""
         state, ops, first = self._store.state, self._store.ops, submission.first
-        if self._store.state.scalar[tables.RELEASED] < len(state.release_time):
+        if self._store.state.released[0] < len(state.release_time):
             return True
         for op in range(first, first + len(submission.plan)):
             phase = state.phase[op]
@@ -314,6 +318,7 @@ class Fabric:
         """Of a plan that is done."""
         state, first = self._store.state, submission.first
         mine = slice(first, first + len(submission.plan))
+        alone = len(submission.plan) == len(state.ready)
         ready, blame = np.asarray(state.ready[mine]), np.asarray(state.blame[mine], dtype=np.int32)
         start = ready
         if submission.laned is not None:
@@ -321,9 +326,11 @@ class Fabric:
         begun = pipe_blame = None
         if submission.piped is not None:
             begun = np.where(submission.piped, np.asarray(state.begun[mine]), nan)
-            pipe_blame = _numbered(np.where(submission.piped, np.asarray(state.pipe_blame[mine]), -1), first)
+            pipe_blame = _numbered(
+                np.where(submission.piped, np.asarray(state.pipe_blame[mine]), -1), first, alone
+            )
         return Timeline(
-            ready, start, np.asarray(state.finish[mine]), _numbered(blame, first), begun, pipe_blame
+            ready, start, np.asarray(state.finish[mine]), _numbered(blame, first, alone), begun, pipe_blame
         )
 
     def _stuck(self) -> str:
@@ -346,7 +353,7 @@ class Fabric:
                 elif phase in (tables.QUEUED, tables.AT_PIPE):
                     lines.append(f"{text}: waits for {self._asked(first + op, phase == tables.AT_PIPE)}")
                 else:
-                    lines.append(f"{text}: waits for {state.waits[first + op]} ops before it")
+                    lines.append(f"{text}: waits for {state.slot[first + op]} ops before it")
         rest = f"\n  and {count - _NAMED} more" if count > _NAMED else ""
         return f"{count} ops can never finish:\n  " + "\n  ".join(lines[:_NAMED]) + rest
 

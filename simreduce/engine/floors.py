@@ -25,47 +25,46 @@ _CUT_RANKS = 64
 
 
 def alone(lowered: Lowered, resources: Resources) -> tuple[Floats, Floats]:
-    """Seconds each op takes when nothing competes with it, and how many of them its bytes take, if there are lanes: else
-    nobody asks, and both are the same column.
-    """
+    """Seconds each op takes when nothing competes with it, and how many of them its bytes take."""
+    rate = _rate_alone(lowered, resources)[lowered.call]
+    moving = np.divide(lowered.amount, rate, out=np.zeros(len(rate)), where=lowered.amount > 0)
+    cost = lowered.calls.overhead + lowered.calls.latency
+    return moving + cost[lowered.call], moving
+
+
+def _rate_alone(lowered: Lowered, resources: Resources) -> Floats:
+    """Bytes/s of each call when nothing competes with it."""
     calls = lowered.calls
     rate = calls.cap.copy()
     using = np.flatnonzero(np.diff(calls.use_start))
     if len(using):
         share = np.array(resources.capacity)[calls.uses] / calls.weight
         rate[using] = np.minimum(rate[using], np.minimum.reduceat(share, calls.use_start[using]))
-    cost = calls.overhead + calls.latency
-    duration = np.zeros(len(lowered.call))
-    for some in blocks(len(duration)):
-        call, amount = lowered.call[some], lowered.amount[some]
-        np.divide(amount, rate[call], out=duration[some], where=amount > 0)
-    moving = duration.copy() if len(calls.lanes) else duration
-    for some in blocks(len(duration)):
-        duration[some] += cost[lowered.call[some]]
-    return duration, moving
+    return rate
 
 
-def critical_path(lowered: Lowered, duration: Floats) -> float:
-    """Seconds of the longest chain of ops that wait for each other."""
-    columns = lowered.successor_start, lowered.successors, duration
-    if compiled.loaded():
-        finish = np.zeros(len(duration))
-        compiled.single(longest)(*columns, finish)
-        return float(finish.max(initial=0.0))
-    ends = [0.0] * len(duration)
-    start, successors, seconds = (column.tolist() for column in columns)
-    longest(start, successors, seconds, ends)
-    return max(ends, default=0.0)
+def critical_path(lowered: Lowered, resources: Resources) -> float:
+    """Seconds of the longest chain of ops that wait for each other, when nothing competes with them."""
+    calls, finish = lowered.calls, np.zeros(len(lowered.call))
+    rate, cost = _rate_alone(lowered, resources), calls.overhead + calls.latency
+    reads = lowered.call, lowered.amount, rate, cost, lowered.successor_start, lowered.successors
+    compiled.fill(longest, len(finish), reads, [finish])
+    return float(finish.max(initial=0.0))
 
 
-def longest(start: Array, successors: Array, duration: Array, finish: Array) -> None:
+def longest(
+    call: Array, amount: Array, rate: Array, cost: Array, start: Array, successors: Array, finish: Array
+) -> None:
     """Fill `finish`, zero at first, with when each op is done if none but its predecessors delay it. Program order has
     them first.
     """
-    for op in range(len(duration)):
-        finish[op] += duration[op]
+    for op in range(len(finish)):
+        mine = call[op]
+        moving = amount[op] / rate[mine] if amount[op] > 0.0 else 0.0
+        end = finish[op] + (moving + cost[mine])
+        finish[op] = end
         for at in range(start[op], start[op + 1]):
-            finish[successors[at]] = max(finish[successors[at]], finish[op])
+            finish[successors[at]] = max(finish[successors[at]], end)
 
 
 def resource_seconds(lowered: Lowered, resources: Resources) -> Floats:

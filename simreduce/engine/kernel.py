@@ -34,22 +34,22 @@ from simreduce.engine.tables import (
     AT_PIPE,
     DIRTY_COUNT,
     DONE,
-    ENTRIES,
     FLOW,
-    FREE_ENTRY,
+    FREE,
     FREE_SLOT,
     INFINITY,
     LATENCY,
     OVERHEAD,
     PIPE,
     QUEUED,
-    RELEASED,
     SHIFT,
     SLOTS,
     UNMOVED,
+    USED,
     WAITING,
     Array,
     Ops,
+    Queues,
     State,
 )
 
@@ -64,15 +64,15 @@ def advance(ops: Ops, state: State, now: float, horizon: float) -> tuple[bool, f
     """
     while True:
         time = next_due(state)
-        if state.scalar[DIRTY_COUNT] > 0 and time > now + 4.0 * _ULP * abs(now):
-            share(now, state)  # a capacity has changed; what ends at this very instant still ends
+        if state.flows.scalar[DIRTY_COUNT] > 0 and time > now + 4.0 * _ULP * abs(now):
+            share(now, state.flows)  # a capacity has changed; what ends at this very instant still ends
             continue
         if time == INFINITY or (time > now and time >= horizon):
             return False, time
         state.clock[0] = time
         due = take_due(time + 4.0 * _ULP * abs(time), state)
         completed = happen(due, time, ops, state)
-        share(time, state)
+        share(time, state.flows)
         if completed:
             return True, time
 
@@ -80,9 +80,9 @@ def advance(ops: Ops, state: State, now: float, horizon: float) -> tuple[bool, f
 def next_due(state: State) -> float:
     """The time of the next instant; inf if there is none."""
     time = INFINITY
-    if state.calendar.size[0] > 0:
-        time = state.calendar.key[0]
-    released = state.scalar[RELEASED]
+    if state.flows.calendar.size[0] > 0:
+        time = state.flows.calendar.key[0]
+    released = state.released[0]
     if released < len(state.release_time) and state.release_time[released] < time:
         time = state.release_time[released]
     return time
@@ -90,31 +90,32 @@ def next_due(state: State) -> float:
 
 def take_due(late: float, state: State) -> int:
     """Fill `turn` with the ops whose phase ends, or that are released, until `late`, lowest id first; how many."""
-    resources, shift, turn = len(state.capacity), state.scalar[SHIFT], state.turn
+    flows, turn = state.flows, state.turn
+    resources, shift = len(flows.capacity), flows.scalar[SHIFT]
     count = 0
-    for i in range(take_until(state.calendar, late, state.taken)):
+    for i in range(take_until(flows.calendar, late, state.taken)):
         item = state.taken[i]
         if item >= resources:
             turn[count] = state.slot_op[item - resources]
             count += 1
             continue
-        use = state.first_use[item]  # a group of flows
+        use = flows.first_use[item]  # a group of flows
         while use != NONE:
             slot = use >> shift
-            if state.bottleneck[slot] == item and due_of(slot, state) <= late:
+            if flows.bottleneck[slot] == item and due_of(slot, flows) <= late:
                 turn[count] = state.slot_op[slot]
                 count += 1
-            use = state.use_next[use]
-    at = state.scalar[RELEASED]
+            use = flows.use_next[use]
+    at = state.released[0]
     while at < len(state.release_time) and state.release_time[at] <= late:
         op = state.release_op[at]
         at += 1
-        if state.waits[op] == 1:
+        if state.slot[op] == 1:  # it waits for nothing else
             turn[count] = op
             count += 1
         else:
-            state.waits[op] -= 1
-    state.scalar[RELEASED] = at
+            state.slot[op] -= 1
+    state.released[0] = at
     sort(turn, count, state.spare, state.ready, False)
     return count
 
@@ -156,21 +157,22 @@ def sort(ops: Array, count: int, spare: Array, ready: Array, timed: bool) -> Non
 
 def wait_until(due: float, op: int, state: State) -> None:
     """Let `op` come up again at `due`."""
-    put(state.calendar, len(state.capacity) + slot_for(op, state), due)
+    put(state.flows.calendar, len(state.flows.capacity) + slot_for(op, state), due)
 
 
 def slot_for(op: int, state: State) -> int:
     """The slot that `op` holds from its first phase to its end."""
     slot: int = state.slot[op]
     if slot == NONE:
-        slot = state.scalar[FREE_SLOT]
+        flows = state.flows
+        slot = flows.scalar[FREE_SLOT]
         if slot == NONE:
-            slot = state.scalar[SLOTS]
-            state.scalar[SLOTS] = slot + 1
-            state.calendar.at[len(state.capacity) + slot] = NONE
-            state.moved_from[slot] = UNMOVED
+            slot = flows.scalar[SLOTS]
+            flows.scalar[SLOTS] = slot + 1
+            flows.calendar.at[len(flows.capacity) + slot] = NONE
+            flows.moved_from[slot] = UNMOVED
         else:
-            state.scalar[FREE_SLOT] = state.next_slot[slot]
+            flows.scalar[FREE_SLOT] = state.next_slot[slot]
         state.slot[op] = slot
         state.slot_op[slot] = op
     return slot
@@ -180,90 +182,92 @@ def free_slot(op: int, state: State) -> None:
     """Let another op have the slot of `op`."""
     slot = state.slot[op]
     if slot != NONE:
-        state.next_slot[slot] = state.scalar[FREE_SLOT]
-        state.scalar[FREE_SLOT] = slot
+        state.next_slot[slot] = state.flows.scalar[FREE_SLOT]
+        state.flows.scalar[FREE_SLOT] = slot
         state.slot[op] = NONE
 
 
-def join_queues(op: int, first: int, end: int, ops: Ops, state: State) -> None:
+def join_queues(op: int, first: int, end: int, lanes: Array, ready: Array, queues: Queues) -> None:
     """Put `op` in the queues of the lanes from `first` on, by (time of readiness, op id)."""
     for i in range(first, end):
-        lane = ops.lanes[i]
-        entry = state.scalar[FREE_ENTRY]
+        lane = lanes[i]
+        entry = queues.entries[FREE]
         if entry == NONE:
-            entry = state.scalar[ENTRIES]
-            state.scalar[ENTRIES] = entry + 1
+            entry = queues.entries[USED]
+            queues.entries[USED] = entry + 1
         else:
-            state.scalar[FREE_ENTRY] = state.entry_next[entry]
-        place = state.lane_tail[lane]
-        while place != NONE and before(op, state.entry_op[place], state.ready, True):
-            place = state.entry_prev[place]
-        after = state.lane_head[lane] if place == NONE else state.entry_next[place]
-        state.entry_op[entry] = op
-        state.entry_prev[entry] = place
-        state.entry_next[entry] = after
+            queues.entries[FREE] = queues.entry_next[entry]
+        place = queues.lane_tail[lane]
+        while place != NONE and before(op, queues.entry_op[place], ready, True):
+            place = queues.entry_prev[place]
+        after = queues.lane_head[lane] if place == NONE else queues.entry_next[place]
+        queues.entry_op[entry] = op
+        queues.entry_prev[entry] = place
+        queues.entry_next[entry] = after
         if place == NONE:
-            state.lane_head[lane] = entry
+            queues.lane_head[lane] = entry
         else:
-            state.entry_next[place] = entry
+            queues.entry_next[place] = entry
         if after == NONE:
-            state.lane_tail[lane] = entry
+            queues.lane_tail[lane] = entry
         else:
-            state.entry_prev[after] = entry
+            queues.entry_prev[after] = entry
 
 
-def may_take(op: int, first: int, end: int, ops: Ops, state: State) -> bool:
+def may_take(op: int, first: int, end: int, lanes: Array, queues: Queues) -> bool:
     """Whether `op` is first in the queue of each of these lanes and all are free."""
     for i in range(first, end):
-        lane = ops.lanes[i]
-        head = state.lane_head[lane]
-        if state.lane_busy[lane] or head == NONE or state.entry_op[head] != op:
+        lane = lanes[i]
+        head = queues.lane_head[lane]
+        if queues.lane_busy[lane] or head == NONE or queues.entry_op[head] != op:
             return False
     return True
 
 
-def take_lanes(since: float, first: int, end: int, ops: Ops, state: State) -> int:
+def take_lanes(since: float, first: int, end: int, lanes: Array, queues: Queues) -> int:
     """Leave the queues, joined at `since`, and hold the lanes. Returns who freed one last and is to blame for a wait, or
     NONE.
     """
     freed, blame = since, NONE
     for i in range(first, end):
-        lane = ops.lanes[i]
-        entry = state.lane_head[lane]
-        after = state.entry_next[entry]
-        state.lane_head[lane] = after
+        lane = lanes[i]
+        entry = queues.lane_head[lane]
+        after = queues.entry_next[entry]
+        queues.lane_head[lane] = after
         if after == NONE:
-            state.lane_tail[lane] = NONE
+            queues.lane_tail[lane] = NONE
         else:
-            state.entry_prev[after] = NONE
-        state.entry_next[entry] = state.scalar[FREE_ENTRY]
-        state.scalar[FREE_ENTRY] = entry
-        state.lane_busy[lane] = True
-        if state.lane_last[lane] != NONE and state.lane_freed[lane] > freed:
-            freed = state.lane_freed[lane]
-            blame = state.lane_last[lane]
+            queues.entry_prev[after] = NONE
+        queues.entry_next[entry] = queues.entries[FREE]
+        queues.entries[FREE] = entry
+        queues.lane_busy[lane] = True
+        if queues.lane_last[lane] != NONE and queues.lane_freed[lane] > freed:
+            freed = queues.lane_freed[lane]
+            blame = queues.lane_last[lane]
     return blame
 
 
-def free_lanes(op: int, first: int, end: int, now: float, count: int, ops: Ops, state: State) -> int:
-    """Let the next in each queue come: it may be able to go on. Returns how many candidates there are now."""
+def free_lanes(
+    op: int, first: int, end: int, now: float, lanes: Array, queues: Queues, candidates: Array, count: int
+) -> int:
+    """Let the next in each queue come: it may be able to go on. Returns how many of `candidates` there are now."""
     for i in range(first, end):
-        lane = ops.lanes[i]
-        state.lane_busy[lane] = False
-        state.lane_last[lane] = op
-        state.lane_freed[lane] = now
+        lane = lanes[i]
+        queues.lane_busy[lane] = False
+        queues.lane_last[lane] = op
+        queues.lane_freed[lane] = now
     for i in range(first, end):
-        head = state.lane_head[ops.lanes[i]]
+        head = queues.lane_head[lanes[i]]
         if head != NONE:
-            state.candidates[count] = state.entry_op[head]
+            candidates[count] = queues.entry_op[head]
             count += 1
     return count
 
 
-def submission_of(op: int, ops: Ops) -> int:
+def submission_of(op: int, start: Array) -> int:
     """The number of the submission that `op` belongs to."""
     number = 0
-    while ops.submission_start[number + 1] <= op:
+    while start[number + 1] <= op:
         number += 1
     return number
 
@@ -275,7 +279,7 @@ def happen(due: int, time: float, ops: Ops, state: State) -> bool:
     """
     completed = False
     number, first, end = NONE, 0, 0
-    turn, candidates, waiting = state.turn, state.candidates, 0
+    queues, turn, candidates, waiting = state.queues, state.turn, state.candidates, 0
     while True:
         at = 0
         while at < due:
@@ -284,11 +288,11 @@ def happen(due: int, time: float, ops: Ops, state: State) -> bool:
             call, phase = ops.call[op], state.phase[op]
             lanes, pipes, rest = ops.lane_start[call], ops.pipe_start[call], ops.lane_start[call + 1]
             if phase == WAITING:  # released, or its last predecessor is done
-                state.waits[op] = 0
+                state.slot[op] = NONE
                 state.ready[op] = time
                 if lanes < pipes:
                     state.phase[op] = QUEUED
-                    join_queues(op, lanes, pipes, ops, state)
+                    join_queues(op, lanes, pipes, ops.lanes, state.ready, queues)
                     candidates[waiting] = op
                     waiting += 1
                     continue
@@ -302,7 +306,7 @@ def happen(due: int, time: float, ops: Ops, state: State) -> bool:
                     phase = OVERHEAD
                 if phase == OVERHEAD:
                     if not ops.holds[call]:
-                        waiting = free_lanes(op, lanes, pipes, time, waiting, ops, state)
+                        waiting = free_lanes(op, lanes, pipes, time, ops.lanes, queues, candidates, waiting)
                     state.phase[op] = LATENCY
                     if ops.latency[call] > 0.0:
                         wait_until(time + ops.latency[call], op, state)
@@ -311,34 +315,35 @@ def happen(due: int, time: float, ops: Ops, state: State) -> bool:
                 if phase == LATENCY and pipes < rest:
                     state.phase[op] = AT_PIPE
                     state.begun[op] = time
-                    join_queues(op, pipes, rest, ops, state)
+                    join_queues(op, pipes, rest, ops.lanes, state.ready, queues)
                     candidates[waiting] = op
                     waiting += 1
                     continue
                 if phase != FLOW and ops.amount[op] > 0.0:
                     state.phase[op] = FLOW
-                    open_flow(slot_for(op, state), ops.amount[op], call, time, ops, state)
+                    open_flow(slot_for(op, state), ops.amount[op], call, time, ops, state.flows)
                     continue
                 if phase == FLOW:
-                    close_flow(state.slot[op], time, state)
+                    close_flow(state.slot[op], time, state.flows)
                 free_slot(op, state)
-                waiting = free_lanes(op, lanes if ops.holds[call] else pipes, rest, time, waiting, ops, state)
+                held = lanes if ops.holds[call] else pipes
+                waiting = free_lanes(op, held, rest, time, ops.lanes, queues, candidates, waiting)
             state.phase[op] = DONE
             state.finish[op] = time
             if op < first or op >= end:
-                number = submission_of(op, ops)
+                number = submission_of(op, ops.submission_start)
                 first, end = ops.submission_start[number], ops.submission_start[number + 1]
             state.pending[number] -= 1
             if state.pending[number] == 0:
                 completed = True
             for s in range(ops.successor_start[op], ops.successor_start[op + 1]):
                 successor = ops.successors[s]
-                if state.waits[successor] == 1:
+                if state.slot[successor] == 1:
                     state.blame[successor] = op
                     turn[due] = successor
                     due += 1
                 else:
-                    state.waits[successor] -= 1
+                    state.slot[successor] -= 1
         if waiting == 0:
             return completed
         sort(candidates, waiting, state.spare, state.ready, True)
@@ -347,8 +352,8 @@ def happen(due: int, time: float, ops: Ops, state: State) -> bool:
             op = candidates[c]
             call, phase = ops.call[op], state.phase[op]
             lanes, pipes, rest = ops.lane_start[call], ops.pipe_start[call], ops.lane_start[call + 1]
-            if phase == QUEUED and may_take(op, lanes, pipes, ops, state):
-                blame = take_lanes(state.ready[op], lanes, pipes, ops, state)
+            if phase == QUEUED and may_take(op, lanes, pipes, ops.lanes, queues):
+                blame = take_lanes(state.ready[op], lanes, pipes, ops.lanes, queues)
                 if blame != NONE:
                     state.blame[op] = blame
                 state.start[op] = time
@@ -358,8 +363,8 @@ def happen(due: int, time: float, ops: Ops, state: State) -> bool:
                 else:
                     turn[due] = op
                     due += 1
-            elif phase == AT_PIPE and may_take(op, pipes, rest, ops, state):
-                state.pipe_blame[op] = take_lanes(state.begun[op], pipes, rest, ops, state)
+            elif phase == AT_PIPE and may_take(op, pipes, rest, ops.lanes, queues):
+                state.pipe_blame[op] = take_lanes(state.begun[op], pipes, rest, ops.lanes, queues)
                 state.begun[op] = time
                 state.phase[op] = PIPE
                 turn[due] = op

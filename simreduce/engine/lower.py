@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from simreduce.engine import compiled
 from simreduce.engine.calibration import Calibration
 from simreduce.engine.disturbance import CALM, Disturbance, Fault, links_named, scatter
+from simreduce.engine.processor import CPU, NONE, Work, scopes, work
 from simreduce.engine.runtime import IDEAL, Call, Runtime
+from simreduce.engine.waiting import follow
 from simreduce.errors import InputError, NotFoldable, did_you_mean
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.plan import IN_PLACE, NO_STREAM, Column
@@ -27,7 +30,8 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What flows compete for: every directed link (same index as in the topology), then every device's memory.
+    """What flows compete for: every directed link (same index as in the topology), then every device's memory, then the cores
+    of every machine, or of the one computer that stands for all, if the calibration has a `Processor`.
 
     `changes` are (s, resource, bytes/s), in order of time: what faults do to capacities.
     """
@@ -36,6 +40,7 @@ class Resources:
     capacity: tuple[float, ...]  # bytes/s
     latency: tuple[float, ...]  # s, of links
     memory: dict[str, int]  # node name -> index
+    cores: dict[str, int] = field(default_factory=dict)  # whose -> index; in cores, not bytes/s
     changes: tuple[tuple[float, int, float], ...] = ()
 
     @staticmethod
@@ -66,8 +71,14 @@ class Resources:
                 memory[node.name] = len(names)
                 names.append(f"{node.name} memory")
                 capacity.append(node.memory_bandwidth / slow.get(node.name, 1.0))
+        cores = {}
+        if processor := calibration.cpu:
+            for owner in scopes(topology, processor):
+                cores[owner] = len(names)
+                names.append(f"{owner} cores")
+                capacity.append(processor.moving)
         changes = changed(topology, capacity, disturbance.faults)
-        return Resources(tuple(names), tuple(capacity), tuple(latency), memory, changes)
+        return Resources(tuple(names), tuple(capacity), tuple(latency), memory, cores, changes)
 
     @property
     def best(self) -> Resources:
@@ -91,11 +102,12 @@ def changed(
 
 
 def _figures(link: Link, calibration: Calibration) -> tuple[float, float]:
-    constants = calibration.links.get(link.link_class)
-    if constants is None:
-        return link.bandwidth, link.latency
-    bandwidth = link.bandwidth if constants.bandwidth is None else constants.bandwidth * link.lanes
-    return bandwidth, link.latency if constants.latency is None else constants.latency
+    bandwidth, latency = link.bandwidth, link.latency
+    for name in (link.link_class, link.name):
+        if constants := calibration.links.get(name):
+            bandwidth = bandwidth if constants.bandwidth is None else constants.bandwidth * link.lanes
+            latency = latency if constants.latency is None else constants.latency
+    return bandwidth, latency
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,13 +221,22 @@ def lower(
     lanes = {} if lanes is None else lanes
     site = _site(plan, topology)
     call, heads = _heads(plan, runtime)
-    use_start, uses, weight, delay, holds = _uses(heads, site, runtime, resources)
-    lane_start, early, lane_ids = _lanes(heads, site, runtime, lanes)
+    cores = _work(heads, site, runtime, calibration, disturbance)
+    use_start, uses, weight, delay, holds = _uses(heads, site, runtime, resources, cores)
+    lane_start, early, lane_ids = _lanes(heads, site, runtime, cores, lanes)
+    overhead = _overhead(heads, plan.devices, runtime, calibration, disturbance)
+    cap = np.full(len(heads.kind), np.inf)
+    if processor := calibration.cpu:
+        overhead[cores.calls] = cores.turns(processor)
+        delay[cores.calls] += cores.rests(processor)
+        holds[cores.calls] = False
+        with np.errstate(divide="ignore"):
+            cap[cores.calls] = 1.0 / cores.per_byte
     calls = Calls(
-        overhead=_overhead(heads, plan.devices, runtime, calibration, disturbance),
+        overhead=overhead,
         latency=delay,
         holds=holds,
-        cap=np.full(len(heads.kind), np.inf),
+        cap=cap,
         lane_start=lane_start,
         early=early,
         lanes=lane_ids,
@@ -414,6 +435,17 @@ def _distinct(rows: _Heads) -> tuple[Column, _Heads]:
     return which, _Heads(*columns[::-1])
 
 
+def _work(
+    heads: _Heads, site: _Site, runtime: Runtime, calibration: Calibration, disturbance: Disturbance
+) -> Work:
+    """What calls ask of the cores of CPU devices."""
+    if calibration.cpu is None or not runtime.dispatch:
+        return NONE
+    source, target = ([site.nodes[i] for i in column.tolist()] for column in (heads.source, heads.target))
+    passes = heads.passes if runtime.local else np.zeros(len(heads.kind), dtype=np.int64)
+    return work(heads.kind, heads.executor, passes, source, target, calibration, disturbance.slow)
+
+
 def _overhead(
     heads: _Heads,
     devices: Sequence[str],
@@ -431,7 +463,7 @@ def _overhead(
 
 
 def _uses(
-    heads: _Heads, site: _Site, runtime: Runtime, resources: Resources
+    heads: _Heads, site: _Site, runtime: Runtime, resources: Resources, cores: Work
 ) -> tuple[Ints, Ints, Floats, Floats, Flags]:
     """Rows of resources and their weights; the latency of the way, and whether the lanes are held on it."""
     is_copy = heads.kind == Kind.COPY
@@ -450,12 +482,16 @@ def _uses(
     works = (memory >= 0) & runtime.local & ~np.isin(heads.kind, (Kind.INPUT, Kind.OUTPUT, Kind.COPY))
     count = works.astype(np.int64)
     count[is_copy] = hops
+    rated = cores.per_byte > 0.0
+    count[cores.calls[rated]] += 1
     use_start = starts(count)
     uses, weight = np.empty(use_start[-1], dtype=np.int32), np.ones(use_start[-1])
-    at_memory = use_start[:-1][works]
+    at_memory, at_cores = use_start[:-1][works], use_start[1:][cores.calls[rated]] - 1
     uses[at_memory], weight[at_memory] = memory[works], heads.passes[works]
+    uses[at_cores] = [resources.cores[owner] for owner, has in zip(cores.owner, rated, strict=True) if has]
+    weight[at_cores] = cores.per_byte[rated]
     on_links = np.ones(len(uses), dtype=np.bool_)
-    on_links[at_memory] = False
+    on_links[at_memory] = on_links[at_cores] = False
     uses[on_links], weight[on_links] = links, often
     return use_start, uses, weight, delay, holds
 
@@ -510,20 +546,28 @@ def _hosts(topology: Topology) -> tuple[Ints, Ints]:
     return np.array(machines, dtype=np.int64), np.array(hosts, dtype=np.int64)
 
 
-def _lanes(heads: _Heads, site: _Site, runtime: Runtime, numbers: dict[str, int]) -> tuple[Ints, Ints, Ints]:
+def _lanes(
+    heads: _Heads, site: _Site, runtime: Runtime, cores: Work, numbers: dict[str, int]
+) -> tuple[Ints, Ints, Ints]:
     """Rows of lanes and then pipes, whose names are numbered as they come, and how many are lanes."""
+    owner = {
+        call: (f"{name} {CPU}",)
+        for call, name, s in zip(cores.calls.tolist(), cores.owner, cores.seconds, strict=True)
+        if s
+    }
     if not runtime.queues:
         none = np.zeros(len(heads.kind) + 1, dtype=np.int64)
         return none, none[1:], none[:0]
     nodes = site.nodes
     rows: list[list[int]] = [[]]
     early = [0]
-    for executor, kind, source, target, channel, _, away in np.stack(heads, axis=1)[1:].tolist():
+    rows_of_heads = np.stack(heads, axis=1)[1:].tolist()
+    for number, (executor, kind, source, target, channel, _, away) in enumerate(rows_of_heads, start=1):
         here, there = nodes[source], nodes[target]
         if away > 1 and here.machine != there.machine:
             there = replace(there, machine=f"{here.machine}+{away}")
         call = Call(Executor(executor), Kind(kind), here, there, channel)
-        lanes = runtime.lanes(call)
+        lanes = (*runtime.lanes(call), *owner.get(number, ()))
         rows.append([numbers.setdefault(name, len(numbers)) for name in (*lanes, *runtime.pipes(call))])
         early.append(len(lanes))
     return (
@@ -535,49 +579,33 @@ def _lanes(heads: _Heads, site: _Site, runtime: Runtime, numbers: dict[str, int]
 
 def _successors(plan: Plan) -> tuple[Ids, Ids, Ids]:
     """How many ops each one waits for; and, as rows, who waits for it."""
-    n = len(plan)
-    before = _before_on_stream(plan)
-    streamed = before >= 0
-    rows = ((plan.operand_start, plan.operands), (plan.control_start, plan.controls))
-    waits = (plan.operand_count + np.diff(plan.control_start) + streamed).astype(np.int32)
-    # One number for each pair, (used, user), so that they are sorted in place: mostly long ascending runs.
-    pairs = np.empty(int(waits.sum(dtype=np.int64)), dtype=np.int64)
-    end = 0
-    for start, used in rows:
-        mine = pairs[end : end + len(used)]
-        mine[:] = used
-        mine <<= 32
-        for some in blocks(n if len(used) else 0):
-            ends = start[some.start : some.stop + 1]
-            mine[ends[0] : ends[-1]] |= np.repeat(np.arange(some.start, some.stop), np.diff(ends))
-        end += len(used)
-    pairs[end:] = before[streamed]
-    pairs[end:] <<= 32
-    pairs[end:] |= np.flatnonzero(streamed)
-    del before, streamed
-    pairs.sort(kind="stable")
-    again = np.flatnonzero(pairs[1:] == pairs[:-1])
-    if len(again):
-        np.subtract.at(waits, pairs[again].astype(np.int32), 1)
-        pairs = np.delete(pairs, again)
-    successors = pairs.astype(np.int32)  # the lower half
-    pairs >>= 32
-    count = np.bincount(pairs, minlength=n)
-    del pairs
-    successor_start = np.zeros(n + 1, dtype=np.int32)
-    np.cumsum(count, out=successor_start[1:])
-    return waits, successor_start, successors
+    n, streams = len(plan), int(plan.stream.max(initial=NO_STREAM)) + 1
+    reads = (
+        plan.operand_start,
+        plan.operands,
+        plan.control_start if len(plan.controls) else _NO_IDS,
+        plan.controls,
+        plan.stream if streams else _NO_IDS,
+    )
+    last, seen = np.empty(streams, dtype=np.int32), np.empty(n, dtype=np.int32)
+    waits, start = np.zeros(n, dtype=np.int32), np.zeros(n + 1, dtype=np.int32)
+    # Memory that is never touched costs nothing.
+    successors = np.empty(len(plan.operands) + len(plan.controls) + n * (streams > 0), dtype=np.int32)
+    total = compiled.fill(
+        follow, n, [_ids(column) for column in reads], [last, seen, waits, start, successors]
+    )
+    successors.resize(total, refcheck=False)
+    return waits.astype(_narrowest(waits)), start, successors
 
 
-def _before_on_stream(plan: Plan) -> Ids:
-    """The op before each one on its stream, -1 for none."""
-    before = np.full(len(plan), -1, dtype=np.int32)
-    on = np.flatnonzero(plan.stream != NO_STREAM).astype(np.int32)
-    if len(on):
-        stream = plan.stream[on]
-        if stream.max() < 1 << 16:
-            stream = stream.astype(np.uint16)  # sorted in linear time
-        order = np.argsort(stream, kind="stable")
-        stream, on = stream[order], on[order]
-        before[on[1:]] = np.where(stream[1:] == stream[:-1], on[:-1], -1)
-    return before
+_NO_IDS: Ids = np.zeros(0, dtype=np.int32)
+
+
+def _ids(column: Column) -> Ids:
+    """As the compiled function wants them; nothing is copied where they are so already."""
+    return np.require(column, np.int32, ["C", "W"])
+
+
+def _narrowest(counts: Ids) -> np.dtype[np.signedinteger[Any]]:
+    """The dtype that takes least memory."""
+    return next(d for d in map(np.dtype, ("i1", "i2", "i4")) if counts.max(initial=0) <= np.iinfo(d).max)

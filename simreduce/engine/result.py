@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from math import isnan
 from typing import Any
 
@@ -31,6 +31,10 @@ class Use:
     nbytes: float = 0.0
 
 
+ROUNDED = 1e-9
+"""A floor that is higher than a run by less is taken for met."""
+
+
 @dataclass(frozen=True, slots=True)
 class Floors:
     """Seconds that no prediction can be below, each for its own reason."""
@@ -44,6 +48,16 @@ class Floors:
     def seconds(self) -> float:
         """The highest of them."""
         return max(self.critical_path, self.resource, self.lane, self.cut)
+
+    def under(self, seconds: float) -> Floors:
+        """The floors of a run of so many seconds. One that is higher by rounding alone, and so was met, becomes `seconds`.
+
+        A run adds up the same times as a floor does, but rounds elsewhere: what is due within 4 ulp happens at one
+        instant, and levels within 1e-12 are one level. `ROUNDED` has room for a million such instants in a row.
+        """
+        near = seconds * (1.0 + ROUNDED)
+        met = {f.name: seconds for f in fields(self) if seconds < getattr(self, f.name) <= near}
+        return replace(self, **met)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,7 +27,7 @@ then it is due anew when the first of its flows is; nothing is done per flow. A 
 from __future__ import annotations
 
 from simreduce.engine.calendar import NONE, Heap, put, remove
-from simreduce.engine.tables import DIRTY_COUNT, INFINITY, MOVED_COUNT, SHIFT, UNMOVED, Ops, State
+from simreduce.engine.tables import DIRTY_COUNT, INFINITY, MOVED_COUNT, SHIFT, UNMOVED, Flows, Ops
 
 SAME = 1.0 + 1e-12
 NEARLY = 1.0 - 1e-9
@@ -37,38 +37,38 @@ RIGHT, MUST, MAY = 3, 2, 1
 """Values of is_dirty: the level is right; it must be found anew; it may be kept if the load is small."""
 
 
-def mark_dirty(resource: int, state: State, how: int = MUST) -> None:
+def mark_dirty(resource: int, flows: Flows, how: int = MUST) -> None:
     """Remember that the flows on `resource` must be shared anew."""
-    if state.is_dirty[resource] == 0:
-        state.dirty[state.scalar[DIRTY_COUNT]] = resource
-        state.scalar[DIRTY_COUNT] += 1
-    state.is_dirty[resource] = max(state.is_dirty[resource], how)
+    if flows.is_dirty[resource] == 0:
+        flows.dirty[flows.scalar[DIRTY_COUNT]] = resource
+        flows.scalar[DIRTY_COUNT] += 1
+    flows.is_dirty[resource] = max(flows.is_dirty[resource], how)
 
 
-def served_at(group: int, now: float, state: State) -> float:
+def served_at(group: int, now: float, flows: Flows) -> float:
     """Bytes that each flow of `group` has been served."""
-    served: float = state.served[group]
-    if now > state.anchor[group]:
-        served += state.level[group] * (now - state.anchor[group])
+    served: float = flows.served[group]
+    if now > flows.anchor[group]:
+        served += flows.level[group] * (now - flows.anchor[group])
     return served
 
 
-def due_of(slot: int, state: State) -> float:
+def due_of(slot: int, flows: Flows) -> float:
     """When the flow in `slot` is done if its rate stays."""
-    group = state.bottleneck[slot]
-    level = state.level[group]
-    left = state.goal[slot] - state.served[group]
-    return state.anchor[group] + max(left, 0.0) / level if level > 0.0 else INFINITY
+    group = flows.bottleneck[slot]
+    level = flows.level[group]
+    left = flows.goal[slot] - flows.served[group]
+    return flows.anchor[group] + max(left, 0.0) / level if level > 0.0 else INFINITY
 
 
-def open_flow(slot: int, amount: float, call: int, now: float, ops: Ops, state: State) -> None:
+def open_flow(slot: int, amount: float, call: int, now: float, ops: Ops, flows: Flows) -> None:
     """Let the bytes of the op in `slot` compete; its rate is computed when the instant is over."""
-    level, first_use, shift = state.level, state.first_use, state.scalar[SHIFT]
-    group = len(state.capacity) + slot
+    level, first_use, shift = flows.level, flows.first_use, flows.scalar[SHIFT]
+    group = len(flows.capacity) + slot
     level[group] = ops.cap[call]
-    state.served[group] = 0.0
-    state.anchor[group] = now
-    state.members[group] = 0
+    flows.served[group] = 0.0
+    flows.anchor[group] = now
+    flows.members[group] = 0
     begin, end = ops.use_start[call], ops.use_start[call + 1]
     bottleneck = group
     for i in range(begin, end):
@@ -80,99 +80,99 @@ def open_flow(slot: int, amount: float, call: int, now: float, ops: Ops, state: 
     for i in range(begin, end):
         resource, weight = ops.uses[i], ops.weight[i]
         head = first_use[resource]
-        state.use_resource[use] = resource
-        state.use_weight[use] = weight
-        state.use_next[use] = head
-        state.use_prev[use] = NONE
+        flows.use_resource[use] = resource
+        flows.use_weight[use] = weight
+        flows.use_next[use] = head
+        flows.use_prev[use] = NONE
         if head != NONE:
-            state.use_prev[head] = use
+            flows.use_prev[head] = use
         first_use[resource] = use
         if how == MAY:
-            state.load[resource] += weight * rate
+            flows.load[resource] += weight * rate
             if resource == bottleneck:
-                state.own[resource] += weight
-        if state.is_dirty[resource] < how:
-            mark_dirty(resource, state, how)
+                flows.own[resource] += weight
+        if flows.is_dirty[resource] < how:
+            mark_dirty(resource, flows, how)
         use += 1
-    state.use_count[slot] = end - begin
-    state.bottleneck[slot] = bottleneck
-    state.rate[slot] = rate
-    state.goal[slot] = amount
-    note_move(slot, NONE, state)
+    flows.use_count[slot] = end - begin
+    flows.bottleneck[slot] = bottleneck
+    flows.rate[slot] = rate
+    flows.goal[slot] = amount
+    note_move(slot, NONE, flows)
 
 
-def close_flow(slot: int, now: float, state: State) -> None:
+def close_flow(slot: int, now: float, flows: Flows) -> None:
     """Take the flow in `slot` off its resources."""
-    rate, bottleneck, begin = state.rate[slot], state.bottleneck[slot], slot << state.scalar[SHIFT]
-    for use in range(begin, begin + state.use_count[slot]):
-        resource = state.use_resource[use]
-        after, before = state.use_next[use], state.use_prev[use]
+    rate, bottleneck, begin = flows.rate[slot], flows.bottleneck[slot], slot << flows.scalar[SHIFT]
+    for use in range(begin, begin + flows.use_count[slot]):
+        resource = flows.use_resource[use]
+        after, before = flows.use_next[use], flows.use_prev[use]
         if before == NONE:
-            state.first_use[resource] = after
+            flows.first_use[resource] = after
         else:
-            state.use_next[before] = after
+            flows.use_next[before] = after
         if after != NONE:
-            state.use_prev[after] = before
-        if state.first_use[resource] == NONE:
-            state.load[resource] = 0.0
-            state.own[resource] = 0.0
-            state.level[resource] = INFINITY
+            flows.use_prev[after] = before
+        if flows.first_use[resource] == NONE:
+            flows.load[resource] = 0.0
+            flows.own[resource] = 0.0
+            flows.level[resource] = INFINITY
         else:
-            state.load[resource] -= state.use_weight[use] * rate
+            flows.load[resource] -= flows.use_weight[use] * rate
             if resource == bottleneck:
-                state.own[resource] -= state.use_weight[use]
-        if state.is_dirty[resource] == 0:
-            mark_dirty(resource, state, MAY)
-    leave(bottleneck, now, state)
-    if bottleneck >= len(state.capacity):
-        remove(state.calendar, bottleneck)
+                flows.own[resource] -= flows.use_weight[use]
+        if flows.is_dirty[resource] == 0:
+            mark_dirty(resource, flows, MAY)
+    leave(bottleneck, now, flows)
+    if bottleneck >= len(flows.capacity):
+        remove(flows.calendar, bottleneck)
 
 
-def leave(group: int, now: float, state: State) -> None:
+def leave(group: int, now: float, flows: Flows) -> None:
     """One flow less in `group`; when it was the last, the count begins anew."""
-    state.members[group] -= 1
-    if state.members[group] == 0:
-        state.served[group] = 0.0
-        state.anchor[group] = now
+    flows.members[group] -= 1
+    if flows.members[group] == 0:
+        flows.served[group] = 0.0
+        flows.anchor[group] = now
 
 
-def note_move(slot: int, before: int, state: State) -> None:
+def note_move(slot: int, before: int, flows: Flows) -> None:
     """Remember which bottleneck the flow in `slot` had when sharing began."""
-    if state.moved_from[slot] == UNMOVED:
-        state.moved_from[slot] = before
-        state.moved[state.scalar[MOVED_COUNT]] = slot
-        state.scalar[MOVED_COUNT] += 1
+    if flows.moved_from[slot] == UNMOVED:
+        flows.moved_from[slot] = before
+        flows.moved[flows.scalar[MOVED_COUNT]] = slot
+        flows.scalar[MOVED_COUNT] += 1
 
 
-def elsewhere(slot: int, resource: int, state: State) -> int:
+def elsewhere(slot: int, resource: int, flows: Flows) -> int:
     """The group that holds the flow back most, but for `resource`."""
-    least = len(state.capacity) + slot
-    begin = slot << state.scalar[SHIFT]
-    for use in range(begin, begin + state.use_count[slot]):
-        other = state.use_resource[use]
-        if other != resource and state.level[other] < state.level[least]:
+    least = len(flows.capacity) + slot
+    begin = slot << flows.scalar[SHIFT]
+    for use in range(begin, begin + flows.use_count[slot]):
+        other = flows.use_resource[use]
+        if other != resource and flows.level[other] < flows.level[least]:
             least = other
     return least
 
 
-def full_at(resource: int, state: State) -> float:
+def full_at(resource: int, flows: Flows) -> float:
     """The level at which `resource` is full, given what its flows may have elsewhere; inf if it never is."""
-    shift, rates, weights = state.scalar[SHIFT], state.room_rate, state.room_weight
+    shift, rates, weights = flows.scalar[SHIFT], flows.room_rate, flows.room_weight
     count, weight = 0, 0.0
-    use = state.first_use[resource]
+    use = flows.first_use[resource]
     while use != NONE:
         slot = use >> shift
-        rate = state.rate[slot]
-        if state.bottleneck[slot] == resource:
-            rate = state.level[elsewhere(slot, resource, state)]
+        rate = flows.rate[slot]
+        if flows.bottleneck[slot] == resource:
+            rate = flows.level[elsewhere(slot, resource, flows)]
         rates[count] = rate
-        weights[count] = state.use_weight[use]
+        weights[count] = flows.use_weight[use]
         weight += weights[count]
         count += 1
-        use = state.use_next[use]
+        use = flows.use_next[use]
     if count == 0:
         return INFINITY
-    level: float = state.capacity[resource] / weight
+    level: float = flows.capacity[resource] / weight
     # Flows that are held back further elsewhere leave the rest to the others. Their sum is kept in two floats, so
     # that it does not depend on their order.
     taken, rest, highest = 0.0, 0.0, 0.0
@@ -198,7 +198,7 @@ def full_at(resource: int, state: State) -> float:
         if kept == count:
             break
         count = kept
-        level = max((state.capacity[resource] - taken) - rest, 0.0) / weight
+        level = max((flows.capacity[resource] - taken) - rest, 0.0) / weight
     if level <= highest * SAME:
         return highest
     if nearest <= level * SAME:
@@ -211,138 +211,138 @@ def same(a: float, b: float) -> bool:
     return a <= b * SAME and b <= a * SAME
 
 
-def touch(resource: int, change: float, least: float, unbound: bool, state: State) -> None:
+def touch(resource: int, change: float, least: float, unbound: bool, flows: Flows) -> None:
     """A flow on `resource` is faster by `change`, now or before at rate `least`: its level may be wrong. A flow that is
     `unbound` counts for nothing until a resource that has not been full holds it back.
 
     It need not be looked at before the turn of the lowest level that it could have now: a resource takes its excess
     from the flows whose bottleneck it is, and perhaps from more.
     """
-    state.known[resource] = NONE
-    state.load[resource] += change
-    level, excess = state.level[resource], state.load[resource] - state.capacity[resource]
+    flows.known[resource] = NONE
+    flows.load[resource] += change
+    level, excess = flows.level[resource], flows.load[resource] - flows.capacity[resource]
     if level == INFINITY:
-        at = state.solver.at[resource]
+        at = flows.solver.at[resource]
         if at != NONE:
-            if least < state.solver.key[at]:
-                put(state.solver, resource, least)
-        elif state.load[resource] > state.capacity[resource] * NEARLY or unbound:
-            put(state.solver, resource, least)
+            if least < flows.solver.key[at]:
+                put(flows.solver, resource, least)
+        elif flows.load[resource] > flows.capacity[resource] * NEARLY or unbound:
+            put(flows.solver, resource, least)
     else:
         if excess > 0.0:
-            own = state.own[resource]
+            own = flows.own[resource]
             level = max(level - excess / own, least) if own > 0.0 else least
-        put(state.solver, resource, level)
+        put(flows.solver, resource, level)
 
 
-def change_level(resource: int, level: float, state: State) -> None:
+def change_level(resource: int, level: float, flows: Flows) -> None:
     """Give `resource` another level, and its flows their rates and bottlenecks."""
-    shift, before = state.scalar[SHIFT], state.level[resource]
-    if state.was[resource] == NONE:
-        state.was[resource] = before
-        mark_dirty(resource, state)
-    state.level[resource] = level
-    use = state.first_use[resource]
+    shift, before = flows.scalar[SHIFT], flows.level[resource]
+    if flows.was[resource] == NONE:
+        flows.was[resource] = before
+        mark_dirty(resource, flows)
+    flows.level[resource] = level
+    use = flows.first_use[resource]
     while use != NONE:
         slot = use >> shift
-        use = state.use_next[use]
-        old, bottleneck, to = state.rate[slot], state.bottleneck[slot], resource
+        use = flows.use_next[use]
+        old, bottleneck, to = flows.rate[slot], flows.bottleneck[slot], resource
         rate = level
         if bottleneck == resource:
             if level > before:
-                other = elsewhere(slot, resource, state)
-                if state.level[other] < level:
-                    to, rate = other, state.level[other]
+                other = elsewhere(slot, resource, flows)
+                if flows.level[other] < level:
+                    to, rate = other, flows.level[other]
         elif level >= old:
-            if bottleneck < len(state.known):
-                state.known[bottleneck] = NONE  # it may count on what the flow could have here
+            if bottleneck < len(flows.known):
+                flows.known[bottleneck] = NONE  # it may count on what the flow could have here
             continue
         if rate == old and to == bottleneck:
             continue
         gain = rate - old if old < INFINITY else rate
         if rate == INFINITY:
             gain = -old
-        state.rate[slot] = rate
+        flows.rate[slot] = rate
         begin = slot << shift
-        for each in range(begin, begin + state.use_count[slot]):
-            other = state.use_resource[each]
+        for each in range(begin, begin + flows.use_count[slot]):
+            other = flows.use_resource[each]
             if to != bottleneck:
                 if other == bottleneck:
-                    state.own[other] -= state.use_weight[each]
+                    flows.own[other] -= flows.use_weight[each]
                 if other == to:
-                    state.own[other] += state.use_weight[each]
+                    flows.own[other] += flows.use_weight[each]
             if other == resource:
-                state.load[other] += state.use_weight[each] * gain
+                flows.load[other] += flows.use_weight[each] * gain
             elif rate != old:
-                touch(other, state.use_weight[each] * gain, min(rate, old), rate == INFINITY, state)
+                touch(other, flows.use_weight[each] * gain, min(rate, old), rate == INFINITY, flows)
         if to != bottleneck:
-            note_move(slot, bottleneck, state)
-            state.bottleneck[slot] = to
-    state.known[resource] = level
+            note_move(slot, bottleneck, flows)
+            flows.bottleneck[slot] = to
+    flows.known[resource] = level
 
 
-def find_broken(state: State) -> None:
+def find_broken(flows: Flows) -> None:
     """Queue the dirty resources whose level is wrong."""
-    for i in range(state.scalar[DIRTY_COUNT]):
-        resource = state.dirty[i]
-        how, level, use = state.is_dirty[resource], state.level[resource], state.first_use[resource]
-        state.known[resource] = NONE
+    for i in range(flows.scalar[DIRTY_COUNT]):
+        resource = flows.dirty[i]
+        how, level, use = flows.is_dirty[resource], flows.level[resource], flows.first_use[resource]
+        flows.known[resource] = NONE
         if use == NONE or how == RIGHT:
             continue
         if level == INFINITY:
             if how == MAY:
-                if state.load[resource] < state.capacity[resource] * NEARLY:
+                if flows.load[resource] < flows.capacity[resource] * NEARLY:
                     continue
-            elif state.use_next[use] == NONE and alone(use >> state.scalar[SHIFT], state):
+            elif flows.use_next[use] == NONE and alone(use >> flows.scalar[SHIFT], flows):
                 continue
-        full = full_at(resource, state)
+        full = full_at(resource, flows)
         if not same(full, level):
-            state.known[resource] = full
-            put(state.solver, resource, min(full, level))
+            flows.known[resource] = full
+            put(flows.solver, resource, min(full, level))
 
 
-def alone(slot: int, state: State) -> bool:
+def alone(slot: int, flows: Flows) -> bool:
     """Whether the new flow in `slot` meets no other; it is given its rate then."""
-    begin = slot << state.scalar[SHIFT]
-    end = begin + state.use_count[slot]
-    bottleneck = len(state.capacity) + slot
-    rate = state.level[bottleneck]
-    if state.rate[slot] < INFINITY:
+    begin = slot << flows.scalar[SHIFT]
+    end = begin + flows.use_count[slot]
+    bottleneck = len(flows.capacity) + slot
+    rate = flows.level[bottleneck]
+    if flows.rate[slot] < INFINITY:
         return False
     for use in range(begin, end):
-        resource = state.use_resource[use]
-        if state.first_use[resource] != use or state.use_next[use] != NONE:
+        resource = flows.use_resource[use]
+        if flows.first_use[resource] != use or flows.use_next[use] != NONE:
             return False
-        most = state.capacity[resource] / state.use_weight[use]
+        most = flows.capacity[resource] / flows.use_weight[use]
         if most < rate:
             bottleneck, rate = resource, most
     for use in range(begin, end):
-        resource = state.use_resource[use]
-        state.is_dirty[resource] = RIGHT
-        state.load[resource] = state.use_weight[use] * rate
+        resource = flows.use_resource[use]
+        flows.is_dirty[resource] = RIGHT
+        flows.load[resource] = flows.use_weight[use] * rate
         if resource == bottleneck:
-            state.own[resource] = state.use_weight[use]
-    state.level[bottleneck] = rate
-    state.bottleneck[slot] = bottleneck
-    state.rate[slot] = rate
+            flows.own[resource] = flows.use_weight[use]
+    flows.level[bottleneck] = rate
+    flows.bottleneck[slot] = bottleneck
+    flows.rate[slot] = rate
     return True
 
 
-def share(now: float, state: State) -> None:
+def share(now: float, flows: Flows) -> None:
     """Mend the levels of the dirty resources, and of those whose levels break on the way."""
-    if state.scalar[DIRTY_COUNT] == 0:
+    if flows.scalar[DIRTY_COUNT] == 0:
         return
-    find_broken(state)
-    solver, final = state.solver, -1.0
+    find_broken(flows)
+    solver, final = flows.solver, -1.0
     while solver.size[0] > 0:
         resource = solver.item[0]
         remove(solver, resource)
-        full, level = state.known[resource], state.level[resource]
+        full, level = flows.known[resource], flows.level[resource]
         if full == NONE:
-            full = full_at(resource, state)
+            full = full_at(resource, flows)
             if same(full, level):
                 continue
-            state.known[resource] = full
+            flows.known[resource] = full
         turn = min(full, level)
         if solver.size[0] > 0 and solver.key[0] < turn:
             put(solver, resource, turn)
@@ -351,63 +351,63 @@ def share(now: float, state: State) -> None:
             if same(full, final):
                 full = final
             final = full
-        change_level(resource, full, state)
-    settle(now, state)
+        change_level(resource, full, flows)
+    settle(now, flows)
 
 
-def settle(now: float, state: State) -> None:
+def settle(now: float, flows: Flows) -> None:
     """Count what groups with a new level have served, take flows to their new groups, and find what is due when."""
-    resources, members, was = len(state.capacity), state.members, state.was
-    for i in range(state.scalar[DIRTY_COUNT]):
-        resource = state.dirty[i]
+    resources, members, was = len(flows.capacity), flows.members, flows.was
+    for i in range(flows.scalar[DIRTY_COUNT]):
+        resource = flows.dirty[i]
         before = was[resource]
         if before != NONE:
             was[resource] = NONE
-            if before != state.level[resource] and members[resource] > 0:
-                if now > state.anchor[resource]:
-                    state.served[resource] += before * (now - state.anchor[resource])
-                state.anchor[resource] = now
-    count, left = state.scalar[MOVED_COUNT], 0
+            if before != flows.level[resource] and members[resource] > 0:
+                if now > flows.anchor[resource]:
+                    flows.served[resource] += before * (now - flows.anchor[resource])
+                flows.anchor[resource] = now
+    count, left = flows.scalar[MOVED_COUNT], 0
     for i in range(count):
-        slot = state.moved[i]
-        before = state.moved_from[slot]
-        if before != NONE and before != state.bottleneck[slot]:
-            state.goal[slot] = max(state.goal[slot] - served_at(before, now, state), 0.0)
+        slot = flows.moved[i]
+        before = flows.moved_from[slot]
+        if before != NONE and before != flows.bottleneck[slot]:
+            flows.goal[slot] = max(flows.goal[slot] - served_at(before, now, flows), 0.0)
             left += 1
     if left > 0:  # when all is counted
         for i in range(count):
-            slot = state.moved[i]
-            before = state.moved_from[slot]
-            if before != NONE and before != state.bottleneck[slot]:
-                leave(before, now, state)
+            slot = flows.moved[i]
+            before = flows.moved_from[slot]
+            if before != NONE and before != flows.bottleneck[slot]:
+                leave(before, now, flows)
                 if before < resources:
-                    mark_dirty(before, state)
+                    mark_dirty(before, flows)
                 else:
-                    remove(state.calendar, before)
+                    remove(flows.calendar, before)
     for i in range(count):
-        slot = state.moved[i]
-        before, group = state.moved_from[slot], state.bottleneck[slot]
-        state.moved_from[slot] = UNMOVED
+        slot = flows.moved[i]
+        before, group = flows.moved_from[slot], flows.bottleneck[slot]
+        flows.moved_from[slot] = UNMOVED
         if before != group:
             if members[group] == 0:
-                state.served[group] = 0.0
-                state.anchor[group] = now
+                flows.served[group] = 0.0
+                flows.anchor[group] = now
             else:
-                state.goal[slot] += served_at(group, now, state)
+                flows.goal[slot] += served_at(group, now, flows)
             members[group] += 1
             if group >= resources:
-                appoint(group, due_of(slot, state), state.calendar)
-            elif state.is_dirty[group] == 0:
-                mark_dirty(group, state)
-    state.scalar[MOVED_COUNT] = 0
-    for i in range(state.scalar[DIRTY_COUNT]):
-        resource = state.dirty[i]
-        state.is_dirty[resource] = 0
-        if state.members[resource] > 0:
-            appoint(resource, first_due(resource, state), state.calendar)
-        elif state.calendar.at[resource] != NONE:
-            remove(state.calendar, resource)
-    state.scalar[DIRTY_COUNT] = 0
+                appoint(group, due_of(slot, flows), flows.calendar)
+            elif flows.is_dirty[group] == 0:
+                mark_dirty(group, flows)
+    flows.scalar[MOVED_COUNT] = 0
+    for i in range(flows.scalar[DIRTY_COUNT]):
+        resource = flows.dirty[i]
+        flows.is_dirty[resource] = 0
+        if flows.members[resource] > 0:
+            appoint(resource, first_due(resource, flows), flows.calendar)
+        elif flows.calendar.at[resource] != NONE:
+            remove(flows.calendar, resource)
+    flows.scalar[DIRTY_COUNT] = 0
 
 
 def appoint(group: int, due: float, calendar: Heap) -> None:
@@ -418,16 +418,16 @@ def appoint(group: int, due: float, calendar: Heap) -> None:
         put(calendar, group, due)
 
 
-def first_due(resource: int, state: State) -> float:
+def first_due(resource: int, flows: Flows) -> float:
     """When the first flow of the group of `resource` is done."""
-    if state.level[resource] == 0.0:
+    if flows.level[resource] == 0.0:
         return INFINITY
-    shift, goal = state.scalar[SHIFT], INFINITY
-    use = state.first_use[resource]
+    shift, goal = flows.scalar[SHIFT], INFINITY
+    use = flows.first_use[resource]
     while use != NONE:
         slot = use >> shift
-        if state.bottleneck[slot] == resource:
-            goal = min(goal, state.goal[slot])
-        use = state.use_next[use]
-    due: float = state.anchor[resource] + max(goal - state.served[resource], 0.0) / state.level[resource]
+        if flows.bottleneck[slot] == resource:
+            goal = min(goal, flows.goal[slot])
+        use = flows.use_next[use]
+    due: float = flows.anchor[resource] + max(goal - flows.served[resource], 0.0) / flows.level[resource]
     return due

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import simpy
 
 from simreduce.engine import floors
@@ -13,8 +14,10 @@ from simreduce.engine.path import critical
 from simreduce.engine.replay import opening
 from simreduce.engine.result import Floors, Result, Use
 from simreduce.engine.runtime import Runtime, runtime_named
-from simreduce.plan import Plan
+from simreduce.plan import Kind, Plan
 from simreduce.topology import Folded, Topology
+
+_NONE: Floats = np.zeros(0)
 
 
 def simulate(
@@ -25,7 +28,8 @@ def simulate(
     ready: float | Floats = 0.0,
     disturbance: Disturbance = CALM,
 ) -> Result:
-    """How long `plan` takes on `topology`, and why. `ready` as in `Fabric.submit`; of a folded plan, for one machine.
+    """How long `plan` takes on `topology`, and why. `ready` as in `Fabric.submit`; of a folded plan, for one machine. What a step costs
+    (`step_cost`) comes before everything.
 
     Raises Deadlock if the plan can never finish, InputError if it needs devices or routes that are not there.
     """
@@ -33,10 +37,10 @@ def simulate(
     env = simpy.Environment()
     fabric = Fabric(env, topology, calibration, runtime, disturbance)
     lowered = fabric.lower(plan)
-    done = fabric.submit(plan, ready, lowered)
     best = fabric.resources.best
     needed = floors.resource_seconds(lowered, best)
-    bounds = _floors(plan, topology, lowered, best, needed)  # before the times of all ops need room
+    bounds = _floors(plan, topology, lowered, best, needed)  # before what happens to all ops needs room
+    done = fabric.submit(plan, ready + step_cost(plan, topology, runtime, calibration), lowered)
     timeline = env.run(until=done)
     assert isinstance(timeline, Timeline)  # noqa: S101 - SimPy knows no type of an event's value
     seconds = float(timeline.finish.max(initial=0.0))
@@ -51,7 +55,7 @@ def simulate(
         calibration=calibration.name,
         digested=plan,
         transfers=plan.transfers,
-        floors=bounds,
+        floors=bounds.under(seconds),
         links=_link_use(best, needed, seconds),
         lanes=lanes,
         devices=plan.devices,
@@ -69,29 +73,56 @@ def simulate(
     )
 
 
+def step_cost(plan: Plan, topology: Topology | Folded, runtime: Runtime, calibration: Calibration) -> float:
+    """Seconds that a step takes besides its ops, where ops are dispatched: `calibration.step` for every machine that takes part, and
+    ways between the first machine, where the step is started, and the farthest of the others: there, back with the
+    answer and, if anything is sent between machines, one for the request that every receiver sends when it starts.
+    """
+    if not calibration.step or not runtime.dispatch:
+        return 0.0
+    if isinstance(topology, Folded):
+        return calibration.step * plan.boxes
+    machine = np.array([topology.nodes[name].machine for name in plan.devices])
+    devices = np.unique(plan.device)
+    # By machine, a device of it.
+    first = dict(zip(machine[devices[::-1]].tolist(), devices[::-1].tolist(), strict=True))
+    start, *others = sorted(topology.router.index[plan.devices[device]] for device in first.values())
+    if not others:
+        return calibration.step
+    latency = np.array(Resources.of(topology, calibration).latency)
+    ways = topology.router.routes(np.full(len(others), start), np.array(others))
+    away = max(float(latency[way].sum()) for way in np.split(ways.links, ways.start[1:-1]))
+    copies = np.flatnonzero(plan.kind == Kind.COPY)
+    sent = bool((machine[plan.source[copies]] != machine[plan.device[copies]]).any())
+    return calibration.step * len(first) + (3.0 if sent else 2.0) * away
+
+
 def _floors(
     plan: Plan, topology: Topology | Folded, lowered: Lowered, resources: Resources, needed: Floats
 ) -> Floors:
-    duration, moving = floors.alone(lowered, resources)
+    lanes = floors.lane_seconds(lowered, *floors.alone(lowered, resources)) if lowered.lane_names else _NONE
     return Floors(
-        critical_path=floors.critical_path(lowered, duration),
+        critical_path=floors.critical_path(lowered, resources),
         resource=float(needed.max(initial=0.0)),
-        lane=float(floors.lane_seconds(lowered, duration, moving).max(initial=0.0)),
+        lane=float(lanes.max(initial=0.0)),
         cut=floors.all_reduce_cut(topology, resources, plan),
     )
 
 
 def _link_use(resources: Resources, needed: Floats, seconds: float) -> tuple[Use, ...]:
+    cores = set(resources.cores.values())
     uses = [
-        Use(name, float(busy / seconds) if seconds else 0.0, float(busy * rate))
-        for name, busy, rate in zip(resources.names, needed, resources.capacity, strict=True)
+        Use(name, float(busy / seconds) if seconds else 0.0, 0.0 if i in cores else float(busy * rate))
+        for i, (name, busy, rate) in enumerate(zip(resources.names, needed, resources.capacity, strict=True))
         if busy > 0
     ]
     return tuple(sorted(uses, key=lambda u: (-u.share, u.name)))
 
 
 def _lane_use(lowered: Lowered, timeline: Timeline, seconds: float) -> tuple[Use, ...]:
-    moving = timeline.finish - opening(lowered, timeline) if len(lowered.lanes) else timeline.finish
+    if not lowered.lane_names:
+        return ()
+    moving = timeline.finish - opening(lowered, timeline)
     total = floors.lane_seconds(lowered, timeline.finish - timeline.start, moving)
     uses = [
         Use(n, float(t / seconds) if seconds else 0.0) for n, t in zip(lowered.lane_names, total, strict=True)

@@ -11,16 +11,16 @@ from simreduce.engine import compiled, kernel, sharing
 from simreduce.engine.calendar import NONE, Heap
 from simreduce.engine.lower import Calls
 from simreduce.engine.tables import (
-    ENTRIES,
-    FREE_ENTRY,
     FREE_SLOT,
     INFINITY,
-    RELEASED,
     SCALARS,
     SHIFT,
     SLOTS,
+    USED,
     WAITING,
+    Flows,
     Ops,
+    Queues,
     State,
 )
 
@@ -32,7 +32,7 @@ _KINDS: dict[type, str] = {
     " was level served anchor rate goal use_weight room_rate room_weight clock key",
     np.int8: "phase is_dirty",
     np.bool_: "holds free lane_busy",
-    np.int64: "scalar size",
+    np.int64: "scalar entries released size",
 }
 _DTYPE: dict[str, type] = {name: kind for kind, names in _KINDS.items() for name in names.split()}
 """Of the columns that are not int32."""
@@ -42,9 +42,17 @@ def as_arrays(table: Any) -> Any:
     """The same table with numpy columns of the types that the compiled kernel expects."""
     columns = {}
     for name, column in table._asdict().items():
-        heap = isinstance(column, Heap)
-        columns[name] = as_arrays(column) if heap else np.asarray(column, dtype=_DTYPE.get(name, np.int32))
+        nested = isinstance(column, (Heap, Queues, Flows))
+        columns[name] = as_arrays(column) if nested else np.asarray(column, dtype=_DTYPE.get(name, np.int32))
     return type(table)(**columns)
+
+
+def _state(columns: dict[str, Any]) -> State:
+    """The tables of the columns by their names."""
+    queues = Queues(**{name: columns[name] for name in Queues._fields})
+    flows = Flows(**{name: columns[name] for name in Flows._fields})
+    rest = {name: columns[name] for name in State._fields if name not in ("queues", "flows")}
+    return State(**rest, queues=queues, flows=flows)
 
 
 class Store:
@@ -56,7 +64,9 @@ class Store:
         calendar, solver = (
             Heap(key=[0.0] * count, item=[0] * count, at=[NONE] * count, size=[0]) for _ in range(2)
         )
-        columns: dict[str, Any] = {name: [] for name in (*Ops._fields, *State._fields)}
+        columns: dict[str, Any] = {
+            name: [] for name in (*Ops._fields, *State._fields, *Queues._fields, *Flows._fields)
+        }
         for name in ("successor_start", "submission_start", "lane_start", "use_start"):
             columns[name] = [0]
         for name in ("load", "own", "served", "anchor"):
@@ -69,11 +79,12 @@ class Store:
         columns["level"] = [INFINITY] * count
         columns["first_use"] = [NONE] * count
         columns["scalar"] = [0] * SCALARS
-        columns["scalar"][FREE_SLOT] = columns["scalar"][FREE_ENTRY] = NONE
+        columns["scalar"][FREE_SLOT] = NONE
+        columns["entries"], columns["released"] = [0, NONE], [0]
         columns["clock"] = [clock]
         columns["calendar"], columns["solver"] = calendar, solver
         self.ops = Ops(**{name: columns[name] for name in Ops._fields})
-        self.state = State(**{name: columns[name] for name in State._fields})
+        self.state = _state(columns)
 
     def advance(self, now: float, horizon: float) -> tuple[bool, float]:
         """See `kernel.advance`."""
@@ -84,8 +95,8 @@ class Store:
 
     def set_capacity(self, resource: int, capacity: float) -> None:
         """A resource gives as much from now on."""
-        self.state.capacity[resource] = capacity
-        sharing.mark_dirty(resource, self.state)
+        self.state.flows.capacity[resource] = capacity
+        sharing.mark_dirty(resource, self.state.flows)
 
     def compile(self) -> None:
         """Go on with arrays, and the compiled kernel."""
@@ -137,31 +148,31 @@ class Store:
 
         slots = int(np.count_nonzero(~free[call]))
         entries = int(lane_count[call].sum()) if len(calls.lanes) else 0
-        more_lanes = lanes - len(state.lane_head)
-        old: dict[str, Any] = state._asdict()
+        more_lanes = lanes - len(state.queues.lane_head)
+        queues = state.queues
+        old: dict[str, Any] = state._asdict() | queues._asdict() | state.flows._asdict()
         old |= {
             "phase": self._joined("phase", state.phase, _full(n, WAITING)),
-            "waits": self._joined("waits", state.waits, waits),
-            "slot": self._joined("slot", state.slot, _full(n, NONE)),
+            "slot": self._joined("slot", state.slot, waits),
             "blame": self._joined("blame", state.blame, _full(n, NONE)),
             "pipe_blame": self._longer("pipe_blame", state.pipe_blame, first, n),
             "pending": self._joined("pending", state.pending, [n]),
-            "lane_head": self._joined("lane_head", state.lane_head, _full(more_lanes, NONE)),
-            "lane_tail": self._joined("lane_tail", state.lane_tail, _full(more_lanes, NONE)),
-            "lane_last": self._joined("lane_last", state.lane_last, _full(more_lanes, NONE)),
+            "lane_head": self._joined("lane_head", queues.lane_head, _full(more_lanes, NONE)),
+            "lane_tail": self._joined("lane_tail", queues.lane_tail, _full(more_lanes, NONE)),
+            "lane_last": self._joined("lane_last", queues.lane_last, _full(more_lanes, NONE)),
         }
         for name in ("ready", "start", "begun", "finish"):
             old[name] = self._longer(name, old[name], first, n)
         for name, count in (("lane_busy", more_lanes), ("lane_freed", more_lanes)):
             old[name] = self._longer(name, old[name], len(old[name]), count)
         for name in ("entry_op", "entry_next", "entry_prev"):
-            old[name] = self._longer(name, old[name], state.scalar[ENTRIES], entries)
+            old[name] = self._longer(name, old[name], queues.entries[USED], entries)
         old["turn"] = self._longer("turn", old["turn"], 0, n)
         old["candidates"] = self._longer("candidates", old["candidates"], 0, 2 * entries)
         old["spare"] = self._longer("spare", old["spare"], 0, max(n, 2 * entries))
         self._grow_slots(old, slots, int(use_count.max(initial=0)))
         self._release(old, release_op + first, release_time)
-        self.state = State(**old)
+        self.state = _state(old)
         return number
 
     def _joined(self, name: str, old: Any, new: Any) -> Any:
@@ -221,13 +232,13 @@ class Store:
 
     def _release(self, old: dict[str, Any], op: Ints, time: Floats) -> None:
         """Sort the releases that are still to come, by time and op."""
-        done = old["scalar"][RELEASED]
+        done = old["released"][0]
         times = np.concatenate([np.asarray(old["release_time"][done:], dtype=np.float64), time])
         ids = np.concatenate([np.asarray(old["release_op"][done:], dtype=np.int32), op.astype(np.int32)])
         order = np.lexsort((ids, times))
         old["release_time"] = self._joined("release_time", [], times[order])
         old["release_op"] = self._joined("release_op", [], ids[order])
-        old["scalar"][RELEASED] = 0
+        old["released"][0] = 0
 
 
 def _shifted(column: Ints, by: int) -> Ints:

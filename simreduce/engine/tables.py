@@ -16,12 +16,15 @@ INFINITY = float("inf")
 # Phases of an op.
 WAITING, QUEUED, OVERHEAD, LATENCY, AT_PIPE, PIPE, FLOW, DONE = 0, 1, 2, 3, 4, 5, 6, 7
 
-# Indices into State.scalar.
-RELEASED, SLOTS, FREE_SLOT, ENTRIES, FREE_ENTRY, DIRTY_COUNT, MOVED_COUNT, SHIFT = 0, 1, 2, 3, 4, 5, 6, 7
-SCALARS = 8
+# Indices into Flows.scalar.
+SLOTS, FREE_SLOT, DIRTY_COUNT, MOVED_COUNT, SHIFT = 0, 1, 2, 3, 4
+SCALARS = 5
+
+# Indices into Queues.entries.
+USED, FREE = 0, 1
 
 UNMOVED = -2
-"""In State.moved_from: the flow has the bottleneck that it had."""
+"""In Flows.moved_from: the flow has the bottleneck that it had."""
 
 Array = Any  # a list when interpreted, a numpy array when compiled
 
@@ -51,29 +54,9 @@ class Ops(NamedTuple):
     free: Array  # neither costs nor lanes nor resources
 
 
-class State(NamedTuple):
-    """What has happened so far; written by the kernel."""
+class Queues(NamedTuple):
+    """The queue of each lane, a doubly linked list of entries."""
 
-    # by op
-    phase: Array
-    waits: Array  # predecessors that are not done, and 1 for a release to come
-    slot: Array  # of an op in flight
-    ready: Array  # s
-    start: Array  # s, when the lanes were given; only of ops that have lanes, the others start when ready
-    begun: Array  # s, when the pipes were given, and before that when they were asked for; only of ops that have pipes
-    finish: Array  # s
-    blame: Array  # the op whose end this op's start waited for last, or NONE
-    pipe_blame: Array  # the op that had the pipe which this op waited for last, or NONE
-
-    release_time: Array  # s, ascending
-    release_op: Array
-    pending: Array  # ops that are not done, by submission
-
-    calendar: Heap  # what is due: R groups of flows, by resource, then slots
-    slot_op: Array
-    next_slot: Array  # the slots that are free: a linked list
-
-    # Lanes: the queue of each is a doubly linked list of entries.
     lane_head: Array
     lane_tail: Array
     lane_busy: Array
@@ -82,8 +65,14 @@ class State(NamedTuple):
     entry_op: Array
     entry_next: Array  # also the entries that are free: a linked list
     entry_prev: Array
+    entries: Array  # how many have been in use, and the first that is free
 
-    # Sharing; see `sharing`. By resource:
+
+class Flows(NamedTuple):
+    """Who shares what, and what is due when; see `sharing`."""
+
+    calendar: Heap  # what is due: R groups of flows, by resource, then slots
+    # by resource
     capacity: Array  # bytes/s
     load: Array  # bytes/s that its flows take
     own: Array  # weights of the flows whose bottleneck it is
@@ -114,11 +103,38 @@ class State(NamedTuple):
     room_rate: Array
     room_weight: Array
 
+    scalar: Array  # see the indices above
+
+
+class State(NamedTuple):
+    """What has happened so far; written by the kernel. What a function does not need it is not given: to pass a table takes
+    numba long to compile.
+    """
+
+    # by op
+    phase: Array
+    slot: Array  # of an op in flight, or NONE; before it is ready, how many ops and releases it waits for
+    ready: Array  # s
+    start: Array  # s, when the lanes were given; only of ops that have lanes, the others start when ready
+    begun: Array  # s, when the pipes were given, and before that when they were asked for; only of ops that have pipes
+    finish: Array  # s
+    blame: Array  # the op whose end this op's start waited for last, or NONE
+    pipe_blame: Array  # the op that had the pipe which this op waited for last, or NONE
+
+    release_time: Array  # s, ascending
+    release_op: Array
+    released: Array  # one entry: how many of them have happened
+    pending: Array  # ops that are not done, by submission
+
+    queues: Queues
+    flows: Flows
+    slot_op: Array
+    next_slot: Array  # the slots that are free: a linked list
+
     # room for what happens at one instant
     turn: Array  # ops, each at most once at a time
     candidates: Array  # ops that may get their lanes
     taken: Array  # items of the calendar
     spare: Array
 
-    scalar: Array  # see the indices above
     clock: Array  # s, one entry: the last instant that has happened

@@ -5,6 +5,7 @@ from simreduce.plan.builder import PlanBuilder
 from simreduce.plan.chain import repeat
 from simreduce.plan.contract import Contract, Promise
 from simreduce.plan.plan import ZEROS, Executor, Kind, Plan
+from simreduce.plan.processes import across_processes
 from simreduce.plan.proof import Problem, verify, wrong_elements
 from simreduce.plan.side_by_side import results_last, side_by_side
 from simreduce.plan.values import Value, Values
@@ -20,6 +21,7 @@ __all__ = [
     "Promise",
     "Value",
     "Values",
+    "across_processes",
     "apart",
     "repeat",
     "results_last",

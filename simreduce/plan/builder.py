@@ -14,6 +14,7 @@ what a planner of thousands of ranks does in one call, where the singular verbs 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -30,6 +31,9 @@ MOST_SINGLE_OPS = 5_000_000
 MOST_OPS = 20_000_000
 """A larger plan would take gigabytes."""
 
+_HI = 3
+"""The place of an interval's end among the numbers of an op."""
+
 _FEW = 48
 """Ops, operands and controls of a block that is appended op by op."""
 
@@ -41,33 +45,73 @@ Numbers: TypeAlias = "int | Column"
 
 
 class _Column:
-    """A column of a plan, which grows at its end."""
+    """A column of a plan, which grows at its end. While all its numbers are one number, that is all it keeps: most plans
+    have one dtype, one executor and no controls.
+    """
 
-    __slots__ = ("array", "size")
+    __slots__ = ("array", "dtype", "only", "size")
 
     def __init__(self, dtype: type[np.signedinteger[Any]]) -> None:
-        self.array: Column = np.empty(64, dtype=dtype)
+        self.dtype = dtype
+        self.only: int | None = None
+        self.array: Column = np.empty(0, dtype=dtype)
         self.size = 0
 
     def extend(self, count: int, numbers: Numbers) -> None:
         """Append `count` numbers; one stands for all."""
+        if count == 0:
+            return
         end = self.size + count
+        if self.size == 0 or self.only is not None:
+            one = _one(numbers)
+            if one is not None and (self.size == 0 or one == self.only):
+                self.only, self.size = one, end
+                return
         if end > len(self.array):
-            # Far too large: memory that is never touched costs nothing, and to grow often costs more than to fill.
-            grown = np.empty(max(end, min(len(self.array) * 16, MOST_OPS)), dtype=self.array.dtype)
-            grown[: self.size] = self.array[: self.size]
-            self.array = grown
+            self._make_room(end)
         self.array[self.size : end] = numbers
-        self.size = end
+        self.size, self.only = end, None
+
+    def _make_room(self, end: int) -> None:
+        # Far too large: memory that is never touched costs nothing, and to grow often costs more than to fill.
+        grown = np.empty(max(end, 64, min(len(self.array) * 16, MOST_OPS)), dtype=self.dtype)
+        grown[: self.size] = self.array[: self.size] if self.only is None else self.only
+        self.array = grown
+
+    def widen(self, dtype: type[np.signedinteger[Any]]) -> None:
+        """Keep numbers of another dtype from now on."""
+        self.dtype = dtype
+        self.array = self.array.astype(dtype)
 
     def filled(self) -> Column:
-        """The array, which must not grow any more."""
+        """The array, which must not grow any more; of one number, one that takes no memory."""
+        if self.only is not None:
+            return np.broadcast_to(np.array(self.only, dtype=self.dtype), self.size)
         self.array.resize(self.size, refcheck=False)
         return self.array
 
+    def starts(self) -> Column:
+        """Where rows of these lengths begin, and where the last ends."""
+        if self.only == 0:
+            return np.broadcast_to(np.array(0, dtype=np.int32), self.size + 1)
+        start = np.zeros(self.size + 1, dtype=np.int32)
+        np.cumsum(self.filled(), out=start[1:])
+        return start
+
+
+def _one(numbers: Numbers) -> int | None:
+    """The number that all of them are, if they are one."""
+    if not isinstance(numbers, np.ndarray):
+        return numbers
+    first = numbers[0]
+    return int(first) if numbers[-1] == first and (numbers == first).all() else None
+
+
+_NARROW = np.iinfo(np.int32).max
+"""The highest address of columns of 32 bits, which get 64 once there is a higher one."""
 
 _DTYPES: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType({
-    "kind": np.int8, "device": np.int32, "lo": np.int64, "hi": np.int64, "dtype": np.int8, "arg": np.int32,
+    "kind": np.int8, "device": np.int32, "lo": np.int32, "hi": np.int32, "dtype": np.int8, "arg": np.int32,
     "stream": np.int32, "executor": np.int8, "operand_count": np.int32, "control_count": np.int32,
     "operands": np.int32, "controls": np.int32,
 })  # fmt: skip
@@ -208,6 +252,12 @@ class PlanBuilder:
         """Declare `value` a result on its device."""
         return self._append(Kind.OUTPUT, *value[1:], (value.op,))
 
+    def again(self, plan: Plan, op: int, operands: Sequence[Value], after: Sequence[int] = ()) -> Value:
+        """Op `op` of `plan` once more, on these operands, after the ops `after` and on no stream. The executor is the builder's."""
+        kind, device = Kind(plan.kind[op]), int(plan.device[op])
+        lo, hi, dtype, arg = (int(c[op]) for c in (plan.lo, plan.hi, plan.dtype, plan.arg))
+        return self._append(kind, device, lo, hi, dtype, tuple(v.op for v in operands), arg=arg, after=after)
+
     def walk(
         self,
         value: Value,
@@ -268,8 +318,8 @@ class PlanBuilder:
     def adds(self, terms: Sequence[Values], *, stream: Numbers = NO_STREAM) -> Values:
         """Elementwise n-ary sums: entry i adds entry i of every term, over the interval they have in common."""
         first = terms[0]
-        lo = np.maximum.reduce([t.lo for t in terms])
-        hi = np.minimum.reduce([t.hi for t in terms])
+        lo = reduce(np.maximum, [t.lo for t in terms])
+        hi = reduce(np.minimum, [t.hi for t in terms])
         result = Values(first.op, first.device, lo, hi, first.dtype)
         return self._extend(Kind.ADD, result, [t.op for t in terms], stream=stream)
 
@@ -296,12 +346,13 @@ class PlanBuilder:
         """The plan, with its promise. The builder must not be used afterwards."""
         self._flush()
         self._finished = True
-        columns: dict[str, Any] = {name: column.filled() for name, column in self._columns.items()}
-        start: dict[str, Any] = {}
-        for name, count in (("operand_start", "operand_count"), ("control_start", "control_count")):
-            start[name] = np.zeros(self._before + 1, dtype=np.int32)
-            np.cumsum(columns.pop(count), out=start[name][1:])
-        return Plan(devices=self.devices, **columns, **start, contract=contract, boxes=self.boxes)
+        columns: dict[str, Any] = {}
+        for name, column in self._columns.items():
+            if name.endswith("_count"):
+                columns[name.replace("count", "start")] = column.starts()
+            else:
+                columns[name] = column.filled()
+        return Plan(devices=self.devices, **columns, contract=contract, boxes=self.boxes)
 
     def _append(
         self,
@@ -400,6 +451,10 @@ class PlanBuilder:
         """Append `size` ops, whose numbers are in the order of `_DTYPES`."""
         if self._finished:
             raise InternalError("the plan is finished")
+        high = numbers[_HI]
+        if self._columns["hi"].dtype is np.int32 and np.max(high, initial=0) > _NARROW:
+            self._columns["lo"].widen(np.int64)
+            self._columns["hi"].widen(np.int64)
         for column, part in zip(self._columns.values(), numbers, strict=False):
             column.extend(size, part.reshape(-1) if isinstance(part, np.ndarray) else part)
         self._columns["operands"].extend(len(operands), operands)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from simreduce import dtypes
 from simreduce.plan.contract import Contract
+from simreduce.plan.ragged import blocks
 
 Ints = npt.NDArray[np.int64]
 Column = npt.NDArray[np.integer]
@@ -63,7 +64,8 @@ class Plan:
     """An immutable DAG of ops, and what it promises. Columns have one entry per op, in program order.
 
     Program order is a topological order: operands and control predecessors have smaller ids. `stream` is
-    `channel * len(devices) + device`, or `NO_STREAM`: ops of one stream run one after another in program order.
+    `channel * len(devices) + device`, or `NO_STREAM`: ops of one stream run one after another in program order. Addresses
+    are 64 bits wide where some need it; a column of one number for all ops may be a view of that number.
 
     A *folded* plan is that of `boxes` equal machines which all do the same at the same time, and holds the ops of one of
     them. A COPY from the `arg`-th next machine reads the op that the other has made when this one made its operand, so it
@@ -74,8 +76,8 @@ class Plan:
     devices: tuple[str, ...]
     kind: Column
     device: Column
-    lo: Ints
-    hi: Ints
+    lo: Column
+    hi: Column
     dtype: Column
     arg: Column
     stream: Column
@@ -97,8 +99,9 @@ class Plan:
 
     def sizes(self, some: slice) -> Ints:
         """Bytes of the values of some ops."""
-        size = self.hi[some] - self.lo[some]
-        size *= _SIZES[self.dtype[some]]
+        size: Ints = np.subtract(self.hi[some], self.lo[some], dtype=np.int64)
+        dtype = self.dtype[some]
+        size *= _SIZES[dtype[:1] if dtype.strides == (0,) else dtype]
         return size
 
     @property
@@ -110,11 +113,12 @@ class Plan:
     def source(self) -> Column:
         """The device of each op's first operand; its own device where it has none."""
         source = self.device.copy()
-        has = self.operand_count > 0
-        first = self.operands[self.operand_start[:-1][has]]
-        source[has] = self.device[
-            np.clip(first, 0, len(self) - 1)
-        ]  # a malformed plan must still be describable
+        for some in blocks(len(self)):
+            start = self.operand_start[some.start : some.stop + 1]
+            has = start[1:] > start[:-1]
+            first = self.operands[start[:-1][has]]
+            # a malformed plan must still be describable
+            source[some][has] = self.device[np.clip(first, 0, len(self) - 1)]
         return source
 
     @property
@@ -126,7 +130,7 @@ class Plan:
     def column_bytes(self) -> int:
         """Memory held by the columns, without the contract."""
         arrays = (getattr(self, f.name) for f in fields(self))
-        return sum(a.nbytes for a in arrays if isinstance(a, np.ndarray))
+        return sum(a.itemsize if a.strides == (0,) else a.nbytes for a in arrays if isinstance(a, np.ndarray))
 
     @property
     def digest(self) -> str:

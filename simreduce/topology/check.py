@@ -25,11 +25,11 @@ from simreduce.topology.importers import (
     read_nccl_topology,
     read_topo_m,
 )
-from simreduce.topology.importers.models import MODELS
+from simreduce.topology.importers.models import model_in
 from simreduce.topology.load import find, load_topology
 from simreduce.topology.machine import UNREAD, read_machine
 from simreduce.topology.naming import expanded, natural
-from simreduce.topology.peer import DEFAULT_REACH, STAGED, beyond
+from simreduce.topology.peer import DEFAULT_NIC_REACH, DEFAULT_REACH, STAGED
 from simreduce.units import format_bandwidth, format_duration
 
 # Between these lie the links and memories of all machines there are, by an order of magnitude on either side.
@@ -66,6 +66,8 @@ def check_file(path: str) -> list[str]:
             # What is missing may be what could not be read.
             return [*first, *faults_of(machine, _places(document), _named(document) if first else None)]
         text = read_text(Path(path), TopologyError)
+        if not text.strip():
+            return [f"{path}: is empty"]
         if text.lstrip().startswith("<"):
             if "<graphs" in text:
                 read_nccl_graphs(text, path)
@@ -247,10 +249,9 @@ def _lanes(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
                     f"{place(name)}: {name!r} has {lanes[name]} NVLinks, most GPUs like it {usual}; "
                     "add what is missing, or give it a model of its own"
                 )
-        words = model.replace("-", " ").split()
-        known = next((m for m in reversed(list(MODELS.values())) if m.nvlinks and m.name in words), None)
+        known = model_in(model)
         most = max(lanes[name] for name in names)
-        if known and most > known.nvlinks:
+        if known and 0 < known.nvlinks < most:
             yield f"{place(names[0])}: {most} NVLinks, but a {known.name} has {known.nvlinks}"
 
 
@@ -299,18 +300,11 @@ def _without_figures(machine: Topology, figures: Container[str]) -> list[str]:
 def _sent_for_nothing(machine: Topology, figures: Container[str]) -> Iterator[tuple[str, str]]:
     """GPUs whose GPUDirect does not reach any NIC of their machine, and the first of these."""
     for a in _without_figures(machine, figures):
-        gpu = machine.nodes[a]
-        if gpu.gpudirect == DEFAULT_REACH:
-            continue
-        nics = [n.name for n in machine.nodes.values() if n.kind == "nic" and n.machine == gpu.machine]
-        ways = [machine.router.path(a, nic) for nic in nics if _is_way(machine, a, nic)]
-        if ways and all(_is_beyond(machine, way, gpu.gpudirect) for way in ways):
-            yield a, ways[0][-1]
-
-
-def _is_beyond(machine: Topology, path: tuple[str, ...], reach: str) -> bool:
-    used = [machine.router.link(*hop) for hop in itertools.pairwise(path)]
-    return beyond([machine.nodes[name] for name in path], used, reach)
+        if machine.nodes[a].gpudirect == DEFAULT_NIC_REACH:
+            continue  # nobody has said so, and the figures may be unknown
+        beyond = machine.router.nics_beyond(a)
+        if beyond:
+            yield a, beyond[0]
 
 
 def _is_way(machine: Topology, a: str, b: str) -> bool:

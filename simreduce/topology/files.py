@@ -18,6 +18,10 @@ A machine file:
     reduces = true                     optional: a switch that can sum what passes through it
     peer = "PHB"                       optional, of GPUs: the farthest way on which they copy to each other directly: off,
                                        NV, PIX, PXB, PHB or SYS (the default); farther copies are staged through a host
+    gpudirect = "PHB"                  optional, of GPUs: the farthest NIC that reads and writes their memory: off, PIX, PXB, P2C,
+                                       PHB or SYS; P2C, the default, is what NCCL does: below one tree of PCIe switches, or
+                                       over C2C and PCIe (Grace). PHB is NCCL_NET_GDR_LEVEL=PHB. What is farther off goes
+                                       through a host on its way to a network
     network = "ib_edr"                 optional, of NICs: the class of the link by which they join the network of `MACHINExN`,
                                        unless that says `nic=`; ib_edr when left out
 
@@ -54,7 +58,7 @@ from typing import TYPE_CHECKING, Any
 
 from simreduce.errors import TopologyError, did_you_mean
 from simreduce.shipped import data_dir
-from simreduce.textfiles import read_bytes
+from simreduce.textfiles import read_bytes, reason
 from simreduce.topology.faults import type_name
 from simreduce.topology.generators.machines import FABRIC_KEYS
 
@@ -100,21 +104,20 @@ def _read(path: Path, shown: str, below: tuple[tuple[str, str], ...]) -> Documen
 def _parse(path: Path, shown: str) -> dict[str, Any]:
     try:
         content = read_bytes(path)
-    except FileNotFoundError:
-        raise TopologyError(f"{shown}: there is no such file") from None
-    except IsADirectoryError:
-        raise TopologyError(f"{shown}: is a directory, not a machine file") from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise TopologyError(f"{shown}: cannot be read: {reason}") from None
+    except OSError as error:
+        raise TopologyError(f"{shown}: {reason(error)}") from None
+    except ValueError as error:
+        raise TopologyError(f"{shown}: cannot be read: {error}") from None
+    if not content.strip():
+        raise TopologyError(f"{shown}: is empty")
     try:
         return tomllib.loads(content.decode("utf-8"))
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise TopologyError(f"{shown}: line {line} is not UTF-8 text") from None
     except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise TopologyError(f"{shown}: not valid TOML: {reason}") from None
+        why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise TopologyError(f"{shown}: not valid TOML: {why}") from None
 
 
 def is_path(text: str) -> bool:

@@ -14,7 +14,7 @@ import networkx as nx
 
 from simreduce.topology.equal_cost import EqualCost
 from simreduce.topology.naming import natural
-from simreduce.topology.peer import DEFAULT_REACH, OFF, ROUTE
+from simreduce.topology.peer import DEFAULT_NIC_REACH, DEFAULT_REACH, OFF, ROUTE
 from simreduce.topology.routing import Router
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Node:
     transit: bool = True
     reduces: bool = False
     peer: str = DEFAULT_REACH
-    gpudirect: str = DEFAULT_REACH
+    gpudirect: str = DEFAULT_NIC_REACH
     network: str = ""
 
 
@@ -235,7 +235,7 @@ def _digest(nodes: Mapping[str, Node], links: Iterable[Link], equal_cost: EqualC
                 n.transit,
                 *([True] if n.reduces else []),
                 *([n.peer] if n.peer != DEFAULT_REACH else []),
-                *([f"gpudirect {n.gpudirect}"] if n.gpudirect != DEFAULT_REACH else []),
+                *([f"gpudirect {n.gpudirect}"] if n.gpudirect != DEFAULT_NIC_REACH else []),
             ]
             for n in nodes.values()
         ],

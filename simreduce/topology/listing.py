@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 from simreduce import units
 from simreduce.topology.equal_cost import FIRST, HASHED
-from simreduce.topology.peer import DEFAULT_REACH, OFF
+from simreduce.topology.peer import DEFAULT_NIC_REACH, DEFAULT_REACH, OFF
 
 if TYPE_CHECKING:
     from simreduce.topology.graph import Topology
+
+_FEW = 64
+"""GPUs of which the ways to NICs are looked at."""
 
 
 def figure_lines(machine: Topology) -> list[str]:
@@ -24,13 +27,25 @@ def rule_lines(machine: Topology) -> list[str]:
 
 
 def _rules(machine: Topology) -> Iterator[str]:
-    for gpu in (machine.nodes[name] for name in machine.devices):
-        for what, reach in (("peer access", gpu.peer), ("GPUDirect RDMA", gpu.gpudirect)):
-            if reach != DEFAULT_REACH:
-                yield f"{what}: {'none' if reach == OFF else f'up to {reach}'}, else by way of the host"
+    gpus = [machine.nodes[name] for name in machine.devices]
+    for gpu in gpus:
+        if gpu.peer != DEFAULT_REACH:
+            yield f"peer access: {_up_to(gpu.peer)}, else by way of the host"
+    for reach in dict.fromkeys(gpu.gpudirect for gpu in gpus):
+        mine = [gpu.name for gpu in gpus if gpu.gpudirect == reach and gpu.machine == gpus[0].machine]
+        far = [name for name in mine[:_FEW] if machine.router.nics_beyond(name)]
+        if far or reach != DEFAULT_NIC_REACH:
+            which = ", ".join(far) if len(far) < 3 or len(far) < len(mine) else f"{far[0]} to {far[-1]}"
+            told = f"; {which}: no NIC so near, so to a network by way of the host" if far else ""
+            yield f"GPUDirect RDMA: {_up_to(reach)}{told or ', else by way of the host'}"
     rule = machine.router.equal_cost
     if rule.choice != FIRST:
         yield f"equal paths: {rule.choice}{f', seed {rule.seed}' if rule.choice == HASHED else ''}"
+
+
+def _up_to(reach: str) -> str:
+    words = {OFF: "none", DEFAULT_NIC_REACH: "up to PXB or over C2C, as in NCCL"}
+    return words.get(reach, f"up to {reach}")
 
 
 def _figures(machine: Topology) -> Iterator[str]:

@@ -14,7 +14,15 @@ from simreduce.topology.equal_cost import CHOICES, FIRST, HASHED, EqualCost
 from simreduce.topology.faults import Faults, quoted
 from simreduce.topology.graph import KINDS, Cable, Node, Topology, build
 from simreduce.topology.naming import NAME, expanded, natural, paired
-from simreduce.topology.peer import BOTH_WAYS, DEFAULT_REACH, NIC_REACHES, REACHES, ROUTE, STAGED
+from simreduce.topology.peer import (
+    BOTH_WAYS,
+    DEFAULT_NIC_REACH,
+    DEFAULT_REACH,
+    NIC_REACHES,
+    REACHES,
+    ROUTE,
+    STAGED,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -137,7 +145,7 @@ def _group(faults: Faults, path: str, fields: Mapping[str, Any]) -> tuple[Any, .
     if reduces and kind in ("gpu", "cpu"):
         faults.add(f"{path}.reduces", "is for switches, that can sum what passes through them")
     peer = faults.choice(f"{path}.peer", fields.get("peer", DEFAULT_REACH), REACHES, "reach")
-    gpudirect = fields.get("gpudirect", DEFAULT_REACH)
+    gpudirect = fields.get("gpudirect", DEFAULT_NIC_REACH)
     gpudirect = faults.choice(f"{path}.gpudirect", gpudirect, NIC_REACHES, "reach")
     if kind in KINDS and kind != "gpu":
         if "peer" in fields:

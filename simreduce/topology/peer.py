@@ -6,6 +6,8 @@ the self-links (`[links.staged_pcie3]` in a machine file) of the GPUs and PCIe s
 
 `gpudirect` of a GPU is likewise the farthest way to a NIC on which that reads and writes the GPU's memory (GPUDirect
 RDMA). Farther off, a transfer over a network goes through the memory of a host at that end, and pays for it in the same way.
+Unless a file says otherwise that is P2C, as NCCL does when NCCL_NET_GDR_LEVEL is not set: below one tree of PCIe switches
+(PXB), or where the GPU is joined to the NIC's host by C2C, as on Grace (NCCL_NET_GDR_C2C).
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ OFF = "off"
 """Peer access is switched off, on NVLink too."""
 REACHES = (OFF, "NV", "PIX", "PXB", "PHB", "SYS")
 """Nearest first: nothing, only NVLink, below one PCIe switch, below PCIe switches, one socket, the whole machine."""
-NIC_REACHES = (OFF, "PIX", "PXB", "PHB", "SYS")
-"""What `gpudirect` may be: no NVLink leads to a NIC."""
+NIC_REACHES = (OFF, "PIX", "PXB", "P2C", "PHB", "SYS")
+"""What `gpudirect` may be: no NVLink leads to a NIC, but C2C and then PCIe may (P2C)."""
 DEFAULT_REACH = "SYS"
+DEFAULT_NIC_REACH = "P2C"
+_BY_DISTANCE = (OFF, "NV", "PIX", "PXB", "P2C", "PHB", "SYS")
 
 ROUTE = "route"
 """The class of a cable that is no way through but a figure: the least that every copy between its ends takes."""
@@ -59,4 +63,6 @@ def staged(nodes: Sequence[Node], used: Sequence[Link]) -> bool:
 def beyond(nodes: Sequence[Node], used: Sequence[Link], reach: str) -> bool:
     """Whether this way, if it is one inside a machine, is farther than `reach`."""
     kind = way_class(nodes, used)
-    return kind != "NET" and REACHES.index(kind) > REACHES.index(reach)
+    if kind == "PHB" and nodes[-1].kind == "nic" and used[0].link_class.startswith("c2c"):
+        kind = "P2C"
+    return kind != "NET" and _BY_DISTANCE.index(kind) > _BY_DISTANCE.index(reach)

@@ -17,7 +17,7 @@ Two GPUs of one machine that are farther apart than their `peer` says copy throu
 of its own: the first GPU the first NIC, and so on in turn; between equally good paths the one over that NIC is taken. Near
 is what is few hops away, and of that what is on the same socket.
 
-A GPU that is farther from its NIC than its `gpudirect` says sends and receives over a network through the memory of its
+A GPU that is farther from its NIC than its `gpudirect` says (unless stated, than NCCL lets it be) sends and receives over a network through the memory of its
 nearest host, which costs at that end what a staged copy does; with a network of a class that begins with `tcp` all do.
 
 Where a network has several equal paths, `equal_cost` says which of them a transfer takes.
@@ -339,12 +339,23 @@ class Router:
         if at and self._best[path[at], path[at + 1]].link_class.startswith(TCP):
             reach = OFF
         begin = path[: at + 1]
-        used = [self._best[hop] for hop in itertools.pairwise(begin)]
-        if not at or not beyond([self._nodes[name] for name in begin], used, reach):
+        if not at or not self._is_beyond(begin, reach):
             return path, 0
         begin = self._hosted(begin)
         before = next(place for place, name in enumerate(begin) if self._nodes[name].kind == "cpu")
         return (*begin, *path[at + 1 :]), before
+
+    def nics_beyond(self, gpu: str) -> list[str]:
+        """The NICs of a GPU's machine, if it reaches some and its `gpudirect` none of them; else []."""
+        node = self._nodes[gpu]
+        nics = [n.name for n in self._nodes.values() if n.kind == "nic" and n.machine == node.machine]
+        ways = [way for nic in nics for way in self._ways(gpu, nic)]
+        near = any(not self._is_beyond(way, node.gpudirect) for way in ways)
+        return [] if near else [way[-1] for way in ways]
+
+    def _is_beyond(self, path: tuple[str, ...], reach: str) -> bool:
+        used = [self._best[hop] for hop in itertools.pairwise(path)]
+        return beyond([self._nodes[name] for name in path], used, reach)
 
     def _nic(self, path: tuple[str, ...]) -> int:
         """The place of the NIC over which the path of a GPU leaves its machine, 0 if there is none."""

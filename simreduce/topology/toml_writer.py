@@ -9,10 +9,11 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from simreduce import units
+from simreduce.textfiles import toml_text
 from simreduce.topology.classes import link_classes
 from simreduce.topology.equal_cost import EqualCost
 from simreduce.topology.graph import Link, Node, Topology
-from simreduce.topology.peer import BOTH_WAYS, DEFAULT_REACH, ROUTE
+from simreduce.topology.peer import BOTH_WAYS, DEFAULT_NIC_REACH, DEFAULT_REACH, ROUTE
 
 _WIDTH = 100
 
@@ -20,7 +21,7 @@ _WIDTH = 100
 def to_toml(topology: Topology, comments: Sequence[str] = ()) -> str:
     """The text of the file, `comments` first. What is as the class says is left out; ranges stand for many names."""
     lines = [f"# {' '.join(comment.split())}" for comment in comments]
-    lines += [f"title = {_text(topology.title)}", f"sources = [{_text(topology.source)}]"]
+    lines += [f"title = {toml_text(topology.title)}", f"sources = [{toml_text(topology.source)}]"]
     taken: dict[str, int] = {}
     for fields, nodes in itertools.groupby(topology.nodes.values(), _shared):
         names = [node.name for node in nodes]
@@ -38,7 +39,7 @@ def to_toml(topology: Topology, comments: Sequence[str] = ()) -> str:
         lines += _pairs([(cable.a, cable.b, 1) for cable in run])
     rule = topology.router.equal_cost
     if rule != EqualCost():
-        lines += ["", "[routing]", f"equal_cost = {_text(rule.choice)}"]
+        lines += ["", "[routing]", f"equal_cost = {toml_text(rule.choice)}"]
         lines += [f"seed = {rule.seed}"] if rule.seed else []
     return "\n".join(lines) + "\n"
 
@@ -100,30 +101,30 @@ def _shared(node: Node) -> dict[str, object]:
 
 def _node_lines(fields: dict[str, object]) -> Iterable[tuple[str, str]]:
     kind = str(fields["kind"])
-    yield "kind", _text(kind)
+    yield "kind", toml_text(kind)
     if fields["model"]:
-        yield "model", _text(str(fields["model"]))
+        yield "model", toml_text(str(fields["model"]))
     memory = fields["memory_bandwidth"]
     if isinstance(memory, float) and math.isfinite(memory):
         yield "memory_bandwidth", _rate(memory)
     if fields["machine"] != ("" if kind == "switch" else "0"):
-        yield "machine", _text(str(fields["machine"]))
+        yield "machine", toml_text(str(fields["machine"]))
     if kind != "gpu" and not fields["transit"]:
         yield "transit", "false"
     if fields.get("reduces"):
         yield "reduces", "true"
     if fields["peer"] != DEFAULT_REACH:
-        yield "peer", _text(str(fields["peer"]))
-    if fields["gpudirect"] != DEFAULT_REACH:
-        yield "gpudirect", _text(str(fields["gpudirect"]))
+        yield "peer", toml_text(str(fields["peer"]))
+    if fields["gpudirect"] != DEFAULT_NIC_REACH:
+        yield "gpudirect", toml_text(str(fields["gpudirect"]))
     if fields["network"]:
-        yield "network", _text(str(fields["network"]))
+        yield "network", toml_text(str(fields["network"]))
 
 
 def _wire_lines(wire: _Wire, taken: dict[str, int]) -> list[str]:
     """The figures that are not those of the class."""
     lines = (
-        [f"class = {_text(wire.link_class)}"]
+        [f"class = {toml_text(wire.link_class)}"]
         if taken[_bare(wire.link_class)] > 1 or not _plain(wire.link_class)
         else []
     )
@@ -140,7 +141,7 @@ def _wire_lines(wire: _Wire, taken: dict[str, int]) -> list[str]:
     if known is None or latency != known.latency:
         lines.append(f"latency = {_time(latency)}")
     if wire.holds_lane != (known.holds_lane if known else True):
-        lines.append(f"holds_lane = {_text(wire.holds_lane)}")
+        lines.append(f"holds_lane = {toml_text(wire.holds_lane)}")
     return lines
 
 
@@ -150,7 +151,8 @@ def _pairs(cables: Sequence[tuple[str, str, int]]) -> list[str]:
     shared = counts.pop() if len(counts) == 1 else 1
     lines = [f"lanes = {shared}"] if shared != 1 else []
     entries = [
-        f"[{_text(a)}, {_text(b)}{f', {lanes}' if lanes != shared else ''}]" for a, b, lanes in _runs(cables)
+        f"[{toml_text(a)}, {toml_text(b)}{f', {lanes}' if lanes != shared else ''}]"
+        for a, b, lanes in _runs(cables)
     ]
     return [*lines, f"pairs = {_list(entries, quoted=True)}"]
 
@@ -222,7 +224,7 @@ def _key(name: object, taken: dict[str, int]) -> str:
 
 def _list(entries: Sequence[str], *, quoted: bool = False) -> str:
     """One line if it fits, else a line for every few."""
-    items = list(entries) if quoted else [_text(entry) for entry in entries]
+    items = list(entries) if quoted else [toml_text(entry) for entry in entries]
     if sum(len(item) + 2 for item in items) <= _WIDTH:
         return f"[{', '.join(items)}]"
     lines, line = [], ""
@@ -234,25 +236,9 @@ def _list(entries: Sequence[str], *, quoted: bool = False) -> str:
     return "\n".join(["[", *lines, line, "]"])
 
 
-def _text(value: object) -> str:
-    """A TOML value: a basic string, or true and false."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    escaped = "".join(
-        {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}.get(
-            c, c if c.isprintable() else f"\\U{ord(c):08x}"
-        )
-        for c in str(value)
-    )
-    return f'"{escaped}"'
-
-
 def _rate(value: float) -> str:
-    """A bandwidth that reads back as the same number: in GB/s where that is exact."""
-    short = f"{value / 1e9:.6g} GB/s"
-    return _text(short if units.bandwidth(short) == value else f"{value!r} B/s")
+    return toml_text(units.exact_bandwidth(value))
 
 
 def _time(value: float) -> str:
-    short = f"{value * 1e6:.6g} us"
-    return _text(short if units.duration(short) == value else f"{value!r} s")
+    return toml_text(units.exact_duration(value))

@@ -15,6 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from simreduce import units
 from simreduce.engine import Calibration, Result, Runtime, simulate
 from simreduce.layouts import Layout
 from simreduce.plan import Kind, Plan
@@ -72,11 +73,8 @@ def rung(i: int) -> int:
 
 
 def readable(nbytes: int) -> str:
-    """Bytes in the largest unit that gives a whole number: 262144 are 256KiB."""
-    for bits, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        if nbytes % (1 << bits) == 0:
-            return f"{nbytes >> bits}{unit}"
-    return f"{nbytes}B"
+    """Bytes as strategies write them: 262144 are 256KiB."""
+    return units.exact_size(nbytes).replace(" ", "")
 
 
 def _chunked(strategy: Strategy, nbytes: int) -> Strategy:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import functools
+import multiprocessing
+import re
+import signal
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 
 from simreduce.algorithms import ALGORITHMS, COLLECTIVES, TWO_LEVEL, Algorithm
@@ -19,12 +24,13 @@ from simreduce.workload import Gradient, Workload
 RANKS = (*range(1, 18), 24, 32, 64)
 TASKS = (1, 2, 4)
 COUNTS = (1, 7, 64, 1000)
-MOST_LINKED = 17
+MOST_LINKED, MOST_IN_ALL = 17, 32
 REAL = ("dgx1v", "dgx1p")
 """Machines with links of several lanes, and pairs without a link, for the algorithms that look at links."""
 ON_LINKS = ("nccl", "collective#2", "hierarchical_copy+packs=8")
 CHUNK = 100
 """Bytes of a chunk: several of them, and a shorter last one, for most of `COUNTS`."""
+_ON_RINGS = ("best_ring", "multi_ring")
 MOST_RANKS = 512
 """GPUs that the command line proves: plans grow with their square."""
 
@@ -45,15 +51,46 @@ class Proof:
     collective: str = "all_reduce"
 
 
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is to be proved: a strategy, or if `is_mode` a variable-update mode, on `machines(ranks, tasks)`, or on the shipped
+    `machine` if that is named.
+    """
+
+    text: str
+    ranks: int
+    tasks: int = 1
+    collective: str = "all_reduce"
+    root: int = 0
+    machine: str = ""
+    is_mode: bool = False
+
+    def prove(self, counts: Sequence[int]) -> Proof:
+        """The proof, for gradient lists as `prove` makes them."""
+        if self.machine:
+            return _prove_on(parse_strategy(self.text), layout(load_topology(self.machine)), counts)
+        if self.is_mode:
+            return _prove_mode(self.text, machines(self.ranks, self.tasks), counts)
+        return prove(self.text, self.ranks, counts, self.tasks, collective=self.collective, root=self.root)
+
+    @property
+    def search(self) -> tuple[str, int, int, str]:
+        """Alike for cases whose planners search the same graph for the same thing, and so need it done once only."""
+        name = re.split(r"[#+:]", self.text)[0]
+        return self.machine, self.ranks, self.tasks, "rings" if name in _ON_RINGS else name
+
+
+@functools.lru_cache(maxsize=64)
 def machines(ranks: int, tasks: int) -> Layout:
     """`tasks` machines of equally many GPUs and a CPU each, and a switch that links all and can sum. ValueError unless `tasks` divides `ranks`.
 
-    Every two GPUs of a machine are linked, up to `MOST_LINKED` of them: more rings prove nothing new.
+    Every two GPUs of a machine are linked, up to `MOST_LINKED` of them and `MOST_IN_ALL`: more rings prove nothing new, and
+    the search for trees takes many minutes.
     """
     if tasks < 1 or ranks % tasks:
         raise ValueError(f"{ranks} GPUs cannot be shared evenly by {tasks} machines")
     each = ranks // tasks
-    linked = each <= MOST_LINKED
+    linked = each <= MOST_LINKED and ranks <= MOST_IN_ALL
     return Layout(
         ranks=tuple(f"n{t}.gpu{g}" for t in range(tasks) for g in range(each)),
         tasks=tuple(tuple(range(t * each, (t + 1) * each)) for t in range(tasks)),
@@ -111,44 +148,81 @@ def _proof(name: str, shape: Layout, counts: Sequence[int], build: Callable[[Wor
     return Proof(name, shape.n, len(shape.tasks), plans, tuple(problems), tuple(refused))
 
 
-def prove_all(counts: Sequence[int]) -> Iterator[Proof]:
+def prove_all(
+    cases: Sequence[Case], counts: Sequence[int], workers: int = 1
+) -> Generator[tuple[int, Proof], None, None]:
+    """The proofs of all cases, as they come, each with its place in `cases`; on `workers` processes.
+
+    What closes the generator, an exception in its caller too, ends the processes.
+    """
+    alike: dict[tuple[str, int, int, str], list[int]] = {}
+    for place, case in enumerate(cases):
+        alike.setdefault(case.search, []).append(place)
+    # The largest first, so that no process is left alone with one of them at the end.
+    batches = sorted(alike.values(), key=lambda places: -cases[places[0]].ranks)
+    if workers == 1:
+        for places in batches:
+            for place in places:
+                yield place, cases[place].prove(counts)
+        return
+    before = multiprocessing.active_children()
+    with ProcessPoolExecutor(workers, initializer=_undisturbed) as pool:
+        try:
+            asked = {
+                pool.submit(_prove_batch, [cases[place] for place in places], counts): places
+                for places in batches
+            }
+            for done in as_completed(asked):
+                yield from zip(asked[done], done.result(), strict=True)
+        except BaseException:
+            # The pool would go on with what it has begun, which may take minutes.
+            for child in multiprocessing.active_children():
+                if child not in before:
+                    child.terminate()
+            raise
+
+
+def _undisturbed() -> None:
+    """Ctrl-C goes to all processes of a terminal: the first of them ends the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _prove_batch(cases: Sequence[Case], counts: Sequence[int]) -> list[Proof]:
+    return [case.prove(counts) for case in cases]
+
+
+def everything() -> list[Case]:
     """Every algorithm with every shard count that it would try, alone and in 3 packs, and if it is a pipeline in chunks;
     every two-level algorithm of `TWO_LEVEL`; every packer; every mode; every algorithm of every other collective, with
     the first and the last rank as roots.
     """
     shapes = [(ranks, tasks) for ranks in RANKS for tasks in TASKS if ranks % tasks == 0]
+    cases = []
     for algorithm in (*ALGORITHMS.values(), *(ALGORITHMS[pair] for pair in TWO_LEVEL)):
         for ranks, tasks in shapes:
             choices = set(algorithm.choices(machines(ranks, tasks)))
             for shards in sorted(choices | {2} if choices and algorithm.shards else choices):
                 spec = algorithm.name if shards == 1 else f"{algorithm.name}#{shards}"
-                yield prove(spec, ranks, counts, tasks)
-                yield prove(f"{spec}+packs=3", ranks, counts, tasks)
-                if algorithm.pipelined:
-                    yield prove(f"{spec}+chunk={CHUNK}", ranks, counts, tasks)
+                options = ("", "+packs=3", *([f"+chunk={CHUNK}"] if algorithm.pipelined else []))
+                cases += [Case(spec + option, ranks, tasks) for option in options]
     for machine in REAL:
-        shape = layout(load_topology(machine))
-        for name in ON_LINKS:
-            yield _prove_on(parse_strategy(name), shape, counts)
-    for text in COMMON:
-        for ranks, tasks in shapes:
-            yield prove(text, ranks, counts, tasks)
-    for mode in MODES:
-        for ranks, tasks in shapes:
-            yield _prove_mode(mode, machines(ranks, tasks), counts)
+        ranks = layout(load_topology(machine)).n
+        cases += [Case(name, ranks, machine=machine) for name in ON_LINKS]
+    cases += [Case(text, *shape) for text in COMMON for shape in shapes]
+    cases += [Case(mode, *shape, is_mode=True) for mode in MODES for shape in shapes]
     for collective, known in COLLECTIVES.items():
         if collective != "all_reduce":
-            yield from _prove_collective(collective, known.values(), counts)
+            cases += _cases_of(collective, known.values())
+    return cases
 
 
-def _prove_collective(
-    collective: str, algorithms: Iterable[Algorithm], counts: Sequence[int]
-) -> Iterator[Proof]:
+def _cases_of(collective: str, algorithms: Iterable[Algorithm]) -> Iterator[Case]:
     for algorithm in algorithms:
         for text in (algorithm.name, *([f"{algorithm.name}+chunk={CHUNK}"] if algorithm.pipelined else [])):
             for ranks in RANKS:
                 for root in sorted({0, ranks - 1}) if collective in ROOTED else (0,):
-                    yield prove(text, ranks, counts, collective=collective, root=root)
+                    yield Case(text, ranks, collective=collective, root=root)
 
 
 def _prove_mode(mode: str, shape: Layout, counts: Sequence[int]) -> Proof:

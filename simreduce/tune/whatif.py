@@ -9,6 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from simreduce.engine import CALM, Calibration, Disturbance, LinkConstants, Recording, Runtime, simulate
+from simreduce.engine.processor import CPU
 from simreduce.engine.runtime import Call
 from simreduce.plan import Kind
 from simreduce.topology import Link, Node, Topology
@@ -85,11 +86,14 @@ def changes(recording: Recording, machine: Machine) -> Iterator[Change]:
     kinds = [machine.topology.nodes[index[i]].kind for i in used.tolist() if i in index]
     for kind in dict.fromkeys(kinds):
         yield Change("memory", f"{kind} memory", "bandwidth", "+10%", _memory(kind))
-    paid = np.unique(recording.plan.kind[lowered.overhead > 0])
-    for name in [Kind(k).name.lower() for k in paid.tolist()]:
+    paid = [Kind(k).name.lower() for k in np.unique(recording.plan.kind[lowered.overhead > 0]).tolist()]
+    for name in [name for name in paid if machine.calibration.dispatch.get(name)]:
         yield Change("dispatch", name, "cost", "-10%", _dispatch(name))
     held = np.unique(lowered.lanes).tolist()
-    for name in dict.fromkeys(lane_kind(lowered.lane_names[lane]) for lane in held):
+    kinds_of_lanes = dict.fromkeys(lane_kind(lowered.lane_names[lane]) for lane in held)
+    if set(used.tolist()) & set(recording.resources.cores.values()) or CPU in kinds_of_lanes:
+        yield Change("cpu", "cores", "speed", "+10%", _cores)
+    for name in [name for name in kinds_of_lanes if name != CPU]:
         yield Change("lane", name, "queue", "none", _no_queue(name))
 
 
@@ -160,6 +164,15 @@ def _dispatch(name: str) -> Callable[[Machine], Machine]:
         return replace(machine, calibration=replace(machine.calibration, dispatch=costs))
 
     return apply
+
+
+def _cores(machine: Machine) -> Machine:
+    cpu = machine.calibration.cpu
+    assert cpu  # noqa: S101 - something waits for it
+    costs = {name: cost / MORE for name, cost in machine.calibration.dispatch.items()}
+    rates = {name: rate * MORE for name, rate in cpu.rates.items()}
+    cpu = replace(cpu, message=cpu.message / MORE, rates=rates)
+    return replace(machine, calibration=replace(machine.calibration, dispatch=costs, cpu=cpu))
 
 
 def _no_queue(name: str) -> Callable[[Machine], Machine]:

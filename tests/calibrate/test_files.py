@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given, strategies as st
 
-from simreduce.calibrate import load_calibration, shipped
-from simreduce.engine import NOMINAL, Calibration, LinkConstants
+from simreduce.calibrate import load_calibration, own_calibrations, shipped, to_toml
+from simreduce.engine import NOMINAL, Calibration, LinkConstants, Processor
 from simreduce.errors import CalibrationError
+from tests.strategies import ANY, calibrations
 
 FULL = """
 title = "everything a file can say"
+step = "2 ms"
 [provenance]
 hardware = "four GPUs"
 date = 2018-04-24
@@ -23,8 +26,21 @@ add = "0 s"
 bandwidth = "7 GB/s"
 [links.nvlink2]
 latency = "1 us"
+[links."gpu0>gpu1"]
+bandwidth = "3 GB/s"
+[cpu]
+cores = 2
+moving = 1.5
+shared = true
+message = "0.25 ms"
+[cpu.rates]
+transfer = "1.5 GB/s"
+add = "6 GB/s"
 [errors]
 "dispatch.copy" = "5 us"
+step = "0.5 ms"
+"cpu.moving" = 0.25
+"cpu.rates.add" = "1 GB/s"
 "links.qpi.bandwidth" = "0 GB/s"
 """
 
@@ -53,10 +69,37 @@ def test_a_file_is_read_in_si_units(write):
         name="mine",
         title="everything a file can say",
         dispatch={"copy": 50 * 1e-6, "add": 0.0},
-        links={"qpi": LinkConstants(bandwidth=7e9), "nvlink2": LinkConstants(latency=1e-6)},
+        links={
+            "qpi": LinkConstants(bandwidth=7e9),
+            "nvlink2": LinkConstants(latency=1e-6),
+            "gpu0>gpu1": LinkConstants(bandwidth=3e9),
+        },
+        step=2 * 1e-3,
+        cpu=Processor(2.0, 1.5, True, 0.25 * 1e-3, {"transfer": 1.5e9, "add": 6e9}),
         provenance={"hardware": "four GPUs", "date": "2018-04-24"},
-        errors={"dispatch.copy": 5 * 1e-6, "links.qpi.bandwidth": 0.0},
+        errors={
+            "dispatch.copy": 5 * 1e-6,
+            "step": 0.5 * 1e-3,
+            "cpu.moving": 0.25,
+            "cpu.rates.add": 1e9,
+            "links.qpi.bandwidth": 0.0,
+        },
     ) == load_calibration(write(FULL))
+
+
+def test_what_is_written_reads_as_the_same(write):
+    """Every constant, title and note."""
+    whole = load_calibration(write(FULL))
+    assert whole == load_calibration(write(to_toml(whole)))
+
+
+@given(calibrations(ANY), st.text(), st.floats(0, 1))
+def test_any_calibration_is_written_and_read(tmp_path_factory, drawn, title, step):
+    """To the last bit."""
+    drawn = replace(drawn, name="mine", title=title, step=step)
+    path = tmp_path_factory.mktemp("written") / "mine.toml"
+    path.write_text(to_toml(drawn), "utf-8")
+    assert drawn == load_calibration(str(path))
 
 
 def test_an_empty_file_has_no_constant(write):
@@ -111,6 +154,8 @@ title = 5
 provenance = { hardware = 1 }
 dispatch = { copy = 50, cpoy = "50 us", add = "1 h", slice = "-1 us" }
 errors = { "dispatch.copy" = "1 us", "links.qpi.bandwith" = "1 GB/s" }
+step = "1 GB/s"
+cpu = { cores = 0.5, moving = "2", shared = 1, rates = { copy = "1 s", input = "1 GB/s" } }
 [links]
 qpi = { bandwidth = "0 GB/s", latency = "1 GB/s", lanes = 2 }
 nvlink = 3
@@ -119,10 +164,11 @@ nvlink = 3
 
     assert (
         "mine.toml: unknown key 'titel' (did you mean 'title'?)",
+        "mine.toml: step: '1 GB/s': unknown unit 'GB/s' for a time; write for example '1.5 us' or '700 ns'",
         "mine.toml: dispatch.copy: 50 has no unit; write a time as text, for example '1.5 us' or '700 ns'",
         (
             "mine.toml: dispatch.cpoy: unknown key (did you mean 'copy'?); "
-            "known: slice, concat, copy, add, scale, cast"
+            "known: input, slice, concat, copy, add, scale, cast, output"
         ),
         "mine.toml: dispatch.add: '1 h' must be between 0 s and 10 s",
         "mine.toml: dispatch.slice: '-1 us' is not a time; write for example '1.5 us' or '700 ns'",
@@ -131,12 +177,22 @@ nvlink = 3
             "mine.toml: links.qpi.latency: '1 GB/s': unknown unit 'GB/s' for a time; "
             "write for example '1.5 us' or '700 ns'"
         ),
-        "mine.toml: links.qpi.lanes: unknown key (did you mean 'latency'?); known: bandwidth, latency",
+        "mine.toml: links.qpi.lanes: unknown key; known: bandwidth, latency",
         "mine.toml: links.nvlink: expected a table",
+        "mine.toml: cpu.shared: expected true or false, not 1",
+        "mine.toml: cpu.cores: expected a number of cores from 1 to 1024, not 0.5",
+        "mine.toml: cpu.moving: expected a number of cores from 1 to 1024, not '2'",
+        (
+            "mine.toml: cpu.rates.copy: '1 s': unknown unit 's' for a bandwidth; "
+            "write for example '25 GB/s' or '200 Gbit/s'"
+        ),
+        ("mine.toml: cpu.rates.input: unknown key; known: slice, concat, copy, add, scale, cast, transfer"),
         (
             "mine.toml: errors.links.qpi.bandwith: unknown key (did you mean 'links.qpi.bandwidth'?); "
             "known: dispatch.slice, dispatch.copy, dispatch.add, "
-            "links.qpi.bandwidth, links.qpi.latency, links.nvlink.bandwidth, links.nvlink.latency"
+            "links.qpi.bandwidth, links.qpi.latency, links.nvlink.bandwidth, links.nvlink.latency, "
+            "cpu.cores, cpu.moving, cpu.message, cpu.rates.slice, cpu.rates.concat, cpu.rates.copy, cpu.rates.add, "
+            "cpu.rates.scale, cpu.rates.cast, cpu.rates.transfer"
         ),
         "mine.toml: title: expected text, not 5",
         "mine.toml: provenance.hardware: expected text, not 1",
@@ -149,19 +205,30 @@ def test_a_section_that_is_no_table_is_told(write, section):
     assert (f"mine.toml: {section}: expected a table",) == _refused(write(f"{section} = 1"))
 
 
-def test_an_unknown_name_is_told_with_the_nearest():
+def test_a_calibration_made_here_is_known_by_name(tmp_path, monkeypatch):
+    """As one that is shipped is."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    own_calibrations().mkdir(parents=True)
+    (own_calibrations() / "mine.toml").write_text('step = "1 ms"', "utf-8")
+
+    assert Calibration("mine", step=1e-3) == load_calibration("mine")
+    assert ("no calibration 'mime' (did you mean 'mine'?); a file ends in .toml",) == _refused("mime")
+
+
+def test_an_unknown_name_is_told_with_the_nearest(tmp_path, monkeypatch):
     """And that a file ends in .toml."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     assert (
         "no calibration 'dgx1p-tf2017' (did you mean 'dgx1p-tf2018'?); a file ends in .toml",
     ) == _refused("dgx1p-tf2017")
-    assert ("no calibration ''; shipped: nominal, dgx1p-tf2018; a file ends in .toml",) == _refused("")
+    assert ("no calibration ''; known: nominal, dgx1p-tf2018; a file ends in .toml",) == _refused("")
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("missing.toml", "missing.toml: cannot be read: No such file or directory"),
-        (".", ".: cannot be read: Is a directory"),
+        ("missing.toml", "missing.toml: there is no such file"),
+        (".", ".: is a directory, not a file"),
         ("a\x00.toml", "'a\\x00.toml': cannot be read: embedded null byte"),
     ],
 )

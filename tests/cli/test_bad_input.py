@@ -53,7 +53,7 @@ BAD = {
         ),
     ),
     "a machine file that is not there": (["bench", "missing.toml"], "missing.toml: there is no such file"),
-    "a machine file that is a folder": (["bench", "folder.toml"], "folder.toml: is a directory, not a machine file"),
+    "a machine file that is a folder": (["bench", "folder.toml"], "folder.toml: is a directory, not a file"),
     "a machine file that is no text": (["bench", "binary.toml"], "binary.toml: line 1 is not UTF-8 text"),
     "a machine file that is no TOML": (
         ["topo", "show", "nul.toml"],
@@ -87,21 +87,30 @@ BAD = {
         ["run", "dgx1v-resnet"],
         "no scenario 'dgx1v-resnet' (did you mean 'dgx1v-resnet50'?); a file ends in .toml",
     ),
-    "a scenario file that is not there": (["run", "missing.toml"], "missing.toml: cannot be read: No such file or directory"),
-    "a scenario that is a folder": (["run", "folder"], "folder: cannot be read: Is a directory"),
+    "a scenario file that is not there": (["run", "missing.toml"], "missing.toml: there is no such file"),
+    "a scenario that is a folder": (["run", "folder"], "folder: is a directory, not a file"),
     "a scenario that is no text": (["run", "binary.toml"], "binary.toml: not UTF-8 text (byte 0)"),
     "a scenario that is no TOML": (["run", "nul.toml"], "nul.toml: Invalid statement (at line 1, column 1)"),
     "a scenario that is a machine": (
         ["run", "rate.toml"],
-        "\nsimreduce: ".join(
-            f"rate.toml: {fault}"
-            for fault in ("unknown key 'extends'", "unknown key 'links'", "topology: missing", "workload: missing")
-        ),
+        ("rate.toml: is a machine file, not a scenario; try `simreduce bench rate.toml`, or write a scenario with "
+        "topology = 'rate.toml'"),
+    ),
+    "a scenario that is a shipped machine": (
+        ["run", "gh200"],
+        "gh200 is a machine, not a scenario; try `simreduce bench gh200`, or write a scenario with topology = 'gh200'",
+    ),
+    "an import that is not there": (["topo", "import", "nothere"], "nothere: there is no such file"),
+    "an import that is a folder": (["topo", "import", "folder"], "folder: is a directory, not a file"),
+    "machines that only bench can hold": (
+        ["topo", "show", "dgx1vx16384"],
+        ("dgx1vx16384: 131072 devices are more than the 16384 that are held one by one; of equal machines on one switch, "
+        "`bench` simulates one for all"),
     ),
     # options
     "an unknown runtime": (
         ["bench", "full:2", "--runtime", "tensorflw"],
-        "unknown runtime 'tensorflw' (did you mean 'tensorflow'?); one of tensorflow, ideal",
+        "--runtime: unknown runtime 'tensorflw' (did you mean 'tensorflow'?); one of tensorflow, ideal",
     ),
     "an unknown runtime of a scenario": (
         ["run", "good.toml", "--runtime", "idal"],
@@ -109,7 +118,7 @@ BAD = {
     ),
     "an unknown calibration": (
         ["bench", "full:2", "--calibration", "nomnal"],
-        "no calibration 'nomnal' (did you mean 'nominal'?); a file ends in .toml",
+        "--calibration: no calibration 'nomnal' (did you mean 'nominal'?); a file ends in .toml",
     ),
     "a calibration that is no text": (
         ["run", "good.toml", "--calibration", "binary.toml"],
@@ -118,7 +127,7 @@ BAD = {
     "an unknown dtype": (
         ["bench", "full:2", "-d", "flaot32"],
         (
-            "unknown dtype 'flaot32' (did you mean 'float32'?); "
+            "--datatype: unknown dtype 'flaot32' (did you mean 'float32'?); "
             "one of float32, float16, float64, bfloat16, int32, int64"
         ),
     ),
@@ -197,6 +206,7 @@ def test_bad_input_is_told_in_one_message(simreduce, arguments, message):
         (["verify", "--algo", "ring", "-g", "0"], "0 is not in the range x>=1."),
         (["verify", "--algo", "ring", "--count", "-1"], "-1 is not in the range x>=0."),
         (["verify"], "say what to prove: --algo STRATEGY, or --all"),
+        (["verify", "--algo", "ring", "--workers", "2"], "--workers: for --all only"),
     ],
 )
 def test_a_command_that_is_spelt_wrong_is_told_with_its_usage(simreduce, arguments, message):
@@ -212,14 +222,14 @@ def test_every_fault_of_a_command_is_told_at_once(simreduce):
     """Those of the machine, of every option and of every strategy."""
     faults = (
         "switch:0: 0 devices",
-        "unknown dtype 'nope'",
+        "--datatype: unknown dtype 'nope'",
         "-b: 'x' is not a size",
         "-e: 'y' is not a size",
         "-i: 'z' is not a size",
         "all_reduce_spec (rng) contains invalid alg rng",
         "all_reduce_spec not well formed: xring:4k",
-        "unknown runtime 'nope'",
-        "no calibration 'nope'",
+        "--runtime: unknown runtime 'nope'",
+        "--calibration: no calibration 'nope'",
         "missing/x: cannot be written",
     )
     status, out, err = simreduce(

@@ -96,6 +96,7 @@ class Job:
     lanes: frozenset[str]
     pipes: frozenset[str]
     weights: Mapping[str, Fraction]
+    cap: Fraction | None
     before: list[int]
     release: Fraction | None
     done: simpy.Event
@@ -151,22 +152,45 @@ class Oracle:
     def _capacities(self) -> dict[str, Fraction]:
         capacity = {}
         for link in self.topology.links:
-            constants = self.calibration.links.get(link.link_class)
             bandwidth = link.bandwidth
-            if constants is not None and constants.bandwidth is not None:
-                bandwidth = constants.bandwidth * link.lanes
+            for name in (link.link_class, link.name):
+                constants = self.calibration.links.get(name)
+                if constants is not None and constants.bandwidth is not None:
+                    bandwidth = constants.bandwidth * link.lanes
             capacity[link.name] = Fraction(bandwidth)
         for node in self.topology.nodes.values():
             if isfinite(node.memory_bandwidth):
                 capacity[f"memory of {node.name}"] = Fraction(node.memory_bandwidth)
+            if self.calibration.cpu:
+                capacity[f"cores of {self._owner(node)}"] = Fraction(self.calibration.cpu.moving)
         return capacity
+
+    def _owner(self, node: Node) -> str:
+        assert self.calibration.cpu
+        return "all" if self.calibration.cpu.shared else f"machine {node.machine}"
 
     def _latency(self, link_id: int) -> Fraction:
         link = self.topology.links[link_id]
-        constants = self.calibration.links.get(link.link_class)
-        if constants is not None and constants.latency is not None:
-            return Fraction(constants.latency)
+        for name in (link.name, link.link_class):
+            constants = self.calibration.links.get(name)
+            if constants is not None and constants.latency is not None:
+                return Fraction(constants.latency)
         return Fraction(link.latency)
+
+    def _work(self, call: Call, passes: int) -> tuple[Fraction, Fraction]:
+        """Seconds of a core that an op takes, and for each of its bytes."""
+        cpu = self.calibration.cpu
+        if cpu is None or not self.runtime.dispatch or call.executor != Executor.TF:
+            return Fraction(0), Fraction(0)
+        if "gpu" in (call.source.kind, call.target.kind):
+            return Fraction(0), Fraction(0)
+        name, seconds = (
+            call.kind.name.lower(),
+            Fraction(self.calibration.dispatch.get(call.kind.name.lower(), 0.0)),
+        )
+        if call.source.machine != call.target.machine:
+            name, seconds = "transfer", seconds + Fraction(cpu.message)
+        return seconds, passes / Fraction(cpu.rates[name]) if name in cpu.rates else Fraction(0)
 
     def _jobs(self, number: int, submission: Submission) -> list[Job]:
         plan = submission.plan
@@ -204,20 +228,37 @@ class Oracle:
             elif kind not in (Kind.INPUT, Kind.OUTPUT):
                 weights = self._memory(kind, len(operands), target)
             lanes, pipes = frozenset(self.runtime.lanes(call)), frozenset(self.runtime.pipes(call))
+            overhead, cap = Fraction(dispatch), None
+            passes = 1 if kind == Kind.COPY else 2 if kind == Kind.CONCAT else len(operands) + 1
+            seconds, per_byte = self._work(call, passes)
+            if self.calibration.cpu and "gpu" not in (source.kind, target.kind) and self.runtime.dispatch:
+                owner = self._owner(source)
+                overhead, holds = seconds / Fraction(self.calibration.cpu.cores), False
+                latency += seconds - overhead
+                lanes |= {f"cpu of {owner}"} if seconds else frozenset()
+                if per_byte:
+                    weights, cap = {**weights, f"cores of {owner}": per_byte}, 1 / per_byte
             if plan.executor[op] == Executor.NCCL:  # the steps of one kernel: nothing is dispatched
-                dispatch = 0.0
+                overhead = Fraction(0)
             if kind == Kind.CONCAT and plan.arg[op] == 1:  # in place: nothing happens
-                dispatch, weights, lanes, pipes = 0.0, {}, frozenset(), frozenset()
+                overhead, latency, weights, lanes, pipes = (
+                    Fraction(0),
+                    Fraction(0),
+                    {},
+                    frozenset(),
+                    frozenset(),
+                )
             jobs.append(
                 Job(
                     id=(number, op),
-                    overhead=Fraction(dispatch),
+                    overhead=overhead,
                     latency=latency,
                     holds=holds,
                     amount=Fraction(int(plan.nbytes[op])) if weights else Fraction(0),
                     lanes=lanes,
                     pipes=pipes,
                     weights=weights,
+                    cap=cap,
                     before=before,
                     release=Fraction(float(next(releases))) if kind == Kind.INPUT else None,
                     done=self.env.event(),
@@ -259,7 +300,7 @@ class Oracle:
             yield self._after(job.latency)
         yield from self._take(job, job.pipes)
         if job.amount:
-            flow = Flow(Demand(job.weights), job.amount, self.env.event(), self.env.now)
+            flow = Flow(Demand(job.weights, job.cap), job.amount, self.env.event(), self.env.now)
             self._flows[job.id] = flow
             self._later(RATES, self._share)
             yield flow.moved

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -13,6 +14,7 @@ import simreduce as sr
 from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Calibration, LinkConstants, Result, kernel, simulate
 from simreduce.engine.floors import narrowest_cut
 from simreduce.engine.lower import Resources, lower
+from simreduce.engine.result import Floors
 from simreduce.engine.tables import SHIFT
 from simreduce.plan import Contract, Kind, PlanBuilder
 from simreduce.topology import Topology, route
@@ -344,8 +346,12 @@ any_scene = st.one_of(scenes(ROUND), scenes(ANY))
 def test_a_machine_that_is_k_times_as_fast_takes_a_kth_of_the_time(scene, power):
     """Bandwidth times k, latency, dispatch and readiness over k: every time is over k, to the bit for powers of 2."""
     k = 2.0**power
+    cpu = scene.calibration.cpu
     calibration = Calibration(
-        "scaled", dispatch={kind: d / k for kind, d in scene.calibration.dispatch.items()}
+        "scaled",
+        dispatch={kind: d / k for kind, d in scene.calibration.dispatch.items()},
+        cpu=cpu
+        and replace(cpu, message=cpu.message / k, rates={kind: rate * k for kind, rate in cpu.rates.items()}),
     )
     slow = scene._replace(calibration=replace(scene.calibration, links={}))
     fast = scene._replace(
@@ -364,9 +370,7 @@ def test_no_time_is_below_a_floor(scene):
     """Critical path, load of every resource, load of every lane."""
     result = run(scene)
 
-    assert result.seconds >= result.floors.critical_path * (1 - 1e-12)
-    assert result.seconds >= result.floors.resource * (1 - 1e-12)
-    assert result.seconds >= result.floors.lane * (1 - 1e-12)
+    assert result.seconds >= result.floors.seconds
 
 
 @pytest.mark.parametrize("runtime", [IDEAL, TENSORFLOW], ids=lambda r: r.name)
@@ -380,8 +384,21 @@ def test_no_all_reduce_is_faster_than_the_narrowest_cut(machine_name, spec, runt
     plan = sr.compile(spec, sr.load_workload("bytes:64M"), sr.layout(topology))
     result = simulate(plan, topology, runtime)
 
-    assert 0.0 < result.floors.cut <= result.seconds * (1 + 1e-12)
-    assert result.floors.seconds <= result.seconds * (1 + 1e-12)
+    assert 0.0 < result.floors.cut
+    assert result.floors.seconds <= result.seconds
+
+
+@given(
+    st.floats(1e-6, 1e3), st.floats(-3.0, 3.0), st.sampled_from(["critical_path", "resource", "lane", "cut"])
+)
+def test_only_a_floor_that_rounding_has_raised_is_lowered(seconds, billionths, name):
+    """One that is higher by more than a run can be off by stays, so that the test of random machines sees it."""
+    floor = seconds * (1 + billionths * 1e-9)
+    lowered = getattr(replace(Floors(0.0, 0.0, 0.0, 0.0), **{name: floor}).under(seconds), name)
+
+    assert lowered == (
+        seconds if 0.0 < billionths < 1.0 and floor > seconds else floor
+    ) or billionths == close_to(1.0)
 
 
 def test_the_narrowest_cut_of_rates_with_many_digits():
@@ -446,28 +463,34 @@ def test_of_operands_that_arrive_at_once_the_last_by_id_is_blamed():
 
 
 class Meter:
-    """Stands in for `kernel.share`, and adds up what every flow moves and what every resource gives."""
+    """Stands in for `kernel.happen`, after which rates are shared, and for `kernel.share`; it adds up what every flow moves
+    and what every resource gives.
+    """
 
     def __init__(self) -> None:
-        self.share, self.now = kernel.share, 0.0
+        self.happen, self.share, self.now = kernel.happen, kernel.share, 0.0
+        self.state: Any = None
         self.rates: dict[int, float] = {}
         self.moved: dict[int, float] = {}
         self.loads: list[tuple[float, float]] = []
 
-    def __call__(self, now, state) -> None:
+    def at_instant(self, due, time, ops, state) -> bool:
+        self.state = state
+        return self.happen(due, time, ops, state)
+
+    def shared(self, now, flows) -> None:
         for op, rate in self.rates.items():
             self.moved[op] = self.moved.get(op, 0.0) + rate * (now - self.now)
-        self.share(now, state)
-        self.now = now
-        self.rates = {
-            op: state.rate[state.slot[op]] for op, phase in enumerate(state.phase) if phase == kernel.FLOW
-        }
-        load = [0.0] * len(state.capacity)
+        self.share(now, flows)
+        self.now, slot_of = now, self.state.slot
+        flowing = [op for op, phase in enumerate(self.state.phase) if phase == kernel.FLOW]
+        self.rates = {op: flows.rate[slot_of[op]] for op in flowing}
+        load = [0.0] * len(flows.capacity)
         for op, rate in self.rates.items():
-            slot, shift = state.slot[op], state.scalar[SHIFT]
-            for use in range(slot << shift, (slot << shift) + state.use_count[slot]):
-                load[state.use_resource[use]] += rate * state.use_weight[use]
-        self.loads += zip(load, state.capacity, strict=True)
+            first = slot_of[op] << flows.scalar[SHIFT]
+            for use in range(first, first + flows.use_count[slot_of[op]]):
+                load[flows.use_resource[use]] += rate * flows.use_weight[use]
+        self.loads += zip(load, flows.capacity, strict=True)
 
 
 @given(any_scene)
@@ -475,7 +498,7 @@ class Meter:
 def test_resources_give_what_they_can_at_most_and_flows_move_what_they_hold(scene):
     """At every instant no resource is above its capacity; over time every flow moves its bytes, neither more nor less."""
     meter = Meter()
-    with mock.patch.object(kernel, "share", meter):
+    with mock.patch.multiple(kernel, happen=meter.at_instant, share=meter.shared):
         run(scene)
     lowered = lower(
         scene.plan, scene.topology, scene.runtime, scene.calibration,
@@ -503,7 +526,7 @@ def test_bytes_that_leave_a_device_arrive_at_another(scene):
             link = scene.topology.links[link_id]
             name = f"{link.name} {link.link_class}"
             expected[name] = expected.get(name, 0.0) + float(scene.plan.nbytes[op])
-    carried = {use.name: use.nbytes for use in result.links if not use.name.endswith(" memory")}
+    carried = {use.name: use.nbytes for use in result.links if not use.name.endswith((" memory", " cores"))}
 
     assert {name: close_to(nbytes) for name, nbytes in expected.items() if nbytes} == carried
 

@@ -49,7 +49,15 @@ class System:
         ids = np.arange(n)
         self.store = Store([float(each) for each in capacity])
         self.store.append(
-            calls, ids, amount, np.ones(n), np.zeros(n + 1, dtype=np.int64), nothing, nothing, zeros[:0], 0
+            calls,
+            ids,
+            amount,
+            np.full(n, kernel.NONE),
+            np.zeros(n + 1, dtype=np.int64),
+            nothing,
+            nothing,
+            zeros[:0],
+            0,
         )
         self.ops, self.state = self.store.ops, self.store.state
         self.last = [0.0] * n
@@ -57,12 +65,12 @@ class System:
     def open(self, *flows: int, now: float = 0.0) -> System:
         for flow in flows:
             slot = kernel.slot_for(flow, self.state)
-            sharing.open_flow(slot, self.ops.amount[flow], flow, now, self.ops, self.state)
+            sharing.open_flow(slot, self.ops.amount[flow], flow, now, self.ops, self.state.flows)
         return self
 
     def close(self, *flows: int, now: float = 0.0) -> System:
         for flow in flows:
-            sharing.close_flow(self.state.slot[flow], now, self.state)
+            sharing.close_flow(self.state.slot[flow], now, self.state.flows)
             kernel.free_slot(flow, self.state)
         return self
 
@@ -72,24 +80,24 @@ class System:
 
     def share(self, now: float = 0.0) -> list[float]:
         """The rates of all flows; those that are closed keep their last."""
-        sharing.share(now, self.state)
+        sharing.share(now, self.state.flows)
         for flow, slot in enumerate(self.state.slot):
             if slot != sharing.NONE:
-                self.last[flow] = self.state.rate[slot]
+                self.last[flow] = self.state.flows.rate[slot]
         return list(self.last)
 
     def moved(self, flow: int, now: float) -> float:
         """Bytes that are through."""
-        slot, state = self.state.slot[flow], self.state
-        left = state.goal[slot] - sharing.served_at(state.bottleneck[slot], now, state)
+        slot, flows = self.state.slot[flow], self.state.flows
+        left = flows.goal[slot] - sharing.served_at(flows.bottleneck[slot], now, flows)
         return self.ops.amount[flow] - left
 
     def count(self, flow: int) -> tuple[float, float, float]:
         """Bytes that are left, since when that is, and when they are through."""
-        slot, state = self.state.slot[flow], self.state
-        group = state.bottleneck[slot]
-        left = state.goal[slot] - state.served[group]
-        return left, state.anchor[group], sharing.due_of(slot, state)
+        slot, flows = self.state.slot[flow], self.state.flows
+        group = flows.bottleneck[slot]
+        left = flows.goal[slot] - flows.served[group]
+        return left, flows.anchor[group], sharing.due_of(slot, flows)
 
 
 def rates(capacity: Sequence[float], flows: Sequence[Flow]) -> list[float]:

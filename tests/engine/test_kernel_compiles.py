@@ -22,6 +22,7 @@ import simreduce as sr
 from simreduce.engine import NOMINAL, TENSORFLOW, Calibration, Fabric, compiled, kernel, sharing, simulate
 from simreduce.engine.calendar import Heap
 from simreduce.engine.store import as_arrays
+from simreduce.engine.tables import Flows, Queues
 from simreduce.plan import Kind
 from tests.strategies import ANY, ROUND, TWO_ENDED, Scene, scenes
 
@@ -32,7 +33,7 @@ def columns(table: NamedTuple) -> dict[str, bytes]:
     """Every column, as the compiled kernel sees it."""
     flat = {}
     for name, column in as_arrays(table)._asdict().items():
-        if isinstance(column, Heap):
+        if isinstance(column, (Heap, Queues, Flows)):
             flat |= {f"{name}.{each}": value for each, value in columns(column).items()}
         else:
             flat[name] = column.tobytes()
@@ -56,8 +57,8 @@ def drive(advance: Advance, ops: NamedTuple, state: NamedTuple, cut: float) -> l
     for begin, horizon in ((0.0, cut / 3), (cut / 3, cut), (cut, inf)):
         now = begin
         if now == cut:
-            state.capacity[0] /= 2
-            sharing.mark_dirty(0, state)
+            state.flows.capacity[0] /= 2
+            sharing.mark_dirty(0, state.flows)
         completed = True
         while completed:
             completed, time = advance(ops, state, now, horizon)

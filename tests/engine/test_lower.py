@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
 import simreduce as sr
-from simreduce.engine import IDEAL, NOMINAL, floors
+from simreduce.engine import IDEAL, NOMINAL, compiled, floors
 from simreduce.engine.lower import Lowered, Resources, lower
 from simreduce.errors import TopologyError
 from simreduce.plan import PlanBuilder
@@ -50,6 +53,21 @@ def test_every_op_waits_once_for_each_of_its_predecessors(scene):
         assert mine == [user for user, used in enumerate(before) if op in used]
 
 
+@settings(max_examples=50, deadline=None)
+@given(scenes(ROUND))
+def test_compiled_lowering_and_floors_are_the_interpreted_ones(scene):
+    with mock.patch.multiple(compiled, loaded=lambda: False, WORTH=np.inf):
+        plain, resources = lowered(scene)
+        floor = floors.critical_path(plain, resources)
+    with mock.patch.object(compiled, "WORTH", 0):
+        fast, _ = lowered(scene)
+        assert floors.critical_path(fast, resources) == floor
+
+    for name in ("waits", "successor_start", "successors"):
+        assert getattr(fast, name).dtype == getattr(plain, name).dtype
+        assert getattr(fast, name).tolist() == getattr(plain, name).tolist()
+
+
 @settings(max_examples=200, deadline=None)
 @given(scenes(ROUND))
 def test_the_critical_path_is_the_longest_chain(scene):
@@ -59,7 +77,7 @@ def test_the_critical_path_is_the_longest_chain(scene):
     for op, before in enumerate(waits_for(scene.plan)):
         finish.append(duration[op] + max((finish[each] for each in before), default=0.0))
 
-    assert floors.critical_path(low, duration) == max(finish, default=0.0)
+    assert floors.critical_path(low, resources) == max(finish, default=0.0)
 
 
 @pytest.mark.parametrize(
@@ -76,13 +94,21 @@ def test_long_plans_have_the_critical_path_of_their_chains(links):
 
     plan = plan_of(machine, write)
     resources = Resources.of(machine, NOMINAL)
-    low = lower(plan, machine, IDEAL, NOMINAL, resources)
     duration = np.arange(len(plan), dtype=np.float64)
+    low = lasting(duration, lower(plan, machine, IDEAL, NOMINAL, resources))
     finish: list[float] = []
     for op, before in enumerate(waits_for(plan)):
         finish.append(duration[op] + max((finish[each] for each in before), default=0.0))
 
-    assert floors.critical_path(low, duration) == max(finish)
+    assert floors.critical_path(low, resources) == max(finish)
+
+
+def lasting(seconds: np.ndarray, low: Lowered) -> Lowered:
+    """The ops take so long each and move nothing."""
+    n = len(seconds)
+    none = np.zeros(n + 1, dtype=np.int64)
+    calls = replace(low.calls, overhead=seconds, latency=np.zeros(n), cap=np.full(n, np.inf), use_start=none)
+    return replace(low, call=np.arange(n, dtype=np.int32), amount=np.zeros(n), calls=calls)
 
 
 @settings(max_examples=100, deadline=None)
@@ -116,10 +142,11 @@ def test_a_ring_has_a_call_per_hop():
 def test_an_empty_plan_is_lowered():
     machine = load_topology("switch:2")
     plan = PlanBuilder(machine.devices).finish(NO_CONTRACT)
-    low = lower(plan, machine, IDEAL, NOMINAL, Resources.of(machine, NOMINAL))
+    resources = Resources.of(machine, NOMINAL)
+    low = lower(plan, machine, IDEAL, NOMINAL, resources)
 
     assert (len(low.call), len(low.waits), len(low.successors)) == (0, 0, 0)
-    assert floors.critical_path(low, np.zeros(0)) == 0.0
+    assert floors.critical_path(low, resources) == 0.0
 
 
 def test_routes_are_checked_for_every_pair():

@@ -8,6 +8,7 @@ from hypothesis import given, strategies as st
 
 from simreduce.errors import InternalError, PlanError
 from simreduce.plan import ZEROS, Contract, Executor, Kind, Plan, PlanBuilder, Value, Values, verify
+from simreduce.plan.builder import _Column
 from simreduce.plan.plan import NO_STREAM
 from tests.engine.small import NO_CONTRACT
 
@@ -267,13 +268,13 @@ def test_equal_plans_have_equal_digests_and_others_do_not():
 
 
 def test_columns_are_small(b):
-    """Under 80 bytes an op, so that millions fit."""
+    """About 32 bytes an op, so that millions fit."""
     x = [b.input(r, 0, 800) for r in range(3)]
     for i in range(300):
         b.walk(x[i % 3]._replace(lo=i, hi=i + 1), [(i + 1) % 3, (i + 2) % 3], own=x.__getitem__)
     plan = finished(b)
 
-    assert plan.column_bytes < 80 * len(plan)
+    assert plan.column_bytes < 36 * len(plan)
 
 
 # in the plural: what waits for what
@@ -323,3 +324,42 @@ def test_a_cut_is_that_of_whole_numbers_of_any_size(elements, pieces):
 
     assert [elements * i // pieces for i in some] == cut.lo[0, some].tolist()
     assert [elements * (i + 1) // pieces for i in some] == cut.hi[0, some].tolist()
+
+
+@pytest.mark.parametrize("top", [2**31 - 1, 2**31, 2**40])
+def test_addresses_are_as_wide_as_the_highest_needs(b, top):
+    """Those that came before it are kept, one by one or as a block."""
+    few = b.inputs(np.array([0, 1]), 3, 8)
+    wide = b.inputs(np.arange(60) % 3, np.arange(60) + top - 70, np.arange(60) + top - 59)
+    last = b.input(0, 1, 5)
+    plan = b.finish(NO_CONTRACT)
+
+    assert plan.lo.tolist() == [*few.lo.tolist(), *wide.lo.tolist(), last.lo]
+    assert plan.hi.tolist() == [*few.hi.tolist(), *wide.hi.tolist(), last.hi]
+    assert plan.hi.max() == top
+    assert plan.hi.itemsize == plan.lo.itemsize == (4 if top < 2**31 else 8)
+    assert plan.nbytes.dtype == np.int64
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.integers(0, 100), st.integers(0, 2)),
+            st.lists(st.integers(0, 2), max_size=100).map(
+                lambda numbers: (len(numbers), np.array(numbers, dtype=int))
+            ),
+        )
+    )
+)
+def test_a_column_is_what_was_appended_to_it(parts):
+    """One number at a time, one for many, or an array; and it takes no memory while all are one."""
+    column = _Column(np.int32)
+    for count, numbers in parts:
+        column.extend(count, numbers)
+    expected = [int(n) for count, numbers in parts for n in np.broadcast_to(numbers, count)]
+
+    assert column.filled().tolist() == expected
+    assert column.starts().tolist() == np.cumsum([0, *expected]).tolist()
+    assert column.filled().dtype == column.starts().dtype == np.int32
+    if len(set(expected)) == 1:
+        assert len(column.array) == 0

@@ -231,7 +231,7 @@ def test_other_files(tmp_path):
         found(tmp_path, TOPO_M.replace("GPU1\tNV2", "GPU1\tPIX"), "a.txt")
     )
     assert "there is no such file" in check_file(str(tmp_path / "none.toml"))[0]
-    assert "cannot be read" in check_file(str(tmp_path / "none.txt"))[0]
+    assert "there is no such file" in check_file(str(tmp_path / "none.txt"))[0]
 
 
 MANY = """

@@ -227,7 +227,7 @@ def test_a_dragonfly_is_balanced_and_has_the_groups_it_needs(text, letters):
     p, a, g = letters
 
     ends = ["s" * (count > 1) for count in letters]
-    assert f"{g} group{ends[2]} of {a} router{ends[1]} with {p} host{ends[0]}" in title
+    assert f"{g} group{ends[2]} of {a} router{ends[1]} with {p} host port{ends[0]}" in title
 
 
 def test_traffic_takes_one_global_cable_at_most():
@@ -450,6 +450,23 @@ def test_rails_alone_are_crossed_inside_the_machine():
         path = route(cluster, a, b).path
         leaf = [name for name in path if name.startswith("leaf")]
         assert leaf == ([] if a[:2] == b[:2] else [f"leaf{b[-1]}"])
+
+
+def test_boards_that_only_nvlink_joins_have_rails_of_their_own():
+    """A GB200 NVL72 is 18 trays of four NICs: four rails, of which a leaf of 32 has the trays 0 to 31 of two racks."""
+    racks = load_topology("gb200-nvl72x2,fabric=rail_optimised")
+    assert "on 4 rails, 8 leaves of 32" in racks.title
+    for gpu in range(0, 72, 5):
+        way = route(racks, "n0.gpu0", f"n1.gpu{gpu}").path
+        second = 18 + gpu // 4 >= 32
+        assert way[3] == "leaf0"
+        assert way[-4] == f"leaf{gpu % 4 + 4 * second}"
+        assert len(way) == (7 if (gpu % 4, second) == (0, False) else 9)
+    alone = load_topology("gb200-nvl72x2,fabric=rail_only")
+    assert {link.target for link in alone.links if link.target.startswith("leaf")} == {
+        f"leaf{i}" for i in range(4)
+    }
+    assert route(alone, "n0.gpu0", "n1.gpu68").path[3:5] == ("leaf0", "n1.mlx5_68")
 
 
 def test_rails_that_no_pcie_joins_are_not_crossed(tmp_path):

@@ -188,7 +188,8 @@ def test_two_tables_may_share_a_class(written):
         (b"a = " + b"9" * 5000, "not valid TOML"),
         (b"nodes = 3\nlinks = [3]", "nodes: must be a table, not whole number"),
         (b"[nodes]\ngpu = 3\n[links]\nqpi = 1979-05-27", "links.qpi: must be a table, not date"),
-        (b"", "0 devices"),
+        (b" \n", "is empty"),
+        (b"title = 'x'", "0 devices"),
         (b"[links.qpi]\npairs = []\nlanes = 0x" + b"f" * 9000, "not this whole number"),
     ],
 )
@@ -202,7 +203,7 @@ def test_files_that_are_not_there(tmp_path, monkeypatch):
     Path("dir.toml").mkdir()
 
     assert problems(load_topology, "./no.toml") == ["./no.toml: there is no such file"]
-    assert problems(load_topology, "dir.toml") == ["dir.toml: is a directory, not a machine file"]
+    assert problems(load_topology, "dir.toml") == ["dir.toml: is a directory, not a file"]
     assert problems(load_topology, "a\0b.toml") == ["a\0b.toml: there is no such file"]
     assert problems(load_topology, "dgx1w")[0].startswith("no topology 'dgx1w' (did you mean 'dgx1v'?)")
     assert problems(load_topology, "")[0].startswith("no topology ''")

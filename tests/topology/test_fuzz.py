@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from simreduce.errors import TopologyError
 from simreduce.shipped import data_dir
 from simreduce.topology import load_topology
-from tests.topology.importers.test_fuzz import INPUTS
+from tests.topology.importers.test_fuzz import INPUTS, THOROUGH, check_memory
 
 DOCUMENT = (data_dir("topologies") / "dgx1v.toml").read_text()
 SCRAPS = [
@@ -158,3 +159,9 @@ def inline(draw: st.DrawFn) -> str:
 )
 def test_no_text_or_override_raises_anything_but_a_topology_error(text, overrides):
     only_topology_errors(text, overrides)
+
+
+if THOROUGH in os.environ:
+
+    def test_it_took_no_more_memory_than_it_may():
+        check_memory()

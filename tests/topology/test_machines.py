@@ -10,6 +10,7 @@ import pytest
 from simreduce.shipped import data_dir
 from simreduce.topology import load_topology, matrix_text, path_class, route, shipped
 from simreduce.topology.check import check_file
+from simreduce.topology.listing import rule_lines
 
 NAMES = [name for name, _ in shipped()]
 
@@ -142,3 +143,24 @@ def test_the_legend_explains_every_cell(name):
     assert {"NV#" if cell.startswith("NV") else cell for cell in cells} == {
         line.split("=")[0].strip() for line in legend.strip().splitlines()
     }
+
+
+def test_shipped_machines_whose_gpus_are_far_from_nics_pay_for_the_host():
+    """Root ports, flat PCIe and no GPUDirect: those of the list, of which each has figures for such copies."""
+    far = {}
+    for name, _ in shipped():
+        machine = load_topology(name)
+        far[name] = [gpu for gpu in machine.devices if machine.router.nics_beyond(gpu)]
+        figures = {link.source for link in machine.links if link.is_figure}
+        assert figures >= set(far[name]), name
+    some = {name: len(gpus) for name, gpus in far.items() if gpus}
+    assert some == {
+        "a100-mesh-4": 4, "a100-pcie-8": 8, "gce-8xv100": 8, "h100-mesh-4": 4, "k80-8": 8, "p3-16xlarge": 8, "p3dn": 8,
+        "pcie-dual-root-4": 4, "pcie-dual-root-8": 8, "pcie-no-p2p-4": 4, "pcie-no-p2p-8": 8, "rtx2080ti-2": 2,
+        "rtx4090-2": 2, "snellius": 4,
+    }  # fmt: skip
+    assert rule_lines(load_topology("a100-mesh-4")) == [
+        "GPUDirect RDMA: up to PXB or over C2C, as in NCCL; gpu0 to gpu3: no NIC so near, so to a network by way of the host"
+    ]
+    assert rule_lines(load_topology("polaris")) == ["GPUDirect RDMA: up to PHB, else by way of the host"]
+    assert rule_lines(load_topology("gh200")) == []

@@ -307,7 +307,13 @@ def two_boxes(tmp_path, reach: str) -> Topology:
 
 @pytest.mark.parametrize(
     ("reach", "by_host"),
-    [("off", (True, True)), ("PIX", (False, True)), ("PHB", (False, True)), ("SYS", (False, False))],
+    [
+        ("off", (True, True)),
+        ("PIX", (False, True)),
+        ("P2C", (False, True)),
+        ("PHB", (False, True)),
+        ("SYS", (False, False)),
+    ],
 )
 def test_gpus_send_directly_to_nics_as_near_as_their_gpudirect_reaches(tmp_path, reach, by_host):
     """gpu0 is PIX to the NIC and gpu1 SYS. Beyond the reach the way leads over the nearest host, and the end pays."""
@@ -329,6 +335,43 @@ def test_gpus_send_directly_to_nics_as_near_as_their_gpudirect_reaches(tmp_path,
     # In a machine it says nothing.
     assert not any(pair.links[i].is_figure for i in route(pair, "n0.gpu0", "n0.gpu1").links)
     assert path_class(pair, "n0.gpu0", "n0.nic0") == "PIX"
+
+
+GRACE = """
+[nodes.gpu]
+names = ["gpu0"]
+kind = "gpu"
+[nodes.nic]
+names = ["nic0"]
+kind = "nic"
+[nodes.cpu]
+names = ["cpu[0-1]"]
+kind = "cpu"
+[links.{up}]
+pairs = [["gpu0", "cpu0"]]
+[links.pcie5_x16]
+pairs = [["nic0", "{at}"]]
+[links.grace_link]
+pairs = [["cpu0", "cpu1"]]
+"""
+
+
+@pytest.mark.parametrize(
+    ("up", "at", "direct"), [("c2c", "cpu0", True), ("c2c", "cpu1", False), ("pcie4_x16", "cpu0", False)]
+)
+def test_unless_stated_gpus_send_directly_as_far_as_nccl_lets_them(tmp_path, up, at, direct):
+    """Below PCIe switches, or over C2C to the host that the NIC is on; not over a host bridge, not to another socket."""
+    path = tmp_path / "grace.toml"
+    path.write_text(GRACE.format(up=up, at=at))
+    assert (load_topology(str(path)).router.nics_beyond("gpu0") == []) == direct
+    plain = two_boxes(tmp_path, "P2C")
+    for text in ('gpudirect = "P2C"', ""):
+        box = tmp_path / "unsaid.toml"
+        box.write_text(BOXES.format(reach="P2C", nic=0).replace('gpudirect = "P2C"', text))
+        pair = load_topology(f"{box}x2,nic=ib_edr")
+        assert pair.digest == plain.digest
+        for ends in (("n0.gpu0", "n1.gpu0"), ("n0.gpu1", "n1.gpu0")):
+            assert route(pair, *ends) == route(plain, *ends)
 
 
 def test_a_transfer_by_the_host_loads_the_way_up_and_down(tmp_path):

@@ -115,4 +115,4 @@ def test_what_is_wrong_with_a_file(write, name, content, says):
 
 
 def test_a_file_that_is_not_there():
-    assert ("none.csv: cannot be read: No such file or directory",) == refused("none.csv")
+    assert ("none.csv: there is no such file",) == refused("none.csv")

@@ -101,7 +101,7 @@ def test_every_fault_is_told_at_once():
         ({"batch": 1, "rate": "0 TFLOP/s"}, "step.rate: needs a rate above 0"),
         ({"batch": 1, "rate": {"gpu9": "1 TFLOP/s"}}, "step.rate.gpu9: no GPU and no model of one is called so (did you mean 'gpu7'?)"),
         ({"batch": 1, "rate": {"gpu1": "1 TFLOP/s"}}, "step.rate: there is none for gpu0, gpu2, gpu3, gpu4, gpu5"),
-        ({"batch": 1, "profile": "none.csv"}, "step.profile: none.csv: cannot be read: No such file or directory"),
+        ({"batch": 1, "profile": "none.csv"}, "step.profile: none.csv: there is no such file"),
         ({"batch": 1, "profile": 3}, "step.profile: expected text, not 3"),
         ({"batch": 1, "time": "1 s", "packing": "packs=2"}, "step.packing: is for variable_update; strategies say how to reduce"),
         ({"batch": 1, "time": "1 s", "update": "1 s", "barrier": False}, "step.update: needs a barrier, a time at which all variables are updated"),

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import multiprocessing
+
 import pytest
 
 from simreduce.algorithms import ALGORITHMS, COLLECTIVES, TWO_LEVEL, Algorithm
 from simreduce.errors import OptionNotTaken, StrategyError
 from simreduce.tune.candidates import COMMON
-from simreduce.tune.prove import COUNTS, ON_LINKS, RANKS, REAL, TASKS, Proof, machines, prove, prove_all
+from simreduce.tune.prove import (
+    COUNTS,
+    ON_LINKS,
+    RANKS,
+    REAL,
+    TASKS,
+    Case,
+    Proof,
+    everything,
+    machines,
+    prove,
+    prove_all,
+)
 from simreduce.variable_update import MODES
+
+# From Python 3.12 on, worker processes are told to be a risk beside numpy's threads.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 
 def _forgetful(b, layout, tensors, options):  # noqa: ARG001 - a planner's signature
@@ -119,7 +136,8 @@ def test_everything_is_every_strategy_on_every_number_of_gpus_and_machines(monke
             ("all_reduce", f"mode {mode}", shape.n, len(shape.tasks), 0, counts)
         ),
     )
-    assert {None} == set(prove_all(COUNTS))
+    cases = everything()
+    assert {(place, None) for place in range(len(cases))} == set(prove_all(cases, COUNTS))
     shapes = [(ranks, tasks) for ranks in RANKS for tasks in TASKS if ranks % tasks == 0]
     expected = [
         (name + (f"#{shards}" if shards > 1 else "") + option, *shape)
@@ -157,7 +175,7 @@ def test_what_is_added_is_among_everything_and_is_found_out(forgetful, monkeypat
     monkeypatch.setattr("simreduce.tune.prove.TASKS", (1, 2))
     monkeypatch.setattr("simreduce.tune.prove.TWO_LEVEL", ())
     monkeypatch.setattr("simreduce.tune.prove.COLLECTIVES", {"all_reduce": {}})
-    proofs = list(prove_all((7,)))
+    proofs = [proof for _, proof in prove_all(everything(), (7,))]
     shapes = [(1, 1), (2, 1), (2, 2), (3, 1), (4, 1), (4, 2)]
     names = [name + packs for name in ("ring", forgetful) for packs in ("", "+packs=3")]
     names += [*COMMON, *(f"--variable_update={mode}" for mode in MODES)]
@@ -175,8 +193,46 @@ def test_what_is_added_is_among_everything_and_is_found_out(forgetful, monkeypat
 def test_what_looks_at_links_is_proven_on_real_ones(monkeypatch):
     """On both DGX-1s, whose links have several lanes and do not join every pair."""
     monkeypatch.setattr("simreduce.tune.prove.RANKS", ())
-    proofs = list(prove_all(COUNTS))
+    proofs = [proof for _, proof in sorted(prove_all(everything(), COUNTS), key=lambda found: found[0])]
 
     assert [(name, 8, 1, 5, ()) for _ in REAL for name in ON_LINKS] == [
         (p.strategy, p.ranks, p.tasks, p.plans, p.problems) for p in proofs
     ]
+
+
+def test_processes_prove_what_one_does():
+    """Each case once, in any order, with its place."""
+    cases = [
+        Case(text, ranks, tasks)
+        for text in ("ring", "trees", "best_ring")
+        for ranks, tasks in ((3, 1), (8, 4))
+    ]
+    cases += [
+        Case("trees", 3, collective="reduce", root=2),
+        Case("replicated", 4, 2, is_mode=True),
+        Case("nccl", 8, machine="dgx1v"),
+    ]
+    alone = dict(prove_all(cases, (5, 64)))
+
+    assert sorted(alone) == list(range(len(cases)))
+    assert dict(prove_all(cases, (5, 64), workers=2)) == alone
+    assert not any(proof.problems for proof in alone.values())
+    assert {proof.plans for proof in alone.values()} >= {3}
+
+
+def test_the_same_search_is_asked_of_one_process():
+    """Rings of one graph, whatever is done with them; not those of another machine."""
+    rings = Case("best_ring+packs=3", 8, 2)
+
+    assert rings.search == Case("multi_ring", 8, 2).search
+    assert rings.search != Case("multi_ring", 8, 4).search
+    assert rings.search != Case("ring", 8, 2).search
+
+
+def test_who_stops_listening_ends_the_processes():
+    before = multiprocessing.active_children()
+    proofs = prove_all([Case("ring", ranks) for ranks in range(1, 40)], (5,), workers=2)
+    next(proofs)
+    proofs.close()
+
+    assert multiprocessing.active_children() == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 
 import pytest
@@ -94,3 +95,26 @@ def test_every_machine_that_measurements_name_is_shipped(machine):
     if machine in NETWORKS:
         pair = load_topology(f"{MACHINES[machine]}x2,nic={NETWORKS[machine]}")
         assert len(pair.devices) == 2 * len(topology.devices)
+
+
+@pytest.mark.parametrize(("machine", "peer_access"), [("dgx1-p100", True), ("4xA100-SXM4-nv4mesh", False)])
+def test_staged_copies_of_the_exceptions_gain_nothing_from_going_both_ways(machine, peer_access):
+    """The reason for which they are exceptions; elsewhere both ways together carry a third more at least."""
+
+    def middle(kind: str, machine: str, peer_access: bool) -> float:
+        peers = p2p.predicted(machine).peers
+        return statistics.median(
+            rate
+            for matrix in p2p.published()
+            if (matrix.machine, matrix.kind, matrix.peer_access) == (machine, kind, peer_access)
+            for i, row in enumerate(matrix.rows)
+            for j, rate in enumerate(row)
+            if rate is not None and not (peer_access and peers[i][j])
+        )
+
+    def gain(machine: str, peer_access: bool) -> float:
+        return middle("both_ways", machine, peer_access) / middle("one_way", machine, peer_access)
+
+    assert 0.95 < gain(machine, peer_access) < 1.1
+    assert gain("dgx1-p100", False) > 1.3
+    assert gain("abci-v-4xV100-16g-nv2mesh", False) > 1.3

@@ -228,7 +228,7 @@ def test_a_file_that_is_not_there(write, text):
     """The system's own reason is given."""
     write("other.csv", "")
 
-    assert (f"{text}: cannot be read: No such file or directory",) == _refused(text)
+    assert (f"{text}: there is no such file",) == _refused(text)
 
 
 def test_a_folder_is_no_gradient_list(write, tmp_path):
@@ -236,8 +236,8 @@ def test_a_folder_is_no_gradient_list(write, tmp_path):
     write("other.csv", "")
     (tmp_path / "folder.csv").mkdir()
 
-    assert ("folder.csv: cannot be read: Is a directory",) == _refused("folder.csv")
-    assert (".: cannot be read: Is a directory",) == _refused(".")
+    assert ("folder.csv: is a directory, not a file",) == _refused("folder.csv")
+    assert (".: is a directory, not a file",) == _refused(".")
     assert _refused("x" * 5000)[0].startswith("no workload 'xxxx")
     assert "File name too long" in _refused("x" * 5000 + ".csv")[0]
     assert ("'a\\x00.csv': cannot be read: embedded null byte",) == _refused("a\x00.csv")

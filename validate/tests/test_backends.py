@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from simreduce_validate.running import BUILTINS, ROUTES, Builtin, Worker, in_turns, open_backend
+from simreduce_validate.measuring import in_rounds
+from simreduce_validate.running import BUILTINS, ROUTES, Builtin, Worker, open_backend
 from simreduce_validate.running.child import Child
 from simreduce_validate.running.discover import from_table
 from simreduce_validate.running.workers import loopback
@@ -182,7 +183,8 @@ def test_what_these_devices_cannot_do_is_told(inproc):
 
 def test_candidates_take_turns(inproc):
     candidates = [inproc.prepare(on_four(text)) for text in ("ring", "direct")]
-    ring, direct = in_turns(candidates, 7, rounds=3)
+    times = in_rounds(candidates, 7)
+    ring, direct = (candidate.measured(seconds) for candidate, seconds in zip(candidates, times, strict=True))
 
     assert [7, 7] == [len(ring.seconds), len(direct.seconds)]
     assert [] == right(ring) == right(direct)

@@ -56,7 +56,7 @@ class Dragonfly:
     def title(self) -> str:
         """The words for it."""
         words = f"a dragonfly, {self.g} {noun(self.g, 'group')} of {self.a} {noun(self.a, 'router')} "
-        words += f"with {self.p} {noun(self.p, 'host')}"
+        words += f"with {self.p} {noun(self.p, 'host port')}"
         return words + (f", {self.parallel} global cables for two groups" if self.parallel > 1 else "")
 
     def wire(self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join) -> Wired:

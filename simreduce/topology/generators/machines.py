@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+
+import networkx as nx
 
 from simreduce.errors import TopologyError
 from simreduce.topology.classes import link_classes, networks
@@ -25,20 +28,21 @@ DEFAULT_SWITCH_LATENCY = 0.1e-6
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """A shape of the network, and the settings it has. `apart` says that the i-th NICs of the machines have a network of
-    their own.
+    """A shape of the network, and the settings it has. `railed` says that it joins the i-th NICs of all boards, `apart` that
+    these have a network of their own.
     """
 
     read: Read
     keys: tuple[str, ...] = ()
+    railed: bool = False
     apart: bool = False
 
 
 FABRICS = {
     "switch": Fabric(read_switch),
     "fat_tree": Fabric(read_tree, TREE_KEYS),
-    "rail_optimised": Fabric(read_rails, RAIL_KEYS),
-    "rail_only": Fabric(read_rails_only, ("reduce",), apart=True),
+    "rail_optimised": Fabric(read_rails, RAIL_KEYS, railed=True),
+    "rail_only": Fabric(read_rails_only, ("reduce",), railed=True, apart=True),
     "dragonfly": Fabric(read_dragonfly, DRAGONFLY_KEYS),
     "torus": Fabric(read_torus, TORUS_KEYS),
 }
@@ -89,8 +93,10 @@ def machines(
     if len({node.machine for node in box.nodes.values()} - {""}) > 1:
         faults.add("", f"{inline.name!r} is made of several machines already")
     if count * len(box.devices) > most:
-        faults.add("", f"{count * len(box.devices)} devices are more than the {most} that can be simulated")
-    network = fabric.read(settings, count, max(nics, 1))
+        devices = f"{count * len(box.devices)} devices are more than the {most} that are held one by one"
+        faults.add("", f"{devices}; of equal machines on one switch, `bench` simulates one for all")
+    boards = _boards(box) if fabric.railed else 1
+    network = fabric.read(settings, count * boards, max(nics, 1) // boards)
     check_cables(settings, network)
     settings.check()
 
@@ -102,11 +108,28 @@ def machines(
     cables = [_copied(box, i, link) for i in range(count) for link in range(0, len(box.links), 2)]
     places = [place for place, node in enumerate(nodes) if node.kind == "nic"]
     wired = network.wire(nodes, places, len(cables), lambda a, b: _cable(nic, a, b, trunk))
-    parts = tuple(range(nics)) if fabric.apart else (0,) * nics
+    parts = tuple(i % (nics // boards) if fabric.apart else 0 for i in range(nics))
     ways = Copies(count, len(box.nodes), len(box.links) // 2, wired.ways, parts)
     title = f"{count} x {box.title}, {nics} {nic} {noun(nics, 'port')} each, on {network.title}"
     everything = [*nodes, *wired.switches], [*cables, *wired.cables]
     return build(inline.text, title, inline.text, *everything, ways, equal_cost)
+
+
+def _boards(box: Topology) -> int:
+    """How many parts of a machine only NVLink joins, as the trays of a rack: 1 unless each has a CPU, and equally many NICs
+    that stand in order.
+    """
+    wired = nx.Graph()
+    wired.add_nodes_from(box.nodes)
+    wired.add_edges_from(
+        (link.source, link.target) for link in box.links if not link.link_class.startswith("nvlink")
+    )
+    board = {name: i for i, names in enumerate(nx.connected_components(wired)) for name in names}
+    of_nics = [board[node.name] for node in box.nodes.values() if node.kind == "nic"]
+    runs = [len(list(run)) for _, run in itertools.groupby(of_nics)]
+    with_cpu = {board[host] for host in box.hosts}
+    alike = len(set(runs)) == 1 and len(runs) == len(set(of_nics)) and with_cpu >= set(of_nics)
+    return len(runs) if alike else 1
 
 
 def _copied(box: Topology, machine: int, link: int) -> Cable:

@@ -3,7 +3,8 @@
 Rail-optimised (NVIDIA DGX SuperPOD reference architecture): `unit` machines, 32 unless stated, and r leaves, one for each
 NIC of a machine, are a scalable unit. Leaf i of a unit has the i-th NIC of each of its machines, and unit /
 oversubscription up-links, one to each spine. Over N machines: r ceil(N / unit) leaves; bisection, between halves of
-whole units, r N / 2 / oversubscription cables. With `levels=3` the units whose leaves are at most `unit` share spines,
+whole units, r N / 2 / oversubscription cables. Where only NVLink joins the boards of a machine, as the trays of a GB200
+NVL72, each board counts as a machine: it has 4 rails, not 72. With `levels=3` the units whose leaves are at most `unit` share spines,
 a pod, and every spine has as many cables to cores as leaves under it.
 
 Rail-only (Wang et al. 2023): a switch for each rail, and nothing between them.

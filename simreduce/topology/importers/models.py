@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from simreduce.errors import TopologyError, did_you_mean
-from simreduce.topology.peer import DEFAULT_REACH, OFF
+from simreduce.topology.peer import DEFAULT_NIC_REACH, OFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class Model:
     pcie: str
     memory: float
     peer: str = "PHB"
-    gpudirect: str = DEFAULT_REACH
+    gpudirect: str = DEFAULT_NIC_REACH
 
 
 MODELS: Mapping[str, Model] = {
@@ -38,11 +39,14 @@ MODELS: Mapping[str, Model] = {
         Model("A100", 80, "nvlink3", 12, "pcie4_x16", 1555e9),
         Model("A100-80GB", 80, "nvlink3", 12, "pcie4_x16", 2039e9),
         Model("A10G", 86, "", 0, "pcie4_x16", 600e9),
+        Model("RTX2080Ti", 75, "", 0, "pcie3_x16", 616e9, peer=OFF, gpudirect=OFF),
         Model("RTX4090", 89, "", 0, "pcie4_x16", 1008e9, peer=OFF, gpudirect=OFF),
         Model("H100", 90, "nvlink4", 18, "pcie5_x16", 3350e9),
         Model("H200", 90, "nvlink4", 18, "pcie5_x16", 4800e9),
         Model("H800", 90, "nvlink4", 8, "pcie5_x16", 3350e9),
+        Model("GH200", 90, "nvlink4", 18, "pcie5_x16", 4000e9, peer="SYS"),
         Model("B200", 100, "nvlink5", 18, "pcie5_x16", 8000e9),
+        Model("GB200", 100, "nvlink5", 18, "pcie5_x16", 8000e9, peer="SYS"),
     )
 }
 """Data sheets of NVIDIA; models without a suffix are those with NVLink sockets (SXM), an A100-PCIE with a bridge is an A100."""
@@ -58,6 +62,20 @@ def model_named(name: str) -> Model:
             return model
     near = did_you_mean(name, MODELS) or f"; known are {', '.join(MODELS)}"
     raise TopologyError(f"--gpu: unknown model {name!r}{near}")
+
+
+def model_in(text: str) -> Model | None:
+    """The model that a name as people write it is of ("Tesla V100-SXM2-16GB"), None if none is known."""
+    plain = _plain(text)
+    return max(
+        (model for model in MODELS.values() if _plain(model.name) in plain),
+        key=lambda model: len(model.name),
+        default=None,
+    )
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def model_of_sm(sm: str) -> Model:

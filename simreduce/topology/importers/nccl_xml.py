@@ -19,10 +19,10 @@ from simreduce.topology.classes import LinkClass, link_classes, networks
 from simreduce.topology.faults import Faults, quoted
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.importers.models import MODELS, UNKNOWN, Model, model_of_sm
-from simreduce.topology.importers.parts import GENERATIONS, Parts, socket_class
+from simreduce.topology.importers.parts import GENERATIONS, Parts, host_like
 from simreduce.topology.importers.xml_reader import Element, read_xml
 from simreduce.topology.naming import NAME, natural
-from simreduce.topology.peer import OFF
+from simreduce.topology.peer import OFF, STAGED
 
 _SPEED = re.compile(r"\s*([0-9]{1,2}(\.[0-9])?)\s*GT/s.*")
 _SWITCH_CLASS, _CPU_CLASS = "0x068000", "0x068001"
@@ -156,12 +156,12 @@ def _speed(element: Element) -> float | None:
 def _sockets(parts: Parts, cpus: Sequence[Element]) -> None:
     """Every CPU joined to every other, as in NCCL."""
     names = [name for name, node in parts.nodes.items() if node.kind == "cpu"]
-    link_class, lanes = socket_class(cpus[0].get("vendor"), cpus[0].get("modelid"))
+    host = host_like(cpus[0].get("arch"), cpus[0].get("vendor"), cpus[0].get("modelid"))
     for i, a in enumerate(names):
         for b in names[i + 1 :]:
-            parts.link(a, b, link_class, lanes)
+            parts.link(a, b, host.link_class, host.lanes)
     if len(names) > 1:
-        parts.notes.append(f"the CPUs are taken to be joined by {lanes} {link_class} each")
+        parts.notes.append(f"the CPUs are taken to be joined by {host.lanes} {host.link_class} each")
 
 
 def _devices(reading: _Reading, model: Model | None) -> None:
@@ -181,7 +181,9 @@ def _devices(reading: _Reading, model: Model | None) -> None:
         if gpu and gpu.get("gdr") == "0":
             kind = replace(kind, gpudirect=OFF)
         parts.add(device.name, "gpu", kind)
-        _wire(reading, device.element, device.name, device.above)
+        # What goes over C2C does not go over the PCIe port beside it.
+        if not (gpu and gpu.all("c2c")):
+            _wire(reading, device.element, device.name, device.above)
     for device in reading.ports:
         cards = [device.element] if device.element.tag == "nic" else device.element.all("nic")
         nets = [net.get("name") for nic in cards for net in nic.all("net")]
@@ -286,10 +288,17 @@ def _nvlink_class(parts: Parts, gpu: str) -> str:
 
 
 def _stage(parts: Parts) -> None:
-    """Staged copies take figures of the generation of each GPU's and switch's link upwards."""
-    up = {
-        cable.a: cable.link_class for cable in reversed(parts.cables) if cable.link_class.startswith("pcie")
-    }
+    """Staged copies take, at each GPU and switch, figures of the oldest PCIe generation on the way up to the host that
+    has some.
+    """
+    up = {cable.a: cable for cable in reversed(parts.cables) if cable.link_class.startswith("pcie")}
     for name, node in list(parts.nodes.items()):
-        if node.kind in ("gpu", "pcie_switch") and name in up:
-            parts.staging(name, up[name])
+        if node.kind not in ("gpu", "pcie_switch") or name not in up:
+            continue
+        way, classes = name, []
+        while way in up:
+            generation = up[way].link_class.partition("_")[0]
+            classes += [generation] if f"{STAGED}_{generation}" in parts.classes else []
+            way = up[way].b
+        if classes:
+            parts.staging(name, min(classes))

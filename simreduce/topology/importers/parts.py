@@ -76,8 +76,30 @@ class Parts:
         self.cables.append(Cable(name, name, known.name + BOTH_WAYS, 1, both, both, 0.0, known.holds_lane))
 
 
-def socket_class(vendor: str, model: str) -> tuple[str, int]:
-    """The class and number of the links between two sockets, by the vendor and model id of NCCL's XML."""
-    if vendor == "AuthenticAMD":
-        return ("xgmi3", 3) if model in ("17", "144") else ("xgmi", 3)
-    return {"63": ("qpi", 2), "79": ("qpi", 2), "143": ("upi2", 3), "207": ("upi2", 3)}.get(model, ("upi", 2))
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A CPU as NCCL's XML names it, and the class and number of the links between two such sockets."""
+
+    arch: str
+    vendor: str
+    models: tuple[str, ...]
+    link_class: str
+    lanes: int
+
+
+HOSTS = (
+    Host("x86_64", "GenuineIntel", ("85",), "upi", 2),
+    Host("x86_64", "GenuineIntel", ("79", "63"), "qpi", 2),
+    Host("x86_64", "GenuineIntel", ("143", "207"), "upi2", 3),
+    Host("x86_64", "AuthenticAMD", ("49",), "xgmi", 3),
+    Host("x86_64", "AuthenticAMD", ("17", "144"), "xgmi3", 3),
+    Host("arm64", "", ("",), "grace_link", 1),
+)
+"""The first model id of each is what is written; the first host of each vendor stands for its models that are not here."""
+
+
+def host_like(arch: str, vendor: str, model: str) -> Host:
+    """What stands for a CPU; Intel's where its vendor is unknown, as in NCCL."""
+    alike = [host for host in HOSTS if host.arch == arch] or [host for host in HOSTS if host.arch == "x86_64"]
+    alike = [host for host in alike if host.vendor == vendor] or alike
+    return next((host for host in alike if model in host.models), alike[0])

@@ -1,4 +1,16 @@
-"""A machine as NCCL's topology XML, for `NCCL_TOPO_FILE`."""
+"""A machine as NCCL's topology XML, for `NCCL_TOPO_FILE`.
+
+Devices, what hangs on what, the generation and width of PCIe, the number of NVLinks, and NICs with their speed are read back
+as they were. What the format has no place for is lost, and comes back as the importer assumes it:
+
+- of GPUs the model (the first of its compute capability comes back), their memory, `peer`, and `gpudirect` but for "off";
+- of CPUs the model and memory; of NICs the model; names of PCIe switches and CPUs;
+- which sockets are joined, and by how many links of what rate: NCCL has a table by vendor and model of the CPU, and joins
+  every two. Of Grace it knows the architecture;
+- rates and latencies that are not those of a class (NVLinks to NVSwitches), `routes`, and the figures of staged copies,
+  which follow from the PCIe class;
+- whether a switch can sum.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +20,17 @@ from xml.sax.saxutils import quoteattr
 from simreduce.errors import TopologyError
 from simreduce.topology.classes import link_classes
 from simreduce.topology.graph import Topology
-from simreduce.topology.importers.models import MODELS
+from simreduce.topology.importers.models import MODELS, Model, model_in
 from simreduce.topology.importers.nccl_xml import MBIT_PER_S
+from simreduce.topology.importers.parts import HOSTS, Host, host_like
 from simreduce.topology.naming import natural
 from simreduce.topology.peer import OFF
 
 _GT_PER_S = {"1": "2.5", "2": "5", "3": "8", "4": "16", "5": "32", "6": "64"}
-_CHIP = "ffff:{:02x}:00.0"
-_CPUS = {"qpi": ("GenuineIntel", "79"), "upi": ("GenuineIntel", "85"), "upi2": ("GenuineIntel", "143")}
-_CPUS |= {"xgmi": ("AuthenticAMD", "49"), "xgmi3": ("AuthenticAMD", "17")}
+_CHIP = "ffff:00:00.0"
+_HOST = "ffff:ff:ff.0"
+_KINDS = {"nvswitch": "0x068000", "cpu": "0x068001"}
+"""PCI classes of what NVLinks lead to besides GPUs."""
 
 
 def to_nccl_xml(topology: Topology) -> str:
@@ -29,10 +43,7 @@ def to_nccl_xml(topology: Topology) -> str:
     writer = _Writer(topology)
     lines = ['<system version="1">']
     for number, cpu in enumerate(topology.hosts):
-        vendor, model = writer.vendor
-        lines.append(
-            f'  <cpu numaid="{number}" arch="x86_64" vendor="{vendor}" familyid="6" modelid="{model}">'
-        )
+        lines.append(f'  <cpu numaid="{number}" {_named(_host_of(topology))}>')
         lines += writer.below(cpu, depth=2)
         lines.append("  </cpu>")
     hanging = [name for name in topology.nodes if name not in writer.bus and name not in topology.hosts]
@@ -51,8 +62,6 @@ class _Writer:
         for link in topology.links:
             if not link.is_figure:
                 self._links.setdefault(link.source, []).append(link.id)
-        sockets = [link.link_class for link in topology.links if link.link_class in _CPUS]
-        self.vendor = _CPUS[sockets[0] if sockets else "upi"]
         kinds = ("gpu", "nic", "pcie_switch")
         order = sorted(
             (n for n in topology.nodes.values() if n.kind in kinds),
@@ -96,20 +105,38 @@ class _Writer:
         if node.kind != "gpu":
             return
         dev = self._topology.devices.index(name)
-        classes = {self._topology.links[link_id].link_class for link_id in self._links.get(name, [])}
-        sm = next((m.sm for m in MODELS.values() if m.name == node.model or m.nvlink in classes), 0)
+        model = model_in(node.model) or self._by_nvlinks(name)
+        sm = model.sm if model else 0
         gdr = ' gdr="0"' if node.gpudirect == OFF else ""
         yield f'  <gpu dev="{dev}"' + (f' sm="{sm}"' if sm else "") + gdr + ">"
         for link_id in self._links.get(name, []):
             link = self._topology.links[link_id]
             other = self._topology.nodes[link.target]
             if link.link_class.startswith("nvlink"):
-                switch = other.kind == "nvswitch"
-                target = _CHIP.format(0) if switch else self._ids[other.name]
-                yield f'    <nvlink target="{target}" count="{link.lanes}" tclass="{"0x068000" if switch else "0x030200"}"/>'
+                target = {"nvswitch": _CHIP, "cpu": _HOST}.get(other.kind) or self._ids[other.name]
+                code = _KINDS.get(other.kind, "0x030200")
+                yield f'    <nvlink target="{target}" count="{link.lanes}" tclass="{code}"/>'
         if link_class == "c2c":
             yield '    <c2c bw="450000" count="1"/>'
         yield "  </gpu>"
+
+    def _by_nvlinks(self, name: str) -> Model | None:
+        """The first model with NVLinks of the class that a GPU has."""
+        classes = {self._topology.links[link_id].link_class for link_id in self._links.get(name, [])}
+        return next((model for model in MODELS.values() if model.nvlink in classes), None)
+
+
+def _host_of(topology: Topology) -> Host:
+    """The CPU that has such links between its sockets; without any, Intel's, or Grace where GPUs hang on C2C."""
+    classes = {link.link_class for link in topology.links}
+    of_class = next((host for host in HOSTS if host.link_class in classes), HOSTS[0])
+    return host_like("arm64", "", "") if "c2c" in classes else of_class
+
+
+def _named(host: Host) -> str:
+    if host.arch != "x86_64":
+        return f'arch="{host.arch}"'
+    return f'arch="x86_64" vendor="{host.vendor}" familyid="6" modelid="{host.models[0]}"'
 
 
 def _mbit_per_s(network: str) -> int:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
+import subprocess
+import sys
 import time
 
 import pytest
@@ -198,8 +200,39 @@ def test_large_files_are_refused_quickly(tmp_path, text):
         assert check_file(str(path))
 
 
+def check_memory() -> None:
+    """The peak of this process, Python and its libraries included."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    assert peak < MEGABYTES, f"{peak:.0f} MB"
+
+
 if THOROUGH in os.environ:  # or other tests of the process take memory too
 
     def test_it_took_no_more_memory_than_it_may():
-        """The peak of this process, Python and its libraries included."""
-        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < MEGABYTES * 1024
+        check_memory()
+
+
+SMALLER = 300
+"""Megabytes of address space that one reading of a large file gets in a process of its own, beyond what Python has by then."""
+
+
+@pytest.mark.parametrize(
+    "text", ["<system>" + "<cpu numaid='0'/>" * 200_000, "[" * 4_000_000, "names = 'gpu[0-262142]'\n" * 50]
+)
+@pytest.mark.parametrize("name", ["large.xml", "large.toml", "large.txt"])
+def test_a_large_file_is_refused_within_a_limit_on_memory(tmp_path, name, text):
+    """What the kernel gives no more of: a child that wanted it would end by a MemoryError."""
+    path = tmp_path / name
+    path.write_text(text)
+    code = (
+        "import resource, sys\n"
+        "from simreduce.topology.check import check_file\n"
+        "held = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        f"resource.setrlimit(resource.RLIMIT_AS, (held + ({SMALLER} << 20),) * 2)\n"
+        "sys.exit(0 if check_file(sys.argv[1]) else 3)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False
+    )
+
+    assert (0, "") == (done.returncode, done.stderr)

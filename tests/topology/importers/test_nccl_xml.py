@@ -207,7 +207,20 @@ def test_gpus_on_nvlinks_of_their_cpu():
         ("nvlink2", 3),
     ]
     assert route(box, "gpu0", "cpu0").bandwidth == 72e9
+    assert imported(to_nccl_xml(box)).digest == box.digest
     assert path_class(box, "gpu0", "gpu1") == "PHB"
+
+
+def test_grace_hangs_its_gpu_on_c2c_alone():
+    """The PCIe port beside C2C carries no copies; sockets of Grace are joined by their own links."""
+    text = """<system version="1"><cpu numaid="0" arch="arm64"><pci busid="0009:01:00.0" class="0x030200" link_speed="16 GT/s">
+    <gpu dev="0" sm="90"><c2c bw="38225" count="10"/></gpu></pci></cpu><cpu numaid="1" arch="arm64"/></system>"""
+    box = imported(text)
+
+    assert [(k.source, k.target, k.link_class) for k in box.links[::2]] == [
+        ("cpu0", "cpu1", "grace_link"),
+        ("gpu0", "cpu0", "c2c"),
+    ]
 
 
 def test_a_nic_without_a_place_on_pcie_hangs_on_its_cpu():

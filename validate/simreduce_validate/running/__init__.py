@@ -9,7 +9,6 @@ from simreduce_validate.running.backend import (
     Backend,
     Candidate,
     Measurement,
-    in_turns,
     open_backend,
 )
 from simreduce_validate.running.builtin import BUILTINS, Builtin
@@ -27,6 +26,5 @@ __all__ = [
     "Links",
     "Measurement",
     "Worker",
-    "in_turns",
     "open_backend",
 ]

@@ -4,10 +4,7 @@
         measured = backend.run(plan, repetitions=20)
         measured.seconds, measured.wrong
 
-To time several candidates in turns, so that what else the machine does hits all alike:
-
-    candidates = [backend.prepare(plan) for plan in plans]
-    measured = in_turns(candidates, repetitions=20)
+`measuring.in_rounds` times several candidates in turns, so that what else the machine does hits all alike.
 
 TensorFlow is not imported here: it is in the driver, a process of its own with the settings of `child.SETTINGS`.
 """
@@ -186,22 +183,6 @@ class Candidate:
             self.backend.driver.ask("release", self.number, seconds=self.backend.patience)
 
 
-def in_turns(
-    candidates: Sequence[Candidate], repetitions: int, *, rounds: int = 5, warmup: int = 2
-) -> list[Measurement]:
-    """Time every candidate `repetitions` times in all: some of them in each round, one candidate after another, so that drift
-    of the machine hits all alike. Then check each once more.
-    """
-    for candidate in candidates:
-        candidate.time(warmup)
-    shares = np.diff(np.linspace(0, repetitions, min(rounds, repetitions) + 1).astype(int)).tolist()
-    times = [[candidate.time(share) for candidate in candidates] for share in shares]
-    return [
-        candidate.measured(np.concatenate(seconds))
-        for candidate, seconds in zip(candidates, zip(*times, strict=True), strict=True)
-    ]
-
-
 @contextmanager
 def open_backend(
     name: str,
@@ -243,7 +224,7 @@ def open_backend(
             workers = stack.enter_context(shaped(links)).workers
             driver_prefix = workers[0].prefix
         if name in {"cluster", "shaped"}:
-            place = _cluster_place(layout, devices)
+            place = placement.workers(layout, devices)
             tasks = sorted({placement.process(p) for p in place}, key=lambda p: int(p.rpartition(":")[2]))
             if workers and len(workers) != len(tasks):
                 raise InputError(
@@ -255,7 +236,7 @@ def open_backend(
             addresses = tuple(worker.address for worker in workers)
             setup = Setup(devices, tuple(place), threads=threads, cluster=addresses)
         elif name == "gpu" and not pretend:
-            setup = Setup(devices, tuple(_gpu_place(layout, devices)), gpus=split, threads=threads)
+            setup = Setup(devices, tuple(placement.gpus(layout, devices)), gpus=split, threads=threads)
         else:
             setup = Setup(
                 devices, tuple(placement.logical_cpus(len(devices))), cpus=len(devices), threads=threads
@@ -283,29 +264,3 @@ def check_names(backend: str, route: str = ROUTES[0]) -> None:
 
 def _unknown(option: str, name: str, known: Sequence[str]) -> str:
     return f"{option}: unknown {name!r}{did_you_mean(name, known)}; one of {', '.join(known)}"
-
-
-def _cluster_place(layout: Layout, devices: Sequence[str]) -> list[str]:
-    """The TensorFlow device of each of `devices`, the first of `layout`."""
-    if len(layout.tasks) == 1:
-        return placement.one_per_worker(len(devices))
-    index = {name: i for i, name in enumerate(devices)}
-    return placement.by_task(layout.tasks, [index.get(host, -1) for host in layout.hosts], len(devices))
-
-
-def _gpu_place(layout: Layout, devices: Sequence[str]) -> list[str]:
-    """Ranks are GPUs, hosts the CPU. InputError for a device that is neither, or for several tasks."""
-    problems = []
-    if len(layout.tasks) > 1:
-        problems.append(f"--backend gpu: the GPUs of one machine, and these are {len(layout.tasks)}")
-    problems += [
-        f"--backend gpu: {name} is neither a GPU nor a CPU"
-        for name in devices
-        if name not in layout.ranks and name not in layout.hosts
-    ]
-    if problems:
-        raise InputError(problems)
-    return [
-        placement.device("GPU", i) if name in layout.ranks else placement.device("CPU", 0)
-        for i, name in enumerate(devices)
-    ]

@@ -19,6 +19,12 @@ from simreduce.topology import Cable, Kind, Node, Topology, build
 HEADERS = 20 + 20 + 12
 """Bytes of a packet that are not data: IPv4, TCP, TCP's timestamps."""
 
+CABLE = "cable"
+"""The class of link between workers."""
+
+SMALL = 512
+"""Bytes of a packet, a power of two, below which it goes first: acknowledgements and requests, no data that matters."""
+
 ETHERNET = 14
 """Bytes that a packet is longer on an Ethernet link, as the kernel counts (no preamble, no checksum)."""
 
@@ -118,7 +124,7 @@ class Links:
             Cable(
                 name,
                 "switch0",
-                "cable",
+                CABLE,
                 1,
                 self.rate_of(port),
                 self.goodput(port),

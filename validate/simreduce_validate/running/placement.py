@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simreduce.errors import InputError
+from simreduce.layouts import Layout
+
 
 def device(kind: str, number: int, job: str = "localhost", task: int = 0) -> str:
     """TensorFlow's full name of a device: `device("CPU", 3)`."""
@@ -44,3 +47,26 @@ def by_task(tasks: Sequence[Sequence[int]], hosts: Sequence[int], count: int) ->
     for task, i in enumerate(alone, start=len(tasks)):
         names[i] = device("CPU", 0, "worker", task)
     return names
+
+
+def workers(layout: Layout, devices: Sequence[str]) -> list[str]:
+    """The TensorFlow device of each of `devices`, the first of `layout`."""
+    if len(layout.tasks) == 1:
+        return one_per_worker(len(devices))
+    index = {name: i for i, name in enumerate(devices)}
+    return by_task(layout.tasks, [index.get(host, -1) for host in layout.hosts], len(devices))
+
+
+def gpus(layout: Layout, devices: Sequence[str]) -> list[str]:
+    """Ranks are GPUs, hosts the CPU. InputError for a device that is neither, or for several tasks."""
+    problems = []
+    if len(layout.tasks) > 1:
+        problems.append(f"--backend gpu: the GPUs of one machine, and these are {len(layout.tasks)}")
+    problems += [
+        f"--backend gpu: {name} is neither a GPU nor a CPU"
+        for name in devices
+        if name not in layout.ranks and name not in layout.hosts
+    ]
+    if problems:
+        raise InputError(problems)
+    return [device("GPU", i) if name in layout.ranks else device("CPU", 0) for i, name in enumerate(devices)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simreduce_validate.running.links import ETHERNET, Links
+from simreduce_validate.running.links import ETHERNET, SMALL, Links
 
 NETWORK = "10.77.7"
 _LATE = 0.25e-3
@@ -29,8 +29,8 @@ def shaping(links: Links, port: int, device: str, other: str) -> list[str]:
     sends, `src` for what it gets.
 
     All that goes to or comes from one other worker is a queue of its own, and the queues take turns: links are shared
-    fairly between pairs, as they are in the simulation. What carries no data (acknowledgements) goes first, as two-way
-    transfers would throttle each other else.
+    fairly between pairs, as they are in the simulation. What is `SMALL` goes first: acknowledgements, as two-way transfers would
+    throttle each other else, and requests for data, which would wait behind what the other way has queued.
     """
     rate = links.rate_of(port)
     largest = segments(links) * (links.mtu + ETHERNET)
@@ -41,8 +41,7 @@ def shaping(links: Links, port: int, device: str, other: str) -> list[str]:
         f"class add dev {device} parent 1: classid 1:1 htb rate {bits} {some} quantum {largest}",
         f"class add dev {device} parent 1:1 classid 1:2 htb rate {bits} {some} quantum {largest} prio 0",
         f"qdisc add dev {device} parent 1:2 handle 2: bfifo limit {1 << 20}",
-        # Shorter than 64 bytes: headers, and no room for data that matters.
-        f"filter add dev {device} parent 1: protocol ip prio 1 u32 match u16 0 0xffc0 at 2 flowid 1:2",
+        f"filter add dev {device} parent 1: protocol ip prio 1 u32 match u16 0 {0x10000 - SMALL:#x} at 2 flowid 1:2",
     ]
     for peer in range(links.ports):
         if peer != port:

@@ -16,8 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-SMALL = 64
-"""Bytes of a packet below which it carries no data that matters and goes first."""
+from simreduce_validate.running.links import SMALL
 
 _LARGEST = 65536
 _AT_ONCE = 32

@@ -1,0 +1,95 @@
+"""What ops on CPU devices cost: the constants of a `Processor`, call by call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from simreduce.engine.calibration import Calibration, Processor
+from simreduce.plan import Executor, Kind
+from simreduce.topology import Node, Topology
+
+Ints = npt.NDArray[np.integer]
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+COMPUTER = "computer"
+"""Stands for all machines where one computer does the work of all."""
+
+CPU = "cpu"
+"""The kind of lane on which ops take their turns at the cores."""
+
+TRANSFER = "transfer"
+"""The kind of a copy to another machine, where rates are meant."""
+
+
+def scope(processor: Processor, machine: str) -> str:
+    """Whose cores those of a machine are."""
+    return COMPUTER if processor.shared else machine
+
+
+def scopes(topology: Topology, processor: Processor) -> list[str]:
+    """All there are, in the order of the nodes."""
+    owners = (scope(processor, node.machine) for node in topology.nodes.values() if node.kind == "cpu")
+    return list(dict.fromkeys(owners))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What calls ask of the cores. Entries are those of `calls`, the places of calls that do, in ascending order.
+
+    `seconds` is how long one core works, whatever the size; `per_byte` how long for each byte of the result, 0 where it is
+    not known; `owner` whose cores they are.
+    """
+
+    calls: Ints
+    seconds: Floats
+    per_byte: Floats
+    owner: tuple[str, ...]
+
+    def turns(self, processor: Processor) -> Floats:
+        """For how long each call has its turn at the cores."""
+        return self.seconds / processor.cores
+
+    def rests(self, processor: Processor) -> Floats:
+        """What is left of `seconds` after the turn, when another may have its own."""
+        return self.seconds - self.seconds / processor.cores
+
+
+NONE = Work(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), ())
+"""Nothing is asked of any cores."""
+
+
+def work(
+    kind: Ints, executor: Ints, passes: Ints, source: Sequence[Node], target: Sequence[Node], calibration: Calibration,
+    slow: Mapping[str, float],
+) -> Work:  # fmt: skip
+    """Of calls, by column: those that are dispatched on CPU devices and stay on them. `slow` devices take so many times as long.
+
+    The work of a sum of n values is that of reading n and writing one, `passes` in all.
+    """
+    processor = calibration.cpu
+    if processor is None:
+        return NONE
+    both = np.array([a.kind == b.kind == "cpu" for a, b in zip(source, target, strict=True)])
+    both[0] = False  # what costs nothing
+    calls = np.flatnonzero(both & (executor == Executor.TF))
+    crosses = np.array([source[c].machine != target[c].machine for c in calls.tolist()], dtype=np.bool_)
+    factor = np.array([slow.get(source[c].name, 1.0) for c in calls.tolist()])
+    names = [Kind(k).name.lower() for k in kind[calls].tolist()]
+    dispatch = np.array([calibration.dispatch.get(name, 0.0) for name in names])
+    moved = np.where(kind[calls] == Kind.COPY, 1, passes[calls])
+    rated = (TRANSFER if away else name for name, away in zip(names, crosses, strict=True))
+    return Work(
+        calls=calls,
+        seconds=(dispatch + processor.message * crosses) * factor,
+        per_byte=moved * factor * np.array([_seconds(processor.rates, name) for name in rated]),
+        owner=tuple(scope(processor, source[c].machine) for c in calls.tolist()),
+    )
+
+
+def _seconds(rates: Mapping[str, float], name: str) -> float:
+    return 1.0 / rates[name] if name in rates else 0.0

@@ -1,0 +1,71 @@
+"""A plan on devices of several processes: what only orders ops is said as it can be carried out there.
+
+A process sees what its own devices do, and what it is sent. So an op that must wait for another process's op, without
+reading its value, needs a message from there, which costs what messages cost: a COPY of nothing.
+
+Copies that wait for copies are an exception: streams, and the steps of algorithms whose ranks have one port each way. No sender
+sees when its own copies have arrived, nor what else arrives there. To wait for messages about it would cost more than what it gains,
+as these may queue behind what is sent the same way. So copies of one process are launched in the order that the plan
+says, and do not wait for one another's end: what goes to one process then arrives in that order, and what else meets at a port
+shares it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simreduce.plan.builder import PlanBuilder
+from simreduce.plan.plan import NO_STREAM, Executor, Kind, Plan
+from simreduce.plan.values import Value
+
+
+def across_processes(plan: Plan, process: Sequence[int]) -> Plan:
+    """`plan`, whose devices are in the processes `process`. It has no streams; with one process, it is `plan` itself."""
+    if len(set(process)) <= 1:
+        return plan
+    return _Rewriting(plan, process).done()
+
+
+class _Rewriting:
+    def __init__(self, plan: Plan, process: Sequence[int]) -> None:
+        self.plan, self.process = plan, process
+        self.b = PlanBuilder(plan.devices)
+        self.made: list[Value] = []
+        self.launched: dict[int, int] = {}  # by copy to another process, what is done when it is launched
+
+    def done(self) -> Plan:
+        plan = self.plan
+        before: dict[int, int] = {}  # by stream, its last op
+        for op, stream in enumerate(plan.stream.tolist()):
+            waits = plan.controls[plan.control_start[op] : plan.control_start[op + 1]].tolist()
+            if stream != NO_STREAM:
+                waits += [before[stream]] if stream in before else []
+                before[stream] = op
+            self._add(op, waits)
+        return self.b.finish(plan.contract)
+
+    def _add(self, op: int, waits: Sequence[int]) -> None:
+        """One op, after the ops `waits`."""
+        plan, b = self.plan, self.b
+        operands = [self.made[v] for v in plan.operands_of(op)]
+        copies = plan.kind[op] == Kind.COPY
+        here = operands[0].device if copies else int(plan.device[op])
+        seen = dict.fromkeys(self._seen(wait, here, copies=copies) for wait in waits)
+        read = [value.op for value in operands]
+        after = [op for op in seen if op is not None and op not in read]
+        b.executor = Executor(plan.executor[op])
+        if copies and self.process[here] != self.process[plan.device[op]]:
+            if after:
+                operands, after = [b.hold(operands[0], after)], []
+            self.launched[op] = operands[0].op
+        self.made.append(b.again(plan, op, operands, after))
+
+    def _seen(self, wait: int, device: int, *, copies: bool) -> int | None:
+        """What tells the process of `device` that the op `wait` is done, or that it has launched it; None if it need not know."""
+        value, mine = self.made[wait], self.process[device]
+        if self.process[value.device] == mine:
+            return value.op
+        if copies and self.plan.kind[wait] == Kind.COPY:
+            source = self.plan.device[self.plan.operands_of(wait)[0]]
+            return self.launched[wait] if self.process[source] == mine else None
+        return self.b.copy(value, device, value.lo, value.lo).op

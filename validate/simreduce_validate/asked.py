@@ -1,0 +1,185 @@
+"""What is asked of devices: the options that `calibrate`, `validate` and `run --measure` share, and what they mean."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, TypeVar
+
+import click
+
+import simreduce as sr
+from simreduce.algorithms import ALGORITHMS
+from simreduce.cli.options import gather, shape_of
+from simreduce.errors import InputError, StrategyError
+from simreduce.layouts import Layout
+from simreduce.plan import Executor
+from simreduce.strategy import Strategy, compile_plan, parse_strategy
+from simreduce.topology import Topology, load_topology
+from simreduce.workload import Workload
+from simreduce_validate.running import ROUTES, Worker, open_backend, placement
+from simreduce_validate.running.backend import BACKENDS, PATIENCE, Backend, check_names
+from simreduce_validate.running.discover import this_machine, visible
+from simreduce_validate.running.links import Links, read_links
+from simreduce_validate.running.stage import Stage, stage
+
+SHAPED = "shaped"
+AUTO = "auto"
+"""The topology that stands for the GPUs of this machine."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def device_options(command: F) -> F:
+    """Which devices: `--backend` and what each of them needs to know."""
+    options = (
+        click.option("--backend", default="inproc", metavar="NAME", help=f"{', '.join(BACKENDS)}; default inproc."),
+        click.option("--route", default=ROUTES[0], metavar="NAME", help=f"{' or '.join(ROUTES)}; default {ROUTES[0]}."),
+        click.option("--hosts", default=None, metavar="HOST:PORT,...", help="Of a cluster: where each process listens."),
+        click.option("--launch", default="", metavar="COMMAND", help="Of a cluster: starts what follows it on {host}, for worker {i}."),
+        click.option("--rate", default=None, metavar="RATE", help="Of shaped: of every port, each way, such as 200mbit."),
+        click.option("--delay", default=None, metavar="TIME", help="Of shaped: one way, such as 5ms; default 0."),
+        click.option("--slow", multiple=True, metavar="PORT=RATE", help="Of shaped: one slower port, such as 2=100mbit; may be repeated."),
+        click.option("--split", type=click.IntRange(1), default=1, help="Of gpu: parts of each physical GPU."),
+        click.option("--pretend", is_flag=True, help="Of gpu: take CPU devices for the GPUs."),
+        click.option("--timeout", type=float, default=PATIENCE, help=f"Seconds for one request; default {PATIENCE:g}."),
+    )  # fmt: skip
+    return reduce(lambda f, option: option(f), reversed(options), command)
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """Devices that were asked for, none of them started. `topology` is what planners are told, `stage.machine` what is simulated."""
+
+    stage: Stage
+    topology: Topology
+    links: Links | None
+    workers: tuple[Worker, ...]
+    route: str
+    split: int
+    pretend: bool
+    patience: float
+
+    @property
+    def layout(self) -> Layout:
+        """What planners see."""
+        return self.stage.layout
+
+    @contextmanager
+    def open(self, used: int) -> Iterator[Backend]:
+        """The first `used` of them, until the `with` block ends."""
+        with open_backend(
+            self.stage.backend, self.layout, used=used, workers=self.workers, links=self.links, split=self.split,
+            pretend=self.pretend, patience=self.patience,
+        ) as backend:  # fmt: skip
+            yield backend
+
+
+def read_devices(
+    topology: str, ngpus: int | None, gpus: str | None, *, backend: str, route: str, hosts: str | None, launch: str,
+    rate: str | None, delay: str | None, slow: Sequence[str], split: int, pretend: bool, timeout: float,
+) -> Devices:  # fmt: skip
+    """What the options of `device_options` ask for. InputError tells all that is wrong."""
+    problems: list[str] = []
+    links: Links | None = None
+    machine: Topology | None = None
+    order: Layout | None = None
+    if backend == SHAPED:
+        if links := gather(problems, read_links, topology, rate, delay, tuple(slow)):
+            machine, order = links.machine(), links.layout()
+        problems += [
+            f"{option}: with --backend shaped, switch:N says how many workers there are"
+            for option, value in (("-g", ngpus), ("--gpus", gpus))
+            if value is not None
+        ]
+    elif machine := gather(problems, _machine, topology, split):
+        order = gather(problems, _shape, machine, ngpus, gpus, auto=topology == AUTO and split == 1)
+    workers = gather(problems, read_workers, hosts, launch)
+    if not timeout > 0:
+        problems.append(f"--timeout {timeout:g}: needs seconds above 0")
+    gather(problems, check_names, backend, route)
+    for option, value in (("--hosts", hosts), ("--launch", launch)):
+        if value and backend != "cluster":
+            problems.append(f"{option}: only --backend cluster has other processes")
+    for option, given in (("--rate", rate), ("--delay", delay), ("--slow", slow)):
+        if given and backend != SHAPED:
+            problems.append(f"{option}: only --backend shaped sets the links")
+    if problems or not machine or not order:
+        raise InputError(problems)
+    where = stage(backend, order, machine, links, pretend=pretend)
+    return Devices(where, machine, links, tuple(workers or ()), route, split, pretend, timeout)
+
+
+def read_workers(hosts: str | None, launch: str) -> list[Worker]:
+    """`--hosts a:2222,b:2222`, started with `--launch`, in which {host} and {i} stand for a worker's own."""
+    if hosts is None:
+        if launch:
+            raise InputError("--launch: needs --hosts, which says where the workers are")
+        return []
+    problems, found = [], []
+    for i, address in enumerate(hosts.split(",")):
+        host, _, port = address.strip().rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            problems.append(f"--hosts: {address!r} is not HOST:PORT, such as 10.0.0.1:2222")
+            continue
+        try:
+            prefix = tuple(part.format(host=host, i=i) for part in shlex.split(launch))
+        except (ValueError, KeyError, IndexError):
+            problems.append(
+                f"--launch {launch!r}: a command in which only {{host}} and {{i}} stand in braces"
+            )
+            break
+        found.append(Worker(address.strip(), prefix))
+    if problems:
+        raise InputError(problems)
+    return found
+
+
+def _machine(topology: str, split: int) -> Topology:
+    return this_machine(split) if topology == AUTO else load_topology(topology)
+
+
+def _shape(machine: Topology, ngpus: int | None, gpus: str | None, *, auto: bool) -> Layout:
+    """The devices to use; of this machine's GPUs, those that TensorFlow may."""
+    shape = sr.layout(machine)
+    return shape_of(shape.only(visible(shape.n)) if auto else shape, ngpus, gpus)
+
+
+def read_strategies(texts: Sequence[str]) -> list[tuple[Strategy, bool]]:
+    """The strategies of `--algo`, and whether each was asked for by name. `A,B` are two, unless it is one with a comma in it."""
+    found: list[tuple[Strategy, bool]] = []
+    problems: list[str] = []
+    for text in texts:
+        if text == "all":
+            found += [(parse_strategy(name), False) for name in ALGORITHMS]
+            continue
+        try:
+            found.append((parse_strategy(text), True))
+        except StrategyError:
+            for part in re.split(r",(?=[A-Za-z])", text):
+                if strategy := gather(problems, parse_strategy, part):
+                    found.append((strategy, True))
+    if problems:
+        raise InputError(problems)
+    return found
+
+
+def accepted(strategy: Strategy, devices: Devices, workloads: Sequence[Workload]) -> bool:
+    """Whether these devices can do it with every workload; says on stderr why not. NCCL's plans are for GPUs: between CPU devices they
+    are copies like others, which nobody would ask for.
+    """
+    try:
+        plans = [compile_plan(strategy, workload, devices.layout) for workload in workloads]
+    except StrategyError as error:
+        for problem in error.problems:
+            click.echo(f"{strategy.text} left out: {problem.removeprefix(f'{strategy.text}: ')}", err=True)
+        return False
+    theirs = any((plan.executor == Executor.NCCL).any() for plan in plans)
+    if theirs and all(map(placement.is_cpu, devices.stage.place)):
+        click.echo(f"{strategy.text} left out: NCCL has no CPU devices", err=True)
+        return False
+    return True

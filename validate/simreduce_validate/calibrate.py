@@ -1,0 +1,349 @@
+"""`simreduce calibrate`: the constants of real devices, learnt from micro-plans and tried on strategies that were not among them.
+
+simreduce calibrate switch:4 --backend cluster --name mine
+simreduce bench switch:4 --calibration mine
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+import simreduce as sr
+from simreduce.calibrate import own_calibrations, to_toml
+from simreduce.cli.options import as_json, check_place, echo_json, gather, gpus_options, write_text
+from simreduce.engine import NOMINAL, Calibration, runtime_named
+from simreduce.engine.runtime import no_lanes
+from simreduce.errors import InputError, StrategyError
+from simreduce.strategy import Strategy, compile_plan, parse_strategy
+from simreduce.tune.bench import tensor
+from simreduce.units import format_bandwidth, format_duration
+from simreduce_validate.asked import Devices, device_options, read_devices
+from simreduce_validate.calibrating import Design, Fit, Micro, assembled, design, fitted, slow_ports
+from simreduce_validate.calibrating.fit import Floats
+from simreduce_validate.cases import RUNTIME, Case, Question, Row
+from simreduce_validate.judged import Judgement, judged
+from simreduce_validate.running.links import CABLE
+from simreduce_validate.tables import judgement_document, judgement_lines
+
+HELD_OUT = (
+    "ring",
+    "halving_doubling",
+    "direct",
+    "double_tree",
+    "reduce_to_one",
+    "hierarchical_copy",
+    "xring",
+    "pscpu",
+)
+"""Strategies that the constants are tried on: none of their plans is in the fit."""
+
+_IN_TURNS = 8
+"""Plans that are timed in turns: as many as strategies are, since a step takes longer the more others have come between."""
+
+_TARGETS = (1 << 14, 1 << 18, 1 << 22)
+"""Bytes at which, up to what the links carry in time."""
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("topology", default="switch:4")
+@gpus_options
+@device_options
+@click.option("--name", default=None, metavar="NAME", help="Keep it under this name, for --calibration NAME.")
+@click.option("--out", default=None, metavar="FILE", help="Keep it in this file, which ends in .toml.")
+@click.option(
+    "-n",
+    "--iters",
+    type=click.IntRange(3),
+    default=None,
+    help="Timed steps of each plan; default: what some seconds have room for.",
+)
+@click.option(
+    "-w",
+    "--warmup_iters",
+    "--warmup-iters",
+    type=click.IntRange(0),
+    default=2,
+    help="Steps before; default 2.",
+)
+@click.option(
+    "--held-out/--no-held-out", default=True, help="Then try the constants on strategies; the default."
+)
+@as_json
+def calibrate(
+    topology: str, ngpus: int | None, gpus: str | None, name: str | None, out: str | None, iters: int | None, warmup_iters: int,
+    held_out: bool, as_json: bool, **devices: Any,
+) -> int:  # fmt: skip
+    """Learn the constants of real devices: small plans are timed, and fitted by what the simulator predicts for them.
+
+    All that is measured is kept beside the file, in .fit.jsonl and .held-out.jsonl.
+    """
+    problems: list[str] = []
+    asked = gather(problems, read_devices, topology, ngpus, gpus, **devices)
+    path = gather(problems, _path, name, out, devices["backend"])
+    if asked is not None and asked.layout.n < 2:
+        problems.append("calibrate: needs two devices or more")
+    if problems or asked is None or path is None:
+        raise InputError(problems)
+    plan = design(asked, _cores())
+    question = Question(asked, NOMINAL, iters, warmup_iters)
+    cases = _cases(asked, plan)
+    groups = [cases[i : i + _IN_TURNS] for i in range(0, len(cases), _IN_TURNS)]
+    rows, ran_on = question.measure(groups, path.with_suffix(".fit.jsonl"))
+    if faults := [f"{row.case.algorithm}: {fault}" for row in rows for fault in row.faults]:
+        for fault in faults:
+            click.echo(f"simreduce: {fault}", err=True)
+        return 1
+    found, fit = _learnt(plan, asked, rows)
+    judgement = (
+        _tried(replace(question, calibration=found), path.with_suffix(".held-out.jsonl"))
+        if held_out
+        else None
+    )
+    found = replace(
+        found, name=path.stem, title=_title(asked), provenance=_provenance(ran_on, fit, judgement, asked)
+    )
+    write_text(str(path), to_toml(found))
+    serial = _serial(plan, asked, rows, found)
+    if as_json:
+        echo_json(_document(found, fit, judgement, serial, path, rows))
+    else:
+        click.echo("\n".join(_lines(found, fit, judgement, serial, path, rows)))
+    return 0
+
+
+def _path(name: str | None, out: str | None, backend: str) -> Path:
+    """Where the calibration is kept. InputError if something is there, or nothing can be."""
+    if name is not None and out is not None:
+        raise InputError(f"--name {name} and --out {out}: give one of the two")
+    if out is None:
+        name = name or backend
+        if not name.replace("-", "").replace("_", "").isalnum():
+            raise InputError(f"--name {name}: letters, digits, - and _ only; --out takes a file")
+        own_calibrations().mkdir(parents=True, exist_ok=True)
+        path = own_calibrations() / f"{name}.toml"
+    else:
+        path = Path(out)
+        if path.suffix != ".toml":
+            raise InputError(f"--out {out}: a calibration's file ends in .toml")
+        check_place(out)
+    there = [
+        p for p in (path, path.with_suffix(".fit.jsonl"), path.with_suffix(".held-out.jsonl")) if p.exists()
+    ]
+    if there:
+        raise InputError(
+            [f"{p}: is there already, and results are not overwritten; choose another --name" for p in there]
+        )
+    return path
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _micros(plan: Design) -> list[Micro]:
+    pairs = [micro for _, *both in plan.pairs for micro in both]
+    return [*plan.micros, *pairs, *([plan.relay] if plan.relay else [])]
+
+
+def _cases(devices: Devices, plan: Design) -> list[Case]:
+    return [
+        Case(micro.name, devices.stage.played(micro.plan), micro.nbytes // 4, 0, "sum", math.nan)
+        for micro in _micros(plan)
+    ]
+
+
+def _learnt(plan: Design, devices: Devices, rows: Sequence[Row]) -> tuple[Calibration, Fit]:
+    """The calibration that fits best, with the ports that differ, and the fit."""
+    found, fit = _fitted(plan, devices, rows, _ports(plan, rows))
+    return replace(found, errors=fit.errors), fit
+
+
+def _fitted(
+    plan: Design, devices: Devices, rows: Sequence[Row], ports: Mapping[str, float]
+) -> tuple[Calibration, Fit]:
+    machine, many = devices.stage.machine, len(plan.micros)
+    plans = [row.case.plan for row in rows[:many]]
+
+    def made(values: Mapping[str, float]) -> Calibration:
+        found = assembled(plan.base, values)
+        usual = values.get(f"links.{CABLE}.bandwidth", 0.0)
+        return assembled(found, {f"links.{name}.bandwidth": usual * part for name, part in ports.items()})
+
+    def predict(values: Mapping[str, float]) -> list[float]:
+        found = made(values)
+        return [sr.simulate(each, machine, RUNTIME, found).seconds for each in plans]
+
+    fit = fitted(plan.constants, predict, [row.measured.median for row in rows[:many]])
+    return made(fit.values), fit
+
+
+def _ports(plan: Design, rows: Sequence[Row]) -> dict[str, float]:
+    """By link, the rate of those that differ as a part of the usual one: what does not depend on the size of a transfer cancels."""
+    if not plan.pairs:
+        return {}
+    medians = [row.measured.median for row in rows[len(plan.micros) : len(plan.micros) + 2 * len(plan.pairs)]]
+    seconds = {
+        pair: large - small
+        for (pair, *_), small, large in zip(plan.pairs, medians[::2], medians[1::2], strict=True)
+    }
+    _, small, large = plan.pairs[0]
+    out, into = slow_ports(seconds, large.nbytes - small.nbytes)
+    names = large.plan.devices
+    return {f"{names[i]}>switch0": part for i, part in out.items()} | {
+        f"switch0>{names[i]}": part for i, part in into.items()
+    }
+
+
+def _tried(question: Question, out: Path) -> Judgement | None:
+    """How far off the constants are for strategies that they were not learnt from."""
+    groups = []
+    for nbytes in _TARGETS:
+        workload = tensor(nbytes, 0)
+        known = [s for s in map(parse_strategy, HELD_OUT) if _possible(s, workload, question.devices)]
+        groups.append(question.cases(workload, known))
+    rows, _ = question.measure(groups, out)
+    return judged(rows)
+
+
+def _possible(strategy: Strategy, workload: Any, devices: Devices) -> bool:
+    try:
+        compile_plan(strategy, workload, devices.layout)
+    except StrategyError:
+        return False
+    return True
+
+
+def _serial(
+    plan: Design, devices: Devices, rows: Sequence[Row], found: Calibration
+) -> dict[str, float] | None:
+    """Of two transfers from one device to another at once, of which the first goes on: seconds as measured, and as predicted if
+    they go one after the other, or share the way.
+    """
+    if plan.relay is None:
+        return None
+    row, machine = rows[-1], devices.stage.machine
+    runtime = runtime_named(RUNTIME)
+    queued = sr.simulate(row.case.plan, machine, runtime, found).seconds
+    shared = sr.simulate(row.case.plan, machine, replace(runtime, pipes=no_lanes), found).seconds
+    return {"measured": row.measured.median, "one_after_the_other": queued, "shared": shared}
+
+
+def _title(devices: Devices) -> str:
+    links = f", {devices.links.text}" if devices.links else ""
+    return f"{devices.layout.n} devices of backend {devices.stage.backend}{links}"
+
+
+def _provenance(
+    ran_on: Mapping[str, Any], fit: Fit, judgement: Judgement | None, devices: Devices
+) -> dict[str, str]:
+    hardware, versions = ran_on["hardware"], ran_on["versions"]
+    off = np.abs(np.expm1(fit.residuals))
+    found = {
+        "date": ran_on["started"],
+        "hardware": f"{hardware['cpu']}, {hardware['usable_cores']} cores"
+        + (f", {hardware['gpus']}" if hardware["gpus"] else ""),
+        "software": ", ".join(f"{name} {version}" for name, version in versions.items() if version),
+        "source": f"simreduce calibrate {devices.topology.name} --backend {devices.stage.backend}",
+        "method": f"robust least squares on log(predicted / measured) of {len(fit.residuals)} micro-plans",
+        "residuals": _off(off),
+        "hardly_determined": "; ".join(f"{name}: {why}" for name, why in fit.vague.items()) or "nothing",
+    }
+    if judgement is not None:
+        found["held_out"] = judgement_lines(judgement)[0].removeprefix("predictions: ")
+    return found
+
+
+def _off(errors: Floats) -> str:
+    return f"|error| {np.median(errors):.1%} in the median, {np.quantile(errors, 0.9):.1%} at the 90th percentile"
+
+
+def _lines(
+    found: Calibration, fit: Fit, judgement: Judgement | None, serial: Mapping[str, float] | None, path: Path, rows: Sequence[Row]
+) -> list[str]:  # fmt: skip
+    off = np.abs(np.expm1(fit.residuals))
+    lines = [
+        f"# simreduce {sr.__version__}: {found.title}",
+        f"# {found.provenance['hardware']}",
+        "#",
+        "# constant                          value  standard error",
+    ]
+    lines += [
+        f"  {name:28s}  {_shown(name, value):>12s}  {_shown(name, fit.errors[name]):>12s}"
+        for name, value in fit.values.items()
+    ]
+    for name, constants in found.links.items():
+        if ">" in name and constants.bandwidth is not None:
+            lines.append(
+                f"  {f'links.{name}.bandwidth':28s}  {format_bandwidth(constants.bandwidth):>12s}  differs from the others"
+            )
+    lines += [f"  {name:28s}  hardly determined: {why}" for name, why in fit.vague.items()]
+    lines += [
+        "#",
+        f"# fit: {len(off)} micro-plans, {_off(off)}",
+    ]
+    worst = sorted(range(len(off)), key=lambda i: -off[i])[:3]
+    lines += [
+        f"#   {rows[i].case.algorithm}, {rows[i].case.nbytes} bytes: measured {format_duration(rows[i].measured.median)}, "
+        f"predicted {math.expm1(fit.residuals[i]):+.1%}"
+        for i in worst
+    ]
+    if serial:
+        one, both = serial["one_after_the_other"], serial["shared"]
+        nearer = abs(math.log(serial["measured"] / one)) < abs(math.log(serial["measured"] / both))
+        how = (
+            "go one after the other, as the simulator has it"
+            if nearer
+            else "share the way, which the simulator does not have"
+        )
+        lines.append(
+            f"# two transfers from one device to another {how}: {format_duration(serial['measured'])} measured, "
+            f"{format_duration(one)} one after the other, {format_duration(both)} shared"
+        )
+    if judgement is not None:
+        lines += [
+            "# strategies that were not in the fit:",
+            *(f"#   {line}" for line in judgement_lines(judgement)),
+        ]
+    return [
+        *lines,
+        f"# kept in {path}; use it with --calibration {path.stem if path.parent == own_calibrations() else path}",
+    ]
+
+
+def _shown(name: str, value: float) -> str:
+    if name.startswith("cpu.rates.") or name.endswith(".bandwidth"):
+        return format_bandwidth(value)
+    return f"{value:.3g}" if name in ("cpu.cores", "cpu.moving") else format_duration(value)
+
+
+def _document(
+    found: Calibration, fit: Fit, judgement: Judgement | None, serial: Mapping[str, float] | None, path: Path, rows: Sequence[Row]
+) -> dict[str, Any]:  # fmt: skip
+    return {
+        "command": "calibrate",
+        "version": sr.__version__,
+        "calibration": path.stem,
+        "file": str(path),
+        "title": found.title,
+        "provenance": dict(found.provenance),
+        "constants": {name: {"value": value, "standard_error": fit.errors[name]} for name, value in fit.values.items()},
+        "ports": {name: c.bandwidth for name, c in found.links.items() if ">" in name},
+        "hardly_determined": dict(fit.vague),
+        "one_pair_s": serial and dict(serial),
+        "fit": [
+            {
+                "plan": row.case.algorithm, "size_bytes": row.case.nbytes, "measured_us": row.measured.median * 1e6,
+                "error": math.expm1(residual),
+            }
+            for row, residual in zip(rows, fit.residuals, strict=False)
+        ],
+        "held_out": judgement_document(judgement),
+    }  # fmt: skip

@@ -1,0 +1,58 @@
+"""What is fitted: constants by the names that a calibration file gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from simreduce.engine import Calibration, LinkConstants, Processor
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """`name` as in the file, such as `links.cable.bandwidth`. The fit begins at `start` and stays between `low` and `high`, in SI units.
+    `hard` bounds are values like others (a number of cores is 1 or more), while nothing is found at one that is only far away.
+    """
+
+    name: str
+    start: float
+    low: float
+    high: float
+    hard: bool = False
+
+    @staticmethod
+    def about(name: str, start: float, factor: float = 1e3) -> Constant:
+        """A constant whose size is known up to a factor."""
+        return Constant(name, start, start / factor, start * factor)
+
+
+def assembled(base: Calibration, values: Mapping[str, float]) -> Calibration:
+    """`base` with these constants in the place of its own. KeyError for a name that no calibration has."""
+    found = base
+    for name, value in values.items():
+        found = _with(found, name, value)
+    return found
+
+
+def _with(base: Calibration, name: str, value: float) -> Calibration:
+    table, _, rest = name.partition(".")
+    match table:
+        case "step":
+            return replace(base, step=value)
+        case "dispatch":
+            return replace(base, dispatch={**base.dispatch, rest: value})
+        case "links":
+            link, _, figure = rest.rpartition(".")
+            constants = base.links.get(link, LinkConstants())
+            changed = (
+                replace(constants, bandwidth=value)
+                if figure == "bandwidth"
+                else replace(constants, latency=value)
+            )
+            return replace(base, links={**base.links, link: changed})
+        case "cpu":
+            cpu = base.cpu or Processor()
+            figure, _, kind = rest.partition(".")
+            changes = {"rates": {**cpu.rates, kind: value}} if figure == "rates" else {figure: value}
+            return replace(base, cpu=replace(cpu, **changes))
+    raise KeyError(name)

@@ -1,0 +1,119 @@
+"""Robust least squares on what the simulator itself predicts for the plans that were measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import least_squares
+
+from simreduce_validate.calibrating.constants import Constant
+
+Floats = npt.NDArray[np.float64]
+
+INLIER = 0.05
+"""Residuals, as a part of the time, from which a measurement pulls less than in proportion."""
+
+VAGUE = 0.5
+"""A standard error of more than this part of its constant: the measurements hardly determine it."""
+
+PULL = 0.02
+"""How much a constant that is ten times its start counts as a residual: enough to settle what nothing else settles."""
+
+_NOTHING = 1e-12
+"""Of squared slopes: no measurement depends on such a constant."""
+
+_STEP, _ENOUGH, _MOST = 1e-3, 1e-5, 30
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """`values` and their standard errors by name, in SI units. `vague` says of which of them, and of what has no value at all, the
+    measurements say little, and why. `residuals` are log(predicted / measured), in the order of the measurements.
+    """
+
+    values: Mapping[str, float]
+    errors: Mapping[str, float]
+    vague: Mapping[str, str]
+    residuals: tuple[float, ...]
+
+
+def fitted(
+    constants: Sequence[Constant],
+    predict: Callable[[Mapping[str, float]], Sequence[float]],
+    measured: Sequence[float],
+) -> Fit:
+    """The constants for which `predict` comes nearest to `measured` seconds.
+
+    Residuals are logarithms of ratios, so that microseconds count as much as seconds, and count less beyond `INLIER` (the
+    loss is 2(sqrt(1 + z) - 1)). Constants are fitted as logarithms: they are above 0 and their errors are parts of them.
+    Standard errors are those of linear least squares at the solution, the `PULL` to where the fit begins included: so they have a limit
+    also where constants can stand for each other. What nothing depends on, or fits best at a bound that is only far away, has no value: the rest is fitted again without it.
+    """
+    without: dict[str, str] = {}
+    while True:
+        free = [c for c in constants if c.name not in without]
+        values, errors, residuals, bound = _solved(free, predict, np.log(np.array(measured)))
+        for constant in free:
+            if bound[constant.name] and not constant.hard:
+                without[constant.name] = f"no value from {constant.low:.3g} to {constant.high:.3g} fits best"
+            elif not np.isfinite(errors[constant.name]):
+                without[constant.name] = "nothing that was measured depends on it"
+        if len(free) == len(constants) - len(without):
+            hardly = {
+                n: f"standard error {errors[n] / v:.0%}" for n, v in values.items() if errors[n] > VAGUE * v
+            }
+            return Fit(values, errors, without | hardly, tuple(residuals.tolist()))
+
+
+def _solved(
+    free: Sequence[Constant], predict: Callable[[Mapping[str, float]], Sequence[float]], goal: Floats
+) -> tuple[dict[str, float], dict[str, float], Floats, dict[str, bool]]:
+    begin = np.log([c.start for c in free])
+
+    def residuals(logs: Floats) -> Floats:
+        predicted: Floats = np.array(
+            predict({c.name: float(np.exp(x)) for c, x in zip(free, logs, strict=True)})
+        )
+        return np.log(predicted) - goal
+
+    def pulled(logs: Floats) -> Floats:
+        return np.concatenate([residuals(logs), PULL / np.log(10) * (logs - begin)])
+
+    low, high = (np.log([getattr(c, edge) for c in free]) for edge in ("low", "high"))
+    found = least_squares(
+        pulled, np.clip(begin, low + 1e-6, high - 1e-6), bounds=(low, high), loss="soft_l1", f_scale=INLIER, diff_step=_STEP,
+        xtol=_ENOUGH, ftol=_ENOUGH, max_nfev=_MOST,
+    )  # fmt: skip
+    last = residuals(found.x)
+    errors = _errors(_slopes(residuals, found.x), last, PULL / np.log(10))
+    names = [c.name for c in free]
+    at_bound = [bool(x - a < 1e-3 or b - x < 1e-3) for x, a, b in zip(found.x, low, high, strict=True)]
+    values = dict(zip(names, np.exp(found.x).tolist(), strict=True))
+    spread = {name: values[name] * error for name, error in zip(names, errors.tolist(), strict=True)}
+    return values, spread, last, dict(zip(names, at_bound, strict=True))
+
+
+def _slopes(residuals: Callable[[Floats], Floats], at: Floats) -> Floats:
+    """Of every residual by every constant, from both sides."""
+    columns = []
+    for i in range(len(at)):
+        step = np.zeros(len(at))
+        step[i] = 0.02
+        columns.append((residuals(at + step) - residuals(at - step)) / 0.04)
+    return np.stack(columns, axis=1)
+
+
+def _errors(slopes: Floats, residuals: Floats, pull: float) -> Floats:
+    """Standard errors; infinite where nothing depends on a constant. Residuals beyond `INLIER` count as in the loss."""
+    weight = 1 / np.sqrt(1 + (residuals / INLIER) ** 2)
+    freedom = max(len(residuals) - slopes.shape[1], 1)
+    variance = float((weight * residuals**2).sum()) / freedom
+    normal = slopes.T @ (weight[:, None] * slopes)
+    known = np.diag(normal) > _NOTHING
+    errors = np.full(len(known), np.inf)
+    inverse = np.linalg.inv(normal[np.ix_(known, known)] + pull**2 * np.eye(int(known.sum())))
+    errors[known] = np.sqrt(np.diag(inverse) * variance)
+    return errors

@@ -1,0 +1,224 @@
+"""What is measured and what is predicted for it: strategies and TensorFlow's own, at sizes."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import simreduce as sr
+from simreduce import dtypes
+from simreduce.engine import Calibration
+from simreduce.errors import InternalError, StrategyError
+from simreduce.plan import Plan
+from simreduce.strategy import Strategy, compile_plan
+from simreduce.workload import Workload
+from simreduce_validate.asked import Devices
+from simreduce_validate.measuring import Forecast, Interval, Record, in_rounds, median_interval, recording
+from simreduce_validate.measuring.provenance import provenance as provenance_of
+from simreduce_validate.running import BUILTINS, Builtin, Measurement
+from simreduce_validate.running.backend import Backend
+from simreduce_validate.running.program import Event
+
+RUNTIME = "tensorflow"
+
+BUDGET = 8.0
+"""Seconds for the rounds of candidates that are timed in turns, where their number is not given."""
+
+_FEWEST, _MOST = 7, 200
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is to be measured, and the seconds predicted for it: NaN where a builtin has no plan of ours for these devices.
+    `repeats` is the place of an earlier case that is the very same: what the two differ by is noise.
+    """
+
+    algorithm: str
+    work: Plan | Builtin
+    count: int
+    dtype: int
+    redop: str
+    predicted: float
+    repeats: int | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensor."""
+        return self.count * dtypes.SIZES[self.dtype]
+
+    @property
+    def plan(self) -> Plan:
+        """Of a case that is one of ours."""
+        if not isinstance(self.work, Plan):
+            raise InternalError(f"{self.algorithm} is no plan")
+        return self.work
+
+    @property
+    def forecast(self) -> Forecast:
+        """As it is recorded."""
+        plan = self.work.digest if isinstance(self.work, Plan) else ""
+        predicted = self.predicted * 1e6 if math.isfinite(self.predicted) else None
+        return Forecast(
+            self.algorithm, self.nbytes, self.count, dtypes.NAMES[self.dtype], self.redop, plan, predicted, self.repeats
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One case, measured. `events` is the timeline of one more step, empty if none was asked for."""
+
+    case: Case
+    measured: Measurement
+    events: tuple[Event, ...] = ()
+
+    @property
+    def interval(self) -> Interval:
+        """Between which seconds the median lies."""
+        return median_interval(self.measured.seconds)
+
+    @property
+    def predicted(self) -> float:
+        """Seconds."""
+        return self.case.predicted
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, less 1."""
+        return self.predicted / self.measured.median - 1
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """All that makes the time meaningless."""
+        return (*self.measured.wrong, *self.measured.departures)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What all rows have in common."""
+
+    devices: Devices
+    calibration: Calibration
+    repetitions: int | None = 20  # None: as many as `BUDGET` has time for
+    warmup: int = 2
+    chained: int = 1
+    traced: bool = False
+
+    def cases(
+        self,
+        workload: Workload,
+        strategies: Sequence[Strategy],
+        builtins: Sequence[str] = (),
+        *,
+        twice: bool = False,
+    ) -> list[Case]:
+        """All candidates for one workload (of one dtype), with what is predicted; the first once more in the end, if `twice`."""
+        dtype = workload.gradients[0].dtype
+        count, layout = workload.elements, self.devices.layout
+        found = []
+        for strategy in strategies:
+            plan = self.devices.stage.played(compile_plan(strategy, workload, layout))
+            redop = "avg" if strategy.mean else "sum"
+            found.append(Case(strategy.text, plan, count, dtype, redop, self.predicted(plan, self.chained)))
+        for name in builtins:
+            work = Builtin(name, tuple(gradient.elements for gradient in workload.gradients), layout.n, dtype)
+            found.append(Case(name, work, count, dtype, "sum", self._builtin_predicted(name, workload)))
+        return [*found, replace(found[0], repeats=0)] if twice else found
+
+    def predicted(self, plan: Plan, times: int = 1) -> float:
+        """Seconds of the plan, `times` in a row in one step, divided by that."""
+        whole = sr.repeat(plan, times) if times > 1 else plan
+        return sr.simulate(whole, self.devices.stage.machine, RUNTIME, self.calibration).seconds / times
+
+    def measure(
+        self,
+        groups: Sequence[Sequence[Case]],
+        out: Path | None = None,
+        told: Callable[[int, int], None] | None = None,
+    ) -> tuple[list[Row], dict[str, Any]]:
+        """Every group in turns; what it ran on. All predictions are in the file `out` before anything is measured."""
+        told = told or progress
+        used = max([self.devices.layout.n, *(_used(case.work) for group in groups for case in group)])
+        cases = [case for group in groups for case in group]
+        with ExitStack() as stack:
+            backend = stack.enter_context(self.devices.open(used))
+            ran_on = provenance_of(backend.provenance, self.settings)
+            record = None
+            if out is not None:
+                record = stack.enter_context(recording(out, ran_on, [case.forecast for case in cases]))
+            rows: list[Row] = []
+            told(0, len(cases))
+            for group in groups:
+                rows += self._rows(backend, group, len(rows), record)
+                told(len(rows), len(cases))
+        return rows, ran_on
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What was asked for, for a result's provenance."""
+        machine, devices = self.devices.stage.machine, self.devices
+        return {
+            "topology": devices.topology.name, "topology_digest": devices.topology.digest, "simulated": machine.name,
+            "simulated_digest": machine.digest, "backend": devices.stage.backend, "route": devices.route,
+            "runtime": RUNTIME, "calibration": self.calibration.name, "iterations": self.repetitions, "warmup": self.warmup,
+            "chained": self.chained,
+        }  # fmt: skip
+
+    def _rows(self, backend: Backend, cases: Sequence[Case], first: int, record: Record | None) -> list[Row]:
+        """Time cases in turns. The first is candidate `first` of the record."""
+        candidates = [
+            backend.prepare(
+                case.work,
+                chained=self.chained if isinstance(case.work, Plan) else 1,
+                route=self.devices.route,
+            )
+            for case in cases
+        ]
+
+        def note(place: int, number: int, seconds: float) -> None:
+            if record:
+                record.sample(first + place, number, seconds)
+
+        rounds = self.repetitions or _rounds(sum(float(candidate.time(1)[0]) for candidate in candidates))
+        samples = in_rounds(candidates, rounds, warmup=self.warmup, note=note)
+        found = []
+        for place, (case, candidate, seconds) in enumerate(
+            zip(cases, candidates, samples, strict=True), start=first
+        ):
+            traced = self.traced and isinstance(case.work, Plan) and self.chained == 1
+            events = tuple(candidate.trace()) if traced else ()
+            found.append(Row(case, candidate.measured(seconds), events))
+            if record:
+                record.checked(place, found[-1].faults)
+            candidate.release()
+        return found
+
+    def _builtin_predicted(self, name: str, workload: Workload) -> float:
+        try:
+            plan = compile_plan(BUILTINS[name], workload, self.devices.layout)
+        except StrategyError:
+            return math.nan
+        return self.predicted(self.devices.stage.played(plan))
+
+
+def _rounds(seconds: float) -> int:
+    """How many rounds of so many seconds there is time for."""
+    return int(min(max(BUDGET / seconds, _FEWEST), _MOST))
+
+
+def progress(done: int, total: int) -> None:
+    """How far it is, on a terminal's stderr."""
+    if sys.stderr.isatty():
+        end = "\r\033[K" if done == total else ""
+        print(f"\rmeasured {done} of {total} candidates{end}", end="", file=sys.stderr, flush=True)
+
+
+def _used(work: Plan | Builtin) -> int:
+    """How many of its devices, from the first on, a plan needs."""
+    return int(np.max(work.device, initial=0)) + 1 if isinstance(work, Plan) else work.ranks

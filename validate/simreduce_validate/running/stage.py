@@ -1,0 +1,68 @@
+"""Where a plan would run, known before anything is started: its devices' places, and the machine that they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simreduce.layouts import Layout
+from simreduce.plan import Plan, across_processes
+from simreduce.topology import Cable, Node, Topology, build
+from simreduce_validate.running import placement
+from simreduce_validate.running.links import CABLE, Links
+
+_BANDWIDTH = 1e12
+"""Bytes/s between CPU devices, uncalibrated: no wire limits them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """`place` is the TensorFlow device of every device of `layout`, and `machine` what is simulated: not what planners are told, but
+    what the devices are.
+    """
+
+    backend: str
+    layout: Layout
+    place: tuple[str, ...]
+    machine: Topology
+
+    def played(self, plan: Plan) -> Plan:
+        """The plan as it is run here, and simulated."""
+        order = {name: i for i, name in enumerate(dict.fromkeys(map(placement.process, self.place)))}
+        return across_processes(plan, [order[placement.process(name)] for name in self.place])
+
+
+def stage(
+    backend: str, layout: Layout, topology: Topology, links: Links | None = None, *, pretend: bool = False
+) -> Stage:
+    """The devices of `layout` on a backend of that name. GPUs are those of `topology`; CPU devices are what they are."""
+    devices = layout.devices
+    if links is not None:
+        place = placement.one_per_worker(len(devices))
+        return Stage(backend, layout, tuple(place), links.machine())
+    if backend == "gpu" and not pretend:
+        return Stage(backend, layout, tuple(placement.gpus(layout, devices)), topology)
+    place = (
+        placement.workers(layout, devices) if backend == "cluster" else placement.logical_cpus(len(devices))
+    )
+    return Stage(backend, layout, tuple(place), stand_in(devices, place))
+
+
+def stand_in(devices: Sequence[str], place: Sequence[str]) -> Topology:
+    """CPU devices as a machine for each of their processes. What limits them is not wires but cores, which a calibration knows."""
+    machines = {process: str(i) for i, process in enumerate(dict.fromkeys(map(placement.process, place)))}
+    nodes = [
+        Node(name, "cpu", machine=machines[placement.process(at)], transit=False)
+        for name, at in zip(devices, place, strict=True)
+    ]
+    cables = [
+        Cable(name, "computer", CABLE, 1, _BANDWIDTH, _BANDWIDTH, 0.0, holds_lane=False) for name in devices
+    ]
+    title = f"{len(devices)} CPU devices in {len(machines)} processes"
+    return build(
+        f"cpu:{len(devices)}",
+        title,
+        "this computer",
+        [*nodes, Node("computer", "switch", machine="")],
+        cables,
+    )

@@ -1,0 +1,209 @@
+"""Measured beside predicted times as they are printed: nccl-tests' columns, twice, and as a document."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import simreduce as sr
+from simreduce import dtypes, units
+from simreduce.report.busbw import algbw, busbw
+from simreduce_validate.cases import RUNTIME, Question, Row
+from simreduce_validate.judged import Judgement
+from simreduce_validate.measuring import noise, ratio_interval
+from simreduce_validate.transfers import Transfer
+
+_HEADER = (
+    "#                                                 measured                  predicted",
+    "#       size         count      type   redop     time   algbw   busbw     time   busbw   error #faults  transfers  algorithm",
+    "#        (B)    (elements)                       (us)  (GB/s)  (GB/s)     (us)  (GB/s)",
+)  # fmt: skip
+
+
+def table(rows: Sequence[Row], ranks: int, about: Sequence[str], judgement: Sequence[str]) -> str:
+    """nccl-tests' columns of what was measured, what was predicted, and how far off that is; faults below."""
+    lines = [*(f"# {line}" for line in about), *_HEADER]
+    lines += [
+        f"{r.case.nbytes:12d}  {r.case.count:12d}  {dtypes.NAMES[r.case.dtype]:>8}  {r.case.redop:>6}  {r.measured.median * 1e6:7.1f}  "
+        f"{algbw(r.case.nbytes, r.measured.median) / 1e9:6.2f}  {busbw(r.case.nbytes, r.measured.median, ranks) / 1e9:6.2f}  "
+        + (
+            f"{r.predicted * 1e6:7.1f}  {busbw(r.case.nbytes, r.predicted, ranks) / 1e9:6.2f}  {r.error:+6.0%}"
+            if math.isfinite(r.predicted)
+            else f"{'-':>7}  {'-':>6}  {'-':>6}"
+        )
+        + f"  {len(r.faults):6d}  {sum(r.measured.prepared.executed.transfers.values()):9d}  {r.case.algorithm}"
+        for r in rows
+    ]
+    lines += [f"# {line}" for line in (*judgement, *noise_lines(rows))]
+    faults = [f"{r.case.algorithm}, {r.case.nbytes} bytes: {fault}" for r in rows for fault in r.faults]
+    lines.append(f"# Faults               : {len(faults)} {'FAILED' if faults else 'OK'}")
+    lines += [f"#   {fault}" for fault in faults[:20]]
+    return "\n".join(lines)
+
+
+def noise_lines(rows: Sequence[Row]) -> list[str]:
+    """What the medians are worth: their intervals, outliers, drift, and what the same candidate differs by from itself."""
+    found = [noise(row.measured.seconds) for row in rows]
+    widths = [(r.interval.high - r.interval.low) / 2 / r.measured.median for r in rows]
+    samples, far = sum(len(r.measured.seconds) for r in rows), sum(len(each.outliers) for each in found)
+    lines = [
+        f"medians: +-{np.median(widths):.1%} (the worst +-{max(widths):.1%}) with 95 %",
+        f"outliers: {far} of {samples} samples; they count",
+    ]
+    lines += [
+        f"drift: {r.case.algorithm}, {r.case.nbytes} bytes: the second half took {each.drift.value:+.1%} "
+        f"({each.drift.low:+.1%} to {each.drift.high:+.1%})"
+        for r, each in zip(rows, found, strict=True)
+        if each.drifts
+    ]
+    for row in rows:
+        if row.case.repeats is not None:
+            same = next(r for r in rows if r.case.nbytes == row.case.nbytes)
+            ratio = ratio_interval(row.measured.seconds, same.measured.seconds)
+            lines.append(
+                f"noise floor: {row.case.algorithm}, {row.case.nbytes} bytes, measured twice: {ratio.value - 1:+.1%} "
+                f"({ratio.low - 1:+.1%} to {ratio.high - 1:+.1%})"
+            )
+    return lines
+
+
+def judgement_lines(judgement: Judgement | None) -> list[str]:
+    """What the predictions were worth, in words."""
+    if judgement is None:
+        return []
+    lines = [
+        (
+            f"predictions: |error| {judgement.median_error:.1%} in the median, {judgement.p90_error:.1%} at the 90th percentile; "
+            f"regret {judgement.median_regret:.1%} in the median, {judgement.worst_regret:.1%} at worst"
+        )
+    ]
+    for size in judgement.sizes:
+        if size.pairs == 0 and size.chosen == size.best and math.isnan(size.default):
+            continue
+        default = (
+            "" if math.isnan(size.default) else f"; TensorFlow's own is {size.default:+.1%} from the fastest"
+        )
+        rank = "" if math.isnan(size.rank) else f", rank correlation {size.rank:.2f}"
+        lines.append(
+            f"{units.format_size(size.nbytes)}: predicted fastest {size.chosen}, measured fastest {size.best}, regret {size.regret:.1%}; "
+            f"{size.ordered} of {size.pairs} pairs more than 5 % apart in order{rank}{default}"
+        )
+    return lines
+
+
+def transfer_lines(row: Row, found: Sequence[Transfer], most: int = 40) -> list[str]:
+    """The transfers of one step of a candidate, as they ended; of very many, those that are farthest off."""
+    if not found:
+        return []
+    shown = (
+        found
+        if len(found) <= most
+        else sorted(sorted(found, key=lambda t: -abs(t.residual))[:most], key=lambda t: t.measured)
+    )
+    residuals = np.abs([each.residual for each in found])
+    lines = [
+        (
+            f"# {row.case.algorithm}, {row.case.nbytes} bytes: {len(found)} transfers of one step, predicted end less measured end: "
+            f"median {units.format_duration(float(np.median(residuals)))}, worst {units.format_duration(float(residuals.max()))}"
+        ),
+        "#     op       bytes  measured (us)  predicted (us)  residual (us)",
+    ]
+    lines += [
+        f"{t.op:8d}  {t.nbytes:10d}  {t.measured * 1e6:13.1f}  {t.predicted * 1e6:14.1f}  {t.residual * 1e6:+13.1f}  {t.source}>{t.target}"
+        for t in shown
+    ]
+    return lines
+
+
+def document(
+    question: Question,
+    rows: Sequence[Row],
+    judgement: Judgement | None,
+    details: Sequence[Sequence[Transfer]],
+    ran_on: Any,
+) -> dict[str, Any]:
+    """The same as a document, with every single time."""
+    devices = question.devices
+    ranks = devices.layout.n
+    return {
+        "command": "validate",
+        "version": sr.__version__,
+        "topology": devices.topology.name,
+        "ranks": ranks,
+        "backend": devices.stage.backend,
+        "route": devices.route,
+        "chained": question.chained,
+        "runtime": RUNTIME,
+        "calibration": question.calibration.name,
+        "provenance": dict(ran_on),
+        "judgement": judgement_document(judgement),
+        "rows": [
+            {
+                "size_bytes": r.case.nbytes,
+                "count": r.case.count,
+                "type": dtypes.NAMES[r.case.dtype],
+                "redop": r.case.redop,
+                "algorithm": r.case.algorithm,
+                "time_us": r.measured.median * 1e6,
+                **_worth(r),
+                "repeats": r.case.repeats,
+                "times_us": [seconds * 1e6 for seconds in r.measured.seconds.tolist()],
+                "algbw_gb_per_s": algbw(r.case.nbytes, r.measured.median) / 1e9,
+                "busbw_gb_per_s": busbw(r.case.nbytes, r.measured.median, ranks) / 1e9,
+                "predicted_time_us": r.predicted * 1e6 if math.isfinite(r.predicted) else None,
+                "error": r.error if math.isfinite(r.predicted) else None,
+                "wrong": len(r.faults),
+                "faults": list(r.faults),
+                "transfers": sum(r.measured.prepared.executed.transfers.values()),
+                "control_messages": r.measured.prepared.executed.messages,
+                "transfer_times": [
+                    {
+                        "op": t.op,
+                        "source": t.source,
+                        "target": t.target,
+                        "size_bytes": t.nbytes,
+                        "measured_us": t.measured * 1e6,
+                        "predicted_us": t.predicted * 1e6,
+                    }
+                    for t in mine
+                ],
+            }
+            for r, mine in zip(rows, details, strict=True)
+        ],
+    }
+
+
+def judgement_document(judgement: Judgement | None) -> dict[str, Any] | None:
+    """Numbers that there are none of (no two candidates, no builtin) are null."""
+    if judgement is None:
+        return None
+    return {
+        "median_error": judgement.median_error,
+        "p90_error": judgement.p90_error,
+        "median_regret": judgement.median_regret,
+        "worst_regret": judgement.worst_regret,
+        "sizes": [
+            {
+                "size_bytes": size.nbytes, "predicted_fastest": size.chosen, "measured_fastest": size.best, "regret": size.regret,
+                "rank_correlation": None if math.isnan(size.rank) else size.rank, "ordered_pairs": size.ordered,
+                "pairs": size.pairs, "default_regret": None if math.isnan(size.default) else size.default,
+            }
+            for size in judgement.sizes
+        ],
+    }  # fmt: skip
+
+
+def _worth(row: Row) -> dict[str, Any]:
+    """What the median of a row is worth. `drift` has no bounds where there are too few samples for them."""
+    found, interval = noise(row.measured.seconds), row.interval
+    return {
+        "low_us": interval.low * 1e6,
+        "high_us": interval.high * 1e6,
+        "spread": found.spread,
+        "outliers": list(found.outliers),
+        "drift": found.drift.value,
+        "drifts": found.drifts,
+    }

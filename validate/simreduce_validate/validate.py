@@ -1,0 +1,189 @@
+"""`simreduce validate`: plans on real devices, timed beside what is predicted for them.
+
+    simreduce validate switch:4 --algo ring,direct -b 1K -e 1M -f 8 --backend inproc --calibration mine
+
+Every size of every candidate is checked before its time is shown: all results on all devices, and that the transfers and sums
+that were executed are those of the plan. Exit status 1 if any of it is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+import simreduce as sr
+from simreduce import dtypes
+from simreduce.calibrate import load_calibration
+from simreduce.cli.options import (
+    as_json,
+    calibration_option,
+    check_place,
+    echo_json,
+    gather,
+    gpus_options,
+)
+from simreduce.cli.pictures import check_pictures, picture_options, write_pictures
+from simreduce.cli.sizes import read_sizes, sizes_options
+from simreduce.errors import InputError
+from simreduce.pictures import Measured, validation_picture
+from simreduce.scenario import Scenario, load_scenario
+from simreduce.strategy import Strategy
+from simreduce.tune.bench import tensor
+from simreduce.tune.candidates import candidates
+from simreduce_validate.asked import Devices, accepted, device_options, read_devices, read_strategies
+from simreduce_validate.cases import Question, Row
+from simreduce_validate.judged import judged
+from simreduce_validate.measuring import already_there
+from simreduce_validate.running import BUILTINS
+from simreduce_validate.running.builtin import COLLECTIVE, check_builtin
+from simreduce_validate.tables import document, judgement_lines, table, transfer_lines
+from simreduce_validate.transfers import Transfer, transfers
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("topology", required=False)
+@click.option(
+    "--scenario",
+    default=None,
+    metavar="NAME|FILE",
+    help="Take machine, gradients and strategies from a scenario.",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(1),
+    default=10,
+    help="Of a scenario: measure the best so many by prediction; default 10.",
+)
+@click.option(
+    "--algo", multiple=True, metavar="A[,B...]", help="Strategies; may be repeated; all: every algorithm."
+)
+@click.option("--builtin", multiple=True, metavar="NAME", help=f"TensorFlow's own: {', '.join(BUILTINS)}.")
+@sizes_options("1M")
+@gpus_options
+@click.option(
+    "-d", "--datatype", "--dtype", default="float", help="float, half, double, bfloat16, int32, ..."
+)
+@click.option("-n", "--iters", type=click.IntRange(1), default=20, help="Timed steps of each; default 20.")
+@click.option(
+    "-w",
+    "--warmup_iters",
+    "--warmup-iters",
+    type=click.IntRange(0),
+    default=2,
+    help="Steps before; default 2.",
+)
+@click.option(
+    "--chained", type=click.IntRange(1), default=1, help="All-reduces in a row in one step; default 1."
+)
+@device_options
+@click.option(
+    "--transfers", "traced", is_flag=True, help="Also every transfer of one step, measured and predicted."
+)
+@click.option(
+    "--out", default=None, metavar="FILE", help="Keep predictions, then every sample, in a new file."
+)
+@picture_options
+@calibration_option("nominal")
+@as_json
+def validate(
+    topology: str | None, scenario: str | None, top: int, algo: tuple[str, ...], builtin: tuple[str, ...], minbytes: str, maxbytes: str | None,
+    stepbytes: str, stepfactor: float, ngpus: int | None, gpus: str | None, datatype: str, iters: int, warmup_iters: int,
+    chained: int, traced: bool, out: str | None, svg: str | None, png: str | None, calibration: str, as_json: bool,
+    **devices: Any,
+) -> int:  # fmt: skip
+    """Time all-reduces on real devices beside what is predicted, as if they were TOPOLOGY (a name, a file, e.g. switch:4; auto: this
+    machine's GPUs).
+    """
+    problems: list[str] = []
+    asked: Scenario | None = gather(problems, load_scenario, scenario) if scenario is not None else None
+    if topology is None and scenario is None:
+        problems.append("TOPOLOGY is missing: a name, a file or e.g. switch:4; or give a --scenario")
+    for option, value in (("--algo", algo), ("-e", maxbytes)):
+        if scenario is not None and value:
+            problems.append(f"{option}: the --scenario says what is reduced and how")
+    where = asked.topology.name if asked and topology is None else topology
+    stage = None
+    if where is not None:
+        stage = gather(problems, read_devices, where, ngpus, gpus, **devices)
+    dtype = gather(problems, dtypes.code, datatype)
+    swept = gather(problems, read_sizes, minbytes, maxbytes, stepbytes, stepfactor)
+    named = gather(problems, read_strategies, algo or (() if builtin else ("ring",)))
+    constants = gather(problems, load_calibration, calibration)
+    builtins = [name for text in builtin for name in text.split(",") if gather(problems, check_builtin, name)]
+    if dtype is not None and swept and swept[0] < dtypes.SIZES[dtype]:
+        problems.append(f"-b {minbytes}: less than one element of {dtypes.NAMES[dtype]}")
+    if out is not None and Path(out).exists():
+        problems.append(already_there(out))
+    if out is not None:
+        gather(problems, check_place, out)
+    gather(problems, check_pictures, svg, png)
+    if problems or not (stage and swept and named is not None and constants) or dtype is None:
+        raise InputError(problems)
+    question = Question(stage, constants, iters, warmup_iters, chained, traced)
+    if asked:
+        workloads = [asked.workload]
+        strategies = _best(question, asked, top)
+    else:
+        workloads = [tensor(nbytes, dtype) for nbytes in swept]
+        strategies = [s for s, wanted in named if wanted or accepted(s, stage, workloads)]
+    groups = [question.cases(workload, strategies, builtins, twice=out is not None) for workload in workloads]
+    rows, ran_on = question.measure(groups, None if out is None else Path(out))
+    judgement = judged(rows, COLLECTIVE)
+    details = [_transfers(question, row) for row in rows]
+    if as_json:
+        echo_json(document(question, rows, judgement, details, ran_on))
+    else:
+        about = [f"simreduce {sr.__version__}: {_title(stage, constants.name)}", *_about(question, ran_on)]
+        click.echo(table(rows, stage.layout.n, about, judgement_lines(judgement)))
+        for row, found in zip(rows, details, strict=True):
+            click.echo("\n".join(transfer_lines(row, found)))
+    if svg is not None or png is not None:
+        drawing = validation_picture(_marks(rows), _title(stage, constants.name), judgement_lines(judgement))
+        write_pictures(drawing, svg, png)
+    return int(any(row.faults for row in rows))
+
+
+def _best(question: Question, scenario: Scenario, top: int) -> list[Strategy]:
+    """The strategies of a scenario that are predicted to be fastest on these devices."""
+    layout, workload = question.devices.layout, scenario.workload
+    all_of_them = scenario.strategies or candidates(layout)
+    known = [s for s in all_of_them if accepted(s, question.devices, [workload])]
+    cases = question.cases(workload, known)
+    return [known[i] for i in sorted(range(len(known)), key=lambda i: cases[i].predicted)[:top]]
+
+
+def _transfers(question: Question, row: Row) -> list[Transfer]:
+    machine, calibration = question.devices.stage.machine, question.calibration
+    return transfers(row.case.plan, machine, calibration, row.events) if row.events else []
+
+
+def _title(devices: Devices, calibration: str) -> str:
+    backend = devices.stage.backend
+    return f"all-reduce on {devices.layout.n} devices of {backend}, route {devices.route}, calibration {calibration}"
+
+
+def _about(question: Question, ran_on: dict[str, Any]) -> list[str]:
+    devices = question.devices
+    chained = f" of {question.chained} all-reduces each" if question.chained > 1 else ""
+    settings, hardware = ran_on["settings"], ran_on["hardware"]
+    links = f", {settings['links']}" if settings.get("links") else ""
+    return [
+        f"topology {devices.topology.name} ({devices.topology.digest}), simulated as {devices.stage.machine.name}, runtime tensorflow",
+        f"{hardware['cpu']}, {hardware['usable_cores']} cores, TensorFlow {ran_on['versions']['tensorflow']}{links}",
+        f"median of {question.repetitions} steps{chained}",
+    ]
+
+
+def _marks(rows: Sequence[Row]) -> list[Measured]:
+    return [
+        Measured(
+            r.case.algorithm, r.case.nbytes, r.measured.median, r.interval.low, r.interval.high,
+            r.predicted if math.isfinite(r.predicted) else None,
+        )
+        for r in rows
+        if r.case.repeats is None
+    ]  # fmt: skip
