@@ -11,6 +11,8 @@
     faithful = false                 # true: upstream's quirks instead of what a user intends
     [topology_overrides]
     "links.qpi.bandwidth" = "9.6 GB/s"
+    [step]                           # for `simreduce step`: training/question.py says what is in it
+    batch = 64
 
 Every fault in the file, and in what it names, is reported at once.
 """
@@ -32,7 +34,8 @@ from simreduce.strategy import Strategy, parse_strategy
 from simreduce.textfiles import dotted, exists, parse_toml, read_text
 from simreduce.topology import Topology, load_topology
 from simreduce.topology.load import find
-from simreduce.workload import Workload, load_workload
+from simreduce.training import Question, read_step
+from simreduce.workload import Model, Workload, load_model
 
 _KEYS = (
     "title",
@@ -45,6 +48,7 @@ _KEYS = (
     "topology_overrides",
     "gpu_indices",
     "faithful",
+    "step",
 )
 _REQUIRED = ("topology", "workload")
 _OF_MACHINES = ("nodes", "links", "machine", "extends")
@@ -69,6 +73,7 @@ class Scenario:
     repeat: int = 1
     gpu_indices: tuple[int, ...] = ()
     faithful: bool = False
+    step: Question | None = None
 
     def layout(self) -> Layout:
         """What planners may know of the machine."""
@@ -79,7 +84,7 @@ class Scenario:
         # A runtime is made of functions: it goes to another process by its name.
         return _named, (
             self.name, self.title, self.topology, self.workload, self.runtime.name, self.calibration,
-            self.strategies, self.repeat, self.gpu_indices, self.faithful,
+            self.strategies, self.repeat, self.gpu_indices, self.faithful, self.step,
         )  # fmt: skip
 
 
@@ -89,10 +94,11 @@ def _named(
     return Scenario(name, title, topology, workload, runtime_named(runtime), *rest)
 
 
-def load_scenario(text: str, **overrides: object) -> Scenario:
+def load_scenario(text: str, batch: object = None, **overrides: object) -> Scenario:
     """The scenario in the file `text`, or the shipped one of that name.
 
-    Keyword arguments that are not None stand in the place of the file's keys (`runtime="ideal"`).
+    Keyword arguments that are not None stand in the place of the file's keys (`runtime="ideal"`), `batch` in that of
+    `step.batch`.
     """
     path = Path(text)
     if path.suffix != ".toml" and not exists(text):
@@ -106,7 +112,10 @@ def load_scenario(text: str, **overrides: object) -> Scenario:
     document = parse_toml(str(path), read_text(path, ScenarioError), ScenarioError)
     if not any(key in document for key in _REQUIRED) and any(key in document for key in _OF_MACHINES):
         raise ScenarioError(f"{path}: is a machine file, not a scenario; {_FOR_MACHINES.format(path)}")
-    return _build(path, document | {key: value for key, value in overrides.items() if value is not None})
+    document |= {key: value for key, value in overrides.items() if value is not None}
+    if batch is not None and isinstance(document.get("step"), dict):
+        document["step"] |= {"batch": batch}
+    return _build(path, document)
 
 
 def is_scenario(text: str) -> bool:
@@ -152,7 +161,7 @@ def _build(path: Path, document: Mapping[str, Any]) -> Scenario:
         overrides = {}
     overrides = dotted(overrides)
     topology = load("topology", lambda name: load_topology(name, overrides or None))
-    workload = load("workload", load_workload)
+    model = load("workload", load_model)
     runtime = load("runtime", runtime_named, "tensorflow")
     calibration = load("calibration", load_calibration, "nominal")
     strategies = _strategies(document.get("strategies", [ALL]), problems)
@@ -164,11 +173,33 @@ def _build(path: Path, document: Mapping[str, Any]) -> Scenario:
         problems.append(f"faithful: expected true or false, not {shown(faithful)}")
     gpu_indices = _gpu_indices(document.get("gpu_indices", []), topology, problems)
     title = text("title", path.stem)
-    if problems or topology is None or workload is None or runtime is None or calibration is None:
+    step = _step(path, document, model, topology, problems)
+    if problems or topology is None or model is None or runtime is None or calibration is None:
         raise ScenarioError([f"{path}: {p}" for p in problems])
     return Scenario(
-        path.stem, title, topology, workload, runtime, calibration, strategies, repeat, gpu_indices, faithful
-    )
+        path.stem, title, topology, model.workload, runtime, calibration, strategies, repeat, gpu_indices,
+        faithful, step,
+    )  # fmt: skip
+
+
+def _step(
+    path: Path,
+    document: Mapping[str, Any],
+    model: Model | None,
+    topology: Topology | None,
+    problems: list[str],
+) -> Question | None:
+    """The table `step`, if there is one and what it is about is known."""
+    if "step" not in document or model is None or topology is None:
+        return None
+    try:
+        found = read_step(document["step"], model, topology, lambda name: _beside(path, name))
+    except InputError as error:
+        problems += error.problems
+        return None
+    if found.mode and "strategies" in document:
+        problems.append("strategies: step.variable_update says how to reduce; give one of the two")
+    return found
 
 
 def _gpu_indices(value: object, topology: Topology | None, problems: list[str]) -> tuple[int, ...]:

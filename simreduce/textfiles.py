@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from simreduce.errors import InputError
+from simreduce.errors import InputError, did_you_mean
 
 
 def exists(text: str) -> bool:
@@ -63,6 +64,63 @@ def parse_toml(source: str, content: str, refuse: type[InputError]) -> dict[str,
         raise refuse(f"{source}: nested too deeply") from None
     except ValueError as error:  # TOMLDecodeError, and whole numbers with thousands of digits
         raise refuse(f"{source}: {error}") from None
+
+
+def csv_rows(
+    source: str, content: str, keys: Sequence[str], example: str, refuse: type[InputError]
+) -> list[tuple[str, dict[str, str]]]:
+    """(`line 3`, its cells by column) of a CSV file whose first line names columns, of `keys`; `example` is such a line. Empty
+    lines, and those that begin with #, count for nothing. Raises `refuse` with everything that is no table.
+    """
+    lines = [(i, line) for i, line in enumerate(content.split("\n"), 1) if line.strip() and line[0] != "#"]
+    if not lines:
+        raise refuse(f"{source}: empty; the first line names the columns: {example}")
+    problems: list[str] = []
+    (place, header), *rows = [(f"line {i}", _fields(source, i, line, problems)) for i, line in lines]
+    problems += _unknown(source, place, header, keys)
+    problems += [f"{source}: {place}: two columns {k!r}" for k in keys if header.count(k) > 1]
+    problems += [
+        f"{source}: {place}: {len(row)} fields where the header has {len(header)}"
+        for place, row in rows
+        if row and len(row) != len(header)
+    ]
+    if problems:
+        raise refuse(problems)
+    return [(place, dict(zip(header, row, strict=False))) for place, row in rows]
+
+
+def toml_rows(
+    source: str, content: str, name: str, keys: Sequence[str], what: str, refuse: type[InputError]
+) -> list[tuple[str, dict[str, Any]]]:
+    """(`name[3]`, the table) of a TOML file of `[[name]]` tables, with `keys`; it may have a title. `what` is what a table
+    has. Raises `refuse` with everything that is not so.
+    """
+    document = parse_toml(source, content, refuse)
+    tables = document.pop(name, None)
+    document.pop("title", None)
+    problems = [f"{source}: unknown key {k!r}{did_you_mean(k, ['title', name])}" for k in document]
+    if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
+        problems.append(f"{source}: {name}: expected [[{name}]] tables with {what}")
+        tables = []
+    rows = [(f"{name}[{i}]", table) for i, table in enumerate(tables)]
+    for place, table in rows:
+        problems += _unknown(source, place, table, keys)
+    if problems:
+        raise refuse(problems)
+    return rows
+
+
+def _fields(source: str, number: int, line: str, problems: list[str]) -> list[str]:
+    """The fields of one line (a quoted field ends where it began); none after a fault."""
+    try:
+        return next(csv.reader([line], strict=True))
+    except csv.Error as error:
+        problems.append(f"{source}: line {number}: {error}")
+        return []
+
+
+def _unknown(source: str, place: str, given: Iterable[str], keys: Sequence[str]) -> list[str]:
+    return [f"{source}: {place}: unknown key {k!r}{did_you_mean(k, keys)}" for k in given if k not in keys]
 
 
 def dotted(table: Mapping[str, Any]) -> dict[str, Any]:

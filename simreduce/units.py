@@ -25,6 +25,9 @@ _RATES = (
     | {f"{p}bit/s": f / 8 for p, f in _DECIMAL.items()}
     | {f"{p}bps": f / 8 for p, f in _DECIMAL.items()}
 )
+_FLOPS = {
+    f"{p}{unit}": float(f) for p, f in (*_DECIMAL.items(), ("P", 10**15)) for unit in ("FLOP/s", "FLOPS")
+}
 _TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _CLI_SUFFIX = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -71,6 +74,11 @@ def _whole(text: object, number: str, factor: int) -> int:
 def bandwidth(text: object) -> float:
     """Bytes per second of `25 GB/s`, `200 Gbit/s` or `200 Gbps`; decimal prefixes, per direction."""
     return _read(text, _RATES, "bandwidth", "'25 GB/s' or '200 Gbit/s'")
+
+
+def flops(text: object) -> float:
+    """Floating-point operations per second of `15.7 TFLOP/s` or `312 TFLOPS`."""
+    return _read(text, _FLOPS, "rate of computing", "'6.5 TFLOP/s' or '300 GFLOPS'")
 
 
 def duration(text: object) -> float:

@@ -215,7 +215,10 @@ def test_a_scenario_that_cannot_be_run(write, content, messages):
             "dgx1v-resnet5",
             "no scenario 'dgx1v-resnet5' (did you mean 'dgx1v-resnet50'?); a file ends in .toml",
         ),
-        ("", "no scenario ''; shipped: dgx1p-step-of-five, dgx1v-resnet50; a file ends in .toml"),
+        (
+            "",
+            "no scenario ''; shipped: dgx1p-step-of-five, dgx1v-resnet50, step-dgx1p-resnet50, step-p3x4-parameter-servers; a file ends in .toml",
+        ),
         ("missing.toml", "missing.toml: there is no such file"),
         (".", ".: is a directory, not a file"),
         ("a\x00.toml", "'a\\x00.toml': cannot be read: embedded null byte"),

@@ -281,3 +281,14 @@ def test_nccl_tests_names_of_dtypes_are_known():
 def test_an_unknown_dtype_is_refused_with_the_nearest():
     with pytest.raises(InputError, match=r"unknown dtype 'flaot32' \(did you mean 'float32'\?\)"):
         dtypes.code("flaot32")
+
+
+def test_rates_of_computing_are_read_in_both_spellings():
+    """Decimal, a second."""
+    assert (6.5e12, 3e11, 1e15, 2e9) == tuple(
+        units.flops(text) for text in ("6.5 TFLOP/s", "300 GFLOPS", "1PFLOP/s", "2 GFLOP/s")
+    )
+    with pytest.raises(ValueError, match="unknown unit 'TFLOP' for a rate of computing"):
+        units.flops("5 TFLOP")
+    with pytest.raises(ValueError, match="has no unit"):
+        units.flops(5)

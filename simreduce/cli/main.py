@@ -16,6 +16,10 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("simreduce.cli.run:run", "Rank every strategy for a workload on a topology, recommend one."),
     "bench": ("simreduce.cli.bench:bench", "A table over sizes, as nccl-tests prints it."),
     "explain": ("simreduce.cli.explain:explain", "What bounds the time, and what would help, tried out."),
+    "step": (
+        "simreduce.cli.step:step",
+        "A training step: what back-propagation hides, and what it does not.",
+    ),
     "trace": ("simreduce.cli.trace:trace", "A timeline for Perfetto and chrome://tracing."),
     "calibrate": (
         "simreduce_validate.calibrate:calibrate",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -238,6 +239,19 @@ def write_bytes(path: str, content: bytes) -> None:
     """A file of the user's; InputError if it cannot be written."""
     try:
         Path(path).write_bytes(content)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def write_pieces(path: str, pieces: Iterable[str]) -> None:
+    """Text in a file of the user's, compressed if its name says so; equal texts make equal files. InputError if it cannot be written."""
+    try:
+        with Path(path).open("wb") as file:
+            if path.endswith(".gz"):
+                with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
+                    packed.writelines(piece.encode() for piece in pieces)
+            else:
+                file.writelines(piece.encode() for piece in pieces)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
 

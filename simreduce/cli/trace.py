@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import click
 
 from simreduce import units
-from simreduce.cli.options import check_place, gather
+from simreduce.cli.options import check_place, gather, write_pieces
 from simreduce.cli.question import question_options, read_question
 from simreduce.engine import record
 from simreduce.errors import InputError
@@ -47,20 +44,7 @@ def trace(output: str, **options: Any) -> int:
         for piece in pieces:
             click.echo(piece, nl=False)
         return 0
-    _write(output, pieces)
+    write_pieces(output, pieces)
     took = units.format_duration(recording.result.seconds)
     click.echo(f"{output}: {asked.strategy} on {asked.topology.name}, {took}; open it in ui.perfetto.dev")
     return 0
-
-
-def _write(path: str, pieces: Iterable[str]) -> None:
-    """A text file, compressed if its name says so. Equal traces make equal files."""
-    try:
-        with Path(path).open("wb") as file:
-            if path.endswith(".gz"):
-                with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
-                    packed.writelines(piece.encode() for piece in pieces)
-            else:
-                file.writelines(piece.encode() for piece in pieces)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None

@@ -13,7 +13,7 @@ which a plan completes, so nobody can find it in the future; and stopping change
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from heapq import heappush
 from math import inf, nan
@@ -26,11 +26,12 @@ import simpy
 from simreduce.engine import tables
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, Disturbance, Fault
-from simreduce.engine.lower import Ids, Lowered, Resources, changed, lower
-from simreduce.engine.runtime import TENSORFLOW, Runtime
+from simreduce.engine.lower import Ids, Lowered, Resources, changed, lower, occupying
+from simreduce.engine.runtime import TENSORFLOW, Call, Runtime
 from simreduce.engine.store import Store
 from simreduce.errors import Deadlock, InputError, InternalError, NotFoldable, did_you_mean
-from simreduce.plan import Kind, Plan
+from simreduce.plan import Contract, Executor, Kind, Plan, PlanBuilder
+from simreduce.plan.plan import NO_STREAM
 from simreduce.topology import Folded, Topology
 
 Floats = npt.NDArray[np.float64]
@@ -175,10 +176,11 @@ class Fabric:
         self._clear()
         self._schedule(self.resources.changes)
 
-    def lower(self, plan: Plan) -> Lowered:
-        """Costs, lanes and resources of every op of `plan` on this fabric."""
+    def lower(self, plan: Plan, number: int = 0) -> Lowered:
+        """Costs, lanes and resources of every op of `plan` on this fabric. Plans of other numbers get other jitter."""
+        disturbance = replace(self.disturbance, seed=self.disturbance.seed + number)
         return lower(
-            plan, self.topology, self.runtime, self.calibration, self.resources, self._lanes, self.disturbance
+            plan, self.topology, self.runtime, self.calibration, self.resources, self._lanes, disturbance
         )
 
     def submit(
@@ -241,6 +243,23 @@ class Fabric:
         self._touch()
         self._store.again(submission.number, submission.first, waits, inputs, float(self.env.now))
         self._submissions.append(submission)
+
+    def compute_lanes(self, device: str) -> tuple[str, ...]:
+        """The lanes of kernels on `device`; none where kernels do not queue."""
+        node = self.unfolded().nodes[device]
+        return self.runtime.lanes(Call(Executor.TF, Kind.ADD, node, node, NO_STREAM))
+
+    def compute(self, device: str, seconds: float) -> simpy.Event:
+        """Compute on `device` for so long, in the queue of its kernels: sums and packs wait for it there, and it for them.
+        The event succeeds with the `Timeline` of that one op.
+        """
+        names = self.compute_lanes(device)
+        lanes = np.array([self._lanes.setdefault(name, len(self._lanes)) for name in names], dtype=np.int64)
+        b = PlanBuilder((device,))
+        b.input(0, 0, 0)
+        return self.submit(
+            b.finish(Contract.of("compute", [])), lowered=occupying(lanes, seconds, tuple(self._lanes))
+        )
 
     def set_bandwidth(self, link: str, bandwidth: float) -> None:
         """Change what a directed link (by name, `gpu0>gpu3`) carries from now on, in bytes/s; 0 cuts it off.

@@ -251,6 +251,17 @@ def lower(
     return Lowered(call, calls, amount, waits, successor_start, successors, tuple(lanes))
 
 
+def occupying(lanes: Ints, seconds: float, lane_names: tuple[str, ...]) -> Lowered:
+    """One op that moves nothing and holds `lanes` for so long."""
+    none, nothing = np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    count = np.array([len(lanes)])
+    calls = Calls(
+        overhead=np.array([seconds]), latency=np.zeros(1), holds=np.ones(1, dtype=np.bool_), cap=np.array([np.inf]),
+        lane_start=starts(count), early=count, lanes=lanes, use_start=starts(nothing), uses=none, weight=np.zeros(0),
+    )  # fmt: skip
+    return Lowered(nothing, calls, np.zeros(1), nothing, starts(nothing), none, lane_names)
+
+
 def _amount(plan: Plan, call: Ids, moves: Flags) -> Floats:
     """The bytes that each op moves, if its call moves any."""
     amount = np.empty(len(plan))

@@ -1,5 +1,6 @@
 """What moves and adds, and where: an SSA program over device-resident values, with its contract."""
 
+from simreduce.plan.apart import apart
 from simreduce.plan.builder import PlanBuilder
 from simreduce.plan.chain import repeat
 from simreduce.plan.contract import Contract, Promise
@@ -21,6 +22,7 @@ __all__ = [
     "Value",
     "Values",
     "across_processes",
+    "apart",
     "repeat",
     "results_last",
     "side_by_side",

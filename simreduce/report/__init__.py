@@ -5,6 +5,7 @@ from simreduce.report.busbw import algbw, busbw
 from simreduce.report.explain import explanation_document, explanation_text
 from simreduce.report.ranking import ranking_document, ranking_table
 from simreduce.report.replicas import replicas_document, replicas_text
+from simreduce.report.steps import step_document, step_table
 
 __all__ = [
     "algbw",
@@ -19,4 +20,6 @@ __all__ = [
     "ranking_table",
     "replicas_document",
     "replicas_text",
+    "step_document",
+    "step_table",
 ]

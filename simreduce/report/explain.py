@@ -9,6 +9,7 @@ from typing import Any
 import simreduce
 from simreduce import units
 from simreduce.engine import CAUSES, LANE, Part, Recording, Use
+from simreduce.report.columns import aligned
 from simreduce.tune.whatif import Saving
 
 _ROWS = 4
@@ -72,7 +73,7 @@ def _times(recording: Recording) -> Iterator[str]:
     ):
         if seconds > 0:
             rows.append((name, _us(seconds), _share(seconds, result.seconds)))
-    yield from _aligned(rows, "<>>")
+    yield from aligned(rows, "<>>")
 
 
 def _path(recording: Recording) -> Iterator[str]:
@@ -89,12 +90,12 @@ def _path(recording: Recording) -> Iterator[str]:
         where = f"{name} {_share(most, whole)}, and {len(places) - 1} more" if len(places) > 1 else name
         seconds = math.fsum(part.seconds for part in mine)
         rows.append((cause, where, _us(seconds), _share(seconds, whole)))
-    yield from _aligned(rows, "<<>>")
+    yield from aligned(rows, "<<>>")
     if any(part.cause == LANE for part in parts):
         yield ""
         yield "the same, with what the holder of the lane did for the waits"
         found = [(*names, _us(s), _share(s, whole)) for names, s in _grouped(parts, _spent)]
-        yield from _aligned([("spent on", "class", "(us)", "of the time"), *found], "<<>>")
+        yield from aligned([("spent on", "class", "(us)", "of the time"), *found], "<<>>")
 
 
 def _share(part: float, whole: float) -> str:
@@ -107,7 +108,7 @@ def _busy(title: str, uses: Sequence[Use]) -> list[str]:
         return []
     rows = [(use.name, f"{use.share:.1%}") for use in busy[:_ROWS]]
     more = [f"  and {len(busy) - _ROWS} more"] if len(busy) > _ROWS else []
-    return [title, *_aligned(rows, "<>"), *more, ""]
+    return [title, *aligned(rows, "<>"), *more, ""]
 
 
 def _help(savings: Sequence[Saving], seconds: float) -> list[str]:
@@ -120,7 +121,7 @@ def _help(savings: Sequence[Saving], seconds: float) -> list[str]:
         rows.append(
             (_NAMES[c.sort].format(c.resource), c.figure, c.amount, _us(s.seconds), _us(s.saved), percent)
         )
-    return ["the same plan, simulated again with one change", *_aligned(rows, "<<<>>>")]
+    return ["the same plan, simulated again with one change", *aligned(rows, "<<<>>>")]
 
 
 _NAMES = {
@@ -130,14 +131,6 @@ _NAMES = {
     "dispatch": "dispatch of {}",
     "lane": "{} lanes",
 }
-
-
-def _aligned(rows: Sequence[tuple[str, ...]], sides: str) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(sides))]
-    return [
-        ("  " + "  ".join(f"{cell:{side}{w}}" for cell, side, w in zip(row, sides, widths, strict=True))).rstrip()
-        for row in rows
-    ]  # fmt: skip
 
 
 def explanation_document(

@@ -25,8 +25,8 @@ from simreduce.plan.ragged import invert
 from simreduce.topology import Topology
 from simreduce.trace.rows import Floats, Ints, rows
 
-_US = 1e6
-_BEGIN, _END, _SENT, _USED, _COUNT = "B", "E", "s", "f", "C"
+US = 1e6
+BEGIN, END, _SENT, _USED, _COUNT = "B", "E", "s", "f", "C"
 _ARROW = "transfer"
 
 
@@ -40,12 +40,17 @@ def trace_text(recording: Recording, topology: Topology, about: Mapping[str, Any
         "runtime": result.runtime,
         "calibration": result.calibration,
         **about,
-        "time_us": result.seconds * _US,
+        "time_us": result.seconds * US,
     }
+    yield from document(other, trace_events(recording, topology))
+
+
+def document(other: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """A trace file in pieces; `other` is what it says of the run as a whole."""
     head = json.dumps({"displayTimeUnit": "ns", "otherData": other}, separators=(",", ":"))
     yield f'{head[:-1]},"traceEvents":['
     between = "\n"
-    for event in trace_events(recording, topology):
+    for event in events:
         yield between + json.dumps(event, separators=(",", ":"))
         between = ",\n"
     yield "\n]}\n"
@@ -158,12 +163,12 @@ class _Sheet:
             self.threads.append(_Thread(process, name if number == 1 else f"{name} ({number})", slices))
             thread = len(self.threads) - 1
             for op, since, until in row:
-                self._extend([since], _BEGIN, [op], thread)
+                self._extend([since], BEGIN, [op], thread)
                 for copy in (used or {}).get(op, ()):
                     self._extend([since], _USED, [copy], thread)
                 if op in (arrows or {}):
                     self._extend([since], _SENT, [op], thread)
-                self._extend([until], _END, [op], thread)
+                self._extend([until], END, [op], thread)
 
     def _extend(self, time: list[float], phase: Iterable[str], op: Iterable[int], place: int) -> None:
         self.time += time
@@ -174,14 +179,14 @@ class _Sheet:
     def _names(self) -> Iterator[dict[str, Any]]:
         """Metadata: what viewers call processes and threads, and their order."""
         for process, name in enumerate(self.processes, 1):
-            yield _metadata("process_name", process, 0, {"name": name})
-            yield _metadata("process_sort_index", process, 0, {"sort_index": process})
+            yield metadata("process_name", process, 0, {"name": name})
+            yield metadata("process_sort_index", process, 0, {"sort_index": process})
         for tid, thread in enumerate(self.threads, 1):
-            yield _metadata("thread_name", thread.process, tid, {"name": thread.name})
-            yield _metadata("thread_sort_index", thread.process, tid, {"sort_index": tid})
+            yield metadata("thread_name", thread.process, tid, {"name": thread.name})
+            yield metadata("thread_sort_index", thread.process, tid, {"sort_index": tid})
 
     def _event(self, i: int) -> dict[str, Any]:
-        phase, op, ts = self.phase[i], self.op[i], self.time[i] * _US
+        phase, op, ts = self.phase[i], self.op[i], self.time[i] * US
         if phase == _COUNT:
             curve = self.curves[self.place[i]]
             process = self.processes.index("links and memories") + 1
@@ -189,9 +194,9 @@ class _Sheet:
             return {"ph": phase, "name": curve.name, "pid": process, "tid": 0, "ts": ts, "args": args}
         thread = self.threads[self.place[i]]
         place = {"pid": thread.process, "tid": self.place[i] + 1, "ts": ts}
-        if phase == _END:
+        if phase == END:
             return {"ph": phase, **place}
-        if phase != _BEGIN:
+        if phase != BEGIN:
             bound = {"bp": "e"} if phase == _USED else {}
             return {"ph": phase, "name": _ARROW, "cat": _ARROW, "id": op, **place, **bound}
         kind = Kind(int(self.recording.result.kind[op])).name.lower()
@@ -219,18 +224,19 @@ class _Sheet:
         if lowered.amount[op] > 0 and seconds > 0:
             details["gb_per_s"] = float(lowered.amount[op]) / seconds / 1e9
         if thread.slices == "op":
-            details["ready_us"] = float(result.ready[op]) * _US
-            details["waited_us"] = float(result.start[op] - result.ready[op]) * _US
+            details["ready_us"] = float(result.ready[op]) * US
+            details["waited_us"] = float(result.start[op] - result.ready[op]) * US
             call = lowered.call[op]
-            details["dispatch_us"] = float(lowered.calls.overhead[call]) * _US
-            details["latency_us"] = float(lowered.calls.latency[call]) * _US
+            details["dispatch_us"] = float(lowered.calls.overhead[call]) * US
+            details["latency_us"] = float(lowered.calls.latency[call]) * US
             if lowered.calls.piped[call]:
                 arrived = float(result.start[op] + lowered.calls.overhead[call] + lowered.calls.latency[call])
-                details["pipe_wait_us"] = max(float(recording.opening[op]) - arrived, 0.0) * _US
+                details["pipe_wait_us"] = max(float(recording.opening[op]) - arrived, 0.0) * US
         return details
 
 
-def _metadata(name: str, process: int, thread: int, args: dict[str, Any]) -> dict[str, Any]:
+def metadata(name: str, process: int, thread: int, args: dict[str, Any]) -> dict[str, Any]:
+    """An event that names a process or a thread."""
     return {"ph": "M", "name": name, "pid": process, "tid": thread, "args": args}
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from simreduce.engine import CALM, Disturbance, Use, simulate
 from simreduce.errors import Deadlock, InputError, StrategyError
@@ -17,6 +18,9 @@ from simreduce.strategy import Strategy, compile_plan
 from simreduce.strategy.automatic import tensorflow_choice
 from simreduce.tune.candidates import candidates
 from simreduce.tune.chunks import with_best_chunk
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ def rank(
     shape = scenario.layout()
     strategies = scenario.strategies or candidates(shape)
     outcomes: list[Candidate | Deadlock | str] = []
-    for outcome in _evaluated(scenario, strategies, workers, disturbance):
+    for outcome in in_processes(partial(evaluate, scenario, disturbance=disturbance), strategies, workers):
         outcomes.append(outcome)
         progress(len(outcomes), len(strategies))
     pairs = list(zip(strategies, outcomes, strict=True))
@@ -88,29 +92,27 @@ def rank(
     stuck = [(s, o) for s, o in pairs if isinstance(o, Deadlock)]
     if stuck and len(stuck) + len(refused) == len(pairs):
         raise Deadlock(f"{stuck[0][0].text}: {stuck[0][1]}")
-    refused += tuple((s, f"{s.text}: {_first_words(o)}") for s, o in stuck)
+    refused += tuple((s, f"{s.text}: {first_words(o)}") for s, o in stuck)
     found = sorted(
         (o for o in outcomes if isinstance(o, Candidate)), key=lambda c: (c.seconds, c.strategy.text)
     )
     return Ranking(scenario, shape, tuple(found), refused, disturbance)
 
 
-def _first_words(error: Deadlock) -> str:
+def first_words(error: Deadlock) -> str:
     """How many ops can never finish, and the first of them, in one line."""
     head, _, rest = str(error).partition("\n  ")
     return f"{head} {rest.splitlines()[0]}" if rest else head
 
 
-def _evaluated(
-    scenario: Scenario, strategies: Sequence[Strategy], workers: int, disturbance: Disturbance
-) -> Iterator[Candidate | Deadlock | str]:
-    work = partial(evaluate, scenario, disturbance=disturbance)
-    workers = min(workers, len(strategies))
+def in_processes(work: Callable[[T], R], items: Sequence[T], workers: int) -> Iterator[R]:
+    """What `work` makes of every item, in order, on so many processes."""
+    workers = min(workers, len(items))
     if workers == 1:
-        yield from map(work, strategies)
+        yield from map(work, items)
         return
     with ProcessPoolExecutor(workers) as pool:
-        yield from pool.map(work, strategies)
+        yield from pool.map(work, items)
 
 
 def evaluate(

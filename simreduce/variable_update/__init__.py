@@ -1,7 +1,7 @@
 """What tf_cnn_benchmarks' `--variable_update` modes move in one step: gradients in, variables out.
 
-Timing, staging and relaxed consistency are not here: these are the plans. Adding a mode is a file and a line in
-`MODES`.
+Timing, staging and relaxed consistency are not here (`training`): these are the plans. Adding a mode is a file and a line:
+in `STRATEGIES` if it is an all-reduce of the gradients, else in `PLANNERS`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 
 from simreduce.errors import StrategyError, did_you_mean
 from simreduce.layouts import Layout
-from simreduce.plan import Plan
+from simreduce.plan import Contract, Plan, PlanBuilder
+from simreduce.strategy import Strategy, compile_plan
 from simreduce.variable_update.all_reduce import (
     collective_all_reduce,
     distributed_all_reduce,
     horovod,
-    independent,
     replicated,
 )
 from simreduce.variable_update.distributed_replicated import distributed_replicated
@@ -23,23 +23,44 @@ from simreduce.variable_update.flags import Flags
 from simreduce.variable_update.parameter_server import parameter_server
 from simreduce.workload import Workload
 
-MODES: Mapping[str, Callable[[Workload, Layout, Flags], Plan]] = {
-    "parameter_server": parameter_server,
+
+def independent(workload: Workload, layout: Layout, flags: Flags) -> Plan:  # noqa: ARG001 - planners share a signature
+    """Every GPU for itself: nothing moves."""
+    return PlanBuilder(layout.devices).finish(Contract.of("independent", []))
+
+
+STRATEGIES: Mapping[str, Callable[[Layout, Flags], Strategy]] = {
     "replicated": replicated,
-    "distributed_replicated": distributed_replicated,
     "distributed_all_reduce": distributed_all_reduce,
     "collective_all_reduce": collective_all_reduce,
     "horovod": horovod,
+}
+"""The modes that are an all-reduce, and the strategy that each asks for."""
+
+PLANNERS: Mapping[str, Callable[[Workload, Layout, Flags], Plan]] = {
+    "parameter_server": parameter_server,
+    "distributed_replicated": distributed_replicated,
     "independent": independent,
 }
-"""Planner by the name that `--variable_update` takes."""
+"""The other modes."""
+
+MODES = (*PLANNERS, *STRATEGIES)
+"""The names that `--variable_update` takes."""
 
 
 def variable_update(mode: str, workload: Workload, layout: Layout, flags: Flags | None = None) -> Plan:
     """The plan of one step in `mode`; StrategyError for what the mode does not accept."""
+    check_mode(mode)
+    flags = flags or Flags()
+    if mode in PLANNERS:
+        return PLANNERS[mode](workload, layout, flags)
+    return compile_plan(STRATEGIES[mode](layout, flags), workload, layout, faithful=flags.faithful)
+
+
+def check_mode(mode: str) -> None:
+    """StrategyError for a name that is no mode; it has the nearest."""
     if mode not in MODES:
         raise StrategyError(f"unknown mode {mode!r}{did_you_mean(mode, MODES)}; one of {', '.join(MODES)}")
-    return MODES[mode](workload, layout, flags or Flags())
 
 
-__all__ = ["MODES", "Flags", "variable_update"]
+__all__ = ["MODES", "STRATEGIES", "Flags", "check_mode", "variable_update"]

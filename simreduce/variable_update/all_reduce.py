@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from simreduce.errors import StrategyError
 from simreduce.layouts import Layout
-from simreduce.plan import Contract, Plan, PlanBuilder
-from simreduce.strategy import Strategy, compile_plan, parse_strategy
+from simreduce.strategy import Strategy, parse_strategy
 from simreduce.variable_update.flags import Flags
-from simreduce.workload import Workload
 
 
-def replicated(workload: Workload, layout: Layout, flags: Flags) -> Plan:
+def replicated(layout: Layout, flags: Flags) -> Strategy:
     """One machine: the spec if there is one (a single range), else hierarchical copy, else plain copies."""
     if len(layout.tasks) > 1:
         raise StrategyError(
@@ -27,10 +25,10 @@ def replicated(workload: Workload, layout: Layout, flags: Flags) -> Plan:
         strategy = _strategy(flags, names[flags.network_topology])
     else:
         strategy = _strategy(flags, "copy_to_gpus" if flags.on_gpu() else "copy_to_cpu")
-    return compile_plan(strategy, workload, layout, faithful=flags.faithful)
+    return strategy
 
 
-def distributed_all_reduce(workload: Workload, layout: Layout, flags: Flags) -> Plan:
+def distributed_all_reduce(layout: Layout, flags: Flags) -> Strategy:
     """One graph over all workers; any number of ranges, but not plain nccl on several workers."""
     if not flags.all_reduce_spec:
         raise StrategyError("distributed_all_reduce needs an all_reduce_spec")
@@ -38,29 +36,24 @@ def distributed_all_reduce(workload: Workload, layout: Layout, flags: Flags) -> 
         raise StrategyError(
             "nccl alone works on one machine; nccl/xring, nccl/rechd and nccl/pscpu on several"
         )
-    return compile_plan(_strategy(flags, flags.all_reduce_spec), workload, layout, faithful=flags.faithful)
+    return _strategy(flags, flags.all_reduce_spec)
 
 
-def collective_all_reduce(workload: Workload, layout: Layout, flags: Flags) -> Plan:
+def collective_all_reduce(layout: Layout, flags: Flags) -> Strategy:  # noqa: ARG001 - modes share a signature
     """The runtime's collectives; one range, no limit."""
     strategy = _strategy(flags, flags.all_reduce_spec or "collective")
     if [r.algorithm for r in strategy.ranges] != ["collective"]:
         raise StrategyError(
             f"collective_all_reduce takes the spec collective or collective#2, not {strategy.spec!r}"
         )
-    return compile_plan(strategy, workload, layout, faithful=flags.faithful)
+    return strategy
 
 
-def horovod(workload: Workload, layout: Layout, flags: Flags) -> Plan:
+def horovod(layout: Layout, flags: Flags) -> Strategy:  # noqa: ARG001 - modes share a signature
     """One process per GPU; the library reduces every gradient (or fused buffer) over all of them."""
     if flags.all_reduce_spec:
         raise StrategyError("horovod takes no all_reduce_spec")
-    return compile_plan(_strategy(flags, "nccl"), workload, layout, faithful=flags.faithful)
-
-
-def independent(workload: Workload, layout: Layout, flags: Flags) -> Plan:  # noqa: ARG001 - modes share a signature
-    """Every GPU for itself: nothing moves."""
-    return PlanBuilder(layout.devices).finish(Contract.of("independent", []))
+    return _strategy(flags, "nccl")
 
 
 def _strategy(flags: Flags, spec: str) -> Strategy:

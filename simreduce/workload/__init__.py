@@ -1,6 +1,17 @@
-"""What must be reduced: ordered gradients with names, elements and dtype."""
+"""What must be reduced: ordered gradients with names, elements and dtype; and the models they belong to, layer by layer."""
 
-from simreduce.workload.load import load_workload, shipped
+from simreduce.workload.load import load_model, load_workload, shipped
+from simreduce.workload.model import Layer, Model, of_list
 from simreduce.workload.workload import MOST_BYTES, Gradient, Workload
 
-__all__ = ["MOST_BYTES", "Gradient", "Workload", "load_workload", "shipped"]
+__all__ = [
+    "MOST_BYTES",
+    "Gradient",
+    "Layer",
+    "Model",
+    "Workload",
+    "load_model",
+    "load_workload",
+    "of_list",
+    "shipped",
+]

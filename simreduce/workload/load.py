@@ -1,6 +1,6 @@
 """Gradient lists by name, from a file, or inline.
 
-* a shipped model: `resnet50`, `vgg16`, ...
+* a shipped model: `resnet50`, `vgg16`, ...; of a transformer also for other sequences, `bert-base,sequence=384`
 * `bytes:64M` (powers of 1024) or `bytes:64MB`: one gradient; `bytes:64M,dtype=float16`
 * a CSV file with the columns `name`, `elements` or `shape` (`7x7x3x64`), and optionally `dtype`
 * a TOML file with `[[gradients]]` tables of the same keys (`shape = [7, 7, 3, 64]`)
@@ -10,32 +10,37 @@ Every fault in a file is reported at once, with its line or index.
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Iterable, Mapping
-from importlib import resources
+from collections.abc import Mapping
 from pathlib import Path
 
 from simreduce import dtypes, units
 from simreduce.errors import InputError, WorkloadError, did_you_mean, shown
-from simreduce.textfiles import exists, parse_toml, read_text
+from simreduce.textfiles import csv_rows, exists, read_text, toml_rows
+from simreduce.workload import convolutional, transformers
+from simreduce.workload.model import Model, of_list
 from simreduce.workload.workload import Gradient, Workload
 
 _KEYS = ("name", "elements", "shape", "dtype")
-_MODELS = resources.files("simreduce.workload") / "models"
 
 
 def shipped() -> list[str]:
     """Names of the models that come with simreduce."""
-    return sorted(p.name.removesuffix(".csv") for p in _MODELS.iterdir() if p.name.endswith(".csv"))
+    return sorted((*convolutional.NAMES, *transformers.NAMES))
+
+
+def load_model(text: str) -> Model:
+    """The model that `text` names; of a file or `bytes:`, every gradient is a layer. WorkloadError lists every fault."""
+    return _model(text) or of_list(load_workload(text))
 
 
 def load_workload(text: str) -> Workload:
     """The gradient list that `text` names; WorkloadError lists every fault."""
+    model = _model(text)
+    if model is not None:
+        return model.workload
     if text.startswith("bytes:"):
         return _inline(text)
-    if text in shipped():
-        return _rows(text, _csv_rows(text, (_MODELS / f"{text}.csv").read_text("utf-8")))
     path = Path(text)
     if path.suffix not in (".csv", ".toml") and not exists(text):
         near = did_you_mean(text, shipped()) or f"; shipped: {', '.join(shipped())}"
@@ -45,6 +50,28 @@ def load_workload(text: str) -> Workload:
     content = read_text(path, WorkloadError)
     rows = _toml_rows(text, content) if path.suffix == ".toml" else _csv_rows(text, content)
     return _rows(text, rows)
+
+
+def _model(text: str) -> Model | None:
+    """The shipped model that `text` names, if it names one."""
+    if text in convolutional.NAMES:
+        return convolutional.convolutional(text)
+    name, *options = text.split(",")
+    if name not in transformers.NAMES:
+        return None
+    problems, sequence, most = [], None, transformers.longest(name)
+    for option in options:
+        key, _, value = option.partition("=")
+        if key != "sequence":
+            near = did_you_mean(key, ["sequence"])
+            problems.append(f"{text}: unknown option {key!r}{near}; only sequence= is known")
+        elif not value.isdecimal() or len(value) > 9 or not 1 <= int(value) <= most:
+            problems.append(f"{text}: sequence={value}: a whole number of tokens from 1 to {most}")
+        else:
+            sequence = int(value)
+    if problems:
+        raise WorkloadError(problems)
+    return transformers.transformer(name, sequence)
 
 
 def _inline(text: str) -> Workload:
@@ -73,30 +100,8 @@ def _inline(text: str) -> Workload:
 
 
 def _csv_rows(source: str, content: str) -> list[tuple[str, Mapping[str, object]]]:
-    lines = [(i, line) for i, line in enumerate(content.split("\n"), 1) if line.strip() and line[0] != "#"]
-    if not lines:
-        raise WorkloadError(f"{source}: empty; the first line names the columns: name,elements,dtype")
-    problems: list[str] = []
-    (place, header), *rows = [(f"line {i}", _fields(source, i, line, problems)) for i, line in lines]
-    problems += _unknown(source, place, header)
-    problems += [f"{source}: {place}: two columns {k!r}" for k in _KEYS if header.count(k) > 1]
-    parsed: list[tuple[str, Mapping[str, object]]] = []
-    for place, row in rows:
-        if row and len(row) != len(header):
-            problems.append(f"{source}: {place}: {len(row)} fields where the header has {len(header)}")
-        parsed.append((place, _cells(dict(zip(header, row, strict=False)))))
-    if problems:
-        raise WorkloadError(problems)
-    return parsed
-
-
-def _fields(source: str, number: int, line: str, problems: list[str]) -> list[str]:
-    """The fields of one line (a quoted field ends where it began); none after a fault."""
-    try:
-        return next(csv.reader([line], strict=True))
-    except csv.Error as error:
-        problems.append(f"{source}: line {number}: {error}")
-        return []
+    rows = csv_rows(source, content, _KEYS, "name,elements,dtype", WorkloadError)
+    return [(place, _cells(row)) for place, row in rows]
 
 
 def _cells(row: Mapping[str, str]) -> dict[str, object]:
@@ -114,23 +119,7 @@ def _number(text: str) -> int | str:
 
 
 def _toml_rows(source: str, content: str) -> list[tuple[str, Mapping[str, object]]]:
-    document = parse_toml(source, content, WorkloadError)
-    tables = document.pop("gradients", None)
-    document.pop("title", None)
-    problems = [f"{source}: unknown key {k!r}{did_you_mean(k, ['title', 'gradients'])}" for k in document]
-    if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
-        problems.append(f"{source}: gradients: expected [[gradients]] tables with name and elements or shape")
-        tables = []
-    rows = [(f"gradients[{i}]", table) for i, table in enumerate(tables)]
-    for place, table in rows:
-        problems += _unknown(source, place, table)
-    if problems:
-        raise WorkloadError(problems)
-    return rows
-
-
-def _unknown(source: str, place: str, keys: Iterable[str]) -> list[str]:
-    return [f"{source}: {place}: unknown key {k!r}{did_you_mean(k, _KEYS)}" for k in keys if k not in _KEYS]
+    return [*toml_rows(source, content, "gradients", _KEYS, "name and elements or shape", WorkloadError)]
 
 
 def _rows(source: str, rows: list[tuple[str, Mapping[str, object]]]) -> Workload:

@@ -487,3 +487,17 @@ def test_a_clock_that_starts_below_zero_runs():
     )
 
     assert pytest.approx(-4.9) == env.run(until=done).finish.max()
+
+
+def test_kernels_queue_with_what_sums_on_their_device():
+    """A kernel holds the lane that an ADD on its device takes; under a runtime without lanes it holds up nobody."""
+    for runtime, expected in ((TENSORFLOW, (2.0, 5.0)), (IDEAL, (2.0, 3.0))):
+        env = simpy.Environment()
+        fabric = Fabric(env, pair(), runtime=runtime)
+        first, second = fabric.compute("gpu0", 2.0), fabric.compute("gpu0", 3.0)
+        other = fabric.compute("gpu1", 1.0)
+        env.run()
+
+        assert expected == tuple(float(done.value.finish[0]) for done in (first, second))
+        assert 1.0 == other.value.finish[0]
+        assert bool(fabric.compute_lanes("gpu0")) == (runtime is TENSORFLOW)

@@ -127,7 +127,7 @@ def test_an_unknown_name_is_told_with_the_nearest_model():
     assert message.startswith(
         "no workload 'resnet5' (did you mean 'resnet50'?); a file ends in .csv or .toml"
     )
-    assert "shipped: alexnet, googlenet" in _refused("zzz")[0]
+    assert "shipped: alexnet, bert-base" in _refused("zzz")[0]
     assert _refused("")[0].startswith("no workload ''")
 
 

@@ -1,10 +1,15 @@
-"""The shipped gradient lists, against the totals of tf_cnn_benchmarks' own models (1001 classes, master 8fb7907)."""
+"""The shipped models: gradient lists against the totals of tf_cnn_benchmarks' own models (1001 classes, master 8fb7907)
+and of PyTorch's BERT and GPT-2, work against published counts.
+"""
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
-from simreduce.workload import load_workload, shipped
+from simreduce.errors import WorkloadError
+from simreduce.workload import load_model, load_workload, shipped
 
 MODELS = {
     "resnet50": (161, 25_559_081, 2_359_296),
@@ -15,6 +20,19 @@ MODELS = {
     "inception3": (190, 23_819_401, None),
     "googlenet": (116, 6_999_577, None),
     "trivial": (6, 4_263_877, None),
+    "bert-base": (199, 109_482_240, 30522 * 768),
+    "bert-large": (391, 335_141_888, 30522 * 1024),
+    "gpt2": (148, 124_439_808, 50257 * 768),
+}
+DIGESTS = {
+    "alexnet": "ca0076f534f9",
+    "googlenet": "0aaff10dcbfc",
+    "inception3": "a723bbdface7",
+    "resnet101": "be7ce5f6a625",
+    "resnet152": "7344316e8f64",
+    "resnet50": "56256204e73c",
+    "trivial": "79d6a838e6a6",
+    "vgg16": "99201cd479c6",
 }
 
 
@@ -61,3 +79,88 @@ def test_the_first_gradients_of_resnet50():
     assert [("cg/conv0/conv2d/kernel", 7 * 7 * 3 * 64), ("cg/conv0/batchnorm0/gamma", 64)] == [
         (g.name, g.elements) for g in load_workload("resnet50").gradients[:2]
     ]
+
+
+def test_the_lists_are_those_of_upstream_to_the_name():
+    """Names and elements in order, hashed: what tf_cnn_benchmarks itself printed."""
+    found = {}
+    for model in DIGESTS:
+        rows = [f"{g.name},{g.elements}" for g in load_workload(model).gradients]
+        found[model] = hashlib.sha256("\n".join(rows).encode()).hexdigest()[:12]
+
+    assert DIGESTS == found
+
+
+@pytest.mark.parametrize(
+    ("model", "multiply_adds", "within"),
+    [
+        ("resnet50", 3.8e9, 0.02),  # He et al. 2015, table 1
+        ("resnet101", 7.6e9, 0.01),
+        ("resnet152", 11.3e9, 0.01),
+        ("vgg16", 15.3e9, 0.02),  # the same, section 3.3
+        ("googlenet", 1.5e9, 0.06),  # Szegedy et al. 2014, abstract
+        ("inception3", 5.72e9, 0.01),  # torchvision's 5.71 GFLOPS, without the auxiliary head
+        ("bert-base", 22.5e9 / 2, 0.01),  # Sun et al. 2020 (MobileBERT), table 1: 128 tokens, in FLOPs
+    ],
+)
+def test_work_is_that_of_the_literature(model, multiply_adds, within):
+    """Of a forward pass; published figures are rounded, and differ in what they leave out."""
+    assert load_model(model).forward / 2 == pytest.approx(multiply_adds, rel=within)
+
+
+def test_work_of_alexnet_by_hand():
+    """Output positions times filters times window, convolution by convolution, and the matrices of the end."""
+    convolutions = (
+        55 * 55 * 64 * 363 + 27 * 27 * 192 * 1600 + 13 * 13 * (384 * 1728 + 384 * 3456 + 256 * 3456)
+    )
+    matrices = 9216 * 4096 + 4096 * 4096 + 4096 * 1001
+
+    assert 2 * (convolutions + matrices) == load_model("alexnet").forward
+
+
+@pytest.mark.parametrize("model", ["alexnet", "inception3", "resnet152", "vgg16"])
+def test_backward_is_twice_the_work_but_for_the_layer_that_reads_the_image(model):
+    """Nobody needs the gradient of an image."""
+    first, *rest = load_model(model).layers
+
+    assert first.forward == first.backward
+    assert all(2 * layer.forward == layer.backward for layer in rest)
+
+
+def test_work_of_gpt2_grows_as_theory_says():
+    """Kaplan et al. 2020, table 1: 2N + 4 L s h FLOPs a token forward, N with the output matrix, without embeddings."""
+    few, many = (load_model(f"gpt2,sequence={s}").forward for s in (1, 512))
+    weights = 12 * 12 * 768 * 768 + 50257 * 768
+
+    assert 2 * weights + 4 * 12 * 768 == few
+    assert 512 * (2 * weights + 4 * 12 * 512 * 768) == many
+
+
+def test_a_sequence_changes_the_work_and_not_the_gradients():
+    """BERT at 512 tokens, and what is no length."""
+    assert load_model("bert-base,sequence=512").forward > 4 * load_model("bert-base").forward
+    assert load_workload("bert-base,sequence=512").gradients == load_workload("bert-base").gradients
+    with pytest.raises(WorkloadError) as caught:
+        load_model("bert-base,seqence=1,sequence=513")
+
+    assert (
+        "bert-base,seqence=1,sequence=513: unknown option 'seqence' (did you mean 'sequence'?); only sequence= is known",
+        "bert-base,seqence=1,sequence=513: sequence=513: a whole number of tokens from 1 to 512",
+    ) == caught.value.problems
+
+
+@pytest.mark.parametrize("model", sorted(MODELS))
+def test_layers_hold_the_gradient_list(model):
+    """In its order, so that back-propagation makes them last first."""
+    loaded = load_model(model)
+
+    assert load_workload(model).gradients == tuple(g for layer in loaded.layers for g in layer.gradients)
+    assert len({layer.name for layer in loaded.layers}) == len(loaded.layers)
+
+
+def test_a_list_is_a_model_of_unknown_work():
+    """Every gradient is a layer."""
+    model = load_model("bytes:64K")
+
+    assert [("gradient", 1)] == [(layer.name, len(layer.gradients)) for layer in model.layers]
+    assert 0 == model.flops

@@ -1,0 +1,262 @@
+"""`simreduce step`: the ranking by step, the timeline of the best as text, and both as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import fsum
+from typing import Any
+
+import simreduce
+from simreduce import units
+from simreduce.report.columns import aligned
+from simreduce.training import Bucket, Span, Step, named
+from simreduce.tune.steps import StepCandidate, StepRanking
+
+WIDTH = 64
+"""Characters of a timeline."""
+
+_FIRST, _LAST = 8, 4
+"""Buckets that are shown of many."""
+
+_SAME = 1e-6
+"""Part of a step below which a difference is none to tell."""
+
+_FORWARD, _BACKWARD, _BUSY, _RARE, _IDLE = "FB=-."
+
+
+def step_table(ranking: StepRanking) -> str:
+    """Header, one row per method if there are several, the timeline of the best and its buckets."""
+    lines = _header(ranking)
+    if len(ranking.candidates) > 1:
+        lines += [*_rows(ranking.candidates), ""]
+    lines += _described(ranking)
+    if ranking.refused:
+        lines += ["", f"Not possible here ({len(ranking.refused)}):"]
+        lines += [f"  {reason}" for _, reason in ranking.refused]
+    return "\n".join(lines)
+
+
+def _header(ranking: StepRanking) -> list[str]:
+    s, job = ranking.scenario, ranking.question.job
+    w, profile = s.workload, job.profile
+    calibration = s.calibration.name + (f" ({s.calibration.title})" if s.calibration.title else "")
+    passes = f"{_ms(fsum(profile.forward))} forward, {_ms(fsum(profile.backward))} backward"
+    slow = ", ".join(f"{name} {factor:.4g} times as slow" for name, factor in job.slow.items() if factor != 1)
+    update = f", {_ms(job.update)} for the update" if job.update else ""
+    after = "" if job.barrier else ", no barrier between steps"
+    return [
+        f"# {s.title}",
+        f"# topology     {s.topology.name}: {s.topology.title}, {len(ranking.layout.ranks)} ranks, {s.topology.digest}",
+        f"# model        {w.name}: {len(job.model.layers)} layers, {len(w.gradients)} gradients, {units.format_size(w.nbytes)}",
+        f"# compute      {job.batch} a GPU: {passes}{update} ({profile.source})",
+        *([f"#              {slow}"] if slow else []),
+        f"# runtime      {s.runtime.name}, consistency {job.consistency}{after}{', faithful to upstream' * s.faithful}",
+        f"# calibration  {calibration}",
+        *_free_launches(ranking),
+        *([f"# disturbed    {ranking.disturbance.text}"] if ranking.disturbance.text else []),
+        "#",
+    ]
+
+
+def _free_launches(ranking: StepRanking) -> list[str]:
+    """Whom no calibration says anything about."""
+    by_nccl = any("nccl" in c.step.method for c in ranking.candidates)
+    return ["#              nccl by link rates alone: its launches and protocols cost nothing here"] * by_nccl
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3f} ms"
+
+
+def _rows(candidates: Sequence[StepCandidate]) -> list[str]:
+    """By step time; the last columns tell what the reductions take alone, and the place that this would give."""
+    by_itself = sorted(candidates, key=lambda c: (c.alone, c.step.seconds, c.step.method))
+    place = {id(c): i for i, c in enumerate(by_itself, 1)}
+    rows: list[tuple[str, ...]] = [
+        (
+            "#",
+            "strategy",
+            "step",
+            "exposed",
+            "samples/s",
+            "efficiency",
+            "buckets",
+            "alone",
+            "# alone",
+            "#wrong",
+        ),
+        ("", "", "(ms)", "(ms)", "", "", "", "(ms)", "", ""),
+    ]
+    for i, c in enumerate(candidates, 1):
+        s = c.step
+        rows.append(
+            (
+                str(i), s.method, f"{s.seconds * 1e3:.3f}", f"{s.exposed * 1e3:.3f}", f"{s.images_per_second:.1f}",
+                f"{s.efficiency:.1%}", str(len(s.buckets)), f"{c.alone * 1e3:.3f}", str(place[id(c)]), str(c.wrong),
+            )
+        )  # fmt: skip
+    return aligned(rows, "><>>>>>>>>")
+
+
+def _described(ranking: StepRanking) -> list[str]:
+    best, s = ranking.best, ranking.best.step
+    names = [g.name for g in ranking.scenario.workload.gradients]
+    update = f", update {_ms(s.update)}" if s.update else ""
+    lines = [
+        f"{s.method}: a step takes {_ms(s.seconds)}, {s.images_per_second:.1f} samples/s, {s.efficiency:.1%} of what {_gpus(s)} could do",
+        f"  compute {_ms(s.compute)}{update}, communication {_ms(s.communication)}, exposed {_ms(s.exposed)}",
+    ]
+    if best.wrong:
+        lines.append(f"  {best.wrong} elements are not what they should be: no candidate is proven right")
+    if max(s.simulated) - min(s.simulated) > _SAME * s.seconds:
+        lines.append(f"  {_row_of_times(s)}")
+    return [*lines, "", *timeline(s), "", *_buckets(s, names, ranking.layout.ranks)]
+
+
+def _row_of_times(s: Step) -> str:
+    """How long steps took that were not alike: the first, and the last, which is described."""
+    count = len(s.simulated)
+    texts = [f"{t * 1e3:.3f}" for t in s.simulated]
+    shown = texts if count <= _FIRST else [*texts[: _FIRST // 2], "...", *texts[-_FIRST // 2 :]]
+    return f"steps took {', '.join(shown)} ms; this is the last" + (
+        "" if s.settled else f" of {count}, and others would follow"
+    )
+
+
+def _gpus(s: Step) -> str:
+    return f"{s.devices} {units.noun(s.devices, 'GPU')}"
+
+
+def timeline(step: Step, width: int = WIDTH) -> list[str]:
+    """Rows of characters: what computes (F forward, B backward), and what moves: - less than half of the
+    time, = one at a time, or how many at once, + from 10.
+    """
+    tracks: dict[str, list[Span]] = {}
+    for span in step.spans:
+        tracks.setdefault(span.device, []).append(span)
+    names = list(tracks)
+    shown = names if len(names) <= _FIRST else [*names[:2], names[-1]]
+    rows = [(name, _compute_bar(tracks[name], step.seconds, width)) for name in shown]
+    for what, buckets in (("reads", step.reads), ("reductions", step.buckets)):
+        if buckets:
+            rows.append((what, _moving_bar(buckets, step.seconds, width)))
+    left = max((len(name) for name, _ in rows), default=0)
+    scale = f"0{_ms(step.seconds):>{width - 1}}"
+    more = [f"  ({len(names) - 3} GPUs more)"] if len(names) > len(shown) else []
+    return [f"  {'':{left}}  {scale}", *(f"  {name:{left}} |{bar}|" for name, bar in rows), *more]
+
+
+def _cells(begin: float, end: float, seconds: float, width: int) -> Iterable[tuple[int, float]]:
+    """The cells that an interval touches, and how much of each it covers."""
+    scale = width / seconds if seconds else 0.0
+    first, last = max(begin * scale, 0.0), min(end * scale, float(width))
+    for cell in range(int(first), min(int(last) + 1, width)):
+        covered = min(last, cell + 1.0) - max(first, float(cell))
+        if covered > 0.0:
+            yield cell, covered
+
+
+def _compute_bar(spans: Sequence[Span], seconds: float, width: int) -> str:
+    share = [[0.0, 0.0] for _ in range(width)]
+    for span in spans:
+        for cell, covered in _cells(span.begin, span.end, seconds, width):
+            share[cell][span.backward] += covered
+    return "".join(
+        _IDLE if forward + backward < 0.5 else _BACKWARD if backward > forward else _FORWARD
+        for forward, backward in share
+    )
+
+
+def _moving_bar(buckets: Sequence[Bucket], seconds: float, width: int) -> str:
+    """How many are under way at once, on average."""
+    busy = [0.0] * width
+    for bucket in buckets:
+        for cell, covered in _cells(bucket.start, bucket.finish, seconds, width):
+            busy[cell] += covered
+    return "".join(map(_load, busy))
+
+
+def _load(busy: float) -> str:
+    if busy < 0.5:
+        return _RARE if busy > 0.0 else _IDLE
+    return _BUSY if busy < 1.5 else f"{busy:.0f}" if busy < 9.5 else "+"
+
+
+def _buckets(step: Step, names: Sequence[str], devices: Sequence[str]) -> list[str]:
+    """What was reduced when; of many, the first and the last."""
+    rows: list[tuple[str, ...]] = [
+        ("bucket", "gradients", "of", "size", "ready", "start", "finish", "after compute"),
+        ("", "", "", "", "(ms)", "(ms)", "(ms)", "(ms)"),
+    ]
+    ended = max((span.end for span in step.spans), default=0.0)
+    left_out = len(step.buckets) - _FIRST - _LAST
+    for i, b in enumerate(step.buckets, 1):
+        if left_out > 0 and _FIRST < i <= len(step.buckets) - _LAST:
+            if i == _FIRST + 1:
+                rows.append((f"... {left_out} more", *[""] * 7))
+            continue
+        late = max(b.finish - ended, 0.0)
+        what = names[b.gradients[0]]
+        if len(b.gradients) > 1:
+            what = f"{len(b.gradients)}: {names[b.gradients[-1]]} to {what}"
+        times = tuple(f"{t * 1e3:.3f}" for t in (b.ready, b.start, b.finish, late))
+        of = named([devices[rank] for rank in b.ranks], len(devices))
+        rows.append((str(i), what, of, units.format_size(b.nbytes), *times))
+    return aligned(rows, "<<<>>>>>") if step.buckets else ["  nothing is reduced"]
+
+
+def step_document(ranking: StepRanking) -> dict[str, Any]:
+    """The keys that others may rely on, in a fixed order; times in microseconds. The step is that of the best."""
+    s, job, best = ranking.scenario, ranking.question.job, ranking.best
+    names = [g.name for g in s.workload.gradients]
+    return {
+        "command": "step",
+        "version": simreduce.__version__,
+        "scenario": s.name,
+        "topology": s.topology.name,
+        "topology_digest": s.topology.digest,
+        "workload": s.workload.name,
+        "size_bytes": s.workload.nbytes,
+        "ranks": len(ranking.layout.ranks),
+        "runtime": s.runtime.name,
+        "calibration": s.calibration.name,
+        "disturbance": ranking.disturbance.text,
+        "batch": job.batch,
+        "compute_source": job.profile.source,
+        "consistency": job.consistency,
+        "barrier": job.barrier,
+        **_figures(best),
+        "settled": best.step.settled,
+        "simulated_us": [t * 1e6 for t in best.step.simulated],
+        "buckets": [_bucket(b, names, ranking.layout.ranks) for b in best.step.buckets],
+        "reads": [_bucket(b, names, ranking.layout.ranks) for b in best.step.reads],
+        "candidates": [{"place": i, **_figures(c)} for i, c in enumerate(ranking.candidates, 1)],
+        "refused": [{"strategy": name, "reason": reason} for name, reason in ranking.refused],
+    }
+
+
+def _figures(c: StepCandidate) -> dict[str, Any]:
+    s = c.step
+    return {
+        "strategy": s.method,
+        "step_time_us": s.seconds * 1e6,
+        "compute_us": s.compute * 1e6,
+        "update_us": s.update * 1e6,
+        "communication_us": s.communication * 1e6,
+        "exposed_us": s.exposed * 1e6,
+        "images_per_second": s.images_per_second,
+        "scaling_efficiency": s.efficiency,
+        "alone_us": c.alone * 1e6,
+        "wrong": c.wrong,
+    }
+
+
+def _bucket(b: Bucket, names: Sequence[str], devices: Sequence[str]) -> dict[str, Any]:
+    return {
+        "gradients": [names[i] for i in b.gradients],
+        "devices": [devices[rank] for rank in b.ranks],
+        "size_bytes": b.nbytes,
+        "ready_us": b.ready * 1e6,
+        "start_us": b.start * 1e6,
+        "finish_us": b.finish * 1e6,
+    }

@@ -1,0 +1,240 @@
+"""The table `[step]` of a scenario: what a training step computes, and how its gradients are reduced.
+
+[step]
+batch = 64                          # samples per GPU
+time = "292 ms"                     # forward and backward of that on one GPU, spread over the layers by FLOPs; or
+rate = "6.5 TFLOP/s"                # what a GPU achieves; or by GPU or its model, rate.gpu0 = "5 TFLOP/s"; or
+profile = "layers.csv"              # measured, by layer
+update = "2 ms"                     # of the variables, once a step
+consistency = "strong"              # relaxed: reduce the step before; staged: compute with variables read a step ago
+barrier = true                      # false: a layer's next forward pass waits for its own variables only
+streams = 1                         # reductions at once, 0 for all that are ready; unless given, as the library has it
+cycle = "1 ms"                      # of Horovod (+fusion)
+variable_update = "replicated"      # a mode of tf_cnn_benchmarks instead of strategies, with these of its flags:
+local_parameter_device = "cpu"
+all_reduce_spec = "nccl"
+hierarchical_copy = false
+network_topology = "dgx1"
+packing = "packs=8"
+ps_tasks = [0]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from simreduce import units
+from simreduce.errors import InputError, did_you_mean, shown
+from simreduce.layouts import Layout
+from simreduce.strategy import Strategy
+from simreduce.topology import Topology
+from simreduce.training.profile import Profile, from_rate, from_seconds, load_profile
+from simreduce.training.reductions import CYCLE, Method, by_mode, by_strategy
+from simreduce.training.step import CONSISTENCIES, RELAXED, STAGED, STRONG, Job
+from simreduce.variable_update import Flags, check_mode
+from simreduce.workload import Model
+
+_FLAGS: Mapping[str, type] = {
+    "local_parameter_device": str,
+    "all_reduce_spec": str,
+    "hierarchical_copy": bool,
+    "network_topology": str,
+    "packing": str,
+    "ps_tasks": list,
+}
+_TIMES = ("time", "rate", "profile")
+_KEYS = ("batch", *_TIMES, "update", "consistency", "barrier", "streams", "cycle", "variable_update", *_FLAGS)
+_NAMES = {str: "text", bool: "true or false", list: "a list of task numbers"}
+MOST_SAMPLES = 10**9
+MOST_STREAMS = 10**6
+SHORTEST, LONGEST = 1e-9, 3.6e6
+"""Seconds of a cycle, and of a step: what is beyond is a slip."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What `[step]` says. Without a `mode`, strategies say how gradients are reduced."""
+
+    job: Job
+    mode: str = ""
+    flags: Flags = field(default_factory=Flags)
+    streams: int | None = None
+    cycle: float = CYCLE
+
+    def method(self, strategy: Strategy | None, layout: Layout, *, faithful: bool = False) -> Method:
+        """The reductions of `strategy`, or without one those of the mode; StrategyError for what is not accepted."""
+        workload = self.job.model.workload
+        if strategy is None:
+            return by_mode(self.mode, workload, layout, self.flags, streams=self.streams, cycle=self.cycle)
+        return by_strategy(
+            strategy, workload, layout, faithful=faithful, streams=self.streams, cycle=self.cycle
+        )
+
+
+def read_step(
+    table: object, model: Model, topology: Topology, beside: Callable[[str], str] = str
+) -> Question:
+    """The question that a `[step]` table is; InputError tells all that is wrong with it. `beside` finds files."""
+    if not isinstance(table, dict):
+        raise InputError(f"step: expected a table, not {shown(table)}")
+    reader = _Reader(table)
+    for key in table:
+        if key not in _KEYS:
+            reader.problems.append(f"step.{key}: unknown key{did_you_mean(key, _KEYS)}")
+    batch = reader.whole("batch", 1, MOST_SAMPLES)
+    if "batch" not in table:
+        reader.problems.append("step.batch: missing: samples per GPU")
+    profile, slow = reader.compute(model, max(batch or 1, 1), topology, beside)
+    update = reader.read("update", units.duration) or 0.0
+    cycle = reader.read("cycle", units.duration)
+    streams = reader.whole("streams", 0, MOST_STREAMS)
+    if cycle and not SHORTEST <= cycle <= LONGEST:
+        reader.problems.append("step.cycle: from 1 ns to 1000 h, or 0 s for none")
+    for key, seconds in (("update", update), ("time, rate or profile", profile.seconds if profile else 0.0)):
+        if not seconds <= LONGEST:
+            reader.problems.append(f"step.{key}: more than 1000 h")
+    barrier = reader.typed("barrier", bool)
+    if barrier is False and update:
+        reader.problems.append("step.update: needs a barrier, a time at which all variables are updated")
+    consistency = reader.typed("consistency", str) or STRONG
+    mode = reader.mode(consistency)
+    flags = reader.flags(mode)
+    if reader.problems or profile is None:
+        raise InputError(reader.problems)
+    job = Job(model, profile, batch or 1, update, consistency, barrier if barrier is not None else True, slow)
+    return Question(job, mode, flags, streams, CYCLE if cycle is None else cycle)
+
+
+class _Reader:
+    """Reads one key after another, and keeps the faults."""
+
+    def __init__(self, table: Mapping[str, Any]) -> None:
+        self.table = table
+        self.problems: list[str] = []
+
+    def typed(self, key: str, kind: type[T]) -> T | None:
+        """The value, if it is there and of that type."""
+        value = self.table.get(key)
+        if value is None or isinstance(value, kind):
+            return value
+        self.problems.append(f"step.{key}: expected {_NAMES[kind]}, not {shown(value)}")
+        return None
+
+    def whole(self, key: str, least: int, most: int) -> int | None:
+        """A whole number."""
+        value = self.table.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            self.problems.append(
+                f"step.{key}: expected a whole number from {least} to {most}, not {shown(value)}"
+            )
+            return None
+        return value
+
+    def read(self, key: str, reader: Callable[[object], float]) -> float | None:
+        """A quantity with its unit."""
+        return self._quantity(f"step.{key}", self.table[key], reader) if key in self.table else None
+
+    def _quantity(self, place: str, value: object, reader: Callable[[object], float]) -> float | None:
+        try:
+            return reader(value)
+        except ValueError as error:
+            self.problems.append(f"{place}: {error}")
+            return None
+
+    def compute(
+        self, model: Model, batch: int, topology: Topology, beside: Callable[[str], str]
+    ) -> tuple[Profile | None, Mapping[str, float]]:
+        """The profile, and how many times as long a device takes."""
+        given = [key for key in _TIMES if key in self.table]
+        if len(given) != 1:
+            have = f"has {' and '.join(given)}" if given else "has none"
+            self.problems.append(f"step: give one of {', '.join(_TIMES)}; it {have}")
+            return None, {}
+        try:
+            if given == ["time"]:
+                seconds = self.read("time", units.duration)
+                return None if seconds is None else from_seconds(model, seconds), {}
+            if given == ["profile"]:
+                text = self.typed("profile", str)
+                return None if text is None else load_profile(beside(text), model), {}
+            rates = self._rates(topology)
+            best = max(rates.values(), default=0.0)
+            if not best:
+                return None, {}
+            return from_rate(model, batch, best), {name: best / rate for name, rate in rates.items()}
+        except InputError as error:
+            self.problems += [f"step.{given[0]}: {problem}" for problem in error.problems]
+            return None, {}
+
+    def _rates(self, topology: Topology) -> dict[str, float]:
+        """FLOPs a second of every GPU."""
+        value = self.table["rate"]
+        given = value if isinstance(value, dict) else {"": value}
+        models = {topology.nodes[name].model for name in topology.devices}
+        known = {*topology.devices, *models}
+        rates: dict[str, float] = {}
+        for name, text in given.items():
+            place = f"step.rate.{name}" if name else "step.rate"
+            rate = self._quantity(place, text, units.flops)
+            if name and name not in known:
+                self.problems.append(
+                    f"{place}: no GPU and no model of one is called so{did_you_mean(name, known)}"
+                )
+            elif rate is not None and rate <= 0.0:
+                self.problems.append(f"{place}: needs a rate above 0")
+            elif rate is not None:
+                rates[name] = rate
+        if len(rates) < len(given):
+            return {}
+        found = {
+            name: rates.get(name, rates.get(topology.nodes[name].model, rates.get("", 0.0)))
+            for name in topology.devices
+        }
+        without = [name for name, rate in found.items() if not rate]
+        if without:
+            self.problems.append(f"step.rate: there is none for {', '.join(without[:5])}")
+            return {}
+        return found
+
+    def mode(self, consistency: str) -> str:
+        """The mode, "" for none, and whether it knows the consistency that is asked for."""
+        mode = self.typed("variable_update", str) or ""
+        if mode:
+            try:
+                check_mode(mode)
+            except InputError as error:
+                self.problems += [f"step.variable_update: {problem}" for problem in error.problems]
+        if consistency not in CONSISTENCIES:
+            near = did_you_mean(consistency, CONSISTENCIES)
+            self.problems.append(
+                f"step.consistency: unknown {consistency!r}{near}; one of {', '.join(CONSISTENCIES)}"
+            )
+        if consistency == STAGED and mode != "parameter_server":
+            self.problems.append(
+                'step.consistency: "staged" is about reading variables, which only variable_update = "parameter_server" does'
+            )
+        if consistency == RELAXED and mode in ("parameter_server", "distributed_replicated"):
+            self.problems.append(
+                f'step.consistency: "relaxed" is about all-reduces; {mode} sends gradients to their servers'
+            )
+        return mode
+
+    def flags(self, mode: str) -> Flags:
+        """What the mode is told."""
+        flags: dict[str, Any] = {
+            key: value for key, kind in _FLAGS.items() if (value := self.typed(key, kind)) is not None
+        }
+        if flags and not mode:
+            self.problems += [
+                f"step.{key}: is for variable_update; strategies say how to reduce" for key in flags
+            ]
+        tasks = flags.get("ps_tasks", [])
+        if isinstance(tasks, list) and not all(isinstance(t, int) and not isinstance(t, bool) for t in tasks):
+            self.problems.append(f"step.ps_tasks: expected {_NAMES[list]}, not {shown(tasks)}")
+        return Flags(**flags)

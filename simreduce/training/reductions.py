@@ -1,0 +1,193 @@
+"""What a step has to move: every reduction by itself, with the gradients that it waits for.
+
+One plan says how a strategy, or a mode of tf_cnn_benchmarks, moves all gradients of a step; that plan is proved. Here it is
+taken apart into what can start by itself once its gradients exist: a gradient, a pack, a bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from simreduce.layouts import Layout
+from simreduce.packing import DdpBuckets, Fusion
+from simreduce.plan import ZEROS, Executor, Kind, Plan, apart
+from simreduce.strategy import Strategy, compile_plan
+from simreduce.variable_update import STRATEGIES, Flags, variable_update
+from simreduce.workload import Workload
+
+Ints = npt.NDArray[np.int64]
+
+CYCLE = 1e-3
+"""`HOROVOD_CYCLE_TIME` in seconds, since 0.21; before it was 5 ms."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reduction:
+    """A plan that moves some gradients, by index; or, of a `read`, the variables of the same index.
+
+    It starts when all of `ranks` have all of `gradients`. A read ends on `ranks`, which wait for it.
+    """
+
+    plan: Plan
+    gradients: tuple[int, ...]
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How the gradients of a step are reduced, and the variables read.
+
+    `plan` is the whole, for the proof. `reductions` come in the order in which they are started if several are ready at
+    once; `in_order` none starts before those ahead of it. Up to `streams` run at once, those that were ready first
+    coming first; 0: all that are ready, which then queue as the runtime has it. `reads` start a step.
+
+    With a `fusion`, what has become ready is put into buffers and started every `cycle` seconds instead, as Horovod does.
+    """
+
+    name: str
+    plan: Plan
+    reductions: tuple[Reduction, ...]
+    reads: tuple[Reduction, ...] = ()
+    streams: int = 0
+    in_order: bool = False
+    fusion: Fused | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fused:
+    """Buffers of what is ready, and the reductions of each."""
+
+    fusion: Fusion
+    strategy: Strategy
+    workload: Workload
+    layout: Layout
+    faithful: bool
+    cycle: float = CYCLE
+
+    def buffers(self, ready: Sequence[int]) -> list[tuple[int, ...]]:
+        """The gradients of each buffer, if `ready` are those that wait, in the order in which they became ready."""
+        waiting = list(reversed(ready))  # a packer is given a list whose last gradient is ready first
+        groups = self.fusion.arrange([self.workload.gradients[i] for i in waiting]).groups
+        return [tuple(waiting[i] for i in group) for group in groups]
+
+    def reductions(self, buffer: tuple[int, ...]) -> list[Reduction]:
+        """Of the gradients of one buffer."""
+        order = buffer[::-1]  # likewise
+        part = Workload(self.workload.name, tuple(self.workload.gradients[i] for i in order))
+        plan = compile_plan(self.strategy, part, self.layout, faithful=self.faithful)
+        found, _ = _parts(plan, part)
+        return [replace(r, gradients=tuple(sorted(order[i] for i in r.gradients))) for r in found]
+
+
+def by_strategy(
+    strategy: Strategy,
+    workload: Workload,
+    layout: Layout,
+    *,
+    faithful: bool = False,
+    streams: int | None = None,
+    cycle: float = CYCLE,
+) -> Method:
+    """An all-reduce of all gradients by `strategy`. DDP and Horovod reduce one bucket at a time, as NCCL does whatever runs
+    on one communicator, unless `streams` says otherwise.
+    """
+    plan = compile_plan(strategy, workload, layout, faithful=faithful)
+    found, _ = _parts(plan, workload)
+    packer = strategy.packer
+    alone = isinstance(packer, DdpBuckets | Fusion) or _only_nccl(plan)
+    return Method(
+        strategy.text,
+        plan,
+        tuple(found if isinstance(packer, DdpBuckets) else sorted(found, key=lambda r: -r.gradients[0])),
+        streams=int(alone) if streams is None else streams,
+        in_order=isinstance(packer, DdpBuckets),
+        fusion=Fused(packer, strategy, workload, layout, faithful, cycle)
+        if isinstance(packer, Fusion)
+        else None,
+    )
+
+
+def by_mode(
+    mode: str,
+    workload: Workload,
+    layout: Layout,
+    flags: Flags,
+    *,
+    streams: int | None = None,
+    cycle: float = CYCLE,
+) -> Method:
+    """What tf_cnn_benchmarks' `--variable_update=mode` does; `horovod` fuses as the library does unless it is told how to
+    pack. Where parameter servers hold the variables, these are read at the start of the next step (`parameter_server`) or,
+    after a barrier for each, at the end of this one (`distributed_replicated`).
+    """
+    if mode == "horovod" and not flags.packing:
+        flags = replace(flags, packing="fusion")
+    if mode in STRATEGIES:
+        strategy = STRATEGIES[mode](layout, flags)
+        found = by_strategy(strategy, workload, layout, faithful=flags.faithful, streams=streams, cycle=cycle)
+        return replace(found, name=f"{mode}, {strategy.text}")
+    plan = variable_update(mode, workload, layout, flags)
+    reductions, reads = _parts(plan, workload, loose=mode == "parameter_server")
+    latest = sorted(reductions, key=lambda r: -r.gradients[0])
+    return Method(mode, plan, tuple(latest), tuple(reads), streams=streams or 0)
+
+
+def _only_nccl(plan: Plan) -> bool:
+    """Whether NCCL makes all transfers."""
+    copies = plan.kind == Kind.COPY
+    return bool(copies.any() and (plan.executor[copies] == Executor.NCCL).all())
+
+
+def _parts(plan: Plan, workload: Workload, *, loose: bool = True) -> tuple[list[Reduction], list[Reduction]]:
+    """The reductions of a plan, in the order of their first ops, and its reads."""
+    variable = len(plan.devices)  # the contributor that stands for a variable's new value
+    places = _Places.of(plan, workload)
+    reductions: list[Reduction] = []
+    reads: list[Reduction] = []
+    for part in apart(plan, loose=loose):
+        inputs = np.flatnonzero((part.kind == Kind.INPUT) & (part.arg != ZEROS))
+        given = inputs[part.arg[inputs] != variable]
+        starts, ends = (given, given) if len(given) else (inputs, np.flatnonzero(part.kind == Kind.OUTPUT))
+        spans = set(zip(part.lo[starts].tolist(), part.hi[starts].tolist(), strict=True))
+        owners = tuple(sorted({i for lo, hi in spans for i in places.between(lo, hi)}))
+        ranks = tuple(np.unique(part.device[ends]).tolist())
+        if owners:
+            (reductions if len(given) else reads).append(Reduction(part, owners, ranks))
+    return reductions, reads
+
+
+class _Places(NamedTuple):
+    """Which gradient an address belongs to: gradient order[k] has [lo[k], hi[k]), which ascend, in every `period`."""
+
+    order: Ints
+    lo: Ints
+    hi: Ints
+    period: int
+
+    @staticmethod
+    def of(plan: Plan, workload: Workload) -> _Places:
+        """An all-reduce says where gradients are in its contract, by rank and in the order of the list. The other modes
+        lay the list end to end, again and again.
+        """
+        period = int(plan.hi.max(initial=0)) + 1
+        size = np.array([g.elements for g in workload.gradients], dtype=np.int64)
+        if plan.contract.collective == "all_reduce":
+            lo = plan.contract.lo[: len(size)].astype(np.int64)
+        else:
+            lo = np.cumsum(size) - size
+            period = max(workload.elements, 1)
+        order = np.lexsort((size, lo)).astype(np.int64)
+        return _Places(order, lo[order], (lo + size)[order], period)
+
+    def between(self, lo: int, hi: int) -> list[int]:
+        """The gradients that have an address of [lo, hi), or of an empty interval those that are empty there."""
+        base = lo - lo % self.period
+        lo, hi = lo - base, hi - base
+        first, last = int(np.searchsorted(self.hi, lo, "right")), int(np.searchsorted(self.lo, hi, "left"))
+        here = (self.lo == lo) & (self.hi == lo) if lo == hi else slice(first, last)
+        return [int(i) for i in self.order[here]]

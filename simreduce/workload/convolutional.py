@@ -1,0 +1,212 @@
+"""The image models of tf_cnn_benchmarks: its trainable variables, in the order of their creation, for 1001 classes.
+
+Architectures: tensorflow/benchmarks, `scripts/tf_cnn_benchmarks/models` (master 8fb7907). Work is that of convolutions and
+of fully connected layers; a backward pass has twice the forward's (gradients of weights and of inputs), once in the layer
+that reads the image. Batch norm, pooling and activations are not counted.
+
+A branch of an inception module is written as its convolutions: `64@1x1` is 64 filters of 1x1, `/2` a stride of 2, `v` no
+padding, `+` several that read the same and are concatenated, `p` a pooling of the same stride and padding.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+
+from simreduce.workload.model import Layer, Model
+from simreduce.workload.workload import Gradient
+
+CLASSES = 1001
+
+_CONV = re.compile(r"(\d*)@(\d+)x(\d+)(?:/(\d+))?(v?)")
+
+
+class _Net:
+    """Builds layer after layer, and keeps the shape (height = width, channels) of what the last one gave."""
+
+    def __init__(self, size: int, norm: tuple[str, ...]) -> None:
+        self.size, self.channels, self.norm, self.scope = size, 3, norm, ""
+        self.layers: list[Layer] = []
+        self._count = {"conv": 0, "affine": 0}
+
+    def conv(self, filters: int, kernel: tuple[int, int], stride: int = 1, *, padded: bool = True) -> None:
+        """A convolution, followed by a batch norm or with biases."""
+        number = self._next("conv")
+        path = f"cg/{self.scope}conv{number}"
+        shapes: dict[str, tuple[int, ...]] = {f"{path}/conv2d/kernel": (*kernel, self.channels, filters)}
+        if self.norm:
+            shapes |= {f"{path}/batchnorm{number}/{name}": (filters,) for name in self.norm}
+        else:
+            shapes[f"{path}/biases"] = (filters,)
+        self.pool(kernel[0], stride, padded=padded)
+        self.channels = filters
+        self._layer(path, shapes, positions=self.size**2)
+
+    def pool(self, kernel: int, stride: int, *, padded: bool = False) -> None:
+        """What a window of that size and stride leaves of an image."""
+        self.size = -(-(self.size if padded else self.size - kernel + 1) // stride)
+
+    def affine(self, outputs: int) -> None:
+        """A fully connected layer; it reads all there is."""
+        path = f"cg/affine{self._next('affine')}"
+        inputs = self.size**2 * self.channels
+        self.size, self.channels = 1, outputs
+        self._layer(path, {f"{path}/weights": (inputs, outputs), f"{path}/biases": (outputs,)}, positions=1)
+
+    def branches(self, *texts: str) -> None:
+        """Convolutions side by side, as the head of this file spells them; what they give is concatenated."""
+        size, channels, given = self.size, self.channels, 0
+        for text in texts:
+            self.size, self.channels = size, channels
+            for siblings in text.split():
+                source, total = (self.size, self.channels), 0
+                for one in siblings.split("+"):
+                    self.size, self.channels = source
+                    self._spelled(one)
+                    total += self.channels
+                self.channels = total
+            given += self.channels
+        self.channels = given
+
+    def _spelled(self, text: str) -> None:
+        match = _CONV.fullmatch(text.removeprefix("p"))
+        assert match, text  # noqa: S101 - our own tables
+        filters, height, width, stride, valid = match.groups()
+        if text.startswith("p"):
+            self.pool(int(height), int(stride or 1), padded=not valid)
+        else:
+            self.conv(int(filters), (int(height), int(width)), int(stride or 1), padded=not valid)
+
+    def _next(self, kind: str) -> int:
+        self._count[kind] += 1
+        return self._count[kind] - 1
+
+    def _layer(self, name: str, shapes: Mapping[str, Sequence[int]], positions: int) -> None:
+        gradients = tuple(Gradient(path, prod(shape)) for path, shape in shapes.items())
+        forward = 2.0 * gradients[0].elements * positions
+        self.layers.append(Layer(name, gradients, forward, 2 * forward if self.layers else forward))
+
+
+def _trivial(net: _Net) -> None:
+    for outputs in (1, 4096, CLASSES):
+        net.affine(outputs)
+
+
+def _alexnet(net: _Net) -> None:
+    net.conv(64, (11, 11), 4, padded=False)
+    net.pool(3, 2)
+    net.conv(192, (5, 5))
+    net.pool(3, 2)
+    for filters in (384, 384, 256):
+        net.conv(filters, (3, 3))
+    net.pool(3, 2)
+    for outputs in (4096, 4096, CLASSES):
+        net.affine(outputs)
+
+
+def _vgg16(net: _Net) -> None:
+    for filters, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+        for _ in range(count):
+            net.conv(filters, (3, 3))
+        net.pool(2, 2)
+    for outputs in (4096, 4096, CLASSES):
+        net.affine(outputs)
+
+
+def _googlenet(net: _Net) -> None:
+    net.conv(64, (7, 7), 2)
+    net.pool(3, 2, padded=True)
+    net.conv(64, (1, 1))
+    net.conv(192, (3, 3))
+    net.pool(3, 2, padded=True)
+    net.scope = "incept_v10/"
+    for module in (
+        (64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64), (),
+        (192, 96, 208, 16, 48, 64), (160, 112, 224, 24, 64, 64), (128, 128, 256, 24, 64, 64),
+        (112, 144, 288, 32, 64, 64), (256, 160, 320, 32, 128, 128), (),
+        (256, 160, 320, 32, 128, 128), (384, 192, 384, 48, 128, 128),
+    ):  # fmt: skip
+        if not module:
+            net.pool(3, 2, padded=True)
+            continue
+        a, b, c, d, e, f = module
+        net.branches(f"{a}@1x1", f"{b}@1x1 {c}@3x3", f"{d}@1x1 {e}@5x5", f"{f}@1x1")
+    _classify(net)
+
+
+def _inception3(net: _Net) -> None:
+    net.branches("32@3x3/2v 32@3x3v 64@3x3 p@3x3/2v 80@1x1 192@3x3v p@3x3/2v")
+    net.scope = "incept_v3_a0/"
+    for pooled in (32, 64, 64):
+        net.branches("64@1x1", "48@1x1 64@5x5", "64@1x1 96@3x3 96@3x3", f"{pooled}@1x1")
+    net.scope = "incept_v3_b0/"
+    net.branches("384@3x3/2v", "64@1x1 96@3x3 96@3x3/2v", "p@3x3/2v")
+    net.scope = "incept_v3_c0/"
+    for n in (128, 160, 160, 192):
+        net.branches(
+            "192@1x1",
+            f"{n}@1x1 {n}@1x7 192@7x1",
+            f"{n}@1x1 {n}@7x1 {n}@1x7 {n}@7x1 192@1x7",
+            "192@1x1",
+        )
+    net.scope = "incept_v3_d0/"
+    net.branches("192@1x1 320@3x3/2v", "192@1x1 192@1x7 192@7x1 192@3x3/2v", "p@3x3/2v")
+    net.scope = "incept_v3_e0/"
+    for _ in range(2):
+        net.branches("320@1x1", "384@1x1 384@1x3+384@3x1", "448@1x1 384@3x3 384@1x3+384@3x1", "192@1x1")
+    _classify(net)
+
+
+def _resnet(*blocks: int) -> Callable[[_Net], None]:
+    """Version 1: the stride is in a block's first convolution."""
+
+    def build(net: _Net) -> None:
+        net.conv(64, (7, 7), 2)
+        net.pool(3, 2, padded=True)
+        number = 0
+        for stage, count in enumerate(blocks):
+            width = 64 * 2**stage
+            for block in range(count):
+                net.scope = f"resnet_v1{number}/"
+                stride = 2 if stage and not block else 1
+                size, channels = net.size, net.channels
+                if not block:
+                    net.conv(4 * width, (1, 1), stride)  # the shortcut, where the shape changes
+                    net.size, net.channels = size, channels
+                net.conv(width, (1, 1), stride)
+                net.conv(width, (3, 3))
+                net.conv(4 * width, (1, 1))
+                number += 1
+        _classify(net)
+
+    return build
+
+
+def _classify(net: _Net) -> None:
+    """The mean over the image, and scores."""
+    net.size = 1
+    net.affine(CLASSES)
+
+
+_TABLE: Mapping[str, tuple[Callable[[_Net], None], int, tuple[str, ...]]] = {
+    "alexnet": (_alexnet, 227, ()),
+    "googlenet": (_googlenet, 224, ()),
+    "inception3": (_inception3, 299, ("beta",)),
+    "resnet50": (_resnet(3, 4, 6, 3), 224, ("gamma", "beta")),
+    "resnet101": (_resnet(3, 4, 23, 3), 224, ("gamma", "beta")),
+    "resnet152": (_resnet(3, 8, 36, 3), 224, ("gamma", "beta")),
+    "trivial": (_trivial, 227, ()),
+    "vgg16": (_vgg16, 224, ()),
+}
+"""What builds it, pixels along an edge of its image, and the variables of its batch norms: with none, biases."""
+
+NAMES = tuple(_TABLE)
+
+
+def convolutional(name: str) -> Model:
+    """One of `NAMES`."""
+    build, size, norm = _TABLE[name]
+    net = _Net(size, norm)
+    build(net)
+    return Model(name, tuple(net.layers))

@@ -1,0 +1,52 @@
+"""A model as back-propagation sees it: layers, each with its gradients and its work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simreduce.workload.workload import Gradient, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """`gradients` exist once the layer's backward pass is done. `forward` and `backward` are FLOPs of one sample, two for
+    a multiplication and an addition; 0 where nobody counted them.
+    """
+
+    name: str
+    gradients: tuple[Gradient, ...]
+    forward: float = 0.0
+    backward: float = 0.0
+
+    @property
+    def flops(self) -> float:
+        """Of both passes."""
+        return self.forward + self.backward
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Layers in the order of the forward pass. Their gradients, one after another, are the framework's list."""
+
+    name: str
+    layers: tuple[Layer, ...]
+
+    @property
+    def workload(self) -> Workload:
+        """The gradient list."""
+        return Workload(self.name, tuple(g for layer in self.layers for g in layer.gradients))
+
+    @property
+    def forward(self) -> float:
+        """FLOPs of one sample's forward pass."""
+        return sum(layer.forward for layer in self.layers)
+
+    @property
+    def flops(self) -> float:
+        """FLOPs of one sample, both passes; 0 if nobody counted them."""
+        return sum(layer.flops for layer in self.layers)
+
+
+def of_list(workload: Workload) -> Model:
+    """A gradient list as a model: every gradient is a layer, whose work is not known."""
+    return Model(workload.name, tuple(Layer(g.name, (g,)) for g in workload.gradients))

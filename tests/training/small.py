@@ -1,0 +1,53 @@
+"""Jobs small enough to work out by hand: whole KiB, 1 MiB/s, binary fractions of a second, so that sums are exact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from simreduce.engine import IDEAL, Runtime
+from simreduce.layouts import layout
+from simreduce.strategy import parse_strategy
+from simreduce.topology import Topology, load_topology
+from simreduce.training import Job, Method, Profile, Step, by_strategy, simulate_step
+from simreduce.workload import Gradient, Layer, Model
+
+KIB = 256
+"""Elements of 1 KiB, which a pair of GPUs reduces by a ring in 1/1024 s."""
+
+TICK = 1 / 1024
+"""Seconds."""
+
+
+def pair() -> Topology:
+    """Two GPUs whose ring all-reduce of S bytes takes S / (1 MiB/s), twice half of it."""
+    return load_topology("switch:2,bandwidth=1MiB/s,latency=0us")
+
+
+def model(*kib: int) -> Model:
+    """A layer for each gradient, of so many KiB."""
+    return Model("test", tuple(Layer(f"layer{i}", (Gradient(f"g{i}", n * KIB),)) for i, n in enumerate(kib)))
+
+
+def job(kib: Sequence[int], forward: Sequence[int], backward: Sequence[int], **more: Any) -> Job:
+    """Times in ticks."""
+    times = (tuple(t * TICK for t in each) for each in (forward, backward))
+    return Job(model(*kib), Profile(*times, "by hand"), **({"batch": 1} | more))
+
+
+def by(strategy: str, work: Job, machine: Topology, **more: Any) -> Method:
+    return by_strategy(parse_strategy(strategy), work.model.workload, layout(machine), **more)
+
+
+def run(
+    work: Job, strategy: str | Method, machine: Topology | None = None, runtime: Runtime = IDEAL, **more: Any
+) -> Step:
+    """The step of `work` on `machine`, a pair unless given; `more` is for the method."""
+    machine = machine or pair()
+    method = by(strategy, work, machine, **more) if isinstance(strategy, str) else strategy
+    return simulate_step(work, method, machine, layout(machine).ranks, runtime)
+
+
+def ticks(step: Step) -> list[tuple[float, float, float]]:
+    """(ready, start, finish) of every bucket."""
+    return [(b.ready / TICK, b.start / TICK, b.finish / TICK) for b in step.buckets]

@@ -1,0 +1,118 @@
+"""Times of layers: from one number, from a rate, from files, and what is wrong with files."""
+
+from __future__ import annotations
+
+from math import fsum
+
+import pytest
+
+from simreduce.errors import InputError
+from simreduce.training import from_rate, from_seconds, load_profile
+from simreduce.workload import Model, load_model
+
+RESNET = load_model("resnet50")
+LIST = Model("list", tuple(load_model("vgg16").layers[:2]))
+FIRST, SECOND = (layer.name for layer in LIST.layers)
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def _write(name: str, content: str) -> str:
+        (tmp_path / name).write_text(content, "utf-8")
+        return name
+
+    return _write
+
+
+def refused(text: str, model: Model = LIST) -> tuple[str, ...]:
+    with pytest.raises(InputError) as caught:
+        load_profile(text, model)
+    return caught.value.problems
+
+
+def test_one_number_is_spread_by_flops():
+    """Its sum stays, and a layer gets its share in each pass."""
+    profile = from_seconds(RESNET, 0.3)
+
+    assert 0.3 == pytest.approx(profile.seconds)
+    assert RESNET.layers[5].forward / RESNET.flops * 0.3 == pytest.approx(profile.forward[5])
+    assert 2 * profile.forward[5] == pytest.approx(profile.backward[5])
+    assert profile.forward[0] == profile.backward[0]
+
+
+def test_a_list_of_unknown_work_is_spread_evenly():
+    """A third of it forward."""
+    profile = from_seconds(load_model("bytes:4K"), 3.0)
+
+    assert (1.0,) == pytest.approx(profile.forward)
+    assert (2.0,) == pytest.approx(profile.backward)
+    assert "evenly" in profile.source
+
+
+def test_no_time_at_all():
+    """Compute that takes nothing."""
+    assert 0.0 == from_seconds(RESNET, 0.0).seconds
+
+
+def test_a_rate_gives_flops_over_flops_per_second():
+    """Of all samples; a list has no FLOPs."""
+    profile = from_rate(RESNET, 64, 7e12)
+
+    assert 64 * RESNET.flops / 7e12 == pytest.approx(profile.seconds)
+    assert 64 * RESNET.forward / 7e12 == pytest.approx(fsum(profile.forward))
+    with pytest.raises(InputError, match="nobody counted its FLOPs"):
+        from_rate(load_model("bytes:4K"), 1, 1e12)
+
+
+def test_files_give_times_with_units(write):
+    """In the model's order, whatever that of the file."""
+    rows = f'# measured\nlayer,forward,backward\n\n{SECOND},2 ms,500 us\n"{FIRST}", 1 ms ,0.25s\n'
+    tables = "".join(
+        f'[[layers]]\nlayer = "{n}"\nforward = "{f}"\nbackward = "{b}"\n'
+        for n, f, b in ((SECOND, "2 ms", "500 us"), (FIRST, "1 ms", "250 ms"))
+    )
+    for profile in (
+        load_profile(write("a.csv", rows), LIST),
+        load_profile(write("a.toml", 'title = "x"\n' + tables), LIST),
+    ):
+        assert ((0.001, 0.002), (0.25, 0.0005)) == (profile.forward, profile.backward)
+    assert "profile a.csv" == load_profile("a.csv", LIST).source
+
+
+def test_every_fault_of_a_file_is_told_at_once(write):
+    """With its line."""
+    path = write(
+        "bad.csv", f"layer,forward,backward\n{FIRST},1,2 ms\ncg/conv9,1 ms,\n{FIRST},1 parsec,3 ms\n"
+    )
+
+    assert (
+        "bad.csv: line 2: forward: '1' has no unit; write for example '1.5 us' or '700 ns'",
+        "bad.csv: line 3: backward: missing",
+        "bad.csv: line 3: list has no layer 'cg/conv9' (did you mean 'cg/conv1'?)",
+        f"bad.csv: line 4: a second row for '{FIRST}'",
+        "bad.csv: line 4: forward: '1 parsec': unknown unit 'parsec' for a time; write for example '1.5 us' or '700 ns'",
+    ) == refused(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("a.csv", "", "a.csv: empty; the first line names the columns: layer,forward,backward"),
+        ("a.csv", f"layer,forward,backward\n{FIRST},1 ms,1 ms\n", f"a.csv: no times for {SECOND}"),
+        ("a.csv", "layer,forward,backward\na,1 ms\n", "a.csv: line 2: 2 fields where the header has 3"),
+        ("a.csv", 'layer,forward,backward\n"a,1 ms,2 ms\n', "a.csv: line 2: unexpected end of data"),
+        ("a.csv", "layer,forward,bakward\n", "a.csv: line 1: unknown key 'bakward' (did you mean 'backward'?)"),
+        ("a.toml", "layers = 3", "a.toml: layers: expected [[layers]] tables with layer, forward, backward"),
+        ("a.toml", "[[layer]]", "a.toml: unknown key 'layer' (did you mean 'layers'?)"),
+        ("a.toml", "[[layers]]\nlayer = 3\nforward = 1\nbackward = '1 ms'", "a.toml: layers[0]: list has no layer 3"),
+        ("a.csv", f"layer,forward,backward\n{FIRST},1 ms,1 ms\n{FIRST},1 ms,1 ms\n", f"a.csv: line 3: a second row for '{FIRST}'"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_file(write, name, content, says):
+    assert says == refused(write(name, content))[0]
+
+
+def test_a_file_that_is_not_there():
+    assert ("none.csv: there is no such file",) == refused("none.csv")

@@ -1,0 +1,177 @@
+"""What a scenario's `[step]` says, and everything that can be wrong with it."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from hypothesis import given, strategies as st
+
+from simreduce.errors import InputError
+from simreduce.layouts import layout
+from simreduce.scenario import load_scenario
+from simreduce.topology import load_topology
+from simreduce.training import Question, read_step
+from simreduce.workload import load_model
+
+MODEL, MACHINE = load_model("resnet50"), load_topology("dgx1p")
+SCENARIO = 'topology = "dgx1p"\nworkload = "resnet50"\n[step]\n'
+
+
+def read(**table: object) -> Question:
+    return read_step(table, MODEL, MACHINE)
+
+
+def refused(**table: object) -> tuple[str, ...]:
+    with pytest.raises(InputError) as caught:
+        read(**table)
+    return caught.value.problems
+
+
+def test_every_key_arrives_where_it_belongs():
+    """Times in seconds."""
+    asked = read(
+        batch=32, time="100 ms", update="2 ms", consistency="relaxed", streams=2, cycle="5 ms",
+        variable_update="replicated", local_parameter_device="cpu", all_reduce_spec="nccl", packing="packs=2",
+    )  # fmt: skip
+    job = asked.job
+
+    assert (32, 0.002, "relaxed", True) == (job.batch, job.update, job.consistency, job.barrier)
+    assert not read(batch=1, time="1 s", barrier=False).job.barrier
+    assert pytest.approx(0.1) == job.profile.seconds
+    assert ("replicated", 2, 0.005) == (asked.mode, asked.streams, asked.cycle)
+    assert ("cpu", "nccl", "packs=2") == (
+        asked.flags.local_parameter_device, asked.flags.all_reduce_spec, asked.flags.packing,
+    )  # fmt: skip
+    method = asked.method(None, layout(MACHINE))
+    assert ("replicated, nccl+packs=2", 2) == (method.name, method.streams)
+
+
+def test_a_batch_and_a_time_are_enough():
+    """Strong consistency, a barrier, and the library's own queues."""
+    asked = read(batch=1, time="1 s")
+
+    assert ("", None, 1e-3) == (asked.mode, asked.streams, asked.cycle)
+    assert (0.0, "strong", True, {}) == (
+        asked.job.update, asked.job.consistency, asked.job.barrier, dict(asked.job.slow),
+    )  # fmt: skip
+
+
+def test_rates_by_device():
+    """Of a GPU by its name before that of its model; the fastest is the profile's."""
+    asked = read(batch=64, rate={"Tesla P100-SXM2-16GB": "4 TFLOP/s", "gpu3": "2 TFLOPS"})
+
+    assert 64 * MODEL.flops / 4e12 == pytest.approx(asked.job.profile.seconds)
+    assert {f"gpu{i}": 2.0 if i == 3 else 1.0 for i in range(8)} == asked.job.slow
+    assert {1.0} == set(read(batch=1, rate="4 TFLOP/s").job.slow.values())
+
+
+def test_every_fault_is_told_at_once():
+    """With its key, and what would be right."""
+    assert (
+        "step.bacth: unknown key (did you mean 'batch'?)",
+        "step.batch: missing: samples per GPU",
+        "step: give one of time, rate, profile; it has time and rate",
+        "step.update: 3 has no unit; write a time as text, for example '1.5 us' or '700 ns'",
+        "step.cycle: '1' has no unit; write for example '1.5 us' or '700 ns'",
+        "step.streams: expected a whole number from 0 to 1000000, not -1",
+        "step.barrier: expected true or false, not 'no'",
+        (
+            "step.variable_update: unknown mode 'paramter_server' (did you mean 'parameter_server'?); one of "
+            "parameter_server, distributed_replicated, independent, replicated, distributed_all_reduce, "
+            "collective_all_reduce, horovod"
+        ),
+        "step.consistency: unknown 'stale' (did you mean 'staged'?); one of strong, relaxed, staged",
+        "step.hierarchical_copy: expected true or false, not 1",
+        "step.ps_tasks: expected a list of task numbers, not ['a']",
+    ) == refused(
+        bacth=1, time="1 s", rate="1 TFLOP/s", update=3, cycle="1", streams=-1, barrier="no",
+        variable_update="paramter_server", consistency="stale", hierarchical_copy=1, ps_tasks=["a"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ({"batch": 0, "time": "1 s"}, "step.batch: expected a whole number from 1 to 1000000000, not 0"),
+        ({"batch": True, "time": "1 s"}, "step.batch: expected a whole number from 1 to 1000000000, not True"),
+        ({"batch": 1}, "step: give one of time, rate, profile; it has none"),
+        ({"batch": 1, "time": 5}, "step.time: 5 has no unit; write a time as text, for example '1.5 us' or '700 ns'"),
+        ({"batch": 1, "rate": "5 GB/s"}, "step.rate: '5 GB/s': unknown unit 'GB/s' for a rate of computing; write for example '6.5 TFLOP/s' or '300 GFLOPS'"),
+        ({"batch": 1, "rate": "0 TFLOP/s"}, "step.rate: needs a rate above 0"),
+        ({"batch": 1, "rate": {"gpu9": "1 TFLOP/s"}}, "step.rate.gpu9: no GPU and no model of one is called so (did you mean 'gpu7'?)"),
+        ({"batch": 1, "rate": {"gpu1": "1 TFLOP/s"}}, "step.rate: there is none for gpu0, gpu2, gpu3, gpu4, gpu5"),
+        ({"batch": 1, "profile": "none.csv"}, "step.profile: none.csv: there is no such file"),
+        ({"batch": 1, "profile": 3}, "step.profile: expected text, not 3"),
+        ({"batch": 1, "time": "1 s", "packing": "packs=2"}, "step.packing: is for variable_update; strategies say how to reduce"),
+        ({"batch": 1, "time": "1 s", "update": "1 s", "barrier": False}, "step.update: needs a barrier, a time at which all variables are updated"),
+        ({"batch": 1, "time": "1 s", "cycle": "1e-300 s"}, "step.cycle: from 1 ns to 1000 h, or 0 s for none"),
+        ({"batch": 1, "rate": "1e-300 FLOP/s"}, "step.time, rate or profile: more than 1000 h"),
+        ({"batch": 1, "time": "1 s", "update": "2000 h"}, "step.update: more than 1000 h"),
+        ({"batch": 1, "time": "1 s", "consistency": "staged"}, 'step.consistency: "staged" is about reading variables, which only variable_update = "parameter_server" does'),
+        ({"batch": 1, "time": "1 s", "variable_update": "parameter_server", "consistency": "relaxed"}, 'step.consistency: "relaxed" is about all-reduces; parameter_server sends gradients to their servers'),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_key(table, says):
+    assert (says,) == refused(**table)
+
+
+def test_a_step_that_is_no_table():
+    with pytest.raises(InputError, match="step: expected a table, not 3"):
+        read_step(3, MODEL, MACHINE)
+
+
+def test_a_scenario_has_the_question(tmp_path):
+    """Its profile is looked for beside it, and it goes to other processes."""
+    rows = "".join(f"{layer.name},1 ms,2 ms\n" for layer in MODEL.layers)
+    (tmp_path / "layers.csv").write_text("layer,forward,backward\n" + rows, "utf-8")
+    path = tmp_path / "mine.toml"
+    path.write_text(SCENARIO + 'batch = 8\nprofile = "layers.csv"\n', "utf-8")
+    scenario = load_scenario(str(path))
+
+    assert 54 * 0.003 == pytest.approx(scenario.step.job.profile.seconds)
+    assert scenario.step == pickle.loads(pickle.dumps(scenario)).step  # noqa: S301 - our own
+    assert 16 == load_scenario(str(path), batch=16).step.job.batch
+
+
+def test_the_faults_of_a_step_are_told_with_those_of_its_scenario(tmp_path):
+    """A mode and strategies exclude each other."""
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'strategies = ["ring"]\nrepeat = 0\n'
+        + SCENARIO
+        + 'batch = 8\ntime = "1 s"\nvariable_update = "horovod"\n',
+        "utf-8",
+    )
+    with pytest.raises(InputError) as caught:
+        load_scenario(str(path))
+
+    assert [
+        "repeat: expected a whole number from 1 to 1000, not 0",
+        "strategies: step.variable_update says how to reduce; give one of the two",
+    ] == [problem.removeprefix(f"{path}: ") for problem in caught.value.problems]
+
+
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(-5, 5), st.floats(), st.text(max_size=8), st.lists(st.integers(0, 3), max_size=2),
+    st.sampled_from(["1 ms", "2 TFLOP/s", "strong", "replicated", "cpu", "layers.csv", "nan s", "1e999 s", "packs=2"]),
+    st.dictionaries(st.sampled_from(["gpu0", "x"]), st.sampled_from(["1 TFLOP/s", 3]), max_size=2),
+)  # fmt: skip
+KEYS = st.sampled_from(
+    ["batch", "time", "rate", "profile", "update", "consistency", "barrier", "streams", "cycle", "variable_update",
+     "local_parameter_device", "all_reduce_spec", "hierarchical_copy", "network_topology", "packing", "ps_tasks", "x"]
+)  # fmt: skip
+
+
+@given(st.dictionaries(KEYS, VALUES, max_size=6))
+def test_any_table_is_read_or_refused(table):
+    """With faults that name the table, and nothing else."""
+    problems: tuple[str, ...] = ()
+    batch = 0
+    try:
+        batch = read_step(table, MODEL, MACHINE).job.batch
+    except InputError as error:
+        problems = error.problems
+
+    assert (batch >= 1) == (not problems)
+    assert all(problem.startswith("step") for problem in problems)

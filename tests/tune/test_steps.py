@@ -1,0 +1,113 @@
+"""Strategies ranked by the step around them."""
+
+from __future__ import annotations
+
+import pytest
+
+import simreduce as sr
+from simreduce.engine import Disturbance, Fault
+from simreduce.errors import Deadlock, ScenarioError, StrategyError
+from simreduce.plan import verify
+from simreduce.scenario import Scenario, load_scenario
+from simreduce.tune.steps import StepRanking, rank_steps
+
+STEP = '[step]\nbatch = 4\ntime = "30 ms"\n'
+BASE = 'topology = "switch:4,bandwidth=8GB/s,latency=5us"\nworkload = "alexnet"\nruntime = "ideal"\n'
+
+
+@pytest.fixture
+def ranked(tmp_path):
+    """The ranking of a scenario that is written here."""
+
+    def _ranked(text: str, **more: object) -> StepRanking:
+        scenario = written(text)
+        return rank_steps(scenario, scenario.layout(), **more)
+
+    def written(text: str) -> Scenario:
+        path = tmp_path / "mine.toml"
+        path.write_text(text, "utf-8")
+        return load_scenario(str(path))
+
+    return _ranked
+
+
+def test_the_fastest_reduction_is_not_that_of_the_fastest_step(ranked):
+    """AlexNet: one pack saves latency and moves last; gradients by themselves are hidden but for the first layer's."""
+    ranking = ranked(BASE + 'strategies = ["ring", "ring+packs=1", "ring+ddp"]\n' + STEP)
+    by_step = [c.step.method for c in ranking.candidates]
+    alone = {c.step.method: c.alone for c in ranking.candidates}
+
+    assert by_step.index("ring+packs=1") == 2
+    assert alone["ring+packs=1"] == min(alone.values())
+    assert ranking.best is ranking.candidates[0]
+    assert sorted(c.step.seconds for c in ranking.candidates) == [c.step.seconds for c in ranking.candidates]
+
+
+def test_what_a_candidate_says_is_what_its_plan_takes(ranked):
+    """Alone as `simulate` has it, and proved."""
+    ranking = ranked(BASE + 'strategies = ["ring+packs=1"]\n' + STEP)
+    (found,) = ranking.candidates
+    scenario = ranking.scenario
+    plan = sr.compile("ring+packs=1", scenario.workload, ranking.layout)
+
+    assert (sr.simulate(plan, scenario.topology, "ideal").seconds, len(verify(plan))) == (
+        found.alone,
+        found.wrong,
+    )
+    assert found.step.seconds == pytest.approx(found.step.compute + found.alone)
+
+
+def test_processes_do_not_change_the_order(ranked):
+    text = BASE + 'strategies = ["ring", "xring", "ring+ddp", "nccl"]\n' + STEP
+    told: list[tuple[int, int]] = []
+    one, two = ranked(text), ranked(text, workers=2, progress=lambda *numbers: told.append(numbers))
+
+    assert [(c.step, c.alone) for c in one.candidates] == [(c.step, c.alone) for c in two.candidates]
+    assert [(i, 4) for i in range(1, 5)] == told
+
+
+def test_all_strategies_are_tried_and_those_refused_are_told(ranked):
+    """As `run` does."""
+    ranking = ranked('topology = "ring:4"\nworkload = "bytes:64K"\nruntime = "ideal"\n' + STEP)
+
+    assert len(ranking.candidates) > 50
+    assert {"hierarchical_copy", "copy_to_gpus"} <= {name for name, _ in ranking.refused}
+
+
+def test_a_mode_is_one_candidate(ranked):
+    """Named by what tf_cnn_benchmarks calls it."""
+    ranking = ranked(
+        'topology = "dgx1p"\nworkload = "alexnet"\n' + STEP + 'variable_update = "parameter_server"\n'
+    )
+
+    assert ["parameter_server"] == [c.step.method for c in ranking.candidates]
+    assert ranking.candidates[0].step.reads
+
+
+def test_fewer_gpus_than_the_machine_has(ranked):
+    """The layout says which."""
+    ranking = ranked(BASE + 'strategies = ["ring"]\n' + STEP)
+    pair = rank_steps(ranking.scenario, ranking.layout.subset(2))
+
+    assert [4, 2] == [ranking.candidates[0].step.devices, pair.candidates[0].step.devices]
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "says"),
+    [
+        (BASE, ScenarioError, r"it has no \[step\]"),
+        (BASE + 'strategies = ["hierarchical_copy", "ring", "copy_to_gpus"]\n' + STEP, StrategyError, "hierarchical_copy"),
+        (BASE + STEP + 'variable_update = "distributed_all_reduce"\n', StrategyError, "needs an all_reduce_spec"),
+    ],
+)  # fmt: skip
+def test_what_is_not_accepted(ranked, text, error, says):
+    """On a ring of GPUs, where not all have a way to each other."""
+    with pytest.raises(error, match=says):
+        ranked(text.replace("switch:4", "ring:4"))
+
+
+def test_faults_that_cut_off_for_ever(ranked):
+    """All of them: a Deadlock."""
+    cut = Disturbance(faults=(Fault(0.0, "gpu0", 0.0),))
+    with pytest.raises(Deadlock):
+        ranked(BASE + 'strategies = ["ring"]\n' + STEP, disturbance=cut)
