@@ -94,9 +94,7 @@ def calibrate(
         raise InputError(problems)
     plan = design(asked, _cores())
     question = Question(asked, NOMINAL, iters, warmup_iters)
-    cases = _cases(asked, plan)
-    groups = [cases[i : i + _IN_TURNS] for i in range(0, len(cases), _IN_TURNS)]
-    rows, ran_on = question.measure(groups, path.with_suffix(".fit.jsonl"))
+    rows, ran_on = _measured(question, _cases(asked, plan), path.with_suffix(".fit.jsonl"))
     if faults := [f"{row.case.algorithm}: {fault}" for row in rows for fault in row.faults]:
         for fault in faults:
             click.echo(f"simreduce: {fault}", err=True)
@@ -158,6 +156,15 @@ def _cases(devices: Devices, plan: Design) -> list[Case]:
         Case(micro.name, devices.stage.played(micro.plan), micro.nbytes // 4, 0, "sum", math.nan)
         for micro in _micros(plan)
     ]
+
+
+def _measured(question: Question, cases: Sequence[Case], out: Path) -> tuple[list[Row], dict[str, Any]]:
+    """The cases, timed in turns with others that move about as much: what comes after a large one finds cold caches."""
+    order = sorted(range(len(cases)), key=lambda i: int(cases[i].plan.nbytes.sum()))
+    groups = [[cases[i] for i in order[at : at + _IN_TURNS]] for at in range(0, len(order), _IN_TURNS)]
+    rows, ran_on = question.measure(groups, out)
+    back = dict(zip(order, rows, strict=True))
+    return [back[i] for i in range(len(cases))], ran_on
 
 
 def _learnt(plan: Design, devices: Devices, rows: Sequence[Row]) -> tuple[Calibration, Fit]:
