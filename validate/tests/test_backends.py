@@ -342,7 +342,7 @@ def _alive(pid):
 
 def test_the_command_prints_both_times():
     done = subprocess.run(
-        [sys.executable, "-m", "simreduce_validate.run", "switch:3", "--algo", "ring,direct", "-b", "1K", "-e", "64K", "-f", "64",
+        [sys.executable, "-m", "simreduce", "validate", "switch:3", "--algo", "ring,direct", "-b", "1K", "-e", "64K", "-f", "64",
          "-n", "3", "--builtin", "ReductionToOneDevice"],
         capture_output=True, text=True, timeout=120, check=False, cwd=REPOSITORY,
     )  # fmt: skip
@@ -356,7 +356,7 @@ def test_the_command_prints_both_times():
 
 def test_the_command_fails_where_a_result_is_wrong():
     done = subprocess.run(
-        [sys.executable, "-m", "simreduce_validate.run", "switch:3", "-b", "64", "-n", "1", "--json", "--builtin",
+        [sys.executable, "-m", "simreduce", "validate", "switch:3", "-b", "64", "-n", "1", "--json", "--builtin",
          "HierarchicalCopyAllReduce"],
         capture_output=True, text=True, timeout=120, check=False, cwd=REPOSITORY,
     )  # fmt: skip
