@@ -32,12 +32,12 @@ fuzz: $(VENV)/.tested
 # Plans against the graphs of TensorFlow's own builders, and executed by TensorFlow. TensorFlow is large, so it has an
 # environment of its own.
 test-tensorflow: $(TF)/.tested
-	$(TF)/bin/pytest -m "not slow" validate/tests --ignore-glob "*/test_backends.py" --ignore-glob "*/test_emitter.py" --ignore-glob "*/test_shaped.py"
+	$(TF)/bin/pytest -m "not slow" validate/tests --ignore-glob "*/test_backends.py" --ignore-glob "*/test_emitter.py" --ignore-glob "*/test_shaped.py" --ignore-glob "*/test_calibrate_links.py"
 	$(TF)/bin/pytest -m "not slow" validate/tests/test_emitter.py
 
 # Clusters of processes, and links of known rate between network namespaces (root): they want a machine for themselves.
 test-devices: $(TF)/.tested
-	$(TF)/bin/pytest -m "not slow" validate/tests/test_backends.py validate/tests/test_shaped.py
+	$(TF)/bin/pytest -m "not slow" validate/tests/test_backends.py validate/tests/test_shaped.py validate/tests/test_calibrate_links.py
 
 # Every algorithm with every packer on 2 to 8 devices, executed.
 test-tensorflow-slow: $(TF)/.tested
