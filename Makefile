@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 TF     := .venv-tensorflow
+DEVICES := $(patsubst %,validate/tests/test_%.py,backends calibrate_links replicas shaped)
 
 .PHONY: run test lint types tests test-slow fuzz test-tensorflow test-devices test-tensorflow-slow bench clean
 
@@ -32,12 +33,12 @@ fuzz: $(VENV)/.tested
 # Plans against the graphs of TensorFlow's own builders, and executed by TensorFlow. TensorFlow is large, so it has an
 # environment of its own.
 test-tensorflow: $(TF)/.tested
-	$(TF)/bin/pytest -m "not slow" validate/tests --ignore-glob "*/test_backends.py" --ignore-glob "*/test_emitter.py" --ignore-glob "*/test_shaped.py" --ignore-glob "*/test_replicas.py"
+	$(TF)/bin/pytest -m "not slow" validate/tests --ignore validate/tests/test_emitter.py $(DEVICES:%=--ignore %)
 	$(TF)/bin/pytest -m "not slow" validate/tests/test_emitter.py
 
 # Clusters of processes, and links of known rate between network namespaces (root): they want a machine for themselves.
 test-devices: $(TF)/.tested
-	$(TF)/bin/pytest -m "not slow" validate/tests/test_backends.py validate/tests/test_shaped.py validate/tests/test_replicas.py
+	$(TF)/bin/pytest -m "not slow" $(DEVICES)
 
 # Every algorithm with every packer on 2 to 8 devices, executed.
 test-tensorflow-slow: $(TF)/.tested

@@ -6,7 +6,7 @@ import heapq
 
 import pytest
 from hypothesis import given, strategies as st
-from simreduce_validate.running.links import Links, read_links
+from simreduce_validate.running.links import SMALL, Links, read_links
 from simreduce_validate.running.shaping import segments, shaping, tcp_settings
 from simreduce_validate.running.switch import Switch
 
@@ -148,7 +148,7 @@ def test_pairs_share_a_port_fairly_however_much_they_send():
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(64, 1500), st.floats(0, 0.05)),
+        st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(SMALL, 1500), st.floats(0, 0.05)),
         max_size=40,
     )
 )

@@ -10,7 +10,7 @@ import click
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from simreduce_validate.run import _named, read_workers, run
+from simreduce_validate.asked import read_strategies, read_workers
 from simreduce_validate.running.builtin import BUILTINS, Builtin
 from simreduce_validate.running.contents import Contents, difference, unmade
 from simreduce_validate.running.discover import from_table, model_of, parts_of, visible
@@ -18,6 +18,7 @@ from simreduce_validate.running.executed import wanted
 from simreduce_validate.running.placement import by_task, device, logical_cpus, process
 from simreduce_validate.running.program import parts
 from simreduce_validate.running.workers import Worker, beside
+from simreduce_validate.validate import validate
 
 import simreduce as sr
 from simreduce import dtypes
@@ -255,7 +256,7 @@ def test_bad_hosts_are_told(hosts, launch, problem):
 
 def test_algorithms_with_commas_between():
     """Which packers have commas of their own."""
-    named = _named(["ring,direct", "xring+small=4096,10", "hierarchical_copy+repack=8,fp16"])
+    named = read_strategies(["ring,direct", "xring+small=4096,10", "hierarchical_copy+repack=8,fp16"])
 
     assert ["ring", "direct", "xring+small=4096,10", "hierarchical_copy+repack=8,fp16"] == [
         s.text for s, _ in named
@@ -266,9 +267,9 @@ def test_algorithms_with_commas_between():
 @pytest.fixture
 def asked(monkeypatch, capsys):
     def ask(*arguments):
-        monkeypatch.setattr(sys, "argv", ["run", *arguments])
+        monkeypatch.setattr(sys, "argv", ["simreduce validate", *arguments])
         with pytest.raises(SystemExit) as end:
-            main(run)
+            main(validate)
         return end.value.code, *capsys.readouterr()
 
     return ask
@@ -309,7 +310,7 @@ def test_devices_that_fail_are_one_line(monkeypatch, capsys):
     def failing():
         raise DeviceError("worker 3: it has ended")
 
-    monkeypatch.setattr(sys, "argv", ["run"])
+    monkeypatch.setattr(sys, "argv", ["failing"])
     with pytest.raises(SystemExit) as end:
         main(failing)
 
@@ -318,7 +319,7 @@ def test_devices_that_fail_are_one_line(monkeypatch, capsys):
 
 def test_the_way_in_loads_no_tensorflow():
     """The process that asks stays light, and can be one without TensorFlow."""
-    code = "import sys, simreduce_validate.run; sys.exit('tensorflow' in sys.modules)"
+    code = "import sys, simreduce_validate.validate; sys.exit('tensorflow' in sys.modules)"
 
     assert 0 == subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode
 

@@ -340,10 +340,11 @@ def _alive(pid):
         return False
 
 
-def test_the_command_prints_both_times():
+def test_the_command_prints_both_times(tmp_path):
+    (tmp_path / "own.toml").write_text('step = "50 us"\n', "utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", "simreduce_validate.run", "switch:3", "--algo", "ring,direct", "-b", "1K", "-e", "64K", "-f", "64",
-         "-n", "3", "--builtin", "ReductionToOneDevice"],
+        [sys.executable, "-m", "simreduce", "validate", "switch:3", "--algo", "ring,direct", "-b", "1K", "-e", "64K", "-f", "64",
+         "-n", "3", "--builtin", "ReductionToOneDevice", "--calibration", str(tmp_path / "own.toml")],
         capture_output=True, text=True, timeout=120, check=False, cwd=REPOSITORY,
     )  # fmt: skip
     rows = [line.split() for line in done.stdout.splitlines() if line.strip() and not line.startswith("#")]
@@ -356,7 +357,7 @@ def test_the_command_prints_both_times():
 
 def test_the_command_fails_where_a_result_is_wrong():
     done = subprocess.run(
-        [sys.executable, "-m", "simreduce_validate.run", "switch:3", "-b", "64", "-n", "1", "--json", "--builtin",
+        [sys.executable, "-m", "simreduce", "validate", "switch:3", "-b", "64", "-n", "1", "--json", "--builtin",
          "HierarchicalCopyAllReduce"],
         capture_output=True, text=True, timeout=120, check=False, cwd=REPOSITORY,
     )  # fmt: skip

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from simreduce.engine import Calibration, LinkConstants, Processor
+from simreduce.engine.processor import TRANSFER
+from simreduce.plan import Kind
+
+_DISPATCHED = {kind.name.lower() for kind in Kind}
+_RATED = _DISPATCHED - {"input", "output"} | {TRANSFER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +41,19 @@ def assembled(base: Calibration, values: Mapping[str, float]) -> Calibration:
 
 
 def _with(base: Calibration, name: str, value: float) -> Calibration:
-    table, _, rest = name.partition(".")
-    match table:
-        case "step":
+    match name.split("."):
+        case ["step"]:
             return replace(base, step=value)
-        case "dispatch":
-            return replace(base, dispatch={**base.dispatch, rest: value})
-        case "links":
-            link, _, figure = rest.rpartition(".")
-            constants = base.links.get(link, LinkConstants())
-            changed = (
-                replace(constants, bandwidth=value)
-                if figure == "bandwidth"
-                else replace(constants, latency=value)
-            )
+        case ["dispatch", kind] if kind in _DISPATCHED:
+            return replace(base, dispatch={**base.dispatch, kind: value})
+        case ["links", *parts, "bandwidth" | "latency" as figure] if any(parts):
+            link = ".".join(parts)
+            changed = replace(base.links.get(link, LinkConstants()), **{figure: value})
             return replace(base, links={**base.links, link: changed})
-        case "cpu":
+        case ["cpu", "rates", kind] if kind in _RATED:
             cpu = base.cpu or Processor()
-            figure, _, kind = rest.partition(".")
-            changes = {"rates": {**cpu.rates, kind: value}} if figure == "rates" else {figure: value}
-            return replace(base, cpu=replace(cpu, **changes))
+            return replace(base, cpu=replace(cpu, rates={**cpu.rates, kind: value}))
+        case ["cpu", "cores" | "moving" | "message" as figure]:
+            change: dict[str, Any] = {figure: value}
+            return replace(base, cpu=replace(base.cpu or Processor(), **change))
     raise KeyError(name)

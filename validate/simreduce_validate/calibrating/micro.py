@@ -71,9 +71,9 @@ def flight(devices: Sequence[str], path: Sequence[int], nbytes: int, times: int 
     for number in range(times):
         value = write.given(path[0], write.interval())
         write.keep(write.b.walk(value, path[1:])[-1], [number])
-    hops = (
-        ">".join(devices[i] for i in path) if len(path) < 5 else f"{devices[path[0]]}>...{len(path) - 1} hops"
-    )
+    hops = ">".join(devices[i] for i in (path if len(path) < 5 else path[:2]))
+    if len(path) >= 5:
+        hops += f">... {len(path) - 1} hops"
     return write.done(hops + (f" {times} times" if times > 1 else ""))
 
 

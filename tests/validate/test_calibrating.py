@@ -1,0 +1,364 @@
+"""Constants from micro-plans: plans that are right, a fit that finds what they were made with, and the command before it starts."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from simreduce_validate.calibrate import _micros, calibrate
+from simreduce_validate.calibrating import Constant, assembled, design, fitted, slow_ports
+from simreduce_validate.cases import RUNTIME
+from simreduce_validate.validate import validate
+
+import simreduce as sr
+from simreduce.calibrate import load_calibration, to_toml
+from simreduce.cli.main import main
+from simreduce.engine import Calibration
+from tests.validate.devices import devices
+
+ASKED = {
+    "inproc of 2": ("switch:2", {}),
+    "inproc of 4": ("switch:4", {}),
+    "cluster of 2": ("switch:2", {"backend": "cluster"}),
+    "cluster of 3": ("switch:3", {"backend": "cluster"}),
+    "cluster of hosts": ("switch:3", {"backend": "cluster", "hosts": "a:1,b:1,c:1"}),
+    "shaped": ("switch:3", {"backend": "shaped", "rate": "200mbit"}),
+    "shaped, 2 workers": ("switch:2", {"backend": "shaped", "rate": "2mbit"}),
+    "shaped with delay": ("switch:4", {"backend": "shaped", "rate": "200mbit", "delay": "5ms", "slow": ("1=100mbit",)}),
+    "DGX-1": ("dgx1v", {"backend": "gpu"}),
+    "DGX A100": ("dgx-a100", {"backend": "gpu"}),
+    "pretended GPUs": ("dgx1v", {"backend": "gpu", "pretend": True, "ngpus": 3}),
+}  # fmt: skip
+
+KNOWN = {
+    "step": 0.4e-3, "dispatch.input": 2e-6, "dispatch.output": 2.5e-6, "dispatch.copy": 5e-6, "dispatch.add": 4e-6,
+    "dispatch.concat": 6e-6, "dispatch.slice": 3.5e-6, "cpu.message": 0.3e-3, "cpu.cores": 3.0, "cpu.moving": 2.0,
+    "cpu.rates.copy": 6e9, "cpu.rates.add": 12e9, "cpu.rates.concat": 5e9, "cpu.rates.transfer": 0.7e9,
+    "links.cable.bandwidth": 20e6, "links.cable.latency": 2e-3,
+}  # fmt: skip
+
+
+def asked(name):
+    topology, options = ASKED[name]
+    return devices(topology, **options)
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_micro_plans_are_right_also_as_they_are_run(name):
+    where = asked(name)
+    micros = _micros(design(where, 4))
+
+    assert len({(micro.name, micro.nbytes) for micro in micros}) == len(micros) > 20
+    for micro in micros:
+        assert [] == sr.verify(micro.plan), micro.name
+        assert [] == sr.verify(where.stage.played(micro.plan)), micro.name
+        assert set(micro.plan.devices) <= set(where.stage.machine.nodes)
+
+
+def test_transfers_over_slow_links_are_small():
+    """At 2 Mbit/s the smallest there are; else none is longer than its limit."""
+    largest = {name: max(m.nbytes for m in _micros(design(asked(name), 4))) for name in ASKED}
+
+    assert 64 << 10 == largest["shaped, 2 workers"]
+    assert 0.025 < largest["shaped"] / (200e6 / 8) <= 0.05
+    assert 8 << 20 == largest["cluster of 3"]
+
+
+def predictor(where, plan):
+    plans = [where.stage.played(micro.plan) for micro in plan.micros]
+
+    def predict(values):
+        found = assembled(plan.base, values)
+        return [sr.simulate(each, where.stage.machine, RUNTIME, found).seconds for each in plans]
+
+    return predict
+
+
+def noisy(seconds, noise):
+    return np.array(seconds) * np.exp(noise * np.random.default_rng(1).standard_normal(len(seconds)))
+
+
+FOUND = {
+    "inproc of 2": ("step", "dispatch.copy", "cpu.rates.copy"),
+    "cluster of 3": ("step", "cpu.message", "cpu.rates.transfer"),
+    "shaped": ("step", "cpu.message", "links.cable.bandwidth"),
+    "shaped with delay": ("step", "links.cable.latency", "links.cable.bandwidth"),
+}
+
+
+SOME = (("inproc of 2", 0.0), ("shaped with delay", 0.02))
+CASES = [
+    pytest.param(name, noise, marks=[] if (name, noise) in SOME else pytest.mark.slow)
+    for name in FOUND
+    for noise in (0.0, 0.02)
+]
+
+
+@pytest.mark.parametrize(("name", "noise"), CASES)
+def test_a_fit_finds_the_constants_that_matter(name, noise):
+    """From far off, where the others are known: within 1 %, and 5 % where times scatter by 2 %."""
+    where = asked(name)
+    plan = design(where, 4)
+    known = {c.name: KNOWN[c.name] for c in plan.constants}
+    plan = replace(plan, base=assembled(plan.base, known))
+    free = [c for c in plan.constants if c.name in FOUND[name]]
+    predict = predictor(where, plan)
+    fit = fitted(free, predict, noisy(predict(known), noise))
+    off = 0.05 if noise else 0.01
+
+    assert {n: known[n] for n in FOUND[name]} == pytest.approx(dict(fit.values), rel=off)
+    assert {} == fit.vague
+    assert all(error < off * fit.values[n] for n, error in fit.errors.items())
+    assert len(plan.micros) == len(fit.residuals)
+    assert all(abs(c.start / known[c.name] - 1) > 0.1 for c in free)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("noise", [0.0, 0.02])
+@pytest.mark.parametrize("name", FOUND)
+def test_a_fit_finds_them_among_all_others(name, noise):
+    """What stands for other constants may take their part; these do not."""
+    where = asked(name)
+    plan = design(where, 4)
+    known = {c.name: KNOWN[c.name] for c in plan.constants}
+    predict = predictor(where, plan)
+    fit = fitted(plan.constants, predict, noisy(predict(known), noise))
+    off = 0.05 if noise else 0.01
+
+    assert {n: known[n] for n in FOUND[name]} == pytest.approx(
+        {n: fit.values[n] for n in FOUND[name]}, rel=off
+    )
+    assert np.median(np.abs(fit.residuals)) < max(noise, 1e-3)
+
+
+def linear(values, small=1.0):
+    """Made-up times of two constants."""
+    return [values["a"] * x + small * values.get("b", 0.0) * y for x, y in ((1, 1), (2, 1), (3, 5), (10, 1))]
+
+
+def test_what_nothing_depends_on_has_no_value():
+    constants = [Constant.about("a", 1.0), Constant.about("idle", 1.0)]
+    fit = fitted(constants, linear, linear({"a": 3.0}))
+
+    assert {"a": 3.0} == pytest.approx(dict(fit.values), rel=1e-3)
+    assert {"idle": "nothing that was measured depends on it"} == fit.vague
+    assert set(fit.values) == set(fit.errors)
+
+
+def test_a_bound_is_a_value_only_where_it_is_hard():
+    away = [Constant.about("a", 1.0), Constant("b", 10.0, 1.0, 100.0)]
+    hard = [away[0], replace(away[1], hard=True)]
+    measured = linear({"a": 3.0, "b": 0.0})
+
+    assert {"b": "no value from 1 to 100 fits best"} == fitted(away, linear, measured).vague
+    assert fitted(away, linear, measured).values["a"] == pytest.approx(3.0, rel=1e-3)
+    assert fitted(hard, linear, measured).values["b"] == pytest.approx(1.0, rel=0.01)
+
+
+def test_one_false_time_pulls_little():
+    """One of twelve is four times what it should be: least squares would be off by 12 %."""
+    constants = [Constant.about("a", 1.0)]
+    measured = np.full(12, 3.0)
+    measured[4] *= 4
+    fit = fitted(constants, lambda values: [values["a"]] * 12, measured)
+
+    assert fit.values["a"] == pytest.approx(3.0, rel=0.02)
+
+
+def test_what_scatters_widely_is_told_to_be_vague():
+    """`b` is a part of the time in a thousand, and the times scatter by five."""
+    constants = [Constant.about("a", 1.0), Constant.about("b", 1.0)]
+    little = partial(linear, small=0.001)
+    fit = fitted(constants, little, little({"a": 3.0, "b": 1.0}) * np.array([1.05, 0.95, 1.05, 0.97]))
+
+    assert "a" not in fit.vague
+    assert "b" in fit.vague
+
+
+PORTS = st.integers(3, 8).flatmap(
+    lambda n: st.tuples(st.just(n), st.integers(0, n - 1), st.sampled_from([0, 1]), st.floats(0.1, 0.9))
+)
+
+
+def pair_seconds(n, rate_out, rate_in, nbytes):
+    """Every device to the next and to the one after, as the design has them."""
+    return {
+        (a, b): nbytes / min(rate_out[a], rate_in[b])
+        for a in range(n)
+        for step in (1, 2)
+        if (b := (a + step) % n) != a
+    }
+
+
+@given(port=PORTS, wobble=st.floats(-0.01, 0.01))
+def test_one_slow_port_is_found(port, wobble):
+    n, slow, direction, part = port
+    rates = [dict.fromkeys(range(n), 25e6), dict.fromkeys(range(n), 25e6)]
+    rates[direction][slow] *= part
+    seconds = pair_seconds(n, *rates, 1 << 20)
+    first = next(iter(seconds))
+    seconds[first] *= 1 + wobble
+    found = slow_ports(seconds, 1 << 20)
+
+    assert [] == list(found[1 - direction])
+    assert {slow: part} == pytest.approx(found[direction], rel=0.02)
+
+
+@given(n=st.integers(3, 8), scatter=st.integers(0, 1 << 30))
+def test_ports_that_are_alike_are_left_alone(n, scatter):
+    alike = dict.fromkeys(range(n), 25e6)
+    noise = np.random.default_rng(scatter)
+    seconds = {
+        pair: taken * noise.uniform(0.99, 1.01)
+        for pair, taken in pair_seconds(n, alike, alike, 1 << 20).items()
+    }
+
+    assert ({}, {}) == slow_ports(seconds, 1 << 20)
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_every_constant_of_a_design_is_one_of_a_calibration(name, tmp_path):
+    """It changes the value, and a file keeps it."""
+    plan = design(asked(name), 4)
+    values = {c.name: c.start * 1.5 for c in plan.constants}
+    found = assembled(plan.base, values)
+    (tmp_path / "found.toml").write_text(to_toml(found), "utf-8")
+    read = load_calibration(str(tmp_path / "found.toml"))
+
+    assert len(values) == len(plan.constants)
+    assert assembled(found, values) == found
+    assert all(assembled(found, {n: value * 1.1}) != found for n, value in values.items())
+    assert replace(read, name=found.name, title=found.title) == replace(found, errors=read.errors)
+    assert all(c.low <= c.start <= c.high for c in plan.constants)
+
+
+def test_constants_of_links_may_have_dots():
+    found = assembled(Calibration("c"), {"links.eth0.1.latency": 1e-3, "links.eth0.1.bandwidth": 2e9})
+
+    assert (1e-3, 2e9) == (found.links["eth0.1"].latency, found.links["eth0.1"].bandwidth)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "stp", "step.more", "dispatch", "dispatch.cpy", "dispatch.copy.more", "links", "links.bandwidth", "links..latency",
+     "links.cable.latnecy", "links.cable", "cpu", "cpu.core", "cpu.shared", "cpu.rates", "cpu.rates.input", "cpu.rates.copy.more",
+     "title", "provenance.date"],
+)  # fmt: skip
+def test_no_other_name_is_a_constant(name):
+    with pytest.raises(KeyError, match=re.escape(repr(name))):
+        assembled(Calibration("c"), {name: 1.0})
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """Status, stdout and lines of stderr of a command that may start no device."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
+    monkeypatch.chdir(tmp_path)
+    started = []
+
+    def ask(which, *arguments):
+        monkeypatch.setattr("simreduce_validate.asked.open_backend", lambda *_, **__: started.append(1))
+        monkeypatch.setattr(sys, "argv", ["simreduce", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main(which)
+        assert [] == started
+        out, err = capsys.readouterr()
+        return end.value.code, out, err.splitlines()
+
+    return ask
+
+
+def told(lines, *parts):
+    """Every line is the command's own, and every part is in one."""
+    assert all(line.startswith("simreduce: ") for line in lines), lines
+    for part in parts:
+        assert any(part in line for line in lines), part
+
+
+def test_calibrate_tells_every_fault_at_once(command):
+    status, out, lines = command(
+        calibrate, "swich:4", "--backend", "inprc", "--route", "sesion", "--rate", "5mbit", "--launch", "ssh", "--timeout", "0",
+        "--name", "a", "--out", "b.toml",
+    )  # fmt: skip
+
+    assert (2, "") == (status, out)
+    told(lines, "swich", "'inproc'", "'session'", "--rate", "--launch", "--timeout 0", "give one of the two")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [(("switch:1",), ("two devices or more",)),
+     (("switch:4", "-g", "1", "--out", "x.tml"), ("two devices or more", "ends in .toml")),
+     (("switch:4", "--name", "a/b"), ("letters, digits",)),
+     (("switch:4", "--out", "nowhere/x.toml"), ("nowhere",)),
+     (("mesh:4", "--backend", "shaped", "--delay", "fast", "-g", "2"), ("write switch:N", "--rate is missing", "--delay", "-g")),
+     (("dgx1v", "--slow", "1=5mbit"), ("--slow",))],
+)  # fmt: skip
+def test_calibrate_takes_no_nonsense(command, arguments, parts):
+    status, out, lines = command(calibrate, *arguments)
+
+    assert (2, "") == (status, out)
+    told(lines, *parts)
+
+
+def test_calibrate_overwrites_nothing(command, tmp_path):
+    for name in ("x.toml", "x.fit.jsonl", "x.held-out.jsonl"):
+        (tmp_path / name).write_text("kept", "utf-8")
+    status, _, lines = command(calibrate, "switch:2", "--out", "x.toml")
+
+    assert 2 == status
+    assert 3 == len(lines)
+    told(lines, "x.toml: is there", "x.fit.jsonl: is there", "x.held-out.jsonl: is there")
+    assert ["kept"] * 3 == [path.read_text("utf-8") for path in sorted(tmp_path.glob("x.*"))]
+
+
+def test_calibrate_overwrites_no_calibration_of_that_name(command, tmp_path):
+    own = tmp_path / "own" / "simreduce" / "calibrations"
+    own.mkdir(parents=True)
+    (own / "inproc.toml").write_text("", "utf-8")
+
+    assert 2 == command(calibrate, "switch:2")[0]
+    assert "" == (own / "inproc.toml").read_text("utf-8")
+
+
+def test_validate_tells_every_fault_at_once(command, tmp_path):
+    (tmp_path / "there.jsonl").write_text("kept", "utf-8")
+    status, out, lines = command(
+        validate, "--algo", "rng", "--calibration", "nowhere", "-b", "1", "--dtype", "double", "--out", "there.jsonl",
+        "--svg", "nowhere/p.svg", "--builtin", "NcclReduce",
+    )  # fmt: skip
+
+    assert (2, "") == (status, out)
+    told(
+        lines,
+        "TOPOLOGY is missing",
+        "rng",
+        "nowhere",
+        "one element of",
+        "there.jsonl",
+        "p.svg",
+        "'NcclAllReduce'",
+    )
+    assert "kept" == (tmp_path / "there.jsonl").read_text("utf-8")
+
+
+def test_validate_takes_a_scenario_or_strategies(command):
+    status, out, lines = command(validate, "--scenario", "nosuch", "--algo", "ring", "-e", "1M")
+
+    assert (2, "") == (status, out)
+    told(lines, "nosuch", "--algo: the --scenario", "-e: the --scenario")
+
+
+def test_the_design_is_the_same_each_time():
+    """Records of two calibrations of one machine can be compared."""
+    first, again = (
+        json.dumps([m.plan.digest for m in _micros(design(asked("shaped"), 4))]) for _ in range(2)
+    )
+
+    assert first == again

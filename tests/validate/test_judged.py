@@ -1,0 +1,182 @@
+"""What predictions were worth, on rows made by hand; and timelines that say what was predicted."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from simreduce_validate.cases import RUNTIME, Case, Row
+from simreduce_validate.judged import judged
+from simreduce_validate.running import Measurement
+from simreduce_validate.running.program import Event
+from simreduce_validate.tables import judgement_document, judgement_lines
+from simreduce_validate.transfers import transfers
+
+import simreduce as sr
+from simreduce.engine import Calibration, Processor, runtime_named
+from simreduce.engine.simulation import step_cost
+from simreduce.strategy import compile_plan
+from simreduce.tune.bench import tensor
+from tests.validate.devices import devices
+
+
+def row(name, measured, predicted, nbytes=1024, repeats=None):
+    """`measured` and `predicted` in milliseconds; two samples, of which the median is the middle."""
+    case = Case(name, None, nbytes // 4, 0, "sum", predicted * 1e-3, repeats)
+    return Row(case, Measurement(np.array([0.9, 1.1]) * measured * 1e-3, (), (), None))
+
+
+def test_regret_is_what_the_chosen_one_takes_over_the_best():
+    """`a` is predicted to be fastest and takes 3 ms; `b` takes 2."""
+    (size,) = judged([row("a", 3, 1), row("b", 2, 2), row("c", 4, 5)]).sizes
+
+    assert ("a", "b") == (size.chosen, size.best)
+    assert 0.5 == pytest.approx(size.regret)
+    assert (2, 3) == (size.ordered, size.pairs)
+    assert 0.5 == pytest.approx(size.rank)
+
+
+def test_errors_are_of_all_rows():
+    """-50 %, 0, +25 % and +100 %."""
+    rows = [row("a", 2, 1), row("b", 2, 2), row("a", 4, 5, 4096), row("b", 4, 8, 4096)]
+    found = judged(rows)
+
+    assert [-0.5, 0.0, 0.25, 1.0] == pytest.approx([each.error for each in rows])
+    assert 0.375 == pytest.approx(found.median_error)
+    assert 0.85 == pytest.approx(found.p90_error)
+    assert [1024, 4096] == [size.nbytes for size in found.sizes]
+
+
+def test_regret_over_sizes():
+    rows = []
+    for nbytes, chosen in ((64, 1.0), (256, 1.1), (1024, 2.0)):
+        rows += [row("a", chosen, 1, nbytes), row("b", 1, 2, nbytes)]
+    found = judged(rows)
+
+    assert [0.0, 0.1, 1.0] == pytest.approx([size.regret for size in found.sizes])
+    assert 0.1 == pytest.approx(found.median_regret)
+    assert 1.0 == pytest.approx(found.worst_regret)
+
+
+def test_what_is_hardly_apart_has_no_order():
+    """3 % apart, and predicted the wrong way round: no pair, and little regret."""
+    (size,) = judged([row("a", 1.03, 1), row("b", 1, 2)]).sizes
+
+    assert 0 == size.pairs == size.ordered
+    assert 0.03 == pytest.approx(size.regret)
+
+
+@pytest.mark.parametrize(
+    ("predicted", "rank"), [((1, 2, 3, 4), 1.0), ((4, 3, 2, 1), -1.0), ((1, 3, 2, 4), 0.8)]
+)
+def test_rank_is_spearman_s(predicted, rank):
+    """1 - 6 sum(d^2) / (n (n^2 - 1))."""
+    (size,) = judged(
+        [row(name, i + 1, p) for i, (name, p) in enumerate(zip("abcd", predicted, strict=True))]
+    ).sizes
+
+    assert rank == pytest.approx(size.rank)
+    assert 6 == size.pairs
+
+
+@pytest.mark.parametrize(
+    "rows", [[row("a", 1, 2)], [row("a", 1, 2), row("b", 3, 2)], [row("a", 1, 2), row("b", 1, 3)]]
+)
+def test_no_rank_where_nothing_differs(rows):
+    (size,) = judged(rows).sizes
+
+    assert math.isnan(size.rank)
+    assert judgement_document(judged(rows))["sizes"][0]["rank_correlation"] is None
+
+
+@pytest.mark.parametrize(("own", "expected"), [(3.0, 0.5), (1.0, 0.0)])
+def test_tensorflow_s_own_choice_has_a_regret_and_is_no_candidate(own, expected):
+    """It is over the fastest of all, its own among these; that ours chooses is judged among ours."""
+    rows = [row("a", 2, 1), row("b", 4, 3), row("theirs", own, 0.5)]
+    (size,) = judged(rows, "theirs").sizes
+
+    assert expected == pytest.approx(size.default)
+    assert ("a", "a", 0.0, 1) == (size.chosen, size.best, size.regret, size.pairs)
+    assert any(
+        f"TensorFlow's own is {expected:+.1%}" in line for line in judgement_lines(judged(rows, "theirs"))
+    )
+
+
+def test_tensorflow_s_own_choice_without_a_prediction():
+    rows = [row("a", 2, 1), row("theirs", 3, math.nan)]
+    found = judged(rows, "theirs")
+
+    assert 0.5 == pytest.approx(found.sizes[0].default)
+    assert 0.5 == pytest.approx(found.median_error)
+    assert math.isnan(judged(rows).sizes[0].default)
+
+
+def test_what_is_measured_twice_counts_once():
+    rows = [row("a", 2, 2), row("b", 3, 3)]
+
+    assert judged(rows) is not None
+    assert repr(judged(rows)) == repr(judged([*rows, row("a", 20, 2, repeats=0)]))
+
+
+def test_nothing_is_judged_without_predictions():
+    assert judged([row("a", 1, math.nan)]) is None
+    assert judged([]) is None
+    assert [] == judgement_lines(None)
+    assert judgement_document(None) is None
+
+
+SLOW = Calibration(
+    "slow", dispatch={"copy": 1e-5}, step=2e-3, cpu=Processor(cores=2.0, moving=2.0, message=1e-3, rates={"transfer": 1e9})
+)  # fmt: skip
+
+
+@pytest.fixture(
+    scope="module",
+    params=[{}, {"backend": "cluster"}, {"backend": "shaped", "rate": "50mbit", "delay": "5ms"}],
+)
+def step(request):
+    """A plan, its machine, and the timeline that is predicted for it: op by op, from the first on."""
+    stage = devices("switch:3", **request.param).stage
+    plan = stage.played(compile_plan("ring", tensor(1 << 16, 0), stage.layout))
+    result = sr.simulate(plan, stage.machine, RUNTIME, SLOW)
+    before = step_cost(plan, stage.machine, runtime_named(RUNTIME), SLOW)
+    events = [
+        Event(plan.devices[plan.device[op]], f"op{op}", float(start) - before, float(finish) - before)
+        for op, (start, finish) in enumerate(zip(result.start, result.finish, strict=True))
+    ]
+    return plan, stage.machine, events
+
+
+def test_a_timeline_as_predicted_has_no_residuals(step):
+    """Whatever its clock says when it begins."""
+    plan, machine, events = step
+    later = [each._replace(start=each.start + 7, finish=each.finish + 7) for each in events]
+    for timeline in (events, later):
+        found = transfers(plan, machine, SLOW, timeline)
+
+        assert plan.transfers == len(found) > 0
+        assert [0.0] * len(found) == pytest.approx([each.residual for each in found], abs=1e-9)
+    assert [each.measured for each in found] == sorted(each.measured for each in found)
+
+
+def test_a_transfer_that_was_late_has_a_residual_of_its_own(step):
+    plan, machine, events = step
+    one = transfers(plan, machine, SLOW, events)[1].op
+    late = [each._replace(finish=each.finish + 0.25 * (each.name == f"op{one}")) for each in events]
+    residuals = {each.op: each.residual for each in transfers(plan, machine, SLOW, late)}
+
+    assert -0.25 == pytest.approx(residuals.pop(one))
+    assert [0.0] * len(residuals) == pytest.approx(list(residuals.values()), abs=1e-9)
+
+
+def test_what_a_timeline_does_not_show_is_left_out(step):
+    plan, machine, events = step
+    one = transfers(plan, machine, SLOW, events)[0]
+    rest = transfers(plan, machine, SLOW, [each for each in events if each.name != f"op{one.op}"])
+
+    assert one.op not in {each.op for each in rest}
+    assert plan.transfers - 1 == len(rest)
+    assert [] == transfers(plan, machine, SLOW, [])
+    assert one.source != one.target
+    assert one.nbytes == plan.nbytes[one.op]

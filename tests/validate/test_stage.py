@@ -1,0 +1,88 @@
+"""Where plans run: processes, the machine that these are, and the same plan on all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import simreduce as sr
+from simreduce.plan import Contract, Kind, PlanBuilder
+from simreduce.strategy import compile_plan
+from simreduce.tune.bench import tensor
+from tests.validate.devices import devices
+
+TWO_TASKS = "dgx1vx2,nic=ib_edr"
+
+
+def machines(stage):
+    """By device of the layout, in which machine it is simulated."""
+    return [stage.machine.nodes[name].machine for name in stage.layout.devices]
+
+
+def processes(stage):
+    return [name.rpartition("/")[0] for name in stage.place]
+
+
+@pytest.mark.parametrize(
+    ("options", "topology", "count"),
+    [({}, "switch:4", 1), ({"backend": "cluster"}, "switch:4", 5), ({"backend": "cluster"}, TWO_TASKS, 2),
+     ({"backend": "shaped", "rate": "1gbit"}, "switch:4", 4), ({"backend": "gpu", "pretend": True}, "dgx1v", 1),
+     ({"backend": "gpu"}, "dgx1v", 1)],
+)  # fmt: skip
+def test_a_process_is_a_machine(options, topology, count):
+    """So that a copy between machines is simulated just where one between processes is run."""
+    stage = devices(topology, **options).stage
+    of_process, of_machine = processes(stage), machines(stage)
+
+    assert count == len(set(of_process)) == len(set(of_machine))
+    assert count == len(set(zip(of_process, of_machine, strict=True)))
+    assert len(stage.place) == len(set(stage.place))
+
+
+def test_gpus_are_those_of_the_topology_and_cpus_are_not():
+    machine = sr.load_topology("dgx1v")
+
+    assert machine.digest == devices("dgx1v", backend="gpu").stage.machine.digest
+    pretended = devices("dgx1v", backend="gpu", pretend=True).stage
+    assert {"cpu"} == {pretended.machine.nodes[name].kind for name in pretended.layout.devices}
+
+
+def test_shaped_links_are_simulated_with_what_is_set():
+    where = devices("switch:3", backend="shaped", rate="200mbit", delay="4ms", slow=("1=100mbit",))
+    by_name = {link.name: link for link in where.stage.machine.links}
+
+    assert 0.5 == pytest.approx(by_name["worker1>switch0"].bandwidth / by_name["worker0>switch0"].bandwidth)
+    assert {2e-3} == {link.latency for link in by_name.values()}
+
+
+@pytest.mark.parametrize("text", ["ring", "reduce_to_one", "double_tree", "pscpu+packs=2", "chain+chunk=512"])
+@pytest.mark.parametrize("topology", ["switch:4", TWO_TASKS])
+def test_strategies_are_right_as_they_are_run(text, topology):
+    """In one process a plan is run as it is; across several it is still proved, and sends what it did."""
+    one, several = devices(topology, 4).stage, devices(topology, 4, backend="cluster").stage
+    plan = compile_plan(text, tensor(1 << 14, 0), several.layout)
+    played = several.played(plan)
+
+    assert [] == sr.verify(played)
+    assert moved(plan) == moved(played)
+    assert sr.simulate(played, several.machine).seconds > 0
+    if topology != TWO_TASKS:
+        assert one.played(plan) is plan
+
+
+def moved(plan):
+    """Bytes between devices; a message is a COPY of nothing."""
+    return int(plan.nbytes[plan.kind == Kind.COPY].sum())
+
+
+def test_order_across_processes_costs_a_message():
+    """On one computer the same order is free."""
+    one, several = devices("switch:2").stage, devices("switch:2", backend="cluster").stage
+    names = several.layout.devices
+    b = PlanBuilder(names)
+    first, second = b.input(0, 0, 4), b.input(1, 0, 4)
+    b.output(b.hold(first, [b.add([second, second]).op]))
+    plan = b.finish(Contract.of("none", ()))
+
+    assert 0 == np.count_nonzero(one.played(plan).kind == Kind.COPY)
+    assert 1 == np.count_nonzero(several.played(plan).kind == Kind.COPY)

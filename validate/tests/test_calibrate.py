@@ -1,0 +1,78 @@
+"""From devices to constants, and from constants to predictions that are judged: the two commands, one after the other."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from simreduce_validate.measuring import read_record
+
+from simreduce.calibrate import load_calibration
+from validate.tests.commands import document
+
+
+@pytest.fixture(scope="module")
+def calibrated(tmp_path_factory):
+    """The folder in which x.toml is, and what the command says of it."""
+    folder = tmp_path_factory.mktemp("calibrated")
+    return folder, document("calibrate switch:2 --backend inproc --out x.toml -n 5 --no-held-out", folder)
+
+
+def test_a_calibration_is_written_and_says_where_it_is_from(calibrated):
+    folder, said = calibrated
+    found = load_calibration(str(folder / "x.toml"))
+
+    assert "x" == found.name == said["calibration"]
+    assert 0 < found.step == pytest.approx(said["constants"]["step"]["value"])
+    assert found.cpu is not None
+    assert found.cpu.rates["copy"] > 1e8
+    assert {"hardware", "software", "date", "residuals", "hardly_determined"} <= set(found.provenance)
+    assert set(found.errors) == set(said["constants"])
+    assert said["held_out"] is None
+    assert not (folder / "x.held-out.jsonl").exists()
+    off = sorted(abs(each["error"]) for each in said["fit"])
+    assert off[len(off) // 2] < 0.3
+
+
+def test_what_is_to_be_measured_is_kept_before_its_times(calibrated):
+    folder, said = calibrated
+    recorded = read_record(folder / "x.fit.jsonl")
+    lines = (folder / "x.fit.jsonl").read_text("utf-8").splitlines()
+    kinds = [json.loads(line)["record"] for line in lines]
+
+    assert recorded.complete
+    assert [each["plan"] for each in said["fit"]] == [f.algorithm for f in recorded.forecasts]
+    assert {5} == {len(seconds) for seconds in recorded.seconds}
+    assert not any(recorded.faults)
+    assert all(forecast.plan for forecast in recorded.forecasts)
+    assert ["run", *["candidate"] * len(said["fit"]), "predicted", "sample"] == kinds[: len(said["fit"]) + 3]
+    assert "candidate" not in kinds[len(said["fit"]) + 1 :]
+
+
+def test_predictions_with_it_are_judged(calibrated):
+    """Rows, judgement, transfers and picture; ten times off is what no calibration of this machine is."""
+    folder, _ = calibrated
+    said = document(
+        "validate switch:2 --algo ring,reduce_to_one -b 4K -e 64K -f 16 --calibration x.toml --transfers --svg p.svg", folder
+    )  # fmt: skip
+    rows, judgement = said["rows"], said["judgement"]
+
+    assert ("validate", "x") == (said["command"], said["calibration"])
+    assert [(4096, "ring"), (4096, "reduce_to_one"), (65536, "ring"), (65536, "reduce_to_one")] == [
+        (row["size_bytes"], row["algorithm"]) for row in rows
+    ]
+    for row in rows:
+        assert 0 == row["wrong"]
+        assert row["low_us"] <= row["time_us"] <= row["high_us"]
+        assert row["error"] == pytest.approx(row["predicted_time_us"] / row["time_us"] - 1)
+        assert 0.1 < row["predicted_time_us"] / row["time_us"] < 10
+        assert row["transfers"] == len(row["transfer_times"]) > 0
+        assert all(each["predicted_us"] > 0 < each["measured_us"] for each in row["transfer_times"])
+        assert all(
+            math.isfinite(each["predicted_us"] - each["measured_us"]) for each in row["transfer_times"]
+        )
+    assert [4096, 65536] == [size["size_bytes"] for size in judgement["sizes"]]
+    assert judgement["median_error"] <= judgement["p90_error"]
+    assert all(size["regret"] >= 0 for size in judgement["sizes"])
+    assert (folder / "p.svg").read_text("utf-8").startswith("<svg")
