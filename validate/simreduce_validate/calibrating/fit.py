@@ -22,6 +22,10 @@ VAGUE = 0.5
 PULL = 0.02
 """How much a constant that is ten times its start counts as a residual: enough to settle what nothing else settles."""
 
+_UNKNOWN = np.log(10)
+_EXACT = 1e-4
+"""Residuals are taken to be no less: measurements without noise would know everything."""
+
 _NOTHING = 1e-12
 """Of squared slopes: no measurement depends on such a constant."""
 
@@ -49,8 +53,8 @@ def fitted(
 
     Residuals are logarithms of ratios, so that microseconds count as much as seconds, and count less beyond `INLIER` (the
     loss is 2(sqrt(1 + z) - 1)). Constants are fitted as logarithms: they are above 0 and their errors are parts of them.
-    Standard errors are those of linear least squares at the solution, the `PULL` to where the fit begins included: so they have a limit
-    also where constants can stand for each other. What nothing depends on, or fits best at a bound that is only far away, has no value: the rest is fitted again without it.
+    Standard errors are those of linear least squares at the solution, for constants that are known to a factor of ten before: so they have a
+    limit also where constants can stand for each other. What nothing depends on, or fits best at a bound that is only far away, has no value: the rest is fitted again without it.
     """
     without: dict[str, str] = {}
     while True:
@@ -88,7 +92,7 @@ def _solved(
         xtol=_ENOUGH, ftol=_ENOUGH, max_nfev=_MOST,
     )  # fmt: skip
     last = residuals(found.x)
-    errors = _errors(_slopes(residuals, found.x), last, PULL / np.log(10))
+    errors = _errors(_slopes(residuals, found.x), last)
     names = [c.name for c in free]
     at_bound = [bool(x - a < 1e-3 or b - x < 1e-3) for x, a, b in zip(found.x, low, high, strict=True)]
     values = dict(zip(names, np.exp(found.x).tolist(), strict=True))
@@ -106,14 +110,14 @@ def _slopes(residuals: Callable[[Floats], Floats], at: Floats) -> Floats:
     return np.stack(columns, axis=1)
 
 
-def _errors(slopes: Floats, residuals: Floats, pull: float) -> Floats:
+def _errors(slopes: Floats, residuals: Floats) -> Floats:
     """Standard errors; infinite where nothing depends on a constant. Residuals beyond `INLIER` count as in the loss."""
     weight = 1 / np.sqrt(1 + (residuals / INLIER) ** 2)
     freedom = max(len(residuals) - slopes.shape[1], 1)
-    variance = float((weight * residuals**2).sum()) / freedom
+    variance = max(float((weight * residuals**2).sum()) / freedom, _EXACT**2)
     normal = slopes.T @ (weight[:, None] * slopes)
     known = np.diag(normal) > _NOTHING
     errors = np.full(len(known), np.inf)
-    inverse = np.linalg.inv(normal[np.ix_(known, known)] + pull**2 * np.eye(int(known.sum())))
-    errors[known] = np.sqrt(np.diag(inverse) * variance)
+    told = normal[np.ix_(known, known)] / variance + np.eye(int(known.sum())) / _UNKNOWN**2
+    errors[known] = np.sqrt(np.diag(np.linalg.inv(told)))
     return errors
