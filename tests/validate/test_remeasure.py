@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 from simreduce_validate import asked
 from simreduce_validate.measuring import Interval
-from simreduce_validate.remeasure import Again, Remeasured, _first, document, read, table
+from simreduce_validate.remeasure import Again, Remeasured, _first, document, in_turns, read, table
 from simreduce_validate.running.backend import BACKENDS, PATIENCE
 from simreduce_validate.running.setup import ROUTES
 
@@ -152,6 +152,14 @@ def test_one_that_can_be_typed_is_measured_too(ranking):
         place for place, _ in _first(few, 1, devices)
     ]
     assert [1] == [place for place, _ in _first(everything(ranking), 1, devices)]
+
+
+def test_strategies_take_turns_as_far_as_memory_goes():
+    """One at least; five tensors' worth on every rank, in half of the memory."""
+    assert 2 == in_turns(100 << 20, 8, 16 << 30)
+    assert 4 == in_turns(100 << 20, 8, 32 << 30)
+    assert 1 == in_turns(1 << 40, 8, 1 << 30)
+    assert in_turns(1 << 20, 4) > 10
 
 
 def read_inproc(ranking):
