@@ -45,10 +45,10 @@ test-tensorflow-slow: $(TF)/.tested
 	$(TF)/bin/pytest -m slow validate/tests
 
 # On a machine with NVIDIA GPUs: learn its constants, then time every algorithm beside what they predict. Writes gpu-DATE.* below
-# validate/results, and nothing that is there already. SPLIT=4 makes four of the one GPU of a machine. SIZES, ITERS, ROUTE and
-# TOPOLOGY may be given. PRETEND=1 runs the same commands on CPU devices.
+# validate/results, and overwrites nothing. SPLIT=4 makes four of the one GPU of a machine. SIZES, ITERS, ROUTE and TOPOLOGY may
+# be given; all algorithms of a size are held ready at once, so memory limits sizes. PRETEND=1 runs the same commands on CPU devices.
 SPLIT    ?= 1
-SIZES    ?= -b 64K -e 64M -f 32
+SIZES    ?= -b 64K -e 16M -f 16
 ITERS    ?= 20
 ROUTE    ?= session
 RESULTS  ?= validate/results
