@@ -4,8 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 TF     := .venv-tensorflow
 DEVICES := $(patsubst %,validate/tests/test_%.py,backends calibrate_links replicas shaped)
+TF_GPU := .venv-tensorflow-gpu
 
-.PHONY: run test lint types tests test-slow fuzz test-tensorflow test-devices test-tensorflow-slow bench clean
+.PHONY: run test lint types tests test-slow fuzz test-tensorflow test-devices test-tensorflow-slow validate-gpu bench clean
 
 run: $(VENV)/.installed
 	$(BIN)/simreduce run scenarios/dgx1v-resnet50.toml
@@ -44,10 +45,29 @@ test-devices: $(TF)/.tested
 test-tensorflow-slow: $(TF)/.tested
 	$(TF)/bin/pytest -m slow validate/tests
 
+# On a machine with NVIDIA GPUs: learn its constants, then time every algorithm beside what they predict. Writes gpu-DATE.* below
+# validate/results, and overwrites nothing. SPLIT=4 makes four of the one GPU of a machine. SIZES, ITERS, ROUTE and TOPOLOGY may
+# be given; all algorithms of a size are held ready at once, so memory limits sizes. PRETEND=1 runs the same commands on CPU devices.
+SPLIT    ?= 1
+SIZES    ?= -b 64K -e 16M -f 16
+ITERS    ?= 20
+ROUTE    ?= session
+RESULTS  ?= validate/results
+TOPOLOGY ?= $(if $(PRETEND),switch:$(if $(filter-out 1,$(SPLIT)),$(SPLIT),4),auto)
+GPU_TF    = $(if $(PRETEND),$(TF)/.tested,$(TF_GPU)/.installed)
+GPU_RUN   = $(dir $(GPU_TF))bin/simreduce
+GPU_FLAGS = --backend gpu --route $(ROUTE) --split $(SPLIT) $(if $(PRETEND),--pretend)
+GPU_NAME := $(RESULTS)/$(if $(PRETEND),pretended,gpu)-$(shell date -u +%Y%m%d-%H%M%S)
+
+validate-gpu: $(GPU_TF)
+	$(if $(PRETEND),,nvidia-smi topo -m)
+	$(GPU_RUN) calibrate $(TOPOLOGY) $(GPU_FLAGS) --out $(GPU_NAME).toml
+	$(GPU_RUN) validate $(TOPOLOGY) $(GPU_FLAGS) --algo all $(SIZES) -n $(ITERS) --calibration $(GPU_NAME).toml --out $(GPU_NAME).jsonl --svg $(GPU_NAME).svg
+
 bench: $(VENV)/.benched
 	$(BIN)/pytest benchmarks --benchmark-only
 
-$(VENV)/bin/python $(TF)/bin/python:
+$(VENV)/bin/python $(TF)/bin/python $(TF_GPU)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "simreduce needs Python 3.11 or newer; run: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(@:/bin/python=)
 
@@ -67,5 +87,9 @@ $(TF)/.tested: pyproject.toml | $(TF)/bin/python
 	$(TF)/bin/pip install --quiet --disable-pip-version-check --editable '.[test-tensorflow]'
 	touch $@
 
+$(TF_GPU)/.installed: pyproject.toml | $(TF_GPU)/bin/python
+	$(TF_GPU)/bin/pip install --quiet --disable-pip-version-check --editable '.[tensorflow-gpu]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(TF) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	rm -rf $(VENV) $(TF) $(TF_GPU) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

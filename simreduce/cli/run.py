@@ -1,11 +1,14 @@
-"""`simreduce run SCENARIO`."""
+"""`simreduce run SCENARIO`, and with `--measure K` the best of it on real devices."""
 
 from __future__ import annotations
 
 import os
+from importlib import import_module
+from typing import Any
 
 import click
 
+from simreduce.cli.devices import device_options, given
 from simreduce.cli.options import (
     as_json,
     calibration_option,
@@ -33,6 +36,21 @@ from simreduce.tune import rank
 @faithful_option
 @disturbance_options
 @click.option("--workers", type=click.IntRange(1), default=None, help="Processes; default: one per core.")
+@click.option(
+    "--measure",
+    type=click.IntRange(1),
+    default=None,
+    metavar="K",
+    help="Then time the best K on real devices, which settles what is nearly equal.",
+)
+@click.option(
+    "-n",
+    "--iters",
+    type=click.IntRange(1),
+    default=None,
+    help="Of --measure: timed steps of each; default: what some seconds have room for.",
+)
+@device_options
 @as_json
 def run(
     scenario: str,
@@ -45,7 +63,10 @@ def run(
     slow: tuple[str, ...],
     fault: tuple[str, ...],
     workers: int | None,
+    measure: int | None,
+    iters: int | None,
     as_json: bool,
+    **devices: Any,
 ) -> int:
     """Rank every strategy of SCENARIO (a file, or a shipped name) and recommend one."""
     problems: list[str] = []
@@ -55,11 +76,32 @@ def run(
     )  # fmt: skip
     machine = question.topology if question else None
     disturbance = gather(problems, read_disturbance, jitter, seed, slow, fault, machine)
+    asked = None
+    if measure is None:
+        problems += [f"{option}: only --measure needs devices" for option in given([*devices, "iters"])]
+    else:
+        # Only now, as it knows TensorFlow's side of everything, which ranking does not need.
+        real = import_module("simreduce_validate.remeasure")
+        asked = gather(problems, real.read, question, **devices)
+        if disturbance and disturbance.text:
+            problems.append("--measure: devices are as they are; leave out --jitter, --slow and --fault")
     if problems or question is None or disturbance is None:
         raise InputError(problems)
     ranking = rank(question, workers or os.cpu_count() or 1, progress("strategies"), disturbance)
-    if as_json:
-        echo_json(ranking_document(ranking))
-    else:
+    wrong = any(c.wrong for c in ranking.candidates)
+    document: dict[str, Any] = ranking_document(ranking) if as_json else {}
+    if not as_json:
         click.echo(ranking_table(ranking))
-    return int(any(c.wrong for c in ranking.candidates))
+    # What was simulated is shown even if measuring fails.
+    try:
+        if measure is not None:
+            document["measured"] = None
+            found = real.remeasure(ranking, measure, asked, iters)
+            wrong |= any(row.faults for row in found.rows)
+            document |= real.document(found)
+            if not as_json:
+                click.echo(real.table(found))
+    finally:
+        if as_json:
+            echo_json(document)
+    return int(wrong)

@@ -96,9 +96,15 @@ def _recommendation(ranking: Ranking) -> list[str]:
             f"  ({fastest.strategy.text} is faster, {units.format_duration(fastest.seconds)}, "
             "but no setting of TensorFlow runs it)"
         )
-    lines += _how(ranking, best, "tf_cnn_benchmarks", "tf_cnn_benchmarks", "flags")
-    lines += _how(ranking, best, "tensorflow", "TensorFlow", "call")
-    return lines
+    return lines + how_lines(ranking, best)
+
+
+def how_lines(ranking: Ranking, best: Candidate) -> list[str]:
+    """What to type for one of the candidates."""
+    return [
+        *_how(ranking, best, "tf_cnn_benchmarks", "tf_cnn_benchmarks", "flags"),
+        *_how(ranking, best, "tensorflow", "TensorFlow", "call"),
+    ]
 
 
 def _how(ranking: Ranking, best: Candidate, target: str, title: str, what: str) -> list[str]:

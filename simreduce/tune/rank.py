@@ -44,6 +44,11 @@ class Candidate:
     chosen_by: tuple[str, ...] = ()
     upstream: str = ""
 
+    @property
+    def runnable(self) -> bool:
+        """Whether tf_cnn_benchmarks or TensorFlow can be told to run it."""
+        return bool(self.settings.tf_cnn_benchmarks or self.settings.tensorflow)
+
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
@@ -61,7 +66,7 @@ class Ranking:
         the fastest proven one; None if no plan is proven.
         """
         proven = [c for c in self.candidates if not c.wrong]
-        runnable = [c for c in proven if c.settings.tf_cnn_benchmarks or c.settings.tensorflow]
+        runnable = [c for c in proven if c.runnable]
         return next(iter(runnable or proven), None)
 
     def fastest_by(self, target: str) -> Candidate | None:

@@ -298,7 +298,7 @@ def test_calibrate_tells_every_fault_at_once(command):
      (("switch:4", "--name", "a/b"), ("letters, digits",)),
      (("switch:4", "--out", "nowhere/x.toml"), ("nowhere",)),
      (("mesh:4", "--backend", "shaped", "--delay", "fast", "-g", "2"), ("write switch:N", "--rate is missing", "--delay", "-g")),
-     (("dgx1v", "--slow", "1=5mbit"), ("--slow",))],
+     (("dgx1v", "--slow-port", "1=5mbit"), ("--slow-port",))],
 )  # fmt: skip
 def test_calibrate_takes_no_nonsense(command, arguments, parts):
     status, out, lines = command(calibrate, *arguments)

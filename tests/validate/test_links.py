@@ -32,8 +32,8 @@ def test_every_fault_is_told_at_once():
     text = "\n".join(error.value.problems)
 
     assert 7 == len(error.value.problems)
-    for part in ("ring:4: ", "'200' has no unit", "'5' has no unit", "--slow x: ", "port 1 is given twice",
-                 "--slow 70: there is no such port; choose from 0 to 63", "--slow 3: 0.001 Mbit/s"):  # fmt: skip
+    for part in ("ring:4: ", "'200' has no unit", "'5' has no unit", "--slow-port x: ", "port 1 is given twice",
+                 "--slow-port 70: there is no such port; choose from 0 to 63", "--slow-port 3: 0.001 Mbit/s"):  # fmt: skip
         assert part in text
     with pytest.raises(InputError, match="--rate is missing"):
         read_links("switch:4", None)

@@ -1,14 +1,12 @@
-"""What is asked of devices: the options that `calibrate`, `validate` and `run --measure` share, and what they mean."""
+"""What is asked of devices: what the options mean that `calibrate`, `validate` and `run --measure` share."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce
-from typing import Any, TypeVar
 
 import click
 
@@ -18,37 +16,19 @@ from simreduce.cli.options import gather, shape_of
 from simreduce.errors import InputError, StrategyError
 from simreduce.layouts import Layout
 from simreduce.plan import Executor
+from simreduce.scenario import Scenario
 from simreduce.strategy import Strategy, compile_plan, parse_strategy
 from simreduce.topology import Topology, load_topology
 from simreduce.workload import Workload
-from simreduce_validate.running import ROUTES, Worker, open_backend, placement
-from simreduce_validate.running.backend import BACKENDS, PATIENCE, Backend, check_names
+from simreduce_validate.running import Worker, open_backend, placement
+from simreduce_validate.running.backend import Backend, check_names
 from simreduce_validate.running.discover import this_machine, visible
-from simreduce_validate.running.links import Links, read_links
+from simreduce_validate.running.links import MOST_PORTS, Links, read_links
 from simreduce_validate.running.stage import Stage, stage
 
 SHAPED = "shaped"
 AUTO = "auto"
 """The topology that stands for the GPUs of this machine."""
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def device_options(command: F) -> F:
-    """Which devices: `--backend` and what each of them needs to know."""
-    options = (
-        click.option("--backend", default="inproc", metavar="NAME", help=f"{', '.join(BACKENDS)}; default inproc."),
-        click.option("--route", default=ROUTES[0], metavar="NAME", help=f"{' or '.join(ROUTES)}; default {ROUTES[0]}."),
-        click.option("--hosts", default=None, metavar="HOST:PORT,...", help="Of a cluster: where each process listens."),
-        click.option("--launch", default="", metavar="COMMAND", help="Of a cluster: starts what follows it on {host}, for worker {i}."),
-        click.option("--rate", default=None, metavar="RATE", help="Of shaped: of every port, each way, such as 200mbit."),
-        click.option("--delay", default=None, metavar="TIME", help="Of shaped: one way, such as 5ms; default 0."),
-        click.option("--slow", multiple=True, metavar="PORT=RATE", help="Of shaped: one slower port, such as 2=100mbit; may be repeated."),
-        click.option("--split", type=click.IntRange(1), default=1, help="Of gpu: parts of each physical GPU."),
-        click.option("--pretend", is_flag=True, help="Of gpu: take CPU devices for the GPUs."),
-        click.option("--timeout", type=float, default=PATIENCE, help=f"Seconds for one request; default {PATIENCE:g}."),
-    )  # fmt: skip
-    return reduce(lambda f, option: option(f), reversed(options), command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,23 +60,30 @@ class Devices:
 
 
 def read_devices(
-    topology: str, ngpus: int | None, gpus: str | None, *, backend: str, route: str, hosts: str | None, launch: str,
-    rate: str | None, delay: str | None, slow: Sequence[str], split: int, pretend: bool, timeout: float,
+    topology: str | Scenario | None, ngpus: int | None, gpus: str | None, *, backend: str, route: str, hosts: str | None,
+    launch: str, rate: str | None, delay: str | None, slow_port: Sequence[str], split: int, pretend: bool, timeout: float,
 ) -> Devices:  # fmt: skip
-    """What the options of `device_options` ask for. InputError tells all that is wrong."""
+    """What the options of `device_options` ask for, as a machine by its name or that of a scenario. InputError tells all that is
+    wrong; None is a machine of which something is wrong that is told already.
+    """
     problems: list[str] = []
     links: Links | None = None
     machine: Topology | None = None
     order: Layout | None = None
     if backend == SHAPED:
-        if links := gather(problems, read_links, topology, rate, delay, tuple(slow)):
+        if links := gather(problems, read_links, _workers(topology), rate, delay, tuple(slow_port)):
             machine, order = links.machine(), links.layout()
+            if isinstance(topology, Scenario) and topology.gpu_indices:
+                order = order.ordered(topology.gpu_indices)
         problems += [
             f"{option}: with --backend shaped, switch:N says how many workers there are"
             for option, value in (("-g", ngpus), ("--gpus", gpus))
             if value is not None
         ]
-    elif machine := gather(problems, _machine, topology, split):
+    elif isinstance(topology, Scenario):
+        machine = topology.topology
+        order = gather(problems, shape_of, topology.layout(), ngpus, gpus)
+    elif topology is not None and (machine := gather(problems, _machine, topology, split)):
         order = gather(problems, _shape, machine, ngpus, gpus, auto=topology == AUTO and split == 1)
     workers = gather(problems, read_workers, hosts, launch)
     if not timeout > 0:
@@ -105,7 +92,7 @@ def read_devices(
     for option, value in (("--hosts", hosts), ("--launch", launch)):
         if value and backend != "cluster":
             problems.append(f"{option}: only --backend cluster has other processes")
-    for option, given in (("--rate", rate), ("--delay", delay), ("--slow", slow)):
+    for option, given in (("--rate", rate), ("--delay", delay), ("--slow-port", slow_port)):
         if given and backend != SHAPED:
             problems.append(f"{option}: only --backend shaped sets the links")
     if problems or not machine or not order:
@@ -139,6 +126,13 @@ def read_workers(hosts: str | None, launch: str) -> list[Worker]:
     return found
 
 
+def _workers(topology: str | Scenario | None) -> str:
+    """What says how many workers shaped links have; the most, where that is not known."""
+    if isinstance(topology, Scenario):
+        return topology.topology.name
+    return f"switch:{MOST_PORTS}" if topology is None else topology
+
+
 def _machine(topology: str, split: int) -> Topology:
     return this_machine(split) if topology == AUTO else load_topology(topology)
 
@@ -168,12 +162,16 @@ def read_strategies(texts: Sequence[str]) -> list[tuple[Strategy, bool]]:
     return found
 
 
-def accepted(strategy: Strategy, devices: Devices, workloads: Sequence[Workload]) -> bool:
+def accepted(
+    strategy: Strategy, devices: Devices, workloads: Sequence[Workload], *, faithful: bool = False
+) -> bool:
     """Whether these devices can do it with every workload; says on stderr why not. NCCL's plans are for GPUs: between CPU devices they
     are copies like others, which nobody would ask for.
     """
     try:
-        plans = [compile_plan(strategy, workload, devices.layout) for workload in workloads]
+        plans = [
+            compile_plan(strategy, workload, devices.layout, faithful=faithful) for workload in workloads
+        ]
     except StrategyError as error:
         for problem in error.problems:
             click.echo(f"{strategy.text} left out: {problem.removeprefix(f'{strategy.text}: ')}", err=True)

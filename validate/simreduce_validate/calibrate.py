@@ -18,6 +18,7 @@ import numpy as np
 
 import simreduce as sr
 from simreduce.calibrate import own_calibrations, to_toml
+from simreduce.cli.devices import device_options
 from simreduce.cli.options import as_json, check_place, echo_json, gather, gpus_options, write_text
 from simreduce.engine import NOMINAL, Calibration, runtime_named
 from simreduce.engine.runtime import no_lanes
@@ -25,7 +26,7 @@ from simreduce.errors import InputError, StrategyError
 from simreduce.strategy import Strategy, compile_plan, parse_strategy
 from simreduce.tune.bench import tensor
 from simreduce.units import format_bandwidth, format_duration
-from simreduce_validate.asked import Devices, device_options, read_devices
+from simreduce_validate.asked import Devices, read_devices
 from simreduce_validate.calibrating import Design, Fit, Micro, assembled, design, fitted, slow_ports
 from simreduce_validate.calibrating.fit import Floats
 from simreduce_validate.cases import RUNTIME, Case, Question, Row

@@ -109,6 +109,7 @@ class Question:
     warmup: int = 2
     chained: int = 1
     traced: bool = False
+    faithful: bool = False  # strategies with upstream's quirks
 
     def cases(
         self,
@@ -123,7 +124,7 @@ class Question:
         count, layout = workload.elements, self.devices.layout
         found = []
         for strategy in strategies:
-            plan = self.devices.stage.played(compile_plan(strategy, workload, layout))
+            plan = self.devices.stage.played(compile_plan(strategy, workload, layout, faithful=self.faithful))
             redop = "avg" if strategy.mean else "sum"
             found.append(Case(strategy.text, plan, count, dtype, redop, self.predicted(plan, self.chained)))
         for name in builtins:

@@ -18,6 +18,7 @@ import click
 import simreduce as sr
 from simreduce import dtypes
 from simreduce.calibrate import load_calibration
+from simreduce.cli.devices import device_options
 from simreduce.cli.options import (
     as_json,
     calibration_option,
@@ -34,7 +35,7 @@ from simreduce.scenario import Scenario, load_scenario
 from simreduce.strategy import Strategy
 from simreduce.tune.bench import tensor
 from simreduce.tune.candidates import candidates
-from simreduce_validate.asked import Devices, accepted, device_options, read_devices, read_strategies
+from simreduce_validate.asked import Devices, accepted, read_devices, read_strategies
 from simreduce_validate.cases import Question, Row
 from simreduce_validate.judged import judged
 from simreduce_validate.measuring import already_there
@@ -105,10 +106,8 @@ def validate(
     for option, value in (("--algo", algo), ("-e", maxbytes)):
         if scenario is not None and value:
             problems.append(f"{option}: the --scenario says what is reduced and how")
-    where = asked.topology.name if asked and topology is None else topology
-    stage = None
-    if where is not None:
-        stage = gather(problems, read_devices, where, ngpus, gpus, **devices)
+    where = asked if topology is None else topology
+    stage = gather(problems, read_devices, where, ngpus, gpus, **devices)
     dtype = gather(problems, dtypes.code, datatype)
     swept = gather(problems, read_sizes, minbytes, maxbytes, stepbytes, stepfactor)
     named = gather(problems, read_strategies, algo or (() if builtin else ("ring",)))

@@ -169,7 +169,7 @@ def test_the_command_keeps_predictions_and_samples(tmp_path):
     out = tmp_path / "result.jsonl"
     done = subprocess.run(
         [sys.executable, "-m", "simreduce", "validate", "switch:3", "--backend", "shaped", "--rate", "400mbit", "--delay", "2ms",
-         "--slow", "1=200mbit", "--algo", "ring,direct", "-b", "96K", "-n", "4", "--out", str(out), "--json"],
+         "--slow-port", "1=200mbit", "--algo", "ring,direct", "-b", "96K", "-n", "4", "--out", str(out), "--json"],
         capture_output=True, text=True, timeout=200, check=False, cwd=REPOSITORY, env={**os.environ, "PYTHONPATH": PATH},
     )  # fmt: skip
     assert 0 == done.returncode, done.stderr

@@ -214,8 +214,7 @@ def open_backend(
     a process does not start.
     """
     check_names(name)
-    if importlib.util.find_spec("tensorflow") is None:
-        raise InputError("TensorFlow is not installed here; pip install 'simreduce[tensorflow]'")
+    check_tensorflow()
     devices = layout.devices[:used]
     with ExitStack() as stack:
         if name == "shaped":
@@ -249,6 +248,12 @@ def open_backend(
         if links is not None:
             provenance["links"] = links.text
         yield Backend(name, devices, setup.place, tuple(workers), patience, provenance, driver, stack)
+
+
+def check_tensorflow() -> None:
+    """InputError if it is not installed."""
+    if importlib.util.find_spec("tensorflow") is None:
+        raise InputError("TensorFlow is not installed here; pip install 'simreduce[tensorflow]'")
 
 
 def check_names(backend: str, route: str = ROUTES[0]) -> None:

@@ -56,11 +56,11 @@ class Links:
         if not 2 <= self.ports <= MOST_PORTS:
             problems.append(f"{self.ports} ports: 2 to {MOST_PORTS} workers stand round a switch")
         problems += [
-            f"--slow {port}: there is no such port; choose from 0 to {self.ports - 1}"
+            f"--slow-port {port}: there is no such port; choose from 0 to {self.ports - 1}"
             for port in self.slow
             if not 0 <= port < self.ports
         ]
-        for option, rate in (("--rate", self.rate), *((f"--slow {p}", r) for p, r in self.slow.items())):
+        for option, rate in (("--rate", self.rate), *((f"--slow-port {p}", r) for p, r in self.slow.items())):
             if not SLOWEST <= rate <= FASTEST:
                 problems.append(
                     f"{option}: {rate * 8e-6:g} Mbit/s; links are shaped to 1 Mbit/s up to 5 Gbit/s"
@@ -140,7 +140,7 @@ class Links:
 def read_links(
     topology: str, rate: str | None, delay: str | None = None, slow: tuple[str, ...] | list[str] = ()
 ) -> Links:
-    """`switch:4` with `--rate 200mbit`, `--delay 5ms` and `--slow 2=100mbit`. InputError tells all that is wrong."""
+    """`switch:4` with `--rate 200mbit`, `--delay 5ms` and `--slow-port 2=100mbit`. InputError tells all that is wrong."""
     problems: list[str] = []
     match = re.fullmatch(r"switch:([0-9]{1,4})", topology.strip())
     if match is None:
@@ -162,10 +162,10 @@ def read_links(
     for text in slow:
         port, equals, value = text.partition("=")
         if not equals or not port.isdecimal():
-            problems.append(f"--slow {text}: a port and its rate, such as 2=100mbit")
+            problems.append(f"--slow-port {text}: a port and its rate, such as 2=100mbit")
         elif int(port) in ports:
-            problems.append(f"--slow {text}: port {int(port)} is given twice")
-        elif (found := _rate(problems, f"--slow {text}", value)) is not None:
+            problems.append(f"--slow-port {text}: port {int(port)} is given twice")
+        elif (found := _rate(problems, f"--slow-port {text}", value)) is not None:
             ports[int(port)] = found
     # What could not be read stands for itself; the rest is checked with harmless figures in its place.
     try:

@@ -1,0 +1,224 @@
+"""`simreduce run --measure`, as far as it needs no TensorFlow: what is measured, the tie rule, faults of options."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, strategies as st
+from simreduce_validate import asked
+from simreduce_validate.measuring import Interval
+from simreduce_validate.remeasure import Again, Remeasured, _first, document, in_turns, read, table
+from simreduce_validate.running.backend import BACKENDS, PATIENCE
+from simreduce_validate.running.setup import ROUTES
+
+from simreduce.cli.devices import device_options
+from simreduce.cli.run import run
+from simreduce.errors import InputError
+from simreduce.export import Settings
+from simreduce.scenario import load_scenario
+from simreduce.tune import rank
+from tests.cli.command import simreduce
+
+__all__ = ["simreduce"]
+
+SCENARIO = """
+topology = "switch:4"
+workload = "bytes:1MiB"
+strategies = ["ring", "direct", "nccl", "hierarchical_copy", "halving_doubling", "xring"]
+"""
+
+RAN_ON = {
+    "settings": {"backend": "inproc", "route": "session", "simulated": "cpu:4", "calibration": "nominal"},
+    "hardware": {"cpu": "a CPU", "usable_cores": 2},
+    "versions": {"tensorflow": "2.21.0"},
+}
+OPTIONS = {
+    "backend": "inproc", "route": "session", "hosts": None, "launch": "", "rate": None, "delay": None, "slow_port": (), "split": 1,
+    "pretend": False, "timeout": 120.0,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ranking(tmp_path_factory):
+    path = tmp_path_factory.mktemp("scenario") / "four.toml"
+    path.write_text(SCENARIO, "utf-8")
+    return rank(load_scenario(str(path)))
+
+
+def with_settings(ranking, *runnable):
+    """The ranking, if TensorFlow could be told to run just those of its candidates."""
+    told = Settings("--all_reduce_spec=x", None), Settings(None, None)
+    found = [replace(c, settings=told[c.strategy.text not in runnable]) for c in ranking.candidates]
+    return replace(ranking, candidates=tuple(found))
+
+
+def measured(ranking, *intervals, faulty=()):
+    """The first of a ranking, as if it had been measured: (low, median, high) of each."""
+    rows = tuple(
+        Again(place, ranking.candidates[place - 1], 1e-3, Interval(median, low, high), ("wrong",) * (place in faulty))
+        for place, (low, median, high) in enumerate(intervals, 1)
+    )  # fmt: skip
+    return Remeasured(ranking, rows, RAN_ON)
+
+
+def everything(ranking):
+    return with_settings(ranking, *(c.strategy.text for c in ranking.candidates))
+
+
+def test_the_fastest_measured_is_recommended_where_it_is_told_apart(ranking):
+    found = measured(everything(ranking), (9e-3, 10e-3, 11e-3), (5e-3, 6e-3, 7e-3), (7.1e-3, 8e-3, 9e-3))
+
+    assert 2 == found.recommended.place
+    assert [2, 3, 1] == [row.place for row in found.fastest]
+    assert "not told apart" not in table(found)
+
+
+def test_of_those_whose_intervals_overlap_with_the_fastest_the_one_predicted_faster_is(ranking):
+    """The first overlaps with the second, but not with the fastest, which is the third: that counts."""
+    found = measured(
+        everything(ranking), (8e-3, 9e-3, 10e-3), (6e-3, 7.5e-3, 8.5e-3), (5e-3, 6e-3, 7e-3), (1, 2, 3)
+    )
+
+    assert 2 == found.recommended.place
+    assert [3, 2] == [row.place for row in found.equals]
+    third, second = (found.rows[i].candidate.strategy.text for i in (2, 1))
+    assert f"(not told apart: {third}, {second}; of these it is predicted to be fastest)" in table(found)
+    assert [third, second] == document(found)["not_told_apart"]
+    assert second == document(found)["recommended"]
+
+
+def test_what_has_faults_is_shown_and_never_recommended(ranking):
+    """Its time means nothing, so it has no place either."""
+    found = measured(everything(ranking), (1e-3, 2e-3, 3e-3), (5e-3, 6e-3, 7e-3), faulty={1})
+
+    assert 2 == found.recommended.place
+    assert [None, 1] == [row["place_measured"] for row in document(found)["measured"]]
+    assert f"  {found.rows[0].candidate.strategy.text}: wrong" in table(found).splitlines()
+
+
+def test_nothing_is_recommended_if_all_have_faults(ranking):
+    found = measured(everything(ranking), (1e-3, 2e-3, 3e-3), faulty={1})
+
+    assert found.recommended is None
+    assert "Recommended: none" in table(found)
+    assert document(found)["recommended"] is None
+
+
+def test_what_no_setting_runs_is_not_recommended_if_another_can_be_typed(ranking):
+    """As without measuring; it is said that it is faster."""
+    second = ranking.candidates[1].strategy.text
+    found = measured(with_settings(ranking, second), (1e-3, 2e-3, 3e-3), (5e-3, 6e-3, 7e-3))
+
+    assert 2 == found.recommended.place
+    assert f"({found.rows[0].candidate.strategy.text} is faster, 2 ms, but no setting" in table(found)
+    assert 1 == measured(with_settings(ranking), (1e-3, 2e-3, 3e-3), (5e-3, 6e-3, 7e-3)).recommended.place
+
+
+@given(st.data())
+def test_the_recommended_one_is_predicted_fastest_of_what_may_be_as_fast_as_the_fastest(ranking, data):
+    """For any intervals: nothing with a better place overlaps with the fastest."""
+    many = len(ranking.candidates)
+    numbers = st.lists(st.floats(1e-6, 1.0), min_size=3, max_size=3).map(sorted)
+    found = measured(everything(ranking), *data.draw(st.lists(numbers, min_size=1, max_size=many)))
+
+    best, first = found.recommended, found.fastest[0]
+    assert best.measured.low <= first.measured.high
+    assert all(row.measured.low > first.measured.high for row in found.rows if row.place < best.place)
+
+
+def test_the_first_that_the_devices_can_do_are_measured(ranking, capsys):
+    """Not NCCL between CPU devices, and not what is proven wrong."""
+    devices = read_inproc(ranking)
+    candidates = list(everything(ranking).candidates)
+    candidates[0] = replace(candidates[0], wrong=1)
+    chosen = _first(replace(ranking, candidates=tuple(candidates)), 3, devices)
+
+    able = [(i, c) for i, c in enumerate(candidates, 1) if i > 1 and c.strategy.text != "nccl"]
+    assert able[:3] == chosen
+    everyone = _first(everything(ranking), 99, devices)
+    assert {"nccl"} == {c.strategy.text for c in candidates} - {c.strategy.text for _, c in everyone}
+    assert "nccl left out: NCCL has no CPU devices" in capsys.readouterr().err
+
+
+def test_one_that_can_be_typed_is_measured_too(ranking):
+    """However far down it stands, and only one more."""
+    devices = read_inproc(ranking)
+    last = [c for c in ranking.candidates if c.strategy.text != "nccl"][-1]
+    few = with_settings(ranking, last.strategy.text)
+
+    assert [1, few.candidates.index(replace(last, settings=Settings("--all_reduce_spec=x", None))) + 1] == [
+        place for place, _ in _first(few, 1, devices)
+    ]
+    assert [1] == [place for place, _ in _first(everything(ranking), 1, devices)]
+
+
+def test_strategies_take_turns_as_far_as_memory_goes():
+    """One at least; five tensors' worth on every rank, in half of the memory."""
+    assert 2 == in_turns(100 << 20, 8, 16 << 30)
+    assert 4 == in_turns(100 << 20, 8, 32 << 30)
+    assert 1 == in_turns(1 << 40, 8, 1 << 30)
+    assert in_turns(1 << 20, 4) > 10
+
+
+def read_inproc(ranking):
+    return asked.read_devices(ranking.scenario, None, None, **OPTIONS)
+
+
+def test_devices_stand_for_those_of_the_scenario_with_its_own_order_of_gpus(tmp_path):
+    """Not for those of a machine that only has the same name."""
+    path = tmp_path / "ordered.toml"
+    path.write_text('topology = "dgx1v"\nworkload = "bytes:1MiB"\ngpu_indices = [0, 3, 2, 1, 4, 5, 6, 7]\n'
+                    '[topology_overrides]\n"links.qpi.bandwidth" = "1 GB/s"\n', "utf-8")  # fmt: skip
+    scenario = load_scenario(str(path))
+    found = asked.read_devices(scenario, None, None, **OPTIONS)
+
+    assert found.layout == scenario.layout()
+    assert found.topology.digest == scenario.topology.digest
+
+
+def test_every_fault_of_a_scenario_and_of_devices_is_told_at_once(simreduce, tmp_path):
+    path = tmp_path / "bad.toml"
+    path.write_text('topology = "dgx1w"\nworkload = "bytes:1MiB"\n', "utf-8")
+    found = simreduce(
+        "run", path, "--measure", "2", "--backend", "inprok", "--route", "x", "--timeout", "0", "--jitter", "0.1",
+        "--hosts", "nohost",
+    )  # fmt: skip
+
+    assert (2, "") == (found.status, found.out)
+    for part in (
+        "dgx1w",
+        "'inprok' (did you mean",
+        "--route",
+        "--timeout 0",
+        "leave out --jitter",
+        "HOST:PORT",
+    ):
+        assert part in found.err
+
+
+def test_options_of_devices_are_faults_without_measuring(simreduce):
+    found = simreduce("run", "dgx1p-step-of-five", "--backend", "shaped", "--slow-port", "2=1mbit", "-n", "3")
+
+    assert (2, "") == (found.status, found.out)
+    for option in ("--backend", "--slow-port", "--iters"):
+        assert f"simreduce: {option}: only --measure needs devices" in found.err.splitlines()
+
+
+def test_shaped_links_need_a_switch_of_workers():
+    """A scenario on another machine cannot be played on them."""
+    with pytest.raises(InputError, match="dgx1p: --backend shaped makes the links itself"):
+        read(load_scenario("dgx1p-step-of-five"), **OPTIONS | {"backend": "shaped", "rate": "1mbit"})
+
+
+def test_the_help_names_what_there_is():
+    """Options stand apart from the devices, so that help loads none of them."""
+    command = {option.name: option for option in run.params}
+
+    assert list(BACKENDS) == re.findall(r"\w+", command["backend"].help.split(";")[0].replace(" or ", " "))
+    assert list(ROUTES) == command["route"].help.split(";")[0].split(" or ")
+    assert (BACKENDS[0], ROUTES[0], PATIENCE) == tuple(
+        command[name].default for name in ("backend", "route", "timeout")
+    )
+    assert set(OPTIONS) == {option.name for option in device_options(lambda: None).__click_params__}
