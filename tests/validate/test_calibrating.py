@@ -30,7 +30,7 @@ ASKED = {
     "cluster of hosts": ("switch:3", {"backend": "cluster", "hosts": "a:1,b:1,c:1"}),
     "shaped": ("switch:3", {"backend": "shaped", "rate": "200mbit"}),
     "shaped, 2 workers": ("switch:2", {"backend": "shaped", "rate": "2mbit"}),
-    "shaped with delay": ("switch:4", {"backend": "shaped", "rate": "200mbit", "delay": "5ms", "slow": ("1=100mbit",)}),
+    "shaped with delay": ("switch:4", {"backend": "shaped", "rate": "200mbit", "delay": "5ms", "slow_port": ("1=100mbit",)}),
     "DGX-1": ("dgx1v", {"backend": "gpu"}),
     "DGX A100": ("dgx-a100", {"backend": "gpu"}),
     "pretended GPUs": ("dgx1v", {"backend": "gpu", "pretend": True, "ngpus": 3}),

@@ -48,7 +48,7 @@ def test_gpus_are_those_of_the_topology_and_cpus_are_not():
 
 
 def test_shaped_links_are_simulated_with_what_is_set():
-    where = devices("switch:3", backend="shaped", rate="200mbit", delay="4ms", slow=("1=100mbit",))
+    where = devices("switch:3", backend="shaped", rate="200mbit", delay="4ms", slow_port=("1=100mbit",))
     by_name = {link.name: link for link in where.stage.machine.links}
 
     assert 0.5 == pytest.approx(by_name["worker1>switch0"].bandwidth / by_name["worker0>switch0"].bandwidth)

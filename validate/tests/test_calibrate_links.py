@@ -25,7 +25,7 @@ def calibrated(folder, options):
 
 def test_rates_are_found_and_the_slow_port(tmp_path):
     links = Links(3, 200 * MBIT, slow={1: 100 * MBIT})
-    found = calibrated(tmp_path, "--rate 200mbit --slow 1=100mbit")
+    found = calibrated(tmp_path, "--rate 200mbit --slow-port 1=100mbit")
 
     assert {"cable", "worker1>switch0", "switch0>worker1"} == set(found.links)
     assert links.goodput(0) == pytest.approx(found.links["cable"].bandwidth, rel=0.05)
