@@ -16,7 +16,11 @@ from simreduce.scenario import load_scenario
 from simreduce.shipped import data_dir
 from simreduce.strategy import parse_strategy
 
-SHIPPED = sorted((Path(__file__).parents[1] / "scenarios").glob("*.toml"))
+SHIPPED = [
+    path
+    for path in sorted((Path(__file__).parents[1] / "scenarios").glob("*.toml"))
+    if "\n[replicas]\n" not in path.read_text("utf-8")
+]
 SMALL = 'topology = "full:2"\nworkload = "bytes:1M"\n'
 
 
