@@ -82,14 +82,14 @@ def test_upstream_s_tokens(simreduce, asking):
 
 
 def test_a_slow_device_computes_longer(simreduce, asking):
-    """By so much that everybody waits for it: the update takes twice 20 ms, and transfers."""
+    """Everybody waits for it: 20 ms more, less what its late transfers need not share. Slow links alone would cost 1 ms."""
     path = asking(SMALL.replace("backups = 1", "").replace('{distribution = "exponential", mean = "20 ms"}', '"20 ms"'))  # fmt: skip
     calm, slow = (
         json.loads(simreduce("step", path, "--json", "--workers", "1", *more).out)["step_time_us"]["mean"]
         for more in ((), ("--slow", "gpu3=2"))
     )
 
-    assert slow - calm >= 20_000
+    assert slow - calm == pytest.approx(20_000, rel=0.01)
 
 
 def test_a_job_that_always_blocks_fails(simreduce, asking):
@@ -103,7 +103,7 @@ def test_every_fault_is_told_at_once(simreduce, asking):
     """Of options that it does not use, of the file, of the table and of what goes wrong."""
     path = asking('strategies = ["ring"]\nfaithfull = true\n' + SMALL.replace("backups", "backup"))
     unused = ("--algo", "ring", "--batch", "3", "-g", "2", "--gpus", "0", "--gpu-indices", "0", "--trace", "t.json")  # fmt: skip
-    status, out, err = simreduce("step", path, *unused, "--jitter", "3", "--slow", "gpu9=2")
+    status, out, err = simreduce("step", path, *unused, "--jitter", "3")
 
     assert (2, "") == (status, out)
     assert [
