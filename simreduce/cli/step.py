@@ -122,8 +122,10 @@ def _replicas(
     *, try_backups: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """The answer to a `[replicas]`; as where a step never ends, exit status 1 if no repetition makes all its updates."""
-    disturbance = gather(problems, read_disturbance, **disturb)
+    disturbance = gather([], read_disturbance, **disturb)
     asked = gather(problems, load_replicas, scenario, disturbance or CALM, **given)
+    if disturbance is None:  # its faults, with what the machine lacks
+        gather(problems, read_disturbance, **disturb, topology=asked.topology if asked else None)
     if problems or asked is None:
         raise InputError(problems)
     q = asked.question

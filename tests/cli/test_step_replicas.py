@@ -111,10 +111,10 @@ def test_every_fault_is_told_at_once(simreduce, asking):
             f"simreduce: {name}: a scenario with [replicas] does not use it"
             for name in ("--algo", "--batch", "--ngpus", "--gpus", "--gpu-indices", "--trace")
         ),
-        "simreduce: --jitter 3.0: needs a part between 0 and 1",
         f"simreduce: {path}: unknown key 'faithfull' (did you mean 'faithful'?)",
         f"simreduce: {path}: strategies: [replicas] sends gradients to their servers, by no strategy",
         f"simreduce: {path}: replicas: unknown key 'backup' (did you mean 'backups'?)",
+        "simreduce: --jitter 3.0: needs a part between 0 and 1",
     ] == err.splitlines()
 
 
@@ -124,6 +124,7 @@ def test_every_fault_is_told_at_once(simreduce, asking):
         (SMALL + '[step]\nbatch = 1\ntime = "1 s"\n', (), "mine.toml: step: a step is asked about, and so are [replicas]; give one of the two"),
         (SMALL, ("--slow", "gpu9=2"), "switch:4: no device 'gpu9'"),
         (SMALL + "contention = false\n", ("--jitter", "0.1"), "replicas.contention: jitter needs it"),
+        (SMALL, ("--slow", "gpu9=2", "--jitter", "3"), "switch:4: no device 'gpu9'"),
         (PLAIN, ("--slow", "gpu0=2"), "has no topology, so nothing is there to disturb"),
         (PLAIN, ("--runtime", "ideal"), "runtime: only a topology has use for it"),
         ("replicas = 3\n", (), "replicas: expected a table, not 3"),
