@@ -14,19 +14,22 @@
     [step]                           # for `simreduce step`: training/question.py says what is in it
     batch = 64
 
+With `[replicas]` instead of `[step]` it asks about synchronous replicas (training/replicas/reader.py): that is another value,
+`Replicas`, which needs no machine and no gradients, and whose gradients are sent to servers by no strategy.
+
 Every fault in the file, and in what it names, is reported at once.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from simreduce.calibrate import load_calibration
-from simreduce.engine import Calibration, Runtime, runtime_named
+from simreduce.engine import CALM, Calibration, Disturbance, Runtime, runtime_named
 from simreduce.errors import InputError, ScenarioError, did_you_mean, shown
 from simreduce.layouts import Layout, layout
 from simreduce.shipped import data_dir
@@ -34,8 +37,8 @@ from simreduce.strategy import Strategy, parse_strategy
 from simreduce.textfiles import dotted, exists, parse_toml, read_text
 from simreduce.topology import Topology, load_topology
 from simreduce.topology.load import find
-from simreduce.training import Question, read_step
-from simreduce.workload import Model, Workload, load_model
+from simreduce.training import Question, read_step, replicas
+from simreduce.workload import Model, Workload, load_model, load_workload
 
 _KEYS = (
     "title",
@@ -51,6 +54,26 @@ _KEYS = (
     "step",
 )
 _REQUIRED = ("topology", "workload")
+_OF_REPLICAS = (
+    "title",
+    "topology",
+    "workload",
+    "runtime",
+    "calibration",
+    "topology_overrides",
+    "faithful",
+    "replicas",
+)
+_UNUSED = {
+    "step": "a step is asked about, and so are [replicas]; give one of the two",
+    "strategies": "[replicas] sends gradients to their servers, by no strategy",
+    "repeat": "replicas.repetitions says how often",
+    "gpu_indices": "replicas.workers says which GPUs, in which order",
+}
+"""Keys of other scenarios, and why `[replicas]` does not take them."""
+_OF_TOPOLOGIES = ("runtime", "calibration", "topology_overrides")
+_MARKS = (*_REQUIRED, "replicas")
+"""A file with one of these is a scenario."""
 _OF_MACHINES = ("nodes", "links", "machine", "extends")
 _FOR_MACHINES = "try `simreduce bench {0}`, or write a scenario with topology = '{0}'"
 ALL = "all"
@@ -88,6 +111,21 @@ class Scenario:
         )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """A question about synchronous replicas. Without a topology, transfers take what the table says."""
+
+    name: str
+    title: str
+    topology: Topology | None
+    workload: Workload | None
+    runtime: Runtime
+    calibration: Calibration
+    disturbance: Disturbance
+    faithful: bool
+    question: replicas.Question
+
+
 def _named(
     name: str, title: str, topology: Topology, workload: Workload, runtime: str, *rest: Any
 ) -> Scenario:
@@ -100,6 +138,29 @@ def load_scenario(text: str, batch: object = None, **overrides: object) -> Scena
     Keyword arguments that are not None stand in the place of the file's keys (`runtime="ideal"`), `batch` in that of
     `step.batch`.
     """
+    path, document = _document(text)
+    if "replicas" in document:
+        raise ScenarioError(
+            f"{path}: [replicas] asks what synchronous replicas do; only `simreduce step` answers that"
+        )
+    document |= _given(overrides)
+    if batch is not None and isinstance(document.get("step"), dict):
+        document["step"] |= {"batch": batch}
+    return _build(path, document)
+
+
+def load_replicas(text: str, disturbance: Disturbance = CALM, **overrides: object) -> Replicas:
+    """As `load_scenario`, of a scenario with `[replicas]`. InputError names what of the disturbance its machine lacks, too."""
+    path, document = _document(text)
+    return _build_replicas(path, document | _given(overrides), disturbance)
+
+
+def _given(overrides: Mapping[str, object]) -> dict[str, object]:
+    return {key: value for key, value in overrides.items() if value is not None}
+
+
+def _document(text: str) -> tuple[Path, dict[str, Any]]:
+    """The file that is meant, and what is in it."""
     path = Path(text)
     if path.suffix != ".toml" and not exists(text):
         known = shipped()
@@ -110,23 +171,22 @@ def load_scenario(text: str, batch: object = None, **overrides: object) -> Scena
             raise ScenarioError(f"no scenario {shown(text)}{near}; a file ends in .toml")
         path = data_dir("scenarios") / f"{text}.toml"
     document = parse_toml(str(path), read_text(path, ScenarioError), ScenarioError)
-    if not any(key in document for key in _REQUIRED) and any(key in document for key in _OF_MACHINES):
+    if not any(key in document for key in _MARKS) and any(key in document for key in _OF_MACHINES):
         raise ScenarioError(f"{path}: is a machine file, not a scenario; {_FOR_MACHINES.format(path)}")
-    document |= {key: value for key, value in overrides.items() if value is not None}
-    if batch is not None and isinstance(document.get("step"), dict):
-        document["step"] |= {"batch": batch}
-    return _build(path, document)
+    return path, document
 
 
 def is_scenario(text: str) -> bool:
     """Whether `text` means a scenario: the name of a shipped one, or a TOML file with the keys of one."""
-    if not exists(text):
-        return text in shipped()
+    return any(key in keys_of(text) for key in _MARKS)
+
+
+def keys_of(text: str) -> frozenset[str]:
+    """The keys of the scenario that `text` means, before it is known whether they make sense; none if it cannot be read."""
     try:
-        document = parse_toml(text, read_text(Path(text), ScenarioError), ScenarioError)
+        return frozenset(_document(text)[1])
     except ScenarioError:
-        return False
-    return any(key in document for key in _REQUIRED)
+        return frozenset()
 
 
 def shipped() -> list[str]:
@@ -134,45 +194,65 @@ def shipped() -> list[str]:
     return sorted(p.stem for p in data_dir("scenarios").glob("*.toml"))
 
 
-def _build(path: Path, document: Mapping[str, Any]) -> Scenario:
-    problems = [f"unknown key {k!r}{did_you_mean(k, _KEYS)}" for k in document if k not in _KEYS]
-    problems += [f"{k}: missing" for k in _REQUIRED if k not in document]
+class _Reader:
+    """What scenarios of both kinds say alike; faults are collected."""
 
-    def text(key: str, default: str = "") -> str:
-        value = document.get(key, default)
+    def __init__(self, path: Path, document: Mapping[str, Any], keys: Collection[str]) -> None:
+        self.path, self.document = path, document
+        self.problems = [f"unknown key {k!r}{did_you_mean(k, keys)}" for k in document if k not in keys]
+
+    def text(self, key: str, default: str = "") -> str:
+        value = self.document.get(key, default)
         if not isinstance(value, str):
-            problems.append(f"{key}: expected text, not {shown(value)}")
+            self.problems.append(f"{key}: expected text, not {shown(value)}")
             return default
         return value
 
-    def load(key: str, loader: Callable[[str], T], default: str = "") -> T | None:
-        given = text(key, default)
-        if not given and not isinstance(document.get(key), str):
+    def load(self, key: str, loader: Callable[[str], T], default: str = "") -> T | None:
+        given = self.text(key, default)
+        if not given and not isinstance(self.document.get(key), str):
             return None  # missing, or no text: told already
         try:
-            return loader(_beside(path, given))
+            return loader(_beside(self.path, given))
         except InputError as error:
-            problems.extend(f"{key}: {p}" for p in error.problems)
+            self.problems.extend(f"{key}: {p}" for p in error.problems)
             return None
 
-    overrides = document.get("topology_overrides", {})
-    if not isinstance(overrides, dict):
-        problems.append("topology_overrides: expected a table")
-        overrides = {}
-    overrides = dotted(overrides)
-    topology = load("topology", lambda name: load_topology(name, overrides or None))
-    model = load("workload", load_model)
-    runtime = load("runtime", runtime_named, "tensorflow")
-    calibration = load("calibration", load_calibration, "nominal")
+    def topology(self) -> Topology | None:
+        overrides = self.document.get("topology_overrides", {})
+        if not isinstance(overrides, dict):
+            self.problems.append("topology_overrides: expected a table")
+            overrides = {}
+        changed = dotted(overrides)
+        return self.load("topology", lambda name: load_topology(name, changed or None))
+
+    def runtime(self) -> Runtime | None:
+        return self.load("runtime", runtime_named, "tensorflow")
+
+    def calibration(self) -> Calibration | None:
+        return self.load("calibration", load_calibration, "nominal")
+
+    def faithful(self) -> bool:
+        value = self.document.get("faithful", False)
+        if not isinstance(value, bool):
+            self.problems.append(f"faithful: expected true or false, not {shown(value)}")
+        return value is True
+
+
+def _build(path: Path, document: Mapping[str, Any]) -> Scenario:
+    read = _Reader(path, document, _KEYS)
+    problems = read.problems
+    problems += [f"{k}: missing" for k in _REQUIRED if k not in document]
+    topology = read.topology()
+    model = read.load("workload", load_model)
+    runtime, calibration = read.runtime(), read.calibration()
     strategies = _strategies(document.get("strategies", [ALL]), problems)
     repeat = document.get("repeat", 1)
     if not isinstance(repeat, int) or isinstance(repeat, bool) or not 1 <= repeat <= MOST_REPEATS:
         problems.append(f"repeat: expected a whole number from 1 to {MOST_REPEATS}, not {shown(repeat)}")
-    faithful = document.get("faithful", False)
-    if not isinstance(faithful, bool):
-        problems.append(f"faithful: expected true or false, not {shown(faithful)}")
+    faithful = read.faithful()
     gpu_indices = _gpu_indices(document.get("gpu_indices", []), topology, problems)
-    title = text("title", path.stem)
+    title = read.text("title", path.stem)
     step = _step(path, document, model, topology, problems)
     if problems or topology is None or model is None or runtime is None or calibration is None:
         raise ScenarioError([f"{path}: {p}" for p in problems])
@@ -180,6 +260,42 @@ def _build(path: Path, document: Mapping[str, Any]) -> Scenario:
         path.stem, title, topology, model.workload, runtime, calibration, strategies, repeat, gpu_indices,
         faithful, step,
     )  # fmt: skip
+
+
+def _build_replicas(path: Path, document: Mapping[str, Any], disturbance: Disturbance) -> Replicas:
+    read = _Reader(path, {k: v for k, v in document.items() if k not in _UNUSED}, _OF_REPLICAS)
+    problems = read.problems
+    problems += [f"{key}: {why}" for key, why in _UNUSED.items() if key in document]
+    topology = read.topology()
+    workload = read.load("workload", load_workload)
+    runtime, calibration = read.runtime(), read.calibration()
+    faithful, title = read.faithful(), read.text("title", path.stem)
+    lacking: Sequence[str] = ()
+    if "topology" not in document:
+        problems += [f"{key}: only a topology has use for it" for key in _OF_TOPOLOGIES if key in document]
+        if disturbance.text:
+            lacking = [f"{path} has no topology, so nothing is there to disturb: {disturbance.text}"]
+    elif topology is not None:
+        try:
+            disturbance.check(topology)
+        except InputError as error:
+            lacking = error.problems
+    # What a table means depends on the machine and the gradients, so with faults in these it is not read.
+    known = ("topology" not in document or topology) and ("workload" not in document or workload)
+    question = None
+    if known and runtime and calibration:
+        try:
+            question = replicas.read_replicas(
+                document.get("replicas"), topology, workload, runtime, calibration,
+                CALM if lacking else disturbance, faithful=faithful,
+            )  # fmt: skip
+        except ScenarioError as error:
+            problems += error.problems
+    if problems or lacking or question is None or runtime is None or calibration is None:
+        raise ScenarioError([*(f"{path}: {p}" for p in problems), *lacking])
+    return Replicas(
+        path.stem, title, topology, workload, runtime, calibration, disturbance, faithful, question
+    )
 
 
 def _step(

@@ -18,7 +18,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "explain": ("simreduce.cli.explain:explain", "What bounds the time, and what would help, tried out."),
     "step": (
         "simreduce.cli.step:step",
-        "A training step: what back-propagation hides of it.",
+        "A training step, or synchronous replicas with stragglers.",
     ),
     "trace": ("simreduce.cli.trace:trace", "A timeline for Perfetto and chrome://tracing."),
     "calibrate": (

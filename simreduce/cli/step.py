@@ -1,8 +1,9 @@
-"""`simreduce step SCENARIO`: a training step."""
+"""`simreduce step SCENARIO`: a training step, or the updates of synchronous replicas."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -24,10 +25,12 @@ from simreduce.cli.options import (
     shape_of,
     write_pieces,
 )
+from simreduce.engine import CALM
 from simreduce.errors import InputError
-from simreduce.report import step_document, step_table
-from simreduce.scenario import load_scenario
+from simreduce.report import replicas_document, replicas_text, step_document, step_table
+from simreduce.scenario import keys_of, load_replicas, load_scenario
 from simreduce.trace import step_trace_text
+from simreduce.training.stragglers import backups, repeat
 from simreduce.tune.steps import rank_steps
 
 
@@ -50,6 +53,9 @@ from simreduce.tune.steps import rank_steps
     metavar="FILE",
     help="Write the step's timeline for trace viewers; .gz: compressed.",
 )
+@click.option(
+    "--backups", "try_backups", is_flag=True, help="Of [replicas]: try how many workers should be backups."
+)
 @as_json  # fmt: skip
 def step(
     scenario: str,
@@ -63,13 +69,28 @@ def step(
     faithful: bool | None,
     workers: int | None,
     trace: str | None,
+    try_backups: bool,
     as_json: bool,
     **disturb: Any,
 ) -> int:
     """Predict the training step of SCENARIO (a file with a [step], or a shipped name): what the backward pass hides of
-    the reductions, and which strategy gives the fastest step.
+    the reductions, and which strategy gives the fastest step. With [replicas] instead of [step]: what an update of
+    synchronous replicas takes, whose workers do not compute equally long.
     """
     problems: list[str] = []
+    keys, processes = keys_of(scenario), workers or os.cpu_count() or 1
+    if "replicas" in keys:
+        ignored = {
+            "--algo": bool(algos), "--batch": batch is not None, "--ngpus": ngpus is not None,
+            "--gpus": gpus is not None, "--gpu-indices": gpu_indices is not None, "--trace": trace is not None,
+        }  # fmt: skip
+        problems += [
+            f"{name}: a scenario with [replicas] does not use it" for name, is_given in ignored.items() if is_given
+        ]  # fmt: skip
+        given = {"runtime": runtime, "calibration": calibration, "faithful": faithful}
+        return _replicas(scenario, problems, given, disturb, processes, try_backups=try_backups, as_json=as_json)  # fmt: skip
+    if keys and try_backups:
+        problems.append("--backups: only a scenario with [replicas] has backup workers")
     order = gather(problems, read_gpu_indices, gpu_indices)
     if trace is not None:
         gather(problems, check_place, trace)
@@ -83,7 +104,7 @@ def step(
     )
     if problems or question is None or shape is None or disturbance is None:
         raise InputError(problems)
-    ranking = rank_steps(question, shape, workers or os.cpu_count() or 1, progress("steps"), disturbance)
+    ranking = rank_steps(question, shape, processes, progress("steps"), disturbance)
     document = step_document(ranking) if as_json or trace else {}
     if trace:
         names = [g.name for g in question.workload.gradients]
@@ -94,3 +115,26 @@ def step(
     else:
         click.echo(step_table(ranking))
     return int(any(c.wrong for c in ranking.candidates))
+
+
+def _replicas(
+    scenario: str, problems: list[str], given: Mapping[str, object], disturb: Mapping[str, Any], processes: int,
+    *, try_backups: bool, as_json: bool,
+) -> int:  # fmt: skip
+    """The answer to a `[replicas]`; as where a step never ends, exit status 1 if no repetition makes all its updates."""
+    disturbance = gather([], read_disturbance, **disturb)
+    asked = gather(problems, load_replicas, scenario, disturbance or CALM, **given)
+    if disturbance is None:  # its faults, with what the machine lacks
+        gather(problems, read_disturbance, **disturb, topology=asked.topology if asked else None)
+    if problems or asked is None:
+        raise InputError(problems)
+    q = asked.question
+    spread = repeat(q.job, q.updates, q.repetitions, processes, progress("repetitions"))
+    choices = (
+        backups(q.job, q.updates, q.repetitions, skip=q.skip, processes=processes) if try_backups else ()
+    )
+    if as_json:
+        echo_json(replicas_document(q, spread, choices, asked))
+    else:
+        click.echo(replicas_text(q, spread, choices, asked))
+    return int(spread.blocked == q.repetitions)

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
+import simreduce
 from simreduce import units
+from simreduce.scenario import Replicas
 from simreduce.training.replicas import Delays, Question
 from simreduce.training.stragglers import CONFIDENCE, Choice, Interval, Spread
 
@@ -14,8 +16,10 @@ _COLUMNS = ("backups", "in an update", "update", "", "ideal", "gradients", "", "
 _UNITS = ("", "(gradients)", "(ms)", "(+-)", "(ms)", "(1/s)", "(+-)", "(share)", "(runs)")
 
 
-def replicas_text(question: Question, spread: Spread, choices: Sequence[Choice] = ()) -> str:
-    """The job, what its updates take, and a row for every number of backups that was tried."""
+def replicas_text(
+    question: Question, spread: Spread, choices: Sequence[Choice] = (), scenario: Replicas | None = None
+) -> str:
+    """The job, what its updates take, and a row for every number of backups that was tried; first, whose question it is."""
     job, settings = question.job, question.job.settings
     step = spread.step(question.skip)
     links = (
@@ -24,6 +28,7 @@ def replicas_text(question: Question, spread: Spread, choices: Sequence[Choice] 
         else job.network.topology.name
     )
     lines = [
+        *(_header(scenario) if scenario else []),
         f"# {job.workers} workers, {job.variables} {units.noun(job.variables, 'variable')}, {links}",
         f"# {settings.replicas_to_aggregate} gradients in an update, {settings.tokens_per_step} tokens after it, {settings.initial_tokens} at first",
         f"# {question.repetitions} repetitions of {question.updates} updates, of which the first {question.skip} do not count, seed {job.seed}",
@@ -35,6 +40,26 @@ def replicas_text(question: Question, spread: Spread, choices: Sequence[Choice] 
     if choices:
         lines += ["", *_table(choices, job.workers)]
     return "\n".join(lines)
+
+
+def _header(scenario: Replicas) -> list[str]:
+    lines = [f"# {scenario.title}"]
+    if scenario.topology:
+        machine, calibration = scenario.topology, scenario.calibration
+        about = f" ({calibration.title})" if calibration.title else ""
+        lines += [
+            f"# topology     {machine.name}: {machine.title}, {machine.digest}",
+            f"# runtime      {scenario.runtime.name}",
+            f"# calibration  {calibration.name}{about}",
+        ]
+    if scenario.workload:
+        w = scenario.workload
+        lines.append(f"# workload     {w.name}: {len(w.gradients)} gradients, {units.format_size(w.nbytes)}")
+    if scenario.disturbance.text:
+        lines.append(f"# disturbed    {scenario.disturbance.text}")
+    if scenario.faithful:
+        lines.append("# faithful to upstream")
+    return [*lines, "#"]
 
 
 def _time(step: Interval) -> str:
@@ -86,11 +111,14 @@ def _row(choice: Choice, workers: int) -> tuple[str, ...]:
     )
 
 
-def replicas_document(question: Question, spread: Spread, choices: Sequence[Choice] = ()) -> dict[str, Any]:
+def replicas_document(
+    question: Question, spread: Spread, choices: Sequence[Choice] = (), scenario: Replicas | None = None
+) -> dict[str, Any]:
     """The keys that others may rely on, in a fixed order; times in microseconds, null where there is no number."""
     job, settings = question.job, question.job.settings
     best = best_choice(choices)
     return {
+        **(_about(scenario) if scenario else {}),
         "workers": job.workers,
         "variables": job.variables,
         "replicas_to_aggregate": settings.replicas_to_aggregate,
@@ -118,6 +146,24 @@ def replicas_document(question: Question, spread: Spread, choices: Sequence[Choi
             for each in choices
         ],
         "best_backups": best.backups if best else None,
+    }
+
+
+def _about(scenario: Replicas) -> dict[str, Any]:
+    """As other documents begin; null for what the scenario does not have."""
+    machine, workload = scenario.topology, scenario.workload
+    return {
+        "command": "step",
+        "version": simreduce.__version__,
+        "scenario": scenario.name,
+        "topology": machine.name if machine else None,
+        "topology_digest": machine.digest if machine else None,
+        "workload": workload.name if workload else None,
+        "size_bytes": workload.nbytes if workload else None,
+        "runtime": scenario.runtime.name,
+        "calibration": scenario.calibration.name,
+        "disturbance": scenario.disturbance.text,
+        "faithful": scenario.faithful,
     }
 
 

@@ -51,9 +51,10 @@ def small(tmp_path):
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda path: path.stem)
 def test_a_shipped_scenario_prints_the_table_beside_it(simreduce, monkeypatch, scenario):
-    """Of `step` if it has a [step], else of `run`; `SIMREDUCE_UPDATE_GOLDENS=1 pytest tests/cli` rewrites `scenarios/NAME.out`."""
+    """Of `step` if it has a [step] or [replicas], else of `run`; `SIMREDUCE_UPDATE_GOLDENS=1 pytest tests/cli` rewrites `scenarios/NAME.out`."""
     monkeypatch.chdir(REPOSITORY)
-    command = "step" if "\n[step]\n" in scenario.read_text("utf-8") else "run"
+    text = scenario.read_text("utf-8")
+    command = "step" if "\n[step]\n" in text or "\n[replicas]\n" in text else "run"
     status, out, err = simreduce(command, scenario.relative_to(REPOSITORY))
     golden = scenario.with_suffix(".out")
     if os.environ.get(UPDATE):

@@ -73,7 +73,10 @@ def read_replicas(
     *,
     faithful: bool = False,
 ) -> Question:
-    """What the table asks, of the scenario's machine and gradients. ScenarioError with every fault, by its key."""
+    """What the table asks, of the scenario's machine and gradients. ScenarioError with every fault, by its key.
+
+    A worker on a device that the disturbance slows down computes as much longer, besides its `slow`.
+    """
     if not isinstance(table, dict):
         raise ScenarioError(f"replicas: expected a table, not {shown(table)}")
     read = _Reader("replicas", table)
@@ -82,6 +85,9 @@ def read_replicas(
     settings = _settings(read, len(workers), faithful=faithful)
     compute = _compute(read)
     slow = read.numbered("slow", _factor)
+    for worker, device in enumerate(workers):
+        if device in disturbance.slow:
+            slow[worker] = slow.get(worker, 1.0) * disturbance.slow[device]
     dies = read.numbered("dies", units.duration)
     sizes = _sizes(read, workload, len(servers))
     network = _network(read, topology, workers, servers, sizes, runtime, calibration, disturbance)
@@ -320,6 +326,8 @@ def _network(
     homes = tuple(servers[v % len(servers)] for v in range(len(sizes)))
     if contention is False and disturbance.faults:
         read.fault("contention", "links that fail need it")
+    if contention is False and disturbance.jitter:
+        read.fault("contention", "jitter needs it")
     try:
         flows = Flows(topology, workers, homes, sizes, runtime, calibration, disturbance)
         alone = flows.uncontended  # which looks for every way

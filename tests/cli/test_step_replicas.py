@@ -1,0 +1,152 @@
+"""`simreduce step` of a scenario with `[replicas]`: what it prints, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from simreduce.scenario import load_replicas
+
+SMALL = """
+title = "four workers"
+topology = "switch:4"
+[replicas]
+workers = 4
+backups = 1
+servers = ["gpu0"]
+size = "1 MB"
+compute = {distribution = "exponential", mean = "20 ms"}
+updates = 6
+repetitions = 4
+"""
+PLAIN = """
+[replicas]
+workers = 4
+compute = "20 ms"
+updates = 6
+repetitions = 2
+"""
+
+
+@pytest.fixture
+def asking(tmp_path):
+    """A scenario with that text."""
+
+    def write(text=SMALL):
+        path = tmp_path / "mine.toml"
+        path.write_text(text, "utf-8")
+        return path
+
+    return write
+
+
+def test_a_table_and_a_document(simreduce, asking):
+    """The document begins as those of other steps do; the number of processes changes nothing."""
+    path = asking()
+    status, text, err = simreduce("step", path, "--workers", "1")
+    one, two = (simreduce("step", path, "--json", "--workers", n).out for n in "12")
+    document = json.loads(one)
+
+    assert (0, "") == (status, err)
+    assert "# four workers" == text.splitlines()[0]
+    assert "3 gradients in an update, 4 tokens after it, 0 at first" in text
+    assert one == two
+    assert ("step", "mine", "switch:4", None, 3) == tuple(
+        document[key] for key in ("command", "scenario", "topology", "workload", "replicas_to_aggregate")
+    )
+    assert [] == document["backups"]
+
+
+def test_how_many_backups_are_best(simreduce, asking):
+    document = json.loads(simreduce("step", asking(), "--backups", "--json", "--workers", "1").out)
+
+    assert [0, 1, 2] == [row["backups"] for row in document["backups"]]
+    assert document["step_time_us"] == document["backups"][1]["step_time_us"]
+
+
+def test_no_machine_is_needed(simreduce, asking):
+    """Then communication takes what the table says: here nothing."""
+    status, out, _ = simreduce("step", asking(PLAIN), "--json")
+
+    assert 0 == status
+    assert 20_000 == pytest.approx(json.loads(out)["step_time_us"]["mean"])
+
+
+def test_upstream_s_tokens(simreduce, asking):
+    """As many as an update needs are there at first."""
+    path = asking(PLAIN)
+    tokens = [json.loads(simreduce("step", path, "--json", *more).out)["num_tokens"] for more in ((), ("--faithful",))]  # fmt: skip
+
+    assert [0, 4] == tokens
+
+
+def test_a_slow_device_computes_longer(simreduce, asking):
+    """Everybody waits for it: 20 ms more, less what its late transfers need not share. Slow links alone would cost 1 ms."""
+    path = asking(SMALL.replace("backups = 1", "").replace('{distribution = "exponential", mean = "20 ms"}', '"20 ms"'))  # fmt: skip
+    calm, slow = (
+        json.loads(simreduce("step", path, "--json", "--workers", "1", *more).out)["step_time_us"]["mean"]
+        for more in ((), ("--slow", "gpu3=2"))
+    )
+
+    assert slow - calm == pytest.approx(20_000, rel=0.01)
+
+
+def test_a_job_that_always_blocks_fails(simreduce, asking):
+    status, out, _ = simreduce("step", asking(PLAIN + 'dies = {1 = "30 ms"}\n'))
+
+    assert 1 == status
+    assert "never made" in out
+
+
+def test_every_fault_is_told_at_once(simreduce, asking):
+    """Of options that it does not use, of the file, of the table and of what goes wrong."""
+    path = asking('strategies = ["ring"]\nfaithfull = true\n' + SMALL.replace("backups", "backup"))
+    unused = ("--algo", "ring", "--batch", "3", "-g", "2", "--gpus", "0", "--gpu-indices", "0", "--trace", "t.json")  # fmt: skip
+    status, out, err = simreduce("step", path, *unused, "--jitter", "3")
+
+    assert (2, "") == (status, out)
+    assert [
+        *(
+            f"simreduce: {name}: a scenario with [replicas] does not use it"
+            for name in ("--algo", "--batch", "--ngpus", "--gpus", "--gpu-indices", "--trace")
+        ),
+        f"simreduce: {path}: unknown key 'faithfull' (did you mean 'faithful'?)",
+        f"simreduce: {path}: strategies: [replicas] sends gradients to their servers, by no strategy",
+        f"simreduce: {path}: replicas: unknown key 'backup' (did you mean 'backups'?)",
+        "simreduce: --jitter 3.0: needs a part between 0 and 1",
+    ] == err.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "fault"),
+    [
+        (SMALL + '[step]\nbatch = 1\ntime = "1 s"\n', (), "mine.toml: step: a step is asked about, and so are [replicas]; give one of the two"),
+        (SMALL, ("--slow", "gpu9=2"), "switch:4: no device 'gpu9'"),
+        (SMALL + "contention = false\n", ("--jitter", "0.1"), "replicas.contention: jitter needs it"),
+        (SMALL, ("--slow", "gpu9=2", "--jitter", "3"), "switch:4: no device 'gpu9'"),
+        (PLAIN, ("--slow", "gpu0=2"), "has no topology, so nothing is there to disturb"),
+        (PLAIN, ("--runtime", "ideal"), "runtime: only a topology has use for it"),
+        ("replicas = 3\n", (), "replicas: expected a table, not 3"),
+        (SMALL.replace("switch:4", "swich:4"), (), "topology: no topology 'swich:4'"),
+        ('topology = "full:2"\nworkload = "bytes:1M"\n[step]\nbatch = 1\ntime = "1 s"\n', ("--backups",), "--backups: only a scenario with [replicas]"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(simreduce, asking, text, more, fault):
+    status, out, err = simreduce("step", asking(text), *more)
+
+    assert (2, "") == (status, out)
+    assert fault in err
+
+
+def test_only_step_answers_it(simreduce, asking):
+    status, _, err = simreduce("run", asking())
+
+    assert 2 == status
+    assert "only `simreduce step` answers that" in err
+
+
+def test_the_shipped_one_is_found_by_its_name():
+    scenario = load_replicas("step-p3x6-stragglers")
+
+    assert (6, 4) == (scenario.question.job.workers, scenario.question.job.settings.replicas_to_aggregate)
