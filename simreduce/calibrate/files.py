@@ -102,13 +102,12 @@ def load_calibration(text: str) -> Calibration:
         return NOMINAL
     if text in shipped():
         return _parse(text, text, (_SHIPPED / f"{text}.toml").read_text("utf-8"))
-    path = Path(text)
+    path, own = Path(text), own_calibrations()
+    mine = own / f"{text}.toml"
+    if path.name == text and exists(str(mine)):
+        return _parse(text, str(mine), read_text(mine, CalibrationError))
     if path.suffix != ".toml" and not exists(text):
-        own = own_calibrations()
-        if path.name == text and exists(str(own / f"{text}.toml")):
-            return _parse(text, str(own / f"{text}.toml"), read_text(own / f"{text}.toml", CalibrationError))
-        made = sorted(p.stem for p in own.glob("*.toml"))
-        known = [*shipped(), *made]
+        known = [*shipped(), *sorted(p.stem for p in own.glob("*.toml"))]
         near = did_you_mean(text, known) or f"; known: {', '.join(known)}"
         raise CalibrationError(f"no calibration {shown(text)}{near}; a file ends in .toml")
     return _parse(path.stem, text, read_text(path, CalibrationError))

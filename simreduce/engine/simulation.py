@@ -80,21 +80,30 @@ def step_cost(plan: Plan, topology: Topology | Folded, runtime: Runtime, calibra
     """
     if not calibration.step or not runtime.dispatch:
         return 0.0
+    place = (topology.pair if isinstance(topology, Folded) else topology).router.index
+    names = sorted(
+        (plan.devices[device] for device in np.unique(plan.device).tolist()), key=place.__getitem__
+    )
     if isinstance(topology, Folded):
-        return calibration.step * plan.boxes
-    machine = np.array([topology.nodes[name].machine for name in plan.devices])
-    devices = np.unique(plan.device)
-    # By machine, a device of it.
-    first = dict(zip(machine[devices[::-1]].tolist(), devices[::-1].tolist(), strict=True))
-    start, *others = sorted(topology.router.index[plan.devices[device]] for device in first.values())
+        # The next machine stands for all others.
+        machines, graph, others = plan.boxes, topology.pair, [topology.twin[names[0]]]
+        sent = True
+    else:
+        graph = topology
+        first = {graph.nodes[name].machine: name for name in reversed(names)}  # by machine, a device of it
+        machines, others = len(first), sorted(set(first.values()) - {names[0]}, key=names.index)
+        machine = np.array([graph.nodes[name].machine for name in plan.devices])
+        copies = np.flatnonzero(plan.kind == Kind.COPY)
+        sent = bool((machine[plan.source[copies]] != machine[plan.device[copies]]).any())
     if not others:
         return calibration.step
-    latency = np.array(Resources.of(topology, calibration).latency)
-    ways = topology.router.routes(np.full(len(others), start), np.array(others))
-    away = max(float(latency[way].sum()) for way in np.split(ways.links, ways.start[1:-1]))
-    copies = np.flatnonzero(plan.kind == Kind.COPY)
-    sent = bool((machine[plan.source[copies]] != machine[plan.device[copies]]).any())
-    return calibration.step * len(first) + (3.0 if sent else 2.0) * away
+    ways = graph.router.routes(
+        np.full(len(others), place[names[0]]), np.array([place[name] for name in others])
+    )
+    waits = np.array(Resources.of(graph, calibration).latency)[ways.links]
+    shares = np.ones(len(waits)) if ways.shares is None else ways.shares
+    away = max(float(way.sum()) for way in np.split(waits * shares, ways.start[1:-1]))
+    return calibration.step * machines + (3.0 if sent else 2.0) * away
 
 
 def _floors(

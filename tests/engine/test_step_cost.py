@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+import simreduce as sr
 from simreduce.engine import Calibration, LinkConstants, runtime_named, simulate
 from simreduce.engine.simulation import step_cost
 from simreduce.plan import Contract, PlanBuilder
-from simreduce.topology import Cable, Node, build
+from simreduce.topology import Cable, Node, build, fold
 
 TENSORFLOW, IDEAL = runtime_named("tensorflow"), runtime_named("ideal")
 ONE_WAY = 5e-3
@@ -62,6 +63,32 @@ def test_the_farthest_counts_from_where_the_step_begins():
     assert 3e-3 + 2 * 22.5e-3 == pytest.approx(cost(plan((0, 1, 2), names=backwards), calibration=far))
     assert 2e-3 + 2 * 90e-3 == pytest.approx(cost(plan((1, 2)), calibration=far))
     assert 2e-3 + 2 * ONE_WAY == pytest.approx(cost(plan((0, 1)), calibration=far))
+
+
+@pytest.mark.parametrize("paths", ["first", "split"])
+def test_equal_paths_count_once(paths):
+    """Split over several, a way is as long as one of them."""
+    text = "dgx1vx4,fabric=fat_tree,nic=ib_edr,radix=4"
+    network = sr.load_topology(text + ",equal_cost=split" * (paths == "split"))
+    alone = sr.load_topology(text)
+    whole = sr.compile("ring", sr.load_workload("bytes:4K"), sr.layout(alone))
+
+    assert cost(whole, alone) == pytest.approx(cost(whole, network), rel=1e-12)
+
+
+def test_folded_machines_cost_what_all_of_them_do():
+    """Four machines on one switch are equally far."""
+    whole, (half, shape) = sr.load_topology("dgx1vx4"), _folded("dgx1vx4")
+    workload = sr.load_workload("bytes:4K")
+    plans = sr.compile("ring/ring", workload, sr.layout(whole)), sr.compile("ring/ring", workload, shape)
+
+    assert cost(plans[0], whole) == pytest.approx(cost(plans[1], half))
+    assert cost(plans[0], whole) > 4e-3
+
+
+def _folded(text):
+    folded = fold(sr.load_topology(text))
+    return folded, sr.layout(folded)
 
 
 def test_nothing_where_nothing_is_dispatched():

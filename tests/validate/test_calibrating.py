@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from simreduce_validate.calibrate import _micros, calibrate
+from simreduce_validate.calibrate import _beside, _micros, calibrate
 from simreduce_validate.calibrating import Constant, assembled, design, fitted, slow_ports
 from simreduce_validate.cases import RUNTIME
 from simreduce_validate.validate import validate
@@ -308,14 +308,19 @@ def test_calibrate_takes_no_nonsense(command, arguments, parts):
 
 
 def test_calibrate_overwrites_nothing(command, tmp_path):
-    for name in ("x.toml", "x.fit.jsonl", "x.held-out.jsonl"):
-        (tmp_path / name).write_text("kept", "utf-8")
+    (tmp_path / "x.toml").write_text("kept", "utf-8")
     status, _, lines = command(calibrate, "switch:2", "--out", "x.toml")
 
     assert 2 == status
-    assert 3 == len(lines)
-    told(lines, "x.toml: is there", "x.fit.jsonl: is there", "x.held-out.jsonl: is there")
-    assert ["kept"] * 3 == [path.read_text("utf-8") for path in sorted(tmp_path.glob("x.*"))]
+    told(lines, "x.toml: is there")
+    assert "kept" == (tmp_path / "x.toml").read_text("utf-8")
+
+
+def test_samples_of_a_run_that_came_to_nothing_are_put_aside(tmp_path):
+    (tmp_path / "x.fit.jsonl").write_text("samples", "utf-8")
+
+    assert tmp_path / "x.fit.jsonl" == _beside(tmp_path / "x.toml", "fit")
+    assert "samples" == (tmp_path / "x.fit.jsonl.old").read_text("utf-8")
 
 
 def test_calibrate_overwrites_no_calibration_of_that_name(command, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -46,6 +47,18 @@ def test_errors_are_of_all_rows():
     assert 0.375 == pytest.approx(found.median_error)
     assert 0.85 == pytest.approx(found.p90_error)
     assert [1024, 4096] == [size.nbytes for size in found.sizes]
+
+
+def test_wrong_results_are_no_candidates():
+    """However fast they are; how many there are is told."""
+    fast = row("wrong", 1, 1)
+    wrong = replace(fast, measured=replace(fast.measured, wrong=("not the sum",)))
+    found = judged([wrong, row("a", 2, 2), row("b", 3, 3)])
+
+    assert ("a", "a", 0.0) == (found.sizes[0].chosen, found.sizes[0].best, found.sizes[0].regret)
+    assert 1 == found.wrong
+    assert any("1 with wrong results" in line for line in judgement_lines(found))
+    assert judged([wrong]) is None
 
 
 def test_regret_over_sizes():

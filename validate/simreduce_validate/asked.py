@@ -89,6 +89,9 @@ def read_devices(
     if not timeout > 0:
         problems.append(f"--timeout {timeout:g}: needs seconds above 0")
     gather(problems, check_names, backend, route)
+    for option, useless in (("--split", split > 1), ("--pretend", pretend)):
+        if useless and backend != "gpu":
+            problems.append(f"{option}: only --backend gpu has GPUs")
     for option, value in (("--hosts", hosts), ("--launch", launch)):
         if value and backend != "cluster":
             problems.append(f"{option}: only --backend cluster has other processes")
@@ -115,7 +118,7 @@ def read_workers(hosts: str | None, launch: str) -> list[Worker]:
             continue
         try:
             prefix = tuple(part.format(host=host, i=i) for part in shlex.split(launch))
-        except (ValueError, KeyError, IndexError):
+        except (ValueError, KeyError, IndexError, AttributeError):
             problems.append(
                 f"--launch {launch!r}: a command in which only {{host}} and {{i}} stand in braces"
             )
@@ -155,7 +158,9 @@ def read_strategies(texts: Sequence[str]) -> list[tuple[Strategy, bool]]:
             found.append((parse_strategy(text), True))
         except StrategyError:
             for part in re.split(r",(?=[A-Za-z])", text):
-                if strategy := gather(problems, parse_strategy, part):
+                if part == "all":
+                    found += [(parse_strategy(name), False) for name in ALGORITHMS]
+                elif strategy := gather(problems, parse_strategy, part):
                     found.append((strategy, True))
     if problems:
         raise InputError(problems)

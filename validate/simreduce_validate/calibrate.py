@@ -17,15 +17,17 @@ import click
 import numpy as np
 
 import simreduce as sr
-from simreduce.calibrate import own_calibrations, to_toml
+from simreduce.calibrate import own_calibrations, shipped, to_toml
 from simreduce.cli.devices import device_options
 from simreduce.cli.options import as_json, check_place, echo_json, gather, gpus_options, write_text
 from simreduce.engine import NOMINAL, Calibration, runtime_named
 from simreduce.engine.runtime import no_lanes
 from simreduce.errors import InputError, StrategyError
+from simreduce.layouts import Layout
 from simreduce.strategy import Strategy, compile_plan, parse_strategy
 from simreduce.tune.bench import tensor
 from simreduce.units import format_bandwidth, format_duration
+from simreduce.workload import Workload
 from simreduce_validate.asked import Devices, read_devices
 from simreduce_validate.calibrating import Design, Fit, Micro, assembled, design, fitted, slow_ports
 from simreduce_validate.calibrating.fit import Floats
@@ -50,7 +52,10 @@ _IN_TURNS = 8
 """Plans that are timed in turns: as many as strategies are, since a step takes longer the more others have come between."""
 
 _TARGETS = (1 << 14, 1 << 18, 1 << 22)
-"""Bytes at which, up to what the links carry in time."""
+"""Bytes at which."""
+
+_PATIENCE = 3.0
+"""Seconds of a step; what is predicted to take longer is not tried."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -93,19 +98,16 @@ def calibrate(
         problems.append("calibrate: needs two devices or more")
     if problems or asked is None or path is None:
         raise InputError(problems)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fit_file, tried_file = (_beside(path, kind) for kind in ("fit", "held-out"))
     plan = design(asked, _cores())
     question = Question(asked, NOMINAL, iters, warmup_iters)
-    rows, ran_on = _measured(question, _cases(asked, plan), path.with_suffix(".fit.jsonl"))
-    if faults := [f"{row.case.algorithm}: {fault}" for row in rows for fault in row.faults]:
-        for fault in faults:
-            click.echo(f"simreduce: {fault}", err=True)
+    rows, ran_on = _measured(question, _cases(asked, plan), fit_file)
+    if _told(rows):
         return 1
     found, fit = _learnt(plan, asked, rows)
-    judgement = (
-        _tried(replace(question, calibration=found), path.with_suffix(".held-out.jsonl"))
-        if held_out
-        else None
-    )
+    tried = _tried(replace(question, calibration=found), tried_file) if held_out else []
+    judgement = judged(tried)
     found = replace(
         found, name=path.stem, title=_title(asked), provenance=_provenance(ran_on, fit, judgement, asked)
     )
@@ -115,7 +117,25 @@ def calibrate(
         echo_json(_document(found, fit, judgement, serial, path, rows))
     else:
         click.echo("\n".join(_lines(found, fit, judgement, serial, path, rows)))
-    return 0
+    return int(_told(tried))
+
+
+def _told(rows: Sequence[Row]) -> bool:
+    """Whether anything makes the times of rows meaningless; says so."""
+    faults = [
+        f"{row.case.algorithm}, {row.case.nbytes} bytes: {fault}" for row in rows for fault in row.faults
+    ]
+    for fault in faults:
+        click.echo(f"simreduce: {fault}", err=True)
+    return bool(faults)
+
+
+def _beside(path: Path, kind: str) -> Path:
+    """Where samples are kept; those of a run that came to no calibration are put aside."""
+    file = path.with_suffix(f".{kind}.jsonl")
+    if file.exists():
+        file.replace(file.with_name(f"{file.name}.old"))
+    return file
 
 
 def _path(name: str | None, out: str | None, backend: str) -> Path:
@@ -126,20 +146,16 @@ def _path(name: str | None, out: str | None, backend: str) -> Path:
         name = name or backend
         if not name.replace("-", "").replace("_", "").isalnum():
             raise InputError(f"--name {name}: letters, digits, - and _ only; --out takes a file")
-        own_calibrations().mkdir(parents=True, exist_ok=True)
+        if name in shipped():
+            raise InputError(f"--name {name}: simreduce has a calibration of that name")
         path = own_calibrations() / f"{name}.toml"
     else:
         path = Path(out)
         if path.suffix != ".toml":
             raise InputError(f"--out {out}: a calibration's file ends in .toml")
         check_place(out)
-    there = [
-        p for p in (path, path.with_suffix(".fit.jsonl"), path.with_suffix(".held-out.jsonl")) if p.exists()
-    ]
-    if there:
-        raise InputError(
-            [f"{p}: is there already, and results are not overwritten; choose another --name" for p in there]
-        )
+    if path.exists():
+        raise InputError(f"{path}: is there already, and results are not overwritten; choose another --name")
     return path
 
 
@@ -210,20 +226,20 @@ def _ports(plan: Design, rows: Sequence[Row]) -> dict[str, float]:
     }
 
 
-def _tried(question: Question, out: Path) -> Judgement | None:
-    """How far off the constants are for strategies that they were not learnt from."""
-    groups = []
+def _tried(question: Question, out: Path) -> list[Row]:
+    """Strategies that the constants were not learnt from, measured beside what they predict."""
+    devices, groups = question.devices, []
     for nbytes in _TARGETS:
         workload = tensor(nbytes, 0)
-        known = [s for s in map(parse_strategy, HELD_OUT) if _possible(s, workload, question.devices)]
-        groups.append(question.cases(workload, known))
-    rows, _ = question.measure(groups, out)
-    return judged(rows)
+        strategies = [s for s in map(parse_strategy, HELD_OUT) if _possible(s, workload, devices.layout)]
+        cases = [case for case in question.cases(workload, strategies) if case.predicted < _PATIENCE]
+        groups += [cases] if cases else []
+    return question.measure(groups, out)[0]
 
 
-def _possible(strategy: Strategy, workload: Any, devices: Devices) -> bool:
+def _possible(strategy: Strategy, workload: Workload, layout: Layout) -> bool:
     try:
-        compile_plan(strategy, workload, devices.layout)
+        compile_plan(strategy, workload, layout)
     except StrategyError:
         return False
     return True
@@ -259,7 +275,7 @@ def _provenance(
         "hardware": f"{hardware['cpu']}, {hardware['usable_cores']} cores"
         + (f", {hardware['gpus']}" if hardware["gpus"] else ""),
         "software": ", ".join(f"{name} {version}" for name, version in versions.items() if version),
-        "source": f"simreduce calibrate {devices.topology.name} --backend {devices.stage.backend}",
+        "source": f"simreduce calibrate {devices.topology.name} --backend {devices.stage.backend} --route {devices.route}",
         "method": f"robust least squares on log(predicted / measured) of {len(fit.residuals)} micro-plans",
         "residuals": _off(off),
         "hardly_determined": "; ".join(f"{name}: {why}" for name, why in fit.vague.items()) or "nothing",

@@ -35,11 +35,14 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Over all rows: the median and the 90th percentile of |error|, and what is true by size."""
+    """Over all rows whose results are right: the median and the 90th percentile of |error|, and what is true by size. `wrong` rows are left
+    out.
+    """
 
     median_error: float
     p90_error: float
     sizes: tuple[Size, ...]
+    wrong: int = 0
 
     @property
     def median_regret(self) -> float:
@@ -54,7 +57,7 @@ class Judgement:
 
 def judged(rows: Sequence[Row], default: str = "") -> Judgement | None:
     """What the predictions were worth, of candidates that have one; TensorFlow's own choice is the one named `default`. None if none has."""
-    own = [row for row in rows if row.case.repeats is None]
+    own = [row for row in rows if row.case.repeats is None and not row.faults]
     known = [row for row in own if math.isfinite(row.predicted)]
     if not known:
         return None
@@ -64,7 +67,12 @@ def judged(rows: Sequence[Row], default: str = "") -> Judgement | None:
         here = [row for row in known if row.case.nbytes == nbytes]
         theirs = [r.measured.median for r in own if r.case.nbytes == nbytes and r.case.algorithm == default]
         sizes.append(_size(nbytes, [r for r in here if r.case.algorithm != default] or here, theirs))
-    return Judgement(float(np.median(errors)), float(np.quantile(errors, 0.9)), tuple(sizes))
+    return Judgement(
+        float(np.median(errors)),
+        float(np.quantile(errors, 0.9)),
+        tuple(sizes),
+        sum(bool(row.faults) for row in rows),
+    )
 
 
 def _size(nbytes: int, rows: Sequence[Row], default: Sequence[float]) -> Size:

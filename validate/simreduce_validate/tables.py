@@ -14,6 +14,7 @@ from simreduce.report.busbw import algbw, busbw
 from simreduce_validate.cases import RUNTIME, Question, Row
 from simreduce_validate.judged import Judgement
 from simreduce_validate.measuring import noise, ratio_interval
+from simreduce_validate.measuring.statistics import FEW
 from simreduce_validate.transfers import Transfer
 
 _HEADER = (
@@ -50,7 +51,7 @@ def noise_lines(rows: Sequence[Row]) -> list[str]:
     widths = [(r.interval.high - r.interval.low) / 2 / r.measured.median for r in rows]
     samples, far = sum(len(r.measured.seconds) for r in rows), sum(len(each.outliers) for each in found)
     lines = [
-        f"medians: +-{np.median(widths):.1%} (the worst +-{max(widths):.1%}) with 95 %",
+        f"medians: +-{np.median(widths):.1%} (the worst +-{max(widths):.1%}) with {_level(rows):.3g} %",
         f"outliers: {far} of {samples} samples; they count",
     ]
     lines += [
@@ -80,6 +81,8 @@ def judgement_lines(judgement: Judgement | None) -> list[str]:
             f"regret {judgement.median_regret:.1%} in the median, {judgement.worst_regret:.1%} at worst"
         )
     ]
+    if judgement.wrong:
+        lines.append(f"{judgement.wrong} with wrong results are left out of this")
     for size in judgement.sizes:
         if size.pairs == 0 and size.chosen == size.best and math.isnan(size.default):
             continue
@@ -116,6 +119,12 @@ def transfer_lines(row: Row, found: Sequence[Transfer], most: int = 40) -> list[
         for t in shown
     ]
     return lines
+
+
+def _level(rows: Sequence[Row]) -> float:
+    """With what probability, in percent, the intervals hold their medians: that of the range of a few samples."""
+    fewest = min((len(r.measured.seconds) for r in rows), default=FEW + 1)
+    return 95.0 if fewest > FEW else 100.0 * (1 - 2 * 0.5**fewest)
 
 
 def document(

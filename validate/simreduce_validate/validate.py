@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 import simreduce as sr
 from simreduce import dtypes
@@ -29,6 +30,7 @@ from simreduce.cli.options import (
 )
 from simreduce.cli.pictures import check_pictures, picture_options, write_pictures
 from simreduce.cli.sizes import read_sizes, sizes_options
+from simreduce.engine import NOMINAL, Calibration
 from simreduce.errors import InputError
 from simreduce.pictures import Measured, validation_picture
 from simreduce.scenario import Scenario, load_scenario
@@ -36,13 +38,22 @@ from simreduce.strategy import Strategy
 from simreduce.tune.bench import tensor
 from simreduce.tune.candidates import candidates
 from simreduce_validate.asked import Devices, accepted, read_devices, read_strategies
-from simreduce_validate.cases import Question, Row
+from simreduce_validate.cases import RUNTIME, Question, Row
 from simreduce_validate.judged import judged
 from simreduce_validate.measuring import already_there
-from simreduce_validate.running import BUILTINS
+from simreduce_validate.running import BUILTINS, ROUTES, placement
 from simreduce_validate.running.builtin import COLLECTIVE, check_builtin
 from simreduce_validate.tables import document, judgement_lines, table, transfer_lines
 from simreduce_validate.transfers import Transfer, transfers
+
+_OF_THE_SCENARIO = {
+    "--algo": "algo",
+    "-b": "minbytes",
+    "-e": "maxbytes",
+    "-i": "stepbytes",
+    "-f": "stepfactor",
+    "-d": "datatype",
+}
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -78,7 +89,7 @@ from simreduce_validate.transfers import Transfer, transfers
     help="Steps before; default 2.",
 )
 @click.option(
-    "--chained", type=click.IntRange(1), default=1, help="All-reduces in a row in one step; default 1."
+    "--chained", type=click.IntRange(1), default=None, help="All-reduces in a row in one step; default 1."
 )
 @device_options
 @click.option(
@@ -88,12 +99,12 @@ from simreduce_validate.transfers import Transfer, transfers
     "--out", default=None, metavar="FILE", help="Keep predictions, then every sample, in a new file."
 )
 @picture_options("Measured against predicted")
-@calibration_option("nominal")
+@calibration_option(None)
 @as_json
 def validate(
     topology: str | None, scenario: str | None, top: int, algo: tuple[str, ...], builtin: tuple[str, ...], minbytes: str, maxbytes: str | None,
     stepbytes: str, stepfactor: float, ngpus: int | None, gpus: str | None, datatype: str, iters: int, warmup_iters: int,
-    chained: int, traced: bool, out: str | None, svg: str | None, png: str | None, calibration: str, as_json: bool,
+    chained: int | None, traced: bool, out: str | None, svg: str | None, png: str | None, calibration: str | None, as_json: bool,
     **devices: Any,
 ) -> int:  # fmt: skip
     """Time all-reduces on real devices beside what is predicted, as if they were TOPOLOGY (a name, a file, e.g. switch:4; auto: this
@@ -103,15 +114,31 @@ def validate(
     asked: Scenario | None = gather(problems, load_scenario, scenario) if scenario is not None else None
     if topology is None and scenario is None:
         problems.append("TOPOLOGY is missing: a name, a file or e.g. switch:4; or give a --scenario")
-    for option, value in (("--algo", algo), ("-e", maxbytes)):
-        if scenario is not None and value:
-            problems.append(f"{option}: the --scenario says what is reduced and how")
+    if scenario is not None:
+        given = click.get_current_context().get_parameter_source
+        problems += [
+            f"{option}: the --scenario says what is reduced and how"
+            for option, name in _OF_THE_SCENARIO.items()
+            if given(name) is ParameterSource.COMMANDLINE
+        ]
+    if asked and asked.runtime.name != RUNTIME:
+        problems.append(
+            f"--scenario {scenario}: runtime {asked.runtime.name!r}, and devices are TensorFlow's"
+        )
+    times = chained or (asked.repeat if asked else 1)
+    for option, useless in (("--builtin", builtin and times > 1), ("--transfers", traced and times > 1)):
+        if useless:
+            problems.append(f"{option}: not with several all-reduces in one step (--chained)")
+    if traced and devices["route"] != ROUTES[0]:
+        problems.append(f"--transfers: --route {devices['route']} keeps no timeline; {ROUTES[0]} does")
     where = asked if topology is None else topology
     stage = gather(problems, read_devices, where, ngpus, gpus, **devices)
     dtype = gather(problems, dtypes.code, datatype)
     swept = gather(problems, read_sizes, minbytes, maxbytes, stepbytes, stepfactor)
     named = gather(problems, read_strategies, algo or (() if builtin else ("ring",)))
-    constants = gather(problems, load_calibration, calibration)
+    constants: Calibration | None = asked.calibration if asked else NOMINAL
+    if calibration is not None:
+        constants = gather(problems, load_calibration, calibration)
     builtins = [name for text in builtin for name in text.split(",") if gather(problems, check_builtin, name)]
     if dtype is not None and swept and swept[0] < dtypes.SIZES[dtype]:
         problems.append(f"-b {minbytes}: less than one element of {dtypes.NAMES[dtype]}")
@@ -122,14 +149,16 @@ def validate(
     gather(problems, check_pictures, svg, png)
     if problems or not (stage and swept and named is not None and constants) or dtype is None:
         raise InputError(problems)
-    question = Question(stage, constants, iters, warmup_iters, chained, traced)
+    question = Question(stage, constants, iters, warmup_iters, times, traced)
     if asked:
         workloads = [asked.workload]
         strategies = _best(question, asked, top)
     else:
         workloads = [tensor(nbytes, dtype) for nbytes in swept]
         strategies = [s for s, wanted in named if wanted or accepted(s, stage, workloads)]
-    groups = [question.cases(workload, strategies, builtins, twice=out is not None) for workload in workloads]
+    if not strategies and not builtins:
+        raise InputError("none of the strategies can run on these devices")
+    groups = [question.cases(workload, strategies, builtins, twice=True) for workload in workloads]
     rows, ran_on = question.measure(groups, None if out is None else Path(out))
     judgement = judged(rows, COLLECTIVE)
     details = [_transfers(question, row) for row in rows]
@@ -140,8 +169,9 @@ def validate(
         click.echo(table(rows, stage.layout.n, about, judgement_lines(judgement)))
         for row, found in zip(rows, details, strict=True):
             click.echo("\n".join(transfer_lines(row, found)))
-    if svg is not None or png is not None:
-        drawing = validation_picture(_marks(rows), _title(stage, constants.name), judgement_lines(judgement))
+    marks = _marks(rows)
+    if marks and (svg is not None or png is not None):
+        drawing = validation_picture(marks, _title(stage, constants.name), judgement_lines(judgement))
         write_pictures(drawing, svg, png)
     return int(any(row.faults for row in rows))
 
@@ -174,7 +204,18 @@ def _about(question: Question, ran_on: dict[str, Any]) -> list[str]:
         f"topology {devices.topology.name} ({devices.topology.digest}), simulated as {devices.stage.machine.name}, runtime tensorflow",
         f"{hardware['cpu']}, {hardware['usable_cores']} cores, TensorFlow {ran_on['versions']['tensorflow']}{links}",
         f"median of {question.repetitions} steps{chained}",
+        *_warnings(question),
     ]
+
+
+def _warnings(question: Question) -> list[str]:
+    """What makes predictions worthless."""
+    on_cpus = all(map(placement.is_cpu, question.devices.stage.place))
+    if on_cpus and question.calibration.cpu is None:
+        return [
+            "these are CPU devices, and the calibration knows none: predictions are of no CPU at all; see simreduce calibrate"
+        ]
+    return []
 
 
 def _marks(rows: Sequence[Row]) -> list[Measured]:
@@ -184,5 +225,5 @@ def _marks(rows: Sequence[Row]) -> list[Measured]:
             r.predicted if math.isfinite(r.predicted) else None,
         )
         for r in rows
-        if r.case.repeats is None
+        if r.case.repeats is None and not r.faults
     ]  # fmt: skip

@@ -48,7 +48,8 @@ def design(devices: Devices, cores: int) -> Design:
     names, ranks = devices.layout.devices, devices.layout.n
     if devices.stage.backend == "gpu" and not devices.pretend:
         return _gpus(devices.stage.machine, names, devices.layout.ranks)
-    processor = Processor(cores=float(cores), moving=float(cores), shared=True)
+    # Workers at addresses that were given have computers of their own, taken to be like this one.
+    processor = Processor(cores=float(cores), moving=float(cores), shared=not devices.workers)
     base = Calibration("fitted", cpu=processor)
     if devices.stage.backend in ("cluster", SHAPED):
         return _processes(devices, base, names, ranks)
