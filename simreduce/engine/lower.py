@@ -455,8 +455,8 @@ def _overhead(
 ) -> Floats:
     """The dispatch cost of calls that are dispatched, by their source: NCCL's steps run inside one kernel."""
     cost = np.array([calibration.dispatch.get(kind.name.lower(), 0.0) for kind in Kind])[heads.kind]
-    cost[heads.executor != Executor.TF] = 0.0
-    cost[0] = 0.0
+    # That variables are read and kept costs CPU devices only (`processor`).
+    cost[(heads.executor != Executor.TF) | np.isin(heads.kind, (Kind.INPUT, Kind.OUTPUT))] = 0.0
     if disturbance.slow:
         cost *= np.array([disturbance.slow.get(name, 1.0) for name in devices])[heads.source]
     return cost if runtime.dispatch else np.zeros_like(cost)

@@ -130,9 +130,7 @@ def _chain(lowered: Lowered, timeline: Timeline) -> tuple[Ints, Flags]:
 
 
 def _alone(path: Ints, begun: Floats, lowered: Lowered, resources: Resources) -> tuple[Floats, Ints]:
-    """Seconds that the bytes of each op take alone from `begun` on, and the resource (-1: its own cap, or no bytes) that
-    says so.
-    """
+    """Seconds that the bytes of each op take alone from `begun` on, and the resource (-1: no bytes) that says so."""
     calls, call = lowered.calls, lowered.call[path]
     first, count = calls.use_start[call], np.diff(calls.use_start)[call]
     row = np.repeat(np.arange(len(path)), count)
@@ -152,6 +150,9 @@ def _alone(path: Ints, begun: Floats, lowered: Lowered, resources: Resources) ->
             alone[i], limit[i] = _amid(
                 resources, uses, float(calls.cap[call[i]]), float(amount[i]), float(begun[i])
             )
+    # Where its own cap says so, it is the cores', which come last among what an op uses.
+    capped = (amount > 0) & (limit == _NONE)
+    limit[capped] = calls.uses[calls.use_start[call[capped] + 1] - 1]
     return alone, np.where(amount > 0, limit, _NONE)
 
 

@@ -228,7 +228,7 @@ class Oracle:
             elif kind not in (Kind.INPUT, Kind.OUTPUT):
                 weights = self._memory(kind, len(operands), target)
             lanes, pipes = frozenset(self.runtime.lanes(call)), frozenset(self.runtime.pipes(call))
-            overhead, cap = Fraction(dispatch), None
+            overhead, cap = Fraction(0 if kind in (Kind.INPUT, Kind.OUTPUT) else dispatch), None
             passes = 1 if kind == Kind.COPY else 2 if kind == Kind.CONCAT else len(operands) + 1
             seconds, per_byte = self._work(call, passes)
             if self.calibration.cpu and "gpu" not in (source.kind, target.kind) and self.runtime.dispatch:
