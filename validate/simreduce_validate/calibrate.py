@@ -24,6 +24,7 @@ from simreduce.engine import NOMINAL, Calibration, runtime_named
 from simreduce.engine.runtime import no_lanes
 from simreduce.errors import InputError, StrategyError
 from simreduce.layouts import Layout
+from simreduce.plan import Kind
 from simreduce.strategy import Strategy, compile_plan, parse_strategy
 from simreduce.tune.bench import tensor
 from simreduce.units import format_bandwidth, format_duration
@@ -278,11 +279,22 @@ def _provenance(
         "source": f"simreduce calibrate {devices.topology.name} --backend {devices.stage.backend} --route {devices.route}",
         "method": f"robust least squares on log(predicted / measured) of {len(fit.residuals)} micro-plans",
         "residuals": _off(off),
+        "without_constant": ", ".join(_missing(fit)) or "nothing",
         "hardly_determined": "; ".join(f"{name}: {why}" for name, why in fit.vague.items()) or "nothing",
     }
     if judgement is not None:
         found["held_out"] = judgement_lines(judgement)[0].removeprefix("predictions: ")
     return found
+
+
+def _missing(fit: Fit) -> list[str]:
+    """The kinds of op that no micro-plan has, and that are therefore free."""
+    named = {*fit.values, *fit.vague}
+    return [
+        kind.name.lower()
+        for kind in Kind
+        if f"dispatch.{kind.name.lower()}" not in named and kind != Kind.COPY
+    ]
 
 
 def _off(errors: Floats) -> str:
@@ -309,6 +321,8 @@ def _lines(
                 f"  {f'links.{name}.bandwidth':28s}  {format_bandwidth(constants.bandwidth):>12s}  differs from the others"
             )
     lines += [f"  {name:28s}  hardly determined: {why}" for name, why in fit.vague.items()]
+    if missing := _missing(fit):
+        lines.append(f"# nothing is known of what these cost: {', '.join(missing)}")
     lines += [
         "#",
         f"# fit: {len(off)} micro-plans, {_off(off)}",
@@ -360,6 +374,7 @@ def _document(
         "provenance": dict(found.provenance),
         "constants": {name: {"value": value, "standard_error": fit.errors[name]} for name, value in fit.values.items()},
         "ports": {name: c.bandwidth for name, c in found.links.items() if ">" in name},
+        "without_constant": ", ".join(_missing(fit)) or "nothing",
         "hardly_determined": dict(fit.vague),
         "one_pair_s": serial and dict(serial),
         "fit": [
