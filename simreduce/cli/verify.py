@@ -9,6 +9,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 import click
@@ -125,6 +126,10 @@ def _everything(
                     click.echo(f"\r\033[K{line}" if shown else line, nl=not shown, err=True)
     except KeyboardInterrupt:
         pass
+    except BrokenProcessPool:
+        click.echo(
+            "\nsimreduce: a process that proves was killed (out of memory?); try fewer --workers", err=True
+        )
     finally:
         signal.signal(signal.SIGTERM, before)
         if shown:

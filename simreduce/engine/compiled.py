@@ -35,7 +35,7 @@ def pays(ops: int, *, again: bool = False) -> bool:
         return False
     if not loaded():
         _seen[0] += ops
-    return _seen[0] >= WORTH
+    return loaded() or _seen[0] >= WORTH
 
 
 @cache

@@ -16,7 +16,7 @@ from simreduce.engine.disturbance import CALM, Disturbance, Fault, links_named, 
 from simreduce.engine.processor import CPU, NONE, Work, scopes, work
 from simreduce.engine.runtime import IDEAL, Call, Runtime
 from simreduce.engine.waiting import follow
-from simreduce.errors import InputError, NotFoldable, did_you_mean
+from simreduce.errors import InputError, NotFoldable, PlanError, did_you_mean
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.plan import IN_PLACE, NO_STREAM, Column
 from simreduce.plan.ragged import blocks, ranges, starts
@@ -587,6 +587,7 @@ def _successors(plan: Plan) -> tuple[Ids, Ids, Ids]:
         plan.controls,
         plan.stream if streams else _NO_IDS,
     )
+    _check_order(plan)
     last, seen = np.empty(streams, dtype=np.int32), np.empty(n, dtype=np.int32)
     waits, start = np.zeros(n, dtype=np.int32), np.zeros(n + 1, dtype=np.int32)
     # Memory that is never touched costs nothing.
@@ -596,6 +597,31 @@ def _successors(plan: Plan) -> tuple[Ids, Ids, Ids]:
     )
     successors.resize(total, refcheck=False)
     return waits.astype(_narrowest(waits)), start, successors
+
+
+def _check_order(plan: Plan) -> None:
+    """PlanError for ops that wait for others than those before them: compiled code would go by such numbers as by addresses."""
+    for start, waited in ((plan.operand_start, plan.operands), (plan.control_start, plan.controls)):
+        if (
+            len(start) != len(plan) + 1
+            or start[0] != 0
+            or start[-1] != len(waited)
+            or (np.diff(start) < 0).any()
+        ):
+            raise PlanError("the rows of what ops read or wait for do not fit the plan")
+        if len(waited) and (waited.min() < 0 or _too_late(start, waited)):
+            raise PlanError("an op reads or waits for one that does not come before it")
+    if plan.stream.min(initial=NO_STREAM) < NO_STREAM:
+        raise PlanError("a stream has a number below -1")
+
+
+def _too_late(start: Column, waited: Column) -> bool:
+    for some in blocks(len(start) - 1):
+        edges = start[some.start : some.stop + 1]
+        users = np.repeat(np.arange(some.start, some.stop, dtype=np.int32), np.diff(edges))
+        if (waited[edges[0] : edges[-1]] >= users).any():
+            return True
+    return False
 
 
 _NO_IDS: Ids = np.zeros(0, dtype=np.int32)

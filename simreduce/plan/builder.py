@@ -81,7 +81,9 @@ class _Column:
     def widen(self, dtype: type[np.signedinteger[Any]]) -> None:
         """Keep numbers of another dtype from now on."""
         self.dtype = dtype
-        self.array = self.array.astype(dtype)
+        wider = np.empty(len(self.array), dtype=dtype)
+        wider[: self.size] = self.array[: self.size]
+        self.array = wider
 
     def filled(self) -> Column:
         """The array, which must not grow any more; of one number, one that takes no memory."""
