@@ -350,7 +350,7 @@ def test_the_command_prints_both_times(tmp_path):
     rows = [line.split() for line in done.stdout.splitlines() if line.strip() and not line.startswith("#")]
 
     assert 0 == done.returncode, done.stderr
-    assert ["ring", "direct", "ReductionToOneDevice"] * 2 == [row[-1] for row in rows]
+    assert ["ring", "direct", "ReductionToOneDevice", "ring"] * 2 == [row[-1] for row in rows]
     assert all(float(row[4]) > 0 < float(row[7]) and row[10] == "0" for row in rows)
     assert "# Faults               : 0 OK" in done.stdout.splitlines()
 
