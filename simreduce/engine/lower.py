@@ -600,7 +600,9 @@ def _successors(plan: Plan) -> tuple[Ids, Ids, Ids]:
 
 
 def _check_order(plan: Plan) -> None:
-    """PlanError for ops that wait for others than those before them: compiled code would go by such numbers as by addresses."""
+    """PlanError for ops that read others than those before them, or wait for ones that are not there: compiled code would go by such
+    numbers as by addresses. Controls may be against the order, and then end in a Deadlock.
+    """
     for start, waited in ((plan.operand_start, plan.operands), (plan.control_start, plan.controls)):
         if (
             len(start) != len(plan) + 1
@@ -609,17 +611,19 @@ def _check_order(plan: Plan) -> None:
             or (np.diff(start) < 0).any()
         ):
             raise PlanError("the rows of what ops read or wait for do not fit the plan")
-        if len(waited) and (waited.min() < 0 or _too_late(start, waited)):
-            raise PlanError("an op reads or waits for one that does not come before it")
+        if len(waited) and (waited.min() < 0 or waited.max() >= len(plan)):
+            raise PlanError("an op reads or waits for one that is not there")
+    if _too_late(plan.operand_start, plan.operands):
+        raise PlanError("an op reads one that does not come before it")
     if plan.stream.min(initial=NO_STREAM) < NO_STREAM:
         raise PlanError("a stream has a number below -1")
 
 
-def _too_late(start: Column, waited: Column) -> bool:
+def _too_late(start: Column, read: Column) -> bool:
     for some in blocks(len(start) - 1):
         edges = start[some.start : some.stop + 1]
-        users = np.repeat(np.arange(some.start, some.stop, dtype=np.int32), np.diff(edges))
-        if (waited[edges[0] : edges[-1]] >= users).any():
+        readers = np.repeat(np.arange(some.start, some.stop, dtype=np.int32), np.diff(edges))
+        if (read[edges[0] : edges[-1]] >= readers).any():
             return True
     return False
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import simreduce as sr
-from simreduce.engine import IDEAL, NOMINAL, compiled, floors
+from simreduce.engine import IDEAL, NOMINAL, compiled, floors, simulate
 from simreduce.engine.lower import Lowered, Resources, lower
-from simreduce.errors import TopologyError
+from simreduce.errors import PlanError, TopologyError
 from simreduce.plan import PlanBuilder
 from simreduce.topology import load_topology, route
-from tests.engine.small import NO_CONTRACT, plan_of
+from tests.engine.small import NO_CONTRACT, pair, plan_of
 from tests.strategies import ROUND, Scene, scenes
 
 
@@ -156,3 +156,20 @@ def test_routes_are_checked_for_every_pair():
     with pytest.raises(TopologyError, match=r"no route from 'gpu0' to 'gpu3'"):
         sr.engine.check_routes(plan, machine)
     assert route(machine, "gpu0", "gpu4").links
+
+
+@pytest.mark.parametrize(
+    ("column", "number"), [("operands", 900_000_000), ("operands", -1), ("operands", 3), ("controls", 99)]
+)
+def test_ops_that_wait_for_what_is_not_there_are_refused(column, number):
+    """Compiled code would go by such a number as by an address."""
+    topology = pair()
+    b = PlanBuilder(("gpu0", "gpu1"))
+    value = b.input(0, 0, 8)
+    b.output(b.copy(value, 1, after=[b.barrier(0, ())]))
+    plan = b.finish(NO_CONTRACT)
+    numbers = getattr(plan, column).copy()
+    numbers[0] = number
+
+    with pytest.raises(PlanError):
+        simulate(replace(plan, **{column: numbers}), topology)
