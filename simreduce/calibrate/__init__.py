@@ -1,5 +1,5 @@
 """Calibrations as files: constants with their provenance, loaded by name."""
 
-from simreduce.calibrate.files import load_calibration, own_calibrations, shipped, to_toml
+from simreduce.calibrate.files import DISPATCHED, RATED, load_calibration, own_calibrations, shipped, to_toml
 
-__all__ = ["load_calibration", "own_calibrations", "shipped", "to_toml"]
+__all__ = ["DISPATCHED", "RATED", "load_calibration", "own_calibrations", "shipped", "to_toml"]

@@ -42,8 +42,10 @@ from simreduce.topology.faults import BANDWIDTH_LIMITS, LATENCY_LIMITS
 _SHIPPED = resources.files("simreduce") / "calibrations"
 _TABLES = ("provenance", "dispatch", "links", "cpu", "errors")
 _KEYS = ("title", "step", *_TABLES)
-_DISPATCHED = tuple(k.name.lower() for k in Kind)
-_RATED = (*(k for k in _DISPATCHED if k not in ("input", "output")), TRANSFER)
+DISPATCHED = tuple(k.name.lower() for k in Kind)
+"""Kinds of op that may have a dispatch cost."""
+RATED = (*(k for k in DISPATCHED if k not in ("input", "output")), TRANSFER)
+"""What may have a rate of a core."""
 _MOST_CORES = 1024.0
 
 
@@ -81,7 +83,7 @@ _NUMBERS = ("cpu.cores", "cpu.moving")
 _CPU_ERRORS: Mapping[str, Callable[[object], float]] = {
     **dict.fromkeys(_NUMBERS, _spread),
     "cpu.message": units.duration,
-    **{f"cpu.rates.{kind}": units.bandwidth for kind in _RATED},
+    **{f"cpu.rates.{kind}": units.bandwidth for kind in RATED},
 }
 
 
@@ -118,7 +120,7 @@ def _parse(name: str, source: str, content: str) -> Calibration:
     problems = [f"unknown key {k!r}{did_you_mean(k, _KEYS)}" for k in document if k not in _KEYS]
     tables = {s: _table(document.get(s, {}), s, problems) for s in _TABLES}
     step = _quantities({k: v for k, v in document.items() if k == "step"}, "", {"step": _delay}, problems)
-    dispatch = _quantities(tables["dispatch"], "dispatch", dict.fromkeys(_DISPATCHED, _delay), problems)
+    dispatch = _quantities(tables["dispatch"], "dispatch", dict.fromkeys(DISPATCHED, _delay), problems)
     links = {}
     for link_class, fields in tables["links"].items():
         place = f"links.{link_class}"
@@ -126,7 +128,7 @@ def _parse(name: str, source: str, content: str) -> Calibration:
             **_quantities(_table(fields, place, problems), place, _LINK_KEYS, problems)
         )
     cpu = _processor(tables["cpu"], problems) if "cpu" in document else None
-    known = {f"dispatch.{k}": units.duration for k in _DISPATCHED if k in tables["dispatch"]} | {
+    known = {f"dispatch.{k}": units.duration for k in DISPATCHED if k in tables["dispatch"]} | {
         f"links.{c}.{k}": read for c in links for k, read in _ERRORS.items()
     }
     known |= {"step": units.duration} if step else {}
@@ -146,7 +148,7 @@ def _processor(table: Mapping[str, object], problems: list[str]) -> Processor:
     if not isinstance(shared, bool):
         problems.append(f"cpu.shared: expected true or false, not {shown(shared)}")
     found = _quantities(table, "cpu", _CPU_KEYS, problems)
-    moved = _quantities(rates, "cpu.rates", dict.fromkeys(_RATED, _rate), problems)
+    moved = _quantities(rates, "cpu.rates", dict.fromkeys(RATED, _rate), problems)
     return Processor(**found, shared=bool(shared), rates=moved)
 
 

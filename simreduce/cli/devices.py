@@ -32,8 +32,11 @@ def device_options(command: F) -> F:
     return reduce(lambda f, option: option(f), reversed(options), command)
 
 
+def typed(name: str) -> bool:
+    """Whether this parameter of the command that runs was typed."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
 def given(names: list[str]) -> list[str]:
-    """Which of these parameters of the command that runs were typed, as options."""
-    context = click.get_current_context()
-    typed = [name for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
-    return [f"--{name.replace('_', '-')}" for name in typed]
+    """Which of these parameters were typed, as options."""
+    return [f"--{name.replace('_', '-')}" for name in names if typed(name)]

@@ -20,7 +20,7 @@ from simreduce.scenario import Scenario
 from simreduce.strategy import Strategy, compile_plan, parse_strategy
 from simreduce.topology import Topology, load_topology
 from simreduce.workload import Workload
-from simreduce_validate.running import Worker, open_backend, placement
+from simreduce_validate.running import Worker, open_backend
 from simreduce_validate.running.backend import Backend, check_names
 from simreduce_validate.running.discover import this_machine, visible
 from simreduce_validate.running.links import MOST_PORTS, Links, read_links
@@ -151,17 +151,16 @@ def read_strategies(texts: Sequence[str]) -> list[tuple[Strategy, bool]]:
     found: list[tuple[Strategy, bool]] = []
     problems: list[str] = []
     for text in texts:
-        if text == "all":
-            found += [(parse_strategy(name), False) for name in ALGORITHMS]
-            continue
         try:
             found.append((parse_strategy(text), True))
+            continue
         except StrategyError:
-            for part in re.split(r",(?=[A-Za-z])", text):
-                if part == "all":
-                    found += [(parse_strategy(name), False) for name in ALGORITHMS]
-                elif strategy := gather(problems, parse_strategy, part):
-                    found.append((strategy, True))
+            parts = re.split(r",(?=[A-Za-z])", text)
+        for part in parts:
+            if part == "all":
+                found += [(parse_strategy(name), False) for name in ALGORITHMS]
+            elif strategy := gather(problems, parse_strategy, part):
+                found.append((strategy, True))
     if problems:
         raise InputError(problems)
     return found
@@ -170,19 +169,24 @@ def read_strategies(texts: Sequence[str]) -> list[tuple[Strategy, bool]]:
 def accepted(
     strategy: Strategy, devices: Devices, workloads: Sequence[Workload], *, faithful: bool = False
 ) -> bool:
-    """Whether these devices can do it with every workload; says on stderr why not. NCCL's plans are for GPUs: between CPU devices they
-    are copies like others, which nobody would ask for.
+    """Whether these devices can do it with every workload; says on stderr why not."""
+    reasons = refusals(strategy, devices, workloads, faithful=faithful)
+    for reason in reasons:
+        click.echo(f"{strategy.text} left out: {reason}", err=True)
+    return not reasons
+
+
+def refusals(
+    strategy: Strategy, devices: Devices, workloads: Sequence[Workload], *, faithful: bool = False
+) -> list[str]:
+    """Why these devices cannot do it with every workload. NCCL's plans are for GPUs: between CPU devices they are copies like others,
+    which nobody would ask for.
     """
     try:
         plans = [
             compile_plan(strategy, workload, devices.layout, faithful=faithful) for workload in workloads
         ]
     except StrategyError as error:
-        for problem in error.problems:
-            click.echo(f"{strategy.text} left out: {problem.removeprefix(f'{strategy.text}: ')}", err=True)
-        return False
+        return [problem.removeprefix(f"{strategy.text}: ") for problem in error.problems]
     theirs = any((plan.executor == Executor.NCCL).any() for plan in plans)
-    if theirs and all(map(placement.is_cpu, devices.stage.place)):
-        click.echo(f"{strategy.text} left out: NCCL has no CPU devices", err=True)
-        return False
-    return True
+    return ["NCCL has no CPU devices"] if theirs and devices.stage.on_cpus else []

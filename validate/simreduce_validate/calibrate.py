@@ -1,7 +1,9 @@
 """`simreduce calibrate`: the constants of real devices, learnt from micro-plans and tried on strategies that were not among them.
 
-simreduce calibrate switch:4 --backend cluster --name mine
-simreduce bench switch:4 --calibration mine
+    simreduce calibrate switch:4 --backend cluster --name mine
+    simreduce validate switch:4 --backend cluster --calibration mine
+
+What is learnt of CPU devices counts where those are simulated: by `validate` and `run --measure`. Links and ops of GPUs count everywhere.
 """
 
 from __future__ import annotations
@@ -22,14 +24,12 @@ from simreduce.cli.devices import device_options
 from simreduce.cli.options import as_json, check_place, echo_json, gather, gpus_options, write_text
 from simreduce.engine import NOMINAL, Calibration, runtime_named
 from simreduce.engine.runtime import no_lanes
-from simreduce.errors import InputError, StrategyError
-from simreduce.layouts import Layout
+from simreduce.errors import InputError
 from simreduce.plan import Kind
-from simreduce.strategy import Strategy, compile_plan, parse_strategy
+from simreduce.strategy import parse_strategy
 from simreduce.tune.bench import tensor
 from simreduce.units import format_bandwidth, format_duration
-from simreduce.workload import Workload
-from simreduce_validate.asked import Devices, read_devices
+from simreduce_validate.asked import Devices, read_devices, refusals
 from simreduce_validate.calibrating import Design, Fit, Micro, assembled, design, fitted, slow_ports
 from simreduce_validate.calibrating.fit import Floats
 from simreduce_validate.cases import RUNTIME, Case, Question, Row
@@ -232,18 +232,10 @@ def _tried(question: Question, out: Path) -> list[Row]:
     devices, groups = question.devices, []
     for nbytes in _TARGETS:
         workload = tensor(nbytes, 0)
-        strategies = [s for s in map(parse_strategy, HELD_OUT) if _possible(s, workload, devices.layout)]
+        strategies = [s for s in map(parse_strategy, HELD_OUT) if not refusals(s, devices, [workload])]
         cases = [case for case in question.cases(workload, strategies) if case.predicted < _PATIENCE]
         groups += [cases] if cases else []
     return question.measure(groups, out)[0]
-
-
-def _possible(strategy: Strategy, workload: Workload, layout: Layout) -> bool:
-    try:
-        compile_plan(strategy, workload, layout)
-    except StrategyError:
-        return False
-    return True
 
 
 def _serial(

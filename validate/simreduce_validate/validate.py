@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 import simreduce as sr
 from simreduce import dtypes
 from simreduce.calibrate import load_calibration
-from simreduce.cli.devices import device_options
+from simreduce.cli.devices import device_options, typed
 from simreduce.cli.options import (
     as_json,
     calibration_option,
@@ -41,7 +40,7 @@ from simreduce_validate.asked import Devices, accepted, read_devices, read_strat
 from simreduce_validate.cases import RUNTIME, Question, Row
 from simreduce_validate.judged import judged
 from simreduce_validate.measuring import already_there
-from simreduce_validate.running import BUILTINS, ROUTES, placement
+from simreduce_validate.running import BUILTINS, ROUTES
 from simreduce_validate.running.builtin import COLLECTIVE, check_builtin
 from simreduce_validate.tables import document, judgement_lines, table, transfer_lines
 from simreduce_validate.transfers import Transfer, transfers
@@ -115,11 +114,10 @@ def validate(
     if topology is None and scenario is None:
         problems.append("TOPOLOGY is missing: a name, a file or e.g. switch:4; or give a --scenario")
     if scenario is not None:
-        given = click.get_current_context().get_parameter_source
         problems += [
             f"{option}: the --scenario says what is reduced and how"
             for option, name in _OF_THE_SCENARIO.items()
-            if given(name) is ParameterSource.COMMANDLINE
+            if typed(name)
         ]
     if asked and asked.runtime.name != RUNTIME:
         problems.append(
@@ -210,8 +208,7 @@ def _about(question: Question, ran_on: dict[str, Any]) -> list[str]:
 
 def _warnings(question: Question) -> list[str]:
     """What makes predictions worthless."""
-    on_cpus = all(map(placement.is_cpu, question.devices.stage.place))
-    if on_cpus and question.calibration.cpu is None:
+    if question.devices.stage.on_cpus and question.calibration.cpu is None:
         return [
             "these are CPU devices, and the calibration knows none: predictions are of no CPU at all; see simreduce calibrate"
         ]

@@ -6,12 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from simreduce.calibrate import DISPATCHED, RATED
 from simreduce.engine import Calibration, LinkConstants, Processor
-from simreduce.engine.processor import TRANSFER
-from simreduce.plan import Kind
-
-_DISPATCHED = {kind.name.lower() for kind in Kind}
-_RATED = _DISPATCHED - {"input", "output"} | {TRANSFER}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +40,13 @@ def _with(base: Calibration, name: str, value: float) -> Calibration:
     match name.split("."):
         case ["step"]:
             return replace(base, step=value)
-        case ["dispatch", kind] if kind in _DISPATCHED:
+        case ["dispatch", kind] if kind in DISPATCHED:
             return replace(base, dispatch={**base.dispatch, kind: value})
         case ["links", *parts, "bandwidth" | "latency" as figure] if any(parts):
             link = ".".join(parts)
             changed = replace(base.links.get(link, LinkConstants()), **{figure: value})
             return replace(base, links={**base.links, link: changed})
-        case ["cpu", "rates", kind] if kind in _RATED:
+        case ["cpu", "rates", kind] if kind in RATED:
             cpu = base.cpu or Processor()
             return replace(base, cpu=replace(cpu, rates={**cpu.rates, kind: value}))
         case ["cpu", "cores" | "moving" | "message" as figure]:

@@ -18,6 +18,12 @@ def process(name: str) -> str:
     return name.rpartition("/")[0]
 
 
+def numbers(place: Sequence[str]) -> list[int]:
+    """Of every device, the number of its process, as they come."""
+    order = {name: i for i, name in enumerate(dict.fromkeys(map(process, place)))}
+    return [order[process(name)] for name in place]
+
+
 def is_cpu(name: str) -> bool:
     """Whether a device's memory is the process's own."""
     return "/device:CPU:" in name

@@ -28,8 +28,12 @@ class Stage:
 
     def played(self, plan: Plan) -> Plan:
         """The plan as it is run here, and simulated."""
-        order = {name: i for i, name in enumerate(dict.fromkeys(map(placement.process, self.place)))}
-        return across_processes(plan, [order[placement.process(name)] for name in self.place])
+        return across_processes(plan, placement.numbers(self.place))
+
+    @property
+    def on_cpus(self) -> bool:
+        """Whether all devices are CPU devices."""
+        return all(map(placement.is_cpu, self.place))
 
 
 def stage(
@@ -50,15 +54,15 @@ def stage(
 
 def stand_in(devices: Sequence[str], place: Sequence[str]) -> Topology:
     """CPU devices as a machine for each of their processes. What limits them is not wires but cores, which a calibration knows."""
-    machines = {process: str(i) for i, process in enumerate(dict.fromkeys(map(placement.process, place)))}
+    numbers = placement.numbers(place)
     nodes = [
-        Node(name, "cpu", machine=machines[placement.process(at)], transit=False)
-        for name, at in zip(devices, place, strict=True)
+        Node(name, "cpu", machine=str(number), transit=False)
+        for name, number in zip(devices, numbers, strict=True)
     ]
     cables = [
         Cable(name, "computer", CABLE, 1, _BANDWIDTH, _BANDWIDTH, 0.0, holds_lane=False) for name in devices
     ]
-    title = f"{len(devices)} CPU devices in {len(machines)} processes"
+    title = f"{len(devices)} CPU devices in {len(set(numbers))} processes"
     return build(
         f"cpu:{len(devices)}",
         title,
