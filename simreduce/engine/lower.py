@@ -443,7 +443,9 @@ def _work(
         return NONE
     source, target = ([site.nodes[i] for i in column.tolist()] for column in (heads.source, heads.target))
     passes = heads.passes if runtime.local else np.zeros(len(heads.kind), dtype=np.int64)
-    return work(heads.kind, heads.executor, passes, source, target, calibration, disturbance.slow)
+    return work(
+        heads.kind, heads.executor, passes, source, target, calibration.cpu, calibration.dispatch, disturbance.slow
+    )  # fmt: skip
 
 
 def _overhead(

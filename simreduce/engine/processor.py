@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from simreduce.engine.calibration import Calibration, Processor
+from simreduce.engine.calibration import Processor
 from simreduce.plan import Executor, Kind
 from simreduce.topology import Node, Topology
 
@@ -64,28 +64,25 @@ NONE = Work(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), ())
 
 
 def work(
-    kind: Ints, executor: Ints, passes: Ints, source: Sequence[Node], target: Sequence[Node], calibration: Calibration,
-    slow: Mapping[str, float],
+    kind: Ints, executor: Ints, passes: Ints, source: Sequence[Node], target: Sequence[Node], processor: Processor,
+    dispatch: Mapping[str, float], slow: Mapping[str, float],
 ) -> Work:  # fmt: skip
     """Of calls, by column: those that are dispatched on CPU devices and stay on them. `slow` devices take so many times as long.
 
     The work of a sum of n values is that of reading n and writing one, `passes` in all.
     """
-    processor = calibration.cpu
-    if processor is None:
-        return NONE
     both = np.array([a.kind == b.kind == "cpu" for a, b in zip(source, target, strict=True)])
     both[0] = False  # what costs nothing
     calls = np.flatnonzero(both & (executor == Executor.TF))
     crosses = np.array([source[c].machine != target[c].machine for c in calls.tolist()], dtype=np.bool_)
     factor = np.array([slow.get(source[c].name, 1.0) for c in calls.tolist()])
     names = [Kind(k).name.lower() for k in kind[calls].tolist()]
-    dispatch = np.array([calibration.dispatch.get(name, 0.0) for name in names])
+    costs = np.array([dispatch.get(name, 0.0) for name in names])
     moved = np.where(kind[calls] == Kind.COPY, 1, passes[calls])
     rated = (TRANSFER if away else name for name, away in zip(names, crosses, strict=True))
     return Work(
         calls=calls,
-        seconds=(dispatch + processor.message * crosses) * factor,
+        seconds=(costs + processor.message * crosses) * factor,
         per_byte=moved * factor * np.array([_seconds(processor.rates, name) for name in rated]),
         owner=tuple(scope(processor, source[c].machine) for c in calls.tolist()),
     )
