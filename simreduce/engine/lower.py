@@ -147,6 +147,10 @@ class Lowered:
     successors: Ids  # ascending in every row
     lane_names: tuple[str, ...]
 
+    def resized(self, plan: Plan) -> Lowered:
+        """For a plan that is `alike`, without jitter: only the bytes differ."""
+        return replace(self, amount=_amount(plan, self.call, np.diff(self.calls.use_start) > 0))
+
     @property
     def predecessor_start(self) -> Ids:
         """Where the rows of what ops wait for would begin."""
@@ -249,6 +253,17 @@ def lower(
     if disturbance.jitter:
         call, calls = _jittered(call, calls, disturbance)
     return Lowered(call, calls, amount, waits, successor_start, successors, tuple(lanes))
+
+
+def alike(plan: Plan) -> tuple[object, ...]:
+    """Equal for plans that lower to the same, but for their bytes."""
+    arg = np.where((plan.kind == Kind.CONCAT) | (plan.kind == Kind.COPY), plan.arg, 0)
+    columns = (
+        plan.kind, plan.executor, plan.device, plan.stream, plan.operand_start, plan.operands,
+        plan.control_start, plan.controls, arg,
+    )  # fmt: skip
+    same = (np.asarray(column, dtype=np.int64).tobytes() for column in columns)
+    return plan.boxes, plan.devices, *same
 
 
 def occupying(lanes: Ints, seconds: float, lane_names: tuple[str, ...]) -> Lowered:

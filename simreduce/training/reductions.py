@@ -30,12 +30,18 @@ CYCLE = 1e-3
 class Reduction:
     """A plan that moves some gradients, by index; or, of a `read`, the variables of the same index.
 
-    It starts when all of `ranks` have all of `gradients`. A read ends on `ranks`, which wait for it.
+    It starts when `ranks` have all of `gradients`: all of them, or each by itself if they need not meet. A read ends on
+    `ranks`, which wait for it.
     """
 
     plan: Plan
     gradients: tuple[int, ...]
     ranks: tuple[int, ...]
+
+    @property
+    def meets(self) -> bool:
+        """Whether its devices wait for one another before anything moves, as NCCL's do."""
+        return bool((self.plan.executor == Executor.NCCL).any())
 
 
 @dataclass(frozen=True, slots=True)

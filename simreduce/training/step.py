@@ -42,7 +42,7 @@ class Job:
 @dataclass(frozen=True, slots=True)
 class Bucket:
     """Some gradients, by index, that `ranks` gave and that travelled together; or variables that they read. Times in
-    seconds from the start of the step.
+    seconds from the start of the step; where devices do not wait for one another, it is `ready` when the first is.
     """
 
     gradients: tuple[int, ...]

@@ -173,6 +173,23 @@ def test_a_reduction_waits_for_the_slowest_device():
     }
 
 
+@pytest.mark.parametrize(("slow", "expected"), [("gpu0", 6 + 2), ("gpu1", 6 + 2 + 2)])
+def test_a_device_that_is_early_sends_what_it_has(slow, expected):
+    """Two ticks each way. To gpu0, which sums, gpu1's copy is on its way while gpu0 still computes."""
+    step = run(job([2], [1], [1], slow={slow: 3.0}), "reduce_to_one")
+
+    assert expected * TICK == step.seconds
+    assert 2 * TICK == step.buckets[0].start
+
+
+def test_nccl_waits_for_all_of_its_devices():
+    """Its kernels meet before anything moves."""
+    machine = load_topology("full:2,bandwidth=1MiB/s,latency=0us")
+    step = run(job([2], [1], [1], slow={"gpu0": 3.0}), "nccl", machine)
+
+    assert 6 * TICK == step.buckets[0].ready == step.buckets[0].start
+
+
 def test_a_disturbance_slows_down_compute_as_well():
     """A slow device is slow in all that it does."""
     work, machine = job([2], [2], [2]), pair()

@@ -1,0 +1,67 @@
+"""What happens in one step: the events that its processes wait for, and what they write down."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import simpy
+
+from simreduce.training.step import Bucket, Span
+from simreduce.training.together import Group
+
+Process = Generator[simpy.Event, Any, None]
+
+
+@dataclass(slots=True)
+class Books:
+    """`computed[g][layer]` is when group g has that layer's gradients, `updated[layer]` when the variables of a layer are ready
+    for the next step. `unreduced` counts, by layer, gradients that are still on their way.
+    """
+
+    begin: float
+    groups: Sequence[Group]
+    computed: list[list[simpy.Event]]
+    updated: list[simpy.Event]
+    unreduced: Counter[int]
+    working: list[simpy.Event] = field(default_factory=list)
+    moving: list[simpy.Event] = field(default_factory=list)
+    buckets: list[Bucket] = field(default_factory=list)
+    reads: list[Bucket] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    end: float = 0.0
+
+    @staticmethod
+    def opened(
+        env: simpy.Environment, groups: Sequence[Group], layers: int, unreduced: Counter[int]
+    ) -> Books:
+        """Of a step that begins now; what nobody reduces is updated at once."""
+        books = Books(
+            env.now,
+            groups,
+            [[env.event() for _ in range(layers)] for _ in groups],
+            [env.event() for _ in range(layers)],
+            Counter(unreduced),
+        )
+        for layer in range(layers):
+            if not books.unreduced[layer]:
+                books.updated[layer].succeed()
+        return books
+
+    def given(self, layer: int, ranks: Collection[int]) -> list[tuple[Group, simpy.Event]]:
+        """The groups that some of `ranks` are in, and when each has a layer's gradients."""
+        giving = set(ranks)
+        return [
+            (group, computed[layer])
+            for group, computed in zip(self.groups, self.computed, strict=True)
+            if group.ranks & giving
+        ]
+
+    def reduced(self, layers: Sequence[int]) -> None:
+        """A gradient of each of these layers is there; with its last one a layer is up to date."""
+        for layer in layers:
+            self.unreduced[layer] -= 1
+            if not self.unreduced[layer]:
+                self.updated[layer].succeed()
