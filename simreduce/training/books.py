@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,12 +13,15 @@ from simreduce.training.step import Bucket, Span
 from simreduce.training.together import Group
 
 Process = Generator[simpy.Event, Any, None]
+Waits = Mapping[tuple[int, int], Sequence[simpy.Event]]
+"""By group and layer: what is waited for."""
 
 
 @dataclass(slots=True)
 class Books:
     """`computed[g][layer]` is when group g has that layer's gradients, `updated[layer]` when the variables of a layer are ready
-    for the next step. `unreduced` counts, by layer, gradients that are still on their way.
+    for the next step. `unreduced` counts, by layer, gradients that are still on their way. `brought` is, by group and layer,
+    when the variables are there that are read in this step.
     """
 
     begin: float
@@ -30,16 +33,17 @@ class Books:
     moving: list[simpy.Event] = field(default_factory=list)
     buckets: list[Bucket] = field(default_factory=list)
     reads: list[Bucket] = field(default_factory=list)
+    brought: Waits = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
     end: float = 0.0
 
     @staticmethod
     def opened(
-        env: simpy.Environment, groups: Sequence[Group], layers: int, unreduced: Counter[int]
+        env: simpy.Environment, begin: float, groups: Sequence[Group], layers: int, unreduced: Counter[int]
     ) -> Books:
-        """Of a step that begins now; what nobody reduces is updated at once."""
+        """Of a step that began then; what nobody reduces is updated at once."""
         books = Books(
-            env.now,
+            begin,
             groups,
             [[env.event() for _ in range(layers)] for _ in groups],
             [env.event() for _ in range(layers)],

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import simpy
-
 from simreduce.engine import Fabric
-from simreduce.training.books import Books, Process
+from simreduce.training.books import Books, Process, Waits
 from simreduce.training.step import Job, Span
 from simreduce.training.together import Group
-
-Waits = Mapping[tuple[int, int], Sequence[simpy.Event]]
-"""By group and layer: what its forward pass waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +21,7 @@ class Computing:
     queued: bool
 
     def passes(self, number: int, books: Books, waits: Waits) -> Process:
-        """The layers of one group. Their gradients are there when their backward pass is done."""
+        """The layers of one group, whose forward passes wait for `waits`. Their gradients are there when their backward pass is done."""
         profile = self.job.profile
         for layer, seconds in enumerate(profile.forward):
             if awaited := waits.get((number, layer)):

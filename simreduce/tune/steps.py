@@ -7,8 +7,9 @@ So packing and algorithm are chosen together, against the timeline of the backwa
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 
 from simreduce.engine import CALM, Disturbance, simulate
 from simreduce.errors import Deadlock, InputError, ScenarioError, StrategyError
@@ -20,15 +21,24 @@ from simreduce.training import Question, Step, simulate_step
 from simreduce.tune.candidates import candidates
 from simreduce.tune.chunks import with_best_chunk
 from simreduce.tune.rank import first_words, in_processes
+from simreduce.variable_update import STRATEGIES
 
 
 @dataclass(frozen=True, slots=True)
 class StepCandidate:
-    """One method's step. `alone` is the time of all its transfers with every gradient there from the start, in seconds."""
+    """One method's step. `alone` is the time of all its transfers with every gradient there from the start, in seconds; `singly`
+    samples a second of all devices if each trained by itself, with its own reads and updates.
+    """
 
     step: Step
     alone: float
     wrong: int
+    singly: float
+
+    @property
+    def efficiency(self) -> float:
+        """What the devices do together, as a part of what they would do singly."""
+        return self.step.images_per_second / self.singly if self.step.seconds else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +107,7 @@ def step_of(
         method = question.method(strategy, shape, faithful=scenario.faithful)
         step = simulate_step(question.job, method, machine[0], shape.ranks, *machine[1:], disturbance)
         alone = simulate(method.plan, *machine, disturbance=disturbance).seconds
+        singly = _singly(scenario, question, shape, disturbance)
     except Deadlock as error:
         return error
     except StrategyError as error:
@@ -104,4 +115,29 @@ def step_of(
     except InputError as error:  # GPUs that the plan joins and nothing else does
         name = strategy.text if strategy else question.mode
         return "; ".join(f"{name}: {problem}" for problem in error.problems)
-    return StepCandidate(step, alone, wrong_elements(verify(method.plan)))
+    return StepCandidate(step, alone, wrong_elements(verify(method.plan)), singly)
+
+
+def _singly(scenario: Scenario, question: Question, shape: Layout, disturbance: Disturbance) -> float:
+    """Samples a second of all devices, each by itself: one of every kind and slowness is simulated. Where gradients are only
+    reduced, one device has nothing to wait for.
+    """
+    job, topology = question.job, scenario.topology
+    kinds: dict[tuple[float, str], list[int]] = {}
+    for rank, name in enumerate(shape.ranks):
+        factor = job.slow.get(name, 1.0) * disturbance.slow.get(name, 1.0)
+        kinds.setdefault((factor, topology.nodes[name].model), []).append(rank)
+    calm, total = replace(disturbance, faults=()), 0.0
+    for (factor, _), ranks in kinds.items():
+        if question.mode in STRATEGIES or not question.mode:
+            launch = scenario.calibration.step if job.barrier and scenario.runtime.dispatch else 0.0
+            seconds = launch + factor * (job.profile.seconds + job.update)
+        else:
+            one = shape.only(ranks[:1])
+            flags = replace(question.flags, ps_tasks=())  # there is one machine
+            method = replace(question, flags=flags).method(None, one)
+            seconds = simulate_step(
+                job, method, topology, one.ranks, scenario.runtime, scenario.calibration, calm
+            ).seconds
+        total += len(ranks) * job.batch / seconds if seconds else inf
+    return total
