@@ -33,6 +33,8 @@ def step_table(ranking: StepRanking) -> str:
     if ranking.refused:
         lines += ["", f"Not possible here ({len(ranking.refused)}):"]
         lines += [f"  {reason}" for _, reason in ranking.refused]
+    if ranking.untried:
+        lines += ["", f"stopped before {ranking.untried} others were tried"]
     return "\n".join(lines)
 
 
@@ -263,6 +265,7 @@ def step_document(ranking: StepRanking) -> dict[str, Any]:
         "reads": [_bucket(b, names, ranking.layout.ranks) for b in best.step.reads],
         "candidates": [{"place": i, **_figures(c)} for i, c in enumerate(ranking.candidates, 1)],
         "refused": [{"strategy": name, "reason": reason} for name, reason in ranking.refused],
+        "complete": not ranking.untried,
     }
 
 

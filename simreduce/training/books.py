@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ from simreduce.training.step import Bucket, Span
 from simreduce.training.together import Group
 
 Process = Generator[simpy.Event, Any, None]
-Waits = Mapping[tuple[int, int], Sequence[simpy.Event]]
+Waits = dict[tuple[int, int], list[simpy.Event]]
 """By group and layer: what is waited for."""
 
 

@@ -30,7 +30,7 @@ from simreduce.engine import CALM, NOMINAL, TENSORFLOW, Calibration, Disturbance
 from simreduce.engine.simulation import step_cost
 from simreduce.errors import InputError
 from simreduce.topology import Topology
-from simreduce.training.books import Books, Process
+from simreduce.training.books import Books, Process, Waits
 from simreduce.training.computing import Computing
 from simreduce.training.describing import alike, described
 from simreduce.training.faults import Faults
@@ -139,9 +139,9 @@ class _Run:
         books.moving += self.launching.begin(books)
         return books
 
-    def _reads(self, books: Books, before: Books | None) -> dict[tuple[int, int], list[simpy.Event]]:
+    def _reads(self, books: Books, before: Books | None) -> Waits:
         """Start to read variables; by group and layer, what its forward pass waits for: staged, what the step before has read."""
-        waits: dict[tuple[int, int], list[simpy.Event]] = {}
+        waits: Waits = {}
         for read in self.reads:
             done = self.env.process(self.moving.read(read, books, before))
             books.moving.append(done)
@@ -151,5 +151,5 @@ class _Run:
                         waits.setdefault((number, layer), []).append(done)
         books.brought = waits
         if self.job.consistency == STAGED:
-            waits = dict(before.brought) if before else {}
+            waits = before.brought if before else {}
         return {key: list(events) for key, events in waits.items()}

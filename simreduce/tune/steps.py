@@ -7,6 +7,7 @@ So packing and algorithm are chosen together, against the timeline of the backwa
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -20,7 +21,8 @@ from simreduce.strategy import Strategy
 from simreduce.training import Question, Step, simulate_step
 from simreduce.tune.candidates import candidates
 from simreduce.tune.chunks import with_best_chunk
-from simreduce.tune.rank import first_words, in_processes
+from simreduce.tune.processes import in_processes
+from simreduce.tune.rank import first_words
 from simreduce.variable_update import STRATEGIES
 
 
@@ -43,7 +45,9 @@ class StepCandidate:
 
 @dataclass(frozen=True, slots=True)
 class StepRanking:
-    """Candidates, fastest step first, and the methods that the machine does not accept, with the reason."""
+    """Candidates, fastest step first, and the methods that the machine does not accept, with the reason. `untried` are those that
+    there was no time for, as somebody stopped it (Ctrl-C).
+    """
 
     scenario: Scenario
     question: Question
@@ -51,6 +55,7 @@ class StepRanking:
     candidates: tuple[StepCandidate, ...]
     refused: tuple[tuple[str, str], ...]
     disturbance: Disturbance = CALM
+    untried: int = 0
 
     @property
     def best(self) -> StepCandidate:
@@ -77,10 +82,15 @@ def rank_steps(
         methods = scenario.strategies or tuple(candidates(shape))
     work = partial(step_of, scenario, shape, disturbance)
     outcomes: list[StepCandidate | Deadlock | str] = []
-    for outcome in in_processes(work, methods, workers):
-        outcomes.append(outcome)
-        progress(len(outcomes), len(methods))
-    names = [m.text if m else question.mode for m in methods]
+    try:
+        with closing(in_processes(work, methods, workers)) as coming:
+            for outcome in coming:
+                outcomes.append(outcome)
+                progress(len(outcomes), len(methods))
+    except KeyboardInterrupt:
+        if not any(isinstance(o, StepCandidate) for o in outcomes):
+            raise
+    names = [m.text if m else question.mode for m in methods[: len(outcomes)]]
     refused = [(name, o) for name, o in zip(names, outcomes, strict=True) if isinstance(o, str)]
     if refused and (scenario.strategies or question.mode):
         raise StrategyError([reason for _, reason in refused])
@@ -90,7 +100,8 @@ def rank_steps(
         raise stuck[0][1] if stuck else StrategyError([reason for _, reason in refused])
     refused += [(name, f"{name}: {first_words(o)}") for name, o in stuck]
     found.sort(key=lambda c: (c.step.seconds, c.alone, c.step.method))
-    return StepRanking(scenario, question, shape, tuple(found), tuple(refused), disturbance)
+    untried = len(methods) - len(outcomes)
+    return StepRanking(scenario, question, shape, tuple(found), tuple(refused), disturbance, untried)
 
 
 def step_of(
