@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -130,6 +130,33 @@ class Calls:
         """Whether a call has pipes."""
         return np.diff(self.lane_start) > self.early
 
+    def only(self, which: Ints) -> Calls:
+        """Some of them, in that order."""
+        lanes, uses = np.diff(self.lane_start)[which], np.diff(self.use_start)[which]
+        lane, use = ranges(self.lane_start[which], lanes), ranges(self.use_start[which], uses)
+        return Calls(
+            overhead=self.overhead[which],
+            latency=self.latency[which],
+            holds=self.holds[which],
+            cap=self.cap[which],
+            lane_start=starts(lanes),
+            early=self.early[which],
+            lanes=self.lanes[lane],
+            use_start=starts(uses),
+            uses=self.uses[use],
+            weight=self.weight[use],
+        )
+
+    def followed(self, others: Calls) -> Calls:
+        """These, and then others."""
+        columns = {}
+        for name in self.__slots__:
+            mine, theirs = getattr(self, name), getattr(others, name)
+            if name.endswith("_start"):
+                theirs = theirs[1:] + mine[-1]
+            columns[name] = np.concatenate([mine, theirs])
+        return Calls(**columns)
+
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
@@ -147,9 +174,20 @@ class Lowered:
     successors: Ids  # ascending in every row
     lane_names: tuple[str, ...]
 
-    def resized(self, plan: Plan) -> Lowered:
-        """For a plan that is `alike`, without jitter: only the bytes differ."""
-        return replace(self, amount=_amount(plan, self.call, np.diff(self.calls.use_start) > 0))
+    def part(self, plan: Plan, first: int) -> Lowered:
+        """What `plan` lowers to, whose ops are those from `first` on of what this is of. Without jitter, which goes by op."""
+        mine = slice(first, first + len(plan))
+        which, call = np.unique(self.call[mine], return_inverse=True)
+        waits, start, successors = _successors(plan)
+        return replace(
+            self,
+            call=call.astype(self.call.dtype),
+            calls=self.calls.only(which),
+            amount=self.amount[mine],
+            waits=waits,
+            successor_start=start,
+            successors=successors,
+        )
 
     @property
     def predecessor_start(self) -> Ids:
@@ -255,17 +293,6 @@ def lower(
     return Lowered(call, calls, amount, waits, successor_start, successors, tuple(lanes))
 
 
-def alike(plan: Plan) -> tuple[object, ...]:
-    """Equal for plans that lower to the same, but for their bytes."""
-    arg = np.where((plan.kind == Kind.CONCAT) | (plan.kind == Kind.COPY), plan.arg, 0)
-    columns = (
-        plan.kind, plan.executor, plan.device, plan.stream, plan.operand_start, plan.operands,
-        plan.control_start, plan.controls, arg,
-    )  # fmt: skip
-    same = (np.asarray(column, dtype=np.int64).tobytes() for column in columns)
-    return plan.boxes, plan.devices, *same
-
-
 def occupying(lanes: Ints, seconds: float, lane_names: tuple[str, ...]) -> Lowered:
     """One op that moves nothing and holds `lanes` for so long."""
     none, nothing = np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
@@ -288,32 +315,12 @@ def _amount(plan: Plan, call: Ids, moves: Flags) -> Floats:
 def _jittered(call: Ids, calls: Calls, disturbance: Disturbance) -> tuple[Ids, Calls]:
     """A call of its own, after all others, for every op that pays overhead or latency: both are scattered."""
     paying = np.flatnonzero(((calls.overhead > 0.0) | (calls.latency > 0.0))[call])
-    of = call[paying]
     overhead, latency = (u[paying] * disturbance.jitter + 1.0 for u in scatter(disturbance.seed, len(call)))
-    old, call = len(calls.cap), call.copy()
-    call[paying] = np.arange(old, old + len(paying))
-
-    def rows(start: Ints, *columns: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
-        count = np.diff(start)
-        entry = ranges(start[of], count[of])
-        yield starts(np.concatenate([count, count[of]]))
-        for column in columns:
-            yield np.concatenate([column, column[entry]])
-
-    lane_start, lanes = rows(calls.lane_start, calls.lanes)
-    use_start, uses, weight = rows(calls.use_start, calls.uses, calls.weight)
-    return call, Calls(
-        overhead=np.concatenate([calls.overhead, calls.overhead[of] * overhead]),
-        latency=np.concatenate([calls.latency, calls.latency[of] * latency]),
-        holds=np.concatenate([calls.holds, calls.holds[of]]),
-        cap=np.concatenate([calls.cap, calls.cap[of]]),
-        lane_start=lane_start,
-        early=np.concatenate([calls.early, calls.early[of]]),
-        lanes=lanes,
-        use_start=use_start,
-        uses=uses,
-        weight=weight,
-    )
+    own = calls.only(call[paying])
+    own = replace(own, overhead=own.overhead * overhead, latency=own.latency * latency)
+    call = call.copy()
+    call[paying] = np.arange(len(calls.cap), len(calls.cap) + len(paying))
+    return call, calls.followed(own)
 
 
 def check_routes(plan: Plan, topology: Topology | Folded) -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import simpy
 
 from simreduce.engine import Fabric
-from simreduce.engine.lower import Lowered, alike
-from simreduce.plan import Kind, Plan
+from simreduce.engine.lower import Lowered
+from simreduce.plan import Kind, Plan, side_by_side
 from simreduce.training.books import Books, Process
 from simreduce.training.reductions import Reduction
 from simreduce.training.step import Bucket
@@ -18,34 +18,34 @@ from simreduce.training.together import Group
 
 
 class Lowering:
-    """What the fabric makes of plans: once of each, and but for the bytes once of all that are alike. With jitter none are."""
+    """What the fabric makes of plans, once of each. Those that are known from the start are lowered together, as most of what
+    lowering costs is not per op. With jitter, which goes by op, each is lowered by itself.
+    """
 
-    def __init__(self, fabric: Fabric) -> None:
+    def __init__(self, fabric: Fabric, plans: Sequence[Plan]) -> None:
         self._fabric = fabric
         self._known: dict[int, tuple[Plan, Lowered]] = {}
-        self._alike: dict[tuple[object, ...], Lowered] = {}
+        plans = list({id(plan): plan for plan in plans}.values())
+        if not plans or fabric.disturbance.jitter:
+            return
+        devices = dict.fromkeys(name for plan in plans for name in plan.devices)
+        whole = fabric.lower(side_by_side(plans, tuple(devices)))
+        first = 0
+        for plan in plans:
+            self._known[id(plan)] = plan, whole.part(plan, first)
+            first += len(plan)
 
     def of(self, plan: Plan) -> Lowered:
         """A plan's."""
-        key = id(plan)
-        if key not in self._known:
-            self._known[key] = plan, self._lowered(plan)
-        return self._known[key][1]
-
-    def _lowered(self, plan: Plan) -> Lowered:
-        if self._fabric.disturbance.jitter:
-            return self._fabric.lower(plan, len(self._known))
-        shape = alike(plan)
-        if shape in self._alike:
-            return self._alike[shape].resized(plan)
-        return self._alike.setdefault(shape, self._fabric.lower(plan))
+        if id(plan) not in self._known:
+            self._known[id(plan)] = plan, self._fabric.lower(plan, len(self._known))
+        return self._known[id(plan)][1]
 
     def lanes(self, plans: Iterable[Plan]) -> set[str]:
         """The names of all lanes that some of `plans` take."""
         found: set[str] = set()
-        for plan in plans:
-            lowered = self.of(plan)
-            found |= {lowered.lane_names[i] for i in set(lowered.calls.lanes.tolist())}
+        for lowered in map(self.of, plans):
+            found |= {lowered.lane_names[i] for i in np.unique(lowered.calls.lanes).tolist()}
         return found
 
 

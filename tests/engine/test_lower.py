@@ -11,9 +11,9 @@ from hypothesis import given, settings, strategies as st
 
 import simreduce as sr
 from simreduce.engine import IDEAL, NOMINAL, compiled, floors, simulate
-from simreduce.engine.lower import Lowered, Resources, alike, lower
+from simreduce.engine.lower import Lowered, Resources, lower
 from simreduce.errors import PlanError, TopologyError
-from simreduce.plan import PlanBuilder
+from simreduce.plan import PlanBuilder, side_by_side
 from simreduce.topology import load_topology, route
 from tests.engine.small import NO_CONTRACT, pair, plan_of
 from tests.strategies import ROUND, Scene, scenes
@@ -175,26 +175,20 @@ def test_ops_that_wait_for_what_is_not_there_are_refused(column, number):
         simulate(replace(plan, **{column: numbers}), topology)
 
 
-@given(scenes(ROUND), st.integers(0, 3))
+@given(scenes(ROUND), st.integers(1, 3))
 @settings(max_examples=60)
-def test_a_plan_that_is_alike_is_lowered_but_for_its_bytes(scene, factor):
-    """Of values three times as large, or of none."""
-    plan, machine = scene.plan, (scene.topology, scene.runtime, scene.calibration)
-    other = replace(plan, lo=plan.lo * factor, hi=plan.hi * factor)
+def test_a_part_is_lowered_as_by_itself(scene, copies):
+    """Of plans side by side: the same ops, calls, lanes by name and bytes, in another order of calls."""
+    plans = [scene.plan] * copies
+    machine = (scene.topology, scene.runtime, scene.calibration)
     resources = Resources.of(scene.topology, scene.calibration)
-    numbers: dict[str, int] = {}
-    one, expected = (lower(p, *machine, resources, numbers) for p in (plan, other))
-    found = one.resized(other)
+    whole = lower(side_by_side(plans, scene.plan.devices), *machine, resources)
+    alone = lower(scene.plan, *machine, resources)
 
-    assert alike(plan) == alike(other)
-    assert expected.amount.tolist() == found.amount.tolist()
-    assert expected.call.tolist() == found.call.tolist()
-    for name in type(one.calls).__slots__:
-        assert getattr(expected.calls, name).tolist() == getattr(found.calls, name).tolist()
+    def told(found: Lowered) -> list[object]:
+        columns = "overhead latency holds cap amount waits successor_start successors use_start uses weight lane_start is_pipe"
+        lanes = [found.lane_names[i] for i in found.lanes.tolist()]
+        return [lanes, *(getattr(found, name).tolist() for name in columns.split())]
 
-
-def test_plans_that_differ_in_who_reads_what_are_not_alike():
-    topology = pair()
-    one, other = (plan_of(topology, lambda b, to=to: b.copy(b.input(1 - to, 0, 8), to)) for to in (0, 1))
-
-    assert alike(one) != alike(other)
+    for i in range(copies):
+        assert told(alone) == told(whole.part(scene.plan, i * len(scene.plan)))
