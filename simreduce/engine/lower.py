@@ -130,7 +130,7 @@ class Calls:
         """Whether a call has pipes."""
         return np.diff(self.lane_start) > self.early
 
-    def only(self, which: Ints) -> Calls:
+    def only(self, which: Ids) -> Calls:
         """Some of them, in that order."""
         lanes, uses = np.diff(self.lane_start)[which], np.diff(self.use_start)[which]
         lane, use = ranges(self.lane_start[which], lanes), ranges(self.use_start[which], uses)
@@ -178,7 +178,12 @@ class Lowered:
         """What `plan` lowers to, whose ops are those from `first` on of what this is of. Without jitter, which goes by op."""
         mine = slice(first, first + len(plan))
         which, call = np.unique(self.call[mine], return_inverse=True)
-        waits, start, successors = _successors(plan)
+        if (plan.stream == NO_STREAM).all():
+            rows = self.successor_start[first : first + len(plan) + 1]
+            waits, start = self.waits[mine], rows - rows[0]
+            successors = self.successors[rows[0] : rows[-1]] - np.int32(first)
+        else:  # beside others, it waits for these on streams
+            waits, start, successors = _successors(plan)
         return replace(
             self,
             call=call.astype(self.call.dtype),

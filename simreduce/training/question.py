@@ -1,7 +1,7 @@
 """The table `[step]` of a scenario: what a training step computes, and how its gradients are reduced.
 
 [step]
-batch = 64                          # samples per GPU
+batch = 64                          # samples per GPU; with --batch, a time or a profile of this one changes in proportion
 time = "292 ms"                     # forward and backward of that on one GPU, spread over the layers by FLOPs; or
 rate = "6.5 TFLOP/s"                # what a GPU achieves; or by GPU or its model, rate.gpu0 = "5 TFLOP/s"; or
 profile = "layers.csv"              # measured, by layer
@@ -10,7 +10,7 @@ consistency = "strong"              # relaxed: reduce the step before; staged: c
 barrier = true                      # false: a layer's next forward pass waits for its own variables only
 streams = 1                         # reductions at once, 0 for all that are ready; unless given, as the library has it
 cycle = "1 ms"                      # of Horovod (+fusion)
-variable_update = "replicated"      # a mode of tf_cnn_benchmarks instead of strategies, with these of its flags:
+variable_update = "replicated"      # a mode of tf_cnn_benchmarks instead of strategies, with those of these flags that it reads:
 local_parameter_device = "cpu"
 all_reduce_spec = "nccl"
 hierarchical_copy = false
