@@ -203,7 +203,12 @@ def test_what_a_sample_is_may_be_left_open():
     assert [1, 12] == specs(text, [((12,), "int32")]).shape
 
 
-APPLICATIONS = {"VGG16": "vgg16", "ResNet50": "resnet50", "ResNet101": "resnet101", "InceptionV3": "inception3"}
+APPLICATIONS = {
+    "VGG16": "vgg16",
+    "ResNet50": "resnet50",
+    "ResNet101": "resnet101",
+    "InceptionV3": "inception3",
+}
 
 
 @pytest.mark.parametrize(

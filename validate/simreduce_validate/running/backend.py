@@ -22,7 +22,7 @@ import numpy.typing as npt
 from simreduce.errors import InputError, did_you_mean
 from simreduce.layouts import Layout
 from simreduce.plan import Plan
-from simreduce_validate.running import placement
+from simreduce_validate.running import by_rank, placement
 from simreduce_validate.running.builtin import COLLECTIVE, Builtin
 from simreduce_validate.running.by_rank import BY_RANK, Members
 from simreduce_validate.running.child import START_SECONDS, Child
@@ -133,9 +133,7 @@ class Backend:
         if work.name == COLLECTIVE and self._functions and route == ROUTES[0] and self.workers:
             # The workers' groups then belong to the functions' context, and a session's would wait for ever.
             problems.append(f"{work.name}: not by session in a cluster that has run functions; open another")
-        if work.name in BY_RANK and len(self.workers) < work.ranks:
-            problems.append(f"{work.name}: needs a process per rank: a cluster of one machine's devices")
-        return problems
+        return [*problems, *(by_rank.problems(work, self.workers) if work.name in BY_RANK else [])]
 
 
 @dataclass(frozen=True)

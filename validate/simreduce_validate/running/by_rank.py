@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
+from simreduce import dtypes
 from simreduce_validate.running.builtin import MULTI_WORKER, SYNC_REPLICAS, Builtin
 from simreduce_validate.running.child import START_SECONDS, Child
 from simreduce_validate.running.executed import Executed
@@ -20,6 +21,20 @@ _MODULES = {
 
 BY_RANK = frozenset(_MODULES)
 """Their names."""
+
+
+_ACCUMULATED = ("float32", "float16", "float64")
+
+
+def problems(work: Builtin, workers: Sequence[Worker]) -> list[str]:
+    """Why these processes cannot run it."""
+    found = []
+    if len(workers) < work.ranks:
+        found.append(f"{work.name}: needs a process per rank: a cluster of one machine's devices")
+    dtype = dtypes.NAMES[work.dtype]
+    if work.name == SYNC_REPLICAS and dtype not in _ACCUMULATED:
+        found.append(f"{work.name}: its accumulators take no {dtype}, only {', '.join(_ACCUMULATED)}")
+    return found
 
 
 class Members:

@@ -78,20 +78,11 @@ class Synced:
             self._session.run(shared)
         self._session.run(mine)
         self._session.run(load, dict(zip(feeds, own, strict=True)))
-        self._begin(hook)
+        # As soon as the chief has made the variables, which a rank is not told otherwise.
+        while self._session.run(optimizer.ready_for_local_init_op).size:
+            time.sleep(_PAUSE)
+        hook.after_create_session(self._session, tf.train.Coordinator())
         self._call = self._session.make_callable(update)
-
-    def _begin(self, hook: Any) -> None:
-        """As soon as the chief has made the variables, which a rank cannot be told otherwise."""
-        while True:
-            try:
-                hook.after_create_session(self._session, tf.train.Coordinator())
-            except RuntimeError as error:
-                if "not ready" not in str(error):
-                    raise
-                time.sleep(_PAUSE)
-            else:
-                return
 
     def step(self) -> None:
         """One update."""
