@@ -14,12 +14,14 @@ from hypothesis import given, strategies as st
 from simreduce_validate.calibrate import _beside, _micros, calibrate
 from simreduce_validate.calibrating import Constant, assembled, design, fitted, slow_ports
 from simreduce_validate.cases import RUNTIME
+from simreduce_validate.running.placement import numbers
 from simreduce_validate.validate import validate
 
 import simreduce as sr
 from simreduce.calibrate import load_calibration, to_toml
 from simreduce.cli.main import main
 from simreduce.engine import Calibration
+from simreduce.plan import Kind
 from tests.validate.devices import devices
 
 ASKED = {
@@ -27,6 +29,8 @@ ASKED = {
     "inproc of 4": ("switch:4", {}),
     "cluster of 2": ("switch:2", {"backend": "cluster"}),
     "cluster of 3": ("switch:3", {"backend": "cluster"}),
+    "cluster of 2 x 2": ("rtx4090-2x2", {"backend": "cluster"}),
+    "cluster of 2 + 1": ("rtx4090-2x2", {"backend": "cluster", "ngpus": 3}),
     "cluster of hosts": ("switch:3", {"backend": "cluster", "hosts": "a:1,b:1,c:1"}),
     "shaped": ("switch:3", {"backend": "shaped", "rate": "200mbit"}),
     "shaped, 2 workers": ("switch:2", {"backend": "shaped", "rate": "2mbit"}),
@@ -61,6 +65,26 @@ def test_micro_plans_are_right_also_as_they_are_run(name):
         assert set(micro.plan.devices) <= set(where.stage.machine.nodes)
 
 
+def crossed(where, micro):
+    """Of the copies of a plan, whether each goes to another process."""
+    plan, process = micro.plan, numbers(where.stage.place)
+    copies = np.flatnonzero(plan.kind == Kind.COPY).tolist()
+    return [process[plan.device[plan.operands_of(op)[0]]] != process[plan.device[op]] for op in copies]
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [("cluster of 3", {True}), ("shaped", {True}), ("cluster of 2 x 2", {True, False}), ("cluster of 2 + 1", {True, False})],
+)  # fmt: skip
+def test_a_plan_crosses_processes_or_stays_within_one(name, kinds):
+    """Never both, so that what each costs is told apart; both are there where a process has several devices."""
+    where = asked(name)
+    each = [set(crossed(where, micro)) for micro in _micros(design(where, 4))]
+
+    assert all(len(found) <= 1 for found in each)
+    assert kinds == set().union(*each)
+
+
 def test_transfers_over_slow_links_are_small():
     """At 2 Mbit/s the smallest there are; else none is longer than its limit."""
     largest = {name: max(m.nbytes for m in _micros(design(asked(name), 4))) for name in ASKED}
@@ -87,12 +111,13 @@ def noisy(seconds, noise):
 FOUND = {
     "inproc of 2": ("step", "dispatch.copy", "cpu.rates.copy"),
     "cluster of 3": ("step", "cpu.message", "cpu.rates.transfer"),
+    "cluster of 2 x 2": ("cpu.message", "cpu.rates.transfer", "dispatch.copy", "cpu.rates.copy"),
     "shaped": ("step", "cpu.message", "links.cable.bandwidth"),
     "shaped with delay": ("step", "links.cable.latency", "links.cable.bandwidth"),
 }
 
 
-SOME = (("inproc of 2", 0.0), ("shaped with delay", 0.02))
+SOME = (("inproc of 2", 0.0), ("cluster of 2 x 2", 0.0), ("shaped with delay", 0.02))
 CASES = [
     pytest.param(name, noise, marks=[] if (name, noise) in SOME else pytest.mark.slow)
     for name in FOUND

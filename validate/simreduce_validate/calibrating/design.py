@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from simreduce.engine import Calibration, Processor
@@ -20,6 +20,7 @@ from simreduce_validate.calibrating.micro import (
     relay,
     sums,
 )
+from simreduce_validate.running import placement
 from simreduce_validate.running.links import CABLE
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -52,7 +53,7 @@ def design(devices: Devices, cores: int) -> Design:
     processor = Processor(cores=float(cores), moving=float(cores), shared=not devices.workers)
     base = Calibration("fitted", cpu=processor)
     if devices.stage.backend in ("cluster", SHAPED):
-        return _processes(devices, base, names, ranks)
+        return _processes(devices, base, names)
     return _one_process(base, names, ranks)
 
 
@@ -104,7 +105,8 @@ def _cores(base: Calibration) -> tuple[Constant, ...]:
     return tuple(Constant(name, middle, 1.0, most * 1.5, hard=True) for name in ("cpu.cores", "cpu.moving"))
 
 
-def _processes(devices: Devices, base: Calibration, names: Sequence[str], ranks: int) -> Design:
+def _processes(devices: Devices, base: Calibration, names: Sequence[str]) -> Design:
+    """Devices of several processes: transfers between processes, copies within one if any has several devices."""
     links, wired = devices.links, devices.links is not None
     largest = 8 * MIB
     if links is not None:
@@ -112,15 +114,19 @@ def _processes(devices: Devices, base: Calibration, names: Sequence[str], ranks:
         while largest > 64 * KIB and largest / rate > _LONGEST_TRANSFER:
             largest //= 2
     sizes = [largest // 16, largest // 4, largest]
+    groups = _by_process(devices)
+    heads = [group[0] for group in groups]
     # Ending elsewhere than the step begins, as reductions do.
-    back_and_forth = [[i % 2 for i in range(hops + 1)] for hops in (1, 3, 11)]
+    back_and_forth = [[heads[i % 2] for i in range(hops + 1)] for hops in (1, 3, 11)]
     micros = [flight(names, path, _TINY) for path in back_and_forth]
     micros += [flight(names, back_and_forth[1], nbytes) for nbytes in sizes]
-    micros += [crossing(names, [*around(ranks, times)], _TINY, f"{times} from each") for times in (1, 4, 12)]
-    micros += [crossing(names, [*around(ranks)], nbytes, "1 from each") for nbytes in sizes]
-    if ranks > 2:
-        micros += [crossing(names, [(0, i) for i in range(1, ranks)], largest, "one to all")]
-        micros += [crossing(names, [(i, 0) for i in range(1, ranks)], largest, "all to one")]
+    micros += [
+        crossing(names, [*_between(groups, times)], _TINY, f"{times} from each") for times in (1, 4, 12)
+    ]
+    micros += [crossing(names, [*_between(groups)], nbytes, "1 from each") for nbytes in sizes]
+    if len(heads) > 2:
+        micros += [crossing(names, [(heads[0], i) for i in heads[1:]], largest, "one to all")]
+        micros += [crossing(names, [(i, heads[0]) for i in heads[1:]], largest, "all to one")]
     delay = links.delay if links else 0.0
     constants = (
         Constant.about("step", 0.5e-3),
@@ -139,10 +145,42 @@ def _processes(devices: Devices, base: Calibration, names: Sequence[str], ranks:
         *_LOCAL,
         *_cores(base),
     )
-    alone = dict.fromkeys(around(ranks, min(2, ranks - 1))) if wired and ranks > 2 else {}
+    if any(len(group) > 1 for group in groups):
+        micros += _within(names, groups, sizes)
+        constants += (Constant.about("dispatch.copy", 3e-6), Constant.about("cpu.rates.copy", 8e9))
+    alone = dict.fromkeys(around(len(heads), min(2, len(heads) - 1))) if wired and len(heads) > 2 else {}
     pairs = [(pair, flight(names, pair, sizes[1]), flight(names, pair, sizes[2])) for pair in alone]
-    follows = relay(names, 0, 1, 2, largest) if ranks > 2 else None
-    return Design(base, constants, (*micros, *_local(names, ranks, sizes)), tuple(pairs), follows)
+    follows = relay(names, *heads[:3], largest) if len(heads) > 2 else None
+    return Design(
+        base, constants, (*micros, *_local(names, devices.layout.n, sizes)), tuple(pairs), follows
+    )
+
+
+def _by_process(devices: Devices) -> list[list[int]]:
+    """The ranks of each process, in the order of the processes' first ranks."""
+    found: dict[int, list[int]] = {}
+    for rank, process in enumerate(placement.numbers(devices.stage.place)[: devices.layout.n]):
+        found.setdefault(process, []).append(rank)
+    return list(found.values())
+
+
+def _between(groups: Sequence[Sequence[int]], times: int = 1) -> Iterator[Pair]:
+    """Pairs of ranks in different processes: `around` the processes, every rank to the one at its own place in the other process."""
+    for source, target in around(len(groups), times):
+        for place, rank in enumerate(groups[source]):
+            yield rank, groups[target][place % len(groups[target])]
+
+
+def _within(names: Sequence[str], groups: Sequence[Sequence[int]], sizes: Sequence[int]) -> list[Micro]:
+    """Copies between devices of one process, in one and in all at once."""
+    several = [group for group in groups if len(group) > 1]
+    back_and_forth = [[several[0][i % 2] for i in range(hops + 1)] for hops in (4, 32)]
+    micros = [flight(names, path, _TINY) for path in back_and_forth]
+    micros += [flight(names, back_and_forth[0], nbytes) for nbytes in sizes]
+    for times, size in ((4, _TINY), (24, _TINY), *((1, nbytes) for nbytes in sizes)):
+        pairs = [(group[a], group[b]) for group in several for a, b in around(len(group), times)]
+        micros.append(crossing(names, pairs, size, f"{times} within the process from each"))
+    return micros
 
 
 def _gpus(machine: Topology, names: Sequence[str], ranks: Sequence[str]) -> Design:
