@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.folded import Folded, fold
-from simreduce.topology.graph import Cable, Kind, Link, Node, Topology, build
+from simreduce.topology.graph import Cable, Kind, Link, Node, Topology, build, direction
 from simreduce.topology.load import load_machine, load_topology, shipped
 from simreduce.topology.matrix import matrix_text, path_class
 from simreduce.topology.naming import natural
@@ -26,6 +26,7 @@ __all__ = [
     "Routes",
     "Topology",
     "build",
+    "direction",
     "fold",
     "link_classes",
     "load_machine",

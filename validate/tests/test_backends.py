@@ -15,6 +15,7 @@ from simreduce_validate.measuring import in_rounds
 from simreduce_validate.running import BUILTINS, ROUTES, Builtin, Worker, open_backend
 from simreduce_validate.running.by_rank import BY_RANK
 from simreduce_validate.running.child import Child
+from simreduce_validate.running.computer import this_computer, usable_cores
 from simreduce_validate.running.discover import from_table
 from simreduce_validate.running.workers import loopback
 
@@ -72,6 +73,18 @@ def test_every_algorithm_on_both_routes(inproc, route):
         )
 
     assert ran > 25
+
+
+def test_workers_say_what_cores_they_have():
+    """One of them may use one core, however many there are."""
+    first, second = loopback(2)
+    workers = [first, Worker(second.address, ("taskset", "-c", str(min(os.sched_getaffinity(0)))))]
+    with open_backend("cluster", FOUR.only([0, 1]), used=2, workers=workers) as backend:
+        told = backend.provenance["workers"]
+
+    assert [worker.address for worker in workers] == [each["address"] for each in told]
+    assert [usable_cores(), 1] == [each["cores"] for each in told]
+    assert {this_computer().name} == {each["name"] for each in told}
 
 
 @pytest.mark.parametrize("route", ROUTES)

@@ -15,6 +15,7 @@ import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ from simreduce_validate.running import by_rank, placement
 from simreduce_validate.running.builtin import COLLECTIVE, Builtin
 from simreduce_validate.running.by_rank import BY_RANK, Members
 from simreduce_validate.running.child import START_SECONDS, Child
+from simreduce_validate.running.computer import Computer
 from simreduce_validate.running.links import Links
 from simreduce_validate.running.program import Event
 from simreduce_validate.running.setup import ROUTES, Prepared, Setup
@@ -71,7 +73,7 @@ class Backend:
     place: tuple[str, ...]
     workers: tuple[Worker, ...]
     patience: float
-    provenance: Mapping[str, str]
+    provenance: Mapping[str, Any]
     driver: Child = field(repr=False)
     _stack: ExitStack = field(repr=False)
     _count: int = field(default=0, repr=False)
@@ -212,6 +214,7 @@ def open_backend(
     check_names(name)
     check_tensorflow()
     devices = layout.devices[:used]
+    computers: list[Computer] = []
     with ExitStack() as stack:
         if name == "shaped":
             if links is None:
@@ -227,7 +230,7 @@ def open_backend(
                 )
             workers = tuple(workers) or tuple(loopback(len(tasks)))
             cpus = [sum(placement.process(p) == task for p in place) for task in tasks]
-            stack.enter_context(started(workers, cpus, threads))
+            computers = stack.enter_context(started(workers, cpus, threads))
             addresses = tuple(worker.address for worker in workers)
             setup = Setup(devices, tuple(place), threads=threads, cluster=addresses)
         elif name == "gpu" and not pretend:
@@ -243,6 +246,11 @@ def open_backend(
         provenance = driver.ask("open", setup, seconds=START_SECONDS)
         if links is not None:
             provenance["links"] = links.text
+        if computers:
+            provenance["workers"] = [
+                {"address": worker.address, **computer._asdict()}
+                for worker, computer in zip(workers, computers, strict=True)
+            ]
         yield Backend(name, devices, setup.place, tuple(workers), patience, provenance, driver, stack)
 
 

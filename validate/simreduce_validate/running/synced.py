@@ -24,7 +24,10 @@ _PAUSE = 0.05
 """Seconds between two looks at whether the chief is ready."""
 
 
-class _Keeping(v1.train.Optimizer):  # type: ignore[misc] - TensorFlow has no types
+_Optimizer: Any = v1.train.Optimizer
+
+
+class _Keeping(_Optimizer):  # type: ignore[misc]  # TensorFlow has no types
     """The new value of a variable is its gradient, the mean: so that every update can be checked, however many came before."""
 
     def __init__(self) -> None:
