@@ -50,6 +50,7 @@ KNOWN = {
     "step": 0.4e-3, "dispatch.input": 2e-6, "dispatch.output": 2.5e-6, "dispatch.copy": 5e-6, "dispatch.add": 4e-6,
     "dispatch.concat": 6e-6, "dispatch.slice": 3.5e-6, "cpu.message": 0.3e-3, "cpu.cores": 3.0, "cpu.moving": 2.0,
     "cpu.rates.copy": 6e9, "cpu.rates.add": 12e9, "cpu.rates.concat": 5e9, "cpu.rates.transfer": 0.7e9,
+    "dispatch.scale": 3e-6, "dispatch.cast": 4.5e-6, "cpu.rates.scale": 9e9, "cpu.rates.cast": 4e9,
     "links.cable.bandwidth": 20e6, "links.cable.latency": 2e-3,
 }  # fmt: skip
 
@@ -115,7 +116,7 @@ def noisy(seconds, noise):
 
 
 FOUND = {
-    "inproc of 2": ("step", "dispatch.copy", "cpu.rates.copy"),
+    "inproc of 2": ("step", "dispatch.copy", "cpu.rates.copy", "cpu.rates.scale", "cpu.rates.cast"),
     "cluster of 3": ("step", "cpu.message", "cpu.rates.transfer"),
     "cluster of 2 x 2": ("cpu.message", "cpu.rates.transfer", "dispatch.copy", "cpu.rates.copy"),
     "shaped": ("step", "cpu.message", "links.cable.bandwidth"),

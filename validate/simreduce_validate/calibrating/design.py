@@ -14,11 +14,13 @@ from simreduce_validate.calibrating.micro import (
     Micro,
     Pair,
     around,
+    casts,
     crossing,
     cuts,
     flight,
     joins,
     relay,
+    scales,
     sums,
 )
 from simreduce_validate.running import placement
@@ -87,6 +89,9 @@ def _local(names: Sequence[str], ranks: int, sizes: Sequence[int]) -> list[Micro
         for many in (8, 64)
     ]
     found += [joins(names, 0, 16, 16 * _TINY), joins(names, 0, 4, sizes[-1] // 2)]
+    found += [
+        write(names, 0, *many) for write in (scales, casts) for many in ((64, _TINY), (4, sizes[-1] // 2))
+    ]
     return [*found, cuts(names, 0, 64, 64 * 64)]
 
 
@@ -96,8 +101,12 @@ _LOCAL = (
     Constant.about("dispatch.add", 3e-6),
     Constant.about("dispatch.concat", 3e-6),
     Constant.about("dispatch.slice", 3e-6),
+    Constant.about("dispatch.scale", 3e-6),
+    Constant.about("dispatch.cast", 3e-6),
     Constant.about("cpu.rates.add", 8e9),
     Constant.about("cpu.rates.concat", 8e9),
+    Constant.about("cpu.rates.scale", 8e9),
+    Constant.about("cpu.rates.cast", 8e9),
 )
 
 
