@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import NamedTuple
 
 from simreduce.engine import Calibration, Processor
 from simreduce.topology import Link, Topology, direction, route
@@ -48,7 +47,8 @@ class Design:
     directions: str = ""
 
 
-class Cores(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Cores:
     """How many cores the workers of a computer have; `shared` by all workers, if there is one computer."""
 
     count: float

@@ -24,11 +24,11 @@ from simreduce.errors import InputError, did_you_mean
 from simreduce.layouts import Layout
 from simreduce.plan import Plan
 from simreduce_validate.running import placement
-from simreduce_validate.running.builtin import COLLECTIVE, MULTI_WORKER, Builtin
+from simreduce_validate.running.builtin import COLLECTIVE, Builtin
+from simreduce_validate.running.by_rank import BY_RANK, Members
 from simreduce_validate.running.child import START_SECONDS, Child
 from simreduce_validate.running.computer import Computer
 from simreduce_validate.running.links import Links
-from simreduce_validate.running.multi_worker import Members
 from simreduce_validate.running.program import Event
 from simreduce_validate.running.setup import ROUTES, Prepared, Setup
 from simreduce_validate.running.shaped import shaped
@@ -88,7 +88,7 @@ class Backend:
             raise InputError(problems)
         self._count += 1
         self._functions |= route == ROUTES[1]
-        if isinstance(work, Builtin) and work.name == MULTI_WORKER:
+        if isinstance(work, Builtin) and work.name in BY_RANK:
             members = Members(work, self.workers, self.devices, self._count, self.patience)
             self._stack.callback(members.close)
             return Candidate(self, self._count, chained, members.prepared, members)
@@ -135,7 +135,7 @@ class Backend:
         if work.name == COLLECTIVE and self._functions and route == ROUTES[0] and self.workers:
             # The workers' groups then belong to the functions' context, and a session's would wait for ever.
             problems.append(f"{work.name}: not by session in a cluster that has run functions; open another")
-        if work.name == MULTI_WORKER and len(self.workers) < work.ranks:
+        if work.name in BY_RANK and len(self.workers) < work.ranks:
             problems.append(f"{work.name}: needs a process per rank: a cluster of one machine's devices")
         return problems
 
@@ -166,9 +166,7 @@ class Candidate:
     def trace(self) -> list[Event]:
         """A step more, and when each of its ops began and ended. InputError for the route `function`."""
         if self.members:
-            raise InputError(
-                f"{MULTI_WORKER}: every rank runs a program of its own, and there is no common timeline"
-            )
+            raise InputError("every rank runs a program of its own, and there is no common timeline")
         found: list[Event] = self.backend.driver.ask("trace", self.number, seconds=self.backend.patience)
         return found
 
