@@ -16,8 +16,8 @@ from simreduce.strategy import Strategy, compile_collective, parse_strategy
 from simreduce.topology import load_topology
 from simreduce.tune.bench import ROOTED
 from simreduce.tune.candidates import COMMON
-from simreduce.tune.processes import processes
 from simreduce.variable_update import MODES, Flags, variable_update
+from simreduce.workers import pool
 from simreduce.workload import Gradient, Workload
 
 RANKS = (*range(1, 18), 24, 32, 64)
@@ -164,9 +164,9 @@ def prove_all(
             for place in places:
                 yield place, cases[place].prove(counts)
         return
-    with processes(workers) as pool:
+    with pool(workers) as processes:
         asked = {
-            pool.submit(_prove_batch, [cases[place] for place in places], counts): places
+            processes.submit(_prove_batch, [cases[place] for place in places], counts): places
             for places in batches
         }
         for done in as_completed(asked):

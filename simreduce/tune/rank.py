@@ -16,7 +16,7 @@ from simreduce.strategy import Strategy, compile_plan
 from simreduce.strategy.automatic import tensorflow_choice
 from simreduce.tune.candidates import candidates
 from simreduce.tune.chunks import with_best_chunk
-from simreduce.tune.processes import in_processes
+from simreduce.workers import in_processes
 
 
 @dataclass(frozen=True, slots=True)

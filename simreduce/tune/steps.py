@@ -21,9 +21,9 @@ from simreduce.strategy import Strategy
 from simreduce.training import Question, Step, simulate_step
 from simreduce.tune.candidates import candidates
 from simreduce.tune.chunks import with_best_chunk
-from simreduce.tune.processes import in_processes
 from simreduce.tune.rank import first_words
 from simreduce.variable_update import STRATEGIES
+from simreduce.workers import in_processes
 
 
 @dataclass(frozen=True, slots=True)
