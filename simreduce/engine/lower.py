@@ -180,21 +180,23 @@ class Lowered:
         """What `plan` lowers to, whose ops are those from `first` on of what this is of. Without jitter, which goes by op."""
         mine = slice(first, first + len(plan))
         which, call = np.unique(self.call[mine], return_inverse=True)
-        if (plan.stream == NO_STREAM).all():
-            rows = self.successor_start[first : first + len(plan) + 1]
-            waits, start = self.waits[mine], rows - rows[0]
-            successors = self.successors[rows[0] : rows[-1]] - np.int32(first)
-        else:  # beside others, it waits for these on streams
-            waits, start, successors = _successors(plan)
         return replace(
             self,
             call=call.astype(self.call.dtype),
             calls=self.calls.only(which),
             amount=self.amount[mine],
-            waits=waits,
-            successor_start=start,
-            successors=successors,
+            **self._waiting(plan, first),
         )
+
+    def _waiting(self, plan: Plan, first: int) -> dict[str, Ids]:
+        """Who waits for whom in `plan`, as in `part`. On streams, others beside it would be waited for."""
+        if (plan.stream == NO_STREAM).all():
+            start = self.successor_start[first : first + len(plan) + 1]
+            successors = self.successors[start[0] : start[-1]] - np.int32(first)
+            waits = self.waits[first : first + len(plan)]
+            return {"waits": waits, "successor_start": start - start[0], "successors": successors}
+        waits, start, successors = _successors(plan)
+        return {"waits": waits, "successor_start": start, "successors": successors}
 
     @property
     def predecessor_start(self) -> Ids:

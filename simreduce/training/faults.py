@@ -39,6 +39,11 @@ class Faults:
         return self._left[0].time - self._skipped - self._env.now if self._left else inf
 
     @property
+    def left(self) -> int:
+        """How many are to come."""
+        return len(self._left)
+
+    @property
     def over(self) -> bool:
         """Whether all have happened."""
         return not self._left

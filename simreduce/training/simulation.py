@@ -101,13 +101,13 @@ class _Run:
     def steps(self) -> Process:
         """One step after another."""
         before: Books | None = None
-        times: list[float] = []
-        while len(times) < (1 if self.alike else MOST_STEPS) and not (
-            alike(self.job, times) and self.faults.over
-        ):
+        times: list[float] = []  # of steps since the last fault
+        while len(self.done) < (1 if self.alike else MOST_STEPS):
             if alike(self.job, times):
+                if self.faults.over:
+                    break
                 self.faults.approach(times[-1])
-            begin = self.env.now
+            begin, to_come = self.env.now, self.faults.left
             if self.launch > 0.0:
                 yield self.env.timeout(self.launch)
             books = self._begin(begin, before if not self.job.barrier else None)
@@ -118,7 +118,7 @@ class _Run:
                     yield self.env.timeout(self.update)
             books.end = self.env.now
             self.done.append(books)
-            times.append(books.end - (before.end if before else 0.0))
+            times = [*times, books.end - begin] if self.faults.left == to_come else []
             before = books
         if not self.faults.over:
             late = self.faults.next

@@ -374,6 +374,13 @@ def test_a_link_that_fails_late_and_for_ever_ends_the_training():
         faulty(Fault(100.0, "gpu0", 0.0))
 
 
+def test_a_fault_that_only_later_steps_feel_is_felt():
+    """Links are slower from the update of the second step on, which is as long as the first."""
+    step = faulty(Fault(26 * TICK, "gpu0", factor=0.5), update=10 * TICK)
+
+    assert [pytest.approx(t) for t in (16, 16, 20, 20)] == [t / TICK for t in step.simulated]
+
+
 def test_a_fault_that_changes_nothing_leaves_no_slowest_step():
     assert faulty(Fault(0.1, "gpu0")).slowest is None
 
