@@ -129,10 +129,9 @@ def _replicas(
     if problems or asked is None:
         raise InputError(problems)
     q = asked.question
-    spread = repeat(q.job, q.updates, q.repetitions, processes, progress("repetitions"))
-    choices = (
-        backups(q.job, q.updates, q.repetitions, skip=q.skip, processes=processes) if try_backups else ()
-    )
+    told = progress("repetitions")
+    spread = repeat(q.job, q.updates, q.repetitions, processes, told)
+    choices = backups(q.job, q.updates, q.repetitions, None, q.skip, processes, told) if try_backups else ()
     if as_json:
         echo_json(replicas_document(q, spread, choices, asked))
     else:

@@ -118,6 +118,30 @@ def test_every_fault_is_told_at_once(simreduce, asking):
     ] == err.splitlines()
 
 
+def test_faults_of_the_head_do_not_hide_those_of_the_table(simreduce, asking):
+    """Each is told once."""
+    path = asking('runtime = "nccl"\nworkload = "resnet5000"\n' + PLAIN + "slow = {9 = 2.0}\nskip = 6\n")
+    _, _, err = simreduce("step", path)
+
+    assert [
+        "runtime: only a topology has use for it",
+        "workload: no workload 'resnet5000'",
+        "replicas.slow: the workers are 0 to 3, not 9",
+        "replicas.skip: fewer than the 6 updates, not 6",
+    ] == [line.split(f"{path}: ")[1].split(" (")[0].split(";")[0] for line in err.splitlines()]
+
+
+def test_of_what_repetitions_times_are(simreduce, asking):
+    """Worker 3 dies: with its token in some repetitions, waiting for one in others."""
+    text = PLAIN.replace('"20 ms"', '{distribution = "exponential", mean = "20 ms"}').replace("2\n", "40\n")
+    out = simreduce("step", asking(text + 'dies = {3 = "50 ms"}\n'), "--backups").out
+    blocked = int(out.partition("blocked        ")[2].split()[0])
+
+    assert 0 < blocked < 40
+    assert f"confidence, of the {40 - blocked} repetitions that made all updates" in out
+    assert "of the choices with which training stops least often" in out
+
+
 @pytest.mark.parametrize(
     ("text", "more", "fault"),
     [

@@ -233,7 +233,8 @@ class _Training:
     def record(self, taken: list[tuple[float, int]]) -> None:
         if self.values and self.averages:
             self.averages = [
-                self.values.averaged(a, w) for a, w in zip(self.averages, self.weights, strict=True)
+                self.values.averaged(a, w, self.global_step)
+                for a, w in zip(self.averages, self.weights, strict=True)
             ]
         times, counts = zip(*taken, strict=True)
         self.made.append(
