@@ -8,8 +8,9 @@ from typing import Any
 
 import simreduce
 from simreduce import units
+from simreduce.report.replicas_timeline import replicas_timeline
 from simreduce.scenario import Replicas
-from simreduce.training.replicas import Delays, Question
+from simreduce.training.replicas import Delays, Question, Run
 from simreduce.training.stragglers import CONFIDENCE, Choice, Interval, Spread
 
 _COLUMNS = ("backups", "in an update", "update", "", "ideal", "gradients", "", "dropped", "blocked")
@@ -17,9 +18,15 @@ _UNITS = ("", "(gradients)", "(ms)", "(+-)", "(ms)", "(1/s)", "(+-)", "(share)",
 
 
 def replicas_text(
-    question: Question, spread: Spread, choices: Sequence[Choice] = (), scenario: Replicas | None = None
+    question: Question,
+    spread: Spread,
+    choices: Sequence[Choice] = (),
+    scenario: Replicas | None = None,
+    run: Run | None = None,
 ) -> str:
-    """The job, what its updates take, and a row for every number of backups that was tried; first, whose question it is."""
+    """The job, what its updates take, and a row for every number of backups that was tried; first, whose question it is. With a
+    `run`, a timeline of it.
+    """
     job, settings = question.job, question.job.settings
     step = spread.step(question.skip)
     links = "no two workers share a link" if isinstance(job.network, Delays) else job.network.topology.name
@@ -35,6 +42,8 @@ def replicas_text(
     ]  # fmt: skip
     if choices:
         lines += ["", *_table(choices, job.workers)]
+    if run and run.updates:
+        lines += ["", *replicas_timeline(run, job.names)]
     return "\n".join(lines)
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from simreduce.errors import InputError
 from simreduce.training.distributions import Distribution
-from simreduce.training.replicas import Delays, Job, replicas
+from simreduce.training.replicas import Delays, Job, Run, replicas
 from simreduce.training.replicas.recurrence import Runs
 
 Floats = npt.NDArray[np.float64]
@@ -162,6 +162,19 @@ def _filled(
     """As many as there should have been: NaN, and 0, for updates that were never made."""
     missing = updates - len(times)
     return np.pad(times, (0, missing), constant_values=nan), np.pad(gradients, (0, missing))
+
+
+_SHOWN = 4
+_MOST_SHOWN = 50_000
+"""Gradients: few seconds."""
+
+
+def sample(job: Job, updates: int, skip: int = 0) -> Run | None:
+    """The first repetition, gradient by gradient: with a few updates after the first `skip`, or fewer if there are very many
+    gradients; None if one update has too many.
+    """
+    most = _MOST_SHOWN // (job.workers * job.variables)
+    return replicas(job, min(updates, skip + _SHOWN, most)) if most else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -385,7 +385,13 @@ def test_every_gradient_that_is_computed_is_somewhere(question):
     assert all(arrived[step] == len(variables) for step in over)
     for w in range(question.workers):
         lost = [step for step in arrived if step[0] == w and step not in over]
-        assert len(lost) <= 1 + (w in question.dies)
+        cut = [step for step in run.unfinished if step.worker == w]
+        assert {(step.worker, step.step) for step in cut} >= set(lost)
+        assert len(cut) <= 1 + (w in question.dies)
+        for step in cut:
+            gone = question.death(w) if step is cut[0] and w in question.dies else run.seconds
+            assert step.begun <= step.read <= step.computed <= step.asked
+            assert run.blocked or step.asked <= gone
     for v in variables:
         mine = [a for a in run.arrivals if a.variable == v]
         means = sum(update.gradients[v] for update in run.updates)

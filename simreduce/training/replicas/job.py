@@ -66,6 +66,13 @@ class Job:
         return self.network.workers if isinstance(self.network, Delays) else len(self.network.workers)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Of the workers: their devices, or numbers."""
+        if isinstance(self.network, Delays):
+            return tuple(f"worker {w}" for w in range(self.workers))
+        return self.network.workers
+
+    @property
     def variables(self) -> int:
         """How many variables have a gradient, and so an accumulator."""
         return self.network.variables if isinstance(self.network, Delays) else len(self.network.servers)

@@ -119,6 +119,10 @@ class _Training:
         self.arrivals: list[Arrival] = []
         self.made: list[Update] = []
         self.steps: list[Step] = []
+        self.unfinished: list[Step] = []
+        self.under_way: dict[
+            int, tuple[int, int, list[float]]
+        ] = {}  # of a worker: step, local_step, times so far
 
     def run(self) -> Run:
         self.tokens.put(0, self.job.settings.initial_tokens)
@@ -135,12 +139,15 @@ class _Training:
                 blocked = self.why()
             except Deadlock as stuck:
                 blocked = f"{self.why()}; {stuck}"
+        for worker in range(self.job.workers):
+            self.cut_off(worker)
         return Run(
             self.job.workers,
             self.job.variables,
             tuple(self.arrivals),
             tuple(self.made),
             tuple(self.steps),
+            tuple(self.unfinished),
             blocked,
         )
 
@@ -148,17 +155,21 @@ class _Training:
         """One life of a worker, which ends at `until`."""
         step = self.next_step(w)
         while True:
-            begun, read = self.now, list(self.weights)
+            times, read = [self.now], list(self.weights)
+            self.under_way[w] = step, local_step, times
             yield self.network.pull(w)
+            times.append(self.now)
             yield self.env.timeout(self.computing(w, step))
-            computed = self.now
+            times.append(self.now)
             yield self.env.all_of(
                 [self.env.process(self.deliver(w, until, step, local_step, v, read)) for v in self.variables]
             )
             yield self.moment(0.0, _ASK, w)
             if self.now >= until:
                 return
-            self.steps.append(Step(w, step, local_step, begun, computed, self.now))
+            begun, had, computed = times
+            self.steps.append(Step(w, step, local_step, begun, had, computed, self.now))
+            del self.under_way[w]
             local_step = yield self.tokens.get(until)
             step = self.next_step(w)
             yield self.moment(self.messages.token[w], _BEGIN, w)
@@ -182,6 +193,7 @@ class _Training:
     def come_back(self, w: int) -> Events:
         """A worker that died begins again."""
         yield self.moment(self.job.back(w), _RETURN, w)
+        self.cut_off(w)
         self.lives_until[w] = inf
         if w == _CHIEF:
             for accumulator in self.accumulators:
@@ -190,6 +202,14 @@ class _Training:
             self.tokens.put(self.global_step, self.job.settings.initial_tokens)
             self.env.process(self.chief(inf))
         yield from self.worker(w, inf, self.global_step)
+
+    def cut_off(self, w: int) -> None:
+        """A worker's step, if one is under way, has ended now, or when it died."""
+        if w in self.under_way:
+            step, local_step, times = self.under_way.pop(w)
+            end = min(self.now, self.lives_until[w])
+            happened = [time for time in times if time <= end]
+            self.unfinished.append(Step(w, step, local_step, *happened, *[end] * (4 - len(happened))))
 
     def chief(self, until: float) -> Events:
         """One life of the chief's loop."""
