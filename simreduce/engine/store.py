@@ -180,7 +180,9 @@ class Store:
         return number
 
     def again(self, number: int, first: int, waits: Ints, release_op: Ints, now: float) -> None:
-        """Let a submission that is done, or has never begun, begin anew: its ops `release_op` are released now."""
+        """Let a submission that is done, or has never begun, begin anew: its ops `release_op`, in ascending order, are released
+        now.
+        """
         if compiled.pays(len(waits), again=True):
             self.compile()
         state, last = self.state, first + len(waits)
@@ -189,9 +191,20 @@ class Store:
         for name, value in (("phase", WAITING), ("blame", NONE), ("pipe_blame", NONE)):
             column = getattr(state, name)
             column[first:last] = value if self.compiled else [value] * len(waits)
-        old: dict[str, Any] = {
-            name: getattr(state, name) for name in ("release_time", "release_op", "released")
-        }
+        times, ops, done = state.release_time, state.release_op, int(state.released[0])
+        if (
+            self.compiled
+            and len(release_op)
+            and (done == len(ops) or (times[-2], ops[-1]) < (now, release_op[0]))
+        ):
+            # Nothing to sort: plans are often submitted one after another at one instant.
+            later = np.empty(len(ops) - done + len(release_op) + 1)
+            later[: len(ops) - done], later[len(ops) - done :], later[-1] = times[done:-1], now, INFINITY
+            ops = np.concatenate([ops[done:], release_op.astype(np.int32, copy=False)])
+            state.released[0] = 0
+            self.state = state._replace(release_time=later, release_op=ops)
+            return
+        old: dict[str, Any] = {"release_time": times, "release_op": ops, "released": state.released}
         self._release(old, release_op, np.full(len(release_op), now))
         self.state = state._replace(**old)
 

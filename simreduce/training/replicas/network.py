@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -251,8 +251,8 @@ class _Plain:
 class _Shared:
     def __init__(self, env: simpy.Environment, flows: Flows) -> None:
         self._env, self.messages = env, flows.messages
-        fabric = Fabric(env, flows.topology, flows.calibration, flows.runtime, flows.disturbance)
-        transfers = _Transfers(fabric.lower)
+        transfers, lanes = _lowered(flows)
+        fabric = Fabric(env, flows.topology, flows.calibration, flows.runtime, flows.disturbance, lanes)
 
         def often(sources: Sequence[str], target: str, sizes: Sequence[int]) -> _Often | None:
             moved = transfers.of(sources, target, sizes)
@@ -270,6 +270,20 @@ class _Shared:
 
     def _moved(self, transfer: _Often | None) -> simpy.Event:
         return transfer.submit() if transfer else self._env.timeout(0.0)
+
+
+@lru_cache(maxsize=8)
+def _lowered(flows: Flows) -> tuple[_Transfers, dict[str, int]]:
+    """Its transfers, the same in all repetitions, and the numbers of their lanes."""
+    resources = Resources.of(flows.topology, flows.calibration, flows.disturbance)
+    lanes: dict[str, int] = {}
+
+    def one(plan: Plan) -> Lowered:
+        return lower(
+            plan, flows.topology, flows.runtime, flows.calibration, resources, lanes, flows.disturbance
+        )
+
+    return _Transfers(one), lanes
 
 
 class _Often:
