@@ -180,7 +180,9 @@ class Store:
         return number
 
     def again(self, number: int, first: int, waits: Ints, release_op: Ints, now: float) -> None:
-        """Let a submission that is done, or has never begun, begin anew: its ops `release_op` are released now."""
+        """Let a submission that is done, or has never begun, begin anew: its ops `release_op`, in ascending order, are released
+        now.
+        """
         if compiled.pays(len(waits), again=True):
             self.compile()
         state, last = self.state, first + len(waits)
@@ -192,12 +194,25 @@ class Store:
         self.release(release_op, now)
 
     def release(self, ops: Ints, now: float) -> None:
-        """Ops that wait for it are released now."""
-        old: dict[str, Any] = {
-            name: getattr(self.state, name) for name in ("release_time", "release_op", "released")
-        }
+        """Ops that wait for it are released now. `ops` ascend."""
+        state = self.state
+        times, before, done = state.release_time, state.release_op, int(state.released[0])
+        last = (times[-2], before[-1]) if done < len(before) else (-INFINITY, NONE)
+        if self.compiled and len(ops) and last < (now, ops[0]):
+            # Nothing to sort: plans are often submitted one after another at one instant.
+            later = np.empty(len(before) - done + len(ops) + 1)
+            later[: len(before) - done], later[len(before) - done :], later[-1] = (
+                times[done:-1],
+                now,
+                INFINITY,
+            )
+            joined = np.concatenate([before[done:], ops.astype(np.int32, copy=False)])
+            state.released[0] = 0
+            self.state = state._replace(release_time=later, release_op=joined)
+            return
+        old: dict[str, Any] = {"release_time": times, "release_op": before, "released": state.released}
         self._release(old, ops, np.full(len(ops), now))
-        self.state = self.state._replace(**old)
+        self.state = state._replace(**old)
 
     def _joined(self, name: str, old: Any, new: Any) -> Any:
         """The column `old`, with `new` after it; a list is the same one, so that to append little costs little."""
