@@ -2,7 +2,8 @@
 
     python benchmarks/replicas.py [REPETITIONS of delays] [of flows]
 
-With plain delays, and with real flows into and out of one server, on two processes. Seconds are also told for 1,000 repetitions.
+With plain delays, and with real flows into and out of one server and of four, on two processes. Seconds are also told for 1,000
+repetitions.
 """
 
 from __future__ import annotations
@@ -34,16 +35,15 @@ def measure(name: str, network, repetitions: int) -> None:
 def main() -> None:
     with_delays, with_flows = (int(text) for text in (sys.argv[1:] + ["1000", "60"][len(sys.argv) - 1 :]))
     workers = tuple(f"gpu{i}" for i in range(WORKERS))
-    machine = load_topology(f"switch:{WORKERS + 1},bandwidth=1GB/s,latency=10us")
+    machine = load_topology(f"switch:{WORKERS + 4},bandwidth=1GB/s,latency=10us")
     print(f"{'':28} {'':>6} {'':>8} {'s for':>8} {'update':>10} {'':>8}")
     print(f"{'network':28} {'runs':>6} {'s':>8} {'1,000':>8} {'ms':>10} {'+-':>8}")
     measure("delays, 1 variable", delays(WORKERS, 1, 1e-3, 1e-3, 1e-5), with_delays)
     measure("delays, 8 variables", delays(WORKERS, 8, 1e-3, 1e-3, 1e-5), with_delays)
-    measure(
-        "flows, 1 variable of 1 MiB",
-        Flows(machine, workers, (f"gpu{WORKERS}",), (1 << 20,), IDEAL),
-        with_flows,
-    )
+    for servers in (1, 4):
+        names = tuple(f"gpu{WORKERS + i}" for i in range(servers))
+        network = Flows(machine, workers, names, (1 << 20,) * servers, IDEAL)
+        measure(f"flows, 1 MiB on each of {servers}", network, with_flows)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from simreduce.calibrate import load_calibration
-from simreduce.engine import CALM, Calibration, Disturbance, Runtime, runtime_named
+from simreduce.engine import CALM, NOMINAL, TENSORFLOW, Calibration, Disturbance, Runtime, runtime_named
 from simreduce.errors import InputError, ScenarioError, did_you_mean, shown
 from simreduce.layouts import Layout, layout
 from simreduce.packing import Fusion
@@ -265,16 +265,18 @@ def _build(path: Path, document: Mapping[str, Any], batch: object, *, fuses: boo
 
 
 def _build_replicas(path: Path, document: Mapping[str, Any], disturbance: Disturbance) -> Replicas:
-    read = _Reader(path, {k: v for k, v in document.items() if k not in _UNUSED}, _OF_REPLICAS)
+    unused = dict(_UNUSED)
+    if "topology" not in document:
+        unused |= dict.fromkeys(_OF_TOPOLOGIES, "only a topology has use for it")
+    read = _Reader(path, {k: v for k, v in document.items() if k not in unused}, _OF_REPLICAS)
     problems = read.problems
-    problems += [f"{key}: {why}" for key, why in _UNUSED.items() if key in document]
+    problems += [f"{key}: {why}" for key, why in unused.items() if key in document]
     topology = read.topology()
     workload = read.load("workload", load_workload)
     runtime, calibration = read.runtime(), read.calibration()
     faithful, title = read.faithful(), read.text("title", path.stem)
     lacking: Sequence[str] = ()
     if "topology" not in document:
-        problems += [f"{key}: only a topology has use for it" for key in _OF_TOPOLOGIES if key in document]
         if disturbance.text:
             lacking = [f"{path} has no topology, so nothing is there to disturb: {disturbance.text}"]
     elif topology is not None:
@@ -282,17 +284,16 @@ def _build_replicas(path: Path, document: Mapping[str, Any], disturbance: Distur
             disturbance.check(topology)
         except InputError as error:
             lacking = error.problems
-    # What a table means depends on the machine and the gradients, so with faults in these it is not read.
-    known = ("topology" not in document or topology) and ("workload" not in document or workload)
+    # Some of what a table means depends on the machine and the gradients; with faults in these, that is not read.
+    placed = ("topology" not in document or topology) and ("workload" not in document or workload)
     question = None
-    if known and runtime and calibration:
-        try:
-            question = replicas.read_replicas(
-                document.get("replicas"), topology, workload, runtime, calibration,
-                CALM if lacking else disturbance, faithful=faithful,
-            )  # fmt: skip
-        except ScenarioError as error:
-            problems += error.problems
+    try:
+        question = replicas.read_replicas(
+            document.get("replicas"), topology, workload, runtime or TENSORFLOW, calibration or NOMINAL,
+            CALM if lacking else disturbance, faithful=faithful, placed=bool(placed),
+        )  # fmt: skip
+    except ScenarioError as error:
+        problems += error.problems
     if problems or lacking or question is None or runtime is None or calibration is None:
         raise ScenarioError([*(f"{path}: {p}" for p in problems), *lacking])
     return Replicas(

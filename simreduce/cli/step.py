@@ -31,8 +31,8 @@ from simreduce.engine import CALM
 from simreduce.errors import InputError
 from simreduce.report import replicas_document, replicas_text, step_document, step_table
 from simreduce.scenario import keys_of, load_replicas, load_scenario
-from simreduce.trace import step_trace_text
-from simreduce.training.stragglers import backups, repeat
+from simreduce.trace import replicas_trace_text, step_trace_text
+from simreduce.training.stragglers import backups, repeat, sample
 from simreduce.tune.steps import rank_steps
 
 
@@ -53,7 +53,7 @@ from simreduce.tune.steps import rank_steps
     "--trace",
     default=None,
     metavar="FILE",
-    help="Write the step's timeline for trace viewers; .gz: compressed.",
+    help="Write the step's timeline for trace viewers, or the first updates of [replicas]; .gz: compressed.",
 )
 @click.option(
     "--backups", "try_backups", is_flag=True, help="Of [replicas]: try how many workers should be backups."
@@ -85,13 +85,13 @@ def step(
     if "replicas" in keys:
         ignored = {
             "--algo": bool(algos), "--batch": batch is not None, "--ngpus": ngpus is not None,
-            "--gpus": gpus is not None, "--gpu-indices": gpu_indices is not None, "--trace": trace is not None,
+            "--gpus": gpus is not None, "--gpu-indices": gpu_indices is not None,
         }  # fmt: skip
         problems += [
             f"{name}: a scenario with [replicas] does not use it" for name, is_given in ignored.items() if is_given
         ]  # fmt: skip
         given = {"runtime": runtime, "calibration": calibration, "faithful": faithful}
-        return _replicas(scenario, problems, given, disturb, processes, try_backups=try_backups, as_json=as_json)  # fmt: skip
+        return _replicas(scenario, problems, given, disturb, processes, trace, try_backups=try_backups, as_json=as_json)  # fmt: skip
     if keys and try_backups:
         problems.append("--backups: only a scenario with [replicas] has backup workers")
     order = gather(problems, read_gpu_indices, gpu_indices)
@@ -125,9 +125,11 @@ def step(
 
 def _replicas(
     scenario: str, problems: list[str], given: Mapping[str, object], disturb: Mapping[str, Any], processes: int,
-    *, try_backups: bool, as_json: bool,
+    trace: str | None, *, try_backups: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """The answer to a `[replicas]`; as where a step never ends, exit status 1 if no repetition makes all its updates."""
+    if trace is not None:
+        gather(problems, check_place, trace)
     disturbance = gather([], read_disturbance, **disturb)
     asked = gather(problems, load_replicas, scenario, disturbance or CALM, **given)
     if disturbance is None:  # its faults, with what the machine lacks
@@ -135,12 +137,18 @@ def _replicas(
     if problems or asked is None:
         raise InputError(problems)
     q = asked.question
-    spread = repeat(q.job, q.updates, q.repetitions, processes, progress("repetitions"))
-    choices = (
-        backups(q.job, q.updates, q.repetitions, skip=q.skip, processes=processes) if try_backups else ()
-    )
+    run = None if as_json and not trace else sample(q.job, q.updates, q.skip)
+    if trace and run is None:
+        raise InputError("--trace: one update has too many gradients to show")
+    told = progress("repetitions")
+    spread = repeat(q.job, q.updates, q.repetitions, processes, told)
+    choices = backups(q.job, q.updates, q.repetitions, None, q.skip, processes, told) if try_backups else ()
+    document = replicas_document(q, spread, choices, asked)
+    if trace and run:
+        about = {key: value for key, value in document.items() if not isinstance(value, list)}
+        write_pieces(trace, replicas_trace_text(run, q.job.names, about))
     if as_json:
-        echo_json(replicas_document(q, spread, choices, asked))
+        echo_json(document)
     else:
-        click.echo(replicas_text(q, spread, choices, asked))
+        click.echo(replicas_text(q, spread, choices, asked, run))
     return int(spread.blocked == q.repetitions)

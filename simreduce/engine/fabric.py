@@ -119,6 +119,7 @@ class _Wake(simpy.Event):
     def __init__(self, env: simpy.Environment, at: float, run: Any) -> None:
         super().__init__(env)
         self._ok, self._value = True, None
+        self.at = at
         self.callbacks.append(run)
         _schedule(env, self, at, _LOW)
 
@@ -156,7 +157,9 @@ def _numbered(ops: npt.NDArray[Any], first: int, alone: bool) -> npt.NDArray[np.
 
 
 class Fabric:
-    """The links, memories and queues of one machine. One per SimPy environment."""
+    """The links, memories and queues of one machine. One per SimPy environment. `lanes` are the numbers of queues by name, where
+    plans are submitted that were lowered with these before.
+    """
 
     def __init__(
         self,
@@ -165,6 +168,7 @@ class Fabric:
         calibration: Calibration = NOMINAL,
         runtime: Runtime = TENSORFLOW,
         disturbance: Disturbance = CALM,
+        lanes: dict[str, int] | None = None,
     ) -> None:
         if getattr(env, "_simreduce_fabric", None) is not None:
             raise InternalError("this environment has a fabric already; two would not see each other's bytes")
@@ -172,7 +176,7 @@ class Fabric:
         self.env, self.topology, self.calibration, self.runtime = env, topology, calibration, runtime
         self.disturbance = disturbance
         self.resources = Resources.of(topology, calibration, disturbance)
-        self._lanes: dict[str, int] = {}
+        self._lanes: dict[str, int] = {} if lanes is None else lanes
         self._submissions: list[_Submission] = []
         self._held: dict[simpy.Event, Ids] = {}  # the INPUTs of what waits for some of its own
         self._capacity = [float(each) for each in self.resources.capacity]
@@ -323,7 +327,8 @@ class Fabric:
     def _touch(self) -> None:
         if self.env.now < self._clock - abs(self._clock) * _SAME_INSTANT:
             raise InternalError(f"the fabric is at {self._clock!r} s; it was touched at {self.env.now!r} s")
-        self._wake = _Wake(self.env, self.env.now, self._run)
+        if self._wake is None or self._wake.at != self.env.now:
+            self._wake = _Wake(self.env, self.env.now, self._run)
 
     def _run(self, wake: simpy.Event) -> None:
         """Advance to the next event of anybody else, or to the next completion."""

@@ -180,7 +180,9 @@ class Store:
         return number
 
     def again(self, number: int, first: int, waits: Ints, release_op: Ints, now: float) -> None:
-        """Let a submission that is done, or has never begun, begin anew: its ops `release_op` are released now."""
+        """Let a submission that is done, or has never begun, begin anew: its ops `release_op`, in ascending order, are released
+        now.
+        """
         if compiled.pays(len(waits), again=True):
             self.compile()
         state, last = self.state, first + len(waits)
@@ -191,13 +193,21 @@ class Store:
             column[first:last] = value if self.compiled else [value] * len(waits)
         self.release(release_op, now)
 
-    def release(self, ops: Ints, now: float) -> None:
-        """Ops that wait for it are released now."""
-        old: dict[str, Any] = {
-            name: getattr(self.state, name) for name in ("release_time", "release_op", "released")
-        }
-        self._release(old, ops, np.full(len(ops), now))
-        self.state = self.state._replace(**old)
+    def release(self, op: Ints, now: float) -> None:
+        """Ops that wait for it, in ascending order, are released now."""
+        state = self.state
+        times, ops, done = state.release_time, state.release_op, int(state.released[0])
+        if self.compiled and len(op) and (done == len(ops) or (times[-2], ops[-1]) < (now, op[0])):
+            # Nothing to sort: plans are often submitted one after another at one instant.
+            later = np.empty(len(ops) - done + len(op) + 1)
+            later[: len(ops) - done], later[len(ops) - done :], later[-1] = times[done:-1], now, INFINITY
+            ops = np.concatenate([ops[done:], op.astype(np.int32, copy=False)])
+            state.released[0] = 0
+            self.state = state._replace(release_time=later, release_op=ops)
+            return
+        old: dict[str, Any] = {"release_time": times, "release_op": ops, "released": state.released}
+        self._release(old, op, np.full(len(op), now))
+        self.state = state._replace(**old)
 
     def _joined(self, name: str, old: Any, new: Any) -> Any:
         """The column `old`, with `new` after it; a list is the same one, so that to append little costs little."""

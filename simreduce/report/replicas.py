@@ -8,8 +8,9 @@ from typing import Any
 
 import simreduce
 from simreduce import units
+from simreduce.report.replicas_timeline import replicas_timeline
 from simreduce.scenario import Replicas
-from simreduce.training.replicas import Delays, Question
+from simreduce.training.replicas import Delays, Question, Run
 from simreduce.training.stragglers import CONFIDENCE, Choice, Interval, Spread
 
 _COLUMNS = ("backups", "in an update", "update", "", "ideal", "gradients", "", "dropped", "blocked")
@@ -17,28 +18,32 @@ _UNITS = ("", "(gradients)", "(ms)", "(+-)", "(ms)", "(1/s)", "(+-)", "(share)",
 
 
 def replicas_text(
-    question: Question, spread: Spread, choices: Sequence[Choice] = (), scenario: Replicas | None = None
+    question: Question,
+    spread: Spread,
+    choices: Sequence[Choice] = (),
+    scenario: Replicas | None = None,
+    run: Run | None = None,
 ) -> str:
-    """The job, what its updates take, and a row for every number of backups that was tried; first, whose question it is."""
+    """The job, what its updates take, and a row for every number of backups that was tried; first, whose question it is. With a
+    `run`, a timeline of it.
+    """
     job, settings = question.job, question.job.settings
     step = spread.step(question.skip)
-    links = (
-        "transfers take what they take alone"
-        if isinstance(job.network, Delays)
-        else job.network.topology.name
-    )
+    links = "no two workers share a link" if isinstance(job.network, Delays) else job.network.topology.name
     lines = [
         *(_header(scenario) if scenario else []),
         f"# {job.workers} workers, {job.variables} {units.noun(job.variables, 'variable')}, {links}",
         f"# {settings.replicas_to_aggregate} gradients in an update, {settings.tokens_per_step} tokens after it, {settings.initial_tokens} at first",
         f"# {question.repetitions} repetitions of {question.updates} updates, of which the first {question.skip} do not count, seed {job.seed}",
         "",
-        f"one update     {_time(step)}",
+        f"one update     {_time(step)}{_of_those(spread)}",
         f"dropped        {spread.wasted:.2%} of the gradients",
         *([f"blocked        {spread.blocked} of {len(spread.updates)} repetitions did not make all updates"] if spread.blocked else []),
     ]  # fmt: skip
     if choices:
         lines += ["", *_table(choices, job.workers)]
+    if run and run.updates:
+        lines += ["", *replicas_timeline(run, job.names)]
     return "\n".join(lines)
 
 
@@ -62,6 +67,12 @@ def _header(scenario: Replicas) -> list[str]:
     return [*lines, "#"]
 
 
+def _of_those(spread: Spread) -> str:
+    """Whose times these are, where training stopped in some repetitions."""
+    made = len(spread.updates) - spread.blocked
+    return f", of the {made} repetitions that made all updates" if spread.blocked and made else ""
+
+
 def _time(step: Interval) -> str:
     if not isfinite(step.mean):
         return "never made"
@@ -81,6 +92,10 @@ def _table(choices: Sequence[Choice], workers: int) -> list[str]:
     if best is None:
         return [*lines, "", "No choice makes all its updates."]
     lines += ["", f"Most gradients in a second with {best.backups} {units.noun(best.backups, 'backup')}"]
+    if any(each.blocked != best.blocked for each in choices):
+        lines.append("  of the choices with which training stops least often")
+    if best.blocked:
+        lines.append("  in the repetitions in which it stops with none of them")
     others = [str(each.backups) for each in choices if each.as_good and each is not best]
     if others:
         lines.append(f"  these repetitions do not tell it from {', '.join(others)}")
@@ -89,8 +104,7 @@ def _table(choices: Sequence[Choice], workers: int) -> list[str]:
 
 def best_choice(choices: Sequence[Choice]) -> Choice | None:
     """The one with the most gradients in a second; None if nothing is ever trained."""
-    told = [each for each in choices if isfinite(each.rate.mean)]
-    return max(told, key=lambda each: each.rate.mean, default=None)
+    return next((each for each in choices if each.best), None)
 
 
 def _row(choice: Choice, workers: int) -> tuple[str, ...]:

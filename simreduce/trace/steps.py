@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from simreduce.trace.chrome import BEGIN, END, US, document, metadata
+from simreduce.trace.chrome import US, document
 from simreduce.trace.rows import rows
+from simreduce.trace.threads import Slice, Thread, thread_events
 from simreduce.training import Bucket, Step
-
-Slice = tuple[float, float, str, Mapping[str, Any]]
-"""From, to (seconds), its text and what to say of it."""
 
 
 def step_trace_text(step: Step, names: Sequence[str], about: Mapping[str, Any]) -> Iterator[str]:
@@ -21,24 +19,11 @@ def step_trace_text(step: Step, names: Sequence[str], about: Mapping[str, Any]) 
 
 
 def step_trace_events(step: Step, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Names of processes and threads first, then slices, by thread and in order of time."""
-    threads = list(_threads(step, names))
-    processes = list(dict.fromkeys(process for process, _, _ in threads))
-    for number, process in enumerate(processes, 1):
-        yield metadata("process_name", number, 0, {"name": process})
-        yield metadata("process_sort_index", number, 0, {"sort_index": number})
-    for tid, (process, name, _) in enumerate(threads, 1):
-        yield metadata("thread_name", processes.index(process) + 1, tid, {"name": name})
-        yield metadata("thread_sort_index", processes.index(process) + 1, tid, {"sort_index": tid})
-    for tid, (process, _, slices) in enumerate(threads, 1):
-        place = {"pid": processes.index(process) + 1, "tid": tid}
-        for begin, end, text, args in slices:
-            yield {"ph": BEGIN, "name": text, "cat": process, **place, "ts": begin * US, "args": dict(args)}
-            yield {"ph": END, **place, "ts": end * US}
+    """A thread for every device that computes, and as many as overlap for reads and reductions."""
+    return thread_events(_threads(step, names))
 
 
-def _threads(step: Step, names: Sequence[str]) -> Iterator[tuple[str, str, list[Slice]]]:
-    """(process, thread, its slices)."""
+def _threads(step: Step, names: Sequence[str]) -> Iterator[Thread]:
     for device in dict.fromkeys(span.device for span in step.spans):
         mine = [span for span in step.spans if span.device == device]
         slices: list[Slice] = [
@@ -62,7 +47,7 @@ def _slice(b: Bucket, names: Sequence[str]) -> Slice:
     return b.start, b.finish, text, args
 
 
-def _rows(process: str, name: str, slices: Sequence[Slice]) -> Iterator[tuple[str, str, list[Slice]]]:
+def _rows(process: str, name: str, slices: Sequence[Slice]) -> Iterator[Thread]:
     """As many threads as slices overlap."""
     begin, end = (np.array([s[i] for s in slices], dtype=np.float64) for i in (0, 1))
     for number, row in enumerate(rows(np.arange(len(slices)), begin, end), 1):

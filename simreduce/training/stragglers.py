@@ -7,32 +7,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from math import inf, nan, sqrt
+from math import comb, inf, nan, sqrt
 
 import numpy as np
 import numpy.typing as npt
 
 from simreduce.errors import InputError
 from simreduce.training.distributions import Distribution
-from simreduce.training.replicas import Delays, Job, replicas
+from simreduce.training.replicas import Delays, Job, Run, replicas
 from simreduce.training.replicas.recurrence import Runs
 
 Floats = npt.NDArray[np.float64]
 
 CONFIDENCE = 0.95
-"""Of every interval."""
+"""Of every interval; where choices are compared, of all comparisons together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean, and an interval that holds the true one with 95 % confidence, by Student's t; of a single number it is all."""
+    """A mean, and an interval that holds the true one with some confidence, by Student's t; of a single number it is all."""
 
     mean: float
     low: float
     high: float
 
 
-def interval(numbers: Floats) -> Interval:
+def interval(numbers: Floats, confidence: float = CONFIDENCE) -> Interval:
     """Of numbers that do not depend on one another; NaN of none."""
     from scipy.special import stdtrit  # noqa: PLC0415 - takes a while to load
 
@@ -42,34 +42,52 @@ def interval(numbers: Floats) -> Interval:
     mean = float(np.mean(numbers))
     if n == 1:
         return Interval(mean, -inf, inf)
-    wide = float(stdtrit(n - 1, (1.0 + CONFIDENCE) / 2.0) * np.std(numbers, ddof=1) / sqrt(n))
+    wide = float(stdtrit(n - 1, (1.0 + confidence) / 2.0) * np.std(numbers, ddof=1) / sqrt(n))
     return Interval(mean, mean - wide, mean + wide)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spread:
-    """By repetition: when each update was made (NaN if it never was), how many gradients arrived, and how many of these were
-    dropped.
+    """By repetition: when each update was made (NaN if it never was), of how many gradients its means are (all variables
+    together), how many gradients arrived, and how many of these were dropped.
     """
 
     job: Job
     updates: Floats
+    gradients: npt.NDArray[np.int64]
     arrived: npt.NDArray[np.int64]
     dropped: npt.NDArray[np.int64]
 
     @property
+    def whole(self) -> npt.NDArray[np.bool_]:
+        """Whether each repetition made all its updates. Only these have times."""
+        return ~np.isnan(self.updates[:, -1])
+
+    @property
     def blocked(self) -> int:
         """Repetitions that did not make all their updates."""
-        return int(np.isnan(self.updates[:, -1]).sum())
+        return int((~self.whole).sum())
 
     def steps(self, skip: int = 0) -> Floats:
         """Seconds of an update, by repetition: the mean of all but the first `skip`. Of those that made all of theirs."""
-        whole = self.updates[~np.isnan(self.updates[:, -1])]
-        most = whole.shape[1] - 1
+        found: Floats = self._seconds(skip)[self.whole] / (self.updates.shape[1] - skip)
+        return found
+
+    def rates(self, skip: int = 0) -> Floats:
+        """Gradients of a variable that enter updates in a second, by repetition, after the first `skip` updates: of all variables,
+        the mean. More than `replicas_to_aggregate` an update where gradients arrive between two rounds.
+        """
+        entered = self.gradients[:, skip:].sum(axis=1) / self.job.variables
+        found: Floats = (entered / self._seconds(skip))[self.whole]
+        return found
+
+    def _seconds(self, skip: int) -> Floats:
+        """From the first `skip` updates to the last."""
+        most = self.updates.shape[1] - 1
         if not 0 <= skip <= most:
             raise InputError(f"skip: 0 to {most} of {most + 1} updates, not {skip}")
-        begun = whole[:, skip - 1] if skip else 0.0
-        found: Floats = (whole[:, -1] - begun) / (whole.shape[1] - skip)
+        begun = self.updates[:, skip - 1] if skip else 0.0
+        found: Floats = self.updates[:, -1] - begun
         return found
 
     def step(self, skip: int = 0) -> Interval:
@@ -99,11 +117,11 @@ def repeat(
         rows.append(row)
         if progress:
             progress(len(rows), repetitions)
-    times, arrived, dropped = zip(*rows, strict=True)
-    return Spread(job, np.array(times), np.array(arrived), np.array(dropped))
+    times, gradients, arrived, dropped = zip(*rows, strict=True)
+    return Spread(job, np.array(times), np.array(gradients), np.array(arrived), np.array(dropped))
 
 
-_Row = tuple[Floats, int, int]
+_Row = tuple[Floats, npt.NDArray[np.int64], int, int]
 
 
 def _rows(job: Job, updates: int, repetitions: int, processes: int) -> Iterator[_Row]:
@@ -128,34 +146,48 @@ def _by_loop(job: Job, updates: int, repetitions: int) -> Iterator[_Row]:
     runs = Runs(job, updates, repetitions)
     for repetition in range(repetitions):
         times = runs.run(repetition)
-        there = ~np.isnan(times.arrived)
-        yield (
-            _filled(times.update, updates),
-            int(there.sum()),
-            int((there & (times.entered == 0)).sum()),
-        )
+        yield (*_filled(times.update, times.gradients, updates), times.arrived, times.dropped)
 
 
 def _by_processes(job: Job, updates: int, repetition: int) -> _Row:
     run = replicas(job, updates, repetition=repetition)
     times = np.array([each.time for each in run.updates])
-    return _filled(times, updates), len(run.arrivals), len(run.dropped)
+    gradients = np.array([sum(each.gradients) for each in run.updates], np.int64)
+    return (*_filled(times, gradients, updates), len(run.arrivals), len(run.dropped))
 
 
-def _filled(times: Floats, count: int) -> Floats:
-    found = np.full(count, nan)
-    found[: len(times)] = times
-    return found
+def _filled(
+    times: Floats, gradients: npt.NDArray[np.int64], updates: int
+) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """As many as there should have been: NaN, and 0, for updates that were never made."""
+    missing = updates - len(times)
+    return np.pad(times, (0, missing), constant_values=nan), np.pad(gradients, (0, missing))
+
+
+_SHOWN = 4
+_MOST_SHOWN = 50_000
+"""Gradients: few seconds."""
+
+
+def sample(job: Job, updates: int, skip: int = 0) -> Run | None:
+    """The first repetition, gradient by gradient: with a few updates after the first `skip`, or fewer if there are very many
+    gradients; None if one update has too many.
+    """
+    most = _MOST_SHOWN // (job.workers * job.variables)
+    return replicas(job, min(updates, skip + _SHOWN, most)) if most else None
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """So many of the workers are backups. `step` is seconds of an update, `rate` gradients that enter updates in a second.
-    `behind` is how much lower that rate is than the best choice's, in the same repetitions. `ideal` is what a step would take
-    if everybody began it together and nothing had to be sent; None if workers differ.
+    """So many of the workers are backups. `step` is seconds of an update, `rate` gradients that enter updates in a second
+    (see `Spread.rates`). `behind` is how much lower that rate is than the best choice's, in the same repetitions: all
+    such intervals of a comparison are right together with 95 % confidence. A choice with which training stops more often than
+    with others is none to compare: its `rate` and `behind` are NaN. `ideal` is what a step would take if everybody began
+    it together and nothing had to be sent; None if workers differ.
     """
 
     backups: int
+    best: bool
     step: Interval
     rate: Interval
     behind: Interval
@@ -176,40 +208,62 @@ def backups(
     choices: Sequence[int] | None = None,
     skip: int = 0,
     processes: int = 1,
+    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Choice, ...]:
     """What becomes of the job if 0, 1, 2, ... of its workers are backups, whose gradients no update waits for (up to half of
     them, unless `choices` says which). A gradient is taken to be worth as much in a small update as in a large one, so that
     the best choice is the one with the most gradients in a second; ask `step` for what is best if it is not.
 
-    All choices are given the same random times.
+    There are tokens for all workers, unless the job says for how many. All choices are given the same random times, and `progress` is
+    told how many repetitions are done, of those of all choices.
     """
     workers = job.workers
     choices = range(workers // 2 + 1) if choices is None else choices
     wrong = [b for b in choices if not 0 <= b < workers]
     if wrong or not choices:
         raise InputError(f"backups: 0 to {workers - 1} of {workers} workers, not {list(choices)}")
-    spreads = [repeat(_with(job, b), updates, repetitions, processes) for b in choices]
-    # Choices are compared by the repetitions that none of them lost.
-    whole = np.all([~np.isnan(each.updates[:, -1]) for each in spreads], axis=0)
-    rates = []
-    for b, spread in zip(choices, spreads, strict=True):
-        kept = replace(spread, updates=spread.updates[whole])
-        rates.append((workers - b) / kept.steps(skip))
-    best = max(rates, key=lambda rate: float(rate.mean()) if len(rate) else -inf)
+    total = len(choices) * repetitions
+    spreads = []
+    for tried, each in enumerate([_with(job, b) for b in choices]):
+        before = tried * repetitions
+        told = (lambda done, _, before=before: progress(before + done, total)) if progress else None
+        spreads.append(repeat(each, updates, repetitions, processes, told))
+    least = min(spread.blocked for spread in spreads)
+    compared = [spread.blocked == least < repetitions for spread in spreads]
+    # By the repetitions that none of them lost.
+    whole = np.all([s.whole for s, is_in in zip(spreads, compared, strict=True) if is_in], axis=0)
+    rates = [
+        replace(s, updates=s.updates[whole], gradients=s.gradients[whole]).rates(skip) if is_in else _NONE
+        for s, is_in in zip(spreads, compared, strict=True)
+    ]
+    best = max(range(len(rates)), key=lambda i: float(rates[i].mean()) if len(rates[i]) else -inf)
+    # The best is found in the same repetitions, so that any two choices may be those compared (Bonferroni).
+    pairs = max(comb(sum(compared), 2), 1)
+    sure = 1.0 - (1.0 - CONFIDENCE) / pairs
     return tuple(
         Choice(
-            b, spread.step(skip), interval(rate), interval(best - rate), spread.wasted, spread.blocked,
+            b, i == best and len(rates[i]) > 0, spread.step(skip), interval(rates[i]),
+            interval(rates[best] - rates[i], sure) if compared[i] else interval(_NONE), spread.wasted, spread.blocked,
             _ideal(job, b),
         )
-        for b, spread, rate in zip(choices, spreads, rates, strict=True)
+        for i, (b, spread) in enumerate(zip(choices, spreads, strict=True))
     )  # fmt: skip
 
 
+_NONE: Floats = np.zeros(0)
+
+
 def _with(job: Job, count: int) -> Job:
-    """The job with so many backups among its workers, and tokens for all of them."""
-    settings = replace(
-        job.settings, replicas_to_aggregate=job.workers - count, total_num_replicas=job.workers
-    )
+    """The job with so many backups among its workers."""
+    total = job.settings.total_num_replicas
+    try:
+        settings = replace(
+            job.settings,
+            replicas_to_aggregate=job.workers - count,
+            total_num_replicas=job.workers if total is None else total,
+        )
+    except InputError as error:
+        raise InputError([f"with {count} backups: {problem}" for problem in error.problems]) from error
     return replace(job, settings=settings)
 
 

@@ -65,6 +65,34 @@ def test_how_many_backups_are_best(simreduce, asking):
     assert document["step_time_us"] == document["backups"][1]["step_time_us"]
 
 
+def test_a_timeline_and_a_trace_of_the_first_repetition(simreduce, asking, tmp_path):
+    """Of the updates after those that do not count."""
+    file = tmp_path / "t.json"
+    status, text, _ = simreduce("step", asking(), "--workers", "1", "--trace", file)
+    events = json.loads(file.read_text())["traceEvents"]
+    rows = text.partition("the first repetition, updates 2 to 5:")[2].splitlines()[2:]
+
+    assert 0 == status
+    assert [f"gpu{i}" for i in range(4)] + ["updates"] == [row.split()[0] for row in rows]
+    assert 4 <= rows[-1].count("|") - 2 + 1  # two of one moment may share a place
+    names = [e["name"] for e in events if e["ph"] == "B"]
+    assert [f"update {u}" for u in range(1, 6)] == [name for name in names if "update" in name]
+    assert {"gpu0", "gpu3", "updates"} <= {
+        e["args"]["name"] for e in events if e.get("name") == "thread_name"
+    }
+
+
+def test_more_gradients_than_a_trace_can_show(simreduce, asking, tmp_path):
+    status, _, err = simreduce(
+        "step",
+        asking('[replicas]\nworkers = 60000\ncompute = "1 s"\nupdates = 1\n'),
+        "--trace",
+        tmp_path / "t.json",
+    )
+
+    assert (2, True) == (status, "one update has too many gradients to show" in err)
+
+
 def test_no_machine_is_needed(simreduce, asking):
     """Then communication takes what the table says: here nothing."""
     status, out, _ = simreduce("step", asking(PLAIN), "--json")
@@ -102,20 +130,44 @@ def test_a_job_that_always_blocks_fails(simreduce, asking):
 def test_every_fault_is_told_at_once(simreduce, asking):
     """Of options that it does not use, of the file, of the table and of what goes wrong."""
     path = asking('strategies = ["ring"]\nfaithfull = true\n' + SMALL.replace("backups", "backup"))
-    unused = ("--algo", "ring", "--batch", "3", "-g", "2", "--gpus", "0", "--gpu-indices", "0", "--trace", "t.json")  # fmt: skip
+    unused = ("--algo", "ring", "--batch", "3", "-g", "2", "--gpus", "0", "--gpu-indices", "0")
     status, out, err = simreduce("step", path, *unused, "--jitter", "3")
 
     assert (2, "") == (status, out)
     assert [
         *(
             f"simreduce: {name}: a scenario with [replicas] does not use it"
-            for name in ("--algo", "--batch", "--ngpus", "--gpus", "--gpu-indices", "--trace")
+            for name in ("--algo", "--batch", "--ngpus", "--gpus", "--gpu-indices")
         ),
         f"simreduce: {path}: unknown key 'faithfull' (did you mean 'faithful'?)",
         f"simreduce: {path}: strategies: [replicas] sends gradients to their servers, by no strategy",
         f"simreduce: {path}: replicas: unknown key 'backup' (did you mean 'backups'?)",
         "simreduce: --jitter 3.0: needs a part between 0 and 1",
     ] == err.splitlines()
+
+
+def test_faults_of_the_head_do_not_hide_those_of_the_table(simreduce, asking):
+    """Each is told once."""
+    path = asking('runtime = "nccl"\nworkload = "resnet5000"\n' + PLAIN + "slow = {9 = 2.0}\nskip = 6\n")
+    _, _, err = simreduce("step", path)
+
+    assert [
+        "runtime: only a topology has use for it",
+        "workload: no workload 'resnet5000'",
+        "replicas.slow: the workers are 0 to 3, not 9",
+        "replicas.skip: fewer than the 6 updates, not 6",
+    ] == [line.split(f"{path}: ")[1].split(" (")[0].split(";")[0] for line in err.splitlines()]
+
+
+def test_of_what_repetitions_times_are(simreduce, asking):
+    """Worker 3 dies: with its token in some repetitions, waiting for one in others."""
+    text = PLAIN.replace('"20 ms"', '{distribution = "exponential", mean = "20 ms"}').replace("2\n", "40\n")
+    out = simreduce("step", asking(text + 'dies = {3 = "50 ms"}\n'), "--backups").out
+    blocked = int(out.partition("blocked        ")[2].split()[0])
+
+    assert 0 < blocked < 40
+    assert f"confidence, of the {40 - blocked} repetitions that made all updates" in out
+    assert "of the choices with which training stops least often" in out
 
 
 @pytest.mark.parametrize(

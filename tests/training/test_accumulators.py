@@ -39,7 +39,7 @@ def test_a_dense_accumulator_divides_by_what_it_got_and_drops_what_is_old():
 )
 def test_upstream_s_sparse_accumulator(gradients, mean):
     """Measured: rows are divided by how many gradients had them; what is not ascending is not merged."""
-    a = UpstreamSparse()
+    a = UpstreamSparse((6,))
     for gradient in gradients:
         a.apply(slices(gradient), 0)
     found = a.take()
@@ -53,7 +53,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 4), st.integers(-8, 8)), max_size=6)
 @given(st.lists(ROWS, min_size=1, max_size=4))
 def test_a_sparse_mean_is_that_of_the_dense_gradients(gradients):
     """Whatever the order of rows, and however often one comes."""
-    sparse, dense = Sparse(), Dense((5,))
+    sparse, dense = Sparse((5,)), Dense((5,))
     for gradient in gradients:
         rows = slices(gradient)
         sparse.apply(rows, 0)
@@ -71,6 +71,12 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(InputError, match=r"shape \(2,\) for a variable of shape \(3,\)"):
         Dense((3,)).apply(np.zeros(2), 0)
     with pytest.raises(InputError, match="1 indices for 2 rows"):
-        Sparse().apply(Slices((1,), np.zeros(2)), 0)
+        Sparse((3,)).apply(Slices((1,), np.zeros(2)), 0)
+    with pytest.raises(InputError, match="row 3 of a variable whose rows are 0 to 2"):
+        Sparse((3,)).apply(Slices((1, 3), np.zeros(2)), 0)
+    with pytest.raises(InputError, match=r"rows of shape \(2,\) for a variable of shape \(3, 4\)"):
+        UpstreamSparse((3, 4)).apply(Slices((1,), np.zeros((1, 2))), 0)
+    with pytest.raises(InputError, match="a number has no rows"):
+        Sparse(())
     with pytest.raises(InputError, match="1 gradient or more, not 0"):
         Dense(()).ready(0)

@@ -11,7 +11,7 @@ from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Calibration, Disturbanc
 from simreduce.errors import InputError
 from simreduce.topology import load_topology
 from simreduce.training.distributions import Constant, Uniform
-from simreduce.training.replicas import Delays, Flows, Job, Settings, delays, replicas
+from simreduce.training.replicas import Delays, Flows, Job, Settings, delays, replicas, through_ports
 
 MB = 1_000_000
 RATE = 1e9  # bytes/s of `STAR` and `FULL`
@@ -49,6 +49,36 @@ def test_flows_and_delays_agree_where_nothing_contends(workers, variables, spare
     ]
     assert [a.time for a in other.arrivals] == pytest.approx([a.time for a in one.arrivals], rel=1e-12)
     assert [u.time for u in other.updates] == pytest.approx([u.time for u in one.updates], rel=1e-12)
+
+
+@given(
+    st.sampled_from([IDEAL, TENSORFLOW]),
+    st.lists(st.sampled_from([0, MB, 3 * MB]), min_size=1, max_size=6),
+    st.data(),
+)
+@settings(max_examples=25)
+def test_a_worker_shares_its_links_with_itself(runtime, sizes, data):
+    """Of one worker, flows are what delays say, though several variables take the same way: there is nobody else."""
+    servers = data.draw(st.lists(st.sampled_from([0, 5, 6]), min_size=len(sizes), max_size=len(sizes)))
+    network = flows(STAR, 1, servers, *sizes, runtime=runtime)
+    job = Job(Settings(1), network, Uniform(0.01, 0.02))
+    one, other = replicas(job, 4), replicas(replace(job, network=network.uncontended), 4)
+
+    assert [u.time for u in other.updates] == pytest.approx([u.time for u in one.updates], rel=1e-12)
+    away = sum(size for size, server in zip(sizes, servers, strict=True) if server)
+    assert network.uncontended.pull[0] >= away / RATE
+    assert network.uncontended.push[0].max() >= away / RATE
+
+
+def test_a_port_is_that_of_the_machine():
+    """What the table of a scenario says with a rate is what a switch with that rate has, for one worker."""
+    sizes = (3 * MB, MB, 0, 2 * MB, MB)
+    alone = flows(STAR, 1, [7] * 5, *sizes).uncontended
+    table = through_ports(1, sizes, RATE, LATENCY)
+
+    assert table.push == pytest.approx(alone.push)
+    assert table.pull == pytest.approx(alone.pull)
+    assert [LATENCY + mb * MB / RATE for mb in (7, 4, 0, 6, 4)] == pytest.approx(table.push[0])
 
 
 def test_what_a_transfer_takes_alone():

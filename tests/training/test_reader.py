@@ -44,7 +44,7 @@ def test_the_least_that_is_needed():
     job = asked.job
 
     assert (4, 1, Settings(4, 4), Constant(0.12)) == (job.workers, job.variables, job.settings, job.compute)
-    assert (100, 20, 0) == (asked.updates, asked.repetitions, asked.skip)
+    assert (100, 20, 10) == (asked.updates, asked.repetitions, asked.skip)
     assert replicas(job, 2).seconds == pytest.approx(0.24)
 
 
@@ -85,7 +85,9 @@ def test_every_key_arrives_where_it_belongs():
     assert (50, 7, 10) == (asked.updates, asked.repetitions, asked.skip)
     assert isinstance(job.network, Delays)
     assert (8, 2) == job.network.push.shape
-    assert job.network.push.max() == job.network.pull.min() == pytest.approx(0.011)
+    assert (
+        job.network.push.min() == job.network.pull.max() == pytest.approx(0.021)
+    )  # two variables share a port
     assert [0.0, 0.001] == job.network.report.tolist()
 
 
@@ -177,6 +179,13 @@ def test_every_fault_is_told_at_once():
         ('workers = 2\ndies = {7 = "1 s"}\ncompute = "1 s"', "replicas.dies: the workers are 0 to 1, not 7"),
         ('workers = 2\nreturns = {1 = "1 s"}\ncompute = "1 s"', "replicas.returns: worker 1 does not die"),
         ('workers = 2\ndies = {1 = "2 s"}\nreturns = {1 = "1 s"}\ncompute = "1 s"', "replicas.returns: worker 1: after it dies at 2 s, not at 1 s"),
+        ('workers = 1\nsettings = "easyrec"\ncompute = "1 s"', "replicas.settings: EasyRec synchronises several workers, not 1"),
+        ('workers = 2\nbackups = 1\nsettings = "easyrec"\ncompute = "1 s"', "replicas.backups: replicas.settings says it"),
+        ('workers = 2\nsettings = "easyrek"\ncompute = "1 s"', "did you mean 'easyrec'?"),
+        ('workers = 1000\nupdates = 1000000\nrepetitions = 1\ncompute = "1 s"', "replicas.updates: 1,000,000 are 1,000,000,000 steps of workers"),
+        ('workers = 2\ntokens = 1000000000\ncompute = "1 s"', "replicas.tokens: expected a whole number from -1 to 1000000"),
+        ('workers = 2\nupdates = 1000\nrepetitions = 100000\ncompute = "1 s"', "replicas.repetitions: 100,000 times 1,000 updates"),
+        ('workers = 10000\nservers = 10000\ncompute = "1 s"', "10,000 workers with 10,000 variables are more than 16,777,216 transfers"),
         ('workers = 2\ncompute = {distribution = "gamma"}', "replicas.compute.distribution: expected one of constant"),
         ('workers = 2\ncompute = {distribution = "parto"}', "did you mean 'pareto'?"),
         ('workers = 2\ncompute = {distribution = "normal", mean = "1 s"}', "replicas.compute.sd: missing"),
@@ -187,6 +196,36 @@ def test_every_fault_is_told_at_once():
 )  # fmt: skip
 def test_a_fault(text, fault):
     assert any(fault in problem for problem in faults(text))
+
+
+def test_faults_of_the_table_are_told_beside_those_of_its_machine():
+    """Of what depends on the machine nothing is said."""
+    assert [
+        "replicas.workers: expected a number, or names of devices, not [1]",
+        "replicas.update: 5 has no unit; write a time as text, for example '1.5 us' or '700 ns'",
+        "replicas.skip: fewer than the 5 updates, not 9",
+    ] == faults(
+        'workers = [1]\ncontention = true\ncompute = "1 s"\nupdate = 5\nupdates = 5\nskip = 9', placed=False
+    )
+    assert ["replicas.slow: the workers are 0 to 1, not 2"] == faults(
+        'workers = ["gpu7", "gpu8"]\ncontention = true\nsize = "1 MB"\nslow = {2 = 2.0}\ncompute = "1 s"',
+        placed=False,
+    )
+
+
+def test_the_first_tenth_does_not_count_unless_the_table_says_so():
+    """Workers begin together, which no later update has."""
+    skipped = [read(f'workers = 1\nupdates = {n}\ncompute = "1 s"').skip for n in (1, 2, 5, 11, 100)]
+
+    assert [0, 1, 1, 2, 10] == skipped
+    assert 0 == read('workers = 1\nskip = 0\ncompute = "1 s"').skip
+
+
+def test_easyrec_s_settings():
+    """Everybody's gradients, no tokens at first, whatever is faithful."""
+    asked = read('workers = 4\nsettings = "easyrec"\ncompute = "1 s"', faithful=True)
+
+    assert Settings(4, 4, 0) == asked.job.settings
 
 
 @pytest.mark.parametrize(
@@ -229,7 +268,7 @@ def test_what_is_printed_and_what_programs_get():
     choices = backups(asked.job, asked.updates, asked.repetitions, skip=asked.skip)
     text, document = replicas_text(asked, spread, choices), replicas_document(asked, spread, choices)
 
-    assert "# 4 workers, 1 variable, transfers take what they take alone" in text
+    assert "# 4 workers, 1 variable, no two workers share a link" in text
     assert "5 repetitions of 8 updates, of which the first 2 do not count, seed 0" in text
     assert spread.step(2).mean * 1e6 == document["step_time_us"]["mean"]
     assert [0, 1, 2] == [row["backups"] for row in document["backups"]]

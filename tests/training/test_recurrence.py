@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from simreduce.engine import compiled
+from simreduce.errors import InputError
 from simreduce.training.distributions import Constant, Exponential, Trace, Uniform
 from simreduce.training.replicas.job import Job
 from simreduce.training.replicas.network import Delays, delays
@@ -63,10 +65,17 @@ def differences(run: Run, times: Times) -> list[str]:
     found = []
     if [u.time for u in run.updates] != times.update.tolist():
         found.append(f"updates at {[u.time for u in run.updates]} and {times.update.tolist()}")
+    if [sum(u.gradients) for u in run.updates] != times.gradients.tolist():
+        found.append(f"means of {[u.gradients for u in run.updates]} and {times.gradients.tolist()}")
+    if (len(run.arrivals), len(run.dropped)) != (times.arrived, times.dropped):
+        found.append(f"{len(run.arrivals)}, {len(run.dropped)} and {times.arrived}, {times.dropped}")
+    each = times.each
+    if each is None:
+        return found
     gradients = {(a.worker, a.step, a.variable): (a.time, a.local_step, a.update) for a in run.arrivals}
-    rows = np.argwhere(~np.isnan(times.arrived))
+    rows = np.argwhere(~np.isnan(each.arrived))
     others = {
-        (w, s, v): (times.arrived[w, s, v], times.local_step[w, s], times.entered[w, s, v])
+        (w, s, v): (each.arrived[w, s, v], each.local_step[w, s], each.entered[w, s, v])
         for w, s, v in rows.tolist()
     }
     found += [f"{key}: {gradients.get(key)} and {others.get(key)}" for key in gradients.keys() | others if gradients.get(key) != others.get(key)]  # fmt: skip
@@ -78,9 +87,11 @@ def differences(run: Run, times: Times) -> list[str]:
 def test_both_give_the_same_run(job, updates, repetition):
     """Every arrival, what became of it, every token and every update."""
     run = replicas(job, updates, repetition=repetition)
-    times = Runs(job, updates, 1).run(repetition)
+    runs = Runs(job, updates, 1)
+    times = runs.run(repetition, each=True)
 
     assert [] == differences(run, times)
+    assert [] == differences(run, runs.run(repetition))
     assert bool(run.blocked) == (len(times.update) < updates)
 
 
@@ -107,6 +118,18 @@ def test_compiled_it_gives_the_same_bits():
     first = runs._steps
 
     assert runs._loop is compiled.single(loop)
-    times = runs.run(5)
+    times = runs.run(5, each=True)
+    run = replicas(job, 60, repetition=5)
     assert runs._steps > first
-    assert [] == differences(replicas(job, 60, repetition=5), times)
+    assert [] == differences(run, times)
+    assert [] == differences(run, runs.run(5))
+
+
+def test_what_does_not_fit_into_memory_is_refused():
+    """Times are drawn for all steps of a repetition."""
+    job = Job(Settings(1000), delays(1000, 1), Exponential(1.0))
+
+    with pytest.raises(
+        InputError, match="steps of 1,000 workers are more than the 67,108,864 of one repetition"
+    ):
+        Runs(job, 1_000_000, 1).run(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from simreduce.training.distributions import (
     Trace,
     Uniform,
 )
-from simreduce.training.replicas import Flows, Job, Settings, delays
+from simreduce.training.replicas import Flows, Job, Settings, delays, replicas
 from simreduce.training.stragglers import backups, interval, repeat
 
 EXPONENTIAL, UNIFORM, NORMAL = Exponential(2.0), Uniform(0.0, 1.0), Normal(1.0, 0.1)
@@ -144,7 +145,7 @@ def test_the_best_number_of_backups():
     slow = backups(Job(Settings(8), delays(8, 1), Constant(1.0), slow={3: 10.0}), 20, 3)
 
     def best(choices):
-        return next(c.backups for c in choices if c.behind.mean == 0.0)
+        return next(c.backups for c in choices if c.best)
 
     assert 0 == best(even)
     assert 0 < best(heavy) < 4
@@ -170,7 +171,61 @@ def test_a_dead_worker_blocks_every_repetition_that_needs_it():
 
     assert 20 == spread.blocked
     assert 0 == len(spread.steps())
-    assert [20, 0] == [c.blocked for c in backups(job, 10, 20, [0, 1])]
+    choices = backups(job, 10, 20, [0, 1])
+    assert [20, 0] == [c.blocked for c in choices]
+    assert [False, True] == [c.best for c in choices] == [c.as_good for c in choices]
+
+
+def test_gradients_that_arrive_while_the_chief_is_away_count():
+    """Two are enough for an update, but the chief is away for ever so long: each mean is of all eight, of every variable."""
+    job = Job(Settings(2, 8), delays(8, 2), Constant(0.1), turn=1.0)
+    spread = repeat(job, 11, 1)
+    run = replicas(job, 11)
+
+    assert [2 * 8] * 9 == spread.gradients[0, 2:].tolist()
+    entered = sum(sum(u.gradients) for u in run.updates[1:]) / 2
+    assert entered / (run.updates[-1].time - run.updates[0].time) == pytest.approx(spread.rates(1)[0])
+    assert backups(job, 11, 2, [6], 1)[0].rate.mean == pytest.approx(spread.rates(1)[0])
+
+
+def test_any_two_choices_may_be_those_that_are_compared():
+    """Of three choices there are three pairs: each interval is wrong in a third of 5 % at most."""
+    job = Job(Settings(6), delays(6, 1), EXPONENTIAL, seed=6)
+    choices = backups(job, 12, 20, [0, 1, 2], 2)
+    rates = [repeat(replace(job, settings=Settings(6 - b, 6)), 12, 20).rates(2) for b in (0, 1, 2)]
+    best = max(rates, key=np.mean)
+
+    assert [interval(best - rate, 1 - 0.05 / 3) for rate in rates] == [c.behind for c in choices]
+    assert [interval(rate) for rate in rates] == [c.rate for c in choices]
+
+
+def test_choices_that_are_alike_are_seldom_told_apart():
+    """Whichever seems best of seven that are the same, the others are as good, in 19 comparisons of 20."""
+    rng = np.random.default_rng(5)
+    apart = 0
+    for _ in range(200):
+        rates = rng.normal(1.0, 0.1, (7, 30))
+        best = rates[rates.mean(axis=1).argmax()]
+        apart += any(interval(best - rate, 1.0 - 0.05 / math.comb(7, 2)).low > 0.0 for rate in rates)
+
+    assert apart <= 0.08 * 200
+
+
+def test_tokens_of_the_job_are_those_of_every_choice():
+    """Two workers' tokens: without four at first, an update of six is refused."""
+    job = Job(Settings(4, 2, 2), delays(6, 1), Constant(1.0))
+
+    with pytest.raises(InputError, match="with 0 backups: num_tokens: too few tokens"):
+        backups(job, 3, 2, [0])
+    tokens = replace(job, settings=Settings(4, 2))
+    assert [c.step.mean for c in backups(tokens, 6, 2, [2])] == [repeat(tokens, 6, 2).step().mean]
+
+
+def test_progress_is_told_over_all_choices():
+    told = []
+    backups(Job(Settings(2), delays(2, 1), Constant(1.0)), 2, 3, progress=lambda *at: told.append(at))
+
+    assert [(i, 6) for i in range(1, 7)] == told
 
 
 def test_one_seed_gives_one_answer_and_another_seed_another():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from simreduce.training.replicas import (
     delays,
     easyrec,
     replicas,
+    through_ports,
 )
 
 # Measured on a cluster of one process with TensorFlow 1.14's optimizer: R, T, tokens, seconds of each worker, then what
@@ -92,7 +94,9 @@ def test_the_first_update_is_free_for_nobody_unless_faithful():
 
 
 def test_easyrec_waits_for_everybody_from_the_first_step():
-    """R = T = workers, no tokens."""
+    """R = T = workers, no tokens. One worker is not synchronised."""
+    with pytest.raises(InputError, match="several workers, not 1"):
+        easyrec(1)
     run = replicas(Job(easyrec(3), delays(3, 1), Exponential(1.0), seed=7), 20)
 
     assert all([0, 1, 2] == sorted(w for w, _ in run.entered(u)) for u in range(1, 21))
@@ -169,6 +173,17 @@ def test_a_moving_average_follows_the_variable():
 
     assert [7.0, 6.0] == [u.weights[0] for u in run.updates]
     assert [7.75, 7.3125] == [u.averages[0] for u in run.updates]
+
+
+def test_a_moving_average_may_warm_up():
+    """As ExponentialMovingAverage with num_updates: after update n its decay is (1 + n) / (10 + n), until that is the greater."""
+    values = Values((np.array(8.0),), lambda _: np.array(1.0), decay=0.2, warm_up=True)
+    run = replicas(job(1, compute=(1.0,)), 2, values)
+    first = 8.0 - (1.0 - 2 / 11) * 1.0
+
+    assert [pytest.approx(first), pytest.approx(first - 0.8 * (first - 6.0))] == [
+        float(u.averages[0]) for u in run.updates
+    ]
 
 
 def test_gradients_may_depend_on_what_was_read():
@@ -327,3 +342,61 @@ def test_what_every_run_obeys(workers, required, variables, more, seed):
     assert taken <= tokens + 5 * setting.tokens_per_step
     assert json.loads(json.dumps(run.document())) == run.document()
     assert run == replicas(question, 5, by_worker(range(1, workers + 1), variables, rate=1.0))
+
+
+@st.composite
+def lives(draw):
+    """Jobs with workers that die and come back; the chief stays, as what a round without end took is taken twice."""
+    workers, variables = draw(st.integers(2, 5)), draw(st.integers(1, 3))
+    required = draw(st.integers(1, workers))
+    dies = draw(
+        st.dictionaries(st.integers(1, workers - 1), st.sampled_from([0.0, 1.0, 1.75, 3.5]), max_size=3)
+    )
+    returns = {w: at + 2.25 for w, at in dies.items() if draw(st.booleans())}
+    network = draw(
+        st.sampled_from(
+            [delays(workers, variables), through_ports(workers, range(1, variables + 1), 4.0, 0.125)]
+        )
+    )
+    return Job(
+        Settings(required, workers, draw(st.sampled_from([None, -1]))),
+        network,
+        Trace((0.5, 1.0, 1.0, 1.5)),
+        slow={workers - 1: draw(st.sampled_from([1.0, 3.0]))},
+        dies=dies,
+        returns=returns,
+        turn=draw(st.sampled_from([0.0, 2.0])),
+        seed=draw(st.integers(0, 99)),
+    )
+
+
+@given(lives())
+@settings(max_examples=100)
+def test_every_gradient_that_is_computed_is_somewhere(question):
+    """In a mean, in an accumulator, dropped, or under way: of the step that a worker has begun last, or in which it died. So
+    gradients of steps that are over are variables times steps.
+    """
+    run = replicas(question, 6)
+    made, variables = len(run.updates), range(question.variables)
+    arrived = Counter((a.worker, a.step) for a in run.arrivals)
+    over = Counter((step.worker, step.step) for step in run.steps)
+
+    assert len(run.arrivals) == len({(a.worker, a.step, a.variable) for a in run.arrivals})
+    assert all(arrived[step] == len(variables) for step in over)
+    for w in range(question.workers):
+        lost = [step for step in arrived if step[0] == w and step not in over]
+        cut = [step for step in run.unfinished if step.worker == w]
+        assert {(step.worker, step.step) for step in cut} >= set(lost)
+        assert len(cut) <= 1 + (w in question.dies)
+        for step in cut:
+            gone = question.death(w) if step is cut[0] and w in question.dies else run.seconds
+            assert step.begun <= step.read <= step.computed <= step.asked
+            assert run.blocked or step.asked <= gone
+    for v in variables:
+        mine = [a for a in run.arrivals if a.variable == v]
+        means = sum(update.gradients[v] for update in run.updates)
+        held = sum(
+            a.update > made for a in mine
+        )  # taken for an update that not all variables have yet, or not yet
+        assert len(mine) == means + held + sum(not a.update for a in mine)
+        assert [len(run.entered(u.number, v)) for u in run.updates] == [u.gradients[v] for u in run.updates]

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from simreduce_validate.throughput import GPUS, NCCL, PUBLISHED, PUBLISHED_32, predict, report
+from simreduce_validate.throughput import (
+    GPUS,
+    NCCL,
+    PUBLISHED,
+    PUBLISHED_32,
+    one_off,
+    others,
+    predict,
+    report,
+)
+
+from simreduce.calibrate import load_calibration
 
 BY_NAME = {(row.model, row.batch): row for row in (*PUBLISHED, *PUBLISHED_32)}
 
@@ -23,7 +34,9 @@ def test_models_with_variables_on_the_cpu_are_within_4_percent(model):
 
 
 def test_transfers_are_not_free_where_compute_is_too_short_to_hide_them():
-    """Of ResNet-50 with 32 images a GPU, 8 GPUs wait 8.29 ms, as published; on 2 and 4 they need not."""
+    """Of ResNet-50 with 32 images a GPU, 8 GPUs wait 8.29 ms, as published; on 2 and 4 they need not. The calibration's standard
+    errors come to 6 ms, so that to be as near is luck; that the prediction stays where it is is what is tested.
+    """
     row = BY_NAME["resnet50", 32]
     found = predict(row)
 
@@ -48,7 +61,43 @@ def test_the_report_prints_predicted_beside_published_exposure():
     """A line for each number of GPUs, and what was fitted."""
     lines = list(report((BY_NAME["alexnet", 512],)))
 
-    assert 1 + 4 + 1 == len(lines)
-    assert "58.42 ms" in lines[4]
-    assert "(fitted)" in lines[2]
-    assert "compute 171.41 ms, a step on several 9.56 ms" in lines[5]
+    assert 2 + 4 + 1 == len(lines)
+    assert " 58.42 " in lines[5]
+    assert "(fitted)" in lines[3]
+    assert "compute 171.41 ms, a step on several 9.56 ms" in lines[6]
+
+
+def test_the_bracket_is_between_layer_by_layer_and_all_variables_first():
+    """Where no variables are read it has no width; where they are, a GPU that waits for all is no sooner than one that does not,
+    and computes as much less as its step of one GPU must be as long as published.
+    """
+    small = predict(BY_NAME["resnet50", 32])
+    none = predict(BY_NAME["alexnet", 512])
+
+    assert 0.0 == small.waiting(1) == small.exposed(1)
+    assert all(small.exposed(g) <= small.waiting(g) for g in GPUS)
+    last = {g: max(read.finish for read in small.steps[g].reads) for g in GPUS}
+    assert small.waiting(4) == pytest.approx(last[4] - last[1], abs=1e-3)
+    assert small.waiting(8) > small.waiting(4) + 0.01
+    assert all(none.waiting(g) == pytest.approx(none.exposed(g), abs=1e-9) for g in GPUS)
+
+
+def test_standard_errors_of_the_calibration_count_where_transfers_do():
+    """Both constants have one. ResNet-50 with 32 images waits for transfers on 8 GPUs, on 2 it does not."""
+    row = BY_NAME["resnet50", 32]
+    found, moved = predict(row), others(row)
+
+    assert 2 == len(moved)
+    assert any(abs(each.exposed(8) - found.exposed(8)) > 1e-4 for each in moved)
+    assert all(abs(each.exposed(2) - found.exposed(2)) < 1e-4 for each in moved)
+    assert all(row.images[0] == pytest.approx(each.steps[1].images_per_second, rel=1e-9) for each in moved)
+    shipped = load_calibration("dgx1p-tf2018")
+    slower = one_off(shipped, "dispatch.copy")
+    assert slower.dispatch["copy"] == shipped.dispatch["copy"] + shipped.errors["dispatch.copy"]
+    assert one_off(shipped, "links.qpi.bandwidth").links["qpi"].bandwidth > shipped.links["qpi"].bandwidth
+
+
+def test_the_noise_floor_that_the_module_states_is_the_published_one():
+    exposed = [row.exposed(g) for row in (*PUBLISHED, *PUBLISHED_32) for g in GPUS]
+
+    assert -3.8e-3 == pytest.approx(min(exposed), abs=0.05e-3)

@@ -42,7 +42,7 @@ def test_dense_gradients(sequence):
 @given(st.lists(st.tuples(ROWS, STEP, st.integers(1, 3)), min_size=1, max_size=8))
 def test_sparse_gradients(sequence):
     """In any order, with doubles: row by row what TensorFlow makes of them."""
-    ours = UpstreamSparse()
+    ours = UpstreamSparse((6,))
     with tf.Graph().as_default(), v1.Session() as session:
         theirs = v1.SparseConditionalAccumulator(tf.float64, shape=())
         rows, numbers = v1.placeholder(tf.int64, (None,)), v1.placeholder(tf.float64, (None,))

@@ -1,7 +1,7 @@
 """Synchronous replicas: `tf.train.SyncReplicasOptimizer` on parameter servers, with backups, stragglers and failures."""
 
 from simreduce.training.replicas.job import Job
-from simreduce.training.replicas.network import Delays, Flows, delays
+from simreduce.training.replicas.network import Delays, Flows, delays, through_ports
 from simreduce.training.replicas.processes import replicas
 from simreduce.training.replicas.reader import Question, read_replicas
 from simreduce.training.replicas.run import Arrival, Run, Step, Update
@@ -26,4 +26,5 @@ __all__ = [
     "easyrec",
     "read_replicas",
     "replicas",
+    "through_ports",
 ]

@@ -5,6 +5,7 @@ dropped. They hold numbers and know no time.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -103,13 +104,30 @@ class Dense(Accumulator[Floats]):
 
 
 class Sparse(Accumulator[Slices]):
-    """Gradients of some rows. The mean is that of the dense gradients that they stand for: rows come in ascending order,
-    each divided by the number of gradients.
+    """Gradients of some rows of a variable of that shape. The mean is that of the dense gradients that they stand for: rows
+    come in ascending order, each divided by the number of gradients.
     """
 
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        if not shape:
+            raise InputError("a number has no rows: its gradient is dense")
+        self._shape = shape
+
     def _check(self, gradient: Slices) -> None:
+        rows, *rest = self._shape
+        problems = []
         if len(gradient.indices) != len(gradient.values):
-            raise InputError(f"{len(gradient.indices)} indices for {len(gradient.values)} rows of a gradient")
+            problems.append(f"{len(gradient.indices)} indices for {len(gradient.values)} rows of a gradient")
+        if len(gradient.values) and np.shape(gradient.values)[1:] != tuple(rest):
+            problems.append(
+                f"rows of shape {np.shape(gradient.values)[1:]} for a variable of shape {self._shape}"
+            )
+        outside = [row for row in gradient.indices if not 0 <= row < rows]
+        if outside:
+            problems.append(f"row {outside[0]} of a variable whose rows are 0 to {rows - 1}")
+        if problems:
+            raise InputError(problems)
 
     def _first(self, gradient: Slices) -> dict[int, Floats]:
         return self._joined({}, gradient)
@@ -133,14 +151,14 @@ class UpstreamSparse(Sparse):
         return [(row, value, 1) for row, value in zip(gradient.indices, gradient.values, strict=True)]
 
     def _joined(self, total: Any, gradient: Slices) -> Any:
-        old, new = list(total), self._first(gradient)
+        old, new = deque(total), deque(self._first(gradient))
         merged = []
         while old and new:
             if old[0][0] == new[0][0]:
-                (row, a, count), (_, b, _) = old.pop(0), new.pop(0)
+                (row, a, count), (_, b, _) = old.popleft(), new.popleft()
                 merged.append((row, a + b, count + 1))
             else:
-                merged.append((old if old[0][0] < new[0][0] else new).pop(0))
+                merged.append((old if old[0][0] < new[0][0] else new).popleft())
         return [*merged, *old, *new]
 
     def _mean(self, total: Any, count: int) -> Slices:  # noqa: ARG002

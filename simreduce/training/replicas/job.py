@@ -20,6 +20,9 @@ Floats = npt.NDArray[np.float64]
 _APART = 1 << 40
 """Random numbers of one repetition."""
 
+MOST_TIMES = 1 << 26
+"""Steps of workers whose times are drawn for one repetition: half a GiB."""
+
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -53,19 +56,7 @@ class Job:
         for name, seconds in (("update", self.update), ("averages", self.averages), ("turn", self.turn)):
             if not (isfinite(seconds) and seconds >= 0.0):
                 problems.append(f"{name}: 0 s or more, not {seconds:g}")
-        for name, least, given in (("slow", "above 0", self.slow), ("dies", "0 s or more", self.dies)):
-            for worker, value in given.items():
-                if not 0 <= worker < self.workers:
-                    problems.append(f"{name}: the workers are 0 to {self.workers - 1}, not {worker}")
-                if not (isfinite(value) and value >= 0.0 and (value > 0.0 or name == "dies")):
-                    problems.append(f"{name}: worker {worker}: {least}, not {value:g}")
-        for worker, value in self.returns.items():
-            if worker not in self.dies:
-                problems.append(f"returns: worker {worker} does not die")
-            elif not (isfinite(value) and value > self.dies[worker]):
-                problems.append(
-                    f"returns: worker {worker}: after it dies at {self.dies[worker]:g} s, not at {value:g} s"
-                )
+        problems += worker_faults(self.workers, self.slow, self.dies, self.returns)
         if problems:
             raise InputError(problems)
 
@@ -73,6 +64,13 @@ class Job:
     def workers(self) -> int:
         """How many workers there are: their tokens are counted by the settings, which need not agree."""
         return self.network.workers if isinstance(self.network, Delays) else len(self.network.workers)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the workers: their devices, or numbers."""
+        if isinstance(self.network, Delays):
+            return tuple(f"worker {w}" for w in range(self.workers))
+        return self.network.workers
 
     @property
     def variables(self) -> int:
@@ -89,8 +87,13 @@ class Job:
 
     def seconds(self, repetition: int, steps: int) -> Floats:
         """How long worker w computes in its first `steps` steps, by [w, step]: a function of seed and repetition, and the
-        same in the steps that there are, however many are asked for.
+        same in the steps that there are, however many are asked for. InputError if they are more than memory is for.
         """
+        if steps * self.workers > MOST_TIMES:
+            raise InputError(
+                f"{steps:,} steps of {self.workers:,} workers are more than the {MOST_TIMES:,} of one repetition: "
+                "ask for fewer updates, and more repetitions"
+            )
         drawn = uniform(self.seed, repetition * _APART, steps * self.workers).reshape(steps, -1).T
         if isinstance(self.compute, tuple):
             times = np.array([each.quantile(u) for each, u in zip(self.compute, drawn, strict=True)])
@@ -99,3 +102,24 @@ class Job:
         for worker, factor in self.slow.items():
             times[worker] *= factor
         return times
+
+
+def worker_faults(
+    workers: int, slow: Mapping[int, float], dies: Mapping[int, float], returns: Mapping[int, float]
+) -> list[str]:
+    """What is wrong with figures of single workers; see `Job`."""
+    problems = []
+    for name, least, given in (("slow", "above 0", slow), ("dies", "0 s or more", dies)):
+        for worker, value in given.items():
+            if not 0 <= worker < workers:
+                problems.append(f"{name}: the workers are 0 to {workers - 1}, not {worker}")
+            if not (isfinite(value) and value >= 0.0 and (value > 0.0 or name == "dies")):
+                problems.append(f"{name}: worker {worker}: {least}, not {value:g}")
+    for worker, value in returns.items():
+        if worker not in dies:
+            problems.append(f"returns: worker {worker} does not die")
+        elif not (isfinite(value) and value > dies[worker]):
+            problems.append(
+                f"returns: worker {worker}: after it dies at {dies[worker]:g} s, not at {value:g} s"
+            )
+    return problems

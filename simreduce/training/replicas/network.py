@@ -1,4 +1,5 @@
-"""What lies between workers and parameter servers: plain delays, or flows on the engine's fabric.
+"""What lies between workers and parameter servers: plain delays, or flows on the engine's fabric. Delays are those of a worker
+that is alone: what it sends and reads at one time shares its links, what others do does not matter.
 
 Variables and gradients are what moves. Messages without content (a worker is done, a token, the chief's next round) take
 the latency of their way and no bandwidth.
@@ -6,17 +7,16 @@ the latency of their way and no bandwidth.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Protocol
+from functools import cached_property, lru_cache, partial
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import simpy
 
 from simreduce.engine import CALM, NOMINAL, TENSORFLOW, Calibration, Disturbance, Fabric, Runtime, Standing
-from simreduce.engine.floors import alone
 from simreduce.engine.lower import Lowered, Resources, lower
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Contract, Plan, PlanBuilder
@@ -25,11 +25,20 @@ from simreduce.topology import Topology
 Floats = npt.NDArray[np.float64]
 
 
+class Messages(NamedTuple):
+    """Seconds. `report[v]`: a message from the server of v to the token queue; `token[w]`: one from the queue to worker w;
+    `again[v]`: from the queue to the chief and on to the server of v.
+    """
+
+    report: Floats
+    token: Floats
+    again: Floats
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Delays:
-    """Seconds, whatever else is under way. `pull[w]`: until worker w has all variables; `push[w, v]`: until its gradient
-    is at the accumulator of variable v; `report[v]`: a message from the server of v to the token queue; `token[w]`: one
-    from the queue to worker w; `again[v]`: from the queue to the chief and on to the server of v.
+    """Seconds, whatever other workers do. `pull[w]`: until worker w has all variables; `push[w, v]`: from when it has all
+    gradients, which it sends together, until one is at the accumulator of variable v; the others as in `Messages`.
     """
 
     pull: Floats
@@ -48,6 +57,11 @@ class Delays:
         """How many variables there are."""
         return len(self.report)
 
+    @property
+    def messages(self) -> Messages:
+        """What has no content."""
+        return Messages(self.report, self.token, self.again)
+
     def opened(self, env: simpy.Environment) -> Way:
         """The network of one run."""
         return _Plain(env, self)
@@ -65,6 +79,28 @@ def delays(
         report=np.full(variables, message),
         token=np.full(workers, message),
         again=np.full(variables, 2.0 * message),
+    )
+
+
+def through_ports(workers: int, nbytes: Sequence[int], rate: float, latency: float) -> Delays:
+    """Every worker has a port of `rate` bytes/s each way, which what it sends at one time shares evenly, and nothing else is
+    in the way. Messages take the latency, too; the token queue is with the first variable.
+    """
+    sizes = np.array(nbytes, dtype=np.float64)
+    order = np.argsort(sizes, kind="stable")
+    ascending = sizes[order]
+    # Until one is through, the port has carried all that are smaller, and as much of each that is larger.
+    carried = np.empty(len(sizes))
+    carried[order] = np.cumsum(ascending) + ascending * np.arange(len(sizes))[::-1]
+    push = latency + carried / rate
+    report = np.full(len(sizes), latency)
+    report[0] = 0.0
+    return Delays(
+        pull=np.full(workers, float(push.max())),
+        push=np.tile(push, (workers, 1)),
+        report=report,
+        token=np.full(workers, latency),
+        again=np.full(len(sizes), 2.0 * latency),
     )
 
 
@@ -105,32 +141,61 @@ class Flows:
         """The network of one run."""
         return _Shared(env, self)
 
+    @property
+    def _calm(self) -> Disturbance:
+        return replace(self.disturbance, faults=(), jitter=0.0)
+
     @cached_property
-    def uncontended(self) -> Delays:
-        """The same transfers, each as if it were alone: what flows take where no two share a link. Without faults."""
-        calm = replace(self.disturbance, faults=(), jitter=0.0)
+    def messages(self) -> Messages:
+        """The latencies of their ways. Without faults."""
+        calm = self._calm
         resources = Resources.of(self.topology, self.calibration, calm)
         transfers = _Transfers(
             lambda plan: lower(plan, self.topology, self.runtime, self.calibration, resources, None, calm)
         )
 
-        def seconds(source: str, target: str, nbytes: int) -> float:
-            moved = transfers.of([source], target, [nbytes])
-            return float(alone(moved[1], resources)[0].max()) if moved else 0.0
-
         def latency(source: str, target: str) -> float:
             moved = transfers.of([source], target, [0])
             return float(moved[1].latency.max()) if moved else 0.0
 
-        kept = list(zip(self.servers, self.nbytes, strict=True))
         chief, queue = self.workers[0], self.servers[0]
-        return Delays(
-            pull=np.array([max(seconds(s, w, size) for s, size in kept) for w in self.workers]),
-            push=np.array([[seconds(w, s, size) for s, size in kept] for w in self.workers]),
+        return Messages(
             report=np.array([latency(s, queue) for s in self.servers]),
             token=np.array([latency(queue, w) for w in self.workers]),
             again=np.array([latency(queue, chief) + latency(chief, s) for s in self.servers]),
         )
+
+    @cached_property
+    def uncontended(self) -> Delays:
+        """The same transfers, every worker as if it were alone: what flows take where no two workers share a link. Without
+        faults.
+        """
+        alone = [replace(self, workers=(worker,), disturbance=self._calm) for worker in self.workers]
+        return Delays(
+            np.array([_pulling(flows) for flows in alone]),
+            np.array([_pushing(flows) for flows in alone]),
+            *self.messages,
+        )
+
+
+def _pulling(flows: Flows) -> float:
+    """Seconds in which the first worker has all variables."""
+    env = simpy.Environment()
+    env.run(flows.opened(env).pull(0))
+    return float(env.now)
+
+
+def _pushing(flows: Flows) -> Floats:
+    """Seconds after which each gradient of the first worker has arrived, sent at one time."""
+    env = simpy.Environment()
+    way, arrived = flows.opened(env), np.empty(len(flows.servers))
+
+    def push(v: int) -> Generator[simpy.Event, Any, None]:
+        yield way.push(0, v)
+        arrived[v] = env.now
+
+    env.run(env.all_of([env.process(push(v)) for v in range(len(arrived))]))
+    return arrived
 
 
 class _Transfers:
@@ -162,7 +227,7 @@ class _Transfers:
 class Way(Protocol):
     """The network of one run: events of SimPy that happen when what is sent has arrived."""
 
-    messages: Delays
+    messages: Messages
 
     def pull(self, worker: int) -> simpy.Event:
         """All variables, to a worker."""
@@ -173,7 +238,7 @@ class Way(Protocol):
 
 class _Plain:
     def __init__(self, env: simpy.Environment, delays: Delays) -> None:
-        self._env, self.messages = env, delays
+        self._env, self.messages = env, delays.messages
         self._pull, self._push = delays.pull.tolist(), delays.push.tolist()
 
     def pull(self, worker: int) -> simpy.Event:
@@ -185,9 +250,9 @@ class _Plain:
 
 class _Shared:
     def __init__(self, env: simpy.Environment, flows: Flows) -> None:
-        self._env, self.messages = env, flows.uncontended
-        fabric = Fabric(env, flows.topology, flows.calibration, flows.runtime, flows.disturbance)
-        transfers = _Transfers(fabric.lower)
+        self._env, self.messages = env, flows.messages
+        transfers, lanes = _lowered(flows)
+        fabric = Fabric(env, flows.topology, flows.calibration, flows.runtime, flows.disturbance, lanes)
 
         def often(sources: Sequence[str], target: str, sizes: Sequence[int]) -> _Often | None:
             moved = transfers.of(sources, target, sizes)
@@ -205,6 +270,20 @@ class _Shared:
 
     def _moved(self, transfer: _Often | None) -> simpy.Event:
         return transfer.submit() if transfer else self._env.timeout(0.0)
+
+
+@lru_cache(maxsize=8)
+def _lowered(flows: Flows) -> tuple[_Transfers, dict[str, int]]:
+    """Its transfers, the same in all repetitions, and the numbers of their lanes."""
+    resources = Resources.of(flows.topology, flows.calibration, flows.disturbance)
+    lanes: dict[str, int] = {}
+
+    def one(plan: Plan) -> Lowered:
+        return lower(
+            plan, flows.topology, flows.runtime, flows.calibration, resources, lanes, flows.disturbance
+        )
+
+    return _Transfers(one), lanes
 
 
 class _Often:

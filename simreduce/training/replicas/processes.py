@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator
+from functools import partial
 from math import inf
 from typing import Any, cast
 
@@ -95,6 +96,39 @@ class _Tokens:
         return sum(self._env.now < until for until, _ in self._waiting)
 
 
+class _Delivery:
+    """The gradients of a worker's step, sent together: `all` succeeds when the queue knows that the last one has arrived. Of a
+    dead worker, nothing arrives: the receiver fetches what is sent, and there is nobody to give it.
+
+    Callbacks, not processes: there are as many of these as gradients, and a process would take half of a run's time.
+    """
+
+    def __init__(
+        self, training: _Training, worker: int, until: float, step: int, local_step: int, read: list[Any]
+    ) -> None:
+        self._training, self._worker, self._until = training, worker, until
+        self._step, self._local_step, self._read = step, local_step, read
+        self._left = len(training.variables)
+        self.all = training.env.event()
+        for v in training.variables:
+            training.network.push(worker, v).callbacks.append(partial(self._pushed, v))
+
+    def _pushed(self, v: int, _: simpy.Event) -> None:
+        which = self._worker * len(self._training.variables) + v
+        self._training.moment(0.0, _ARRIVE, which).callbacks.append(partial(self._arrived, v))
+
+    def _arrived(self, v: int, _: simpy.Event) -> None:
+        training = self._training
+        if training.now < self._until:
+            training.arrive(self._worker, self._step, self._local_step, v, self._read)
+            training.env.timeout(training.messages.report[v]).callbacks.append(self._reported)
+
+    def _reported(self, _: simpy.Event) -> None:
+        self._left -= 1
+        if not self._left:
+            self.all.succeed()
+
+
 class _Training:
     """The state of one run, and the processes that change it."""
 
@@ -119,6 +153,10 @@ class _Training:
         self.arrivals: list[Arrival] = []
         self.made: list[Update] = []
         self.steps: list[Step] = []
+        self.unfinished: list[Step] = []
+        self.under_way: dict[
+            int, tuple[int, int, list[float]]
+        ] = {}  # of a worker: step, local_step, times so far
 
     def run(self) -> Run:
         self.tokens.put(0, self.job.settings.initial_tokens)
@@ -135,12 +173,15 @@ class _Training:
                 blocked = self.why()
             except Deadlock as stuck:
                 blocked = f"{self.why()}; {stuck}"
+        for worker in range(self.job.workers):
+            self.cut_off(worker)
         return Run(
             self.job.workers,
             self.job.variables,
             tuple(self.arrivals),
             tuple(self.made),
             tuple(self.steps),
+            tuple(self.unfinished),
             blocked,
         )
 
@@ -148,40 +189,38 @@ class _Training:
         """One life of a worker, which ends at `until`."""
         step = self.next_step(w)
         while True:
-            begun, read = self.now, list(self.weights)
+            times, read = [self.now], list(self.weights)
+            self.under_way[w] = step, local_step, times
             yield self.network.pull(w)
+            times.append(self.now)
             yield self.env.timeout(self.computing(w, step))
-            computed = self.now
-            yield self.env.all_of(
-                [self.env.process(self.deliver(w, until, step, local_step, v, read)) for v in self.variables]
-            )
+            times.append(self.now)
+            if self.now >= until:  # nothing is sent
+                return
+            yield _Delivery(self, w, until, step, local_step, read).all
             yield self.moment(0.0, _ASK, w)
             if self.now >= until:
                 return
-            self.steps.append(Step(w, step, local_step, begun, computed, self.now))
+            begun, had, computed = times
+            self.steps.append(Step(w, step, local_step, begun, had, computed, self.now))
+            del self.under_way[w]
             local_step = yield self.tokens.get(until)
             step = self.next_step(w)
             yield self.moment(self.messages.token[w], _BEGIN, w)
 
-    def deliver(self, w: int, until: float, step: int, local_step: int, v: int, read: list[Any]) -> Events:
-        """Of a dead worker, nothing arrives: the receiver fetches what is sent, and there is nobody to give it."""
-        if self.now >= until:
-            return
-        yield self.network.push(w, v)
-        yield self.moment(0.0, _ARRIVE, w * len(self.variables) + v)
-        if self.now >= until:
-            return
+    def arrive(self, w: int, step: int, local_step: int, v: int, read: list[Any]) -> None:
+        """A gradient is at its accumulator."""
         accumulator = self.accumulators[v]
         asked = Asked(w, step, local_step, v, read[v] if read else _NO_NUMBERS)
         update = accumulator.step + 1
         added = accumulator.apply(self.values.gradient(asked) if self.values else None, local_step)
         self.arrivals.append(Arrival(self.now, w, step, local_step, v, update if added else 0))
         self.give(v)
-        yield self.env.timeout(self.messages.report[v])
 
     def come_back(self, w: int) -> Events:
         """A worker that died begins again."""
         yield self.moment(self.job.back(w), _RETURN, w)
+        self.cut_off(w)
         self.lives_until[w] = inf
         if w == _CHIEF:
             for accumulator in self.accumulators:
@@ -190,6 +229,14 @@ class _Training:
             self.tokens.put(self.global_step, self.job.settings.initial_tokens)
             self.env.process(self.chief(inf))
         yield from self.worker(w, inf, self.global_step)
+
+    def cut_off(self, w: int) -> None:
+        """A worker's step, if one is under way, has ended now, or when it died."""
+        if w in self.under_way:
+            step, local_step, times = self.under_way.pop(w)
+            end = min(self.now, self.lives_until[w])
+            happened = [time for time in times if time <= end]
+            self.unfinished.append(Step(w, step, local_step, *happened, *[end] * (4 - len(happened))))
 
     def chief(self, until: float) -> Events:
         """One life of the chief's loop."""
@@ -233,7 +280,8 @@ class _Training:
     def record(self, taken: list[tuple[float, int]]) -> None:
         if self.values and self.averages:
             self.averages = [
-                self.values.averaged(a, w) for a, w in zip(self.averages, self.weights, strict=True)
+                self.values.averaged(a, w, self.global_step)
+                for a, w in zip(self.averages, self.weights, strict=True)
             ]
         times, counts = zip(*taken, strict=True)
         self.made.append(

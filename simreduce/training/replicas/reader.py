@@ -6,18 +6,19 @@ servers = 2                      # as many hosts of the topology, of different m
 backups = 1                      # or aggregate = 7: gradients in an update; neither: one of each worker
 total = 8                        # workers that there are tokens for; as many as there are
 tokens = 0                       # in the queue at the start, -1 for upstream's; the fewest that do
+settings = "easyrec"             # instead of backups, aggregate, total and tokens: as EasyRec sets them
 compute = {distribution = "lognormal", mean = "120 ms", sd = "10 ms"}   # or "120 ms"
 slow = {3 = 2.0}                 # worker 3 computes twice as long
 dies = {5 = "10 s"}              # worker 5 stops then
 returns = {5 = "40 s"}           # and begins a step then; else never
 size = "100 MB"                  # of one variable on each server, where the scenario has no workload
 contention = true                # false: transfers take what they take alone
-bandwidth = "10 Gbit/s"          # of every transfer, where the scenario has no topology; else they cost nothing
-latency = "50 us"
+bandwidth = "10 Gbit/s"          # of every worker's port, where the scenario has no topology; else transfers cost nothing
+latency = "50 us"                # of every transfer, likewise
 update = "1 ms"                  # of the variables, by their servers; likewise `averages` and `turn` (see `Job`)
 updates = 100
 repetitions = 20
-skip = 10                        # updates that do not count
+skip = 10                        # updates that do not count; a tenth of them, as the first ones begin together
 seed = 1
 """
 
@@ -28,6 +29,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+import simpy
 
 from simreduce import units
 from simreduce.engine import CALM, NOMINAL, TENSORFLOW, Calibration, Disturbance, Runtime
@@ -43,15 +45,20 @@ from simreduce.training.distributions import (
     Trace,
     Uniform,
 )
-from simreduce.training.replicas.job import Job
-from simreduce.training.replicas.network import Delays, Flows
-from simreduce.training.replicas.settings import Settings
+from simreduce.training.replicas.job import Job, worker_faults
+from simreduce.training.replicas.network import Delays, Flows, through_ports
+from simreduce.training.replicas.settings import Settings, easyrec
 from simreduce.workload import Workload
 
 T = TypeVar("T")
 
 MOST = 1_000_000
 """Workers, servers, updates and repetitions that are read."""
+
+MOST_STEPS = 1 << 24
+"""Steps of all workers in one repetition, transfers between workers and variables, updates of all repetitions: what fits
+into memory, 128 MiB of each.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +80,10 @@ def read_replicas(
     disturbance: Disturbance = CALM,
     *,
     faithful: bool = False,
+    placed: bool = True,
 ) -> Question:
-    """What the table asks, of the scenario's machine and gradients. ScenarioError with every fault, by its key.
+    """What the table asks, of the scenario's machine and gradients. ScenarioError with every fault, by its key. Unless
+    `placed`, machine or gradients have faults themselves, and only those of the table are told that do not depend on them.
 
     A worker on a device that the disturbance slows down computes as much longer, besides its `slow`.
     """
@@ -90,13 +99,23 @@ def read_replicas(
         if device in disturbance.slow:
             slow[worker] = slow.get(worker, 1.0) * disturbance.slow[device]
     dies, returns = read.numbered("dies", units.duration), read.numbered("returns", units.duration)
-    sizes = _sizes(read, workload, len(servers))
-    network = _network(read, topology, workers, servers, sizes, runtime, calibration, disturbance)
+    if workers:
+        read.problems += [f"replicas.{fault}" for fault in worker_faults(len(workers), slow, dies, returns)]
+    network = None
+    if placed:
+        sizes = _sizes(read, workload, len(servers))
+        network = _network(read, topology, workers, servers, sizes, runtime, calibration, disturbance)
+    else:
+        read.known("size", "contention", "bandwidth", "latency")
     seconds = {key: read.quantity(key, units.duration, 0.0) for key in ("update", "averages", "turn")}
     updates, repetitions = read.whole("updates", 100, 1), read.whole("repetitions", 20, 1)
-    skip, seed = read.whole("skip", 0, 0), read.whole("seed", 0, 0, 2**64 - 1)
-    if skip is not None and updates is not None and skip >= updates:
-        read.problems.append(f"replicas.skip: fewer than the {updates} updates, not {skip}")
+    skip, seed = read.whole("skip", -1, 0), read.whole("seed", 0, 0, 2**64 - 1)
+    if updates and repetitions and settings:
+        _bounds(read, updates, repetitions, len(workers), settings)
+    if updates and skip == -1:
+        skip = min(-(-updates // 10), updates - 1)
+    if updates and skip is not None and skip >= updates:
+        read.fault("skip", f"fewer than the {updates} updates, not {skip}")
     read.close()
     if not read.problems and settings and compute and network and updates and repetitions:
         try:
@@ -128,6 +147,10 @@ class _Reader:
         """The value of a key, None if it is not there."""
         self._known.append(key)
         return self.table.get(key)
+
+    def known(self, *keys: str) -> None:
+        """These keys are right, whatever their values are."""
+        self._known += keys
 
     def fault(self, key: str, text: object) -> None:
         self.problems.append(f"{self.place}.{key}: {text}")
@@ -182,6 +205,21 @@ class _Reader:
                 )
 
 
+def _bounds(read: _Reader, updates: int, repetitions: int, workers: int, settings: Settings) -> None:
+    """More than memory is for."""
+    steps = updates * settings.tokens_per_step + workers * settings.initial_tokens
+    if steps > MOST_STEPS:
+        read.fault(
+            "updates",
+            f"{updates:,} are {steps:,} steps of workers, and a repetition has up to {MOST_STEPS:,}",
+        )
+    if updates * repetitions > MOST_STEPS:
+        read.fault(
+            "repetitions",
+            f"{repetitions:,} times {updates:,} updates are {repetitions * updates:,}, and there are up to {MOST_STEPS:,}",
+        )
+
+
 def _factor(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"expected a factor such as 2.0, not {shown(value)}")  # noqa: TRY004 - as units do
@@ -226,6 +264,9 @@ def _servers(topology: Topology) -> list[str]:
 def _settings(read: _Reader, workers: int, *, faithful: bool) -> Settings | None:
     aggregate, backups = read.whole("aggregate", None, 1), read.whole("backups", None, 0)
     total, tokens = read.whole("total", workers, 1), read.whole("tokens", None, -1)
+    named = read.take("settings")
+    if named is not None:
+        return _named_settings(read, named, workers)
     if not workers:
         return None
     if aggregate is None:
@@ -239,6 +280,22 @@ def _settings(read: _Reader, workers: int, *, faithful: bool) -> Settings | None
         return Settings(aggregate, total, tokens, faithful)
     except InputError as error:
         read.problems += [f"replicas: {problem}" for problem in error.problems]
+        return None
+
+
+def _named_settings(read: _Reader, name: object, workers: int) -> Settings | None:
+    if name != "easyrec":
+        near = did_you_mean(name, ["easyrec"]) if isinstance(name, str) else ""
+        read.fault("settings", f'expected "easyrec", not {shown(name)}{near}')
+    for key in ("aggregate", "backups", "total", "tokens"):
+        if key in read.table:
+            read.fault(key, "replicas.settings says it")
+    if not workers:
+        return None
+    try:
+        return easyrec(workers)
+    except InputError as error:
+        read.problems += [f"replicas.settings: {problem}" for problem in error.problems]
         return None
 
 
@@ -313,6 +370,12 @@ def _network(
     contention = read.take("contention")
     if contention is not None and not isinstance(contention, bool):
         read.fault("contention", f"expected true or false, not {shown(contention)}")
+    if len(workers) * len(sizes) > MOST_STEPS:
+        read.fault(
+            "workers",
+            f"{len(workers):,} workers with {len(sizes):,} variables are more than {MOST_STEPS:,} transfers",
+        )
+        workers = ()
     if topology is None:
         if contention:
             read.fault("contention", "only a topology has links to contend for")
@@ -332,28 +395,21 @@ def _network(
         read.fault("contention", "jitter needs it")
     try:
         flows = Flows(topology, workers, homes, sizes, runtime, calibration, disturbance)
-        alone = flows.uncontended  # which looks for every way
+        if contention is False:
+            return flows.uncontended
+        flows.opened(simpy.Environment())  # which looks for every way
     except InputError as error:
         read.problems += [f"replicas: {problem}" for problem in error.problems]
         return None
-    return alone if contention is False else flows
+    return flows
 
 
 def _everywhere(read: _Reader, workers: int, sizes: tuple[int, ...]) -> Delays | None:
-    """Every transfer at the same rate, whatever else is under way."""
+    """Every worker's port has the same rate, and no server's counts."""
     rate = read.quantity("bandwidth", units.bandwidth, np.inf)
     latency = read.quantity("latency", units.duration, 0.0)
     if rate is not None and rate <= 0.0:
         read.fault("bandwidth", "must be above 0")
     if not rate or latency is None or not workers:
         return None
-    one = latency + np.array(sizes, dtype=np.float64) / rate
-    message = np.full(len(sizes), latency)
-    message[0] = 0.0  # the queue is there
-    return Delays(
-        pull=np.full(workers, float(one.max())),
-        push=np.tile(one, (workers, 1)),
-        report=message,
-        token=np.full(workers, latency),
-        again=np.full(len(sizes), 2.0 * latency),
-    )
+    return through_ports(workers, sizes, rate, latency)

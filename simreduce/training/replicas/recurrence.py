@@ -29,15 +29,27 @@ _WORTH = 20_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Times:
-    """One run. `update[u]` is when update u + 1 was made, of as many as were; by [worker, step, variable], when a gradient
-    arrived (NaN: it did not) and which update it entered, from 1 (0: dropped); by [worker, step], `local_step`.
+class Each:
+    """By [worker, step, variable], when a gradient arrived (NaN: it did not) and which update it entered, from 1 (0: dropped);
+    by [worker, step], `local_step`.
     """
 
-    update: Floats
     arrived: Floats
     entered: Ints
     local_step: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Times:
+    """One run. `update[u]` is when update u + 1 was made, of as many as were, and `gradients[u]` how many are in the means of
+    all variables; how many gradients arrived, and how many of these were dropped; and every single one, if asked for.
+    """
+
+    update: Floats
+    gradients: Ints
+    arrived: int
+    dropped: int
+    each: Each | None
 
 
 class Runs:
@@ -51,8 +63,8 @@ class Runs:
         worth = self._steps * job.workers * job.variables * repetitions >= _WORTH
         self._loop: Any = compiled.single(loop) if worth else loop
 
-    def run(self, repetition: int) -> Times:
-        """As `replicas` has it, without numbers."""
+    def run(self, repetition: int, *, each: bool = False) -> Times:
+        """As `replicas` has it, without numbers. `each`: with every gradient, of which there may be many."""
         job, network = self.job, self.job.network
         if not isinstance(network, Delays):
             raise InternalError("flows take more than delays")
@@ -60,30 +72,31 @@ class Runs:
         death = np.array([job.death(w) for w in range(workers)])
         back = np.array([job.back(w) for w in range(workers)])
         while True:
-            shape = (workers, self._steps, variables)
-            times = Times(
-                np.full(self.updates, np.nan), np.full(shape, np.nan), np.zeros(shape, np.int64),
-                np.zeros(shape[:2], np.int64),
-            )  # fmt: skip
+            shape = (workers, self._steps, variables) if each else (0, 0, 0)
+            update, gradients = np.full(self.updates, np.nan), np.zeros(self.updates, np.int64)
+            totals = np.zeros(2, np.int64)
+            every = Each(np.full(shape, np.nan), np.zeros(shape, np.int64), np.zeros(shape[:2], np.int64))
             made = self._loop(
                 job.seconds(repetition, self._steps), network.pull, network.push,
                 np.argsort(network.push, axis=1, kind="stable"), network.report, network.token, network.again,
                 death, back, job.update, job.averages + job.turn, settings.replicas_to_aggregate,
                 settings.tokens_per_step, settings.initial_tokens,
-                times.update, times.arrived, times.entered, times.local_step,
+                update, gradients, totals, each, every.arrived, every.entered, every.local_step,
             )  # fmt: skip
             if made >= 0:
-                return Times(times.update[:made], times.arrived, times.entered, times.local_step)
+                arrived, dropped = totals.tolist()
+                return Times(update[:made], gradients[:made], arrived, dropped, every if each else None)
             self._steps *= 2
 
 
 def loop(
     compute: Floats, pull: Floats, push: Floats, order: Ints, report: Floats, token: Floats, again: Floats, death: Floats,
-    back: Floats, update: float, rest: float, required: int, per_step: int, initial: int, update_time: Floats, arrived: Floats,
-    entered: Ints, local_step: Ints,
+    back: Floats, update: float, rest: float, required: int, per_step: int, initial: int, update_time: Floats,
+    gradients: Ints, totals: Ints, each: bool, arrived: Floats, entered: Ints, local_step: Ints,
 ) -> int:  # fmt: skip
-    """Fill the last four, which are those of `Times`; how many updates were made, or -1 if a worker has no more times
-    to compute. `order[w]` are the variables in the order in which the gradients of worker w arrive.
+    """Fill what a `Times` has (`totals` are those that arrived and were dropped), the last three only with `each`; how many
+    updates were made, or -1 if a worker has no more times to compute. `order[w]` are the variables in the order in which
+    the gradients of worker w arrive.
     """
     workers, steps = compute.shape
     variables, updates = len(report), len(update_time)
@@ -108,10 +121,13 @@ def loop(
     taken = np.zeros(variables, np.int64)  # the accumulators' own steps
     count = np.zeros(variables, np.int64)
     asked = np.zeros(variables, np.bool_)  # by the chief
+    meant = np.zeros(variables, np.int64)  # gradients in the mean that it last got
     left, synced = variables, 0.0  # variables that are not updated in this round, and when the others were
     made = 0
-    tokens = np.zeros(2 * initial + updates * per_step, np.int64)
-    first_token, end_token = 0, initial
+    # The queue, as so many tokens of one step after another: those at first, of each update, and of a chief that is back.
+    token_step, tokens_left = np.zeros(updates + 2, np.int64), np.zeros(updates + 2, np.int64)
+    tokens_left[0] = initial
+    first_token, end_token = 0, 1
     waiting = np.empty(workers, np.int64)
     first_waiting, waiters = 0, 0
 
@@ -138,10 +154,15 @@ def loop(
             w = item
             if now < until[w]:
                 v, s = order[w, sent[w]], step[w]
-                arrived[w, s, v] = now
+                totals[0] += 1
+                if each:
+                    arrived[w, s, v] = now
                 if local[w] >= taken[v]:
-                    entered[w, s, v] = taken[v] + 1
+                    if each:
+                        entered[w, s, v] = taken[v] + 1
                     count[v] += 1
+                else:
+                    totals[1] += 1
                 delivered[w] = max(delivered[w], now + report[v])
                 sent[w] += 1
                 if sent[w] == variables:
@@ -153,12 +174,13 @@ def loop(
         elif item == sync:
             if now < until[0]:
                 update_time[made] = now
+                for u in range(variables):
+                    gradients[made] += meant[u]
                 made += 1
                 if made == updates:
                     return made
-                for i in range(end_token, end_token + per_step):
-                    tokens[i] = made
-                end_token += per_step
+                token_step[end_token], tokens_left[end_token] = made, per_step
+                end_token += 1
                 left, synced = variables, 0.0
                 for u in range(variables):
                     due[begin + u] = now + rest + again[u]
@@ -186,16 +208,17 @@ def loop(
             step[w] += 1
             if step[w] == steps:
                 return -1
-            local[w] = local_step[w, step[w]] = made
+            local[w] = made
+            if each:
+                local_step[w, step[w]] = made
             sent[w], delivered[w] = 0, 0.0
             computed[w] = now + pull[w] + compute[w, step[w]]
             due[w] = computed[w] + push[w, order[w, 0]]
             changed[changes], changed[changes + 1] = w, ask + w
             changes += 2
             if w == 0:
-                for i in range(end_token, end_token + initial):
-                    tokens[i] = made
-                end_token += initial
+                token_step[end_token], tokens_left[end_token] = made, initial
+                end_token += 1
                 left, synced = variables, 0.0
                 due[sync] = inf
                 changed[changes] = sync
@@ -209,6 +232,7 @@ def loop(
         if v >= 0 and asked[v] and count[v] >= required and now < until[0]:
             asked[v] = False
             taken[v] += 1
+            meant[v] = count[v]
             count[v] = 0
             left -= 1
             synced = max(synced, now + update + report[v])
@@ -216,18 +240,23 @@ def loop(
                 due[sync] = synced
                 changed[changes] = sync
                 changes += 1
-        while waiters > 0 and first_token < end_token:
+        while waiters > 0:
+            while first_token < end_token and tokens_left[first_token] == 0:
+                first_token += 1
+            if first_token == end_token:
+                break
             w = waiting[first_waiting]
             first_waiting = (first_waiting + 1) % workers
             waiters -= 1
             if now >= until[w]:
                 continue
-            local[w] = tokens[first_token]
-            first_token += 1
+            local[w] = token_step[first_token]
+            tokens_left[first_token] -= 1
             step[w] += 1
             if step[w] == steps:
                 return -1
-            local_step[w, step[w]] = local[w]
+            if each:
+                local_step[w, step[w]] = local[w]
             sent[w], delivered[w] = 0, 0.0
             computed[w] = now + token[w] + pull[w] + compute[w, step[w]]
             due[w] = computed[w] + push[w, order[w, 0]]

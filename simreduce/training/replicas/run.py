@@ -39,27 +39,31 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A worker's own `step`-th step: it had its token at `begun`, its gradients at `computed`, all of these had been
-    delivered and it asked for the next token at `asked`.
+    """A worker's own `step`-th step: it had its token at `begun`, all variables at `read`, its gradients at `computed`, all of
+    these had been delivered and it asked for the next token at `asked`.
     """
 
     worker: int
     step: int
     local_step: int
     begun: float  # s
+    read: float
     computed: float
     asked: float
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """In order of time. `blocked` says what a run waits for that has not made all its updates; "" if it has."""
+    """In order of time. `steps` are over; `unfinished` were under way at the end, or when their worker died, and what had
+    not happened by then has that time. `blocked` says what a run waits for that has not made all its updates; "" if it has.
+    """
 
     workers: int
     variables: int
     arrivals: tuple[Arrival, ...]
     updates: tuple[Update, ...]
     steps: tuple[Step, ...]
+    unfinished: tuple[Step, ...] = ()
     blocked: str = ""
 
     @property
@@ -84,11 +88,12 @@ class Run:
             "updates": [_row(each) for each in self.updates],
             "gradients": [_row(each) for each in self.arrivals],
             "steps": [_row(each) for each in self.steps],
+            "unfinished": [_row(each) for each in self.unfinished],
             "blocked": self.blocked,
         }
 
 
-_TIMES = ("time", "taken", "begun", "computed", "asked")
+_TIMES = ("time", "taken", "begun", "read", "computed", "asked")
 
 
 def _row(each: Arrival | Update | Step) -> dict[str, Any]:

@@ -65,6 +65,9 @@ class Settings:
 
 def easyrec(workers: int) -> Settings:
     """As EasyRec sets it (parameter-server strategy, `sync_replicas`, several workers): everybody's gradient in every
-    update, and no token at the start.
+    update, and no token at the start. InputError if it would not: one worker it does not synchronise. Its queue runner is another
+    hook's and its queue is closed at the end; neither changes what an update takes or is made of.
     """
+    if workers < 2:
+        raise InputError(f"EasyRec synchronises several workers, not {workers}")
     return Settings(replicas_to_aggregate=workers, total_num_replicas=workers, num_tokens=0)

@@ -36,7 +36,9 @@ class Asked(NamedTuple):
 class Values:
     """`start[v]` is variable v at first; `gradient` makes an array of its shape, or `Slices` for the variables in
     `sparse`. Every update subtracts `rate` times the mean. With `decay`, a moving average of every variable is kept:
-    after every update it moves (1 - decay) of the way to the variable, beginning where that begins.
+    after every update it moves (1 - decay) of the way to the variable, beginning where that begins. `warm_up`: as
+    `tf.train.ExponentialMovingAverage` with `num_updates=global_step`, whose decay is no more than (1 + n) / (10 + n) after
+    update n.
     """
 
     start: tuple[Floats, ...]
@@ -44,11 +46,12 @@ class Values:
     rate: float = 1.0
     sparse: frozenset[int] = frozenset()
     decay: float | None = None
+    warm_up: bool = False
 
     def accumulator(self, variable: int, *, faithful: bool) -> Accumulator[Any]:
         """An empty one, for that variable."""
         if variable in self.sparse:
-            return UpstreamSparse() if faithful else Sparse()
+            return (UpstreamSparse if faithful else Sparse)(np.shape(self.start[variable]))
         return Dense(np.shape(self.start[variable]))
 
     def updated(self, weights: Floats, mean: Floats | Slices) -> Floats:
@@ -59,10 +62,11 @@ class Values:
         np.subtract.at(found, np.array(mean.indices, dtype=np.int64), self.rate * mean.values)
         return found
 
-    def averaged(self, average: Floats, weights: Floats) -> Floats:
-        """A moving average after an update."""
+    def averaged(self, average: Floats, weights: Floats, number: int) -> Floats:
+        """A moving average after update `number`."""
         assert self.decay is not None  # noqa: S101 - there is none to ask for
-        return average - (1.0 - self.decay) * (average - weights)
+        decay = min(self.decay, (1.0 + number) / (10.0 + number)) if self.warm_up else self.decay
+        return average - (1.0 - decay) * (average - weights)
 
 
 def by_worker(numbers: Sequence[float], variables: int = 1, rate: float = 1.0) -> Values:
