@@ -180,23 +180,18 @@ class Lowered:
         """What `plan` lowers to, whose ops are those from `first` on of what this is of. Without jitter, which goes by op."""
         mine = slice(first, first + len(plan))
         which, call = np.unique(self.call[mine], return_inverse=True)
-        return replace(
-            self,
-            call=call.astype(self.call.dtype),
-            calls=self.calls.only(which),
-            amount=self.amount[mine],
-            **self._waiting(plan, first),
+        waiting = self._waiting(plan, first)
+        return Lowered(
+            call.astype(self.call.dtype), self.calls.only(which), self.amount[mine], *waiting, self.lane_names
         )
 
-    def _waiting(self, plan: Plan, first: int) -> dict[str, Ids]:
+    def _waiting(self, plan: Plan, first: int) -> tuple[Ids, Ids, Ids]:
         """Who waits for whom in `plan`, as in `part`. On streams, others beside it would be waited for."""
-        if (plan.stream == NO_STREAM).all():
-            start = self.successor_start[first : first + len(plan) + 1]
-            successors = self.successors[start[0] : start[-1]] - np.int32(first)
-            waits = self.waits[first : first + len(plan)]
-            return {"waits": waits, "successor_start": start - start[0], "successors": successors}
-        waits, start, successors = _successors(plan)
-        return {"waits": waits, "successor_start": start, "successors": successors}
+        if (plan.stream != NO_STREAM).any():
+            return _successors(plan)
+        start = self.successor_start[first : first + len(plan) + 1]
+        successors = self.successors[start[0] : start[-1]] - np.int32(first)
+        return self.waits[first : first + len(plan)], start - start[0], successors
 
     @property
     def predecessor_start(self) -> Ids:

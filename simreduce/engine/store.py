@@ -39,6 +39,9 @@ _KINDS: dict[type, str] = {
 _DTYPE: dict[str, type] = {name: kind for kind, names in _KINDS.items() for name in names.split()}
 """Of the columns that are not int32."""
 
+_SPARE = 4
+"""What has grown may grow by a fourth before it is copied."""
+
 
 def as_arrays(table: Any) -> Any:
     """The same table with numpy columns of the types that the compiled kernel expects."""
@@ -62,6 +65,7 @@ class Store:
 
     def __init__(self, capacity: list[float], clock: float = 0.0) -> None:
         self.compiled = False
+        self._spare: dict[str, npt.NDArray[Any]] = {}  # the memory of columns that have grown
         count = len(capacity)
         calendar, solver = (
             Heap(key=[0.0] * count, item=[0] * count, at=[NONE] * count, size=[0]) for _ in range(2)
@@ -193,25 +197,20 @@ class Store:
             column[first:last] = value if self.compiled else [value] * len(waits)
         self.release(release_op, now)
 
-    def release(self, ops: Ints, now: float) -> None:
-        """Ops that wait for it are released now. `ops` ascend."""
+    def release(self, op: Ints, now: float) -> None:
+        """Ops that wait for it, in ascending order, are released now."""
         state = self.state
-        times, before, done = state.release_time, state.release_op, int(state.released[0])
-        last = (times[-2], before[-1]) if done < len(before) else (-INFINITY, NONE)
-        if self.compiled and len(ops) and last < (now, ops[0]):
+        times, ops, done = state.release_time, state.release_op, int(state.released[0])
+        if self.compiled and len(op) and (done == len(ops) or (times[-2], ops[-1]) < (now, op[0])):
             # Nothing to sort: plans are often submitted one after another at one instant.
-            later = np.empty(len(before) - done + len(ops) + 1)
-            later[: len(before) - done], later[len(before) - done :], later[-1] = (
-                times[done:-1],
-                now,
-                INFINITY,
-            )
-            joined = np.concatenate([before[done:], ops.astype(np.int32, copy=False)])
+            later = np.empty(len(ops) - done + len(op) + 1)
+            later[: len(ops) - done], later[len(ops) - done :], later[-1] = times[done:-1], now, INFINITY
+            ops = np.concatenate([ops[done:], op.astype(np.int32, copy=False)])
             state.released[0] = 0
-            self.state = state._replace(release_time=later, release_op=joined)
+            self.state = state._replace(release_time=later, release_op=ops)
             return
-        old: dict[str, Any] = {"release_time": times, "release_op": before, "released": state.released}
-        self._release(old, ops, np.full(len(ops), now))
+        old: dict[str, Any] = {"release_time": times, "release_op": ops, "released": state.released}
+        self._release(old, op, np.full(len(op), now))
         self.state = state._replace(**old)
 
     def _joined(self, name: str, old: Any, new: Any) -> Any:
@@ -220,7 +219,11 @@ class Store:
             old.extend(new if isinstance(new, list) else new.tolist())
             return old
         new = np.asarray(new).astype(_DTYPE.get(name, np.int32), copy=False)
-        return np.concatenate([old, new]) if len(old) else new
+        if not len(old):
+            return new
+        column = self._grown(name, old, len(old), len(new))
+        column[len(old) :] = new
+        return column
 
     def _longer(self, name: str, old: Any, used: int, more: int) -> Any:
         """The column `old`, `more` longer; only the first `used` are kept. Of an array the rest is not touched."""
@@ -228,9 +231,17 @@ class Store:
         if not self.compiled:
             old.extend([dtype(0).item()] * more)
             return old
-        new: npt.NDArray[Any] = np.zeros(len(old) + more, dtype=dtype)
-        new[:used] = old[:used]
-        return new
+        return self._grown(name, old, used, more)
+
+    def _grown(self, name: str, old: npt.NDArray[Any], used: int, more: int) -> npt.NDArray[Any]:
+        """The array `old` with room for `more`: in the memory that it has to spare, or with as much again as a quarter of it, so
+        that to append often copies little. Of what is new nothing was ever written.
+        """
+        count = len(old) + more
+        if old.base is None or old.base is not self._spare.get(name) or len(old.base) < count:
+            self._spare[name] = np.zeros(count + count // _SPARE, dtype=_DTYPE.get(name, np.int32))
+            self._spare[name][:used] = old[:used]
+        return self._spare[name][:count]
 
     def _grow_slots(self, old: dict[str, Any], more: int, uses: int) -> None:
         """Room for more ops in flight, of so many uses each."""

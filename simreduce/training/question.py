@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from simreduce import units
 from simreduce.errors import InputError, did_you_mean, shown
@@ -33,6 +33,7 @@ from simreduce.topology import Topology
 from simreduce.training.profile import Profile, from_rate, from_seconds, load_profile
 from simreduce.training.reductions import CYCLE, Method, by_mode, by_strategy
 from simreduce.training.step import CONSISTENCIES, RELAXED, STAGED, STRONG, Job
+from simreduce.training.table import Table
 from simreduce.variable_update import MODES, Flags, check_mode
 from simreduce.workload import Model
 
@@ -48,13 +49,11 @@ _TIMES = ("time", "rate", "profile")
 _KEYS = ("batch", *_TIMES, "update", "consistency", "barrier", "streams", "cycle", "variable_update", *_FLAGS)
 _PLACES = ("cpu", "gpu")
 """Of `local_parameter_device`."""
-_NAMES = {str: "text", bool: "true or false", list: "a list of task numbers"}
+_TASKS = "a list of task numbers"
 MOST_SAMPLES = 10**9
 MOST_STREAMS = 10**6
 SHORTEST, LONGEST = 1e-9, 3.6e6
 """Seconds of a cycle, and of a step: what is beyond is a slip."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,28 +104,26 @@ def look_at_step(
     """
     if not isinstance(table, dict):
         return None, [f"step: expected a table, not {shown(table)}"]
-    reader = _Reader(table)
-    for key in table:
-        if key not in _KEYS:
-            reader.problems.append(f"step.{key}: unknown key{did_you_mean(key, _KEYS)}")
-    measured = reader.whole("batch", 1, MOST_SAMPLES)
+    reader = _Reader("step", table)
+    reader.only(_KEYS)
+    measured = reader.whole("batch", None, 1, MOST_SAMPLES)
     if "batch" not in table and given is None:
-        reader.problems.append("step.batch: missing: samples per GPU")
+        reader.fault("batch", "missing: samples per GPU")
     batch = measured if given is None else reader.number("batch", given, 1, MOST_SAMPLES)
     profile, slow = reader.compute(model, batch or 1, topology, beside)
     if profile and batch and measured and batch != measured and "rate" not in table:
         profile = profile.rescaled(measured, batch)
-    update = reader.read("update", units.duration) or 0.0
-    cycle = reader.read("cycle", units.duration)
-    streams = reader.whole("streams", 0, MOST_STREAMS)
+    update = reader.quantity("update", units.duration) or 0.0
+    cycle = reader.quantity("cycle", units.duration)
+    streams = reader.whole("streams", None, 0, MOST_STREAMS)
     if cycle and not SHORTEST <= cycle <= LONGEST:
-        reader.problems.append("step.cycle: from 1 ns to 1000 h, or 0 s for none")
+        reader.fault("cycle", "from 1 ns to 1000 h, or 0 s for none")
     for key, seconds in (("update", update), ("time, rate or profile", profile.seconds if profile else 0.0)):
         if not seconds <= LONGEST:
-            reader.problems.append(f"step.{key}: more than 1000 h")
+            reader.fault(key, "more than 1000 h")
     barrier = reader.typed("barrier", bool)
     if barrier is False and update:
-        reader.problems.append("step.update: needs a barrier, a time at which all variables are updated")
+        reader.fault("update", "needs a barrier, a time at which all variables are updated")
     consistency = reader.typed("consistency", str) or STRONG
     mode = reader.mode(consistency)
     flags = reader.flags(mode, topology)
@@ -158,58 +155,21 @@ def _used(mode: str, flags: Mapping[str, Any], topology: Topology | None) -> tup
     return reduction | {"all_reduce_spec"}, " with all_reduce_spec" if mode == "replicated" else ""
 
 
-class _Reader:
-    """Reads one key after another, and keeps the faults."""
-
-    def __init__(self, table: Mapping[str, Any]) -> None:
-        self.table = table
-        self.problems: list[str] = []
-
-    def typed(self, key: str, kind: type[T]) -> T | None:
-        """The value, if it is there and of that type."""
-        value = self.table.get(key)
-        if value is None or isinstance(value, kind):
-            return value
-        self.problems.append(f"step.{key}: expected {_NAMES[kind]}, not {shown(value)}")
-        return None
-
-    def whole(self, key: str, least: int, most: int) -> int | None:
-        """A whole number."""
-        value = self.table.get(key)
-        return None if value is None else self.number(key, value, least, most)
-
-    def number(self, key: str, value: object, least: int, most: int) -> int | None:
-        """A whole number that is given for a key."""
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            self.problems.append(
-                f"step.{key}: expected a whole number from {least} to {most}, not {shown(value)}"
-            )
-            return None
-        return value
-
-    def read(self, key: str, reader: Callable[[object], float]) -> float | None:
-        """A quantity with its unit."""
-        return self._quantity(f"step.{key}", self.table[key], reader) if key in self.table else None
-
-    def _quantity(self, place: str, value: object, reader: Callable[[object], float]) -> float | None:
-        try:
-            return reader(value)
-        except ValueError as error:
-            self.problems.append(f"{place}: {error}")
-            return None
+class _Reader(Table):
+    """The table, and what of it needs more than one key."""
 
     def compute(
         self, model: Model | None, batch: int, topology: Topology | None, beside: Callable[[str], str]
     ) -> tuple[Profile | None, Mapping[str, float]]:
         """The profile, and how many times as long a device takes."""
-        given = [key for key in _TIMES if key in self.table]
+        given = [key for key in _TIMES if key in self.given]
         if len(given) != 1:
             have = f"has {' and '.join(given)}" if given else "has none"
             self.problems.append(f"step: give one of {', '.join(_TIMES)}; it {have}")
             return None, {}
         try:
             if given == ["time"]:
-                seconds = self.read("time", units.duration)
+                seconds = self.quantity("time", units.duration)
                 return None if seconds is None or model is None else from_seconds(model, seconds), {}
             if given == ["profile"]:
                 text = self.typed("profile", str)
@@ -225,20 +185,18 @@ class _Reader:
 
     def _rates(self, topology: Topology | None) -> dict[str, float]:
         """FLOPs a second of every GPU."""
-        value = self.table["rate"]
+        value = self.given["rate"]
         given = value if isinstance(value, dict) else {"": value}
         model = {name: topology.nodes[name].model for name in topology.devices} if topology else {}
         known = {*model, *model.values()}
         rates: dict[str, float] = {}
         for name, text in given.items():
-            place = f"step.rate.{name}" if name else "step.rate"
-            rate = self._quantity(place, text, units.flops)
+            key = f"rate.{name}" if name else "rate"
+            rate = self.read(key, text, units.flops)
             if name and topology and name not in known:
-                self.problems.append(
-                    f"{place}: no GPU and no model of one is called so{did_you_mean(name, known)}"
-                )
+                self.fault(key, f"no GPU and no model of one is called so{did_you_mean(name, known)}")
             elif rate is not None and rate <= 0.0:
-                self.problems.append(f"{place}: needs a rate above 0")
+                self.fault(key, "needs a rate above 0")
             elif rate is not None:
                 rates[name] = rate
         if len(rates) < len(given):
@@ -246,7 +204,7 @@ class _Reader:
         found = {name: rates.get(name, rates.get(kind, rates.get("", 0.0))) for name, kind in model.items()}
         without = [name for name, rate in found.items() if not rate]
         if without:
-            self.problems.append(f"step.rate: there is none for {', '.join(without[:5])}")
+            self.fault("rate", f"there is none for {', '.join(without[:5])}")
             return {}
         return found
 
@@ -260,38 +218,37 @@ class _Reader:
                 self.problems += [f"step.variable_update: {problem}" for problem in error.problems]
         if consistency not in CONSISTENCIES:
             near = did_you_mean(consistency, CONSISTENCIES)
-            self.problems.append(
-                f"step.consistency: unknown {consistency!r}{near}; one of {', '.join(CONSISTENCIES)}"
-            )
+            self.fault("consistency", f"unknown {consistency!r}{near}; one of {', '.join(CONSISTENCIES)}")
         if consistency == STAGED and mode != "parameter_server":
-            self.problems.append(
-                'step.consistency: "staged" is about reading variables, which only variable_update = "parameter_server" does'
+            self.fault(
+                "consistency",
+                '"staged" is about reading variables, which only variable_update = "parameter_server" does',
             )
         if consistency == RELAXED and mode in ("parameter_server", "distributed_replicated", "independent"):
             other = "reduces nothing" if mode == "independent" else "sends gradients to their servers"
-            self.problems.append(f'step.consistency: "relaxed" is about all-reduces; {mode} {other}')
+            self.fault("consistency", f'"relaxed" is about all-reduces; {mode} {other}')
         return mode
 
     def flags(self, mode: str, topology: Topology | None) -> Flags:
         """What the mode is told, all of which it must use."""
         flags: dict[str, Any] = {
-            key: value for key, kind in _FLAGS.items() if (value := self.typed(key, kind)) is not None
+            key: value
+            for key, kind in _FLAGS.items()
+            if (value := self.typed(key, kind, _TASKS if kind is list else "")) is not None
         }
         if flags and not mode:
-            self.problems += [
-                f"step.{key}: is for variable_update; strategies say how to reduce" for key in flags
-            ]
+            for key in flags:
+                self.fault(key, "is for variable_update; strategies say how to reduce")
         elif mode in MODES:
             used, when = _used(mode, flags, topology)
-            given = (*flags, *(key for key in ("cycle", "streams") if key in self.table))
-            self.problems += [f"step.{key}: {mode}{when} does not use it" for key in given if key not in used]
+            for key in (*flags, *(key for key in ("cycle", "streams") if key in self.given)):
+                if key not in used:
+                    self.fault(key, f"{mode}{when} does not use it")
         place = flags.get("local_parameter_device", "cpu")
         if place not in _PLACES:
             near = did_you_mean(place, _PLACES)
-            self.problems.append(
-                f"step.local_parameter_device: {' or '.join(_PLACES)}, not {shown(place)}{near}"
-            )
+            self.fault("local_parameter_device", f"{' or '.join(_PLACES)}, not {shown(place)}{near}")
         tasks = flags.get("ps_tasks", [])
         if isinstance(tasks, list) and not all(isinstance(t, int) and not isinstance(t, bool) for t in tasks):
-            self.problems.append(f"step.ps_tasks: expected {_NAMES[list]}, not {shown(tasks)}")
+            self.fault("ps_tasks", f"expected {_TASKS}, not {shown(tasks)}")
         return Flags(**flags)

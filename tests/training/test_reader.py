@@ -146,7 +146,7 @@ def test_every_fault_is_told_at_once():
         "replicas.update: 5 has no unit; write a time as text, for example '1.5 us' or '700 ns'",
         "replicas.repetitions: expected a whole number from 1 to 1000000, not 0",
         "replicas.skip: fewer than the 5 updates, not 5",
-        "replicas: unknown key 'backup' (did you mean 'backups'?)",
+        "replicas.backup: unknown key (did you mean 'backups'?)",
     ] == faults(
         """
         workers = 4
@@ -189,7 +189,7 @@ def test_every_fault_is_told_at_once():
         ('workers = 2\ncompute = {distribution = "gamma"}', "replicas.compute.distribution: expected one of constant"),
         ('workers = 2\ncompute = {distribution = "parto"}', "did you mean 'pareto'?"),
         ('workers = 2\ncompute = {distribution = "normal", mean = "1 s"}', "replicas.compute.sd: missing"),
-        ('workers = 2\ncompute = {distribution = "normal", mean = "1 s", sd = "1 s", mu = 1}', "unknown key 'mu'"),
+        ('workers = 2\ncompute = {distribution = "normal", mean = "1 s", sd = "1 s", mu = 1}', "replicas.compute.mu: unknown key"),
         ('workers = 2\ncompute = {distribution = "uniform", low = "2 s", high = "1 s"}', "replicas.compute: high: no less"),
         ('workers = 2\ncompute = {distribution = "trace", times = "1 s"}', "expected a list of times"),
     ],

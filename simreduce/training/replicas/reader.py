@@ -48,12 +48,10 @@ from simreduce.training.distributions import (
 from simreduce.training.replicas.job import Job, worker_faults
 from simreduce.training.replicas.network import Delays, Flows, through_ports
 from simreduce.training.replicas.settings import Settings, easyrec
+from simreduce.training.table import Table
 from simreduce.workload import Workload
 
 T = TypeVar("T")
-
-MOST = 1_000_000
-"""Workers, servers, updates and repetitions that are read."""
 
 MOST_STEPS = 1 << 24
 """Steps of all workers in one repetition, transfers between workers and variables, updates of all repetitions: what fits
@@ -135,47 +133,8 @@ def read_replicas(
     raise ScenarioError(read.problems)
 
 
-class _Reader:
-    """A table, whose keys are taken one by one; faults are collected."""
-
-    def __init__(self, place: str, table: Mapping[str, Any]) -> None:
-        self.place, self.table = place, table
-        self.problems: list[str] = []
-        self._known: list[str] = []
-
-    def take(self, key: str) -> Any:
-        """The value of a key, None if it is not there."""
-        self._known.append(key)
-        return self.table.get(key)
-
-    def known(self, *keys: str) -> None:
-        """These keys are right, whatever their values are."""
-        self._known += keys
-
-    def fault(self, key: str, text: object) -> None:
-        self.problems.append(f"{self.place}.{key}: {text}")
-
-    def whole(self, key: str, default: int | None, least: int, most: int = MOST) -> int | None:
-        value = self.take(key)
-        if value is None:
-            return default
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            self.fault(key, f"expected a whole number from {least} to {most}, not {shown(value)}")
-            return None
-        return value
-
-    def quantity(self, key: str, reader: Callable[[object], T], default: T | None = None) -> T | None:
-        """What `units` reads; a fault if it is not there and there is no default."""
-        value = self.take(key)
-        if value is None:
-            if default is None:
-                self.fault(key, "missing")
-            return default
-        try:
-            return reader(value)
-        except ValueError as error:
-            self.fault(key, error)
-            return None
+class _Reader(Table):
+    """A table, and those by the numbers of workers in it."""
 
     def numbered(self, key: str, reader: Callable[[object], float]) -> dict[int, float]:
         """A table by the numbers of workers."""
@@ -195,14 +154,6 @@ class _Reader:
             except ValueError as error:
                 self.fault(f"{key}.{worker}", error)
         return found
-
-    def close(self) -> None:
-        """Tell what nobody has asked for."""
-        for key in self.table:
-            if key not in self._known:
-                self.problems.append(
-                    f"{self.place}: unknown key {shown(key)}{did_you_mean(key, self._known)}"
-                )
 
 
 def _bounds(read: _Reader, updates: int, repetitions: int, workers: int, settings: Settings) -> None:
@@ -230,7 +181,7 @@ def _places(
     read: _Reader, key: str, devices: Sequence[str] | None, what: str, default: int | None
 ) -> tuple[str, ...]:
     """Devices by name or number; without a topology, as many names as asked for."""
-    value = read.table.get(key, default)
+    value = read.given.get(key, default)
     if value is None:
         read.take(key)
         read.fault(key, "missing")
@@ -288,7 +239,7 @@ def _named_settings(read: _Reader, name: object, workers: int) -> Settings | Non
         near = did_you_mean(name, ["easyrec"]) if isinstance(name, str) else ""
         read.fault("settings", f'expected "easyrec", not {shown(name)}{near}')
     for key in ("aggregate", "backups", "total", "tokens"):
-        if key in read.table:
+        if key in read.given:
             read.fault(key, "replicas.settings says it")
     if not workers:
         return None
@@ -330,7 +281,9 @@ def _compute(read: _Reader) -> Distribution | None:
         return None
     make, keys = _TIMES[name]
     given = [
-        inner.quantity(key, _figure(key), 0.0 if key == "least" and name == "exponential" else None)
+        inner.quantity(key, _figure(key), 0.0)
+        if (name, key) == ("exponential", "least")
+        else inner.required(key, _figure(key))
         for key in keys
     ]
     inner.close()
