@@ -33,6 +33,8 @@ cores = 2
 moving = 1.5
 shared = true
 message = "0.25 ms"
+cache = "16 MiB"
+memory = "12 GB/s"
 [cpu.rates]
 transfer = "1.5 GB/s"
 add = "6 GB/s"
@@ -40,6 +42,8 @@ add = "6 GB/s"
 "dispatch.copy" = "5 us"
 step = "0.5 ms"
 "cpu.moving" = 0.25
+"cpu.cache" = "1 MiB"
+"cpu.memory" = "2 GB/s"
 "cpu.rates.add" = "1 GB/s"
 "links.qpi.bandwidth" = "0 GB/s"
 """
@@ -75,12 +79,14 @@ def test_a_file_is_read_in_si_units(write):
             "gpu0>gpu1": LinkConstants(bandwidth=3e9),
         },
         step=2 * 1e-3,
-        cpu=Processor(2.0, 1.5, True, 0.25 * 1e-3, {"transfer": 1.5e9, "add": 6e9}),
+        cpu=Processor(2.0, 1.5, True, 0.25 * 1e-3, {"transfer": 1.5e9, "add": 6e9}, 16 << 20, 12e9),
         provenance={"hardware": "four GPUs", "date": "2018-04-24"},
         errors={
             "dispatch.copy": 5 * 1e-6,
             "step": 0.5 * 1e-3,
             "cpu.moving": 0.25,
+            "cpu.cache": 1 << 20,
+            "cpu.memory": 2e9,
             "cpu.rates.add": 1e9,
             "links.qpi.bandwidth": 0.0,
         },
