@@ -460,18 +460,18 @@ def _work(
 
 
 def _held(plan: Plan, site: _Site, processor: Processor) -> dict[str, float]:
-    """By whose cores they are: how many bytes all values of the plan take that have memory of their own."""
+    """By whose cores they are: how many bytes all values of the plan take that have memory of their own; 0 where nobody asks."""
+    nodes = site.nodes[: len(plan.devices)]
+    held = dict.fromkeys((scope(processor, node.machine) for node in nodes), 0.0)
     if not math.isfinite(processor.memory):
-        return dict.fromkeys((scope(processor, node.machine) for node in site.nodes), 0.0)
-    own = np.zeros(len(plan.devices))
+        return held
+    own = np.zeros(len(nodes))
     for some in blocks(len(plan)):
-        kind, at = plan.kind[some], plan.device[some]
+        kind = plan.kind[some]
         made = np.isin(kind, OWNING) & ((kind != Kind.CONCAT) | (plan.arg[some] != IN_PLACE))
-        own += np.bincount(at[made], plan.sizes(some)[made], minlength=len(own))
-    held: dict[str, float] = {}
-    for node, nbytes in zip(site.nodes, np.resize(own, len(site.nodes)).tolist(), strict=True):
-        owner = scope(processor, node.machine)
-        held[owner] = held.get(owner, 0.0) + nbytes
+        own += np.bincount(plan.device[some][made], plan.sizes(some)[made], minlength=len(own))
+    for node, nbytes in zip(nodes, own.tolist(), strict=True):
+        held[scope(processor, node.machine)] += nbytes * (plan.boxes if processor.shared else 1)
     return held
 
 

@@ -161,7 +161,7 @@ provenance = { hardware = 1 }
 dispatch = { copy = 50, cpoy = "50 us", add = "1 h", slice = "-1 us" }
 errors = { "dispatch.copy" = "1 us", "links.qpi.bandwith" = "1 GB/s" }
 step = "1 GB/s"
-cpu = { cores = 0.5, moving = "2", shared = 1, rates = { copy = "1 s", input = "1 GB/s" } }
+cpu = { cores = 0.5, moving = "2", shared = 1, cache = "2 s", memory = "0 GB/s", rates = { copy = "1 s", input = "1 GB/s" } }
 [links]
 qpi = { bandwidth = "0 GB/s", latency = "1 GB/s", lanes = 2 }
 nvlink = 3
@@ -188,6 +188,8 @@ nvlink = 3
         "mine.toml: cpu.shared: expected true or false, not 1",
         "mine.toml: cpu.cores: expected a number of cores from 1 to 1024, not 0.5",
         "mine.toml: cpu.moving: expected a number of cores from 1 to 1024, not '2'",
+        "mine.toml: cpu.cache: '2 s': unknown unit 's' for a size; write for example '64 MiB' or '64 MB'",
+        "mine.toml: cpu.memory: '0 GB/s' must be between 1 kB/s and 1 PB/s",
         (
             "mine.toml: cpu.rates.copy: '1 s': unknown unit 's' for a bandwidth; "
             "write for example '25 GB/s' or '200 Gbit/s'"
@@ -197,8 +199,8 @@ nvlink = 3
             "mine.toml: errors.links.qpi.bandwith: unknown key (did you mean 'links.qpi.bandwidth'?); "
             "known: dispatch.slice, dispatch.copy, dispatch.add, "
             "links.qpi.bandwidth, links.qpi.latency, links.nvlink.bandwidth, links.nvlink.latency, "
-            "cpu.cores, cpu.moving, cpu.message, cpu.rates.slice, cpu.rates.concat, cpu.rates.copy, cpu.rates.add, "
-            "cpu.rates.scale, cpu.rates.cast, cpu.rates.transfer"
+            "cpu.cores, cpu.moving, cpu.message, cpu.cache, cpu.memory, cpu.rates.slice, cpu.rates.concat, "
+            "cpu.rates.copy, cpu.rates.add, cpu.rates.scale, cpu.rates.cast, cpu.rates.transfer"
         ),
         "mine.toml: title: expected text, not 5",
         "mine.toml: provenance.hardware: expected text, not 1",

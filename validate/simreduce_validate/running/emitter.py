@@ -15,6 +15,8 @@ Ops wait (control edges, streams) by control edges. For a COPY these are on an `
 is posted as soon as the step starts. An edge from another device is a message without contents, which the simulator
 does not count. `nccl` ops are copies and sums like others: CPUs have no NCCL.
 
+Plans for CPU devices of one process come `spelled_out`: they have neither views nor copies that wait.
+
 Nothing may be rewritten, or the executed graph would not be the plan: see `executed`.
 """
 
