@@ -28,6 +28,7 @@ _RATES = (
 _FLOPS = {
     f"{p}{unit}": float(f) for p, f in (*_DECIMAL.items(), ("P", 10**15)) for unit in ("FLOP/s", "FLOPS")
 }
+_WORK = {f"{p}{unit}": f for p, f in (*_DECIMAL.items(), ("P", 10**15)) for unit in ("FLOP", "FLOPs")}
 _TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _CLI_SUFFIX = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -79,6 +80,15 @@ def bandwidth(text: object) -> float:
 def flops(text: object) -> float:
     """Floating-point operations per second of `15.7 TFLOP/s` or `312 TFLOPS`."""
     return _read(text, _FLOPS, "rate of computing", "'6.5 TFLOP/s' or '300 GFLOPS'")
+
+
+def work(text: object) -> float:
+    """Floating-point operations of `236.027904 MFLOP`, rounded once."""
+    number, unit = _split(text, _WORK, "number of floating-point operations", "'7.7 GFLOP'")
+    value = Fraction(number) * _WORK[unit]
+    if value > _LARGEST:
+        raise ValueError(f"{shown(text)} is too large for the work on a sample")
+    return float(value)
 
 
 def duration(text: object) -> float:
@@ -137,6 +147,12 @@ def exact_size(nbytes: int) -> str:
         if nbytes and nbytes % factor == 0:
             return f"{nbytes // factor} {unit}B"
     return f"{nbytes} B"
+
+
+def exact_work(operations: float) -> str:
+    """A text that `work` reads as the same number: in MFLOP where that is exact."""
+    short = f"{operations / 1e6:.15g} MFLOP"
+    return short if work(short) == operations else f"{operations!r} FLOP"
 
 
 def exact_bandwidth(rate: float) -> str:

@@ -125,7 +125,9 @@ def calibrations(draw: st.DrawFn, figures: Figures) -> Calibration:
         dispatch=draw(st.dictionaries(kinds, figures.delay)),
         links=draw(
             st.dictionaries(
-                st.sampled_from(["bus", "peer", "network", "cpu0>cpu1", "cpu0>gpu0"]),
+                st.sampled_from(
+                    ["bus", "bus:d2h", "bus:h2d", "peer", "peer:h2d", "network", "cpu0>cpu1", "cpu0>gpu0"]
+                ),
                 st.builds(LinkConstants, *maybe),
             )
         ),

@@ -29,7 +29,7 @@ RUNGS = (
     ("algorithms", "packing"),
     ("layouts",),
     ("plan", "synthesis", "topology", "workload"),
-    ("dtypes", "shipped", "textfiles", "units"),
+    ("dtypes", "shipped", "textfiles", "units", "workers"),
     ("errors",),
 )
 """Top to bottom; the units of one rung know nothing of each other."""

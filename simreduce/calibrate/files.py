@@ -8,6 +8,8 @@ copy = "50 us"
 [links.qpi]             # replaces the topology's figures for a link class (per lane and direction)
 bandwidth = "7 GB/s"
 latency = "1 us"
+[links."pcie3_x16:d2h"] # or for its links that lead from GPUs to their host; h2d: that lead back
+bandwidth = "12 GB/s"
 [links."gpu0>gpu1"]     # or for one link
 bandwidth = "20 GB/s"
 [cpu]                   # the cores that do the ops of CPU devices, and handle what passes between these

@@ -29,6 +29,10 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "simreduce_validate.validate:validate",
         "Time plans on real devices beside what is predicted.",
     ),
+    "model": (
+        "simreduce_validate.model:model",
+        "The layers of a Keras model, as a workload.",
+    ),
     "verify": ("simreduce.cli.verify:verify", "Prove that plans do what they promise."),
     "topo": ("simreduce.cli.topo:topo", "List and show machines."),
 }

@@ -46,7 +46,8 @@ class Calibration:
     """Constants by op kind and link class.
 
     `dispatch[kind]` is what one op of that kind (`copy`, `add`, ...) costs before its latency, in seconds, while it
-    holds its lanes. `links` is by link class, or by the name of one link, whose figures then count. `step` is what
+    holds its lanes. `links` is by link class; by `CLASS:d2h` or `CLASS:h2d`, its links that lead from GPUs to their host or back; or by
+    the name of one link. The narrowest counts. `step` is what
     a step costs for every machine that takes part, in seconds, besides the way to the others and back (see `step_cost`). `provenance` says what was measured, where and when;
     `errors` the standard error of each constant that has one, under the name the file gives it.
     """

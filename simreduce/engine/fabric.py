@@ -90,9 +90,14 @@ class Standing:
         self._submission.standing = True
         self._begun = False
 
+    @property
+    def under_way(self) -> bool:
+        """Whether it has been submitted and is not done."""
+        return self._begun and not self._done.triggered
+
     def submit(self) -> simpy.Event:
         """Start now, with all INPUTs ready. The event succeeds, without a value, when the last op is done."""
-        if self._begun and not self._done.triggered:
+        if self.under_way:
             raise InternalError("a standing plan was submitted while it was under way")
         self._begun = True
         self._done = self._submission.done = self._fabric.env.event()

@@ -20,7 +20,7 @@ from simreduce.errors import InputError, NotFoldable, PlanError, did_you_mean
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.plan import IN_PLACE, NO_STREAM, Column
 from simreduce.plan.ragged import blocks, ranges, starts
-from simreduce.topology import Folded, Link, Node, Routes, Topology
+from simreduce.topology import Folded, Link, Node, Routes, Topology, direction
 
 Ids = npt.NDArray[np.integer]
 Ints = npt.NDArray[np.int64]
@@ -62,7 +62,7 @@ class Resources:
         slow = disturbance.slow
         names, capacity, latency = [], [], []
         for link in topology.links:
-            bandwidth, delay = _figures(link, calibration)
+            bandwidth, delay = _figures(link, topology, calibration)
             names.append(f"{link.name} {link.link_class}")
             capacity.append(bandwidth / max(slow.get(link.source, 1.0), slow.get(link.target, 1.0)))
             latency.append(delay)
@@ -106,9 +106,11 @@ def changed(
     return tuple(sorted(found, key=lambda change: change[0]))
 
 
-def _figures(link: Link, calibration: Calibration) -> tuple[float, float]:
+def _figures(link: Link, topology: Topology, calibration: Calibration) -> tuple[float, float]:
+    """Bandwidth and latency, of the class, of the class in this direction or of this very link: what is said last counts."""
     bandwidth, latency = link.bandwidth, link.latency
-    for name in (link.link_class, link.name):
+    way = direction(topology.nodes[link.source], topology.nodes[link.target])
+    for name in (link.link_class, f"{link.link_class}:{way}", link.name):
         if constants := calibration.links.get(name):
             bandwidth = bandwidth if constants.bandwidth is None else constants.bandwidth * link.lanes
             latency = latency if constants.latency is None else constants.latency

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.folded import Folded, fold
-from simreduce.topology.graph import Cable, Kind, Link, Node, Topology, build
+from simreduce.topology.graph import DIRECTIONS, Cable, Kind, Link, Node, Topology, build, direction
 from simreduce.topology.load import load_machine, load_topology, shipped
 from simreduce.topology.matrix import matrix_text, path_class
 from simreduce.topology.naming import natural
 from simreduce.topology.routing import Route, Routes, route
 
 __all__ = [
+    "DIRECTIONS",
     "Cable",
     "Folded",
     "Kind",
@@ -26,6 +27,7 @@ __all__ = [
     "Routes",
     "Topology",
     "build",
+    "direction",
     "fold",
     "link_classes",
     "load_machine",

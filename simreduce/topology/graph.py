@@ -86,6 +86,21 @@ class Link:
         return self.source == self.target or self.link_class == ROUTE
 
 
+DIRECTIONS = ("d2h", "h2d")
+"""Of links between GPUs and their host: from device to host and back, as CUDA names them."""
+
+_HEIGHT = {"gpu": 0, "pcie_switch": 1, "cpu": 2}
+"""From a GPU to its host, by kind of node."""
+
+
+def direction(source: Node, target: Node) -> str:
+    """Of a link, which of `DIRECTIONS`: `d2h` where it leads from GPUs to their host, `h2d` where it leads back, "" elsewhere."""
+    a, b = (_HEIGHT.get(node.kind, -1) for node in (source, target))
+    if a == b or min(a, b) < 0:
+        return ""
+    return DIRECTIONS[a > b]
+
+
 @dataclass(frozen=True, slots=True)
 class Cable:
     """Both directions of a link, before it has a place in a topology. Rates are those of `Link`."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import multiprocessing
 import re
-import signal
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
 
 from simreduce.algorithms import ALGORITHMS, COLLECTIVES, TWO_LEVEL, Algorithm
@@ -19,6 +17,7 @@ from simreduce.topology import load_topology
 from simreduce.tune.bench import ROOTED
 from simreduce.tune.candidates import COMMON
 from simreduce.variable_update import MODES, Flags, variable_update
+from simreduce.workers import pool
 from simreduce.workload import Gradient, Workload
 
 RANKS = (*range(1, 18), 24, 32, 64)
@@ -165,27 +164,13 @@ def prove_all(
             for place in places:
                 yield place, cases[place].prove(counts)
         return
-    before = multiprocessing.active_children()
-    with ProcessPoolExecutor(workers, initializer=_undisturbed) as pool:
-        try:
-            asked = {
-                pool.submit(_prove_batch, [cases[place] for place in places], counts): places
-                for places in batches
-            }
-            for done in as_completed(asked):
-                yield from zip(asked[done], done.result(), strict=True)
-        except BaseException:
-            # The pool would go on with what it has begun, which may take minutes.
-            for child in multiprocessing.active_children():
-                if child not in before:
-                    child.terminate()
-            raise
-
-
-def _undisturbed() -> None:
-    """Ctrl-C goes to all processes of a terminal: the first of them ends the others."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    with pool(workers) as processes:
+        asked = {
+            processes.submit(_prove_batch, [cases[place] for place in places], counts): places
+            for places in batches
+        }
+        for done in as_completed(asked):
+            yield from zip(asked[done], done.result(), strict=True)
 
 
 def _prove_batch(cases: Sequence[Case], counts: Sequence[int]) -> list[Proof]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 from simreduce.engine import CALM, Disturbance, Use, simulate
 from simreduce.errors import Deadlock, InputError, StrategyError
@@ -18,9 +16,7 @@ from simreduce.strategy import Strategy, compile_plan
 from simreduce.strategy.automatic import tensorflow_choice
 from simreduce.tune.candidates import candidates
 from simreduce.tune.chunks import with_best_chunk
-
-T = TypeVar("T")
-R = TypeVar("R")
+from simreduce.workers import in_processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +104,6 @@ def first_words(error: Deadlock) -> str:
     """How many ops can never finish, and the first of them, in one line."""
     head, _, rest = str(error).partition("\n  ")
     return f"{head} {rest.splitlines()[0]}" if rest else head
-
-
-def in_processes(work: Callable[[T], R], items: Sequence[T], workers: int) -> Iterator[R]:
-    """What `work` makes of every item, in order, on so many processes."""
-    workers = min(workers, len(items))
-    if workers == 1:
-        yield from map(work, items)
-        return
-    with ProcessPoolExecutor(workers) as pool:
-        yield from pool.map(work, items)
 
 
 def evaluate(

@@ -19,7 +19,8 @@ from simreduce.strategy import Strategy
 from simreduce.training import Question, Step, simulate_step
 from simreduce.tune.candidates import candidates
 from simreduce.tune.chunks import with_best_chunk
-from simreduce.tune.rank import first_words, in_processes
+from simreduce.tune.rank import first_words
+from simreduce.workers import in_processes
 
 
 @dataclass(frozen=True, slots=True)

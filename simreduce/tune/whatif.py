@@ -12,7 +12,7 @@ from simreduce.engine import CALM, Calibration, Disturbance, LinkConstants, Reco
 from simreduce.engine.processor import CPU
 from simreduce.engine.runtime import Call
 from simreduce.plan import Kind
-from simreduce.topology import Link, Node, Topology
+from simreduce.topology import DIRECTIONS, Link, Node, Topology
 
 MORE, LESS = 1.1, 0.9
 
@@ -122,7 +122,7 @@ def _times(value: float | None, factor: float) -> float | None:
 
 
 def _links(name: str, bandwidth: float = 1.0, latency: float = 1.0) -> Callable[[Machine], Machine]:
-    """Every link of a class, whether its figures come from the topology or from the calibration."""
+    """Every link of a class, whether its figures come from the topology or from the calibration, there for the class, a direction or one link."""
 
     def link(each: Link) -> Link:
         if each.link_class != name:
@@ -130,10 +130,14 @@ def _links(name: str, bandwidth: float = 1.0, latency: float = 1.0) -> Callable[
         return replace(each, bandwidth=each.bandwidth * bandwidth, latency=each.latency * latency)
 
     def apply(machine: Machine) -> Machine:
-        constants = dict(machine.calibration.links)
-        if name in constants:
-            old = constants[name]
-            constants[name] = LinkConstants(_times(old.bandwidth, bandwidth), _times(old.latency, latency))
+        members = {name, *(f"{name}:{way}" for way in DIRECTIONS)}
+        members.update(each.name for each in machine.topology.links if each.link_class == name)
+        constants = {
+            known: LinkConstants(_times(old.bandwidth, bandwidth), _times(old.latency, latency))
+            if known in members
+            else old
+            for known, old in machine.calibration.links.items()
+        }
         calibration = replace(machine.calibration, links=constants)
         return replace(machine, topology=_with(machine.topology, link=link), calibration=calibration)
 

@@ -2,6 +2,7 @@
 
 from simreduce.workload.load import load_model, load_workload, shipped
 from simreduce.workload.model import Layer, Model, of_list
+from simreduce.workload.model_file import model_text
 from simreduce.workload.workload import MOST_BYTES, Gradient, Workload
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "Workload",
     "load_model",
     "load_workload",
+    "model_text",
     "of_list",
     "shipped",
 ]

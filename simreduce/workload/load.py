@@ -3,7 +3,8 @@
 * a shipped model: `resnet50`, `vgg16`, ...; of a transformer also for other sequences, `bert-base,sequence=384`
 * `bytes:64M` (powers of 1024) or `bytes:64MB`: one gradient; `bytes:64M,dtype=float16`
 * a CSV file with the columns `name`, `elements` or `shape` (`7x7x3x64`), and optionally `dtype`
-* a TOML file with `[[gradients]]` tables of the same keys (`shape = [7, 7, 3, 64]`)
+* a TOML file with `[[gradients]]` tables of the same keys (`shape = [7, 7, 3, 64]`), or with `[[layers]]`, which have such
+  gradients and their work (`model_file.py`)
 
 Every fault in a file is reported at once, with its line or index.
 """
@@ -16,9 +17,10 @@ from pathlib import Path
 
 from simreduce import dtypes, units
 from simreduce.errors import InputError, WorkloadError, did_you_mean, shown
-from simreduce.textfiles import csv_rows, exists, read_text, toml_rows
+from simreduce.textfiles import csv_rows, exists, parse_toml, read_text, toml_rows
 from simreduce.workload import convolutional, transformers
 from simreduce.workload.model import Model, of_list
+from simreduce.workload.model_file import read_model
 from simreduce.workload.workload import Gradient, Workload
 
 _KEYS = ("name", "elements", "shape", "dtype")
@@ -31,14 +33,21 @@ def shipped() -> list[str]:
 
 def load_model(text: str) -> Model:
     """The model that `text` names; of a file or `bytes:`, every gradient is a layer. WorkloadError lists every fault."""
-    return _model(text) or of_list(load_workload(text))
+    found = _load(text)
+    return found if isinstance(found, Model) else of_list(found)
 
 
 def load_workload(text: str) -> Workload:
     """The gradient list that `text` names; WorkloadError lists every fault."""
+    found = _load(text)
+    return found.workload if isinstance(found, Model) else found
+
+
+def _load(text: str) -> Model | Workload:
+    """What `text` names: with layers where those are known."""
     model = _model(text)
     if model is not None:
-        return model.workload
+        return model
     if text.startswith("bytes:"):
         return _inline(text)
     path = Path(text)
@@ -48,8 +57,16 @@ def load_workload(text: str) -> Workload:
             f"no workload {shown(text)}{near}; a file ends in .csv or .toml, one gradient is 'bytes:64M'"
         )
     content = read_text(path, WorkloadError)
-    rows = _toml_rows(text, content) if path.suffix == ".toml" else _csv_rows(text, content)
-    return _rows(text, rows)
+    if path.suffix != ".toml":
+        return _rows(text, _csv_rows(text, content))
+    if _has_layers(parse_toml(text, content, WorkloadError)):
+        return read_model(text, content, _KEYS, _gradient)
+    return _rows(text, _toml_rows(text, content))
+
+
+def _has_layers(document: Mapping[str, object]) -> bool:
+    """Whether a TOML file is a model by layer, if misspelt."""
+    return "gradients" not in document and any(k == "layers" or did_you_mean(k, ["layers"]) for k in document)
 
 
 def _model(text: str) -> Model | None:

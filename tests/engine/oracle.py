@@ -153,7 +153,7 @@ class Oracle:
         capacity = {}
         for link in self.topology.links:
             bandwidth = link.bandwidth
-            for name in (link.link_class, link.name):
+            for name in self._known_as(link.id):
                 constants = self.calibration.links.get(name)
                 if constants is not None and constants.bandwidth is not None:
                     bandwidth = constants.bandwidth * link.lanes
@@ -167,13 +167,21 @@ class Oracle:
                     capacity[f"shared memory of {self._owner(node)}"] = Fraction(self.calibration.cpu.memory)
         return capacity
 
+    def _known_as(self, link_id: int) -> list[str]:
+        """The names under which a calibration may have a link, the narrowest last."""
+        link = self.topology.links[link_id]
+        kinds = self.topology.nodes[link.source].kind, self.topology.nodes[link.target].kind
+        from_gpu = {("gpu", "cpu"), ("gpu", "pcie_switch"), ("pcie_switch", "cpu")}
+        ways = [":d2h"] if kinds in from_gpu else [":h2d"] if kinds[::-1] in from_gpu else []
+        return [link.link_class, *(link.link_class + way for way in ways), link.name]
+
     def _owner(self, node: Node) -> str:
         assert self.calibration.cpu
         return "all" if self.calibration.cpu.shared else f"machine {node.machine}"
 
     def _latency(self, link_id: int) -> Fraction:
         link = self.topology.links[link_id]
-        for name in (link.name, link.link_class):
+        for name in reversed(self._known_as(link_id)):
             constants = self.calibration.links.get(name)
             if constants is not None and constants.latency is not None:
                 return Fraction(constants.latency)

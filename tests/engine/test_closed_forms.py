@@ -27,7 +27,7 @@ from simreduce.engine.lower import Resources, lower
 from simreduce.engine.result import Floors
 from simreduce.engine.tables import SHIFT
 from simreduce.plan import Contract, Kind, PlanBuilder
-from simreduce.topology import Topology, route
+from simreduce.topology import Node, Topology, route
 from tests.engine.small import cable, copy_plan, machine, node, pair, plan_of
 from tests.strategies import ANY, ROUND, Scene, scenes
 
@@ -249,6 +249,27 @@ def test_calibrated_figures_stand_in_for_the_machine_s():
         close_to(4 * A + 2 * S / B)
         == simulate(copy_plan(topology, (0, 1)), topology, IDEAL, measured).seconds
     )
+
+
+def test_ways_to_the_host_and_back_may_have_figures_of_their_own():
+    """A class may have figures for each, which count before its own and after those of one link. Between switches there is no direction."""
+    topology = machine(
+        cable("gpu0", "plx0", B, A), cable("plx0", "plx1", B, A), cable("plx1", "cpu0", B, A), cable("gpu1", "plx1", B, A),
+        *(Node(name, "pcie_switch") for name in ("plx0", "plx1")),
+    )  # fmt: skip
+    links = {
+        "wire": LinkConstants(latency=2 * A), "wire:d2h": LinkConstants(B / 2, 3 * A), "wire:h2d": LinkConstants(B / 4),
+        "cpu0>plx1": LinkConstants(latency=5 * A),
+    }  # fmt: skip
+
+    def seconds(source: int, target: int) -> float:
+        plan = copy_plan(topology, (source, target))
+        return simulate(plan, topology, IDEAL, Calibration("measured", links=links)).seconds
+
+    gpu0, gpu1, cpu0 = 0, 1, 2
+    assert close_to(3 * A + 2 * A + 3 * A + 2 * S / B) == seconds(gpu0, cpu0)
+    assert close_to(5 * A + 2 * A + 2 * A + 4 * S / B) == seconds(cpu0, gpu0)
+    assert close_to(3 * A + 2 * A + 2 * A + 4 * S / B) == seconds(gpu0, gpu1)
 
 
 # Local ops.

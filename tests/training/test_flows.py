@@ -138,3 +138,19 @@ def test_plain_delays_are_alike_for_all():
     assert (2, 3) == (found.workers, found.variables)
     assert (found.push == 2.0).all()
     assert (found.again == 1.0).all()
+
+
+def test_what_a_worker_had_under_way_when_it_died_ends_beside_what_it_sends_when_it_is_back():
+    """Worker 0 dies as it reads, which takes 10 ms, and is back 6 ms after the beginning: 4 MB of the old variable are on
+    their way, and take half of its link for 8 ms.
+    """
+    network = flows(STAR, 1, (7,), 10 * MB)
+    compute, back = 0.005, 0.006
+    question = Job(Settings(1, 2, 0), network, Constant(compute), dies={0: 0.003}, returns={0: back})
+    run = replicas(question, 2)
+    alone = LATENCY + 10 * MB / RATE
+    first = back + alone + 4 * MB / RATE + compute + alone
+
+    assert [pytest.approx(first), pytest.approx(first + LATENCY + alone + compute + alone)] == [
+        a.time for a in run.arrivals
+    ]

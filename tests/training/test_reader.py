@@ -59,6 +59,7 @@ def test_every_key_arrives_where_it_belongs():
         compute = {distribution = "normal", mean = "120 ms", sd = "10 ms"}
         slow = {3 = 2.0}
         dies = {5 = "10 s"}
+        returns = {5 = "40 s"}
         size = "100 MB"
         bandwidth = "10 GB/s"
         latency = "1 ms"
@@ -74,7 +75,12 @@ def test_every_key_arrives_where_it_belongs():
     job = asked.job
 
     assert Settings(7, 9, 3) == job.settings
-    assert (Normal(0.12, 0.01), {3: 2.0}, {5: 10.0}) == (job.compute, job.slow, job.dies)
+    assert (Normal(0.12, 0.01), {3: 2.0}, {5: 10.0}, {5: 40.0}) == (
+        job.compute,
+        job.slow,
+        job.dies,
+        job.returns,
+    )
     assert (0.002, 0.003, 0.004, 6) == (job.update, job.averages, job.turn, job.seed)
     assert (50, 7, 10) == (asked.updates, asked.repetitions, asked.skip)
     assert isinstance(job.network, Delays)
@@ -169,6 +175,8 @@ def test_every_fault_is_told_at_once():
         ('workers = 2\ncontention = "no"\ncompute = "1 s"', "expected true or false"),
         ('workers = 2\nbandwidth = "0 GB/s"\ncompute = "1 s"', "replicas.bandwidth: must be above 0"),
         ('workers = 2\ndies = {7 = "1 s"}\ncompute = "1 s"', "replicas.dies: the workers are 0 to 1, not 7"),
+        ('workers = 2\nreturns = {1 = "1 s"}\ncompute = "1 s"', "replicas.returns: worker 1 does not die"),
+        ('workers = 2\ndies = {1 = "2 s"}\nreturns = {1 = "1 s"}\ncompute = "1 s"', "replicas.returns: worker 1: after it dies at 2 s, not at 1 s"),
         ('workers = 2\ncompute = {distribution = "gamma"}', "replicas.compute.distribution: expected one of constant"),
         ('workers = 2\ncompute = {distribution = "parto"}', "did you mean 'pareto'?"),
         ('workers = 2\ncompute = {distribution = "normal", mean = "1 s"}', "replicas.compute.sd: missing"),

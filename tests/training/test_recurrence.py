@@ -31,6 +31,13 @@ def jobs(draw: st.DrawFn) -> Job:
 
     required, total = draw(st.integers(1, 7)), draw(st.integers(1, 7))
     least = max(required - total, 0)
+    dies = draw(
+        st.dictionaries(
+            st.integers(0, workers - 1), st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 4.25]), max_size=3
+        )
+    )
+    away = st.one_of(st.none(), st.sampled_from([0.25, 0.5, 1.0, 1.5]), st.floats(0.01, 3.0))
+    returns = {w: at + more for w, at in dies.items() if (more := draw(away)) is not None}
     compute = st.one_of(
         st.sampled_from([0.25, 0.5, 1.0]).map(Constant),
         st.just(Trace((0.25, 0.5, 0.5, 2.0))),
@@ -42,7 +49,8 @@ def jobs(draw: st.DrawFn) -> Job:
         Delays(some(workers), some(workers * variables).reshape(workers, -1), some(variables), some(workers), some(variables)),
         draw(st.one_of(compute, st.tuples(*[compute] * workers))),
         slow=draw(st.dictionaries(st.integers(0, workers - 1), st.sampled_from([0.5, 3.0]), max_size=2)),
-        dies=draw(st.dictionaries(st.integers(0, workers - 1), st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 4.25]), max_size=2)),
+        dies=dies,
+        returns=returns,
         update=draw(delay),
         averages=draw(delay),
         turn=draw(delay),
@@ -91,7 +99,8 @@ def test_compiled_it_gives_the_same_bits():
         Delays(np.linspace(0, 1e-2, 9), np.arange(27.0).reshape(9, 3) * 1e-3, np.full(3, 1e-4), np.full(9, 2e-4), np.zeros(3)),
         Exponential(0.1),
         slow={0: 1e-3, 4: 3.0},
-        dies={7: 2.0},
+        dies={0: 1.0, 7: 2.0},
+        returns={0: 1.3, 7: 2.1},
         update=1e-3,
     )  # fmt: skip
     runs = Runs(job, 60, 10_000)

@@ -243,6 +243,64 @@ def test_what_is_on_its_way_when_a_worker_dies_is_lost():
     assert [(0, 0)] == run.entered(1)
 
 
+def test_a_worker_that_comes_back_begins_at_the_global_step():
+    """Worker 1 dies in its third step, after update 2. What it needs to go on is no token: there is again one for everybody."""
+    run = replicas(job(2, compute=(1.0, 1.0), dies={1: 2.5}, returns={1: 5.0}), 5)
+    back = [(a.time, a.step, a.local_step, a.update) for a in run.arrivals if a.worker == 1 and a.time > 2.5]
+
+    assert [1.0, 2.0, 6.0, 7.0, 8.0] == [u.time for u in run.updates]
+    assert [(6.0, 3, 2, 3), (7.0, 4, 3, 4), (8.0, 5, 4, 5)] == back
+
+
+def test_what_a_worker_computes_before_it_notices_is_dropped():
+    """It is back at step 2, and when its gradient comes 3 s later others have made updates 3, 4 and 5."""
+    run = replicas(job(1, 2, 0, compute=(1.0, 3.0), dies={1: 0.5}, returns={1: 2.5}), 7)
+    first = next(a for a in run.arrivals if a.worker == 1)
+
+    assert (5.5, 2, 0) == (first.time, first.local_step, first.update)
+
+
+def test_a_worker_that_comes_back_does_not_answer_for_what_it_had_asked():
+    """Worker 1 dies waiting for a token, before which it is back: the two that come after update 1 are for both workers."""
+    run = replicas(job(2, compute=(2.0, 0.5), dies={1: 0.75}, returns={1: 1.0}), 3)
+
+    assert [(1, 0), (1, 1)] == run.entered(1)  # its first gradient was there before it died
+    assert 1.5 == run.updates[0].time
+
+
+def test_a_chief_that_comes_back_begins_a_round():
+    """Nothing is updated meanwhile. Accumulators keep what came, which is taken at once."""
+    run = replicas(job(1, 2, 0, compute=(1.0, 1.0), dies={0: 3.5}, returns={0: 6.25}), 5)
+
+    assert [1.0, 2.0, 3.0, 6.25, 7.25] == [u.time for u in run.updates]
+    assert [(1, 3)] == run.entered(4)
+
+
+def test_a_chief_that_comes_back_puts_out_the_initial_tokens_again():
+    """Worker 1 waits since 4 s for a token of update 3. It gets one of step 2, and what it then sends is dropped."""
+    run = replicas(job(2, 2, 2, compute=(1.0, 1.0), dies={0: 3.5}, returns={0: 6.25}), 3)
+
+    assert [1.0, 3.0, 7.25] == [u.time for u in run.updates]
+    assert [(1, 3), (0, 4)] == run.entered(3)
+    assert (7.25, 1, 2, 0) == [(a.time, a.worker, a.local_step, a.update) for a in run.arrivals][-1]
+
+
+def test_a_round_that_the_chief_did_not_end_is_made_again():
+    """Variable 0 is updated, variable 1 not, when it dies. Back, it sets both accumulators to the global step."""
+    push = np.array([[0.0, 1.0], [0.0, 1.0]])
+    network = Delays(np.zeros(2), push, np.zeros(2), np.zeros(2), np.zeros(2))
+    question = job(1, 2, 0, compute=(1.0, 1.25), network=network, dies={0: 1.5}, returns={0: 4.0})
+    run = replicas(question, 2, by_worker([1.0, 10.0], variables=2))
+
+    # Variable 0 took worker 0's gradient at 1 s, and holds worker 1's, dropped then. Variable 1 got worker 1's at 2.25 s.
+    assert [(1.25, 1, 0, 0), (2.25, 1, 1, 1)] == [
+        (a.time, a.worker, a.variable, a.update) for a in run.arrivals if 1.0 < a.time < 4.0
+    ]
+    first = run.updates[0]
+    assert (5.0, (5.0, 4.0)) == (first.time, first.taken)
+    assert [-2.0, -10.0] == list(first.weights)
+
+
 # Invariants.
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-
 import pytest
 
 from simreduce.algorithms import ALGORITHMS, COLLECTIVES, TWO_LEVEL, Algorithm
@@ -227,12 +225,3 @@ def test_the_same_search_is_asked_of_one_process():
     assert rings.search == Case("multi_ring", 8, 2).search
     assert rings.search != Case("multi_ring", 8, 4).search
     assert rings.search != Case("ring", 8, 2).search
-
-
-def test_who_stops_listening_ends_the_processes():
-    before = multiprocessing.active_children()
-    proofs = prove_all([Case("ring", ranks) for ranks in range(1, 40)], (5,), workers=2)
-    next(proofs)
-    proofs.close()
-
-    assert multiprocessing.active_children() == before

@@ -46,9 +46,10 @@ def test_what_saves_most_comes_first():
     assert saved == sorted(saved, reverse=True)
 
 
-def test_figures_of_the_calibration_are_changed_where_it_has_them():
-    topology = pair()
-    calibration = Calibration("fitted", links={"wire": LinkConstants(bandwidth=50.0, latency=2.0)})
+@pytest.mark.parametrize(("other", "named"), [("gpu1", "wire"), ("gpu1", "gpu0>gpu1"), ("cpu0", "wire:d2h")])
+def test_figures_of_the_calibration_are_changed_where_it_has_them(other, named):
+    topology = machine(cable("gpu0", other))
+    calibration = Calibration("fitted", links={named: LinkConstants(bandwidth=50.0, latency=2.0)})
     saved = {
         key: s.saved for key, s in found(copy_plan(topology, (0, 1)), topology, IDEAL, calibration).items()
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from dataclasses import replace
@@ -11,15 +12,19 @@ from functools import partial
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from simreduce_validate.calibrate import _beside, _micros, calibrate
-from simreduce_validate.calibrating import Constant, assembled, design, fitted, slow_ports
-from simreduce_validate.cases import RUNTIME
+from simreduce_validate.calibrate import _beside, _learnt, _micros, calibrate
+from simreduce_validate.calibrating import Constant, Cores, assembled, cores_of, design, fitted, slow_ports
+from simreduce_validate.cases import RUNTIME, Case, Row
+from simreduce_validate.running import Measurement
+from simreduce_validate.running.computer import Computer
+from simreduce_validate.running.placement import numbers
 from simreduce_validate.validate import validate
 
 import simreduce as sr
 from simreduce.calibrate import load_calibration, to_toml
 from simreduce.cli.main import main
 from simreduce.engine import Calibration
+from simreduce.plan import Kind
 from tests.validate.devices import devices
 
 ASKED = {
@@ -27,19 +32,25 @@ ASKED = {
     "inproc of 4": ("switch:4", {}),
     "cluster of 2": ("switch:2", {"backend": "cluster"}),
     "cluster of 3": ("switch:3", {"backend": "cluster"}),
+    "cluster of 2 x 2": ("rtx4090-2x2", {"backend": "cluster"}),
+    "cluster of 2 + 1": ("rtx4090-2x2", {"backend": "cluster", "ngpus": 3}),
     "cluster of hosts": ("switch:3", {"backend": "cluster", "hosts": "a:1,b:1,c:1"}),
     "shaped": ("switch:3", {"backend": "shaped", "rate": "200mbit"}),
     "shaped, 2 workers": ("switch:2", {"backend": "shaped", "rate": "2mbit"}),
     "shaped with delay": ("switch:4", {"backend": "shaped", "rate": "200mbit", "delay": "5ms", "slow_port": ("1=100mbit",)}),
     "DGX-1": ("dgx1v", {"backend": "gpu"}),
+    "v100-pcie-4": ("v100-pcie-4", {"backend": "gpu"}),
     "DGX A100": ("dgx-a100", {"backend": "gpu"}),
     "pretended GPUs": ("dgx1v", {"backend": "gpu", "pretend": True, "ngpus": 3}),
 }  # fmt: skip
+
+CORES = Cores(4)
 
 KNOWN = {
     "step": 0.4e-3, "dispatch.input": 2e-6, "dispatch.output": 2.5e-6, "dispatch.copy": 5e-6, "dispatch.add": 4e-6,
     "dispatch.concat": 6e-6, "dispatch.slice": 3.5e-6, "cpu.message": 0.3e-3, "cpu.cores": 3.0, "cpu.moving": 2.0, "cpu.cache": 16 << 20, "cpu.memory": 6e9,
     "cpu.rates.copy": 6e9, "cpu.rates.add": 12e9, "cpu.rates.concat": 5e9, "cpu.rates.transfer": 0.7e9,
+    "dispatch.scale": 3e-6, "dispatch.cast": 4.5e-6, "cpu.rates.scale": 9e9, "cpu.rates.cast": 4e9,
     "links.cable.bandwidth": 20e6, "links.cable.latency": 2e-3,
 }  # fmt: skip
 
@@ -52,7 +63,7 @@ def asked(name):
 @pytest.mark.parametrize("name", ASKED)
 def test_micro_plans_are_right_also_as_they_are_run(name):
     where = asked(name)
-    micros = _micros(design(where, 4))
+    micros = _micros(design(where, CORES))
 
     assert len({(micro.name, micro.nbytes) for micro in micros}) == len(micros) > 20
     for micro in micros:
@@ -61,9 +72,29 @@ def test_micro_plans_are_right_also_as_they_are_run(name):
         assert set(micro.plan.devices) <= set(where.stage.machine.nodes)
 
 
+def crossed(where, micro):
+    """Of the copies of a plan, whether each goes to another process."""
+    plan, process = micro.plan, numbers(where.stage.place)
+    copies = np.flatnonzero(plan.kind == Kind.COPY).tolist()
+    return [process[plan.device[plan.operands_of(op)[0]]] != process[plan.device[op]] for op in copies]
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [("cluster of 3", {True}), ("shaped", {True}), ("cluster of 2 x 2", {True, False}), ("cluster of 2 + 1", {True, False})],
+)  # fmt: skip
+def test_a_plan_crosses_processes_or_stays_within_one(name, kinds):
+    """Never both, so that what each costs is told apart; both are there where a process has several devices."""
+    where = asked(name)
+    each = [set(crossed(where, micro)) for micro in _micros(design(where, CORES))]
+
+    assert all(len(found) <= 1 for found in each)
+    assert kinds == set().union(*each)
+
+
 def test_transfers_over_slow_links_are_small():
     """At 2 Mbit/s the smallest there are; else none is longer than its limit."""
-    largest = {name: max(m.nbytes for m in _micros(design(asked(name), 4))) for name in ASKED}
+    largest = {name: max(m.nbytes for m in _micros(design(asked(name), CORES))) for name in ASKED}
 
     assert 64 << 10 == largest["shaped, 2 workers"]
     assert 0.025 < largest["shaped"] / (200e6 / 8) <= 0.05
@@ -85,14 +116,15 @@ def noisy(seconds, noise):
 
 
 FOUND = {
-    "inproc of 2": ("step", "dispatch.copy", "cpu.rates.copy"),
+    "inproc of 2": ("step", "dispatch.copy", "cpu.rates.copy", "cpu.rates.scale", "cpu.rates.cast"),
     "cluster of 3": ("step", "cpu.message", "cpu.rates.transfer"),
+    "cluster of 2 x 2": ("cpu.message", "cpu.rates.transfer", "dispatch.copy", "cpu.rates.copy"),
     "shaped": ("step", "cpu.message", "links.cable.bandwidth"),
     "shaped with delay": ("step", "links.cable.latency", "links.cable.bandwidth"),
 }
 
 
-SOME = (("inproc of 2", 0.0), ("shaped with delay", 0.02))
+SOME = (("inproc of 2", 0.0), ("cluster of 2 x 2", 0.0), ("shaped with delay", 0.02))
 CASES = [
     pytest.param(name, noise, marks=[] if (name, noise) in SOME else pytest.mark.slow)
     for name in FOUND
@@ -104,7 +136,7 @@ CASES = [
 def test_a_fit_finds_the_constants_that_matter(name, noise):
     """From far off, where the others are known: within 1 %, and 5 % where times scatter by 2 %."""
     where = asked(name)
-    plan = design(where, 4)
+    plan = design(where, CORES)
     known = {c.name: KNOWN[c.name] for c in plan.constants}
     plan = replace(plan, base=assembled(plan.base, known))
     free = [c for c in plan.constants if c.name in FOUND[name]]
@@ -125,7 +157,7 @@ def test_a_fit_finds_the_constants_that_matter(name, noise):
 def test_a_fit_finds_them_among_all_others(name, noise):
     """What stands for other constants may take their part; these do not."""
     where = asked(name)
-    plan = design(where, 4)
+    plan = design(where, CORES)
     known = {c.name: KNOWN[c.name] for c in plan.constants}
     predict = predictor(where, plan)
     fit = fitted(plan.constants, predict, noisy(predict(known), noise))
@@ -136,6 +168,99 @@ def test_a_fit_finds_them_among_all_others(name, noise):
         assert known[n] == pytest.approx(fit.values[n], abs=near)
         assert fit.errors[n] < 0.1 * known[n] or not noise
     assert np.median(np.abs(fit.residuals)) < max(noise, 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("computers", "cores"),
+    [
+        ([("a", 8)] * 4, Cores(8)),
+        ([("a", 8), ("a", 4)], Cores(4)),
+        ([("a", 8), ("b", 16), ("c", 12)], Cores(8, shared=False)),
+        ([("a", 8), ("a", 8), ("b", 6)], Cores(4, shared=False)),
+        ([("a", 1), ("a", 1), ("b", 1)], Cores(1, shared=False)),
+    ],
+    ids=["one", "one, not all of it", "three", "two on one", "few"],
+)
+def test_cores_are_those_of_the_workers(computers, cores):
+    assert cores == cores_of([Computer(*each) for each in computers])
+
+
+def test_what_is_measured_does_not_depend_on_cores():
+    """So that workers can say how many they have when they are there. Of several computers, a wire has a latency."""
+    one, several = (design(asked("cluster of hosts"), Cores(8, shared=shared)) for shared in (True, False))
+
+    assert [m.plan.digest for m in one.micros] == [m.plan.digest for m in several.micros]
+    assert (True, False) == (one.base.cpu.shared, several.base.cpu.shared)
+    assert {"links.cable.latency"} == {c.name for c in several.constants} - {c.name for c in one.constants}
+
+
+def measured(where, plan, known, noise):
+    """Rows of all micro-plans, as if devices of these constants had been measured."""
+    rows = []
+    for micro in _micros(plan):
+        played = where.stage.played(micro.plan)
+        seconds = sr.simulate(played, where.stage.machine, RUNTIME, known).seconds
+        rows.append((Case(micro.name, played, micro.nbytes // 4, 0, "sum", math.nan), seconds))
+    found = noisy([seconds for _, seconds in rows], noise)
+    return [
+        Row(case, Measurement(np.array([seconds]), (), (), None))
+        for (case, _), seconds in zip(rows, found.tolist(), strict=True)
+    ]
+
+
+def near(known, found, times=3.0):
+    """Whether constants are as near to the known ones as their standard errors say."""
+    return {
+        name: abs(found.values[name] - value) <= times * found.errors[name] for name, value in known.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "slow",
+    [
+        pytest.param({"worker1>switch0": 0.5}, id="out"),
+        pytest.param({"switch0>worker2": 0.7}, id="in", marks=pytest.mark.slow),
+        pytest.param({"worker0>switch0": 0.6, "switch0>worker0": 0.8}, id="both", marks=pytest.mark.slow),
+        pytest.param({}, id="none"),
+    ],
+)
+def test_a_port_that_differs_in_one_direction_is_found_in_that_direction(slow):
+    """And in no other, as near as its standard error says, where the constants of ops are known."""
+    where = asked("shaped with delay")
+    plan = design(where, CORES)
+    known = {c.name: KNOWN[c.name] for c in plan.constants}
+    free = [c for c in plan.constants if c.name.startswith("links.") or c.name in ("step", "cpu.message")]
+    plan = replace(plan, base=assembled(plan.base, known), constants=tuple(free))
+    usual = known["links.cable.bandwidth"]
+    ports = {f"links.{name}.bandwidth": usual * part for name, part in slow.items()}
+    found, fit = _learnt(plan, where, measured(where, plan, assembled(plan.base, ports), 0.005))
+    expected = {**{c.name: known[c.name] for c in free}, **ports}
+
+    assert {"cable", *slow} == set(found.links)
+    assert dict.fromkeys(expected, True) == near(expected, fit)
+    assert all(fit.errors[name] < 0.1 * value for name, value in expected.items())
+    assert all(found.links[name].bandwidth == fit.values[f"links.{name}.bandwidth"] for name in slow)
+    assert "rates of each port" in plan.directions
+
+
+@pytest.mark.parametrize("name", [pytest.param("DGX-1", marks=pytest.mark.slow), "v100-pcie-4"])
+def test_ways_to_the_host_and_back_have_constants_of_their_own(name):
+    """Of GPUs whose links to the host are slower one way, and later the other."""
+    where = asked(name)
+    plan = design(where, CORES)
+    known = {
+        c.name: c.start * (0.8 if ":d2h.bandwidth" in c.name else 1.3 if ":h2d" in c.name else 1.1)
+        for c in plan.constants
+    }
+    rows = measured(where, plan, assembled(plan.base, known), 0.01)
+    _, fit = _learnt(plan, where, rows)
+    aside = {
+        n: value for n, value in known.items() if ":" in n and n not in fit.vague and n.endswith("bandwidth")
+    }
+
+    assert {":d2h", ":h2d"} == {n[n.index(":") : n.rindex(".")] for n in aside}
+    assert dict.fromkeys(aside, True) == near(aside, fit)
+    assert all(fit.errors[n] < 0.1 * value for n, value in aside.items())
 
 
 def linear(values, small=1.0):
@@ -208,7 +333,7 @@ def test_one_slow_port_is_found(port, wobble):
     found = slow_ports(seconds, 1 << 20)
 
     assert [] == list(found[1 - direction])
-    assert {slow: part} == pytest.approx(found[direction], rel=0.02)
+    assert {slow: part * 25e6} == pytest.approx(found[direction], rel=0.02)
 
 
 @given(n=st.integers(3, 8), scatter=st.integers(0, 1 << 30))
@@ -226,7 +351,7 @@ def test_ports_that_are_alike_are_left_alone(n, scatter):
 @pytest.mark.parametrize("name", ASKED)
 def test_every_constant_of_a_design_is_one_of_a_calibration(name, tmp_path):
     """It changes the value, and a file keeps it."""
-    plan = design(asked(name), 4)
+    plan = design(asked(name), CORES)
     values = {c.name: c.start * 1.5 for c in plan.constants}
     found = assembled(plan.base, values)
     (tmp_path / "found.toml").write_text(to_toml(found), "utf-8")
@@ -364,7 +489,7 @@ def test_validate_takes_a_scenario_or_strategies(command):
 def test_the_design_is_the_same_each_time():
     """Records of two calibrations of one machine can be compared."""
     first, again = (
-        json.dumps([m.plan.digest for m in _micros(design(asked("shaped"), 4))]) for _ in range(2)
+        json.dumps([m.plan.digest for m in _micros(design(asked("shaped"), CORES))]) for _ in range(2)
     )
 
     assert first == again

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from simreduce_validate.cases import RUNTIME, Case, Row
-from simreduce_validate.judged import judged
+from simreduce_validate.judged import Order, judged
+from simreduce_validate.measuring import Interval
 from simreduce_validate.running import Measurement
 from simreduce_validate.running.program import Event
 from simreduce_validate.tables import judgement_document, judgement_lines
@@ -21,11 +22,13 @@ from simreduce.strategy import compile_plan
 from simreduce.tune.bench import tensor
 from tests.validate.devices import devices
 
+ROUNDS = np.linspace(0.9, 1.1, 21)
 
-def row(name, measured, predicted, nbytes=1024, repeats=None):
-    """`measured` and `predicted` in milliseconds; two samples, of which the median is the middle."""
+
+def row(name, measured, predicted, nbytes=1024, repeats=None, rounds=ROUNDS):
+    """`measured` and `predicted` in milliseconds; the samples are `measured` times `rounds`."""
     case = Case(name, None, nbytes // 4, 0, "sum", predicted * 1e-3, repeats)
-    return Row(case, Measurement(np.array([0.9, 1.1]) * measured * 1e-3, (), (), None))
+    return Row(case, Measurement(rounds * measured * 1e-3, (), (), None))
 
 
 def test_regret_is_what_the_chosen_one_takes_over_the_best():
@@ -33,8 +36,8 @@ def test_regret_is_what_the_chosen_one_takes_over_the_best():
     (size,) = judged([row("a", 3, 1), row("b", 2, 2), row("c", 4, 5)]).sizes
 
     assert ("a", "b") == (size.chosen, size.best)
-    assert 0.5 == pytest.approx(size.regret)
-    assert (2, 3) == (size.ordered, size.pairs)
+    assert 0.5 == pytest.approx(size.regret.value)
+    assert Order(2, 3) == size.order == size.certain
     assert 0.5 == pytest.approx(size.rank)
 
 
@@ -55,7 +58,8 @@ def test_wrong_results_are_no_candidates():
     wrong = replace(fast, measured=replace(fast.measured, wrong=("not the sum",)))
     found = judged([wrong, row("a", 2, 2), row("b", 3, 3)])
 
-    assert ("a", "a", 0.0) == (found.sizes[0].chosen, found.sizes[0].best, found.sizes[0].regret)
+    assert ("a", "a") == (found.sizes[0].chosen, found.sizes[0].best)
+    assert Interval(0.0, 0.0, 0.0) == found.sizes[0].regret
     assert 1 == found.wrong
     assert any("1 with wrong results" in line for line in judgement_lines(found))
     assert judged([wrong]) is None
@@ -67,7 +71,7 @@ def test_regret_over_sizes():
         rows += [row("a", chosen, 1, nbytes), row("b", 1, 2, nbytes)]
     found = judged(rows)
 
-    assert [0.0, 0.1, 1.0] == pytest.approx([size.regret for size in found.sizes])
+    assert [0.0, 0.1, 1.0] == pytest.approx([size.regret.value for size in found.sizes])
     assert 0.1 == pytest.approx(found.median_regret)
     assert 1.0 == pytest.approx(found.worst_regret)
 
@@ -76,8 +80,55 @@ def test_what_is_hardly_apart_has_no_order():
     """3 % apart, and predicted the wrong way round: no pair, and little regret."""
     (size,) = judged([row("a", 1.03, 1), row("b", 1, 2)]).sizes
 
-    assert 0 == size.pairs == size.ordered
-    assert 0.03 == pytest.approx(size.regret)
+    assert Order(0, 0) == size.order == size.certain
+    assert 0.03 == pytest.approx(size.regret.value)
+
+
+def scattered(seed, by):
+    """Factors of rounds whose median is 1."""
+    found = np.random.default_rng(seed).lognormal(0.0, by, 21)
+    return found / np.median(found)
+
+
+def test_what_disturbs_whole_rounds_hides_nothing():
+    """Rounds differ by half, candidates by 10 % in each: that is certain. The prediction is the wrong way round."""
+    rounds = scattered(1, 0.5)
+    (size,) = judged([row("a", 1.1, 1, rounds=rounds), row("b", 1, 2, rounds=rounds)]).sizes
+
+    assert Order(0, 1) == size.order == size.certain
+    assert 0.1 == pytest.approx(size.regret.low) == pytest.approx(size.regret.high)
+    assert 0.1 == pytest.approx(size.cost)
+
+
+def test_what_scatters_has_an_order_by_medians_only():
+    """10 % apart by medians, and as far from themselves in every other round: regret that is not certain costs nothing."""
+    rows = [row("a", 1.1, 1, rounds=scattered(1, 0.3)), row("b", 1, 2, rounds=scattered(2, 0.3))]
+    found = judged(rows)
+    (size,) = found.sizes
+
+    assert (Order(0, 1), Order(0, 0)) == (size.order, size.certain)
+    assert size.regret.low < 0
+    assert 0.1 == pytest.approx(size.regret.value)
+    assert size.regret.high > 0.1
+    assert 0.0 == size.cost == found.worst_cost < found.worst_regret
+
+
+def test_five_percent_and_not_more_is_never_certain():
+    """The rounds leave nothing open, but 4 % is hardly apart however well it is known."""
+    (size,) = judged([row("a", 1.04, 2), row("b", 1, 1), row("c", 1.2, 3)]).sizes
+
+    assert Order(2, 2) == size.certain
+
+
+@pytest.mark.parametrize("shift", [0.97, 1.0, 1.2])
+def test_the_noise_floor_is_what_a_candidate_differs_by_from_itself(shift):
+    rows = [row("a", 2, 1), row("b", 4, 3), row("a", 2 * shift, 1, repeats=0)]
+    (size,) = judged(rows).sizes
+
+    assert [shift - 1] * 3 == pytest.approx([size.floor.value, size.floor.low, size.floor.high])
+    assert f"noise floor {shift - 1:+.1%}" in judgement_lines(judged(rows))[1]
+    assert shift - 1 == pytest.approx(judgement_document(judged(rows))["sizes"][0]["noise_floor"])
+    assert judged(rows[:2]).sizes[0].floor is None
 
 
 @pytest.mark.parametrize(
@@ -90,7 +141,7 @@ def test_rank_is_spearman_s(predicted, rank):
     ).sizes
 
     assert rank == pytest.approx(size.rank)
-    assert 6 == size.pairs
+    assert 6 == size.order.pairs
 
 
 @pytest.mark.parametrize(
@@ -110,7 +161,7 @@ def test_tensorflow_s_own_choice_has_a_regret_and_is_no_candidate(own, expected)
     (size,) = judged(rows, "theirs").sizes
 
     assert expected == pytest.approx(size.default)
-    assert ("a", "a", 0.0, 1) == (size.chosen, size.best, size.regret, size.pairs)
+    assert ("a", "a", 0.0, 1) == (size.chosen, size.best, size.regret.value, size.order.pairs)
     assert any(
         f"TensorFlow's own is {expected:+.1%}" in line for line in judgement_lines(judged(rows, "theirs"))
     )
@@ -128,8 +179,9 @@ def test_tensorflow_s_own_choice_without_a_prediction():
 def test_what_is_measured_twice_counts_once():
     rows = [row("a", 2, 2), row("b", 3, 3)]
 
-    assert judged(rows) is not None
-    assert repr(judged(rows)) == repr(judged([*rows, row("a", 20, 2, repeats=0)]))
+    (once,), (twice,) = judged(rows).sizes, judged([*rows, row("a", 20, 2, repeats=0)]).sizes
+
+    assert repr(once) == repr(replace(twice, floor=None))
 
 
 def test_nothing_is_judged_without_predictions():

@@ -95,14 +95,12 @@ def test_queues_hold_all_that_sockets_send():
     }
 
 
-@pytest.mark.parametrize(
-    ("mbit", "seconds"), [(20, 2.5e-3), (200, 0.25e-3), (1000, 0.25e-3), (5000, 0.25e-3)]
-)
+@pytest.mark.parametrize(("mbit", "seconds"), [(20, 4e-3), (200, 0.4e-3), (1000, 0.25e-3), (5000, 0.25e-3)])
 def test_what_is_shaped_at_once_neither_delays_nor_is_more_than_the_kernel_takes(mbit, seconds):
     links = Links(2, mbit * MBIT)
     count = segments(links)
 
-    assert 4 <= count <= 65536 // links.mtu
+    assert 6 <= count <= 65536 // links.mtu
     assert count * links.mtu / links.rate <= seconds
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 
 import numpy as np
@@ -19,7 +20,8 @@ from simreduce_validate.measuring import (
     read_record,
     recording,
 )
-from simreduce_validate.measuring.provenance import cpu_model, memory, provenance
+from simreduce_validate.measuring.provenance import cpu_model, memory, processors, provenance
+from simreduce_validate.running.computer import this_computer
 
 from simreduce.errors import InputError
 
@@ -231,3 +233,31 @@ def test_provenance_says_what_it_ran_on():
     assert "AMD EPYC" == cpu_model("processor\t: 0\nmodel name\t: AMD EPYC\nmodel name\t: other\n")
     assert 2048 == memory("MemFree: 1 kB\nMemTotal:       2 kB\n")
     assert ("", None) == (cpu_model(""), memory(""))
+
+
+def test_cores_are_told_of_each_computer_that_has_workers():
+    """Of this one's own workers nothing is told besides: their cores are the same."""
+    here, there = (
+        {"address": f"{name}:1", "name": name, "cores": cores} for name, cores in (("a", 8), ("b", 16))
+    )
+    found = [
+        processors({"cpu": "a CPU", "usable_cores": 8, "workers": workers})
+        for workers in ([], [here, here], [here, there])
+    ]
+
+    assert ["a CPU, 8 cores", "a CPU, 8 cores", "a CPU, 8 cores; workers: a:1 8 cores, b:1 16 cores"] == found
+    assert [here] == provenance({"workers": [here]}, {})["hardware"]["workers"]
+    assert [] == provenance({}, {})["hardware"]["workers"]
+
+
+def test_a_computer_has_one_name_and_the_cores_that_a_process_may_use():
+    cores = os.sched_getaffinity(0)
+    one = this_computer()
+    try:
+        os.sched_setaffinity(0, {min(cores)})
+        fewer = this_computer()
+    finally:
+        os.sched_setaffinity(0, cores)
+
+    assert one.name == fewer.name != ""
+    assert (len(cores), 1) == (one.cores, fewer.cores)

@@ -9,7 +9,6 @@ What is learnt of CPU devices counts where those are simulated: by `validate` an
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,11 +29,23 @@ from simreduce.strategy import parse_strategy
 from simreduce.tune.bench import tensor
 from simreduce.units import format_bandwidth, format_duration, format_size
 from simreduce_validate.asked import Devices, read_devices, refusals
-from simreduce_validate.calibrating import Design, Fit, Micro, assembled, design, fitted, slow_ports
+from simreduce_validate.calibrating import (
+    Constant,
+    Cores,
+    Design,
+    Fit,
+    Micro,
+    assembled,
+    cores_of,
+    design,
+    fitted,
+    slow_ports,
+)
 from simreduce_validate.calibrating.fit import Floats
 from simreduce_validate.cases import RUNTIME, Case, Question, Row
 from simreduce_validate.judged import Judgement, judged
-from simreduce_validate.running.links import CABLE
+from simreduce_validate.measuring.provenance import processors
+from simreduce_validate.running.computer import Computer, usable_cores
 from simreduce_validate.tables import judgement_document, judgement_lines
 
 HELD_OUT = (
@@ -102,16 +113,22 @@ def calibrate(
         raise InputError(problems)
     path.parent.mkdir(parents=True, exist_ok=True)
     fit_file, tried_file = (_beside(path, kind) for kind in ("fit", "held-out"))
-    plan = design(asked, _cores())
+    plan = design(asked, Cores(usable_cores()))
     question = Question(asked, NOMINAL, iters, warmup_iters)
     rows, ran_on = _measured(question, _cases(asked, plan), fit_file)
     if _told(rows):
         return 1
+    # What is measured is the same, whatever cores the workers say that they have.
+    computers = [Computer(each["name"], each["cores"]) for each in ran_on["hardware"]["workers"]]
+    plan = design(asked, cores_of(computers))
     found, fit = _learnt(plan, asked, rows)
     tried = _tried(replace(question, calibration=found), tried_file) if held_out else []
     judgement = judged(tried)
     found = replace(
-        found, name=path.stem, title=_title(asked), provenance=_provenance(ran_on, fit, judgement, asked)
+        found,
+        name=path.stem,
+        title=_title(asked),
+        provenance=_provenance(ran_on, plan, fit, judgement, asked),
     )
     write_text(str(path), to_toml(found))
     serial = _serial(plan, asked, rows, found)
@@ -161,10 +178,6 @@ def _path(name: str | None, out: str | None, backend: str) -> Path:
     return path
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _micros(plan: Design) -> list[Micro]:
     pairs = [micro for _, *both in plan.pairs for micro in both]
     return [*plan.micros, *pairs, *([plan.relay] if plan.relay else [])]
@@ -190,32 +203,22 @@ def _measured(question: Question, cases: Sequence[Case], out: Path) -> tuple[lis
 
 
 def _learnt(plan: Design, devices: Devices, rows: Sequence[Row]) -> tuple[Calibration, Fit]:
-    """The calibration that fits best, with the ports that differ, and the fit."""
-    found, fit = _fitted(plan, devices, rows, _ports(plan, rows))
-    return replace(found, errors=fit.errors), fit
-
-
-def _fitted(
-    plan: Design, devices: Devices, rows: Sequence[Row], ports: Mapping[str, float]
-) -> tuple[Calibration, Fit]:
-    machine, many = devices.stage.machine, len(plan.micros)
-    plans = [row.case.plan for row in rows[:many]]
-
-    def made(values: Mapping[str, float]) -> Calibration:
-        found = assembled(plan.base, values)
-        usual = values.get(f"links.{CABLE}.bandwidth", 0.0)
-        return assembled(found, {f"links.{name}.bandwidth": usual * part for name, part in ports.items()})
+    """The calibration that fits best, and the fit. Ports that differ have constants of their own, and what showed them is then fitted too."""
+    ports = _ports(plan, rows)
+    many = len(plan.micros) + (2 * len(plan.pairs) if ports else 0)
+    constants = (*plan.constants, *(Constant.about(name, rate) for name, rate in ports.items()))
+    machine, plans = devices.stage.machine, [row.case.plan for row in rows[:many]]
 
     def predict(values: Mapping[str, float]) -> list[float]:
-        found = made(values)
+        found = assembled(plan.base, values)
         return [sr.simulate(each, machine, RUNTIME, found).seconds for each in plans]
 
-    fit = fitted(plan.constants, predict, [row.measured.median for row in rows[:many]])
-    return made(fit.values), fit
+    fit = fitted(constants, predict, [row.measured.median for row in rows[:many]])
+    return replace(assembled(plan.base, fit.values), errors=fit.errors), fit
 
 
 def _ports(plan: Design, rows: Sequence[Row]) -> dict[str, float]:
-    """By link, the rate of those that differ as a part of the usual one: what does not depend on the size of a transfer cancels."""
+    """About what rate those links have that differ, by the names of the constants: what does not depend on the size of a transfer cancels."""
     if not plan.pairs:
         return {}
     medians = [row.measured.median for row in rows[len(plan.micros) : len(plan.micros) + 2 * len(plan.pairs)]]
@@ -226,8 +229,8 @@ def _ports(plan: Design, rows: Sequence[Row]) -> dict[str, float]:
     _, small, large = plan.pairs[0]
     out, into = slow_ports(seconds, large.nbytes - small.nbytes)
     names = large.plan.devices
-    return {f"{names[i]}>switch0": part for i, part in out.items()} | {
-        f"switch0>{names[i]}": part for i, part in into.items()
+    return {f"links.{names[i]}>switch0.bandwidth": rate for i, rate in out.items()} | {
+        f"links.switch0>{names[i]}.bandwidth": rate for i, rate in into.items()
     }
 
 
@@ -265,14 +268,13 @@ def _title(devices: Devices) -> str:
 
 
 def _provenance(
-    ran_on: Mapping[str, Any], fit: Fit, judgement: Judgement | None, devices: Devices
+    ran_on: Mapping[str, Any], plan: Design, fit: Fit, judgement: Judgement | None, devices: Devices
 ) -> dict[str, str]:
     hardware, versions = ran_on["hardware"], ran_on["versions"]
     off = np.abs(np.expm1(fit.residuals))
     found = {
         "date": ran_on["started"],
-        "hardware": f"{hardware['cpu']}, {hardware['usable_cores']} cores"
-        + (f", {hardware['gpus']}" if hardware["gpus"] else ""),
+        "hardware": processors(hardware) + (f", {hardware['gpus']}" if hardware["gpus"] else ""),
         "software": ", ".join(f"{name} {version}" for name, version in versions.items() if version),
         "source": f"simreduce calibrate {devices.topology.name} --backend {devices.stage.backend} --route {devices.route}",
         "method": f"robust least squares on log(predicted / measured) of {len(fit.residuals)} micro-plans",
@@ -280,6 +282,8 @@ def _provenance(
         "without_constant": ", ".join(_missing(fit)) or "nothing",
         "hardly_determined": "; ".join(f"{name}: {why}" for name, why in fit.vague.items()) or "nothing",
     }
+    if plan.directions:
+        found["directions"] = plan.directions
     if judgement is not None:
         found["held_out"] = judgement_lines(judgement)[0].removeprefix("predictions: ")
     return found
@@ -313,12 +317,9 @@ def _lines(
         f"  {name:28s}  {_shown(name, value):>12s}  {_shown(name, fit.errors[name]):>12s}"
         for name, value in fit.values.items()
     ]
-    for name, constants in found.links.items():
-        if ">" in name and constants.bandwidth is not None:
-            lines.append(
-                f"  {f'links.{name}.bandwidth':28s}  {format_bandwidth(constants.bandwidth):>12s}  differs from the others"
-            )
     lines += [f"  {name:28s}  hardly determined: {why}" for name, why in fit.vague.items()]
+    if "directions" in found.provenance:
+        lines.append(f"# directions of links: {found.provenance['directions']}")
     if missing := _missing(fit):
         lines.append(f"# nothing is known of what these cost: {', '.join(missing)}")
     lines += [

@@ -135,7 +135,8 @@ class Question:
             found.append(Case(strategy.text, plan, count, dtype, redop, self.predicted(plan, self.chained)))
         for name in builtins:
             work = Builtin(name, tuple(gradient.elements for gradient in workload.gradients), layout.n, dtype)
-            found.append(Case(name, work, count, dtype, "sum", self._builtin_predicted(name, workload)))
+            redop = "avg" if work.mean else "sum"
+            found.append(Case(name, work, count, dtype, redop, self._builtin_predicted(name, workload)))
         return [*found, replace(found[0], repeats=0)] if twice else found
 
     def predicted(self, plan: Plan, times: int = 1) -> float:

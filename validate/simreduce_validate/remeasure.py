@@ -19,6 +19,7 @@ from simreduce.tune import Candidate, Ranking
 from simreduce_validate.asked import Devices, accepted, read_devices
 from simreduce_validate.cases import Question
 from simreduce_validate.measuring import Interval
+from simreduce_validate.measuring.provenance import processors
 from simreduce_validate.running.backend import check_tensorflow
 
 _COPIES = 5
@@ -146,7 +147,7 @@ def _header(found: Remeasured) -> list[str]:
     links = f", {settings['links']}" if settings.get("links") else ""
     return [
         f"# measured on  {settings['backend']}, route {settings['route']}{links}",
-        f"#              {hardware['cpu']}, {hardware['usable_cores']} cores, TensorFlow {found.ran_on['versions']['tensorflow']}",
+        f"#              {processors(hardware)}, TensorFlow {found.ran_on['versions']['tensorflow']}",
         f"# here         predicted for {settings['simulated']}, calibration {settings['calibration']}",
         "#",
     ]

@@ -12,8 +12,8 @@ import simreduce as sr
 from simreduce import dtypes, units
 from simreduce.report.busbw import algbw, busbw
 from simreduce_validate.cases import RUNTIME, Question, Row
-from simreduce_validate.judged import Judgement
-from simreduce_validate.measuring import noise, ratio_interval
+from simreduce_validate.judged import Judgement, Size
+from simreduce_validate.measuring import noise
 from simreduce_validate.measuring.statistics import FEW
 from simreduce_validate.transfers import Transfer
 
@@ -46,7 +46,7 @@ def table(rows: Sequence[Row], ranks: int, about: Sequence[str], judgement: Sequ
 
 
 def noise_lines(rows: Sequence[Row]) -> list[str]:
-    """What the medians are worth: their intervals, outliers, drift, and what the same candidate differs by from itself."""
+    """What the medians are worth: their intervals, outliers and drift."""
     found = [noise(row.measured.seconds) for row in rows]
     widths = [(r.interval.high - r.interval.low) / 2 / r.measured.median for r in rows]
     samples, far = sum(len(r.measured.seconds) for r in rows), sum(len(each.outliers) for each in found)
@@ -60,14 +60,6 @@ def noise_lines(rows: Sequence[Row]) -> list[str]:
         for r, each in zip(rows, found, strict=True)
         if each.drifts
     ]
-    for row in rows:
-        if row.case.repeats is not None:
-            same = next(r for r in rows if r.case.nbytes == row.case.nbytes)
-            ratio = ratio_interval(row.measured.seconds, same.measured.seconds)
-            lines.append(
-                f"noise floor: {row.case.algorithm}, {row.case.nbytes} bytes, measured twice: {ratio.value - 1:+.1%} "
-                f"({ratio.low - 1:+.1%} to {ratio.high - 1:+.1%})"
-            )
     return lines
 
 
@@ -78,23 +70,37 @@ def judgement_lines(judgement: Judgement | None) -> list[str]:
     lines = [
         (
             f"predictions: |error| {judgement.median_error:.1%} in the median, {judgement.p90_error:.1%} at the 90th percentile; "
-            f"regret {judgement.median_regret:.1%} in the median, {judgement.worst_regret:.1%} at worst"
+            f"regret {judgement.median_regret:.1%} in the median, {judgement.worst_regret:.1%} at worst, {judgement.worst_cost:.1%} for certain"
         )
     ]
     if judgement.wrong:
         lines.append(f"{judgement.wrong} with wrong results are left out of this")
-    for size in judgement.sizes:
-        if size.pairs == 0 and size.chosen == size.best and math.isnan(size.default):
-            continue
-        default = (
-            "" if math.isnan(size.default) else f"; TensorFlow's own is {size.default:+.1%} from the fastest"
-        )
-        rank = "" if math.isnan(size.rank) else f", rank correlation {size.rank:.2f}"
-        lines.append(
-            f"{units.format_size(size.nbytes)}: predicted fastest {size.chosen}, measured fastest {size.best}, regret {size.regret:.1%}; "
-            f"{size.ordered} of {size.pairs} pairs more than 5 % apart in order{rank}{default}"
-        )
-    return lines
+    return lines + [
+        _size_line(size)
+        for size in judgement.sizes
+        if size.order.pairs or size.chosen != size.best or size.floor or not math.isnan(size.default)
+    ]
+
+
+def _size_line(size: Size) -> str:
+    """What is true of the candidates of one size: which is chosen, what is in order, what of that noise could make."""
+    parts = [
+        (
+            f"{units.format_size(size.nbytes)}: predicted fastest {size.chosen}, measured fastest {size.best}, "
+            f"regret {size.regret.value:.1%} ({size.regret.low:+.1%} to {size.regret.high:+.1%})"
+        ),
+        (
+            f"in order {size.certain.kept} of {size.certain.pairs} pairs certainly more than 5 % apart, "
+            f"{size.order.kept} of {size.order.pairs} by their medians"
+        ),
+    ]
+    if not math.isnan(size.rank):
+        parts.append(f"rank correlation {size.rank:.2f}")
+    if size.floor:
+        parts.append(f"noise floor {size.floor.value:+.1%} ({size.floor.low:+.1%} to {size.floor.high:+.1%})")
+    if not math.isnan(size.default):
+        parts.append(f"TensorFlow's own is {size.default:+.1%} from the fastest")
+    return "; ".join(parts)
 
 
 def transfer_lines(row: Row, found: Sequence[Transfer], most: int = 40) -> list[str]:
@@ -194,11 +200,18 @@ def judgement_document(judgement: Judgement | None) -> dict[str, Any] | None:
         "p90_error": judgement.p90_error,
         "median_regret": judgement.median_regret,
         "worst_regret": judgement.worst_regret,
+        "worst_certain_regret": judgement.worst_cost,
         "sizes": [
             {
-                "size_bytes": size.nbytes, "predicted_fastest": size.chosen, "measured_fastest": size.best, "regret": size.regret,
-                "rank_correlation": None if math.isnan(size.rank) else size.rank, "ordered_pairs": size.ordered,
-                "pairs": size.pairs, "default_regret": None if math.isnan(size.default) else size.default,
+                "size_bytes": size.nbytes, "predicted_fastest": size.chosen, "measured_fastest": size.best,
+                "regret": size.regret.value, "regret_low": size.regret.low, "regret_high": size.regret.high,
+                "rank_correlation": None if math.isnan(size.rank) else size.rank,
+                "ordered_pairs": size.order.kept, "pairs": size.order.pairs,
+                "certain_ordered_pairs": size.certain.kept, "certain_pairs": size.certain.pairs,
+                "noise_floor": size.floor.value if size.floor else None,
+                "noise_floor_low": size.floor.low if size.floor else None,
+                "noise_floor_high": size.floor.high if size.floor else None,
+                "default_regret": None if math.isnan(size.default) else size.default,
             }
             for size in judgement.sizes
         ],

@@ -40,6 +40,7 @@ from simreduce_validate.asked import Devices, accepted, read_devices, read_strat
 from simreduce_validate.cases import RUNTIME, Question, Row
 from simreduce_validate.judged import judged
 from simreduce_validate.measuring import already_there
+from simreduce_validate.measuring.provenance import processors
 from simreduce_validate.running import BUILTINS, ROUTES
 from simreduce_validate.running.builtin import COLLECTIVE, check_builtin
 from simreduce_validate.tables import document, judgement_lines, table, transfer_lines
@@ -200,7 +201,7 @@ def _about(question: Question, ran_on: dict[str, Any]) -> list[str]:
     links = f", {settings['links']}" if settings.get("links") else ""
     return [
         f"topology {devices.topology.name} ({devices.topology.digest}), simulated as {devices.stage.machine.name}, runtime tensorflow",
-        f"{hardware['cpu']}, {hardware['usable_cores']} cores, TensorFlow {ran_on['versions']['tensorflow']}{links}",
+        f"{processors(hardware)}, TensorFlow {ran_on['versions']['tensorflow']}{links}",
         f"median of {question.repetitions} steps{chained}",
         *_warnings(question),
     ]

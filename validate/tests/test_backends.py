@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 from simreduce_validate.measuring import in_rounds
 from simreduce_validate.running import BUILTINS, ROUTES, Builtin, Worker, open_backend
+from simreduce_validate.running.by_rank import BY_RANK
 from simreduce_validate.running.child import Child
+from simreduce_validate.running.computer import this_computer, usable_cores
 from simreduce_validate.running.discover import from_table
 from simreduce_validate.running.workers import loopback
 
@@ -23,6 +25,7 @@ from simreduce.errors import DeviceError, InputError, StrategyError
 from simreduce.plan import Contract, Kind, PlanBuilder
 from simreduce.strategy import compile_plan
 from simreduce.topology import load_topology
+from validate.tests.commands import document
 from validate.tests.emitted import workload
 
 REPOSITORY = Path(__file__).parents[2]
@@ -70,6 +73,18 @@ def test_every_algorithm_on_both_routes(inproc, route):
         )
 
     assert ran > 25
+
+
+def test_workers_say_what_cores_they_have():
+    """One of them may use one core, however many there are."""
+    first, second = loopback(2)
+    workers = [first, Worker(second.address, ("taskset", "-c", str(min(os.sched_getaffinity(0)))))]
+    with open_backend("cluster", FOUR.only([0, 1]), used=2, workers=workers) as backend:
+        told = backend.provenance["workers"]
+
+    assert [worker.address for worker in workers] == [each["address"] for each in told]
+    assert [usable_cores(), 1] == [each["cores"] for each in told]
+    assert {this_computer().name} == {each["name"] for each in told}
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -134,7 +149,7 @@ def test_transfers_have_a_timeline(cluster):
 
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize(
-    "name", [name for name in BUILTINS if name not in {"NcclAllReduce", "MultiWorkerMirroredStrategy"}]
+    "name", [name for name in BUILTINS if name != "NcclAllReduce" and name not in BY_RANK]
 )
 def test_builtins_are_checked_alike(inproc, name, route):
     measured = inproc.run(Builtin(name, (1000, 7), 4), 2, route=route)
@@ -149,10 +164,23 @@ def test_builtins_are_checked_alike(inproc, name, route):
         ("ReductionToOneDevice", "session"),
         ("CollectiveReduceV2", "function"),
         ("MultiWorkerMirroredStrategy", "session"),
+        ("SyncReplicasOptimizer", "session"),
     ],
 )
 def test_builtins_of_a_cluster(cluster, name, route):
     assert [] == right(cluster.run(Builtin(name, (1000, 7), 4), 2, route=route))
+
+
+@pytest.mark.parametrize("dtype", [1, 2])
+def test_synchronous_replicas_read_the_mean_of_every_update(cluster, dtype):
+    """Of three ranks, on each of them and in every step; after the last one nobody has begun another."""
+    candidate = cluster.prepare(Builtin("SyncReplicasOptimizer", (1000, 7), 3, dtype))
+    try:
+        for _ in range(4):
+            assert (candidate.time(1) > 0).all()
+            assert [] == candidate.check()
+    finally:
+        candidate.release()
 
 
 def test_collectives_of_both_routes_do_not_mix(cluster):
@@ -175,6 +203,10 @@ def test_what_these_devices_cannot_do_is_told(inproc):
         inproc.prepare(Builtin("NcclAllReduce", (10,), 4))
     with pytest.raises(InputError, match="needs a process per rank"):
         inproc.prepare(Builtin("MultiWorkerMirroredStrategy", (10,), 4))
+    with pytest.raises(InputError, match="SyncReplicasOptimizer: needs a process per rank"):
+        inproc.prepare(Builtin("SyncReplicasOptimizer", (10,), 4))
+    with pytest.raises(InputError, match="SyncReplicasOptimizer: its accumulators take no int32"):
+        inproc.prepare(Builtin("SyncReplicasOptimizer", (10,), 4, 4))
     with pytest.raises(InputError, match="did you mean 'session'"):
         inproc.prepare(on_four("ring"), route="sesion")
     with pytest.raises(InputError, match="keeps no timeline"):
@@ -364,6 +396,21 @@ def test_the_command_fails_where_a_result_is_wrong():
 
     assert 1 == done.returncode
     assert '"wrong": 3' in done.stdout
+
+
+def test_the_command_predicts_an_update_of_synchronous_replicas_by_the_plan_that_stands_for_it(tmp_path):
+    """The mean, by way of rank 0: as that plan with the same constants, if without its tokens."""
+    (tmp_path / "own.toml").write_text('step = "50 us"\n', "utf-8")
+    found = document(
+        "validate switch:3 --algo reduce_to_one+mean --builtin SyncReplicasOptimizer -b 4K -e 4K -n 3 --backend cluster "
+        "--calibration own.toml", tmp_path,
+    )["rows"]  # fmt: skip
+
+    assert ["reduce_to_one+mean", "SyncReplicasOptimizer", "reduce_to_one+mean"] == [
+        row["algorithm"] for row in found
+    ]
+    assert {"avg"} == {row["redop"] for row in found}
+    assert 1 == len({row["predicted_time_us"] for row in found})
 
 
 def test_measured_times_are_as_many_as_asked_for(inproc):

@@ -24,8 +24,8 @@ _APART = 1 << 40
 @dataclass(frozen=True, slots=True)
 class Job:
     """`compute` is how long a worker computes in a step, between having the variables and having the gradients: for all, or
-    one for each; `slow[w]` times as long for worker w. At `dies[w]` seconds worker w stops for ever: what it has
-    not delivered is lost, and its token. Worker 0 is the chief; without it no update is made.
+    one for each; `slow[w]` times as long for worker w. At `dies[w]` seconds worker w stops, for ever or until it begins
+    a step again at `returns[w]`: what it has not delivered is lost, and its token. Worker 0 is the chief; without it no update is made.
 
     An update of a variable takes `update` seconds once its gradients are there. Between an update of all and the next
     round the chief loses `turn` seconds, and before that `averages` seconds for moving averages.
@@ -36,6 +36,7 @@ class Job:
     compute: Distribution | tuple[Distribution, ...]
     slow: Mapping[int, float] = field(default_factory=dict)
     dies: Mapping[int, float] = field(default_factory=dict)
+    returns: Mapping[int, float] = field(default_factory=dict)
     update: float = 0.0
     averages: float = 0.0
     turn: float = 0.0
@@ -58,6 +59,13 @@ class Job:
                     problems.append(f"{name}: the workers are 0 to {self.workers - 1}, not {worker}")
                 if not (isfinite(value) and value >= 0.0 and (value > 0.0 or name == "dies")):
                     problems.append(f"{name}: worker {worker}: {least}, not {value:g}")
+        for worker, value in self.returns.items():
+            if worker not in self.dies:
+                problems.append(f"returns: worker {worker} does not die")
+            elif not (isfinite(value) and value > self.dies[worker]):
+                problems.append(
+                    f"returns: worker {worker}: after it dies at {self.dies[worker]:g} s, not at {value:g} s"
+                )
         if problems:
             raise InputError(problems)
 
@@ -74,6 +82,10 @@ class Job:
     def death(self, worker: int) -> float:
         """The time at which a worker stops."""
         return self.dies.get(worker, inf)
+
+    def back(self, worker: int) -> float:
+        """The time at which it begins again."""
+        return self.returns.get(worker, inf)
 
     def seconds(self, repetition: int, steps: int) -> Floats:
         """How long worker w computes in its first `steps` steps, by [w, step]: a function of seed and repetition, and the

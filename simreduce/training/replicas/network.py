@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Protocol
 
 import numpy as np
@@ -189,13 +189,13 @@ class _Shared:
         fabric = Fabric(env, flows.topology, flows.calibration, flows.runtime, flows.disturbance)
         transfers = _Transfers(fabric.lower)
 
-        def standing(sources: Sequence[str], target: str, sizes: Sequence[int]) -> Standing | None:
+        def often(sources: Sequence[str], target: str, sizes: Sequence[int]) -> _Often | None:
             moved = transfers.of(sources, target, sizes)
-            return fabric.standing(*moved) if moved else None
+            return _Often(partial(fabric.standing, *moved)) if moved else None
 
         kept = list(zip(flows.servers, flows.nbytes, strict=True))
-        self._pull = [standing(flows.servers, w, flows.nbytes) for w in flows.workers]
-        self._push = [[standing([w], s, [size]) for s, size in kept] for w in flows.workers]
+        self._pull = [often(flows.servers, w, flows.nbytes) for w in flows.workers]
+        self._push = [[often([w], s, [size]) for s, size in kept] for w in flows.workers]
 
     def pull(self, worker: int) -> simpy.Event:
         return self._moved(self._pull[worker])
@@ -203,5 +203,21 @@ class _Shared:
     def push(self, worker: int, variable: int) -> simpy.Event:
         return self._moved(self._push[worker][variable])
 
-    def _moved(self, transfer: Standing | None) -> simpy.Event:
+    def _moved(self, transfer: _Often | None) -> simpy.Event:
         return transfer.submit() if transfer else self._env.timeout(0.0)
+
+
+class _Often:
+    """A transfer that is made again and again. What a worker had under way when it died ends by itself, beside what it sends
+    when it is back.
+    """
+
+    def __init__(self, make: Callable[[], Standing]) -> None:
+        self._make, self._plans = make, [make()]
+
+    def submit(self) -> simpy.Event:
+        free = next((each for each in self._plans if not each.under_way), None)
+        if free is None:
+            free = self._make()
+            self._plans.append(free)
+        return free.submit()

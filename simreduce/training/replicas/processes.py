@@ -8,18 +8,24 @@ The chief, for ever: of every variable, as soon as its accumulator has enough, t
 updated, the global step goes up by one and the queue gets its tokens. While no round is on, gradients are added all the
 same, so that the next mean may be of more than it needs.
 
+A worker that comes back does what every worker does when its session is made: its `local_step` is the global step, and it
+begins a step; it needs no token for that one, so that there is again a token for everybody. The chief also sets all accumulators to the
+global step, puts the initial tokens into the queue once more, and begins a round. What accumulators hold, they keep; a
+variable that was updated in the round that the chief did not live to end is then updated again.
+
 Accumulators go on one by one: about the time of an update a gradient may be dropped for one variable and added for
 another, and with more workers than needed each variable may get the mean of other workers.
 
 What happens at one instant goes in this order: workers die; gradients arrive, by worker and variable, and are taken as soon
 as there are enough; updates end, by variable; the global step; rounds begin, by variable; tokens are asked for, by worker;
-steps begin, by worker. (`recurrence` has the same order.)
+steps begin, by worker; workers come back. (`recurrence` has the same order.)
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Generator
+from math import inf
 from typing import Any, cast
 
 import numpy as np
@@ -60,32 +66,33 @@ class _Moment(simpy.Event):
 
 
 class _Tokens:
-    """The queue: tokens and those who wait for one, first come, first served."""
+    """The queue: tokens and those who wait for one, first come, first served. A request goes with the worker that made it."""
 
-    def __init__(self, env: simpy.Environment, gone: Callable[[int], bool]) -> None:
-        self._env, self._gone = env, gone
+    def __init__(self, env: simpy.Environment) -> None:
+        self._env = env
         self._tokens: deque[int] = deque()
-        self._waiting: deque[tuple[int, simpy.Event]] = deque()
+        self._waiting: deque[tuple[float, simpy.Event]] = deque()  # until when
 
     def put(self, token: int, count: int) -> None:
         self._tokens.extend([token] * count)
         self._serve()
 
-    def get(self, worker: int) -> simpy.Event:
+    def get(self, until: float) -> simpy.Event:
         event = self._env.event()
-        self._waiting.append((worker, event))
+        self._waiting.append((until, event))
         self._serve()
         return event
 
     def _serve(self) -> None:
         while self._tokens and self._waiting:
-            worker, event = self._waiting.popleft()
-            if not self._gone(worker):  # or its request has gone with it
+            until, event = self._waiting.popleft()
+            if self._env.now < until:
                 event.succeed(self._tokens.popleft())
 
     @property
-    def waiting(self) -> list[int]:
-        return [worker for worker, _ in self._waiting if not self._gone(worker)]
+    def waiting(self) -> int:
+        """How many wait."""
+        return sum(self._env.now < until for until, _ in self._waiting)
 
 
 class _Training:
@@ -104,7 +111,9 @@ class _Training:
         self.weights: list[Any] = list(values.start) if values else []
         self.averages: list[Any] = list(self.weights) if values and values.decay is not None else []
         self.asked_for: list[simpy.Event | None] = [None] * job.variables  # by the chief
-        self.tokens = _Tokens(env, self.gone)
+        self.tokens = _Tokens(env)
+        self.lives_until = [job.death(w) for w in range(job.workers)]
+        self.steps_of = [0] * job.workers
         self.global_step = 0
         self.times = job.seconds(repetition, _FIRST_STEPS)
         self.arrivals: list[Arrival] = []
@@ -113,9 +122,11 @@ class _Training:
 
     def run(self) -> Run:
         self.tokens.put(0, self.job.settings.initial_tokens)
-        self.env.process(self.chief())
+        self.env.process(self.chief(self.lives_until[_CHIEF]))
         for worker in range(self.job.workers):
-            self.env.process(self.worker(worker))
+            self.env.process(self.worker(worker, self.lives_until[worker], 0))
+        for worker in self.job.returns:
+            self.env.process(self.come_back(worker))
         blocked = ""
         while self.global_step < self.updates and not blocked:
             try:
@@ -133,31 +144,32 @@ class _Training:
             blocked,
         )
 
-    def worker(self, w: int) -> Events:
-        step = local_step = 0
+    def worker(self, w: int, until: float, local_step: int) -> Events:
+        """One life of a worker, which ends at `until`."""
+        step = self.next_step(w)
         while True:
             begun, read = self.now, list(self.weights)
             yield self.network.pull(w)
             yield self.env.timeout(self.computing(w, step))
             computed = self.now
             yield self.env.all_of(
-                [self.env.process(self.deliver(w, step, local_step, v, read)) for v in self.variables]
+                [self.env.process(self.deliver(w, until, step, local_step, v, read)) for v in self.variables]
             )
             yield self.moment(0.0, _ASK, w)
-            if self.gone(w):
+            if self.now >= until:
                 return
             self.steps.append(Step(w, step, local_step, begun, computed, self.now))
-            local_step = yield self.tokens.get(w)
+            local_step = yield self.tokens.get(until)
+            step = self.next_step(w)
             yield self.moment(self.messages.token[w], _BEGIN, w)
-            step += 1
 
-    def deliver(self, w: int, step: int, local_step: int, v: int, read: list[Any]) -> Events:
+    def deliver(self, w: int, until: float, step: int, local_step: int, v: int, read: list[Any]) -> Events:
         """Of a dead worker, nothing arrives: the receiver fetches what is sent, and there is nobody to give it."""
-        if self.gone(w):
+        if self.now >= until:
             return
         yield self.network.push(w, v)
         yield self.moment(0.0, _ARRIVE, w * len(self.variables) + v)
-        if self.gone(w):
+        if self.now >= until:
             return
         accumulator = self.accumulators[v]
         asked = Asked(w, step, local_step, v, read[v] if read else _NO_NUMBERS)
@@ -167,13 +179,26 @@ class _Training:
         self.give(v)
         yield self.env.timeout(self.messages.report[v])
 
-    def chief(self) -> Events:
+    def come_back(self, w: int) -> Events:
+        """A worker that died begins again."""
+        yield self.moment(self.job.back(w), _RETURN, w)
+        self.lives_until[w] = inf
+        if w == _CHIEF:
+            for accumulator in self.accumulators:
+                accumulator.step = self.global_step
+            self.asked_for = [None] * len(self.variables)
+            self.tokens.put(self.global_step, self.job.settings.initial_tokens)
+            self.env.process(self.chief(inf))
+        yield from self.worker(w, inf, self.global_step)
+
+    def chief(self, until: float) -> Events:
+        """One life of the chief's loop."""
         idle = [0.0] * len(self.variables)
         while True:
-            rounds = [self.env.process(self.round(v, idle[v])) for v in self.variables]
+            rounds = [self.env.process(self.round(v, idle[v], until)) for v in self.variables]
             results = yield self.env.all_of(rounds)
             yield self.moment(0.0, _SYNC, 0)
-            if self.gone(_CHIEF):
+            if self.now >= until:
                 return
             self.global_step += 1
             self.record([results[each] for each in rounds])
@@ -182,11 +207,13 @@ class _Training:
             yield self.env.timeout(rest)
             idle = self.messages.again.tolist()
 
-    def round(self, v: int, delay: float) -> Generator[simpy.Event, Any, tuple[float, int]]:
+    def round(self, v: int, delay: float, until: float) -> Generator[simpy.Event, Any, tuple[float, int]]:
         """Take the mean of one variable and update it: when it was taken, and of how many gradients it is."""
         yield self.moment(delay, _ROUND, v)
-        self.asked_for[v] = taken = self.env.event()
-        self.give(v)
+        taken = self.env.event()
+        if self.now < until:
+            self.asked_for[v] = taken
+            self.give(v)
         time, count, mean = yield taken
         yield self.moment(self.job.update, _UPDATED, v)
         if self.values:
@@ -213,6 +240,11 @@ class _Training:
             Update(self.global_step, self.now, times, counts, tuple(self.weights), tuple(self.averages))
         )
 
+    def next_step(self, w: int) -> int:
+        """The number of the step that a worker now has a token for, among its own."""
+        self.steps_of[w] += 1
+        return self.steps_of[w] - 1
+
     def computing(self, w: int, step: int) -> float:
         """How long a worker computes in a step."""
         if step >= self.times.shape[1]:
@@ -225,13 +257,13 @@ class _Training:
         return float(self.env.now)
 
     def gone(self, w: int) -> bool:
-        """Whether a worker has died."""
-        return self.now >= self.job.death(w)
+        """Whether a worker has died, and is not back."""
+        return self.now >= self.lives_until[w]
 
     def moment(self, delay: float, kind: int, which: int) -> _Moment:
         """What happens at an instant in the order of the docstring above."""
         most = self.job.workers * len(self.variables)
-        return _Moment(self.env, float(delay), (kind + which / most) / (_BEGIN + 1))
+        return _Moment(self.env, float(delay), (kind + which / most) / (_RETURN + 1))
 
     def why(self) -> str:
         """What a run that is blocked waits for."""
@@ -247,7 +279,7 @@ class _Training:
                 f"variable {v} has {self.accumulators[v].count} of the {required} gradients it needs"
             )
         if self.tokens.waiting:
-            parts.append(f"{len(self.tokens.waiting)} workers wait for a token")
+            parts.append(f"{self.tokens.waiting} workers wait for a token")
         if dead:
             parts.append(f"dead: {', '.join(map(str, dead))}")
         return "; ".join(parts)
@@ -255,4 +287,4 @@ class _Training:
 
 _CHIEF = 0
 _NO_NUMBERS = np.zeros(0)
-_ARRIVE, _UPDATED, _SYNC, _ROUND, _ASK, _BEGIN = range(6)
+_ARRIVE, _UPDATED, _SYNC, _ROUND, _ASK, _BEGIN, _RETURN = range(7)

@@ -9,6 +9,7 @@ tokens = 0                       # in the queue at the start, -1 for upstream's;
 compute = {distribution = "lognormal", mean = "120 ms", sd = "10 ms"}   # or "120 ms"
 slow = {3 = 2.0}                 # worker 3 computes twice as long
 dies = {5 = "10 s"}              # worker 5 stops then
+returns = {5 = "40 s"}           # and begins a step then; else never
 size = "100 MB"                  # of one variable on each server, where the scenario has no workload
 contention = true                # false: transfers take what they take alone
 bandwidth = "10 Gbit/s"          # of every transfer, where the scenario has no topology; else they cost nothing
@@ -88,7 +89,7 @@ def read_replicas(
     for worker, device in enumerate(workers):
         if device in disturbance.slow:
             slow[worker] = slow.get(worker, 1.0) * disturbance.slow[device]
-    dies = read.numbered("dies", units.duration)
+    dies, returns = read.numbered("dies", units.duration), read.numbered("returns", units.duration)
     sizes = _sizes(read, workload, len(servers))
     network = _network(read, topology, workers, servers, sizes, runtime, calibration, disturbance)
     seconds = {key: read.quantity(key, units.duration, 0.0) for key in ("update", "averages", "turn")}
@@ -105,6 +106,7 @@ def read_replicas(
                 compute,
                 slow,
                 dies,
+                returns,
                 seed=seed or 0,
                 **{k: s or 0.0 for k, s in seconds.items()},
             )

@@ -2,7 +2,7 @@
 
 Where nothing contends, a run is decided by who arrives when, and every worker, every variable and the chief have one event
 to come at most: a gradient arrives (worker w: item w), the global step goes up (item W), a round of the chief begins
-(variable v: item W + 1 + v), a worker asks for a token (item W + 1 + V + w). The least of (time, item) is next, which is the
+(variable v: item W + 1 + v), a worker asks for a token (item W + 1 + V + w) or comes back (item W + 1 + V + W + w). The least of (time, item) is next, which is the
 order of `processes`; a tournament tree finds it. That both give the same run, to the bit, is what
 `tests/training/test_recurrence.py` is about.
 """
@@ -58,6 +58,7 @@ class Runs:
             raise InternalError("flows take more than delays")
         settings, workers, variables = job.settings, job.workers, job.variables
         death = np.array([job.death(w) for w in range(workers)])
+        back = np.array([job.back(w) for w in range(workers)])
         while True:
             shape = (workers, self._steps, variables)
             times = Times(
@@ -67,7 +68,7 @@ class Runs:
             made = self._loop(
                 job.seconds(repetition, self._steps), network.pull, network.push,
                 np.argsort(network.push, axis=1, kind="stable"), network.report, network.token, network.again,
-                death, job.update, job.averages + job.turn, settings.replicas_to_aggregate,
+                death, back, job.update, job.averages + job.turn, settings.replicas_to_aggregate,
                 settings.tokens_per_step, settings.initial_tokens,
                 times.update, times.arrived, times.entered, times.local_step,
             )  # fmt: skip
@@ -78,7 +79,7 @@ class Runs:
 
 def loop(
     compute: Floats, pull: Floats, push: Floats, order: Ints, report: Floats, token: Floats, again: Floats, death: Floats,
-    update: float, rest: float, required: int, per_step: int, initial: int, update_time: Floats, arrived: Floats,
+    back: Floats, update: float, rest: float, required: int, per_step: int, initial: int, update_time: Floats, arrived: Floats,
     entered: Ints, local_step: Ints,
 ) -> int:  # fmt: skip
     """Fill the last four, which are those of `Times`; how many updates were made, or -1 if a worker has no more times
@@ -87,7 +88,8 @@ def loop(
     workers, steps = compute.shape
     variables, updates = len(report), len(update_time)
     sync, begin, ask = workers, workers + 1, workers + 1 + variables
-    items = ask + workers
+    again_there = ask + workers
+    items = again_there + workers
     leaves = 1
     while leaves < items:
         leaves *= 2
@@ -99,6 +101,7 @@ def loop(
 
     step = np.zeros(workers, np.int64)  # of each worker, by its own count
     local = np.zeros(workers, np.int64)
+    until = death.copy()  # each lives
     computed = np.empty(workers)
     sent = np.zeros(workers, np.int64)  # gradients of this step that have arrived
     delivered = np.zeros(workers)  # when the queue knows of all of them
@@ -107,7 +110,7 @@ def loop(
     asked = np.zeros(variables, np.bool_)  # by the chief
     left, synced = variables, 0.0  # variables that are not updated in this round, and when the others were
     made = 0
-    tokens = np.zeros(initial + updates * per_step, np.int64)
+    tokens = np.zeros(2 * initial + updates * per_step, np.int64)
     first_token, end_token = 0, initial
     waiting = np.empty(workers, np.int64)
     first_waiting, waiters = 0, 0
@@ -115,6 +118,7 @@ def loop(
     for w in range(workers):
         computed[w] = pull[w] + compute[w, 0]
         due[w] = computed[w] + push[w, order[w, 0]]
+        due[again_there + w] = back[w]
     for v in range(variables):
         due[begin + v] = 0.0
     for node in range(leaves - 1, 0, -1):
@@ -132,7 +136,7 @@ def loop(
         v = -1
         if item < sync:  # a gradient arrives
             w = item
-            if now < death[w]:
+            if now < until[w]:
                 v, s = order[w, sent[w]], step[w]
                 arrived[w, s, v] = now
                 if local[w] >= taken[v]:
@@ -147,7 +151,7 @@ def loop(
                 else:
                     due[w] = computed[w] + push[w, order[w, sent[w]]]
         elif item == sync:
-            if now < death[0]:
+            if now < until[0]:
                 update_time[made] = now
                 made += 1
                 if made == updates:
@@ -163,13 +167,46 @@ def loop(
         elif item < ask:  # a round begins
             v = item - begin
             asked[v] = True
-        else:
+        elif item < again_there:
             w = item - ask
-            if now < death[w]:
+            if now < until[w]:
                 waiting[(first_waiting + waiters) % workers] = w
                 waiters += 1
+        else:  # a worker is back; what it was about to do is not done
+            w = item - again_there
+            until[w] = inf
+            due[ask + w] = inf
+            others = 0
+            for i in range(waiters):
+                other = waiting[(first_waiting + i) % workers]
+                if other != w:
+                    waiting[(first_waiting + others) % workers] = other
+                    others += 1
+            waiters = others
+            step[w] += 1
+            if step[w] == steps:
+                return -1
+            local[w] = local_step[w, step[w]] = made
+            sent[w], delivered[w] = 0, 0.0
+            computed[w] = now + pull[w] + compute[w, step[w]]
+            due[w] = computed[w] + push[w, order[w, 0]]
+            changed[changes], changed[changes + 1] = w, ask + w
+            changes += 2
+            if w == 0:
+                for i in range(end_token, end_token + initial):
+                    tokens[i] = made
+                end_token += initial
+                left, synced = variables, 0.0
+                due[sync] = inf
+                changed[changes] = sync
+                changes += 1
+                for u in range(variables):
+                    taken[u], asked[u] = made, False
+                    due[begin + u] = now
+                    changed[changes] = begin + u
+                    changes += 1
 
-        if v >= 0 and asked[v] and count[v] >= required and now < death[0]:
+        if v >= 0 and asked[v] and count[v] >= required and now < until[0]:
             asked[v] = False
             taken[v] += 1
             count[v] = 0
@@ -183,7 +220,7 @@ def loop(
             w = waiting[first_waiting]
             first_waiting = (first_waiting + 1) % workers
             waiters -= 1
-            if now >= death[w]:
+            if now >= until[w]:
                 continue
             local[w] = tokens[first_token]
             first_token += 1

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from simreduce.engine import Calibration, Processor
-from simreduce.topology import Topology, route
+from simreduce.topology import Link, Topology, direction, route
 from simreduce_validate.asked import SHAPED, Devices
 from simreduce_validate.calibrating.constants import Constant
 from simreduce_validate.calibrating.micro import (
     Micro,
     Pair,
     around,
+    casts,
     crossing,
     cuts,
     flight,
     joins,
     relay,
+    scales,
     sums,
 )
+from simreduce_validate.running import placement
+from simreduce_validate.running.computer import Computer, usable_cores
 from simreduce_validate.running.links import CABLE
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -33,7 +38,7 @@ _LONGEST_TRANSFER = 0.05
 class Design:
     """`micros` are measured and fitted together. `pairs` are transfers of two sizes, each alone, which show ports that
     differ, and `relay` says whether two transfers from one device to another go one after the other; () and None where that
-    is not asked.
+    is not asked. `directions` says what is learnt of each direction of links, and what is not.
     """
 
     base: Calibration
@@ -41,18 +46,36 @@ class Design:
     micros: tuple[Micro, ...]
     pairs: tuple[tuple[Pair, Micro, Micro], ...] = ()
     relay: Micro | None = None
+    directions: str = ""
 
 
-def design(devices: Devices, cores: int) -> Design:
-    """What to measure on these devices. `cores` is how many this computer has, where CPU devices begin with that."""
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """How many cores the workers of a computer have; `shared` by all workers, if there is one computer."""
+
+    count: float
+    shared: bool = True
+
+
+def cores_of(computers: Sequence[Computer]) -> Cores:
+    """Of the computers of all workers; none: this one's. Where there are several, a machine of the model is a worker: it has its part of
+    its computer's cores, and all have as many as the one with the fewest.
+    """
+    if len({computer.name for computer in computers}) < 2:
+        return Cores(min((computer.cores for computer in computers), default=usable_cores()))
+    names = [computer.name for computer in computers]
+    return Cores(min(max(c.cores / names.count(c.name), 1.0) for c in computers), shared=False)
+
+
+def design(devices: Devices, cores: Cores) -> Design:
+    """What to measure on these devices. The constants of cores of CPU devices begin with `cores`; the micro-plans do not depend on them."""
     names, ranks = devices.layout.devices, devices.layout.n
     if devices.stage.backend == "gpu" and not devices.pretend:
         return _gpus(devices.stage.machine, names, devices.layout.ranks)
-    # Workers at addresses that were given have computers of their own, taken to be like this one.
-    processor = Processor(cores=float(cores), moving=float(cores), shared=not devices.workers)
+    processor = Processor(cores=cores.count, moving=cores.count, shared=cores.shared)
     base = Calibration("fitted", cpu=processor)
     if devices.stage.backend in ("cluster", SHAPED):
-        return _processes(devices, base, names, ranks)
+        return _processes(devices, base, names)
     return _one_process(base, names, ranks)
 
 
@@ -66,6 +89,9 @@ def _local(names: Sequence[str], ranks: int, sizes: Sequence[int]) -> list[Micro
         for many in (8, 64)
     ]
     found += [joins(names, 0, 16, 16 * _TINY), joins(names, 0, 4, sizes[-1] // 2)]
+    found += [
+        write(names, 0, *many) for write in (scales, casts) for many in ((64, _TINY), (4, sizes[-1] // 2))
+    ]
     return [*found, cuts(names, 0, 64, 64 * 64)]
 
 
@@ -75,8 +101,12 @@ _LOCAL = (
     Constant.about("dispatch.add", 3e-6),
     Constant.about("dispatch.concat", 3e-6),
     Constant.about("dispatch.slice", 3e-6),
+    Constant.about("dispatch.scale", 3e-6),
+    Constant.about("dispatch.cast", 3e-6),
     Constant.about("cpu.rates.add", 8e9),
     Constant.about("cpu.rates.concat", 8e9),
+    Constant.about("cpu.rates.scale", 8e9),
+    Constant.about("cpu.rates.cast", 8e9),
 )
 
 
@@ -106,7 +136,8 @@ def _cores(base: Calibration) -> tuple[Constant, ...]:
     return tuple(Constant(name, middle, 1.0, most * 1.5, hard=True) for name in ("cpu.cores", "cpu.moving"))
 
 
-def _processes(devices: Devices, base: Calibration, names: Sequence[str], ranks: int) -> Design:
+def _processes(devices: Devices, base: Calibration, names: Sequence[str]) -> Design:
+    """Devices of several processes: transfers between processes, copies within one if any has several devices."""
     links, wired = devices.links, devices.links is not None
     largest = 8 * MIB
     if links is not None:
@@ -114,23 +145,27 @@ def _processes(devices: Devices, base: Calibration, names: Sequence[str], ranks:
         while largest > 64 * KIB and largest / rate > _LONGEST_TRANSFER:
             largest //= 2
     sizes = [largest // 16, largest // 4, largest]
+    groups = _by_process(devices)
+    heads = [group[0] for group in groups]
     # Ending elsewhere than the step begins, as reductions do.
-    back_and_forth = [[i % 2 for i in range(hops + 1)] for hops in (1, 3, 11)]
+    back_and_forth = [[heads[i % 2] for i in range(hops + 1)] for hops in (1, 3, 11)]
     micros = [flight(names, path, _TINY) for path in back_and_forth]
     micros += [flight(names, back_and_forth[1], nbytes) for nbytes in sizes]
-    micros += [crossing(names, [*around(ranks, times)], _TINY, f"{times} from each") for times in (1, 4, 12)]
-    micros += [crossing(names, [*around(ranks)], nbytes, "1 from each") for nbytes in sizes]
-    if ranks > 2:
-        micros += [crossing(names, [(0, i) for i in range(1, ranks)], largest, "one to all")]
-        micros += [crossing(names, [(i, 0) for i in range(1, ranks)], largest, "all to one")]
-    delay = links.delay if links else 0.0
+    micros += [
+        crossing(names, [*_between(groups, times)], _TINY, f"{times} from each") for times in (1, 4, 12)
+    ]
+    micros += [crossing(names, [*_between(groups)], nbytes, "1 from each") for nbytes in sizes]
+    if len(heads) > 2:
+        micros += [crossing(names, [(heads[0], i) for i in heads[1:]], largest, "one to all")]
+        micros += [crossing(names, [(i, heads[0]) for i in heads[1:]], largest, "all to one")]
+    delay, processor = links.delay if links else 0.0, base.cpu or Processor()
     constants = (
         Constant.about("step", 0.5e-3),
         Constant.about("cpu.message", 0.2e-3),
         # Where no wire takes time, what a message costs is all there is.
         *(
             [Constant.about(f"links.{CABLE}.latency", max(delay / 2, 50e-6))]
-            if delay or devices.workers
+            if delay or not processor.shared
             else []
         ),
         *(
@@ -141,36 +176,98 @@ def _processes(devices: Devices, base: Calibration, names: Sequence[str], ranks:
         *_LOCAL,
         *_cores(base),
     )
-    alone = dict.fromkeys(around(ranks, min(2, ranks - 1))) if wired and ranks > 2 else {}
+    if any(len(group) > 1 for group in groups):
+        micros += _within(names, groups, sizes)
+        constants += (Constant.about("dispatch.copy", 3e-6), Constant.about("cpu.rates.copy", 8e9))
+    alone = dict.fromkeys(around(len(heads), min(2, len(heads) - 1))) if wired and len(heads) > 2 else {}
     pairs = [(pair, flight(names, pair, sizes[1]), flight(names, pair, sizes[2])) for pair in alone]
-    follows = relay(names, 0, 1, 2, largest) if ranks > 2 else None
-    return Design(base, constants, (*micros, *_local(names, ranks, sizes)), tuple(pairs), follows)
+    follows = relay(names, heads[0], heads[1], heads[2], largest) if len(heads) > 2 else None
+    return Design(
+        base, constants, (*micros, *_local(names, devices.layout.n, sizes)), tuple(pairs), follows,
+        _directions(wired=wired, ports=bool(pairs)),
+    )  # fmt: skip
+
+
+def _directions(*, wired: bool, ports: bool) -> str:
+    """A step begins and ends at one clock, so whatever passes a port one way has passed, or will pass, it the other way too: only the
+    sum of both latencies shows. Rates show, as bytes go one way only.
+    """
+    if not wired:
+        return "alike in both"
+    rates = "rates of each port in each" if ports else "rates alike in both: ports are told apart by a third"
+    return f"{rates}; latencies alike in both: one clock sees their sum"
+
+
+def _by_process(devices: Devices) -> list[list[int]]:
+    """The ranks of each process, in the order of the processes' first ranks."""
+    found: dict[int, list[int]] = {}
+    for rank, process in enumerate(placement.numbers(devices.stage.place)[: devices.layout.n]):
+        found.setdefault(process, []).append(rank)
+    return list(found.values())
+
+
+def _between(groups: Sequence[Sequence[int]], times: int = 1) -> Iterator[Pair]:
+    """Pairs of ranks in different processes: `around` the processes, every rank to the one at its own place in the other process."""
+    for source, target in around(len(groups), times):
+        for place, rank in enumerate(groups[source]):
+            yield rank, groups[target][place % len(groups[target])]
+
+
+def _within(names: Sequence[str], groups: Sequence[Sequence[int]], sizes: Sequence[int]) -> list[Micro]:
+    """Copies between devices of one process, in one and in all at once."""
+    several = [group for group in groups if len(group) > 1]
+    back_and_forth = [[several[0][i % 2] for i in range(hops + 1)] for hops in (4, 32)]
+    micros = [flight(names, path, _TINY) for path in back_and_forth]
+    micros += [flight(names, back_and_forth[0], nbytes) for nbytes in sizes]
+    for times, size in ((4, _TINY), (24, _TINY), *((1, nbytes) for nbytes in sizes)):
+        pairs = [(group[a], group[b]) for group in several for a, b in around(len(group), times)]
+        micros.append(crossing(names, pairs, size, f"{times} within the process from each"))
+    return micros
 
 
 def _gpus(machine: Topology, names: Sequence[str], ranks: Sequence[str]) -> Design:
-    """A pair of GPUs for every sort of way between two, and the way to the host and back."""
-    ways: dict[tuple[str, ...], Pair] = {}
-    count = len(ranks)
+    """A pair of GPUs for every sort of way between two; and the ways to the host and back, each alone, as these differ."""
+    gpus = range(len(ranks))
     hosts = [i for i, name in enumerate(names) if machine.nodes[name].kind == "cpu"][:1]
-    for a in range(count):
-        for b in [*range(a + 1, count), *hosts]:
-            classes = tuple(
-                machine.links[link].link_class for link in route(machine, names[a], names[b]).links
-            )
-            ways.setdefault(classes, (a, b))
+    between = _ways(machine, names, combinations(gpus, 2))
+    aside = _ways(machine, names, (pair for a in gpus for h in hosts for pair in ((a, h), (h, a))))
     sizes = (MIB, 16 * MIB, 64 * MIB)
     micros: list[Micro] = []
-    for a, b in ways.values():
+    for a, b in between.values():
         micros += [flight(names, [(a, b)[i % 2] for i in range(hops + 1)], _TINY) for hops in (2, 16)]
         micros += [flight(names, (a, b, a), nbytes) for nbytes in sizes]
+    for a, b in aside.values():
+        micros += [flight(names, (a, b), nbytes) for nbytes in (_TINY, *sizes)]
+    for a, b in (*between.values(), *aside.values()):
         micros += [crossing(names, [(a, b)] * 8, _TINY, f"8 times {names[a]}>{names[b]}")]
     micros += [sums(names, [0], length, _TINY) for length in (8, 64)]
     micros += [sums(names, [0], 4, nbytes) for nbytes in sizes]
-    used = dict.fromkeys(name for classes in ways for name in classes)
-    first = {name: next(link for link in machine.links if link.link_class == name) for name in used}
+    used = dict.fromkeys(name for way in (*between, *aside) for name in way)
+    first = {name: next(link for link in machine.links if _name(machine, link) == name) for name in used}
     constants = [
         Constant.about("step", 100e-6), Constant.about("dispatch.copy", 10e-6), Constant.about("dispatch.add", 10e-6),
         *(Constant.about(f"links.{name}.bandwidth", link.bandwidth / link.lanes, 30.0) for name, link in first.items()),
         *(Constant.about(f"links.{name}.latency", max(link.latency, 1e-6), 100.0) for name, link in first.items()),
     ]  # fmt: skip
-    return Design(Calibration("fitted"), tuple(constants), tuple(micros))
+    apart = [name for name in used if ":" in name]
+    alike = [name for name in used if ":" not in name]
+    directions = [
+        *([f"{', '.join(apart)} each by itself"] if apart else []),
+        *([f"{', '.join(alike)} alike in both: pairs were timed there and back"] if alike else []),
+    ]
+    return Design(Calibration("fitted"), tuple(constants), tuple(micros), directions="; ".join(directions))
+
+
+def _ways(machine: Topology, names: Sequence[str], pairs: Iterable[Pair]) -> dict[tuple[str, ...], Pair]:
+    """The first pair of every sort of way, by the constants of its links."""
+    found: dict[tuple[str, ...], Pair] = {}
+    for a, b in pairs:
+        links = route(machine, names[a], names[b]).links
+        found.setdefault(tuple(_name(machine, machine.links[link]) for link in links), (a, b))
+    return found
+
+
+def _name(machine: Topology, link: Link) -> str:
+    """Whose constants a link has: its class's, in its own direction where it lies between a GPU and its host."""
+    way = direction(machine.nodes[link.source], machine.nodes[link.target])
+    return f"{link.link_class}:{way}" if way else link.link_class

@@ -12,7 +12,7 @@ from itertools import pairwise
 from simreduce.dtypes import SIZES
 from simreduce.plan import Contract, Plan, PlanBuilder, Promise, Value
 
-FLOAT32 = 0
+FLOAT32, FLOAT16 = 0, 1
 Pair = tuple[int, int]
 """Source and target, as devices of the plan."""
 
@@ -47,10 +47,11 @@ class _Writer:
         self.contributors += 1
         return self.b.input(device, *interval, FLOAT32, contributor=self.contributors - 1)
 
-    def keep(self, value: Value, members: Iterable[int]) -> None:
+    def keep(self, value: Value, members: Iterable[int], divisor: int = 1) -> None:
         """Promise a value as a result."""
         self.b.output(value)
-        self._promises.append(Promise(value.device, value.lo, value.hi, value.dtype, frozenset(members)))
+        promise = Promise(value.device, value.lo, value.hi, value.dtype, frozenset(members), divisor)
+        self._promises.append(promise)
 
     def keep_parts(self, value: Value, parts: Sequence[Value]) -> None:
         """Promise a value whose parts are of the last contributors, one each."""
@@ -147,3 +148,19 @@ def around(count: int, times: int = 1) -> Iterator[Pair]:
     for step in range(times):
         for rank in range(count):
             yield rank, (rank + 1 + step % (count - 1)) % count
+
+
+def scales(devices: Sequence[str], on: int, count: int, nbytes: int) -> Micro:
+    """On one device, `count` values halved."""
+    write = _Writer(devices, nbytes)
+    for number in range(count):
+        write.keep(write.b.scale(write.given(on, write.interval()), 2), [number], 2)
+    return write.done(f"{count} values halved")
+
+
+def casts(devices: Sequence[str], on: int, count: int, nbytes: int) -> Micro:
+    """On one device, `count` values made half as wide."""
+    write = _Writer(devices, nbytes)
+    for number in range(count):
+        write.keep(write.b.cast(write.given(on, write.interval()), FLOAT16), [number])
+    return write.done(f"{count} values made float16")

@@ -23,10 +23,10 @@ def port_rates(seconds: Mapping[Pair, float], nbytes: int) -> tuple[dict[int, fl
 
 
 def slow_ports(seconds: Mapping[Pair, float], nbytes: int) -> tuple[dict[int, float], dict[int, float]]:
-    """Of the ports out and in that differ, by device: their rate as a part of the usual one, which is the median of all."""
+    """Bytes/s of the ports out and in that differ from the usual rate, by device. The usual one is the median of all."""
     out, into = port_rates(seconds, nbytes)
     usual = float(np.median([*out.values(), *into.values()]))
     return tuple(
-        {device: rate / usual for device, rate in ports.items() if abs(rate / usual - 1) > APART}
+        {device: rate for device, rate in ports.items() if abs(rate / usual - 1) > APART}
         for ports in (out, into)
     )  # type: ignore[return-value]

@@ -17,6 +17,7 @@ from simreduce_validate.measuring.statistics import (
     median_interval,
     noise,
     outliers,
+    ratio_bounds,
     ratio_interval,
 )
 from simreduce_validate.measuring.turns import Timed, in_rounds
@@ -33,6 +34,7 @@ __all__ = [
     "median_interval",
     "noise",
     "outliers",
+    "ratio_bounds",
     "ratio_interval",
     "read_record",
     "recording",

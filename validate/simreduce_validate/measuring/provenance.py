@@ -13,11 +13,12 @@ from typing import Any
 
 import simreduce as sr
 from simreduce_validate.running.child import SETTINGS
+from simreduce_validate.running.computer import usable_cores
 
 _PACKAGES = ("networkx", "numba", "numpy", "scipy", "simpy")
 
 
-def provenance(backend: Mapping[str, str], settings: Mapping[str, Any]) -> dict[str, Any]:
+def provenance(backend: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """`backend` is what a backend says of itself, `settings` what was asked for."""
     about = dict(backend)
     return {
@@ -25,9 +26,10 @@ def provenance(backend: Mapping[str, str], settings: Mapping[str, Any]) -> dict[
         "hardware": {
             "cpu": cpu_model(_text("/proc/cpuinfo")) or platform.processor() or platform.machine(),
             "cores": os.cpu_count(),
-            "usable_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "usable_cores": usable_cores(),
             "memory_bytes": memory(_text("/proc/meminfo")),
             "gpus": about.pop("gpus", ""),
+            "workers": about.pop("workers", []),
             "load_average": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
         },
         "versions": {
@@ -39,6 +41,14 @@ def provenance(backend: Mapping[str, str], settings: Mapping[str, Any]) -> dict[
         },
         "settings": {**settings, **about, "environment": dict(SETTINGS)},
     }  # fmt: skip
+
+
+def processors(hardware: Mapping[str, Any]) -> str:
+    """The cores of a result's hardware in words: of workers on several computers, those of each."""
+    mine, workers = f"{hardware['cpu']}, {hardware['usable_cores']} cores", hardware.get("workers", [])
+    if len({worker["name"] for worker in workers}) < 2:
+        return mine
+    return f"{mine}; workers: " + ", ".join(f"{w['address']} {w['cores']} cores" for w in workers)
 
 
 def cpu_model(cpuinfo: str) -> str:

@@ -6,8 +6,9 @@ are in every number.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -64,10 +65,12 @@ def median_interval(
 ) -> Interval:
     """The median, and its percentile bootstrap interval (Efron 1979); up to `FEW` samples, their range."""
     _some(samples)
-    drawn = _drawn(len(samples), resamples, seed)
-    return _interval(
-        lambda rows: np.median(samples[rows], axis=-1), np.arange(len(samples)), drawn, level, samples
-    )
+    value = float(np.median(samples))
+    if len(samples) <= FEW:
+        return Interval(value, float(samples.min()), float(samples.max()))
+    drawn = np.median(samples[_drawn(len(samples), resamples, seed)], axis=-1)
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(value, float(low), float(high))
 
 
 def ratio_interval(
@@ -76,14 +79,29 @@ def ratio_interval(
     """Median of `ours` over median of `theirs`, taken in the same rounds: rounds are drawn, with both samples of each, so that
     what disturbed a whole round cancels.
     """
-    if len(ours) != len(theirs):
-        raise ValueError(f"{len(ours)} and {len(theirs)} samples are not of the same rounds")
-    _some(ours)
-    drawn = _drawn(len(ours), resamples, seed)
-    return _interval(
-        lambda rows: np.median(ours[rows], axis=-1) / np.median(theirs[rows], axis=-1),
-        np.arange(len(ours)), drawn, level, ours / theirs,
-    )  # fmt: skip
+    low, high = ratio_bounds([ours, theirs], level=level, resamples=resamples, seed=seed)
+    return Interval(float(np.median(ours) / np.median(theirs)), float(low[0, 1]), float(high[0, 1]))
+
+
+def ratio_bounds(
+    samples: Sequence[Floats], *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
+) -> tuple[Floats, Floats]:
+    """Between which bounds, low and high, the median of candidate i lies over that of candidate j, at [i, j]: `ratio_interval`
+    of all candidates that were timed in the same rounds.
+    """
+    for ours, theirs in pairwise(samples):
+        if len(ours) != len(theirs):
+            raise ValueError(f"{len(ours)} and {len(theirs)} samples are not of the same rounds")
+    each = np.stack(samples)
+    _some(each.ravel())
+    if each.shape[1] <= FEW:
+        by_round = each[:, None, :] / each[None, :, :]
+        return by_round.min(axis=-1), by_round.max(axis=-1)
+    medians = np.median(each[:, _drawn(each.shape[1], resamples, seed)], axis=-1)
+    edges = [(1 - level) / 2, (1 + level) / 2]
+    rows = [np.quantile(ours / medians, edges, axis=-1) for ours in medians]
+    low, high = np.stack(rows, axis=1)
+    return low, high
 
 
 def noise(samples: Floats, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0) -> Noise:
@@ -117,17 +135,6 @@ def _drift(samples: Floats, level: float, resamples: int, seed: int) -> Interval
     rows_first, rows_second = _drawn(half, 2 * resamples, seed).reshape(2, resamples, half)
     found = np.median(second[rows_second], axis=-1) / np.median(first[rows_first], axis=-1) - 1
     low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(value, float(low), float(high))
-
-
-def _interval(
-    statistic: Callable[[npt.NDArray[np.int64]], Floats], all_rows: npt.NDArray[np.int64],
-    drawn: npt.NDArray[np.int64], level: float, each: Floats,
-) -> Interval:  # fmt: skip
-    value = float(statistic(all_rows))
-    if len(all_rows) <= FEW:
-        return Interval(value, float(each.min()), float(each.max()))
-    low, high = np.quantile(statistic(drawn), [(1 - level) / 2, (1 + level) / 2])
     return Interval(value, float(low), float(high))
 
 

@@ -15,6 +15,7 @@ import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +23,12 @@ import numpy.typing as npt
 from simreduce.errors import InputError, did_you_mean
 from simreduce.layouts import Layout
 from simreduce.plan import Plan
-from simreduce_validate.running import placement
-from simreduce_validate.running.builtin import COLLECTIVE, MULTI_WORKER, Builtin
+from simreduce_validate.running import by_rank, placement
+from simreduce_validate.running.builtin import COLLECTIVE, Builtin
+from simreduce_validate.running.by_rank import BY_RANK, Members
 from simreduce_validate.running.child import START_SECONDS, Child
+from simreduce_validate.running.computer import Computer
 from simreduce_validate.running.links import Links
-from simreduce_validate.running.multi_worker import Members
 from simreduce_validate.running.program import Event
 from simreduce_validate.running.setup import ROUTES, Prepared, Setup
 from simreduce_validate.running.shaped import shaped
@@ -71,7 +73,7 @@ class Backend:
     place: tuple[str, ...]
     workers: tuple[Worker, ...]
     patience: float
-    provenance: Mapping[str, str]
+    provenance: Mapping[str, Any]
     driver: Child = field(repr=False)
     _stack: ExitStack = field(repr=False)
     _count: int = field(default=0, repr=False)
@@ -86,7 +88,7 @@ class Backend:
             raise InputError(problems)
         self._count += 1
         self._functions |= route == ROUTES[1]
-        if isinstance(work, Builtin) and work.name == MULTI_WORKER:
+        if isinstance(work, Builtin) and work.name in BY_RANK:
             members = Members(work, self.workers, self.devices, self._count, self.patience)
             self._stack.callback(members.close)
             return Candidate(self, self._count, chained, members.prepared, members)
@@ -133,9 +135,7 @@ class Backend:
         if work.name == COLLECTIVE and self._functions and route == ROUTES[0] and self.workers:
             # The workers' groups then belong to the functions' context, and a session's would wait for ever.
             problems.append(f"{work.name}: not by session in a cluster that has run functions; open another")
-        if work.name == MULTI_WORKER and len(self.workers) < work.ranks:
-            problems.append(f"{work.name}: needs a process per rank: a cluster of one machine's devices")
-        return problems
+        return [*problems, *(by_rank.problems(work, self.workers) if work.name in BY_RANK else [])]
 
 
 @dataclass(frozen=True)
@@ -164,9 +164,7 @@ class Candidate:
     def trace(self) -> list[Event]:
         """A step more, and when each of its ops began and ended. InputError for the route `function`."""
         if self.members:
-            raise InputError(
-                f"{MULTI_WORKER}: every rank runs a program of its own, and there is no common timeline"
-            )
+            raise InputError("every rank runs a program of its own, and there is no common timeline")
         found: list[Event] = self.backend.driver.ask("trace", self.number, seconds=self.backend.patience)
         return found
 
@@ -216,6 +214,7 @@ def open_backend(
     check_names(name)
     check_tensorflow()
     devices = layout.devices[:used]
+    computers: list[Computer] = []
     with ExitStack() as stack:
         if name == "shaped":
             if links is None:
@@ -231,7 +230,7 @@ def open_backend(
                 )
             workers = tuple(workers) or tuple(loopback(len(tasks)))
             cpus = [sum(placement.process(p) == task for p in place) for task in tasks]
-            stack.enter_context(started(workers, cpus, threads))
+            computers = stack.enter_context(started(workers, cpus, threads))
             addresses = tuple(worker.address for worker in workers)
             setup = Setup(devices, tuple(place), threads=threads, cluster=addresses)
         elif name == "gpu" and not pretend:
@@ -247,6 +246,11 @@ def open_backend(
         provenance = driver.ask("open", setup, seconds=START_SECONDS)
         if links is not None:
             provenance["links"] = links.text
+        if computers:
+            provenance["workers"] = [
+                {"address": worker.address, **computer._asdict()}
+                for worker, computer in zip(workers, computers, strict=True)
+            ]
         yield Backend(name, devices, setup.place, tuple(workers), patience, provenance, driver, stack)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Contract, Plan, PlanBuilder
+from simreduce.strategy import parse_strategy
 
 BUILTINS: Mapping[str, str] = {
     "HierarchicalCopyAllReduce": "hierarchical_copy",
@@ -14,16 +15,18 @@ BUILTINS: Mapping[str, str] = {
     "NcclAllReduce": "nccl",
     "CollectiveReduceV2": "collective",
     "MultiWorkerMirroredStrategy": "collective",
+    "SyncReplicasOptimizer": "reduce_to_one+mean",
 }
 """By name, our strategy that stands for it: what a prediction is made from. An odd number of devices is too much for upstream's
-hierarchical copy, which forgets the last. NCCL takes physical GPUs only; the last is a process per rank, of a cluster.
+hierarchical copy, which forgets the last. NCCL takes physical GPUs only; the last two are a process per rank, of a cluster. SyncReplicasOptimizer's variables are on
+rank 0, so that an update moves what `reduce_to_one` does; the tokens are not in it, nor that accumulators add one by one.
 """
 
 COLLECTIVE = "CollectiveReduceV2"
 """The runtime's own ring."""
 
-MULTI_WORKER = "MultiWorkerMirroredStrategy"
-"""The one for which every rank runs a program of its own."""
+MULTI_WORKER, SYNC_REPLICAS = "MultiWorkerMirroredStrategy", "SyncReplicasOptimizer"
+"""Those for which every rank runs a program of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,11 @@ class Builtin:
     ranks: int
     dtype: int = 0
 
+    @property
+    def mean(self) -> bool:
+        """Whether it divides by the number of ranks."""
+        return parse_strategy(BUILTINS[self.name]).mean
+
     def plan(self, devices: Sequence[str]) -> Plan:
         """What it is given and what it must make, as a plan of INPUTs, OUTPUTs and a contract. It does nothing between."""
         b, intervals, lo = PlanBuilder(devices), [], 0
@@ -44,7 +52,7 @@ class Builtin:
         for interval in intervals:
             for rank in range(self.ranks):
                 b.output(b.input(rank, *interval))
-        return b.finish(Contract.all_reduce(range(self.ranks), intervals))
+        return b.finish(Contract.all_reduce(range(self.ranks), intervals, self.ranks if self.mean else 1))
 
 
 def check_builtin(name: str) -> str:

@@ -1,4 +1,4 @@
-"""One worker of a cluster: a `tf.distribute.Server` that runs what the driver sends it. Started by `backend`."""
+"""One worker of a cluster: a `tf.distribute.Server` that runs what the driver sends it. Started by `workers`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from simreduce_validate.running.computer import Computer, this_computer
 from simreduce_validate.running.serve import serve
 from simreduce_validate.running.session import settings
 
@@ -13,8 +14,8 @@ JOB = "worker"
 _held: list[object] = []
 
 
-def start(addresses: Sequence[str], task: int, cpus: int, threads: int) -> str:
-    """Begin to serve; the address that other workers find it at."""
+def start(addresses: Sequence[str], task: int, cpus: int, threads: int) -> Computer:
+    """Begin to serve; the computer that this is on."""
     config = settings(cpus, threads)
     config.experimental.collective_group_leader = f"/job:{JOB}/replica:0/task:0"
     server = tf.distribute.Server(
@@ -25,7 +26,7 @@ def start(addresses: Sequence[str], task: int, cpus: int, threads: int) -> str:
         config=config,
     )
     _held.append(server)
-    return addresses[task]
+    return this_computer()
 
 
 if __name__ == "__main__":

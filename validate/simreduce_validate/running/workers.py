@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from simreduce_validate.running.child import START_SECONDS, Child
+from simreduce_validate.running.computer import Computer
 
 SERVER = "simreduce_validate.running.server"
 
@@ -43,8 +44,8 @@ def beside(worker: Worker, number: int) -> Worker:
 
 
 @contextmanager
-def started(workers: Sequence[Worker], cpus: Sequence[int], threads: int) -> Iterator[list[Child]]:
-    """A server for every worker, with so many CPU devices each; all are stopped in the end, whatever happens.
+def started(workers: Sequence[Worker], cpus: Sequence[int], threads: int) -> Iterator[list[Computer]]:
+    """A server for every worker, with so many CPU devices each; all are stopped in the end, whatever happens. The computer of each.
 
     DeviceError if one does not start.
     """
@@ -59,6 +60,4 @@ def started(workers: Sequence[Worker], cpus: Sequence[int], threads: int) -> Ite
             children.append(child)
         for task, child in enumerate(children):
             child.tell("start", addresses, task, cpus[task], threads)
-        for child in children:
-            child.answer("start", START_SECONDS)
-        yield children
+        yield [child.answer("start", START_SECONDS) for child in children]

@@ -1,4 +1,4 @@
-"""MultiWorkerMirroredStrategy: every rank is a process that runs a program of its own, and all run it at once."""
+"""TensorFlow's own for which every rank is a process that runs a program of its own; all run it at once."""
 
 from __future__ import annotations
 
@@ -7,13 +7,34 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from simreduce_validate.running.builtin import Builtin
+from simreduce import dtypes
+from simreduce_validate.running.builtin import MULTI_WORKER, SYNC_REPLICAS, Builtin
 from simreduce_validate.running.child import START_SECONDS, Child
 from simreduce_validate.running.executed import Executed
 from simreduce_validate.running.setup import Prepared
 from simreduce_validate.running.workers import Worker, beside
 
-MEMBER = "simreduce_validate.running.member"
+_MODULES = {
+    MULTI_WORKER: "simreduce_validate.running.member",
+    SYNC_REPLICAS: "simreduce_validate.running.synced",
+}
+
+BY_RANK = frozenset(_MODULES)
+"""Their names."""
+
+
+_ACCUMULATED = ("float32", "float16", "float64")
+
+
+def problems(work: Builtin, workers: Sequence[Worker]) -> list[str]:
+    """Why these processes cannot run it."""
+    found = []
+    if len(workers) < work.ranks:
+        found.append(f"{work.name}: needs a process per rank: a cluster of one machine's devices")
+    dtype = dtypes.NAMES[work.dtype]
+    if work.name == SYNC_REPLICAS and dtype not in _ACCUMULATED:
+        found.append(f"{work.name}: its accumulators take no {dtype}, only {', '.join(_ACCUMULATED)}")
+    return found
 
 
 class Members:
@@ -27,7 +48,9 @@ class Members:
         ranks = [beside(worker, number) for worker in workers[: work.ranks]]
         addresses = [rank.address for rank in ranks]
         try:
-            self._children = [self._started(rank, addresses, index) for index, rank in enumerate(ranks)]
+            self._children = [
+                self._started(_MODULES[work.name], rank, addresses, index) for index, rank in enumerate(ranks)
+            ]
             found = self._all("start", START_SECONDS, work, tuple(devices))
         except BaseException:
             self.close()
@@ -47,10 +70,10 @@ class Members:
         """Stop the processes."""
         self._stack.close()
 
-    def _started(self, rank: Worker, addresses: Sequence[str], index: int) -> Child:
+    def _started(self, module: str, rank: Worker, addresses: Sequence[str], index: int) -> Child:
         config = {"cluster": {"worker": list(addresses)}, "task": {"type": "worker", "index": index}}
         settings = [("TF_CONFIG", json.dumps(config, separators=(",", ":"))), ("CUDA_VISIBLE_DEVICES", "")]
-        child = Child(MEMBER, f"rank {index} ({rank.address})", rank.prefix, settings)
+        child = Child(module, f"rank {index} ({rank.address})", rank.prefix, settings)
         self._stack.callback(child.close)
         return child
 

@@ -1,0 +1,62 @@
+"""Processes that work for this one, and end with it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@contextmanager
+def pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+    """So many processes. An exception ends them in the middle of what they do, which may take minutes; so does the end of this one,
+    be it killed.
+    """
+    before = multiprocessing.active_children()
+    with ProcessPoolExecutor(workers, initializer=_bound) as processes:
+        try:
+            yield processes
+        except BaseException:
+            for child in multiprocessing.active_children():
+                if child not in before:
+                    child.terminate()
+            raise
+
+
+def in_processes(work: Callable[[T], R], items: Sequence[T], workers: int, chunk: int = 1) -> Iterator[R]:
+    """What `work` makes of every item, in order, on so many processes, which take `chunk` items at a time."""
+    workers = min(workers, len(items))
+    if workers <= 1:
+        yield from map(work, items)
+        return
+    with pool(workers) as processes:
+        # Not by `map`, which cancels what is left when nobody listens, and then cannot stand that its workers are ended.
+        parts = [items[i : i + chunk] for i in range(0, len(items), chunk)]
+        for part in [processes.submit(_all_of, work, part) for part in parts]:
+            yield from part.result()
+
+
+def _all_of(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    return [work(item) for item in items]
+
+
+def _bound() -> None:
+    """Of a worker. Ctrl-C goes to all processes of a terminal: the first of them ends the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)

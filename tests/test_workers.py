@@ -1,0 +1,81 @@
+"""Processes that end with the one they work for."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from simreduce.workers import in_processes, pool
+
+_WORKING = """
+import os, time
+from simreduce.workers import pool
+
+with pool(3) as processes:
+    for done in [processes.submit(os.getpid) for _ in range(3)]:
+        done.result()
+    work = [processes.submit(time.sleep, 600) for _ in range(3)]
+    print(*processes._processes, flush=True)
+    work[0].result()
+"""
+
+
+def test_results_come_in_the_order_of_the_items():
+    items = list(range(-20, 20))
+
+    assert list(in_processes(abs, items, 2, chunk=3)) == [abs(item) for item in items]
+
+
+def test_an_exception_does_not_wait_for_what_is_in_work():
+    before = multiprocessing.active_children()
+    begin = time.monotonic()
+
+    with pytest.raises(KeyError):
+        _leave_at_once()
+
+    assert time.monotonic() - begin < 60
+    assert multiprocessing.active_children() == before
+
+
+def test_who_stops_listening_ends_the_processes():
+    before = multiprocessing.active_children()
+    found = in_processes(time.sleep, [0.0, *[600.0] * 5], 2)
+    next(found)
+    found.close()
+
+    assert multiprocessing.active_children() == before
+
+
+def test_processes_end_when_theirs_is_killed():
+    parent = subprocess.Popen([sys.executable, "-c", _WORKING], stdout=subprocess.PIPE, text=True)
+    pids = [int(pid) for pid in parent.stdout.readline().split()]
+    assert all(map(_alive, pids))
+
+    parent.send_signal(signal.SIGKILL)
+    parent.communicate()
+
+    until = time.monotonic() + 30
+    while any(map(_alive, pids)) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert pids
+    assert not any(map(_alive, pids))
+
+
+def _leave_at_once():
+    with pool(2) as processes:
+        processes.submit(time.sleep, 600)
+        raise KeyError
+
+
+def _alive(pid: int) -> bool:
+    """Also not, where nobody waits for processes without parents, as a zombie."""
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -1,0 +1,138 @@
+"""Models by layer from TOML files: what is read, what is written back, and every fault with its place."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from simreduce import dtypes
+from simreduce.errors import WorkloadError
+from simreduce.workload import Gradient, Layer, Model, load_model, load_workload, model_text
+
+TWO = """
+title = "two"
+[[layers]]
+name = "conv"
+forward = "1.5 GFLOP"
+backward = "1.5 GFLOP"
+gradients = [
+  { name = "conv/kernel", shape = [3, 3, 8, 16] },
+  { name = "conv/bias", elements = 16, dtype = "half" },
+]
+[[layers]]
+name = "attention"
+forward = "20 kFLOP"
+[[layers]]
+name = "norm"
+gradients = [{ elements = 4 }]
+"""
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Write a file of that name, in the folder where the test then is."""
+    monkeypatch.chdir(tmp_path)
+
+    def _write(content: str, name: str = "model.toml") -> str:
+        (tmp_path / name).write_text(content, "utf-8")
+        return name
+
+    return _write
+
+
+def _refused(text: str) -> tuple[str, ...]:
+    with pytest.raises(WorkloadError) as caught:
+        load_model(text)
+    return caught.value.problems
+
+
+def test_a_file_gives_layers_with_their_gradients_and_work(write):
+    """In FLOPs of one sample; backward is twice forward unless given; a layer may have no gradient, or no work."""
+    model = load_model(write(TWO))
+
+    assert "model.toml" == model.name
+    assert (
+        Layer("conv", (Gradient("conv/kernel", 1152), Gradient("conv/bias", 16, 1)), 1.5e9, 1.5e9),
+        Layer("attention", (), 2e4, 4e4),
+        Layer("norm", (Gradient("gradient2", 4),)),
+    ) == model.layers
+
+
+def test_its_gradients_are_a_workload_too(write):
+    """Layer after layer."""
+    workload = load_workload(write(TWO))
+
+    assert ["conv/kernel", "conv/bias", "gradient2"] == [g.name for g in workload.gradients]
+
+
+def test_every_fault_is_told_at_once_with_its_place(write):
+    """Of layers, their work, and the gradients in them; misspelt keys with the nearest."""
+    path = write(
+        """
+        [[layers]]
+        name = "a"
+        forward = "3 MFLOPS"
+        gradients = [{ name = "w", elemnts = 3 }, { name = "v", shape = [2, -1], dtype = "flaot32" }]
+        [[layers]]
+        name = "a"
+        backward = "1 GFLOP"
+        gradients = [1]
+        [[layers]]
+        forward = 5
+        """
+    )
+
+    assert (
+        "model.toml: layers[0]: forward: '3 MFLOPS': unknown unit 'MFLOPS' for a number of floating-point operations; write for example '7.7 GFLOP'",
+        "model.toml: layers[0]: gradients[0]: unknown key 'elemnts' (did you mean 'elements'?)",
+        "model.toml: layers[0]: gradients[0]: give elements or shape, one of the two",
+        "model.toml: layers[0]: gradients[1]: shape: [2, -1] is not made of whole numbers from 0",
+        "model.toml: layers[0]: gradients[1]: dtype: unknown dtype 'flaot32' (did you mean 'float32'?); one of float32, float16, float64, bfloat16, int32, int64",
+        "model.toml: layers[1]: name: a second layer 'a'",
+        "model.toml: layers[1]: backward: without forward",
+        "model.toml: layers[1]: gradients: expected a list of tables with name and elements or shape, not [1]",
+        "model.toml: layers[2]: name: missing",
+        "model.toml: layers[2]: forward: 5 has no unit; write a number of floating-point operations as text, for example '7.7 GFLOP'",
+    ) == _refused(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[[layer]]\nname = 'a'", "unknown key 'layer' (did you mean 'layers'?)"),
+        ("[[layers]]\nnam = 'a'", "layers[0]: unknown key 'nam' (did you mean 'name'?)"),
+        ("layers = 3", "layers: expected [[layers]] tables with name, work and gradients"),
+        ("[[layers]]\nname = 'a'", "there is no gradient to reduce"),
+        ("[[layers]]\nname = 'a'\nforward = '1e300 GFLOP'", "layers[0]: forward: '1e300 GFLOP' is too large for the work on a sample"),
+        ("[[layers]]\nname = 'a'\ngradients = [{ elements = 1e9 }]", "layers[0]: gradients[0]: elements: 1000000000.0 is not made of whole numbers from 0"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_model(write, content, message):
+    """One line says why."""
+    assert f"model.toml: {message}" == _refused(write(content))[0]
+
+
+names = st.text(max_size=12)
+gradients = st.builds(Gradient, names, st.integers(0, 2**31), st.integers(0, len(dtypes.NAMES) - 1))
+works = st.one_of(st.just(0.0), st.integers(1, 2**53).map(float), st.floats(1e-3, 1e17))
+layer_lists = st.lists(
+    st.builds(
+        lambda name, own, forward, backward: Layer(name, tuple(own), forward, backward if forward else 0.0),
+        names,
+        st.lists(gradients, max_size=3),
+        works,
+        works,
+    ),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda layer: layer.name,
+).filter(lambda layers: any(layer.gradients for layer in layers))
+
+
+@given(layer_lists)
+def test_what_is_written_reads_back_as_the_same(tmp_path_factory, layers):
+    """Names, elements, dtypes and work to the bit, whatever names hold."""
+    path = tmp_path_factory.getbasetemp() / "written.toml"
+    path.write_bytes(model_text(Model("a\n#b", tuple(layers)), ["from a test"]).encode())
+
+    assert tuple(layers) == load_model(str(path)).layers

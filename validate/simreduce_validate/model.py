@@ -1,0 +1,77 @@
+"""`simreduce model`: a Keras model as a file of layers, gradients and FLOPs, which a scenario's `workload` takes.
+
+simreduce model ResNet50 > resnet50.toml
+simreduce model package.module:function --input 128:int32 > mine.toml
+"""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+from simreduce import dtypes, units
+from simreduce.cli.options import gather
+from simreduce.errors import InputError
+from simreduce.workload import model_text
+from simreduce_validate.running.backend import check_tensorflow
+from simreduce_validate.running.child import START_SECONDS, Child
+
+TRACING = "simreduce_validate.models.tracing"
+_SETTINGS = (("CUDA_VISIBLE_DEVICES", ""), ("KERAS_BACKEND", "tensorflow"))
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("model", metavar="MODEL")
+@click.option(
+    "--input", "inputs", multiple=True, metavar="SHAPE[:DTYPE]",
+    help="Of one sample, such as 224x224x3, where the model leaves it open; once for each of its inputs.",
+)  # fmt: skip
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=600.0,
+    help="Seconds to build it; default 600.",
+)
+def model(model: str, inputs: tuple[str, ...], timeout: float) -> None:
+    """The layers of a Keras model, with gradients and FLOPs, as a file on stdout that is a scenario's workload.
+
+    MODEL is a name of keras.applications (ResNet50), PACKAGE.MODULE:FUNCTION that returns a model, or a saved .keras file.
+    """
+    problems: list[str] = []
+    shapes = [gather(problems, read_input, text) for text in inputs]
+    if problems:
+        raise InputError(problems)
+    check_tensorflow()
+    child = Child(TRACING, f"model {model}", (), _SETTINGS)
+    try:
+        found, notes, about = child.ask("read", model, shapes, seconds=START_SECONDS + timeout)
+    finally:
+        child.close()
+    for note in notes:
+        click.echo(f"{model}: {note}", err=True)
+    workload = found.workload
+    size = f"{len(found.layers)} layers, {len(workload.gradients)} gradients, {workload.elements} elements, {units.format_size(workload.nbytes)}"
+    work = (
+        f"{units.exact_work(found.forward)} forward, {units.exact_work(found.flops - found.forward)} backward"
+    )
+    head = [
+        f"simreduce model {' '.join([model, *(f'--input {text}' for text in inputs)])}",
+        size,
+        f"{work}; {about}",
+        *notes,
+    ]
+    click.echo(model_text(found, head), nl=False)
+
+
+def read_input(text: str) -> tuple[tuple[int, ...], str]:
+    """The shape of a sample and its dtype, "" where none is given."""
+    shape, _, dtype = text.partition(":")
+    if not re.fullmatch(r"[1-9][0-9]{0,8}(x[1-9][0-9]{0,8})*", shape, re.ASCII):
+        raise InputError(f"--input {text}: write dimensions such as 224x224x3, and a dtype as 128:int32")
+    if dtype:
+        try:
+            dtype = dtypes.NAMES[dtypes.code(dtype)]
+        except InputError as error:
+            raise InputError(f"--input {text}: {error}") from None
+    return tuple(map(int, shape.split("x"))), dtype

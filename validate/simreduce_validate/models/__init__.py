@@ -1,0 +1,1 @@
+"""Models of Keras, layer by layer: what each computes, and the gradients that it makes."""

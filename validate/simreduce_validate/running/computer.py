@@ -1,0 +1,29 @@
+"""The computer that a process is on, as it sees it itself: a worker's need not be like the driver's."""
+
+from __future__ import annotations
+
+import os
+import platform
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Computer(NamedTuple):
+    """`name` tells computers apart: the kernel's own for this start of it, or the host's. `cores` are those the process may use."""
+
+    name: str
+    cores: int
+
+
+def this_computer() -> Computer:
+    """The one that this process is on."""
+    name = platform.node()
+    with suppress(OSError):
+        name = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    return Computer(name, usable_cores())
+
+
+def usable_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
