@@ -26,6 +26,7 @@ class _Spelling:
         self.made: list[tuple[Value, ...]] = []
         """By op of `plan`, what it has made, end to end: several values if CONCATs in place made it."""
         self.views: dict[tuple[int, int, int], Value] = {}
+        self.nothing: dict[int, Value] = {}
         self.sent: set[tuple[int, int]] = set()
 
     def done(self) -> Plan:
@@ -70,10 +71,14 @@ class _Spelling:
         """The ops on `device` that tell it that the ops `waits` are done."""
         found = {}
         for value in (value for wait in waits for value in self.made[wait]):
-            here = value.device == device
-            told = value if here else self.b.copy(self._cut(value, value.lo, value.lo), device)
-            found[told.op] = None
+            found[value.op if value.device == device else self._told(value, device)] = None
         return list(found)
+
+    def _told(self, value: Value, device: int) -> int:
+        """What tells another device that `value` is there: a COPY of nothing, of a cut that nothing else reads."""
+        if value.op not in self.nothing:
+            self.nothing[value.op] = self.b.slice(value, value.lo, value.lo)
+        return self.b.copy(self.nothing[value.op], device).op
 
     def _held(self, value: Value, after: Sequence[int]) -> Value:
         """The same value by an op of its own, not before the ops `after` are done."""
@@ -84,8 +89,9 @@ class _Spelling:
         pieces = self.made[op]
         key = (op, lo, hi)
         if key not in self.views:
-            parts = [self._cut(v, max(v.lo, lo), min(v.hi, hi)) for v in pieces if v.lo < hi and v.hi > lo]
-            self.views[key] = self.b.concat(parts or [self._cut(pieces[0], pieces[0].lo, pieces[0].lo)])
+            read = [v for v in pieces if v.lo < hi and v.hi > lo] if lo < hi else []
+            read = read or [next(v for v in pieces if v.lo <= lo <= v.hi)]  # of nothing
+            self.views[key] = self.b.concat([self._cut(v, max(v.lo, lo), min(v.hi, hi)) for v in read])
         return self.views[key]
 
     def _cut(self, value: Value, lo: int, hi: int) -> Value:
