@@ -67,6 +67,9 @@ _TARGETS = (1 << 14, 1 << 18, 1 << 22)
 _WIDELY = (1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 26)
 """Bytes at which: within one process, where that takes seconds, from the smallest to the largest."""
 
+_LARGE = 1 << 20
+"""Bytes from which sizes take turns by themselves."""
+
 _PATIENCE = 3.0
 """Seconds of a step; what is predicted to take longer is not tried."""
 
@@ -242,8 +245,11 @@ def _tried(question: Question, out: Path) -> list[Row]:
         strategies = [s for s in map(parse_strategy, HELD_OUT) if not refusals(s, devices, [workload])]
         cases = [case for case in question.cases(workload, strategies) if case.predicted < _PATIENCE]
         groups += [cases] if cases else []
-    if devices.stage.one_process:
-        groups = [[case for group in groups for case in group]]
+    if (
+        devices.stage.one_process
+    ):  # a slow second is everybody's; large ones would leave the others few rounds
+        quick = [case for group in groups for case in group if case.nbytes < _LARGE]
+        groups = [quick, *(group for group in groups if group[0].nbytes >= _LARGE)]
     return question.measure(groups, out)[0]
 
 
