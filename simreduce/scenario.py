@@ -32,12 +32,13 @@ from simreduce.calibrate import load_calibration
 from simreduce.engine import CALM, Calibration, Disturbance, Runtime, runtime_named
 from simreduce.errors import InputError, ScenarioError, did_you_mean, shown
 from simreduce.layouts import Layout, layout
+from simreduce.packing import Fusion
 from simreduce.shipped import data_dir
 from simreduce.strategy import Strategy, parse_strategy
 from simreduce.textfiles import dotted, exists, parse_toml, read_text
 from simreduce.topology import Topology, load_topology
 from simreduce.topology.load import find
-from simreduce.training import Question, read_step, replicas
+from simreduce.training import Question, look_at_step, replicas
 from simreduce.workload import Model, Workload, load_model, load_workload
 
 _KEYS = (
@@ -136,17 +137,14 @@ def load_scenario(text: str, batch: object = None, **overrides: object) -> Scena
     """The scenario in the file `text`, or the shipped one of that name.
 
     Keyword arguments that are not None stand in the place of the file's keys (`runtime="ideal"`), `batch` in that of
-    `step.batch`.
+    `step.batch`, and what is measured of a step changes in proportion.
     """
     path, document = _document(text)
     if "replicas" in document:
         raise ScenarioError(
             f"{path}: [replicas] asks what synchronous replicas do; only `simreduce step` answers that"
         )
-    document |= _given(overrides)
-    if batch is not None and isinstance(document.get("step"), dict):
-        document["step"] |= {"batch": batch}
-    return _build(path, document)
+    return _build(path, document | _given(overrides), batch, fuses="strategies" in _given(overrides))
 
 
 def load_replicas(text: str, disturbance: Disturbance = CALM, **overrides: object) -> Replicas:
@@ -239,7 +237,8 @@ class _Reader:
         return value is True
 
 
-def _build(path: Path, document: Mapping[str, Any]) -> Scenario:
+def _build(path: Path, document: Mapping[str, Any], batch: object, *, fuses: bool) -> Scenario:
+    """Strategies that are not the file's may do without a `cycle` (`fuses`)."""
     read = _Reader(path, document, _KEYS)
     problems = read.problems
     problems += [f"{k}: missing" for k in _REQUIRED if k not in document]
@@ -253,7 +252,10 @@ def _build(path: Path, document: Mapping[str, Any]) -> Scenario:
     faithful = read.faithful()
     gpu_indices = _gpu_indices(document.get("gpu_indices", []), topology, problems)
     title = read.text("title", path.stem)
-    step = _step(path, document, model, topology, problems)
+    step = _step(path, document, model, topology, batch, problems)
+    fuses = fuses or strategies is None or any(isinstance(s.packer, Fusion) for s in strategies)
+    if step and not step.mode and not fuses and "cycle" in document["step"]:
+        problems.append("step.cycle: is for Horovod's buffers, which no strategy has; add +fusion to one")
     if problems or topology is None or model is None or runtime is None or calibration is None:
         raise ScenarioError([f"{path}: {p}" for p in problems])
     return Scenario(
@@ -303,17 +305,15 @@ def _step(
     document: Mapping[str, Any],
     model: Model | None,
     topology: Topology | None,
+    batch: object,
     problems: list[str],
 ) -> Question | None:
-    """The table `step`, if there is one and what it is about is known."""
-    if "step" not in document or model is None or topology is None:
+    """The table `step`, if there is one."""
+    if "step" not in document:
         return None
-    try:
-        found = read_step(document["step"], model, topology, lambda name: _beside(path, name))
-    except InputError as error:
-        problems += error.problems
-        return None
-    if found.mode and "strategies" in document:
+    found, faults = look_at_step(document["step"], model, topology, lambda name: _beside(path, name), batch)
+    problems += faults
+    if found and found.mode and "strategies" in document:
         problems.append("strategies: step.variable_update says how to reduce; give one of the two")
     return found
 

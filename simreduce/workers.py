@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
@@ -31,7 +31,9 @@ def pool(workers: int) -> Iterator[ProcessPoolExecutor]:
             raise
 
 
-def in_processes(work: Callable[[T], R], items: Sequence[T], workers: int, chunk: int = 1) -> Iterator[R]:
+def in_processes(
+    work: Callable[[T], R], items: Sequence[T], workers: int, chunk: int = 1
+) -> Generator[R, None, None]:
     """What `work` makes of every item, in order, on so many processes, which take `chunk` items at a time."""
     workers = min(workers, len(items))
     if workers <= 1:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import math
 import os
+import signal
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -254,6 +256,16 @@ def write_pieces(path: str, pieces: Iterable[str]) -> None:
                 file.writelines(piece.encode() for piece in pieces)
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGTERM is as Ctrl-C here, so that what there is can be told."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def progress(what: str) -> Callable[[int, int], None]:

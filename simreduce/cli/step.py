@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from simreduce.cli.options import (
     gather,
     gpu_indices_option,
     gpus_options,
+    interruptible,
     progress,
     read_disturbance,
     read_gpu_indices,
@@ -74,7 +76,8 @@ def step(
     **disturb: Any,
 ) -> int:
     """Predict the training step of SCENARIO (a file with a [step], or a shipped name): what the backward pass hides of
-    the reductions, and which strategy gives the fastest step. With [replicas] instead of [step]: what an update of
+    the reductions, and which strategy gives the fastest step. What is stopped (Ctrl-C, SIGTERM) tells what it has until then, with
+    status 130. With [replicas] instead of [step]: what an update of
     synchronous replicas takes, whose workers do not compute equally long.
     """
     problems: list[str] = []
@@ -104,7 +107,10 @@ def step(
     )
     if problems or question is None or shape is None or disturbance is None:
         raise InputError(problems)
-    ranking = rank_steps(question, shape, processes, progress("steps"), disturbance)
+    with interruptible():
+        ranking = rank_steps(question, shape, processes, progress("steps"), disturbance)
+    if ranking.untried and sys.stderr.isatty():
+        click.echo("\r\033[K", nl=False, err=True)
     document = step_document(ranking) if as_json or trace else {}
     if trace:
         names = [g.name for g in question.workload.gradients]
@@ -114,7 +120,7 @@ def step(
         echo_json(document)
     else:
         click.echo(step_table(ranking))
-    return int(any(c.wrong for c in ranking.candidates))
+    return 130 if ranking.untried else int(any(c.wrong for c in ranking.candidates))
 
 
 def _replicas(

@@ -174,6 +174,7 @@ class Fabric:
         self.resources = Resources.of(topology, calibration, disturbance)
         self._lanes: dict[str, int] = {}
         self._submissions: list[_Submission] = []
+        self._held: dict[simpy.Event, Ids] = {}  # the INPUTs of what waits for some of its own
         self._capacity = [float(each) for each in self.resources.capacity]
         self._wake: _Wake | None = None
         self._clock = float(env.now)
@@ -195,9 +196,11 @@ class Fabric:
         lowered: Lowered | None = None,
         *,
         background: bool = False,
+        held: Ids | None = None,
     ) -> simpy.Event:
         """Start a plan now. Its INPUTs become ready `ready` seconds from now: one number, or one per INPUT in
         program order. The event succeeds with the plan's `Timeline` when its last op is done.
+        INPUTs whose places are in `held` wait for `release` instead.
         `lowered` is what `lower` has given for the plan, for those who have it. What is stuck in the `background` is no
         Deadlock: nobody waits for it.
         """
@@ -210,10 +213,18 @@ class Fabric:
         lowered = lowered or self.lower(plan)
         waits, inputs = _waits(plan, lowered)
         times = np.broadcast_to(ready + self.env.now, inputs.shape)
-        submission = self._append(plan, lowered, waits, inputs, times, done)
+        released = slice(None) if held is None else ~np.isin(np.arange(len(inputs)), held)
+        submission = self._append(plan, lowered, waits, inputs[released], times[released], done)
         submission.background = background
         self._submissions.append(submission)
+        if held is not None:
+            self._held[done] = inputs + submission.first
         return done
+
+    def release(self, done: simpy.Event, inputs: Ids) -> None:
+        """Let INPUTs that were held become ready now: of the plan whose event is `done`, by their places."""
+        self._touch()
+        self._store.release(self._held[done][inputs], float(self.env.now))
 
     def standing(self, plan: Plan, lowered: Lowered | None = None) -> Standing:
         """A plan, of one op or more, that will be submitted often. While there is one, what is done is never cleared from the tables: for
@@ -367,6 +378,7 @@ class Fabric:
                 live.append(submission)
                 continue
             event = submission.done
+            self._held.pop(event, None)
             event._ok = True  # noqa: SLF001 - as simpy.Timeout does: succeed() has no delay
             event._value = None if submission.standing else self._timeline(submission)  # noqa: SLF001
             _schedule(self.env, event, time, _NORMAL)

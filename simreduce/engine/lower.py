@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -137,6 +137,33 @@ class Calls:
         """Whether a call has pipes."""
         return np.diff(self.lane_start) > self.early
 
+    def only(self, which: Ids) -> Calls:
+        """Some of them, in that order."""
+        lanes, uses = np.diff(self.lane_start)[which], np.diff(self.use_start)[which]
+        lane, use = ranges(self.lane_start[which], lanes), ranges(self.use_start[which], uses)
+        return Calls(
+            overhead=self.overhead[which],
+            latency=self.latency[which],
+            holds=self.holds[which],
+            cap=self.cap[which],
+            lane_start=starts(lanes),
+            early=self.early[which],
+            lanes=self.lanes[lane],
+            use_start=starts(uses),
+            uses=self.uses[use],
+            weight=self.weight[use],
+        )
+
+    def followed(self, others: Calls) -> Calls:
+        """These, and then others."""
+        columns = {}
+        for name in self.__slots__:
+            mine, theirs = getattr(self, name), getattr(others, name)
+            if name.endswith("_start"):
+                theirs = theirs[1:] + mine[-1]
+            columns[name] = np.concatenate([mine, theirs])
+        return Calls(**columns)
+
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
@@ -153,6 +180,28 @@ class Lowered:
     successor_start: Ids
     successors: Ids  # ascending in every row
     lane_names: tuple[str, ...]
+
+    def part(self, plan: Plan, first: int) -> Lowered:
+        """What `plan` lowers to, whose ops are those from `first` on of what this is of. Without jitter, which goes by op."""
+        mine = slice(first, first + len(plan))
+        which, call = np.unique(self.call[mine], return_inverse=True)
+        return replace(
+            self,
+            call=call.astype(self.call.dtype),
+            calls=self.calls.only(which),
+            amount=self.amount[mine],
+            **self._waiting(plan, first),
+        )
+
+    def _waiting(self, plan: Plan, first: int) -> dict[str, Ids]:
+        """Who waits for whom in `plan`, as in `part`. On streams, others beside it would be waited for."""
+        if (plan.stream == NO_STREAM).all():
+            start = self.successor_start[first : first + len(plan) + 1]
+            successors = self.successors[start[0] : start[-1]] - np.int32(first)
+            waits = self.waits[first : first + len(plan)]
+            return {"waits": waits, "successor_start": start - start[0], "successors": successors}
+        waits, start, successors = _successors(plan)
+        return {"waits": waits, "successor_start": start, "successors": successors}
 
     @property
     def predecessor_start(self) -> Ids:
@@ -280,32 +329,12 @@ def _amount(plan: Plan, call: Ids, moves: Flags) -> Floats:
 def _jittered(call: Ids, calls: Calls, disturbance: Disturbance) -> tuple[Ids, Calls]:
     """A call of its own, after all others, for every op that pays overhead or latency: both are scattered."""
     paying = np.flatnonzero(((calls.overhead > 0.0) | (calls.latency > 0.0))[call])
-    of = call[paying]
     overhead, latency = (u[paying] * disturbance.jitter + 1.0 for u in scatter(disturbance.seed, len(call)))
-    old, call = len(calls.cap), call.copy()
-    call[paying] = np.arange(old, old + len(paying))
-
-    def rows(start: Ints, *columns: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
-        count = np.diff(start)
-        entry = ranges(start[of], count[of])
-        yield starts(np.concatenate([count, count[of]]))
-        for column in columns:
-            yield np.concatenate([column, column[entry]])
-
-    lane_start, lanes = rows(calls.lane_start, calls.lanes)
-    use_start, uses, weight = rows(calls.use_start, calls.uses, calls.weight)
-    return call, Calls(
-        overhead=np.concatenate([calls.overhead, calls.overhead[of] * overhead]),
-        latency=np.concatenate([calls.latency, calls.latency[of] * latency]),
-        holds=np.concatenate([calls.holds, calls.holds[of]]),
-        cap=np.concatenate([calls.cap, calls.cap[of]]),
-        lane_start=lane_start,
-        early=np.concatenate([calls.early, calls.early[of]]),
-        lanes=lanes,
-        use_start=use_start,
-        uses=uses,
-        weight=weight,
-    )
+    own = calls.only(call[paying])
+    own = replace(own, overhead=own.overhead * overhead, latency=own.latency * latency)
+    call = call.copy()
+    call[paying] = np.arange(len(calls.cap), len(calls.cap) + len(paying))
+    return call, calls.followed(own)
 
 
 def check_routes(plan: Plan, topology: Topology | Folded) -> None:

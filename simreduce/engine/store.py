@@ -189,11 +189,15 @@ class Store:
         for name, value in (("phase", WAITING), ("blame", NONE), ("pipe_blame", NONE)):
             column = getattr(state, name)
             column[first:last] = value if self.compiled else [value] * len(waits)
+        self.release(release_op, now)
+
+    def release(self, ops: Ints, now: float) -> None:
+        """Ops that wait for it are released now."""
         old: dict[str, Any] = {
-            name: getattr(state, name) for name in ("release_time", "release_op", "released")
+            name: getattr(self.state, name) for name in ("release_time", "release_op", "released")
         }
-        self._release(old, release_op, np.full(len(release_op), now))
-        self.state = state._replace(**old)
+        self._release(old, ops, np.full(len(ops), now))
+        self.state = self.state._replace(**old)
 
     def _joined(self, name: str, old: Any, new: Any) -> Any:
         """The column `old`, with `new` after it; a list is the same one, so that to append little costs little."""

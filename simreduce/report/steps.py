@@ -33,6 +33,8 @@ def step_table(ranking: StepRanking) -> str:
     if ranking.refused:
         lines += ["", f"Not possible here ({len(ranking.refused)}):"]
         lines += [f"  {reason}" for _, reason in ranking.refused]
+    if ranking.untried:
+        lines += ["", f"stopped before {ranking.untried} others were tried"]
     return "\n".join(lines)
 
 
@@ -92,7 +94,7 @@ def _rows(candidates: Sequence[StepCandidate]) -> list[str]:
         rows.append(
             (
                 str(i), s.method, f"{s.seconds * 1e3:.3f}", f"{s.exposed * 1e3:.3f}", f"{s.images_per_second:.1f}",
-                f"{s.efficiency:.1%}", str(len(s.buckets)), f"{c.alone * 1e3:.3f}", str(place[id(c)]), str(c.wrong),
+                f"{c.efficiency:.1%}", str(len(s.buckets)), f"{c.alone * 1e3:.3f}", str(place[id(c)]), str(c.wrong),
             )
         )  # fmt: skip
     return aligned(rows, "><>>>>>>>>")
@@ -101,26 +103,56 @@ def _rows(candidates: Sequence[StepCandidate]) -> list[str]:
 def _described(ranking: StepRanking) -> list[str]:
     best, s = ranking.best, ranking.best.step
     names = [g.name for g in ranking.scenario.workload.gradients]
-    update = f", update {_ms(s.update)}" if s.update else ""
+    update = (f", update {_ms(s.update)}" if s.update else "") + (
+        f", launch {_ms(s.launch)}" if s.launch else ""
+    )
     lines = [
-        f"{s.method}: a step takes {_ms(s.seconds)}, {s.images_per_second:.1f} samples/s, {s.efficiency:.1%} of what {_gpus(s)} could do",
+        f"{s.method}: a step takes {_ms(s.seconds)}, {s.images_per_second:.1f} samples/s, {best.efficiency:.1%} of what {_gpus(s)} do singly",
         f"  compute {_ms(s.compute)}{update}, communication {_ms(s.communication)}, exposed {_ms(s.exposed)}",
     ]
+    if s.waiting:
+        lines.append(
+            f"  GPUs wait {_ms(s.waiting)} of that on average for the slowest, whose compute this is"
+        )
     if best.wrong:
         lines.append(f"  {best.wrong} elements are not what they should be: no candidate is proven right")
     if max(s.simulated) - min(s.simulated) > _SAME * s.seconds:
-        lines.append(f"  {_row_of_times(s)}")
-    return [*lines, "", *timeline(s), "", *_buckets(s, names, ranking.layout.ranks)]
+        lines.append(f"  {_times_of_steps(s)}")
+    lines += ["", *timeline(s), "", *_buckets(s, names, ranking.layout.ranks)]
+    if s.slowest:
+        lines += ["", *_slowest(s.slowest, names, ranking.layout.ranks)]
+    return lines
 
 
-def _row_of_times(s: Step) -> str:
-    """How long steps took that were not alike: the first, and the last, which is described."""
-    count = len(s.simulated)
-    texts = [f"{t * 1e3:.3f}" for t in s.simulated]
-    shown = texts if count <= _FIRST else [*texts[: _FIRST // 2], "...", *texts[-_FIRST // 2 :]]
-    return f"steps took {', '.join(shown)} ms; this is the last" + (
-        "" if s.settled else f" of {count}, and others would follow"
-    )
+def _times_of_steps(s: Step) -> str:
+    """How long steps took that were not alike, each value once while it lasts; of many the first, the longest and the last."""
+    if not s.settled:
+        return (
+            f"{len(s.simulated)} steps did not come to be alike: this is the mean of the last {len(s.later)}, which took "
+            f"{_ms(min(s.later))} to {_ms(max(s.later))}; the last one is shown"
+        )
+    times = [t for i, t in enumerate(s.simulated) if not i or abs(t - s.simulated[i - 1]) > _SAME * s.seconds]
+    kept = range(len(times))
+    if len(times) > _FIRST:
+        half, longest = _FIRST // 2, max(kept, key=times.__getitem__)
+        shown = sorted({*kept[:half], longest, *kept[-half:]})
+    else:
+        shown = list(kept)
+    texts: list[str] = []
+    for i, before in zip(shown, [-1, *shown], strict=False):
+        texts += ["..."] * (i > before + 1) + [f"{times[i] * 1e3:.3f}"]
+    return f"steps took {', '.join(texts)} ms; this is the last"
+
+
+def _slowest(s: Step, names: Sequence[str], devices: Sequence[str]) -> list[str]:
+    """The step that lost most by what went wrong."""
+    return [
+        f"The slowest step took {_ms(s.seconds)}, of which {_ms(s.exposed)} were exposed:",
+        "",
+        *timeline(s),
+        "",
+        *_buckets(s, names, devices),
+    ]
 
 
 def _gpus(s: Step) -> str:
@@ -228,10 +260,12 @@ def step_document(ranking: StepRanking) -> dict[str, Any]:
         **_figures(best),
         "settled": best.step.settled,
         "simulated_us": [t * 1e6 for t in best.step.simulated],
+        "slowest_us": max(best.step.simulated) * 1e6,
         "buckets": [_bucket(b, names, ranking.layout.ranks) for b in best.step.buckets],
         "reads": [_bucket(b, names, ranking.layout.ranks) for b in best.step.reads],
         "candidates": [{"place": i, **_figures(c)} for i, c in enumerate(ranking.candidates, 1)],
         "refused": [{"strategy": name, "reason": reason} for name, reason in ranking.refused],
+        "complete": not ranking.untried,
     }
 
 
@@ -242,10 +276,12 @@ def _figures(c: StepCandidate) -> dict[str, Any]:
         "step_time_us": s.seconds * 1e6,
         "compute_us": s.compute * 1e6,
         "update_us": s.update * 1e6,
+        "launch_us": s.launch * 1e6,
         "communication_us": s.communication * 1e6,
         "exposed_us": s.exposed * 1e6,
+        "waiting_us": s.waiting * 1e6,
         "images_per_second": s.images_per_second,
-        "scaling_efficiency": s.efficiency,
+        "scaling_efficiency": c.efficiency,
         "alone_us": c.alone * 1e6,
         "wrong": c.wrong,
     }

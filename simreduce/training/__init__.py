@@ -1,7 +1,7 @@
 """Training steps: compute, reductions and reads of variables on one fabric, as SimPy processes."""
 
 from simreduce.training.profile import Profile, from_rate, from_seconds, load_profile
-from simreduce.training.question import Question, read_step
+from simreduce.training.question import Question, look_at_step, read_step
 from simreduce.training.reductions import Method, Reduction, by_mode, by_strategy
 from simreduce.training.simulation import simulate_step
 from simreduce.training.step import CONSISTENCIES, Bucket, Job, Span, Step, named
@@ -21,6 +21,7 @@ __all__ = [
     "from_rate",
     "from_seconds",
     "load_profile",
+    "look_at_step",
     "named",
     "read_step",
     "simulate_step",

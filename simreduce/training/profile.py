@@ -32,6 +32,15 @@ class Profile:
         """Both passes."""
         return sum(self.forward) + sum(self.backward)
 
+    def rescaled(self, measured: int, batch: int) -> Profile:
+        """Of another batch than the one that was measured, in proportion."""
+        factor = batch / measured
+        return Profile(
+            tuple(factor * seconds for seconds in self.forward),
+            tuple(factor * seconds for seconds in self.backward),
+            f"{self.source}; in proportion, from a batch of {measured}",
+        )
+
 
 def from_seconds(model: Model, seconds: float) -> Profile:
     """Both passes take `seconds`, spread by FLOPs; evenly and a third of it forward where nobody counted these."""

@@ -1,7 +1,7 @@
 """The table `[step]` of a scenario: what a training step computes, and how its gradients are reduced.
 
 [step]
-batch = 64                          # samples per GPU
+batch = 64                          # samples per GPU; with --batch, a time or a profile of this one changes in proportion
 time = "292 ms"                     # forward and backward of that on one GPU, spread over the layers by FLOPs; or
 rate = "6.5 TFLOP/s"                # what a GPU achieves; or by GPU or its model, rate.gpu0 = "5 TFLOP/s"; or
 profile = "layers.csv"              # measured, by layer
@@ -10,7 +10,7 @@ consistency = "strong"              # relaxed: reduce the step before; staged: c
 barrier = true                      # false: a layer's next forward pass waits for its own variables only
 streams = 1                         # reductions at once, 0 for all that are ready; unless given, as the library has it
 cycle = "1 ms"                      # of Horovod (+fusion)
-variable_update = "replicated"      # a mode of tf_cnn_benchmarks instead of strategies, with these of its flags:
+variable_update = "replicated"      # a mode of tf_cnn_benchmarks instead of strategies, with those of these flags that it reads:
 local_parameter_device = "cpu"
 all_reduce_spec = "nccl"
 hierarchical_copy = false
@@ -33,7 +33,7 @@ from simreduce.topology import Topology
 from simreduce.training.profile import Profile, from_rate, from_seconds, load_profile
 from simreduce.training.reductions import CYCLE, Method, by_mode, by_strategy
 from simreduce.training.step import CONSISTENCIES, RELAXED, STAGED, STRONG, Job
-from simreduce.variable_update import Flags, check_mode
+from simreduce.variable_update import MODES, Flags, check_mode
 from simreduce.workload import Model
 
 _FLAGS: Mapping[str, type] = {
@@ -46,6 +46,8 @@ _FLAGS: Mapping[str, type] = {
 }
 _TIMES = ("time", "rate", "profile")
 _KEYS = ("batch", *_TIMES, "update", "consistency", "barrier", "streams", "cycle", "variable_update", *_FLAGS)
+_PLACES = ("cpu", "gpu")
+"""Of `local_parameter_device`."""
 _NAMES = {str: "text", bool: "true or false", list: "a list of task numbers"}
 MOST_SAMPLES = 10**9
 MOST_STREAMS = 10**6
@@ -76,19 +78,44 @@ class Question:
 
 
 def read_step(
-    table: object, model: Model, topology: Topology, beside: Callable[[str], str] = str
+    table: object,
+    model: Model,
+    topology: Topology,
+    beside: Callable[[str], str] = str,
+    batch: object = None,
 ) -> Question:
-    """The question that a `[step]` table is; InputError tells all that is wrong with it. `beside` finds files."""
+    """The question that a `[step]` table is; InputError tells all that is wrong with it. `beside` finds files. A `batch` stands
+    in the place of the table's, for which a time or a profile was measured: these change in proportion.
+    """
+    question, problems = look_at_step(table, model, topology, beside, batch)
+    if problems or question is None:
+        raise InputError(problems)
+    return question
+
+
+def look_at_step(
+    table: object,
+    model: Model | None,
+    topology: Topology | None,
+    beside: Callable[[str], str] = str,
+    given: object = None,
+) -> tuple[Question | None, list[str]]:
+    """The question, if there is no fault, and its faults: those that can be told although there is no model, or no machine,
+    as it has faults itself.
+    """
     if not isinstance(table, dict):
-        raise InputError(f"step: expected a table, not {shown(table)}")
+        return None, [f"step: expected a table, not {shown(table)}"]
     reader = _Reader(table)
     for key in table:
         if key not in _KEYS:
             reader.problems.append(f"step.{key}: unknown key{did_you_mean(key, _KEYS)}")
-    batch = reader.whole("batch", 1, MOST_SAMPLES)
-    if "batch" not in table:
+    measured = reader.whole("batch", 1, MOST_SAMPLES)
+    if "batch" not in table and given is None:
         reader.problems.append("step.batch: missing: samples per GPU")
-    profile, slow = reader.compute(model, max(batch or 1, 1), topology, beside)
+    batch = measured if given is None else reader.number("batch", given, 1, MOST_SAMPLES)
+    profile, slow = reader.compute(model, batch or 1, topology, beside)
+    if profile and batch and measured and batch != measured and "rate" not in table:
+        profile = profile.rescaled(measured, batch)
     update = reader.read("update", units.duration) or 0.0
     cycle = reader.read("cycle", units.duration)
     streams = reader.whole("streams", 0, MOST_STREAMS)
@@ -102,11 +129,33 @@ def read_step(
         reader.problems.append("step.update: needs a barrier, a time at which all variables are updated")
     consistency = reader.typed("consistency", str) or STRONG
     mode = reader.mode(consistency)
-    flags = reader.flags(mode)
-    if reader.problems or profile is None:
-        raise InputError(reader.problems)
+    flags = reader.flags(mode, topology)
+    if reader.problems or profile is None or model is None:
+        return None, reader.problems
     job = Job(model, profile, batch or 1, update, consistency, barrier if barrier is not None else True, slow)
-    return Question(job, mode, flags, streams, CYCLE if cycle is None else cycle)
+    return Question(job, mode, flags, streams, CYCLE if cycle is None else cycle), []
+
+
+def _used(mode: str, flags: Mapping[str, Any], topology: Topology | None) -> tuple[set[str], str]:
+    """The keys that a mode reads, of its flags, `cycle` and `streams`; and what it depends on that it reads no others."""
+    reduction = {"packing", "streams"}
+    if mode == "independent":
+        return set(), ""
+    if mode == "parameter_server":
+        alone = topology is not None and len({topology.nodes[n].machine for n in topology.devices}) == 1
+        used = {"local_parameter_device", "streams"}
+        return (used, " on one machine") if alone else (used | {"ps_tasks"}, "")
+    if mode == "distributed_replicated":
+        return {"local_parameter_device", "ps_tasks", "streams"}, ""
+    if mode == "horovod":
+        packing = flags.get("packing") or "fusion"
+        fuses = isinstance(packing, str) and packing.startswith("fusion")
+        return (reduction | {"cycle"}, "") if fuses else (reduction, " without fusion")
+    if mode == "replicated" and not flags.get("all_reduce_spec"):
+        if flags.get("hierarchical_copy"):
+            return reduction | {"hierarchical_copy", "network_topology"}, " with hierarchical_copy"
+        return reduction | {"hierarchical_copy", "local_parameter_device"}, " without hierarchical_copy"
+    return reduction | {"all_reduce_spec"}, " with all_reduce_spec" if mode == "replicated" else ""
 
 
 class _Reader:
@@ -127,8 +176,10 @@ class _Reader:
     def whole(self, key: str, least: int, most: int) -> int | None:
         """A whole number."""
         value = self.table.get(key)
-        if value is None:
-            return None
+        return None if value is None else self.number(key, value, least, most)
+
+    def number(self, key: str, value: object, least: int, most: int) -> int | None:
+        """A whole number that is given for a key."""
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             self.problems.append(
                 f"step.{key}: expected a whole number from {least} to {most}, not {shown(value)}"
@@ -148,7 +199,7 @@ class _Reader:
             return None
 
     def compute(
-        self, model: Model, batch: int, topology: Topology, beside: Callable[[str], str]
+        self, model: Model | None, batch: int, topology: Topology | None, beside: Callable[[str], str]
     ) -> tuple[Profile | None, Mapping[str, float]]:
         """The profile, and how many times as long a device takes."""
         given = [key for key in _TIMES if key in self.table]
@@ -159,30 +210,30 @@ class _Reader:
         try:
             if given == ["time"]:
                 seconds = self.read("time", units.duration)
-                return None if seconds is None else from_seconds(model, seconds), {}
+                return None if seconds is None or model is None else from_seconds(model, seconds), {}
             if given == ["profile"]:
                 text = self.typed("profile", str)
-                return None if text is None else load_profile(beside(text), model), {}
+                return None if text is None or model is None else load_profile(beside(text), model), {}
             rates = self._rates(topology)
             best = max(rates.values(), default=0.0)
-            if not best:
+            if not best or model is None:
                 return None, {}
             return from_rate(model, batch, best), {name: best / rate for name, rate in rates.items()}
         except InputError as error:
             self.problems += [f"step.{given[0]}: {problem}" for problem in error.problems]
             return None, {}
 
-    def _rates(self, topology: Topology) -> dict[str, float]:
+    def _rates(self, topology: Topology | None) -> dict[str, float]:
         """FLOPs a second of every GPU."""
         value = self.table["rate"]
         given = value if isinstance(value, dict) else {"": value}
-        models = {topology.nodes[name].model for name in topology.devices}
-        known = {*topology.devices, *models}
+        model = {name: topology.nodes[name].model for name in topology.devices} if topology else {}
+        known = {*model, *model.values()}
         rates: dict[str, float] = {}
         for name, text in given.items():
             place = f"step.rate.{name}" if name else "step.rate"
             rate = self._quantity(place, text, units.flops)
-            if name and name not in known:
+            if name and topology and name not in known:
                 self.problems.append(
                     f"{place}: no GPU and no model of one is called so{did_you_mean(name, known)}"
                 )
@@ -192,10 +243,7 @@ class _Reader:
                 rates[name] = rate
         if len(rates) < len(given):
             return {}
-        found = {
-            name: rates.get(name, rates.get(topology.nodes[name].model, rates.get("", 0.0)))
-            for name in topology.devices
-        }
+        found = {name: rates.get(name, rates.get(kind, rates.get("", 0.0))) for name, kind in model.items()}
         without = [name for name, rate in found.items() if not rate]
         if without:
             self.problems.append(f"step.rate: there is none for {', '.join(without[:5])}")
@@ -219,14 +267,13 @@ class _Reader:
             self.problems.append(
                 'step.consistency: "staged" is about reading variables, which only variable_update = "parameter_server" does'
             )
-        if consistency == RELAXED and mode in ("parameter_server", "distributed_replicated"):
-            self.problems.append(
-                f'step.consistency: "relaxed" is about all-reduces; {mode} sends gradients to their servers'
-            )
+        if consistency == RELAXED and mode in ("parameter_server", "distributed_replicated", "independent"):
+            other = "reduces nothing" if mode == "independent" else "sends gradients to their servers"
+            self.problems.append(f'step.consistency: "relaxed" is about all-reduces; {mode} {other}')
         return mode
 
-    def flags(self, mode: str) -> Flags:
-        """What the mode is told."""
+    def flags(self, mode: str, topology: Topology | None) -> Flags:
+        """What the mode is told, all of which it must use."""
         flags: dict[str, Any] = {
             key: value for key, kind in _FLAGS.items() if (value := self.typed(key, kind)) is not None
         }
@@ -234,6 +281,16 @@ class _Reader:
             self.problems += [
                 f"step.{key}: is for variable_update; strategies say how to reduce" for key in flags
             ]
+        elif mode in MODES:
+            used, when = _used(mode, flags, topology)
+            given = (*flags, *(key for key in ("cycle", "streams") if key in self.table))
+            self.problems += [f"step.{key}: {mode}{when} does not use it" for key in given if key not in used]
+        place = flags.get("local_parameter_device", "cpu")
+        if place not in _PLACES:
+            near = did_you_mean(place, _PLACES)
+            self.problems.append(
+                f"step.local_parameter_device: {' or '.join(_PLACES)}, not {shown(place)}{near}"
+            )
         tasks = flags.get("ps_tasks", [])
         if isinstance(tasks, list) and not all(isinstance(t, int) and not isinstance(t, bool) for t in tasks):
             self.problems.append(f"step.ps_tasks: expected {_NAMES[list]}, not {shown(tasks)}")

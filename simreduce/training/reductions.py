@@ -30,12 +30,18 @@ CYCLE = 1e-3
 class Reduction:
     """A plan that moves some gradients, by index; or, of a `read`, the variables of the same index.
 
-    It starts when all of `ranks` have all of `gradients`. A read ends on `ranks`, which wait for it.
+    It starts when `ranks` have all of `gradients`: all of them, or each by itself if they need not meet. A read ends on
+    `ranks`, which wait for it.
     """
 
     plan: Plan
     gradients: tuple[int, ...]
     ranks: tuple[int, ...]
+
+    @property
+    def meets(self) -> bool:
+        """Whether its devices wait for one another before anything moves, as NCCL's do."""
+        return bool((self.plan.executor == Executor.NCCL).any())
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,7 @@ class Method:
     once; `in_order` none starts before those ahead of it. Up to `streams` run at once, those that were ready first
     coming first; 0: all that are ready, which then queue as the runtime has it. `reads` start a step.
 
-    With a `fusion`, what has become ready is put into buffers and started every `cycle` seconds instead, as Horovod does.
+    `servers` are the devices that hold the variables and update them; none where every rank updates its own. With a `fusion`, what has become ready is put into buffers and started every `cycle` seconds instead, as Horovod does.
     """
 
     name: str
@@ -56,6 +62,7 @@ class Method:
     streams: int = 0
     in_order: bool = False
     fusion: Fused | None = None
+    servers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,7 +141,13 @@ def by_mode(
     plan = variable_update(mode, workload, layout, flags)
     reductions, reads = _parts(plan, workload, loose=mode == "parameter_server")
     latest = sorted(reductions, key=lambda r: -r.gradients[0])
-    return Method(mode, plan, tuple(latest), tuple(reads), streams=streams or 0)
+    return Method(mode, plan, tuple(latest), tuple(reads), streams=streams or 0, servers=_servers(plan))
+
+
+def _servers(plan: Plan) -> tuple[str, ...]:
+    """The devices on which there are variables' new values."""
+    updated = (plan.kind == Kind.INPUT) & (plan.arg == len(plan.devices))
+    return tuple(plan.devices[device] for device in np.unique(plan.device[updated]).tolist())
 
 
 def _only_nccl(plan: Plan) -> bool:

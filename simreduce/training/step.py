@@ -42,7 +42,7 @@ class Job:
 @dataclass(frozen=True, slots=True)
 class Bucket:
     """Some gradients, by index, that `ranks` gave and that travelled together; or variables that they read. Times in
-    seconds from the start of the step.
+    seconds from the start of the step; where devices do not wait for one another, it is `ready` when the first is.
     """
 
     gradients: tuple[int, ...]
@@ -66,7 +66,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The prediction for one step. Times in seconds; `communication` is how long anything was on its way."""
+    """The prediction for one step. Times in seconds; `launch` is what it costs to start it, `compute` is that of the slowest device, for which the others wait `waiting` on
+    average, and `communication` how long anything was on its way.
+
+    Of steps that are not alike, the last is described; if they never come to be (`settled`), `seconds` is the mean of the later
+    half. With faults, `slowest` is the one that took longest, if that was longer.
+    """
 
     method: str
     devices: int
@@ -78,13 +83,18 @@ class Step:
     buckets: tuple[Bucket, ...]  # in the order of their starts
     reads: tuple[Bucket, ...]
     spans: tuple[Span, ...]  # device by device
-    simulated: tuple[float, ...]  # seconds of every step, the described one last
+    simulated: tuple[
+        float, ...
+    ]  # seconds of every step, the described one last; those of the later half count if not settled
     settled: bool  # whether steps have come to take the same time
+    launch: float = 0.0
+    waiting: float = 0.0
+    slowest: Step | None = None
 
     @property
     def exposed(self) -> float:
         """What back-propagation does not hide."""
-        return max(self.seconds - self.compute - self.update, 0.0)
+        return max(self.seconds - self.launch - self.compute - self.update, 0.0)
 
     @property
     def images_per_second(self) -> float:
@@ -92,9 +102,9 @@ class Step:
         return self.devices * self.batch / self.seconds if self.seconds else float("inf")
 
     @property
-    def efficiency(self) -> float:
-        """Images per second, as a part of what the devices would do if none had to wait for the others."""
-        return (self.compute + self.update) / self.seconds if self.seconds else 1.0
+    def later(self) -> tuple[float, ...]:
+        """Seconds of the steps of the later half."""
+        return self.simulated[len(self.simulated) // 2 :]
 
 
 def named(devices: Sequence[str], of: int) -> str:

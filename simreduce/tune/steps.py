@@ -7,8 +7,10 @@ So packing and algorithm are chosen together, against the timeline of the backwa
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 
 from simreduce.engine import CALM, Disturbance, simulate
 from simreduce.errors import Deadlock, InputError, ScenarioError, StrategyError
@@ -20,21 +22,32 @@ from simreduce.training import Question, Step, simulate_step
 from simreduce.tune.candidates import candidates
 from simreduce.tune.chunks import with_best_chunk
 from simreduce.tune.rank import first_words
+from simreduce.variable_update import STRATEGIES
 from simreduce.workers import in_processes
 
 
 @dataclass(frozen=True, slots=True)
 class StepCandidate:
-    """One method's step. `alone` is the time of all its transfers with every gradient there from the start, in seconds."""
+    """One method's step. `alone` is the time of all its transfers with every gradient there from the start, in seconds; `singly`
+    samples a second of all devices if each trained by itself, with its own reads and updates.
+    """
 
     step: Step
     alone: float
     wrong: int
+    singly: float
+
+    @property
+    def efficiency(self) -> float:
+        """What the devices do together, as a part of what they would do singly."""
+        return self.step.images_per_second / self.singly if self.step.seconds else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class StepRanking:
-    """Candidates, fastest step first, and the methods that the machine does not accept, with the reason."""
+    """Candidates, fastest step first, and the methods that the machine does not accept, with the reason. `untried` are those that
+    there was no time for, as somebody stopped it (Ctrl-C).
+    """
 
     scenario: Scenario
     question: Question
@@ -42,6 +55,7 @@ class StepRanking:
     candidates: tuple[StepCandidate, ...]
     refused: tuple[tuple[str, str], ...]
     disturbance: Disturbance = CALM
+    untried: int = 0
 
     @property
     def best(self) -> StepCandidate:
@@ -68,10 +82,15 @@ def rank_steps(
         methods = scenario.strategies or tuple(candidates(shape))
     work = partial(step_of, scenario, shape, disturbance)
     outcomes: list[StepCandidate | Deadlock | str] = []
-    for outcome in in_processes(work, methods, workers):
-        outcomes.append(outcome)
-        progress(len(outcomes), len(methods))
-    names = [m.text if m else question.mode for m in methods]
+    try:
+        with closing(in_processes(work, methods, workers)) as coming:
+            for outcome in coming:
+                outcomes.append(outcome)
+                progress(len(outcomes), len(methods))
+    except KeyboardInterrupt:
+        if not any(isinstance(o, StepCandidate) for o in outcomes):
+            raise
+    names = [m.text if m else question.mode for m in methods[: len(outcomes)]]
     refused = [(name, o) for name, o in zip(names, outcomes, strict=True) if isinstance(o, str)]
     if refused and (scenario.strategies or question.mode):
         raise StrategyError([reason for _, reason in refused])
@@ -81,7 +100,8 @@ def rank_steps(
         raise stuck[0][1] if stuck else StrategyError([reason for _, reason in refused])
     refused += [(name, f"{name}: {first_words(o)}") for name, o in stuck]
     found.sort(key=lambda c: (c.step.seconds, c.alone, c.step.method))
-    return StepRanking(scenario, question, shape, tuple(found), tuple(refused), disturbance)
+    untried = len(methods) - len(outcomes)
+    return StepRanking(scenario, question, shape, tuple(found), tuple(refused), disturbance, untried)
 
 
 def step_of(
@@ -98,6 +118,7 @@ def step_of(
         method = question.method(strategy, shape, faithful=scenario.faithful)
         step = simulate_step(question.job, method, machine[0], shape.ranks, *machine[1:], disturbance)
         alone = simulate(method.plan, *machine, disturbance=disturbance).seconds
+        singly = _singly(scenario, question, shape, disturbance)
     except Deadlock as error:
         return error
     except StrategyError as error:
@@ -105,4 +126,29 @@ def step_of(
     except InputError as error:  # GPUs that the plan joins and nothing else does
         name = strategy.text if strategy else question.mode
         return "; ".join(f"{name}: {problem}" for problem in error.problems)
-    return StepCandidate(step, alone, wrong_elements(verify(method.plan)))
+    return StepCandidate(step, alone, wrong_elements(verify(method.plan)), singly)
+
+
+def _singly(scenario: Scenario, question: Question, shape: Layout, disturbance: Disturbance) -> float:
+    """Samples a second of all devices, each by itself: one of every kind and slowness is simulated. Where gradients are only
+    reduced, one device has nothing to wait for.
+    """
+    job, topology = question.job, scenario.topology
+    kinds: dict[tuple[float, str], list[int]] = {}
+    for rank, name in enumerate(shape.ranks):
+        factor = job.slow.get(name, 1.0) * disturbance.slow.get(name, 1.0)
+        kinds.setdefault((factor, topology.nodes[name].model), []).append(rank)
+    calm, total = replace(disturbance, faults=()), 0.0
+    for (factor, _), ranks in kinds.items():
+        if question.mode in STRATEGIES or not question.mode:
+            launch = scenario.calibration.step if job.barrier and scenario.runtime.dispatch else 0.0
+            seconds = launch + factor * (job.profile.seconds + job.update)
+        else:
+            one = shape.only(ranks[:1])
+            flags = replace(question.flags, ps_tasks=())  # there is one machine
+            method = replace(question, flags=flags).method(None, one)
+            seconds = simulate_step(
+                job, method, topology, one.ranks, scenario.runtime, scenario.calibration, calm
+            ).seconds
+        total += len(ranks) * job.batch / seconds if seconds else inf
+    return total

@@ -43,6 +43,7 @@ def test_options_stand_in_the_place_of_the_scenarios_keys(simreduce, small):
         document[key] for key in ("strategy", "batch", "runtime", "ranks")
     )
     assert 1 == len(document["buckets"])
+    assert 40_000 == pytest.approx(document["compute_us"])  # twice the batch
 
 
 def test_a_disturbance(simreduce, small):
@@ -109,6 +110,26 @@ def test_what_is_refused(simreduce, arguments, says):
 
     assert (2, "") == (status, out)
     assert says in err
+
+
+def test_what_is_stopped_tells_what_it_has(simreduce, small, monkeypatch):
+    """With the status of Ctrl-C."""
+
+    def interrupted(work, methods, _workers):
+        yield work(methods[0])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("simreduce.tune.steps.in_processes", interrupted)
+    status, out, _ = simreduce("step", small, "--algo", "ring", "--algo", "xring", "--json")
+    text = simreduce("step", small, "--algo", "ring", "--algo", "xring").out
+
+    document = json.loads(out)
+    assert (130, False, ["ring"]) == (
+        status,
+        document["complete"],
+        [c["strategy"] for c in document["candidates"]],
+    )
+    assert "stopped before 1 others were tried" in text
 
 
 def test_a_deadlock_is_told(simreduce, small):

@@ -409,6 +409,46 @@ def test_every_input_has_its_own_time_of_readiness():
     assert day.done["plan"][1].finish.tolist() == [13.0, 17.0, 11.0, 15.0]
 
 
+@given(scenes(ROUND))
+@settings(max_examples=60)
+def test_inputs_that_are_released_are_as_those_that_were_announced(scene):
+    """Every second INPUT is held and released when the others' times come: the same bits."""
+    inputs = int((scene.plan.kind == sr.plan.Kind.INPUT).sum())
+    times = np.broadcast_to(np.asarray(scene.ready, dtype=np.float64), inputs)
+    held = np.arange(0, inputs, 2)
+
+    def timeline(released: bool) -> Timeline | str:
+        env = simpy.Environment()
+        fabric = Fabric(env, scene.topology, scene.calibration, scene.runtime)
+        done = fabric.submit(scene.plan, times, held=held if released else None)
+        if released:
+            for place in held.tolist():
+                env.timeout(times[place]).callbacks.append(
+                    lambda _, place=place: fabric.release(done, np.array([place]))
+                )
+        try:
+            return env.run(until=done)
+        except Deadlock as stuck:
+            return str(stuck)
+
+    announced, released = timeline(False), timeline(True)
+    if isinstance(announced, str):
+        assert announced == released
+        return
+    assert announced.finish.tolist() == released.finish.tolist()
+    assert announced.ready.tolist() == released.ready.tolist()
+
+
+def test_an_input_that_nobody_releases_is_a_deadlock():
+    """Its reader waits for ever."""
+    topology = pair()
+    env = simpy.Environment()
+    done = Fabric(env, topology).submit(copy_plan(topology, (0, 1)), held=np.array([0]))
+
+    with pytest.raises(Deadlock, match="waits for"):
+        env.run(until=done)
+
+
 def test_a_plan_without_ops_is_done_at_once():
     """At the time of its submission, with an empty timeline."""
     nothing = PlanBuilder(("gpu0",)).finish(NO_CONTRACT)

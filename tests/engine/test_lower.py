@@ -13,7 +13,7 @@ import simreduce as sr
 from simreduce.engine import IDEAL, NOMINAL, compiled, floors, simulate
 from simreduce.engine.lower import Lowered, Resources, lower
 from simreduce.errors import PlanError, TopologyError
-from simreduce.plan import PlanBuilder
+from simreduce.plan import PlanBuilder, side_by_side
 from simreduce.topology import load_topology, route
 from tests.engine.small import NO_CONTRACT, pair, plan_of
 from tests.strategies import ROUND, Scene, scenes
@@ -173,3 +173,22 @@ def test_ops_that_wait_for_what_is_not_there_are_refused(column, number):
 
     with pytest.raises(PlanError):
         simulate(replace(plan, **{column: numbers}), topology)
+
+
+@given(scenes(ROUND), st.integers(1, 3))
+@settings(max_examples=60)
+def test_a_part_is_lowered_as_by_itself(scene, copies):
+    """Of plans side by side: the same ops, calls, lanes by name and bytes, in another order of calls."""
+    plans = [scene.plan] * copies
+    machine = (scene.topology, scene.runtime, scene.calibration)
+    resources = Resources.of(scene.topology, scene.calibration)
+    whole = lower(side_by_side(plans, scene.plan.devices), *machine, resources)
+    alone = lower(scene.plan, *machine, resources)
+
+    def told(found: Lowered) -> list[object]:
+        columns = "overhead latency holds cap amount waits successor_start successors use_start uses weight lane_start is_pipe"
+        lanes = [found.lane_names[i] for i in found.lanes.tolist()]
+        return [lanes, *(getattr(found, name).tolist() for name in columns.split())]
+
+    for i in range(copies):
+        assert told(alone) == told(whole.part(scene.plan, i * len(scene.plan)))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from simreduce.engine import CALM, Disturbance, Fault
 from simreduce.report import step_document, step_table
-from simreduce.report.steps import timeline
+from simreduce.report.steps import _times_of_steps, timeline
 from simreduce.scenario import load_scenario
 from simreduce.training import Bucket, Span, Step
 from simreduce.tune.steps import rank_steps
@@ -86,7 +88,7 @@ def test_parts_of_a_step_add_up(ranking):
 
     assert d["step_time_us"] == pytest.approx(d["compute_us"] + d["update_us"] + d["exposed_us"])
     assert 1000.0 == pytest.approx(d["update_us"])
-    assert d["scaling_efficiency"] == pytest.approx((d["compute_us"] + d["update_us"]) / d["step_time_us"])
+    assert d["scaling_efficiency"] == pytest.approx(6000.0 / d["step_time_us"])
 
 
 def test_the_table_tells_what_was_asked_and_the_best(ranking):
@@ -100,6 +102,64 @@ def test_the_table_tells_what_was_asked_and_the_best(ranking):
     assert [["1", best.method], ["2", ranking.candidates[1].step.method]] == rows
     assert f"{best.method}: a step takes {best.seconds * 1e3:.3f} ms" in lines[13]
     assert ["1", *best_names(ranking)] == lines[-len(best.buckets)].split()[:4]
+
+
+def asked(tmp_path, step: str, disturbance: Disturbance = CALM, topology: str = "full:2,bandwidth=1GB/s"):
+    """The table and the document of a scenario with one strategy."""
+    path = tmp_path / "mine.toml"
+    path.write_text(f'topology = "{topology}"\nworkload = "bytes:1MB"\nruntime = "ideal"\n{step}', "utf-8")
+    scenario = load_scenario(str(path))
+    found = rank_steps(scenario, scenario.layout(), disturbance=disturbance)
+    return step_table(found), step_document(found)
+
+
+RING = 'strategies = ["ring"]\n[step]\nbatch = 10\ntime = "100 ms"\n'
+
+
+def test_a_slow_gpu_is_not_counted_as_work_of_the_others(tmp_path):
+    """Alone, one GPU has 100 samples/s and the other 50; together both have 50."""
+    text, document = asked(tmp_path, RING, Disturbance(slow={"gpu1": 2.0}))
+
+    assert 20 / 0.2 == pytest.approx(document["images_per_second"], rel=0.02)
+    assert 100 / 150 == pytest.approx(document["scaling_efficiency"], rel=0.02)
+    assert (200_000, 50_000) == (document["compute_us"], pytest.approx(document["waiting_us"]))
+    assert "of what 2 GPUs do singly" in text
+    assert "GPUs wait 50.000 ms of that on average for the slowest" in text
+
+
+def test_a_single_device_is_as_efficient_as_itself(tmp_path):
+    """Also one that reads its variables from its host, which it does singly as well."""
+    step = '[step]\nbatch = 1\ntime = "1 ms"\nvariable_update = "parameter_server"\nlocal_parameter_device = "cpu"\n'
+    _, document = asked(tmp_path, step, topology="gh200")
+
+    assert document["step_time_us"] > document["compute_us"]
+    assert 1.0 == pytest.approx(document["scaling_efficiency"])
+
+
+def test_a_step_with_a_fault_is_told_beside_those_without(tmp_path):
+    """The link to gpu1 is away for 100 ms, in the third step of about 101 ms."""
+    faults = Fault(0.25, "gpu0>gpu1", 0.0), Fault(0.45, "gpu0>gpu1")
+    text, document = asked(tmp_path, RING, Disturbance(faults=faults))
+    slowest = document["slowest_us"] / 1e3
+
+    assert document["step_time_us"] == pytest.approx(101_000, rel=0.01)
+    assert slowest > 140
+    assert f"The slowest step took {slowest:.3f} ms, of which" in text
+    assert f"steps took {document['step_time_us'] / 1e3:.3f}, {slowest:.3f}, " in text
+
+
+def test_the_longest_of_many_steps_is_always_shown():
+    times = (*map(float, range(10, 20)), 99.0, *map(float, range(30, 40)), 16.0, 16.0)
+    long = replace(step(), simulated=times)
+
+    assert (
+        "steps took 10000.000, 11000.000, 12000.000, 13000.000, ..., 99000.000, ..., 37000.000, 38000.000, 39000.000, "
+        "16000.000 ms; this is the last"
+    ) == _times_of_steps(long)
+    never = replace(long, settled=False)
+    assert "this is the mean of the last 12, which took 16000.000 ms to 39000.000 ms" in _times_of_steps(
+        never
+    )
 
 
 def best_names(ranking):

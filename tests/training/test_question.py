@@ -31,18 +31,19 @@ def refused(**table: object) -> tuple[str, ...]:
 def test_every_key_arrives_where_it_belongs():
     """Times in seconds."""
     asked = read(
-        batch=32, time="100 ms", update="2 ms", consistency="relaxed", streams=2, cycle="5 ms",
-        variable_update="replicated", local_parameter_device="cpu", all_reduce_spec="nccl", packing="packs=2",
+        batch=32, time="100 ms", update="2 ms", consistency="relaxed", streams=2,
+        variable_update="replicated", all_reduce_spec="nccl", packing="packs=2",
     )  # fmt: skip
     job = asked.job
 
     assert (32, 0.002, "relaxed", True) == (job.batch, job.update, job.consistency, job.barrier)
     assert not read(batch=1, time="1 s", barrier=False).job.barrier
     assert pytest.approx(0.1) == job.profile.seconds
-    assert ("replicated", 2, 0.005) == (asked.mode, asked.streams, asked.cycle)
-    assert ("cpu", "nccl", "packs=2") == (
-        asked.flags.local_parameter_device, asked.flags.all_reduce_spec, asked.flags.packing,
-    )  # fmt: skip
+    assert ("replicated", 2) == (asked.mode, asked.streams)
+    assert 0.005 == read(batch=1, time="1 s", cycle="5 ms", variable_update="horovod").cycle
+    assert ("nccl", "packs=2") == (asked.flags.all_reduce_spec, asked.flags.packing)
+    served = read(batch=1, time="1 s", variable_update="parameter_server", local_parameter_device="cpu")
+    assert "cpu" == served.flags.local_parameter_device
     method = asked.method(None, layout(MACHINE))
     assert ("replicated, nccl+packs=2", 2) == (method.name, method.streams)
 
@@ -116,6 +117,85 @@ def test_what_is_wrong_with_a_key(table, says):
     assert (says,) == refused(**table)
 
 
+@pytest.mark.parametrize(
+    ("mode", "rest", "unused", "when"),
+    [
+        ("replicated", {"all_reduce_spec": "nccl"}, ["hierarchical_copy", "network_topology", "ps_tasks", "local_parameter_device", "cycle"], " with all_reduce_spec"),
+        ("replicated", {"hierarchical_copy": True, "network_topology": "dgx1"}, ["local_parameter_device", "ps_tasks"], " with hierarchical_copy"),
+        ("replicated", {"packing": "packs=2"}, ["network_topology", "ps_tasks"], " without hierarchical_copy"),
+        ("horovod", {"cycle": "5 ms", "packing": "fusion=1M"}, ["local_parameter_device", "all_reduce_spec"], ""),
+        ("horovod", {"packing": "packs=2"}, ["cycle"], " without fusion"),
+        ("parameter_server", {"streams": 1}, ["packing", "all_reduce_spec", "cycle", "ps_tasks"], " on one machine"),
+        ("distributed_replicated", {"ps_tasks": [0]}, ["packing", "cycle"], ""),
+        ("distributed_all_reduce", {"all_reduce_spec": "xring"}, ["hierarchical_copy", "ps_tasks"], ""),
+        ("independent", {}, ["packing", "streams", "cycle"], ""),
+    ],
+)  # fmt: skip
+def test_keys_that_a_mode_does_not_read_are_faults(mode, rest, unused, when):
+    """Those that it reads are not."""
+    values = {
+        "hierarchical_copy": True, "network_topology": "dgx1", "ps_tasks": [0], "local_parameter_device": "cpu",
+        "cycle": "1 ms", "all_reduce_spec": "nccl", "packing": "packs=2", "streams": 1,
+    }  # fmt: skip
+    given = {"batch": 1, "time": "1 s", "variable_update": mode, **rest}
+
+    assert mode == read(**given).mode
+    assert sorted(f"step.{key}: {mode}{when} does not use it" for key in unused) == sorted(
+        refused(**given, **{key: values[key] for key in unused if key not in rest})
+    )
+
+
+def test_a_cycle_that_no_strategy_has_is_a_fault(tmp_path):
+    """But strategies of the command line may do without it."""
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'strategies = ["nccl"]\n' + SCENARIO + 'batch = 8\ntime = "1 s"\ncycle = "1 ms"\n', "utf-8"
+    )
+
+    with pytest.raises(InputError, match=r"step.cycle: is for Horovod's buffers"):
+        load_scenario(str(path))
+    assert load_scenario(str(path), strategies=["xring"]).step
+    path.write_text(path.read_text("utf-8").replace("nccl", "nccl+fusion"), "utf-8")
+    assert 1e-3 == load_scenario(str(path)).step.cycle
+
+
+@pytest.mark.parametrize(
+    ("how", "factor"), [({"time": "100 ms"}, 0.25), ({"rate": "5 TFLOP/s"}, 0.25), ({"time": "0 s"}, 1.0)]
+)
+def test_another_batch_computes_as_much_longer(how, factor):
+    """Of the table's batch is what was measured, and FLOPs are a sample's."""
+    table = {"batch": 64, **how}
+    question = read_step(table, MODEL, MACHINE, batch=16)
+    before, after = read(**table).job, question.job
+
+    assert 16 == after.batch
+    assert factor * before.profile.seconds == pytest.approx(after.profile.seconds)
+    assert ("time" in how) == ("in proportion, from a batch of 64" in after.profile.source)
+    assert before.profile == read_step(table, MODEL, MACHINE, batch=64).job.profile
+
+
+def test_another_batch_of_a_measured_profile(tmp_path):
+    rows = "".join(f"{layer.name},1 ms,2 ms\n" for layer in MODEL.layers)
+    (tmp_path / "layers.csv").write_text("layer,forward,backward\n" + rows, "utf-8")
+    table = {"batch": 8, "profile": str(tmp_path / "layers.csv")}
+
+    assert pytest.approx((0.002,) * 54) == read_step(table, MODEL, MACHINE, batch=16).job.profile.forward
+
+
+def test_faults_are_told_though_the_machine_has_some(tmp_path):
+    """All that need neither machine nor model."""
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'topology = "dgx9"\nworkload = "resnet5"\n[step]\nbatch = 0\nrate.x = "1 GB/s"\nbarier = true\n',
+        "utf-8",
+    )
+    with pytest.raises(InputError) as caught:
+        load_scenario(str(path))
+    found = [problem.removeprefix(f"{path}: ") for problem in caught.value.problems]
+
+    assert ["topology:", "workload:", "step.barier:", "step.batch:", "step.rate.x:"] == [p.split(" ")[0] for p in found]  # fmt: skip
+
+
 def test_a_step_that_is_no_table():
     with pytest.raises(InputError, match="step: expected a table, not 3"):
         read_step(3, MODEL, MACHINE)
@@ -131,7 +211,8 @@ def test_a_scenario_has_the_question(tmp_path):
 
     assert 54 * 0.003 == pytest.approx(scenario.step.job.profile.seconds)
     assert scenario.step == pickle.loads(pickle.dumps(scenario)).step  # noqa: S301 - our own
-    assert 16 == load_scenario(str(path), batch=16).step.job.batch
+    other = load_scenario(str(path), batch=16).step.job
+    assert (16, pytest.approx(2 * 54 * 0.003)) == (other.batch, other.profile.seconds)
 
 
 def test_the_faults_of_a_step_are_told_with_those_of_its_scenario(tmp_path):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from itertools import accumulate
+from math import inf, nextafter
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 import simreduce as sr
-from simreduce.engine import IDEAL, TENSORFLOW, Calibration, Disturbance, Fault
+from simreduce.engine import IDEAL, TENSORFLOW, Calibration, Disturbance, Fault, Runtime
 from simreduce.errors import Deadlock, InputError
 from simreduce.layouts import layout
 from simreduce.topology import load_topology
-from simreduce.training import Job, Method, Profile, by_mode, simulate_step
+from simreduce.training import Job, Method, Profile, Step, by_mode, simulate_step
+from simreduce.training.horovod import to_cycle
 from simreduce.variable_update import Flags
 from simreduce.workload import Gradient, Layer, Model
 from tests.training.small import TICK, by, job, model, pair, run, ticks
@@ -46,7 +48,7 @@ def test_with_free_overlap_a_step_is_the_longer_of_its_parts(parts):
     step = run(job(*parts, consistency="relaxed"), "ring+packs=1")
 
     assert max(sum(forward) + sum(backward), sum(kib)) * TICK == step.seconds
-    assert max(0.0, step.seconds - step.compute) == step.exposed
+    assert max(0, sum(kib) - sum(forward) - sum(backward)) * TICK == step.exposed
 
 
 @given(JOBS)
@@ -114,6 +116,17 @@ def test_horovod_looks_once_a_cycle(cycle, backward):
         free = start + 2 * len(bucket.gradients)
 
 
+@given(st.integers(1, 10**6), st.floats(1e-6, 1e-1), st.integers(-2, 2))
+def test_a_boundary_of_a_cycle_is_no_earlier_one(number, cycle, ulps):
+    """Whatever its rounding: who comes with it is in time, a while later is not."""
+    at = number * cycle
+    for _ in range(abs(ulps)):
+        at = nextafter(at, inf if ulps > 0 else 0.0)
+
+    assert to_cycle(at, cycle) <= 1e-9 * at
+    assert to_cycle(at + cycle / 4, cycle) == pytest.approx(0.75 * cycle, rel=1e-6)
+
+
 def test_horovod_with_a_long_cycle_sends_the_buffers_of_the_packer():
     """All gradients of a step are there when the thread looks; the threshold alone cuts them."""
     work = Job(model(4, 8, 12, 16), Profile((0.0,) * 4, (TICK,) * 4, "by hand"), 1)
@@ -154,6 +167,44 @@ def test_without_a_barrier_a_layer_waits_for_its_own_variables_only():
     assert step.seconds == pytest.approx(16 * TICK)
 
 
+def served_by_its_host(forward: int, consistency: str, *faults: Fault) -> tuple[Step, float]:
+    """One GPU and a layer, without a barrier; and seconds of its variables on the way from the host, or of gradients to it."""
+    machine = load_topology("gh200")
+    work = job([1 << 21], [forward], [0], consistency=consistency, barrier=False)
+    shape = layout(machine)
+    method = by_mode("parameter_server", work.model.workload, shape, SERVERS)
+    step = simulate_step(work, method, machine, shape.ranks, IDEAL, disturbance=Disturbance(faults=faults))
+    return step, max(b.finish - b.start for b in step.reads)
+
+
+def test_what_a_layer_waits_for_without_a_barrier():
+    """Strong: what is read in its own step, after the update of the one before. Staged: what the step before has read and nothing
+    else, so that the way of its gradients and variables, 2 r, and its compute c are shared by two steps.
+    """
+    strong, way = served_by_its_host(0, "strong")
+    assert strong.seconds == pytest.approx(2 * way)
+
+    for forward in (4, 8):
+        step, way = served_by_its_host(forward, "staged")
+        assert 2 * way > forward * TICK
+        assert step.seconds == pytest.approx((forward * TICK + 2 * way) / 2)
+
+
+def test_steps_that_never_come_to_be_alike_are_told_by_the_mean_of_the_later_half():
+    """The two of a pair differ, and their mean is what a step takes."""
+    step, _ = served_by_its_host(4, "staged")
+
+    assert not step.settled
+    assert 100 == len(step.simulated)
+    assert min(step.later) < step.seconds < max(step.later)
+    assert sum(step.simulated[50:]) / 50 == step.seconds
+
+
+def test_a_fault_later_than_steps_that_never_come_to_be_alike_is_refused():
+    with pytest.raises(InputError, match="gpu0 at 100 s: later than 100 steps, which do not come to take"):
+        served_by_its_host(4, "staged", Fault(100.0, "gpu0", 0.0))
+
+
 def test_the_update_comes_last():
     """Once, on the slowest device."""
     work = job([2], [1], [1], update=3 * TICK, slow={"gpu1": 2.0})
@@ -161,6 +212,37 @@ def test_the_update_comes_last():
 
     assert (4 + 2 + 6) * TICK == step.seconds
     assert (4 * TICK, 6 * TICK, 2 * TICK) == (step.compute, step.update, step.exposed)
+
+
+def test_servers_update_at_their_own_pace():
+    """Not at that of a slow GPU, unless the variables are there."""
+    machine = load_topology("pcie-single-root-4")
+    shape, update = layout(machine), 64 * TICK
+
+    def step(place: str, **slow: float) -> Step:
+        work = job([2], [1], [1], update=update, slow={"gpu3": 2.0})
+        method = by_mode("parameter_server", work.model.workload, shape, Flags(local_parameter_device=place))
+        return simulate_step(work, method, machine, shape.ranks, IDEAL, disturbance=Disturbance(slow=slow))
+
+    assert update == step("cpu").update == step("gpu").update  # which is gpu0
+    assert 3 * update == step("cpu", **{shape.hosts[0]: 3.0}).update
+    assert 3 * update == step("gpu", gpu0=3.0).update
+
+
+def test_what_a_calibration_says_of_a_step_comes_first():
+    """Once a step and machine, where ops are dispatched; without a barrier the steps before hide it."""
+    machine = load_topology("full:2,bandwidth=1MiB/s,latency=0us")
+    costly = Calibration("costly steps", step=5 * TICK)
+
+    def step(runtime: Runtime = TENSORFLOW, **more: object) -> Step:
+        work = job([2], [1], [1], **more)
+        method = by("nccl", work, machine)
+        return simulate_step(work, method, machine, ("gpu0", "gpu1"), runtime, costly)
+
+    assert (9 * TICK, 5 * TICK, 2 * TICK) == (step().seconds, step().launch, step().exposed)
+    assert 7 * TICK == step().buckets[0].start
+    assert 4 * TICK == step(IDEAL).seconds
+    assert 0.0 == step(barrier=False).launch
 
 
 def test_a_reduction_waits_for_the_slowest_device():
@@ -171,6 +253,23 @@ def test_a_reduction_waits_for_the_slowest_device():
     assert {"gpu0": 8 * TICK, "gpu1": 12 * TICK} == {
         name: max(s.end for s in step.spans if s.device == name) for name in ("gpu0", "gpu1")
     }
+
+
+@pytest.mark.parametrize(("slow", "expected"), [("gpu0", 6 + 2), ("gpu1", 6 + 2 + 2)])
+def test_a_device_that_is_early_sends_what_it_has(slow, expected):
+    """Two ticks each way. To gpu0, which sums, gpu1's copy is on its way while gpu0 still computes."""
+    step = run(job([2], [1], [1], slow={slow: 3.0}), "reduce_to_one")
+
+    assert expected * TICK == step.seconds
+    assert 2 * TICK == step.buckets[0].start
+
+
+def test_nccl_waits_for_all_of_its_devices():
+    """Its kernels meet before anything moves."""
+    machine = load_topology("full:2,bandwidth=1MiB/s,latency=0us")
+    step = run(job([2], [1], [1], slow={"gpu0": 3.0}), "nccl", machine)
+
+    assert 6 * TICK == step.buckets[0].ready == step.buckets[0].start
 
 
 def test_a_disturbance_slows_down_compute_as_well():
@@ -246,6 +345,44 @@ def test_a_link_that_fails_for_a_while_delays_one_step(at, expected):
 
     assert [pytest.approx(t) for t in expected] == [t / TICK for t in step.simulated]
     assert step.settled
+    assert pytest.approx(6 * TICK) == step.seconds
+    assert pytest.approx(16 * TICK) == step.slowest.seconds
+    assert pytest.approx(10 * TICK) == step.slowest.exposed - step.exposed
+
+
+def faulty(*faults: Fault, **more: object) -> Step:
+    machine, work = pair(), job([4], [1], [1], **more)
+    method = by("ring", work, machine)
+    return simulate_step(
+        work, method, machine, ("gpu0", "gpu1"), IDEAL, disturbance=Disturbance(faults=faults)
+    )
+
+
+def test_steps_that_are_alike_are_skipped_before_a_late_fault():
+    """A step takes 6 ticks. A link that is away for 10 ticks, 100,003 ticks after the beginning, costs one of them 10."""
+    steps = 100_002 // 6
+    away = Fault((6 * steps + 3) * TICK, "gpu0", 0.0), Fault((6 * steps + 13) * TICK, "gpu0")
+    step = faulty(*away)
+
+    assert len(step.simulated) < 10
+    assert [pytest.approx(t) for t in (6, 16, 6, 6)] == [t / TICK for t in step.simulated[-4:]]
+    assert pytest.approx(16 * TICK) == step.slowest.seconds
+
+
+def test_a_link_that_fails_late_and_for_ever_ends_the_training():
+    with pytest.raises(Deadlock, match="no bandwidth on gpu0"):
+        faulty(Fault(100.0, "gpu0", 0.0))
+
+
+def test_a_fault_that_only_later_steps_feel_is_felt():
+    """Links are slower from the update of the second step on, which is as long as the first."""
+    step = faulty(Fault(26 * TICK, "gpu0", factor=0.5), update=10 * TICK)
+
+    assert [pytest.approx(t) for t in (16, 16, 20, 20)] == [t / TICK for t in step.simulated]
+
+
+def test_a_fault_that_changes_nothing_leaves_no_slowest_step():
+    assert faulty(Fault(0.1, "gpu0")).slowest is None
 
 
 SERVERS = Flags(local_parameter_device="cpu", ps_tasks=(0,))
@@ -312,7 +449,7 @@ def test_independent_devices_wait_for_nobody():
     method = by_mode("independent", work.model.workload, layout(machine), Flags())
     step = simulate_step(work, method, machine, ("gpu0", "gpu1"))
 
-    assert (10 * TICK, 0.0, 1.0) == (step.seconds, step.exposed, step.efficiency)
+    assert (10 * TICK, 0.0) == (step.seconds, step.exposed)
     assert 2 * 1 / (10 * TICK) == step.images_per_second
 
 
@@ -335,11 +472,29 @@ def test_what_holds_for_every_step(parts, strategy, runtime, consistency):
     assert all(b.ready <= b.start <= b.finish for b in step.buckets)
     assert step.seconds >= step.compute * (1 - 1e-12)
     assert step.seconds == pytest.approx(max(computed, *(b.finish for b in step.buckets)))
-    assert step.seconds == pytest.approx(step.compute + step.update + step.exposed)
     if consistency == "strong":
         ready = {b.gradients: b.ready for b in step.buckets}
         first = min(ready.values())
         assert first >= sum(parts[1]) * TICK * (1 - 1e-12)
+
+
+@settings(max_examples=40)
+@given(JOBS, st.sampled_from(["ring", "ring+ddp", "ring+small=4096,3", "nccl"]))
+def test_no_step_is_below_its_bounds(parts, strategy):
+    """One by one: compute; from the first readiness on all that moves; and what the last bucket takes after the backward pass.
+    Links that are twice as fast make no step longer.
+    """
+    work = job(*parts)
+    step, faster = (
+        run(work, strategy, load_topology(f"full:4,bandwidth={rate}MiB/s,latency=0us"), streams=1)
+        for rate in (1, 2)
+    )
+    compute = (sum(parts[1]) + sum(parts[2])) * TICK
+    took = [b.finish - b.start for b in step.buckets]
+    bounds = compute, min(b.ready for b in step.buckets) + sum(took), compute + took[-1]
+
+    assert step.seconds >= max(bounds) * (1 - 1e-12)
+    assert faster.seconds <= step.seconds * (1 + 1e-12)
 
 
 def test_a_consistency_that_does_not_exist():

@@ -111,3 +111,35 @@ def test_faults_that_cut_off_for_ever(ranked):
     cut = Disturbance(faults=(Fault(0.0, "gpu0", 0.0),))
     with pytest.raises(Deadlock):
         ranked(BASE + 'strategies = ["ring"]\n' + STEP, disturbance=cut)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_stopped_keeps_what_it_has(ranked, workers):
+    """Two of three strategies; with none there is nothing to tell."""
+
+    def stop_after(count):
+        def told(done, _):
+            if done == count:
+                raise KeyboardInterrupt
+
+        return told
+
+    text = BASE + 'strategies = ["ring", "ring+packs=1", "ring+ddp"]\n' + STEP
+    ranking = ranked(text, workers=workers, progress=stop_after(2))
+
+    assert 1 == ranking.untried
+    assert {"ring", "ring+packs=1"} == {c.step.method for c in ranking.candidates}
+    assert 0 == ranked(text).untried
+
+
+def test_a_gpu_by_itself_reads_from_its_own_server(ranked):
+    """What one GPU does alone is simulated, with its reads; two of them on one link to the host are less efficient."""
+    text = 'topology = "pcie-single-root-4"\nworkload = "alexnet"\nruntime = "ideal"\n' + STEP
+    served = text + 'variable_update = "parameter_server"\nlocal_parameter_device = "cpu"\n'
+    ranking = ranked(served)
+    alone = rank_steps(ranking.scenario, ranking.layout.subset(1))
+    (four,), (one,) = ranking.candidates, alone.candidates
+
+    assert 1.0 == pytest.approx(one.efficiency)
+    assert four.singly == pytest.approx(4 * one.step.images_per_second)
+    assert four.efficiency < 0.9

@@ -1,0 +1,69 @@
+"""What is told of the steps that were simulated."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+from statistics import fmean
+
+from simreduce.training.books import Books
+from simreduce.training.reductions import Method
+from simreduce.training.step import Bucket, Job, Step
+from simreduce.training.together import Group
+
+_SAME = 1e-9
+
+
+def alike(job: Job, times: Sequence[float]) -> bool:
+    """Whether the last steps took the same time: two, or where what a step leaves behind is felt two steps later, four."""
+    last = times[-2:] if job.barrier else times[-4:]
+    return len(last) == (2 if job.barrier else 4) and max(last) - min(last) <= _SAME * times[-1]
+
+
+def described(
+    job: Job, method: Method, groups: Sequence[Group], done: Sequence[Books], launch: float, update: float,
+    *, one: bool, faulty: bool,
+) -> Step:  # fmt: skip
+    """The last step, after which others would be the same; or there is only `one`. With faults, the slowest as well."""
+    ends = [0.0, *(books.end for books in done)]
+    times = tuple(end - begin for begin, end in itertools.pairwise(ends))
+    factors = [group.factor for group in groups for _ in group.ranks]
+    place = {group.name: i for i, group in enumerate(groups)}
+    settled = one or alike(job, times)
+
+    def step(books: Books, seconds: float) -> Step:
+        return Step(
+            method=method.name,
+            devices=len(factors),
+            batch=job.batch,
+            seconds=seconds,
+            compute=job.profile.seconds * max(factors),
+            update=update,
+            launch=launch,
+            communication=_covered([*books.buckets, *books.reads]),
+            buckets=tuple(sorted(books.buckets, key=lambda b: (b.start, b.finish))),
+            reads=tuple(sorted(books.reads, key=lambda b: (b.start, b.finish))),
+            spans=tuple(sorted(books.spans, key=lambda span: (place[span.device], span.begin))),
+            simulated=times,
+            settled=settled,
+            waiting=job.profile.seconds * (max(factors) - fmean(factors)),
+        )
+
+    last = step(done[-1], times[-1])
+    if not settled:
+        last = replace(last, seconds=fmean(last.later))
+    longest = max(times)
+    if faulty and longest > last.seconds * (1.0 + _SAME):
+        last = replace(last, slowest=step(done[times.index(longest)], longest))
+    return last
+
+
+def _covered(buckets: Sequence[Bucket]) -> float:
+    """Seconds during which at least one of them was under way."""
+    total, until = 0.0, -inf
+    for start, finish in sorted((b.start, b.finish) for b in buckets):
+        total += max(finish - max(start, until), 0.0)
+        until = max(until, finish)
+    return total

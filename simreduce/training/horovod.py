@@ -1,0 +1,80 @@
+"""Horovod's background thread: every cycle it starts what has become ready on all ranks since the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+from typing import Any
+
+import simpy
+
+from simreduce.training.books import Books, Process
+from simreduce.training.moving import Moving
+from simreduce.training.reductions import Fused, Reduction
+
+_LOW: Any = 2
+"""SimPy's priorities are 0 (urgent) and 1 (normal); its types know no other."""
+
+_ROUNDING = 1e-12
+"""Part of a time by which a boundary may be missed that is only rounded."""
+
+
+class Negotiation:
+    """The thread, step after step."""
+
+    def __init__(self, rule: Fused, moving: Moving, layer_of: Sequence[int]) -> None:
+        self._rule, self._moving, self._layer_of = rule, moving, layer_of
+        self._env = moving.env
+        self._buffers: dict[tuple[int, ...], list[Reduction]] = {}
+
+    def step(self, books: Books, *, at_once: bool) -> Process:
+        """All reductions of a step, whose gradients are there from its beginning if `at_once`."""
+        arrived: list[int] = []
+        times: dict[int, float] = {}
+        bell = [self._env.event()]
+
+        def arrive(layer: int) -> Process:
+            if not at_once:
+                yield self._env.all_of([computed[layer] for computed in books.computed])
+            mine = [i for i in reversed(range(len(self._layer_of))) if self._layer_of[i] == layer]
+            arrived.extend(mine)
+            times.update(dict.fromkeys(mine, self._env.now))
+            if not bell[0].triggered:
+                bell[0].succeed()
+
+        for layer in sorted(set(self._layer_of), reverse=True):
+            self._env.process(arrive(layer))
+        moving: list[simpy.Event] = []
+        left = len(self._layer_of)
+        while left:
+            yield bell[0]
+            yield _Cycle(self._env, to_cycle(self._env.now, self._rule.cycle))
+            ready, bell[0] = list(arrived), self._env.event()
+            arrived.clear()
+            left -= len(ready)
+            for reduction in (r for buffer in self._rule.buffers(ready) for r in self._fused(buffer)):
+                waited_since = max(times[i] for i in reduction.gradients)
+                moving.append(self._env.process(self._moving.reduce(reduction, books, waited_since)))
+        yield self._env.all_of(moving)
+
+    def _fused(self, buffer: tuple[int, ...]) -> list[Reduction]:
+        """The reductions of a buffer, compiled when it first occurs."""
+        if buffer not in self._buffers:
+            self._buffers[buffer] = self._rule.reductions(buffer)
+        return self._buffers[buffer]
+
+
+def to_cycle(now: float, cycle: float) -> float:
+    """Seconds to the next cycle; they begin at whole multiples of `cycle`, and `now` may be one."""
+    if not cycle:
+        return 0.0
+    return max(ceil(now / cycle * (1.0 - _ROUNDING)) * cycle - now, 0.0)
+
+
+class _Cycle(simpy.Event):
+    """After `delay` seconds, and after all else at that instant: what is ready just then is in time."""
+
+    def __init__(self, env: simpy.Environment, delay: float) -> None:
+        super().__init__(env)
+        self._ok, self._value = True, None
+        env.schedule(self, priority=_LOW, delay=delay)

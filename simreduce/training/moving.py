@@ -1,0 +1,118 @@
+"""What moves in a step: parts of the plan on the fabric, each submitted when its turn has come."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from functools import partial
+
+import numpy as np
+import simpy
+
+from simreduce.engine import Fabric
+from simreduce.engine.lower import Lowered
+from simreduce.plan import Kind, Plan, side_by_side
+from simreduce.training.books import Books, Process
+from simreduce.training.reductions import Reduction
+from simreduce.training.step import Bucket
+from simreduce.training.together import Group
+
+
+class Lowering:
+    """What the fabric makes of plans, once of each. Those that are known from the start are lowered together, as most of what
+    lowering costs is not per op. With jitter, which goes by op, each is lowered by itself.
+    """
+
+    def __init__(self, fabric: Fabric, plans: Sequence[Plan]) -> None:
+        self._fabric = fabric
+        self._known: dict[int, tuple[Plan, Lowered]] = {}
+        plans = list({id(plan): plan for plan in plans}.values())
+        if not plans or fabric.disturbance.jitter:
+            return
+        devices = dict.fromkeys(name for plan in plans for name in plan.devices)
+        whole = fabric.lower(side_by_side(plans, tuple(devices)))
+        first = 0
+        for plan in plans:
+            self._known[id(plan)] = plan, whole.part(plan, first)
+            first += len(plan)
+
+    def of(self, plan: Plan) -> Lowered:
+        """A plan's."""
+        if id(plan) not in self._known:
+            self._known[id(plan)] = plan, self._fabric.lower(plan, len(self._known))
+        return self._known[id(plan)][1]
+
+    def lanes(self, plans: Iterable[Plan]) -> set[str]:
+        """The names of all lanes that some of `plans` take."""
+        found: set[str] = set()
+        for lowered in map(self.of, plans):
+            found |= {lowered.lane_names[i] for i in np.unique(lowered.calls.lanes).tolist()}
+        return found
+
+
+class Moving:
+    """Reductions and reads. `streams` of them move at once, those first that asked first; 0: all."""
+
+    def __init__(
+        self, fabric: Fabric, lowering: Lowering, streams: int, nbytes: Sequence[int], layer_of: Sequence[int]
+    ) -> None:
+        self.fabric, self.env, self._lowering = fabric, fabric.env, lowering
+        self._queue = simpy.Resource(fabric.env, streams) if streams else None
+        self._nbytes, self._layer_of = nbytes, layer_of
+
+    def read(self, read: Reduction, books: Books, before: Books | None) -> Process:
+        """Bring variables to those that compute with them; those of the step `before`, if it is still under way."""
+        if before is not None:
+            yield self.env.all_of([before.updated[layer] for layer in {self._layer_of[i] for i in read.gradients}])  # fmt: skip
+        begin = self.env.now
+        yield self.fabric.submit(read.plan, lowered=self._lowering.of(read.plan))
+        books.reads.append(self._bucket(read, books, begin, begin))
+
+    def reduce(self, reduction: Reduction, books: Books, ready: float) -> Process:
+        """Reduce what all its devices have, since `ready`, when there is a turn."""
+        if self._queue is None:
+            yield from self._reduce(reduction, books, ready)
+            return
+        with self._queue.request() as turn:
+            yield turn
+            yield from self._reduce(reduction, books, ready)
+
+    def _reduce(self, reduction: Reduction, books: Books, ready: float) -> Process:
+        start = self.env.now
+        yield self.fabric.submit(reduction.plan, lowered=self._lowering.of(reduction.plan))
+        self._done(reduction, books, ready, start)
+
+    def reduce_as_given(
+        self, reduction: Reduction, given: Collection[tuple[Group, simpy.Event]], books: Books
+    ) -> Process:
+        """Reduce what some of its devices have, and of the others what they give, when they do."""
+        start, plan = self.env.now, reduction.plan
+        inputs = plan.device[plan.kind == Kind.INPUT]
+        late = [
+            (np.flatnonzero(np.isin(inputs, list(group.ranks))), event)
+            for group, event in given
+            if not event.triggered
+        ]
+        held = np.concatenate([places for places, _ in late]) if late else None
+        done = self.fabric.submit(plan, lowered=self._lowering.of(plan), held=held)
+        for places, event in late:
+            event.callbacks.append(partial(self._release, done, places))
+        yield done
+        self._done(reduction, books, start, start)
+
+    def _release(self, done: simpy.Event, places: np.ndarray, _: simpy.Event) -> None:
+        self.fabric.release(done, places)
+
+    def _done(self, reduction: Reduction, books: Books, ready: float, start: float) -> None:
+        books.buckets.append(self._bucket(reduction, books, ready, start))
+        books.reduced([self._layer_of[i] for i in reduction.gradients])
+
+    def _bucket(self, what: Reduction, books: Books, ready: float, start: float) -> Bucket:
+        """What has just ended."""
+        return Bucket(
+            what.gradients,
+            what.ranks,
+            sum(self._nbytes[i] for i in what.gradients),
+            ready - books.begin,
+            start - books.begin,
+            self.env.now - books.begin,
+        )
