@@ -158,7 +158,8 @@ def _processor(table: Mapping[str, object], problems: list[str]) -> Processor:
         problems.append(f"cpu.shared: expected true or false, not {shown(shared)}")
     found = _quantities(table, "cpu", _CPU_KEYS, problems)
     moved = _quantities(rates, "cpu.rates", dict.fromkeys(RATED, _rate), problems)
-    return Processor(**found, shared=bool(shared), rates=moved)
+    cache = int(found.pop("cache", 0))
+    return Processor(**found, shared=bool(shared), rates=moved, cache=cache)
 
 
 def _text(value: object, place: str, problems: list[str]) -> str:

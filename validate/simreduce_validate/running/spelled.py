@@ -69,7 +69,7 @@ class _Spelling:
 
     def _after(self, waits: Sequence[int], device: int) -> list[int]:
         """The ops on `device` that tell it that the ops `waits` are done."""
-        found = {}
+        found: dict[int, None] = {}
         for value in (value for wait in waits for value in self.made[wait]):
             found[value.op if value.device == device else self._told(value, device)] = None
         return list(found)
