@@ -17,6 +17,8 @@ cores = 2               # how many ops they do at a time
 moving = 1.5            # how many cores' worth of bytes move at a time
 shared = true           # one computer stands in for all machines; false by default
 message = "0.2 ms"      # of a core, for what one machine sends to another
+cache = "16 MiB"        # what stays near the cores of all values of a plan
+memory = "15 GB/s"      # how fast ops write the rest of it, all together
 [cpu.rates]             # bytes/s of one core, by op kind; transfer: a copy to another machine
 copy = "10 GB/s"        # of copies and transfers, what they move; of others, what they read and write
 [errors]                # standard error of a constant, by its dotted name, in the constant's own unit
@@ -25,6 +27,7 @@ copy = "10 GB/s"        # of copies and transfers, what they move; of others, wh
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -77,7 +80,9 @@ def _spread(value: object) -> float:
     return float(value)
 
 
-_CPU_KEYS: Mapping[str, Callable[[object], float]] = {"cores": _cores, "moving": _cores, "message": _delay}
+_CPU_KEYS: Mapping[str, Callable[[object], float]] = {
+    "cores": _cores, "moving": _cores, "message": _delay, "cache": units.size, "memory": _rate,
+}  # fmt: skip
 _LINK_KEYS: Mapping[str, Callable[[object], float]] = {"bandwidth": _rate, "latency": _delay}
 _ERRORS = {"bandwidth": units.bandwidth, "latency": units.duration}
 """How the standard error of a constant is read; it may be 0."""
@@ -85,6 +90,8 @@ _NUMBERS = ("cpu.cores", "cpu.moving")
 _CPU_ERRORS: Mapping[str, Callable[[object], float]] = {
     **dict.fromkeys(_NUMBERS, _spread),
     "cpu.message": units.duration,
+    "cpu.cache": units.size,
+    "cpu.memory": units.bandwidth,
     **{f"cpu.rates.{kind}": units.bandwidth for kind in RATED},
 }
 
@@ -151,7 +158,8 @@ def _processor(table: Mapping[str, object], problems: list[str]) -> Processor:
         problems.append(f"cpu.shared: expected true or false, not {shown(shared)}")
     found = _quantities(table, "cpu", _CPU_KEYS, problems)
     moved = _quantities(rates, "cpu.rates", dict.fromkeys(RATED, _rate), problems)
-    return Processor(**found, shared=bool(shared), rates=moved)
+    cache = int(found.pop("cache", 0))
+    return Processor(**found, shared=bool(shared), rates=moved, cache=cache)
 
 
 def _text(value: object, place: str, problems: list[str]) -> str:
@@ -203,7 +211,10 @@ def to_toml(calibration: Calibration) -> str:
         lines += ["", f"[links.{_key(name)}]", *(f"{k} = {text}" for k, text in figures.items() if text)]
     if cpu := calibration.cpu:
         numbers = {"cores": f"{cpu.cores!r}", "moving": f"{cpu.moving!r}", "shared": toml_text(cpu.shared)}
-        lines += _section("cpu", numbers | {"message": _time(cpu.message)})
+        numbers |= {"message": _time(cpu.message)}
+        numbers |= {"cache": toml_text(units.exact_size(cpu.cache))} if cpu.cache else {}
+        numbers |= {"memory": _rate_text(cpu.memory)} if math.isfinite(cpu.memory) else {}
+        lines += _section("cpu", numbers)
         lines += _section("cpu.rates", {kind: _rate_text(rate) for kind, rate in cpu.rates.items()})
     lines += _section("errors", {toml_text(k): _error(k, value) for k, value in calibration.errors.items()})
     return "\n".join(lines) + "\n"
@@ -223,8 +234,10 @@ def _time(seconds: float) -> str:
 
 def _error(name: str, value: float) -> str:
     """The standard error of a constant, in its own unit."""
-    if name.startswith("cpu.rates.") or name.endswith(".bandwidth"):
+    if name.startswith("cpu.rates.") or name.endswith(".bandwidth") or name == "cpu.memory":
         return _rate_text(value)
+    if name == "cpu.cache":
+        return toml_text(units.exact_size(int(value)))
     return repr(value) if name in _NUMBERS else _time(value)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -21,7 +22,10 @@ class Processor:
     An op has work that does not depend on its size: its dispatch, and `message` if it goes to another machine. It takes its
     turn at the cores for `work / cores` seconds and is through after `work`, so that an op alone takes as long as one core
     does, and many of them as long as all cores do. Its bytes move at `rates[kind]` at most, which is what one core does, and
-    `moving` times as fast in all: memory may be full before the cores are. The rate of a copy to another machine is that of `transfer`.
+    `moving` times as fast in all. The rate of a copy to another machine is that of `transfer`.
+
+    Of what the values of a plan take, only so much as the `cache` holds stays in it. The rest of what ops write goes to `memory`, which all
+    share; without a figure it limits nothing. A core's own rate counts what it reads.
     """
 
     cores: float = 1.0
@@ -29,6 +33,12 @@ class Processor:
     shared: bool = False  # one computer stands in for all machines
     message: float = 0.0  # s of a core
     rates: Mapping[str, float] = field(default_factory=dict)  # bytes/s read and written; of copies, bytes/s
+    cache: int = 0  # bytes
+    memory: float = math.inf  # bytes/s written
+
+    def missed(self, nbytes: float) -> float:
+        """The part of what is written that does not stay in the cache, if a plan's values take so many bytes."""
+        return 1.0 - self.cache / nbytes if nbytes > self.cache else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from simreduce.engine import compiled
-from simreduce.engine.calibration import Calibration
+from simreduce.engine.calibration import Calibration, Processor
 from simreduce.engine.disturbance import CALM, Disturbance, Fault, links_named, scatter
-from simreduce.engine.processor import CPU, NONE, Work, scopes, work
+from simreduce.engine.processor import CPU, MEMORY, NONE, OWNING, Work, scope, scopes, work
 from simreduce.engine.runtime import IDEAL, Call, Runtime
 from simreduce.engine.waiting import follow
 from simreduce.errors import InputError, NotFoldable, PlanError, did_you_mean
@@ -31,7 +31,7 @@ Flags = npt.NDArray[np.bool_]
 @dataclass(frozen=True, slots=True)
 class Resources:
     """What flows compete for: every directed link (same index as in the topology), then every device's memory, then the cores
-    of every machine, or of the one computer that stands for all, if the calibration has a `Processor`.
+    of every machine, or of the one computer that stands for all, if the calibration has a `Processor`, and its memory.
 
     `changes` are (s, resource, bytes/s), in order of time: what faults do to capacities.
     """
@@ -41,6 +41,7 @@ class Resources:
     latency: tuple[float, ...]  # s, of links
     memory: dict[str, int]  # node name -> index
     cores: dict[str, int] = field(default_factory=dict)  # whose -> index; in cores, not bytes/s
+    shared_memory: dict[str, int] = field(default_factory=dict)  # of the cores' -> index
     changes: tuple[tuple[float, int, float], ...] = ()
 
     @staticmethod
@@ -71,14 +72,18 @@ class Resources:
                 memory[node.name] = len(names)
                 names.append(f"{node.name} memory")
                 capacity.append(node.memory_bandwidth / slow.get(node.name, 1.0))
-        cores = {}
+        cores, shared_memory = {}, {}
         if processor := calibration.cpu:
             for owner in scopes(topology, processor):
                 cores[owner] = len(names)
                 names.append(f"{owner} cores")
                 capacity.append(processor.moving)
+                if math.isfinite(processor.memory):
+                    shared_memory[owner] = len(names)
+                    names.append(f"{owner} {MEMORY}")
+                    capacity.append(processor.memory)
         changes = changed(topology, capacity, disturbance.faults)
-        return Resources(tuple(names), tuple(capacity), tuple(latency), memory, cores, changes)
+        return Resources(tuple(names), tuple(capacity), tuple(latency), memory, cores, shared_memory, changes)
 
     @property
     def best(self) -> Resources:
@@ -267,7 +272,7 @@ def lower(
     lanes = {} if lanes is None else lanes
     site = _site(plan, topology)
     call, heads = _heads(plan, runtime)
-    cores = _work(heads, site, runtime, calibration, disturbance)
+    cores = _work(plan, heads, site, runtime, calibration, disturbance)
     use_start, uses, weight, delay, holds = _uses(heads, site, runtime, resources, cores)
     lane_start, early, lane_ids = _lanes(heads, site, runtime, cores, lanes)
     overhead = _overhead(heads, plan.devices, runtime, calibration, disturbance)
@@ -462,7 +467,12 @@ def _distinct(rows: _Heads) -> tuple[Column, _Heads]:
 
 
 def _work(
-    heads: _Heads, site: _Site, runtime: Runtime, calibration: Calibration, disturbance: Disturbance
+    plan: Plan,
+    heads: _Heads,
+    site: _Site,
+    runtime: Runtime,
+    calibration: Calibration,
+    disturbance: Disturbance,
 ) -> Work:
     """What calls ask of the cores of CPU devices."""
     if calibration.cpu is None or not runtime.dispatch:
@@ -470,8 +480,25 @@ def _work(
     source, target = ([site.nodes[i] for i in column.tolist()] for column in (heads.source, heads.target))
     passes = heads.passes if runtime.local else np.zeros(len(heads.kind), dtype=np.int64)
     return work(
-        heads.kind, heads.executor, passes, source, target, calibration.cpu, calibration.dispatch, disturbance.slow
+        heads.kind, heads.executor, passes, source, target, calibration.cpu, calibration.dispatch, disturbance.slow,
+        _held(plan, site, calibration.cpu),
     )  # fmt: skip
+
+
+def _held(plan: Plan, site: _Site, processor: Processor) -> dict[str, float]:
+    """By whose cores they are: how many bytes all values of the plan take that have memory of their own; 0 where nobody asks."""
+    nodes = site.nodes[: len(plan.devices)]
+    held = dict.fromkeys((scope(processor, node.machine) for node in nodes), 0.0)
+    if not math.isfinite(processor.memory):
+        return held
+    own = np.zeros(len(nodes))
+    for some in blocks(len(plan)):
+        kind = plan.kind[some]
+        made = np.isin(kind, OWNING) & ((kind != Kind.CONCAT) | (plan.arg[some] != IN_PLACE))
+        own += np.bincount(plan.device[some][made], plan.sizes(some)[made], minlength=len(own))
+    for node, nbytes in zip(nodes, own.tolist(), strict=True):
+        held[scope(processor, node.machine)] += nbytes * (plan.boxes if processor.shared else 1)
+    return held
 
 
 def _overhead(
@@ -510,16 +537,22 @@ def _uses(
     works = (memory >= 0) & runtime.local & ~np.isin(heads.kind, (Kind.INPUT, Kind.OUTPUT, Kind.COPY))
     count = works.astype(np.int64)
     count[is_copy] = hops
-    rated = cores.per_byte > 0.0
+    rated, through = cores.per_byte > 0.0, cores.through > 0.0
     count[cores.calls[rated]] += 1
+    count[cores.calls[through]] += 1
     use_start = starts(count)
     uses, weight = np.empty(use_start[-1], dtype=np.int32), np.ones(use_start[-1])
-    at_memory, at_cores = use_start[:-1][works], use_start[1:][cores.calls[rated]] - 1
-    uses[at_memory], weight[at_memory] = memory[works], heads.passes[works]
-    uses[at_cores] = [resources.cores[owner] for owner, has in zip(cores.owner, rated, strict=True) if has]
-    weight[at_cores] = cores.per_byte[rated]
     on_links = np.ones(len(uses), dtype=np.bool_)
-    on_links[at_memory] = on_links[at_cores] = False
+    at_memory = use_start[:-1][works]
+    uses[at_memory], weight[at_memory], on_links[at_memory] = memory[works], heads.passes[works], False
+    # The cores come last, and what is shared of memory before them.
+    last = use_start[1:][cores.calls] - 1
+    for has, at, whose, each in (
+        (rated, last, resources.cores, cores.per_byte),
+        (through, last - rated, resources.shared_memory, cores.through),
+    ):
+        uses[at[has]] = [whose[owner] for owner, one in zip(cores.owner, has, strict=True) if one]
+        weight[at[has]], on_links[at[has]] = each[has], False
     uses[on_links], weight[on_links] = links, often
     return use_start, uses, weight, delay, holds
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,8 +23,18 @@ COMPUTER = "computer"
 CPU = "cpu"
 """The kind of lane on which ops take their turns at the cores."""
 
+MEMORY = "memory"
+"""The kind of what is between caches and memory."""
+
 TRANSFER = "transfer"
 """The kind of a copy to another machine, where rates are meant."""
+
+
+_WRITING = (Kind.COPY, Kind.ADD, Kind.CONCAT, Kind.SCALE, Kind.CAST)
+"""Ops that write every byte of their value: a SLICE shares what it narrows, as INPUTs and OUTPUTs share a variable."""
+
+OWNING = (Kind.INPUT, *_WRITING)
+"""Ops whose values have memory of their own."""
 
 
 def scope(processor: Processor, machine: str) -> str:
@@ -42,12 +53,14 @@ class Work:
     """What calls ask of the cores. Entries are those of `calls`, the places of calls that do, in ascending order.
 
     `seconds` is how long one core works, whatever the size; `per_byte` how long for each byte of the result, 0 where it is
-    not known; `owner` whose cores they are.
+    not known; `through` how many bytes of memory are written for each, past the cache, 0 where memory limits nothing; `owner` whose
+    cores they are.
     """
 
     calls: Ints
     seconds: Floats
     per_byte: Floats
+    through: Floats
     owner: tuple[str, ...]
 
     def turns(self, processor: Processor) -> Floats:
@@ -59,15 +72,16 @@ class Work:
         return self.seconds - self.seconds / processor.cores
 
 
-NONE = Work(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), ())
+NONE = Work(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), np.zeros(0), ())
 """Nothing is asked of any cores."""
 
 
 def work(
     kind: Ints, executor: Ints, passes: Ints, source: Sequence[Node], target: Sequence[Node], processor: Processor,
-    dispatch: Mapping[str, float], slow: Mapping[str, float],
+    dispatch: Mapping[str, float], slow: Mapping[str, float], held: Mapping[str, float],
 ) -> Work:  # fmt: skip
     """Of calls, by column: those that are dispatched on CPU devices and stay on them. `slow` devices take so many times as long.
+    `held` is how many bytes the values of the plan take, by whose cores make them.
 
     The work of a sum of n values is that of reading n and writing one, `passes` in all.
     """
@@ -80,11 +94,15 @@ def work(
     costs = np.array([dispatch.get(name, 0.0) for name in names])
     moved = np.where(kind[calls] == Kind.COPY, 1, passes[calls])
     rated = (TRANSFER if away else name for name, away in zip(names, crosses, strict=True))
+    owner = tuple(scope(processor, source[c].machine) for c in calls.tolist())
+    missed = np.array([processor.missed(held[name]) for name in owner])
+    written = np.isin(kind[calls], _WRITING) & ~crosses & math.isfinite(processor.memory)
     return Work(
         calls=calls,
         seconds=(costs + processor.message * crosses) * factor,
         per_byte=moved * factor * np.array([_seconds(processor.rates, name) for name in rated]),
-        owner=tuple(scope(processor, source[c].machine) for c in calls.tolist()),
+        through=written * missed * factor,
+        owner=owner,
     )
 
 

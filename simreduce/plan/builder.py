@@ -170,9 +170,9 @@ class PlanBuilder:
         """An empty INPUT that exists once all the ops `after` are done; its id, for the `after` of others."""
         return self.input(device, 0, 0, contributor=ZEROS, after=after).op
 
-    def slice(self, value: Value, lo: int, hi: int) -> Value:
-        """Narrow `value` to [lo, hi) by an op of its own (a view in an operand needs none)."""
-        return self._append(Kind.SLICE, value.device, lo, hi, value.dtype, (value.op,))
+    def slice(self, value: Value, lo: int, hi: int, *, after: Sequence[int] = ()) -> Value:
+        """Narrow `value` to [lo, hi) by an op of its own (a view in an operand needs none), after the ops `after`."""
+        return self._append(Kind.SLICE, value.device, lo, hi, value.dtype, (value.op,), after=after)
 
     def split(self, value: Value, sizes: Iterable[int]) -> list[Value]:
         """Cut `value` from its start into pieces of the given sizes; one piece that is all of it is no op."""

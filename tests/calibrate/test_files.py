@@ -33,6 +33,8 @@ cores = 2
 moving = 1.5
 shared = true
 message = "0.25 ms"
+cache = "16 MiB"
+memory = "12 GB/s"
 [cpu.rates]
 transfer = "1.5 GB/s"
 add = "6 GB/s"
@@ -40,6 +42,8 @@ add = "6 GB/s"
 "dispatch.copy" = "5 us"
 step = "0.5 ms"
 "cpu.moving" = 0.25
+"cpu.cache" = "1 MiB"
+"cpu.memory" = "2 GB/s"
 "cpu.rates.add" = "1 GB/s"
 "links.qpi.bandwidth" = "0 GB/s"
 """
@@ -75,12 +79,14 @@ def test_a_file_is_read_in_si_units(write):
             "gpu0>gpu1": LinkConstants(bandwidth=3e9),
         },
         step=2 * 1e-3,
-        cpu=Processor(2.0, 1.5, True, 0.25 * 1e-3, {"transfer": 1.5e9, "add": 6e9}),
+        cpu=Processor(2.0, 1.5, True, 0.25 * 1e-3, {"transfer": 1.5e9, "add": 6e9}, 16 << 20, 12e9),
         provenance={"hardware": "four GPUs", "date": "2018-04-24"},
         errors={
             "dispatch.copy": 5 * 1e-6,
             "step": 0.5 * 1e-3,
             "cpu.moving": 0.25,
+            "cpu.cache": 1 << 20,
+            "cpu.memory": 2e9,
             "cpu.rates.add": 1e9,
             "links.qpi.bandwidth": 0.0,
         },
@@ -155,7 +161,7 @@ provenance = { hardware = 1 }
 dispatch = { copy = 50, cpoy = "50 us", add = "1 h", slice = "-1 us" }
 errors = { "dispatch.copy" = "1 us", "links.qpi.bandwith" = "1 GB/s" }
 step = "1 GB/s"
-cpu = { cores = 0.5, moving = "2", shared = 1, rates = { copy = "1 s", input = "1 GB/s" } }
+cpu = { cores = 0.5, moving = "2", shared = 1, cache = "2 s", memory = "0 GB/s", rates = { copy = "1 s", input = "1 GB/s" } }
 [links]
 qpi = { bandwidth = "0 GB/s", latency = "1 GB/s", lanes = 2 }
 nvlink = 3
@@ -182,6 +188,8 @@ nvlink = 3
         "mine.toml: cpu.shared: expected true or false, not 1",
         "mine.toml: cpu.cores: expected a number of cores from 1 to 1024, not 0.5",
         "mine.toml: cpu.moving: expected a number of cores from 1 to 1024, not '2'",
+        "mine.toml: cpu.cache: '2 s': unknown unit 's' for a size; write for example '64 MiB' or '64 MB'",
+        "mine.toml: cpu.memory: '0 GB/s' must be between 1 kB/s and 1 PB/s",
         (
             "mine.toml: cpu.rates.copy: '1 s': unknown unit 's' for a bandwidth; "
             "write for example '25 GB/s' or '200 Gbit/s'"
@@ -191,8 +199,8 @@ nvlink = 3
             "mine.toml: errors.links.qpi.bandwith: unknown key (did you mean 'links.qpi.bandwidth'?); "
             "known: dispatch.slice, dispatch.copy, dispatch.add, "
             "links.qpi.bandwidth, links.qpi.latency, links.nvlink.bandwidth, links.nvlink.latency, "
-            "cpu.cores, cpu.moving, cpu.message, cpu.rates.slice, cpu.rates.concat, cpu.rates.copy, cpu.rates.add, "
-            "cpu.rates.scale, cpu.rates.cast, cpu.rates.transfer"
+            "cpu.cores, cpu.moving, cpu.message, cpu.cache, cpu.memory, cpu.rates.slice, cpu.rates.concat, "
+            "cpu.rates.copy, cpu.rates.add, cpu.rates.scale, cpu.rates.cast, cpu.rates.transfer"
         ),
         "mine.toml: title: expected text, not 5",
         "mine.toml: provenance.hardware: expected text, not 1",

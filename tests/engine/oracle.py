@@ -163,6 +163,8 @@ class Oracle:
                 capacity[f"memory of {node.name}"] = Fraction(node.memory_bandwidth)
             if self.calibration.cpu:
                 capacity[f"cores of {self._owner(node)}"] = Fraction(self.calibration.cpu.moving)
+                if isfinite(self.calibration.cpu.memory):
+                    capacity[f"shared memory of {self._owner(node)}"] = Fraction(self.calibration.cpu.memory)
         return capacity
 
     def _known_as(self, link_id: int) -> list[str]:
@@ -199,6 +201,25 @@ class Oracle:
         if call.source.machine != call.target.machine:
             name, seconds = "transfer", seconds + Fraction(cpu.message)
         return seconds, passes / Fraction(cpu.rates[name]) if name in cpu.rates else Fraction(0)
+
+    def _past_the_cache(self, call: Call, owner: str, plan: Plan) -> Fraction:
+        """Bytes of memory that are written for each byte of an op on CPU devices."""
+        cpu = self.calibration.cpu
+        assert cpu
+        if (
+            not isfinite(cpu.memory)
+            or call.executor != Executor.TF
+            or call.source.machine != call.target.machine
+        ):
+            return Fraction(0)
+        if call.kind in (Kind.INPUT, Kind.SLICE, Kind.OUTPUT):
+            return Fraction(0)
+        whole = 0
+        for op in range(len(plan)):
+            kind, there = Kind(plan.kind[op]), self.topology.nodes[plan.devices[plan.device[op]]]
+            shares = kind in (Kind.SLICE, Kind.OUTPUT) or (kind == Kind.CONCAT and plan.arg[op] == 1)
+            whole += 0 if shares or self._owner(there) != owner else int(plan.nbytes[op])
+        return Fraction(1 - cpu.cache / whole) if whole > cpu.cache else Fraction(0)
 
     def _jobs(self, number: int, submission: Submission) -> list[Job]:
         plan = submission.plan
@@ -246,6 +267,8 @@ class Oracle:
                 lanes |= {f"cpu of {owner}"} if seconds else frozenset()
                 if per_byte:
                     weights, cap = {**weights, f"cores of {owner}": per_byte}, 1 / per_byte
+                if past := self._past_the_cache(call, owner, plan):
+                    weights = {**weights, f"shared memory of {owner}": past}
             if plan.executor[op] == Executor.NCCL:  # the steps of one kernel: nothing is dispatched
                 overhead = Fraction(0)
             if kind == Kind.CONCAT and plan.arg[op] == 1:  # in place: nothing happens

@@ -11,7 +11,17 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import simreduce as sr
-from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Calibration, LinkConstants, Result, kernel, simulate
+from simreduce.engine import (
+    IDEAL,
+    NOMINAL,
+    TENSORFLOW,
+    Calibration,
+    LinkConstants,
+    Processor,
+    Result,
+    kernel,
+    simulate,
+)
 from simreduce.engine.floors import narrowest_cut
 from simreduce.engine.lower import Resources, lower
 from simreduce.engine.result import Floors
@@ -352,6 +362,35 @@ def test_a_value_has_the_bytes_of_its_dtype():
     )
 
 
+# Cores and memory.
+
+
+@pytest.mark.parametrize(("cache", "seconds"), [(0, 4.0), (400, 2.0), (600, 1.0), (800, 1.0), (10_000, 1.0)])
+def test_what_the_cache_does_not_hold_is_written_to_memory(cache, seconds):
+    """400 bytes that become 800: a core alone takes 1 s at 400 B/s, and memory 4 s at 100 B/s for what is not in the cache."""
+    topology = machine(node("cpu0"), node("cpu1"), cable("cpu0", "cpu1", 1e9))
+    processor = Processor(rates={"copy": 400.0}, cache=cache, memory=100.0)
+
+    result = simulate(copy_plan(topology, (0, 1)), topology, TENSORFLOW, Calibration("here", cpu=processor))
+
+    assert close_to(seconds) == result.seconds
+
+
+def test_memory_is_shared_by_all_cores():
+    """Two copies at once, none of whose bytes stay in the cache, take twice as long."""
+    topology = machine(node("cpu0"), node("cpu1"), cable("cpu0", "cpu1", 1e9))
+    processor = Processor(moving=2.0, rates={"copy": 100.0}, memory=100.0)
+
+    result = simulate(
+        copy_plan(topology, (0, 1), (0, 1)), topology, TENSORFLOW, Calibration("here", cpu=processor)
+    )
+
+    assert close_to([8.0, 8.0]) == finish(result)
+    assert {"0 memory": close_to(800.0)} == {
+        u.name: u.nbytes for u in result.links if u.name.endswith("memory")
+    }
+
+
 # Laws for any plan.
 
 
@@ -372,7 +411,12 @@ def test_a_machine_that_is_k_times_as_fast_takes_a_kth_of_the_time(scene, power)
         "scaled",
         dispatch={kind: d / k for kind, d in scene.calibration.dispatch.items()},
         cpu=cpu
-        and replace(cpu, message=cpu.message / k, rates={kind: rate * k for kind, rate in cpu.rates.items()}),
+        and replace(
+            cpu,
+            message=cpu.message / k,
+            rates={kind: rate * k for kind, rate in cpu.rates.items()},
+            memory=cpu.memory * k,
+        ),
     )
     slow = scene._replace(calibration=replace(scene.calibration, links={}))
     fast = scene._replace(

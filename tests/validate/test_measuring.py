@@ -142,6 +142,16 @@ def test_candidates_take_turns():
     assert [(0, 0, 5), (1, 0, 6), (0, 1, 7), (1, 1, 8), (0, 2, 9), (1, 2, 10)] == notes
 
 
+def test_steps_in_a_row_make_one_sample():
+    """The first half of them only settles what the others left behind."""
+    log = []
+    first, second = in_rounds([Clock("A", log), Clock("B", log)], 2, warmup=0, settled=(3, 1))
+
+    assert [*"AAAAAABB" * 2] == log
+    assert [5, 13] == first.tolist()
+    assert [8, 16] == second.tolist()
+
+
 RING = Forecast("ring", 4096, 1024, "float32", "sum", "abc", 12.5)
 OTHER = Forecast("CollectiveReduceV2", 4096, 1024, "float32", "sum", "", None)
 

@@ -27,7 +27,7 @@ from simreduce.errors import InputError
 from simreduce.plan import Kind
 from simreduce.strategy import parse_strategy
 from simreduce.tune.bench import tensor
-from simreduce.units import format_bandwidth, format_duration
+from simreduce.units import format_bandwidth, format_duration, format_size
 from simreduce_validate.asked import Devices, read_devices, refusals
 from simreduce_validate.calibrating import (
     Constant,
@@ -64,7 +64,11 @@ _IN_TURNS = 8
 """Plans that are timed in turns: as many as strategies are, since a step takes longer the more others have come between."""
 
 _TARGETS = (1 << 14, 1 << 18, 1 << 22)
-"""Bytes at which."""
+_WIDELY = (1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 26)
+"""Bytes at which: within one process, where that takes seconds, from the smallest to the largest."""
+
+_LARGE = 1 << 20
+"""Bytes from which sizes take turns by themselves."""
 
 _PATIENCE = 3.0
 """Seconds of a step; what is predicted to take longer is not tried."""
@@ -190,9 +194,12 @@ def _cases(devices: Devices, plan: Design) -> list[Case]:
 
 
 def _measured(question: Question, cases: Sequence[Case], out: Path) -> tuple[list[Row], dict[str, Any]]:
-    """The cases, timed in turns with others that move about as much: what comes after a large one finds cold caches."""
+    """The cases, timed in turns with others that move about as much: what comes after a large one finds cold caches. Where steps settle,
+    all take turns, so that a slow minute is everybody's.
+    """
     order = sorted(range(len(cases)), key=lambda i: int(cases[i].plan.nbytes.sum()))
-    groups = [[cases[i] for i in order[at : at + _IN_TURNS]] for at in range(0, len(order), _IN_TURNS)]
+    many = len(order) if question.devices.stage.one_process else _IN_TURNS
+    groups = [[cases[i] for i in order[at : at + many]] for at in range(0, len(order), many)]
     rows, ran_on = question.measure(groups, out)
     back = dict(zip(order, rows, strict=True))
     return [back[i] for i in range(len(cases))], ran_on
@@ -233,11 +240,16 @@ def _ports(plan: Design, rows: Sequence[Row]) -> dict[str, float]:
 def _tried(question: Question, out: Path) -> list[Row]:
     """Strategies that the constants were not learnt from, measured beside what they predict."""
     devices, groups = question.devices, []
-    for nbytes in _TARGETS:
+    for nbytes in _WIDELY if devices.stage.one_process else _TARGETS:
         workload = tensor(nbytes, 0)
         strategies = [s for s in map(parse_strategy, HELD_OUT) if not refusals(s, devices, [workload])]
         cases = [case for case in question.cases(workload, strategies) if case.predicted < _PATIENCE]
         groups += [cases] if cases else []
+    if (
+        devices.stage.one_process
+    ):  # a slow second is everybody's; large ones would leave the others few rounds
+        quick = [case for group in groups for case in group if case.nbytes < _LARGE]
+        groups = [quick, *(group for group in groups if group[0].nbytes >= _LARGE)]
     return question.measure(groups, out)[0]
 
 
@@ -350,8 +362,10 @@ def _lines(
 
 
 def _shown(name: str, value: float) -> str:
-    if name.startswith("cpu.rates.") or name.endswith(".bandwidth"):
+    if name.startswith("cpu.rates.") or name.endswith(".bandwidth") or name == "cpu.memory":
         return format_bandwidth(value)
+    if name == "cpu.cache":
+        return format_size(value)
     return f"{value:.3g}" if name in ("cpu.cores", "cpu.moving") else format_duration(value)
 
 

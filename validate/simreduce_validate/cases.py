@@ -31,7 +31,13 @@ RUNTIME = "tensorflow"
 BUDGET = 8.0
 """Seconds for the rounds of candidates that are timed in turns, where their number is not given."""
 
+_IN_BUDGET = 8
+"""Candidates for which that is enough; more have more."""
+
 _FEWEST, _MOST = 7, 200
+
+_SETTLED, _MOST_SETTLED = 4e-3, 6
+"""Seconds of steps in a row, and how many at most, after which those of one process no longer feel what came before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,15 +193,20 @@ class Question:
             if record:
                 record.sample(first + place, number, seconds)
 
-        rounds = self.repetitions or _rounds(sum(float(candidate.time(1)[0]) for candidate in candidates))
-        samples = in_rounds(candidates, rounds, warmup=self.warmup, note=note)
+        seconds = [float(candidate.time(1)[0]) for candidate in candidates]
+        settled = [_settled(each) for each in seconds] if self.devices.stage.one_process else []
+        steps = [2 * each for each in settled] or [1] * len(seconds)
+        rounds = self.repetitions or _rounds(
+            sum(each * many for each, many in zip(seconds, steps, strict=True)), len(candidates)
+        )
+        samples = in_rounds(candidates, rounds, warmup=self.warmup, settled=settled, note=note)
         found = []
-        for place, (case, candidate, seconds) in enumerate(
+        for place, (case, candidate, times) in enumerate(
             zip(cases, candidates, samples, strict=True), start=first
         ):
             traced = self.traced and isinstance(case.work, Plan) and self.chained == 1
             events = tuple(candidate.trace()) if traced else ()
-            found.append(Row(case, candidate.measured(seconds), events))
+            found.append(Row(case, candidate.measured(times), events))
             if record:
                 record.checked(place, found[-1].faults)
             candidate.release()
@@ -209,9 +220,15 @@ class Question:
         return self.predicted(self.devices.stage.played(plan))
 
 
-def _rounds(seconds: float) -> int:
+def _settled(seconds: float) -> int:
+    """How many steps of so many seconds make a sample."""
+    return int(min(max(math.ceil(_SETTLED / seconds), 1), _MOST_SETTLED))
+
+
+def _rounds(seconds: float, candidates: int) -> int:
     """How many rounds of so many seconds there is time for."""
-    return int(min(max(BUDGET / seconds, _FEWEST), _MOST))
+    budget = BUDGET * max(candidates / _IN_BUDGET, 1.0)
+    return int(min(max(budget / seconds, _FEWEST), _MOST))
 
 
 def progress(done: int, total: int) -> None:

@@ -111,7 +111,7 @@ _LOCAL = (
 
 
 def _one_process(base: Calibration, names: Sequence[str], ranks: int) -> Design:
-    sizes = (64 * KIB, MIB, 8 * MIB)
+    sizes = (64 * KIB, MIB, 16 * MIB)
     back_and_forth = [[i % 2 for i in range(hops + 1)] for hops in (4, 32)]
     micros = [flight(names, path, _TINY) for path in back_and_forth]
     micros += [flight(names, back_and_forth[0], nbytes) for nbytes in sizes]
@@ -123,6 +123,8 @@ def _one_process(base: Calibration, names: Sequence[str], ranks: int) -> Design:
         Constant.about("cpu.rates.copy", 8e9),
         *_LOCAL,
         *_cores(base),
+        Constant.about("cpu.cache", 16 * MIB, 30.0),
+        Constant.about("cpu.memory", 15e9, 30.0),
     )
     return Design(base, constants, (*micros, *_local(names, ranks, sizes)))
 

@@ -22,12 +22,15 @@ def in_rounds(
     rounds: int,
     *,
     warmup: int = 2,
+    settled: Sequence[int] = (),
     note: Callable[[int, int, float], None] = lambda _place, _round, _seconds: None,
 ) -> list[Floats]:
     """Seconds of each candidate by round: one step each, one candidate after another. `note` gets every sample as it comes:
     place of the candidate, round, seconds.
 
-    Warm-up steps are taken by all before the first round, and are the only ones that are not samples.
+    Warm-up steps are taken by all before the first round. They are the only ones that are not samples, unless `settled` says by candidate how many
+    steps in a row make a sample: it is their median, after as many that do not count. For what others leave in the caches then tells
+    nothing.
     """
     for candidate in candidates:
         if warmup:
@@ -35,6 +38,7 @@ def in_rounds(
     found = np.empty((len(candidates), rounds))
     for number in range(rounds):
         for place, candidate in enumerate(candidates):
-            (found[place, number],) = candidate.time(1)
+            steps = settled[place] if settled else 0
+            found[place, number] = np.median(candidate.time(2 * steps or 1)[steps:])
             note(place, number, float(found[place, number]))
     return list(found)

@@ -15,6 +15,8 @@ Ops wait (control edges, streams) by control edges. For a COPY these are on an `
 is posted as soon as the step starts. An edge from another device is a message without contents, which the simulator
 does not count. `nccl` ops are copies and sums like others: CPUs have no NCCL.
 
+Plans for CPU devices of one process come `spelled_out`: they have neither views nor copies that wait.
+
 Nothing may be rewritten, or the executed graph would not be the plan: see `executed`.
 """
 
@@ -86,6 +88,7 @@ class _Emission:
         self.sent: set[tuple[str, int]] = set()
         self.prefix = ""
         self.gates: dict[int, Any] = {}
+        self.numbers: dict[tuple[int, int], Any] = {}
 
     def add(self, prefix: str) -> None:
         """The whole plan once; names begin with `prefix`."""
@@ -155,7 +158,12 @@ class _Emission:
                 return tensor
             case Kind.SLICE:
                 begin = int(plan.lo[op] - plan.lo[plan.operands_of(op)[0]])
-                return ops.Slice(input=read[0], begin=[begin], size=[elements], name=name)
+                return ops.Slice(
+                    input=read[0],
+                    begin=self._number(begin, device),
+                    size=self._number(elements, device),
+                    name=name,
+                )
             case Kind.CONCAT:
                 # TensorFlow's ConcatV2 takes two or more.
                 return (
@@ -175,6 +183,14 @@ class _Emission:
             case Kind.CAST:
                 return ops.Cast(x=read[0], DstT=dtype, name=name)
         raise AssertionError(kind)
+
+    def _number(self, number: int, device: int) -> Any:
+        """A vector of one number on a device, made once: an executor has less to do."""
+        key = number, device
+        if key not in self.numbers:
+            with tf.control_dependencies(None):
+                self.numbers[key] = tf.constant([number], name=f"number{number}_{device}")
+        return self.numbers[key]
 
     def _copy(self, name: str, value: int, device: int, lo: int, hi: int, control: list[Any]) -> Any:
         source = self.place[self.plan.device[value]]

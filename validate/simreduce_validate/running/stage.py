@@ -10,6 +10,7 @@ from simreduce.plan import Plan, across_processes
 from simreduce.topology import Cable, Node, Topology, build
 from simreduce_validate.running import placement
 from simreduce_validate.running.links import CABLE, Links
+from simreduce_validate.running.spelled import spelled_out
 
 _BANDWIDTH = 1e12
 """Bytes/s between CPU devices, uncalibrated: no wire limits them."""
@@ -28,7 +29,14 @@ class Stage:
 
     def played(self, plan: Plan) -> Plan:
         """The plan as it is run here, and simulated."""
-        return across_processes(plan, placement.numbers(self.place))
+        return (
+            spelled_out(plan) if self.one_process else across_processes(plan, placement.numbers(self.place))
+        )
+
+    @property
+    def one_process(self) -> bool:
+        """Whether all devices are CPU devices of one process."""
+        return self.on_cpus and len(set(placement.numbers(self.place))) == 1
 
     @property
     def on_cpus(self) -> bool:

@@ -1,0 +1,103 @@
+"""A plan for CPU devices of one process, in which all that TensorFlow does there is an op.
+
+What costs nothing on paper is an op of the executor all the same: a view is a `Slice`, a value in several pieces is joined before it is
+read as one, each piece of a result is kept by itself, and a copy that must wait has an op beside its source that waits. In one
+process none of that is small beside the rest. So it is written into the plan, which is then run and, the very same, simulated: views and
+waits are SLICEs, joins CONCATs, and an op of another device that is waited for sends a COPY of nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simreduce.plan import Kind, Plan, PlanBuilder, Value
+from simreduce.plan.plan import IN_PLACE, NO_STREAM, Executor
+
+
+def spelled_out(plan: Plan) -> Plan:
+    """`plan` without views, streams and CONCATs in place: every op reads all of its operands, and copies wait for nothing else."""
+    return _Spelling(plan).done()
+
+
+class _Spelling:
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.b = PlanBuilder(plan.devices)
+        self.made: list[tuple[Value, ...]] = []
+        """By op of `plan`, what it has made, end to end: several values if CONCATs in place made it."""
+        self.views: dict[tuple[int, int, int], Value] = {}
+        self.nothing: dict[int, Value] = {}
+        self.sent: set[tuple[int, int]] = set()
+
+    def done(self) -> Plan:
+        plan = self.plan
+        before: dict[int, int] = {}  # by stream, its last op
+        for op, stream in enumerate(plan.stream.tolist()):
+            waits = plan.controls[plan.control_start[op] : plan.control_start[op + 1]].tolist()
+            if stream != NO_STREAM:
+                waits += [before[stream]] if stream in before else []
+                before[stream] = op
+            self.b.executor = Executor(plan.executor[op])
+            self.made.append(self._op(op, Kind(plan.kind[op]), waits))
+        return self.b.finish(plan.contract)
+
+    def _op(self, op: int, kind: Kind, waits: Sequence[int]) -> tuple[Value, ...]:
+        plan, b, read = self.plan, self.b, self.plan.operands_of(op)
+        device, lo, hi = int(plan.device[op]), int(plan.lo[op]), int(plan.hi[op])
+        waits = [wait for wait in waits if wait not in read]
+        if kind == Kind.COPY:
+            value = self._view(read[0], lo, hi)
+            after = self._after(waits, value.device)
+            if after or (value.op, device) in self.sent:  # a value is sent once to a device
+                value = self._held(value, after)
+            self.sent.add((value.op, device))
+            return (b.again(plan, op, [value]),)
+        after = self._after(waits, device)
+        if kind == Kind.OUTPUT:
+            values = self.made[read[0]]
+            if (values[0].lo, values[-1].hi) != (lo, hi):
+                values = (self._view(read[0], lo, hi),)
+            for value in (self._held(value, after) for value in values) if after else values:
+                b.output(value)
+            return values
+        if kind == Kind.CONCAT and plan.arg[op] == IN_PLACE:
+            values = tuple(value for operand in read for value in self.made[operand])
+            return tuple(self._held(value, after) for value in values) if after else values
+        whole = kind in (Kind.SLICE, Kind.CONCAT)
+        operands = [self._view(v, *((int(plan.lo[v]), int(plan.hi[v])) if whole else (lo, hi))) for v in read]
+        return (b.again(plan, op, operands, after),)
+
+    def _after(self, waits: Sequence[int], device: int) -> list[int]:
+        """The ops on `device` that tell it that the ops `waits` are done."""
+        found: dict[int, None] = {}
+        for value in (value for wait in waits for value in self.made[wait]):
+            found[value.op if value.device == device else self._told(value, device)] = None
+        return list(found)
+
+    def _told(self, value: Value, device: int) -> int:
+        """What tells another device that `value` is there: a COPY of nothing, of a cut that nothing else reads."""
+        if value.op not in self.nothing:
+            self.nothing[value.op] = self.b.slice(value, value.lo, value.lo)
+        return self.b.copy(self.nothing[value.op], device).op
+
+    def _held(self, value: Value, after: Sequence[int]) -> Value:
+        """The same value by an op of its own, not before the ops `after` are done."""
+        return self.b.slice(value, value.lo, value.hi, after=after)
+
+    def _view(self, op: int, lo: int, hi: int) -> Value:
+        """Elements [lo, hi) of what an op of `plan` has made, as one value."""
+        pieces = self.made[op]
+        key = (op, lo, hi)
+        if key not in self.views:
+            read = [v for v in pieces if v.lo < hi and v.hi > lo] if lo < hi else []
+            read = read or [next(v for v in pieces if v.lo <= lo <= v.hi)]  # of nothing
+            self.views[key] = self.b.concat([self._cut(v, max(v.lo, lo), min(v.hi, hi)) for v in read])
+        return self.views[key]
+
+    def _cut(self, value: Value, lo: int, hi: int) -> Value:
+        if (value.lo, value.hi) == (lo, hi):
+            return value
+        key = (-1 - value.op, lo, hi)
+        if key not in self.views:
+            self.views[key] = self.b.slice(value, lo, hi)
+        return self.views[key]
