@@ -54,8 +54,8 @@ from simreduce.workload import Workload
 T = TypeVar("T")
 
 MOST_STEPS = 1 << 24
-"""Steps of all workers in one repetition, transfers between workers and variables, updates of all repetitions: what fits
-into memory, 128 MiB of each.
+"""Steps of all workers in one repetition, transfers between workers and variables, updates of all repetitions: of each,
+what about 1 GiB of memory is enough for.
 """
 
 
