@@ -85,7 +85,7 @@ _PATIENCE = 3.0
     "--iters",
     type=click.IntRange(3),
     default=None,
-    help="Timed steps of each plan; default: what some seconds have room for.",
+    help="Samples of each plan; default: what some seconds have room for.",
 )
 @click.option(
     "-w",
