@@ -174,6 +174,7 @@ def test_work_that_nobody_counts_is_told():
         (layer.name, sum(g.elements for g in layer.gradients)) for layer in model.layers
     ]
     assert "spectrum: 2 x FFT: not counted" in notes or "spectrum: 1 x FFT: not counted" in notes
+    assert [True, False, True] == [layer.counted for layer in model.layers]
     assert "spectrum/unused: it has no gradient, and is left out" in notes
     assert "embedding/embeddings: its gradient is some rows, and counts as all of them" in notes
 
