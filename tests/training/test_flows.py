@@ -208,3 +208,17 @@ def test_what_a_worker_had_under_way_when_it_died_ends_beside_what_it_sends_when
     assert [pytest.approx(first), pytest.approx(first + LATENCY + alone + compute + alone)] == [
         a.time for a in run.arrivals
     ]
+
+
+def test_who_dies_while_a_token_is_on_its_way_reads_no_more():
+    """The token is under way for a second: worker 1 dies in it, and worker 0 has the link for itself when it reads."""
+    machine = load_topology("switch:3,bandwidth=1GB/s,latency=1s")
+    network = flows(machine, 2, (2,), 1000 * MB)
+    job = Job(Settings(1, 2), network, Constant(1.0))
+    begun = next(s.begun for s in replicas(job, 3).steps if (s.worker, s.step) == (1, 1))
+    run = replicas(replace(job, dies={1: begun - 0.5}), 3)
+
+    reads = [s.read - s.begun for s in run.steps if s.worker == 0 and s.step]
+    assert reads == pytest.approx([network.uncontended.pull[0]] * len(reads))
+    assert reads
+    assert not [s for s in run.unfinished if s.worker == 1]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import hypot
-
 import pytest
 from simreduce_validate.throughput import (
     GPUS,
@@ -14,7 +12,7 @@ from simreduce_validate.throughput import (
     others,
     predict,
     report,
-    uncertain,
+    spread,
 )
 
 from simreduce.calibrate import load_calibration
@@ -38,7 +36,7 @@ def test_models_with_variables_on_the_cpu_are_within_4_percent(model):
 
 def test_transfers_are_not_free_where_compute_is_too_short_to_hide_them():
     """Of ResNet-50 with 32 images a GPU, 8 GPUs wait 8.29 ms, as published; on 2 and 4 they need not. The calibration's standard
-    errors come to 8 ms, so that to be as near is luck; that the prediction stays where it is is what is tested.
+    errors come to 6 ms, so that to be as near is luck; that the prediction stays where it is is what is tested.
     """
     row = BY_NAME["resnet50", 32]
     found = predict(row)
@@ -85,39 +83,33 @@ def test_the_bracket_is_between_layer_by_layer_and_all_variables_first():
     assert all(none.waiting(g) == pytest.approx(none.exposed(g), abs=1e-9) for g in GPUS)
 
 
-@pytest.fixture(scope="module")
-def moved():
-    """ResNet-50 with 32 images, and with every constant moved both ways."""
+def test_standard_errors_of_the_calibration_count_where_transfers_do():
+    """Both constants have one. ResNet-50 with 32 images waits for transfers on 8 GPUs, on 2 it does not. What it waits grows faster
+    than it shrinks, as it ends where all is hidden: the larger side counts.
+    """
     row = BY_NAME["resnet50", 32]
-    return predict(row), others(row)
+    found, moved = predict(row), others(row)
 
+    assert 2 == len(moved)
+    every = [each for both in moved for each in both]
+    assert any(abs(each.exposed(8) - found.exposed(8)) > 1e-4 for each in every)
+    assert all(abs(each.exposed(2) - found.exposed(2)) < 1e-4 for each in every)
+    assert all(row.images[0] == pytest.approx(each.steps[1].images_per_second, rel=1e-9) for each in every)
 
-def test_standard_errors_of_the_calibration_count_where_transfers_do(moved):
-    """Both constants have one. ResNet-50 with 32 images waits for transfers on 8 GPUs, on 2 it does not."""
-    row = BY_NAME["resnet50", 32]
-    found, both_ways = moved
-    moved = [each for both in both_ways for each in both]
+    def exposed(each):
+        return each.exposed(8)
 
-    assert [2, 2] == [len(both) for both in both_ways]
-    assert any(abs(each.exposed(8) - found.exposed(8)) > 1e-4 for each in moved)
-    assert all(abs(each.exposed(2) - found.exposed(2)) < 1e-4 for each in moved)
-    assert all(row.images[0] == pytest.approx(each.steps[1].images_per_second, rel=1e-9) for each in moved)
+    sides = [[abs(exposed(each) - exposed(found)) for each in both] for both in moved]
+    assert any(one != pytest.approx(other, rel=0.1) for one, other in sides)
+    assert sum(max(both) ** 2 for both in sides) == pytest.approx(spread(exposed, found, moved) ** 2)
+
     shipped = load_calibration("dgx1p-tf2018")
-    slower = one_off(shipped, "dispatch.copy", 1)
-    assert slower.dispatch["copy"] == shipped.dispatch["copy"] + shipped.errors["dispatch.copy"]
-    up, down = (one_off(shipped, "links.qpi.bandwidth", by).links["qpi"].bandwidth for by in (1, -1))
-    assert down < shipped.links["qpi"].bandwidth < up
-
-
-def test_what_is_uncertain_is_the_larger_of_both_ways(moved):
-    """With more to wait for, ResNet-50 of 32 images waits on 8 GPUs; with less to wait for, what it has to lose ends at nothing."""
-    found, both_ways = moved
-    off = [[each.exposed(8) - found.exposed(8) for each in both] for both in both_ways]
-
-    assert all(up * down < 0 for up, down in off)
-    larger = hypot(*(max(map(abs, both)) for both in off))
-    assert larger == pytest.approx(uncertain(lambda each: each.exposed(8), found, both_ways))
-    assert larger > 1.2 * hypot(*(up for up, _ in off))
+    for by in (1, -1):
+        changed = one_off(shipped, "dispatch.copy", by)
+        assert changed.dispatch["copy"] == shipped.dispatch["copy"] + by * shipped.errors["dispatch.copy"]
+    before = shipped.links["qpi"].bandwidth
+    low, high = (one_off(shipped, "links.qpi.bandwidth", by).links["qpi"].bandwidth for by in (-1, 1))
+    assert low < before < high
 
 
 def test_the_noise_floor_that_the_module_states_is_the_published_one():

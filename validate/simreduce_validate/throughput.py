@@ -6,9 +6,9 @@ and ResNet keep their variables on the CPU (`parameter_server`), AlexNet and VGG
 What a GPU computes is fitted to the 1-GPU column, and to nothing else: so that the step of one GPU, transfers included,
 takes as long as published. For AlexNet and VGG-16 a second constant, a cost of every step on more than one GPU, is fitted to
 the 2-GPU column. Everything else is predicted with the calibration `dgx1p-tf2018`, which was fitted to other figures
-(`step_of_five`). What the standard errors of its two constants come to stands behind "+-": each is moved by its own, up and down,
-everything is fitted anew, and the larger differences are added in quadrature. That takes the two constants for independent: how they
-vary together is not known.
+(`step_of_five`). What the standard errors of its two constants come to stands behind "+-": each is moved by its own,
+up and down, everything is fitted anew, and of each the larger difference is added in quadrature: a step has kinks, where transfers begin
+not to be hidden. That is as if the constants' errors had nothing to do with one another: the calibration has no covariance.
 
 "Longer than 1 GPU" is what a step takes longer than that of one GPU: published, and predicted as a bracket. Its near end is a forward
 pass in which every layer waits for its own variables, which is what is simulated; its far end one that waits for all variables first.
@@ -32,7 +32,7 @@ collectives would grow so; that this is the cause is a conjecture, which nothing
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import hypot
@@ -119,7 +119,7 @@ def _outside(step: Step) -> float:
 
 
 def others(row: Row) -> list[tuple[Prediction, Prediction]]:
-    """Two predictions for every constant that has a standard error: with it greater by that, and less."""
+    """Two predictions for every constant that has a standard error: with it greater and less by that."""
     calibration = _machine()[2]
     return [
         (predict(row, one_off(calibration, name, 1)), predict(row, one_off(calibration, name, -1)))
@@ -127,15 +127,8 @@ def others(row: Row) -> list[tuple[Prediction, Prediction]]:
     ]
 
 
-def uncertain(
-    figure: Callable[[Prediction], float], found: Prediction, moved: Sequence[tuple[Prediction, Prediction]]
-) -> float:
-    """What the standard errors come to in a figure: where one way changes little and the other much, the other."""
-    return hypot(*(max(abs(figure(each) - figure(found)) for each in both) for both in moved))
-
-
 def one_off(calibration: Calibration, name: str, by: int) -> Calibration:
-    """With that constant moved by so many of its standard errors."""
+    """With so many standard errors of that constant added to it."""
     table, *path = name.split(".")
     error = by * calibration.errors[name]
     if table == "dispatch":
@@ -191,10 +184,19 @@ def report(rows: tuple[Row, ...]) -> Iterator[str]:
         yield f"  fitted: compute {found.compute * 1e3:.2f} ms{cost}"
 
 
+def spread(
+    figure: Callable[[Prediction], float],
+    found: Prediction,
+    moved: Iterable[tuple[Prediction, Prediction]],
+) -> float:
+    """What the standard errors come to: of each constant the larger of both differences, in quadrature."""
+    return hypot(*(max(abs(figure(each) - figure(found)) for each in both) for both in moved))
+
+
 def _line(found: Prediction, moved: Sequence[tuple[Prediction, Prediction]], gpus: int) -> str:
     def cell(figure: Callable[[Prediction], float], digits: int, scale: float = 1.0) -> str:
         """With what the standard errors come to."""
-        wide = uncertain(figure, found, moved)
+        wide = spread(figure, found, moved)
         return f"{figure(found) * scale:.{digits}f} +- {wide * scale:.{digits}f}"
 
     row = found.row
