@@ -37,6 +37,10 @@ class Fault:
         return f"{self.link} at {rate} from {units.format_duration(self.time)} on"
 
 
+SLOWEST = 1e6
+"""How many times as slow a device may be: what is beyond is a slip."""
+
+
 @dataclass(frozen=True, slots=True)
 class Disturbance:
     """`slow[device]` is how many times as long everything takes that the device does: dispatch of its ops (a COPY is its
@@ -52,9 +56,9 @@ class Disturbance:
 
     def __post_init__(self) -> None:
         problems = [
-            f"slow {name}: the factor must be above 0, not {factor}"
+            f"slow {name}: the factor must be between {1 / SLOWEST:g} and {SLOWEST:g}, not {factor}"
             for name, factor in self.slow.items()
-            if not 0.0 < factor < inf
+            if not 1 / SLOWEST <= factor <= SLOWEST
         ]
         if not 0.0 <= self.jitter <= 1.0:
             problems.append(f"jitter must be between 0 and 1, not {self.jitter}")

@@ -198,7 +198,10 @@ def full_at(resource: int, flows: Flows) -> float:
         if kept == count:
             break
         count = kept
-        level = max((flows.capacity[resource] - taken) - rest, 0.0) / weight
+        total = (
+            taken + rest
+        )  # the sum as it is rounded, in whatever order; what that leaves out is taken off by itself
+        level = max((flows.capacity[resource] - total) - ((taken - total) + rest), 0.0) / weight
     if level <= highest * SAME:
         return highest
     if nearest <= level * SAME:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from simreduce import dtypes
 from simreduce.engine import CALM, Calibration, Disturbance, Runtime, simulate
-from simreduce.errors import InputError, NotFoldable, PlanTooLarge, StrategyError
+from simreduce.errors import Deadlock, InputError, NotFoldable, PlanTooLarge, StrategyError
 from simreduce.layouts import Layout
 from simreduce.plan import verify, wrong_elements
 from simreduce.strategy import SUMMING, Strategy, compile_collective
@@ -156,7 +156,10 @@ def _row(at: _Setting, asked: Strategy, size: int) -> BenchRow:
             asked, workload, at.topology, layout, at.runtime, at.calibration, root=at.root
         )
     plan = compile_collective(collective, strategy, workload, layout, root=at.root, faithful=at.faithful)
-    result = simulate(plan, at.topology, at.runtime, at.calibration, disturbance=at.disturbance)
+    try:
+        result = simulate(plan, at.topology, at.runtime, at.calibration, disturbance=at.disturbance)
+    except Deadlock as error:
+        raise Deadlock(f"{strategy.text}, {size} bytes: {error}") from None
     proved_on, wrong = 1, 0
     if layout.boxes > 1:
         proved_on, wrong = proved_on_few(strategy, workload, layout)

@@ -55,6 +55,7 @@ def test_a_link_that_is_cut_for_ever_is_told_in_words(simreduce):
     done = simreduce(*_BENCH, "--fault", "gpu1>gpu2@1us=0")
 
     assert (1, "") == (done.status, done.out)
+    assert done.err.startswith("simreduce: ring, ")
     assert "can never finish:" in done.err
     assert "no bandwidth on gpu1>gpu2 cable" in done.err
 

@@ -304,7 +304,7 @@ def test_every_fault_of_a_disturbance_is_told_at_once():
         )
 
     assert caught.value.problems == (
-        "slow gpu0: the factor must be above 0, not 0.0",
+        "slow gpu0: the factor must be between 1e-06 and 1e+06, not 0.0",
         "jitter must be between 0 and 1, not 1.5",
         "gpu1: the time must be 0 s or more, not -1.0",
         "gpu2: the bandwidth must be 0 or more, not -1.0",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import permutations
 from math import inf
 from typing import NamedTuple
 from unittest import mock
@@ -318,6 +319,16 @@ def test_the_order_of_copies_changes_no_bit(system, random):
     random.shuffle(order)
 
     check(capacity, [flows[i] for i in order], expect=[rates(capacity, flows)[i] for i in order])
+
+
+def test_sums_that_round_differently_change_no_bit():
+    """What is left of 760 GB/s for the fifth flow are the rates of three others, added up in any order."""
+    capacity = [102175199.0, 274977906945.0, 8000000000.0, 760523480088.8447]
+    flows = [on(1), on(1, 3), on(0, 1, 2, 3), on(2, 3), on(3), on(0, 1), on(0, 1, 2)]
+
+    found = {rates(capacity, [*others, flows[4]])[-1] for others in permutations(flows[:4] + flows[5:])}
+
+    assert len(found) == 1
 
 
 @given(either, st.randoms(use_true_random=False))

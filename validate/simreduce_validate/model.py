@@ -15,7 +15,7 @@ from simreduce.cli.options import gather
 from simreduce.errors import InputError
 from simreduce.workload import model_text
 from simreduce_validate.running.backend import check_tensorflow
-from simreduce_validate.running.child import START_SECONDS, Child
+from simreduce_validate.running.child import Child
 
 TRACING = "simreduce_validate.models.tracing"
 _SETTINGS = (("CUDA_VISIBLE_DEVICES", ""), ("KERAS_BACKEND", "tensorflow"))
@@ -31,7 +31,7 @@ _SETTINGS = (("CUDA_VISIBLE_DEVICES", ""), ("KERAS_BACKEND", "tensorflow"))
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     default=600.0,
-    help="Seconds to build it; default 600.",
+    help="Seconds to load TensorFlow and build it; default 600.",
 )
 def model(model: str, inputs: tuple[str, ...], timeout: float) -> None:
     """The layers of a Keras model, with gradients and FLOPs, as a file on stdout that is a scenario's workload.
@@ -45,7 +45,7 @@ def model(model: str, inputs: tuple[str, ...], timeout: float) -> None:
     check_tensorflow()
     child = Child(TRACING, f"model {model}", (), _SETTINGS)
     try:
-        found, notes, about = child.ask("read", model, shapes, seconds=START_SECONDS + timeout)
+        found, notes, about = child.ask("read", model, shapes, seconds=timeout)
     finally:
         child.close()
     for note in notes:
