@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -108,6 +108,14 @@ class Row:
         return (*self.measured.wrong, *self.measured.departures)
 
 
+class Stopped(KeyboardInterrupt):
+    """An interrupt while candidates are measured: what there is until then, and what it ran on."""
+
+    def __init__(self, rows: Sequence[Row], ran_on: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.rows, self.ran_on = rows, ran_on
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """What all rows have in common."""
@@ -155,7 +163,7 @@ class Question:
     ) -> tuple[list[Row], dict[str, Any]]:
         """Every group in turns; what it ran on. All predictions are in the file `out` before anything is measured.
 
-        An interrupt leaves the groups that are complete; without one, it is raised.
+        `Stopped` if it is interrupted, with the rows of groups that are complete.
         """
         told = told or progress
         used = max([self.devices.layout.n, *(_used(case.work) for group in groups for case in group)])
@@ -173,8 +181,7 @@ class Question:
                     rows += self._rows(backend, group, len(rows), record)
                     told(len(rows), len(cases))
             except KeyboardInterrupt:
-                if not rows:
-                    raise
+                raise Stopped(rows, ran_on) from None
         return rows, ran_on
 
     @property

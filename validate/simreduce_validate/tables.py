@@ -35,7 +35,7 @@ def table(rows: Sequence[Row], ranks: int, about: Sequence[str], judgement: Sequ
             if math.isfinite(r.predicted)
             else f"{'-':>7}  {'-':>6}  {'-':>6}"
         )
-        + f"  {len(r.faults):6d}  {sum(r.measured.prepared.executed.transfers.values()):9d}  {r.case.algorithm}"
+        + f"  {len(r.faults):6d}  {sum(r.measured.prepared.executed.transfers.values()):9d}  {r.case.algorithm}{' again' if r.case.repeats is not None else ''}"
         for r in rows
     ]
     lines += [f"# {line}" for line in (*judgement, *noise_lines(rows))]

@@ -9,7 +9,7 @@ that were executed are those of the plan. Exit status 1 if any of it is wrong.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from simreduce.cli.options import (
     echo_json,
     gather,
     gpus_options,
+    interruptible,
 )
 from simreduce.cli.pictures import check_pictures, picture_options, write_pictures
 from simreduce.cli.sizes import read_sizes, sizes_options
@@ -37,7 +38,7 @@ from simreduce.strategy import Strategy
 from simreduce.tune.bench import tensor
 from simreduce.tune.candidates import candidates
 from simreduce_validate.asked import Devices, accepted, read_devices, read_strategies
-from simreduce_validate.cases import RUNTIME, Question, Row
+from simreduce_validate.cases import RUNTIME, Case, Question, Row, Stopped
 from simreduce_validate.judged import judged
 from simreduce_validate.measuring import already_there
 from simreduce_validate.measuring.provenance import processors
@@ -108,7 +109,7 @@ def validate(
     **devices: Any,
 ) -> int:  # fmt: skip
     """Time all-reduces on real devices beside what is predicted, as if they were TOPOLOGY (a name, a file, e.g. switch:4; auto: this
-    machine's GPUs).
+    machine's GPUs). What is stopped (Ctrl-C, SIGTERM) tells of the sizes that are complete, with status 130.
     """
     problems: list[str] = []
     asked: Scenario | None = gather(problems, load_scenario, scenario) if scenario is not None else None
@@ -158,11 +159,11 @@ def validate(
     if not strategies and not builtins:
         raise InputError("none of the strategies can run on these devices")
     groups = [question.cases(workload, strategies, builtins, twice=True) for workload in workloads]
-    rows, ran_on = question.measure(groups, None if out is None else Path(out))
+    rows, ran_on, stopped = _measured(question, groups, None if out is None else Path(out))
     judgement = judged(rows, COLLECTIVE)
     details = [_transfers(question, row) for row in rows]
     if as_json:
-        echo_json(document(question, rows, judgement, details, ran_on))
+        echo_json({**document(question, rows, judgement, details, ran_on), "complete": not stopped})
     else:
         about = [
             f"simreduce {sr.__version__}: {_title(stage, constants.name)}",
@@ -170,12 +171,34 @@ def validate(
         ]
         click.echo(table(rows, stage.layout.n, about, judgement_lines(judgement)))
         for row, found in zip(rows, details, strict=True):
-            click.echo("\n".join(transfer_lines(row, found)))
+            for line in transfer_lines(row, found):
+                click.echo(line)
     marks = _marks(rows)
     if marks and (svg is not None or png is not None):
         drawing = validation_picture(marks, _title(stage, constants.name), judgement_lines(judgement))
         write_pictures(drawing, svg, png)
+    if stopped:
+        all_of_them = sum(map(len, groups))
+        kept = f"; every sample is in {out}" if out else ""
+        click.echo(
+            f"simreduce: stopped after {len(rows)} of {all_of_them} candidates, of whole sizes{kept}",
+            err=True,
+        )
+        return 130
     return int(any(row.faults for row in rows))
+
+
+def _measured(
+    question: Question, groups: Sequence[Sequence[Case]], out: Path | None
+) -> tuple[Sequence[Row], Mapping[str, Any], bool]:
+    """All rows, what they ran on, and whether somebody stopped it: then those of whole groups, if there is one."""
+    try:
+        with interruptible():
+            return *question.measure(groups, out), False
+    except Stopped as early:
+        if not early.rows:
+            raise
+        return early.rows, early.ran_on, True
 
 
 def _best(question: Question, scenario: Scenario, top: int) -> list[Strategy]:
@@ -197,7 +220,7 @@ def _title(devices: Devices, calibration: str) -> str:
     return f"all-reduce on {devices.layout.n} devices of {backend}, route {devices.route}, calibration {calibration}"
 
 
-def _about(question: Question, ran_on: dict[str, Any], rows: Sequence[Row]) -> list[str]:
+def _about(question: Question, ran_on: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
     devices = question.devices
     settings, hardware = ran_on["settings"], ran_on["hardware"]
     links = f", {settings['links']}" if settings.get("links") else ""
