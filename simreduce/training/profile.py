@@ -56,9 +56,7 @@ def from_seconds(model: Model, seconds: float) -> Profile:
 def from_rate(model: Model, batch: int, rate: float) -> Profile:
     """`batch` samples at `rate` FLOPs a second. InputError for a model with gradients whose work nobody counted."""
     if len(model.uncounted) == len(model.layers):
-        raise InputError(
-            f"{model.name} is a gradient list: nobody counted its FLOPs; give a time or a profile"
-        )
+        raise InputError(f"{model.name}: nobody counted its FLOPs; give a time or a profile")
     without = [repr(layer.name) for layer in model.uncounted if layer.gradients]
     if without:
         more = f" and {len(without) - 5} more" if len(without) > 5 else ""
