@@ -1,7 +1,6 @@
 """`simreduce validate` that is stopped."""
 
 import pytest
-
 from simreduce_validate.cases import Stopped
 from simreduce_validate.validate import _measured
 
