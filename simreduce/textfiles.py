@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from simreduce.errors import InputError, did_you_mean
+from simreduce.errors import InputError, did_you_mean, shown
 
 
 def exists(text: str) -> bool:
@@ -90,24 +90,31 @@ def csv_rows(
 
 
 def toml_rows(
-    source: str, content: str, name: str, keys: Sequence[str], what: str, refuse: type[InputError]
-) -> list[tuple[str, dict[str, Any]]]:
-    """(`name[3]`, the table) of a TOML file of `[[name]]` tables, with `keys`; it may have a title. `what` is what a table
-    has. Raises `refuse` with everything that is not so.
+    source: str,
+    content: str,
+    name: str,
+    keys: Sequence[str],
+    what: str,
+    refuse: type[InputError],
+    problems: list[str],
+) -> tuple[str, list[tuple[str, dict[str, Any]]]]:
+    """The title ("" if it has none), and (`name[3]`, the table) of a TOML file of `[[name]]` tables with `keys`. `what` is what a
+    table has. What is not so is added to `problems`; raises `refuse` for what is no TOML.
     """
     document = parse_toml(source, content, refuse)
     tables = document.pop(name, None)
-    document.pop("title", None)
-    problems = [f"{source}: unknown key {k!r}{did_you_mean(k, ['title', name])}" for k in document]
+    title = document.pop("title", "")
+    if not isinstance(title, str):
+        problems.append(f"{source}: title: expected text, not {shown(title)}")
+        title = ""
+    problems += [f"{source}: unknown key {k!r}{did_you_mean(k, ['title', name])}" for k in document]
     if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
         problems.append(f"{source}: {name}: expected [[{name}]] tables with {what}")
         tables = []
     rows = [(f"{name}[{i}]", table) for i, table in enumerate(tables)]
     for place, table in rows:
         problems += _unknown(source, place, table, keys)
-    if problems:
-        raise refuse(problems)
-    return rows
+    return title, rows
 
 
 def _fields(source: str, number: int, line: str, problems: list[str]) -> list[str]:

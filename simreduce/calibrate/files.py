@@ -17,7 +17,7 @@ cores = 2               # how many ops they do at a time
 moving = 1.5            # how many cores' worth of bytes move at a time
 shared = true           # one computer stands in for all machines; false by default
 message = "0.2 ms"      # of a core, for what one machine sends to another
-cache = "16 MiB"        # what stays near the cores of all values of a plan
+cache = "16 MiB"        # what stays near the cores of all values of a step
 memory = "15 GB/s"      # how fast ops write the rest of it, all together
 [cpu.rates]             # bytes/s of one core, by op kind; transfer: a copy to another machine
 copy = "10 GB/s"        # of copies and transfers, what they move; of others, what they read and write
@@ -42,6 +42,7 @@ from simreduce.engine.processor import TRANSFER
 from simreduce.errors import CalibrationError, did_you_mean, shown
 from simreduce.plan import Kind
 from simreduce.textfiles import exists, parse_toml, read_text, toml_text
+from simreduce.topology import DIRECTIONS
 from simreduce.topology.faults import BANDWIDTH_LIMITS, LATENCY_LIMITS
 
 _SHIPPED = resources.files("simreduce") / "calibrations"
@@ -133,6 +134,8 @@ def _parse(name: str, source: str, content: str) -> Calibration:
     links = {}
     for link_class, fields in tables["links"].items():
         place = f"links.{link_class}"
+        if fault := _misnamed(link_class):
+            problems.append(f"{place}: {fault}")
         links[link_class] = LinkConstants(
             **_quantities(_table(fields, place, problems), place, _LINK_KEYS, problems)
         )
@@ -148,6 +151,16 @@ def _parse(name: str, source: str, content: str) -> Calibration:
     if problems:
         raise CalibrationError([f"{source}: {p}" for p in problems])
     return Calibration(name, title, dispatch, links, step.get("step", 0.0), cpu, provenance, errors)
+
+
+def _misnamed(link: str) -> str:
+    """What is wrong with the name of a link class, if it is that of a direction; links have names of their own."""
+    link_class, colon, way = link.partition(":")
+    if not colon or "<" in link or ">" in link:
+        return ""
+    if way not in DIRECTIONS:
+        return f"no direction {shown(way)}{did_you_mean(way, DIRECTIONS)}; known: {', '.join(DIRECTIONS)}"
+    return "" if link_class else f"a link class is missing before {shown(colon + way)}"
 
 
 def _processor(table: Mapping[str, object], problems: list[str]) -> Processor:

@@ -276,3 +276,9 @@ def progress(what: str) -> Callable[[int, int], None]:
         click.echo(f"\rsimulated {done} of {total} {what}{end}", nl=False, err=True)
 
     return told if sys.stderr.isatty() else lambda _done, _total: None
+
+
+def clear_progress() -> None:
+    """Of what was stopped, the line on a terminal's stderr."""
+    if sys.stderr.isatty():
+        click.echo("\r\033[K", nl=False, err=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from simreduce.cli.options import (
     as_json,
     calibration_option,
     check_place,
+    clear_progress,
     disturbance_options,
     echo_json,
     faithful_option,
@@ -32,7 +32,7 @@ from simreduce.errors import InputError
 from simreduce.report import replicas_document, replicas_text, step_document, step_table
 from simreduce.scenario import keys_of, load_replicas, load_scenario
 from simreduce.trace import replicas_trace_text, step_trace_text
-from simreduce.training.stragglers import backups, repeat, sample
+from simreduce.training.stragglers import Choice, backups, repeat, sample
 from simreduce.tune.steps import rank_steps
 
 
@@ -109,8 +109,8 @@ def step(
         raise InputError(problems)
     with interruptible():
         ranking = rank_steps(question, shape, processes, progress("steps"), disturbance)
-    if ranking.untried and sys.stderr.isatty():
-        click.echo("\r\033[K", nl=False, err=True)
+    if ranking.untried:
+        clear_progress()
     document = step_document(ranking) if as_json or trace else {}
     if trace:
         names = [g.name for g in question.workload.gradients]
@@ -141,14 +141,23 @@ def _replicas(
     if trace and run is None:
         raise InputError("--trace: one update has too many gradients to show")
     told = progress("repetitions")
-    spread = repeat(q.job, q.updates, q.repetitions, processes, told)
-    choices = backups(q.job, q.updates, q.repetitions, None, q.skip, processes, told) if try_backups else ()
-    document = replicas_document(q, spread, choices, asked)
+    choices: tuple[Choice, ...] = ()
+    with interruptible():
+        spread = repeat(q.job, q.updates, q.repetitions, processes, told)
+        complete = len(spread.updates) == q.repetitions
+        if complete and try_backups:
+            try:
+                choices = backups(q.job, q.updates, q.repetitions, None, q.skip, processes, told)
+            except KeyboardInterrupt:
+                complete = False
+    if not complete:
+        clear_progress()
+    document = replicas_document(q, spread, choices, asked, complete=complete)
     if trace and run:
         about = {key: value for key, value in document.items() if not isinstance(value, list)}
         write_pieces(trace, replicas_trace_text(run, q.job.names, about))
     if as_json:
         echo_json(document)
     else:
-        click.echo(replicas_text(q, spread, choices, asked, run))
-    return int(spread.blocked == q.repetitions)
+        click.echo(replicas_text(q, spread, choices, asked, run, complete=complete))
+    return int(spread.blocked == len(spread.updates)) if complete else 130

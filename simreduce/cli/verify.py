@@ -15,7 +15,15 @@ from typing import Any
 import click
 
 import simreduce
-from simreduce.cli.options import as_json, check_collective, check_used, echo_json, faithful_option, gather
+from simreduce.cli.options import (
+    as_json,
+    check_collective,
+    check_used,
+    clear_progress,
+    echo_json,
+    faithful_option,
+    gather,
+)
 from simreduce.errors import InputError
 from simreduce.strategy import parse_strategy
 from simreduce.tune.prove import COUNTS, MOST_RANKS, RANKS, Proof, everything, prove, prove_all
@@ -132,8 +140,7 @@ def _everything(
         )
     finally:
         signal.signal(signal.SIGTERM, before)
-        if shown:
-            click.echo("\r\033[K", nl=False, err=True)
+        clear_progress()
     return [proofs[place] for place in sorted(proofs)], len(proofs) == len(cases)
 
 

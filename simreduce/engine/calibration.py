@@ -24,7 +24,7 @@ class Processor:
     does, and many of them as long as all cores do. Its bytes move at `rates[kind]` at most, which is what one core does, and
     `moving` times as fast in all. The rate of a copy to another machine is that of `transfer`.
 
-    Of what the values of a plan take, only so much as the `cache` holds stays in it. The rest of what ops write goes to `memory`, which all
+    Of what the values of a step take, only so much as the `cache` holds stays in it. The rest of what ops write goes to `memory`, which all
     share; without a figure it limits nothing. A core's own rate counts what it reads.
     """
 
@@ -37,7 +37,7 @@ class Processor:
     memory: float = math.inf  # bytes/s written
 
     def missed(self, nbytes: float) -> float:
-        """The part of what is written that does not stay in the cache, if a plan's values take so many bytes."""
+        """The part of what is written that does not stay in the cache, if a step's values take so many bytes."""
         return 1.0 - self.cache / nbytes if nbytes > self.cache else 0.0
 
 

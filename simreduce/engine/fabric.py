@@ -12,7 +12,7 @@ which a plan completes, so nobody can find it in the future; and stopping change
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from heapq import heappush
@@ -27,6 +27,7 @@ from simreduce.engine import tables
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, Disturbance, Fault
 from simreduce.engine.lower import Ids, Lowered, Resources, changed, lower, occupying
+from simreduce.engine.processor import working_set
 from simreduce.engine.runtime import TENSORFLOW, Call, Runtime
 from simreduce.engine.store import Store
 from simreduce.errors import Deadlock, InputError, InternalError, NotFoldable, did_you_mean
@@ -186,12 +187,26 @@ class Fabric:
         self._clear()
         self._schedule(self.resources.changes)
 
-    def lower(self, plan: Plan, number: int = 0) -> Lowered:
-        """Costs, lanes and resources of every op of `plan` on this fabric. Plans of other numbers get other jitter."""
+    def lower(self, plan: Plan, number: int = 0, held: Mapping[str, float] | None = None) -> Lowered:
+        """Costs, lanes and resources of every op of `plan` on this fabric. Plans of other numbers get other jitter. `held` is
+        the `working_set` of a step of which it is a part.
+        """
         disturbance = replace(self.disturbance, seed=self.disturbance.seed + number)
         return lower(
-            plan, self.topology, self.runtime, self.calibration, self.resources, self._lanes, disturbance
+            plan,
+            self.topology,
+            self.runtime,
+            self.calibration,
+            self.resources,
+            self._lanes,
+            disturbance,
+            held,
         )
+
+    def working_set(self, plan: Plan) -> Mapping[str, float]:
+        """The bytes of a plan that is a whole step, as all its parts are lowered with."""
+        cpu, nodes = self.calibration.cpu, self.unfolded().nodes
+        return working_set(plan, [nodes[name] for name in plan.devices], cpu) if cpu else {}
 
     def submit(
         self,

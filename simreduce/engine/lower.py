@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from simreduce.engine import compiled
-from simreduce.engine.calibration import Calibration, Processor
+from simreduce.engine.calibration import Calibration
 from simreduce.engine.disturbance import CALM, Disturbance, Fault, links_named, scatter
-from simreduce.engine.processor import CPU, MEMORY, NONE, OWNING, Work, scope, scopes, work
+from simreduce.engine.processor import COMPUTER, CPU, MEMORY, NONE, Work, scopes, work, working_set
 from simreduce.engine.runtime import IDEAL, Call, Runtime
 from simreduce.engine.waiting import follow
 from simreduce.errors import InputError, NotFoldable, PlanError, did_you_mean
@@ -75,12 +75,13 @@ class Resources:
         cores, shared_memory = {}, {}
         if processor := calibration.cpu:
             for owner in scopes(topology, processor):
+                named = COMPUTER if processor.shared else f"machine {owner} CPU"
                 cores[owner] = len(names)
-                names.append(f"{owner} cores")
+                names.append(f"{named} cores")
                 capacity.append(processor.moving)
                 if math.isfinite(processor.memory):
                     shared_memory[owner] = len(names)
-                    names.append(f"{owner} {MEMORY}")
+                    names.append(f"{named} {MEMORY}")
                     capacity.append(processor.memory)
         changes = changed(topology, capacity, disturbance.faults)
         return Resources(tuple(names), tuple(capacity), tuple(latency), memory, cores, shared_memory, changes)
@@ -182,7 +183,9 @@ class Lowered:
     lane_names: tuple[str, ...]
 
     def part(self, plan: Plan, first: int) -> Lowered:
-        """What `plan` lowers to, whose ops are those from `first` on of what this is of. Without jitter, which goes by op."""
+        """What `plan` lowers to with the same working set, whose ops are those from `first` on of what this is of. Without
+        jitter, which goes by op.
+        """
         mine = slice(first, first + len(plan))
         which, call = np.unique(self.call[mine], return_inverse=True)
         waiting = self._waiting(plan, first)
@@ -262,17 +265,18 @@ class Lowered:
 
 def lower(
     plan: Plan, topology: Topology | Folded, runtime: Runtime, calibration: Calibration, resources: Resources,
-    lanes: dict[str, int] | None = None, disturbance: Disturbance = CALM,
+    lanes: dict[str, int] | None = None, disturbance: Disturbance = CALM, held: Mapping[str, float] | None = None,
 ) -> Lowered:  # fmt: skip
     """Costs, lanes and resources of every op. InputError if the plan names devices that the topology lacks, or is folded
     and the topology is not, or the other way round.
 
-    `lanes` numbers the lanes by name; give the same dict again to number those of several plans alike.
+    `lanes` numbers the lanes by name; give the same dict again to number those of several plans alike. `held` is the
+    `working_set` of the step that the plan is a part of; None: the plan is all of it.
     """
     lanes = {} if lanes is None else lanes
     site = _site(plan, topology)
     call, heads = _heads(plan, runtime)
-    cores = _work(plan, heads, site, runtime, calibration, disturbance)
+    cores = _work(plan, heads, site, runtime, calibration, disturbance, held)
     use_start, uses, weight, delay, holds = _uses(heads, site, runtime, resources, cores)
     lane_start, early, lane_ids = _lanes(heads, site, runtime, cores, lanes)
     overhead = _overhead(heads, plan.devices, runtime, calibration, disturbance)
@@ -473,32 +477,19 @@ def _work(
     runtime: Runtime,
     calibration: Calibration,
     disturbance: Disturbance,
+    held: Mapping[str, float] | None,
 ) -> Work:
     """What calls ask of the cores of CPU devices."""
     if calibration.cpu is None or not runtime.dispatch:
         return NONE
+    if held is None:
+        held = working_set(plan, site.nodes[: len(plan.devices)], calibration.cpu)
     source, target = ([site.nodes[i] for i in column.tolist()] for column in (heads.source, heads.target))
     passes = heads.passes if runtime.local else np.zeros(len(heads.kind), dtype=np.int64)
     return work(
         heads.kind, heads.executor, passes, source, target, calibration.cpu, calibration.dispatch, disturbance.slow,
-        _held(plan, site, calibration.cpu),
+        held,
     )  # fmt: skip
-
-
-def _held(plan: Plan, site: _Site, processor: Processor) -> dict[str, float]:
-    """By whose cores they are: how many bytes all values of the plan take that have memory of their own; 0 where nobody asks."""
-    nodes = site.nodes[: len(plan.devices)]
-    held = dict.fromkeys((scope(processor, node.machine) for node in nodes), 0.0)
-    if not math.isfinite(processor.memory):
-        return held
-    own = np.zeros(len(nodes))
-    for some in blocks(len(plan)):
-        kind = plan.kind[some]
-        made = np.isin(kind, OWNING) & ((kind != Kind.CONCAT) | (plan.arg[some] != IN_PLACE))
-        own += np.bincount(plan.device[some][made], plan.sizes(some)[made], minlength=len(own))
-    for node, nbytes in zip(nodes, own.tolist(), strict=True):
-        held[scope(processor, node.machine)] += nbytes * (plan.boxes if processor.shared else 1)
-    return held
 
 
 def _overhead(

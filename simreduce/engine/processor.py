@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from simreduce.engine.calibration import Processor
-from simreduce.plan import Executor, Kind
+from simreduce.plan import Executor, Kind, Plan
+from simreduce.plan.plan import IN_PLACE
+from simreduce.plan.ragged import blocks
 from simreduce.topology import Node, Topology
 
 Ints = npt.NDArray[np.integer]
@@ -33,7 +35,7 @@ TRANSFER = "transfer"
 _WRITING = (Kind.COPY, Kind.ADD, Kind.CONCAT, Kind.SCALE, Kind.CAST)
 """Ops that write every byte of their value: a SLICE shares what it narrows, as INPUTs and OUTPUTs share a variable."""
 
-OWNING = (Kind.INPUT, *_WRITING)
+_OWNING = (Kind.INPUT, *_WRITING)
 """Ops whose values have memory of their own."""
 
 
@@ -46,6 +48,24 @@ def scopes(topology: Topology, processor: Processor) -> list[str]:
     """All there are, in the order of the nodes."""
     owners = (scope(processor, node.machine) for node in topology.nodes.values() if node.kind == "cpu")
     return list(dict.fromkeys(owners))
+
+
+def working_set(plan: Plan, nodes: Sequence[Node], processor: Processor) -> dict[str, float]:
+    """How many bytes the values take that have memory of their own, by whose cores those of their `nodes` are: once, however
+    many times the plan is chained; 0 where nobody asks.
+    """
+    held = {scope(processor, node.machine): 0.0 for node in nodes}
+    if not math.isfinite(processor.memory):
+        return held
+    own = np.zeros(len(nodes))
+    for some in blocks(len(plan)):
+        kind = plan.kind[some]
+        made = np.isin(kind, _OWNING) & ((kind != Kind.CONCAT) | (plan.arg[some] != IN_PLACE))
+        own += np.bincount(plan.device[some][made], plan.sizes(some)[made], minlength=len(own))
+    machines = plan.boxes if processor.shared else 1
+    for node, nbytes in zip(nodes, own.tolist(), strict=True):
+        held[scope(processor, node.machine)] += nbytes * machines / plan.times
+    return held
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +101,7 @@ def work(
     dispatch: Mapping[str, float], slow: Mapping[str, float], held: Mapping[str, float],
 ) -> Work:  # fmt: skip
     """Of calls, by column: those that are dispatched on CPU devices and stay on them. `slow` devices take so many times as long.
-    `held` is how many bytes the values of the plan take, by whose cores make them.
+    `held` is what a step works on (`working_set`).
 
     The work of a sum of n values is that of reading n and writing one, `passes` in all.
     """

@@ -90,4 +90,5 @@ def _cut(plan: Plan, member: Ints, op: Ints, count: int, waits: Ints, awaited: C
             controls=controls[waits[0] : waits[-1]].astype(np.int32),
             contract=contract,
             boxes=plan.boxes,
+            times=plan.times,
         )

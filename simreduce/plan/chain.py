@@ -25,6 +25,7 @@ def repeat(plan: Plan, times: int) -> Plan:
         raise ValueError(f"a plan can be repeated 1 time or more, not {times}")
     gates = _gates(plan)
     joined = side_by_side([plan, *[gates, plan] * (times - 1)], plan.devices)
+    joined = replace(joined, times=times * plan.times)
     waiters, waited = [], []
     outputs, inputs = np.flatnonzero(plan.kind == Kind.OUTPUT), np.flatnonzero(plan.kind == Kind.INPUT)
     for k in range(1, times):

@@ -71,6 +71,8 @@ class Plan:
     them. A COPY from the `arg`-th next machine reads the op that the other has made when this one made its operand, so it
     crosses the way out of one machine and the way into another. Nobody can prove such a plan by itself: what it stands
     for is what the same strategy compiles to for few machines, each by itself.
+
+    A *chained* plan does the same thing `times` times in a row (`repeat`).
     """
 
     devices: tuple[str, ...]
@@ -88,6 +90,7 @@ class Plan:
     controls: Column
     contract: Contract
     boxes: int = 1
+    times: int = 1
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -135,7 +138,8 @@ class Plan:
     @property
     def digest(self) -> str:
         """A short hash of everything in the plan; equal plans have equal digests on every machine."""
-        head = (self.devices, self.contract.collective, *((self.boxes,) if self.boxes > 1 else ()))
+        many = (self.boxes, self.times) if self.times > 1 else (self.boxes,) if self.boxes > 1 else ()
+        head = (self.devices, self.contract.collective, *many)
         h = hashlib.sha256(repr(head).encode())
         for f in fields(self):
             column = getattr(self, f.name)

@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simreduce.plan.builder import PlanBuilder
-from simreduce.plan.plan import NO_STREAM, Executor, Kind, Plan
+from simreduce.plan.plan import Executor, Kind, Plan
 from simreduce.plan.values import Value
+from simreduce.plan.waits import waits
 
 
 def across_processes(plan: Plan, process: Sequence[int]) -> Plan:
@@ -34,23 +35,17 @@ class _Rewriting:
         self.launched: dict[int, int] = {}  # by copy to another process, what is done when it is launched
 
     def done(self) -> Plan:
-        plan = self.plan
-        before: dict[int, int] = {}  # by stream, its last op
-        for op, stream in enumerate(plan.stream.tolist()):
-            waits = plan.controls[plan.control_start[op] : plan.control_start[op + 1]].tolist()
-            if stream != NO_STREAM:
-                waits += [before[stream]] if stream in before else []
-                before[stream] = op
-            self._add(op, waits)
-        return self.b.finish(plan.contract)
+        for op, before in waits(self.plan):
+            self._add(op, before)
+        return self.b.finish(self.plan.contract)
 
-    def _add(self, op: int, waits: Sequence[int]) -> None:
-        """One op, after the ops `waits`."""
+    def _add(self, op: int, before: Sequence[int]) -> None:
+        """One op, after the ops `before`."""
         plan, b = self.plan, self.b
         operands = [self.made[v] for v in plan.operands_of(op)]
         copies = plan.kind[op] == Kind.COPY
         here = operands[0].device if copies else int(plan.device[op])
-        seen = dict.fromkeys(self._seen(wait, here, copies=copies) for wait in waits)
+        seen = dict.fromkeys(self._seen(wait, here, copies=copies) for wait in before)
         read = [value.op for value in operands]
         after = [op for op in seen if op is not None and op not in read]
         b.executor = Executor(plan.executor[op])

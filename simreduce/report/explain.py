@@ -129,6 +129,7 @@ _NAMES = {
     "nic": "{} network links",
     "memory": "{}",
     "dispatch": "dispatch of {}",
+    "cpu": "{} of CPU devices",
     "lane": "{} lanes",
 }
 

@@ -23,9 +23,11 @@ def replicas_text(
     choices: Sequence[Choice] = (),
     scenario: Replicas | None = None,
     run: Run | None = None,
+    *,
+    complete: bool = True,
 ) -> str:
     """The job, what its updates take, and a row for every number of backups that was tried; first, whose question it is. With a
-    `run`, a timeline of it.
+    `run`, a timeline of it. What is not `complete` was stopped.
     """
     job, settings = question.job, question.job.settings
     step = spread.step(question.skip)
@@ -34,7 +36,7 @@ def replicas_text(
         *(_header(scenario) if scenario else []),
         f"# {job.workers} workers, {job.variables} {units.noun(job.variables, 'variable')}, {links}",
         f"# {settings.replicas_to_aggregate} gradients in an update, {settings.tokens_per_step} tokens after it, {settings.initial_tokens} at first",
-        f"# {question.repetitions} repetitions of {question.updates} updates, of which the first {question.skip} do not count, seed {job.seed}",
+        f"# {len(spread.updates)} repetitions of {question.updates} updates, of which the first {question.skip} do not count, seed {job.seed}",
         "",
         f"one update     {_time(step)}{_of_those(spread)}",
         f"dropped        {spread.wasted:.2%} of the gradients",
@@ -44,6 +46,10 @@ def replicas_text(
         lines += ["", *_table(choices, job.workers)]
     if run and run.updates:
         lines += ["", *replicas_timeline(run, job.names)]
+    if not complete:
+        made, asked = len(spread.updates), question.repetitions
+        before = f"after {made} of {asked} repetitions" if made < asked else "before all backups were tried"
+        lines += ["", f"stopped {before}"]
     return "\n".join(lines)
 
 
@@ -126,7 +132,12 @@ def _row(choice: Choice, workers: int) -> tuple[str, ...]:
 
 
 def replicas_document(
-    question: Question, spread: Spread, choices: Sequence[Choice] = (), scenario: Replicas | None = None
+    question: Question,
+    spread: Spread,
+    choices: Sequence[Choice] = (),
+    scenario: Replicas | None = None,
+    *,
+    complete: bool = True,
 ) -> dict[str, Any]:
     """The keys that others may rely on, in a fixed order; times in microseconds, null where there is no number."""
     job, settings = question.job, question.job.settings
@@ -141,7 +152,7 @@ def replicas_document(
         "contention": not isinstance(job.network, Delays),
         "updates": question.updates,
         "skipped": question.skip,
-        "repetitions": question.repetitions,
+        "repetitions": len(spread.updates),
         "seed": job.seed,
         "confidence": CONFIDENCE,
         "step_time_us": _interval(spread.step(question.skip), 1e6),
@@ -160,6 +171,7 @@ def replicas_document(
             for each in choices
         ],
         "best_backups": best.backups if best else None,
+        "complete": complete,
     }
 
 

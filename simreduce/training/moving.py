@@ -19,26 +19,28 @@ from simreduce.training.together import Group
 
 class Lowering:
     """What the fabric makes of plans, once of each. Those that are known from the start are lowered together, as most of what
-    lowering costs is not per op. With jitter, which goes by op, each is lowered by itself.
+    lowering costs is not per op. With jitter, which goes by op, each is lowered by itself. All of them work on what the plan of
+    the `whole` step does.
     """
 
-    def __init__(self, fabric: Fabric, plans: Sequence[Plan]) -> None:
+    def __init__(self, fabric: Fabric, whole: Plan, plans: Sequence[Plan]) -> None:
         self._fabric = fabric
+        self._held = fabric.working_set(whole)
         self._known: dict[int, tuple[Plan, Lowered]] = {}
         plans = list({id(plan): plan for plan in plans}.values())
         if not plans or fabric.disturbance.jitter:
             return
         devices = dict.fromkeys(name for plan in plans for name in plan.devices)
-        whole = fabric.lower(side_by_side(plans, tuple(devices)))
+        together = fabric.lower(side_by_side(plans, tuple(devices)), held=self._held)
         first = 0
         for plan in plans:
-            self._known[id(plan)] = plan, whole.part(plan, first)
+            self._known[id(plan)] = plan, together.part(plan, first)
             first += len(plan)
 
     def of(self, plan: Plan) -> Lowered:
         """A plan's."""
         if id(plan) not in self._known:
-            self._known[id(plan)] = plan, self._fabric.lower(plan, len(self._known))
+            self._known[id(plan)] = plan, self._fabric.lower(plan, len(self._known), self._held)
         return self._known[id(plan)][1]
 
     def lanes(self, plans: Iterable[Plan]) -> set[str]:

@@ -50,16 +50,29 @@ def from_seconds(model: Model, seconds: float) -> Profile:
         layers = len(model.layers)
         return Profile((each / 3,) * layers, (each * 2 / 3,) * layers, "one number, spread evenly")
     rate = whole / seconds if seconds else float("inf")
-    return Profile(*_by_flops(model, 1, rate), "one number, spread by FLOPs")
+    return Profile(*_by_flops(model, 1, rate), f"one number, spread by FLOPs{_uncounted(model)}")
 
 
 def from_rate(model: Model, batch: int, rate: float) -> Profile:
-    """`batch` samples at `rate` FLOPs a second. InputError for a model whose FLOPs nobody counted."""
-    if not model.flops:
+    """`batch` samples at `rate` FLOPs a second. InputError for a model with gradients whose work nobody counted."""
+    if len(model.uncounted) == len(model.layers):
         raise InputError(
             f"{model.name} is a gradient list: nobody counted its FLOPs; give a time or a profile"
         )
-    return Profile(*_by_flops(model, batch, rate), f"FLOPs at {rate / 1e12:g} TFLOP/s")
+    without = [repr(layer.name) for layer in model.uncounted if layer.gradients]
+    if without:
+        more = f" and {len(without) - 5} more" if len(without) > 5 else ""
+        raise InputError(
+            f"{model.name}: nobody counted the FLOPs of {', '.join(without[:5])}{more}; give them ('0 FLOP' for what takes "
+            "no time), a time or a profile"
+        )
+    return Profile(*_by_flops(model, batch, rate), f"FLOPs at {rate / 1e12:g} TFLOP/s{_uncounted(model)}")
+
+
+def _uncounted(model: Model) -> str:
+    """Whose work takes no time because it is not known."""
+    count, layers = len(model.uncounted), len(model.layers)
+    return f"; nothing for {count} of {layers} layers, whose FLOPs nobody counted" if count else ""
 
 
 def _by_flops(model: Model, batch: int, rate: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -73,13 +86,13 @@ def load_profile(text: str, model: Model) -> Profile:
     """The times in the file `text`, for the layers of `model`; InputError tells all that is wrong with it."""
     path = Path(text)
     content = read_text(path, InputError)
+    problems: list[str] = []
     rows: list[tuple[str, dict[str, Any]]]
     if path.suffix == ".toml":
-        rows = toml_rows(text, content, "layers", _KEYS, ", ".join(_KEYS), InputError)
+        _, rows = toml_rows(text, content, "layers", _KEYS, ", ".join(_KEYS), InputError, problems)
     else:
         rows = [*csv_rows(text, content, _KEYS, ",".join(_KEYS), InputError)]
     known = {layer.name: i for i, layer in enumerate(model.layers)}
-    problems: list[str] = []
     times: dict[str, tuple[float, float]] = {}
     for line, row in rows:
         place = f"{text}: {line}"

@@ -75,7 +75,7 @@ class _Run:
         self.layer_of = [i for i, layer in enumerate(layers) for _ in layer.gradients]
         nbytes = [g.nbytes for layer in layers for g in layer.gradients]
         self.reads = by_layer(method.reads, self.layer_of)
-        lowering = Lowering(fabric, [r.plan for r in (*method.reductions, *self.reads)])
+        lowering = Lowering(fabric, method.plan, [r.plan for r in (*method.reductions, *self.reads)])
         kernels = {lane for name in ranks for lane in fabric.compute_lanes(name)}
         queued = bool(kernels & lowering.lanes(r.plan for r in method.reductions))
         slow = fabric.disturbance.slow

@@ -83,9 +83,8 @@ class Step:
     buckets: tuple[Bucket, ...]  # in the order of their starts
     reads: tuple[Bucket, ...]
     spans: tuple[Span, ...]  # device by device
-    simulated: tuple[
-        float, ...
-    ]  # seconds of every step, the described one last; those of the later half count if not settled
+    # Seconds of every step, the described one last; those of the later half count if not settled.
+    simulated: tuple[float, ...]
     settled: bool  # whether steps have come to take the same time
     launch: float = 0.0
     waiting: float = 0.0

@@ -4,9 +4,10 @@ backup workers are best.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from math import comb, inf, nan, sqrt
 
 import numpy as np
@@ -16,6 +17,7 @@ from simreduce.errors import InputError
 from simreduce.training.distributions import Distribution
 from simreduce.training.replicas import Delays, Job, Run, replicas
 from simreduce.training.replicas.recurrence import Runs
+from simreduce.workers import in_processes
 
 Floats = npt.NDArray[np.float64]
 
@@ -108,15 +110,20 @@ def repeat(
     progress: Callable[[int, int], None] | None = None,
 ) -> Spread:
     """So many runs of a job, each with random times of its own; the same ones for the same seed. Flows are simulated on
-    `processes` processes. `progress` is told how many are done, of how many.
+    `processes` processes. `progress` is told how many are done, of how many. Of what is stopped (Ctrl-C), those until then.
     """
     if repetitions < 1 or updates < 1:
         raise InputError(f"1 update and 1 repetition, or more; not {updates} and {repetitions}")
-    rows = []
-    for row in _rows(job, updates, repetitions, processes):
-        rows.append(row)
-        if progress:
-            progress(len(rows), repetitions)
+    rows: list[_Row] = []
+    try:
+        with closing(_rows(job, updates, repetitions, processes)) as coming:
+            for row in coming:
+                rows.append(row)
+                if progress:
+                    progress(len(rows), repetitions)
+    except KeyboardInterrupt:
+        if not rows:
+            raise
     times, gradients, arrived, dropped = zip(*rows, strict=True)
     return Spread(job, np.array(times), np.array(gradients), np.array(arrived), np.array(dropped))
 
@@ -124,25 +131,15 @@ def repeat(
 _Row = tuple[Floats, npt.NDArray[np.int64], int, int]
 
 
-def _rows(job: Job, updates: int, repetitions: int, processes: int) -> Iterator[_Row]:
+def _rows(job: Job, updates: int, repetitions: int, processes: int) -> Generator[_Row, None, None]:
     """What a `Spread` has of every repetition."""
     if isinstance(job.network, Delays):
-        yield from _by_loop(job, updates, repetitions)
-    elif processes == 1:
-        yield from (_by_processes(job, updates, each) for each in range(repetitions))
-    else:
-        with ProcessPoolExecutor(processes) as pool:
-            each = max(1, min(16, repetitions // (4 * processes)))
-            yield from pool.map(
-                _by_processes,
-                [job] * repetitions,
-                [updates] * repetitions,
-                range(repetitions),
-                chunksize=each,
-            )
+        return _by_loop(job, updates, repetitions)
+    chunk = max(1, min(16, repetitions // (4 * processes)))
+    return in_processes(partial(_by_processes, job, updates), range(repetitions), processes, chunk)
 
 
-def _by_loop(job: Job, updates: int, repetitions: int) -> Iterator[_Row]:
+def _by_loop(job: Job, updates: int, repetitions: int) -> Generator[_Row, None, None]:
     runs = Runs(job, updates, repetitions)
     for repetition in range(repetitions):
         times = runs.run(repetition)
@@ -215,7 +212,7 @@ def backups(
     the best choice is the one with the most gradients in a second; ask `step` for what is best if it is not.
 
     There are tokens for all workers, unless the job says for how many. All choices are given the same random times, and `progress` is
-    told how many repetitions are done, of those of all choices.
+    told how many repetitions are done, of those of all choices. KeyboardInterrupt if it is stopped: there is nothing to compare.
     """
     workers = job.workers
     choices = range(workers // 2 + 1) if choices is None else choices
@@ -228,6 +225,8 @@ def backups(
         before = tried * repetitions
         told = (lambda done, _, before=before: progress(before + done, total)) if progress else None
         spreads.append(repeat(each, updates, repetitions, processes, told))
+        if len(spreads[-1].updates) < repetitions:
+            raise KeyboardInterrupt
     least = min(spread.blocked for spread in spreads)
     compared = [spread.blocked == least < repetitions for spread in spreads]
     # By the repetitions that none of them lost.

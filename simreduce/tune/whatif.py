@@ -31,8 +31,8 @@ class Machine:
 class Change:
     """One thing that is different: `figure` of `resource`, changed by `amount`, as `+10%`.
 
-    Resources are link classes, `gpu memory`, kinds of op and kinds of lane; `sort` says which (`link`, `nic` for the
-    links of a network, `memory`, `dispatch`, `lane`).
+    Resources are link classes, `gpu memory`, kinds of op, kinds of lane, and of a calibration's `[cpu]` its `cores` and their
+    `memory`; `sort` says which (`link`, `nic` for the links of a network, `memory`, `dispatch`, `lane`, `cpu`).
     """
 
     sort: str
@@ -93,6 +93,8 @@ def changes(recording: Recording, machine: Machine) -> Iterator[Change]:
     kinds_of_lanes = dict.fromkeys(lane_kind(lowered.lane_names[lane]) for lane in held)
     if set(used.tolist()) & set(recording.resources.cores.values()) or CPU in kinds_of_lanes:
         yield Change("cpu", "cores", "speed", "+10%", _cores)
+    if set(used.tolist()) & set(recording.resources.shared_memory.values()):
+        yield Change("cpu", "memory", "bandwidth", "+10%", _shared_memory)
     for name in [name for name in kinds_of_lanes if name != CPU]:
         yield Change("lane", name, "queue", "none", _no_queue(name))
 
@@ -177,6 +179,13 @@ def _cores(machine: Machine) -> Machine:
     rates = {name: rate * MORE for name, rate in cpu.rates.items()}
     cpu = replace(cpu, message=cpu.message / MORE, rates=rates)
     return replace(machine, calibration=replace(machine.calibration, dispatch=costs, cpu=cpu))
+
+
+def _shared_memory(machine: Machine) -> Machine:
+    cpu = machine.calibration.cpu
+    assert cpu  # noqa: S101 - something is written to it
+    cpu = replace(cpu, memory=cpu.memory * MORE)
+    return replace(machine, calibration=replace(machine.calibration, cpu=cpu))
 
 
 def _no_queue(name: str) -> Callable[[Machine], Machine]:

@@ -12,7 +12,8 @@ Every fault in a file is reported at once, with its line or index.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from simreduce import dtypes, units
@@ -59,9 +60,16 @@ def _load(text: str) -> Model | Workload:
     content = read_text(path, WorkloadError)
     if path.suffix != ".toml":
         return _rows(text, _csv_rows(text, content))
-    if _has_layers(parse_toml(text, content, WorkloadError)):
+    document = parse_toml(text, content, WorkloadError)
+    if "layers" in document and "gradients" in document:
+        raise WorkloadError(f"{text}: give either layers, with their gradients in them, or gradients")
+    if _has_layers(document):
         return read_model(text, content, _KEYS, _gradient)
-    return _rows(text, _toml_rows(text, content))
+    problems: list[str] = []
+    title, rows = toml_rows(
+        text, content, "gradients", _KEYS, "name and elements or shape", WorkloadError, problems
+    )
+    return _rows(text, rows, title, problems)
 
 
 def _has_layers(document: Mapping[str, object]) -> bool:
@@ -135,12 +143,14 @@ def _number(text: str) -> int | str:
     return int(text) if text.isdecimal() and len(text) < 20 else text
 
 
-def _toml_rows(source: str, content: str) -> list[tuple[str, Mapping[str, object]]]:
-    return [*toml_rows(source, content, "gradients", _KEYS, "name and elements or shape", WorkloadError)]
-
-
-def _rows(source: str, rows: list[tuple[str, Mapping[str, object]]]) -> Workload:
-    problems: list[str] = []
+def _rows(
+    source: str,
+    rows: Sequence[tuple[str, Mapping[str, object]]],
+    title: str = "",
+    problems: Sequence[str] = (),
+) -> Workload:
+    """The list, if it has none of the `problems` found so far and no others."""
+    problems = [*problems]
     gradients = []
     for index, (place, row) in enumerate(rows):
         faults, gradient = _gradient(row, index)
@@ -148,7 +158,7 @@ def _rows(source: str, rows: list[tuple[str, Mapping[str, object]]]) -> Workload
         gradients.append(gradient)
     if problems:
         raise WorkloadError(problems)
-    return Workload(source, tuple(gradients))
+    return replace(Workload(source, tuple(gradients)), name=title or source)
 
 
 def _gradient(row: Mapping[str, object], index: int) -> tuple[list[str], Gradient]:

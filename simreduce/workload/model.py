@@ -10,13 +10,14 @@ from simreduce.workload.workload import Gradient, Workload
 @dataclass(frozen=True, slots=True)
 class Layer:
     """`gradients` exist once the layer's backward pass is done. `forward` and `backward` are FLOPs of one sample, two for
-    a multiplication and an addition; 0 where nobody counted them.
+    a multiplication and an addition; 0, and not `counted`, where nobody did.
     """
 
     name: str
     gradients: tuple[Gradient, ...]
     forward: float = 0.0
     backward: float = 0.0
+    counted: bool = True
 
     @property
     def flops(self) -> float:
@@ -46,7 +47,12 @@ class Model:
         """FLOPs of one sample, both passes; 0 if nobody counted them."""
         return sum(layer.flops for layer in self.layers)
 
+    @property
+    def uncounted(self) -> tuple[Layer, ...]:
+        """Layers whose work is not known."""
+        return tuple(layer for layer in self.layers if not layer.counted)
+
 
 def of_list(workload: Workload) -> Model:
     """A gradient list as a model: every gradient is a layer, whose work is not known."""
-    return Model(workload.name, tuple(Layer(g.name, (g,)) for g in workload.gradients))
+    return Model(workload.name, tuple(Layer(g.name, (g,), counted=False) for g in workload.gradients))

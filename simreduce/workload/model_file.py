@@ -2,7 +2,7 @@
 
 [[layers]]
 name = "conv1"
-forward = "236.027904 MFLOP"        # of one sample, two for a multiplication and an addition; left out: nobody counted
+forward = "236.027904 MFLOP"        # of one sample, two for a multiplication and an addition; left out: nobody counted; "0 FLOP": it takes no time
 backward = "236.027904 MFLOP"       # unless given, twice the forward pass
 gradients = [
   { name = "conv1/kernel", shape = [7, 7, 3, 64] },
@@ -16,6 +16,7 @@ twice is two layers, the first of which has the gradients. `simreduce model` wri
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from simreduce import dtypes, units
@@ -32,10 +33,13 @@ ReadGradient = Callable[[Mapping[str, object], int], tuple[list[str], Gradient]]
 
 def read_model(source: str, content: str, keys: Sequence[str], read_gradient: ReadGradient) -> Model:
     """The model that the text of a file is, whose gradients have `keys`. WorkloadError lists every fault."""
-    rows = toml_rows(source, content, "layers", _KEYS, "name, work and gradients", WorkloadError)
     problems: list[str] = []
+    title, rows = toml_rows(
+        source, content, "layers", _KEYS, "name, work and gradients", WorkloadError, problems
+    )
     layers: list[Layer] = []
     names: set[str] = set()
+    of_gradients: set[str] = set()
     count = 0
     for place, row in rows:
         faults: list[str] = []
@@ -55,18 +59,27 @@ def read_model(source: str, content: str, keys: Sequence[str], read_gradient: Re
                 f"gradients[{i}]: unknown key {k!r}{did_you_mean(k, keys)}" for k in table if k not in keys
             ]
             wrong, gradient = read_gradient(table, count)
+            if gradient.name in of_gradients:
+                wrong.append(f"name: a second gradient {gradient.name!r}")
+            of_gradients.add(gradient.name)
             faults += [f"gradients[{i}]: {fault}" for fault in wrong]
             gradients.append(gradient)
             count += 1
         layers.append(
-            Layer(str(name), tuple(gradients), forward, 2 * forward if backward is None else backward)
+            Layer(
+                str(name),
+                tuple(gradients),
+                forward,
+                2 * forward if backward is None else backward,
+                counted="forward" in row,
+            )
         )
         problems += [f"{source}: {place}: {fault}" for fault in faults]
     if problems:
         raise WorkloadError(problems)
     model = Model(source, tuple(layers))
     model.workload  # noqa: B018 - raises for what no workload can be
-    return model
+    return replace(model, name=title or source)
 
 
 def _work(row: Mapping[str, object], key: str, faults: list[str]) -> float | None:
@@ -91,7 +104,7 @@ def model_text(model: Model, about: Iterable[str] = ()) -> str:
     lines = [*(f"# {line}".rstrip() for line in about), f"title = {toml_text(model.name)}"]
     for layer in model.layers:
         lines += ["", "[[layers]]", f"name = {toml_text(layer.name)}"]
-        if layer.flops:
+        if layer.counted:
             lines += [f"forward = {toml_text(units.exact_work(layer.forward))}"]
             lines += [f"backward = {toml_text(units.exact_work(layer.backward))}"]
         if layer.gradients:

@@ -207,6 +207,17 @@ nvlink = 3
     ) == _refused(path)
 
 
+def test_a_direction_that_no_link_has_is_told(write):
+    """With the nearest spelling; the ends of a link may have any name."""
+    text = '[links."pcie3_x16:d2x"]\n[links.":d2h"]\n[links."pcie3_x16:"]\n[links."a:1>b:2"]\n[links."pcie3_x16:h2d"]\n'
+
+    assert (
+        "mine.toml: links.pcie3_x16:d2x: no direction 'd2x' (did you mean 'd2h'?); known: d2h, h2d",
+        "mine.toml: links.:d2h: a link class is missing before ':d2h'",
+        "mine.toml: links.pcie3_x16:: no direction ''; known: d2h, h2d",
+    ) == _refused(write(text))
+
+
 @pytest.mark.parametrize("section", ["dispatch", "links", "errors", "provenance"])
 def test_a_section_that_is_no_table_is_told(write, section):
     """By its name."""

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -202,3 +207,38 @@ def test_the_shipped_one_is_found_by_its_name():
     scenario = load_replicas("step-p3x6-stragglers")
 
     assert (6, 4) == (scenario.question.job.workers, scenario.question.job.settings.replicas_to_aggregate)
+
+
+_ENDLESS = SMALL.replace("updates = 6\nrepetitions = 4", "updates = 20\nrepetitions = 100000")
+
+
+def test_what_is_stopped_tells_what_it_has_and_leaves_no_process(asking, tmp_path):
+    out, (terminal, its) = tmp_path / "out", os.openpty()
+    command = [sys.executable, "-m", "simreduce", "step", str(asking(_ENDLESS)), "--workers", "2", "--json"]
+    with out.open("w") as file, subprocess.Popen(command, stdout=file, stderr=its) as parent:
+        os.close(its)
+        told = os.read(terminal, 1000)
+        pids = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+        parent.send_signal(signal.SIGTERM)
+        status = parent.wait(60)
+    os.close(terminal)
+    document = json.loads(out.read_text())
+
+    assert b"of 100000 repetitions" in told
+    assert (130, False) == (status, document["complete"])
+    assert 0 < document["repetitions"] < 100_000
+    assert len(pids) >= 2
+    assert [] == [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def test_choices_that_are_not_all_tried_are_not_compared(simreduce, asking, monkeypatch):
+    """What an update takes is known all the same."""
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("simreduce.cli.step.backups", stopped)
+    status, text, _ = simreduce("step", asking(PLAIN), "--backups", "--workers", "1")
+
+    assert (130, "stopped before all backups were tried") == (status, text.splitlines()[-1])
+    assert "one update     " in text

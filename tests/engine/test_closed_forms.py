@@ -26,7 +26,7 @@ from simreduce.engine.floors import narrowest_cut
 from simreduce.engine.lower import Resources, lower
 from simreduce.engine.result import Floors
 from simreduce.engine.tables import SHIFT
-from simreduce.plan import Contract, Kind, PlanBuilder
+from simreduce.plan import Contract, Kind, PlanBuilder, repeat
 from simreduce.topology import Node, Topology, route
 from tests.engine.small import cable, copy_plan, machine, node, pair, plan_of
 from tests.strategies import ANY, ROUND, Scene, scenes
@@ -376,6 +376,18 @@ def test_what_the_cache_does_not_hold_is_written_to_memory(cache, seconds):
     assert close_to(seconds) == result.seconds
 
 
+@pytest.mark.parametrize("times", [2, 10])
+def test_what_is_chained_needs_the_cache_of_one(times):
+    """800 bytes, 400 of which stay in the cache, every time: 2 s for the rest of 400 (see above)."""
+    topology = machine(node("cpu0"), node("cpu1"), cable("cpu0", "cpu1", 1e9))
+    processor = Processor(rates={"copy": 400.0}, cache=400, memory=100.0)
+    chained = repeat(copy_plan(topology, (0, 1)), times)
+
+    result = simulate(chained, topology, TENSORFLOW, Calibration("here", cpu=processor))
+
+    assert close_to(2.0 * times) == result.seconds
+
+
 def test_memory_is_shared_by_all_cores():
     """Two copies at once, none of whose bytes stay in the cache, take twice as long."""
     topology = machine(node("cpu0"), node("cpu1"), cable("cpu0", "cpu1", 1e9))
@@ -386,7 +398,7 @@ def test_memory_is_shared_by_all_cores():
     )
 
     assert close_to([8.0, 8.0]) == finish(result)
-    assert {"0 memory": close_to(800.0)} == {
+    assert {"machine 0 CPU memory": close_to(800.0)} == {
         u.name: u.nbytes for u in result.links if u.name.endswith("memory")
     }
 

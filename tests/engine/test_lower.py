@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 import simreduce as sr
 from simreduce.engine import IDEAL, NOMINAL, compiled, floors, simulate
 from simreduce.engine.lower import Lowered, Resources, lower
+from simreduce.engine.processor import working_set
 from simreduce.errors import PlanError, TopologyError
 from simreduce.plan import PlanBuilder, side_by_side
 from simreduce.topology import load_topology, route
@@ -178,12 +179,15 @@ def test_ops_that_wait_for_what_is_not_there_are_refused(column, number):
 @given(scenes(ROUND), st.integers(1, 3))
 @settings(max_examples=60)
 def test_a_part_is_lowered_as_by_itself(scene, copies):
-    """Of plans side by side: the same ops, calls, lanes by name and bytes, in another order of calls."""
+    """Of plans side by side, that work on as much: the same ops, calls, lanes by name and bytes, in another order of calls."""
     plans = [scene.plan] * copies
+    together = side_by_side(plans, scene.plan.devices)
     machine = (scene.topology, scene.runtime, scene.calibration)
     resources = Resources.of(scene.topology, scene.calibration)
-    whole = lower(side_by_side(plans, scene.plan.devices), *machine, resources)
-    alone = lower(scene.plan, *machine, resources)
+    whole = lower(together, *machine, resources)
+    nodes = [scene.topology.nodes[name] for name in scene.plan.devices]
+    held = working_set(together, nodes, scene.calibration.cpu) if scene.calibration.cpu else {}
+    alone = lower(scene.plan, *machine, resources, held=held)
 
     def told(found: Lowered) -> list[object]:
         columns = "overhead latency holds cap amount waits successor_start successors use_start uses weight lane_start is_pipe"

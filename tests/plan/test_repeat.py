@@ -47,6 +47,11 @@ def test_once_is_the_plan_itself():
     assert star().digest == repeat(star(), 1).digest
 
 
+def test_a_chain_knows_how_often():
+    """Also one of chains."""
+    assert [1, 3, 6] == [star().times, repeat(star(), 3).times, repeat(repeat(star(), 3), 2).times]
+
+
 @pytest.mark.parametrize("times", [0, -1])
 def test_less_than_once_is_refused(times):
     with pytest.raises(ValueError, match=f"a plan can be repeated 1 time or more, not {times}"):

@@ -7,11 +7,21 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Calibration, Disturbance, Fault, LinkConstants
+from simreduce.engine import (
+    IDEAL,
+    NOMINAL,
+    TENSORFLOW,
+    Calibration,
+    Disturbance,
+    Fault,
+    LinkConstants,
+    Processor,
+)
 from simreduce.errors import InputError
 from simreduce.topology import load_topology
 from simreduce.training.distributions import Constant, Uniform
 from simreduce.training.replicas import Delays, Flows, Job, Settings, delays, replicas, through_ports
+from tests.engine.small import cable, machine, node
 
 MB = 1_000_000
 RATE = 1e9  # bytes/s of `STAR` and `FULL`
@@ -49,6 +59,20 @@ def test_flows_and_delays_agree_where_nothing_contends(workers, variables, spare
     ]
     assert [a.time for a in other.arrivals] == pytest.approx([a.time for a in one.arrivals], rel=1e-12)
     assert [u.time for u in other.updates] == pytest.approx([u.time for u in one.updates], rel=1e-12)
+
+
+@pytest.mark.parametrize(("cache", "seconds"), [(0, 4.0), (800, 2.0), (1600, 1.0)])
+def test_transfers_have_the_cache_of_a_step(cache, seconds):
+    """400 bytes of a variable, as many of its gradient, and both once more where they are sent: 1600. A core alone takes 1 s to move
+    400, and memory 4 s.
+    """
+    one_machine = machine(node("cpu0"), node("cpu1"), cable("cpu0", "cpu1", 1e9))
+    calibration = Calibration("here", cpu=Processor(rates={"copy": 400.0}, cache=cache, memory=100.0))
+    network = Flows(one_machine, ("cpu0",), ("cpu1",), (400,), calibration=calibration)
+
+    assert network.working_set == {"0": 1600.0}
+    assert network.uncontended.pull.tolist() == pytest.approx([seconds])
+    assert network.uncontended.push.tolist() == [pytest.approx([seconds])]
 
 
 @given(
@@ -184,3 +208,17 @@ def test_what_a_worker_had_under_way_when_it_died_ends_beside_what_it_sends_when
     assert [pytest.approx(first), pytest.approx(first + LATENCY + alone + compute + alone)] == [
         a.time for a in run.arrivals
     ]
+
+
+def test_who_dies_while_a_token_is_on_its_way_reads_no_more():
+    """The token is under way for a second: worker 1 dies in it, and worker 0 has the link for itself when it reads."""
+    machine = load_topology("switch:3,bandwidth=1GB/s,latency=1s")
+    network = flows(machine, 2, (2,), 1000 * MB)
+    job = Job(Settings(1, 2), network, Constant(1.0))
+    begun = next(s.begun for s in replicas(job, 3).steps if (s.worker, s.step) == (1, 1))
+    run = replicas(replace(job, dies={1: begun - 0.5}), 3)
+
+    reads = [s.read - s.begun for s in run.steps if s.worker == 0 and s.step]
+    assert reads == pytest.approx([network.uncontended.pull[0]] * len(reads))
+    assert reads
+    assert not [s for s in run.unfinished if s.worker == 1]

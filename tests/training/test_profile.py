@@ -66,6 +66,23 @@ def test_a_rate_gives_flops_over_flops_per_second():
         from_rate(load_model("bytes:4K"), 1, 1e12)
 
 
+def test_what_nobody_counted_is_told(write):
+    """It takes no time, which a rate is not asked for where there are gradients; what is said to be free is no such thing."""
+    layer = "[[layers]]\nname = '{}'\ngradients = [{{ name = '{}', elements = 4 }}]\n"
+    text = layer.format("a", "a") + "[[layers]]\nname = 'b'\nforward = '1 GFLOP'\n"
+    free = layer.format("c", "c") + "forward = '0 FLOP'\n"
+    some = load_model(write("some.toml", text + free))
+    none = load_model(write("none.toml", text.replace("gradients", "forward = '0 FLOP'\ngradients") + free))
+
+    assert "one number, spread by FLOPs; nothing for 1 of 3 layers, whose FLOPs nobody counted" == (
+        from_seconds(some, 1.0).source
+    )
+    assert "one number, spread by FLOPs" == from_seconds(none, 1.0).source
+    assert 3e9 / 1e12 == pytest.approx(from_rate(none, 1, 1e12).seconds)
+    with pytest.raises(InputError, match=r"some\.toml: nobody counted the FLOPs of 'a'; give them"):
+        from_rate(some, 1, 1e12)
+
+
 def test_files_give_times_with_units(write):
     """In the model's order, whatever that of the file."""
     rows = f'# measured\nlayer,forward,backward\n\n{SECOND},2 ms,500 us\n"{FIRST}", 1 ms ,0.25s\n'

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import accumulate
 from math import inf, nextafter
 
+import numpy as np
 import pytest
+import simpy
 from hypothesis import given, settings, strategies as st
 
 import simreduce as sr
-from simreduce.engine import IDEAL, TENSORFLOW, Calibration, Disturbance, Fault, Runtime
+from simreduce.engine import (
+    CALM,
+    IDEAL,
+    TENSORFLOW,
+    Calibration,
+    Disturbance,
+    Fabric,
+    Fault,
+    Processor,
+    Runtime,
+)
+from simreduce.engine.processor import working_set
 from simreduce.errors import Deadlock, InputError
 from simreduce.layouts import layout
-from simreduce.topology import load_topology
+from simreduce.topology import Topology, load_topology
 from simreduce.training import Job, Method, Profile, Step, by_mode, simulate_step
 from simreduce.training.horovod import to_cycle
+from simreduce.training.moving import Lowering
 from simreduce.variable_update import Flags
 from simreduce.workload import Gradient, Layer, Model
 from tests.training.small import TICK, by, job, model, pair, run, ticks
@@ -125,6 +140,47 @@ def test_a_boundary_of_a_cycle_is_no_earlier_one(number, cycle, ulps):
 
     assert to_cycle(at, cycle) <= 1e-9 * at
     assert to_cycle(at + cycle / 4, cycle) == pytest.approx(0.75 * cycle, rel=1e-6)
+
+
+MISSED = 0.25
+"""The part of a step's values that its host's cache does not hold."""
+
+
+def summed_by_the_host() -> tuple[Job, Method, Topology, Calibration]:
+    """Buffers of one gradient, which are there at once and summed on the host, each in less than the cache holds."""
+    machine = load_topology("pcie-single-root-4")
+    work = Job(model(8, 8, 8, 8), Profile((0.0,) * 4, (TICK,) * 4, "by hand"), 1)
+    method = by("pscpu+fusion=8K", work, machine, cycle=1000 * TICK)
+    processor = Processor(rates={"add": 1e9}, memory=1e6)
+    (whole,) = working_set(method.plan, [machine.nodes[d] for d in method.plan.devices], processor).values()
+    processor = replace(processor, cache=int(whole * (1 - MISSED)))
+    return work, method, machine, Calibration("here", cpu=processor)
+
+
+@pytest.mark.parametrize("jitter", [0.0, 0.125])
+def test_all_parts_of_a_step_have_one_cache(jitter):
+    """Those lowered together, those lowered by themselves, and the buffers of Horovod."""
+    _, method, machine, calibration = summed_by_the_host()
+    fabric = Fabric(simpy.Environment(), machine, calibration, TENSORFLOW, Disturbance(jitter=jitter))
+    known = [r.plan for r in method.reductions]
+    late = [r.plan for i in range(4) for r in method.fusion.reductions((i,))]
+    lowering = Lowering(fabric, method.plan, known)
+    memory = list(fabric.resources.shared_memory.values())
+    missed = [low.weight[np.isin(low.uses, memory)] for low in map(lowering.of, known + late)]
+
+    assert len(known) + len(late) == 8
+    assert all(len(each) and each == pytest.approx(MISSED) for each in missed)
+
+
+def test_next_to_no_jitter_is_next_to_none():
+    work, method, machine, calibration = summed_by_the_host()
+    method = replace(method, fusion=None)
+    calm, jittered = (
+        simulate_step(work, method, machine, layout(machine).ranks, TENSORFLOW, calibration, disturbance)
+        for disturbance in (CALM, Disturbance(jitter=1e-12))
+    )
+
+    assert calm.seconds == pytest.approx(jittered.seconds, rel=1e-9)
 
 
 def test_horovod_with_a_long_cycle_sends_the_buffers_of_the_packer():

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import simreduce as sr
-from simreduce.engine import IDEAL, TENSORFLOW, Calibration, LinkConstants, record, simulate
+from simreduce.engine import IDEAL, TENSORFLOW, Calibration, LinkConstants, Processor, record, simulate
+from simreduce.report import explanation_text
 from simreduce.topology import load_topology
 from simreduce.tune.whatif import Machine, changes, lane_kind, savings
 from tests.engine.small import cable, copy_plan, machine, node, pair, plan_of
@@ -77,6 +78,24 @@ def test_memory():
     ]
 
     assert saving.saved == pytest.approx(12.0 - 12.0 / 1.1)
+
+
+def test_memory_of_cpu_devices():
+    """400 bytes of which none stays in the cache take 4 s, and a core alone 1 s; the report names what is changed."""
+    topology = machine(node("cpu0"), node("cpu1"), cable("cpu0", "cpu1", 1e9))
+    calibration = Calibration("here", cpu=Processor(rates={"copy": 400.0}, memory=100.0))
+    plan = copy_plan(topology, (0, 1))
+    recording = record(plan, topology, TENSORFLOW, calibration)
+    tried = savings(recording, Machine(topology, TENSORFLOW, calibration))
+    saved = {(s.change.sort, s.change.resource): s.saved for s in tried}
+    about = {"repeat": 1, "workload": "w", "size_bytes": 400, "ranks": 2, "strategy": "s", "collective": "c"}
+    text = explanation_text(recording, tried, about)
+
+    assert saved["cpu", "memory"] == pytest.approx(4.0 - 4.0 / 1.1)
+    assert saved["cpu", "cores"] == 0.0
+    assert "memory of CPU devices  bandwidth  +10%" in text
+    assert "cores of CPU devices   speed      +10%" in text
+    assert "machine 0 CPU memory  100.0%" in text
 
 
 def test_only_what_the_plan_meets_is_changed():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -97,7 +98,6 @@ def test_what_disturbs_whole_rounds_hides_nothing():
 
     assert Order(0, 1) == size.order == size.certain
     assert 0.1 == pytest.approx(size.regret.low) == pytest.approx(size.regret.high)
-    assert 0.1 == pytest.approx(size.cost)
 
 
 def test_what_scatters_has_an_order_by_medians_only():
@@ -107,10 +107,9 @@ def test_what_scatters_has_an_order_by_medians_only():
     (size,) = found.sizes
 
     assert (Order(0, 1), Order(0, 0)) == (size.order, size.certain)
-    assert size.regret.low < 0
     assert 0.1 == pytest.approx(size.regret.value)
     assert size.regret.high > 0.1
-    assert 0.0 == size.cost == found.worst_cost < found.worst_regret
+    assert 0.0 == size.regret.low == found.worst_cost < found.worst_regret
 
 
 def test_five_percent_and_not_more_is_never_certain():
@@ -118,6 +117,75 @@ def test_five_percent_and_not_more_is_never_certain():
     (size,) = judged([row("a", 1.04, 2), row("b", 1, 1), row("c", 1.2, 3)]).sizes
 
     assert Order(2, 2) == size.certain
+
+
+def test_of_equal_candidates_no_regret_is_certain():
+    """Eight that are equal but for noise: whichever was predicted, another seems faster. At most 2.5 % of runs may say for certain that
+    it is, over all sizes together; each comparison by itself says so in 20 % and more of these.
+    """
+    generator = np.random.default_rng(11)
+    certain = []
+    for _ in range(30):
+        rows = [
+            row(name, 1, place + 1, nbytes, rounds=generator.lognormal(0.0, 0.1, 20))
+            for nbytes in (64, 1024)
+            for place, name in enumerate("abcdefgh")
+        ]
+        found = judged(rows)
+        certain.append(found.worst_cost > 0)
+        assert all(0 <= size.regret.low <= size.regret.value <= size.regret.high for size in found.sizes)
+
+    assert sum(certain) <= 2  # of 30: more are as rare as one in 25
+
+
+@pytest.mark.parametrize(("rounds", "sure"), [(1, False), (3, False), (5, False), (6, True), (20, True)])
+def test_few_rounds_make_nothing_certain(rounds, sure):
+    """The range of five samples holds their median with 94 %, that of six with 97 %, however far apart candidates are."""
+    even = np.ones(rounds)
+    rows = [row("a", 3, 1, rounds=even), row("b", 1, 2, rounds=even), row("a", 3, 1, repeats=0, rounds=even)]
+    found = judged(rows)
+    (size,) = found.sizes
+    said = judgement_document(found)["sizes"][0]
+
+    assert (Order(0, 1), Order(0, int(sure))) == (size.order, size.certain)
+    assert 2.0 == pytest.approx(size.regret.value)
+    assert (2.0 if sure else 0.0) == pytest.approx(found.worst_cost)
+    assert sure == size.regret.bounded == size.floor.bounded
+    assert [sure] * 4 == [
+        said[key] is not None for key in ("regret_low", "regret_high", "noise_floor_low", "noise_floor_high")
+    ]
+    assert (0 if sure else 2) == judgement_lines(found)[1].count("too few rounds for bounds")
+
+
+def test_more_comparisons_need_more_rounds():
+    """Six are enough for one; with eight others, 95 % of all together are 99.4 % of each, which the range of eight does not reach."""
+    for count, sure in ((8, False), (9, True)):
+        even = np.ones(count)
+        found = judged([row(str(i), 3 - i * 0.1, i, rounds=even) for i in range(9)])
+
+        assert sure == found.sizes[0].regret.bounded
+
+
+def test_what_is_predicted_alike_is_in_no_order():
+    """However the rows stand. Of those predicted to be fastest, the first by name is taken."""
+    rows = [row("a", 1, 5), row("b", 2, 5), row("c", 3, 6)]
+
+    for given in permutations(rows):
+        (size,) = judged(given).sizes
+        assert Order(2, 3) == size.order == size.certain
+        assert "a" == size.chosen
+
+
+def test_the_order_of_rows_says_nothing():
+    rows = [
+        row(name, measured, predicted, rounds=scattered(seed, 0.1))
+        for seed, (name, measured, predicted) in enumerate(
+            [("a", 2, 1), ("b", 1.9, 1), ("c", 3, 4), ("d", 2.5, 4)]
+        )
+    ]
+    rows.append(replace(rows[0], case=replace(rows[0].case, repeats=0)))
+
+    assert 1 == len({repr(judged(given)) for given in permutations(rows)})
 
 
 @pytest.mark.parametrize("shift", [0.97, 1.0, 1.2])

@@ -174,6 +174,17 @@ def test_a_file_has_predictions_before_it_has_samples(tmp_path):
     assert [False, True] == [meanwhile.complete, after.complete]
 
 
+def test_what_a_sample_is_is_kept_by_candidate(tmp_path):
+    path = tmp_path / "result.jsonl"
+    with recording(path, {}, [RING, OTHER]) as record:
+        before = read_record(path).settled
+        record.settled(1, 6)
+        record.settled(0, 0)
+        after = read_record(path).settled
+
+    assert ((None, None), (0, 6)) == (before, after)
+
+
 def test_what_was_measured_before_a_fault_is_kept(tmp_path):
     path = tmp_path / "result.jsonl"
     with suppress(KeyboardInterrupt), recording(path, {}, [RING]) as record:

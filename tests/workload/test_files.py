@@ -66,7 +66,7 @@ def test_a_toml_file_gives_gradients_as_tables(write):
     )
 
     assert (Gradient("conv", 9408, 1), Gradient("gradient1", 64)) == load_workload(path).gradients
-    assert path == load_workload(path).name
+    assert "two" == load_workload(path).name
 
 
 def test_a_scalar_has_an_empty_shape_in_toml(write):
@@ -170,6 +170,7 @@ def test_every_fault_of_a_toml_file_is_told_at_once_with_its_index(write):
         "bad.toml: unknown key 'titel' (did you mean 'title'?)",
         "bad.toml: gradients[0]: unknown key 'nmae' (did you mean 'name'?)",
         "bad.toml: gradients[1]: unknown key 'shap' (did you mean 'shape'?)",
+        "bad.toml: gradients[1]: give elements or shape, one of the two",
     ) == _refused(path)
 
 

@@ -85,7 +85,7 @@ _PATIENCE = 3.0
     "--iters",
     type=click.IntRange(3),
     default=None,
-    help="Timed steps of each plan; default: what some seconds have room for.",
+    help="Samples of each plan; default: what some seconds have room for.",
 )
 @click.option(
     "-w",
@@ -245,9 +245,8 @@ def _tried(question: Question, out: Path) -> list[Row]:
         strategies = [s for s in map(parse_strategy, HELD_OUT) if not refusals(s, devices, [workload])]
         cases = [case for case in question.cases(workload, strategies) if case.predicted < _PATIENCE]
         groups += [cases] if cases else []
-    if (
-        devices.stage.one_process
-    ):  # a slow second is everybody's; large ones would leave the others few rounds
+    # A slow second is everybody's, and large ones would leave the others few rounds.
+    if devices.stage.one_process:
         quick = [case for group in groups for case in group if case.nbytes < _LARGE]
         groups = [quick, *(group for group in groups if group[0].nbytes >= _LARGE)]
     return question.measure(groups, out)[0]

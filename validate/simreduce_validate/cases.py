@@ -78,11 +78,14 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One case, measured. `events` is the timeline of one more step, empty if none was asked for."""
+    """One case, measured. `events` is the timeline of one more step, empty if none was asked for. A sample is the median of `settled`
+    steps, after as many that do not count; if 0, it is one step.
+    """
 
     case: Case
     measured: Measurement
     events: tuple[Event, ...] = ()
+    settled: int = 0
 
     @property
     def interval(self) -> Interval:
@@ -176,6 +179,7 @@ class Question:
             "simulated_digest": machine.digest, "backend": devices.stage.backend, "route": devices.route,
             "runtime": RUNTIME, "calibration": self.calibration.name, "iterations": self.repetitions, "warmup": self.warmup,
             "chained": self.chained,
+            **({"settled_s": _SETTLED, "most_settled": _MOST_SETTLED} if devices.stage.one_process else {}),
         }  # fmt: skip
 
     def _rows(self, backend: Backend, cases: Sequence[Case], first: int, record: Record | None) -> list[Row]:
@@ -194,19 +198,21 @@ class Question:
                 record.sample(first + place, number, seconds)
 
         seconds = [float(candidate.time(1)[0]) for candidate in candidates]
-        settled = [_settled(each) for each in seconds] if self.devices.stage.one_process else []
-        steps = [2 * each for each in settled] or [1] * len(seconds)
+        settled = [_settled(each) if self.devices.stage.one_process else 0 for each in seconds]
+        if record:
+            for place, many in enumerate(settled, start=first):
+                record.settled(place, many)
         rounds = self.repetitions or _rounds(
-            sum(each * many for each, many in zip(seconds, steps, strict=True)), len(candidates)
+            sum(each * (2 * many or 1) for each, many in zip(seconds, settled, strict=True)), len(candidates)
         )
         samples = in_rounds(candidates, rounds, warmup=self.warmup, settled=settled, note=note)
         found = []
-        for place, (case, candidate, times) in enumerate(
-            zip(cases, candidates, samples, strict=True), start=first
+        for place, (case, candidate, times, many) in enumerate(
+            zip(cases, candidates, samples, settled, strict=True), start=first
         ):
             traced = self.traced and isinstance(case.work, Plan) and self.chained == 1
             events = tuple(candidate.trace()) if traced else ()
-            found.append(Row(case, candidate.measured(times), events))
+            found.append(Row(case, candidate.measured(times), events, many))
             if record:
                 record.checked(place, found[-1].faults)
             candidate.release()

@@ -13,8 +13,8 @@ from simreduce import dtypes, units
 from simreduce.report.busbw import algbw, busbw
 from simreduce_validate.cases import RUNTIME, Question, Row
 from simreduce_validate.judged import Judgement, Size
-from simreduce_validate.measuring import noise
-from simreduce_validate.measuring.statistics import FEW
+from simreduce_validate.measuring import Interval, noise
+from simreduce_validate.measuring.statistics import FEW, LEVEL, range_level
 from simreduce_validate.transfers import Transfer
 
 _HEADER = (
@@ -43,6 +43,18 @@ def table(rows: Sequence[Row], ranks: int, about: Sequence[str], judgement: Sequ
     lines.append(f"# Faults               : {len(faults)} {'FAILED' if faults else 'OK'}")
     lines += [f"#   {fault}" for fault in faults[:20]]
     return "\n".join(lines)
+
+
+def samples_line(rows: Sequence[Row], chained: int = 1) -> str:
+    """What a time is the median of."""
+    settled = [row.settled for row in rows]
+    fewest, most = min(settled), max(settled)
+    each = "one step" if most <= 1 else f"the median of {most} steps"
+    if fewest < most:
+        each = f"the median of {fewest} to {most} steps"
+    after = " after as many that do not count" if most else ""
+    reduced = f"; a step is {chained} all-reduces" if chained > 1 else ""
+    return f"medians of {len(rows[0].measured.seconds)} samples, each {each}{after}{reduced}"
 
 
 def noise_lines(rows: Sequence[Row]) -> list[str]:
@@ -87,7 +99,7 @@ def _size_line(size: Size) -> str:
     parts = [
         (
             f"{units.format_size(size.nbytes)}: predicted fastest {size.chosen}, measured fastest {size.best}, "
-            f"regret {size.regret.value:.1%} ({size.regret.low:+.1%} to {size.regret.high:+.1%})"
+            f"regret {size.regret.value:.1%} ({_between(size.regret)})"
         ),
         (
             f"in order {size.certain.kept} of {size.certain.pairs} pairs certainly more than 5 % apart, "
@@ -97,10 +109,14 @@ def _size_line(size: Size) -> str:
     if not math.isnan(size.rank):
         parts.append(f"rank correlation {size.rank:.2f}")
     if size.floor:
-        parts.append(f"noise floor {size.floor.value:+.1%} ({size.floor.low:+.1%} to {size.floor.high:+.1%})")
+        parts.append(f"noise floor {size.floor.value:+.1%} ({_between(size.floor)})")
     if not math.isnan(size.default):
         parts.append(f"TensorFlow's own is {size.default:+.1%} from the fastest")
     return "; ".join(parts)
+
+
+def _between(interval: Interval) -> str:
+    return f"{interval.low:+.1%} to {interval.high:+.1%}" if interval.bounded else "too few rounds for bounds"
 
 
 def transfer_lines(row: Row, found: Sequence[Transfer], most: int = 40) -> list[str]:
@@ -130,7 +146,7 @@ def transfer_lines(row: Row, found: Sequence[Transfer], most: int = 40) -> list[
 def _level(rows: Sequence[Row]) -> float:
     """With what probability, in percent, the intervals hold their medians: that of the range of a few samples."""
     fewest = min((len(r.measured.seconds) for r in rows), default=FEW + 1)
-    return 95.0 if fewest > FEW else 100.0 * (1 - 2 * 0.5**fewest)
+    return 100.0 * (LEVEL if fewest > FEW else range_level(fewest))
 
 
 def document(
@@ -165,6 +181,7 @@ def document(
                 "time_us": r.measured.median * 1e6,
                 **_worth(r),
                 "repeats": r.case.repeats,
+                "settled_steps": r.settled,
                 "times_us": [seconds * 1e6 for seconds in r.measured.seconds.tolist()],
                 "algbw_gb_per_s": algbw(r.case.nbytes, r.measured.median) / 1e9,
                 "busbw_gb_per_s": busbw(r.case.nbytes, r.measured.median, ranks) / 1e9,
@@ -192,7 +209,7 @@ def document(
 
 
 def judgement_document(judgement: Judgement | None) -> dict[str, Any] | None:
-    """Numbers that there are none of (no two candidates, no builtin) are null."""
+    """Numbers that there are none of (no two candidates, no builtin, bounds of too few rounds) are null."""
     if judgement is None:
         return None
     return {
@@ -204,18 +221,25 @@ def judgement_document(judgement: Judgement | None) -> dict[str, Any] | None:
         "sizes": [
             {
                 "size_bytes": size.nbytes, "predicted_fastest": size.chosen, "measured_fastest": size.best,
-                "regret": size.regret.value, "regret_low": size.regret.low, "regret_high": size.regret.high,
+                "regret": size.regret.value, **_bounds("regret", size.regret),
                 "rank_correlation": None if math.isnan(size.rank) else size.rank,
                 "ordered_pairs": size.order.kept, "pairs": size.order.pairs,
                 "certain_ordered_pairs": size.certain.kept, "certain_pairs": size.certain.pairs,
                 "noise_floor": size.floor.value if size.floor else None,
-                "noise_floor_low": size.floor.low if size.floor else None,
-                "noise_floor_high": size.floor.high if size.floor else None,
+                **_bounds("noise_floor", size.floor),
                 "default_regret": None if math.isnan(size.default) else size.default,
             }
             for size in judgement.sizes
         ],
     }  # fmt: skip
+
+
+def _bounds(name: str, interval: Interval | None) -> dict[str, float | None]:
+    known = interval is not None and interval.bounded
+    return {
+        f"{name}_low": interval.low if interval and known else None,
+        f"{name}_high": interval.high if interval and known else None,
+    }
 
 
 def _worth(row: Row) -> dict[str, Any]:

@@ -6,8 +6,9 @@ and ResNet keep their variables on the CPU (`parameter_server`), AlexNet and VGG
 What a GPU computes is fitted to the 1-GPU column, and to nothing else: so that the step of one GPU, transfers included,
 takes as long as published. For AlexNet and VGG-16 a second constant, a cost of every step on more than one GPU, is fitted to
 the 2-GPU column. Everything else is predicted with the calibration `dgx1p-tf2018`, which was fitted to other figures
-(`step_of_five`). What the standard errors of its two constants come to stands behind "+-": each is moved by its own, everything
-is fitted anew, and the differences are added in quadrature.
+(`step_of_five`). What the standard errors of its two constants come to stands behind "+-": each is moved by its own,
+up and down, everything is fitted anew, and of each the larger difference is added in quadrature: a step has kinks, where transfers begin
+not to be hidden. That is as if the constants' errors had nothing to do with one another: the calibration has no covariance.
 
 "Longer than 1 GPU" is what a step takes longer than that of one GPU: published, and predicted as a bracket. Its near end is a forward
 pass in which every layer waits for its own variables, which is what is simulated; its far end one that waits for all variables first.
@@ -31,7 +32,7 @@ collectives would grow so; that this is the cause is a conjecture, which nothing
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import hypot
@@ -117,16 +118,19 @@ def _outside(step: Step) -> float:
     return reads + step.seconds - step.update - max(span.end for span in step.spans)
 
 
-def others(row: Row) -> list[Prediction]:
-    """A prediction for every constant that has a standard error, which is greater by that."""
+def others(row: Row) -> list[tuple[Prediction, Prediction]]:
+    """Two predictions for every constant that has a standard error: with it greater and less by that."""
     calibration = _machine()[2]
-    return [predict(row, one_off(calibration, name)) for name in calibration.errors]
+    return [
+        (predict(row, one_off(calibration, name, 1)), predict(row, one_off(calibration, name, -1)))
+        for name in calibration.errors
+    ]
 
 
-def one_off(calibration: Calibration, name: str) -> Calibration:
-    """With that constant greater by its standard error."""
+def one_off(calibration: Calibration, name: str, by: int) -> Calibration:
+    """With so many standard errors of that constant added to it."""
     table, *path = name.split(".")
-    error = calibration.errors[name]
+    error = by * calibration.errors[name]
     if table == "dispatch":
         dispatch = {**calibration.dispatch, path[0]: calibration.dispatch[path[0]] + error}
         return replace(calibration, dispatch=dispatch)
@@ -180,10 +184,19 @@ def report(rows: tuple[Row, ...]) -> Iterator[str]:
         yield f"  fitted: compute {found.compute * 1e3:.2f} ms{cost}"
 
 
-def _line(found: Prediction, moved: Sequence[Prediction], gpus: int) -> str:
+def spread(
+    figure: Callable[[Prediction], float],
+    found: Prediction,
+    moved: Iterable[tuple[Prediction, Prediction]],
+) -> float:
+    """What the standard errors come to: of each constant the larger of both differences, in quadrature."""
+    return hypot(*(max(abs(figure(each) - figure(found)) for each in both) for both in moved))
+
+
+def _line(found: Prediction, moved: Sequence[tuple[Prediction, Prediction]], gpus: int) -> str:
     def cell(figure: Callable[[Prediction], float], digits: int, scale: float = 1.0) -> str:
         """With what the standard errors come to."""
-        wide = hypot(*(figure(each) - figure(found) for each in moved))
+        wide = spread(figure, found, moved)
         return f"{figure(found) * scale:.{digits}f} +- {wide * scale:.{digits}f}"
 
     row = found.row

@@ -43,7 +43,7 @@ from simreduce_validate.measuring import already_there
 from simreduce_validate.measuring.provenance import processors
 from simreduce_validate.running import BUILTINS, ROUTES
 from simreduce_validate.running.builtin import COLLECTIVE, check_builtin
-from simreduce_validate.tables import document, judgement_lines, table, transfer_lines
+from simreduce_validate.tables import document, judgement_lines, samples_line, table, transfer_lines
 from simreduce_validate.transfers import Transfer, transfers
 
 _OF_THE_SCENARIO = {
@@ -79,7 +79,7 @@ _OF_THE_SCENARIO = {
 @click.option(
     "-d", "--datatype", "--dtype", default="float", help="float, half, double, bfloat16, int32, ..."
 )
-@click.option("-n", "--iters", type=click.IntRange(1), default=20, help="Timed steps of each; default 20.")
+@click.option("-n", "--iters", type=click.IntRange(1), default=20, help="Samples of each; default 20.")
 @click.option(
     "-w",
     "--warmup_iters",
@@ -164,7 +164,10 @@ def validate(
     if as_json:
         echo_json(document(question, rows, judgement, details, ran_on))
     else:
-        about = [f"simreduce {sr.__version__}: {_title(stage, constants.name)}", *_about(question, ran_on)]
+        about = [
+            f"simreduce {sr.__version__}: {_title(stage, constants.name)}",
+            *_about(question, ran_on, rows),
+        ]
         click.echo(table(rows, stage.layout.n, about, judgement_lines(judgement)))
         for row, found in zip(rows, details, strict=True):
             click.echo("\n".join(transfer_lines(row, found)))
@@ -194,15 +197,14 @@ def _title(devices: Devices, calibration: str) -> str:
     return f"all-reduce on {devices.layout.n} devices of {backend}, route {devices.route}, calibration {calibration}"
 
 
-def _about(question: Question, ran_on: dict[str, Any]) -> list[str]:
+def _about(question: Question, ran_on: dict[str, Any], rows: Sequence[Row]) -> list[str]:
     devices = question.devices
-    chained = f" of {question.chained} all-reduces each" if question.chained > 1 else ""
     settings, hardware = ran_on["settings"], ran_on["hardware"]
     links = f", {settings['links']}" if settings.get("links") else ""
     return [
         f"topology {devices.topology.name} ({devices.topology.digest}), simulated as {devices.stage.machine.name}, runtime tensorflow",
         f"{processors(hardware)}, TensorFlow {ran_on['versions']['tensorflow']}{links}",
-        f"median of {question.repetitions} steps{chained}",
+        samples_line(rows, question.chained),
         *_warnings(question),
     ]
 

@@ -44,9 +44,10 @@ def test_what_is_to_be_measured_is_kept_before_its_times(calibrated):
     assert recorded.complete
     assert sorted(each["plan"] for each in said["fit"]) == sorted(f.algorithm for f in recorded.forecasts)
     assert {5} == {len(seconds) for seconds in recorded.seconds}
+    assert all(1 <= each <= recorded.provenance["settings"]["most_settled"] for each in recorded.settled)
     assert not any(recorded.faults)
     assert all(forecast.plan for forecast in recorded.forecasts)
-    assert ["run", *["candidate"] * len(said["fit"]), "predicted", "sample"] == kinds[: len(said["fit"]) + 3]
+    assert ["run", *["candidate"] * len(said["fit"]), "predicted", "settled"] == kinds[: len(said["fit"]) + 3]
     assert "candidate" not in kinds[len(said["fit"]) + 1 :]
 
 
@@ -66,6 +67,7 @@ def test_predictions_with_it_are_judged(calibrated):
     assert [None, None, 0] * 2 == [row["repeats"] for row in rows]
     for row in rows:
         assert 0 == row["wrong"]
+        assert 1 <= row["settled_steps"] <= 6
         assert row["low_us"] <= row["time_us"] <= row["high_us"]
         assert row["error"] == pytest.approx(row["predicted_time_us"] / row["time_us"] - 1)
         assert 0.1 < row["predicted_time_us"] / row["time_us"] < 10

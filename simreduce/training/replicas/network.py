@@ -7,7 +7,7 @@ the latency of their way and no bandwidth.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple, Protocol
@@ -18,6 +18,7 @@ import simpy
 
 from simreduce.engine import CALM, NOMINAL, TENSORFLOW, Calibration, Disturbance, Fabric, Runtime, Standing
 from simreduce.engine.lower import Lowered, Resources, lower
+from simreduce.engine.processor import scope
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Contract, Plan, PlanBuilder
 from simreduce.topology import Topology
@@ -141,6 +142,21 @@ class Flows:
         """The network of one run."""
         return _Shared(env, self)
 
+    @cached_property
+    def working_set(self) -> Mapping[str, float]:
+        """Bytes of all values of a step in which every worker takes part, by whose cores they are; with these each transfer is lowered."""
+        held: dict[str, float] = {}
+        if (cpu := self.calibration.cpu) is None:
+            return held
+        nodes, kept = self.topology.nodes, list(zip(self.servers, self.nbytes, strict=True))
+        # Variables and gradients where they are made, and what each has become where it was sent.
+        made = kept + [(worker, nbytes) for worker in self.workers for _, nbytes in kept]
+        sent = [(end, n) for w in self.workers for s, n in kept if s != w for end in (w, s)]
+        for device, nbytes in made + sent:
+            owner = scope(cpu, nodes[device].machine)
+            held[owner] = held.get(owner, 0.0) + nbytes
+        return held
+
     @property
     def _calm(self) -> Disturbance:
         return replace(self.disturbance, faults=(), jitter=0.0)
@@ -151,7 +167,9 @@ class Flows:
         calm = self._calm
         resources = Resources.of(self.topology, self.calibration, calm)
         transfers = _Transfers(
-            lambda plan: lower(plan, self.topology, self.runtime, self.calibration, resources, None, calm)
+            lambda plan: lower(
+                plan, self.topology, self.runtime, self.calibration, resources, None, calm, self.working_set
+            )
         )
 
         def latency(source: str, target: str) -> float:
@@ -280,8 +298,9 @@ def _lowered(flows: Flows) -> tuple[_Transfers, dict[str, int]]:
 
     def one(plan: Plan) -> Lowered:
         return lower(
-            plan, flows.topology, flows.runtime, flows.calibration, resources, lanes, flows.disturbance
-        )
+            plan, flows.topology, flows.runtime, flows.calibration, resources, lanes, flows.disturbance,
+            flows.working_set,
+        )  # fmt: skip
 
     return _Transfers(one), lanes
 

@@ -154,9 +154,8 @@ class _Training:
         self.made: list[Update] = []
         self.steps: list[Step] = []
         self.unfinished: list[Step] = []
-        self.under_way: dict[
-            int, tuple[int, int, list[float]]
-        ] = {}  # of a worker: step, local_step, times so far
+        # Of a worker: step, local_step, times so far.
+        self.under_way: dict[int, tuple[int, int, list[float]]] = {}
 
     def run(self) -> Run:
         self.tokens.put(0, self.job.settings.initial_tokens)
@@ -207,6 +206,8 @@ class _Training:
             local_step = yield self.tokens.get(until)
             step = self.next_step(w)
             yield self.moment(self.messages.token[w], _BEGIN, w)
+            if self.now >= until:  # it died while the token was on its way
+                return
 
     def arrive(self, w: int, step: int, local_step: int, v: int, read: list[Any]) -> None:
         """A gradient is at its accumulator."""

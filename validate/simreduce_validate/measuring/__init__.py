@@ -17,6 +17,7 @@ from simreduce_validate.measuring.statistics import (
     median_interval,
     noise,
     outliers,
+    over_fastest,
     ratio_bounds,
     ratio_interval,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "median_interval",
     "noise",
     "outliers",
+    "over_fastest",
     "ratio_bounds",
     "ratio_interval",
     "read_record",

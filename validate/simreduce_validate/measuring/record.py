@@ -5,6 +5,7 @@ JSON Lines, one document a line, whose `record` says what it is:
     {"record": "run", "format": 1, "provenance": {...}}
     {"record": "candidate", "id": 0, "algorithm": "ring", "size_bytes": 1048576, "plan": "...", "predicted_us": 65780.1, ...}
     {"record": "predicted", "candidates": 8}
+    {"record": "settled", "id": 0, "steps": 0}
     {"record": "sample", "id": 0, "round": 0, "us": 82010.4}
     {"record": "checked", "id": 0, "faults": []}
     {"record": "end"}
@@ -54,8 +55,12 @@ class Record:
 
     _file: IO[str] = field(repr=False)
 
+    def settled(self, candidate: int, steps: int) -> None:
+        """A sample of a candidate is the median of so many steps, after as many that do not count; if 0, one step."""
+        self._write({"record": "settled", "id": candidate, "steps": steps})
+
     def sample(self, candidate: int, number: int, seconds: float) -> None:
-        """One step of a candidate in a round."""
+        """What a candidate took in a round."""
         self._write({"record": "sample", "id": candidate, "round": number, "us": seconds * 1e6})
 
     def checked(self, candidate: int, faults: Sequence[str]) -> None:
@@ -71,7 +76,8 @@ class Record:
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """A result file that was read. `seconds` are the samples of each forecast in the order in which they were taken, `faults` what
-    was wrong with it, None if the run ended before it was checked; `complete` says whether it came to its end.
+    was wrong with it, None if the run ended before it was checked; `settled` the steps whose median a sample is (see `Record.settled`),
+    None where the file does not say; `complete` says whether it came to its end.
     """
 
     provenance: Mapping[str, Any]
@@ -79,6 +85,7 @@ class Recorded:
     seconds: tuple[Floats, ...]
     faults: tuple[tuple[str, ...] | None, ...]
     complete: bool
+    settled: tuple[int | None, ...]
 
 
 @contextmanager
@@ -120,6 +127,7 @@ def read_record(path: Path) -> Recorded:
     forecasts: list[Forecast] = []
     samples: list[list[float]] = []
     faults: list[tuple[str, ...] | None] = []
+    settled: list[int | None] = []
     for number, document in enumerate(documents, start=1):
         kind = document["record"]
         try:
@@ -128,6 +136,9 @@ def read_record(path: Path) -> Recorded:
                 forecasts.append(Forecast(**fields))
                 samples.append([])
                 faults.append(None)
+                settled.append(None)
+            elif kind == "settled":
+                settled[document["id"]] = int(document["steps"])
             elif kind == "sample":
                 if not (document["us"] > 0 and math.isfinite(document["us"])):
                     raise ValueError("a time is above 0")  # noqa: TRY301
@@ -142,6 +153,7 @@ def read_record(path: Path) -> Recorded:
         tuple(np.array(each) for each in samples),
         tuple(faults),
         documents[-1]["record"] == "end",
+        tuple(settled),
     )
 
 

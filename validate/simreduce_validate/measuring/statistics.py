@@ -6,6 +6,7 @@ are in every number.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -30,6 +31,10 @@ range is given instead, which holds it with 1 - 2 x 0.5^n. Of 10 to 20 samples t
 """
 
 
+_IN_TAILS = 20
+"""Resamples beyond the bounds, at least: where the level is high, more are drawn."""
+
+
 @dataclass(frozen=True, slots=True)
 class Interval:
     """A number, and between which bounds it lies with the probability that was asked for."""
@@ -37,6 +42,11 @@ class Interval:
     value: float
     low: float
     high: float
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there were samples enough for bounds."""
+        return math.isfinite(self.high)
 
     def holds(self, value: float) -> bool:
         """Whether a number is one of those that the samples allow."""
@@ -77,7 +87,7 @@ def ratio_interval(
     ours: Floats, theirs: Floats, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
 ) -> Interval:
     """Median of `ours` over median of `theirs`, taken in the same rounds: rounds are drawn, with both samples of each, so that
-    what disturbed a whole round cancels.
+    what disturbed a whole round cancels. Bounds are 0 and infinity where there are too few rounds for `level`: 95 % need six.
     """
     low, high = ratio_bounds([ours, theirs], level=level, resamples=resamples, seed=seed)
     return Interval(float(np.median(ours) / np.median(theirs)), float(low[0, 1]), float(high[0, 1]))
@@ -87,21 +97,57 @@ def ratio_bounds(
     samples: Sequence[Floats], *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[Floats, Floats]:
     """Between which bounds, low and high, the median of candidate i lies over that of candidate j, at [i, j]: `ratio_interval`
-    of all candidates that were timed in the same rounds.
+    of all candidates that were timed in the same rounds. Each holds by itself with `level`.
     """
+    return _bounds(_together(samples), range(len(samples)), level, resamples, seed)
+
+
+def over_fastest(
+    samples: Sequence[Floats], one: int, *, comparisons: int, level: float = LEVEL, seed: int = 0
+) -> Interval:
+    """Median of candidate `one` over the least median of all that were timed in the same rounds. Which is the fastest is found in
+    the same samples, so that `one` is compared with every other: of so many `comparisons`, these and those of others, all bounds
+    hold together with `level` (Bonferroni). Never below 1, as it is one of them.
+    """
+    each = _together(samples)
+    medians = np.median(each, axis=-1)
+    apart = (1 - level) / max(comparisons, 1)
+    low, high = _bounds(each, [one], 1 - apart, max(RESAMPLES, math.ceil(_IN_TAILS / apart)), seed)
+    return Interval(float(medians[one] / medians.min()), float(low.max()), float(high.max()))
+
+
+def _together(samples: Sequence[Floats]) -> Floats:
+    """Samples of the same rounds, by candidate and round."""
     for ours, theirs in pairwise(samples):
         if len(ours) != len(theirs):
             raise ValueError(f"{len(ours)} and {len(theirs)} samples are not of the same rounds")
     each = np.stack(samples)
     _some(each.ravel())
-    if each.shape[1] <= FEW:
-        by_round = each[:, None, :] / each[None, :, :]
+    return each
+
+
+def _bounds(
+    each: Floats, ours: Sequence[int], level: float, resamples: int, seed: int
+) -> tuple[Floats, Floats]:
+    """`ratio_bounds` of some over all. Where there are too few rounds for `level` there are none: 0 and infinity."""
+    count = each.shape[1]
+    if range_level(count) < level:
+        itself = np.equal.outer(np.asarray(ours), np.arange(len(each)))
+        return np.where(itself, 1.0, 0.0), np.where(itself, 1.0, np.inf)
+    if count <= FEW:
+        by_round = each[list(ours)][:, None, :] / each[None, :, :]
         return by_round.min(axis=-1), by_round.max(axis=-1)
-    medians = np.median(each[:, _drawn(each.shape[1], resamples, seed)], axis=-1)
+    drawn = _drawn(count, resamples, seed)
+    medians = np.stack([np.median(candidate[drawn], axis=-1) for candidate in each])
     edges = [(1 - level) / 2, (1 + level) / 2]
-    rows = [np.quantile(ours / medians, edges, axis=-1) for ours in medians]
+    rows = [np.quantile(medians[one] / medians, edges, axis=-1) for one in ours]
     low, high = np.stack(rows, axis=1)
     return low, high
+
+
+def range_level(count: int) -> float:
+    """With what probability the range of so many samples holds their median: no interval of them holds it with more."""
+    return 1.0 - 2.0 * 0.5**count
 
 
 def noise(samples: Floats, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0) -> Noise:

@@ -29,8 +29,8 @@ def in_rounds(
     place of the candidate, round, seconds.
 
     Warm-up steps are taken by all before the first round. They are the only ones that are not samples, unless `settled` says by candidate how many
-    steps in a row make a sample: it is their median, after as many that do not count. For what others leave in the caches then tells
-    nothing.
+    steps in a row make a sample (0: one): it is their median, after as many that do not count. For what others leave in the caches then
+    tells nothing.
     """
     for candidate in candidates:
         if warmup:

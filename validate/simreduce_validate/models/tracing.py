@@ -189,10 +189,10 @@ def _layers(runs: Sequence[_Run], model: str) -> tuple[list[Layer], list[str]]:
             sum(passes, Work()) for passes in zip(*((r.forward, r.backward) for r in same), strict=True)
         )
         gradients = tuple(gradient for run in same for gradient in run.gradients)
-        layers.append(Layer(name, gradients, float(forward.flops), float(backward.flops)))
-        notes += [
-            f"{name}: {count} x {what}: not counted" for what, count in (forward + backward).uncounted.items()
-        ]
+        both = forward + backward
+        counted = both.flops > 0 or not both.uncounted
+        layers.append(Layer(name, gradients, float(forward.flops), float(backward.flops), counted))
+        notes += [f"{name}: {count} x {what}: not counted" for what, count in both.uncounted.items()]
     return layers, notes
 
 

@@ -31,7 +31,8 @@ import tensorflow as tf
 from simreduce import dtypes
 from simreduce.errors import InputError
 from simreduce.plan import Kind, Plan
-from simreduce.plan.plan import IN_PLACE, NO_STREAM
+from simreduce.plan.plan import IN_PLACE
+from simreduce.plan.waits import waits
 from simreduce_validate.running.placement import is_cpu, process
 from simreduce_validate.running.program import Made, Program
 
@@ -96,18 +97,17 @@ class _Emission:
         self.prefix, self.gates = prefix, self._gates(prefix)
         self.made, self.views = [], {}
         rows = zip(
-            plan.kind.tolist(), plan.device.tolist(), plan.lo.tolist(), plan.hi.tolist(), plan.stream.tolist(),
+            waits(plan),
+            plan.kind.tolist(),
+            plan.device.tolist(),
+            plan.lo.tolist(),
+            plan.hi.tolist(),
             strict=True,
-        )  # fmt: skip
-        before: dict[int, int] = {}  # by stream, its last op
-        for op, (kind, device, lo, hi, stream) in enumerate(rows):
+        )
+        for (op, before), kind, device, lo, hi in rows:
             operands = plan.operands_of(op)
-            waits = plan.controls[plan.control_start[op] : plan.control_start[op + 1]].tolist()
-            if stream != NO_STREAM:
-                waits += [before[stream]] if stream in before else []
-                before[stream] = op
             # What the op reads it waits for anyway.
-            control = [p.tensor.op for v in dict.fromkeys(waits) if v not in operands for p in self.made[v]]
+            control = [p.tensor.op for v in dict.fromkeys(before) if v not in operands for p in self.made[v]]
             self.made.append(self._op(op, Kind(kind), device, lo, hi, operands, control))
 
     def _gates(self, prefix: str) -> dict[int, Any]:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simreduce.plan import Kind, Plan, PlanBuilder, Value
-from simreduce.plan.plan import IN_PLACE, NO_STREAM, Executor
+from simreduce.plan.plan import IN_PLACE, Executor
+from simreduce.plan.waits import waits
 
 
 def spelled_out(plan: Plan) -> Plan:
@@ -31,28 +32,23 @@ class _Spelling:
 
     def done(self) -> Plan:
         plan = self.plan
-        before: dict[int, int] = {}  # by stream, its last op
-        for op, stream in enumerate(plan.stream.tolist()):
-            waits = plan.controls[plan.control_start[op] : plan.control_start[op + 1]].tolist()
-            if stream != NO_STREAM:
-                waits += [before[stream]] if stream in before else []
-                before[stream] = op
+        for op, before in waits(plan):
             self.b.executor = Executor(plan.executor[op])
-            self.made.append(self._op(op, Kind(plan.kind[op]), waits))
+            self.made.append(self._op(op, Kind(plan.kind[op]), before))
         return self.b.finish(plan.contract)
 
-    def _op(self, op: int, kind: Kind, waits: Sequence[int]) -> tuple[Value, ...]:
+    def _op(self, op: int, kind: Kind, before: Sequence[int]) -> tuple[Value, ...]:
         plan, b, read = self.plan, self.b, self.plan.operands_of(op)
         device, lo, hi = int(plan.device[op]), int(plan.lo[op]), int(plan.hi[op])
-        waits = [wait for wait in waits if wait not in read]
+        before = [wait for wait in before if wait not in read]
         if kind == Kind.COPY:
             value = self._view(read[0], lo, hi)
-            after = self._after(waits, value.device)
+            after = self._after(before, value.device)
             if after or (value.op, device) in self.sent:  # a value is sent once to a device
                 value = self._held(value, after)
             self.sent.add((value.op, device))
             return (b.again(plan, op, [value]),)
-        after = self._after(waits, device)
+        after = self._after(before, device)
         if kind == Kind.OUTPUT:
             values = self.made[read[0]]
             if (values[0].lo, values[-1].hi) != (lo, hi):
@@ -67,10 +63,10 @@ class _Spelling:
         operands = [self._view(v, *((int(plan.lo[v]), int(plan.hi[v])) if whole else (lo, hi))) for v in read]
         return (b.again(plan, op, operands, after),)
 
-    def _after(self, waits: Sequence[int], device: int) -> list[int]:
-        """The ops on `device` that tell it that the ops `waits` are done."""
+    def _after(self, before: Sequence[int], device: int) -> list[int]:
+        """The ops on `device` that tell it that the ops `before` are done."""
         found: dict[int, None] = {}
-        for value in (value for wait in waits for value in self.made[wait]):
+        for value in (value for wait in before for value in self.made[wait]):
             found[value.op if value.device == device else self._told(value, device)] = None
         return list(found)
 

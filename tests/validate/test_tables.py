@@ -1,0 +1,79 @@
+"""What is said of measured times, and that README shows it as it is said."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from simreduce_validate.cases import Case, Row
+from simreduce_validate.judged import judged
+from simreduce_validate.running import Measurement
+from simreduce_validate.tables import judgement_lines, samples_line
+
+README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+
+
+def row(name, scale=1.0, settled=0, rounds=20):
+    case = Case(name, None, 1024, 0, "sum", 1e-3 * scale)
+    scatter = np.random.default_rng(len(name)).lognormal(0.0, 0.1, rounds)
+    return Row(case, Measurement(scale * 1e-3 * scatter, (), (), None), settled=settled)
+
+
+@pytest.mark.parametrize(
+    ("settled", "chained", "expected"),
+    [
+        ((0, 0), 1, "medians of 20 samples, each one step"),
+        ((1, 1), 1, "medians of 20 samples, each one step after as many that do not count"),
+        ((6, 6), 1, "medians of 20 samples, each the median of 6 steps after as many that do not count"),
+        (
+            (1, 6),
+            3,
+            "medians of 20 samples, each the median of 1 to 6 steps after as many that do not count; a step is 3 all-reduces",
+        ),
+    ],
+)
+def test_what_a_sample_is_is_said(settled, chained, expected):
+    rows = [row("a", settled=settled[0]), row("b", settled=settled[1])]
+
+    assert expected == samples_line(rows, chained)
+
+
+def parts(line):
+    """Of a line of the judgement, with N for numbers, S for a size and A for strategies."""
+    line = re.sub(r"^[\d.]+ k?M?G?B(?=: )", "S", line.lstrip("# "))
+    line = re.sub(r"fastest [^,]+", "fastest A", line)
+    return [re.sub(r"[+-]?\d[\d.]*", "N", part) for part in line.split("; ")]
+
+
+def judgement(rounds):
+    """Of three candidates, the first measured twice."""
+    rows = [row(name, scale, rounds=rounds) for scale, name in enumerate(("a", "bb", "ccc"), start=1)]
+    return judged([*rows, replace(rows[0], case=replace(rows[0].case, repeats=0))])
+
+
+def test_readme_shows_what_is_said_of_predictions():
+    """What `calibrate` and `validate` print of real devices cannot be printed again here; its words can."""
+    said = {part for rounds in (5, 20) for line in judgement_lines(judgement(rounds)) for part in parts(line)}
+    shown = [
+        line
+        for line in README.splitlines()
+        if re.match(r"# .*(predictions: \|error\||predicted fastest )", line)
+    ]
+
+    assert len(shown) >= 4
+    for line in shown:
+        assert set(parts(line)) <= said, line
+
+
+def test_readme_shows_what_a_sample_is():
+    shown = [line for line in README.splitlines() if re.match(r"# medians? of \d", line)]
+
+    assert shown
+    for line in shown:
+        assert re.fullmatch(
+            r"# medians of \d+ samples, each (one step|the median of \d+( to \d+)? steps)( after as many that do not count)?",
+            line,
+        )
