@@ -153,7 +153,10 @@ class Question:
         out: Path | None = None,
         told: Callable[[int, int], None] | None = None,
     ) -> tuple[list[Row], dict[str, Any]]:
-        """Every group in turns; what it ran on. All predictions are in the file `out` before anything is measured."""
+        """Every group in turns; what it ran on. All predictions are in the file `out` before anything is measured.
+
+        An interrupt leaves the groups that are complete; without one, it is raised.
+        """
         told = told or progress
         used = max([self.devices.layout.n, *(_used(case.work) for group in groups for case in group)])
         cases = [case for group in groups for case in group]
@@ -165,9 +168,13 @@ class Question:
                 record = stack.enter_context(recording(out, ran_on, [case.forecast for case in cases]))
             rows: list[Row] = []
             told(0, len(cases))
-            for group in groups:
-                rows += self._rows(backend, group, len(rows), record)
-                told(len(rows), len(cases))
+            try:
+                for group in groups:
+                    rows += self._rows(backend, group, len(rows), record)
+                    told(len(rows), len(cases))
+            except KeyboardInterrupt:
+                if not rows:
+                    raise
         return rows, ran_on
 
     @property
