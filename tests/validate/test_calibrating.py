@@ -134,7 +134,9 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "noise"), CASES)
 def test_a_fit_finds_the_constants_that_matter(name, noise):
-    """From far off, where the others are known: within 1 %, and 5 % where times scatter by 2 %."""
+    """From far off, where the others are known: within 1 %. Where times scatter by 2 %, standard errors are below 5 %, and as large as they
+    are said to be.
+    """
     where = asked(name)
     plan = design(where, CORES)
     known = {c.name: KNOWN[c.name] for c in plan.constants}
@@ -144,7 +146,8 @@ def test_a_fit_finds_the_constants_that_matter(name, noise):
     fit = fitted(free, predict, noisy(predict(known), noise))
     off = 0.05 if noise else 0.01
 
-    assert {n: known[n] for n in FOUND[name]} == pytest.approx(dict(fit.values), rel=off)
+    for n in FOUND[name]:
+        assert abs(fit.values[n] - known[n]) < max(0.01 * known[n], 3 * fit.errors[n])
     assert {} == fit.vague
     assert all(error < off * fit.values[n] for n, error in fit.errors.items())
     assert len(plan.micros) == len(fit.residuals)

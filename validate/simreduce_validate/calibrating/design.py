@@ -90,7 +90,9 @@ def _local(names: Sequence[str], ranks: int, sizes: Sequence[int]) -> list[Micro
     ]
     found += [joins(names, 0, 16, 16 * _TINY), joins(names, 0, 4, sizes[-1] // 2)]
     found += [
-        write(names, 0, *many) for write in (scales, casts) for many in ((64, _TINY), (4, sizes[-1] // 2))
+        write(names, 0, *many)
+        for write in (scales, casts)
+        for many in ((64, _TINY), (16, sizes[1]), (4, sizes[-1] // 2))
     ]
     return [*found, cuts(names, 0, 64, 64 * 64)]
 
