@@ -495,7 +495,11 @@ def test_topo_show_prints_the_matrix_and_every_link(simreduce):
 @pytest.mark.parametrize(
     ("end", "status", "message"),
     [
-        (Deadlock("1 ops can never finish:\n  op 3"), 1, "simreduce: 1 ops can never finish:\n  op 3\n"),
+        (
+            Deadlock("1 ops can never finish:\n  op 3"),
+            1,
+            "simreduce: ring, 33554432 bytes: 1 ops can never finish:\n  op 3\n",
+        ),
         (KeyboardInterrupt(), 130, "\n"),
     ],
     ids=["deadlock", "interrupt"],
