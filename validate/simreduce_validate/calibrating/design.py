@@ -218,7 +218,8 @@ def _between(groups: Sequence[Sequence[int]], times: int = 1) -> Iterator[Pair]:
 def _within(names: Sequence[str], groups: Sequence[Sequence[int]], sizes: Sequence[int]) -> list[Micro]:
     """Copies between devices of one process, in one and in all at once."""
     several = [group for group in groups if len(group) > 1]
-    back_and_forth = [[several[0][i % 2] for i in range(hops + 1)] for hops in (4, 32)]
+    # A step of several processes takes as long as a hundred copies within one.
+    back_and_forth = [[several[0][i % 2] for i in range(hops + 1)] for hops in (4, 128)]
     micros = [flight(names, path, _TINY) for path in back_and_forth]
     micros += [flight(names, back_and_forth[0], nbytes) for nbytes in sizes]
     for times, size in ((4, _TINY), (24, _TINY), *((1, nbytes) for nbytes in sizes)):
