@@ -17,7 +17,8 @@ import numpy as np
 
 import simreduce as sr
 from simreduce.engine import IDEAL, NOMINAL, floors
-from simreduce.engine.lower import Resources, check_routes, lower
+from simreduce.engine.lower import check_routes, lower
+from simreduce.engine.resources import Resources
 from simreduce.plan import Contract, Kind, Plan
 from simreduce.plan.plan import NO_STREAM
 

@@ -26,8 +26,9 @@ import simpy
 from simreduce.engine import tables
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, Disturbance, Fault
-from simreduce.engine.lower import Ids, Lowered, Resources, changed, lower, occupying
+from simreduce.engine.lower import Ids, Lowered, lower, occupying
 from simreduce.engine.processor import working_set
+from simreduce.engine.resources import Resources, changed
 from simreduce.engine.runtime import TENSORFLOW, Call, Runtime
 from simreduce.engine.store import Store
 from simreduce.errors import Deadlock, InputError, InternalError, NotFoldable, did_you_mean

@@ -11,7 +11,8 @@ import numpy as np
 
 from simreduce.dtypes import SIZES
 from simreduce.engine import compiled
-from simreduce.engine.lower import Floats, Lowered, Resources
+from simreduce.engine.lower import Floats, Lowered
+from simreduce.engine.resources import Resources
 from simreduce.engine.tables import Array
 from simreduce.plan import Contract, Kind, Plan
 from simreduce.plan.ragged import blocks

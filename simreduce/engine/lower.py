@@ -4,118 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from simreduce.engine import compiled
 from simreduce.engine.calibration import Calibration
-from simreduce.engine.disturbance import CALM, Disturbance, Fault, links_named, scatter
-from simreduce.engine.processor import COMPUTER, CPU, MEMORY, NONE, Work, scopes, work, working_set
+from simreduce.engine.disturbance import CALM, Disturbance, scatter
+from simreduce.engine.processor import CPU, NONE, Work, work, working_set
+from simreduce.engine.resources import Resources
 from simreduce.engine.runtime import IDEAL, Call, Runtime
-from simreduce.engine.waiting import follow
-from simreduce.errors import InputError, NotFoldable, PlanError, did_you_mean
+from simreduce.engine.successors import turned_round
+from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.plan import IN_PLACE, NO_STREAM, Column
 from simreduce.plan.ragged import blocks, ranges, starts
-from simreduce.topology import Folded, Link, Node, Routes, Topology, direction
+from simreduce.topology import Folded, Node, Routes, Topology
 
 Ids = npt.NDArray[np.integer]
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class Resources:
-    """What flows compete for: every directed link (same index as in the topology), then every device's memory, then the cores
-    of every machine, or of the one computer that stands for all, if the calibration has a `Processor`, and its memory.
-
-    `changes` are (s, resource, bytes/s), in order of time: what faults do to capacities.
-    """
-
-    names: tuple[str, ...]
-    capacity: tuple[float, ...]  # bytes/s
-    latency: tuple[float, ...]  # s, of links
-    memory: dict[str, int]  # node name -> index
-    cores: dict[str, int] = field(default_factory=dict)  # whose -> index; in cores, not bytes/s
-    shared_memory: dict[str, int] = field(default_factory=dict)  # of the cores' -> index
-    changes: tuple[tuple[float, int, float], ...] = ()
-
-    @staticmethod
-    def of(
-        topology: Topology | Folded, calibration: Calibration, disturbance: Disturbance = CALM
-    ) -> Resources:
-        """The topology's achievable figures, with the calibration's in their place where it has them.
-
-        NotFoldable if something disturbs a folded topology: its machines would no longer be alike.
-        """
-        if isinstance(topology, Folded):
-            if disturbance != CALM:
-                raise NotFoldable(
-                    f"{topology.name}: {disturbance.text}: equal machines are folded only if nothing disturbs them"
-                )
-            topology = topology.pair
-        disturbance.check(topology)
-        slow = disturbance.slow
-        names, capacity, latency = [], [], []
-        for link in topology.links:
-            bandwidth, delay = _figures(link, topology, calibration)
-            names.append(f"{link.name} {link.link_class}")
-            capacity.append(bandwidth / max(slow.get(link.source, 1.0), slow.get(link.target, 1.0)))
-            latency.append(delay)
-        memory = {}
-        for node in topology.nodes.values():
-            if np.isfinite(node.memory_bandwidth):
-                memory[node.name] = len(names)
-                names.append(f"{node.name} memory")
-                capacity.append(node.memory_bandwidth / slow.get(node.name, 1.0))
-        cores, shared_memory = {}, {}
-        if processor := calibration.cpu:
-            for owner in scopes(topology, processor):
-                named = COMPUTER if processor.shared else f"machine {owner} CPU"
-                cores[owner] = len(names)
-                names.append(f"{named} cores")
-                capacity.append(processor.moving)
-                if math.isfinite(processor.memory):
-                    shared_memory[owner] = len(names)
-                    names.append(f"{named} {MEMORY}")
-                    capacity.append(processor.memory)
-        changes = changed(topology, capacity, disturbance.faults)
-        return Resources(tuple(names), tuple(capacity), tuple(latency), memory, cores, shared_memory, changes)
-
-    @property
-    def best(self) -> Resources:
-        """The most that each of them ever gives, for ever."""
-        capacity = list(self.capacity)
-        for _, resource, rate in self.changes:
-            capacity[resource] = max(capacity[resource], rate)
-        return replace(self, capacity=tuple(capacity), changes=())
-
-
-def changed(
-    topology: Topology, whole: Sequence[float], faults: Sequence[Fault]
-) -> tuple[tuple[float, int, float], ...]:
-    """What `faults` do to links that carry `whole` bytes/s, as in `Resources`; of one instant, the last counts."""
-    found = [
-        (fault.time, link, whole[link] * fault.factor if fault.bandwidth is None else fault.bandwidth)
-        for fault in faults
-        for link in links_named(topology, fault.link)
-    ]
-    return tuple(sorted(found, key=lambda change: change[0]))
-
-
-def _figures(link: Link, topology: Topology, calibration: Calibration) -> tuple[float, float]:
-    """Bandwidth and latency, of the class, of the class in this direction or of this very link: what is said last counts."""
-    bandwidth, latency = link.bandwidth, link.latency
-    way = direction(topology.nodes[link.source], topology.nodes[link.target])
-    for name in (link.link_class, f"{link.link_class}:{way}", link.name):
-        if constants := calibration.links.get(name):
-            bandwidth = bandwidth if constants.bandwidth is None else constants.bandwidth * link.lanes
-            latency = latency if constants.latency is None else constants.latency
-    return bandwidth, latency
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +106,7 @@ class Lowered:
     def _waiting(self, plan: Plan, first: int) -> tuple[Ids, Ids, Ids]:
         """Who waits for whom in `plan`, as in `part`. On streams, others beside it would be waited for."""
         if (plan.stream != NO_STREAM).any():
-            return _successors(plan)
+            return turned_round(plan)
         start = self.successor_start[first : first + len(plan) + 1]
         successors = self.successors[start[0] : start[-1]] - np.int32(first)
         return self.waits[first : first + len(plan)], start - start[0], successors
@@ -299,7 +209,7 @@ def lower(
         uses=uses,
         weight=weight,
     )
-    waits, successor_start, successors = _successors(plan)
+    waits, successor_start, successors = turned_round(plan)
     amount = _amount(plan, call, np.diff(use_start) > 0)
     if disturbance.jitter:
         call, calls = _jittered(call, calls, disturbance)
@@ -627,67 +537,3 @@ def _lanes(
         np.array(early, dtype=np.int64),
         np.array([lane for row in rows for lane in row], dtype=np.int64),
     )
-
-
-def _successors(plan: Plan) -> tuple[Ids, Ids, Ids]:
-    """How many ops each one waits for; and, as rows, who waits for it."""
-    n, streams = len(plan), int(plan.stream.max(initial=NO_STREAM)) + 1
-    reads = (
-        plan.operand_start,
-        plan.operands,
-        plan.control_start if len(plan.controls) else _NO_IDS,
-        plan.controls,
-        plan.stream if streams else _NO_IDS,
-    )
-    _check_order(plan)
-    last, seen = np.empty(streams, dtype=np.int32), np.empty(n, dtype=np.int32)
-    waits, start = np.zeros(n, dtype=np.int32), np.zeros(n + 1, dtype=np.int32)
-    # Memory that is never touched costs nothing.
-    successors = np.empty(len(plan.operands) + len(plan.controls) + n * (streams > 0), dtype=np.int32)
-    total = compiled.fill(
-        follow, n, [_ids(column) for column in reads], [last, seen, waits, start, successors]
-    )
-    successors.resize(total, refcheck=False)
-    return waits.astype(_narrowest(waits)), start, successors
-
-
-def _check_order(plan: Plan) -> None:
-    """PlanError for ops that read others than those before them, or wait for ones that are not there: compiled code would go by such
-    numbers as by addresses. Controls may be against the order, and then end in a Deadlock.
-    """
-    for start, waited in ((plan.operand_start, plan.operands), (plan.control_start, plan.controls)):
-        if (
-            len(start) != len(plan) + 1
-            or start[0] != 0
-            or start[-1] != len(waited)
-            or (np.diff(start) < 0).any()
-        ):
-            raise PlanError("the rows of what ops read or wait for do not fit the plan")
-        if len(waited) and (waited.min() < 0 or waited.max() >= len(plan)):
-            raise PlanError("an op reads or waits for one that is not there")
-    if _too_late(plan.operand_start, plan.operands):
-        raise PlanError("an op reads one that does not come before it")
-    if plan.stream.min(initial=NO_STREAM) < NO_STREAM:
-        raise PlanError("a stream has a number below -1")
-
-
-def _too_late(start: Column, read: Column) -> bool:
-    for some in blocks(len(start) - 1):
-        edges = start[some.start : some.stop + 1]
-        readers = np.repeat(np.arange(some.start, some.stop, dtype=np.int32), np.diff(edges))
-        if (read[edges[0] : edges[-1]] >= readers).any():
-            return True
-    return False
-
-
-_NO_IDS: Ids = np.zeros(0, dtype=np.int32)
-
-
-def _ids(column: Column) -> Ids:
-    """As the compiled function wants them; nothing is copied where they are so already."""
-    return np.require(column, np.int32, ["C", "W"])
-
-
-def _narrowest(counts: Ids) -> np.dtype[np.signedinteger[Any]]:
-    """The dtype that takes least memory."""
-    return next(d for d in map(np.dtype, ("i1", "i2", "i4")) if counts.max(initial=0) <= np.iinfo(d).max)

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from simreduce.engine.fabric import Timeline
-from simreduce.engine.lower import Lowered, Resources
+from simreduce.engine.lower import Lowered
+from simreduce.engine.resources import Resources
 from simreduce.plan.ragged import ranges
 
 Ints = npt.NDArray[np.int64]

@@ -11,9 +11,10 @@ import numpy as np
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, Disturbance
 from simreduce.engine.fabric import Floats
-from simreduce.engine.lower import Ints, Lowered, Resources, lower
+from simreduce.engine.lower import Ints, Lowered, lower
 from simreduce.engine.path import Path, Step
 from simreduce.engine.replay import Rates, opening, replay
+from simreduce.engine.resources import Resources
 from simreduce.engine.result import Result
 from simreduce.engine.runtime import Runtime, runtime_named
 from simreduce.engine.simulation import simulate

@@ -9,9 +9,10 @@ from simreduce.engine import floors
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, Disturbance
 from simreduce.engine.fabric import Fabric, Floats, Timeline
-from simreduce.engine.lower import Lowered, Resources
+from simreduce.engine.lower import Lowered
 from simreduce.engine.path import critical
 from simreduce.engine.replay import opening
+from simreduce.engine.resources import Resources
 from simreduce.engine.result import Floors, Result, Use
 from simreduce.engine.runtime import Runtime, runtime_named
 from simreduce.plan import Kind, Plan

@@ -23,7 +23,8 @@ from simreduce.engine import (
     simulate,
 )
 from simreduce.engine.floors import narrowest_cut
-from simreduce.engine.lower import Resources, lower
+from simreduce.engine.lower import lower
+from simreduce.engine.resources import Resources
 from simreduce.engine.result import Floors
 from simreduce.engine.tables import SHIFT
 from simreduce.plan import Contract, Kind, PlanBuilder, repeat

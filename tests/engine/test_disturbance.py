@@ -28,7 +28,8 @@ from simreduce.engine import (
     simulate,
     traffic,
 )
-from simreduce.engine.lower import Resources, lower
+from simreduce.engine.lower import lower
+from simreduce.engine.resources import Resources
 from simreduce.errors import Deadlock, InputError
 from tests.engine.small import RATE, cable, copy_plan, machine, node, pair, plan_of
 from tests.engine.test_fabric import bits, xring_on_a_dgx1

@@ -11,8 +11,9 @@ from hypothesis import given, settings, strategies as st
 
 import simreduce as sr
 from simreduce.engine import IDEAL, NOMINAL, compiled, floors, simulate
-from simreduce.engine.lower import Lowered, Resources, lower
+from simreduce.engine.lower import Lowered, lower
 from simreduce.engine.processor import working_set
+from simreduce.engine.resources import Resources
 from simreduce.errors import PlanError, TopologyError
 from simreduce.plan import PlanBuilder, side_by_side
 from simreduce.topology import load_topology, route

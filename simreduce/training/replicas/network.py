@@ -17,8 +17,9 @@ import numpy.typing as npt
 import simpy
 
 from simreduce.engine import CALM, NOMINAL, TENSORFLOW, Calibration, Disturbance, Fabric, Runtime, Standing
-from simreduce.engine.lower import Lowered, Resources, lower
+from simreduce.engine.lower import Lowered, lower
 from simreduce.engine.processor import scope
+from simreduce.engine.resources import Resources
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Contract, Plan, PlanBuilder
 from simreduce.topology import Topology
@@ -164,13 +165,7 @@ class Flows:
     @cached_property
     def messages(self) -> Messages:
         """The latencies of their ways. Without faults."""
-        calm = self._calm
-        resources = Resources.of(self.topology, self.calibration, calm)
-        transfers = _Transfers(
-            lambda plan: lower(
-                plan, self.topology, self.runtime, self.calibration, resources, None, calm, self.working_set
-            )
-        )
+        transfers, _ = _lowered(replace(self, disturbance=self._calm))
 
         def latency(source: str, target: str) -> float:
             moved = transfers.of([source], target, [0])
@@ -269,7 +264,7 @@ class _Plain:
 class _Shared:
     def __init__(self, env: simpy.Environment, flows: Flows) -> None:
         self._env, self.messages = env, flows.messages
-        transfers, lanes = _lowered(flows)
+        transfers, lanes = _remembered(flows)
         fabric = Fabric(env, flows.topology, flows.calibration, flows.runtime, flows.disturbance, lanes)
 
         def often(sources: Sequence[str], target: str, sizes: Sequence[int]) -> _Often | None:
@@ -290,9 +285,8 @@ class _Shared:
         return transfer.submit() if transfer else self._env.timeout(0.0)
 
 
-@lru_cache(maxsize=8)
 def _lowered(flows: Flows) -> tuple[_Transfers, dict[str, int]]:
-    """Its transfers, the same in all repetitions, and the numbers of their lanes."""
+    """Its transfers, and the numbers of their lanes."""
     resources = Resources.of(flows.topology, flows.calibration, flows.disturbance)
     lanes: dict[str, int] = {}
 
@@ -303,6 +297,10 @@ def _lowered(flows: Flows) -> tuple[_Transfers, dict[str, int]]:
         )  # fmt: skip
 
     return _Transfers(one), lanes
+
+
+_remembered = lru_cache(maxsize=8)(_lowered)
+"""They are the same in all repetitions."""
 
 
 class _Often:

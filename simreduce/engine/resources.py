@@ -1,0 +1,103 @@
+"""What flows compete for on a machine: links, memories, cores, and what faults do to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from simreduce.engine.calibration import Calibration
+from simreduce.engine.disturbance import CALM, Disturbance, Fault, links_named
+from simreduce.engine.processor import COMPUTER, MEMORY, scopes
+from simreduce.errors import NotFoldable
+from simreduce.topology import Folded, Link, Topology, direction
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What flows compete for: every directed link (same index as in the topology), then every device's memory, then the cores
+    of every machine, or of the one computer that stands for all, if the calibration has a `Processor`, and its memory.
+
+    `changes` are (s, resource, bytes/s), in order of time: what faults do to capacities.
+    """
+
+    names: tuple[str, ...]
+    capacity: tuple[float, ...]  # bytes/s
+    latency: tuple[float, ...]  # s, of links
+    memory: dict[str, int]  # node name -> index
+    cores: dict[str, int] = field(default_factory=dict)  # whose -> index; in cores, not bytes/s
+    shared_memory: dict[str, int] = field(default_factory=dict)  # of the cores' -> index
+    changes: tuple[tuple[float, int, float], ...] = ()
+
+    @staticmethod
+    def of(
+        topology: Topology | Folded, calibration: Calibration, disturbance: Disturbance = CALM
+    ) -> Resources:
+        """The topology's achievable figures, with the calibration's in their place where it has them.
+
+        NotFoldable if something disturbs a folded topology: its machines would no longer be alike.
+        """
+        if isinstance(topology, Folded):
+            if disturbance != CALM:
+                raise NotFoldable(
+                    f"{topology.name}: {disturbance.text}: equal machines are folded only if nothing disturbs them"
+                )
+            topology = topology.pair
+        disturbance.check(topology)
+        slow = disturbance.slow
+        names, capacity, latency = [], [], []
+        for link in topology.links:
+            bandwidth, delay = _figures(link, topology, calibration)
+            names.append(f"{link.name} {link.link_class}")
+            capacity.append(bandwidth / max(slow.get(link.source, 1.0), slow.get(link.target, 1.0)))
+            latency.append(delay)
+        memory = {}
+        for node in topology.nodes.values():
+            if math.isfinite(node.memory_bandwidth):
+                memory[node.name] = len(names)
+                names.append(f"{node.name} memory")
+                capacity.append(node.memory_bandwidth / slow.get(node.name, 1.0))
+        cores, shared_memory = {}, {}
+        if processor := calibration.cpu:
+            for owner in scopes(topology, processor):
+                named = COMPUTER if processor.shared else f"machine {owner} CPU"
+                cores[owner] = len(names)
+                names.append(f"{named} cores")
+                capacity.append(processor.moving)
+                if math.isfinite(processor.memory):
+                    shared_memory[owner] = len(names)
+                    names.append(f"{named} {MEMORY}")
+                    capacity.append(processor.memory)
+        changes = changed(topology, capacity, disturbance.faults)
+        return Resources(tuple(names), tuple(capacity), tuple(latency), memory, cores, shared_memory, changes)
+
+    @property
+    def best(self) -> Resources:
+        """The most that each of them ever gives, for ever."""
+        capacity = list(self.capacity)
+        for _, resource, rate in self.changes:
+            capacity[resource] = max(capacity[resource], rate)
+        return replace(self, capacity=tuple(capacity), changes=())
+
+
+def changed(
+    topology: Topology, whole: Sequence[float], faults: Sequence[Fault]
+) -> tuple[tuple[float, int, float], ...]:
+    """What `faults` do to links that carry `whole` bytes/s, as in `Resources`; of one instant, the last counts."""
+    found = [
+        (fault.time, link, whole[link] * fault.factor if fault.bandwidth is None else fault.bandwidth)
+        for fault in faults
+        for link in links_named(topology, fault.link)
+    ]
+    return tuple(sorted(found, key=lambda change: change[0]))
+
+
+def _figures(link: Link, topology: Topology, calibration: Calibration) -> tuple[float, float]:
+    """Bandwidth and latency, of the class, of the class in this direction or of this very link: what is said last counts."""
+    bandwidth, latency = link.bandwidth, link.latency
+    way = direction(topology.nodes[link.source], topology.nodes[link.target])
+    for name in (link.link_class, f"{link.link_class}:{way}", link.name):
+        if constants := calibration.links.get(name):
+            bandwidth = bandwidth if constants.bandwidth is None else constants.bandwidth * link.lanes
+            latency = latency if constants.latency is None else constants.latency
+    return bandwidth, latency
