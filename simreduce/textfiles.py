@@ -90,18 +90,12 @@ def csv_rows(
 
 
 def toml_rows(
-    source: str,
-    content: str,
-    name: str,
-    keys: Sequence[str],
-    what: str,
-    refuse: type[InputError],
-    problems: list[str],
+    source: str, document: Mapping[str, Any], name: str, keys: Sequence[str], what: str, problems: list[str]
 ) -> tuple[str, list[tuple[str, dict[str, Any]]]]:
     """The title ("" if it has none), and (`name[3]`, the table) of a TOML file of `[[name]]` tables with `keys`. `what` is what a
-    table has. What is not so is added to `problems`; raises `refuse` for what is no TOML.
+    table has. What is not so is added to `problems`.
     """
-    document = parse_toml(source, content, refuse)
+    document = dict(document)
     tables = document.pop(name, None)
     title = document.pop("title", "")
     if not isinstance(title, str):

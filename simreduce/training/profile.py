@@ -13,7 +13,7 @@ from typing import Any
 
 from simreduce import units
 from simreduce.errors import InputError, did_you_mean, shown
-from simreduce.textfiles import csv_rows, read_text, toml_rows
+from simreduce.textfiles import csv_rows, parse_toml, read_text, toml_rows
 from simreduce.workload import Model
 
 _KEYS = ("layer", "forward", "backward")
@@ -87,7 +87,8 @@ def load_profile(text: str, model: Model) -> Profile:
     problems: list[str] = []
     rows: list[tuple[str, dict[str, Any]]]
     if path.suffix == ".toml":
-        _, rows = toml_rows(text, content, "layers", _KEYS, ", ".join(_KEYS), InputError, problems)
+        document = parse_toml(text, content, InputError)
+        _, rows = toml_rows(text, document, "layers", _KEYS, ", ".join(_KEYS), problems)
     else:
         rows = [*csv_rows(text, content, _KEYS, ",".join(_KEYS), InputError)]
     known = {layer.name: i for i, layer in enumerate(model.layers)}

@@ -64,11 +64,9 @@ def _load(text: str) -> Model | Workload:
     if "layers" in document and "gradients" in document:
         raise WorkloadError(f"{text}: give either layers, with their gradients in them, or gradients")
     if _has_layers(document):
-        return read_model(text, content, _KEYS, _gradient)
+        return read_model(text, document, _KEYS, _gradient)
     problems: list[str] = []
-    title, rows = toml_rows(
-        text, content, "gradients", _KEYS, "name and elements or shape", WorkloadError, problems
-    )
+    title, rows = toml_rows(text, document, "gradients", _KEYS, "name and elements or shape", problems)
     return _rows(text, rows, title, problems)
 
 

@@ -31,12 +31,12 @@ ReadGradient = Callable[[Mapping[str, object], int], tuple[list[str], Gradient]]
 """The faults of a gradient's table, and the gradient; the number is for one without a name."""
 
 
-def read_model(source: str, content: str, keys: Sequence[str], read_gradient: ReadGradient) -> Model:
-    """The model that the text of a file is, whose gradients have `keys`. WorkloadError lists every fault."""
+def read_model(
+    source: str, document: Mapping[str, Any], keys: Sequence[str], read_gradient: ReadGradient
+) -> Model:
+    """The model that a file is, whose gradients have `keys`. WorkloadError lists every fault."""
     problems: list[str] = []
-    title, rows = toml_rows(
-        source, content, "layers", _KEYS, "name, work and gradients", WorkloadError, problems
-    )
+    title, rows = toml_rows(source, document, "layers", _KEYS, "name, work and gradients", problems)
     layers: list[Layer] = []
     names: set[str] = set()
     of_gradients: set[str] = set()
