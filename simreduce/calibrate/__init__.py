@@ -1,5 +1,13 @@
 """Calibrations as files: constants with their provenance, loaded by name."""
 
-from simreduce.calibrate.files import DISPATCHED, RATED, load_calibration, own_calibrations, shipped, to_toml
+from simreduce.calibrate.files import (
+    DISPATCHED,
+    RATED,
+    in_its_unit,
+    load_calibration,
+    own_calibrations,
+    shipped,
+    to_toml,
+)
 
-__all__ = ["DISPATCHED", "RATED", "load_calibration", "own_calibrations", "shipped", "to_toml"]
+__all__ = ["DISPATCHED", "RATED", "in_its_unit", "load_calibration", "own_calibrations", "shipped", "to_toml"]

@@ -247,11 +247,21 @@ def _time(seconds: float) -> str:
 
 def _error(name: str, value: float) -> str:
     """The standard error of a constant, in its own unit."""
+    return in_its_unit(
+        name, value, _rate_text, lambda size: toml_text(units.exact_size(int(size))), repr, _time
+    )
+
+
+def in_its_unit(
+    name: str, value: float, rate: Callable[[float], str], size: Callable[[float], str],
+    number: Callable[[float], str], time: Callable[[float], str],
+) -> str:  # fmt: skip
+    """A constant, by its dotted name, written as what it is: bytes/s, bytes, a number or seconds."""
     if name.startswith("cpu.rates.") or name.endswith(".bandwidth") or name == "cpu.memory":
-        return _rate_text(value)
+        return rate(value)
     if name == "cpu.cache":
-        return toml_text(units.exact_size(int(value)))
-    return repr(value) if name in _NUMBERS else _time(value)
+        return size(value)
+    return number(value) if name in _NUMBERS else time(value)
 
 
 def _key(name: str) -> str:

@@ -268,12 +268,12 @@ def interruptible() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def progress(what: str) -> Callable[[int, int], None]:
-    """What tells how many of `what` are simulated: on a terminal's stderr, else nowhere."""
+def progress(what: str, done_to_them: str = "simulated") -> Callable[[int, int], None]:
+    """What tells how many of `what` are simulated, or what else is done to them: on a terminal's stderr, else nowhere."""
 
     def told(done: int, total: int) -> None:
         end = "\r\033[K" if done == total else ""
-        click.echo(f"\rsimulated {done} of {total} {what}{end}", nl=False, err=True)
+        click.echo(f"\r{done_to_them} {done} of {total} {what}{end}", nl=False, err=True)
 
     return told if sys.stderr.isatty() else lambda _done, _total: None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -23,6 +22,7 @@ from simreduce.cli.options import (
     echo_json,
     faithful_option,
     gather,
+    interruptible,
 )
 from simreduce.errors import InputError
 from simreduce.strategy import parse_strategy
@@ -123,9 +123,8 @@ def _everything(
     proofs: dict[int, Proof] = {}
     shown = sys.stderr.isatty()
     step = 1 if shown else -(-len(cases) // 20)
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with contextlib.closing(prove_all(cases, counts, workers)) as coming:
+        with interruptible(), contextlib.closing(prove_all(cases, counts, workers)) as coming:
             for place, proof in coming:
                 proofs[place] = proof
                 tell(proof)
@@ -139,7 +138,6 @@ def _everything(
             "\nsimreduce: a process that proves was killed (out of memory?); try fewer --workers", err=True
         )
     finally:
-        signal.signal(signal.SIGTERM, before)
         clear_progress()
     return [proofs[place] for place in sorted(proofs)], len(proofs) == len(cases)
 

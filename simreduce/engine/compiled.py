@@ -33,9 +33,10 @@ def pays(ops: int, *, again: bool = False) -> bool:
     """
     if ops < SMALL and not again:
         return False
-    if not loaded():
-        _seen[0] += ops
-    return loaded() or _seen[0] >= WORTH
+    if loaded():
+        return True
+    _seen[0] += ops
+    return _seen[0] >= WORTH
 
 
 @cache

@@ -267,7 +267,6 @@ def _with(job: Job, count: int) -> Job:
 
 
 def _ideal(job: Job, count: int) -> float | None:
-    alike = isinstance(job.compute, Distribution) and not job.slow and not job.dies
-    if not alike or not isinstance(job.compute, Distribution):
+    if not isinstance(job.compute, Distribution) or job.slow or job.dies:
         return None
     return job.compute.order_statistic(job.workers - count, job.workers)

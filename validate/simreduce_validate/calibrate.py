@@ -18,7 +18,7 @@ import click
 import numpy as np
 
 import simreduce as sr
-from simreduce.calibrate import own_calibrations, shipped, to_toml
+from simreduce.calibrate import in_its_unit, own_calibrations, shipped, to_toml
 from simreduce.cli.devices import device_options
 from simreduce.cli.options import as_json, check_place, echo_json, gather, gpus_options, write_text
 from simreduce.engine import NOMINAL, Calibration, runtime_named
@@ -46,7 +46,7 @@ from simreduce_validate.cases import RUNTIME, Case, Question, Row
 from simreduce_validate.judged import Judgement, judged
 from simreduce_validate.measuring.provenance import processors
 from simreduce_validate.running.computer import Computer, usable_cores
-from simreduce_validate.tables import judgement_document, judgement_lines
+from simreduce_validate.tables import fault_lines, judgement_document, judgement_lines
 
 HELD_OUT = (
     "ring",
@@ -144,9 +144,7 @@ def calibrate(
 
 def _told(rows: Sequence[Row]) -> bool:
     """Whether anything makes the times of rows meaningless; says so."""
-    faults = [
-        f"{row.case.algorithm}, {row.case.nbytes} bytes: {fault}" for row in rows for fault in row.faults
-    ]
+    faults = fault_lines(rows)
     for fault in faults:
         click.echo(f"simreduce: {fault}", err=True)
     return bool(faults)
@@ -361,11 +359,7 @@ def _lines(
 
 
 def _shown(name: str, value: float) -> str:
-    if name.startswith("cpu.rates.") or name.endswith(".bandwidth") or name == "cpu.memory":
-        return format_bandwidth(value)
-    if name == "cpu.cache":
-        return format_size(value)
-    return f"{value:.3g}" if name in ("cpu.cores", "cpu.moving") else format_duration(value)
+    return in_its_unit(name, value, format_bandwidth, format_size, "{:.3g}".format, format_duration)
 
 
 def _document(

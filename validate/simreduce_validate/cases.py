@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 
 import simreduce as sr
 from simreduce import dtypes
+from simreduce.cli.options import progress
 from simreduce.engine import Calibration
 from simreduce.errors import InternalError, StrategyError
 from simreduce.plan import Plan
@@ -159,13 +159,12 @@ class Question:
         self,
         groups: Sequence[Sequence[Case]],
         out: Path | None = None,
-        told: Callable[[int, int], None] | None = None,
     ) -> tuple[list[Row], dict[str, Any]]:
         """Every group in turns; what it ran on. All predictions are in the file `out` before anything is measured.
 
         `Stopped` if it is interrupted, with the rows of groups that are complete.
         """
-        told = told or progress
+        told = progress("candidates", "measured")
         used = max([self.devices.layout.n, *(_used(case.work) for group in groups for case in group)])
         cases = [case for group in groups for case in group]
         with ExitStack() as stack:
@@ -249,13 +248,6 @@ def _rounds(seconds: float, candidates: int) -> int:
     """How many rounds of so many seconds there is time for."""
     budget = BUDGET * max(candidates / _IN_BUDGET, 1.0)
     return int(min(max(budget / seconds, _FEWEST), _MOST))
-
-
-def progress(done: int, total: int) -> None:
-    """How far it is, on a terminal's stderr."""
-    if sys.stderr.isatty():
-        end = "\r\033[K" if done == total else ""
-        print(f"\rmeasured {done} of {total} candidates{end}", end="", file=sys.stderr, flush=True)
 
 
 def _used(work: Plan | Builtin) -> int:

@@ -107,9 +107,8 @@ def judged(rows: Sequence[Row], default: str = "") -> Judgement | None:
 def _size(
     nbytes: int, rows: Sequence[Row], default: Sequence[float], floor: Interval | None, comparisons: int
 ) -> Size:
-    rows = sorted(
-        rows, key=lambda row: row.case.algorithm
-    )  # of equal ones, the same whatever the order of rows
+    # Of equal ones, the first is then the same whatever the order of rows.
+    rows = sorted(rows, key=lambda row: row.case.algorithm)
     measured = np.array([row.measured.median for row in rows])
     predicted = np.array([row.predicted for row in rows])
     samples = [row.measured.seconds for row in rows]

@@ -39,7 +39,7 @@ def table(rows: Sequence[Row], ranks: int, about: Sequence[str], judgement: Sequ
         for r in rows
     ]
     lines += [f"# {line}" for line in (*judgement, *noise_lines(rows))]
-    faults = [f"{r.case.algorithm}, {r.case.nbytes} bytes: {fault}" for r in rows for fault in r.faults]
+    faults = fault_lines(rows)
     lines.append(f"# Faults               : {len(faults)} {'FAILED' if faults else 'OK'}")
     lines += [f"#   {fault}" for fault in faults[:20]]
     return "\n".join(lines)
@@ -55,6 +55,11 @@ def samples_line(rows: Sequence[Row], chained: int = 1) -> str:
     after = " after as many that do not count" if most else ""
     reduced = f"; a step is {chained} all-reduces" if chained > 1 else ""
     return f"medians of {len(rows[0].measured.seconds)} samples, each {each}{after}{reduced}"
+
+
+def fault_lines(rows: Sequence[Row]) -> list[str]:
+    """All that makes times of rows meaningless."""
+    return [f"{r.case.algorithm}, {r.case.nbytes} bytes: {fault}" for r in rows for fault in r.faults]
 
 
 def noise_lines(rows: Sequence[Row]) -> list[str]:

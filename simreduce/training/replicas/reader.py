@@ -149,10 +149,9 @@ class _Reader(Table):
             if not (worker.isascii() and worker.isdecimal() and len(worker) < 10):
                 self.fault(key, f"expected the number of a worker, not {shown(worker)}")
                 continue
-            try:
-                found[int(worker)] = reader(each)
-            except ValueError as error:
-                self.fault(f"{key}.{worker}", error)
+            number = self.read(f"{key}.{worker}", each, reader)
+            if number is not None:
+                found[int(worker)] = number
         return found
 
 
@@ -268,11 +267,7 @@ def _compute(read: _Reader) -> Distribution | None:
         if value is None:
             read.fault("compute", 'missing; a time such as "120 ms", or a table with a distribution')
             return None
-        try:
-            return Constant(units.duration(value))
-        except ValueError as error:
-            read.fault("compute", error)
-            return None
+        return read.read("compute", value, lambda text: Constant(units.duration(text)))
     inner = _Reader("replicas.compute", value)
     name = inner.take("distribution")
     if not isinstance(name, str) or name not in _TIMES:

@@ -79,7 +79,7 @@ def median_interval(
     if len(samples) <= FEW:
         return Interval(value, float(samples.min()), float(samples.max()))
     drawn = np.median(samples[_drawn(len(samples), resamples, seed)], axis=-1)
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(drawn, _edges(level))
     return Interval(value, float(low), float(high))
 
 
@@ -139,8 +139,7 @@ def _bounds(
         return by_round.min(axis=-1), by_round.max(axis=-1)
     drawn = _drawn(count, resamples, seed)
     medians = np.stack([np.median(candidate[drawn], axis=-1) for candidate in each])
-    edges = [(1 - level) / 2, (1 + level) / 2]
-    rows = [np.quantile(medians[one] / medians, edges, axis=-1) for one in ours]
+    rows = [np.quantile(medians[one] / medians, _edges(level), axis=-1) for one in ours]
     low, high = np.stack(rows, axis=1)
     return low, high
 
@@ -180,8 +179,13 @@ def _drift(samples: Floats, level: float, resamples: int, seed: int) -> Interval
         return Interval(value, -np.inf, np.inf)
     rows_first, rows_second = _drawn(half, 2 * resamples, seed).reshape(2, resamples, half)
     found = np.median(second[rows_second], axis=-1) / np.median(first[rows_first], axis=-1) - 1
-    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(found, _edges(level))
     return Interval(value, float(low), float(high))
+
+
+def _edges(level: float) -> tuple[float, float]:
+    """Between which quantiles a number lies with a probability."""
+    return (1 - level) / 2, (1 + level) / 2
 
 
 def _drawn(count: int, resamples: int, seed: int) -> npt.NDArray[np.int64]:
