@@ -73,26 +73,38 @@ class Work:
     """What calls ask of the cores. Entries are those of `calls`, the places of calls that do, in ascending order.
 
     `seconds` is how long one core works, whatever the size; `per_byte` how long for each byte of the result, 0 where it is
-    not known; `through` how many bytes of memory are written for each, past the cache, 0 where memory limits nothing; `owner` whose
-    cores they are.
+    not known; `through` how many bytes of memory are written for each, past the cache, 0 where memory limits nothing; `away` whether it goes to
+    another machine; `owner` whose cores they are.
     """
 
     calls: Ints
     seconds: Floats
     per_byte: Floats
     through: Floats
+    away: Flags
     owner: tuple[str, ...]
+
+    @property
+    def at_once(self) -> Floats:
+        """Of `seconds`, what is one flow with the bytes."""
+        return np.where(self.away, 0.0, self.seconds)
+
+    @property
+    def in_turn(self) -> Floats:
+        """Of `seconds`, what comes before the bytes."""
+        return np.where(self.away, self.seconds, 0.0)
 
     def turns(self, processor: Processor) -> Floats:
         """For how long each call has its turn at the cores."""
-        return self.seconds / processor.cores
+        return self.in_turn / processor.cores
 
     def rests(self, processor: Processor) -> Floats:
-        """What is left of `seconds` after the turn, when another may have its own."""
-        return self.seconds - self.seconds / processor.cores
+        """What is left of `in_turn` after the turn, when another may have its own."""
+        return self.in_turn - self.in_turn / processor.cores
 
 
-NONE = Work(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), np.zeros(0), ())
+_NOTHING = np.zeros(0)
+NONE = Work(np.zeros(0, dtype=np.int64), _NOTHING, _NOTHING, _NOTHING, np.zeros(0, dtype=np.bool_), ())
 """Nothing is asked of any cores."""
 
 
@@ -122,6 +134,7 @@ def work(
         seconds=(costs + processor.message * crosses) * factor,
         per_byte=moved * factor * np.array([_seconds(processor.rates, name) for name in rated]),
         through=written * missed * factor,
+        away=crosses,
         owner=owner,
     )
 
