@@ -16,6 +16,8 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
+NONE = -1
+
 
 @dataclass(frozen=True, slots=True)
 class Calls:
@@ -83,9 +85,11 @@ def worked(
     a core does, in bytes that it would move in the time at `unit` bytes/s: of all else that an op uses it then takes as much for each of them
     as its bytes are fewer. So cores are shared by time, and links by bytes.
     """
-    fixed, per_byte = np.zeros((2, len(calls.cap)))
-    fixed[work.calls], per_byte[work.calls] = work.at_once, work.per_byte
-    ops = np.flatnonzero((fixed > 0.0)[call] | ((per_byte > 0.0)[call] & (amount > 0.0)))
+    entry = np.full(len(calls.cap), NONE)
+    entry[work.calls] = np.arange(len(work.calls))
+    fixed, rated = np.zeros(len(entry)), np.zeros(len(entry), dtype=np.bool_)
+    fixed[work.calls], rated[work.calls] = work.at_once, work.per_byte > 0.0
+    ops = np.flatnonzero((fixed > 0.0)[call] | (rated[call] & (amount > 0.0)))
     if not len(ops):
         return call, amount, calls
     if disturbance.jitter:
@@ -98,7 +102,7 @@ def worked(
         scale = np.ones(len(first))
     old, nbytes = call[ops[first]], amount[ops[first]]
     own, seconds = calls.only(old), fixed[old] * scale
-    done = (seconds + nbytes * per_byte[old]) * unit
+    done = (seconds + work.moves(entry[old], nbytes)) * unit
     weight = own.weight * np.repeat(nbytes / done, np.diff(own.use_start))
     weight[own.use_start[1:] - 1] = 1.0 / unit
     own = replace(own, work=seconds, cap=np.full(len(old), unit), weight=weight).emptied(nbytes == 0.0)

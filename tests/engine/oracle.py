@@ -203,6 +203,15 @@ class Oracle:
             name, seconds = "transfer", seconds + Fraction(cpu.message)
         return seconds, passes / Fraction(cpu.rates[name]) if name in cpu.rates else Fraction(0)
 
+    def _past_its_own(self, call: Call, per_byte: Fraction, passes: int, nbytes: Fraction) -> Fraction:
+        """Seconds longer that a core works on what its own cache does not hold."""
+        cpu = self.calibration.cpu
+        assert cpu
+        if not per_byte or not isfinite(cpu.past_own) or call.source.machine != call.target.machine:
+            return Fraction(0)
+        touched = nbytes * (2 if call.kind == Kind.COPY else passes)
+        return max(touched - cpu.own_cache, Fraction(0)) / Fraction(cpu.past_own)
+
     def _past_the_cache(self, call: Call, owner: str, plan: Plan) -> Fraction:
         """Bytes of memory that are written for each byte of an op on CPU devices."""
         cpu = self.calibration.cpu
@@ -278,7 +287,9 @@ class Oracle:
                 rates = self.calibration.cpu.rates
                 fastest = max(map(Fraction, rates.values()), default=max(self.capacity.values()))
                 cap = Fraction(rates["copy"]) if "copy" in rates else fastest
-                done = (seconds + nbytes * per_byte) * cap
+                done = (
+                    seconds + nbytes * per_byte + self._past_its_own(call, per_byte, passes, nbytes)
+                ) * cap
                 if done:
                     weights = {name: weight * nbytes / done for name, weight in weights.items() if nbytes}
                     weights |= {f"cores of {owner}": 1 / cap}

@@ -441,6 +441,16 @@ def test_a_core_that_moves_bytes_does_nothing_else_meanwhile():
     assert close_to([2.0, 4.0, 6.0]) == finish(result, Kind.ADD)
 
 
+@pytest.mark.parametrize(
+    ("nbytes", "seconds"), [(400, 3.0), (800, 4.0), (1600, 6.0 + 8.0), (2000, 7.0 + 12.0)]
+)
+def test_what_a_core_reads_and_writes_past_its_own_cache_takes_it_longer(nbytes, seconds):
+    """A copy touches two bytes for one. Of its own cache a core has 1600 bytes, and past it 200 B/s beside 400 for what is copied."""
+    plan = copy_plan(CPUS, (0, 1), elements=nbytes // 4)
+
+    assert close_to([seconds]) == finish(on_cores(plan, own_cache=1600, past_own=200.0))
+
+
 def test_an_empty_value_costs_what_does_not_depend_on_its_size():
     """2 s of a core each, and nothing on the way."""
     result = on_cores(copy_plan(CPUS, (0, 1), (0, 1), elements=0), moving=2, memory=1.0)
@@ -487,6 +497,7 @@ def test_a_machine_that_is_k_times_as_fast_takes_a_kth_of_the_time(scene, power)
             message=cpu.message / k,
             rates={kind: rate * k for kind, rate in cpu.rates.items()},
             memory=cpu.memory * k,
+            past_own=cpu.past_own * k,
         ),
     )
     slow = scene._replace(calibration=replace(scene.calibration, links={}))
