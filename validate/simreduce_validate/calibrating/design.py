@@ -69,10 +69,10 @@ def cores_of(computers: Sequence[Computer]) -> Cores:
     """Of the computers of all workers; none: this one's. Where there are several, a machine of the model is a worker: it has its part of
     its computer's cores, and all have as many as the one with the fewest.
     """
+    if not computers:
+        return Cores(usable_cores(), own_cache=own_cache())
     if len({computer.name for computer in computers}) < 2:
-        return Cores(
-            min((computer.cores for computer in computers), default=usable_cores()), own_cache=own_cache()
-        )
+        return Cores(min(computer.cores for computer in computers))
     names = [computer.name for computer in computers]
     return Cores(min(max(c.cores / names.count(c.name), 1.0) for c in computers), shared=False)
 
