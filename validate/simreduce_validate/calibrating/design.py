@@ -10,6 +10,7 @@ from simreduce.engine import Calibration, Processor
 from simreduce.topology import Link, Topology, direction, route
 from simreduce_validate.asked import SHAPED, Devices
 from simreduce_validate.calibrating.constants import Constant
+from simreduce_validate.calibrating.controls import CHAINS, COPIES, SUMS, TRANSFERS, Key
 from simreduce_validate.calibrating.micro import (
     Micro,
     Pair,
@@ -38,7 +39,8 @@ _LONGEST_TRANSFER = 0.05
 class Design:
     """`micros` are measured and fitted together. `pairs` are transfers of two sizes, each alone, which show ports that
     differ, and `relay` says whether two transfers from one device to another go one after the other; () and None where that
-    is not asked. `directions` says what is learnt of each direction of links, and what is not.
+    is not asked. `directions` says what is learnt of each direction of links, and what is not. `controls` are those of `micros` that are timed
+    again when the constants are tried.
     """
 
     base: Calibration
@@ -47,6 +49,7 @@ class Design:
     pairs: tuple[tuple[Pair, Micro, Micro], ...] = ()
     relay: Micro | None = None
     directions: str = ""
+    controls: tuple[Key, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,17 @@ def _one_process(base: Calibration, names: Sequence[str], ranks: int) -> Design:
         Constant.about("cpu.cache", 16 * MIB, 30.0),
         Constant.about("cpu.memory", 15e9, 30.0),
     )
-    return Design(base, constants, (*micros, *_local(names, ranks, sizes)))
+    micros += _local(names, ranks, sizes)
+    return Design(base, constants, tuple(micros), controls=_controls(COPIES, sizes))
+
+
+def _controls(between: str, sizes: Sequence[int]) -> tuple[Key, ...]:
+    """One of fixed costs, the others of bytes: between two devices, and on one."""
+    return (
+        (CHAINS, _TINY),
+        *((between, nbytes) for nbytes in sizes),
+        *((SUMS, nbytes) for nbytes in sizes[1:]),
+    )
 
 
 def _cores(base: Calibration) -> tuple[Constant, ...]:
@@ -186,7 +199,7 @@ def _processes(devices: Devices, base: Calibration, names: Sequence[str]) -> Des
     follows = relay(names, heads[0], heads[1], heads[2], largest) if len(heads) > 2 else None
     return Design(
         base, constants, (*micros, *_local(names, devices.layout.n, sizes)), tuple(pairs), follows,
-        _directions(wired=wired, ports=bool(pairs)),
+        _directions(wired=wired, ports=bool(pairs)), _controls(TRANSFERS, sizes),
     )  # fmt: skip
 
 

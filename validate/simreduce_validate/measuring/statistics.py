@@ -116,6 +116,31 @@ def over_fastest(
     return Interval(float(medians[one] / medians.min()), float(low.max()), float(high.max()))
 
 
+def common_factor(
+    samples: Sequence[Floats],
+    then: Sequence[float],
+    *,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Interval:
+    """By what factor candidates that were timed in the same rounds take longer than they took `then`: of their medians over these, the
+    geometric mean. What they took then is not doubted. Rounds are drawn, with the samples of all; up to `FEW` rounds, the bounds are those of
+    all samples. Bounds are 0 and infinity where there are too few rounds for `level`.
+    """
+    logs = np.log(_together(samples) / np.array(then)[:, None])
+    count = logs.shape[1]
+    value = float(np.median(logs, axis=-1).mean())
+    if range_level(count) < level:
+        low, high = -np.inf, np.inf
+    elif count <= FEW:
+        low, high = logs.min(axis=-1).mean(), logs.max(axis=-1).mean()
+    else:
+        drawn = np.median(logs[:, _drawn(count, resamples, seed)], axis=-1).mean(axis=0)
+        low, high = np.quantile(drawn, _edges(level))
+    return Interval(math.exp(value), float(np.exp(low)), float(np.exp(high)))
+
+
 def _together(samples: Sequence[Floats]) -> Floats:
     """Samples of the same rounds, by candidate and round."""
     for ours, theirs in pairwise(samples):
