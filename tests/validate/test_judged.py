@@ -281,6 +281,23 @@ def test_what_all_plans_take_longer_is_told_beside_the_error():
     assert repr(plain) == repr(replace(found, drift=None, sizes=(replace(size, drift=None),)))
 
 
+def test_what_controls_took_then_is_judged_as_a_prediction_of_them():
+    """They take half, as long, and 25 % longer: what they took then is too long by 100 %, right, and too short by 20 %."""
+    there = [
+        control(kind, 1024, 1, now, (1024,)) for kind, now in (("chains", 0.5), ("copies", 1), ("sums", 1.25))
+    ]
+    found = judged([row("a", 2, 1), *there])
+
+    assert (-0.5, 0.0, 0.25) == pytest.approx(found.drift.each)
+    assert 0.2 == pytest.approx(found.drift.median_repeat)
+    assert 0.2 + 0.8 * 0.8 == pytest.approx(found.drift.p90_repeat)
+    assert 0.625 ** (1 / 3) - 1 == pytest.approx(found.drift.since.value)
+    assert (
+        "of chains of 1 KiB -50.0%, copies of 1 KiB +0.0%, sums of 1 KiB +25.0%; "
+        in judgement_lines(found)[-1]
+    )
+
+
 def test_controls_are_no_candidates():
     """However fast they are, and whatever is wrong with them."""
     rows = [row("a", 3, 1), row("b", 2, 2)]
@@ -319,7 +336,7 @@ def test_a_control_counts_at_the_sizes_in_whose_rounds_it_was():
     assert [0.0, 0.0, 1.0] == [pytest.approx(size.drift.median_rest) for size in found.sizes if size.drift]
     assert 2 * 2 ** (1 / 3) - 1 == pytest.approx(found.drift.since.value)
     assert 0.0 == pytest.approx(found.drift.median_rest)
-    assert "what it took then at 3 of 4 sizes; " in said[1]
+    assert "at the 90th percentile at 3 of 4 sizes; " in said[1]
     assert [f"controls, {nbytes}" for nbytes in ("64 B", "256 B", "1.024 kB")] == [
         line[: line.index(": ")] for line in said[2:]
     ]

@@ -43,15 +43,31 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """What controls now take over what they took when the calibration was made, less 1: `since`, the geometric mean. `median_error` is that of |error| of the candidates
-    beside them, and `median_rest` and `p90_rest` are of what remains of their errors if predictions are as much longer.
+    """What controls now take over what they took when the calibration was made, less 1: `since`, the geometric mean, and `each`, by control and size. `median_error`
+    is that of |error| of the candidates beside them, and `median_rest` and `p90_rest` are of what remains of their errors if predictions are as much longer.
     """
 
     since: Interval
     controls: tuple[str, ...]
+    each: tuple[float, ...]
     median_error: float
     median_rest: float
     p90_rest: float
+
+    @property
+    def repeat_errors(self) -> list[float]:
+        """|error| of a prediction that knows of every control what it took then: as good as any can be if plans change each in its own way."""
+        return [abs(1 / (1 + change) - 1) for change in self.each]
+
+    @property
+    def median_repeat(self) -> float:
+        """Of `repeat_errors`: what |error| of predictions is to be held against."""
+        return float(np.median(self.repeat_errors))
+
+    @property
+    def p90_repeat(self) -> float:
+        """Of `repeat_errors`, the 90th percentile."""
+        return float(np.quantile(self.repeat_errors, 0.9))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +92,12 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class _Beside:
-    """Candidates of one size, and by what factor the controls in their rounds, which have these names, take longer than then."""
+    """Candidates of one size, and by what factor the controls in their rounds, which have these names, take longer than then: all, and each less 1."""
 
     rows: Sequence[Row]
     factor: Interval
     names: tuple[str, ...]
+    each: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +215,8 @@ def _beside(rows: Sequence[Row], controls: Sequence[Row]) -> _Beside | None:
         return None
     names = tuple(f"{row.case.algorithm} of {units.exact_size(row.case.nbytes)}" for row, _ in there)
     factor = common_factor([row.measured.seconds for row, _ in there], [then for _, then in there])
-    return _Beside(rows, factor, names)
+    each = tuple(row.measured.median / then - 1 for row, then in there)
+    return _Beside(rows, factor, names, each)
 
 
 def _drift(parts: Sequence[_Beside]) -> Drift | None:
@@ -216,6 +234,7 @@ def _drift(parts: Sequence[_Beside]) -> Drift | None:
     return Drift(
         since=_less_one(Interval(value, low, high)),
         controls=tuple(dict.fromkeys(name for part in parts for name in part.names)),
+        each=tuple(change for part in parts for change in part.each),
         median_error=float(np.median(plain)),
         median_rest=float(np.median(rest)),
         p90_rest=float(np.quantile(rest, 0.9)),

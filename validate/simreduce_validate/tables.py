@@ -113,20 +113,24 @@ def judgement_lines(judgement: Judgement | None) -> list[str]:
         for size in judgement.sizes
         if size.order.pairs or size.chosen != size.best or size.floor or not math.isnan(size.default)
     ]
-    if judgement.drift:
+    if drift := judgement.drift:
         of = [size for size in judgement.sizes if size.drift]
         sizes = "" if len(of) == len(judgement.sizes) else f" at {len(of)} of {len(judgement.sizes)} sizes"
         lines.append(
-            f"controls: what the calibration was learnt from takes {_change(judgement.drift)} over what it took then{sizes}; "
-            f"without that, |error| {judgement.drift.median_rest:.1%} in the median, {judgement.drift.p90_rest:.1%} at the 90th percentile"
+            f"controls: what plans of the calibration took then is off by {drift.median_repeat:.1%} in the median, "
+            f"{drift.p90_repeat:.1%} at the 90th percentile{sizes}; together they take {_change(drift)}; "
+            f"predictions without that: |error| {drift.median_rest:.1%} in the median, {drift.p90_rest:.1%} at the 90th percentile"
         )
         lines += [_drift_line(size.nbytes, size.drift) for size in of if size.drift]
     return lines
 
 
 def _drift_line(nbytes: int, drift: Drift) -> str:
+    one_by_one = ", ".join(
+        f"{name} {change:+.1%}" for name, change in zip(drift.controls, drift.each, strict=True)
+    )
     return (
-        f"controls, {units.format_size(nbytes)}: {_change(drift)} by {', '.join(drift.controls)}; "
+        f"controls, {units.format_size(nbytes)}: {_change(drift)}, of {one_by_one}; "
         f"|error| {drift.median_error:.1%} in the median, {drift.median_rest:.1%} without that"
     )
 
@@ -288,11 +292,14 @@ def judgement_document(judgement: Judgement | None) -> dict[str, Any] | None:
 
 
 def _drift_document(drift: Drift | None) -> dict[str, Any] | None:
-    """`since` is what controls take over what they took then, less 1; errors without that stand beside the plain one of the same rows."""
+    """`since` is what controls take over what they took then, less 1; errors without that stand beside the plain one of the same rows.
+    The repeat error is that of what each control took then as a prediction of what it takes now.
+    """
     if drift is None:
         return None
     return {
         "plans": list(drift.controls), "since": drift.since.value, **_bounds("since", drift.since),
+        "median_repeat_error": drift.median_repeat, "p90_repeat_error": drift.p90_repeat,
         "median_error": drift.median_error, "median_error_without": drift.median_rest, "p90_error_without": drift.p90_rest,
     }  # fmt: skip
 

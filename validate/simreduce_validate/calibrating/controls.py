@@ -20,9 +20,10 @@ Key = tuple[str, int]
 _FEW = 3
 """Controls for the candidates of one size."""
 
-_LONG, _LARGE = 2.0, 64
-"""Times the slowest candidate, beyond which a control costs more than it tells; times their tensor, from which it is of bytes where they are of fixed
-costs."""
+_LONG, _LARGE = 2.0, 16
+"""Times the slowest candidate, beyond which a control costs more than it tells; times the candidates' tensor, beyond which it is of bytes where they
+are of fixed costs.
+"""
 
 
 def repeated(devices: Devices, keys: Iterable[Key]) -> dict[Key, Micro]:

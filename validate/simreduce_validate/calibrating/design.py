@@ -136,12 +136,9 @@ def _one_process(base: Calibration, names: Sequence[str], ranks: int) -> Design:
 
 
 def _controls(between: str, sizes: Sequence[int]) -> tuple[Key, ...]:
-    """One of fixed costs, the others of bytes: between two devices, and on one."""
-    return (
-        (CHAINS, _TINY),
-        *((between, nbytes) for nbytes in sizes),
-        *((SUMS, nbytes) for nbytes in sizes[1:]),
-    )
+    """Some of fixed costs, between two devices, and some of bytes, there and on one."""
+    fixed = [(kind, _TINY) for kind in (CHAINS, between)]
+    return (*fixed, *((kind, nbytes) for kind in (between, SUMS) for nbytes in sizes[1:]))
 
 
 def _cores(base: Calibration) -> tuple[Constant, ...]:
