@@ -336,7 +336,7 @@ def test_a_control_counts_at_the_sizes_in_whose_rounds_it_was():
     assert [0.0, 0.0, 1.0] == [pytest.approx(size.drift.median_rest) for size in found.sizes if size.drift]
     assert 2 * 2 ** (1 / 3) - 1 == pytest.approx(found.drift.since.value)
     assert 0.0 == pytest.approx(found.drift.median_rest)
-    assert "at the 90th percentile at 3 of 4 sizes; " in said[1]
+    assert "timed again at 3 of 4 sizes, " in said[1]
     assert [f"controls, {nbytes}" for nbytes in ("64 B", "256 B", "1.024 kB")] == [
         line[: line.index(": ")] for line in said[2:]
     ]

@@ -25,7 +25,7 @@ _HEADER = (
 
 
 def table(rows: Sequence[Row], ranks: int, about: Sequence[str], judgement: Sequence[str]) -> str:
-    """nccl-tests' columns of what was measured, what was predicted, and how far off that is; controls and faults below."""
+    """nccl-tests' columns of what was measured, what was predicted, and how far off that is; faults below."""
     candidates = [row for row in rows if row.case.control is None]
     lines = [*(f"# {line}" for line in about), *_HEADER]
     lines += [
@@ -39,7 +39,7 @@ def table(rows: Sequence[Row], ranks: int, about: Sequence[str], judgement: Sequ
         + f"  {len(r.faults):6d}  {sum(r.measured.prepared.executed.transfers.values()):9d}  {r.case.algorithm}{' again' if r.case.repeats is not None else ''}"
         for r in candidates
     ]
-    lines += [f"# {line}" for line in (*judgement, *control_lines(rows), *noise_lines(candidates))]
+    lines += [f"# {line}" for line in (*judgement, *noise_lines(candidates))]
     faults = fault_lines(rows)
     lines.append(f"# Faults               : {len(faults)} {'FAILED' if faults else 'OK'}")
     lines += [f"#   {fault}" for fault in faults[:20]]
@@ -64,17 +64,6 @@ def fault_lines(rows: Sequence[Row]) -> list[str]:
         f"{'control: ' * bool(r.case.control)}{r.case.algorithm}, {r.case.nbytes} bytes: {fault}"
         for r in rows
         for fault in r.faults
-    ]
-
-
-def control_lines(rows: Sequence[Row]) -> list[str]:
-    """Every control: what it took when the calibration was made, and what it takes now."""
-    return [
-        f"control: {row.case.algorithm} of {units.exact_size(row.case.nbytes)}, in the rounds of "
-        f"{', '.join(map(units.format_size, control.beside))}: {units.format_duration(control.then)} then, "
-        f"{units.format_duration(row.measured.median)} now, {row.measured.median / control.then - 1:+.1%}"
-        for row in rows
-        if (control := row.case.control)
     ]
 
 
@@ -117,8 +106,8 @@ def judgement_lines(judgement: Judgement | None) -> list[str]:
         of = [size for size in judgement.sizes if size.drift]
         sizes = "" if len(of) == len(judgement.sizes) else f" at {len(of)} of {len(judgement.sizes)} sizes"
         lines.append(
-            f"controls: what plans of the calibration took then is off by {drift.median_repeat:.1%} in the median, "
-            f"{drift.p90_repeat:.1%} at the 90th percentile{sizes}; together they take {_change(drift)}; "
+            f"controls: plans of the calibration, timed again{sizes}, are off what they took then by {drift.median_repeat:.1%} in the median, "
+            f"{drift.p90_repeat:.1%} at the 90th percentile; all together {_change(drift)}; "
             f"predictions without that: |error| {drift.median_rest:.1%} in the median, {drift.p90_rest:.1%} at the 90th percentile"
         )
         lines += [_drift_line(size.nbytes, size.drift) for size in of if size.drift]
