@@ -393,5 +393,9 @@ def _document(
             }
             for row, residual in zip(rows, fit.residuals, strict=False)
         ],
+        "controls": [
+            {"plan": kind, "size_bytes": nbytes, "time_us": seconds * 1e6}
+            for (kind, nbytes), seconds in found.controls.items()
+        ],
         "held_out": judgement_document(judgement),
     }  # fmt: skip

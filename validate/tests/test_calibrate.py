@@ -38,7 +38,7 @@ def test_a_calibration_is_written_and_says_where_it_is_from(calibrated):
 
 def test_what_some_of_the_plans_took_is_kept(calibrated):
     """As it was measured, so that they can be timed again."""
-    folder, _ = calibrated
+    folder, said = calibrated
     controls = load_calibration(str(folder / "x.toml")).controls
     recorded = read_record(folder / "x.fit.jsonl")
     taken = [float(np.median(seconds)) for seconds in recorded.seconds]
@@ -52,6 +52,9 @@ def test_what_some_of_the_plans_took_is_kept(calibrated):
             if forecast.size_bytes == nbytes
         )
     assert {4} < of_size
+    assert {
+        (each["plan"], each["size_bytes"]): pytest.approx(each["time_us"] * 1e-6) for each in said["controls"]
+    } == controls
 
 
 def test_what_is_to_be_measured_is_kept_before_its_times(calibrated):
