@@ -28,7 +28,7 @@ ASKED = {
     "shaped": ("switch:3", {"backend": "shaped", "rate": "200mbit"}),
 }
 IN_ONE_PROCESS = {
-    ("chains", 4): 160e-6, ("copies", 4): 50e-6, ("copies", 1 << 20): 450e-6, ("copies", 1 << 24): 6e-3, ("sums", 1 << 20): 350e-6,
+    ("chains", 4): 160e-6, ("copies", 1 << 20): 450e-6, ("copies", 1 << 24): 6e-3, ("sums", 1 << 20): 350e-6,
     ("sums", 1 << 24): 11e-3,
 }  # fmt: skip
 
@@ -94,7 +94,7 @@ def test_any_number_of_devices_of_that_kind_repeats_them(learnt, tried, same):
 
 def test_controls_are_like_the_candidates_they_are_beside():
     """Of three, the nearest in time; none of far larger values, none that takes much longer than all of them."""
-    assert [("chains", 4), ("copies", 4)] == like(IN_ONE_PROCESS, 1 << 10, [200e-6, math.nan, 150e-6])
+    assert [("chains", 4)] == like(IN_ONE_PROCESS, 1 << 10, [200e-6, math.nan, 150e-6])
     assert [("chains", 4), ("sums", 1 << 20), ("copies", 1 << 20)] == like(IN_ONE_PROCESS, 1 << 18, [230e-6])
     assert ("sums", 1 << 20) not in like(IN_ONE_PROCESS, 1 << 18, [170e-6])
     assert [("sums", 1 << 24), ("copies", 1 << 24), ("copies", 1 << 20)] == like(
@@ -123,7 +123,7 @@ def test_a_group_is_timed_beside_its_controls():
     added = found[len(cases) :]
 
     assert cases == found[: len(cases)]
-    assert {("chains", 1): (1 << 10, 1 << 14), ("copies", 1): (1 << 10, 1 << 14)} == {
+    assert {("chains", 1): (1 << 10, 1 << 14)} == {
         (case.algorithm, case.count): case.control.beside for case in added
     }
     for case in added:
