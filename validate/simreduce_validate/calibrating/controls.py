@@ -20,10 +20,11 @@ Key = tuple[str, int]
 _FEW = 3
 """Controls for the candidates of one size."""
 
-_LONG, _LARGE = 2.0, 16
-"""Times the slowest candidate, beyond which a control costs more than it tells; times the candidates' tensor, beyond which it is of bytes where they
-are of fixed costs.
-"""
+_LONG, _SHORT = 2.0, 0.01
+"""Times the slowest candidate, beyond which a control costs more than it tells; and seconds that cost little beside whatever."""
+
+_LARGE = 16
+"""Times the candidates' tensor, beyond which a control is of bytes where they are of fixed costs."""
 
 
 def repeated(devices: Devices, keys: Iterable[Key]) -> dict[Key, Micro]:
@@ -61,6 +62,6 @@ def like(controls: Mapping[Key, float], nbytes: int, predicted: Sequence[float])
     known = [seconds for seconds in predicted if math.isfinite(seconds)]
     if not known:
         return []
-    middle, most = sorted(known)[len(known) // 2], _LONG * max(known)
+    middle, most = sorted(known)[len(known) // 2], max(_LONG * max(known), _SHORT)
     near = [key for key, then in controls.items() if then <= most and key[1] <= _LARGE * nbytes]
     return sorted(near, key=lambda key: abs(math.log(controls[key] / middle)))[:_FEW]
