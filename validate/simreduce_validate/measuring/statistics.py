@@ -128,17 +128,21 @@ def common_factor(
     geometric mean. What they took then is not doubted. Rounds are drawn, with the samples of all; up to `FEW` rounds, the bounds are those of
     all samples. Bounds are 0 and infinity where there are too few rounds for `level`.
     """
-    logs = np.log(_together(samples) / np.array(then)[:, None])
-    count = logs.shape[1]
-    value = float(np.median(logs, axis=-1).mean())
+    each = _together(samples) / np.array(then)[:, None]
+    count, value = each.shape[1], _mean(np.median(each, axis=-1))
     if range_level(count) < level:
-        low, high = -np.inf, np.inf
-    elif count <= FEW:
-        low, high = logs.min(axis=-1).mean(), logs.max(axis=-1).mean()
+        return Interval(value, 0.0, np.inf)
+    if count <= FEW:
+        low, high = _mean(each.min(axis=-1)), _mean(each.max(axis=-1))
     else:
-        drawn = np.median(logs[:, _drawn(count, resamples, seed)], axis=-1).mean(axis=0)
-        low, high = np.quantile(drawn, _edges(level))
-    return Interval(math.exp(value), float(np.exp(low)), float(np.exp(high)))
+        medians = np.median(each[:, _drawn(count, resamples, seed)], axis=-1)
+        low, high = np.exp(np.quantile(np.log(medians).mean(axis=0), _edges(level))).tolist()
+    return Interval(value, low, high)
+
+
+def _mean(factors: Floats) -> float:
+    """Geometric."""
+    return float(np.exp(np.log(factors).mean()))
 
 
 def _together(samples: Sequence[Floats]) -> Floats:
