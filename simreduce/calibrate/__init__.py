@@ -1,6 +1,7 @@
 """Calibrations as files: constants with their provenance, loaded by name."""
 
 from simreduce.calibrate.files import (
+    CONTROLS,
     DISPATCHED,
     RATED,
     in_its_unit,
@@ -10,4 +11,13 @@ from simreduce.calibrate.files import (
     to_toml,
 )
 
-__all__ = ["DISPATCHED", "RATED", "in_its_unit", "load_calibration", "own_calibrations", "shipped", "to_toml"]
+__all__ = [
+    "CONTROLS",
+    "DISPATCHED",
+    "RATED",
+    "in_its_unit",
+    "load_calibration",
+    "own_calibrations",
+    "shipped",
+    "to_toml",
+]

@@ -25,6 +25,8 @@ memory = "15 GB/s"      # how fast ops write the rest of it, all together
 copy = "10 GB/s"        # of copies and transfers, what they move; of others, what they read and write
 [errors]                # standard error of a constant, by its dotted name, in the constant's own unit
 "dispatch.copy" = "5 us"
+[controls.copies]       # what plans that this was learnt from took then, by the size of their values; also chains, sums, transfers
+"64 KiB" = "95 us"
 """
 
 from __future__ import annotations
@@ -48,13 +50,18 @@ from simreduce.topology import DIRECTIONS
 from simreduce.topology.faults import BANDWIDTH_LIMITS, LATENCY_LIMITS
 
 _SHIPPED = resources.files("simreduce") / "calibrations"
-_TABLES = ("provenance", "dispatch", "links", "cpu", "errors")
+_TABLES = ("provenance", "dispatch", "links", "cpu", "errors", "controls")
 _KEYS = ("title", "step", *_TABLES)
 DISPATCHED = tuple(k.name.lower() for k in Kind)
 """Kinds of op that may have a dispatch cost."""
 RATED = (*(k for k in DISPATCHED if k not in ("input", "output")), TRANSFER)
 """What may have a rate of a core."""
+CONTROLS = ("chains", "copies", "transfers", "sums")
+"""What plans do that can be timed again; `transfers` are copies to another machine."""
 _MOST_CORES = 1024.0
+_ELEMENT, _LARGEST_CONTROL = 4, 1 << 30
+"""Bytes of a control's values, which are float32: more would be no small plan."""
+_CONTROL_TIMES = (1e-9, 3600.0, "between 1 ns and 1 h")
 
 
 def _rate(text: object) -> float:
@@ -150,11 +157,12 @@ def _parse(name: str, source: str, content: str) -> Calibration:
     known |= {"step": units.duration} if step else {}
     known |= _CPU_ERRORS if cpu else {}
     errors = _quantities(tables["errors"], "errors", known, problems)
+    controls = _controls(tables["controls"], problems)
     title = _text(document.get("title", ""), "title", problems)
     provenance = {k: _text(v, f"provenance.{k}", problems) for k, v in tables["provenance"].items()}
     if problems:
         raise CalibrationError([f"{source}: {p}" for p in problems])
-    return Calibration(name, title, dispatch, links, step.get("step", 0.0), cpu, provenance, errors)
+    return Calibration(name, title, dispatch, links, step.get("step", 0.0), cpu, provenance, errors, controls)
 
 
 def _misnamed(link: str) -> str:
@@ -177,6 +185,33 @@ def _processor(table: Mapping[str, object], problems: list[str]) -> Processor:
     moved = _quantities(rates, "cpu.rates", dict.fromkeys(RATED, _rate), problems)
     own_cache, cache = (int(found.pop(name, 0)) for name in ("own_cache", "cache"))
     return Processor(**found, own_cache=own_cache, cache=cache, shared=bool(shared), rates=moved)
+
+
+def _controls(table: Mapping[str, object], problems: list[str]) -> dict[tuple[str, int], float]:
+    found: dict[tuple[str, int], float] = {}
+    for kind, times in table.items():
+        place = f"controls.{kind}"
+        if kind not in CONTROLS:
+            problems.append(
+                f"{place}: unknown key{did_you_mean(kind, CONTROLS)}; known: {', '.join(CONTROLS)}"
+            )
+        for size, text in _table(times, place, problems).items():
+            try:
+                key = kind, _values(size)
+                if key in found:
+                    raise ValueError(f"a size that is there already: {units.exact_size(key[1])}")  # noqa: TRY301
+                found[key] = _within(text, units.duration(text), *_CONTROL_TIMES)
+            except ValueError as error:
+                problems.append(f"{place}.{size}: {error}")
+    return found
+
+
+def _values(text: object) -> int:
+    """Bytes of the values of a control."""
+    nbytes = units.size(text)
+    if nbytes % _ELEMENT or not _ELEMENT <= nbytes <= _LARGEST_CONTROL:
+        raise ValueError(f"{shown(text)} must be between 4 B and 1 GiB, of whole values of 4 B")
+    return nbytes
 
 
 def _text(value: object, place: str, problems: list[str]) -> str:
@@ -236,6 +271,10 @@ def to_toml(calibration: Calibration) -> str:
         lines += _section("cpu", numbers)
         lines += _section("cpu.rates", {kind: _rate_text(rate) for kind, rate in cpu.rates.items()})
     lines += _section("errors", {toml_text(k): _error(k, value) for k, value in calibration.errors.items()})
+    for kind in dict.fromkeys(kind for kind, _ in calibration.controls):
+        times = {size: seconds for (each, size), seconds in calibration.controls.items() if each == kind}
+        sizes = {toml_text(units.exact_size(size)): _time(seconds) for size, seconds in times.items()}
+        lines += _section(f"controls.{kind}", sizes)
     return "\n".join(lines) + "\n"
 
 

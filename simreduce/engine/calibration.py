@@ -54,7 +54,8 @@ class Calibration:
     holds its lanes. `links` is by link class; by `CLASS:d2h` or `CLASS:h2d`, its links that lead from GPUs to their host or back; or by
     the name of one link. The narrowest counts. `step` is what
     a step costs for every machine that takes part, in seconds, besides the way to the others and back (see `step_cost`). `provenance` says what was measured, where and when;
-    `errors` the standard error of each constant that has one, under the name the file gives it.
+    `errors` the standard error of each constant that has one, under the name the file gives it. `controls` are no constants: what some of the plans
+    that it was learnt from took then, in seconds, by what they do and the bytes of their values, so that they can be timed again.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Calibration:
     cpu: Processor | None = None
     provenance: Mapping[str, str] = field(default_factory=dict)
     errors: Mapping[str, float] = field(default_factory=dict)
+    controls: Mapping[tuple[str, int], float] = field(default_factory=dict)
 
 
 NOMINAL = Calibration("nominal", "published link rates and latencies, no fitted constant, no dispatch cost")

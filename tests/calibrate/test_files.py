@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import example, given, strategies as st
 
-from simreduce.calibrate import load_calibration, own_calibrations, shipped, to_toml
+from simreduce.calibrate import CONTROLS, load_calibration, own_calibrations, shipped, to_toml
 from simreduce.engine import NOMINAL, Calibration, LinkConstants, Processor
 from simreduce.errors import CalibrationError
 from tests.strategies import ANY, calibrations
@@ -48,6 +48,11 @@ step = "0.5 ms"
 "cpu.memory" = "2 GB/s"
 "cpu.rates.add" = "1 GB/s"
 "links.qpi.bandwidth" = "0 GB/s"
+[controls.copies]
+"64 KiB" = "95 us"
+"1 MiB" = "0.4 ms"
+[controls.sums]
+"64 KiB" = "80 us"
 """
 
 
@@ -94,6 +99,11 @@ def test_a_file_is_read_in_si_units(write):
             "cpu.rates.add": 1e9,
             "links.qpi.bandwidth": 0.0,
         },
+        controls={
+            ("copies", 1 << 16): 95 * 1e-6,
+            ("copies", 1 << 20): 0.4 * 1e-3,
+            ("sums", 1 << 16): 80 * 1e-6,
+        },
     ) == load_calibration(write(FULL))
 
 
@@ -103,10 +113,16 @@ def test_what_is_written_reads_as_the_same(write):
     assert whole == load_calibration(write(to_toml(whole)))
 
 
-@given(calibrations(ANY), st.text(), st.floats(0, 1))
-def test_any_calibration_is_written_and_read(tmp_path_factory, drawn, title, step):
+controls = st.dictionaries(
+    st.tuples(st.sampled_from(CONTROLS), st.integers(1, 1 << 28).map(lambda count: 4 * count)),
+    st.floats(1e-9, 3600),
+)
+
+
+@given(calibrations(ANY), st.text(), st.floats(0, 1), controls)
+def test_any_calibration_is_written_and_read(tmp_path_factory, drawn, title, step, controls):
     """To the last bit."""
-    drawn = replace(drawn, name="mine", title=title, step=step)
+    drawn = replace(drawn, name="mine", title=title, step=step, controls=controls)
     path = tmp_path_factory.mktemp("written") / "mine.toml"
     path.write_text(to_toml(drawn), "utf-8")
     assert drawn == load_calibration(str(path))
@@ -211,6 +227,39 @@ nvlink = 3
     ) == _refused(path)
 
 
+def test_every_fault_of_controls_is_told(write):
+    """Whose time is it, of values of which size, and how long: none of them is guessed."""
+    text = """
+[controls]
+copeis = { "1 KiB" = "1 us" }
+sums = 3
+[controls.copies]
+"64 KiB" = "95 us"
+"65536 B" = "96 us"
+"64" = "1 us"
+"6 B" = "1 us"
+"2 GiB" = "1 us"
+"8 B" = 5
+"12 B" = "0 s"
+"16 B" = "1 MB"
+"""
+
+    assert (
+        "mine.toml: controls.copeis: unknown key (did you mean 'copies'?); known: chains, copies, transfers, sums",
+        "mine.toml: controls.sums: expected a table",
+        "mine.toml: controls.copies.65536 B: a size that is there already: 64 KiB",
+        "mine.toml: controls.copies.64: '64' has no unit; write for example '64 MiB' or '64 MB'",
+        "mine.toml: controls.copies.6 B: '6 B' must be between 4 B and 1 GiB, of whole values of 4 B",
+        "mine.toml: controls.copies.2 GiB: '2 GiB' must be between 4 B and 1 GiB, of whole values of 4 B",
+        "mine.toml: controls.copies.8 B: 5 has no unit; write a time as text, for example '1.5 us' or '700 ns'",
+        "mine.toml: controls.copies.12 B: '0 s' must be between 1 ns and 1 h",
+        (
+            "mine.toml: controls.copies.16 B: '1 MB': unknown unit 'MB' for a time; "
+            "write for example '1.5 us' or '700 ns'"
+        ),
+    ) == _refused(write(text))
+
+
 def test_a_direction_that_no_link_has_is_told(write):
     """With the nearest spelling; the ends of a link may have any name."""
     text = '[links."pcie3_x16:d2x"]\n[links.":d2h"]\n[links."pcie3_x16:"]\n[links."a:1>b:2"]\n[links."pcie3_x16:h2d"]\n'
@@ -222,7 +271,7 @@ def test_a_direction_that_no_link_has_is_told(write):
     ) == _refused(write(text))
 
 
-@pytest.mark.parametrize("section", ["dispatch", "links", "errors", "provenance"])
+@pytest.mark.parametrize("section", ["dispatch", "links", "errors", "provenance", "controls"])
 def test_a_section_that_is_no_table_is_told(write, section):
     """By its name."""
     assert (f"mine.toml: {section}: expected a table",) == _refused(write(f"{section} = 1"))
@@ -275,10 +324,10 @@ def test_what_is_no_toml_is_told(write, content, message):
 
 values = st.sampled_from(
     ["1", "-1", "1.5", "nan", "true", '"x"', '"1 us"', '"1 GB/s"', '"0 s"', '"9e99 s"', "[]", "{}", '{bandwidth = "1 GB/s"}',
-     '{copy = "1 us"}', "1979-05-27", "07:32:00", "0x" + "f" * 5000, "1" + "0" * 5000, '["x"]']
+     '{copy = "1 us"}', '{"4 B" = "1 us"}', "1979-05-27", "07:32:00", "0x" + "f" * 5000, "1" + "0" * 5000, '["x"]']
 )  # fmt: skip
 keys = st.sampled_from(
-    ["title", "provenance", "dispatch", "links", "errors", "copy", "add", "bandwidth", "latency", "qpi", "links.qpi",
+    ["title", "provenance", "dispatch", "links", "errors", "controls", "controls.copies", "copy", "add", "bandwidth", "latency", "qpi", "links.qpi",
      "dispatch.copy", '"dispatch.copy"', '"links.qpi.bandwidth"', "x"]
 )  # fmt: skip
 lines = st.one_of(
@@ -310,6 +359,7 @@ def test_any_file_is_a_calibration_or_a_calibration_error(tmp_path_factory, cont
         problems = error.problems
     else:
         assert all(0 <= seconds <= 10 for seconds in calibration.dispatch.values())
+        assert all(seconds > 0 for seconds in calibration.controls.values())
         assert all(link.bandwidth is None or link.bandwidth >= 1e3 for link in calibration.links.values())
 
     assert all(problem.startswith(str(path)) for problem in problems)

@@ -8,7 +8,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from simreduce_validate.cases import RUNTIME, Case, Row
+from simreduce_validate.cases import RUNTIME, Case, Control, Row
 from simreduce_validate.judged import Order, judged
 from simreduce_validate.measuring import Interval
 from simreduce_validate.running import Measurement
@@ -257,6 +257,111 @@ def test_nothing_is_judged_without_predictions():
     assert judged([]) is None
     assert [] == judgement_lines(None)
     assert judgement_document(None) is None
+
+
+def control(kind, nbytes, then, now, beside, rounds=ROUNDS, wrong=()):
+    """`then` and `now` in milliseconds; the samples are `now` times `rounds`."""
+    case = Case(kind, None, nbytes // 4, 0, "sum", math.nan, control=Control(then * 1e-3, beside))
+    return Row(case, Measurement(rounds * now * 1e-3, wrong, (), None))
+
+
+def test_what_all_plans_take_longer_is_told_beside_the_error():
+    """Candidates take 30 % and 50 % longer than predicted. Controls do 50 %, so that one is right but for that, and the other is 1.5 / 1.3 of what was measured."""
+    rows = [row("a", 3, 2), row("b", 1.3, 1)]
+    there = [control("copies", 65536, 2, 3, (1024,)), control("sums", 4096, 1, 1.5, (1024,))]
+    plain, found = judged(rows), judged([*rows, *there])
+    (size,) = found.sizes
+
+    assert 0.5 == pytest.approx(found.drift.since.value)
+    assert found.drift.since.holds(0.5)
+    assert ("copies of 64 KiB", "sums of 4 KiB") == found.drift.controls == size.drift.controls
+    assert (1 - 2 / 3 + 1 - 1 / 1.3) / 2 == pytest.approx(found.drift.median_error)
+    assert (1.5 / 1.3 - 1) / 2 == pytest.approx(found.drift.median_rest)
+    assert 0.9 * (1.5 / 1.3 - 1) == pytest.approx(found.drift.p90_rest)
+    assert repr(plain) == repr(replace(found, drift=None, sizes=(replace(size, drift=None),)))
+
+
+def test_what_controls_took_then_is_judged_as_a_prediction_of_them():
+    """They take half, as long, and 25 % longer: what they took then is too long by 100 %, right, and too short by 20 %."""
+    there = [
+        control(kind, 1024, 1, now, (1024,)) for kind, now in (("chains", 0.5), ("copies", 1), ("sums", 1.25))
+    ]
+    found = judged([row("a", 2, 1), *there])
+
+    assert (-0.5, 0.0, 0.25) == pytest.approx(found.drift.each)
+    assert 0.2 == pytest.approx(found.drift.median_repeat)
+    assert 0.2 + 0.8 * 0.8 == pytest.approx(found.drift.p90_repeat)
+    assert 0.625 ** (1 / 3) - 1 == pytest.approx(found.drift.since.value)
+    assert (
+        "of chains of 1 KiB -50.0%, copies of 1 KiB +0.0%, sums of 1 KiB +25.0%; "
+        in judgement_lines(found)[-1]
+    )
+
+
+def test_controls_are_no_candidates():
+    """However fast they are, and whatever is wrong with them."""
+    rows = [row("a", 3, 1), row("b", 2, 2)]
+    there = [
+        control("copies", 1024, 0.1, 0.1, (1024,)),
+        control("sums", 1024, 9, 9, (1024,), wrong=("no sum",)),
+    ]
+    plain, found = judged(rows), judged([*there, *rows])
+
+    assert repr(plain.sizes) == repr(tuple(replace(size, drift=None) for size in found.sizes))
+    assert 0 == found.wrong
+    assert judged(there) is None
+
+
+def test_a_control_with_faults_shows_nothing():
+    rows = [row("a", 2, 1)]
+    right = control("copies", 1024, 1, 2, (1024,))
+    wrong = control("sums", 1024, 1, 50, (1024,), wrong=("not the sum",))
+
+    assert 1.0 == pytest.approx(judged([*rows, right, wrong]).drift.since.value)
+    assert ("copies of 1 KiB",) == judged([*rows, right, wrong]).drift.controls
+    assert judged([*rows, wrong]).drift is None
+
+
+def test_a_control_counts_at_the_sizes_in_whose_rounds_it_was():
+    """One beside two sizes, one beside the third, none beside the last."""
+    sizes = (64, 256, 1024, 4096)
+    rows = [row("a", 2, 1, nbytes) for nbytes in sizes]
+    there = [control("chains", 4, 1, 2, (64, 256)), control("copies", 1 << 20, 1, 4, (1024,))]
+    found = judged([*rows, *there])
+    said = judgement_lines(found)
+
+    assert [1.0, 1.0, 3.0, None] == [
+        size.drift and pytest.approx(size.drift.since.value) for size in found.sizes
+    ]
+    assert [0.0, 0.0, 1.0] == [pytest.approx(size.drift.median_rest) for size in found.sizes if size.drift]
+    assert 2 * 2 ** (1 / 3) - 1 == pytest.approx(found.drift.since.value)
+    assert 0.0 == pytest.approx(found.drift.median_rest)
+    assert "timed again at 3 of 4 sizes, " in said[1]
+    assert [f"controls, {nbytes}" for nbytes in ("64 B", "256 B", "1.024 kB")] == [
+        line[: line.index(": ")] for line in said[2:]
+    ]
+    assert (None, 1.0) == (
+        judgement_document(found)["sizes"][3]["controls"],
+        judgement_document(found)["sizes"][0]["controls"]["since"],
+    )
+
+
+def test_nothing_is_said_of_controls_without_any():
+    found = judged([row("a", 2, 1), row("b", 3, 2)])
+
+    assert found.drift is None
+    assert judgement_document(found)["controls"] is None
+    assert not any("controls" in line for line in judgement_lines(found))
+
+
+def test_few_rounds_bound_no_drift():
+    even = np.ones(5)
+    found = judged([row("a", 2, 1, rounds=even), control("copies", 1024, 1, 2, (1024,), rounds=even)])
+
+    assert 1.0 == pytest.approx(found.drift.since.value)
+    assert not found.drift.since.bounded
+    assert judgement_document(found)["controls"]["since_high"] is None
+    assert "(too few rounds for bounds)" in judgement_lines(found)[1]
 
 
 SLOW = Calibration(

@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 from simreduce_validate.measuring import (
     Forecast,
     Interval,
+    common_factor,
     in_rounds,
     median_interval,
     noise,
@@ -77,6 +78,34 @@ def test_what_disturbs_a_round_cancels_in_a_ratio():
     assert median_interval(ours).low < median_interval(theirs).high
     with pytest.raises(ValueError, match="41 and 40 samples"):
         ratio_interval(ours, theirs[:40])
+
+
+@pytest.mark.parametrize("count", [6, 10, 20, 50])
+def test_a_common_factor_is_found_as_often_as_its_interval_says(count):
+    """Three plans that took 1, 2 and 30 ms take 1.3 times as long, each with noise of its own and that of the round."""
+    generator = np.random.default_rng(6)
+    then = np.array([1e-3, 2e-3, 30e-3])
+    found = []
+    for seed in range(300):
+        noise_of = generator.lognormal(0.0, 0.2, (3, count)) * generator.lognormal(0.0, 0.1, count)
+        found.append(common_factor([*(1.3 * then[:, None] * noise_of)], then, resamples=300, seed=seed))
+
+    assert 1.3 == pytest.approx(np.median([each.value for each in found]), rel=0.02)
+    assert 0.9 <= np.mean([each.holds(1.3) for each in found])
+    assert count <= 9 or np.mean([each.holds(1.3) for each in found]) <= 0.99
+    assert all(each.low <= each.value <= each.high for each in found)
+
+
+def test_plans_that_change_in_opposite_ways_have_no_common_factor():
+    """Half as long and twice as long: the geometric mean is 1, whatever the plan that takes most."""
+    found = common_factor([np.full(12, 5e-6), np.full(12, 4.0)], [10e-6, 2.0])
+
+    assert [1.0] * 3 == pytest.approx([found.value, found.low, found.high])
+    assert 2.0 == pytest.approx(common_factor([np.array([1.0, 1.0, 1.0, 3.0, 3.0, 3.0])], [1.0]).value)
+    few = common_factor([np.full(5, 2.0)], [1.0])
+    assert (pytest.approx(2.0), 0.0, np.inf) == (few.value, few.low, few.high)
+    with pytest.raises(ValueError, match="not of the same rounds"):
+        common_factor([np.ones(5), np.ones(6)], [1.0, 1.0])
 
 
 def test_drift_is_found_where_it_is():
@@ -154,11 +183,12 @@ def test_steps_in_a_row_make_one_sample():
 
 RING = Forecast("ring", 4096, 1024, "float32", "sum", "abc", 12.5)
 OTHER = Forecast("CollectiveReduceV2", 4096, 1024, "float32", "sum", "", None)
+CONTROL = Forecast("copies", 64, 16, "float32", "sum", "def", None, None, 4.5, (4096, 8192))
 
 
 def test_a_file_has_predictions_before_it_has_samples(tmp_path):
     path = tmp_path / "result.jsonl"
-    with recording(path, {"where": "here"}, [RING, OTHER]) as record:
+    with recording(path, {"where": "here"}, [RING, OTHER, CONTROL]) as record:
         before = read_record(path)
         record.sample(0, 0, 2e-3)
         record.sample(1, 0, 3e-3)
@@ -167,10 +197,14 @@ def test_a_file_has_predictions_before_it_has_samples(tmp_path):
         meanwhile = read_record(path)
     after = read_record(path)
 
-    assert ({"where": "here"}, (RING, OTHER), False) == (before.provenance, before.forecasts, before.complete)
-    assert [0, 0] == [len(each) for each in before.seconds]
-    assert [[2e-3, 4e-3], [3e-3]] == [pytest.approx(each.tolist()) for each in meanwhile.seconds]
-    assert (("gpu0 is wrong",), None) == meanwhile.faults
+    assert ({"where": "here"}, (RING, OTHER, CONTROL), False) == (
+        before.provenance,
+        before.forecasts,
+        before.complete,
+    )
+    assert [0, 0, 0] == [len(each) for each in before.seconds]
+    assert [[2e-3, 4e-3], [3e-3], []] == [pytest.approx(each.tolist()) for each in meanwhile.seconds]
+    assert (("gpu0 is wrong",), None, None) == meanwhile.faults
     assert [False, True] == [meanwhile.complete, after.complete]
 
 

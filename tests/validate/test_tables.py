@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from simreduce_validate.cases import Case, Row
+from simreduce_validate.cases import Case, Control, Row
 from simreduce_validate.judged import judged
 from simreduce_validate.running import Measurement
-from simreduce_validate.tables import judgement_lines, samples_line
+from simreduce_validate.tables import fault_lines, judgement_lines, samples_line
 
 README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 
@@ -45,13 +46,20 @@ def parts(line):
     """Of a line of the judgement, with N for numbers, S for a size and A for strategies."""
     line = re.sub(r"^[\d.]+ k?M?G?B(?=: )", "S", line.lstrip("# "))
     line = re.sub(r"fastest [^,]+", "fastest A", line)
+    line = re.sub(r"^controls, [^:]+: (.*), of [^;]+", r"controls, S: \1, of C", line)
     return [re.sub(r"[+-]?\d[\d.]*", "N", part) for part in line.split("; ")]
 
 
-def judgement(rounds):
-    """Of three candidates, the first measured twice."""
+def measured(rounds=20):
+    """Three candidates, the first measured twice, and a control that takes 20 % longer than then."""
     rows = [row(name, scale, rounds=rounds) for scale, name in enumerate(("a", "bb", "ccc"), start=1)]
-    return judged([*rows, replace(rows[0], case=replace(rows[0].case, repeats=0))])
+    again = replace(rows[0], case=replace(rows[0].case, repeats=0))
+    case = Case("copies", None, 16384, 0, "sum", math.nan, control=Control(1e-3, (4096,)))
+    return [*rows, again, Row(case, Measurement(np.full(rounds, 1.2e-3), (), (), None))]
+
+
+def judgement(rounds):
+    return judged(measured(rounds))
 
 
 def test_readme_shows_what_is_said_of_predictions():
@@ -60,12 +68,31 @@ def test_readme_shows_what_is_said_of_predictions():
     shown = [
         line
         for line in README.splitlines()
-        if re.match(r"# .*(predictions: \|error\||predicted fastest )", line)
+        if re.match(r"# .*(predictions: \|error\||predicted fastest |controls[:,] )", line)
     ]
 
     assert len(shown) >= 4
     for line in shown:
         assert set(parts(line)) <= said, line
+
+
+def test_a_fault_of_a_control_is_told_as_one():
+    *rows, control = measured()
+    wrong = replace(control, measured=replace(control.measured, wrong=("no sum",)))
+
+    assert ["control: copies, 65536 bytes: no sum"] == fault_lines([*rows, wrong])
+
+
+def test_what_a_control_says_is_said_by_size_and_over_all():
+    lines = judgement_lines(judgement(20))
+
+    assert lines[-2].startswith(
+        "controls: plans of the calibration, timed again, are off what they took then by 16.7% in the median, "
+        "16.7% at the 90th percentile; all together +20.0% (+20.0% to +20.0%); predictions without that: |error| "
+    )
+    assert lines[-1].startswith(
+        "controls, 4.096 kB: +20.0% (+20.0% to +20.0%), of copies of 64 KiB +20.0%; |error| "
+    )
 
 
 def test_readme_shows_what_a_sample_is():

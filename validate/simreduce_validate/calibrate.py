@@ -40,6 +40,7 @@ from simreduce_validate.calibrating import (
     fitted,
     slow_ports,
 )
+from simreduce_validate.calibrating.controls import Key, repeated
 from simreduce_validate.calibrating.fit import Floats
 from simreduce_validate.cases import RUNTIME, Case, Question, Row
 from simreduce_validate.judged import Judgement, judged
@@ -124,6 +125,7 @@ def calibrate(
     computers = [Computer(each["name"], each["cores"]) for each in ran_on["hardware"]["workers"]]
     plan = design(asked, cores_of(computers))
     found, fit = _learnt(plan, asked, rows)
+    found = replace(found, controls=_controls(plan, asked, rows))
     tried = _tried(replace(question, calibration=found), tried_file) if held_out else []
     judgement = judged(tried)
     found = replace(
@@ -202,6 +204,13 @@ def _measured(question: Question, cases: Sequence[Case], out: Path) -> tuple[lis
     return [back[i] for i in range(len(cases))], ran_on
 
 
+def _controls(plan: Design, devices: Devices, rows: Sequence[Row]) -> dict[Key, float]:
+    """What the controls took, among all that was measured."""
+    taken = {row.case.plan.digest: row.measured.median for row in rows}
+    micros = repeated(devices, plan.controls)
+    return {key: taken[devices.stage.played(micro.plan).digest] for key, micro in micros.items()}
+
+
 def _learnt(plan: Design, devices: Devices, rows: Sequence[Row]) -> tuple[Calibration, Fit]:
     """The calibration that fits best, and the fit. Ports that differ have constants of their own, and what showed them is then fitted too."""
     ports = _ports(plan, rows)
@@ -246,7 +255,7 @@ def _tried(question: Question, out: Path) -> list[Row]:
     if devices.stage.one_process:
         quick = [case for group in groups for case in group if case.nbytes < _LARGE]
         groups = [quick, *(group for group in groups if group[0].nbytes >= _LARGE)]
-    return question.measure(groups, out)[0]
+    return question.measure([question.with_controls(group) for group in groups], out)[0]
 
 
 def _serial(
@@ -382,6 +391,10 @@ def _document(
                 "error": math.expm1(residual),
             }
             for row, residual in zip(rows, fit.residuals, strict=False)
+        ],
+        "controls": [
+            {"plan": kind, "size_bytes": nbytes, "time_us": seconds * 1e6}
+            for (kind, nbytes), seconds in found.controls.items()
         ],
         "held_out": judgement_document(judgement),
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is measured and what is predicted for it: strategies and TensorFlow's own, at sizes."""
+"""What is measured and what is predicted for it: strategies and TensorFlow's own, at sizes; and what is timed beside them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from simreduce.plan import Plan
 from simreduce.strategy import Strategy, compile_plan
 from simreduce.workload import Workload
 from simreduce_validate.asked import Devices
+from simreduce_validate.calibrating.controls import Key, like, repeated
 from simreduce_validate.measuring import Forecast, Interval, Record, in_rounds, median_interval, recording
 from simreduce_validate.measuring.provenance import provenance as provenance_of
 from simreduce_validate.running import BUILTINS, Builtin, Measurement
@@ -41,9 +42,19 @@ _SETTLED, _MOST_SETTLED = 4e-3, 6
 
 
 @dataclass(frozen=True, slots=True)
+class Control:
+    """Makes a case a control, which is no candidate: a plan that took `then` seconds when the calibration was made is timed in the
+    rounds of candidates of the sizes `beside`, in bytes.
+    """
+
+    then: float
+    beside: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
-    """What is to be measured, and the seconds predicted for it: NaN where a builtin has no plan of ours for these devices.
-    `repeats` is the place of an earlier case that is the very same: what the two differ by is noise.
+    """What is to be measured, and the seconds predicted for it: NaN where a builtin has no plan of ours for these devices, and of
+    controls. `repeats` is the place of an earlier case that is the very same: what the two differ by is noise.
     """
 
     algorithm: str
@@ -53,6 +64,7 @@ class Case:
     redop: str
     predicted: float
     repeats: int | None = None
+    control: Control | None = None
 
     @property
     def nbytes(self) -> int:
@@ -71,8 +83,10 @@ class Case:
         """As it is recorded."""
         plan = self.work.digest if isinstance(self.work, Plan) else ""
         predicted = self.predicted * 1e6 if math.isfinite(self.predicted) else None
+        then, beside = (self.control.then * 1e6, self.control.beside) if self.control else (None, ())
         return Forecast(
-            self.algorithm, self.nbytes, self.count, dtypes.NAMES[self.dtype], self.redop, plan, predicted, self.repeats
+            self.algorithm, self.nbytes, self.count, dtypes.NAMES[self.dtype], self.redop, plan, predicted, self.repeats,
+            then, beside,
         )  # fmt: skip
 
 
@@ -150,6 +164,21 @@ class Question:
             found.append(Case(name, work, count, dtype, redop, self._builtin_predicted(name, workload)))
         return [*found, replace(found[0], repeats=0)] if twice else found
 
+    def with_controls(self, cases: Sequence[Case]) -> list[Case]:
+        """The candidates of a group, and what is timed again in their rounds of what the calibration was learnt from (see `like`)."""
+        micros = repeated(self.devices, self.calibration.controls)
+        then = {key: self.calibration.controls[key] for key in micros}
+        beside: dict[Key, list[int]] = {}
+        for nbytes in dict.fromkeys(case.nbytes for case in cases):
+            for key in like(then, nbytes, [case.predicted for case in cases if case.nbytes == nbytes]):
+                beside.setdefault(key, []).append(nbytes)
+        found = []
+        for key, sizes in sorted(beside.items()):
+            plan = self.devices.stage.played(micros[key].plan)
+            control = Control(then[key], tuple(sizes))
+            found.append(Case(key[0], plan, key[1] // 4, 0, "sum", math.nan, control=control))
+        return [*cases, *found]
+
     def predicted(self, plan: Plan, times: int = 1) -> float:
         """Seconds of the plan, `times` in a row in one step, divided by that."""
         whole = sr.repeat(plan, times) if times > 1 else plan
@@ -200,7 +229,7 @@ class Question:
         candidates = [
             backend.prepare(
                 case.work,
-                chained=self.chained if isinstance(case.work, Plan) else 1,
+                chained=self.chained if isinstance(case.work, Plan) and not case.control else 1,
                 route=self.devices.route,
             )
             for case in cases
@@ -223,7 +252,9 @@ class Question:
         for place, (case, candidate, times, many) in enumerate(
             zip(cases, candidates, samples, settled, strict=True), start=first
         ):
-            traced = self.traced and isinstance(case.work, Plan) and self.chained == 1
+            traced = (
+                self.traced and isinstance(case.work, Plan) and self.chained == 1 and case.control is None
+            )
             events = tuple(candidate.trace()) if traced else ()
             found.append(Row(case, candidate.measured(times), events, many))
             if record:

@@ -3,6 +3,9 @@
 Candidates of one size were timed in the same rounds, and what two of them differ by is taken round by round. So it is told what
 is certain (the 95 % interval of the ratio of medians says so) and what another run might show otherwise. A pair is certain by
 itself; regrets hold all together, as the fastest is found in the same samples, and the worst of all sizes is asked for.
+
+Controls, in the same rounds too, are plans that the calibration was learnt from. What these now take over what they took then is in the error of every
+candidate, and no constant of then can have it: it is told beside the error, which stays what it is.
 """
 
 from __future__ import annotations
@@ -16,8 +19,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import spearmanr
 
+from simreduce import units
 from simreduce_validate.cases import Row
-from simreduce_validate.measuring import Interval, over_fastest, ratio_bounds, ratio_interval
+from simreduce_validate.measuring import (
+    Interval,
+    common_factor,
+    over_fastest,
+    ratio_bounds,
+    ratio_interval,
+)
 
 APART = 0.05
 """Candidates whose measured times differ by less are not told apart."""
@@ -32,11 +42,40 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
+class Drift:
+    """What controls now take over what they took when the calibration was made, less 1: `since`, the geometric mean, and `each`, by control and size. `median_error`
+    is that of |error| of the candidates beside them, and `median_rest` and `p90_rest` are of what remains of their errors if predictions are as much longer.
+    """
+
+    since: Interval
+    controls: tuple[str, ...]
+    each: tuple[float, ...]
+    median_error: float
+    median_rest: float
+    p90_rest: float
+
+    @property
+    def repeat_errors(self) -> list[float]:
+        """|error| of a prediction that knows of every control what it took then: as good as any can be if plans change each in its own way."""
+        return [abs(1 / (1 + change) - 1) for change in self.each]
+
+    @property
+    def median_repeat(self) -> float:
+        """Of `repeat_errors`: what |error| of predictions is to be held against."""
+        return float(np.median(self.repeat_errors))
+
+    @property
+    def p90_repeat(self) -> float:
+        """Of `repeat_errors`, the 90th percentile."""
+        return float(np.quantile(self.repeat_errors, 0.9))
+
+
+@dataclass(frozen=True, slots=True)
 class Size:
     """The candidates of one size. `regret` is what the one predicted to be fastest takes over what the fastest measured one takes,
     less 1: at least `regret.low`, for certain; `rank` Spearman's correlation of the two orders. `certain` counts the pairs that are certainly more than `APART` apart,
     `order` those whose medians are. `floor` is what the same candidate, measured twice, takes over itself, less 1; None if none
-    was. `default` is the regret of TensorFlow's own choice, NaN if it was not measured.
+    was. `default` is the regret of TensorFlow's own choice, NaN if it was not measured. `drift` is what controls show; None without any.
     """
 
     nbytes: int
@@ -48,18 +87,30 @@ class Size:
     certain: Order
     order: Order
     default: float
+    drift: Drift | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """Candidates of one size, and by what factor the controls in their rounds, which have these names, take longer than then: all, and each less 1."""
+
+    rows: Sequence[Row]
+    factor: Interval
+    names: tuple[str, ...]
+    each: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """Over all rows whose results are right: the median and the 90th percentile of |error|, and what is true by size. `wrong` rows are left
-    out.
+    out. `drift` is over all sizes that have controls.
     """
 
     median_error: float
     p90_error: float
     sizes: tuple[Size, ...]
     wrong: int = 0
+    drift: Drift | None = None
 
     @property
     def median_regret(self) -> float:
@@ -79,7 +130,9 @@ class Judgement:
 
 def judged(rows: Sequence[Row], default: str = "") -> Judgement | None:
     """What the predictions were worth, of candidates that have one; TensorFlow's own choice is the one named `default`. None if none has."""
-    right = [row for row in rows if not row.faults]
+    timed = [row for row in rows if row.case.control is None]
+    controls = [row for row in rows if row.case.control is not None and not row.faults]
+    right = [row for row in timed if not row.faults]
     own = [row for row in right if row.case.repeats is None]
     known = [row for row in own if math.isfinite(row.predicted)]
     if not known:
@@ -91,22 +144,26 @@ def judged(rows: Sequence[Row], default: str = "") -> Judgement | None:
     }
     ours = {n: [r for r in here if r.case.algorithm != default] or here for n, here in by_size.items()}
     comparisons = sum(len(here) - 1 for here in ours.values())
-    sizes = []
+    sizes, drifted = list[Size](), list[_Beside]()
     for nbytes, here in ours.items():
         theirs = [r.measured.median for r in own if r.case.nbytes == nbytes and r.case.algorithm == default]
         floor = _floor([row for row in right if row.case.nbytes == nbytes])
-        sizes.append(_size(nbytes, here, theirs, floor, comparisons))
+        found = _beside(by_size[nbytes], controls)
+        drifted += [found] if found else []
+        drift = _drift([found]) if found else None
+        sizes.append(_size(nbytes, here, theirs, floor, comparisons, drift))
     return Judgement(
         float(np.median(errors)),
         float(np.quantile(errors, 0.9)),
         tuple(sizes),
-        sum(bool(row.faults) for row in rows),
+        sum(bool(row.faults) for row in timed),
+        _drift(drifted),
     )
 
 
 def _size(
-    nbytes: int, rows: Sequence[Row], default: Sequence[float], floor: Interval | None, comparisons: int
-) -> Size:
+    nbytes: int, rows: Sequence[Row], default: Sequence[float], floor: Interval | None, comparisons: int, drift: Drift | None
+) -> Size:  # fmt: skip
     # Of equal ones, the first is then the same whatever the order of rows.
     rows = sorted(rows, key=lambda row: row.case.algorithm)
     measured = np.array([row.measured.median for row in rows])
@@ -134,6 +191,7 @@ def _size(
         certain=order(low > 1 + APART),
         order=order(np.divide.outer(measured, measured) > 1 + APART),
         default=float(default[0] / fastest - 1) if default else math.nan,
+        drift=drift,
     )
 
 
@@ -144,6 +202,43 @@ def _floor(rows: Sequence[Row]) -> Interval | None:
         return None
     first = [r for r in rows if r.case.repeats is None and r.case.algorithm == again.case.algorithm]
     return _less_one(ratio_interval(again.measured.seconds, first[0].measured.seconds)) if first else None
+
+
+def _beside(rows: Sequence[Row], controls: Sequence[Row]) -> _Beside | None:
+    """Candidates of one size, and what controls in their rounds take over what they took then; None without any."""
+    there = [
+        (row, control.then)
+        for row in controls
+        if (control := row.case.control) and rows[0].case.nbytes in control.beside
+    ]
+    if not there:
+        return None
+    names = tuple(f"{row.case.algorithm} of {units.exact_size(row.case.nbytes)}" for row, _ in there)
+    factor = common_factor([row.measured.seconds for row, _ in there], [then for _, then in there])
+    each = tuple(row.measured.median / then - 1 for row, then in there)
+    return _Beside(rows, factor, names, each)
+
+
+def _drift(parts: Sequence[_Beside]) -> Drift | None:
+    """Over sizes the factors' geometric mean. Its bounds are theirs, as if all erred the same way: sizes may have controls and rounds in common."""
+    if not parts:
+        return None
+    factors = np.array([(part.factor.value, part.factor.low, part.factor.high) for part in parts])
+    value, low, high = (np.prod(factors, axis=0) ** (1 / len(parts))).tolist()
+    plain = [abs(row.error) for part in parts for row in part.rows]
+    rest = [
+        abs(row.predicted * part.factor.value / row.measured.median - 1)
+        for part in parts
+        for row in part.rows
+    ]
+    return Drift(
+        since=_less_one(Interval(value, low, high)),
+        controls=tuple(dict.fromkeys(name for part in parts for name in part.names)),
+        each=tuple(change for part in parts for change in part.each),
+        median_error=float(np.median(plain)),
+        median_rest=float(np.median(rest)),
+        p90_rest=float(np.quantile(rest, 0.9)),
+    )
 
 
 def _less_one(ratio: Interval) -> Interval:

@@ -12,7 +12,7 @@ import simreduce as sr
 from simreduce import dtypes, units
 from simreduce.report.busbw import algbw, busbw
 from simreduce_validate.cases import RUNTIME, Question, Row
-from simreduce_validate.judged import Judgement, Size
+from simreduce_validate.judged import Drift, Judgement, Size
 from simreduce_validate.measuring import Interval, noise
 from simreduce_validate.measuring.statistics import FEW, LEVEL, range_level
 from simreduce_validate.transfers import Transfer
@@ -26,6 +26,7 @@ _HEADER = (
 
 def table(rows: Sequence[Row], ranks: int, about: Sequence[str], judgement: Sequence[str]) -> str:
     """nccl-tests' columns of what was measured, what was predicted, and how far off that is; faults below."""
+    candidates = [row for row in rows if row.case.control is None]
     lines = [*(f"# {line}" for line in about), *_HEADER]
     lines += [
         f"{r.case.nbytes:12d}  {r.case.count:12d}  {dtypes.NAMES[r.case.dtype]:>8}  {r.case.redop:>6}  {r.measured.median * 1e6:7.1f}  "
@@ -36,9 +37,9 @@ def table(rows: Sequence[Row], ranks: int, about: Sequence[str], judgement: Sequ
             else f"{'-':>7}  {'-':>6}  {'-':>6}"
         )
         + f"  {len(r.faults):6d}  {sum(r.measured.prepared.executed.transfers.values()):9d}  {r.case.algorithm}{' again' if r.case.repeats is not None else ''}"
-        for r in rows
+        for r in candidates
     ]
-    lines += [f"# {line}" for line in (*judgement, *noise_lines(rows))]
+    lines += [f"# {line}" for line in (*judgement, *noise_lines(candidates))]
     faults = fault_lines(rows)
     lines.append(f"# Faults               : {len(faults)} {'FAILED' if faults else 'OK'}")
     lines += [f"#   {fault}" for fault in faults[:20]]
@@ -59,7 +60,11 @@ def samples_line(rows: Sequence[Row], chained: int = 1) -> str:
 
 def fault_lines(rows: Sequence[Row]) -> list[str]:
     """All that makes times of rows meaningless."""
-    return [f"{r.case.algorithm}, {r.case.nbytes} bytes: {fault}" for r in rows for fault in r.faults]
+    return [
+        f"{'control: ' * bool(r.case.control)}{r.case.algorithm}, {r.case.nbytes} bytes: {fault}"
+        for r in rows
+        for fault in r.faults
+    ]
 
 
 def noise_lines(rows: Sequence[Row]) -> list[str]:
@@ -92,11 +97,35 @@ def judgement_lines(judgement: Judgement | None) -> list[str]:
     ]
     if judgement.wrong:
         lines.append(f"{judgement.wrong} with wrong results are left out of this")
-    return lines + [
+    lines += [
         _size_line(size)
         for size in judgement.sizes
         if size.order.pairs or size.chosen != size.best or size.floor or not math.isnan(size.default)
     ]
+    if drift := judgement.drift:
+        of = [size for size in judgement.sizes if size.drift]
+        sizes = "" if len(of) == len(judgement.sizes) else f" at {len(of)} of {len(judgement.sizes)} sizes"
+        lines.append(
+            f"controls: plans of the calibration, timed again{sizes}, are off what they took then by {drift.median_repeat:.1%} in the median, "
+            f"{drift.p90_repeat:.1%} at the 90th percentile; all together {_change(drift)}; "
+            f"predictions without that: |error| {drift.median_rest:.1%} in the median, {drift.p90_rest:.1%} at the 90th percentile"
+        )
+        lines += [_drift_line(size.nbytes, size.drift) for size in of if size.drift]
+    return lines
+
+
+def _drift_line(nbytes: int, drift: Drift) -> str:
+    one_by_one = ", ".join(
+        f"{name} {change:+.1%}" for name, change in zip(drift.controls, drift.each, strict=True)
+    )
+    return (
+        f"controls, {units.format_size(nbytes)}: {_change(drift)}, of {one_by_one}; "
+        f"|error| {drift.median_error:.1%} in the median, {drift.median_rest:.1%} without that"
+    )
+
+
+def _change(drift: Drift) -> str:
+    return f"{drift.since.value:+.1%} ({_between(drift.since)})"
 
 
 def _size_line(size: Size) -> str:
@@ -209,8 +238,18 @@ def document(
                 ],
             }
             for r, mine in zip(rows, details, strict=True)
+            if r.case.control is None
         ],
-    }
+        "controls": [
+            {
+                "plan": r.case.algorithm, "size_bytes": r.case.nbytes, "beside_size_bytes": list(control.beside),
+                "then_us": control.then * 1e6, "time_us": r.measured.median * 1e6, **_worth(r), "settled_steps": r.settled,
+                "times_us": [seconds * 1e6 for seconds in r.measured.seconds.tolist()], "faults": list(r.faults),
+            }
+            for r in rows
+            if (control := r.case.control)
+        ],
+    }  # fmt: skip
 
 
 def judgement_document(judgement: Judgement | None) -> dict[str, Any] | None:
@@ -233,9 +272,24 @@ def judgement_document(judgement: Judgement | None) -> dict[str, Any] | None:
                 "noise_floor": size.floor.value if size.floor else None,
                 **_bounds("noise_floor", size.floor),
                 "default_regret": None if math.isnan(size.default) else size.default,
+                "controls": _drift_document(size.drift),
             }
             for size in judgement.sizes
         ],
+        "controls": _drift_document(judgement.drift),
+    }  # fmt: skip
+
+
+def _drift_document(drift: Drift | None) -> dict[str, Any] | None:
+    """`since` is what controls take over what they took then, less 1; errors without that stand beside the plain one of the same rows.
+    The repeat error is that of what each control took then as a prediction of what it takes now.
+    """
+    if drift is None:
+        return None
+    return {
+        "plans": list(drift.controls), "since": drift.since.value, **_bounds("since", drift.since),
+        "median_repeat_error": drift.median_repeat, "p90_repeat_error": drift.p90_repeat,
+        "median_error": drift.median_error, "median_error_without": drift.median_rest, "p90_error_without": drift.p90_rest,
     }  # fmt: skip
 
 

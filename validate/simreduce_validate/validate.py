@@ -158,7 +158,10 @@ def validate(
         strategies = [s for s, wanted in named if wanted or accepted(s, stage, workloads)]
     if not strategies and not builtins:
         raise InputError("none of the strategies can run on these devices")
-    groups = [question.cases(workload, strategies, builtins, twice=True) for workload in workloads]
+    groups = [
+        question.with_controls(question.cases(workload, strategies, builtins, twice=True))
+        for workload in workloads
+    ]
     rows, ran_on, stopped = _measured(question, groups, None if out is None else Path(out))
     judgement = judged(rows, COLLECTIVE)
     details = [_transfers(question, row) for row in rows]
@@ -178,10 +181,11 @@ def validate(
         drawing = validation_picture(marks, _title(stage, constants.name), judgement_lines(judgement))
         write_pictures(drawing, svg, png)
     if stopped:
-        all_of_them = sum(map(len, groups))
+        all_of_them = sum(case.control is None for group in groups for case in group)
+        measured = sum(row.case.control is None for row in rows)
         kept = f"; every sample is in {out}" if out else ""
         click.echo(
-            f"simreduce: stopped after {len(rows)} of {all_of_them} candidates, of whole sizes{kept}",
+            f"simreduce: stopped after {measured} of {all_of_them} candidates, of whole sizes{kept}",
             err=True,
         )
         return 130
@@ -227,7 +231,7 @@ def _about(question: Question, ran_on: Mapping[str, Any], rows: Sequence[Row]) -
     return [
         f"topology {devices.topology.name} ({devices.topology.digest}), simulated as {devices.stage.machine.name}, runtime tensorflow",
         f"{processors(hardware)}, TensorFlow {ran_on['versions']['tensorflow']}{links}",
-        samples_line(rows, question.chained),
+        samples_line([row for row in rows if row.case.control is None], question.chained),
         *_warnings(question),
     ]
 
@@ -248,5 +252,5 @@ def _marks(rows: Sequence[Row]) -> list[Measured]:
             r.predicted if math.isfinite(r.predicted) else None,
         )
         for r in rows
-        if r.case.repeats is None and not r.faults
+        if r.case.repeats is None and r.case.control is None and not r.faults
     ]  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 
+import numpy as np
 import pytest
 from simreduce_validate.measuring import read_record
 
@@ -33,6 +34,27 @@ def test_a_calibration_is_written_and_says_where_it_is_from(calibrated):
     assert not (folder / "x.held-out.jsonl").exists()
     off = sorted(abs(each["error"]) for each in said["fit"])
     assert off[len(off) // 2] < 0.3
+
+
+def test_what_some_of_the_plans_took_is_kept(calibrated):
+    """As it was measured, so that they can be timed again."""
+    folder, said = calibrated
+    controls = load_calibration(str(folder / "x.toml")).controls
+    recorded = read_record(folder / "x.fit.jsonl")
+    taken = [float(np.median(seconds)) for seconds in recorded.seconds]
+    of_size = {size for _, size in controls}
+
+    assert 3 <= len(controls) <= 6
+    for (_, nbytes), seconds in controls.items():
+        assert any(
+            seconds == pytest.approx(each)
+            for each, forecast in zip(taken, recorded.forecasts, strict=True)
+            if forecast.size_bytes == nbytes
+        )
+    assert {4} < of_size
+    assert {
+        (each["plan"], each["size_bytes"]): pytest.approx(each["time_us"] * 1e-6) for each in said["controls"]
+    } == controls
 
 
 def test_what_is_to_be_measured_is_kept_before_its_times(calibrated):
@@ -80,3 +102,42 @@ def test_predictions_with_it_are_judged(calibrated):
     assert judgement["median_error"] <= judgement["p90_error"]
     assert all(size["regret"] >= 0 for size in judgement["sizes"])
     assert (folder / "p.svg").read_text("utf-8").startswith("<svg")
+    assert {"ring", "reduce_to_one"} == {row["algorithm"] for row in rows}
+
+
+def test_plans_of_the_calibration_are_timed_beside_the_candidates(calibrated):
+    """What they took then is on record before anything is measured, and what they take now is told by size. Without them there is nothing to tell."""
+    folder, _ = calibrated
+    line = "validate switch:2 --algo ring,direct -b 4K -e 64K -f 16 -n 6 --out v.jsonl --calibration"
+    said = document(f"{line} x.toml", folder)
+    then = load_calibration(str(folder / "x.toml")).controls
+    records = [json.loads(each) for each in (folder / "v.jsonl").read_text("utf-8").splitlines()]
+    before = [each["record"] for each in records].index("predicted")
+    kept = [each for each in records[:before] if each.get("then_us")]
+
+    assert [c["beside_size_bytes"] for c in said["controls"]] == [each["beside"] for each in kept]
+    for nbytes, size in zip((4096, 65536), said["judgement"]["sizes"], strict=True):
+        here = [each for each in said["controls"] if each["beside_size_bytes"] == [nbytes]]
+        factors = [each["time_us"] / each["then_us"] for each in here]
+        found = size["controls"]
+
+        assert 1 <= len(here) <= 3
+        assert all(each["then_us"] == then[each["plan"], each["size_bytes"]] * 1e6 for each in here)
+        assert {6} == {len(each["times_us"]) for each in here}
+        assert not any(each["faults"] for each in here)
+        assert 1 + found["since"] == pytest.approx(np.prod(factors) ** (1 / len(factors)))
+        assert found["since_low"] <= found["since"] <= found["since_high"]
+        assert found["median_repeat_error"] == pytest.approx(np.median([abs(1 / f - 1) for f in factors]))
+        rest = [
+            abs(row["predicted_time_us"] * (1 + found["since"]) / row["time_us"] - 1)
+            for row in said["rows"]
+            if row["size_bytes"] == nbytes and row["repeats"] is None
+        ]
+        assert found["median_error_without"] == pytest.approx(np.median(rest))
+    assert said["judgement"]["controls"]["median_error"] == said["judgement"]["median_error"]
+
+    text = (folder / "x.toml").read_text("utf-8")
+    (folder / "old.toml").write_text(text[: text.index("[controls.")], "utf-8")
+    (folder / "v.jsonl").unlink()
+    old = document(f"{line} old.toml", folder)
+    assert ([], None) == (old["controls"], old["judgement"]["controls"])

@@ -12,6 +12,7 @@ from simreduce.topology import Link, Topology, direction, route
 from simreduce.tune.bench import tensor
 from simreduce_validate.asked import SHAPED, Devices
 from simreduce_validate.calibrating.constants import Constant
+from simreduce_validate.calibrating.controls import CHAINS, COPIES, SUMS, TRANSFERS, Key
 from simreduce_validate.calibrating.micro import (
     FLOAT32,
     Micro,
@@ -43,7 +44,8 @@ _LONGEST_TRANSFER = 0.05
 class Design:
     """`micros` are measured and fitted together. `pairs` are transfers of two sizes, each alone, which show ports that
     differ, and `relay` says whether two transfers from one device to another go one after the other; () and None where that
-    is not asked. `directions` says what is learnt of each direction of links, and what is not.
+    is not asked. `directions` says what is learnt of each direction of links, and what is not. `controls` are those of `micros` that are timed
+    again when the constants are tried.
     """
 
     base: Calibration
@@ -52,6 +54,7 @@ class Design:
     pairs: tuple[tuple[Pair, Micro, Micro], ...] = ()
     relay: Micro | None = None
     directions: str = ""
+    controls: tuple[Key, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +145,15 @@ def _one_process(devices: Devices, base: Calibration, own_cache: int) -> Design:
         Constant.about("cpu.cache", 16 * MIB, 30.0),
         Constant.about("cpu.memory", 15e9, 30.0),
     )
-    return Design(replace(base, cpu=cpu), constants, (*micros, *_local(names, ranks, sizes)))
+    micros += _local(names, ranks, sizes)
+    return Design(replace(base, cpu=cpu), constants, tuple(micros), controls=_controls(COPIES, sizes))
+
+
+def _controls(between: str, sizes: Sequence[int]) -> tuple[Key, ...]:
+    """One of fixed costs, the others of bytes, between two devices and on one. No shorter one: a step of few small ops takes a quarter longer here, beside
+    large ones, than beside small candidates, as if all had become faster.
+    """
+    return (CHAINS, _TINY), *((kind, nbytes) for kind in (between, SUMS) for nbytes in sizes[-2:])
 
 
 def _many(base: Calibration, name: str) -> Constant:
@@ -206,7 +217,7 @@ def _processes(devices: Devices, base: Calibration, names: Sequence[str]) -> Des
     follows = relay(names, heads[0], heads[1], heads[2], largest) if len(heads) > 2 else None
     return Design(
         base, constants, (*micros, *_local(names, devices.layout.n, sizes)), tuple(pairs), follows,
-        _directions(wired=wired, ports=bool(pairs)),
+        _directions(wired=wired, ports=bool(pairs)), _controls(TRANSFERS, sizes),
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from simreduce_validate.measuring.record import (
 from simreduce_validate.measuring.statistics import (
     Interval,
     Noise,
+    common_factor,
     median_interval,
     noise,
     outliers,
@@ -31,6 +32,7 @@ __all__ = [
     "Recorded",
     "Timed",
     "already_there",
+    "common_factor",
     "in_rounds",
     "median_interval",
     "noise",

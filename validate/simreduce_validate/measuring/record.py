@@ -4,6 +4,7 @@ JSON Lines, one document a line, whose `record` says what it is:
 
     {"record": "run", "format": 1, "provenance": {...}}
     {"record": "candidate", "id": 0, "algorithm": "ring", "size_bytes": 1048576, "plan": "...", "predicted_us": 65780.1, ...}
+    {"record": "candidate", "id": 7, "algorithm": "copies", "predicted_us": null, "then_us": 479.3, "beside": [1048576], ...}
     {"record": "predicted", "candidates": 8}
     {"record": "settled", "id": 0, "steps": 0}
     {"record": "sample", "id": 0, "round": 0, "us": 82010.4}
@@ -21,7 +22,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -36,7 +37,9 @@ FORMAT = 1
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """What will be measured, and what is predicted for it. `plan` is the plan's digest, "" for what is no plan of ours, and
-    `predicted_us` None where there is no prediction. `repeats` is the place of an earlier candidate that is the very same.
+    `predicted_us` None where there is no prediction. `repeats` is the place of an earlier candidate that is the very same. A control
+    is no candidate, and has no prediction: `then_us` is what it took when the calibration was made, and `beside` the sizes, in bytes, of the candidates that it is
+    timed beside.
     """
 
     algorithm: str
@@ -47,6 +50,8 @@ class Forecast:
     plan: str
     predicted_us: float | None
     repeats: int | None = None
+    then_us: float | None = None
+    beside: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +138,8 @@ def read_record(path: Path) -> Recorded:
         try:
             if kind == "candidate":
                 fields = {key: value for key, value in document.items() if key not in ("record", "id")}
-                forecasts.append(Forecast(**fields))
+                forecast = Forecast(**fields)
+                forecasts.append(replace(forecast, beside=tuple(forecast.beside)))
                 samples.append([])
                 faults.append(None)
                 settled.append(None)

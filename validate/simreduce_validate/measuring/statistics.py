@@ -116,6 +116,35 @@ def over_fastest(
     return Interval(float(medians[one] / medians.min()), float(low.max()), float(high.max()))
 
 
+def common_factor(
+    samples: Sequence[Floats],
+    then: Sequence[float],
+    *,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Interval:
+    """By what factor candidates that were timed in the same rounds take longer than they took `then`: of their medians over these, the
+    geometric mean. What they took then is not doubted. Rounds are drawn, with the samples of all; up to `FEW` rounds, the bounds are those of
+    all samples. Bounds are 0 and infinity where there are too few rounds for `level`.
+    """
+    each = _together(samples) / np.array(then)[:, None]
+    count, value = each.shape[1], _mean(np.median(each, axis=-1))
+    if range_level(count) < level:
+        return Interval(value, 0.0, np.inf)
+    if count <= FEW:
+        low, high = _mean(each.min(axis=-1)), _mean(each.max(axis=-1))
+    else:
+        medians = np.median(each[:, _drawn(count, resamples, seed)], axis=-1)
+        low, high = np.exp(np.quantile(np.log(medians).mean(axis=0), _edges(level))).tolist()
+    return Interval(value, low, high)
+
+
+def _mean(factors: Floats) -> float:
+    """Geometric."""
+    return float(np.exp(np.log(factors).mean()))
+
+
 def _together(samples: Sequence[Floats]) -> Floats:
     """Samples of the same rounds, by candidate and round."""
     for ours, theirs in pairwise(samples):
