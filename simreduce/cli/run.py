@@ -22,6 +22,7 @@ from simreduce.cli.options import (
     read_gpu_indices,
     runtime_option,
 )
+from simreduce.cli.strategies import algo_option, strategy_texts
 from simreduce.errors import InputError
 from simreduce.report import ranking_document, ranking_table
 from simreduce.scenario import load_scenario
@@ -30,6 +31,7 @@ from simreduce.tune import rank
 
 @click.command()
 @click.argument("scenario")
+@algo_option("Strategies instead of the scenario's")
 @runtime_option(None)
 @calibration_option(None)
 @gpu_indices_option
@@ -54,6 +56,7 @@ from simreduce.tune import rank
 @as_json
 def run(
     scenario: str,
+    algo: tuple[str, ...],
     runtime: str | None,
     calibration: str | None,
     gpu_indices: str | None,
@@ -72,7 +75,8 @@ def run(
     problems: list[str] = []
     order = gather(problems, read_gpu_indices, gpu_indices)
     question = gather(
-        problems, load_scenario, scenario, runtime=runtime, calibration=calibration, gpu_indices=order, faithful=faithful
+        problems, load_scenario, scenario, runtime=runtime, calibration=calibration, gpu_indices=order,
+        faithful=faithful, strategies=strategy_texts(algo) or None,
     )  # fmt: skip
     machine = question.topology if question else None
     disturbance = gather(problems, read_disturbance, jitter, seed, slow, fault, machine)

@@ -27,6 +27,7 @@ from simreduce.cli.options import (
     shape_of,
     write_pieces,
 )
+from simreduce.cli.strategies import algo_option, strategy_texts
 from simreduce.engine import CALM
 from simreduce.errors import InputError
 from simreduce.report import replicas_document, replicas_text, step_document, step_table
@@ -38,9 +39,7 @@ from simreduce.tune.steps import rank_steps
 
 @click.command()
 @click.argument("scenario")
-@click.option(
-    "--algo", "algos", multiple=True, metavar="STRATEGY", help="Instead of the scenario's; may be repeated."
-)
+@algo_option("Strategies instead of the scenario's")
 @click.option("--batch", type=int, default=None, help="Samples per GPU, instead of the scenario's.")
 @gpus_options
 @runtime_option(None)
@@ -61,7 +60,7 @@ from simreduce.tune.steps import rank_steps
 @as_json  # fmt: skip
 def step(
     scenario: str,
-    algos: tuple[str, ...],
+    algo: tuple[str, ...],
     batch: int | None,
     ngpus: int | None,
     gpus: str | None,
@@ -84,7 +83,7 @@ def step(
     keys, processes = keys_of(scenario), workers or os.cpu_count() or 1
     if "replicas" in keys:
         ignored = {
-            "--algo": bool(algos), "--batch": batch is not None, "--ngpus": ngpus is not None,
+            "--algo": bool(algo), "--batch": batch is not None, "--ngpus": ngpus is not None,
             "--gpus": gpus is not None, "--gpu-indices": gpu_indices is not None,
         }  # fmt: skip
         problems += [
@@ -99,7 +98,7 @@ def step(
         gather(problems, check_place, trace)
     question = gather(
         problems, load_scenario, scenario, runtime=runtime, calibration=calibration, gpu_indices=order,
-        faithful=faithful, strategies=list(algos) or None, batch=batch,
+        faithful=faithful, strategies=strategy_texts(algo) or None, batch=batch,
     )  # fmt: skip
     shape = gather(problems, shape_of, question.layout(), ngpus, gpus) if question else None
     disturbance = gather(

@@ -24,8 +24,9 @@ from simreduce.cli.options import (
     gather,
     interruptible,
 )
+from simreduce.cli.strategies import algo_option, strategy_texts
 from simreduce.errors import InputError
-from simreduce.strategy import parse_strategy
+from simreduce.strategy import ALL, parse_strategy
 from simreduce.tune.prove import COUNTS, MOST_RANKS, RANKS, Proof, everything, prove, prove_all
 
 _OF_ALGO = {"collective": "--collective", "root": "-r", "ngpus": "-g", "tasks": "--tasks"}
@@ -33,7 +34,7 @@ _OF_ALGO = {"collective": "--collective", "root": "-r", "ngpus": "-g", "tasks": 
 
 
 @click.command()
-@click.option("--algo", multiple=True, metavar="STRATEGY", help="A strategy to prove; may be repeated.")
+@algo_option("Strategies to prove")
 @click.option(
     "--all",
     "prove_everything",
@@ -90,13 +91,16 @@ def verify(
     if not 0 <= root < ngpus:
         faults.append(f"-r {root}: the ranks are 0 to {ngpus - 1}")
     known, counts = gather(faults, check_collective, collective), count or COUNTS
+    texts = strategy_texts(algo, known) if known else []
+    if ALL in texts:
+        faults.append(f"--algo {ALL}: --all proves everything")
     gather(faults, check_used, collective, faithful, None)
     if faults:  # nothing can be proved, but the names can be read
-        for text in algo if known else ():
+        for text in [each for each in texts if each != ALL]:
             gather(faults, parse_strategy, text, collective)
         raise InputError(faults)
     named = [gather(faults, prove, text, ngpus, counts, tasks, faithful=bool(faithful), collective=collective, root=root)
-             for text in algo]  # fmt: skip
+             for text in texts]  # fmt: skip
     if faults:
         raise InputError(faults)
     proofs: list[Proof] = []

@@ -51,13 +51,18 @@ def test_jitter_is_the_seeds(simreduce):
     assert times[0] == times[1] != times[2]
 
 
-def test_a_link_that_is_cut_for_ever_is_told_in_words(simreduce):
-    done = simreduce(*_BENCH, "--fault", "gpu1>gpu2@1us=0")
+def test_a_link_that_is_cut_for_ever_fails_those_that_need_it(simreduce):
+    """The others are simulated all the same."""
+    star = (*_BENCH[:-1], "ring,reduce_to_one")
+    done, calm = simreduce(*star, "--fault", "gpu1>gpu2@1us=0"), simreduce(*star)
+    (ring, one), (_, calm_one) = (
+        [line for line in each.out.splitlines() if not line.startswith("#")] for each in (done, calm)
+    )
 
-    assert (1, "") == (done.status, done.out)
-    assert done.err.startswith("simreduce: ring, ")
-    assert "can never finish:" in done.err
-    assert "no bandwidth on gpu1>gpu2 cable" in done.err
+    assert (1, "") == (done.status, done.err)
+    assert "  ring failed: 32 ops can never finish: op 6 COPY gpu1 -> gpu2 " in ring
+    assert ring.endswith(": no bandwidth on gpu1>gpu2 cable")
+    assert one == calm_one
 
 
 def test_every_fault_is_told_at_once_with_the_nearest_name(simreduce):

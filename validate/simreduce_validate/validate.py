@@ -17,6 +17,7 @@ import click
 
 import simreduce as sr
 from simreduce import dtypes
+from simreduce.algorithms import ALGORITHMS
 from simreduce.calibrate import load_calibration
 from simreduce.cli.devices import device_options, typed
 from simreduce.cli.options import (
@@ -30,6 +31,7 @@ from simreduce.cli.options import (
 )
 from simreduce.cli.pictures import check_pictures, picture_options, write_pictures
 from simreduce.cli.sizes import read_sizes, sizes_options
+from simreduce.cli.strategies import algo_option, read_strategies
 from simreduce.engine import NOMINAL, Calibration
 from simreduce.errors import InputError
 from simreduce.pictures import Measured, validation_picture
@@ -37,7 +39,7 @@ from simreduce.scenario import Scenario, load_scenario
 from simreduce.strategy import Strategy
 from simreduce.tune.bench import tensor
 from simreduce.tune.candidates import candidates
-from simreduce_validate.asked import Devices, accepted, read_devices, read_strategies
+from simreduce_validate.asked import Devices, accepted, read_devices
 from simreduce_validate.cases import RUNTIME, Case, Question, Row, Stopped
 from simreduce_validate.judged import judged
 from simreduce_validate.measuring import already_there
@@ -71,9 +73,7 @@ _OF_THE_SCENARIO = {
     default=10,
     help="Of a scenario: measure the best so many by prediction; default 10.",
 )
-@click.option(
-    "--algo", multiple=True, metavar="A[,B...]", help="Strategies; may be repeated; all: every algorithm."
-)
+@algo_option("Strategies to measure, all: every algorithm; default ring")
 @click.option("--builtin", multiple=True, metavar="NAME", help=f"TensorFlow's own: {', '.join(BUILTINS)}.")
 @sizes_options("1M")
 @gpus_options
@@ -135,7 +135,7 @@ def validate(
     stage = gather(problems, read_devices, where, ngpus, gpus, **devices)
     dtype = gather(problems, dtypes.code, datatype)
     swept = gather(problems, read_sizes, minbytes, maxbytes, stepbytes, stepfactor)
-    named = gather(problems, read_strategies, algo or (() if builtin else ("ring",)))
+    named = gather(problems, read_strategies, algo or (() if builtin else ("ring",)), list(ALGORITHMS))
     constants: Calibration | None = asked.calibration if asked else NOMINAL
     if calibration is not None:
         constants = gather(problems, load_calibration, calibration)
