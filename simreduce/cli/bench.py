@@ -87,7 +87,7 @@ def bench(
     calibration: str,
     gpu_indices: str | None,
     faithful: bool | None,
-    jitter: float,
+    jitter: str,
     seed: int,
     slow: tuple[str, ...],
     fault: tuple[str, ...],

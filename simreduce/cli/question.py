@@ -35,7 +35,7 @@ from simreduce.engine import Calibration, Disturbance, Runtime, runtime_named
 from simreduce.errors import InputError, did_you_mean, shown
 from simreduce.layouts import layout
 from simreduce.plan import Plan, repeat
-from simreduce.scenario import Scenario, is_scenario, load_scenario, shipped as scenarios
+from simreduce.scenario import Scenario, is_scenario, look_at_scenario, shipped as scenarios
 from simreduce.strategy import compile_collective, compile_plan, parse_strategy
 from simreduce.topology import Topology, load_topology, shipped as machines
 from simreduce.tune import rank
@@ -147,11 +147,11 @@ def _of_scenario(
         if value is not None
     ]
     order = gather(problems, read_gpu_indices, gpu_indices)
-    scenario = gather(
-        problems, load_scenario, text, runtime=runtime, calibration=calibration, gpu_indices=order, faithful=faithful
-    )  # fmt: skip
+    scenario, machine, faults = look_at_scenario(
+        text, runtime=runtime, calibration=calibration, gpu_indices=order, faithful=faithful
+    )
+    problems += faults
     strategy = gather(problems, read_strategy, algo) if algo is not None else None
-    machine = scenario.topology if scenario else None
     disturbance = gather(problems, read_disturbance, **disturb, topology=machine)
     if problems or scenario is None or disturbance is None:
         raise InputError(problems)

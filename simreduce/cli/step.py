@@ -30,8 +30,9 @@ from simreduce.cli.options import (
 from simreduce.cli.strategies import algo_option, strategy_texts
 from simreduce.engine import CALM
 from simreduce.errors import InputError
+from simreduce.layouts import layout
 from simreduce.report import replicas_document, replicas_text, step_document, step_table
-from simreduce.scenario import keys_of, load_replicas, load_scenario
+from simreduce.scenario import keys_of, load_replicas, look_at_scenario
 from simreduce.trace import replicas_trace_text, step_trace_text
 from simreduce.training.stragglers import Choice, backups, repeat, sample
 from simreduce.tune.steps import rank_steps
@@ -96,14 +97,14 @@ def step(
     order = gather(problems, read_gpu_indices, gpu_indices)
     if trace is not None:
         gather(problems, check_place, trace)
-    question = gather(
-        problems, load_scenario, scenario, runtime=runtime, calibration=calibration, gpu_indices=order,
-        faithful=faithful, strategies=strategy_texts(algo) or None, batch=batch,
+    question, machine, faults = look_at_scenario(
+        scenario, runtime=runtime, calibration=calibration, gpu_indices=order, faithful=faithful,
+        strategies=strategy_texts(algo) or None, batch=batch,
     )  # fmt: skip
-    shape = gather(problems, shape_of, question.layout(), ngpus, gpus) if question else None
-    disturbance = gather(
-        problems, read_disturbance, **disturb, topology=question.topology if question else None
-    )
+    problems += faults
+    places = question.layout() if question else layout(machine) if machine else None
+    shape = gather(problems, shape_of, places, ngpus, gpus) if places else None
+    disturbance = gather(problems, read_disturbance, **disturb, topology=machine)
     if problems or question is None or shape is None or disturbance is None:
         raise InputError(problems)
     with interruptible():

@@ -114,7 +114,7 @@ BAD = {
     ),
     "an unknown runtime of a scenario": (
         ["run", "good.toml", "--runtime", "idal"],
-        "good.toml: runtime: unknown runtime 'idal' (did you mean 'ideal'?); one of tensorflow, ideal",
+        "--runtime: unknown runtime 'idal' (did you mean 'ideal'?); one of tensorflow, ideal",
     ),
     "an unknown calibration": (
         ["bench", "full:2", "--calibration", "nomnal"],
@@ -122,7 +122,7 @@ BAD = {
     ),
     "a calibration that is no text": (
         ["run", "good.toml", "--calibration", "binary.toml"],
-        "good.toml: calibration: binary.toml: not UTF-8 text (byte 0)",
+        "--calibration: binary.toml: not UTF-8 text (byte 0)",
     ),
     "an unknown dtype": (
         ["bench", "full:2", "-d", "flaot32"],
@@ -162,7 +162,7 @@ BAD = {
     ),
     "an order that names a GPU twice": (
         ["bench", "full:2", "--gpu-indices", "0,0"],
-        "gpu_indices 0,0: must hold each of 0 to n-1 once, where n is the number of GPUs of a task, 2 here",
+        "--gpu-indices 0,0: must hold each of 0 to n-1 once, where n is the number of GPUs of a task, 2 here",
     ),
     "machines that cannot share the GPUs": (
         ["verify", "--algo", "ring", "-g", "8", "--tasks", "3"],
@@ -216,6 +216,41 @@ def test_a_command_that_is_spelt_wrong_is_told_with_its_usage(simreduce, argumen
     assert (2, "") == (status, out)
     assert err.startswith("Usage: ")
     assert message in err
+
+
+def test_every_fault_of_a_scenario_and_of_options_is_told_at_once(simreduce):
+    """Each by the file and its key, or by the option that stands in the key's place; what depends on the machine too."""
+    path = "faults.toml"
+    Path(path).write_text(
+        'topology = "full:4"\nworkload = "resnt50"\nstrategies = ["rng", 4]\n'
+        '[step]\nbatch = 4\nprofile = "missing.csv"\ntime = "3 mss"\n',
+    )
+    faults = (
+        f"{path}: workload: no workload 'resnt50' (did you mean 'resnet50'?)",
+        "--runtime: unknown runtime 'idl' (did you mean 'ideal'?)",
+        "--calibration: no calibration 'x'",
+        f"{path}: strategies[0]: all_reduce_spec (rng) contains invalid alg rng (did you mean 'ring'?)",
+        f"{path}: strategies[1]: expected text, not 4",
+        "--gpu-indices: 3,3: must hold each of 0 to n-1 once",
+        "--batch: expected a whole number from 1 to 1000000000, not 0",
+        f"{path}: step: give one of time, rate, profile; it has time and profile",
+        f"{path}: step.time: '3 mss': unknown unit 'mss' for a time",
+        f"{path}: step.profile: missing.csv: there is no such file",
+        "-g 9: cannot take 9 of 4 devices; choose from 1 to 4",
+        "--jitter x: needs a part between 0 and 1",
+        "full:4: no device 'gpu9' (did you mean 'gpu3'?)",
+    )
+    status, out, err = simreduce(
+        "step", path, "--runtime", "idl", "--calibration", "x", "--gpu-indices", "3,3", "--batch", "0", "-g", "9",
+        "--jitter", "x", "--slow", "gpu9=2",
+    )  # fmt: skip
+
+    assert (2, "") == (status, out)
+    lines = zip(faults, err.splitlines(), strict=True)
+    assert [] == [(fault, line) for fault, line in lines if not line.startswith(f"simreduce: {fault}")]
+    assert (
+        "simreduce: --algo: all_reduce_spec (drct) contains" in simreduce("step", path, "--algo", "drct").err
+    )
 
 
 def test_every_fault_of_a_command_is_told_at_once(simreduce):
