@@ -369,8 +369,7 @@ def _network(
     if not scene.on_machine:
         if contention:
             read.fault("contention", "only a topology has links to contend for")
-        found = _everywhere(read, len(workers), sizes)
-        return None if scene.faulty else found
+        return _everywhere(read, len(workers), sizes)
     for key in ("bandwidth", "latency"):
         if read.take(key) is not None:
             read.fault(key, "the topology says it")
@@ -401,6 +400,6 @@ def _everywhere(read: _Reader, workers: int, sizes: tuple[int, ...]) -> Delays |
     latency = read.quantity("latency", units.duration, 0.0)
     if rate is not None and rate <= 0.0:
         read.fault("bandwidth", "must be above 0")
-    if not rate or latency is None or not workers:
+    if not rate or latency is None or not (workers and sizes):
         return None
     return through_ports(workers, sizes, rate, latency)
