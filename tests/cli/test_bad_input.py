@@ -195,6 +195,12 @@ def test_bad_input_is_told_in_one_message(simreduce, arguments, message):
     [
         (["nope"], "No such command 'nope'."),
         (["topo", "nope"], "No such command 'nope'."),
+        (["vaildate", "switch:2"], "Error: No such command 'vaildate' (did you mean 'validate'?)"),
+        (["topo", "lst"], "Error: No such command 'lst' (did you mean 'list'?)"),
+        (
+            ["bench", "full:2", "--colective", "reduce"],
+            "No such option '--colective'. Did you mean '--collective'?",
+        ),
         (["bench", "full:2", "--nope"], "No such option '--nope'"),
         (["bench"], "Missing argument 'TOPOLOGY'."),
         (["run"], "Missing argument 'SCENARIO'."),
