@@ -10,7 +10,7 @@ from functools import partial
 import click
 
 import simreduce
-from simreduce import dtypes
+from simreduce import dtypes, units
 from simreduce.algorithms import COLLECTIVES, NAMES, TWO_LEVEL
 from simreduce.calibrate import load_calibration
 from simreduce.cli.options import (
@@ -149,7 +149,7 @@ def bench(
         )
     else:
         about = [
-            f"simreduce {simreduce.__version__}: simulated {collective.replace('_', '-')}, {ranks} ranks",
+            f"simreduce {simreduce.__version__}: simulated {collective.replace('_', '-')}, {units.counted(ranks, 'rank')}",
             f"topology {machine.name} ({machine.digest}), runtime {chosen.name}, calibration {constants.name}",
             *folded_lines(rows),
         ]

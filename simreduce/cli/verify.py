@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 import simreduce
+from simreduce import units
 from simreduce.cli.options import (
     as_json,
     check_collective,
@@ -87,7 +88,9 @@ def verify(
     if ngpus > MOST_RANKS:
         faults.append(f"-g {ngpus}: {ngpus} GPUs are more than the {MOST_RANKS} that can be proven")
     if ngpus % tasks:
-        faults.append(f"--tasks {tasks}: {ngpus} GPUs cannot be shared evenly by {tasks} machines")
+        faults.append(
+            f"--tasks {tasks}: {units.counted(ngpus, 'GPU')} cannot be shared evenly by {units.counted(tasks, 'machine')}"
+        )
     if not 0 <= root < ngpus:
         faults.append(f"-r {root}: the ranks are 0 to {ngpus - 1}")
     known, counts = gather(faults, check_collective, collective), count or COUNTS
@@ -133,7 +136,7 @@ def _everything(
                 proofs[place] = proof
                 tell(proof)
                 if len(proofs) % step == 0 or len(proofs) == len(cases):
-                    line = f"proved {len(proofs)} of {len(cases)} cases"
+                    line = f"proved {len(proofs)} of {units.counted(len(cases), 'case')}"
                     click.echo(f"\r\033[K{line}" if shown else line, nl=not shown, err=True)
     except KeyboardInterrupt:
         pass
@@ -160,7 +163,9 @@ def _title(proof: Proof) -> str:
 
 
 def _where(proof: Proof) -> str:
-    return f"{proof.ranks} GPUs" + (f" in {proof.tasks} machines" if proof.tasks > 1 else "")
+    return units.counted(proof.ranks, "GPU") + (
+        f" in {units.counted(proof.tasks, 'machine')}" if proof.tasks > 1 else ""
+    )
 
 
 def _by_title(proofs: Iterable[Proof]) -> list[tuple[str, list[Proof]]]:
@@ -218,11 +223,13 @@ def _print(proofs: list[Proof], untold: list[Proof]) -> None:
             click.echo(f"{title}: nothing proved: {unproved[title]}")
         else:
             click.echo(
-                f"{title}: {sum(p.plans for p in mine)} plans" + f", {refused} refused" * bool(refused)
+                f"{title}: {units.counted(sum(p.plans for p in mine), 'plan')}"
+                + f", {refused} refused" * bool(refused)
             )
     for reason, times in _kinds(reason for p in proofs for reason in p.refused):
         click.echo(f"refused {times}: {reason}")
     for proof in untold:
         _print_problems(proof)
     refused, problems = sum(len(p.refused) for p in proofs), len(_problems(proofs))
-    click.echo(f"{sum(p.plans for p in proofs)} plans checked, {refused} refused, {problems} problems")
+    plans = units.counted(sum(p.plans for p in proofs), "plan")
+    click.echo(f"{plans} checked, {refused} refused, {units.counted(problems, 'problem')}")

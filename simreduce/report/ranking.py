@@ -65,8 +65,8 @@ def _header(ranking: Ranking) -> list[str]:
     chained = f", each of {s.repeat} chained in one step" if s.repeat > 1 else ""
     return [
         f"# {s.title}",
-        f"# topology     {s.topology.name}: {s.topology.title}, {len(ranking.layout.ranks)} ranks, {s.topology.digest}",
-        f"# workload     {w.name}: {len(w.gradients)} gradients, {w.elements} elements, {units.format_size(w.nbytes)}",
+        f"# topology     {s.topology.name}: {s.topology.title}, {units.counted(len(ranking.layout.ranks), 'rank')}, {s.topology.digest}",
+        f"# workload     {w.name}: {units.counted(len(w.gradients), 'gradient')}, {units.counted(w.elements, 'element')}, {units.format_size(w.nbytes)}",
         f"# runtime      {s.runtime.name}, time of one all-reduce{chained}{', faithful to upstream' * s.faithful}",
         f"# calibration  {calibration}",
         *_uncalibrated(ranking),

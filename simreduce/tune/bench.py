@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from simreduce import dtypes
+from simreduce import dtypes, units
 from simreduce.engine import CALM, Calibration, Disturbance, Runtime, simulate
 from simreduce.errors import Deadlock, InputError, NotFoldable, PlanTooLarge, StrategyError
 from simreduce.layouts import Layout
@@ -96,7 +96,7 @@ def sizes(minimum: int, maximum: int, step: int, factor: float) -> list[int]:
 def tensor(nbytes: int, dtype: int, parts: int = 1) -> Workload:
     """One tensor of at most `nbytes` that `parts` divides."""
     count = nbytes // dtypes.SIZES[dtype] // parts * parts
-    return Workload(f"{count} elements", (Gradient("tensor", count, dtype),))
+    return Workload(units.counted(count, "element"), (Gradient("tensor", count, dtype),))
 
 
 def bench(

@@ -281,7 +281,7 @@ def test_verify_proves_what_it_is_given(simreduce):
     status, out, err = simreduce("verify", "--algo", "ring", "--algo", "chain", "-g", "3", "--count", "5")
 
     assert (0, "") == (status, err)
-    assert ["ring: 1 plans", "chain: 1 plans", "2 plans checked, 0 refused, 0 problems"] == out.splitlines()
+    assert ["ring: 1 plan", "chain: 1 plan", "2 plans checked, 0 refused, 0 problems"] == out.splitlines()
 
 
 def test_verify_fails_with_status_1_where_nothing_is_proved(simreduce):
@@ -329,7 +329,7 @@ def test_verify_tells_how_many_plans_were_refused_and_why(simreduce, monkeypatch
     monkeypatch.setitem(ALGORITHMS, "picky", Algorithm("picky", picky, "takes few"))
     for counts, told in (
         (["4", "5"], ["picky: 2 plans, 1 refused", "refused 1: one tensor only"]),
-        (["4", "6", "7"], ["picky: 1 plans, 3 refused", "refused 3: 6 elements are too many"]),
+        (["4", "6", "7"], ["picky: 1 plan, 3 refused", "refused 3: 6 elements are too many"]),
     ):
         options = [part for count in counts for part in ("--count", count)]
         status, out, _ = simreduce("verify", "--algo", "picky", "-g", "3", *options)
@@ -364,8 +364,8 @@ def test_verify_fails_with_status_1_and_names_the_rank(simreduce, forgetful):
 
     assert (1, "") == (status, err)
     assert [
-        "forgetful: 1 plans",
-        "ring: 1 plans",
+        "forgetful: 1 plan",
+        "ring: 1 plan",
         *(f"WRONG {problem}" for problem in problems),
         "2 plans checked, 0 refused, 3 problems",
     ] == out.splitlines()
@@ -433,7 +433,7 @@ def test_verify_all_keeps_what_it_has_when_it_is_stopped(simreduce, monkeypatch)
     monkeypatch.setattr("simreduce.cli.verify.prove_all", stopped)
     handler = signal.getsignal(signal.SIGTERM)
     status, out, _ = simreduce("verify", "--all", "--count", "7")
-    assert (130, ["1 plans checked, 0 refused, 0 problems", "stopped before all was proved"]) == (
+    assert (130, ["1 plan checked, 0 refused, 0 problems", "stopped before all was proved"]) == (
         status,
         out.splitlines()[-2:],
     )

@@ -24,7 +24,7 @@ def test_verify_takes_strategies_with_commas_between(simreduce):
     done = simreduce("verify", "-g", "3", "--algo", "ring+repack=2,fp16,direct", "--count", "7")
 
     assert (0, "") == (done.status, done.err)
-    assert ["ring+repack=2,fp16: 1 plans", "direct: 1 plans"] == done.out.splitlines()[:2]
+    assert ["ring+repack=2,fp16: 1 plan", "direct: 1 plan"] == done.out.splitlines()[:2]
 
 
 @pytest.mark.parametrize("command", ["run", "step"])

@@ -330,3 +330,27 @@ def test_flows_name_their_machine():
 
     assert isinstance(asked.job, Job)
     assert f"# 2 workers, 1 variable, {NODES.name}" in text
+
+
+@pytest.mark.parametrize(
+    ("compute", "says"),
+    [
+        ('"120 ms"', "120 ms"),
+        ('{distribution = "exponential", mean = "300 ms", least = "210 ms"}', "exponential, mean 300 ms, least 210 ms"),
+        ('{distribution = "exponential", mean = "300 ms"}', "exponential, mean 300 ms"),
+        ('{distribution = "pareto", least = "1 s", shape = 2.5}', "pareto, least 1 s, shape 2.5"),
+        ('{distribution = "trace", times = ["1 s", "2 s"]}', "one of 2 measured times, 1.5 s on average"),
+    ],
+)  # fmt: skip
+def test_the_head_says_how_long_workers_compute(compute, says):
+    """And which of them are not as the others."""
+    asked = read(
+        f'workers = 4\ncompute = {compute}\nslow = {{2 = 1.5}}\ndies = {{1 = "1 s", 3 = "2 s"}}\nreturns = {{3 = "5 s"}}\nupdates = 3'
+    )
+    lines = replicas_text(asked, repeat(asked.job, 3, 1)).splitlines()
+
+    assert f"# computing: {says}" in lines
+    assert (
+        "# worker 2 takes 1.5 times as long; worker 1 stops at 1 s; worker 3 stops at 2 s, back at 5 s"
+        in lines
+    )

@@ -54,7 +54,7 @@ def samples_line(rows: Sequence[Row], chained: int = 1) -> str:
         each = f"the median of {fewest} to {most} steps"
     after = " after as many that do not count" if most else ""
     reduced = f"; a step is {chained} all-reduces" if chained > 1 else ""
-    return f"medians of {len(rows[0].measured.seconds)} samples, each {each}{after}{reduced}"
+    return f"medians of {units.counted(len(rows[0].measured.seconds), 'sample')}, each {each}{after}{reduced}"
 
 
 def fault_lines(rows: Sequence[Row]) -> list[str]:
@@ -69,7 +69,7 @@ def noise_lines(rows: Sequence[Row]) -> list[str]:
     samples, far = sum(len(r.measured.seconds) for r in rows), sum(len(each.outliers) for each in found)
     lines = [
         f"medians: +-{np.median(widths):.1%} (the worst +-{max(widths):.1%}) with {_level(rows):.3g} %",
-        f"outliers: {far} of {samples} samples; they count",
+        f"outliers: {far} of {units.counted(samples, 'sample')}; they count",
     ]
     lines += [
         f"drift: {r.case.algorithm}, {r.case.nbytes} bytes: the second half took {each.drift.value:+.1%} "

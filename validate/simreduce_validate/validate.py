@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 import simreduce as sr
-from simreduce import dtypes
+from simreduce import dtypes, units
 from simreduce.algorithms import ALGORITHMS
 from simreduce.calibrate import load_calibration
 from simreduce.cli.devices import device_options, typed
@@ -181,7 +181,7 @@ def validate(
         all_of_them = sum(map(len, groups))
         kept = f"; every sample is in {out}" if out else ""
         click.echo(
-            f"simreduce: stopped after {len(rows)} of {all_of_them} candidates, of whole sizes{kept}",
+            f"simreduce: stopped after {len(rows)} of {units.counted(all_of_them, 'candidate')}, of whole sizes{kept}",
             err=True,
         )
         return 130
@@ -217,7 +217,7 @@ def _transfers(question: Question, row: Row) -> list[Transfer]:
 
 def _title(devices: Devices, calibration: str) -> str:
     backend = devices.stage.backend
-    return f"all-reduce on {devices.layout.n} devices of {backend}, route {devices.route}, calibration {calibration}"
+    return f"all-reduce on {units.counted(devices.layout.n, 'device')} of {backend}, route {devices.route}, calibration {calibration}"
 
 
 def _about(question: Question, ran_on: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
