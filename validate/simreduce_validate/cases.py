@@ -42,7 +42,8 @@ _SETTLED, _MOST_SETTLED = 4e-3, 6
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is to be measured, and the seconds predicted for it: NaN where a builtin has no plan of ours for these devices.
+    """What is to be measured, and the seconds predicted for it: NaN where a builtin has no plan of ours for these devices, or nothing is
+    known of them.
     `repeats` is the place of an earlier case that is the very same: what the two differ by is noise.
     """
 
@@ -150,8 +151,15 @@ class Question:
             found.append(Case(name, work, count, dtype, redop, self._builtin_predicted(name, workload)))
         return [*found, replace(found[0], repeats=0)] if twice else found
 
+    @property
+    def blind(self) -> bool:
+        """Whether nothing is known of the devices: they are CPU devices, the calibration knows none, and nobody has set their links."""
+        return self.devices.stage.on_cpus and self.calibration.cpu is None and self.devices.links is None
+
     def predicted(self, plan: Plan, times: int = 1) -> float:
-        """Seconds of the plan, `times` in a row in one step, divided by that."""
+        """Seconds of the plan, `times` in a row in one step, divided by that; NaN if nothing is known of the devices."""
+        if self.blind:
+            return math.nan
         whole = sr.repeat(plan, times) if times > 1 else plan
         return sr.simulate(whole, self.devices.stage.machine, RUNTIME, self.calibration).seconds / times
 

@@ -134,15 +134,24 @@ def transfer_lines(row: Row, found: Sequence[Transfer], most: int = 40) -> list[
         else sorted(sorted(found, key=lambda t: -abs(t.residual))[:most], key=lambda t: t.measured)
     )
     residuals = np.abs([each.residual for each in found])
+    about = f"# {row.case.algorithm}, {row.case.nbytes} bytes: {units.counted(len(found), 'transfer')} of one step"
+    if not np.isnan(residuals).any():
+        about += (
+            f", predicted end less measured end: median {units.format_duration(float(np.median(residuals)))}, "
+            f"worst {units.format_duration(float(residuals.max()))}"
+        )
     lines = [
-        (
-            f"# {row.case.algorithm}, {row.case.nbytes} bytes: {len(found)} transfers of one step, predicted end less measured end: "
-            f"median {units.format_duration(float(np.median(residuals)))}, worst {units.format_duration(float(residuals.max()))}"
-        ),
+        about,
         "#     op       bytes  measured (us)  predicted (us)  residual (us)",
     ]
     lines += [
-        f"{t.op:8d}  {t.nbytes:10d}  {t.measured * 1e6:13.1f}  {t.predicted * 1e6:14.1f}  {t.residual * 1e6:+13.1f}  {t.source}>{t.target}"
+        f"{t.op:8d}  {t.nbytes:10d}  {t.measured * 1e6:13.1f}  "
+        + (
+            f"{'-':>14}  {'-':>13}"
+            if math.isnan(t.predicted)
+            else f"{t.predicted * 1e6:14.1f}  {t.residual * 1e6:+13.1f}"
+        )
+        + f"  {t.source}>{t.target}"
         for t in shown
     ]
     return lines
@@ -203,7 +212,7 @@ def document(
                         "target": t.target,
                         "size_bytes": t.nbytes,
                         "measured_us": t.measured * 1e6,
-                        "predicted_us": t.predicted * 1e6,
+                        "predicted_us": None if math.isnan(t.predicted) else t.predicted * 1e6,
                     }
                     for t in mine
                 ],

@@ -212,7 +212,8 @@ def _best(question: Question, scenario: Scenario, top: int) -> list[Strategy]:
 
 def _transfers(question: Question, row: Row) -> list[Transfer]:
     machine, calibration = question.devices.stage.machine, question.calibration
-    return transfers(row.case.plan, machine, calibration, row.events) if row.events else []
+    found = transfers(row.case.plan, machine, calibration, row.events) if row.events else []
+    return [each._replace(predicted=math.nan) for each in found] if question.blind else found
 
 
 def _title(devices: Devices, calibration: str) -> str:
@@ -235,9 +236,8 @@ def _about(question: Question, ran_on: Mapping[str, Any], rows: Sequence[Row]) -
 def _warnings(question: Question) -> list[str]:
     """What makes predictions worthless."""
     if question.devices.stage.on_cpus and question.calibration.cpu is None:
-        return [
-            "these are CPU devices, and the calibration knows none: predictions are of no CPU at all; see simreduce calibrate"
-        ]
+        what = "nothing is predicted" if question.blind else "predictions are of no CPU at all"
+        return [f"these are CPU devices, and the calibration knows none: {what}; see simreduce calibrate"]
     return []
 
 
