@@ -24,6 +24,9 @@ _SAME = 1e-6
 _FORWARD, _BACKWARD, _BUSY, _RARE, _IDLE = "FB=-."
 
 
+_LEGEND = "  F forward, B backward, . neither; below: - less than half of the time, = one at a time, 2 to 9 at once, + more"
+
+
 def step_table(ranking: StepRanking) -> str:
     """Header, one row per method if there are several, the timeline of the best and its buckets."""
     lines = _header(ranking)
@@ -120,7 +123,7 @@ def _described(ranking: StepRanking) -> list[str]:
         )
     if max(s.simulated) - min(s.simulated) > _SAME * s.seconds:
         lines.append(f"  {_times_of_steps(s)}")
-    lines += ["", *timeline(s), "", *_buckets(s, names, ranking.layout.ranks)]
+    lines += ["", *timeline(s), _LEGEND, "", *_buckets(s, names, ranking.layout.ranks)]
     if s.slowest:
         lines += ["", *_slowest(s.slowest, names, ranking.layout.ranks)]
     return lines
