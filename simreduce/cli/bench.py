@@ -132,8 +132,7 @@ def bench(
     )  # fmt: skip
     rows, complete = _until_stopped(coming)
     ranks = shape.n
-    if output_file is not None:
-        write_json(output_file, nccl_tests_document(rows, ranks, sys.argv[1:], machine.name, began, _now()))
+    ended = _now()
     if as_json:
         echo_json(
             bench_document(
@@ -155,6 +154,8 @@ def bench(
         ]
         about += [f"disturbed: {disturbance.text}"] if disturbance.text else []
         click.echo(bench_table(rows, ranks, about, complete=complete))
+    if output_file is not None:
+        write_json(output_file, nccl_tests_document(rows, ranks, sys.argv[1:], machine.name, began, ended))
     return int(any(isinstance(r, Stuck) or r.wrong for r in rows)) if complete else 130
 
 

@@ -29,6 +29,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 T = TypeVar("T")
 
+MOST_SHARE = 1_000_000
+"""Percent of its bandwidth that a link may be given: what is beyond is a slip."""
+
 as_json = click.option(
     "--json", "as_json", is_flag=True, help="One JSON document on stdout instead of the table."
 )
@@ -111,9 +114,9 @@ def _fault(text: str) -> Fault:
         time = 0.0 if when == "0" else units.duration(when)
         if rate.endswith("%"):
             part = _number(rate[:-1])
-            if part is None or part < 0.0:
+            if part is None or not 0.0 <= part <= MOST_SHARE:
                 raise InputError(
-                    f"--fault {text}: {rate!r} is not a share of a bandwidth; write for example 50%"
+                    f"--fault {text}: {rate!r} is not a share of a bandwidth, from 0% to {MOST_SHARE:,}%; write for example 50%"
                 )
             return Fault(time, link, factor=part / 100)
         return Fault(time, link, 0.0 if rate == "0" else units.bandwidth(rate))
@@ -232,8 +235,11 @@ def check_place(path: str) -> None:
     # os.path, as Path raises for names that no file can have
     if os.path.isdir(path or "."):  # noqa: PTH112
         raise InputError(f"{path or shown(path)}: cannot be written: it is a folder")
-    if not os.path.isdir(os.path.dirname(path) or "."):  # noqa: PTH112, PTH120
+    folder = os.path.dirname(path) or "."  # noqa: PTH120
+    if not os.path.isdir(folder):  # noqa: PTH112
         raise InputError(f"{path}: cannot be written: there is no such folder")
+    if not os.access(path if os.path.exists(path) else folder, os.W_OK):  # noqa: PTH110
+        raise InputError(f"{path}: cannot be written: you may not (see its permissions)")
 
 
 def write_json(path: str, document: dict[str, Any]) -> None:

@@ -112,14 +112,14 @@ def step(
     if ranking.untried:
         clear_progress()
     document = step_document(ranking) if as_json or trace else {}
-    if trace:
-        names = [g.name for g in question.workload.gradients]
-        about = {key: value for key, value in document.items() if not isinstance(value, list)}
-        write_pieces(trace, step_trace_text(ranking.best.step, names, about))
     if as_json:
         echo_json(document)
     else:
         click.echo(step_table(ranking))
+    if trace:
+        names = [g.name for g in question.workload.gradients]
+        about = {key: value for key, value in document.items() if not isinstance(value, list)}
+        write_pieces(trace, step_trace_text(ranking.best.step, names, about))
     return 130 if ranking.untried else int(any(c.wrong for c in ranking.candidates))
 
 
@@ -153,11 +153,11 @@ def _replicas(
     if not complete:
         clear_progress()
     document = replicas_document(q, spread, choices, asked, complete=complete)
-    if trace and run:
-        about = {key: value for key, value in document.items() if not isinstance(value, list)}
-        write_pieces(trace, replicas_trace_text(run, q.job.names, about))
     if as_json:
         echo_json(document)
     else:
         click.echo(replicas_text(q, spread, choices, asked, run, complete=complete))
+    if trace and run:
+        about = {key: value for key, value in document.items() if not isinstance(value, list)}
+        write_pieces(trace, replicas_trace_text(run, q.job.names, about))
     return int(spread.blocked == len(spread.updates)) if complete else 130

@@ -96,7 +96,7 @@ def load_profile(text: str, model: Model | None) -> Profile | None:
         document = parse_toml(text, content, InputError)
         _, rows = toml_rows(text, document, "layers", _KEYS, ", ".join(_KEYS), problems)
     else:
-        rows = [*csv_rows(text, content, _KEYS, ",".join(_KEYS), InputError)]
+        rows = [*csv_rows(text, content, _KEYS, ",".join(_KEYS), InputError, problems)]
     known = [layer.name for layer in model.layers] if model else []
     layers = frozenset(known)
     times: dict[str, tuple[float, float]] = {}

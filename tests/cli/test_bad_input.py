@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ def _folder(tmp_path, monkeypatch):
         "rate.toml": b'extends = "dgx1v"\n[links.qpi]\nbandwidth = 25\n',
         "binary.toml": b"\xff\x00\x80",
         "nul.toml": b"\x00",
+        "replicas.toml": b'[replicas]\nworkers = 2\ncompute = "1 s"\n',
         "good.toml": b'topology = "full:2"\nworkload = "bytes:64K"\nstrategies = ["ring"]\n',
     }.items():
         (tmp_path / name).write_bytes(content)
@@ -58,6 +60,14 @@ BAD = {
     "a machine file that is no TOML": (
         ["topo", "show", "nul.toml"],
         "nul.toml: not valid TOML: Invalid statement (at line 1, column 1)",
+    ),
+    "a machine that is a scenario": (
+        ["bench", "good.toml"],
+        "good.toml: is a scenario, not a machine file; try `simreduce run good.toml`",
+    ),
+    "a machine that is a scenario of replicas": (
+        ["topo", "show", "replicas.toml"],
+        "replicas.toml: is a scenario, not a machine file; try `simreduce step replicas.toml`",
     ),
     # strategies
     "more sub-chunks than GPUs": (
@@ -366,3 +376,42 @@ def test_a_full_disk_behind_the_output_is_told():
         done.returncode,
         done.stderr,
     )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("bench", "full:2", "-b", "1K", "-J"), ("step", "step.toml", "--trace")],
+)
+def test_what_was_worked_out_is_printed_although_a_file_cannot_be_written(simreduce, command):
+    """A disk may be full when all is done."""
+    Path("step.toml").write_text(
+        'topology = "full:2"\nworkload = "bytes:64K"\nstrategies = ["ring"]\n[step]\nbatch = 1\ntime = "1 ms"\n'
+    )
+    whole, full = simreduce(*command, "there.json"), simreduce(*command, "/dev/full")
+
+    assert (2, "simreduce: /dev/full: cannot be written: No space left on device\n") == (
+        full.status,
+        full.err,
+    )
+    assert (0, "") == (whole.status, whole.err)
+    assert whole.out == full.out != ""
+
+
+def test_a_file_that_may_not_be_written_is_told_before_the_work(simreduce, monkeypatch):
+    """Whether it is there already, or its folder is what may not be written to."""
+    asked = []
+    monkeypatch.setattr(os, "access", lambda path, mode: asked.append((str(path), mode)))
+    for place in ("good.toml", "folder/none.json", "none.json"):
+        status, out, err = simreduce("bench", "full:2", "-J", place)
+
+        assert (2, "") == (status, out)
+        assert f"simreduce: {place}: cannot be written: you may not (see its permissions)\n" == err
+    assert [("good.toml", os.W_OK), ("folder", os.W_OK), (".", os.W_OK)] == asked
+
+
+def test_a_share_that_is_beyond_all_measure_is_a_slip(simreduce):
+    """Of a link's bandwidth."""
+    status, out, err = simreduce("bench", "full:2", "--fault", "gpu0@1us=1e300%")
+
+    assert (2, "") == (status, out)
+    assert "'1e300%' is not a share of a bandwidth, from 0% to 1,000,000%" in err
