@@ -26,6 +26,7 @@ from simreduce.cli.options import (
     check_place,
     echo_json,
     gather,
+    gather_of,
     gpus_options,
     interruptible,
 )
@@ -133,12 +134,12 @@ def validate(
         problems.append(f"--transfers: --route {devices['route']} keeps no timeline; {ROUTES[0]} does")
     where = asked if topology is None else topology
     stage = gather(problems, read_devices, where, ngpus, gpus, **devices)
-    dtype = gather(problems, dtypes.code, datatype)
+    dtype = gather_of("--datatype", problems, dtypes.code, datatype)
     swept = gather(problems, read_sizes, minbytes, maxbytes, stepbytes, stepfactor)
     named = gather(problems, read_strategies, algo or (() if builtin else ("ring",)), list(ALGORITHMS))
     constants: Calibration | None = asked.calibration if asked else NOMINAL
     if calibration is not None:
-        constants = gather(problems, load_calibration, calibration)
+        constants = gather_of("--calibration", problems, load_calibration, calibration)
     builtins = [name for text in builtin for name in text.split(",") if gather(problems, check_builtin, name)]
     if dtype is not None and swept and swept[0] < dtypes.SIZES[dtype]:
         problems.append(f"-b {minbytes}: less than one element of {dtypes.NAMES[dtype]}")
