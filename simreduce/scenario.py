@@ -279,7 +279,9 @@ def _build(read: _Reader, batch: object) -> tuple[Scenario | None, Topology | No
     topology = read.topology()
     model = read.load("workload", load_model)
     runtime, calibration = read.runtime(), read.calibration()
+    before = len(problems)
     strategies = _strategies(read)
+    known = len(problems) == before
     repeat = document.get("repeat", 1)
     if not isinstance(repeat, int) or isinstance(repeat, bool) or not 1 <= repeat <= MOST_REPEATS:
         read.fault("repeat", f"expected a whole number from 1 to {MOST_REPEATS}, not {shown(repeat)}")
@@ -288,7 +290,13 @@ def _build(read: _Reader, batch: object) -> tuple[Scenario | None, Topology | No
     title = read.text("title", read.path.stem)
     step = _step(read, model, topology, batch)
     fuses = strategies is None or any(isinstance(s.packer, Fusion) for s in strategies)
-    if step and not step.mode and not (fuses or "strategies" in read.given) and "cycle" in document["step"]:
+    if (
+        step
+        and not step.mode
+        and known
+        and not (fuses or "strategies" in read.given)
+        and "cycle" in document["step"]
+    ):
         read.fault("step.cycle", "is for Horovod's buffers, which no strategy has; add +fusion to one")
     if problems or topology is None or model is None or runtime is None or calibration is None:
         return None, topology, problems
@@ -353,11 +361,10 @@ def _step(read: _Reader, model: Model | None, topology: Topology | None, batch: 
     if batch is not None and (not isinstance(batch, int) or not 1 <= batch <= MOST_SAMPLES):
         read.problems.append(f"--batch: expected a whole number from 1 to {MOST_SAMPLES}, not {shown(batch)}")
         batch = 1
-    found, faults = look_at_step(
-        read.document["step"], model, topology, lambda name: _beside(read.path, name), batch
-    )
+    table = read.document["step"]
+    found, faults = look_at_step(table, model, topology, lambda name: _beside(read.path, name), batch)
     read.problems += [f"{read.path}: {fault}" for fault in faults]
-    if found and found.mode and "strategies" in read.document:
+    if isinstance(table, dict) and "variable_update" in table and "strategies" in read.document:
         read.fault("strategies", "step.variable_update says how to reduce; give one of the two")
     return found
 

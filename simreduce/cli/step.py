@@ -35,7 +35,7 @@ from simreduce.report import replicas_document, replicas_text, step_document, st
 from simreduce.scenario import keys_of, load_replicas, look_at_scenario
 from simreduce.trace import replicas_trace_text, step_trace_text
 from simreduce.training.stragglers import Choice, backups, repeat, sample
-from simreduce.tune.steps import rank_steps
+from simreduce.tune.steps import NO_STEP, rank_steps
 
 
 @click.command()
@@ -94,6 +94,8 @@ def step(
         return _replicas(scenario, problems, given, disturb, processes, trace, try_backups=try_backups, as_json=as_json)  # fmt: skip
     if keys and try_backups:
         problems.append("--backups: only a scenario with [replicas] has backup workers")
+    if keys and "step" not in keys:
+        problems.append(f"{scenario}: {NO_STEP}")
     order = gather(problems, read_gpu_indices, gpu_indices)
     if trace is not None:
         gather(problems, check_place, trace)

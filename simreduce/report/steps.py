@@ -37,7 +37,7 @@ def step_table(ranking: StepRanking) -> str:
         lines += ["", f"Not possible here ({len(ranking.refused)}):"]
         lines += [f"  {reason}" for _, reason in ranking.refused]
     if ranking.untried:
-        lines += ["", f"stopped before {units.counted(ranking.untried, 'other')} were tried"]
+        lines += ["", f"stopped with {units.counted(ranking.untried, 'other')} untried"]
     return "\n".join(lines)
 
 

@@ -103,6 +103,7 @@ def test_every_fault_is_told_at_once(simreduce, small, tmp_path):
         (("step-dgx1p-resnet5",), "did you mean 'step-dgx1p-resnet50'?"),
         (("step-dgx1p-resnet50", "-g", "9"), "cannot take 9 of 8 devices"),
         (("step-dgx1p-resnet50", "--batch", "0"), "--batch: expected a whole number from 1 to 1000000000, not 0"),
+        (("dgx1v-resnet50", "--slow", "gpu9=2"), "simreduce: dgx1v-resnet50: it has no [step], which says what a step computes\nsimreduce: dgx1v: no device 'gpu9'"),
         (("step-p3x4-parameter-servers", "--algo", "ring"), "step.variable_update says how to reduce; give one of the two"),
     ],
 )  # fmt: skip
@@ -130,7 +131,7 @@ def test_what_is_stopped_tells_what_it_has(simreduce, small, monkeypatch):
         document["complete"],
         [c["strategy"] for c in document["candidates"]],
     )
-    assert "stopped before 1 others were tried" in text
+    assert "stopped with 1 other untried" in text
 
 
 def test_a_deadlock_is_told(simreduce, small):
