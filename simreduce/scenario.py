@@ -34,11 +34,12 @@ from simreduce.errors import InputError, ScenarioError, did_you_mean, shown
 from simreduce.layouts import Layout, layout
 from simreduce.packing import Fusion
 from simreduce.shipped import data_dir
-from simreduce.strategy import Strategy, parse_strategy
+from simreduce.strategy import ALL, Strategy, parse_strategy
 from simreduce.textfiles import dotted, exists, parse_toml, read_text
 from simreduce.topology import Topology, load_topology
 from simreduce.topology.load import find
 from simreduce.training import Question, look_at_step, replicas
+from simreduce.training.question import MOST_SAMPLES
 from simreduce.workload import Model, Workload, load_model, load_workload
 
 _KEYS = (
@@ -73,11 +74,17 @@ _UNUSED = {
 }
 """Keys of other scenarios, and why `[replicas]` does not take them."""
 _OF_TOPOLOGIES = ("runtime", "calibration", "topology_overrides")
+_OPTIONS = {
+    "runtime": "--runtime",
+    "calibration": "--calibration",
+    "strategies": "--algo",
+    "gpu_indices": "--gpu-indices",
+}
+"""What a user typed to have a key's place taken: faults are its own, not the file's."""
 _MARKS = (*_REQUIRED, "replicas")
 """A file with one of these is a scenario."""
 _OF_MACHINES = ("nodes", "links", "machine", "extends")
 _FOR_MACHINES = "try `simreduce bench {0}`, or write a scenario with topology = '{0}'"
-ALL = "all"
 MOST_REPEATS = 1000
 
 T = TypeVar("T")
@@ -137,20 +144,33 @@ def load_scenario(text: str, batch: object = None, **overrides: object) -> Scena
     """The scenario in the file `text`, or the shipped one of that name.
 
     Keyword arguments that are not None stand in the place of the file's keys (`runtime="ideal"`), `batch` in that of
-    `step.batch`, and what is measured of a step changes in proportion.
+    `step.batch`, and what is measured of a step changes in proportion. Their faults are told by the options of the command line
+    that give them.
     """
-    path, document = _document(text)
+    found, _, problems = look_at_scenario(text, batch, **overrides)
+    if problems or found is None:
+        raise ScenarioError(problems)
+    return found
+
+
+def look_at_scenario(
+    text: str, batch: object = None, **overrides: object
+) -> tuple[Scenario | None, Topology | None, list[str]]:
+    """As `load_scenario`: the scenario, if there is no fault; its machine, if that has none; all faults."""
+    try:
+        path, document = _document(text)
+    except ScenarioError as error:
+        return None, None, [*error.problems]
     if "replicas" in document:
-        raise ScenarioError(
-            f"{path}: [replicas] asks what synchronous replicas do; only `simreduce step` answers that"
-        )
-    return _build(path, document | _given(overrides), batch, fuses="strategies" in _given(overrides))
+        why = "[replicas] asks what synchronous replicas do; only `simreduce step` answers that"
+        return None, None, [f"{path}: {why}"]
+    return _build(_Reader(path, document, _given(overrides), _KEYS), batch)
 
 
 def load_replicas(text: str, disturbance: Disturbance = CALM, **overrides: object) -> Replicas:
     """As `load_scenario`, of a scenario with `[replicas]`. InputError names what of the disturbance its machine lacks, too."""
     path, document = _document(text)
-    return _build_replicas(path, document | _given(overrides), disturbance)
+    return _build_replicas(path, document, _given(overrides), disturbance)
 
 
 def _given(overrides: Mapping[str, object]) -> dict[str, object]:
@@ -193,16 +213,28 @@ def shipped() -> list[str]:
 
 
 class _Reader:
-    """What scenarios of both kinds say alike; faults are collected."""
+    """What scenarios of both kinds say alike; faults are collected, each with the file and its key, or with the option that stands
+    in the place of the key.
+    """
 
-    def __init__(self, path: Path, document: Mapping[str, Any], keys: Collection[str]) -> None:
-        self.path, self.document = path, document
-        self.problems = [f"unknown key {k!r}{did_you_mean(k, keys)}" for k in document if k not in keys]
+    def __init__(
+        self, path: Path, document: Mapping[str, Any], given: Mapping[str, Any], keys: Collection[str]
+    ) -> None:
+        self.path, self.given = path, given
+        self.document = {**document, **given}
+        self.problems = [
+            f"{path}: unknown key {k!r}{did_you_mean(k, keys)}" for k in document if k not in keys
+        ]
+
+    def fault(self, key: str, text: object, within: str = "") -> None:
+        """Something is wrong with a key, `within` says where in its value."""
+        place = _OPTIONS[key] if key in self.given and key in _OPTIONS else f"{self.path}: {key}{within}"
+        self.problems.append(f"{place}: {text}")
 
     def text(self, key: str, default: str = "") -> str:
         value = self.document.get(key, default)
         if not isinstance(value, str):
-            self.problems.append(f"{key}: expected text, not {shown(value)}")
+            self.fault(key, f"expected text, not {shown(value)}")
             return default
         return value
 
@@ -213,13 +245,14 @@ class _Reader:
         try:
             return loader(_beside(self.path, given))
         except InputError as error:
-            self.problems.extend(f"{key}: {p}" for p in error.problems)
+            for problem in error.problems:
+                self.fault(key, problem)
             return None
 
     def topology(self) -> Topology | None:
         overrides = self.document.get("topology_overrides", {})
         if not isinstance(overrides, dict):
-            self.problems.append("topology_overrides: expected a table")
+            self.fault("topology_overrides", f"expected a table, not {shown(overrides)}")
             overrides = {}
         changed = dotted(overrides)
         return self.load("topology", lambda name: load_topology(name, changed or None))
@@ -233,44 +266,60 @@ class _Reader:
     def faithful(self) -> bool:
         value = self.document.get("faithful", False)
         if not isinstance(value, bool):
-            self.problems.append(f"faithful: expected true or false, not {shown(value)}")
+            self.fault("faithful", f"expected true or false, not {shown(value)}")
         return value is True
 
 
-def _build(path: Path, document: Mapping[str, Any], batch: object, *, fuses: bool) -> Scenario:
-    """Strategies that are not the file's may do without a `cycle` (`fuses`)."""
-    read = _Reader(path, document, _KEYS)
-    problems = read.problems
-    problems += [f"{k}: missing" for k in _REQUIRED if k not in document]
+def _build(read: _Reader, batch: object) -> tuple[Scenario | None, Topology | None, list[str]]:
+    """What `look_at_scenario` gives. Strategies that are not the file's may do without a `cycle`."""
+    document, problems = read.document, read.problems
+    for key in _REQUIRED:
+        if key not in document:
+            read.fault(key, "missing")
     topology = read.topology()
     model = read.load("workload", load_model)
     runtime, calibration = read.runtime(), read.calibration()
-    strategies = _strategies(document.get("strategies", [ALL]), problems)
+    before = len(problems)
+    strategies = _strategies(read)
+    known = len(problems) == before
     repeat = document.get("repeat", 1)
     if not isinstance(repeat, int) or isinstance(repeat, bool) or not 1 <= repeat <= MOST_REPEATS:
-        problems.append(f"repeat: expected a whole number from 1 to {MOST_REPEATS}, not {shown(repeat)}")
+        read.fault("repeat", f"expected a whole number from 1 to {MOST_REPEATS}, not {shown(repeat)}")
     faithful = read.faithful()
-    gpu_indices = _gpu_indices(document.get("gpu_indices", []), topology, problems)
-    title = read.text("title", path.stem)
-    step = _step(path, document, model, topology, batch, problems)
-    fuses = fuses or strategies is None or any(isinstance(s.packer, Fusion) for s in strategies)
-    if step and not step.mode and not fuses and "cycle" in document["step"]:
-        problems.append("step.cycle: is for Horovod's buffers, which no strategy has; add +fusion to one")
+    gpu_indices = _gpu_indices(read, topology)
+    title = read.text("title", read.path.stem)
+    step = _step(read, model, topology, batch)
+    fuses = strategies is None or any(isinstance(s.packer, Fusion) for s in strategies)
+    if (
+        step
+        and not step.mode
+        and known
+        and not (fuses or "strategies" in read.given)
+        and "cycle" in document["step"]
+    ):
+        read.fault("step.cycle", "is for Horovod's buffers, which no strategy has; add +fusion to one")
     if problems or topology is None or model is None or runtime is None or calibration is None:
-        raise ScenarioError([f"{path}: {p}" for p in problems])
-    return Scenario(
-        path.stem, title, topology, model.workload, runtime, calibration, strategies, repeat, gpu_indices,
+        return None, topology, problems
+    scenario = Scenario(
+        read.path.stem, title, topology, model.workload, runtime, calibration, strategies, repeat, gpu_indices,
         faithful, step,
     )  # fmt: skip
+    return scenario, topology, []
 
 
-def _build_replicas(path: Path, document: Mapping[str, Any], disturbance: Disturbance) -> Replicas:
+def _build_replicas(
+    path: Path, document: Mapping[str, Any], given: Mapping[str, Any], disturbance: Disturbance
+) -> Replicas:
     unused = dict(_UNUSED)
     if "topology" not in document:
         unused |= dict.fromkeys(_OF_TOPOLOGIES, "only a topology has use for it")
-    read = _Reader(path, {k: v for k, v in document.items() if k not in unused}, _OF_REPLICAS)
+    used = [{k: v for k, v in each.items() if k not in unused} for each in (document, given)]
+    read = _Reader(path, used[0], used[1], _OF_REPLICAS)
     problems = read.problems
-    problems += [f"{key}: {why}" for key, why in unused.items() if key in document]
+    problems += [
+        f"{path}: {key}: {why}" for key, why in unused.items() if key in document and key not in given
+    ]
+    problems += [f"{_OPTIONS[key]}: {why}" for key, why in unused.items() if key in given]
     topology = read.topology()
     workload = read.load("workload", load_workload)
     runtime, calibration = read.runtime(), read.calibration()
@@ -284,50 +333,53 @@ def _build_replicas(path: Path, document: Mapping[str, Any], disturbance: Distur
             disturbance.check(topology)
         except InputError as error:
             lacking = error.problems
-    # Some of what a table means depends on the machine and the gradients; with faults in these, that is not read.
-    placed = ("topology" not in document or topology) and ("workload" not in document or workload)
+    faulty = {
+        key
+        for key, value in (("topology", topology), ("workload", workload))
+        if key in document and not value
+    }
+    faulty |= {"disturbance"} if lacking else set()
     question = None
     try:
         question = replicas.read_replicas(
-            document.get("replicas"), topology, workload, runtime or TENSORFLOW, calibration or NOMINAL,
-            CALM if lacking else disturbance, faithful=faithful, placed=bool(placed),
+            document.get("replicas"), topology, workload, runtime or TENSORFLOW, calibration or NOMINAL, disturbance,
+            faithful=faithful, faulty=faulty,
         )  # fmt: skip
     except ScenarioError as error:
-        problems += error.problems
+        problems += [f"{path}: {problem}" for problem in error.problems]
     if problems or lacking or question is None or runtime is None or calibration is None:
-        raise ScenarioError([*(f"{path}: {p}" for p in problems), *lacking])
+        raise ScenarioError([*problems, *lacking])
     return Replicas(
         path.stem, title, topology, workload, runtime, calibration, disturbance, faithful, question
     )
 
 
-def _step(
-    path: Path,
-    document: Mapping[str, Any],
-    model: Model | None,
-    topology: Topology | None,
-    batch: object,
-    problems: list[str],
-) -> Question | None:
+def _step(read: _Reader, model: Model | None, topology: Topology | None, batch: object) -> Question | None:
     """The table `step`, if there is one."""
-    if "step" not in document:
+    if "step" not in read.document:
         return None
-    found, faults = look_at_step(document["step"], model, topology, lambda name: _beside(path, name), batch)
-    problems += faults
-    if found and found.mode and "strategies" in document:
-        problems.append("strategies: step.variable_update says how to reduce; give one of the two")
+    if batch is not None and (not isinstance(batch, int) or not 1 <= batch <= MOST_SAMPLES):
+        read.problems.append(f"--batch: expected a whole number from 1 to {MOST_SAMPLES}, not {shown(batch)}")
+        batch = 1
+    table = read.document["step"]
+    found, faults = look_at_step(table, model, topology, lambda name: _beside(read.path, name), batch)
+    read.problems += [f"{read.path}: {fault}" for fault in faults]
+    if isinstance(table, dict) and "variable_update" in table and "strategies" in read.document:
+        read.fault("strategies", "step.variable_update says how to reduce; give one of the two")
     return found
 
 
-def _gpu_indices(value: object, topology: Topology | None, problems: list[str]) -> tuple[int, ...]:
+def _gpu_indices(read: _Reader, topology: Topology | None) -> tuple[int, ...]:
+    value = read.document.get("gpu_indices", [])
     if not isinstance(value, list) or not all(isinstance(i, int) and not isinstance(i, bool) for i in value):
-        problems.append(f"gpu_indices: expected a list of whole numbers, not {shown(value)}")
+        read.fault("gpu_indices", f"expected a list of whole numbers, not {shown(value)}")
         return ()
     try:
         if value and topology is not None:
             layout(topology).ordered(value)
     except InputError as error:
-        problems += error.problems
+        for problem in error.problems:
+            read.fault("gpu_indices", problem.removeprefix("gpu_indices "))
     return tuple(value)
 
 
@@ -338,18 +390,21 @@ def _beside(path: Path, name: str) -> str:
     return near if Path(name).suffix in (".toml", ".csv") and os.path.isfile(near) else name  # noqa: PTH113
 
 
-def _strategies(value: object, problems: list[str]) -> tuple[Strategy, ...] | None:
-    if not isinstance(value, list) or not value or not all(isinstance(v, str) for v in value):
-        problems.append(f'strategies: expected a list of strategy texts such as ["all"], not {shown(value)}')
+def _strategies(read: _Reader) -> tuple[Strategy, ...] | None:
+    value = read.document.get("strategies", [ALL])
+    if not isinstance(value, list) or not value:
+        read.fault("strategies", f'expected a list of strategy texts such as ["all"], not {shown(value)}')
         return None
-    if ALL in value:
-        if len(value) > 1:
-            problems.append('strategies: "all" stands alone')
-        return None
+    if ALL in value and len(value) > 1:
+        read.fault("strategies", f'"{ALL}" stands alone')
     found = []
     for i, strategy in enumerate(value):
-        try:
-            found.append(parse_strategy(strategy))
-        except InputError as error:
-            problems += [f"strategies[{i}]: {p}" for p in error.problems]
-    return tuple(found)
+        if not isinstance(strategy, str):
+            read.fault("strategies", f"expected text, not {shown(strategy)}", f"[{i}]")
+        elif strategy != ALL:
+            try:
+                found.append(parse_strategy(strategy))
+            except InputError as error:
+                for problem in error.problems:
+                    read.fault("strategies", problem, f"[{i}]")
+    return None if ALL in value else tuple(found)

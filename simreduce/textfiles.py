@@ -67,26 +67,38 @@ def parse_toml(source: str, content: str, refuse: type[InputError]) -> dict[str,
 
 
 def csv_rows(
-    source: str, content: str, keys: Sequence[str], example: str, refuse: type[InputError]
+    source: str,
+    content: str,
+    keys: Sequence[str],
+    example: str,
+    refuse: type[InputError],
+    problems: list[str],
 ) -> list[tuple[str, dict[str, str]]]:
     """(`line 3`, its cells by column) of a CSV file whose first line names columns, of `keys`; `example` is such a line. Empty
-    lines, and those that begin with #, count for nothing. Raises `refuse` with everything that is no table.
+    lines, and those that begin with #, count for nothing. Lines that are no rows are added to `problems`, and left out. Raises
+    `refuse` if that first line is wrong, with all of them.
     """
     lines = [(i, line) for i, line in enumerate(content.split("\n"), 1) if line.strip() and line[0] != "#"]
     if not lines:
         raise refuse(f"{source}: empty; the first line names the columns: {example}")
-    problems: list[str] = []
-    (place, header), *rows = [(f"line {i}", _fields(source, i, line, problems)) for i, line in lines]
-    problems += _unknown(source, place, header, keys)
-    problems += [f"{source}: {place}: two columns {k!r}" for k in keys if header.count(k) > 1]
-    problems += [
-        f"{source}: {place}: {len(row)} fields where the header has {len(header)}"
-        for place, row in rows
-        if row and len(row) != len(header)
+    faults: list[str] = []
+    (place, header), *rows = [(f"line {i}", _fields(source, i, line, faults)) for i, line in lines]
+    of_header = [
+        *_unknown(source, place, header, keys),
+        *(f"{source}: {place}: two columns {k!r}" for k in keys if header.count(k) > 1),
     ]
-    if problems:
-        raise refuse(problems)
-    return [(place, dict(zip(header, row, strict=False))) for place, row in rows]
+    faults += [
+        *of_header,
+        *(
+            f"{source}: {place}: {len(row)} {'field' if len(row) == 1 else 'fields'} where the header has {len(header)}"
+            for place, row in rows
+            if row and len(row) != len(header)
+        ),
+    ]
+    if of_header or not header:
+        raise refuse([*problems, *faults])
+    problems += faults
+    return [(place, dict(zip(header, row, strict=True))) for place, row in rows if len(row) == len(header)]
 
 
 def toml_rows(

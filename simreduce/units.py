@@ -120,6 +120,11 @@ def noun(count: int, word: str, plural: str = "") -> str:
     return word if count == 1 else plural or f"{word}s"
 
 
+def counted(count: int, word: str, plural: str = "") -> str:
+    """`1 device`, `2 devices`."""
+    return f"{count} {noun(count, word, plural)}"
+
+
 def format_size(nbytes: float) -> str:
     """`102.2 MB` style: decimal, four significant digits."""
     for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):

@@ -151,7 +151,7 @@ topology_overrides = 3
 
     assert (
         "mine.toml: unknown key 'titel' (did you mean 'title'?)",
-        "mine.toml: topology_overrides: expected a table",
+        "mine.toml: topology_overrides: expected a table, not 3",
         (
             "mine.toml: topology: no topology 'dgxv' (did you mean 'dgx1v'?); `simreduce topo list` names what is shipped; "
             "inline are dragonfly:N, fat_tree:N, full:N, ring:N, switch:N, torus:AxB and MACHINExN; or give the path of a file"
@@ -190,8 +190,12 @@ topology_overrides = 3
             ['strategies: expected a list of strategy texts such as ["all"], not []'],
         ),
         (
-            SMALL + "strategies = [1]",
-            ['strategies: expected a list of strategy texts such as ["all"], not [1]'],
+            SMALL + 'strategies = [1, "rng", "all"]',
+            [
+                'strategies: "all" stands alone',
+                "strategies[0]: expected text, not 1",
+                "strategies[1]: all_reduce_spec (rng) contains invalid alg rng (did you mean 'ring'?)",
+            ],
         ),
         (
             SMALL + 'strategies = "ring"',

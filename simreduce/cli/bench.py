@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import partial
 
 import click
 
 import simreduce
-from simreduce import dtypes
+from simreduce import dtypes, units
 from simreduce.algorithms import COLLECTIVES, NAMES, TWO_LEVEL
 from simreduce.calibrate import load_calibration
 from simreduce.cli.options import (
+    T,
     as_json,
     calibration_option,
     check_collective,
@@ -25,6 +27,7 @@ from simreduce.cli.options import (
     gather_of,
     gpu_indices_option,
     gpus_options,
+    interruptible,
     read_disturbance,
     read_gpu_indices,
     runtime_option,
@@ -32,25 +35,20 @@ from simreduce.cli.options import (
     write_json,
 )
 from simreduce.cli.sizes import read_sizes, sizes_options
+from simreduce.cli.strategies import algo_option, read_strategies
 from simreduce.engine import check_routes, runtime_named
 from simreduce.errors import InputError
 from simreduce.layouts import Layout, layout
 from simreduce.report import bench_document, bench_table, folded_lines, nccl_tests_document
-from simreduce.scenario import ALL
-from simreduce.strategy import Strategy, compile_collective, parse_strategy
+from simreduce.strategy import Strategy, compile_collective
 from simreduce.topology import Folded, Topology, load_machine
-from simreduce.tune.bench import DIVIDED, bench as measure, tensor
+from simreduce.tune.bench import DIVIDED, Stuck, bench as measure, tensor
 from simreduce.workload import Workload
 
 
 @click.command()
 @click.argument("topology")
-@click.option(
-    "--algo",
-    multiple=True,
-    metavar="STRATEGY",
-    help="May be repeated; all: every one; default ring, or the first there is.",
-)
+@algo_option("Strategies, all: every one; default ring, or the first there is")
 @click.option(
     "--collective", default="all_reduce", metavar="NAME", help=f"{', '.join(NAMES)}; default all_reduce."
 )
@@ -89,14 +87,17 @@ def bench(
     calibration: str,
     gpu_indices: str | None,
     faithful: bool | None,
-    jitter: float,
+    jitter: str,
     seed: int,
     slow: tuple[str, ...],
     fault: tuple[str, ...],
     output_file: str | None,
     as_json: bool,
 ) -> int:
-    """One collective of one tensor of each size on TOPOLOGY (a shipped name, a file, or e.g. switch:8,bandwidth=10GB/s)."""
+    """One collective of one tensor of each size on TOPOLOGY (a shipped name, a file, or e.g. switch:8,bandwidth=10GB/s).
+
+    Exit status 1 if a strategy can never finish. What is stopped (Ctrl-C, SIGTERM) prints the rows that it has, with status 130.
+    """
     problems: list[str] = []
     machine = gather(problems, load_machine, topology, folded=fold)
     order = gather(problems, read_gpu_indices, gpu_indices)
@@ -125,61 +126,62 @@ def bench(
     accepted = partial(
         _accepted, machine, shape, [tensor(size, dtype, parts) for size in swept], bool(faithful), root
     )
-    strategies = [
-        s for some in named for s in ([some] if isinstance(some, Strategy) else filter(accepted, some))
-    ]
-    rows = list(
-        measure(
-            machine,
-            shape,
-            strategies,
-            swept,
-            dtype,
-            chosen,
-            constants,
-            disturbance,
-            faithful=bool(faithful),
-            root=root,
-        )
-    )
+    strategies = [strategy for strategy, by_name in named if by_name or accepted(strategy)]
+    coming = measure(
+        machine, shape, strategies, swept, dtype, chosen, constants, disturbance, faithful=bool(faithful), root=root
+    )  # fmt: skip
+    rows, complete = _until_stopped(coming)
     ranks = shape.n
-    if output_file is not None:
-        write_json(output_file, nccl_tests_document(rows, ranks, sys.argv[1:], machine.name, began, _now()))
+    ended = _now()
     if as_json:
         echo_json(
             bench_document(
-                rows, ranks, machine.name, chosen.name, constants.name, collective, disturbance.text
+                rows,
+                ranks,
+                machine.name,
+                chosen.name,
+                constants.name,
+                collective,
+                disturbance.text,
+                complete=complete,
             )
         )
     else:
         about = [
-            f"simreduce {simreduce.__version__}: simulated {collective.replace('_', '-')}, {ranks} ranks",
+            f"simreduce {simreduce.__version__}: simulated {collective.replace('_', '-')}, {units.counted(ranks, 'rank')}",
             f"topology {machine.name} ({machine.digest}), runtime {chosen.name}, calibration {constants.name}",
             *folded_lines(rows),
         ]
         about += [f"disturbed: {disturbance.text}"] if disturbance.text else []
-        click.echo(bench_table(rows, ranks, about))
-    return int(any(r.wrong for r in rows))
+        click.echo(bench_table(rows, ranks, about, complete=complete))
+    if output_file is not None:
+        write_json(output_file, nccl_tests_document(rows, ranks, sys.argv[1:], machine.name, began, ended))
+    return int(any(isinstance(r, Stuck) or r.wrong for r in rows)) if complete else 130
+
+
+def _until_stopped(coming: Iterable[T]) -> tuple[list[T], bool]:
+    """What came, and whether nobody stopped it; an interrupt before the first is the caller's."""
+    rows: list[T] = []
+    try:
+        with interruptible():
+            for row in coming:
+                rows.append(row)  # noqa: PERF402 - those until then are kept
+    except KeyboardInterrupt:
+        if not rows:
+            raise
+        return rows, False
+    return rows, True
 
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _strategies(texts: tuple[str, ...], collective: str) -> list[Strategy | list[Strategy]]:
-    """The strategies asked for; `all` stands for a list, whose members the machine may refuse."""
-    found: list[Strategy | list[Strategy]] = []
-    problems: list[str] = []
+def _strategies(texts: tuple[str, ...], collective: str) -> list[tuple[Strategy, bool]]:
+    """The strategies asked for, and whether by name: the machine may refuse those that `all` stands for."""
     known = COLLECTIVES[collective]
     names = [*known, *(TWO_LEVEL if collective == "all_reduce" else ())]
-    for text in texts or ("ring" if "ring" in known else names[0],):
-        if text == ALL:
-            found.append([parse_strategy(name, collective) for name in names])
-        elif strategy := gather(problems, parse_strategy, text, collective):
-            found.append(strategy)
-    if problems:
-        raise InputError(problems)
-    return found
+    return read_strategies(texts or ("ring" if "ring" in known else names[0],), names, collective)
 
 
 def _accepted(

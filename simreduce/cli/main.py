@@ -10,6 +10,7 @@ from importlib import import_module
 import click
 
 from simreduce import __version__
+from simreduce.cli.group import Group
 from simreduce.errors import Deadlock, DeviceError, InputError
 
 _COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -39,7 +40,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
 """Where each command is, and its line in --help, which imports none of them."""
 
 
-class _LazyGroup(click.Group):
+class _LazyGroup(Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(_COMMANDS)
 

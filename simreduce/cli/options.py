@@ -20,6 +20,7 @@ from simreduce import units
 from simreduce.algorithms import NAMES
 from simreduce.algorithms.families import IN_RANK_ORDER
 from simreduce.engine import Disturbance, Fault
+from simreduce.engine.disturbance import SLOWEST
 from simreduce.errors import InputError, did_you_mean, shown
 from simreduce.layouts import Layout
 from simreduce.topology import Topology
@@ -27,6 +28,9 @@ from simreduce.topology import Topology
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 T = TypeVar("T")
+
+MOST_SHARE = 1_000_000
+"""Percent of its bandwidth that a link may be given: what is beyond is a slip."""
 
 as_json = click.option(
     "--json", "as_json", is_flag=True, help="One JSON document on stdout instead of the table."
@@ -60,7 +64,7 @@ gpu_indices_option = click.option(
 def disturbance_options(command: F) -> F:
     """What goes wrong on the machine: `--jitter`, `--seed`, `--slow`, `--fault`."""
     options = (
-        click.option("--jitter", type=float, default=0.0, metavar="PART", help="Scatter every latency and dispatch cost; 0.1: +-10%."),
+        click.option("--jitter", default="0", metavar="PART", help="Scatter every latency and dispatch cost; 0.1: +-10%."),
         click.option("--seed", type=int, default=0, help="Of the jitter; default 0."),
         click.option("--slow", multiple=True, metavar="DEVICE=FACTOR", help="So many times as slow, its links too; may be repeated."),
         click.option("--fault", multiple=True, metavar="LINK@TIME=BANDWIDTH", help="A link, node or link class carries that from then on: 0, 5GB/s or 50%; may be repeated; =100% mends."),
@@ -69,16 +73,17 @@ def disturbance_options(command: F) -> F:
 
 
 def read_disturbance(
-    jitter: float, seed: int, slow: Sequence[str], fault: Sequence[str], topology: Topology | None = None
+    jitter: str, seed: int, slow: Sequence[str], fault: Sequence[str], topology: Topology | None = None
 ) -> Disturbance:
     """What `disturbance_options` have read. InputError tells all that is wrong, with it what `topology` lacks."""
     problems: list[str] = []
     slower = dict(pair for text in slow if (pair := gather(problems, _slow, text)))
     faults = tuple(found for text in fault if (found := gather(problems, _fault, text)))
-    if not 0.0 <= jitter <= 1.0:
+    part = _number(jitter)
+    if part is None or not 0.0 <= part <= 1.0:
         problems.append(f"--jitter {jitter}: needs a part between 0 and 1")
-        jitter = 0.0
-    disturbance = Disturbance(slower, jitter, seed, faults)
+        part = 0.0
+    disturbance = Disturbance(slower, part, seed, faults)
     if topology is not None:
         gather(problems, disturbance.check, topology)
     if problems:
@@ -92,6 +97,8 @@ def _slow(text: str) -> tuple[str, float]:
     factor = _number(number)
     if not name or factor is None or factor <= 0.0:
         raise InputError(f"--slow {text}: a device and a factor above 0, such as gpu3=1.5")
+    if not 1 / SLOWEST <= factor <= SLOWEST:
+        raise InputError(f"--slow {text}: the factor must be between {1 / SLOWEST:g} and {SLOWEST:g}")
     return name, factor
 
 
@@ -107,9 +114,9 @@ def _fault(text: str) -> Fault:
         time = 0.0 if when == "0" else units.duration(when)
         if rate.endswith("%"):
             part = _number(rate[:-1])
-            if part is None or part < 0.0:
+            if part is None or not 0.0 <= part <= MOST_SHARE:
                 raise InputError(
-                    f"--fault {text}: {rate!r} is not a share of a bandwidth; write for example 50%"
+                    f"--fault {text}: {rate!r} is not a share of a bandwidth, from 0% to {MOST_SHARE:,}%; write for example 50%"
                 )
             return Fault(time, link, factor=part / 100)
         return Fault(time, link, 0.0 if rate == "0" else units.bandwidth(rate))
@@ -163,7 +170,12 @@ def shape_of(shape: Layout, ngpus: int | None, gpus: str | None, order: list[int
             shape = shape.only(_numbers(gpus))
     except ValueError as error:
         raise InputError(f"-g {ngpus}: {error}" if gpus is None else f"--gpus {gpus}: {error}") from None
-    return shape if order is None else shape.ordered(order)
+    if order is None:
+        return shape
+    try:
+        return shape.ordered(order)
+    except InputError as error:
+        raise InputError(f"--gpu-indices {str(error).removeprefix('gpu_indices ')}") from None
 
 
 def _numbers(text: str) -> list[int]:
@@ -223,8 +235,11 @@ def check_place(path: str) -> None:
     # os.path, as Path raises for names that no file can have
     if os.path.isdir(path or "."):  # noqa: PTH112
         raise InputError(f"{path or shown(path)}: cannot be written: it is a folder")
-    if not os.path.isdir(os.path.dirname(path) or "."):  # noqa: PTH112, PTH120
+    folder = os.path.dirname(path) or "."  # noqa: PTH120
+    if not os.path.isdir(folder):  # noqa: PTH112
         raise InputError(f"{path}: cannot be written: there is no such folder")
+    if not os.access(path if os.path.exists(path) else folder, os.W_OK):  # noqa: PTH110
+        raise InputError(f"{path}: cannot be written: you may not (see its permissions)")
 
 
 def write_json(path: str, document: dict[str, Any]) -> None:

@@ -26,7 +26,7 @@ from simreduce.synthesis.rings import all_reduce_rate, best_order, hops, ring_pa
 from simreduce.synthesis.text import ring_text, tree_lines
 from simreduce.synthesis.trees import PACKINGS
 from simreduce.topology import Topology, load_topology
-from simreduce.units import noun
+from simreduce.units import counted
 
 _GB = 1e9
 _ROOTED = ("broadcast", "reduce")
@@ -79,7 +79,7 @@ def rings(
     lines = [f"{x / _GB:8.2f} GB/s  {ring_text(network, ring)}" for ring, x in found.patterns]
     lines += ["", "The best order of one ring:", f"{alone / _GB:8.2f} GB/s  {ring_text(network, best)}"]
     panels = [Panel(f"{x / _GB:.2f} GB/s", hops(ring), x) for ring, x in found.patterns]
-    about = f"reduce-scatter and all-gather, {len(panels)} {noun(len(panels), 'ring')}"
+    about = f"reduce-scatter and all-gather, {counted(len(panels), 'ring')}"
     _show(document, _Shown(machine, network, about, outcome, lines, panels), svg, png, as_json=as_json)
 
 
@@ -140,7 +140,7 @@ def trees(
         text = tree_lines(network, tree)
         lines += [f"{x / _GB:8.2f} GB/s  {text[0]}", *(f"{'':15}{line}" for line in text[1:])]
     panels = [Panel(f"{x / _GB:.2f} GB/s", tree.down or tree.up, x, tree.root) for tree, x in found.patterns]
-    about = f"{collective}, {len(panels)} {noun(len(panels), 'tree')}"
+    about = f"{collective}, {counted(len(panels), 'tree')}"
     _show(document, _Shown(machine, network, about, outcome, lines, panels), svg, png, as_json=as_json)
 
 
@@ -201,7 +201,9 @@ def _show(
     if as_json:
         echo_json(document)
         return
-    click.echo(f"# {shown.machine.name} ({shown.machine.digest}), {network.ranks} GPUs: {shown.about}")
+    click.echo(
+        f"# {shown.machine.name} ({shown.machine.digest}), {counted(network.ranks, 'GPU')}: {shown.about}"
+    )
     click.echo(f"# {reached}")
     click.echo(f"# bottleneck {outcome.bottleneck}\n")
     for line in shown.lines:

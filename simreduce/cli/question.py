@@ -30,11 +30,12 @@ from simreduce.cli.options import (
     runtime_option,
     shape_of,
 )
+from simreduce.cli.strategies import read_strategy
 from simreduce.engine import Calibration, Disturbance, Runtime, runtime_named
 from simreduce.errors import InputError, did_you_mean, shown
 from simreduce.layouts import layout
 from simreduce.plan import Plan, repeat
-from simreduce.scenario import ALL, Scenario, is_scenario, load_scenario, shipped as scenarios
+from simreduce.scenario import Scenario, is_scenario, look_at_scenario, shipped as scenarios
 from simreduce.strategy import compile_collective, compile_plan, parse_strategy
 from simreduce.topology import Topology, load_topology, shipped as machines
 from simreduce.tune import rank
@@ -146,11 +147,11 @@ def _of_scenario(
         if value is not None
     ]
     order = gather(problems, read_gpu_indices, gpu_indices)
-    scenario = gather(
-        problems, load_scenario, text, runtime=runtime, calibration=calibration, gpu_indices=order, faithful=faithful
-    )  # fmt: skip
-    strategy = gather(problems, parse_strategy, algo) if algo is not None else None
-    machine = scenario.topology if scenario else None
+    scenario, machine, faults = look_at_scenario(
+        text, runtime=runtime, calibration=calibration, gpu_indices=order, faithful=faithful
+    )
+    problems += faults
+    strategy = gather(problems, read_strategy, algo) if algo is not None else None
     disturbance = gather(problems, read_disturbance, **disturb, topology=machine)
     if problems or scenario is None or disturbance is None:
         raise InputError(problems)
@@ -212,11 +213,7 @@ def _of_topology(
     size = gather(problems, read_size, "-b", minbytes)
     known = gather(problems, check_collective, collective)
     gather(problems, check_used, collective, faithful, gpu_indices)
-    if algo == ALL:
-        problems.append("--algo all: one strategy at a time")
-        strategy = None
-    else:
-        strategy = gather(problems, parse_strategy, algo or "ring", known) if known else None
+    strategy = gather(problems, read_strategy, algo or "ring", known) if known else None
     chosen = gather_of("--runtime", problems, runtime_named, runtime or "tensorflow")
     constants = gather_of("--calibration", problems, load_calibration, calibration or "nominal")
     if shape and not 0 <= root < shape.n:

@@ -22,14 +22,16 @@ from simreduce.cli.options import (
     read_gpu_indices,
     runtime_option,
 )
+from simreduce.cli.strategies import algo_option, strategy_texts
 from simreduce.errors import InputError
 from simreduce.report import ranking_document, ranking_table
-from simreduce.scenario import load_scenario
+from simreduce.scenario import look_at_scenario
 from simreduce.tune import rank
 
 
 @click.command()
 @click.argument("scenario")
+@algo_option("Strategies instead of the scenario's")
 @runtime_option(None)
 @calibration_option(None)
 @gpu_indices_option
@@ -54,11 +56,12 @@ from simreduce.tune import rank
 @as_json
 def run(
     scenario: str,
+    algo: tuple[str, ...],
     runtime: str | None,
     calibration: str | None,
     gpu_indices: str | None,
     faithful: bool | None,
-    jitter: float,
+    jitter: str,
     seed: int,
     slow: tuple[str, ...],
     fault: tuple[str, ...],
@@ -71,10 +74,11 @@ def run(
     """Rank every strategy of SCENARIO (a file, or a shipped name) and recommend one."""
     problems: list[str] = []
     order = gather(problems, read_gpu_indices, gpu_indices)
-    question = gather(
-        problems, load_scenario, scenario, runtime=runtime, calibration=calibration, gpu_indices=order, faithful=faithful
+    question, machine, faults = look_at_scenario(
+        scenario, runtime=runtime, calibration=calibration, gpu_indices=order, faithful=faithful,
+        strategies=strategy_texts(algo) or None,
     )  # fmt: skip
-    machine = question.topology if question else None
+    problems += faults
     disturbance = gather(problems, read_disturbance, jitter, seed, slow, fault, machine)
     asked = None
     if measure is None:

@@ -27,20 +27,20 @@ from simreduce.cli.options import (
     shape_of,
     write_pieces,
 )
+from simreduce.cli.strategies import algo_option, strategy_texts
 from simreduce.engine import CALM
 from simreduce.errors import InputError
+from simreduce.layouts import layout
 from simreduce.report import replicas_document, replicas_text, step_document, step_table
-from simreduce.scenario import keys_of, load_replicas, load_scenario
+from simreduce.scenario import keys_of, load_replicas, look_at_scenario
 from simreduce.trace import replicas_trace_text, step_trace_text
 from simreduce.training.stragglers import Choice, backups, repeat, sample
-from simreduce.tune.steps import rank_steps
+from simreduce.tune.steps import NO_STEP, rank_steps
 
 
 @click.command()
 @click.argument("scenario")
-@click.option(
-    "--algo", "algos", multiple=True, metavar="STRATEGY", help="Instead of the scenario's; may be repeated."
-)
+@algo_option("Strategies instead of the scenario's")
 @click.option("--batch", type=int, default=None, help="Samples per GPU, instead of the scenario's.")
 @gpus_options
 @runtime_option(None)
@@ -61,7 +61,7 @@ from simreduce.tune.steps import rank_steps
 @as_json  # fmt: skip
 def step(
     scenario: str,
-    algos: tuple[str, ...],
+    algo: tuple[str, ...],
     batch: int | None,
     ngpus: int | None,
     gpus: str | None,
@@ -84,7 +84,7 @@ def step(
     keys, processes = keys_of(scenario), workers or os.cpu_count() or 1
     if "replicas" in keys:
         ignored = {
-            "--algo": bool(algos), "--batch": batch is not None, "--ngpus": ngpus is not None,
+            "--algo": bool(algo), "--batch": batch is not None, "--ngpus": ngpus is not None,
             "--gpus": gpus is not None, "--gpu-indices": gpu_indices is not None,
         }  # fmt: skip
         problems += [
@@ -94,17 +94,19 @@ def step(
         return _replicas(scenario, problems, given, disturb, processes, trace, try_backups=try_backups, as_json=as_json)  # fmt: skip
     if keys and try_backups:
         problems.append("--backups: only a scenario with [replicas] has backup workers")
+    if keys and "step" not in keys:
+        problems.append(f"{scenario}: {NO_STEP}")
     order = gather(problems, read_gpu_indices, gpu_indices)
     if trace is not None:
         gather(problems, check_place, trace)
-    question = gather(
-        problems, load_scenario, scenario, runtime=runtime, calibration=calibration, gpu_indices=order,
-        faithful=faithful, strategies=list(algos) or None, batch=batch,
+    question, machine, faults = look_at_scenario(
+        scenario, runtime=runtime, calibration=calibration, gpu_indices=order, faithful=faithful,
+        strategies=strategy_texts(algo) or None, batch=batch,
     )  # fmt: skip
-    shape = gather(problems, shape_of, question.layout(), ngpus, gpus) if question else None
-    disturbance = gather(
-        problems, read_disturbance, **disturb, topology=question.topology if question else None
-    )
+    problems += faults
+    places = question.layout() if question else layout(machine) if machine else None
+    shape = gather(problems, shape_of, places, ngpus, gpus) if places else None
+    disturbance = gather(problems, read_disturbance, **disturb, topology=machine)
     if problems or question is None or shape is None or disturbance is None:
         raise InputError(problems)
     with interruptible():
@@ -112,14 +114,14 @@ def step(
     if ranking.untried:
         clear_progress()
     document = step_document(ranking) if as_json or trace else {}
-    if trace:
-        names = [g.name for g in question.workload.gradients]
-        about = {key: value for key, value in document.items() if not isinstance(value, list)}
-        write_pieces(trace, step_trace_text(ranking.best.step, names, about))
     if as_json:
         echo_json(document)
     else:
         click.echo(step_table(ranking))
+    if trace:
+        names = [g.name for g in question.workload.gradients]
+        about = {key: value for key, value in document.items() if not isinstance(value, list)}
+        write_pieces(trace, step_trace_text(ranking.best.step, names, about))
     return 130 if ranking.untried else int(any(c.wrong for c in ranking.candidates))
 
 
@@ -153,11 +155,11 @@ def _replicas(
     if not complete:
         clear_progress()
     document = replicas_document(q, spread, choices, asked, complete=complete)
-    if trace and run:
-        about = {key: value for key, value in document.items() if not isinstance(value, list)}
-        write_pieces(trace, replicas_trace_text(run, q.job.names, about))
     if as_json:
         echo_json(document)
     else:
         click.echo(replicas_text(q, spread, choices, asked, run, complete=complete))
+    if trace and run:
+        about = {key: value for key, value in document.items() if not isinstance(value, list)}
+        write_pieces(trace, replicas_trace_text(run, q.job.names, about))
     return int(spread.blocked == len(spread.updates)) if complete else 130

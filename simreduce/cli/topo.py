@@ -6,6 +6,7 @@ import click
 
 import simreduce
 from simreduce import units
+from simreduce.cli.group import Group
 from simreduce.cli.options import as_json, echo_json, gather
 from simreduce.cli.packings import rings, trees
 from simreduce.cli.pictures import check_pictures, picture_options, write_pictures
@@ -17,7 +18,7 @@ from simreduce.topology import Topology, load_topology, matrix_text, shipped
 from simreduce.topology.listing import figure_lines, rule_lines
 
 
-@click.group()
+@click.group(cls=Group)
 def topo() -> None:
     """List, show, draw, predict, import and check machines, and the best rings and trees on them."""
 

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 import simreduce
+from simreduce import units
 from simreduce.cli.options import (
     as_json,
     check_collective,
@@ -24,8 +25,9 @@ from simreduce.cli.options import (
     gather,
     interruptible,
 )
+from simreduce.cli.strategies import algo_option, strategy_texts
 from simreduce.errors import InputError
-from simreduce.strategy import parse_strategy
+from simreduce.strategy import ALL, parse_strategy
 from simreduce.tune.prove import COUNTS, MOST_RANKS, RANKS, Proof, everything, prove, prove_all
 
 _OF_ALGO = {"collective": "--collective", "root": "-r", "ngpus": "-g", "tasks": "--tasks"}
@@ -33,7 +35,7 @@ _OF_ALGO = {"collective": "--collective", "root": "-r", "ngpus": "-g", "tasks": 
 
 
 @click.command()
-@click.option("--algo", multiple=True, metavar="STRATEGY", help="A strategy to prove; may be repeated.")
+@algo_option("Strategies to prove")
 @click.option(
     "--all",
     "prove_everything",
@@ -86,17 +88,22 @@ def verify(
     if ngpus > MOST_RANKS:
         faults.append(f"-g {ngpus}: {ngpus} GPUs are more than the {MOST_RANKS} that can be proven")
     if ngpus % tasks:
-        faults.append(f"--tasks {tasks}: {ngpus} GPUs cannot be shared evenly by {tasks} machines")
+        faults.append(
+            f"--tasks {tasks}: {units.counted(ngpus, 'GPU')} cannot be shared evenly by {units.counted(tasks, 'machine')}"
+        )
     if not 0 <= root < ngpus:
         faults.append(f"-r {root}: the ranks are 0 to {ngpus - 1}")
     known, counts = gather(faults, check_collective, collective), count or COUNTS
+    texts = strategy_texts(algo, known) if known else []
+    if ALL in texts:
+        faults.append(f"--algo {ALL}: --all proves everything")
     gather(faults, check_used, collective, faithful, None)
     if faults:  # nothing can be proved, but the names can be read
-        for text in algo if known else ():
+        for text in [each for each in texts if each != ALL]:
             gather(faults, parse_strategy, text, collective)
         raise InputError(faults)
     named = [gather(faults, prove, text, ngpus, counts, tasks, faithful=bool(faithful), collective=collective, root=root)
-             for text in algo]  # fmt: skip
+             for text in texts]  # fmt: skip
     if faults:
         raise InputError(faults)
     proofs: list[Proof] = []
@@ -129,7 +136,7 @@ def _everything(
                 proofs[place] = proof
                 tell(proof)
                 if len(proofs) % step == 0 or len(proofs) == len(cases):
-                    line = f"proved {len(proofs)} of {len(cases)} cases"
+                    line = f"proved {len(proofs)} of {units.counted(len(cases), 'case')}"
                     click.echo(f"\r\033[K{line}" if shown else line, nl=not shown, err=True)
     except KeyboardInterrupt:
         pass
@@ -156,7 +163,9 @@ def _title(proof: Proof) -> str:
 
 
 def _where(proof: Proof) -> str:
-    return f"{proof.ranks} GPUs" + (f" in {proof.tasks} machines" if proof.tasks > 1 else "")
+    return units.counted(proof.ranks, "GPU") + (
+        f" in {units.counted(proof.tasks, 'machine')}" if proof.tasks > 1 else ""
+    )
 
 
 def _by_title(proofs: Iterable[Proof]) -> list[tuple[str, list[Proof]]]:
@@ -214,11 +223,13 @@ def _print(proofs: list[Proof], untold: list[Proof]) -> None:
             click.echo(f"{title}: nothing proved: {unproved[title]}")
         else:
             click.echo(
-                f"{title}: {sum(p.plans for p in mine)} plans" + f", {refused} refused" * bool(refused)
+                f"{title}: {units.counted(sum(p.plans for p in mine), 'plan')}"
+                + f", {refused} refused" * bool(refused)
             )
     for reason, times in _kinds(reason for p in proofs for reason in p.refused):
         click.echo(f"refused {times}: {reason}")
     for proof in untold:
         _print_problems(proof)
     refused, problems = sum(len(p.refused) for p in proofs), len(_problems(proofs))
-    click.echo(f"{sum(p.plans for p in proofs)} plans checked, {refused} refused, {problems} problems")
+    plans = units.counted(sum(p.plans for p in proofs), "plan")
+    click.echo(f"{plans} checked, {refused} refused, {units.counted(problems, 'problem')}")

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import simpy
 
+from simreduce import units
 from simreduce.engine import tables
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, Disturbance, Fault
@@ -446,9 +447,9 @@ class Fabric:
                 elif phase in (tables.QUEUED, tables.AT_PIPE):
                     lines.append(f"{text}: waits for {self._asked(first + op, phase == tables.AT_PIPE)}")
                 else:
-                    lines.append(f"{text}: waits for {state.slot[first + op]} ops before it")
+                    lines.append(f"{text}: waits for {units.counted(state.slot[first + op], 'op')} before it")
         rest = f"\n  and {count - _NAMED} more" if count > _NAMED else ""
-        return f"{count} ops can never finish:\n  " + "\n  ".join(lines[:_NAMED]) + rest
+        return f"{units.counted(count, 'op')} can never finish:\n  " + "\n  ".join(lines[:_NAMED]) + rest
 
     def _asked(self, op: int, piped: bool) -> str:
         """The names of the lanes, or the pipes, that an op needs."""

@@ -29,7 +29,11 @@ PACKERS: Mapping[str, Callable[[str | None], Packer]] = {
 }
 """Packer by the key users type after `+`; the value parses what stands after `=`, None if there is no `=`."""
 
+LISTS = ("small", "repack")
+"""Those whose value may have a comma in it."""
+
 __all__ = [
+    "LISTS",
     "PACKERS",
     "Arrangement",
     "BytesPerPack",

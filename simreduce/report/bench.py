@@ -8,7 +8,7 @@ from typing import Any
 import simreduce
 from simreduce import dtypes
 from simreduce.report.busbw import algbw, busbw
-from simreduce.tune.bench import DIVIDED, BenchRow
+from simreduce.tune.bench import DIVIDED, BenchRow, Stuck, Tried
 
 _TYPES = {"float32": "float", "float16": "half", "float64": "double", "bfloat16": "bfloat16"}
 _HEADER = (
@@ -17,41 +17,57 @@ _HEADER = (
 )  # fmt: skip
 
 
-def folded_lines(rows: Sequence[BenchRow]) -> list[str]:
+def folded_lines(rows: Sequence[BenchRow | Stuck]) -> list[str]:
     """What a reader must know of rows for which one of many equal machines was simulated."""
-    found = dict.fromkeys((r.boxes, r.proved_on) for r in rows if r.boxes > 1)
-    some = "" if all(r.boxes > 1 for r in rows) else " (where the whole plan is too large to hold)"
+    done, _ = _parted(rows)
+    found = dict.fromkeys((r.boxes, r.proved_on) for r in done if r.boxes > 1)
+    some = "" if all(r.boxes > 1 for r in done) else " (where the whole plan is too large to hold)"
     return [
         f"folded{some}: one of {boxes} equal machines is simulated; #wrong is proved on {proved_on} of them"
         for boxes, proved_on in found
     ]
 
 
-def bench_table(rows: Sequence[BenchRow], ranks: int, about: Sequence[str]) -> str:
-    """nccl-tests' columns in its places; ours to the right of them."""
+def bench_table(
+    rows: Sequence[BenchRow | Stuck], ranks: int, about: Sequence[str], *, complete: bool = True
+) -> str:
+    """nccl-tests' columns in its places; ours to the right of them. What is not `complete` was stopped."""
     lines = [*(f"# {line}" for line in about), *_HEADER]
     lines += [_line(r, ranks) for r in rows]
-    wrong = sum(r.wrong for r in rows)
+    done, stuck = _parted(rows)
+    wrong = sum(r.wrong for r in done)
     lines.append(f"# Out of bounds values : {wrong} {'OK' if wrong == 0 else 'FAILED'}")
-    lines.append(f"# Avg bus bandwidth    : {_best_average(rows, ranks)}")
+    if stuck:
+        lines.append(f"# Can never finish     : {len(stuck)} FAILED")
+    lines.append(f"# Avg bus bandwidth    : {_best_average(done, ranks)}")
+    if not complete:
+        lines.append("# stopped before all sizes were simulated")
     return "\n".join(lines)
 
 
-def _line(r: BenchRow, ranks: int) -> str:
+def _parted(rows: Sequence[BenchRow | Stuck]) -> tuple[list[BenchRow], list[Stuck]]:
+    """What ends, and what never does."""
+    return [r for r in rows if isinstance(r, BenchRow)], [r for r in rows if isinstance(r, Stuck)]
+
+
+def _line(r: BenchRow | Stuck, ranks: int) -> str:
+    asked = f"{r.nbytes:12d}  {_count(r, ranks):12d}  {_type(r):>8}  {r.redop:>6}  {r.root:6d}  "
+    if isinstance(r, Stuck):
+        return f"{asked}{'-':>7}  {'-':>6}  {'-':>6}  {'-':>6}  {'-':>6}  {'-':>9}  {r.algorithm} failed: {r.reason}"
     return (
-        f"{r.nbytes:12d}  {_count(r, ranks):12d}  {_type(r):>8}  {r.redop:>6}  {r.root:6d}  {_cell(r.seconds * 1e6):>7}  "
+        f"{asked}{_cell(r.seconds * 1e6):>7}  "
         f"{_cell(algbw(r.nbytes, r.seconds) / 1e9, 6):>6}  {_cell(busbw(r.nbytes, r.seconds, ranks, r.collective) / 1e9, 6):>6}  "
         f"{r.wrong:6d}  {_cell(r.floor_seconds * 1e6):>6}  {r.transfers:9d}  "
         f"{r.algorithm}" + (f", {r.link} {r.link_share:.0%}" if r.link else "")
     )
 
 
-def _count(row: BenchRow, ranks: int) -> int:
+def _count(row: Tried, ranks: int) -> int:
     """nccl-tests' count: the elements of one rank's part where ranks have parts."""
     return row.count // ranks if row.collective in DIVIDED else row.count
 
 
-def _type(row: BenchRow) -> str:
+def _type(row: Tried) -> str:
     name = dtypes.NAMES[row.dtype]
     return _TYPES.get(name, name)
 
@@ -81,10 +97,11 @@ def _average(rows: Sequence[BenchRow], ranks: int) -> float:
 
 
 def bench_document(
-    rows: Sequence[BenchRow], ranks: int, topology: str, runtime: str, calibration: str,
-    collective: str = "all_reduce", disturbance: str = "",
+    rows: Sequence[BenchRow | Stuck], ranks: int, topology: str, runtime: str, calibration: str,
+    collective: str = "all_reduce", disturbance: str = "", *, complete: bool = True,
 ) -> dict[str, Any]:  # fmt: skip
-    """The keys that others may rely on, in a fixed order."""
+    """The keys that others may rely on, in a fixed order. What can never finish is no row, as it has no time."""
+    done, stuck = _parted(rows)
     return {
         "command": "bench",
         "version": simreduce.__version__,
@@ -110,17 +127,20 @@ def bench_document(
                 "transfers": r.transfers,
                 "folded_machines": r.boxes,
             }
-            for r in rows
+            for r in done
         ],
+        "failed": [{"size_bytes": r.nbytes, "algorithm": r.algorithm, "reason": r.reason} for r in stuck],
+        "complete": complete,
     }
 
 
 def nccl_tests_document(
-    rows: Sequence[BenchRow], ranks: int, args: Sequence[str], topology: str, began: str, ended: str
+    rows: Sequence[BenchRow | Stuck], ranks: int, args: Sequence[str], topology: str, began: str, ended: str
 ) -> dict[str, Any]:
-    """The shape of nccl-tests' `-J` file, times in microseconds. A simulation knows no difference between out of place
+    """The shape of nccl-tests' `-J` file, times in microseconds; what can never finish is left out. A simulation knows no difference between out of place
     and in place, and the algorithm, which theirs does not name, is a key of ours.
     """
+    done, _ = _parted(rows)
     results = [
         {
             "size": r.nbytes,
@@ -132,9 +152,9 @@ def nccl_tests_document(
             "out_of_place": _block(r, ranks),
             "in_place": _block(r, ranks),
         }
-        for r in rows
+        for r in done
     ]
-    wrong = sum(r.wrong for r in rows)
+    wrong = sum(r.wrong for r in done)
     return {
         "version": f"simreduce {simreduce.__version__}",
         "start_time": began,
@@ -144,7 +164,7 @@ def nccl_tests_document(
         "results": results,
         "end_time": ended,
         "out_of_bounds": {"count": wrong, "okay": wrong == 0},
-        "average_bus_bandwidth": {"bandwidth": _average(rows, ranks)},
+        "average_bus_bandwidth": {"bandwidth": _average(done, ranks)},
     }
 
 

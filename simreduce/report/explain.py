@@ -40,7 +40,7 @@ def explanation_text(
     result = recording.result
     chained = f", {about['repeat']} of them chained in one step" if about["repeat"] > 1 else ""
     calibration = result.calibration + (f" ({title})" if title else "")
-    what = f"{about['workload']} ({units.format_size(about['size_bytes'])}), {about['ranks']} ranks{chained}"
+    what = f"{about['workload']} ({units.format_size(about['size_bytes'])}), {units.counted(about['ranks'], 'rank')}{chained}"
     lines = [
         f"# simreduce {simreduce.__version__}: {about['strategy']}, {about['collective'].replace('_', '-')} of {what}",
         f"# topology {result.topology} ({result.topology_digest}), runtime {result.runtime}, calibration {calibration}",
@@ -79,7 +79,7 @@ def _times(recording: Recording) -> Iterator[str]:
 def _path(recording: Recording) -> Iterator[str]:
     steps, whole = recording.critical_path(), recording.result.seconds
     parts = [part for step in steps for part in step.parts]
-    yield f"critical path: {len(steps)} ops, the end of each lets the next begin"
+    yield f"critical path: {units.counted(len(steps), 'op')}, the end of each lets the next begin"
     rows: list[tuple[str, ...]] = [("cause", "where", "(us)", "of the time")]
     for cause in CAUSES:
         mine = [part for part in parts if part.cause == cause]

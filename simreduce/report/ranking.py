@@ -65,8 +65,8 @@ def _header(ranking: Ranking) -> list[str]:
     chained = f", each of {s.repeat} chained in one step" if s.repeat > 1 else ""
     return [
         f"# {s.title}",
-        f"# topology     {s.topology.name}: {s.topology.title}, {len(ranking.layout.ranks)} ranks, {s.topology.digest}",
-        f"# workload     {w.name}: {len(w.gradients)} gradients, {w.elements} elements, {units.format_size(w.nbytes)}",
+        f"# topology     {s.topology.name}: {s.topology.title}, {units.counted(len(ranking.layout.ranks), 'rank')}, {s.topology.digest}",
+        f"# workload     {w.name}: {units.counted(len(w.gradients), 'gradient')}, {units.counted(w.elements, 'element')}, {units.format_size(w.nbytes)}",
         f"# runtime      {s.runtime.name}, time of one all-reduce{chained}{', faithful to upstream' * s.faithful}",
         f"# calibration  {calibration}",
         *_uncalibrated(ranking),
@@ -99,15 +99,15 @@ def _recommendation(ranking: Ranking) -> list[str]:
     return lines + how_lines(ranking, best)
 
 
-def how_lines(ranking: Ranking, best: Candidate) -> list[str]:
-    """What to type for one of the candidates."""
+def how_lines(ranking: Ranking, best: Candidate, kind: str = "") -> list[str]:
+    """What to type for one of the candidates. `kind` stands before times of the ranking, where there are others: `predicted`."""
     return [
-        *_how(ranking, best, "tf_cnn_benchmarks", "tf_cnn_benchmarks", "flags"),
-        *_how(ranking, best, "tensorflow", "TensorFlow", "call"),
+        *_how(ranking, best, kind, "tf_cnn_benchmarks", "tf_cnn_benchmarks", "flags"),
+        *_how(ranking, best, kind, "tensorflow", "TensorFlow", "call"),
     ]
 
 
-def _how(ranking: Ranking, best: Candidate, target: str, title: str, what: str) -> list[str]:
+def _how(ranking: Ranking, best: Candidate, kind: str, target: str, title: str, what: str) -> list[str]:
     """What to type for `target`: for the best, or else for the fastest that it can run."""
     own = getattr(best.settings, target)
     if own:
@@ -115,7 +115,7 @@ def _how(ranking: Ranking, best: Candidate, target: str, title: str, what: str) 
     other = ranking.fastest_by(target)
     if other is None:
         return [f"  {title:17}  has no {what} for any of them"]
-    instead = f"{other.strategy.text}, {units.format_duration(other.seconds)}"
+    instead = f"{other.strategy.text}, {kind}{' ' * bool(kind)}{units.format_duration(other.seconds)}"
     return [
         f"  {title:17}  has no {what} for it; its fastest is {instead}:",
         f"  {'':17}  {getattr(other.settings, target)}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from math import isfinite
 from typing import Any
 
@@ -10,8 +11,12 @@ import simreduce
 from simreduce import units
 from simreduce.report.replicas_timeline import replicas_timeline
 from simreduce.scenario import Replicas
-from simreduce.training.replicas import Delays, Question, Run
+from simreduce.training.distributions import Constant, Distribution, Trace
+from simreduce.training.replicas import Delays, Job, Question, Run
 from simreduce.training.stragglers import CONFIDENCE, Choice, Interval, Spread
+
+_MOST = 8
+"""Workers that are not as the others, of which the head tells."""
 
 _COLUMNS = ("backups", "in an update", "update", "", "ideal", "gradients", "", "dropped", "blocked")
 _UNITS = ("", "(gradients)", "(ms)", "(+-)", "(ms)", "(1/s)", "(+-)", "(share)", "(runs)")
@@ -34,13 +39,14 @@ def replicas_text(
     links = "no two workers share a link" if isinstance(job.network, Delays) else job.network.topology.name
     lines = [
         *(_header(scenario) if scenario else []),
-        f"# {job.workers} workers, {job.variables} {units.noun(job.variables, 'variable')}, {links}",
-        f"# {settings.replicas_to_aggregate} gradients in an update, {settings.tokens_per_step} tokens after it, {settings.initial_tokens} at first",
-        f"# {len(spread.updates)} repetitions of {question.updates} updates, of which the first {question.skip} do not count, seed {job.seed}",
+        f"# {units.counted(job.workers, 'worker')}, {units.counted(job.variables, 'variable')}, {links}",
+        f"# {units.counted(settings.replicas_to_aggregate, 'gradient')} in an update, {units.counted(settings.tokens_per_step, 'token')} after it, {settings.initial_tokens} at first",
+        f"# {units.counted(len(spread.updates), 'repetition')} of {units.counted(question.updates, 'update')}, of which the first {question.skip} do not count, seed {job.seed}",
+        *(f"# {line}" for line in _computing(job)),
         "",
         f"one update     {_time(step)}{_of_those(spread)}",
         f"dropped        {spread.wasted:.2%} of the gradients",
-        *([f"blocked        {spread.blocked} of {len(spread.updates)} repetitions did not make all updates"] if spread.blocked else []),
+        *([f"blocked        {spread.blocked} of {units.counted(len(spread.updates), 'repetition')} did not make all updates"] if spread.blocked else []),
     ]  # fmt: skip
     if choices:
         lines += ["", *_table(choices, job.workers)]
@@ -48,9 +54,40 @@ def replicas_text(
         lines += ["", *replicas_timeline(run, job.names)]
     if not complete:
         made, asked = len(spread.updates), question.repetitions
-        before = f"after {made} of {asked} repetitions" if made < asked else "before all backups were tried"
+        before = (
+            f"after {made} of {units.counted(asked, 'repetition')}"
+            if made < asked
+            else "before all backups were tried"
+        )
         lines += ["", f"stopped {before}"]
     return "\n".join(lines)
+
+
+def _computing(job: Job) -> list[str]:
+    """How long workers compute, and which of them are not as the others."""
+    each = "by worker" if isinstance(job.compute, tuple) else _distribution(job.compute)
+    odd = [f"worker {w} takes {factor:.4g} times as long" for w, factor in job.slow.items() if factor != 1.0]
+    for worker, seconds in job.dies.items():
+        back = f", back at {units.format_duration(job.returns[worker])}" if worker in job.returns else ""
+        odd.append(f"worker {worker} stops at {units.format_duration(seconds)}{back}")
+    more = [f"and {len(odd) - _MOST} more"] if len(odd) > _MOST else []
+    return [f"computing: {each}", *(["; ".join([*odd[:_MOST], *more])] if odd else [])]
+
+
+def _distribution(times: Distribution) -> str:
+    """As the table of a scenario has it."""
+    if isinstance(times, Constant):
+        return units.format_duration(times.seconds)
+    if isinstance(times, Trace):
+        mean = units.format_duration(times.expected)
+        return f"one of {units.counted(len(times.seconds), 'measured time')}, {mean} on average"
+    figures = {each.name: getattr(times, each.name) for each in fields(times)}  # type: ignore[arg-type]
+    words = [
+        f"{name} {value:g}" if name == "shape" else f"{name} {units.format_duration(value)}"
+        for name, value in figures.items()
+        if value or name != "least"
+    ]
+    return f"{type(times).__name__.lower()}, {', '.join(words)}"
 
 
 def _header(scenario: Replicas) -> list[str]:
@@ -65,7 +102,9 @@ def _header(scenario: Replicas) -> list[str]:
         ]
     if scenario.workload:
         w = scenario.workload
-        lines.append(f"# workload     {w.name}: {len(w.gradients)} gradients, {units.format_size(w.nbytes)}")
+        lines.append(
+            f"# workload     {w.name}: {units.counted(len(w.gradients), 'gradient')}, {units.format_size(w.nbytes)}"
+        )
     if scenario.disturbance.text:
         lines.append(f"# disturbed    {scenario.disturbance.text}")
     if scenario.faithful:
@@ -76,7 +115,11 @@ def _header(scenario: Replicas) -> list[str]:
 def _of_those(spread: Spread) -> str:
     """Whose times these are, where training stopped in some repetitions."""
     made = len(spread.updates) - spread.blocked
-    return f", of the {made} repetitions that made all updates" if spread.blocked and made else ""
+    return (
+        f", of the {units.counted(made, 'repetition')} that made all updates"
+        if spread.blocked and made
+        else ""
+    )
 
 
 def _time(step: Interval) -> str:
@@ -97,7 +140,7 @@ def _table(choices: Sequence[Choice], workers: int) -> list[str]:
     best = best_choice(choices)
     if best is None:
         return [*lines, "", "No choice makes all its updates."]
-    lines += ["", f"Most gradients in a second with {best.backups} {units.noun(best.backups, 'backup')}"]
+    lines += ["", f"Most gradients in a second with {units.counted(best.backups, 'backup')}"]
     if any(each.blocked != best.blocked for each in choices):
         lines.append("  of the choices with which training stops least often")
     if best.blocked:

@@ -24,6 +24,9 @@ _SAME = 1e-6
 _FORWARD, _BACKWARD, _BUSY, _RARE, _IDLE = "FB=-."
 
 
+_LEGEND = "  F forward, B backward, . neither; below: - less than half of the time, = one at a time, 2 to 9 at once, + more"
+
+
 def step_table(ranking: StepRanking) -> str:
     """Header, one row per method if there are several, the timeline of the best and its buckets."""
     lines = _header(ranking)
@@ -34,7 +37,7 @@ def step_table(ranking: StepRanking) -> str:
         lines += ["", f"Not possible here ({len(ranking.refused)}):"]
         lines += [f"  {reason}" for _, reason in ranking.refused]
     if ranking.untried:
-        lines += ["", f"stopped before {ranking.untried} others were tried"]
+        lines += ["", f"stopped with {units.counted(ranking.untried, 'other')} untried"]
     return "\n".join(lines)
 
 
@@ -48,8 +51,8 @@ def _header(ranking: StepRanking) -> list[str]:
     after = "" if job.barrier else ", no barrier between steps"
     return [
         f"# {s.title}",
-        f"# topology     {s.topology.name}: {s.topology.title}, {len(ranking.layout.ranks)} ranks, {s.topology.digest}",
-        f"# model        {w.name}: {len(job.model.layers)} layers, {len(w.gradients)} gradients, {units.format_size(w.nbytes)}",
+        f"# topology     {s.topology.name}: {s.topology.title}, {units.counted(len(ranking.layout.ranks), 'rank')}, {s.topology.digest}",
+        f"# model        {w.name}: {units.counted(len(job.model.layers), 'layer')}, {units.counted(len(w.gradients), 'gradient')}, {units.format_size(w.nbytes)}",
         f"# compute      {job.batch} a GPU: {passes}{update} ({profile.source})",
         *([f"#              {slow}"] if slow else []),
         f"# runtime      {s.runtime.name}, consistency {job.consistency}{after}{', faithful to upstream' * s.faithful}",
@@ -115,10 +118,12 @@ def _described(ranking: StepRanking) -> list[str]:
             f"  GPUs wait {_ms(s.waiting)} of that on average for the slowest, whose compute this is"
         )
     if best.wrong:
-        lines.append(f"  {best.wrong} elements are not what they should be: no candidate is proven right")
+        lines.append(
+            f"  {units.counted(best.wrong, 'element')} {units.noun(best.wrong, 'is', 'are')} not as it should be: no candidate is proven right"
+        )
     if max(s.simulated) - min(s.simulated) > _SAME * s.seconds:
         lines.append(f"  {_times_of_steps(s)}")
-    lines += ["", *timeline(s), "", *_buckets(s, names, ranking.layout.ranks)]
+    lines += ["", *timeline(s), _LEGEND, "", *_buckets(s, names, ranking.layout.ranks)]
     if s.slowest:
         lines += ["", *_slowest(s.slowest, names, ranking.layout.ranks)]
     return lines
@@ -156,7 +161,7 @@ def _slowest(s: Step, names: Sequence[str], devices: Sequence[str]) -> list[str]
 
 
 def _gpus(s: Step) -> str:
-    return f"{s.devices} {units.noun(s.devices, 'GPU')}"
+    return units.counted(s.devices, "GPU")
 
 
 def timeline(step: Step, width: int = WIDTH) -> list[str]:
@@ -174,7 +179,7 @@ def timeline(step: Step, width: int = WIDTH) -> list[str]:
             rows.append((what, _moving_bar(buckets, step.seconds, width)))
     left = max((len(name) for name, _ in rows), default=0)
     scale = f"0{_ms(step.seconds):>{width - 1}}"
-    more = [f"  ({len(names) - 3} GPUs more)"] if len(names) > len(shown) else []
+    more = [f"  ({units.counted(len(names) - 3, 'GPU')} more)"] if len(names) > len(shown) else []
     return [f"  {'':{left}}  {scale}", *(f"  {name:{left}} |{bar}|" for name, bar in rows), *more]
 
 

@@ -5,9 +5,10 @@ from simreduce.strategy.collectives import compile_collective
 from simreduce.strategy.compile import compile_plan
 from simreduce.strategy.multi_worker_spec import parse_multi_worker_spec
 from simreduce.strategy.spec import Range, parse_all_reduce_spec, parse_spec
-from simreduce.strategy.text import SUMMING, Strategy, parse_strategy, resolved
+from simreduce.strategy.text import ALL, SUMMING, Strategy, parse_strategy, resolved, split_strategies
 
 __all__ = [
+    "ALL",
     "AUTOMATIC",
     "SUMMING",
     "Range",
@@ -19,5 +20,6 @@ __all__ = [
     "parse_spec",
     "parse_strategy",
     "resolved",
+    "split_strategies",
     "tensorflow_choice",
 ]

@@ -4,6 +4,7 @@ or `chain+chunk=1MiB`.
 
 from __future__ import annotations
 
+import re
 from collections import ChainMap
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +13,17 @@ from simreduce import units
 from simreduce.algorithms import COLLECTIVES
 from simreduce.errors import StrategyError, did_you_mean
 from simreduce.layouts import Layout
-from simreduce.packing import PACKERS, NoPacking, Packer
+from simreduce.packing import LISTS, PACKERS, NoPacking, Packer
 from simreduce.strategy.automatic import AUTOMATIC, resolve
 from simreduce.strategy.spec import Range, parse_spec
 
+ALL = "all"
+"""In a list of strategies: every one."""
+
 _OTHERS = ("chunk=BYTES", "mean")
+
+_OPEN = re.compile(rf"\+({'|'.join(LISTS)})=[^,+]*$")
+"""The end of a strategy with a packer in whose value a comma may follow."""
 
 SUMMING = ("all_reduce", "reduce_scatter", "reduce")
 """The collectives that add."""
@@ -101,6 +108,31 @@ def parse_strategy(text: str, collective: str = "all_reduce") -> Strategy:
     if problems:
         raise StrategyError(problems)
     return Strategy(text.strip(), spec, packing, tuple(ranges), packer, mean, chunk, collective)
+
+
+def split_strategies(text: str, collective: str = "all_reduce") -> list[str]:
+    """The texts of `A,B`. A comma in the value of a packer parts nothing, unless a strategy follows it.
+
+    >>> split_strategies("ring+small=64K,10,direct+repack=8,fp16+mean")
+    ['ring+small=64K,10', 'direct+repack=8,fp16+mean']
+    """
+    found: list[str] = []
+    for part in text.split(","):
+        if found and _OPEN.search(found[-1]) and not _is_strategy(part, collective):
+            found[-1] += f",{part}"
+        else:
+            found.append(part)
+    return found
+
+
+def _is_strategy(text: str, collective: str) -> bool:
+    if text == ALL:
+        return True
+    try:
+        parse_strategy(text, collective)
+    except StrategyError:
+        return False
+    return True
 
 
 def _only_all_reduce(text: str, collective: str, packing: str, ranges: int, *, mean: bool) -> list[str]:

@@ -101,6 +101,10 @@ def _read(path: Path, shown: str, below: tuple[tuple[str, str], ...]) -> Documen
     return merged(_read(parent_path, parent_shown, (*below, (here, shown))), child)
 
 
+_OF_SCENARIOS = ("topology", "workload", "replicas")
+"""Keys that no machine file has."""
+
+
 def _parse(path: Path, shown: str) -> dict[str, Any]:
     try:
         content = read_bytes(path)
@@ -111,13 +115,19 @@ def _parse(path: Path, shown: str) -> dict[str, Any]:
     if not content.strip():
         raise TopologyError(f"{shown}: is empty")
     try:
-        return tomllib.loads(content.decode("utf-8"))
+        tables = tomllib.loads(content.decode("utf-8"))
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise TopologyError(f"{shown}: line {line} is not UTF-8 text") from None
     except (ValueError, RecursionError) as error:
         why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise TopologyError(f"{shown}: not valid TOML: {why}") from None
+    if any(key in tables for key in _OF_SCENARIOS) and not any(
+        key in tables for key in ("nodes", "extends", "machine")
+    ):
+        command = "step" if "replicas" in tables else "run"
+        raise TopologyError(f"{shown}: is a scenario, not a machine file; try `simreduce {command} {shown}`")
+    return tables
 
 
 def is_path(text: str) -> bool:

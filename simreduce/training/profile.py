@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from simreduce import units
 from simreduce.errors import InputError, did_you_mean, shown
@@ -80,8 +80,14 @@ def _by_flops(model: Model, batch: int, rate: float) -> tuple[tuple[float, ...],
     )
 
 
-def load_profile(text: str, model: Model) -> Profile:
-    """The times in the file `text`, for the layers of `model`; InputError tells all that is wrong with it."""
+@overload
+def load_profile(text: str, model: Model) -> Profile: ...
+@overload
+def load_profile(text: str, model: Model | None) -> Profile | None: ...
+def load_profile(text: str, model: Model | None) -> Profile | None:
+    """The times in the file `text`, for the layers of `model`; InputError tells all that is wrong with it. Without a model, what can
+    be told without one.
+    """
     path = Path(text)
     content = read_text(path, InputError)
     problems: list[str] = []
@@ -90,16 +96,18 @@ def load_profile(text: str, model: Model) -> Profile:
         document = parse_toml(text, content, InputError)
         _, rows = toml_rows(text, document, "layers", _KEYS, ", ".join(_KEYS), problems)
     else:
-        rows = [*csv_rows(text, content, _KEYS, ",".join(_KEYS), InputError)]
-    known = {layer.name: i for i, layer in enumerate(model.layers)}
+        rows = [*csv_rows(text, content, _KEYS, ",".join(_KEYS), InputError, problems)]
+    known = [layer.name for layer in model.layers] if model else []
+    layers = frozenset(known)
     times: dict[str, tuple[float, float]] = {}
     for line, row in rows:
         place = f"{text}: {line}"
         problems += [f"{place}: {k}: missing" for k in _KEYS if row.get(k, "") == ""]
         name = row.get("layer")
-        if name is not None and (not isinstance(name, str) or name not in known):
-            near = did_you_mean(name, known) if isinstance(name, str) else ""
-            problems.append(f"{place}: {model.name} has no layer {shown(name)}{near}")
+        if name is not None and not isinstance(name, str):
+            problems.append(f"{place}: layer: expected text, not {shown(name)}")
+        elif name is not None and model and name not in layers:
+            problems.append(f"{place}: {model.name} has no layer {shown(name)}{did_you_mean(name, known)}")
         elif isinstance(name, str) and name in times:
             problems.append(f"{place}: a second row for {name!r}")
         pair = [_time(f"{place}: {key}", row[key], problems) for key in _KEYS[1:] if row.get(key, "") != ""]
@@ -111,6 +119,8 @@ def load_profile(text: str, model: Model) -> Profile:
         problems.append(f"{text}: no times for {', '.join(missing[:5])}{more}")
     if problems:
         raise InputError(problems)
+    if model is None:
+        return None
     forward, backward = zip(*(times[name] for name in known), strict=True)
     return Profile(forward, backward, f"profile {path.name}")
 

@@ -166,22 +166,35 @@ class _Reader(Table):
         if len(given) != 1:
             have = f"has {' and '.join(given)}" if given else "has none"
             self.problems.append(f"step: give one of {', '.join(_TIMES)}; it {have}")
+        found: tuple[Profile | None, Mapping[str, float]] = None, {}
+        for key in given:
+            try:
+                found = self._computed(key, model, batch, topology, beside)
+            except InputError as error:
+                for problem in error.problems:
+                    self.fault(key, problem)
+        return found
+
+    def _computed(
+        self,
+        key: str,
+        model: Model | None,
+        batch: int,
+        topology: Topology | None,
+        beside: Callable[[str], str],
+    ) -> tuple[Profile | None, Mapping[str, float]]:
+        """What one of the keys says of it."""
+        if key == "time":
+            seconds = self.quantity(key, units.duration)
+            return None if seconds is None or model is None else from_seconds(model, seconds), {}
+        if key == "profile":
+            text = self.typed(key, str)
+            return None if text is None else load_profile(beside(text), model), {}
+        rates = self._rates(topology)
+        best = max(rates.values(), default=0.0)
+        if not best or model is None:
             return None, {}
-        try:
-            if given == ["time"]:
-                seconds = self.quantity("time", units.duration)
-                return None if seconds is None or model is None else from_seconds(model, seconds), {}
-            if given == ["profile"]:
-                text = self.typed("profile", str)
-                return None if text is None or model is None else load_profile(beside(text), model), {}
-            rates = self._rates(topology)
-            best = max(rates.values(), default=0.0)
-            if not best or model is None:
-                return None, {}
-            return from_rate(model, batch, best), {name: best / rate for name, rate in rates.items()}
-        except InputError as error:
-            self.problems += [f"step.{given[0]}: {problem}" for problem in error.problems]
-            return None, {}
+        return from_rate(model, batch, best), {name: best / rate for name, rate in rates.items()}
 
     def _rates(self, topology: Topology | None) -> dict[str, float]:
         """FLOPs a second of every GPU."""

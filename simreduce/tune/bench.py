@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from simreduce import dtypes
+from simreduce import dtypes, units
 from simreduce.engine import CALM, Calibration, Disturbance, Runtime, simulate
 from simreduce.errors import Deadlock, InputError, NotFoldable, PlanTooLarge, StrategyError
 from simreduce.layouts import Layout
@@ -15,6 +15,7 @@ from simreduce.strategy import SUMMING, Strategy, compile_collective
 from simreduce.topology import Folded, Topology
 from simreduce.tune.chunks import with_best_chunk
 from simreduce.tune.folding import folded, proved_on_few, unfolded
+from simreduce.tune.rank import first_words
 from simreduce.workload import MOST_BYTES, Gradient, Workload
 
 MOST_SIZES = 10_000
@@ -28,31 +29,45 @@ ROOTED = ("reduce", "broadcast")
 
 
 @dataclass(frozen=True, slots=True)
-class BenchRow:
-    """One size of one algorithm; seconds and bytes. `redop` is `sum`, `avg` or, where nothing is added, `none`. `root` is
-    -1 for collectives without one. `count` is that of the whole tensor. Where `boxes` is above 1, one of so many equal machines
-    was simulated for all, and `wrong` is what was found on `proved_on` of them.
+class Tried:
+    """One size of one algorithm. `redop` is `sum`, `avg` or, where nothing is added, `none`. `root` is -1 for collectives without
+    one. `count` is that of the whole tensor.
     """
 
     algorithm: str
     count: int
     dtype: int
     redop: str
+    collective: str = field(default="all_reduce", kw_only=True)
+    root: int = field(default=-1, kw_only=True)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole tensor: of what the rank with the most has before or after."""
+        return self.count * dtypes.SIZES[self.dtype]
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck(Tried):
+    """What can never finish, and why, in one line."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRow(Tried):
+    """What it takes; seconds. Where `boxes` is above 1, one of so many equal machines was simulated for all, and `wrong` is what
+    was found on `proved_on` of them.
+    """
+
     seconds: float
     floor_seconds: float
     transfers: int
     wrong: int
     link: str
     link_share: float
-    collective: str = "all_reduce"
-    root: int = -1
     boxes: int = 1
     proved_on: int = 1
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the whole tensor: of what the rank with the most has before or after."""
-        return self.count * dtypes.SIZES[self.dtype]
 
 
 def sizes(minimum: int, maximum: int, step: int, factor: float) -> list[int]:
@@ -81,7 +96,7 @@ def sizes(minimum: int, maximum: int, step: int, factor: float) -> list[int]:
 def tensor(nbytes: int, dtype: int, parts: int = 1) -> Workload:
     """One tensor of at most `nbytes` that `parts` divides."""
     count = nbytes // dtypes.SIZES[dtype] // parts * parts
-    return Workload(f"{count} elements", (Gradient("tensor", count, dtype),))
+    return Workload(units.counted(count, "element"), (Gradient("tensor", count, dtype),))
 
 
 def bench(
@@ -96,8 +111,9 @@ def bench(
     *,
     faithful: bool = False,
     root: int = 0,
-) -> Iterator[BenchRow]:
-    """Rows size by size, in the order of `strategies` within a size. Sizes are rounded down to whole elements, and to
+) -> Iterator[BenchRow | Stuck]:
+    """Rows size by size, in the order of `strategies` within a size. Strategies that cannot be are an InputError after the first size
+    at which some cannot. Sizes are rounded down to whole elements, and to
     equal parts where every rank has one. A pipeline that is told no size of its chunks gets the one that is best if nothing
     disturbs. Equal machines are folded where a plan is too large to hold; sizes are then rounded down to equal parts too,
     and a pipeline is sent in chunks only if told. Those that are folded because they are many are not where that does not
@@ -109,24 +125,22 @@ def bench(
             f"{topology.name}: {disturbance.text}: its equal machines are folded, and nothing may disturb one of them; "
             "leave out --fold, or take fewer machines"
         )
-    setting = _Setting(topology, layout, dtype, runtime, calibration, faithful, root, disturbance)
-    whole: _Setting | None = None
+    at = _Machines(_Setting(topology, layout, dtype, runtime, calibration, faithful, root, disturbance))
     for size in nbytes:
+        faults: list[tuple[str, InputError]] = []
         for asked in strategies:
             try:
-                yield _row(setting, asked, size)
-            except PlanTooLarge as why:
-                one, its_layout = folded(topology, layout, why)
-                try:
-                    row = _row(replace(setting, topology=one, layout=its_layout), asked, size)
-                except NotFoldable as either:
-                    raise PlanTooLarge([*why.problems, *either.problems]) from None
+                row = at.row(asked, size)
+            except InputError as error:
+                faults.append((asked.text, error))
+            else:
                 yield row
-            except NotFoldable as why:
-                if whole is None:
-                    every, its_layout = unfolded(topology, layout, why)
-                    whole = replace(setting, topology=every, layout=its_layout)
-                yield _row(whole, asked, size)
+        if len(faults) == 1:
+            raise faults[0][1]
+        if faults:
+            raise StrategyError(
+                [f"{text}: {p.removeprefix(f'{text}: ')}" for text, error in faults for p in error.problems]
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +157,31 @@ class _Setting:
     disturbance: Disturbance
 
 
-def _row(at: _Setting, asked: Strategy, size: int) -> BenchRow:
+class _Machines:
+    """The machines of a setting: one by one, or one for all, whichever a plan can have."""
+
+    def __init__(self, setting: _Setting) -> None:
+        self.setting = setting
+        self._whole: _Setting | None = None
+
+    def row(self, asked: Strategy, size: int) -> BenchRow | Stuck:
+        setting = self.setting
+        try:
+            return _row(setting, asked, size)
+        except PlanTooLarge as why:
+            one, its_layout = folded(setting.topology, setting.layout, why)
+            try:
+                return _row(replace(setting, topology=one, layout=its_layout), asked, size)
+            except NotFoldable as either:
+                raise PlanTooLarge([*why.problems, *either.problems]) from None
+        except NotFoldable as why:
+            if self._whole is None:
+                every, its_layout = unfolded(setting.topology, setting.layout, why)
+                self._whole = replace(setting, topology=every, layout=its_layout)
+            return _row(self._whole, asked, size)
+
+
+def _row(at: _Setting, asked: Strategy, size: int) -> BenchRow | Stuck:
     collective, layout = asked.collective, at.layout
     divided = collective in DIVIDED or layout.boxes > 1
     workload, strategy = tensor(size, at.dtype, layout.n if divided else 1), asked
@@ -156,10 +194,14 @@ def _row(at: _Setting, asked: Strategy, size: int) -> BenchRow:
             asked, workload, at.topology, layout, at.runtime, at.calibration, root=at.root
         )
     plan = compile_collective(collective, strategy, workload, layout, root=at.root, faithful=at.faithful)
+    redop = ("avg" if strategy.mean else "sum") if collective in SUMMING else "none"
+    root = at.root if collective in ROOTED else -1
     try:
         result = simulate(plan, at.topology, at.runtime, at.calibration, disturbance=at.disturbance)
     except Deadlock as error:
-        raise Deadlock(f"{strategy.text}, {size} bytes: {error}") from None
+        return Stuck(
+            strategy.text, workload.elements, at.dtype, redop, first_words(error), collective=collective, root=root
+        )  # fmt: skip
     proved_on, wrong = 1, 0
     if layout.boxes > 1:
         proved_on, wrong = proved_on_few(strategy, workload, layout)
@@ -169,7 +211,7 @@ def _row(at: _Setting, asked: Strategy, size: int) -> BenchRow:
         algorithm=strategy.text,
         count=workload.elements,
         dtype=at.dtype,
-        redop=("avg" if strategy.mean else "sum") if collective in SUMMING else "none",
+        redop=redop,
         seconds=result.seconds,
         floor_seconds=result.floors.seconds,
         transfers=result.transfers,
@@ -177,7 +219,7 @@ def _row(at: _Setting, asked: Strategy, size: int) -> BenchRow:
         link=result.bottleneck,
         link_share=result.links[0].share if result.links else 0.0,
         collective=collective,
-        root=at.root if collective in ROOTED else -1,
+        root=root,
         boxes=layout.boxes,
         proved_on=proved_on,
     )

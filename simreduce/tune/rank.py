@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from simreduce import units
 from simreduce.engine import CALM, Disturbance, Use, simulate
 from simreduce.errors import Deadlock, InputError, StrategyError
 from simreduce.export import Settings, as_typed, settings
@@ -166,8 +167,8 @@ def _difference(plan: Plan, theirs: Plan | str) -> str:
     if theirs.digest == plan.digest:
         return ""
     wrong = wrong_elements(verify(theirs))
-    sums = f" and gives {wrong} wrong elements" if wrong else ""
-    return f"upstream makes {theirs.transfers} transfers of it{sums}"
+    sums = f" and gives {units.counted(wrong, 'wrong element')}" if wrong else ""
+    return f"upstream makes {units.counted(theirs.transfers, 'transfer')} of it{sums}"
 
 
 def _upstream(scenario: Scenario, shape: Layout, strategy: Strategy) -> Plan | str:

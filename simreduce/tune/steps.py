@@ -25,6 +25,8 @@ from simreduce.tune.rank import first_words
 from simreduce.variable_update import STRATEGIES
 from simreduce.workers import in_processes
 
+NO_STEP = "it has no [step], which says what a step computes"
+
 
 @dataclass(frozen=True, slots=True)
 class StepCandidate:
@@ -76,7 +78,7 @@ def rank_steps(
     """
     question = scenario.step
     if question is None:
-        raise ScenarioError(f"{scenario.name}: it has no [step], which says what a step computes")
+        raise ScenarioError(f"{scenario.name}: {NO_STEP}")
     methods: tuple[Strategy | None, ...] = (None,)
     if not question.mode:
         methods = scenario.strategies or tuple(candidates(shape))

@@ -57,15 +57,14 @@ def _load(text: str) -> Model | Workload:
         raise WorkloadError(
             f"no workload {shown(text)}{near}; a file ends in .csv or .toml, one gradient is 'bytes:64M'"
         )
-    content = read_text(path, WorkloadError)
+    content, problems = read_text(path, WorkloadError), list[str]()
     if path.suffix != ".toml":
-        return _rows(text, _csv_rows(text, content))
+        return _rows(text, _csv_rows(text, content, problems), "", problems)
     document = parse_toml(text, content, WorkloadError)
     if "layers" in document and "gradients" in document:
         raise WorkloadError(f"{text}: give either layers, with their gradients in them, or gradients")
     if _has_layers(document):
         return read_model(text, document, _KEYS, _gradient)
-    problems: list[str] = []
     title, rows = toml_rows(text, document, "gradients", _KEYS, "name and elements or shape", problems)
     return _rows(text, rows, title, problems)
 
@@ -122,8 +121,8 @@ def _inline(text: str) -> Workload:
     return Workload(text, (Gradient("gradient", nbytes // dtypes.SIZES[dtype], dtype),))
 
 
-def _csv_rows(source: str, content: str) -> list[tuple[str, Mapping[str, object]]]:
-    rows = csv_rows(source, content, _KEYS, "name,elements,dtype", WorkloadError)
+def _csv_rows(source: str, content: str, problems: list[str]) -> list[tuple[str, Mapping[str, object]]]:
+    rows = csv_rows(source, content, _KEYS, "name,elements,dtype", WorkloadError, problems)
     return [(place, _cells(row)) for place, row in rows]
 
 

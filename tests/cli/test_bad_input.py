@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ def _folder(tmp_path, monkeypatch):
         "rate.toml": b'extends = "dgx1v"\n[links.qpi]\nbandwidth = 25\n',
         "binary.toml": b"\xff\x00\x80",
         "nul.toml": b"\x00",
+        "replicas.toml": b'[replicas]\nworkers = 2\ncompute = "1 s"\n',
         "good.toml": b'topology = "full:2"\nworkload = "bytes:64K"\nstrategies = ["ring"]\n',
     }.items():
         (tmp_path / name).write_bytes(content)
@@ -58,6 +60,14 @@ BAD = {
     "a machine file that is no TOML": (
         ["topo", "show", "nul.toml"],
         "nul.toml: not valid TOML: Invalid statement (at line 1, column 1)",
+    ),
+    "a machine that is a scenario": (
+        ["bench", "good.toml"],
+        "good.toml: is a scenario, not a machine file; try `simreduce run good.toml`",
+    ),
+    "a machine that is a scenario of replicas": (
+        ["topo", "show", "replicas.toml"],
+        "replicas.toml: is a scenario, not a machine file; try `simreduce step replicas.toml`",
     ),
     # strategies
     "more sub-chunks than GPUs": (
@@ -114,7 +124,7 @@ BAD = {
     ),
     "an unknown runtime of a scenario": (
         ["run", "good.toml", "--runtime", "idal"],
-        "good.toml: runtime: unknown runtime 'idal' (did you mean 'ideal'?); one of tensorflow, ideal",
+        "--runtime: unknown runtime 'idal' (did you mean 'ideal'?); one of tensorflow, ideal",
     ),
     "an unknown calibration": (
         ["bench", "full:2", "--calibration", "nomnal"],
@@ -122,7 +132,7 @@ BAD = {
     ),
     "a calibration that is no text": (
         ["run", "good.toml", "--calibration", "binary.toml"],
-        "good.toml: calibration: binary.toml: not UTF-8 text (byte 0)",
+        "--calibration: binary.toml: not UTF-8 text (byte 0)",
     ),
     "an unknown dtype": (
         ["bench", "full:2", "-d", "flaot32"],
@@ -162,7 +172,7 @@ BAD = {
     ),
     "an order that names a GPU twice": (
         ["bench", "full:2", "--gpu-indices", "0,0"],
-        "gpu_indices 0,0: must hold each of 0 to n-1 once, where n is the number of GPUs of a task, 2 here",
+        "--gpu-indices 0,0: must hold each of 0 to n-1 once, where n is the number of GPUs of a task, 2 here",
     ),
     "machines that cannot share the GPUs": (
         ["verify", "--algo", "ring", "-g", "8", "--tasks", "3"],
@@ -195,6 +205,12 @@ def test_bad_input_is_told_in_one_message(simreduce, arguments, message):
     [
         (["nope"], "No such command 'nope'."),
         (["topo", "nope"], "No such command 'nope'."),
+        (["vaildate", "switch:2"], "Error: No such command 'vaildate' (did you mean 'validate'?)"),
+        (["topo", "lst"], "Error: No such command 'lst' (did you mean 'list'?)"),
+        (
+            ["bench", "full:2", "--colective", "reduce"],
+            "No such option '--colective'. Did you mean '--collective'?",
+        ),
         (["bench", "full:2", "--nope"], "No such option '--nope'"),
         (["bench"], "Missing argument 'TOPOLOGY'."),
         (["run"], "Missing argument 'SCENARIO'."),
@@ -216,6 +232,41 @@ def test_a_command_that_is_spelt_wrong_is_told_with_its_usage(simreduce, argumen
     assert (2, "") == (status, out)
     assert err.startswith("Usage: ")
     assert message in err
+
+
+def test_every_fault_of_a_scenario_and_of_options_is_told_at_once(simreduce):
+    """Each by the file and its key, or by the option that stands in the key's place; what depends on the machine too."""
+    path = "faults.toml"
+    Path(path).write_text(
+        'topology = "full:4"\nworkload = "resnt50"\nstrategies = ["rng", 4]\n'
+        '[step]\nbatch = 4\nprofile = "missing.csv"\ntime = "3 mss"\n',
+    )
+    faults = (
+        f"{path}: workload: no workload 'resnt50' (did you mean 'resnet50'?)",
+        "--runtime: unknown runtime 'idl' (did you mean 'ideal'?)",
+        "--calibration: no calibration 'x'",
+        f"{path}: strategies[0]: all_reduce_spec (rng) contains invalid alg rng (did you mean 'ring'?)",
+        f"{path}: strategies[1]: expected text, not 4",
+        "--gpu-indices: 3,3: must hold each of 0 to n-1 once",
+        "--batch: expected a whole number from 1 to 1000000000, not 0",
+        f"{path}: step: give one of time, rate, profile; it has time and profile",
+        f"{path}: step.time: '3 mss': unknown unit 'mss' for a time",
+        f"{path}: step.profile: missing.csv: there is no such file",
+        "-g 9: cannot take 9 of 4 devices; choose from 1 to 4",
+        "--jitter x: needs a part between 0 and 1",
+        "full:4: no device 'gpu9' (did you mean 'gpu3'?)",
+    )
+    status, out, err = simreduce(
+        "step", path, "--runtime", "idl", "--calibration", "x", "--gpu-indices", "3,3", "--batch", "0", "-g", "9",
+        "--jitter", "x", "--slow", "gpu9=2",
+    )  # fmt: skip
+
+    assert (2, "") == (status, out)
+    lines = zip(faults, err.splitlines(), strict=True)
+    assert [] == [(fault, line) for fault, line in lines if not line.startswith(f"simreduce: {fault}")]
+    assert (
+        "simreduce: --algo: all_reduce_spec (drct) contains" in simreduce("step", path, "--algo", "drct").err
+    )
 
 
 def test_every_fault_of_a_command_is_told_at_once(simreduce):
@@ -325,3 +376,42 @@ def test_a_full_disk_behind_the_output_is_told():
         done.returncode,
         done.stderr,
     )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("bench", "full:2", "-b", "1K", "-J"), ("step", "step.toml", "--trace")],
+)
+def test_what_was_worked_out_is_printed_although_a_file_cannot_be_written(simreduce, command):
+    """A disk may be full when all is done."""
+    Path("step.toml").write_text(
+        'topology = "full:2"\nworkload = "bytes:64K"\nstrategies = ["ring"]\n[step]\nbatch = 1\ntime = "1 ms"\n'
+    )
+    whole, full = simreduce(*command, "there.json"), simreduce(*command, "/dev/full")
+
+    assert (2, "simreduce: /dev/full: cannot be written: No space left on device\n") == (
+        full.status,
+        full.err,
+    )
+    assert (0, "") == (whole.status, whole.err)
+    assert whole.out == full.out != ""
+
+
+def test_a_file_that_may_not_be_written_is_told_before_the_work(simreduce, monkeypatch):
+    """Whether it is there already, or its folder is what may not be written to."""
+    asked = []
+    monkeypatch.setattr(os, "access", lambda path, mode: asked.append((str(path), mode)))
+    for place in ("good.toml", "folder/none.json", "none.json"):
+        status, out, err = simreduce("bench", "full:2", "-J", place)
+
+        assert (2, "") == (status, out)
+        assert f"simreduce: {place}: cannot be written: you may not (see its permissions)\n" == err
+    assert [("good.toml", os.W_OK), ("folder", os.W_OK), (".", os.W_OK)] == asked
+
+
+def test_a_share_that_is_beyond_all_measure_is_a_slip(simreduce):
+    """Of a link's bandwidth."""
+    status, out, err = simreduce("bench", "full:2", "--fault", "gpu0@1us=1e300%")
+
+    assert (2, "") == (status, out)
+    assert "'1e300%' is not a share of a bandwidth, from 0% to 1,000,000%" in err

@@ -15,6 +15,7 @@ import pytest
 import simreduce as sr
 from simreduce.algorithms import ALGORITHMS, FAMILIES, TWO_LEVEL, Algorithm
 from simreduce.errors import Deadlock, StrategyError
+from simreduce.tune import bench
 from simreduce.tune.prove import everything
 from tests.cli.command import REPOSITORY, process
 
@@ -280,7 +281,7 @@ def test_verify_proves_what_it_is_given(simreduce):
     status, out, err = simreduce("verify", "--algo", "ring", "--algo", "chain", "-g", "3", "--count", "5")
 
     assert (0, "") == (status, err)
-    assert ["ring: 1 plans", "chain: 1 plans", "2 plans checked, 0 refused, 0 problems"] == out.splitlines()
+    assert ["ring: 1 plan", "chain: 1 plan", "2 plans checked, 0 refused, 0 problems"] == out.splitlines()
 
 
 def test_verify_fails_with_status_1_where_nothing_is_proved(simreduce):
@@ -328,7 +329,7 @@ def test_verify_tells_how_many_plans_were_refused_and_why(simreduce, monkeypatch
     monkeypatch.setitem(ALGORITHMS, "picky", Algorithm("picky", picky, "takes few"))
     for counts, told in (
         (["4", "5"], ["picky: 2 plans, 1 refused", "refused 1: one tensor only"]),
-        (["4", "6", "7"], ["picky: 1 plans, 3 refused", "refused 3: 6 elements are too many"]),
+        (["4", "6", "7"], ["picky: 1 plan, 3 refused", "refused 3: 6 elements are too many"]),
     ):
         options = [part for count in counts for part in ("--count", count)]
         status, out, _ = simreduce("verify", "--algo", "picky", "-g", "3", *options)
@@ -363,8 +364,8 @@ def test_verify_fails_with_status_1_and_names_the_rank(simreduce, forgetful):
 
     assert (1, "") == (status, err)
     assert [
-        "forgetful: 1 plans",
-        "ring: 1 plans",
+        "forgetful: 1 plan",
+        "ring: 1 plan",
         *(f"WRONG {problem}" for problem in problems),
         "2 plans checked, 0 refused, 3 problems",
     ] == out.splitlines()
@@ -432,7 +433,7 @@ def test_verify_all_keeps_what_it_has_when_it_is_stopped(simreduce, monkeypatch)
     monkeypatch.setattr("simreduce.cli.verify.prove_all", stopped)
     handler = signal.getsignal(signal.SIGTERM)
     status, out, _ = simreduce("verify", "--all", "--count", "7")
-    assert (130, ["1 plans checked, 0 refused, 0 problems", "stopped before all was proved"]) == (
+    assert (130, ["1 plan checked, 0 refused, 0 problems", "stopped before all was proved"]) == (
         status,
         out.splitlines()[-2:],
     )
@@ -493,19 +494,15 @@ def test_topo_show_prints_the_matrix_and_every_link(simreduce):
 
 
 @pytest.mark.parametrize(
-    ("end", "status", "message"),
+    ("command", "end", "status", "message"),
     [
-        (
-            Deadlock("1 ops can never finish:\n  op 3"),
-            1,
-            "simreduce: ring, 33554432 bytes: 1 ops can never finish:\n  op 3\n",
-        ),
-        (KeyboardInterrupt(), 130, "\n"),
+        ("explain", Deadlock("1 op can never finish:\n  op 3"), 1, "simreduce: 1 op can never finish:\n  op 3\n"),
+        ("explain", KeyboardInterrupt(), 130, "\n"),
+        ("bench", KeyboardInterrupt(), 130, "\n"),
     ],
-    ids=["deadlock", "interrupt"],
-)
+)  # fmt: skip
 def test_a_simulation_that_does_not_end_well_has_a_status_of_its_own(
-    simreduce, monkeypatch, end, status, message
+    simreduce, monkeypatch, command, end, status, message
 ):
     """A plan that can never finish is a check that failed; an interrupt is what shells say it is."""
 
@@ -513,8 +510,31 @@ def test_a_simulation_that_does_not_end_well_has_a_status_of_its_own(
         raise end
 
     monkeypatch.setattr("simreduce.tune.bench.simulate", simulate)
+    monkeypatch.setattr("simreduce.cli.explain.record", simulate)
 
-    assert (status, "", message) == simreduce("bench", "full:2")
+    assert (status, "", message) == simreduce(command, "full:2")
+
+
+def test_a_bench_that_is_stopped_prints_what_it_has(simreduce, monkeypatch):
+    """With the status of an interrupt; the document says that it is not all."""
+    alone, simulate = simreduce("bench", "full:2", "-b", "1M"), bench.simulate
+
+    def stopped(plan, *others, **options):
+        if plan.nbytes.max() > 1 << 20:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return simulate(plan, *others, **options)
+
+    monkeypatch.setattr(bench, "simulate", stopped)
+    done = simreduce("bench", "full:2", "-b", "1M", "-e", "4M")
+    document = simreduce("bench", "full:2", "-b", "1M", "-e", "4M", "--json")
+
+    assert (130, "") == (done.status, done.err)
+    assert [*alone.out.splitlines(), "# stopped before all sizes were simulated"] == done.out.splitlines()
+    assert (130, False, 1) == (
+        document.status,
+        json.loads(document.out)["complete"],
+        len(json.loads(document.out)["rows"]),
+    )
 
 
 def test_the_reader_of_a_pipe_may_leave():

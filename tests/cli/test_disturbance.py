@@ -51,13 +51,18 @@ def test_jitter_is_the_seeds(simreduce):
     assert times[0] == times[1] != times[2]
 
 
-def test_a_link_that_is_cut_for_ever_is_told_in_words(simreduce):
-    done = simreduce(*_BENCH, "--fault", "gpu1>gpu2@1us=0")
+def test_a_link_that_is_cut_for_ever_fails_those_that_need_it(simreduce):
+    """The others are simulated all the same."""
+    star = (*_BENCH[:-1], "ring,reduce_to_one")
+    done, calm = simreduce(*star, "--fault", "gpu1>gpu2@1us=0"), simreduce(*star)
+    (ring, one), (_, calm_one) = (
+        [line for line in each.out.splitlines() if not line.startswith("#")] for each in (done, calm)
+    )
 
-    assert (1, "") == (done.status, done.out)
-    assert done.err.startswith("simreduce: ring, ")
-    assert "can never finish:" in done.err
-    assert "no bandwidth on gpu1>gpu2 cable" in done.err
+    assert (1, "") == (done.status, done.err)
+    assert "  ring failed: 32 ops can never finish: op 6 COPY gpu1 -> gpu2 " in ring
+    assert ring.endswith(": no bandwidth on gpu1>gpu2 cable")
+    assert one == calm_one
 
 
 def test_every_fault_is_told_at_once_with_the_nearest_name(simreduce):
@@ -95,8 +100,8 @@ def test_every_fault_is_told_at_once_with_the_nearest_name(simreduce):
         "simreduce: --fault gpu0: needs LINK@TIME=BANDWIDTH, such as gpu0>gpu3@1ms=0 or gpu3@2ms=50%",
         "simreduce: --fault gpu0@1=0: '1' has no unit; write for example '1.5 us' or '700 ns'",
         "simreduce: --fault gpu0@1us=2GB: '2GB': unknown unit 'GB' for a bandwidth; write for example '25 GB/s' or '200 Gbit/s'",
-        "simreduce: --fault gpu0@1us=-5%: '-5%' is not a share of a bandwidth; write for example 50%",
-        "simreduce: --jitter 3.0: needs a part between 0 and 1",
+        "simreduce: --fault gpu0@1us=-5%: '-5%' is not a share of a bandwidth, from 0% to 1,000,000%; write for example 50%",
+        "simreduce: --jitter 3: needs a part between 0 and 1",
         f"simreduce: {machine}: no device 'gpu9' (did you mean 'gpu3'?)",
         f"simreduce: {machine}: no link, node or link class 'gpu0>gpu9' (did you mean 'gpu0>gpu3'?)",
         f"simreduce: {machine}: no link, node or link class 'cabel' (did you mean 'cable'?)",

@@ -147,7 +147,7 @@ def test_every_fault_is_told_at_once(simreduce, asking):
         f"simreduce: {path}: unknown key 'faithfull' (did you mean 'faithful'?)",
         f"simreduce: {path}: strategies: [replicas] sends gradients to their servers, by no strategy",
         f"simreduce: {path}: replicas.backup: unknown key (did you mean 'backups'?)",
-        "simreduce: --jitter 3.0: needs a part between 0 and 1",
+        "simreduce: --jitter 3: needs a part between 0 and 1",
     ] == err.splitlines()
 
 

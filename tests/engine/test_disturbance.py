@@ -419,7 +419,7 @@ def test_a_plan_that_is_cut_off_is_a_deadlock_in_spite_of_traffic():
     """Which could go on for ever, the other way; its own flows that are cut off are nobody's business."""
     topology = pair()
     cut = Disturbance(faults=(Fault(1.0, "gpu0>gpu1", 0.0),))
-    with pytest.raises(Deadlock, match=r"^1 ops can never finish:\n  op 1 COPY gpu0 -> gpu1"):
+    with pytest.raises(Deadlock, match=r"^1 op can never finish:\n  op 1 COPY gpu0 -> gpu1"):
         run_with(topology, copy_plan(topology, (0, 1)), 1.0, 10.0, disturbance=cut)
     timeline, _ = run_with(topology, copy_plan(topology, (1, 0)), 5.0, 10.0, disturbance=cut)
 

@@ -322,7 +322,7 @@ def test_a_deadlock_counts_and_names_those_that_wait_behind_the_stuck_one():
     assert str(caught.value).splitlines() == [
         "3 ops can never finish:",
         "  op 1 COPY gpu0 -> gpu1 [0, 100): no bandwidth on gpu0>gpu1 wire",
-        "  op 2 OUTPUT gpu1 [0, 100): waits for 1 ops before it",
+        "  op 2 OUTPUT gpu1 [0, 100): waits for 1 op before it",
         "  op 4 COPY gpu0 -> gpu1 [100, 200): waits for gpu0 device-to-device",
     ]
 
@@ -344,7 +344,7 @@ def test_a_control_edge_against_the_order_of_a_stream_is_a_deadlock():
             b.copy(b.input(0, i * 100, (i + 1) * 100), 1, stream=b.stream(0))
 
     plan = with_controls(plan_of(topology, write), [[], [3], [], []])
-    with pytest.raises(Deadlock, match=r"op 1 COPY gpu0 -> gpu1 \[0, 100\): waits for 1 ops before it"):
+    with pytest.raises(Deadlock, match=r"op 1 COPY gpu0 -> gpu1 \[0, 100\): waits for 1 op before it"):
         simulate(plan, topology)
 
 

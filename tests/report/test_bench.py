@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 import simreduce
 from simreduce import dtypes
 from simreduce.report import algbw, bench_document, bench_table, busbw, nccl_tests_document
-from simreduce.tune.bench import BenchRow
+from simreduce.tune.bench import BenchRow, Stuck
 
 ROW = BenchRow(
     algorithm="psgpu#8",
@@ -125,6 +125,23 @@ def test_wrong_elements_fail_the_table():
     assert "# Out of bounds values : 14 FAILED" in bench_table([wrong, ROW, wrong], 2, []).splitlines()
 
 
+def test_what_can_never_finish_has_no_times():
+    """In the table a line of its own, in our document a list of its own; the average is of the others."""
+    stuck = Stuck("ring", 8388608, 0, "sum", "2 ops can never finish: op 3")
+    table = bench_table([stuck, ROW], 8, []).splitlines()
+    document = bench_document([stuck, ROW], 8, "dgx1v", "tensorflow", "nominal")
+
+    assert ["33554432", "8388608", "float", "sum", "-1", *"------"] == table[2].split()[:11]
+    assert table[2].endswith("  ring failed: 2 ops can never finish: op 3")
+    assert "# Can never finish     : 1 FAILED" in table
+    assert bench_table([ROW], 8, []).splitlines()[-1] == table[-1]
+    assert ["psgpu#8"] == [row["algorithm"] for row in document["rows"]]
+    assert [
+        {"size_bytes": 33554432, "algorithm": "ring", "reason": "2 ops can never finish: op 3"}
+    ] == document["failed"]
+    assert 1 == len(nccl_tests_document([stuck, ROW], 8, [], "x", "", "")["results"])
+
+
 def test_the_average_is_over_rows():
     """Of the bus bandwidth, in GB/s."""
     slow = BenchRow("ring", 8388608, 0, "sum", 864.2e-6, 0.0, 14, 0, "", 0.0)
@@ -144,7 +161,7 @@ def test_the_table_averages_one_algorithm_at_a_time():
 
 def test_where_every_rank_has_a_part_the_count_is_of_the_part():
     """As nccl-tests has it; the size is that of the whole."""
-    row = BenchRow("ring", 8192, 0, "none", 1e-6, 0.0, 1, 0, "", 0.0, "all_gather")
+    row = BenchRow("ring", 8192, 0, "none", 1e-6, 0.0, 1, 0, "", 0.0, collective="all_gather")
     fields = _row(bench_table([row], 8, [])).split()
 
     assert ["32768", "1024", "float", "none", "-1"] == fields[:5]
@@ -181,6 +198,8 @@ def test_our_document_has_the_keys_that_others_rely_on():
                 "folded_machines": 1,
             }
         ],
+        "failed": [],
+        "complete": True,
     } == document
     assert [
         "command",
@@ -192,6 +211,8 @@ def test_our_document_has_the_keys_that_others_rely_on():
         "collective",
         "disturbance",
         "rows",
+        "failed",
+        "complete",
     ] == list(document)
     assert [
         "size_bytes", "count", "type", "redop", "algorithm", "time_us", "algbw_gb_per_s", "busbw_gb_per_s", "wrong",

@@ -67,7 +67,7 @@ def test_the_table_names_what_was_asked_and_what_came_out():
     assert f"""\
 # a title
 # topology     full:4: 4 devices, every pair linked, 25 GB/s, 1 us, 4 ranks, {ranking.scenario.topology.digest}
-# workload     bytes:1MB: 1 gradients, 250000 elements, 1 MB
+# workload     bytes:1MB: 1 gradient, 250000 elements, 1 MB
 # runtime      tensorflow, time of one all-reduce
 # calibration  nominal (published link rates and latencies, no fitted constant, no dispatch cost)
 #

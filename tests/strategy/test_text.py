@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from simreduce.algorithms import ALGORITHMS
 from simreduce.errors import StrategyError
 from simreduce.packing import PACKERS, ConcatAndSplit, NoPacking
-from simreduce.strategy import parse_strategy
+from simreduce.strategy import parse_strategy, split_strategies
 
 
 @pytest.mark.parametrize(
@@ -91,3 +91,39 @@ def test_any_text_is_a_strategy_or_a_strategy_error(text):
         return
 
     assert text.strip() == str(strategy)
+
+
+_TEXTS = st.builds(
+    "".join,
+    st.tuples(
+        st.sampled_from(["ring", "xring#2", "pscpu:32k:xring", "nccl/rechd", "ring/halving_doubling"]),
+        st.sampled_from(["", "+packs=8", "+small=64K", "+small=64K,10", "+repack=8", "+repack=8,fp16"]),
+        st.sampled_from(["", "+mean", "+chunk=1M"]),
+    ),
+)
+
+
+@given(st.lists(_TEXTS | st.just("all"), min_size=1))
+def test_strategies_with_commas_between_come_apart(texts):
+    """Also those of packers that have a comma of their own."""
+    assert texts == split_strategies(",".join(texts))
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("ring,drect", ["ring", "drect"]),
+        ("ring+small=4K,0,direct", ["ring+small=4K,0", "direct"]),
+        ("ring+repack=8,fp61,direct", ["ring+repack=8,fp61", "direct"]),
+        ("ring,", ["ring", ""]),
+    ],
+)
+def test_a_fault_stays_with_its_strategy(text, parts):
+    """So that it is told as what it is."""
+    assert parts == split_strategies(text)
+
+
+def test_only_strategies_of_the_collective_follow_a_comma():
+    """`one_shot` is none for a broadcast."""
+    assert ["ring+small=4K", "one_shot"] == split_strategies("ring+small=4K,one_shot")
+    assert ["ring+small=4K,one_shot"] == split_strategies("ring+small=4K,one_shot", "broadcast")

@@ -123,7 +123,7 @@ def test_every_fault_of_a_file_is_told_at_once(write):
         ("a.csv", "layer,forward,bakward\n", "a.csv: line 1: unknown key 'bakward' (did you mean 'backward'?)"),
         ("a.toml", "layers = 3", "a.toml: layers: expected [[layers]] tables with layer, forward, backward"),
         ("a.toml", "[[layer]]", "a.toml: unknown key 'layer' (did you mean 'layers'?)"),
-        ("a.toml", "[[layers]]\nlayer = 3\nforward = 1\nbackward = '1 ms'", "a.toml: layers[0]: list has no layer 3"),
+        ("a.toml", "[[layers]]\nlayer = 3\nforward = 1\nbackward = '1 ms'", "a.toml: layers[0]: layer: expected text, not 3"),
         ("a.csv", f"layer,forward,backward\n{FIRST},1 ms,1 ms\n{FIRST},1 ms,1 ms\n", f"a.csv: line 3: a second row for '{FIRST}'"),
     ],
 )  # fmt: skip
@@ -133,3 +133,12 @@ def test_what_is_wrong_with_a_file(write, name, content, says):
 
 def test_a_file_that_is_not_there():
     assert ("none.csv: there is no such file",) == refused("none.csv")
+
+
+def test_without_a_model_the_file_is_read_all_the_same(write):
+    """Its model has faults of its own, and those of the file are told beside them."""
+    name = write("a.csv", "layer,forward,backward\na,1 ms,2\n")
+
+    assert load_profile(write("b.csv", "layer,forward,backward\na,1 ms,2 ms\n"), None) is None
+    with pytest.raises(InputError, match=r"a.csv: line 2: backward: '2' has no unit"):
+        load_profile(name, None)

@@ -256,3 +256,20 @@ def test_any_table_is_read_or_refused(table):
 
     assert (batch >= 1) == (not problems)
     assert all(problem.startswith("step") for problem in problems)
+
+
+def test_what_depends_on_strategies_is_told_with_other_faults_and_not_if_they_are_faulty(tmp_path):
+    """A mode beside strategies is one fault more; whether one of them has Horovod's buffers is not known of misspelt ones."""
+    path = tmp_path / "s.toml"
+    head = 'topology = "full:2"\nworkload = "bytes:1M"\n'
+    path.write_text(
+        head + 'strategies = ["ring"]\n[step]\nbatch = 1\ntime = "3"\nvariable_update = "parameter_server"\n'
+    )
+    with pytest.raises(InputError) as both:
+        load_scenario(str(path))
+    path.write_text(head + 'strategies = ["ring+fusino"]\n[step]\nbatch = 1\ntime = "3 ms"\ncycle = "1 ms"\n')
+    with pytest.raises(InputError) as misspelt:
+        load_scenario(str(path))
+
+    assert ["step.time", "strategies"] == [p.split(": ")[1] for p in both.value.problems]
+    assert ["strategies[0]"] == [p.split(": ")[1] for p in misspelt.value.problems]

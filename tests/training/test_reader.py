@@ -171,7 +171,7 @@ def test_every_fault_is_told_at_once():
         ('workers = [1]\ncompute = "1 s"', "replicas.workers: expected a number, or names"),
         ('workers = ["gpu0"]\ncompute = "1 s"', "only a topology has devices with names"),
         ('workers = 2\naggregate = 2\nbackups = 1\ncompute = "1 s"', "replicas.aggregate: 2, but 2 workers of which 1"),
-        ('workers = 2\nbackups = 2\ncompute = "1 s"', "an update takes 1 gradient or more, not 0"),
+        ('workers = 2\nbackups = 2\ncompute = "1 s"', "replicas.backups: fewer than the 2 workers, not 2"),
         ('workers = 2\naggregate = 3\ntokens = 0\ncompute = "1 s"', "too few tokens to finish the first step"),
         ('workers = 2\ncontention = true\ncompute = "1 s"', "only a topology has links to contend for"),
         ('workers = 2\ncontention = "no"\ncompute = "1 s"', "expected true or false"),
@@ -205,12 +205,45 @@ def test_faults_of_the_table_are_told_beside_those_of_its_machine():
         "replicas.update: 5 has no unit; write a time as text, for example '1.5 us' or '700 ns'",
         "replicas.skip: fewer than the 5 updates, not 9",
     ] == faults(
-        'workers = [1]\ncontention = true\ncompute = "1 s"\nupdate = 5\nupdates = 5\nskip = 9', placed=False
+        'workers = [1]\ncontention = true\ncompute = "1 s"\nupdate = 5\nupdates = 5\nskip = 9',
+        faulty={"topology"},
     )
     assert ["replicas.slow: the workers are 0 to 1, not 2"] == faults(
         'workers = ["gpu7", "gpu8"]\ncontention = true\nsize = "1 MB"\nslow = {2 = 2.0}\ncompute = "1 s"',
-        placed=False,
+        faulty={"topology"},
     )
+
+
+def test_what_does_not_depend_on_what_is_faulty_is_told_with_it():
+    """A machine, gradients or a disturbance that have faults keep no others from being told."""
+    text = 'workers = 4\ncompute = "1 s"\ncontention = false\nlatency = "1 us"\nsize = "1 MB"'
+
+    assert ["replicas.size: the scenario has a workload, which says how large variables are",
+            "replicas.latency: the topology says it"] == faults(text, faulty={"topology", "workload"})  # fmt: skip
+    assert ["replicas.latency: the topology says it", "replicas.contention: jitter needs it"] == faults(
+        text, NODES, disturbance=Disturbance({"gpux": 2.0}, jitter=0.1), faulty={"disturbance"}
+    )
+    assert ["replicas.bandwidth: 5 has no unit; write a bandwidth as text, for example '25 GB/s' or '200 Gbit/s'"] == faults(
+        'workers = 4\ncompute = "1 s"\nbandwidth = 5', faulty={"workload"}
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("workers = 4\nbackups = 4", "replicas.backups: fewer than the 4 workers, not 4"),
+        ("workers = 1\nbackups = 8", "replicas.backups: fewer than the 1 worker, not 8"),
+        ("workers = 4\ntotal = 1\ntokens = 2", "replicas.tokens: too few tokens to finish the first step: 2 given, 3 needed"),
+        ('workers = ["n0.gpu0", "n0.gpu00"]', f"replicas.workers[1]: {NODES.name} has no device 'n0.gpu00' (did you mean 'n0.gpu0'?)"),
+        ('workers = ["n0.gpu0", "n1.gpu0", "n0.gpu0"]', "replicas.workers[2]: 'n0.gpu0' again"),
+        ('workers = 2\nservers = ["n0.cpu0", "n0.cpu0"]', "replicas.servers[1]: 'n0.cpu0' again"),
+        ('workers = 2\nservers = ["n0.cpx0"]', f"replicas.servers[0]: {NODES.name} has no device 'n0.cpx0' (did you mean 'n0.cpu0'?)"),
+        ('workers = ["n0.pcie0"]', f"replicas.workers[0]: {NODES.name} has no device 'n0.pcie0' (did you mean 'n0.gpu0'?)"),
+    ],
+)  # fmt: skip
+def test_a_fault_has_the_key_that_was_written(text, fault):
+    """Of settings, too, which have other names in Python."""
+    assert [fault] == faults(f'{text}\ncompute = "1 s"', NODES)
 
 
 def test_the_first_tenth_does_not_count_unless_the_table_says_so():
@@ -233,7 +266,7 @@ def test_easyrec_s_settings():
     [
         ("workers = 17", "the topology has 16 GPUs, not 17"),
         ("workers = 2\nservers = 9", "hosts, not 9"),
-        ('workers = ["gpux"]', "no device 'gpux'"),
+        ('workers = ["gpux"]', "has no device 'gpux'"),
         ('workers = 2\nlatency = "1 us"', "replicas.latency: the topology says it"),
         ('workers = 2\nsize = "1 MB"', "the scenario has a workload"),
         ("workers = 2\ncontention = false", "links that fail need it"),
@@ -297,3 +330,27 @@ def test_flows_name_their_machine():
 
     assert isinstance(asked.job, Job)
     assert f"# 2 workers, 1 variable, {NODES.name}" in text
+
+
+@pytest.mark.parametrize(
+    ("compute", "says"),
+    [
+        ('"120 ms"', "120 ms"),
+        ('{distribution = "exponential", mean = "300 ms", least = "210 ms"}', "exponential, mean 300 ms, least 210 ms"),
+        ('{distribution = "exponential", mean = "300 ms"}', "exponential, mean 300 ms"),
+        ('{distribution = "pareto", least = "1 s", shape = 2.5}', "pareto, least 1 s, shape 2.5"),
+        ('{distribution = "trace", times = ["1 s", "2 s"]}', "one of 2 measured times, 1.5 s on average"),
+    ],
+)  # fmt: skip
+def test_the_head_says_how_long_workers_compute(compute, says):
+    """And which of them are not as the others."""
+    asked = read(
+        f'workers = 4\ncompute = {compute}\nslow = {{2 = 1.5}}\ndies = {{1 = "1 s", 3 = "2 s"}}\nreturns = {{3 = "5 s"}}\nupdates = 3'
+    )
+    lines = replicas_text(asked, repeat(asked.job, 3, 1)).splitlines()
+
+    assert f"# computing: {says}" in lines
+    assert (
+        "# worker 2 takes 1.5 times as long; worker 1 stops at 1 s; worker 3 stops at 2 s, back at 5 s"
+        in lines
+    )

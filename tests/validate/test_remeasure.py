@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from simreduce_validate.remeasure import Again, Remeasured, _first, document, in
 from simreduce_validate.running.backend import BACKENDS, PATIENCE
 from simreduce_validate.running.setup import ROUTES
 
+from simreduce import units
 from simreduce.cli.devices import device_options
 from simreduce.cli.run import run
 from simreduce.errors import InputError
@@ -222,3 +224,20 @@ def test_the_help_names_what_there_is():
         command[name].default for name in ("backend", "route", "timeout")
     )
     assert set(OPTIONS) == {option.name for option in device_options(lambda: None).__click_params__}
+
+
+def test_times_of_the_ranking_are_told_from_measured_ones(ranking):
+    """Also in what is said of another strategy, which was not measured; where nothing is known of the devices, there is none."""
+    few = replace(ranking, candidates=tuple(
+        replace(c, settings=Settings(None, "call" if c is ranking.candidates[1] else None)) for c in ranking.candidates
+    ))  # fmt: skip
+    other, first = few.candidates[1], few.candidates[0]
+    rows = (Again(1, first, math.nan, Interval(2e-3, 1e-3, 3e-3)),)
+    found = Remeasured(few, rows, RAN_ON)
+
+    assert (
+        f"its fastest is {other.strategy.text}, predicted {units.format_duration(other.seconds)}:"
+        in table(found)
+    )
+    assert ["1", first.strategy.text, "-", "2.000"] == table(found).splitlines()[7].split()[:4]
+    assert document(found)["measured"][0]["predicted_time_us"] is None

@@ -10,7 +10,7 @@ import click
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from simreduce_validate.asked import read_strategies, read_workers
+from simreduce_validate.asked import read_workers
 from simreduce_validate.running.builtin import BUILTINS, Builtin
 from simreduce_validate.running.contents import Contents, difference, unmade
 from simreduce_validate.running.discover import from_table, model_of, parts_of, visible
@@ -25,7 +25,6 @@ from simreduce import dtypes
 from simreduce.cli.main import main
 from simreduce.errors import DeviceError, InputError
 from simreduce.plan import Contract, Kind, PlanBuilder
-from simreduce.strategy import parse_strategy
 from simreduce.workload import Gradient, Workload
 
 SWITCH = sr.layout(sr.load_topology("switch:4"))
@@ -252,16 +251,6 @@ def test_bad_hosts_are_told(hosts, launch, problem):
         read_workers(hosts, launch)
 
     assert any(problem in text for text in error.value.problems)
-
-
-def test_algorithms_with_commas_between():
-    """Which packers have commas of their own."""
-    named = read_strategies(["ring,direct", "xring+small=4096,10", "hierarchical_copy+repack=8,fp16"])
-
-    assert ["ring", "direct", "xring+small=4096,10", "hierarchical_copy+repack=8,fp16"] == [
-        s.text for s, _ in named
-    ]
-    assert parse_strategy("ring") == named[0][0]
 
 
 @pytest.fixture

@@ -1,6 +1,11 @@
-"""`simreduce validate` that is stopped."""
+"""`simreduce validate` and `simreduce calibrate` that are stopped."""
 
+import os
+import signal
+
+import click
 import pytest
+from simreduce_validate.calibrate import _stoppable
 from simreduce_validate.cases import Stopped
 from simreduce_validate.validate import _measured
 
@@ -22,3 +27,20 @@ def test_sizes_that_are_complete_are_kept():
 def test_without_any_it_is_an_interrupt():
     with pytest.raises(KeyboardInterrupt):
         _measured(_Stopping(), [], None)
+
+
+@pytest.mark.parametrize("there", [[], ["a.fit.jsonl"], ["a.fit.jsonl", "a.held-out.jsonl"]])
+def test_a_calibration_says_which_samples_it_keeps(tmp_path, capsys, there):
+    """With the status of an interrupt."""
+    files = [tmp_path / name for name in ("a.fit.jsonl", "a.held-out.jsonl")]
+    for name in there:
+        (tmp_path / name).touch()
+    with pytest.raises(click.exceptions.Exit) as end, _stoppable(*files):
+        os.kill(os.getpid(), signal.SIGTERM)
+    told = " and ".join(str(tmp_path / name) for name in there)
+
+    assert 130 == end.value.exit_code
+    assert (
+        f"simreduce: stopped, without a calibration; {f'the samples until then are in {told}' if there else 'nothing was measured'}\n"
+        == capsys.readouterr().err
+    )

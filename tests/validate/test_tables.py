@@ -9,10 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from simreduce_validate.cases import Case, Control, Row
+from simreduce_validate.cases import Case, Control, Question, Row
 from simreduce_validate.judged import judged
 from simreduce_validate.running import Measurement
-from simreduce_validate.tables import fault_lines, judgement_lines, samples_line
+from simreduce_validate.tables import fault_lines, judgement_lines, samples_line, transfer_lines
+from simreduce_validate.transfers import Transfer
+from simreduce_validate.validate import _warnings
+
+from simreduce.engine import NOMINAL
+from simreduce.engine.calibration import Processor
+from simreduce.strategy import parse_strategy
+from simreduce.tune.bench import tensor
+from tests.validate.devices import devices
 
 README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 
@@ -104,3 +112,34 @@ def test_readme_shows_what_a_sample_is():
             r"# medians of \d+ samples, each (one step|the median of \d+( to \d+)? steps)( after as many that do not count)?",
             line,
         )
+
+
+def test_transfers_of_which_nothing_is_predicted_have_their_measured_ends():
+    """Nothing is said of differences."""
+    known = Transfer(3, "a", "b", 8, 2e-6, 1e-6)
+    lines = transfer_lines(row("ring"), [known])
+    blind = transfer_lines(row("ring"), [known._replace(predicted=math.nan)])
+
+    assert ["3", "8", "2.0", "1.0", "-1.0", "a>b"] == lines[-1].split()
+    assert ["3", "8", "2.0", "-", "-", "a>b"] == blind[-1].split()
+    assert "# ring, 4096 bytes: 1 transfer of one step" == blind[0]
+    assert len(lines[-1]) == len(blind[-1])
+
+
+@pytest.mark.parametrize(
+    ("asked", "knows", "blind"),
+    [
+        ({}, False, True),
+        ({}, True, False),
+        ({"backend": "cluster"}, False, True),
+        ({"backend": "shaped", "rate": "200mbit"}, False, False),
+    ],
+)
+def test_nothing_is_predicted_of_cpu_devices_that_the_calibration_does_not_know(asked, knows, blind):
+    """Unless their links are known, which bound the time."""
+    constants = replace(NOMINAL, cpu=Processor(cores=2)) if knows else NOMINAL
+    question = Question(devices("switch:3", **asked), constants)
+    (case,) = question.cases(tensor(1 << 20, 0), [parse_strategy("ring")])
+
+    assert blind == question.blind == math.isnan(case.predicted)
+    assert blind == any("nothing is predicted" in line for line in _warnings(question))

@@ -337,3 +337,16 @@ def test_any_file_is_a_gradient_list_or_a_workload_error(tmp_path_factory, name,
 def test_any_text_names_a_workload_or_is_a_workload_error(text):
     """Whatever a user types."""
     _only_a_workload_error(text)
+
+
+def test_lines_that_are_no_rows_are_told_with_the_faults_of_the_others(write):
+    """In one round."""
+    with pytest.raises(WorkloadError) as caught:
+        load_workload(write("list.csv", "name,elements\na,-3\nb\nc,3,4\nd,x\n"))
+
+    assert [place.split(": ")[1:3] for place in caught.value.problems] == [
+        ["line 3", "1 field where the header has 2"],
+        ["line 4", "3 fields where the header has 2"],
+        ["line 2", "elements"],
+        ["line 5", "elements"],
+    ]

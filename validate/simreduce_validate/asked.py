@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,13 +10,12 @@ from dataclasses import dataclass
 import click
 
 import simreduce as sr
-from simreduce.algorithms import ALGORITHMS
 from simreduce.cli.options import gather, shape_of
 from simreduce.errors import InputError, StrategyError
 from simreduce.layouts import Layout
 from simreduce.plan import Executor
 from simreduce.scenario import Scenario
-from simreduce.strategy import Strategy, compile_plan, parse_strategy
+from simreduce.strategy import Strategy, compile_plan
 from simreduce.topology import Topology, load_topology
 from simreduce.workload import Workload
 from simreduce_validate.running import Worker, open_backend
@@ -144,26 +142,6 @@ def _shape(machine: Topology, ngpus: int | None, gpus: str | None, *, auto: bool
     """The devices to use; of this machine's GPUs, those that TensorFlow may."""
     shape = sr.layout(machine)
     return shape_of(shape.only(visible(shape.n)) if auto else shape, ngpus, gpus)
-
-
-def read_strategies(texts: Sequence[str]) -> list[tuple[Strategy, bool]]:
-    """The strategies of `--algo`, and whether each was asked for by name. `A,B` are two, unless it is one with a comma in it."""
-    found: list[tuple[Strategy, bool]] = []
-    problems: list[str] = []
-    for text in texts:
-        try:
-            found.append((parse_strategy(text), True))
-            continue
-        except StrategyError:
-            parts = re.split(r",(?=[A-Za-z])", text)
-        for part in parts:
-            if part == "all":
-                found += [(parse_strategy(name), False) for name in ALGORITHMS]
-            elif strategy := gather(problems, parse_strategy, part):
-                found.append((strategy, True))
-    if problems:
-        raise InputError(problems)
-    return found
 
 
 def accepted(

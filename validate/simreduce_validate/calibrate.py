@@ -9,7 +9,8 @@ What is learnt of CPU devices counts where those are simulated: by `validate` an
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,16 @@ import numpy as np
 import simreduce as sr
 from simreduce.calibrate import in_its_unit, own_calibrations, shipped, to_toml
 from simreduce.cli.devices import device_options
-from simreduce.cli.options import as_json, check_place, echo_json, gather, gpus_options, write_text
+from simreduce.cli.options import (
+    as_json,
+    check_place,
+    clear_progress,
+    echo_json,
+    gather,
+    gpus_options,
+    interruptible,
+    write_text,
+)
 from simreduce.engine import NOMINAL, Calibration, runtime_named
 from simreduce.engine.runtime import no_lanes
 from simreduce.errors import InputError
@@ -105,7 +115,7 @@ def calibrate(
 ) -> int:  # fmt: skip
     """Learn the constants of real devices: small plans are timed, and fitted by what the simulator predicts for them.
 
-    All that is measured is kept beside the file, in .fit.jsonl and .held-out.jsonl.
+    All that is measured is kept beside the file, in .fit.jsonl and .held-out.jsonl, also if it is stopped (Ctrl-C, SIGTERM; status 130).
     """
     problems: list[str] = []
     asked = gather(problems, read_devices, topology, ngpus, gpus, **devices)
@@ -118,15 +128,17 @@ def calibrate(
     fit_file, tried_file = (_beside(path, kind) for kind in ("fit", "held-out"))
     plan = design(asked, cores_of([]))
     question = Question(asked, NOMINAL, iters, warmup_iters)
-    rows, ran_on = _measured(question, _cases(asked, plan), fit_file)
+    with _stoppable(fit_file):
+        rows, ran_on = _measured(question, _cases(asked, plan), fit_file)
     if _told(rows):
         return 1
     # What is measured is the same, whatever cores the workers say that they have.
     computers = [Computer(each["name"], each["cores"]) for each in ran_on["hardware"]["workers"]]
     plan = design(asked, cores_of(computers))
-    found, fit = _learnt(plan, asked, rows)
-    found = replace(found, controls=_controls(plan, asked, rows))
-    tried = _tried(replace(question, calibration=found), tried_file) if held_out else []
+    with _stoppable(fit_file, tried_file):
+        found, fit = _learnt(plan, asked, rows)
+        found = replace(found, controls=_controls(plan, asked, rows))
+        tried = _tried(replace(question, calibration=found), tried_file) if held_out else []
     judgement = judged(tried)
     found = replace(
         found,
@@ -141,6 +153,20 @@ def calibrate(
     else:
         click.echo("\n".join(_lines(found, fit, judgement, serial, path, rows)))
     return int(_told(tried))
+
+
+@contextmanager
+def _stoppable(*samples: Path) -> Iterator[None]:
+    """What is stopped says which of these files there are, and ends with status 130."""
+    try:
+        with interruptible():
+            yield
+    except KeyboardInterrupt:
+        kept = " and ".join(str(file) for file in samples if file.exists())
+        kept = f"the samples until then are in {kept}" if kept else "nothing was measured"
+        clear_progress()
+        click.echo(f"simreduce: stopped, without a calibration; {kept}", err=True)
+        raise click.exceptions.Exit(130) from None
 
 
 def _told(rows: Sequence[Row]) -> bool:

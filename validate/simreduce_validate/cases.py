@@ -53,8 +53,8 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is to be measured, and the seconds predicted for it: NaN where a builtin has no plan of ours for these devices, and of
-    controls. `repeats` is the place of an earlier case that is the very same: what the two differ by is noise.
+    """What is to be measured, and the seconds predicted for it: NaN where a builtin has no plan of ours for these devices, or nothing is
+    known of them, and of controls. `repeats` is the place of an earlier case that is the very same: what the two differ by is noise.
     """
 
     algorithm: str
@@ -179,8 +179,15 @@ class Question:
             found.append(Case(key[0], plan, key[1] // 4, 0, "sum", math.nan, control=control))
         return [*cases, *found]
 
+    @property
+    def blind(self) -> bool:
+        """Whether nothing is known of the devices: they are CPU devices, the calibration knows none, and nobody has set their links."""
+        return self.devices.stage.on_cpus and self.calibration.cpu is None and self.devices.links is None
+
     def predicted(self, plan: Plan, times: int = 1) -> float:
-        """Seconds of the plan, `times` in a row in one step, divided by that."""
+        """Seconds of the plan, `times` in a row in one step, divided by that; NaN if nothing is known of the devices."""
+        if self.blind:
+            return math.nan
         whole = sr.repeat(plan, times) if times > 1 else plan
         return sr.simulate(whole, self.devices.stage.machine, RUNTIME, self.calibration).seconds / times
 

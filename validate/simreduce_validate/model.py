@@ -51,7 +51,7 @@ def model(model: str, inputs: tuple[str, ...], timeout: float) -> None:
     for note in notes:
         click.echo(f"{model}: {note}", err=True)
     workload = found.workload
-    size = f"{len(found.layers)} layers, {len(workload.gradients)} gradients, {workload.elements} elements, {units.format_size(workload.nbytes)}"
+    size = f"{units.counted(len(found.layers), 'layer')}, {units.counted(len(workload.gradients), 'gradient')}, {units.counted(workload.elements, 'element')}, {units.format_size(workload.nbytes)}"
     work = (
         f"{units.exact_work(found.forward)} forward, {units.exact_work(found.flops - found.forward)} backward"
     )

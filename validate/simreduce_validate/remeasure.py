@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from simreduce import units
@@ -34,7 +35,7 @@ _UNITS = ("place", "", "(ms)", "(ms)", "(ms)", "place", "")
 @dataclass(frozen=True, slots=True)
 class Again:
     """One of a ranking, measured. `place` is that in the ranking, from 1; `predicted` the seconds of one all-reduce on the devices it
-    was measured on, which need not be those of the scenario; `faults` is all that makes the measured time meaningless.
+    was measured on, which need not be those of the scenario, or NaN; `faults` is all that makes the measured time meaningless.
     """
 
     place: int
@@ -155,7 +156,7 @@ def _header(found: Remeasured) -> list[str]:
 
 def _cells(row: Again, place: str) -> tuple[str, ...]:
     def ms(seconds: float) -> str:
-        return f"{seconds * 1e3:.3f}"
+        return f"{seconds * 1e3:.3f}" if isfinite(seconds) else "-"
 
     return (
         str(row.place),
@@ -184,7 +185,7 @@ def _recommendation(found: Remeasured) -> list[str]:
     if len(found.equals) > 1:
         names = ", ".join(row.candidate.strategy.text for row in found.equals)
         lines.append(f"  (not told apart: {names}; of these it is predicted to be fastest)")
-    return lines + how_lines(found.ranking, best.candidate)
+    return lines + how_lines(found.ranking, best.candidate, "predicted")
 
 
 def document(found: Remeasured) -> dict[str, Any]:
@@ -196,7 +197,7 @@ def document(found: Remeasured) -> dict[str, Any]:
             {
                 "place": row.place,
                 "strategy": row.candidate.strategy.text,
-                "predicted_time_us": row.predicted * 1e6,
+                "predicted_time_us": row.predicted * 1e6 if isfinite(row.predicted) else None,
                 "time_us": row.measured.value * 1e6,
                 "low_us": row.measured.low * 1e6,
                 "high_us": row.measured.high * 1e6,

@@ -55,7 +55,7 @@ def samples_line(rows: Sequence[Row], chained: int = 1) -> str:
         each = f"the median of {fewest} to {most} steps"
     after = " after as many that do not count" if most else ""
     reduced = f"; a step is {chained} all-reduces" if chained > 1 else ""
-    return f"medians of {len(rows[0].measured.seconds)} samples, each {each}{after}{reduced}"
+    return f"medians of {units.counted(len(rows[0].measured.seconds), 'sample')}, each {each}{after}{reduced}"
 
 
 def fault_lines(rows: Sequence[Row]) -> list[str]:
@@ -74,7 +74,7 @@ def noise_lines(rows: Sequence[Row]) -> list[str]:
     samples, far = sum(len(r.measured.seconds) for r in rows), sum(len(each.outliers) for each in found)
     lines = [
         f"medians: +-{np.median(widths):.1%} (the worst +-{max(widths):.1%}) with {_level(rows):.3g} %",
-        f"outliers: {far} of {samples} samples; they count",
+        f"outliers: {far} of {units.counted(samples, 'sample')}; they count",
     ]
     lines += [
         f"drift: {r.case.algorithm}, {r.case.nbytes} bytes: the second half took {each.drift.value:+.1%} "
@@ -163,15 +163,24 @@ def transfer_lines(row: Row, found: Sequence[Transfer], most: int = 40) -> list[
         else sorted(sorted(found, key=lambda t: -abs(t.residual))[:most], key=lambda t: t.measured)
     )
     residuals = np.abs([each.residual for each in found])
+    about = f"# {row.case.algorithm}, {row.case.nbytes} bytes: {units.counted(len(found), 'transfer')} of one step"
+    if not np.isnan(residuals).any():
+        about += (
+            f", predicted end less measured end: median {units.format_duration(float(np.median(residuals)))}, "
+            f"worst {units.format_duration(float(residuals.max()))}"
+        )
     lines = [
-        (
-            f"# {row.case.algorithm}, {row.case.nbytes} bytes: {len(found)} transfers of one step, predicted end less measured end: "
-            f"median {units.format_duration(float(np.median(residuals)))}, worst {units.format_duration(float(residuals.max()))}"
-        ),
+        about,
         "#     op       bytes  measured (us)  predicted (us)  residual (us)",
     ]
     lines += [
-        f"{t.op:8d}  {t.nbytes:10d}  {t.measured * 1e6:13.1f}  {t.predicted * 1e6:14.1f}  {t.residual * 1e6:+13.1f}  {t.source}>{t.target}"
+        f"{t.op:8d}  {t.nbytes:10d}  {t.measured * 1e6:13.1f}  "
+        + (
+            f"{'-':>14}  {'-':>13}"
+            if math.isnan(t.predicted)
+            else f"{t.predicted * 1e6:14.1f}  {t.residual * 1e6:+13.1f}"
+        )
+        + f"  {t.source}>{t.target}"
         for t in shown
     ]
     return lines
@@ -232,7 +241,7 @@ def document(
                         "target": t.target,
                         "size_bytes": t.nbytes,
                         "measured_us": t.measured * 1e6,
-                        "predicted_us": t.predicted * 1e6,
+                        "predicted_us": None if math.isnan(t.predicted) else t.predicted * 1e6,
                     }
                     for t in mine
                 ],

@@ -16,7 +16,8 @@ from typing import Any
 import click
 
 import simreduce as sr
-from simreduce import dtypes
+from simreduce import dtypes, units
+from simreduce.algorithms import ALGORITHMS
 from simreduce.calibrate import load_calibration
 from simreduce.cli.devices import device_options, typed
 from simreduce.cli.options import (
@@ -25,11 +26,13 @@ from simreduce.cli.options import (
     check_place,
     echo_json,
     gather,
+    gather_of,
     gpus_options,
     interruptible,
 )
 from simreduce.cli.pictures import check_pictures, picture_options, write_pictures
 from simreduce.cli.sizes import read_sizes, sizes_options
+from simreduce.cli.strategies import algo_option, read_strategies
 from simreduce.engine import NOMINAL, Calibration
 from simreduce.errors import InputError
 from simreduce.pictures import Measured, validation_picture
@@ -37,7 +40,7 @@ from simreduce.scenario import Scenario, load_scenario
 from simreduce.strategy import Strategy
 from simreduce.tune.bench import tensor
 from simreduce.tune.candidates import candidates
-from simreduce_validate.asked import Devices, accepted, read_devices, read_strategies
+from simreduce_validate.asked import Devices, accepted, read_devices
 from simreduce_validate.cases import RUNTIME, Case, Question, Row, Stopped
 from simreduce_validate.judged import judged
 from simreduce_validate.measuring import already_there
@@ -71,9 +74,7 @@ _OF_THE_SCENARIO = {
     default=10,
     help="Of a scenario: measure the best so many by prediction; default 10.",
 )
-@click.option(
-    "--algo", multiple=True, metavar="A[,B...]", help="Strategies; may be repeated; all: every algorithm."
-)
+@algo_option("Strategies to measure, all: every algorithm; default ring")
 @click.option("--builtin", multiple=True, metavar="NAME", help=f"TensorFlow's own: {', '.join(BUILTINS)}.")
 @sizes_options("1M")
 @gpus_options
@@ -133,12 +134,12 @@ def validate(
         problems.append(f"--transfers: --route {devices['route']} keeps no timeline; {ROUTES[0]} does")
     where = asked if topology is None else topology
     stage = gather(problems, read_devices, where, ngpus, gpus, **devices)
-    dtype = gather(problems, dtypes.code, datatype)
+    dtype = gather_of("--datatype", problems, dtypes.code, datatype)
     swept = gather(problems, read_sizes, minbytes, maxbytes, stepbytes, stepfactor)
-    named = gather(problems, read_strategies, algo or (() if builtin else ("ring",)))
+    named = gather(problems, read_strategies, algo or (() if builtin else ("ring",)), list(ALGORITHMS))
     constants: Calibration | None = asked.calibration if asked else NOMINAL
     if calibration is not None:
-        constants = gather(problems, load_calibration, calibration)
+        constants = gather_of("--calibration", problems, load_calibration, calibration)
     builtins = [name for text in builtin for name in text.split(",") if gather(problems, check_builtin, name)]
     if dtype is not None and swept and swept[0] < dtypes.SIZES[dtype]:
         problems.append(f"-b {minbytes}: less than one element of {dtypes.NAMES[dtype]}")
@@ -185,7 +186,7 @@ def validate(
         measured = sum(row.case.control is None for row in rows)
         kept = f"; every sample is in {out}" if out else ""
         click.echo(
-            f"simreduce: stopped after {measured} of {all_of_them} candidates, of whole sizes{kept}",
+            f"simreduce: stopped after {measured} of {units.counted(all_of_them, 'candidate')}, of whole sizes{kept}",
             err=True,
         )
         return 130
@@ -216,12 +217,13 @@ def _best(question: Question, scenario: Scenario, top: int) -> list[Strategy]:
 
 def _transfers(question: Question, row: Row) -> list[Transfer]:
     machine, calibration = question.devices.stage.machine, question.calibration
-    return transfers(row.case.plan, machine, calibration, row.events) if row.events else []
+    found = transfers(row.case.plan, machine, calibration, row.events) if row.events else []
+    return [each._replace(predicted=math.nan) for each in found] if question.blind else found
 
 
 def _title(devices: Devices, calibration: str) -> str:
     backend = devices.stage.backend
-    return f"all-reduce on {devices.layout.n} devices of {backend}, route {devices.route}, calibration {calibration}"
+    return f"all-reduce on {units.counted(devices.layout.n, 'device')} of {backend}, route {devices.route}, calibration {calibration}"
 
 
 def _about(question: Question, ran_on: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
@@ -239,9 +241,8 @@ def _about(question: Question, ran_on: Mapping[str, Any], rows: Sequence[Row]) -
 def _warnings(question: Question) -> list[str]:
     """What makes predictions worthless."""
     if question.devices.stage.on_cpus and question.calibration.cpu is None:
-        return [
-            "these are CPU devices, and the calibration knows none: predictions are of no CPU at all; see simreduce calibrate"
-        ]
+        what = "nothing is predicted" if question.blind else "predictions are of no CPU at all"
+        return [f"these are CPU devices, and the calibration knows none: {what}; see simreduce calibrate"]
     return []
 
 

@@ -373,7 +373,7 @@ def _alive(pid):
 
 
 def test_the_command_prints_both_times(tmp_path):
-    (tmp_path / "own.toml").write_text('step = "50 us"\n', "utf-8")
+    (tmp_path / "own.toml").write_text('step = "50 us"\n[cpu]\ncores = 2\n', "utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "simreduce", "validate", "switch:3", "--algo", "ring,direct", "-b", "1K", "-e", "64K", "-f", "64",
          "-n", "3", "--builtin", "ReductionToOneDevice", "--calibration", str(tmp_path / "own.toml")],
@@ -382,7 +382,7 @@ def test_the_command_prints_both_times(tmp_path):
     rows = [line.split() for line in done.stdout.splitlines() if line.strip() and not line.startswith("#")]
 
     assert 0 == done.returncode, done.stderr
-    assert ["ring", "direct", "ReductionToOneDevice", "ring"] * 2 == [row[-1] for row in rows]
+    assert ["ring", "direct", "ReductionToOneDevice", "again"] * 2 == [row[-1] for row in rows]
     assert all(float(row[4]) > 0 < float(row[7]) and row[10] == "0" for row in rows)
     assert "# Faults               : 0 OK" in done.stdout.splitlines()
 
@@ -400,7 +400,7 @@ def test_the_command_fails_where_a_result_is_wrong():
 
 def test_the_command_predicts_an_update_of_synchronous_replicas_by_the_plan_that_stands_for_it(tmp_path):
     """The mean, by way of rank 0: as that plan with the same constants, if without its tokens."""
-    (tmp_path / "own.toml").write_text('step = "50 us"\n', "utf-8")
+    (tmp_path / "own.toml").write_text('step = "50 us"\n[cpu]\ncores = 2\n', "utf-8")
     found = document(
         "validate switch:3 --algo reduce_to_one+mean --builtin SyncReplicasOptimizer -b 4K -e 4K -n 3 --backend cluster "
         "--calibration own.toml", tmp_path,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from math import prod
+from zipfile import ZipFile
 
 import pytest
 import tensorflow as tf
@@ -236,6 +237,10 @@ def test_applications_have_the_parameters_that_keras_counts(name):
 def test_names_that_are_no_model_are_told_with_the_nearest(tmp_path, monkeypatch):
     (tmp_path / "of_mine.py").write_text("def build():\n    return 3\n", "utf-8")
     (tmp_path / "broken.keras").write_text("no zip", "utf-8")
+    (tmp_path / "empty.h5").touch()
+    (tmp_path / "folder.keras").mkdir()
+    with ZipFile(tmp_path / "other.keras", "w") as archive:
+        archive.writestr("config.json", "{")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -244,10 +249,74 @@ def test_names_that_are_no_model_are_told_with_the_nearest(tmp_path, monkeypatch
         ("of_me:build", "there is no module 'of_me'"),
         ("of_mine:biuld", r"of_mine has no 'biuld' \(did you mean 'build'\?\)"),
         ("of_mine:build", "gives 3, which is no keras.Model"),
-        ("broken.keras", "broken.keras: Keras cannot load it"),
+        ("broken.keras", "broken.keras: is no model that Keras has saved: a .keras file is a zip archive"),
+        ("missing.keras", "missing.keras: there is no such file"),
+        ("folder.keras", "folder.keras: is a directory, not a file"),
+        ("empty.h5", "empty.h5: Keras cannot load it: "),
+        ("other.keras", "other.keras: Keras cannot load it: "),
+        (":build", "write PACKAGE.MODULE:FUNCTION"),
     ):
         with pytest.raises(InputError, match=message):
             load(text, None)
+
+
+_FAULTY = """import helping, keras
+
+def build():
+    return helping.model()
+
+def needs(size):
+    return size
+
+def ends():
+    raise SystemExit(3)
+
+class Odd(keras.layers.Layer):
+    def call(self, x):
+        return x.missing
+
+class Late(keras.Model):
+    def call(self, x):
+        return Odd()(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("build", r"faulty:build: {0}/helping.py:2, in model: KeyError: 'size'"),
+        ("needs", "faulty:needs: it is called without arguments: missing a required argument: 'size'"),
+        ("ends", r"faulty:ends: {0}/faulty.py:10, in ends: SystemExit: 3"),
+        ("Late", r"faulty:Late: {0}/faulty.py:14, in call: AttributeError: .* has no attribute 'missing'"),
+        (
+            "keras",
+            "faulty:keras: is <module 'keras' .*, neither a keras.Model nor a function that returns one",
+        ),
+    ],
+)
+def test_what_goes_wrong_in_the_user_s_code_is_told_with_its_place(tmp_path, monkeypatch, name, says):
+    """Its file and line, whoever called it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "faulty.py").write_text(_FAULTY, "utf-8")
+    for module in ("faulty", "helping"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    (tmp_path / "helping.py").write_text("def model():\n    return {}['size']\n", "utf-8")
+
+    with pytest.raises(InputError, match=says.format(tmp_path)):
+        read(f"faulty:{name}", [((4,), "")])
+
+
+def test_a_module_that_cannot_be_read_is_told_with_its_line(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "unread.py").write_text("x = 1\ndef f(:\n", "utf-8")
+    (tmp_path / "lacks.py").write_text("import nothing_like_this\n", "utf-8")
+
+    with pytest.raises(InputError, match=rf"unread:f: {tmp_path}/unread.py:2: SyntaxError: "):
+        load("unread:f", None)
+    with pytest.raises(
+        InputError, match=rf"lacks:f: {tmp_path}/lacks.py:1, in <module>: ModuleNotFoundError: "
+    ):
+        load("lacks:f", None)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Keras 3.15 with NumPy 2

@@ -26,7 +26,7 @@ from simreduce.topology.generators.inline import DEVICES_LIMIT, Settings
 from simreduce.topology.generators.shape import Join, Shape, Wired, switches, textbook
 from simreduce.topology.graph import Node
 from simreduce.topology.ways import DragonflyWays
-from simreduce.units import noun
+from simreduce.units import counted
 
 DRAGONFLY_KEYS = ("p", "a", "h", "g")
 
@@ -55,8 +55,8 @@ class Dragonfly:
     @property
     def title(self) -> str:
         """The words for it."""
-        words = f"a dragonfly, {self.g} {noun(self.g, 'group')} of {self.a} {noun(self.a, 'router')} "
-        words += f"with {self.p} {noun(self.p, 'host port')}"
+        words = f"a dragonfly, {counted(self.g, 'group')} of {counted(self.a, 'router')} "
+        words += f"with {counted(self.p, 'host port')}"
         return words + (f", {self.parallel} global cables for two groups" if self.parallel > 1 else "")
 
     def wire(self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join) -> Wired:
@@ -98,7 +98,7 @@ def read_dragonfly(settings: Settings, machines: int, nics: int) -> Dragonfly:
     elif _most(p, a, h, g) < hosts:
         settings.faults.add(
             "",
-            f"{groups} groups of {a} routers with {p} {noun(p, 'host')} hold {p * a * groups}, not {hosts}",
+            f"{groups} groups of {a} routers with {counted(p, 'host')} hold {p * a * groups}, not {hosts}",
         )
     return made
 

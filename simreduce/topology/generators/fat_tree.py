@@ -27,7 +27,7 @@ from simreduce.topology.generators.inline import DEVICES_LIMIT, Settings
 from simreduce.topology.generators.shape import Join, Shape, Wired, switches, textbook
 from simreduce.topology.graph import Node
 from simreduce.topology.ways import FatTreeWays
-from simreduce.units import noun
+from simreduce.units import counted
 
 RADIX = 32
 TREE_KEYS = ("radix", "oversubscription", "levels", "pods", "reduce")
@@ -69,14 +69,14 @@ class Tree:
     @property
     def title(self) -> str:
         """The words for it."""
-        leaves = f"{self.leaves} {noun(self.leaves, 'leaf', 'leaves')} of {self.radix}"
-        spines = f"{self.spines} {noun(self.spines, 'spine')}"
+        leaves = f"{counted(self.leaves, 'leaf', 'leaves')} of {self.radix}"
+        spines = f"{counted(self.spines, 'spine')}"
         words = "a fat tree, " if self.rails == 1 else f"{self.rails} rails, "
         if self.rails > 1 and not self.spines:
             words += "each a switch of its own"
         elif self.pod:
-            words += f"{leaves} in {self.pods} {noun(self.pods, 'pod')} of {spines}, "
-            words += f"and {self.spines * self.cores} {noun(self.spines * self.cores, 'core')}"
+            words += f"{leaves} in {counted(self.pods, 'pod')} of {spines}, "
+            words += f"and {counted(self.spines * self.cores, 'core')}"
         else:
             words += f"{leaves} and {spines}"
         return words + (", switches that reduce" if self.reduces else "")

@@ -11,7 +11,7 @@ import numpy as np
 from simreduce.topology.generators.inline import DEVICES_LIMIT, Settings
 from simreduce.topology.graph import Cable, Node
 from simreduce.topology.ways import Ways
-from simreduce.units import noun
+from simreduce.units import counted
 
 CABLES_LIMIT = 1 << 20
 """Of a network: every one of them is held."""
@@ -69,7 +69,7 @@ def textbook(settings: Settings, read: Read, limit: int = DEVICES_LIMIT) -> Shap
     settings.check()
     nodes = ends(count)
     wired = network.wire(nodes, [*places, count], 0, lambda a, b: cable(a, b, bandwidth, latency / 2))
-    title = f"{count} {noun(count, 'device')} on {network.title}"
+    title = f"{counted(count, 'device')} on {network.title}"
     return Shape(title, [*nodes, *wired.switches], wired.cables, wired.ways)
 
 

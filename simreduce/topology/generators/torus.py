@@ -16,7 +16,7 @@ from simreduce.topology.generators.inline import DEVICES_LIMIT, Settings
 from simreduce.topology.generators.shape import Join, Shape, Wired, cable, ends, placed, switches
 from simreduce.topology.graph import Cable, Node
 from simreduce.topology.ways import TorusWays
-from simreduce.units import noun
+from simreduce.units import counted
 
 TORUS_KEYS = ("dims",)
 
@@ -81,7 +81,7 @@ def torus(settings: Settings) -> Shape:
     nodes = ends(count)
     wired = shape.wire(nodes, [*places, count], 0, join)
     return Shape(
-        f"{count} {noun(count, 'device')} on {shape.title}",
+        f"{counted(count, 'device')} on {shape.title}",
         [*nodes, *wired.switches],
         wired.cables,
         wired.ways,

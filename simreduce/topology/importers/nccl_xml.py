@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from simreduce import units
 from simreduce.errors import TopologyError
 from simreduce.topology.classes import LinkClass, link_classes, networks
 from simreduce.topology.faults import Faults, quoted
@@ -106,7 +107,7 @@ def read_nccl_topology(
         parts.notes.append(
             f"{reading.classless} devices have no class and are taken to be GPUs; name those that are NICs by bus id"
         )
-    title = f"{len(reading.gpus)} GPUs, from an NCCL topology file"
+    title = f"{units.counted(len(reading.gpus), 'GPU')}, from an NCCL topology file"
     return build(name, title, name, parts.nodes.values(), parts.cables), parts.notes
 
 

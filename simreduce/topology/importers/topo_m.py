@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from simreduce import units
 from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.faults import Faults, quoted
 from simreduce.topology.graph import Topology, build
@@ -78,7 +79,7 @@ def read_topo_m(
     _tree(table, parts, model, socket)
     _nvlinks(table, parts, model, faults)
     faults.raise_any()
-    title = f"{len(table.gpus)} GPUs, from `nvidia-smi topo -m`"
+    title = f"{units.counted(len(table.gpus), 'GPU')}, from `nvidia-smi topo -m`"
     machine = build(name, title, name, parts.nodes.values(), parts.cables)
     return machine, [*parts.notes, *_contradictions(table, machine)]
 
@@ -122,7 +123,9 @@ def _read(text: str, faults: Faults) -> _Table:
         wrong = [cell for cell in cells if not _CELL.fullmatch(cell)]
         if len(cells) < len(names) or wrong:
             what = (
-                f"{quoted(wrong[0])} is no cell" if wrong else f"{len(cells)} cells for {len(names)} devices"
+                f"{quoted(wrong[0])} is no cell"
+                if wrong
+                else f"{units.counted(len(cells), 'cell')} for {units.counted(len(names), 'device')}"
             )
             faults.add(f"line {number}", f"{what}: X, NV#, PIX, PXB, PHB, NODE or SYS")
         elif fields[0] in rows:

@@ -24,7 +24,7 @@ seed = 1
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -78,18 +78,19 @@ def read_replicas(
     disturbance: Disturbance = CALM,
     *,
     faithful: bool = False,
-    placed: bool = True,
+    faulty: Collection[str] = (),
 ) -> Question:
-    """What the table asks, of the scenario's machine and gradients. ScenarioError with every fault, by its key. Unless
-    `placed`, machine or gradients have faults themselves, and only those of the table are told that do not depend on them.
+    """What the table asks, of the scenario's machine and gradients. ScenarioError with every fault, by its key. What is `faulty`,
+    of topology, workload and disturbance, has faults itself, and only those of the table are told that do not depend on it.
 
     A worker on a device that the disturbance slows down computes as much longer, besides its `slow`.
     """
     if not isinstance(table, dict):
         raise ScenarioError(f"replicas: expected a table, not {shown(table)}")
     read = _Reader("replicas", table)
-    workers = _places(read, "workers", topology.devices if topology else None, "GPUs", None)
-    servers = _places(read, "servers", _servers(topology) if topology else None, "hosts", 1)
+    scene = _Scene(topology, workload, runtime, calibration, disturbance, faulty)
+    workers = _places(read, "workers", scene, topology.devices if topology else None, "GPUs", None)
+    servers = _places(read, "servers", scene, _servers(topology) if topology else None, "hosts", 1)
     settings = _settings(read, len(workers), faithful=faithful)
     compute = _compute(read)
     slow = read.numbered("slow", _factor)
@@ -99,12 +100,7 @@ def read_replicas(
     dies, returns = read.numbered("dies", units.duration), read.numbered("returns", units.duration)
     if workers:
         read.problems += [f"replicas.{fault}" for fault in worker_faults(len(workers), slow, dies, returns)]
-    network = None
-    if placed:
-        sizes = _sizes(read, workload, len(servers))
-        network = _network(read, topology, workers, servers, sizes, runtime, calibration, disturbance)
-    else:
-        read.known("size", "contention", "bandwidth", "latency")
+    network = _network(read, scene, workers, servers, _sizes(read, scene, len(servers)))
     seconds = {key: read.quantity(key, units.duration, 0.0) for key in ("update", "averages", "turn")}
     updates, repetitions = read.whole("updates", 100, 1), read.whole("repetitions", 20, 1)
     skip, seed = read.whole("skip", -1, 0), read.whole("seed", 0, 0, 2**64 - 1)
@@ -131,6 +127,33 @@ def read_replicas(
         except InputError as error:
             read.problems += [f"replicas.{problem}" for problem in error.problems]
     raise ScenarioError(read.problems)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    """What a table is read beside."""
+
+    topology: Topology | None
+    workload: Workload | None
+    runtime: Runtime
+    calibration: Calibration
+    disturbance: Disturbance
+    faulty: Collection[str]
+
+    @property
+    def on_machine(self) -> bool:
+        """Whether the scenario names a machine."""
+        return self.topology is not None or "topology" in self.faulty
+
+    @property
+    def devices(self) -> list[str]:
+        """Those of the machine: its GPUs and hosts."""
+        return [*self.topology.devices, *self.topology.hosts] if self.topology else []
+
+    @property
+    def has_gradients(self) -> bool:
+        """Whether it names gradients."""
+        return self.workload is not None or "workload" in self.faulty
 
 
 class _Reader(Table):
@@ -177,7 +200,7 @@ def _factor(value: object) -> float:
 
 
 def _places(
-    read: _Reader, key: str, devices: Sequence[str] | None, what: str, default: int | None
+    read: _Reader, key: str, scene: _Scene, devices: Sequence[str] | None, what: str, default: int | None
 ) -> tuple[str, ...]:
     """Devices by name or number; without a topology, as many names as asked for."""
     value = read.given.get(key, default)
@@ -190,6 +213,7 @@ def _places(
         if not value or not all(isinstance(name, str) for name in value):
             read.fault(key, f"expected a number, or names of devices, not {shown(value)}")
             return ()
+        _named(read, key, scene, value)
         return tuple(value)
     count = read.whole(key, default, 1) or 0
     if devices is None:
@@ -198,6 +222,19 @@ def _places(
         read.fault(key, f"the topology has {len(devices)} {what}, not {count}")
         return ()
     return tuple(devices[:count])
+
+
+def _named(read: _Reader, key: str, scene: _Scene, names: Sequence[str]) -> None:
+    """Whether there are such devices, each once."""
+    if not scene.on_machine:
+        read.fault(key, f"{shown(names[0])}: only a topology has devices with names")
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            read.fault(f"{key}[{i}]", f"{name!r} again")
+        elif scene.topology and name not in (known := scene.devices):
+            read.fault(
+                f"{key}[{i}]", f"{scene.topology.name} has no device {name!r}{did_you_mean(name, known)}"
+            )
 
 
 def _servers(topology: Topology) -> list[str]:
@@ -211,6 +248,10 @@ def _servers(topology: Topology) -> list[str]:
     return [host for _, _, host in sorted(turns)]
 
 
+_KEYS = {"replicas_to_aggregate": "aggregate", "total_num_replicas": "total", "num_tokens": "tokens"}
+"""By the arguments of `Settings`."""
+
+
 def _settings(read: _Reader, workers: int, *, faithful: bool) -> Settings | None:
     aggregate, backups = read.whole("aggregate", None, 1), read.whole("backups", None, 0)
     total, tokens = read.whole("total", workers, 1), read.whole("tokens", None, -1)
@@ -218,6 +259,9 @@ def _settings(read: _Reader, workers: int, *, faithful: bool) -> Settings | None
     if named is not None:
         return _named_settings(read, named, workers)
     if not workers:
+        return None
+    if backups is not None and backups >= workers:
+        read.fault("backups", f"fewer than the {workers} {units.noun(workers, 'worker')}, not {backups}")
         return None
     if aggregate is None:
         aggregate = workers - (backups or 0)
@@ -229,7 +273,8 @@ def _settings(read: _Reader, workers: int, *, faithful: bool) -> Settings | None
     try:
         return Settings(aggregate, total, tokens, faithful)
     except InputError as error:
-        read.problems += [f"replicas: {problem}" for problem in error.problems]
+        for argument, _, problem in (text.partition(": ") for text in error.problems):
+            read.fault(_KEYS[argument], problem)
         return None
 
 
@@ -301,48 +346,45 @@ def _list_of_times(value: object) -> list[float]:
     return [units.duration(each) for each in value]
 
 
-def _sizes(read: _Reader, workload: Workload | None, servers: int) -> tuple[int, ...]:
+def _sizes(read: _Reader, scene: _Scene, servers: int) -> tuple[int, ...]:
     """Bytes of every variable: one for every gradient, or one on every server."""
-    if workload is None:
+    if not scene.has_gradients:
         return ((read.quantity("size", units.size, 0)) or 0,) * servers
     if read.take("size") is not None:
         read.fault("size", "the scenario has a workload, which says how large variables are")
-    return tuple(gradient.nbytes for gradient in workload.gradients)
+    return tuple(gradient.nbytes for gradient in scene.workload.gradients) if scene.workload else ()
 
 
 def _network(
-    read: _Reader, topology: Topology | None, workers: tuple[str, ...], servers: tuple[str, ...], sizes: tuple[int, ...],
-    runtime: Runtime, calibration: Calibration, disturbance: Disturbance,
-) -> Delays | Flows | None:  # fmt: skip
+    read: _Reader, scene: _Scene, workers: tuple[str, ...], servers: tuple[str, ...], sizes: tuple[int, ...]
+) -> Delays | Flows | None:
     """Variable v is on server v mod the number of servers, as `replica_device_setter` places them."""
-    contention = read.take("contention")
-    if contention is not None and not isinstance(contention, bool):
-        read.fault("contention", f"expected true or false, not {shown(contention)}")
+    contention = read.typed("contention", bool)
     if len(workers) * len(sizes) > MOST_STEPS:
         read.fault(
             "workers",
             f"{len(workers):,} workers with {len(sizes):,} variables are more than {MOST_STEPS:,} transfers",
         )
         workers = ()
-    if topology is None:
+    if not scene.on_machine:
         if contention:
             read.fault("contention", "only a topology has links to contend for")
-        given = [name for name in (*workers, *servers) if name]
-        if given:
-            read.problems.append(f"replicas: {shown(given[0])}: only a topology has devices with names")
         return _everywhere(read, len(workers), sizes)
     for key in ("bandwidth", "latency"):
         if read.take(key) is not None:
             read.fault(key, "the topology says it")
-    if not workers or not servers:
+    if contention is False and scene.disturbance.faults:
+        read.fault("contention", "links that fail need it")
+    if contention is False and scene.disturbance.jitter:
+        read.fault("contention", "jitter needs it")
+    known = set(scene.devices).issuperset((*workers, *servers))
+    if scene.faulty or scene.topology is None or not (workers and servers and known):
         return None
     homes = tuple(servers[v % len(servers)] for v in range(len(sizes)))
-    if contention is False and disturbance.faults:
-        read.fault("contention", "links that fail need it")
-    if contention is False and disturbance.jitter:
-        read.fault("contention", "jitter needs it")
     try:
-        flows = Flows(topology, workers, homes, sizes, runtime, calibration, disturbance)
+        flows = Flows(
+            scene.topology, workers, homes, sizes, scene.runtime, scene.calibration, scene.disturbance
+        )
         if contention is False:
             return flows.uncontended
         flows.opened(simpy.Environment())  # which looks for every way
@@ -358,6 +400,6 @@ def _everywhere(read: _Reader, workers: int, sizes: tuple[int, ...]) -> Delays |
     latency = read.quantity("latency", units.duration, 0.0)
     if rate is not None and rate <= 0.0:
         read.fault("bandwidth", "must be above 0")
-    if not rate or latency is None or not workers:
+    if not rate or latency is None or not (workers and sizes):
         return None
     return through_ports(workers, sizes, rate, latency)

@@ -73,7 +73,7 @@ def test_what_is_assumed_is_told():
         ("GPU1\tNV2\t X \tSYS", "GPU1\tNV1\t X \tSYS", "GPU1: NV1 to GPU0, but NV2 back"),
         ("GPU1\tNV2\t X \tSYS", "GPU1\tNV2\tPIX\tSYS", "GPU1: PIX to itself"),
         ("GPU2\tSYS\tSYS", "GPU2\tSYS\tBLA", "line 4: 'BLA' is no cell"),
-        ("NIC1\tSYS\tSYS\tPXB\tPXB\tSYS\t X \t\n", "NIC1\tSYS\n", "line 7: 1 cells for 6 devices"),
+        ("NIC1\tSYS\tSYS\tPXB\tPXB\tSYS\t X \t\n", "NIC1\tSYS\n", "line 7: 1 cell for 6 devices"),
         ("GPU3\tSYS\tSYS\tNV2", "GPU4\tSYS\tSYS\tNV2", "no row of GPU3 and 2 more"),
         ("GPU0\tGPU1\tGPU2", "GPU0\tGPU0\tGPU2", "a device twice"),
     ],

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import simreduce as sr
+from simreduce import units
 from simreduce_validate.running.child import SETTINGS
 from simreduce_validate.running.computer import usable_cores
 
@@ -45,10 +46,15 @@ def provenance(backend: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[
 
 def processors(hardware: Mapping[str, Any]) -> str:
     """The cores of a result's hardware in words: of workers on several computers, those of each."""
-    mine, workers = f"{hardware['cpu']}, {hardware['usable_cores']} cores", hardware.get("workers", [])
+    mine, workers = (
+        f"{hardware['cpu']}, {units.counted(hardware['usable_cores'], 'core')}",
+        hardware.get("workers", []),
+    )
     if len({worker["name"] for worker in workers}) < 2:
         return mine
-    return f"{mine}; workers: " + ", ".join(f"{w['address']} {w['cores']} cores" for w in workers)
+    return f"{mine}; workers: " + ", ".join(
+        f"{w['address']} {units.counted(w['cores'], 'core')}" for w in workers
+    )
 
 
 def cpu_model(cpuinfo: str) -> str:

@@ -21,7 +21,7 @@ from simreduce import dtypes
 from simreduce.errors import InputError
 from simreduce.workload import Gradient, Layer, Model
 from simreduce_validate.models.products import Work, needed, work_of
-from simreduce_validate.models.source import load
+from simreduce_validate.models.source import load, theirs
 from simreduce_validate.running.serve import serve
 
 _GRADIENTS = "simreduce_backward"
@@ -236,7 +236,8 @@ def read(text: str, shapes: Sequence[tuple[tuple[int, ...], str]]) -> tuple[Mode
     """The model that `text` names, by layer; what is to be said of it, and what a sample is, with which versions."""
     model = load(text, shapes[0][0] if len(shapes) == 1 else None)
     inputs = specs(model, shapes)
-    found, notes = traced(model, inputs)
+    with theirs(text):
+        found, notes = traced(model, inputs)
     sample = ", ".join(
         f"{'x'.join(map(str, s.shape[1:]))} {s.dtype.name}" for s in keras.tree.flatten(inputs)
     )

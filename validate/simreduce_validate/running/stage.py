@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from simreduce import units
 from simreduce.layouts import Layout
 from simreduce.plan import Plan, across_processes
 from simreduce.topology import Cable, Node, Topology, build
@@ -70,7 +71,7 @@ def stand_in(devices: Sequence[str], place: Sequence[str]) -> Topology:
     cables = [
         Cable(name, "computer", CABLE, 1, _BANDWIDTH, _BANDWIDTH, 0.0, holds_lane=False) for name in devices
     ]
-    title = f"{len(devices)} CPU devices in {len(set(numbers))} processes"
+    title = f"{units.counted(len(devices), 'CPU device')} in {units.counted(len(set(numbers)), 'process', 'processes')}"
     return build(
         f"cpu:{len(devices)}",
         title,

@@ -1,0 +1,68 @@
+"""`--algo A,B`, which all commands take alike."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+def test_bench_takes_strategies_with_commas_between(simreduce):
+    """And in several options, in their order."""
+    done = simreduce(
+        "bench", "full:4", "-b", "4K", "--json", "--algo", "ring+small=4K,10,direct", "--algo", "one_shot"
+    )
+
+    assert (0, "") == (done.status, done.err)
+    assert ["ring+small=4K,10", "direct", "one_shot"] == [
+        row["algorithm"] for row in json.loads(done.out)["rows"]
+    ]
+
+
+def test_verify_takes_strategies_with_commas_between(simreduce):
+    """Each is proved by itself."""
+    done = simreduce("verify", "-g", "3", "--algo", "ring+repack=2,fp16,direct", "--count", "7")
+
+    assert (0, "") == (done.status, done.err)
+    assert ["ring+repack=2,fp16: 1 plan", "direct: 1 plan"] == done.out.splitlines()[:2]
+
+
+@pytest.mark.parametrize("command", ["run", "step"])
+def test_a_scenario_is_asked_about_other_strategies_than_its_own(simreduce, tmp_path, command):
+    """Which it need not have."""
+    (tmp_path / "s.toml").write_text(
+        'topology = "full:4"\nworkload = "bytes:64K"\nstrategies = ["ring"]\n[step]\nbatch = 1\ntime = "1 ms"\n'
+    )
+    done = simreduce(command, tmp_path / "s.toml", "--algo", "one_shot,direct", "--json")
+    candidates = json.loads(done.out)["candidates"]
+
+    assert (0, "") == (done.status, done.err)
+    assert {"one_shot", "direct"} == {each["strategy"] for each in candidates}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "faults"),
+    [
+        (("bench", "full:4", "--algo", "ring,drect,rng"), [
+            "all_reduce_spec (drect) contains invalid alg drect (did you mean 'direct'?)",
+            "all_reduce_spec (rng) contains invalid alg rng (did you mean 'ring'?)",
+        ]),
+        (("bench", "full:4", "--algo", "ring,xring#9,xring#8"), [
+            "xring#9: the number of sub-chunks must be from 1 to the GPUs per task, 4 here",
+            "xring#8: the number of sub-chunks must be from 1 to the GPUs per task, 4 here",
+        ]),
+        (("bench", "ring:4", "--algo", "copy_to_gpus,xring#9"), [
+            "copy_to_gpus: no route from 'gpu0' to 'gpu2': no switch or host joins them, and GPUs do not forward traffic for others",
+            "xring#9: the number of sub-chunks must be from 1 to the GPUs per task, 4 here",
+        ]),
+        (("explain", "full:4", "--algo", "ring,direct"), ["--algo ring,direct: one strategy at a time"]),
+        (("trace", "full:4", "--algo", "all"), ["--algo all: one strategy at a time"]),
+        (("verify", "--algo", "ring,all"), ["--algo all: --all proves everything"]),
+    ],
+)  # fmt: skip
+def test_faults_of_strategies_are_told_together(simreduce, arguments, faults):
+    """Of all that were named."""
+    status, out, err = simreduce(*arguments)
+
+    assert (2, "") == (status, out)
+    assert [f"simreduce: {fault}" for fault in faults] == err.splitlines()
