@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simreduce.engine.lower import Calls
+from simreduce.engine.calls import Calls
 from simreduce.engine.store import Store
 
 HOSTS, HOSTS_PER_LEAF, SPINES = 1024, 32, 16
@@ -69,6 +69,7 @@ def table(uses: np.ndarray, start: np.ndarray, latency: np.ndarray) -> Calls:
     n = len(latency) + 1
     return Calls(
         overhead=np.zeros(n),
+        work=np.zeros(n),
         latency=np.append(latency, 0.0),
         holds=np.ones(n, dtype=bool),
         cap=np.full(n, np.inf),

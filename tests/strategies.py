@@ -145,6 +145,8 @@ def processors(draw: st.DrawFn, figures: Figures) -> Processor:
         shared=draw(st.booleans()),
         message=draw(figures.delay),
         rates=draw(st.dictionaries(kinds, figures.bandwidth)),
+        own_cache=draw(st.sampled_from([0, 64, 4096])),
+        past_own=draw(st.one_of(st.just(math.inf), figures.bandwidth)),
         cache=draw(st.sampled_from([0, 64, 4096])),
         memory=draw(st.one_of(st.just(math.inf), figures.bandwidth)),
     )

@@ -13,10 +13,12 @@ bandwidth = "12 GB/s"
 [links."gpu0>gpu1"]     # or for one link
 bandwidth = "20 GB/s"
 [cpu]                   # the cores that do the ops of CPU devices, and handle what passes between these
-cores = 2               # how many ops they do at a time
-moving = 1.5            # how many cores' worth of bytes move at a time
+cores = 2               # how many work at a time
+moving = 1.5            # how many of them move bytes at a time
 shared = true           # one computer stands in for all machines; false by default
 message = "0.2 ms"      # of a core, for what one machine sends to another
+own_cache = "1 MiB"     # of each core; what an op reads and writes beyond it takes this core longer:
+past_own = "60 GB/s"    # so much longer as it moves at this rate
 cache = "16 MiB"        # what stays near the cores of all values of a step
 memory = "15 GB/s"      # how fast ops write the rest of it, all together
 [cpu.rates]             # bytes/s of one core, by op kind; transfer: a copy to another machine
@@ -82,7 +84,8 @@ def _spread(value: object) -> float:
 
 
 _CPU_KEYS: Mapping[str, Callable[[object], float]] = {
-    "cores": _cores, "moving": _cores, "message": _delay, "cache": units.size, "memory": _rate,
+    "cores": _cores, "moving": _cores, "message": _delay, "own_cache": units.size, "past_own": _rate, "cache": units.size,
+    "memory": _rate,
 }  # fmt: skip
 _LINK_KEYS: Mapping[str, Callable[[object], float]] = {"bandwidth": _rate, "latency": _delay}
 _ERRORS = {"bandwidth": units.bandwidth, "latency": units.duration}
@@ -91,6 +94,7 @@ _NUMBERS = ("cpu.cores", "cpu.moving")
 _CPU_ERRORS: Mapping[str, Callable[[object], float]] = {
     **dict.fromkeys(_NUMBERS, _spread),
     "cpu.message": units.duration,
+    "cpu.past_own": units.bandwidth,
     "cpu.cache": units.size,
     "cpu.memory": units.bandwidth,
     **{f"cpu.rates.{kind}": units.bandwidth for kind in RATED},
@@ -171,8 +175,8 @@ def _processor(table: Mapping[str, object], problems: list[str]) -> Processor:
         problems.append(f"cpu.shared: expected true or false, not {shown(shared)}")
     found = _quantities(table, "cpu", _CPU_KEYS, problems)
     moved = _quantities(rates, "cpu.rates", dict.fromkeys(RATED, _rate), problems)
-    cache = int(found.pop("cache", 0))
-    return Processor(**found, shared=bool(shared), rates=moved, cache=cache)
+    own_cache, cache = (int(found.pop(name, 0)) for name in ("own_cache", "cache"))
+    return Processor(**found, own_cache=own_cache, cache=cache, shared=bool(shared), rates=moved)
 
 
 def _text(value: object, place: str, problems: list[str]) -> str:
@@ -225,6 +229,8 @@ def to_toml(calibration: Calibration) -> str:
     if cpu := calibration.cpu:
         numbers = {"cores": f"{cpu.cores!r}", "moving": f"{cpu.moving!r}", "shared": toml_text(cpu.shared)}
         numbers |= {"message": _time(cpu.message)}
+        numbers |= {"own_cache": toml_text(units.exact_size(cpu.own_cache))} if cpu.own_cache else {}
+        numbers |= {"past_own": _rate_text(cpu.past_own)} if math.isfinite(cpu.past_own) else {}
         numbers |= {"cache": toml_text(units.exact_size(cpu.cache))} if cpu.cache else {}
         numbers |= {"memory": _rate_text(cpu.memory)} if math.isfinite(cpu.memory) else {}
         lines += _section("cpu", numbers)
@@ -257,7 +263,7 @@ def in_its_unit(
     number: Callable[[float], str], time: Callable[[float], str],
 ) -> str:  # fmt: skip
     """A constant, by its dotted name, written as what it is: bytes/s, bytes, a number or seconds."""
-    if name.startswith("cpu.rates.") or name.endswith(".bandwidth") or name == "cpu.memory":
+    if name.startswith("cpu.rates.") or name.endswith(".bandwidth") or name in ("cpu.memory", "cpu.past_own"):
         return rate(value)
     if name == "cpu.cache":
         return size(value)

@@ -19,10 +19,13 @@ class LinkConstants:
 class Processor:
     """The cores that do the ops of devices that are CPUs, and what passes between these.
 
-    An op has work that does not depend on its size: its dispatch, and `message` if it goes to another machine. It takes its
-    turn at the cores for `work / cores` seconds and is through after `work`, so that an op alone takes as long as one core
-    does, and many of them as long as all cores do. Its bytes move at `rates[kind]` at most, which is what one core does, and
-    `moving` times as fast in all. The rate of a copy to another machine is that of `transfer`.
+    An op has work that does not depend on its size: its dispatch, and `message` if it goes to another machine. Its bytes move at
+    `rates[kind]` at most, which is what one core does; the rate of a copy to another machine is that of `transfer`. What an op reads
+    and writes beyond `own_cache`, that of one core, takes this core so much longer as it moves at `past_own`.
+
+    An op has one core at most, and all ops together have `cores` of them, of which `moving` move bytes. What is done within a machine is
+    one flow, so a core that moves bytes does nothing else meanwhile. What goes to another machine takes its turn at the cores for
+    `work / cores` seconds and is through after `work`; then its bytes move.
 
     Of what the values of a step take, only so much as the `cache` holds stays in it. The rest of what ops write goes to `memory`, which all
     share; without a figure it limits nothing. A core's own rate counts what it reads.
@@ -33,7 +36,9 @@ class Processor:
     shared: bool = False  # one computer stands in for all machines
     message: float = 0.0  # s of a core
     rates: Mapping[str, float] = field(default_factory=dict)  # bytes/s read and written; of copies, bytes/s
-    cache: int = 0  # bytes
+    own_cache: int = 0  # bytes, of each core
+    past_own: float = math.inf  # bytes/s
+    cache: int = 0  # bytes, of all
     memory: float = math.inf  # bytes/s written
 
     def missed(self, nbytes: float) -> float:

@@ -10,8 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from simreduce.engine.calibration import Calibration
-from simreduce.engine.disturbance import CALM, Disturbance, scatter
+from simreduce.engine.calibration import Calibration, Processor
+from simreduce.engine.calls import Calls, jittered, worked
+from simreduce.engine.disturbance import CALM, Disturbance
 from simreduce.engine.processor import CPU, NONE, Work, work, working_set
 from simreduce.engine.resources import Resources
 from simreduce.engine.runtime import IDEAL, Call, Runtime
@@ -26,54 +27,6 @@ Ids = npt.NDArray[np.integer]
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class Calls:
-    """What ops that are called alike have in common. Row c of `uses` is `uses[use_start[c]:use_start[c + 1]]`."""
-
-    overhead: Floats
-    latency: Floats
-    holds: Flags
-    cap: Floats
-    lane_start: Ints
-    early: Ints  # how many of its lanes come before its pipes
-    lanes: Ints
-    use_start: Ints
-    uses: Ints
-    weight: Floats
-
-    @property
-    def piped(self) -> Flags:
-        """Whether a call has pipes."""
-        return np.diff(self.lane_start) > self.early
-
-    def only(self, which: Ids) -> Calls:
-        """Some of them, in that order."""
-        lanes, uses = np.diff(self.lane_start)[which], np.diff(self.use_start)[which]
-        lane, use = ranges(self.lane_start[which], lanes), ranges(self.use_start[which], uses)
-        return Calls(
-            overhead=self.overhead[which],
-            latency=self.latency[which],
-            holds=self.holds[which],
-            cap=self.cap[which],
-            lane_start=starts(lanes),
-            early=self.early[which],
-            lanes=self.lanes[lane],
-            use_start=starts(uses),
-            uses=self.uses[use],
-            weight=self.weight[use],
-        )
-
-    def followed(self, others: Calls) -> Calls:
-        """These, and then others."""
-        columns = {}
-        for name in self.__slots__:
-            mine, theirs = getattr(self, name), getattr(others, name)
-            if name.endswith("_start"):
-                theirs = theirs[1:] + mine[-1]
-            columns[name] = np.concatenate([mine, theirs])
-        return Calls(**columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +73,11 @@ class Lowered:
     def overhead(self) -> Floats:
         """Of every op."""
         return self.calls.overhead[self.call]
+
+    @property
+    def work(self) -> Floats:
+        """Of every op."""
+        return self.calls.work[self.call]
 
     @property
     def latency(self) -> Floats:
@@ -186,22 +144,21 @@ def lower(
     lanes = {} if lanes is None else lanes
     site = _site(plan, topology)
     call, heads = _heads(plan, runtime)
+    processor = calibration.cpu
     cores = _work(plan, heads, site, runtime, calibration, disturbance, held)
     use_start, uses, weight, delay, holds = _uses(heads, site, runtime, resources, cores)
     lane_start, early, lane_ids = _lanes(heads, site, runtime, cores, lanes)
     overhead = _overhead(heads, plan.devices, runtime, calibration, disturbance)
-    cap = np.full(len(heads.kind), np.inf)
-    if processor := calibration.cpu:
+    if processor:
         overhead[cores.calls] = cores.turns(processor)
         delay[cores.calls] += cores.rests(processor)
         holds[cores.calls] = False
-        with np.errstate(divide="ignore"):
-            cap[cores.calls] = 1.0 / cores.per_byte
     calls = Calls(
         overhead=overhead,
+        work=np.zeros_like(delay),
         latency=delay,
         holds=holds,
-        cap=cap,
+        cap=np.full_like(delay, np.inf),
         lane_start=lane_start,
         early=early,
         lanes=lane_ids,
@@ -211,8 +168,10 @@ def lower(
     )
     waits, successor_start, successors = turned_round(plan)
     amount = _amount(plan, call, np.diff(use_start) > 0)
+    if processor:
+        call, amount, calls = worked(call, amount, calls, cores, _unit(processor, resources), disturbance)
     if disturbance.jitter:
-        call, calls = _jittered(call, calls, disturbance)
+        call, calls = jittered(call, calls, disturbance)
     return Lowered(call, calls, amount, waits, successor_start, successors, tuple(lanes))
 
 
@@ -221,7 +180,7 @@ def occupying(lanes: Ints, seconds: float, lane_names: tuple[str, ...]) -> Lower
     none, nothing = np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
     count = np.array([len(lanes)])
     calls = Calls(
-        overhead=np.array([seconds]), latency=np.zeros(1), holds=np.ones(1, dtype=np.bool_), cap=np.array([np.inf]),
+        overhead=np.array([seconds]), work=np.zeros(1), latency=np.zeros(1), holds=np.ones(1, dtype=np.bool_), cap=np.array([np.inf]),
         lane_start=starts(count), early=count, lanes=lanes, use_start=starts(nothing), uses=none, weight=np.zeros(0),
     )  # fmt: skip
     return Lowered(nothing, calls, np.zeros(1), nothing, starts(nothing), none, lane_names)
@@ -233,17 +192,6 @@ def _amount(plan: Plan, call: Ids, moves: Flags) -> Floats:
     for some in blocks(len(plan)):
         np.multiply(plan.sizes(some), moves[call[some]], out=amount[some])
     return amount
-
-
-def _jittered(call: Ids, calls: Calls, disturbance: Disturbance) -> tuple[Ids, Calls]:
-    """A call of its own, after all others, for every op that pays overhead or latency: both are scattered."""
-    paying = np.flatnonzero(((calls.overhead > 0.0) | (calls.latency > 0.0))[call])
-    overhead, latency = (u[paying] * disturbance.jitter + 1.0 for u in scatter(disturbance.seed, len(call)))
-    own = calls.only(call[paying])
-    own = replace(own, overhead=own.overhead * overhead, latency=own.latency * latency)
-    call = call.copy()
-    call[paying] = np.arange(len(calls.cap), len(calls.cap) + len(paying))
-    return call, calls.followed(own)
 
 
 def check_routes(plan: Plan, topology: Topology | Folded) -> None:
@@ -402,6 +350,12 @@ def _work(
     )  # fmt: skip
 
 
+def _unit(processor: Processor, resources: Resources) -> float:
+    """What a core copies, in bytes/s, or else what it does fastest; where nothing is known of that, what the machine's fastest part does."""
+    rates = processor.rates
+    return rates.get("copy") or max(rates.values(), default=max(filter(math.isfinite, resources.capacity)))
+
+
 def _overhead(
     heads: _Heads,
     devices: Sequence[str],
@@ -439,18 +393,20 @@ def _uses(
     count = works.astype(np.int64)
     count[is_copy] = hops
     rated, through = cores.per_byte > 0.0, cores.through > 0.0
-    count[cores.calls[rated]] += 1
-    count[cores.calls[through]] += 1
+    working = rated | (cores.at_once > 0.0)
+    for has in (working, rated, through):
+        count[cores.calls[has]] += 1
     use_start = starts(count)
     uses, weight = np.empty(use_start[-1], dtype=np.int32), np.ones(use_start[-1])
     on_links = np.ones(len(uses), dtype=np.bool_)
     at_memory = use_start[:-1][works]
     uses[at_memory], weight[at_memory], on_links[at_memory] = memory[works], heads.passes[works], False
-    # The cores come last, and what is shared of memory before them.
+    # The cores come last, before them what they move, and what is shared of memory before that.
     last = use_start[1:][cores.calls] - 1
     for has, at, whose, each in (
-        (rated, last, resources.cores, cores.per_byte),
-        (through, last - rated, resources.shared_memory, cores.through),
+        (working, last, resources.cores, np.ones(len(working))),  # `worked` says how much
+        (rated, last - working, resources.moving, cores.per_byte),
+        (through, last - working - rated, resources.shared_memory, cores.through),
     ):
         uses[at[has]] = [whose[owner] for owner, one in zip(cores.owner, has, strict=True) if one]
         weight[at[has]], on_links[at[has]] = each[has], False
@@ -514,7 +470,7 @@ def _lanes(
     """Rows of lanes and then pipes, whose names are numbered as they come, and how many are lanes."""
     owner = {
         call: (f"{name} {CPU}",)
-        for call, name, s in zip(cores.calls.tolist(), cores.owner, cores.seconds, strict=True)
+        for call, name, s in zip(cores.calls.tolist(), cores.owner, cores.in_turn.tolist(), strict=True)
         if s
     }
     if not runtime.queues:

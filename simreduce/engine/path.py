@@ -65,8 +65,8 @@ class Path:
     """Columns over the ops of the critical path, first to last; the last three are indices of `names`, -1 for none.
 
     `begin` is when an op got its lanes, and `stood` since when it stood ready for them; if it waited for a pipe, it is that
-    which counts, and there is neither overhead nor latency after it. `alone` is the seconds its bytes take when nobody shares `limit`, its narrowest resource; `shared` is the one where
-    it lost most to others; `lane` the lane that it got from the op before.
+    which counts, and there is neither overhead nor latency after it. `alone` is the seconds its bytes take when nobody shares `limit`, its narrowest resource, of which `work` do not
+    depend on their number; `shared` is the one where it lost most to others; `lane` the lane that it got from the op before.
     """
 
     op: Ints
@@ -75,6 +75,7 @@ class Path:
     overhead: Floats
     latency: Floats
     alone: Floats
+    work: Floats
     limit: Ints
     shared: Ints
     lane: Ints
@@ -103,6 +104,7 @@ def critical(lowered: Lowered, resources: Resources, timeline: Timeline) -> Path
         overhead=overhead,
         latency=latency,
         alone=alone,
+        work=np.minimum(lowered.calls.work[lowered.call[path]], alone),
         limit=index[0],
         shared=index[0],
         lane=index[1],
@@ -230,10 +232,15 @@ def _spans(path: Path, i: int, begin: float, end: float) -> Iterator[tuple[str, 
         arrived = end
     if path.latency[i] == 0.0 and alone == 0.0:
         dispatched = end
-    flow = end - arrived
-    if flow > 0.0:
-        lost = flow - alone
-        yield BANDWIDTH, arrived, end, lost / flow if lost > near else 0.0
+    worked = min(arrived + float(path.work[i]), end)
+    flow = end - worked
+    if flow > near:
+        lost = end - arrived - alone
+        yield BANDWIDTH, worked, end, min(lost / flow, 1.0) if lost > near else 0.0
+    else:
+        worked = end
+    if worked > arrived:
+        yield DISPATCH, arrived, worked, 0.0
     if arrived > dispatched:
         yield LATENCY, dispatched, arrived, 0.0
     if dispatched > begin:

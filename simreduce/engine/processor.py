@@ -73,26 +73,50 @@ class Work:
     """What calls ask of the cores. Entries are those of `calls`, the places of calls that do, in ascending order.
 
     `seconds` is how long one core works, whatever the size; `per_byte` how long for each byte of the result, 0 where it is
-    not known; `through` how many bytes of memory are written for each, past the cache, 0 where memory limits nothing; `owner` whose
-    cores they are.
+    not known, and `past` how long beside that for each that it reads and writes beyond its own cache, of which there are `touched` by byte of the
+    result; `through` how many bytes of memory are written for each, past the cache, 0 where memory limits nothing; `away` whether it goes to
+    another machine; `owner` whose cores they are.
     """
 
     calls: Ints
     seconds: Floats
     per_byte: Floats
+    past: Floats
+    touched: Floats
     through: Floats
+    away: Flags
     owner: tuple[str, ...]
+    own_cache: int
+
+    @property
+    def at_once(self) -> Floats:
+        """Of `seconds`, what is one flow with the bytes."""
+        return np.where(self.away, 0.0, self.seconds)
+
+    def moves(self, which: Ints, nbytes: Floats) -> Floats:
+        """How long one core moves results of so many bytes, of the entries `which`."""
+        beyond = np.maximum(self.touched[which] * nbytes - self.own_cache, 0.0)
+        return nbytes * self.per_byte[which] + beyond * self.past[which]
+
+    @property
+    def in_turn(self) -> Floats:
+        """Of `seconds`, what comes before the bytes."""
+        return np.where(self.away, self.seconds, 0.0)
 
     def turns(self, processor: Processor) -> Floats:
         """For how long each call has its turn at the cores."""
-        return self.seconds / processor.cores
+        return self.in_turn / processor.cores
 
     def rests(self, processor: Processor) -> Floats:
-        """What is left of `seconds` after the turn, when another may have its own."""
-        return self.seconds - self.seconds / processor.cores
+        """What is left of `in_turn` after the turn, when another may have its own."""
+        return self.in_turn - self.in_turn / processor.cores
 
 
-NONE = Work(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0), np.zeros(0), ())
+_NOTHING = np.zeros(0)
+NONE = Work(
+    calls=np.zeros(0, dtype=np.int64), seconds=_NOTHING, per_byte=_NOTHING, past=_NOTHING, touched=_NOTHING, through=_NOTHING,
+    away=np.zeros(0, dtype=np.bool_), owner=(), own_cache=0,
+)  # fmt: skip
 """Nothing is asked of any cores."""
 
 
@@ -117,12 +141,17 @@ def work(
     owner = tuple(scope(processor, source[c].machine) for c in calls.tolist())
     missed = np.array([processor.missed(held[name]) for name in owner])
     written = np.isin(kind[calls], _WRITING) & ~crosses & math.isfinite(processor.memory)
+    per_byte = moved * factor * np.array([_seconds(processor.rates, name) for name in rated])
     return Work(
         calls=calls,
         seconds=(costs + processor.message * crosses) * factor,
-        per_byte=moved * factor * np.array([_seconds(processor.rates, name) for name in rated]),
+        per_byte=per_byte,
+        past=np.where((per_byte > 0.0) & ~crosses, factor / processor.past_own, 0.0),
+        touched=np.where(kind[calls] == Kind.COPY, 2.0, moved),
         through=written * missed * factor,
+        away=crosses,
         owner=owner,
+        own_cache=processor.own_cache,
     )
 
 

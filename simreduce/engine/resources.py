@@ -16,7 +16,8 @@ from simreduce.topology import Folded, Link, Topology, direction
 @dataclass(frozen=True, slots=True)
 class Resources:
     """What flows compete for: every directed link (same index as in the topology), then every device's memory, then the cores
-    of every machine, or of the one computer that stands for all, if the calibration has a `Processor`, and its memory.
+    of every machine, or of the one computer that stands for all, if the calibration has a `Processor`, those of them that move bytes,
+    and its memory.
 
     `changes` are (s, resource, bytes/s), in order of time: what faults do to capacities.
     """
@@ -26,6 +27,7 @@ class Resources:
     latency: tuple[float, ...]  # s, of links
     memory: dict[str, int]  # node name -> index
     cores: dict[str, int] = field(default_factory=dict)  # whose -> index; in cores, not bytes/s
+    moving: dict[str, int] = field(default_factory=dict)  # of the cores', as many as move bytes
     shared_memory: dict[str, int] = field(default_factory=dict)  # of the cores' -> index
     changes: tuple[tuple[float, int, float], ...] = ()
 
@@ -57,19 +59,24 @@ class Resources:
                 memory[node.name] = len(names)
                 names.append(f"{node.name} memory")
                 capacity.append(node.memory_bandwidth / slow.get(node.name, 1.0))
-        cores, shared_memory = {}, {}
+        cores, moving, shared_memory = {}, {}, {}
         if processor := calibration.cpu:
             for owner in scopes(topology, processor):
                 named = COMPUTER if processor.shared else f"machine {owner} CPU"
                 cores[owner] = len(names)
                 names.append(f"{named} cores")
+                capacity.append(processor.cores)
+                moving[owner] = len(names)
+                names.append(f"{named} bytes")
                 capacity.append(processor.moving)
                 if math.isfinite(processor.memory):
                     shared_memory[owner] = len(names)
                     names.append(f"{named} {MEMORY}")
                     capacity.append(processor.memory)
         changes = changed(topology, capacity, disturbance.faults)
-        return Resources(tuple(names), tuple(capacity), tuple(latency), memory, cores, shared_memory, changes)
+        return Resources(
+            tuple(names), tuple(capacity), tuple(latency), memory, cores, moving, shared_memory, changes
+        )
 
     @property
     def best(self) -> Resources:

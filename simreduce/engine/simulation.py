@@ -120,7 +120,7 @@ def _floors(
 
 
 def _link_use(resources: Resources, needed: Floats, seconds: float) -> tuple[Use, ...]:
-    cores = set(resources.cores.values())
+    cores = {*resources.cores.values(), *resources.moving.values()}
     uses = [
         Use(name, float(busy / seconds) if seconds else 0.0, 0.0 if i in cores else float(busy * rate))
         for i, (name, busy, rate) in enumerate(zip(resources.names, needed, resources.capacity, strict=True))

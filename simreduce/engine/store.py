@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from simreduce.engine import compiled, kernel, sharing
 from simreduce.engine.calendar import NONE, Heap
-from simreduce.engine.lower import Calls
+from simreduce.engine.calls import Calls
 from simreduce.engine.tables import (
     FREE_SLOT,
     INFINITY,

@@ -222,12 +222,12 @@ class _Sheet:
         details: dict[str, Any] = {"op": op, "bytes": int(result.nbytes[op])}
         seconds = float(result.finish[op] - recording.opening[op])
         if lowered.amount[op] > 0 and seconds > 0:
-            details["gb_per_s"] = float(lowered.amount[op]) / seconds / 1e9
+            details["gb_per_s"] = float(result.nbytes[op]) / seconds / 1e9
         if thread.slices == "op":
             details["ready_us"] = float(result.ready[op]) * US
             details["waited_us"] = float(result.start[op] - result.ready[op]) * US
             call = lowered.call[op]
-            details["dispatch_us"] = float(lowered.calls.overhead[call]) * US
+            details["dispatch_us"] = float(lowered.calls.overhead[call] + lowered.calls.work[call]) * US
             details["latency_us"] = float(lowered.calls.latency[call]) * US
             if lowered.calls.piped[call]:
                 arrived = float(result.start[op] + lowered.calls.overhead[call] + lowered.calls.latency[call])

@@ -86,7 +86,10 @@ def changes(recording: Recording, machine: Machine) -> Iterator[Change]:
     kinds = [machine.topology.nodes[index[i]].kind for i in used.tolist() if i in index]
     for kind in dict.fromkeys(kinds):
         yield Change("memory", f"{kind} memory", "bandwidth", "+10%", _memory(kind))
-    paid = [Kind(k).name.lower() for k in np.unique(recording.plan.kind[lowered.overhead > 0]).tolist()]
+    paid = [
+        Kind(k).name.lower()
+        for k in np.unique(recording.plan.kind[lowered.overhead + lowered.work > 0]).tolist()
+    ]
     for name in [name for name in paid if machine.calibration.dispatch.get(name)]:
         yield Change("dispatch", name, "cost", "-10%", _dispatch(name))
     held = np.unique(lowered.lanes).tolist()

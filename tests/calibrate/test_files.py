@@ -31,6 +31,8 @@ bandwidth = "3 GB/s"
 [cpu]
 cores = 2
 moving = 1.5
+own_cache = "1 MiB"
+past_own = "60 GB/s"
 shared = true
 message = "0.25 ms"
 cache = "16 MiB"
@@ -79,7 +81,9 @@ def test_a_file_is_read_in_si_units(write):
             "gpu0>gpu1": LinkConstants(bandwidth=3e9),
         },
         step=2 * 1e-3,
-        cpu=Processor(2.0, 1.5, True, 0.25 * 1e-3, {"transfer": 1.5e9, "add": 6e9}, 16 << 20, 12e9),
+        cpu=Processor(
+            2.0, 1.5, True, 0.25 * 1e-3, {"transfer": 1.5e9, "add": 6e9}, 1 << 20, 60e9, 16 << 20, 12e9
+        ),
         provenance={"hardware": "four GPUs", "date": "2018-04-24"},
         errors={
             "dispatch.copy": 5 * 1e-6,
@@ -199,7 +203,7 @@ nvlink = 3
             "mine.toml: errors.links.qpi.bandwith: unknown key (did you mean 'links.qpi.bandwidth'?); "
             "known: dispatch.slice, dispatch.copy, dispatch.add, "
             "links.qpi.bandwidth, links.qpi.latency, links.nvlink.bandwidth, links.nvlink.latency, "
-            "cpu.cores, cpu.moving, cpu.message, cpu.cache, cpu.memory, cpu.rates.slice, cpu.rates.concat, "
+            "cpu.cores, cpu.moving, cpu.message, cpu.past_own, cpu.cache, cpu.memory, cpu.rates.slice, cpu.rates.concat, "
             "cpu.rates.copy, cpu.rates.add, cpu.rates.scale, cpu.rates.cast, cpu.rates.transfer"
         ),
         "mine.toml: title: expected text, not 5",

@@ -162,7 +162,8 @@ class Oracle:
             if isfinite(node.memory_bandwidth):
                 capacity[f"memory of {node.name}"] = Fraction(node.memory_bandwidth)
             if self.calibration.cpu:
-                capacity[f"cores of {self._owner(node)}"] = Fraction(self.calibration.cpu.moving)
+                capacity[f"cores of {self._owner(node)}"] = Fraction(self.calibration.cpu.cores)
+                capacity[f"moving of {self._owner(node)}"] = Fraction(self.calibration.cpu.moving)
                 if isfinite(self.calibration.cpu.memory):
                     capacity[f"shared memory of {self._owner(node)}"] = Fraction(self.calibration.cpu.memory)
         return capacity
@@ -201,6 +202,15 @@ class Oracle:
         if call.source.machine != call.target.machine:
             name, seconds = "transfer", seconds + Fraction(cpu.message)
         return seconds, passes / Fraction(cpu.rates[name]) if name in cpu.rates else Fraction(0)
+
+    def _past_its_own(self, call: Call, per_byte: Fraction, passes: int, nbytes: Fraction) -> Fraction:
+        """Seconds longer that a core works on what its own cache does not hold."""
+        cpu = self.calibration.cpu
+        assert cpu
+        if not per_byte or not isfinite(cpu.past_own) or call.source.machine != call.target.machine:
+            return Fraction(0)
+        touched = nbytes * (2 if call.kind == Kind.COPY else passes)
+        return max(touched - cpu.own_cache, Fraction(0)) / Fraction(cpu.past_own)
 
     def _past_the_cache(self, call: Call, owner: str, plan: Plan) -> Fraction:
         """Bytes of memory that are written for each byte of an op on CPU devices."""
@@ -260,15 +270,32 @@ class Oracle:
             overhead, cap = Fraction(0 if kind in (Kind.INPUT, Kind.OUTPUT) else dispatch), None
             passes = 1 if kind == Kind.COPY else 2 if kind == Kind.CONCAT else len(operands) + 1
             seconds, per_byte = self._work(call, passes)
+            nbytes = Fraction(int(plan.nbytes[op]))
             if self.calibration.cpu and "gpu" not in (source.kind, target.kind) and self.runtime.dispatch:
                 owner = self._owner(source)
-                overhead, holds = seconds / Fraction(self.calibration.cpu.cores), False
-                latency += seconds - overhead
-                lanes |= {f"cpu of {owner}"} if seconds else frozenset()
-                if per_byte:
-                    weights, cap = {**weights, f"cores of {owner}": per_byte}, 1 / per_byte
+                overhead, holds = Fraction(0), False
+                if source.machine != target.machine:
+                    overhead = seconds / Fraction(self.calibration.cpu.cores)
+                    latency += seconds - overhead
+                    lanes |= {f"cpu of {owner}"} if seconds else frozenset()
+                    seconds = Fraction(0)
                 if past := self._past_the_cache(call, owner, plan):
                     weights = {**weights, f"shared memory of {owner}": past}
+                if per_byte:
+                    weights = {**weights, f"moving of {owner}": per_byte}
+                # Flows of cores are told in what a core copies: it is time that they share there.
+                rates = self.calibration.cpu.rates
+                fastest = max(map(Fraction, rates.values()), default=max(self.capacity.values()))
+                cap = Fraction(rates["copy"]) if "copy" in rates else fastest
+                done = (
+                    seconds + nbytes * per_byte + self._past_its_own(call, per_byte, passes, nbytes)
+                ) * cap
+                if done:
+                    weights = {name: weight * nbytes / done for name, weight in weights.items() if nbytes}
+                    weights |= {f"cores of {owner}": 1 / cap}
+                    nbytes = done
+                else:
+                    cap = None
             if plan.executor[op] == Executor.NCCL:  # the steps of one kernel: nothing is dispatched
                 overhead = Fraction(0)
             if kind == Kind.CONCAT and plan.arg[op] == 1:  # in place: nothing happens
@@ -285,7 +312,7 @@ class Oracle:
                     overhead=overhead,
                     latency=latency,
                     holds=holds,
-                    amount=Fraction(int(plan.nbytes[op])) if weights else Fraction(0),
+                    amount=nbytes if weights else Fraction(0),
                     lanes=lanes,
                     pipes=pipes,
                     weights=weights,

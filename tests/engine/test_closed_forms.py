@@ -27,7 +27,7 @@ from simreduce.engine.lower import lower
 from simreduce.engine.resources import Resources
 from simreduce.engine.result import Floors
 from simreduce.engine.tables import SHIFT
-from simreduce.plan import Contract, Kind, PlanBuilder, repeat
+from simreduce.plan import Contract, Kind, Plan, PlanBuilder, repeat
 from simreduce.topology import Node, Topology, route
 from tests.engine.small import cable, copy_plan, machine, node, pair, plan_of
 from tests.strategies import ANY, ROUND, Scene, scenes
@@ -404,6 +404,74 @@ def test_memory_is_shared_by_all_cores():
     }
 
 
+CPUS = machine(node("cpu0"), node("cpu1"), cable("cpu0", "cpu1", 1e9))
+
+
+def on_cores(plan: Plan, **constants: object) -> Result:
+    """With copies of 2 s of a core and 400 B/s, adds of 1 s."""
+    given = {"rates": {"copy": 400.0}, **constants}
+    dispatch = {"copy": 2.0, "add": 1.0}
+    return simulate(plan, CPUS, TENSORFLOW, Calibration("here", dispatch=dispatch, cpu=Processor(**given)))
+
+
+@pytest.mark.parametrize(("cores", "moving", "seconds"), [(1, 1, 8.0), (2, 1, 4.0), (2, 2, 4.0), (4, 2, 4.0)])
+def test_what_an_op_works_and_moves_is_one_flow_over_the_cores(cores, moving, seconds):
+    """Two copies of 800 bytes, each 2 s of work and 2 s of bytes: one core needs 8 s for both, and a copy has no more than one. Bytes
+    are half of it, so one core that moves bytes is enough for two that work.
+    """
+    result = on_cores(copy_plan(CPUS, (0, 1), (0, 1), elements=200), cores=cores, moving=moving)
+
+    assert close_to([seconds] * 2) == finish(result)
+
+
+def test_a_core_that_moves_bytes_does_nothing_else_meanwhile():
+    """A copy of 800 bytes, 4 s of one core, and three adds of 1 s in a row beside it: they share the core until the last add ends at
+    6 s, when the copy has had 3 s.
+    """
+
+    def write(b: PlanBuilder) -> None:
+        b.copy(b.input(0, 0, 200), 1)
+        total = b.input(0, 200, 300)
+        for _ in range(3):
+            total = b.add([total, b.input(0, 200, 300)])
+
+    result = on_cores(plan_of(CPUS, write))
+
+    assert close_to([7.0]) == finish(result)
+    assert close_to([2.0, 4.0, 6.0]) == finish(result, Kind.ADD)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "seconds"), [(400, 3.0), (800, 4.0), (1600, 6.0 + 8.0), (2000, 7.0 + 12.0)]
+)
+def test_what_a_core_reads_and_writes_past_its_own_cache_takes_it_longer(nbytes, seconds):
+    """A copy touches two bytes for one. Of its own cache a core has 1600 bytes, and past it 200 B/s beside 400 for what is copied."""
+    plan = copy_plan(CPUS, (0, 1), elements=nbytes // 4)
+
+    assert close_to([seconds]) == finish(on_cores(plan, own_cache=1600, past_own=200.0))
+
+
+def test_an_empty_value_costs_what_does_not_depend_on_its_size():
+    """2 s of a core each, and nothing on the way."""
+    result = on_cores(copy_plan(CPUS, (0, 1), (0, 1), elements=0), moving=2, memory=1.0)
+
+    assert close_to([4.0, 4.0]) == finish(result)
+    assert {"machine 0 CPU cores": 0.0} == {use.name: use.nbytes for use in result.links}
+
+
+def test_the_critical_path_tells_work_from_bytes_and_from_what_others_took():
+    """Of 8 s for two copies of 2 s of work and 2 s of bytes, the cores were shared for 4."""
+    [read, copy] = on_cores(copy_plan(CPUS, (0, 1), (0, 1), elements=200)).critical_path()
+
+    assert [(part.cause, part.where) for part in copy.parts] == [
+        ("dispatch", "copy"),
+        ("bandwidth", "machine 0 CPU cores"),
+        ("bandwidth share", "machine 0 CPU cores"),
+    ]
+    assert [part.seconds for part in copy.parts] == close_to([2.0, 2.0, 4.0])
+    assert read.parts == ()
+
+
 # Laws for any plan.
 
 
@@ -429,6 +497,7 @@ def test_a_machine_that_is_k_times_as_fast_takes_a_kth_of_the_time(scene, power)
             message=cpu.message / k,
             rates={kind: rate * k for kind, rate in cpu.rates.items()},
             memory=cpu.memory * k,
+            past_own=cpu.past_own * k,
         ),
     )
     slow = scene._replace(calibration=replace(scene.calibration, links={}))
@@ -604,7 +673,11 @@ def test_bytes_that_leave_a_device_arrive_at_another(scene):
             link = scene.topology.links[link_id]
             name = f"{link.name} {link.link_class}"
             expected[name] = expected.get(name, 0.0) + float(scene.plan.nbytes[op])
-    carried = {use.name: use.nbytes for use in result.links if not use.name.endswith((" memory", " cores"))}
+    carried = {
+        use.name: use.nbytes
+        for use in result.links
+        if not use.name.endswith(" memory") and " cores" not in use.name
+    }
 
     assert {name: close_to(nbytes) for name, nbytes in expected.items() if nbytes} == carried
 

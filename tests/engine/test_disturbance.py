@@ -206,8 +206,10 @@ def test_every_device_twice_as_slow_takes_twice_as_long():
 
 @given(either_scenes, st.sampled_from([0.1, 1.0]), st.integers(0, 3))
 @settings(max_examples=60)
-def test_jitter_scatters_overhead_and_latency_and_nothing_else(scene, jitter, seed):
-    """Each by its own factor within 1 +- jitter, whose figures are the op's and the seed's alone."""
+def test_jitter_scatters_overhead_work_and_latency_and_nothing_else(scene, jitter, seed):
+    """Each by its own factor within 1 +- jitter, whose figures are the op's and the seed's alone. What a core works is in the amount, and
+    with it an op takes no more of anything but the cores, the last that it uses.
+    """
     plan, topology, runtime, calibration, _ = scene
     resources = Resources.of(topology, calibration)
     plain, scattered = (
@@ -215,9 +217,22 @@ def test_jitter_scatters_overhead_and_latency_and_nothing_else(scene, jitter, se
         for by in (0.0, jitter)
     )
 
-    for name in ("holds", "cap", "lane_start", "lanes", "use_start", "uses", "weight", "amount", "waits"):
+    for name in ("holds", "cap", "lane_start", "lanes", "use_start", "uses", "waits"):
         assert getattr(plain, name).tolist() == getattr(scattered, name).tolist()
-    for name in ("overhead", "latency"):
+    works = plain.work > 0.0
+    cores = plain.use_start[1:][works] - 1
+    others = np.delete(np.arange(len(plain.uses)), cores)
+    assert plain.amount[~works].tolist() == scattered.amount[~works].tolist()
+    assert plain.weight[cores].tolist() == scattered.weight[cores].tolist()
+    gained = (scattered.work - plain.work)[works] * plain.cap[works]
+    assert (plain.amount[works] + gained).tolist() == pytest.approx(
+        scattered.amount[works].tolist(), rel=1e-9
+    )
+    taken, changed = (
+        low.weight * np.repeat(low.amount, np.diff(low.use_start)) for low in (plain, scattered)
+    )
+    assert taken[others].tolist() == pytest.approx(changed[others].tolist(), rel=1e-9)
+    for name in ("overhead", "work", "latency"):
         before, after = getattr(plain, name), getattr(scattered, name)
         assert np.all(np.abs(after - before) <= before * jitter * (1 + 1e-12))
 

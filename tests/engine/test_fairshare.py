@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from simreduce.engine import kernel, sharing
-from simreduce.engine.lower import Calls
+from simreduce.engine.calls import Calls
 from simreduce.engine.store import Store
 from tests.engine.oracle import Demand, max_min
 
@@ -36,6 +36,7 @@ class System:
         nothing, zeros = np.zeros(0, dtype=np.int64), np.zeros(n)
         calls = Calls(
             overhead=zeros,
+            work=zeros,
             latency=zeros,
             holds=zeros > 0,
             cap=np.array([f.cap for f in flows]),

@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 from simreduce_validate.calibrate import _beside, _learnt, _micros, calibrate
 from simreduce_validate.calibrating import Constant, Cores, assembled, cores_of, design, fitted, slow_ports
 from simreduce_validate.cases import RUNTIME, Case, Row
-from simreduce_validate.running import Measurement
+from simreduce_validate.running import Measurement, computer
 from simreduce_validate.running.computer import Computer
 from simreduce_validate.running.placement import numbers
 from simreduce_validate.validate import validate
@@ -44,11 +44,12 @@ ASKED = {
     "pretended GPUs": ("dgx1v", {"backend": "gpu", "pretend": True, "ngpus": 3}),
 }  # fmt: skip
 
-CORES = Cores(4)
+CORES = Cores(4, own_cache=1 << 20)
 
 KNOWN = {
     "step": 0.4e-3, "dispatch.input": 2e-6, "dispatch.output": 2.5e-6, "dispatch.copy": 5e-6, "dispatch.add": 4e-6,
     "dispatch.concat": 6e-6, "dispatch.slice": 3.5e-6, "cpu.message": 0.3e-3, "cpu.cores": 3.0, "cpu.moving": 2.0, "cpu.cache": 16 << 20, "cpu.memory": 20e9,
+    "cpu.past_own": 40e9,
     "cpu.rates.copy": 6e9, "cpu.rates.add": 12e9, "cpu.rates.concat": 5e9, "cpu.rates.transfer": 0.7e9,
     "dispatch.scale": 3e-6, "dispatch.cast": 4.5e-6, "cpu.rates.scale": 9e9, "cpu.rates.cast": 4e9,
     "links.cable.bandwidth": 20e6, "links.cable.latency": 2e-3,
@@ -186,6 +187,27 @@ def test_a_fit_finds_them_among_all_others(name, noise):
 )
 def test_cores_are_those_of_the_workers(computers, cores):
     assert cores == cores_of([Computer(*each) for each in computers])
+
+
+@pytest.mark.parametrize(
+    ("files", "size"),
+    [
+        ({"index0": ("1", "Data", "32K"), "index2": ("2", "Unified", "1280K")}, 1280 << 10),
+        ({"index1": ("2", "Instruction", "512K"), "index3": ("3", "Unified", "32768K")}, 0),
+        ({"index2": ("2", "Unified", "much")}, 0),
+        ({}, 0),
+    ],
+)
+def test_a_core_s_own_cache_is_its_second(files, size, tmp_path, monkeypatch):
+    for name, fields in files.items():
+        (tmp_path / name).mkdir()
+        for field, text in zip(("level", "type", "size"), fields, strict=True):
+            (tmp_path / name / field).write_text(f"{text}\n")
+    monkeypatch.setattr(computer, "_CACHES", tmp_path)
+
+    assert size == computer.own_cache()
+    assert size == cores_of([]).own_cache
+    assert 0 == cores_of([Computer("a", 2)]).own_cache
 
 
 def test_what_is_measured_does_not_depend_on_cores():

@@ -31,7 +31,6 @@ from simreduce.units import format_bandwidth, format_duration, format_size
 from simreduce_validate.asked import Devices, read_devices, refusals
 from simreduce_validate.calibrating import (
     Constant,
-    Cores,
     Design,
     Fit,
     Micro,
@@ -45,7 +44,7 @@ from simreduce_validate.calibrating.fit import Floats
 from simreduce_validate.cases import RUNTIME, Case, Question, Row
 from simreduce_validate.judged import Judgement, judged
 from simreduce_validate.measuring.provenance import processors
-from simreduce_validate.running.computer import Computer, usable_cores
+from simreduce_validate.running.computer import Computer
 from simreduce_validate.tables import fault_lines, judgement_document, judgement_lines
 
 HELD_OUT = (
@@ -116,7 +115,7 @@ def calibrate(
         raise InputError(problems)
     path.parent.mkdir(parents=True, exist_ok=True)
     fit_file, tried_file = (_beside(path, kind) for kind in ("fit", "held-out"))
-    plan = design(asked, Cores(usable_cores()))
+    plan = design(asked, cores_of([]))
     question = Question(asked, NOMINAL, iters, warmup_iters)
     rows, ran_on = _measured(question, _cases(asked, plan), fit_file)
     if _told(rows):

@@ -49,7 +49,7 @@ def _with(base: Calibration, name: str, value: float) -> Calibration:
         case ["cpu", "rates", kind] if kind in RATED:
             cpu = base.cpu or Processor()
             return replace(base, cpu=replace(cpu, rates={**cpu.rates, kind: value}))
-        case ["cpu", "cores" | "moving" | "message" | "cache" | "memory" as figure]:
+        case ["cpu", "cores" | "moving" | "message" | "past_own" | "cache" | "memory" as figure]:
             change: dict[str, Any] = {figure: round(value) if figure == "cache" else value}
             return replace(base, cpu=replace(base.cpu or Processor(), **change))
     raise KeyError(name)

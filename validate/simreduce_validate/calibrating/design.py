@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from simreduce.engine import Calibration, Processor
+from simreduce.strategy import compile_plan
 from simreduce.topology import Link, Topology, direction, route
+from simreduce.tune.bench import tensor
 from simreduce_validate.asked import SHAPED, Devices
 from simreduce_validate.calibrating.constants import Constant
 from simreduce_validate.calibrating.micro import (
+    FLOAT32,
     Micro,
     Pair,
     around,
@@ -24,12 +27,14 @@ from simreduce_validate.calibrating.micro import (
     sums,
 )
 from simreduce_validate.running import placement
-from simreduce_validate.running.computer import Computer, usable_cores
+from simreduce_validate.running.computer import Computer, own_cache, usable_cores
 from simreduce_validate.running.links import CABLE
 
 KIB, MIB = 1 << 10, 1 << 20
 
 _TINY = 4
+WHOLE = ("chain", "bidirectional_ring")
+"""All-reduces among the micro-plans of one process: there an op takes longer amid many others of all kinds than in a row of its own kind."""
 _LONGEST_TRANSFER = 0.05
 """Seconds that the largest transfer over links of known rate may take."""
 
@@ -51,32 +56,37 @@ class Design:
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """How many cores the workers of a computer have; `shared` by all workers, if there is one computer."""
+    """How many cores the workers of a computer have; `shared` by all workers, if there is one computer. `own_cache` is what each has for
+    itself, in bytes; 0: it is not known.
+    """
 
     count: float
     shared: bool = True
+    own_cache: int = 0
 
 
 def cores_of(computers: Sequence[Computer]) -> Cores:
     """Of the computers of all workers; none: this one's. Where there are several, a machine of the model is a worker: it has its part of
     its computer's cores, and all have as many as the one with the fewest.
     """
+    if not computers:
+        return Cores(usable_cores(), own_cache=own_cache())
     if len({computer.name for computer in computers}) < 2:
-        return Cores(min((computer.cores for computer in computers), default=usable_cores()))
+        return Cores(min(computer.cores for computer in computers))
     names = [computer.name for computer in computers]
     return Cores(min(max(c.cores / names.count(c.name), 1.0) for c in computers), shared=False)
 
 
 def design(devices: Devices, cores: Cores) -> Design:
     """What to measure on these devices. The constants of cores of CPU devices begin with `cores`; the micro-plans do not depend on them."""
-    names, ranks = devices.layout.devices, devices.layout.n
+    names = devices.layout.devices
     if devices.stage.backend == "gpu" and not devices.pretend:
         return _gpus(devices.stage.machine, names, devices.layout.ranks)
     processor = Processor(cores=cores.count, moving=cores.count, shared=cores.shared)
     base = Calibration("fitted", cpu=processor)
     if devices.stage.backend in ("cluster", SHAPED):
         return _processes(devices, base, names)
-    return _one_process(base, names, ranks)
+    return _one_process(devices, base, cores.own_cache)
 
 
 def _local(names: Sequence[str], ranks: int, sizes: Sequence[int]) -> list[Micro]:
@@ -112,30 +122,39 @@ _LOCAL = (
 )
 
 
-def _one_process(base: Calibration, names: Sequence[str], ranks: int) -> Design:
-    sizes = (64 * KIB, MIB, 16 * MIB)
+def _one_process(devices: Devices, base: Calibration, own_cache: int) -> Design:
+    names, ranks = devices.layout.devices, devices.layout.n
+    sizes = (64 * KIB, 256 * KIB, MIB, 16 * MIB)
     back_and_forth = [[i % 2 for i in range(hops + 1)] for hops in (4, 32)]
     micros = [flight(names, path, _TINY) for path in back_and_forth]
     micros += [flight(names, back_and_forth[0], nbytes) for nbytes in sizes]
     micros += [crossing(names, [*around(ranks, times)], _TINY, f"{times} from each") for times in (4, 24)]
     micros += [crossing(names, [*around(ranks)], nbytes, "1 from each") for nbytes in sizes]
+    micros += [_whole(devices, name, nbytes) for name in WHOLE for nbytes in (KIB, 64 * KIB, MIB)]
+    cpu = replace(base.cpu or Processor(), own_cache=own_cache)
     constants = (
         Constant.about("step", 50e-6),
         Constant.about("dispatch.copy", 3e-6),
         Constant.about("cpu.rates.copy", 8e9),
         *_LOCAL,
-        *_cores(base),
+        _many(base, "cores"),
+        *([Constant.about("cpu.past_own", 60e9, 30.0)] if own_cache else []),
         Constant.about("cpu.cache", 16 * MIB, 30.0),
         Constant.about("cpu.memory", 15e9, 30.0),
     )
-    return Design(base, constants, (*micros, *_local(names, ranks, sizes)))
+    return Design(replace(base, cpu=cpu), constants, (*micros, *_local(names, ranks, sizes)))
 
 
-def _cores(base: Calibration) -> tuple[Constant, ...]:
+def _many(base: Calibration, name: str) -> Constant:
+    """So many cores: from one to more than there are."""
     assert base.cpu  # noqa: S101 - designs of CPU devices have one
     most = max(base.cpu.cores, 1.01)
-    middle = (1.0 + most) / 2
-    return tuple(Constant(name, middle, 1.0, most * 1.5, hard=True) for name in ("cpu.cores", "cpu.moving"))
+    return Constant(f"cpu.{name}", (1.0 + most) / 2, 1.0, most * 1.5, hard=True)
+
+
+def _whole(devices: Devices, strategy: str, nbytes: int) -> Micro:
+    """A whole all-reduce."""
+    return Micro(strategy, nbytes, compile_plan(strategy, tensor(nbytes, FLOAT32), devices.layout))
 
 
 def _processes(devices: Devices, base: Calibration, names: Sequence[str]) -> Design:
@@ -176,7 +195,8 @@ def _processes(devices: Devices, base: Calibration, names: Sequence[str]) -> Des
             else [Constant.about("cpu.rates.transfer", 1e9)]
         ),
         *_LOCAL,
-        *_cores(base),
+        _many(base, "cores"),
+        _many(base, "moving"),
     )
     if any(len(group) > 1 for group in groups):
         micros += _within(names, groups, sizes)

@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+
 
 class Computer(NamedTuple):
     """`name` tells computers apart: the kernel's own for this start of it, or the host's. `cores` are those the process may use."""
@@ -22,6 +24,18 @@ def this_computer() -> Computer:
     with suppress(OSError):
         name = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     return Computer(name, usable_cores())
+
+
+def own_cache() -> int:
+    """Bytes of the largest cache that a core of this computer has for itself, its second; 0 if the kernel does not say."""
+    for about in sorted(_CACHES.glob("index*")):
+        with suppress(OSError, ValueError):
+            level, kind, size = (
+                (about / name).read_text("ascii").strip() for name in ("level", "type", "size")
+            )
+            if level == "2" and kind in ("Unified", "Data"):
+                return int(size.removesuffix("K")) << 10
+    return 0
 
 
 def usable_cores() -> int:

@@ -1,0 +1,123 @@
+"""What ops cost, by *calls*: ops of one call are alike in all but their size. Calls of their own for those that are not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from simreduce.engine.disturbance import Disturbance, scatter
+from simreduce.engine.processor import Work
+from simreduce.plan.ragged import ranges, starts
+
+Ids = npt.NDArray[np.integer]
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+NONE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """What ops that are called alike have in common. Row c of `uses` is `uses[use_start[c]:use_start[c + 1]]`."""
+
+    overhead: Floats
+    work: Floats  # s of a core that its flow takes whatever its size
+    latency: Floats
+    holds: Flags
+    cap: Floats
+    lane_start: Ints
+    early: Ints  # how many of its lanes come before its pipes
+    lanes: Ints
+    use_start: Ints
+    uses: Ints
+    weight: Floats
+
+    @property
+    def piped(self) -> Flags:
+        """Whether a call has pipes."""
+        return np.diff(self.lane_start) > self.early
+
+    def only(self, which: Ids) -> Calls:
+        """Some of them, in that order."""
+        lanes, uses = np.diff(self.lane_start)[which], np.diff(self.use_start)[which]
+        lane, use = ranges(self.lane_start[which], lanes), ranges(self.use_start[which], uses)
+        return Calls(
+            overhead=self.overhead[which],
+            work=self.work[which],
+            latency=self.latency[which],
+            holds=self.holds[which],
+            cap=self.cap[which],
+            lane_start=starts(lanes),
+            early=self.early[which],
+            lanes=self.lanes[lane],
+            use_start=starts(uses),
+            uses=self.uses[use],
+            weight=self.weight[use],
+        )
+
+    def emptied(self, which: Flags) -> Calls:
+        """Of those, all but the last of what they use is left out."""
+        count = np.diff(self.use_start)
+        kept = ~np.repeat(which, count)
+        kept[self.use_start[1:] - 1] = True
+        return replace(
+            self, use_start=starts(np.where(which, 1, count)), uses=self.uses[kept], weight=self.weight[kept]
+        )
+
+    def followed(self, others: Calls) -> Calls:
+        """These, and then others."""
+        columns = {}
+        for name in self.__slots__:
+            mine, theirs = getattr(self, name), getattr(others, name)
+            if name.endswith("_start"):
+                theirs = theirs[1:] + mine[-1]
+            columns[name] = np.concatenate([mine, theirs])
+        return Calls(**columns)
+
+
+def worked(
+    call: Ids, amount: Floats, calls: Calls, work: Work, unit: float, disturbance: Disturbance
+) -> tuple[Ids, Floats, Calls]:
+    """Calls and amounts, where ops that cores `work` on have calls of their own, after all others, by their size. Their amounts are what
+    a core does, in bytes that it would move in the time at `unit` bytes/s: of all else that an op uses it then takes as much for each of them
+    as its bytes are fewer. So cores are shared by time, and links by bytes.
+    """
+    entry = np.full(len(calls.cap), NONE)
+    entry[work.calls] = np.arange(len(work.calls))
+    fixed, rated = np.zeros(len(entry)), np.zeros(len(entry), dtype=np.bool_)
+    fixed[work.calls], rated[work.calls] = work.at_once, work.per_byte > 0.0
+    ops = np.flatnonzero((fixed > 0.0)[call] | (rated[call] & (amount > 0.0)))
+    if not len(ops):
+        return call, amount, calls
+    if disturbance.jitter:
+        first = which = np.arange(len(ops))
+        scale = scatter(disturbance.seed, len(call))[0][ops] * disturbance.jitter + 1.0
+    else:
+        sizes, size = np.unique(amount[ops], return_inverse=True)
+        keys = call[ops].astype(np.int64) * len(sizes) + size
+        _, first, which = np.unique(keys, return_index=True, return_inverse=True)
+        scale = np.ones(len(first))
+    old, nbytes = call[ops[first]], amount[ops[first]]
+    own, seconds = calls.only(old), fixed[old] * scale
+    done = (seconds + work.moves(entry[old], nbytes)) * unit
+    weight = own.weight * np.repeat(nbytes / done, np.diff(own.use_start))
+    weight[own.use_start[1:] - 1] = 1.0 / unit
+    own = replace(own, work=seconds, cap=np.full(len(old), unit), weight=weight).emptied(nbytes == 0.0)
+    call, amount = call.copy(), amount.copy()
+    call[ops] = len(calls.cap) + which
+    amount[ops] = done[which]
+    return call, amount, calls.followed(own)
+
+
+def jittered(call: Ids, calls: Calls, disturbance: Disturbance) -> tuple[Ids, Calls]:
+    """A call of its own, after all others, for every op that pays overhead or latency: both are scattered."""
+    paying = np.flatnonzero(((calls.overhead > 0.0) | (calls.latency > 0.0))[call])
+    overhead, latency = (u[paying] * disturbance.jitter + 1.0 for u in scatter(disturbance.seed, len(call)))
+    own = calls.only(call[paying])
+    own = replace(own, overhead=own.overhead * overhead, latency=own.latency * latency)
+    call = call.copy()
+    call[paying] = np.arange(len(calls.cap), len(calls.cap) + len(paying))
+    return call, calls.followed(own)
