@@ -24,8 +24,9 @@ class Processor:
     and writes beyond `own_cache`, that of one core, takes this core so much longer as it moves at `past_own`.
 
     An op has one core at most, and all ops together have `cores` of them, of which `moving` move bytes. What is done within a machine is
-    one flow, so a core that moves bytes does nothing else meanwhile. What goes to another machine takes its turn at the cores for
-    `work / cores` seconds and is through after `work`; then its bytes move.
+    one flow, so a core that moves bytes does nothing else meanwhile; so is what goes to another machine if one computer stands in for all and the
+    rate of `transfer` is known. What else goes to another machine takes its turn at the cores for `work / cores` seconds and is through after
+    `work`; then its bytes move.
 
     Of what the values of a step take, only so much as the `cache` holds stays in it. The rest of what ops write goes to `memory`, which all
     share; without a figure it limits nothing. A core's own rate counts what it reads.

@@ -74,8 +74,8 @@ class Work:
 
     `seconds` is how long one core works, whatever the size; `per_byte` how long for each byte of the result, 0 where it is
     not known, and `past` how long beside that for each that it reads and writes beyond its own cache, of which there are `touched` by byte of the
-    result; `through` how many bytes of memory are written for each, past the cache, 0 where memory limits nothing; `away` whether it goes to
-    another machine; `owner` whose cores they are.
+    result; `through` how many bytes of memory are written for each, past the cache, 0 where memory limits nothing; `apart` whether its
+    bytes move after its work, not with it; `owner` whose cores they are.
     """
 
     calls: Ints
@@ -84,14 +84,14 @@ class Work:
     past: Floats
     touched: Floats
     through: Floats
-    away: Flags
+    apart: Flags
     owner: tuple[str, ...]
     own_cache: int
 
     @property
     def at_once(self) -> Floats:
         """Of `seconds`, what is one flow with the bytes."""
-        return np.where(self.away, 0.0, self.seconds)
+        return np.where(self.apart, 0.0, self.seconds)
 
     def moves(self, which: Ints, nbytes: Floats) -> Floats:
         """How long one core moves results of so many bytes, of the entries `which`."""
@@ -101,7 +101,7 @@ class Work:
     @property
     def in_turn(self) -> Floats:
         """Of `seconds`, what comes before the bytes."""
-        return np.where(self.away, self.seconds, 0.0)
+        return np.where(self.apart, self.seconds, 0.0)
 
     def turns(self, processor: Processor) -> Floats:
         """For how long each call has its turn at the cores."""
@@ -115,7 +115,7 @@ class Work:
 _NOTHING = np.zeros(0)
 NONE = Work(
     calls=np.zeros(0, dtype=np.int64), seconds=_NOTHING, per_byte=_NOTHING, past=_NOTHING, touched=_NOTHING, through=_NOTHING,
-    away=np.zeros(0, dtype=np.bool_), owner=(), own_cache=0,
+    apart=np.zeros(0, dtype=np.bool_), owner=(), own_cache=0,
 )  # fmt: skip
 """Nothing is asked of any cores."""
 
@@ -149,7 +149,8 @@ def work(
         past=np.where((per_byte > 0.0) & ~crosses, factor / processor.past_own, 0.0),
         touched=np.where(kind[calls] == Kind.COPY, 2.0, moved),
         through=written * missed * factor,
-        away=crosses,
+        # Within one computer, bytes for another machine are moved by its cores as well.
+        apart=crosses & ~((per_byte > 0.0) & processor.shared),
         owner=owner,
         own_cache=processor.own_cache,
     )

@@ -274,7 +274,8 @@ class Oracle:
             if self.calibration.cpu and "gpu" not in (source.kind, target.kind) and self.runtime.dispatch:
                 owner = self._owner(source)
                 overhead, holds = Fraction(0), False
-                if source.machine != target.machine:
+                within = source.machine == target.machine
+                if not within and not (per_byte and self.calibration.cpu.shared):
                     overhead = seconds / Fraction(self.calibration.cpu.cores)
                     latency += seconds - overhead
                     lanes |= {f"cpu of {owner}"} if seconds else frozenset()

@@ -424,6 +424,25 @@ def test_what_an_op_works_and_moves_is_one_flow_over_the_cores(cores, moving, se
     assert close_to([seconds] * 2) == finish(result)
 
 
+TWO_CPUS = machine(node("cpu0"), node("cpu1", machine="1"), cable("cpu0", "cpu1", 1e9))
+
+
+@pytest.mark.parametrize(
+    ("shared", "rates", "seconds"),
+    [(True, {"transfer": 400.0}, 8.0), (False, {"transfer": 400.0}, 4.0), (True, {}, 4.0 + 800e-9)],
+)
+def test_messages_within_one_computer_are_one_flow_over_its_cores(shared, rates, seconds):
+    """There and back at once, each 2 s of work and 800 bytes at 400 B/s: the one core of one computer needs 8 s, a core of each machine
+    4 s. Where cores move no bytes, one takes its turn after the other, and then the link moves them.
+    """
+    processor = Processor(message=2.0, shared=shared, rates=rates)
+    plan = copy_plan(TWO_CPUS, (0, 1), (1, 0), elements=200)
+
+    result = simulate(plan, TWO_CPUS, TENSORFLOW, Calibration("here", cpu=processor))
+
+    assert close_to(seconds) == max(finish(result))
+
+
 def test_a_core_that_moves_bytes_does_nothing_else_meanwhile():
     """A copy of 800 bytes, 4 s of one core, and three adds of 1 s in a row beside it: they share the core until the last add ends at
     6 s, when the copy has had 3 s.
@@ -676,7 +695,7 @@ def test_bytes_that_leave_a_device_arrive_at_another(scene):
     carried = {
         use.name: use.nbytes
         for use in result.links
-        if not use.name.endswith(" memory") and " cores" not in use.name
+        if not use.name.endswith((" memory", " cores", " bytes"))
     }
 
     assert {name: close_to(nbytes) for name, nbytes in expected.items() if nbytes} == carried

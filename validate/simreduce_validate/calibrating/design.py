@@ -206,7 +206,8 @@ def _processes(devices: Devices, base: Calibration, names: Sequence[str]) -> Des
             else [Constant.about("cpu.rates.transfer", 1e9)]
         ),
         *_LOCAL,
-        _many(base, "cores"),
+        # Fewer move bytes than do messages; from equal ones, the fit finds no such pair.
+        replace(_many(base, "cores"), start=processor.cores),
         _many(base, "moving"),
     )
     if any(len(group) > 1 for group in groups):
