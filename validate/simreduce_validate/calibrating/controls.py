@@ -49,7 +49,7 @@ def _paths(devices: Devices) -> dict[str, list[int]]:
     if not devices.stage.on_cpus or devices.layout.n < 2:
         return {}
     if devices.stage.one_process:
-        return {CHAINS: [0, 1] * 16 + [0], COPIES: [0, 1, 0, 1, 0], SUMS: [0]}
+        return {CHAINS: [0, 1] * 24 + [0], COPIES: [0, 1, 0, 1, 0], SUMS: [0]}
     process = placement.numbers(devices.stage.place)[: devices.layout.n]
     other = next((rank for rank, number in enumerate(process) if number != process[0]), None)
     return {} if other is None else {CHAINS: [0, other] * 6, TRANSFERS: [0, other] * 2, SUMS: [0]}

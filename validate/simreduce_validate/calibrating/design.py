@@ -105,7 +105,7 @@ def _local(names: Sequence[str], ranks: int, sizes: Sequence[int]) -> list[Micro
     found += [
         write(names, 0, *many)
         for write in (scales, casts)
-        for many in ((64, _TINY), (16, sizes[1]), (4, sizes[-1] // 2))
+        for many in ((64, _TINY), (16, sizes[-2]), (4, sizes[-1] // 2))
     ]
     return [*found, cuts(names, 0, 64, 64 * 64)]
 
@@ -128,7 +128,7 @@ _LOCAL = (
 def _one_process(devices: Devices, base: Calibration, own_cache: int) -> Design:
     names, ranks = devices.layout.devices, devices.layout.n
     sizes = (64 * KIB, 256 * KIB, MIB, 16 * MIB)
-    back_and_forth = [[i % 2 for i in range(hops + 1)] for hops in (4, 32)]
+    back_and_forth = [[i % 2 for i in range(hops + 1)] for hops in (4, 48)]
     micros = [flight(names, path, _TINY) for path in back_and_forth]
     micros += [flight(names, back_and_forth[0], nbytes) for nbytes in sizes]
     micros += [crossing(names, [*around(ranks, times)], _TINY, f"{times} from each") for times in (4, 24)]
