@@ -14,7 +14,7 @@ from simreduce_validate.running import Measurement
 
 import simreduce as sr
 from simreduce.calibrate import CONTROLS
-from simreduce.engine import Calibration
+from simreduce.engine import Calibration, Processor
 from simreduce.strategy import parse_strategy
 from simreduce.tune.bench import tensor
 from tests.validate.devices import devices
@@ -107,7 +107,7 @@ def test_controls_are_like_the_candidates_they_are_beside():
 
 
 def question(controls, backend="inproc"):
-    return Question(devices("switch:3", backend=backend), Calibration("c", step=1e-4, controls=controls))
+    return Question(devices("switch:3", backend=backend), Calibration("c", step=1e-4, cpu=Processor(), controls=controls))
 
 
 def group(asking, *sizes):
