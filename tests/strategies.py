@@ -141,7 +141,7 @@ def processors(draw: st.DrawFn, figures: Figures) -> Processor:
     kinds = st.sampled_from(["copy", "transfer", "add", "slice", "concat", "scale", "cast"])
     return Processor(
         cores=draw(st.sampled_from([1.0, 2.0, 4.0])),
-        moving=draw(st.sampled_from([1.0, 1.5, 2.0])),
+        moving=draw(st.sampled_from([1.0, 1.5, 2.0, math.inf])),
         shared=draw(st.booleans()),
         message=draw(figures.delay),
         rates=draw(st.dictionaries(kinds, figures.bandwidth)),

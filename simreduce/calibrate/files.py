@@ -262,8 +262,9 @@ def to_toml(calibration: Calibration) -> str:
         }
         lines += ["", f"[links.{_key(name)}]", *(f"{k} = {text}" for k, text in figures.items() if text)]
     if cpu := calibration.cpu:
-        numbers = {"cores": f"{cpu.cores!r}", "moving": f"{cpu.moving!r}", "shared": toml_text(cpu.shared)}
-        numbers |= {"message": _time(cpu.message)}
+        numbers = {"cores": f"{cpu.cores!r}"}
+        numbers |= {"moving": f"{cpu.moving!r}"} if math.isfinite(cpu.moving) else {}
+        numbers |= {"shared": toml_text(cpu.shared), "message": _time(cpu.message)}
         numbers |= {"own_cache": toml_text(units.exact_size(cpu.own_cache))} if cpu.own_cache else {}
         numbers |= {"past_own": _rate_text(cpu.past_own)} if math.isfinite(cpu.past_own) else {}
         numbers |= {"cache": toml_text(units.exact_size(cpu.cache))} if cpu.cache else {}

@@ -64,7 +64,7 @@ gpu_indices_option = click.option(
 def disturbance_options(command: F) -> F:
     """What goes wrong on the machine: `--jitter`, `--seed`, `--slow`, `--fault`."""
     options = (
-        click.option("--jitter", default="0", metavar="PART", help="Scatter every latency and dispatch cost; 0.1: +-10%."),
+        click.option("--jitter", default="0", metavar="PART", help="Scatter every latency and what ops cost whatever their size; 0.1: +-10%."),
         click.option("--seed", type=int, default=0, help="Of the jitter; default 0."),
         click.option("--slow", multiple=True, metavar="DEVICE=FACTOR", help="So many times as slow, its links too; may be repeated."),
         click.option("--fault", multiple=True, metavar="LINK@TIME=BANDWIDTH", help="A link, node or link class carries that from then on: 0, 5GB/s or 50%; may be repeated; =100% mends."),

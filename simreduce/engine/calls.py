@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -79,11 +80,17 @@ class Calls:
 
 
 def worked(
-    call: Ids, amount: Floats, calls: Calls, work: Work, unit: float, disturbance: Disturbance
+    call: Ids,
+    amount: Floats,
+    calls: Calls,
+    work: Work,
+    moving: Collection[int],
+    unit: float,
+    disturbance: Disturbance,
 ) -> tuple[Ids, Floats, Calls]:
     """Calls and amounts, where ops that cores `work` on have calls of their own, after all others, by their size. Their amounts are what
     a core does, in bytes that it would move in the time at `unit` bytes/s: of all else that an op uses it then takes as much for each of them
-    as its bytes are fewer. So cores are shared by time, and links by bytes.
+    as its bytes are fewer. So cores are shared by time, and links by bytes. `moving` are the resources of cores that move bytes.
     """
     entry = np.full(len(calls.cap), NONE)
     entry[work.calls] = np.arange(len(work.calls))
@@ -102,8 +109,12 @@ def worked(
         scale = np.ones(len(first))
     old, nbytes = call[ops[first]], amount[ops[first]]
     own, seconds = calls.only(old), fixed[old] * scale
-    done = (seconds + work.moves(entry[old], nbytes)) * unit
-    weight = own.weight * np.repeat(nbytes / done, np.diff(own.use_start))
+    moved, uses = work.moves(entry[old], nbytes), np.diff(own.use_start)
+    done = (seconds + moved) * unit
+    each = np.where(
+        np.isin(own.uses, list(moving)), np.repeat(moved, uses), np.repeat(nbytes, uses) * own.weight
+    )
+    weight = each / np.repeat(done, uses)
     weight[own.use_start[1:] - 1] = 1.0 / unit
     own = replace(own, work=seconds, cap=np.full(len(old), unit), weight=weight).emptied(nbytes == 0.0)
     call, amount = call.copy(), amount.copy()

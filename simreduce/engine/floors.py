@@ -73,7 +73,7 @@ def resource_seconds(lowered: Lowered, resources: Resources) -> Floats:
     calls = lowered.calls
     moved = np.zeros(len(calls.cap))
     for some in blocks(len(lowered.call)):
-        # Sums of whole numbers: exact in any order.
+        # Sums of whole numbers, or of equal ones: the same in any order.
         moved += np.bincount(lowered.call[some], lowered.amount[some], minlength=len(moved))
     load = np.bincount(
         calls.uses,

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from simreduce.engine.calibration import Calibration, Processor
 from simreduce.engine.calls import Calls, jittered, worked
 from simreduce.engine.disturbance import CALM, Disturbance
-from simreduce.engine.processor import CPU, NONE, Work, work, working_set
+from simreduce.engine.processor import CPU, NO_WORK, Work, work, working_set
 from simreduce.engine.resources import Resources
 from simreduce.engine.runtime import IDEAL, Call, Runtime
 from simreduce.engine.successors import turned_round
@@ -169,7 +169,9 @@ def lower(
     waits, successor_start, successors = turned_round(plan)
     amount = _amount(plan, call, np.diff(use_start) > 0)
     if processor:
-        call, amount, calls = worked(call, amount, calls, cores, _unit(processor, resources), disturbance)
+        call, amount, calls = worked(
+            call, amount, calls, cores, resources.moving.values(), _unit(processor, resources), disturbance
+        )
     if disturbance.jitter:
         call, calls = jittered(call, calls, disturbance)
     return Lowered(call, calls, amount, waits, successor_start, successors, tuple(lanes))
@@ -339,7 +341,7 @@ def _work(
 ) -> Work:
     """What calls ask of the cores of CPU devices."""
     if calibration.cpu is None or not runtime.dispatch:
-        return NONE
+        return NO_WORK
     if held is None:
         held = working_set(plan, site.nodes[: len(plan.devices)], calibration.cpu)
     source, target = ([site.nodes[i] for i in column.tolist()] for column in (heads.source, heads.target))
@@ -394,19 +396,20 @@ def _uses(
     count[is_copy] = hops
     rated, through = cores.per_byte > 0.0, cores.through > 0.0
     working = rated | (cores.at_once > 0.0)
-    for has in (working, rated, through):
+    moving = rated & bool(resources.moving)
+    for has in (working, moving, through):
         count[cores.calls[has]] += 1
     use_start = starts(count)
     uses, weight = np.empty(use_start[-1], dtype=np.int32), np.ones(use_start[-1])
     on_links = np.ones(len(uses), dtype=np.bool_)
     at_memory = use_start[:-1][works]
     uses[at_memory], weight[at_memory], on_links[at_memory] = memory[works], heads.passes[works], False
-    # The cores come last, before them what they move, and what is shared of memory before that.
+    # The cores come last, before them those that move bytes, and what is shared of memory before these. `worked` says how much of cores.
     last = use_start[1:][cores.calls] - 1
     for has, at, whose, each in (
-        (working, last, resources.cores, np.ones(len(working))),  # `worked` says how much
-        (rated, last - working, resources.moving, cores.per_byte),
-        (through, last - working - rated, resources.shared_memory, cores.through),
+        (working, last, resources.cores, np.ones(len(working))),
+        (moving, last - working, resources.moving, np.ones(len(moving))),
+        (through, last - working - moving, resources.shared_memory, cores.through),
     ):
         uses[at[has]] = [whose[owner] for owner, one in zip(cores.owner, has, strict=True) if one]
         weight[at[has]], on_links[at[has]] = each[has], False

@@ -65,8 +65,8 @@ class Path:
     """Columns over the ops of the critical path, first to last; the last three are indices of `names`, -1 for none.
 
     `begin` is when an op got its lanes, and `stood` since when it stood ready for them; if it waited for a pipe, it is that
-    which counts, and there is neither overhead nor latency after it. `alone` is the seconds its bytes take when nobody shares `limit`, its narrowest resource, of which `work` do not
-    depend on their number; `shared` is the one where it lost most to others; `lane` the lane that it got from the op before.
+    which counts, and there is neither overhead nor latency after it. `alone` is the seconds its bytes take when nobody shares `limit`, its narrowest resource; if that are cores, `work` of them do not
+    depend on how many bytes there are; `shared` is the one where it lost most to others; `lane` the lane that it got from the op before.
     """
 
     op: Ints
@@ -92,6 +92,7 @@ def critical(lowered: Lowered, resources: Resources, timeline: Timeline) -> Path
         stood, begin = np.where(queued, arrived, stood), np.where(queued, timeline.begun[path], begin)
         overhead, latency = np.where(queued, 0.0, overhead), np.where(queued, 0.0, latency)
     alone, limit = _alone(path, begin + overhead + latency, lowered, resources)
+    at_cores = np.isin(limit, list(resources.cores.values()))
     lane = _lanes(path, begin > stood, lowered)
     lane[lane != _NONE] += len(resources.names)
     used, index = np.unique(np.concatenate([limit, lane]), return_inverse=True)
@@ -104,7 +105,7 @@ def critical(lowered: Lowered, resources: Resources, timeline: Timeline) -> Path
         overhead=overhead,
         latency=latency,
         alone=alone,
-        work=np.minimum(lowered.calls.work[lowered.call[path]], alone),
+        work=np.where(at_cores, np.minimum(lowered.calls.work[lowered.call[path]], alone), 0.0),
         limit=index[0],
         shared=index[0],
         lane=index[1],

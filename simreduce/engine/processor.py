@@ -113,7 +113,7 @@ class Work:
 
 
 _NOTHING = np.zeros(0)
-NONE = Work(
+NO_WORK = Work(
     calls=np.zeros(0, dtype=np.int64), seconds=_NOTHING, per_byte=_NOTHING, past=_NOTHING, touched=_NOTHING, through=_NOTHING,
     apart=np.zeros(0, dtype=np.bool_), owner=(), own_cache=0,
 )  # fmt: skip

@@ -66,9 +66,10 @@ class Resources:
                 cores[owner] = len(names)
                 names.append(f"{named} cores")
                 capacity.append(processor.cores)
-                moving[owner] = len(names)
-                names.append(f"{named} bytes")
-                capacity.append(processor.moving)
+                if math.isfinite(processor.moving):
+                    moving[owner] = len(names)
+                    names.append(f"{named} bytes")
+                    capacity.append(processor.moving)
                 if math.isfinite(processor.memory):
                     shared_memory[owner] = len(names)
                     names.append(f"{named} {MEMORY}")
@@ -77,6 +78,11 @@ class Resources:
         return Resources(
             tuple(names), tuple(capacity), tuple(latency), memory, cores, moving, shared_memory, changes
         )
+
+    @property
+    def in_cores(self) -> frozenset[str]:
+        """The names of those whose capacity is a number of cores."""
+        return frozenset(self.names[i] for i in (*self.cores.values(), *self.moving.values()))
 
     @property
     def best(self) -> Resources:

@@ -28,7 +28,7 @@ def no_lanes(_: Call) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """`lanes(call)` names the lanes of an op, and `pipes(call)` those that it takes only for its bytes, after its latency;
+    """`lanes(call)` names the lanes of an op, and `pipes(call)` those that it takes only for its flow, after its latency;
     `dispatch` says whether ops pay their dispatch cost; `local` whether ADD, SLICE, CONCAT, SCALE and CAST move bytes
     through their device's memory; `staged` whether copies between machines go through the memory of both hosts.
     """

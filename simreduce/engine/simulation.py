@@ -120,10 +120,14 @@ def _floors(
 
 
 def _link_use(resources: Resources, needed: Floats, seconds: float) -> tuple[Use, ...]:
-    cores = {*resources.cores.values(), *resources.moving.values()}
+    in_cores = resources.in_cores
     uses = [
-        Use(name, float(busy / seconds) if seconds else 0.0, 0.0 if i in cores else float(busy * rate))
-        for i, (name, busy, rate) in enumerate(zip(resources.names, needed, resources.capacity, strict=True))
+        Use(
+            name,
+            float(busy / seconds) if seconds else 0.0,
+            0.0 if name in in_cores else float(busy * rate),
+        )
+        for name, busy, rate in zip(resources.names, needed, resources.capacity, strict=True)
         if busy > 0
     ]
     return tuple(sorted(uses, key=lambda u: (-u.share, u.name)))

@@ -76,6 +76,7 @@ class _Sheet:
     processes: list[str] = field(default_factory=list)
     threads: list[_Thread] = field(default_factory=list)
     curves: list[Curve] = field(default_factory=list)
+    units: list[tuple[str, float]] = field(default_factory=list)  # of each curve, and what one is
     time: list[float] = field(default_factory=list)
     phase: list[str] = field(default_factory=list)
     op: list[int] = field(default_factory=list)  # of a counter, the index of its value
@@ -124,8 +125,10 @@ class _Sheet:
             ops = np.unique(users[first[resource] : first[resource + 1]])
             moving = ops[lowered.amount[ops] > 0].astype(np.int64)
             self._rows(process, name, "flow", moving, recording.opening, recording.result.finish)
+        in_cores = recording.resources.in_cores
         for curve in recording.utilisation():
             self.curves.append(curve)
+            self.units.append(("cores", 1.0) if curve.name in in_cores else ("GB/s", 1e9))
             count = len(curve.time)
             self._extend(curve.time.tolist(), [_COUNT] * count, range(count), len(self.curves) - 1)
 
@@ -190,7 +193,8 @@ class _Sheet:
         if phase == _COUNT:
             curve = self.curves[self.place[i]]
             process = self.processes.index("links and memories") + 1
-            args = {"GB/s": float(curve.value[op]) / 1e9}
+            unit, scale = self.units[self.place[i]]
+            args = {unit: float(curve.value[op]) / scale}
             return {"ph": phase, "name": curve.name, "pid": process, "tid": 0, "ts": ts, "args": args}
         thread = self.threads[self.place[i]]
         place = {"pid": thread.process, "tid": self.place[i] + 1, "ts": ts}
@@ -221,13 +225,16 @@ class _Sheet:
         recording, result, lowered = self.recording, self.recording.result, self.recording.lowered
         details: dict[str, Any] = {"op": op, "bytes": int(result.nbytes[op])}
         seconds = float(result.finish[op] - recording.opening[op])
-        if lowered.amount[op] > 0 and seconds > 0:
+        # A flow of cores that is no more than its work moves no bytes.
+        call = lowered.call[op]
+        work = float(lowered.calls.work[call])
+        moves = not work or lowered.amount[op] > work * lowered.calls.cap[call] * (1 + 1e-9)
+        if moves and lowered.amount[op] > 0 and seconds > 0:
             details["gb_per_s"] = float(result.nbytes[op]) / seconds / 1e9
         if thread.slices == "op":
             details["ready_us"] = float(result.ready[op]) * US
             details["waited_us"] = float(result.start[op] - result.ready[op]) * US
-            call = lowered.call[op]
-            details["dispatch_us"] = float(lowered.calls.overhead[call] + lowered.calls.work[call]) * US
+            details["dispatch_us"] = (float(lowered.calls.overhead[call]) + work) * US
             details["latency_us"] = float(lowered.calls.latency[call]) * US
             if lowered.calls.piped[call]:
                 arrived = float(result.start[op] + lowered.calls.overhead[call] + lowered.calls.latency[call])

@@ -180,7 +180,7 @@ def _cores(machine: Machine) -> Machine:
     assert cpu  # noqa: S101 - something waits for it
     costs = {name: cost / MORE for name, cost in machine.calibration.dispatch.items()}
     rates = {name: rate * MORE for name, rate in cpu.rates.items()}
-    cpu = replace(cpu, message=cpu.message / MORE, rates=rates)
+    cpu = replace(cpu, message=cpu.message / MORE, rates=rates, past_own=cpu.past_own * MORE)
     return replace(machine, calibration=replace(machine.calibration, dispatch=costs, cpu=cpu))
 
 

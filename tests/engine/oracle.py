@@ -163,7 +163,8 @@ class Oracle:
                 capacity[f"memory of {node.name}"] = Fraction(node.memory_bandwidth)
             if self.calibration.cpu:
                 capacity[f"cores of {self._owner(node)}"] = Fraction(self.calibration.cpu.cores)
-                capacity[f"moving of {self._owner(node)}"] = Fraction(self.calibration.cpu.moving)
+                if isfinite(self.calibration.cpu.moving):
+                    capacity[f"moving of {self._owner(node)}"] = Fraction(self.calibration.cpu.moving)
                 if isfinite(self.calibration.cpu.memory):
                     capacity[f"shared memory of {self._owner(node)}"] = Fraction(self.calibration.cpu.memory)
         return capacity
@@ -282,18 +283,17 @@ class Oracle:
                     seconds = Fraction(0)
                 if past := self._past_the_cache(call, owner, plan):
                     weights = {**weights, f"shared memory of {owner}": past}
-                if per_byte:
-                    weights = {**weights, f"moving of {owner}": per_byte}
+                moved = nbytes * per_byte + self._past_its_own(call, per_byte, passes, nbytes)
                 # Flows of cores are told in what a core copies: it is time that they share there.
                 rates = self.calibration.cpu.rates
                 fastest = max(map(Fraction, rates.values()), default=max(self.capacity.values()))
                 cap = Fraction(rates["copy"]) if "copy" in rates else fastest
-                done = (
-                    seconds + nbytes * per_byte + self._past_its_own(call, per_byte, passes, nbytes)
-                ) * cap
+                done = (seconds + moved) * cap
                 if done:
                     weights = {name: weight * nbytes / done for name, weight in weights.items() if nbytes}
                     weights |= {f"cores of {owner}": 1 / cap}
+                    if moved and isfinite(self.calibration.cpu.moving):
+                        weights |= {f"moving of {owner}": moved / done}
                     nbytes = done
                 else:
                     cap = None

@@ -460,6 +460,38 @@ def test_a_core_that_moves_bytes_does_nothing_else_meanwhile():
     assert close_to([2.0, 4.0, 6.0]) == finish(result, Kind.ADD)
 
 
+def test_bytes_past_a_core_s_own_cache_are_moved_like_others():
+    """Two copies, each 2 s of work and 12 s of bytes, 8 of these past the cache: of two cores only one moves bytes."""
+    plan = copy_plan(CPUS, (0, 1), (0, 1), elements=400)
+
+    assert close_to([24.0, 24.0]) == finish(on_cores(plan, cores=2, moving=1, own_cache=1600, past_own=200.0))
+
+
+def test_messages_of_one_pair_come_one_after_another_also_at_the_cores():
+    """On loopback the channel between two is held while a message is worked on: three of 2 s, and three of different pairs."""
+    links = [cable(f"cpu{i}", f"cpu{j}", 1e9) for i in range(4) for j in range(i)]
+    cpus = machine(*(node(f"cpu{i}", machine=str(i)) for i in range(4)), *links)
+    processor = Processor(cores=4, message=2.0, shared=True, rates={"transfer": 400e9})
+    alike, apart = ([(0, 1)] * 3, [2.0, 4.0, 6.0]), ([(0, 1), (2, 3), (1, 0)], [2.0, 2.0, 2.0])
+
+    for hops, seconds in (alike, apart):
+        plan = copy_plan(cpus, *hops, elements=0)
+        assert close_to(seconds) == finish(
+            simulate(plan, cpus, TENSORFLOW, Calibration("here", cpu=processor))
+        )
+
+
+def test_the_critical_path_of_a_full_link_is_the_link_s():
+    """2 s of work go on while 400 bytes take 4 s on a wire of 100 B/s."""
+    cpus = machine(node("cpu0"), node("cpu1"), cable("cpu0", "cpu1", 100.0))
+    calibration = Calibration("here", dispatch={"copy": 2.0}, cpu=Processor())
+    result = simulate(copy_plan(cpus, (0, 1)), cpus, TENSORFLOW, calibration)
+    [_, copy] = result.critical_path()
+
+    assert close_to([4.0]) == finish(result)
+    assert [("bandwidth", close_to(4.0))] == [(part.cause, part.seconds) for part in copy.parts]
+
+
 @pytest.mark.parametrize(
     ("nbytes", "seconds"), [(400, 3.0), (800, 4.0), (1600, 6.0 + 8.0), (2000, 7.0 + 12.0)]
 )
@@ -693,9 +725,7 @@ def test_bytes_that_leave_a_device_arrive_at_another(scene):
             name = f"{link.name} {link.link_class}"
             expected[name] = expected.get(name, 0.0) + float(scene.plan.nbytes[op])
     carried = {
-        use.name: use.nbytes
-        for use in result.links
-        if not use.name.endswith((" memory", " cores", " bytes"))
+        use.name: use.nbytes for use in result.links if not use.name.endswith((" memory", " cores", " bytes"))
     }
 
     assert {name: close_to(nbytes) for name, nbytes in expected.items() if nbytes} == carried

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 
 import simreduce as sr
-from simreduce.engine import IDEAL, record
+from simreduce.engine import IDEAL, TENSORFLOW, Calibration, Processor, record
 from simreduce.plan import Kind
 from simreduce.trace import trace_events, trace_text
-from tests.engine.small import cable, copy_plan, machine, plan_of
+from tests.engine.small import cable, copy_plan, machine, node, plan_of
 from tests.strategies import either_scenes
 
 
@@ -141,6 +141,21 @@ def test_two_copies_at_once():
         ("gpu0>gpu2 wire", 4e6, {"GB/s": 0.0}),
         ("gpu0>gpu1 wire", 5e6, {"GB/s": 0.0}),
     ]
+
+
+def test_cores_are_told_in_cores_and_work_is_no_bandwidth():
+    """An INPUT of 2 s of work moves nothing; its copy moves 400 bytes in 2 s of work and 1 s of bytes."""
+    topology = machine(node("cpu0"), node("cpu1"), cable("cpu0", "cpu1", 1e9))
+    cpu = Processor(rates={"copy": 400.0})
+    calibration = Calibration("here", dispatch={"input": 2.0, "copy": 2.0}, cpu=cpu)
+    recording = record(copy_plan(topology, (0, 1)), topology, TENSORFLOW, calibration)
+    events = list(trace_events(recording, topology))
+    slices = [e["args"] for e in events if e["ph"] == "B"]
+    rates = {op: {s.get("gb_per_s") for s in slices if s["op"] == op} for op in (0, 1)}
+
+    assert {0: {None}, 1: {pytest.approx(400 / 3 / 1e9)}} == rates
+    counted = [(e["ts"], e["args"]) for e in events if e["ph"] == "C" and e["name"].endswith("cores")]
+    assert [(0.0, {"cores": pytest.approx(1.0)}), (5e6, {"cores": 0.0})] == counted
 
 
 def test_a_machine_is_a_process():

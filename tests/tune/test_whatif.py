@@ -80,6 +80,16 @@ def test_memory():
     assert saving.saved == pytest.approx(12.0 - 12.0 / 1.1)
 
 
+def test_faster_cores_are_faster_past_their_caches_too():
+    """400 bytes to read and to write past the cache take 8 s beside 1 s."""
+    topology = machine(node("cpu0"), node("cpu1"), cable("cpu0", "cpu1", 1e9))
+    calibration = Calibration("here", cpu=Processor(rates={"copy": 400.0}, past_own=100.0))
+    recording = record(copy_plan(topology, (0, 1)), topology, TENSORFLOW, calibration)
+    [saved] = [s.saved for s in savings(recording, Machine(topology, TENSORFLOW, calibration)) if s.change.resource == "cores"]  # fmt: skip
+
+    assert saved == pytest.approx(9.0 - 9.0 / 1.1)
+
+
 def test_memory_of_cpu_devices():
     """400 bytes of which none stays in the cache take 4 s, and a core alone 1 s; the report names what is changed."""
     topology = machine(node("cpu0"), node("cpu1"), cable("cpu0", "cpu1", 1e9))

@@ -192,16 +192,17 @@ def test_cores_are_those_of_the_workers(computers, cores):
 @pytest.mark.parametrize(
     ("files", "size"),
     [
-        ({"index0": ("1", "Data", "32K"), "index2": ("2", "Unified", "1280K")}, 1280 << 10),
-        ({"index1": ("2", "Instruction", "512K"), "index3": ("3", "Unified", "32768K")}, 0),
-        ({"index2": ("2", "Unified", "much")}, 0),
+        ({"index0": ("1", "Data", "32K", "1"), "index2": ("2", "Unified", "1280K", "1")}, 1280 << 10),
+        ({"index2": ("2", "Unified", "1280K", "0000001f,00000001")}, 1280 * 1024 // 6),
+        ({"index1": ("2", "Instruction", "512K", "1"), "index3": ("3", "Unified", "32768K", "3")}, 0),
+        ({"index2": ("2", "Unified", "much", "1")}, 0),
         ({}, 0),
     ],
 )
 def test_a_core_s_own_cache_is_its_second(files, size, tmp_path, monkeypatch):
     for name, fields in files.items():
         (tmp_path / name).mkdir()
-        for field, text in zip(("level", "type", "size"), fields, strict=True):
+        for field, text in zip(("level", "type", "size", "shared_cpu_map"), fields, strict=True):
             (tmp_path / name / field).write_text(f"{text}\n")
     monkeypatch.setattr(computer, "_CACHES", tmp_path)
 

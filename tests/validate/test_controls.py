@@ -107,7 +107,9 @@ def test_controls_are_like_the_candidates_they_are_beside():
 
 
 def question(controls, backend="inproc"):
-    return Question(devices("switch:3", backend=backend), Calibration("c", step=1e-4, cpu=Processor(), controls=controls))
+    return Question(
+        devices("switch:3", backend=backend), Calibration("c", step=1e-4, cpu=Processor(), controls=controls)
+    )
 
 
 def group(asking, *sizes):

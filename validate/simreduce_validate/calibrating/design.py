@@ -85,7 +85,7 @@ def design(devices: Devices, cores: Cores) -> Design:
     names = devices.layout.devices
     if devices.stage.backend == "gpu" and not devices.pretend:
         return _gpus(devices.stage.machine, names, devices.layout.ranks)
-    processor = Processor(cores=cores.count, moving=cores.count, shared=cores.shared)
+    processor = Processor(cores=cores.count, shared=cores.shared)
     base = Calibration("fitted", cpu=processor)
     if devices.stage.backend in ("cluster", SHAPED):
         return _processes(devices, base, names)

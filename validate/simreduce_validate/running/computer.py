@@ -27,14 +27,13 @@ def this_computer() -> Computer:
 
 
 def own_cache() -> int:
-    """Bytes of the largest cache that a core of this computer has for itself, its second; 0 if the kernel does not say."""
+    """Bytes that a core of this computer has of its second cache, the largest that it has for itself on most; 0 if the kernel does not say."""
+    fields = ("level", "type", "size", "shared_cpu_map")
     for about in sorted(_CACHES.glob("index*")):
         with suppress(OSError, ValueError):
-            level, kind, size = (
-                (about / name).read_text("ascii").strip() for name in ("level", "type", "size")
-            )
+            level, kind, size, sharers = ((about / field).read_text("ascii").strip() for field in fields)
             if level == "2" and kind in ("Unified", "Data"):
-                return int(size.removesuffix("K")) << 10
+                return (int(size.removesuffix("K")) << 10) // int(sharers.replace(",", ""), 16).bit_count()
     return 0
 
 
