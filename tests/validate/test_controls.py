@@ -15,6 +15,7 @@ from simreduce_validate.running import Measurement
 import simreduce as sr
 from simreduce.calibrate import CONTROLS
 from simreduce.engine import Calibration, Processor
+from simreduce.plan import Kind
 from simreduce.strategy import parse_strategy
 from simreduce.tune.bench import tensor
 from tests.validate.devices import devices
@@ -65,6 +66,21 @@ def test_controls_are_among_what_is_measured(name):
         assert again[key].nbytes == key[1] == micros[int(seconds) - 1].nbytes
 
 
+@pytest.mark.parametrize(
+    ("name", "hops"),
+    [("inproc of 4", {"chains": 48, "copies": 4}), ("cluster of 2 x 2", {"chains": 11, "transfers": 3})],
+)
+def test_a_kind_is_always_the_same_plan(name, hops):
+    """Calibrations of then hold what these took: another plan needs another name."""
+    where = asked(name)
+    again = repeated(where, [(kind, 64) for kind in (*hops, "sums")])
+    ops = {key[0]: micro.plan.kind.tolist() for key, micro in again.items()}
+
+    assert hops == {kind: ops[kind].count(Kind.COPY) for kind in hops}
+    assert (0, 8) == (ops["sums"].count(Kind.COPY), ops["sums"].count(Kind.ADD))
+    assert {0} == set(again["sums", 64].plan.device.tolist())
+
+
 def test_real_gpus_keep_none():
     assert () == design(devices("dgx1v", backend="gpu"), Cores(2)).controls
 
@@ -93,21 +109,23 @@ def test_any_number_of_devices_of_that_kind_repeats_them(learnt, tried, same):
 
 
 def test_controls_are_like_the_candidates_they_are_beside():
-    """Of three, the nearest in time; none of far larger values, none that takes much longer than all of them."""
+    """Of three, the nearest in time; none of far larger values, none that takes much longer than all of them or far less than most."""
     assert [("chains", 4)] == like(IN_ONE_PROCESS, 1 << 10, [200e-6, math.nan, 150e-6])
     assert [("chains", 4), ("sums", 1 << 20), ("copies", 1 << 20)] == like(IN_ONE_PROCESS, 1 << 18, [230e-6])
     assert [("chains", 4)] == like(IN_ONE_PROCESS, 1 << 10, [20e-6])
     assert [("copies", 1 << 20)] == like(
         {("copies", 1 << 20): 11e-3, ("sums", 1 << 20): 13e-3}, 1 << 20, [6e-3]
     )
-    assert [("sums", 1 << 24), ("copies", 1 << 24), ("copies", 1 << 20)] == like(
-        IN_ONE_PROCESS, 1 << 26, [50e-3, 60e-3, 80e-3]
-    )
+    assert [("sums", 1 << 24), ("copies", 1 << 24)] == like(IN_ONE_PROCESS, 1 << 26, [50e-3, 60e-3, 80e-3])
+    assert [("sums", 1 << 24)] == like(IN_ONE_PROCESS, 1 << 24, [3e-3, 100e-3, 200e-3])
+    assert [] == like(IN_ONE_PROCESS, 1 << 26, [1.0])
     assert [] == like(IN_ONE_PROCESS, 1 << 26, [math.nan]) == like({}, 1 << 26, [1.0])
 
 
 def question(controls, backend="inproc"):
-    return Question(devices("switch:3", backend=backend), Calibration("c", step=1e-4, cpu=Processor(), controls=controls))
+    return Question(
+        devices("switch:3", backend=backend), Calibration("c", step=1e-4, cpu=Processor(), controls=controls)
+    )
 
 
 def group(asking, *sizes):
