@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from simreduce_validate.asked import Devices
 from simreduce_validate.calibrate import _controls
 from simreduce_validate.calibrating import Cores, design
 from simreduce_validate.calibrating.controls import like, repeated
@@ -155,6 +158,24 @@ def test_a_group_is_timed_beside_its_controls():
         )  # fmt: skip
         assert math.isnan(case.predicted)
     assert all(case.forecast.then_us is None for case in cases)
+
+
+def test_progress_counts_plans(monkeypatch):
+    """Of which controls are some, and no candidates."""
+    asking, told = question(IN_ONE_PROCESS), []
+    cases = asking.with_controls(group(asking, 1 << 10))
+    monkeypatch.setattr(
+        "simreduce_validate.cases.progress",
+        lambda what, done: lambda many, total: told.append(f"{done} {many} of {total} {what}"),
+    )
+    monkeypatch.setattr(
+        Devices, "open", lambda _self, _used: contextlib.nullcontext(SimpleNamespace(provenance={}))
+    )
+    monkeypatch.setattr(Question, "_rows", lambda _self, _backend, here, _first, _record: list(here))
+    asking.measure([cases])
+
+    assert any(case.control for case in cases)
+    assert [f"measured {many} of {len(cases)} plans" for many in (0, len(cases))] == told
 
 
 @pytest.mark.parametrize("asking", [question({}), question(IN_ONE_PROCESS, "cluster")])
