@@ -34,7 +34,7 @@ from simreduce.errors import InputError, ScenarioError, did_you_mean, shown
 from simreduce.layouts import Layout, layout
 from simreduce.packing import Fusion
 from simreduce.shipped import data_dir
-from simreduce.strategy import ALL, Strategy, parse_strategy
+from simreduce.strategy import ALL, Strategy, misplaced, parse_strategy
 from simreduce.textfiles import dotted, exists, parse_toml, read_text
 from simreduce.topology import Topology, load_topology
 from simreduce.topology.load import find
@@ -395,8 +395,8 @@ def _strategies(read: _Reader) -> tuple[Strategy, ...] | None:
     if not isinstance(value, list) or not value:
         read.fault("strategies", f'expected a list of strategy texts such as ["all"], not {shown(value)}')
         return None
-    if ALL in value and len(value) > 1:
-        read.fault("strategies", f'"{ALL}" stands alone')
+    for problem in misplaced(text for text in value if isinstance(text, str) and text.strip()):
+        read.fault("strategies", problem)
     found = []
     for i, strategy in enumerate(value):
         if not isinstance(strategy, str):

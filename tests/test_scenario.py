@@ -185,6 +185,8 @@ topology_overrides = 3
         (SMALL + "repeat = 1001", ["repeat: expected a whole number from 1 to 1000, not 1001"]),
         (SMALL + "repeat = 1.0", ["repeat: expected a whole number from 1 to 1000, not 1.0"]),
         (SMALL + 'strategies = ["all", "ring"]', ['strategies: "all" stands alone']),
+        (SMALL + 'strategies = ["ring", "direct", "ring "]', ["strategies: ring stands there 2 times"]),
+        (SMALL + 'strategies = ["", "ring"]', ["strategies[0]: an empty strategy"]),
         (
             SMALL + "strategies = []",
             ['strategies: expected a list of strategy texts such as ["all"], not []'],

@@ -1,9 +1,13 @@
 """Calibrations as files: constants with their provenance, loaded by name."""
 
 from simreduce.calibrate.files import (
+    CHAINS,
     CONTROLS,
+    COPIES,
     DISPATCHED,
     RATED,
+    SUMS,
+    TRANSFERS,
     in_its_unit,
     load_calibration,
     own_calibrations,
@@ -12,9 +16,13 @@ from simreduce.calibrate.files import (
 )
 
 __all__ = [
+    "CHAINS",
     "CONTROLS",
+    "COPIES",
     "DISPATCHED",
     "RATED",
+    "SUMS",
+    "TRANSFERS",
     "in_its_unit",
     "load_calibration",
     "own_calibrations",

@@ -25,8 +25,15 @@ memory = "15 GB/s"      # how fast ops write the rest of it, all together
 copy = "10 GB/s"        # of copies and transfers, what they move; of others, what they read and write
 [errors]                # standard error of a constant, by its dotted name, in the constant's own unit
 "dispatch.copy" = "5 us"
-[controls.copies]       # what plans that this was learnt from took then, by the size of their values; also chains, sums, transfers
+[controls.copies]       # what plans of this kind took when this was learnt, by the bytes of their values
 "64 KiB" = "95 us"
+
+The kinds of plans in `[controls]`, which are timed again where a calibration is tried; a value of float32:
+chains      goes back and forth between two devices: 48 hops if they are of one process, 11 from one process to another
+copies      the same in 4 hops, between devices of one process
+transfers   the same in 3 hops, from one process to another
+sums        has others added to it, 8 times one after another, on the first device
+A time is compared with that of the same plan: a plan that is another one needs another name.
 """
 
 from __future__ import annotations
@@ -56,8 +63,9 @@ DISPATCHED = tuple(k.name.lower() for k in Kind)
 """Kinds of op that may have a dispatch cost."""
 RATED = (*(k for k in DISPATCHED if k not in ("input", "output")), TRANSFER)
 """What may have a rate of a core."""
-CONTROLS = ("chains", "copies", "transfers", "sums")
-"""What plans do that can be timed again; `transfers` are copies to another machine."""
+CHAINS, COPIES, TRANSFERS, SUMS = "chains", "copies", "transfers", "sums"
+CONTROLS = (CHAINS, COPIES, TRANSFERS, SUMS)
+"""Plans that can be timed again; what each is stands above."""
 _MOST_CORES = 1024.0
 _ELEMENT, _LARGEST_CONTROL = 4, 1 << 30
 """Bytes of a control's values, which are float32: more would be no small plan."""

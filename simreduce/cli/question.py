@@ -213,7 +213,7 @@ def _of_topology(
     size = gather(problems, read_size, "-b", minbytes)
     known = gather(problems, check_collective, collective)
     gather(problems, check_used, collective, faithful, gpu_indices)
-    strategy = gather(problems, read_strategy, algo or "ring", known) if known else None
+    strategy = gather(problems, read_strategy, "ring" if algo is None else algo, known) if known else None
     chosen = gather_of("--runtime", problems, runtime_named, runtime or "tensorflow")
     constants = gather_of("--calibration", problems, load_calibration, calibration or "nominal")
     if shape and not 0 <= root < shape.n:

@@ -74,9 +74,10 @@ def run(
     """Rank every strategy of SCENARIO (a file, or a shipped name) and recommend one."""
     problems: list[str] = []
     order = gather(problems, read_gpu_indices, gpu_indices)
+    texts = strategy_texts(problems, algo)
     question, machine, faults = look_at_scenario(
         scenario, runtime=runtime, calibration=calibration, gpu_indices=order, faithful=faithful,
-        strategies=strategy_texts(algo) or None,
+        strategies=texts or None,
     )  # fmt: skip
     problems += faults
     disturbance = gather(problems, read_disturbance, jitter, seed, slow, fault, machine)

@@ -99,9 +99,10 @@ def step(
     order = gather(problems, read_gpu_indices, gpu_indices)
     if trace is not None:
         gather(problems, check_place, trace)
+    texts = strategy_texts(problems, algo)
     question, machine, faults = look_at_scenario(
         scenario, runtime=runtime, calibration=calibration, gpu_indices=order, faithful=faithful,
-        strategies=strategy_texts(algo) or None, batch=batch,
+        strategies=texts or None, batch=batch,
     )  # fmt: skip
     problems += faults
     places = question.layout() if question else layout(machine) if machine else None

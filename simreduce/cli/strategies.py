@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 import click
 
 from simreduce.cli.options import F, gather
-from simreduce.errors import InputError
-from simreduce.strategy import ALL, Strategy, parse_strategy, split_strategies
+from simreduce.errors import InputError, shown
+from simreduce.strategy import ALL, Strategy, misplaced, parse_strategy, split_strategies
 
 
 def algo_option(what: str) -> Callable[[F], F]:
@@ -16,9 +16,15 @@ def algo_option(what: str) -> Callable[[F], F]:
     return click.option("--algo", multiple=True, metavar="A[,B...]", help=f"{what}; may be repeated.")
 
 
-def strategy_texts(given: Iterable[str], collective: str = "all_reduce") -> list[str]:
-    """Every strategy that was given, as a text of its own."""
-    return [part for text in given for part in split_strategies(text, collective)]
+def strategy_texts(problems: list[str], given: Iterable[str], collective: str = "all_reduce") -> list[str]:
+    """Every strategy that was given, as a text of its own; empty ones go to `problems`."""
+    found: list[str] = []
+    for text in given:
+        parts = [part.strip() for part in split_strategies(text, collective)]
+        if "" in parts:
+            problems.append(f"--algo: an empty strategy in {shown(text)}")
+        found += filter(None, parts)
+    return found
 
 
 def read_strategies(
@@ -27,7 +33,9 @@ def read_strategies(
     """The strategies that were given, and whether each was asked for by name; `all` stands for the names of `every` one."""
     found: list[tuple[Strategy, bool]] = []
     problems: list[str] = []
-    for text in strategy_texts(given, collective):
+    texts = strategy_texts(problems, given, collective)
+    problems += [f"--algo: {problem}" for problem in misplaced(texts)]
+    for text in texts:
         if text == ALL:
             found += [(parse_strategy(name, collective), False) for name in every]
         elif strategy := gather(problems, parse_strategy, text, collective):
@@ -39,6 +47,10 @@ def read_strategies(
 
 def read_strategy(text: str, collective: str = "all_reduce") -> Strategy:
     """The one strategy that was given."""
-    if text == ALL or len(split_strategies(text, collective)) > 1:
-        raise InputError(f"--algo {text}: one strategy at a time")
+    problems: list[str] = []
+    texts = strategy_texts(problems, [text], collective)
+    if ALL in texts or len(texts) > 1:
+        problems.append(f"--algo {text}: one strategy at a time")
+    if problems:
+        raise InputError(problems)
     return parse_strategy(text, collective)

@@ -27,7 +27,7 @@ from simreduce.cli.options import (
 )
 from simreduce.cli.strategies import algo_option, strategy_texts
 from simreduce.errors import InputError
-from simreduce.strategy import ALL, parse_strategy
+from simreduce.strategy import ALL, misplaced, parse_strategy
 from simreduce.tune.prove import COUNTS, MOST_RANKS, RANKS, Proof, everything, prove, prove_all
 
 _OF_ALGO = {"collective": "--collective", "root": "-r", "ngpus": "-g", "tasks": "--tasks"}
@@ -94,9 +94,10 @@ def verify(
     if not 0 <= root < ngpus:
         faults.append(f"-r {root}: the ranks are 0 to {ngpus - 1}")
     known, counts = gather(faults, check_collective, collective), count or COUNTS
-    texts = strategy_texts(algo, known) if known else []
+    texts = strategy_texts(faults, algo, known) if known else []
     if ALL in texts:
         faults.append(f"--algo {ALL}: --all proves everything")
+    faults += [f"--algo: {fault}" for fault in misplaced(text for text in texts if text != ALL)]
     gather(faults, check_used, collective, faithful, None)
     if faults:  # nothing can be proved, but the names can be read
         for text in [each for each in texts if each != ALL]:

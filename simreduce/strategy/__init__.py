@@ -5,7 +5,15 @@ from simreduce.strategy.collectives import compile_collective
 from simreduce.strategy.compile import compile_plan
 from simreduce.strategy.multi_worker_spec import parse_multi_worker_spec
 from simreduce.strategy.spec import Range, parse_all_reduce_spec, parse_spec
-from simreduce.strategy.text import ALL, SUMMING, Strategy, parse_strategy, resolved, split_strategies
+from simreduce.strategy.text import (
+    ALL,
+    SUMMING,
+    Strategy,
+    misplaced,
+    parse_strategy,
+    resolved,
+    split_strategies,
+)
 
 __all__ = [
     "ALL",
@@ -15,6 +23,7 @@ __all__ = [
     "Strategy",
     "compile_collective",
     "compile_plan",
+    "misplaced",
     "parse_all_reduce_spec",
     "parse_multi_worker_spec",
     "parse_spec",

@@ -5,7 +5,8 @@ or `chain+chunk=1MiB`.
 from __future__ import annotations
 
 import re
-from collections import ChainMap
+from collections import ChainMap, Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +58,8 @@ class Strategy:
 
 def parse_strategy(text: str, collective: str = "all_reduce") -> Strategy:
     """Read a strategy for a collective; StrategyError lists everything that is wrong with it."""
+    if not text.strip():
+        raise StrategyError("an empty strategy")
     rules = AUTOMATIC if collective == "all_reduce" else {}
     spec, *options = text.strip().split("+")
     problems: list[str] = []
@@ -123,6 +126,15 @@ def split_strategies(text: str, collective: str = "all_reduce") -> list[str]:
         else:
             found.append(part)
     return found
+
+
+def misplaced(texts: Iterable[str]) -> list[str]:
+    """What is wrong with a list of strategies as a list, whatever they are: all of them and others, or one that is there twice."""
+    times = Counter(text.strip() for text in texts)
+    problems = [f'"{ALL}" stands alone'] if ALL in times and len(times) > 1 else []
+    return problems + [
+        f"{text} stands there {units.counted(n, 'time')}" for text, n in times.items() if n > 1
+    ]
 
 
 def _is_strategy(text: str, collective: str) -> bool:

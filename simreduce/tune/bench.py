@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from simreduce import dtypes, units
-from simreduce.engine import CALM, Calibration, Disturbance, Runtime, simulate
+from simreduce.engine import CALM, Calibration, Disturbance, Runtime, check_routes, simulate
 from simreduce.errors import Deadlock, InputError, NotFoldable, PlanTooLarge, StrategyError
 from simreduce.layouts import Layout
 from simreduce.plan import verify, wrong_elements
@@ -17,6 +18,8 @@ from simreduce.tune.chunks import with_best_chunk
 from simreduce.tune.folding import folded, proved_on_few, unfolded
 from simreduce.tune.rank import first_words
 from simreduce.workload import MOST_BYTES, Gradient, Workload
+
+T = TypeVar("T")
 
 MOST_SIZES = 10_000
 """Rows of the longest table."""
@@ -112,8 +115,8 @@ def bench(
     faithful: bool = False,
     root: int = 0,
 ) -> Iterator[BenchRow | Stuck]:
-    """Rows size by size, in the order of `strategies` within a size. Strategies that cannot be are an InputError after the first size
-    at which some cannot. Sizes are rounded down to whole elements, and to
+    """Rows size by size, in the order of `strategies` within a size. Strategies that cannot be are an InputError before the first size is
+    simulated, or if they can be there, after the first at which some cannot. Sizes are rounded down to whole elements, and to
     equal parts where every rank has one. A pipeline that is told no size of its chunks gets the one that is best if nothing
     disturbs. Equal machines are folded where a plan is too large to hold; sizes are then rounded down to equal parts too,
     and a pipeline is sent in chunks only if told. Those that are folded because they are many are not where that does not
@@ -126,21 +129,32 @@ def bench(
             "leave out --fold, or take fewer machines"
         )
     at = _Machines(_Setting(topology, layout, dtype, runtime, calibration, faithful, root, disturbance))
+    faults: list[tuple[str, InputError]] = []
+    for asked in strategies if len(strategies) > 1 else ():  # one by itself is refused as soon anyway
+        try:
+            at.do(_check, asked, nbytes[0])
+        except InputError as error:
+            faults.append((asked.text, error))
+    _refuse(faults)
     for size in nbytes:
-        faults: list[tuple[str, InputError]] = []
         for asked in strategies:
             try:
-                row = at.row(asked, size)
+                row = at.do(_row, asked, size)
             except InputError as error:
                 faults.append((asked.text, error))
             else:
                 yield row
-        if len(faults) == 1:
-            raise faults[0][1]
-        if faults:
-            raise StrategyError(
-                [f"{text}: {p.removeprefix(f'{text}: ')}" for text, error in faults for p in error.problems]
-            )
+        _refuse(faults)
+
+
+def _refuse(faults: Sequence[tuple[str, InputError]]) -> None:
+    """Raise what strategies were refused for, if any was: all of it, by strategy."""
+    if len(faults) == 1:
+        raise faults[0][1]
+    if faults:
+        raise StrategyError(
+            [f"{text}: {p.removeprefix(f'{text}: ')}" for text, error in faults for p in error.problems]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,31 +178,47 @@ class _Machines:
         self.setting = setting
         self._whole: _Setting | None = None
 
-    def row(self, asked: Strategy, size: int) -> BenchRow | Stuck:
+    def do(self, what: Callable[[_Setting, Strategy, int], T], asked: Strategy, size: int) -> T:
+        """`what` on these machines."""
         setting = self.setting
         try:
-            return _row(setting, asked, size)
+            return what(setting, asked, size)
         except PlanTooLarge as why:
             one, its_layout = folded(setting.topology, setting.layout, why)
             try:
-                return _row(replace(setting, topology=one, layout=its_layout), asked, size)
+                return what(replace(setting, topology=one, layout=its_layout), asked, size)
             except NotFoldable as either:
                 raise PlanTooLarge([*why.problems, *either.problems]) from None
         except NotFoldable as why:
             if self._whole is None:
                 every, its_layout = unfolded(setting.topology, setting.layout, why)
                 self._whole = replace(setting, topology=every, layout=its_layout)
-            return _row(self._whole, asked, size)
+            return what(self._whole, asked, size)
 
 
-def _row(at: _Setting, asked: Strategy, size: int) -> BenchRow | Stuck:
-    collective, layout = asked.collective, at.layout
-    divided = collective in DIVIDED or layout.boxes > 1
-    workload, strategy = tensor(size, at.dtype, layout.n if divided else 1), asked
+def _workload(at: _Setting, asked: Strategy, size: int) -> Workload:
+    layout = at.layout
+    divided = asked.collective in DIVIDED or layout.boxes > 1
+    workload = tensor(size, at.dtype, layout.n if divided else 1)
     if layout.boxes > 1 and not workload.elements:
         raise StrategyError(
             f"{asked.text}: {size} bytes are less than an element for each of {layout.n} ranks"
         )
+    return workload
+
+
+def _check(at: _Setting, asked: Strategy, size: int) -> None:
+    """InputError if there is no such plan on these machines, or no way for what it sends; nothing is simulated."""
+    workload = _workload(at, asked, size)
+    check_routes(
+        compile_collective(asked.collective, asked, workload, at.layout, root=at.root, faithful=at.faithful),
+        at.topology,
+    )
+
+
+def _row(at: _Setting, asked: Strategy, size: int) -> BenchRow | Stuck:
+    collective, layout = asked.collective, at.layout
+    workload, strategy = _workload(at, asked, size), asked
     if isinstance(at.topology, Topology):
         strategy = with_best_chunk(
             asked, workload, at.topology, layout, at.runtime, at.calibration, root=at.root

@@ -58,11 +58,47 @@ def test_a_scenario_is_asked_about_other_strategies_than_its_own(simreduce, tmp_
         (("explain", "full:4", "--algo", "ring,direct"), ["--algo ring,direct: one strategy at a time"]),
         (("trace", "full:4", "--algo", "all"), ["--algo all: one strategy at a time"]),
         (("verify", "--algo", "ring,all"), ["--algo all: --all proves everything"]),
+        (("explain", "full:4", "--algo", "ring,"), ["--algo: an empty strategy in 'ring,'"]),
+        (("explain", "full:4", "--algo", ""), ["--algo: an empty strategy in ''"]),
+        (("bench", "full:4", "--algo", "ring, ,drect", "--algo", ",ring"), [
+            "--algo: an empty strategy in 'ring, ,drect'",
+            "--algo: an empty strategy in ',ring'",
+            "--algo: ring stands there 2 times",
+            "all_reduce_spec (drect) contains invalid alg drect (did you mean 'direct'?)",
+        ]),
     ],
 )  # fmt: skip
 def test_faults_of_strategies_are_told_together(simreduce, arguments, faults):
     """Of all that were named."""
     status, out, err = simreduce(*arguments)
+
+    assert (2, "") == (status, out)
+    assert [f"simreduce: {fault}" for fault in faults] == err.splitlines()
+
+
+@pytest.mark.parametrize(
+    "command", ["bench full:4", "validate full:4", "run s.toml", "step s.toml", "verify"]
+)
+@pytest.mark.parametrize(
+    ("algo", "faults"),
+    [
+        ("ring,direct,ring", ["--algo: ring stands there 2 times"]),
+        ("ring,", ["--algo: an empty strategy in 'ring,'"]),
+        ("", ["--algo: an empty strategy in ''"]),
+        ("all,ring,all", ['--algo: "all" stands alone', "--algo: all stands there 2 times"]),
+    ],
+)
+def test_lists_of_strategies_have_one_rule_in_all_commands(
+    simreduce, tmp_path, monkeypatch, command, algo, faults
+):
+    """`verify`, which has an option for all, says so instead."""
+    (tmp_path / "s.toml").write_text(
+        'topology = "full:4"\nworkload = "bytes:64K"\n[step]\nbatch = 1\ntime = "1 ms"\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    status, out, err = simreduce(*command.split(), "--algo", algo)
+    if command == "verify" and "all" in algo:
+        faults = ["--algo all: --all proves everything"]
 
     assert (2, "") == (status, out)
     assert [f"simreduce: {fault}" for fault in faults] == err.splitlines()

@@ -12,7 +12,7 @@ from simreduce.engine import IDEAL, NOMINAL, simulate
 from simreduce.errors import InputError
 from simreduce.layouts import layout
 from simreduce.strategy import compile_plan, parse_strategy
-from simreduce.topology import load_topology
+from simreduce.topology import load_machine, load_topology
 from simreduce.tune.bench import MOST_SIZES, bench, sizes
 from simreduce.workload import MOST_BYTES, Gradient, Workload
 
@@ -111,6 +111,28 @@ def test_rows_go_size_by_size_and_within_a_size_in_the_order_asked_for():
             row.link,
             row.wrong,
         )
+
+
+@pytest.mark.parametrize("fold", [False, True])
+def test_what_cannot_be_is_told_before_anything_is_simulated(monkeypatch, fold):
+    """All of it."""
+    monkeypatch.setattr("simreduce.tune.bench.simulate", None)
+    machine = load_machine("dgx1vx3" if fold else "full:4", folded=fold)
+    shape = layout(machine)
+    strategies = [parse_strategy(text) for text in ("ring", "xring#99", "direct", "xring#98")]
+    with pytest.raises(InputError) as caught:
+        next(bench(machine, shape, strategies, [1 << 12], 0, IDEAL, NOMINAL))
+
+    assert ["xring#99", "xring#98"] == [problem.split(":")[0] for problem in caught.value.problems]
+
+
+def test_what_has_no_way_is_told_before_anything_is_simulated(monkeypatch):
+    machine = load_topology("ring:4")
+    strategies = [parse_strategy(text) for text in ("ring", "copy_to_gpus")]
+    monkeypatch.setattr("simreduce.tune.bench.simulate", None)
+
+    with pytest.raises(InputError, match="no route from"):
+        next(bench(machine, layout(machine), strategies, [1 << 12], 0, IDEAL, NOMINAL))
 
 
 def test_a_single_rank_takes_no_time_and_no_link():

@@ -12,9 +12,10 @@ from functools import partial
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from simreduce_validate.calibrate import _beside, _learnt, _micros, calibrate
+from simreduce_validate.calibrate import _beside, _held_out, _learnt, _micros, calibrate
 from simreduce_validate.calibrating import Constant, Cores, assembled, cores_of, design, fitted, slow_ports
-from simreduce_validate.cases import RUNTIME, Case, Row
+from simreduce_validate.calibrating.design import WHOLE
+from simreduce_validate.cases import RUNTIME, Case, Question, Row
 from simreduce_validate.running import Measurement, computer
 from simreduce_validate.running.computer import Computer
 from simreduce_validate.running.placement import numbers
@@ -23,8 +24,10 @@ from simreduce_validate.validate import validate
 import simreduce as sr
 from simreduce.calibrate import load_calibration, to_toml
 from simreduce.cli.main import main
-from simreduce.engine import Calibration
+from simreduce.engine import Calibration, Processor
 from simreduce.plan import Kind
+from simreduce.strategy import compile_plan
+from simreduce.tune.bench import tensor
 from tests.validate.devices import devices
 
 ASKED = {
@@ -519,3 +522,22 @@ def test_the_design_is_the_same_each_time():
     )
 
     assert first == again
+
+
+@pytest.mark.parametrize("ranks", range(2, 9))
+@pytest.mark.parametrize("nbytes", [1 << 10, 1 << 14])
+def test_what_is_held_out_is_not_in_the_fit(ranks, nbytes):
+    """By its plan, whatever its name; and enough is left."""
+    where = devices(f"switch:{ranks}")
+    found = _held_out(Question(where, Calibration("c", cpu=Processor())), nbytes)
+    learnt = [where.stage.played(compile_plan(name, tensor(nbytes, 0), where.layout)) for name in WHOLE]
+
+    assert {plan.digest for plan in learnt}.isdisjoint(case.plan.digest for case in found)
+    assert len(found) >= 3
+
+
+def test_between_processes_no_whole_all_reduce_is_in_the_fit():
+    """So all strategies are held out, chains by other names too."""
+    asking = Question(devices("switch:2", backend="cluster"), Calibration("c", cpu=Processor()))
+
+    assert {"reduce_to_one", "hierarchical_copy"} < {case.algorithm for case in _held_out(asking, 1 << 10)}

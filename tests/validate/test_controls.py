@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from simreduce_validate.asked import Devices
 from simreduce_validate.calibrate import _controls
 from simreduce_validate.calibrating import Cores, design
 from simreduce_validate.calibrating.controls import like, repeated
@@ -15,6 +18,7 @@ from simreduce_validate.running import Measurement
 import simreduce as sr
 from simreduce.calibrate import CONTROLS
 from simreduce.engine import Calibration, Processor
+from simreduce.plan import Kind
 from simreduce.strategy import parse_strategy
 from simreduce.tune.bench import tensor
 from tests.validate.devices import devices
@@ -65,6 +69,21 @@ def test_controls_are_among_what_is_measured(name):
         assert again[key].nbytes == key[1] == micros[int(seconds) - 1].nbytes
 
 
+@pytest.mark.parametrize(
+    ("name", "hops"),
+    [("inproc of 4", {"chains": 48, "copies": 4}), ("cluster of 2 x 2", {"chains": 11, "transfers": 3})],
+)
+def test_a_kind_is_always_the_same_plan(name, hops):
+    """Calibrations of then hold what these took: another plan needs another name."""
+    where = asked(name)
+    again = repeated(where, [(kind, 64) for kind in (*hops, "sums")])
+    ops = {key[0]: micro.plan.kind.tolist() for key, micro in again.items()}
+
+    assert hops == {kind: ops[kind].count(Kind.COPY) for kind in hops}
+    assert (0, 8) == (ops["sums"].count(Kind.COPY), ops["sums"].count(Kind.ADD))
+    assert {0} == set(again["sums", 64].plan.device.tolist())
+
+
 def test_real_gpus_keep_none():
     assert () == design(devices("dgx1v", backend="gpu"), Cores(2)).controls
 
@@ -93,16 +112,16 @@ def test_any_number_of_devices_of_that_kind_repeats_them(learnt, tried, same):
 
 
 def test_controls_are_like_the_candidates_they_are_beside():
-    """Of three, the nearest in time; none of far larger values, none that takes much longer than all of them."""
+    """Of three, the nearest in time; none of far larger values, none that takes much longer than all of them or far less than most."""
     assert [("chains", 4)] == like(IN_ONE_PROCESS, 1 << 10, [200e-6, math.nan, 150e-6])
     assert [("chains", 4), ("sums", 1 << 20), ("copies", 1 << 20)] == like(IN_ONE_PROCESS, 1 << 18, [230e-6])
     assert [("chains", 4)] == like(IN_ONE_PROCESS, 1 << 10, [20e-6])
     assert [("copies", 1 << 20)] == like(
         {("copies", 1 << 20): 11e-3, ("sums", 1 << 20): 13e-3}, 1 << 20, [6e-3]
     )
-    assert [("sums", 1 << 24), ("copies", 1 << 24), ("copies", 1 << 20)] == like(
-        IN_ONE_PROCESS, 1 << 26, [50e-3, 60e-3, 80e-3]
-    )
+    assert [("sums", 1 << 24), ("copies", 1 << 24)] == like(IN_ONE_PROCESS, 1 << 26, [50e-3, 60e-3, 80e-3])
+    assert [("sums", 1 << 24)] == like(IN_ONE_PROCESS, 1 << 24, [3e-3, 100e-3, 200e-3])
+    assert [] == like(IN_ONE_PROCESS, 1 << 26, [1.0])
     assert [] == like(IN_ONE_PROCESS, 1 << 26, [math.nan]) == like({}, 1 << 26, [1.0])
 
 
@@ -139,6 +158,24 @@ def test_a_group_is_timed_beside_its_controls():
         )  # fmt: skip
         assert math.isnan(case.predicted)
     assert all(case.forecast.then_us is None for case in cases)
+
+
+def test_progress_counts_plans(monkeypatch):
+    """Of which controls are some, and no candidates."""
+    asking, told = question(IN_ONE_PROCESS), []
+    cases = asking.with_controls(group(asking, 1 << 10))
+    monkeypatch.setattr(
+        "simreduce_validate.cases.progress",
+        lambda what, done: lambda many, total: told.append(f"{done} {many} of {total} {what}"),
+    )
+    monkeypatch.setattr(
+        Devices, "open", lambda _self, _used: contextlib.nullcontext(SimpleNamespace(provenance={}))
+    )
+    monkeypatch.setattr(Question, "_rows", lambda _self, _backend, here, _first, _record: list(here))
+    asking.measure([cases])
+
+    assert any(case.control for case in cases)
+    assert [f"measured {many} of {len(cases)} plans" for many in (0, len(cases))] == told
 
 
 @pytest.mark.parametrize("asking", [question({}), question(IN_ONE_PROCESS, "cluster")])

@@ -323,7 +323,7 @@ def test_a_control_with_faults_shows_nothing():
 
 
 def test_a_control_counts_at_the_sizes_in_whose_rounds_it_was():
-    """One beside two sizes, one beside the third, none beside the last."""
+    """One beside two sizes, one beside the third, none beside the last: over all, each counts once."""
     sizes = (64, 256, 1024, 4096)
     rows = [row("a", 2, 1, nbytes) for nbytes in sizes]
     there = [control("chains", 4, 1, 2, (64, 256)), control("copies", 1 << 20, 1, 4, (1024,))]
@@ -334,7 +334,9 @@ def test_a_control_counts_at_the_sizes_in_whose_rounds_it_was():
         size.drift and pytest.approx(size.drift.since.value) for size in found.sizes
     ]
     assert [0.0, 0.0, 1.0] == [pytest.approx(size.drift.median_rest) for size in found.sizes if size.drift]
-    assert 2 * 2 ** (1 / 3) - 1 == pytest.approx(found.drift.since.value)
+    assert (1.0, 3.0) == pytest.approx(found.drift.each)
+    assert 8**0.5 - 1 == pytest.approx(found.drift.since.value)
+    assert 0.625 == pytest.approx(found.drift.median_repeat)
     assert 0.0 == pytest.approx(found.drift.median_rest)
     assert "timed again at 3 of 4 sizes, " in said[1]
     assert [f"controls, {nbytes}" for nbytes in ("64 B", "256 B", "1.024 kB")] == [
@@ -344,6 +346,16 @@ def test_a_control_counts_at_the_sizes_in_whose_rounds_it_was():
         judgement_document(found)["sizes"][3]["controls"],
         judgement_document(found)["sizes"][0]["controls"]["since"],
     )
+
+
+def test_errors_without_what_controls_show_stand_beside_those_of_the_same_candidates():
+    """Of two sizes, only the first has controls: there |error| is 50 %, at the other one 75 %."""
+    rows = [row("a", 2, 1), row("a", 4, 1, 4096)]
+    there = [control("copies", 65536, 1, 2, (1024,))]
+    (line,) = [each for each in judgement_lines(judged([*rows, *there])) if "timed again" in each]
+
+    assert "|error| of the candidates beside them 50.0% in the median; " in line
+    assert "; predictions without that: |error| 0.0% in the median, 0.0% at the 90th percentile" in line
 
 
 def test_nothing_is_said_of_controls_without_any():

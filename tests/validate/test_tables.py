@@ -14,10 +14,11 @@ from simreduce_validate.judged import judged
 from simreduce_validate.running import Measurement
 from simreduce_validate.tables import fault_lines, judgement_lines, samples_line, transfer_lines
 from simreduce_validate.transfers import Transfer
-from simreduce_validate.validate import _warnings
+from simreduce_validate.validate import _best, _warnings
 
 from simreduce.engine import NOMINAL
 from simreduce.engine.calibration import Processor
+from simreduce.scenario import load_scenario
 from simreduce.strategy import parse_strategy
 from simreduce.tune.bench import tensor
 from tests.validate.devices import devices
@@ -96,7 +97,7 @@ def test_what_a_control_says_is_said_by_size_and_over_all():
 
     assert lines[-2].startswith(
         "controls: plans of the calibration, timed again, are off what they took then by 16.7% in the median, "
-        "16.7% at the 90th percentile; all together +20.0% (+20.0% to +20.0%); predictions without that: |error| "
+        "16.7% at the 90th percentile; all together +20.0% (+20.0% to +20.0%); |error| of the candidates beside them "
     )
     assert lines[-1].startswith(
         "controls, 4.096 kB: +20.0% (+20.0% to +20.0%), of copies of 64 KiB +20.0%; |error| "
@@ -143,3 +144,17 @@ def test_nothing_is_predicted_of_cpu_devices_that_the_calibration_does_not_know(
 
     assert blind == question.blind == math.isnan(case.predicted)
     assert blind == any("nothing is predicted" in line for line in _warnings(question))
+
+
+@pytest.mark.parametrize("knows", [False, True])
+@pytest.mark.parametrize("listed", [("pscpu", "chain", "ring"), ("ring", "chain", "pscpu")])
+def test_the_best_of_a_scenario_are_so_wherever_they_stand_in_it(tmp_path, knows, listed):
+    """Also where nothing is known of the devices, and predictions are no times: then by what the constants make of their plans."""
+    path = tmp_path / "s.toml"
+    path.write_text(f'topology = "switch:4"\nworkload = "bytes:64MiB"\nstrategies = {list(listed)}\n')
+    constants = replace(NOMINAL, cpu=Processor(cores=2)) if knows else NOMINAL
+    question = Question(devices("switch:4"), constants)
+    found = [strategy.text for strategy in _best(question, load_scenario(str(path)), 2)]
+
+    assert knows != question.blind
+    assert ["ring", "chain"] == found

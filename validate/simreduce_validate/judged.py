@@ -43,7 +43,8 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """What controls now take over what they took when the calibration was made, less 1: `since`, the geometric mean, and `each`, by control and size. `median_error`
+    """What controls now take over what they took when the calibration was made, less 1: `since`, the geometric mean, and `each`, once for each time
+    that one was timed. `median_error`
     is that of |error| of the candidates beside them, and `median_rest` and `p90_rest` are of what remains of their errors if predictions are as much longer.
     """
 
@@ -56,12 +57,14 @@ class Drift:
 
     @property
     def repeat_errors(self) -> list[float]:
-        """|error| of a prediction that knows of every control what it took then: as good as any can be if plans change each in its own way."""
+        """|error| of what each control took then as a prediction of what it takes now: a yardstick, no bound, as a change since then may also
+        make up for an error of the constants.
+        """
         return [abs(1 / (1 + change) - 1) for change in self.each]
 
     @property
     def median_repeat(self) -> float:
-        """Of `repeat_errors`: what |error| of predictions is to be held against."""
+        """Of `repeat_errors`."""
         return float(np.median(self.repeat_errors))
 
     @property
@@ -92,12 +95,11 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class _Beside:
-    """Candidates of one size, and by what factor the controls in their rounds, which have these names, take longer than then: all, and each less 1."""
+    """Candidates of one size, the controls in their rounds, and by what factor these take longer than then."""
 
     rows: Sequence[Row]
+    controls: Sequence[Row]
     factor: Interval
-    names: tuple[str, ...]
-    each: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,26 +207,30 @@ def _floor(rows: Sequence[Row]) -> Interval | None:
 
 
 def _beside(rows: Sequence[Row], controls: Sequence[Row]) -> _Beside | None:
-    """Candidates of one size, and what controls in their rounds take over what they took then; None without any."""
-    there = [
-        (row, control.then)
-        for row in controls
-        if (control := row.case.control) and rows[0].case.nbytes in control.beside
-    ]
-    if not there:
-        return None
-    names = tuple(f"{row.case.algorithm} of {units.exact_size(row.case.nbytes)}" for row, _ in there)
-    factor = common_factor([row.measured.seconds for row, _ in there], [then for _, then in there])
-    each = tuple(row.measured.median / then - 1 for row, then in there)
-    return _Beside(rows, factor, names, each)
+    """Candidates of one size, and the controls in their rounds; None without any."""
+    nbytes = rows[0].case.nbytes
+    there = [row for row in controls if row.case.control and nbytes in row.case.control.beside]
+    return _Beside(rows, there, _factor(there)) if there else None
+
+
+def _then(control: Row) -> float:
+    return control.case.control.then if control.case.control else math.nan
+
+
+def _factor(controls: Sequence[Row]) -> Interval:
+    """By what factor controls in the same rounds take longer than then."""
+    return common_factor([row.measured.seconds for row in controls], [_then(row) for row in controls])
 
 
 def _drift(parts: Sequence[_Beside]) -> Drift | None:
-    """Over sizes the factors' geometric mean. Its bounds are theirs, as if all erred the same way: sizes may have controls and rounds in common."""
+    """What controls show over sizes. One in the rounds of several sizes counts once: with those of the first."""
     if not parts:
         return None
-    factors = np.array([(part.factor.value, part.factor.low, part.factor.high) for part in parts])
-    value, low, high = (np.prod(factors, axis=0) ** (1 / len(parts))).tolist()
+    own, seen = list[list[Row]](), set[int]()
+    for part in parts:
+        own.append([row for row in part.controls if id(row) not in seen])
+        seen |= {id(row) for row in part.controls}
+    controls = [row for mine in own for row in mine]
     plain = [abs(row.error) for part in parts for row in part.rows]
     rest = [
         abs(row.predicted * part.factor.value / row.measured.median - 1)
@@ -232,13 +238,25 @@ def _drift(parts: Sequence[_Beside]) -> Drift | None:
         for row in part.rows
     ]
     return Drift(
-        since=_less_one(Interval(value, low, high)),
-        controls=tuple(dict.fromkeys(name for part in parts for name in part.names)),
-        each=tuple(change for part in parts for change in part.each),
+        since=_less_one(_mean_factor([mine for mine in own if mine])),
+        controls=tuple(
+            dict.fromkeys(f"{row.case.algorithm} of {units.exact_size(row.case.nbytes)}" for row in controls)
+        ),
+        each=tuple(row.measured.median / _then(row) - 1 for row in controls),
         median_error=float(np.median(plain)),
         median_rest=float(np.median(rest)),
         p90_rest=float(np.quantile(rest, 0.9)),
     )
+
+
+def _mean_factor(parts: Sequence[Sequence[Row]]) -> Interval:
+    """The geometric mean over controls, of which those of one part were in the same rounds. Bounds are as if all parts erred the same way: they may
+    have rounds in common.
+    """
+    weights = np.array([len(mine) for mine in parts]) / sum(len(mine) for mine in parts)
+    factors = [_factor(mine) for mine in parts]
+    bounds = np.array([(each.value, each.low, each.high) for each in factors])
+    return Interval(*np.prod(bounds ** weights[:, None], axis=0).tolist())
 
 
 def _less_one(ratio: Interval) -> Interval:

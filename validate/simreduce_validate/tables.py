@@ -107,7 +107,7 @@ def judgement_lines(judgement: Judgement | None) -> list[str]:
         sizes = "" if len(of) == len(judgement.sizes) else f" at {len(of)} of {len(judgement.sizes)} sizes"
         lines.append(
             f"controls: plans of the calibration, timed again{sizes}, are off what they took then by {drift.median_repeat:.1%} in the median, "
-            f"{drift.p90_repeat:.1%} at the 90th percentile; all together {_change(drift)}; "
+            f"{drift.p90_repeat:.1%} at the 90th percentile; all together {_change(drift)}; |error| of the candidates beside them {drift.median_error:.1%} in the median; "
             f"predictions without that: |error| {drift.median_rest:.1%} in the median, {drift.p90_rest:.1%} at the 90th percentile"
         )
         lines += [_drift_line(size.nbytes, size.drift) for size in of if size.drift]

@@ -207,12 +207,11 @@ def _measured(
 
 
 def _best(question: Question, scenario: Scenario, top: int) -> list[Strategy]:
-    """The strategies of a scenario that are predicted to be fastest on these devices."""
+    """The strategies of a scenario that are predicted to be fastest on these devices (see `Question.fastest`)."""
     layout, workload = question.devices.layout, scenario.workload
     all_of_them = scenario.strategies or candidates(layout)
     known = [s for s in all_of_them if accepted(s, question.devices, [workload])]
-    cases = question.cases(workload, known)
-    return [known[i] for i in sorted(range(len(known)), key=lambda i: cases[i].predicted)[:top]]
+    return [known[i] for i in question.fastest(question.cases(workload, known))[:top]]
 
 
 def _transfers(question: Question, row: Row) -> list[Transfer]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from simreduce.calibrate import CONTROLS
+from simreduce.calibrate import CHAINS, COPIES, SUMS, TRANSFERS
 from simreduce_validate.asked import Devices
 from simreduce_validate.calibrating.micro import Micro, flight, sums
 from simreduce_validate.running import placement
 
-CHAINS, COPIES, TRANSFERS, SUMS = CONTROLS
+__all__ = ["CHAINS", "COPIES", "SUMS", "TRANSFERS", "Key", "like", "repeated"]
+
 Key = tuple[str, int]
 """What a control does, and the bytes of its values."""
 
@@ -22,6 +23,11 @@ _FEW = 3
 
 _LONG, _SHORT = 2.0, 0.01
 """Times the slowest candidate, beyond which a control costs more than it tells; and seconds that cost little beside whatever."""
+
+_BRIEF = 16
+"""By how many times a control may be shorter than the candidate in the middle: it would be of a machine's other minutes and caches, and its noise would
+be in the factor of theirs.
+"""
 
 _LARGE = 16
 """Times the candidates' tensor, beyond which a control is of bytes where they are of fixed costs."""
@@ -57,11 +63,13 @@ def _paths(devices: Devices) -> dict[str, list[int]]:
 
 def like(controls: Mapping[Key, float], nbytes: int, predicted: Sequence[float]) -> list[Key]:
     """Those few controls that took about as long as candidates of so many bytes are predicted to take, and whose values are not much larger: what
-    fills their time, be it fixed costs or bytes, slows both down.
+    fills their time, be it fixed costs or bytes, slows both down. Fewer, or none, if there are no such.
     """
     known = [seconds for seconds in predicted if math.isfinite(seconds)]
     if not known:
         return []
     middle, most = sorted(known)[len(known) // 2], max(_LONG * max(known), _SHORT)
-    near = [key for key, then in controls.items() if then <= most and key[1] <= _LARGE * nbytes]
+    near = [
+        key for key, then in controls.items() if middle / _BRIEF <= then <= most and key[1] <= _LARGE * nbytes
+    ]
     return sorted(near, key=lambda key: abs(math.log(controls[key] / middle)))[:_FEW]
