@@ -17,6 +17,7 @@ from simreduce_validate.running.discover import from_table, model_of, parts_of, 
 from simreduce_validate.running.executed import wanted
 from simreduce_validate.running.placement import by_task, device, logical_cpus, process
 from simreduce_validate.running.program import parts
+from simreduce_validate.running.serve import _answer
 from simreduce_validate.running.workers import Worker, beside
 from simreduce_validate.validate import validate
 
@@ -321,3 +322,19 @@ def test_a_contract_s_other_sets_have_other_sums():
     op = int(np.flatnonzero(whole.kind == Kind.OUTPUT)[0])
 
     assert [contents.of_contributor(i // 2, i, i + 1)[0] for i in range(8)] == contents.promised(op).tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", ""),
+        ("no such node\nand a long trace", "no such node"),
+        ("From /job:worker/replica:0/task:1:\n\n  Step was cancelled\n more", "From /job:worker/replica:0/task:1: Step was cancelled"),
+        ("x" * 600, "x" * 500),
+    ],
+)  # fmt: skip
+def test_an_error_is_told_in_one_line(text, told):
+    def fails():
+        raise RuntimeError(text)
+
+    assert (False, f"RuntimeError: {told}") == _answer(fails, ())

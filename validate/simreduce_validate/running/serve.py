@@ -36,8 +36,13 @@ def _answer(method: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[boo
     except InputError as error:
         return False, error
     except Exception as error:  # noqa: BLE001 - whatever TensorFlow raises is told, in one line
-        lines = str(error).strip().splitlines() or [""]
-        return False, f"{type(error).__name__}: {lines[0][:500]}"
+        return False, f"{type(error).__name__}: {_told(str(error))}"
+
+
+def _told(text: str) -> str:
+    """The first line of an error of TensorFlow's, with the next if the first says only where it was."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
+    return " ".join(lines[: 2 if lines[0].endswith(":") else 1])[:500]
 
 
 def _listen(stream: IO[bytes], requests: queue.SimpleQueue[tuple[str, tuple[Any, ...]]]) -> None:
