@@ -203,12 +203,11 @@ def _processes(devices: Devices, base: Calibration, names: Sequence[str]) -> Des
         *(
             [Constant.about(f"links.{CABLE}.bandwidth", links.rate)]
             if links
-            else [Constant.about("cpu.rates.transfer", 1e9)]
+            else [Constant.about("cpu.rates.transfer", 1e9), _many(base, "moving")]
         ),
         *_LOCAL,
         # Fewer move bytes than do messages; from equal ones, the fit finds no such pair.
         replace(_many(base, "cores"), start=processor.cores),
-        _many(base, "moving"),
     )
     if any(len(group) > 1 for group in groups):
         micros += _within(names, groups, sizes)
