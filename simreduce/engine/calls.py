@@ -87,7 +87,7 @@ def worked(
     moving: Collection[int],
     unit: float,
     disturbance: Disturbance,
-) -> tuple[Ids, Floats, Calls]:
+) -> tuple[Ids, Calls, Floats]:
     """Calls and amounts, where ops that cores `work` on have calls of their own, after all others, by their size. Their amounts are what
     a core does, in bytes that it would move in the time at `unit` bytes/s: of all else that an op uses it then takes as much for each of them
     as its bytes are fewer. So cores are shared by time, and links by bytes. `moving` are the resources of cores that move bytes.
@@ -98,7 +98,7 @@ def worked(
     fixed[work.calls], rated[work.calls] = work.at_once, work.per_byte > 0.0
     ops = np.flatnonzero((fixed > 0.0)[call] | (rated[call] & (amount > 0.0)))
     if not len(ops):
-        return call, amount, calls
+        return call, calls, amount
     if disturbance.jitter:
         first = which = np.arange(len(ops))
         scale = scatter(disturbance.seed, len(call))[0][ops] * disturbance.jitter + 1.0
@@ -117,10 +117,9 @@ def worked(
     weight = each / np.repeat(done, uses)
     weight[own.use_start[1:] - 1] = 1.0 / unit
     own = replace(own, work=seconds, cap=np.full(len(old), unit), weight=weight).emptied(nbytes == 0.0)
-    call, amount = call.copy(), amount.copy()
-    call[ops] = len(calls.cap) + which
+    amount = amount.copy()
     amount[ops] = done[which]
-    return call, amount, calls.followed(own)
+    return *_of_their_own(call, ops, which, calls, own), amount
 
 
 def jittered(call: Ids, calls: Calls, disturbance: Disturbance) -> tuple[Ids, Calls]:
@@ -129,6 +128,11 @@ def jittered(call: Ids, calls: Calls, disturbance: Disturbance) -> tuple[Ids, Ca
     overhead, latency = (u[paying] * disturbance.jitter + 1.0 for u in scatter(disturbance.seed, len(call)))
     own = calls.only(call[paying])
     own = replace(own, overhead=own.overhead * overhead, latency=own.latency * latency)
+    return _of_their_own(call, paying, np.arange(len(paying)), calls, own)
+
+
+def _of_their_own(call: Ids, ops: Ids, which: Ids, calls: Calls, own: Calls) -> tuple[Ids, Calls]:
+    """`ops` have the calls `which` of `own`, which come after all others."""
     call = call.copy()
-    call[paying] = np.arange(len(calls.cap), len(calls.cap) + len(paying))
+    call[ops] = len(calls.cap) + which
     return call, calls.followed(own)

@@ -169,7 +169,7 @@ def lower(
     waits, successor_start, successors = turned_round(plan)
     amount = _amount(plan, call, np.diff(use_start) > 0)
     if processor:
-        call, amount, calls = worked(
+        call, calls, amount = worked(
             call, amount, calls, cores, resources.moving.values(), _unit(processor, resources), disturbance
         )
     if disturbance.jitter:

@@ -35,7 +35,7 @@ from simreduce.engine import NOMINAL, Calibration, runtime_named
 from simreduce.engine.runtime import no_lanes
 from simreduce.errors import InputError
 from simreduce.plan import Kind
-from simreduce.strategy import compile_plan, parse_strategy
+from simreduce.strategy import parse_strategy
 from simreduce.tune.bench import tensor
 from simreduce.units import format_bandwidth, format_duration, format_size
 from simreduce_validate.asked import Devices, read_devices, refusals
@@ -51,7 +51,7 @@ from simreduce_validate.calibrating import (
     slow_ports,
 )
 from simreduce_validate.calibrating.controls import Key, repeated
-from simreduce_validate.calibrating.design import WHOLE
+from simreduce_validate.calibrating.design import WHOLE, whole
 from simreduce_validate.calibrating.fit import Floats
 from simreduce_validate.cases import RUNTIME, Case, Question, Row
 from simreduce_validate.judged import Judgement, judged
@@ -287,7 +287,7 @@ def _held_out(question: Question, nbytes: int) -> list[Case]:
     """The strategies of one size, without those that are in the fit by another name: on two or three devices, some are a chain."""
     devices, workload = question.devices, tensor(nbytes, 0)
     learnt = WHOLE if devices.stage.one_process else ()
-    plans = {devices.stage.played(compile_plan(name, workload, devices.layout)).digest for name in learnt}
+    plans = {devices.stage.played(whole(devices, name, nbytes).plan).digest for name in learnt}
     strategies = [s for s in map(parse_strategy, HELD_OUT) if not refusals(s, devices, [workload])]
     return [case for case in question.cases(workload, strategies) if case.plan.digest not in plans]
 

@@ -10,13 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from simreduce.calibrate import CHAINS, COPIES, SUMS, TRANSFERS
 from simreduce_validate.asked import Devices
-from simreduce_validate.calibrating.micro import Micro, flight, sums
+from simreduce_validate.calibrating.micro import Micro, flight, sums, to_and_fro
 from simreduce_validate.running import placement
-
-__all__ = ["CHAINS", "COPIES", "SUMS", "TRANSFERS", "Key", "like", "repeated"]
 
 Key = tuple[str, int]
 """What a control does, and the bytes of its values."""
+
+WITHIN, BETWEEN = {COPIES: 4, CHAINS: 48}, {TRANSFERS: 3, CHAINS: 11}
+"""Hops between two devices of one process, and from one process to another. `CHAINS` are as long as reductions have steps; between processes all
+end elsewhere than the step begins, as reductions do.
+"""
 
 _FEW = 3
 """Controls for the candidates of one size."""
@@ -49,16 +52,18 @@ def repeated(devices: Devices, keys: Iterable[Key]) -> dict[Key, Micro]:
 
 
 def _paths(devices: Devices) -> dict[str, list[int]]:
-    """Which devices a value visits, by what a control does. `CHAINS` are as long as reductions have steps; between processes all end
-    elsewhere than the step begins, as reductions do.
-    """
+    """Which devices a value visits, by what a control does."""
     if not devices.stage.on_cpus or devices.layout.n < 2:
         return {}
     if devices.stage.one_process:
-        return {CHAINS: [0, 1] * 24 + [0], COPIES: [0, 1, 0, 1, 0], SUMS: [0]}
-    process = placement.numbers(devices.stage.place)[: devices.layout.n]
-    other = next((rank for rank, number in enumerate(process) if number != process[0]), None)
-    return {} if other is None else {CHAINS: [0, other] * 6, TRANSFERS: [0, other] * 2, SUMS: [0]}
+        other, hops = 1, WITHIN
+    else:
+        process = placement.numbers(devices.stage.place)[: devices.layout.n]
+        found = next((rank for rank, number in enumerate(process) if number != process[0]), None)
+        if found is None:
+            return {}
+        other, hops = found, BETWEEN
+    return {SUMS: [0], **{kind: to_and_fro(0, other, many) for kind, many in hops.items()}}
 
 
 def like(controls: Mapping[Key, float], nbytes: int, predicted: Sequence[float]) -> list[Key]:

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+from simreduce.calibrate import CHAINS, COPIES, SUMS, TRANSFERS
 from simreduce.engine import Calibration, Processor
 from simreduce.strategy import compile_plan
 from simreduce.topology import Link, Topology, direction, route
 from simreduce.tune.bench import tensor
 from simreduce_validate.asked import SHAPED, Devices
 from simreduce_validate.calibrating.constants import Constant
-from simreduce_validate.calibrating.controls import CHAINS, COPIES, SUMS, TRANSFERS, Key
+from simreduce_validate.calibrating.controls import BETWEEN, WITHIN, Key
 from simreduce_validate.calibrating.micro import (
     FLOAT32,
     Micro,
@@ -26,6 +27,7 @@ from simreduce_validate.calibrating.micro import (
     relay,
     scales,
     sums,
+    to_and_fro,
 )
 from simreduce_validate.running import placement
 from simreduce_validate.running.computer import Computer, own_cache, usable_cores
@@ -128,12 +130,12 @@ _LOCAL = (
 def _one_process(devices: Devices, base: Calibration, own_cache: int) -> Design:
     names, ranks = devices.layout.devices, devices.layout.n
     sizes = (64 * KIB, 256 * KIB, MIB, 16 * MIB)
-    back_and_forth = [[i % 2 for i in range(hops + 1)] for hops in (4, 48)]
+    back_and_forth = [to_and_fro(0, 1, hops) for hops in WITHIN.values()]
     micros = [flight(names, path, _TINY) for path in back_and_forth]
     micros += [flight(names, back_and_forth[0], nbytes) for nbytes in sizes]
     micros += [crossing(names, [*around(ranks, times)], _TINY, f"{times} from each") for times in (4, 24)]
     micros += [crossing(names, [*around(ranks)], nbytes, "1 from each") for nbytes in sizes]
-    micros += [_whole(devices, name, nbytes) for name in WHOLE for nbytes in (KIB, 64 * KIB, MIB)]
+    micros += [whole(devices, name, nbytes) for name in WHOLE for nbytes in (KIB, 64 * KIB, MIB)]
     cpu = replace(base.cpu or Processor(), own_cache=own_cache)
     constants = (
         Constant.about("step", 50e-6),
@@ -163,7 +165,7 @@ def _many(base: Calibration, name: str) -> Constant:
     return Constant(f"cpu.{name}", (1.0 + most) / 2, 1.0, most * 1.5, hard=True)
 
 
-def _whole(devices: Devices, strategy: str, nbytes: int) -> Micro:
+def whole(devices: Devices, strategy: str, nbytes: int) -> Micro:
     """A whole all-reduce."""
     return Micro(strategy, nbytes, compile_plan(strategy, tensor(nbytes, FLOAT32), devices.layout))
 
@@ -179,8 +181,7 @@ def _processes(devices: Devices, base: Calibration, names: Sequence[str]) -> Des
     sizes = [largest // 16, largest // 4, largest]
     groups = _by_process(devices)
     heads = [group[0] for group in groups]
-    # Ending elsewhere than the step begins, as reductions do.
-    back_and_forth = [[heads[i % 2] for i in range(hops + 1)] for hops in (1, 3, 11)]
+    back_and_forth = [to_and_fro(heads[0], heads[1], hops) for hops in (1, *BETWEEN.values())]
     micros = [flight(names, path, _TINY) for path in back_and_forth]
     micros += [flight(names, back_and_forth[1], nbytes) for nbytes in sizes]
     micros += [
@@ -250,7 +251,7 @@ def _within(names: Sequence[str], groups: Sequence[Sequence[int]], sizes: Sequen
     """Copies between devices of one process, in one and in all at once."""
     several = [group for group in groups if len(group) > 1]
     # A step of several processes takes as long as a hundred copies within one.
-    back_and_forth = [[several[0][i % 2] for i in range(hops + 1)] for hops in (4, 128)]
+    back_and_forth = [to_and_fro(several[0][0], several[0][1], hops) for hops in (4, 128)]
     micros = [flight(names, path, _TINY) for path in back_and_forth]
     micros += [flight(names, back_and_forth[0], nbytes) for nbytes in sizes]
     for times, size in ((4, _TINY), (24, _TINY), *((1, nbytes) for nbytes in sizes)):

@@ -143,6 +143,11 @@ def cuts(devices: Sequence[str], on: int, count: int, nbytes: int) -> Micro:
     return write.done(f"a value cut into {count}")
 
 
+def to_and_fro(first: int, second: int, hops: int) -> list[int]:
+    """The path of a value that goes there and back, so many hops in all."""
+    return [(first, second)[i % 2] for i in range(hops + 1)]
+
+
 def around(count: int, times: int = 1) -> Iterator[Pair]:
     """Pairs of ranks: each sends to the next, then to the one after, and so on, `times` in all for each."""
     for step in range(times):
