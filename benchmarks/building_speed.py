@@ -2,8 +2,8 @@
 
     python benchmarks/building_speed.py [RANKS ...]
 
-Each case runs in a process of its own, as a first plan does. A ring, and direct exchanges, have about n^2 ops per
-collective: where that is more than a plan may hold, the builder says so.
+Each case runs in a process of its own, as a first plan does. A ring, and direct exchanges, have
+about n^2 ops per collective: where that is more than a plan may hold, the builder says so.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""How long it takes to load machines on large networks, and to find their routes, in processor time.
+"""How long it takes to load machines on large networks, and to find their routes, in processor
+time.
 
     python benchmarks/fabric_speed.py [MACHINExN,fabric=... ...]
 
-Routes are those of a ring over all GPUs, one for each pair, and of 100,000 random pairs; then single routes by name. Each
-case runs in a process of its own, as a first question does. The last columns are what the network is made of.
+Routes are those of a ring over all GPUs, one for each pair, and of 100,000 random pairs; then
+single routes by name. Each case runs in a process of its own, as a first question does. The last
+columns are what the network is made of.
 """
 
 from __future__ import annotations

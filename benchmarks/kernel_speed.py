@@ -2,10 +2,11 @@
 
     python benchmarks/kernel_speed.py [ROW ...]
 
-The kernel's tables are built here by array arithmetic; neither planner nor lowering takes part. The fat tree has two
-levels: 1,024 hosts, 32 hosts and 16 up-links per leaf, every cable 12.5 GB/s and 1 us per direction, one path per
-pair: up to the spine of the destination's number modulo 16. A message pays the latency of its cables once, before its
-bytes compete. Rings move 64 MiB; each rank sends its chunks one after another.
+The kernel's tables are built here by array arithmetic; neither planner nor lowering takes part. The
+fat tree has two levels: 1,024 hosts, 32 hosts and 16 up-links per leaf, every cable 12.5 GB/s and 1
+us per direction, one path per pair: up to the spine of the destination's number modulo 16. A
+message pays the latency of its cables once, before its bytes compete. Rings move 64 MiB; each rank
+sends its chunks one after another.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def tree_capacity() -> np.ndarray:
     return np.full(2 * HOSTS + 2 * LEAVES * SPINES, BANDWIDTH)
 
 
-def switch_paths(source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def switch_paths(
+    source: np.ndarray, target: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     uses = np.stack([source, HOSTS + target], axis=1)
     return uses.ravel(), np.arange(0, 2 * len(source) + 1, 2), np.full(len(source), 2)
 
@@ -83,7 +86,9 @@ def table(uses: np.ndarray, start: np.ndarray, latency: np.ndarray) -> Calls:
 
 
 def ring(paths=tree_paths, capacity=tree_capacity, place=None, jitter: float = 0.0) -> Load:
-    """Reduce-scatter and all-gather over 1,024 ranks: ops are inputs, then copies and sums step by step."""
+    """Reduce-scatter and all-gather over 1,024 ranks: ops are inputs, then copies and sums step by
+    step.
+    """
     n = HOSTS
     place = np.arange(n) if place is None else place
     uses, start, cables = paths(place, np.roll(place, -1))
@@ -118,11 +123,20 @@ def ring(paths=tree_paths, capacity=tree_capacity, place=None, jitter: float = 0
     if jitter:
         calls, call = jittered(calls, call, amount, jitter)
     return Load(
-        capacity(), calls, call, amount, waits, successor_start.astype(np.int32), successors, np.arange(n)
+        capacity(),
+        calls,
+        call,
+        amount,
+        waits,
+        successor_start.astype(np.int32),
+        successors,
+        np.arange(n),
     )
 
 
-def jittered(calls: Calls, call: np.ndarray, amount: np.ndarray, by: float) -> tuple[Calls, np.ndarray]:
+def jittered(
+    calls: Calls, call: np.ndarray, amount: np.ndarray, by: float
+) -> tuple[Calls, np.ndarray]:
     """A latency of its own for every message."""
     random = np.random.default_rng(5)
     copies = np.flatnonzero(amount)
@@ -164,7 +178,10 @@ ROWS = {
     "linear": ("ring, linear placement", ring),
     "shuffled": ("ring, shuffled placement", lambda: ring(place=shuffled())),
     "linear-jitter": ("ring, linear, latency +-10 %", lambda: ring(jitter=0.1)),
-    "shuffled-jitter": ("ring, shuffled, latency +-10 %", lambda: ring(place=shuffled(), jitter=0.1)),
+    "shuffled-jitter": (
+        "ring, shuffled, latency +-10 %",
+        lambda: ring(place=shuffled(), jitter=0.1),
+    ),
     "permutations-1": ("1 permutation", lambda: permutations(1)),
     "permutations-4": ("4 permutations at once", lambda: permutations(4)),
     "permutations-16": ("16 permutations at once", lambda: permutations(16)),
@@ -196,7 +213,10 @@ def main() -> None:
         spent, end = min(run(load) for _ in range(3 if load.messages < 100_000 else 2))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         rate = load.messages / spent
-        print(f"{title:32}{load.messages:>10,}{spent:9.3f}{rate:>12,.0f}{peak:9.0f}  {end:.10f}", flush=True)
+        print(
+            f"{title:32}{load.messages:>10,}{spent:9.3f}{rate:>12,.0f}{peak:9.0f}  {end:.10f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""How long it takes to get from a topology and a plan to the arrays that the kernel runs, and back to a result.
+"""How long it takes to get from a topology and a plan to the arrays that the kernel runs, and back
+to a result.
 
 python benchmarks/lowering_speed.py [--ranks 1024]
 
-The plans are made of columns here, so that nothing else is measured: the textbook ring, and the direct all-reduce in
-which every rank sends a shard to every other, sums its own, and sends it back.
+The plans are made of columns here, so that nothing else is measured: the textbook ring, and the
+direct all-reduce in which every rank sends a shard to every other, sums its own, and sends it back.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ ELEMENTS = 1 << 24
 
 
 def plan_of(n: int, blocks: list[tuple]) -> Plan:
-    """A plan of blocks (kind, device, lo, hi, stream, operands), operands an array of ops by operands each."""
+    """A plan of blocks (kind, device, lo, hi, stream, operands), operands an array of ops by
+    operands each.
+    """
     count = [len(block[1]) for block in blocks]
     total = sum(count)
 
@@ -146,7 +149,11 @@ def main() -> None:
         shape, _ = timed(sr.layout, machine)
         print(f"{text:28} load {load:.3f} s, layout {shape:.3f} s")
     side = round(n**0.5)
-    networks = (f"switch:{n}", f"fat_tree:{n},radix=32,oversubscription=2", f"torus:{side}x{n // side}")
+    networks = (
+        f"switch:{n}",
+        f"fat_tree:{n},radix=32,oversubscription=2",
+        f"torus:{side}x{n // side}",
+    )
     for name, plan in (("ring", ring(n)), ("direct", direct(n))):
         print(f"{name}, {n} ranks: {len(plan):,} ops, {plan.transfers:,} copies")
         for text in networks:
@@ -154,7 +161,9 @@ def main() -> None:
             resources = Resources.of(machine, NOMINAL)
             seconds, lowered = timed(lower, plan, machine, IDEAL, NOMINAL, resources)
             held, peak = megabytes(lower, plan, machine, IDEAL, NOMINAL, resources)
-            print(f"  {text:40} lower {seconds:.3f} s, {held:.0f} MB held, {peak:.0f} MB at its peak")
+            print(
+                f"  {text:40} lower {seconds:.3f} s, {held:.0f} MB held, {peak:.0f} MB at its peak"
+            )
         seconds, _ = timed(check_routes, plan, machine)
         print(f"  check_routes {seconds:.3f} s")
         for call, *arguments in (

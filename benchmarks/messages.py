@@ -1,11 +1,12 @@
-"""Messages per second and peak memory of whole simulations: plan built, lowered and run, warm, one core.
+"""Messages per second and peak memory of whole simulations: plan built, lowered and run, warm, one
+core.
 
     python benchmarks/messages.py [RANKS ...]
 
-One all-reduce of 64 KiB a rank on a switch, a 2:1 fat tree and a torus. Each row is a process of its own that has compiled
-the kernel before; memory is what the row needs above that. `naive` is the model in tests/engine/oracle.py, one SimPy process
-per op in exact fractions, on plans small enough for it: how many times as long it takes. Processor seconds, as machines are
-shared.
+One all-reduce of 64 KiB a rank on a switch, a 2:1 fat tree and a torus. Each row is a process of
+its own that has compiled the kernel before; memory is what the row needs above that. `naive` is the
+model in tests/engine/oracle.py, one SimPy process per op in exact fractions, on plans small enough
+for it: how many times as long it takes. Processor seconds, as machines are shared.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ RANKS = (8, 64, 256, 1024, 4096)
 ALGORITHMS = ("ring", "direct", "halving_doubling", "torus_2d", "double_tree")
 NAIVE_OPS = 5_000
 PATIENCE = 300
-"""Seconds after which a row is given up: where nearly every transfer shares links with nearly every other one and few end
-together, each end changes the rates of thousands.
+"""Seconds after which a row is given up: where nearly every transfer shares links with nearly every
+other one and few end together, each end changes the rates of thousands.
 """
 TORI = {8: "4x2", 64: "8x8", 256: "16x16", 1024: "32x32", 4096: "64x64"}
 
@@ -94,7 +95,9 @@ def main() -> None:
             for algorithm in ALGORITHMS:
                 with multiprocessing.get_context("spawn").Pool(1) as process:
                     try:
-                        line = process.apply_async(measure, (machine, algorithm, ranks)).get(PATIENCE)
+                        line = process.apply_async(measure, (machine, algorithm, ranks)).get(
+                            PATIENCE
+                        )
                     except multiprocessing.TimeoutError:
                         line = f"more than {PATIENCE} s"
                 print(f"{fabric:<9} {algorithm:<17} {ranks:>5} {line}", flush=True)

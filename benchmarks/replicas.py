@@ -1,9 +1,10 @@
-"""How long it takes to repeat a training with synchronous replicas: 100 updates of 64 workers, 60 gradients in each.
+"""How long it takes to repeat a training with synchronous replicas: 100 updates of 64 workers, 60
+gradients in each.
 
     python benchmarks/replicas.py [REPETITIONS of delays] [of flows]
 
-With plain delays, and with real flows into and out of one server and of four, on two processes. Seconds are also told for 1,000
-repetitions.
+With plain delays, and with real flows into and out of one server and of four, on two processes.
+Seconds are also told for 1,000 repetitions.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def measure(name: str, network, repetitions: int) -> None:
 
 
 def main() -> None:
-    with_delays, with_flows = (int(text) for text in (sys.argv[1:] + ["1000", "60"][len(sys.argv) - 1 :]))
+    with_delays, with_flows = (
+        int(text) for text in (sys.argv[1:] + ["1000", "60"][len(sys.argv) - 1 :])
+    )
     workers = tuple(f"gpu{i}" for i in range(WORKERS))
     machine = load_topology(f"switch:{WORKERS + 4},bandwidth=1GB/s,latency=10us")
     print(f"{'':28} {'':>6} {'':>8} {'s for':>8} {'update':>10} {'':>8}")

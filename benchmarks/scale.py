@@ -1,10 +1,12 @@
-"""How long the largest machines take, and how much memory: loading, planning, simulating and proving.
+"""How long the largest machines take, and how much memory: loading, planning, simulating and
+proving.
 
     python benchmarks/scale.py [CASE ...]
 
-Each case runs in a process of its own, from the start of Python to the end. Where equal machines are folded, one of them
-is simulated for all; a tree across them is not symmetric, so its machines are loaded and simulated one by one. Compiling
-is excluded: a small case is run before, which fills numba's cache.
+Each case runs in a process of its own, from the start of Python to the end. Where equal machines
+are folded, one of them is simulated for all; a tree across them is not symmetric, so its machines
+are loaded and simulated one by one. Compiling is excluded: a small case is run before, which fills
+numba's cache.
 """
 
 from __future__ import annotations
@@ -33,16 +35,25 @@ def measured(topology: str, algorithm: str, runtime: str) -> tuple[float, float,
     command = ["-m", "simreduce", "bench", topology, "--algo", algorithm, "--runtime", runtime, "-b", SIZE, "--json"]  # fmt: skip
     start = time.perf_counter()
     silent = (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)
-    child = os.posix_spawn(sys.executable, [sys.executable, *command], os.environ, file_actions=[silent])
+    child = os.posix_spawn(
+        sys.executable, [sys.executable, *command], os.environ, file_actions=[silent]
+    )
     _, status, used = os.wait4(child, 0)
     wall = time.perf_counter() - start
-    return wall, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, os.waitstatus_to_exitcode(status)
+    return (
+        wall,
+        used.ru_utime + used.ru_stime,
+        used.ru_maxrss / 1024,
+        os.waitstatus_to_exitcode(status),
+    )
 
 
 def main() -> None:
     """Print a line for each case."""
     measured(*SMALL)
-    print(f"{'topology':<14} {'algorithm':<22} {'runtime':<10} {'s':>7} {'cpu s':>7} {'peak MiB':>9}")
+    print(
+        f"{'topology':<14} {'algorithm':<22} {'runtime':<10} {'s':>7} {'cpu s':>7} {'peak MiB':>9}"
+    )
     for name in sys.argv[1:] or CASES:
         wall, processor, peak, status = measured(*CASES[name])
         failed = f"  status {status}" if status else ""

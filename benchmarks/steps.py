@@ -1,8 +1,10 @@
-"""How long it takes to simulate a training step whose variables are on the CPUs of all machines: thousands of small plans.
+"""How long it takes to simulate a training step whose variables are on the CPUs of all machines:
+thousands of small plans.
 
     python benchmarks/steps.py [MACHINES ...]
 
-p3.16xlarge, eight GPUs each, ResNet-50. CPU seconds, and the megabytes that the process has had at most.
+p3.16xlarge, eight GPUs each, ResNet-50. CPU seconds, and the megabytes that the process has had at
+most.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ def main() -> None:
         topology = load_topology(f"p3-16xlargex{machines}")
         shape = layout(topology)
         began = time.process_time()
-        method = by_mode("parameter_server", model.workload, shape, Flags(local_parameter_device="cpu"))
+        method = by_mode(
+            "parameter_server", model.workload, shape, Flags(local_parameter_device="cpu")
+        )
         made = time.process_time()
         step = simulate_step(job, method, topology, shape.ranks)
         ended = time.process_time()

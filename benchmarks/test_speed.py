@@ -54,4 +54,6 @@ def test_against_the_naive_model(benchmark, model):
         benchmark(sr.simulate, plan, machine, "ideal")
     else:
         ready = [0.0] * int((plan.kind == Kind.INPUT).sum())
-        benchmark.pedantic(lambda: Oracle(machine, IDEAL, NOMINAL).run([Submission(plan, ready)]), rounds=3)
+        benchmark.pedantic(
+            lambda: Oracle(machine, IDEAL, NOMINAL).run([Submission(plan, ready)]), rounds=3
+        )

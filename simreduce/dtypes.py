@@ -1,4 +1,6 @@
-"""The element types that can be reduced, spelled as TensorFlow spells them; a plan stores the index."""
+"""The element types that can be reduced, spelled as TensorFlow spells them; a plan stores the
+index.
+"""
 
 from __future__ import annotations
 
@@ -17,5 +19,7 @@ def code(name: str) -> int:
     """The code of a dtype by TensorFlow's name or nccl-tests' (`float`, `half`, `double`)."""
     name = _NCCL_TESTS.get(name, name)
     if name not in NAMES:
-        raise InputError(f"unknown dtype {name!r}{did_you_mean(name, NAMES)}; one of {', '.join(NAMES)}")
+        raise InputError(
+            f"unknown dtype {name!r}{did_you_mean(name, NAMES)}; one of {', '.join(NAMES)}"
+        )
     return NAMES.index(name)

@@ -14,7 +14,9 @@ class InputError(SimreduceError, ValueError):
     """Input that cannot be used. `problems` lists every fault found, each with its place."""
 
     def __init__(self, problems: str | Sequence[str]) -> None:
-        self.problems: tuple[str, ...] = (problems,) if isinstance(problems, str) else tuple(problems)
+        self.problems: tuple[str, ...] = (
+            (problems,) if isinstance(problems, str) else tuple(problems)
+        )
         super().__init__("\n".join(self.problems))
 
     def __reduce__(self) -> tuple[type[InputError], tuple[tuple[str, ...]]]:
@@ -86,7 +88,9 @@ _BEGINNING = 3
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The text " (did you mean 'x'?)" for the known word nearest to `word`, or "" when none is near."""
+    """The text " (did you mean 'x'?)" for the known word nearest to `word`, or "" when none is
+    near.
+    """
     words = list(known)
     near = difflib.get_close_matches(word, words, n=1, cutoff=_LIKE)
     near = near or [each for each in words if len(word) >= _BEGINNING and each.startswith(word)]

@@ -1,5 +1,6 @@
-"""What planners may know of a machine: ranks, tasks, hosts and which GPUs are linked. No time, and of bandwidth only the
-shares of a `Network`, for planners that make their plan for the graph at hand.
+"""What planners may know of a machine: ranks, tasks, hosts and which GPUs are linked. No time, and
+of bandwidth only the shares of a `Network`, for planners that make their plan for the graph at
+hand.
 """
 
 from __future__ import annotations
@@ -27,14 +28,18 @@ if TYPE_CHECKING:
 class Wiring(Protocol):
     """The networks of a machine, worked out when somebody asks."""
 
-    def network(self, ranks: tuple[str, ...], boxes: tuple[tuple[int, ...], ...], *, routed: bool) -> Network:
-        """That of the GPUs `ranks`, of which `boxes` stand in one machine each; see `Layout.network`."""
+    def network(
+        self, ranks: tuple[str, ...], boxes: tuple[tuple[int, ...], ...], *, routed: bool
+    ) -> Network:
+        """That of the GPUs `ranks`, of which `boxes` stand in one machine each; see
+        `Layout.network`.
+        """
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Row(Sequence[int]):
-    """`size` numbers, zero but for those in `values`. It reads, compares and hashes like the tuple of them, in less
-    room: thousands of ranks have few links each.
+    """`size` numbers, zero but for those in `values`. It reads, compares and hashes like the tuple
+    of them, in less room: thousands of ranks have few links each.
     """
 
     values: Mapping[int, int]
@@ -81,7 +86,9 @@ def _only(row: Sequence[int], place: Mapping[int, int]) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class Reducer:
-    """A switch that can sum what passes through it, with the ranks and the other such switches that it is linked to."""
+    """A switch that can sum what passes through it, with the ranks and the other such switches that
+    it is linked to.
+    """
 
     name: str
     ranks: tuple[int, ...]
@@ -92,13 +99,15 @@ class Reducer:
 class Layout:
     """The machine as plain data; a rank is an index into `ranks`.
 
-    `ranks` are the GPUs, machine by machine. `tasks` are the ranks of each machine. `hosts` is, per task, its first
-    CPU: what TensorFlow calls `/cpu:0`, one device for all sockets, whose memory is taken to be on the first; "" for
-    a machine without a CPU. `links[i][j]` counts the lanes of the direct links from rank i to rank j, 0 for none.
-    `order` is the order of GPUs that rings take inside every task (tf_cnn_benchmarks' `--gpu_indices`): positions in
-    the task; empty for that of the task itself. `reducers` are the switches that can sum. `wiring` knows what lies between
-    the ranks; without it, what `links` says is taken for all there is to know. Of a folded machine, all of this is that of
-    one of `boxes` equal ones, which count as tasks of their own unless they are `one_task`.
+    `ranks` are the GPUs, machine by machine. `tasks` are the ranks of each machine. `hosts` is, per
+    task, its first CPU: what TensorFlow calls `/cpu:0`, one device for all sockets, whose memory is
+    taken to be on the first; "" for a machine without a CPU. `links[i][j]` counts the lanes of the
+    direct links from rank i to rank j, 0 for none. `order` is the order of GPUs that rings take
+    inside every task (tf_cnn_benchmarks' `--gpu_indices`): positions in the task; empty for that of
+    the task itself. `reducers` are the switches that can sum. `wiring` knows what lies between the
+    ranks; without it, what `links` says is taken for all there is to know. Of a folded machine, all
+    of this is that of one of `boxes` equal ones, which count as tasks of their own unless they are
+    `one_task`.
     """
 
     ranks: tuple[str, ...]
@@ -146,12 +155,18 @@ class Layout:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Every device a plan may name: the ranks, then the hosts that exist, each once, then the switches that can sum."""
+        """Every device a plan may name: the ranks, then the hosts that exist, each once, then the
+        switches that can sum.
+        """
         hosts = (host for host in self.hosts if host)
-        return tuple(dict.fromkeys((*self.ranks, *hosts, *(switch.name for switch in self.reducers))))
+        return tuple(
+            dict.fromkeys((*self.ranks, *hosts, *(switch.name for switch in self.reducers)))
+        )
 
     def host_devices(self, algorithm: str) -> tuple[int, ...]:
-        """Per task, the index in `devices` of its host; raises `StrategyError` when a task has none."""
+        """Per task, the index in `devices` of its host; raises `StrategyError` when a task has
+        none.
+        """
         index = {name: i for i, name in enumerate(self.devices)}
         for task, host in zip(self.tasks, self.hosts, strict=True):
             if not host:
@@ -187,12 +202,14 @@ class Layout:
         return self._kept(range(k))
 
     def only(self, ranks: Sequence[int]) -> Layout:
-        """The given ranks, in ascending order, with their tasks and hosts; raises `ValueError` unless each is there and
-        is named once.
+        """The given ranks, in ascending order, with their tasks and hosts; raises `ValueError`
+        unless each is there and is named once.
         """
         unknown = [r for r in ranks if not 0 <= r < self.n]
         if unknown or len(set(ranks)) < len(ranks) or not ranks:
-            fault = f"there is no {', '.join(map(str, unknown))}" if unknown else "each is named once"
+            fault = (
+                f"there is no {', '.join(map(str, unknown))}" if unknown else "each is named once"
+            )
             raise ValueError(
                 f"cannot take devices {','.join(map(str, ranks))}: {fault if ranks else 'name one at least'}; "
                 f"choose from 0 to {self.n - 1}"
@@ -227,10 +244,11 @@ class Layout:
     def network(self, *, routed: bool = False) -> Network:
         """What transfers between the ranks compete for.
 
-        If the direct links between the ranks connect them all, in both directions, these are the network: libraries do
-        not send over PCIe what NVLink can carry, and a copy between two linked GPUs never goes another way. Otherwise, or
-        if `routed`, every two ranks have the one way that the engine sends them. Without `wiring`, lanes are capacities
-        and ranks that no links connect have a port each, of one lane, on a switch.
+        If the direct links between the ranks connect them all, in both directions, these are the
+        network: libraries do not send over PCIe what NVLink can carry, and a copy between two
+        linked GPUs never goes another way. Otherwise, or if `routed`, every two ranks have the one
+        way that the engine sends them. Without `wiring`, lanes are capacities and ranks that no
+        links connect have a port each, of one lane, on a switch.
 
         Raises `StrategyError` for more than `MOST_RANKS` ranks: searches would take too long.
         """
@@ -241,7 +259,12 @@ class Layout:
         if self.wiring is not None:
             return self.wiring.network(self.ranks, self.tasks, routed=routed)
         ranks = range(self.n)
-        lanes = {(i, j): float(self.links[i][j]) for i in ranks for j in ranks if i != j and self.links[i][j]}
+        lanes = {
+            (i, j): float(self.links[i][j])
+            for i in ranks
+            for j in ranks
+            if i != j and self.links[i][j]
+        }
         make = direct_network if connected(self.n, list(lanes)) and not routed else switched_network
         return make(self.ranks, lanes, self.tasks)
 
@@ -252,7 +275,9 @@ class _Machine:
 
     topology: Topology
 
-    def network(self, ranks: tuple[str, ...], boxes: tuple[tuple[int, ...], ...], *, routed: bool) -> Network:
+    def network(
+        self, ranks: tuple[str, ...], boxes: tuple[tuple[int, ...], ...], *, routed: bool
+    ) -> Network:
         return _network(self.topology, ranks, boxes, routed)
 
 
@@ -260,8 +285,9 @@ class _Machine:
 def _network(
     topology: Topology, ranks: tuple[str, ...], boxes: tuple[tuple[int, ...], ...], routed: bool
 ) -> Network:
-    """The achievable rates, in bytes/s, of the links that the engine's routes between `ranks` cross. Figures (what copies
-    through the host share besides) are loops, which take capacity and join nothing.
+    """The achievable rates, in bytes/s, of the links that the engine's routes between `ranks`
+    cross. Figures (what copies through the host share besides) are loops, which take capacity and
+    join nothing.
     """
     linked = {(link.source, link.target) for link in topology.links if not link.is_figure}
     n = range(len(ranks))
@@ -269,7 +295,10 @@ def _network(
     direct = [(u, v) for u, v in pairs if (ranks[u], ranks[v]) in linked]
     used = direct if connected(len(ranks), direct) and not routed else pairs
     crossed = {(u, v): _links(topology, ranks[u], ranks[v]) for u, v in used}
-    links = {link: arc for arc, link in enumerate(sorted({link for way in crossed.values() for link in way}))}
+    links = {
+        link: arc
+        for arc, link in enumerate(sorted({link for way in crossed.values() for link in way}))
+    }
     ends = [topology.links[link] for link in links]
     names = dict.fromkeys((*ranks, *(name for link in ends for name in (link.source, link.target))))
     vertex = {name: i for i, name in enumerate(names)}
@@ -277,16 +306,24 @@ def _network(
         names=tuple(names),
         ranks=len(ranks),
         arcs=tuple(
-            (vertex[link.source], vertex[link.source if link.is_figure else link.target], link.bandwidth)
+            (
+                vertex[link.source],
+                vertex[link.source if link.is_figure else link.target],
+                link.bandwidth,
+            )
             for link in ends
         ),
-        ways=tuple(tuple(tuple(links[link] for link in crossed.get((u, v), ())) for v in n) for u in n),
+        ways=tuple(
+            tuple(tuple(links[link] for link in crossed.get((u, v), ())) for v in n) for u in n
+        ),
         boxes=boxes,
     )
 
 
 def _links(topology: Topology, source: str, target: str) -> Way:
-    """The links of a route, figures included; of bytes that are split over equal paths, those of the first."""
+    """The links of a route, figures included; of bytes that are split over equal paths, those of
+    the first.
+    """
     try:
         found = topology.router.route(source, target)
     except TopologyError:
@@ -335,7 +372,9 @@ def layout(topology: Topology | Folded) -> Layout:
         links=tuple(Row(row, len(ranks)) for row in links),
         reducers=tuple(
             Reducer(
-                name, tuple(sorted(index[t] for t in ends if t in index)), tuple(t for t in ends if t in near)
+                name,
+                tuple(sorted(index[t] for t in ends if t in index)),
+                tuple(t for t in ends if t in near),
             )
             for name, ends in near.items()
         ),

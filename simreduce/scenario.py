@@ -14,8 +14,9 @@
     [step]                           # for `simreduce step`: training/question.py says what is in it
     batch = 64
 
-With `[replicas]` instead of `[step]` it asks about synchronous replicas (training/replicas/reader.py): that is another value,
-`Replicas`, which needs no machine and no gradients, and whose gradients are sent to servers by no strategy.
+With `[replicas]` instead of `[step]` it asks about synchronous replicas
+(training/replicas/reader.py): that is another value, `Replicas`, which needs no machine and no
+gradients, and whose gradients are sent to servers by no strategy.
 
 Every fault in the file, and in what it names, is reported at once.
 """
@@ -29,7 +30,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from simreduce.calibrate import load_calibration
-from simreduce.engine import CALM, NOMINAL, TENSORFLOW, Calibration, Disturbance, Runtime, runtime_named
+from simreduce.engine import (
+    CALM,
+    NOMINAL,
+    TENSORFLOW,
+    Calibration,
+    Disturbance,
+    Runtime,
+    runtime_named,
+)
 from simreduce.errors import InputError, ScenarioError, did_you_mean, shown
 from simreduce.layouts import Layout, layout
 from simreduce.packing import Fusion
@@ -121,7 +130,9 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """A question about synchronous replicas. Without a topology, transfers take what the table says."""
+    """A question about synchronous replicas. Without a topology, transfers take what the table
+    says.
+    """
 
     name: str
     title: str
@@ -143,9 +154,9 @@ def _named(
 def load_scenario(text: str, batch: object = None, **overrides: object) -> Scenario:
     """The scenario in the file `text`, or the shipped one of that name.
 
-    Keyword arguments that are not None stand in the place of the file's keys (`runtime="ideal"`), `batch` in that of
-    `step.batch`, and what is measured of a step changes in proportion. Their faults are told by the options of the command line
-    that give them.
+    Keyword arguments that are not None stand in the place of the file's keys (`runtime="ideal"`),
+    `batch` in that of `step.batch`, and what is measured of a step changes in proportion. Their
+    faults are told by the options of the command line that give them.
     """
     found, _, problems = look_at_scenario(text, batch, **overrides)
     if problems or found is None:
@@ -156,7 +167,9 @@ def load_scenario(text: str, batch: object = None, **overrides: object) -> Scena
 def look_at_scenario(
     text: str, batch: object = None, **overrides: object
 ) -> tuple[Scenario | None, Topology | None, list[str]]:
-    """As `load_scenario`: the scenario, if there is no fault; its machine, if that has none; all faults."""
+    """As `load_scenario`: the scenario, if there is no fault; its machine, if that has none; all
+    faults.
+    """
     try:
         path, document = _document(text)
     except ScenarioError as error:
@@ -168,7 +181,9 @@ def look_at_scenario(
 
 
 def load_replicas(text: str, disturbance: Disturbance = CALM, **overrides: object) -> Replicas:
-    """As `load_scenario`, of a scenario with `[replicas]`. InputError names what of the disturbance its machine lacks, too."""
+    """As `load_scenario`, of a scenario with `[replicas]`. InputError names what of the disturbance
+    its machine lacks, too.
+    """
     path, document = _document(text)
     return _build_replicas(path, document, _given(overrides), disturbance)
 
@@ -183,24 +198,32 @@ def _document(text: str) -> tuple[Path, dict[str, Any]]:
     if path.suffix != ".toml" and not exists(text):
         known = shipped()
         if text not in known and find(text) is not None:
-            raise ScenarioError(f"{text} is a machine, not a scenario; {_FOR_MACHINES.format(text)}")
+            raise ScenarioError(
+                f"{text} is a machine, not a scenario; {_FOR_MACHINES.format(text)}"
+            )
         if text not in known:
             near = did_you_mean(text, known) or f"; shipped: {', '.join(known)}"
             raise ScenarioError(f"no scenario {shown(text)}{near}; a file ends in .toml")
         path = data_dir("scenarios") / f"{text}.toml"
     document = parse_toml(str(path), read_text(path, ScenarioError), ScenarioError)
     if not any(key in document for key in _MARKS) and any(key in document for key in _OF_MACHINES):
-        raise ScenarioError(f"{path}: is a machine file, not a scenario; {_FOR_MACHINES.format(path)}")
+        raise ScenarioError(
+            f"{path}: is a machine file, not a scenario; {_FOR_MACHINES.format(path)}"
+        )
     return path, document
 
 
 def is_scenario(text: str) -> bool:
-    """Whether `text` means a scenario: the name of a shipped one, or a TOML file with the keys of one."""
+    """Whether `text` means a scenario: the name of a shipped one, or a TOML file with the keys of
+    one.
+    """
     return any(key in keys_of(text) for key in _MARKS)
 
 
 def keys_of(text: str) -> frozenset[str]:
-    """The keys of the scenario that `text` means, before it is known whether they make sense; none if it cannot be read."""
+    """The keys of the scenario that `text` means, before it is known whether they make sense; none
+    if it cannot be read.
+    """
     try:
         return frozenset(_document(text)[1])
     except ScenarioError:
@@ -213,12 +236,16 @@ def shipped() -> list[str]:
 
 
 class _Reader:
-    """What scenarios of both kinds say alike; faults are collected, each with the file and its key, or with the option that stands
-    in the place of the key.
+    """What scenarios of both kinds say alike; faults are collected, each with the file and its key,
+    or with the option that stands in the place of the key.
     """
 
     def __init__(
-        self, path: Path, document: Mapping[str, Any], given: Mapping[str, Any], keys: Collection[str]
+        self,
+        path: Path,
+        document: Mapping[str, Any],
+        given: Mapping[str, Any],
+        keys: Collection[str],
     ) -> None:
         self.path, self.given = path, given
         self.document = {**document, **given}
@@ -228,7 +255,11 @@ class _Reader:
 
     def fault(self, key: str, text: object, within: str = "") -> None:
         """Something is wrong with a key, `within` says where in its value."""
-        place = _OPTIONS[key] if key in self.given and key in _OPTIONS else f"{self.path}: {key}{within}"
+        place = (
+            _OPTIONS[key]
+            if key in self.given and key in _OPTIONS
+            else f"{self.path}: {key}{within}"
+        )
         self.problems.append(f"{place}: {text}")
 
     def text(self, key: str, default: str = "") -> str:
@@ -284,7 +315,9 @@ def _build(read: _Reader, batch: object) -> tuple[Scenario | None, Topology | No
     known = len(problems) == before
     repeat = document.get("repeat", 1)
     if not isinstance(repeat, int) or isinstance(repeat, bool) or not 1 <= repeat <= MOST_REPEATS:
-        read.fault("repeat", f"expected a whole number from 1 to {MOST_REPEATS}, not {shown(repeat)}")
+        read.fault(
+            "repeat", f"expected a whole number from 1 to {MOST_REPEATS}, not {shown(repeat)}"
+        )
     faithful = read.faithful()
     gpu_indices = _gpu_indices(read, topology)
     title = read.text("title", read.path.stem)
@@ -297,7 +330,9 @@ def _build(read: _Reader, batch: object) -> tuple[Scenario | None, Topology | No
         and not (fuses or "strategies" in read.given)
         and "cycle" in document["step"]
     ):
-        read.fault("step.cycle", "is for Horovod's buffers, which no strategy has; add +fusion to one")
+        read.fault(
+            "step.cycle", "is for Horovod's buffers, which no strategy has; add +fusion to one"
+        )
     if problems or topology is None or model is None or runtime is None or calibration is None:
         return None, topology, problems
     scenario = Scenario(
@@ -317,7 +352,9 @@ def _build_replicas(
     read = _Reader(path, used[0], used[1], _OF_REPLICAS)
     problems = read.problems
     problems += [
-        f"{path}: {key}: {why}" for key, why in unused.items() if key in document and key not in given
+        f"{path}: {key}: {why}"
+        for key, why in unused.items()
+        if key in document and key not in given
     ]
     problems += [f"{_OPTIONS[key]}: {why}" for key, why in unused.items() if key in given]
     topology = read.topology()
@@ -327,7 +364,9 @@ def _build_replicas(
     lacking: Sequence[str] = ()
     if "topology" not in document:
         if disturbance.text:
-            lacking = [f"{path} has no topology, so nothing is there to disturb: {disturbance.text}"]
+            lacking = [
+                f"{path} has no topology, so nothing is there to disturb: {disturbance.text}"
+            ]
     elif topology is not None:
         try:
             disturbance.check(topology)
@@ -354,15 +393,21 @@ def _build_replicas(
     )
 
 
-def _step(read: _Reader, model: Model | None, topology: Topology | None, batch: object) -> Question | None:
+def _step(
+    read: _Reader, model: Model | None, topology: Topology | None, batch: object
+) -> Question | None:
     """The table `step`, if there is one."""
     if "step" not in read.document:
         return None
     if batch is not None and (not isinstance(batch, int) or not 1 <= batch <= MOST_SAMPLES):
-        read.problems.append(f"--batch: expected a whole number from 1 to {MOST_SAMPLES}, not {shown(batch)}")
+        read.problems.append(
+            f"--batch: expected a whole number from 1 to {MOST_SAMPLES}, not {shown(batch)}"
+        )
         batch = 1
     table = read.document["step"]
-    found, faults = look_at_step(table, model, topology, lambda name: _beside(read.path, name), batch)
+    found, faults = look_at_step(
+        table, model, topology, lambda name: _beside(read.path, name), batch
+    )
     read.problems += [f"{read.path}: {fault}" for fault in faults]
     if isinstance(table, dict) and "variable_update" in table and "strategies" in read.document:
         read.fault("strategies", "step.variable_update says how to reduce; give one of the two")
@@ -371,7 +416,9 @@ def _step(read: _Reader, model: Model | None, topology: Topology | None, batch: 
 
 def _gpu_indices(read: _Reader, topology: Topology | None) -> tuple[int, ...]:
     value = read.document.get("gpu_indices", [])
-    if not isinstance(value, list) or not all(isinstance(i, int) and not isinstance(i, bool) for i in value):
+    if not isinstance(value, list) or not all(
+        isinstance(i, int) and not isinstance(i, bool) for i in value
+    ):
         read.fault("gpu_indices", f"expected a list of whole numbers, not {shown(value)}")
         return ()
     try:
@@ -393,7 +440,9 @@ def _beside(path: Path, name: str) -> str:
 def _strategies(read: _Reader) -> tuple[Strategy, ...] | None:
     value = read.document.get("strategies", [ALL])
     if not isinstance(value, list) or not value:
-        read.fault("strategies", f'expected a list of strategy texts such as ["all"], not {shown(value)}')
+        read.fault(
+            "strategies", f'expected a list of strategy texts such as ["all"], not {shown(value)}'
+        )
         return None
     for problem in misplaced(text for text in value if isinstance(text, str) and text.strip()):
         read.fault("strategies", problem)

@@ -12,7 +12,8 @@ from simreduce.errors import InternalError
 def data_dir(kind: Literal["topologies", "scenarios"]) -> Path:
     """The folder of shipped TOML files of one kind.
 
-    A wheel carries it as `simreduce/_data/KIND`; a source tree or an editable install has it beside the package.
+    A wheel carries it as `simreduce/_data/KIND`; a source tree or an editable install has it beside
+    the package.
     """
     package = Path(str(files("simreduce")))
     for folder in (package / "_data" / kind, package.parent / kind):

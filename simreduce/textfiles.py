@@ -57,7 +57,9 @@ def read_text(path: Path, refuse: type[InputError]) -> str:
 
 
 def parse_toml(source: str, content: str, refuse: type[InputError]) -> dict[str, Any]:
-    """The document that `content` is; raises `refuse` with `source` and the place when it is not TOML."""
+    """The document that `content` is; raises `refuse` with `source` and the place when it is not
+    TOML.
+    """
     try:
         return tomllib.loads(content)
     except RecursionError:
@@ -74,11 +76,16 @@ def csv_rows(
     refuse: type[InputError],
     problems: list[str],
 ) -> list[tuple[str, dict[str, str]]]:
-    """(`line 3`, its cells by column) of a CSV file whose first line names columns, of `keys`; `example` is such a line. Empty
-    lines, and those that begin with #, count for nothing. Lines that are no rows are added to `problems`, and left out. Raises
-    `refuse` if that first line is wrong, with all of them.
+    """(`line 3`, its cells by column) of a CSV file whose first line names columns, of `keys`;
+    `example` is such a line. Empty lines, and those that begin with #, count for nothing. Lines
+    that are no rows are added to `problems`, and left out. Raises `refuse` if that first line is
+    wrong, with all of them.
     """
-    lines = [(i, line) for i, line in enumerate(content.split("\n"), 1) if line.strip() and line[0] != "#"]
+    lines = [
+        (i, line)
+        for i, line in enumerate(content.split("\n"), 1)
+        if line.strip() and line[0] != "#"
+    ]
     if not lines:
         raise refuse(f"{source}: empty; the first line names the columns: {example}")
     faults: list[str] = []
@@ -98,14 +105,23 @@ def csv_rows(
     if of_header or not header:
         raise refuse([*problems, *faults])
     problems += faults
-    return [(place, dict(zip(header, row, strict=True))) for place, row in rows if len(row) == len(header)]
+    return [
+        (place, dict(zip(header, row, strict=True)))
+        for place, row in rows
+        if len(row) == len(header)
+    ]
 
 
 def toml_rows(
-    source: str, document: Mapping[str, Any], name: str, keys: Sequence[str], what: str, problems: list[str]
+    source: str,
+    document: Mapping[str, Any],
+    name: str,
+    keys: Sequence[str],
+    what: str,
+    problems: list[str],
 ) -> tuple[str, list[tuple[str, dict[str, Any]]]]:
-    """The title ("" if it has none), and (`name[3]`, the table) of a TOML file of `[[name]]` tables with `keys`. `what` is what a
-    table has. What is not so is added to `problems`.
+    """The title ("" if it has none), and (`name[3]`, the table) of a TOML file of `[[name]]` tables
+    with `keys`. `what` is what a table has. What is not so is added to `problems`.
     """
     document = dict(document)
     tables = document.pop(name, None)
@@ -133,11 +149,17 @@ def _fields(source: str, number: int, line: str, problems: list[str]) -> list[st
 
 
 def _unknown(source: str, place: str, given: Iterable[str], keys: Sequence[str]) -> list[str]:
-    return [f"{source}: {place}: unknown key {k!r}{did_you_mean(k, keys)}" for k in given if k not in keys]
+    return [
+        f"{source}: {place}: unknown key {k!r}{did_you_mean(k, keys)}"
+        for k in given
+        if k not in keys
+    ]
 
 
 def dotted(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a table and of the tables in it, by dotted key: TOML lets keys be written both ways."""
+    """The values of a table and of the tables in it, by dotted key: TOML lets keys be written both
+    ways.
+    """
     found: dict[str, Any] = {}
     for key, value in table.items():
         inner = dotted(value) if isinstance(value, dict) else None

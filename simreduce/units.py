@@ -1,8 +1,10 @@
-"""Quantities are SI inside (bytes, seconds, bytes/s); this module reads and writes them at the edge.
+"""Quantities are SI inside (bytes, seconds, bytes/s); this module reads and writes them at the
+edge.
 
-Two dialects of size, as their users expect: on the command line and in specs `64M` is 64 x 2^20 (nccl-tests);
-in files a unit is spelled out, `64 MiB` is 2^20 and `64 MB` is 10^6. Bandwidth is per direction and decimal:
-`25 GB/s`, `200 Gbit/s`. Every reader raises `ValueError` with a message that shows a valid spelling.
+Two dialects of size, as their users expect: on the command line and in specs `64M` is 64 x 2^20
+(nccl-tests); in files a unit is spelled out, `64 MiB` is 2^20 and `64 MB` is 10^6. Bandwidth is per
+direction and decimal: `25 GB/s`, `200 Gbit/s`. Every reader raises `ValueError` with a message that
+shows a valid spelling.
 """
 
 from __future__ import annotations
@@ -26,9 +28,13 @@ _RATES = (
     | {f"{p}bps": f / 8 for p, f in _DECIMAL.items()}
 )
 _FLOPS = {
-    f"{p}{unit}": float(f) for p, f in (*_DECIMAL.items(), ("P", 10**15)) for unit in ("FLOP/s", "FLOPS")
+    f"{p}{unit}": float(f)
+    for p, f in (*_DECIMAL.items(), ("P", 10**15))
+    for unit in ("FLOP/s", "FLOPS")
 }
-_WORK = {f"{p}{unit}": f for p, f in (*_DECIMAL.items(), ("P", 10**15)) for unit in ("FLOP", "FLOPs")}
+_WORK = {
+    f"{p}{unit}": f for p, f in (*_DECIMAL.items(), ("P", 10**15)) for unit in ("FLOP", "FLOPs")
+}
 _TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _CLI_SUFFIX = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -42,7 +48,9 @@ _LARGEST = 2**63 - 1
 def _split(text: object, known: Collection[str], what: str, examples: str) -> tuple[str, str]:
     """The number and the unit of a quantity."""
     if not isinstance(text, str):
-        raise ValueError(f"{shown(text)} has no unit; write a {what} as text, for example {examples}")  # noqa: TRY004
+        raise ValueError(  # noqa: TRY004 - a fault of what a user wrote
+            f"{shown(text)} has no unit; write a {what} as text, for example {examples}"
+        )
     match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
     if not match:
         raise ValueError(f"{shown(text)} is not a {what}; write for example {examples}")
@@ -50,7 +58,9 @@ def _split(text: object, known: Collection[str], what: str, examples: str) -> tu
     if not unit and unit not in known:
         raise ValueError(f"{shown(text)} has no unit; write for example {examples}")
     if unit not in known:
-        raise ValueError(f"{shown(text)}: unknown unit {unit!r} for a {what}; write for example {examples}")
+        raise ValueError(
+            f"{shown(text)}: unknown unit {unit!r} for a {what}; write for example {examples}"
+        )
     return number, unit
 
 
@@ -112,7 +122,9 @@ def cli_size(text: str) -> int:
         return _whole(text, match.group(1), _CLI_SUFFIX[match.group(2).upper()])
     if match and match.group(2) in _SIZES:
         return size(text)
-    raise ValueError(f"{shown(text)} is not a size; write for example '64M', '512K', '64MiB' or '1048576'")
+    raise ValueError(
+        f"{shown(text)} is not a size; write for example '64M', '512K', '64MiB' or '1048576'"
+    )
 
 
 def noun(count: int, word: str, plural: str = "") -> str:
@@ -147,7 +159,9 @@ def format_bandwidth(rate: float) -> str:
 
 
 def exact_size(nbytes: int) -> str:
-    """A text that `size` reads as the same number: whole, in the largest binary unit that allows it, as `768 KiB`."""
+    """A text that `size` reads as the same number: whole, in the largest binary unit that allows
+    it, as `768 KiB`.
+    """
     for unit, factor in reversed(_BINARY.items()):
         if nbytes and nbytes % factor == 0:
             return f"{nbytes // factor} {unit}B"

@@ -17,8 +17,8 @@ R = TypeVar("R")
 
 @contextmanager
 def pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """So many processes. An exception ends them in the middle of what they do, which may take minutes; so does the end of this one,
-    be it killed.
+    """So many processes. An exception ends them in the middle of what they do, which may take
+    minutes; so does the end of this one, be it killed.
     """
     before = multiprocessing.active_children()
     with ProcessPoolExecutor(workers, initializer=_bound) as processes:
@@ -34,13 +34,16 @@ def pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 def in_processes(
     work: Callable[[T], R], items: Sequence[T], workers: int, chunk: int = 1
 ) -> Generator[R, None, None]:
-    """What `work` makes of every item, in order, on so many processes, which take `chunk` items at a time."""
+    """What `work` makes of every item, in order, on so many processes, which take `chunk` items at
+    a time.
+    """
     workers = min(workers, len(items))
     if workers <= 1:
         yield from map(work, items)
         return
     with pool(workers) as processes:
-        # Not by `map`, which cancels what is left when nobody listens, and then cannot stand that its workers are ended.
+        # Not by `map`, which cancels what is left when nobody listens, and then cannot stand that
+        # its workers are ended.
         parts = [items[i : i + chunk] for i in range(0, len(items), chunk)]
         for part in [processes.submit(_all_of, work, part) for part in parts]:
             yield from part.result()

@@ -1,7 +1,8 @@
 """Hypothesis strategies for plans, machines, and what else a simulation takes.
 
-Figures come in two sorts. *Round* ones are few small multiples of powers of two, so that different ops end at the
-very same instant, again and again. *Any* figures are nearly all different, so that hardly anything ties.
+Figures come in two sorts. *Round* ones are few small multiples of powers of two, so that different
+ops end at the very same instant, again and again. *Any* figures are nearly all different, so that
+hardly anything ties.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from simreduce.topology import Cable, Node, Topology, build
 
 @dataclass(frozen=True)
 class Figures:
-    """What numbers a simulation is made of; `unit` is the elements between two cuts of the address space."""
+    """What numbers a simulation is made of; `unit` is the elements between two cuts of the address
+    space.
+    """
 
     bandwidth: st.SearchStrategy[float]
     delay: st.SearchStrategy[float]
@@ -50,7 +53,9 @@ def _two_ends(call: Call) -> tuple[str, ...]:
 
 
 TWO_ENDED = Runtime("two-ended", _two_ends, dispatch=True, local=True)
-"""A copy holds a lane at each end, so ops are first in one queue while they wait in another; channels send apart."""
+"""A copy holds a lane at each end, so ops are first in one queue while they wait in another;
+channels send apart.
+"""
 
 
 def _posts(call: Call) -> tuple[str, ...]:
@@ -58,7 +63,9 @@ def _posts(call: Call) -> tuple[str, ...]:
 
 
 def _wires(call: Call) -> tuple[str, ...]:
-    """Two pipes, so that an op is first in one queue while it waits in another; sums have one too, but no lane."""
+    """Two pipes, so that an op is first in one queue while it waits in another; sums have one too,
+    but no lane.
+    """
     if call.kind == Kind.COPY:
         return (f"{call.source.name} wire", f"{call.target.name} door")
     return (f"{call.target.name} sums",) if call.kind == Kind.ADD else ()
@@ -90,13 +97,22 @@ class Scene(NamedTuple):
 
 @st.composite
 def topologies(
-    draw: st.DrawFn, figures: Figures, most_gpus: int = 5, least_gpus: int = 1, least_machines: int = 1
+    draw: st.DrawFn,
+    figures: Figures,
+    most_gpus: int = 5,
+    least_gpus: int = 1,
+    least_machines: int = 1,
 ) -> Topology:
-    """One or two machines: GPUs on a bus to their host, some linked directly, the hosts joined by a network."""
+    """One or two machines: GPUs on a bus to their host, some linked directly, the hosts joined by a
+    network.
+    """
     gpus = draw(st.integers(least_gpus, most_gpus))
     machines = draw(st.integers(least_machines, 2))
     memory = st.one_of(st.just(math.inf), figures.bandwidth)
-    nodes = [Node(f"cpu{m}", "cpu", memory_bandwidth=draw(memory), machine=str(m)) for m in range(machines)]
+    nodes = [
+        Node(f"cpu{m}", "cpu", memory_bandwidth=draw(memory), machine=str(m))
+        for m in range(machines)
+    ]
     nodes += [
         Node(f"gpu{g}", "gpu", memory_bandwidth=draw(memory), machine=str(g * machines // gpus))
         for g in range(gpus)
@@ -104,12 +120,18 @@ def topologies(
 
     def cable(a: str, b: str, link_class: str, holds: bool) -> Cable:
         rate = draw(figures.bandwidth)
-        return Cable(a, b, link_class, draw(st.integers(1, 2)), rate, rate, draw(figures.delay), holds)
+        return Cable(
+            a, b, link_class, draw(st.integers(1, 2)), rate, rate, draw(figures.delay), holds
+        )
 
     cables = [cable("cpu0", "cpu1", "network", draw(st.booleans()))] if machines == 2 else []
     on_bus = nodes[machines:]
-    cables += [cable(f"cpu{node.machine}", node.name, "bus", draw(st.booleans())) for node in on_bus]
-    pairs = [(a.name, b.name) for i, a in enumerate(on_bus) for b in on_bus[:i] if a.machine == b.machine]
+    cables += [
+        cable(f"cpu{node.machine}", node.name, "bus", draw(st.booleans())) for node in on_bus
+    ]
+    pairs = [
+        (a.name, b.name) for i, a in enumerate(on_bus) for b in on_bus[:i] if a.machine == b.machine
+    ]
     for a, b in draw(st.lists(st.sampled_from(pairs), max_size=8)) if pairs else []:
         cables.append(cable(a, b, "peer", draw(st.booleans())))
     return build("random", "", "a test", nodes, cables)
@@ -126,7 +148,16 @@ def calibrations(draw: st.DrawFn, figures: Figures) -> Calibration:
         links=draw(
             st.dictionaries(
                 st.sampled_from(
-                    ["bus", "bus:d2h", "bus:h2d", "peer", "peer:h2d", "network", "cpu0>cpu1", "cpu0>gpu0"]
+                    [
+                        "bus",
+                        "bus:d2h",
+                        "bus:h2d",
+                        "peer",
+                        "peer:h2d",
+                        "network",
+                        "cpu0>cpu1",
+                        "cpu0>gpu0",
+                    ]
                 ),
                 st.builds(LinkConstants, *maybe),
             )
@@ -162,7 +193,9 @@ _VERBS = ("input", *["copy"] * 6, *["add"] * 3, "concat", "slice", "scale", "cas
 
 @st.composite
 def plans(draw: st.DrawFn, devices: Sequence[str], figures: Figures, most_ops: int = 40) -> Plan:
-    """A DAG with copies of views, n-ary adds, joins, streams and control edges; some values are empty."""
+    """A DAG with copies of views, n-ary adds, joins, streams and control edges; some values are
+    empty.
+    """
     b = PlanBuilder(devices)
     unit = draw(figures.unit)
     values = [_input(draw, b, unit)]
@@ -265,7 +298,9 @@ def with_controls(plan: Plan, waits: Sequence[Sequence[int]]) -> Plan:
     """The plan with these control predecessors, per op, and no others."""
     start = np.cumsum([0, *(len(w) for w in waits)])
     flat = [earlier for w in waits for earlier in w]
-    return replace(plan, control_start=start.astype(np.int32), controls=np.array(flat, dtype=np.int32))
+    return replace(
+        plan, control_start=start.astype(np.int32), controls=np.array(flat, dtype=np.int32)
+    )
 
 
 @st.composite
@@ -283,7 +318,9 @@ def scenes(draw: st.DrawFn, figures: Figures, most_gpus: int = 5, most_ops: int 
     topology = draw(topologies(figures, most_gpus))
     devices = (*topology.devices, *topology.hosts)
     plan = draw(plans(devices, figures, most_ops))
-    return Scene(plan, topology, draw(runtimes), draw(calibrations(figures)), draw(readies(plan, figures)))
+    return Scene(
+        plan, topology, draw(runtimes), draw(calibrations(figures)), draw(readies(plan, figures))
+    )
 
 
 either_scenes = st.one_of(scenes(ROUND), scenes(ANY))

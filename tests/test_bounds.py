@@ -1,7 +1,8 @@
-"""No plan beats what any algorithm must take on the machine: cuts and the latency of the farthest pair, found by brute
-force over all subsets of small random graphs.
+"""No plan beats what any algorithm must take on the machine: cuts and the latency of the farthest
+pair, found by brute force over all subsets of small random graphs.
 
-M is the size of the tensor, n the number of ranks, and B+(S) the bandwidth of all links that leave the set S of nodes.
+M is the size of the tensor, n the number of ranks, and B+(S) the bandwidth of all links that leave
+the set S of nodes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from tests.strategies import ANY, ROUND, topologies
 
 
 def _sides(machine: Topology) -> Iterator[tuple[frozenset[str], int, Fraction]]:
-    """Every set of nodes with some of the ranks, not all: the set, how many ranks it has, and what leaves it in bytes/s."""
+    """Every set of nodes with some of the ranks, not all: the set, how many ranks it has, and what
+    leaves it in bytes/s.
+    """
     names = list(machine.nodes)
     for size in range(1, len(names)):
         for chosen in combinations(names, size):
@@ -40,7 +43,9 @@ def _sides(machine: Topology) -> Iterator[tuple[frozenset[str], int, Fraction]]:
 
 
 def _bytes_that_leave(collective: str, nbytes: int, n: int, ranks: int, has_root: bool) -> Fraction:
-    """What must leave a side with `ranks` of the `n` ranks, whatever the algorithm (part sums may be added up first)."""
+    """What must leave a side with `ranks` of the `n` ranks, whatever the algorithm (part sums may
+    be added up first).
+    """
     part = Fraction(nbytes, n)
     return {
         "all_reduce": Fraction(nbytes),
@@ -48,7 +53,9 @@ def _bytes_that_leave(collective: str, nbytes: int, n: int, ranks: int, has_root
         "all_gather": part * ranks,
         "reduce": Fraction(0 if has_root else nbytes),
         "broadcast": Fraction(nbytes if has_root else 0),
-        "all_to_all": part * ranks * (n - ranks),  # one part from every rank inside to every rank outside
+        "all_to_all": part
+        * ranks
+        * (n - ranks),  # one part from every rank inside to every rank outside
     }[collective]
 
 
@@ -67,15 +74,17 @@ def bound(machine: Topology, collective: str, nbytes: int, root: int) -> float:
 
 
 def _ports(machine: Topology, nbytes: int) -> float:
-    """Seconds for 2(n-1) tensors, which leave some rank each, through all ports of ranks together: n-1 to make the sum in
-    some places, n-1 to bring it to all others.
+    """Seconds for 2(n-1) tensors, which leave some rank each, through all ports of ranks together:
+    n-1 to make the sum in some places, n-1 to bring it to all others.
     """
     ports = sum(link.bandwidth for link in machine.links if link.source in machine.devices)
     return 2 * (len(machine.devices) - 1) * nbytes / ports if ports else 0.0
 
 
 def _farthest(machine: Topology, collective: str, home: str) -> float:
-    """Seconds of latency between the two ranks that must hear of each other and are farthest apart, over any path."""
+    """Seconds of latency between the two ranks that must hear of each other and are farthest apart,
+    over any path.
+    """
     delays = nx.DiGraph()
     delays.add_nodes_from(machine.nodes)
     for link in machine.links:
@@ -97,9 +106,13 @@ def _farthest(machine: Topology, collective: str, home: str) -> float:
 @st.composite
 def reducing(draw, figures):
     """GPUs on one or two switches that sum, or on two leaves under one or two spines that all sum."""
-    tops = [Node(f"top{i}", "switch", machine="", reduces=True) for i in range(draw(st.integers(1, 2)))]
+    tops = [
+        Node(f"top{i}", "switch", machine="", reduces=True) for i in range(draw(st.integers(1, 2)))
+    ]
     leaves = draw(
-        st.sampled_from([[], [Node(f"leaf{i}", "switch", machine="", reduces=True) for i in range(2)]])
+        st.sampled_from(
+            [[], [Node(f"leaf{i}", "switch", machine="", reduces=True) for i in range(2)]]
+        )
     )
     gpus = [Node(f"gpu{i}", "gpu", machine="0") for i in range(draw(st.integers(2, 4)))]
     pairs = [(leaf, top) for leaf in leaves for top in tops]
@@ -157,15 +170,23 @@ def test_no_two_families_beat_the_bounds_of_their_machine(data):
 
 
 def check(data: st.DataObject, collective: str, name: str) -> None:
-    """One random machine and tensor. What the algorithm refuses does not count: where it refuses all, hypothesis fails."""
+    """One random machine and tensor. What the algorithm refuses does not count: where it refuses
+    all, hypothesis fails.
+    """
     machine = data.draw(machines(name, data.draw(st.sampled_from([ROUND, ANY]))))
     n = len(machine.devices)
     size = 4 * n * data.draw(st.integers(1, 50_000))
     root = data.draw(st.integers(0, n - 1))
-    chunk = data.draw(st.sampled_from(["", "+chunk=4k"])) if COLLECTIVES[collective][name].pipelined else ""
+    chunk = (
+        data.draw(st.sampled_from(["", "+chunk=4k"]))
+        if COLLECTIVES[collective][name].pipelined
+        else ""
+    )
     strategy = parse_strategy(name + chunk, collective)
     try:
-        plan = compile_collective(collective, strategy, tensor(size, 0, n), sr.layout(machine), root=root)
+        plan = compile_collective(
+            collective, strategy, tensor(size, 0, n), sr.layout(machine), root=root
+        )
         seconds = sr.simulate(plan, machine, "ideal").seconds
     except InputError:
         reject()  # not for this number of ranks, or no way through this machine

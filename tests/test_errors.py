@@ -9,15 +9,21 @@ from simreduce import errors
 from simreduce.errors import InputError, SimreduceError, did_you_mean, shown
 
 FAMILY = [
-    value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, SimreduceError)
+    value
+    for value in vars(errors).values()
+    if isinstance(value, type) and issubclass(value, SimreduceError)
 ]
 
 
 @pytest.mark.parametrize("error", FAMILY)
 def test_an_error_is_also_the_one_that_a_caller_would_guess(error):
-    """Bad input is a ValueError, what goes wrong on the way a RuntimeError; each says when it is raised."""
+    """Bad input is a ValueError, what goes wrong on the way a RuntimeError; each says when it is
+    raised.
+    """
     guess = (
-        RuntimeError if error in (errors.Deadlock, errors.DeviceError, errors.InternalError) else ValueError
+        RuntimeError
+        if error in (errors.Deadlock, errors.DeviceError, errors.InternalError)
+        else ValueError
     )
 
     assert error is SimreduceError or issubclass(error, guess)
@@ -34,7 +40,12 @@ def test_bad_input_lists_every_fault():
 
 @pytest.mark.parametrize(
     ("word", "text"),
-    [("rng", " (did you mean 'ring'?)"), ("xrign", " (did you mean 'xring'?)"), ("zzz", ""), ("", "")],
+    [
+        ("rng", " (did you mean 'ring'?)"),
+        ("xrign", " (did you mean 'xring'?)"),
+        ("zzz", ""),
+        ("", ""),
+    ],
 )
 def test_the_nearest_known_word_is_offered(word, text):
     """None, when none is near."""
@@ -49,7 +60,11 @@ def test_what_is_shown_of_a_value_fits_a_line():
     assert "this list" == shown([16**5000])
 
 
-@given(st.one_of(st.text(), st.integers(), st.lists(st.floats()), st.dictionaries(st.text(), st.text())))
+@given(
+    st.one_of(
+        st.text(), st.integers(), st.lists(st.floats()), st.dictionaries(st.text(), st.text())
+    )
+)
 def test_no_value_takes_more_than_a_line(value):
     """Whatever it is."""
     assert 1 <= len(shown(value)) <= 80

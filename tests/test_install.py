@@ -22,7 +22,9 @@ OFFLINE = ("--no-index", "--no-deps", "--no-build-isolation")
 
 def _run(*command: str | Path, cwd: Path) -> str:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PIP_"))}
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
 
     assert 0 == done.returncode, done.stdout + done.stderr
     return done.stdout
@@ -71,7 +73,9 @@ def installed(request, source, dependencies, tmp_path_factory):
     """(interpreter that has simreduce, folder that its code must come from)."""
     folder = tmp_path_factory.mktemp(request.param) / "environment"
     python = _environment(folder, dependencies)
-    what = (request.getfixturevalue("wheel"),) if request.param == "wheel" else ("--editable", source)
+    what = (
+        (request.getfixturevalue("wheel"),) if request.param == "wheel" else ("--editable", source)
+    )
     _run(*PIP, "--python", python, "install", *OFFLINE, *what, cwd=folder)
     return python, folder if request.param == "wheel" else source
 
@@ -96,7 +100,9 @@ def test_shipped_machines_and_scenarios_are_found(installed, elsewhere):
     command = installed[0].parent / "simreduce"
 
     listed = json.loads(_run(command, "topo", "list", "--json", cwd=elsewhere))["topologies"]
-    assert sorted(p.stem for p in (REPOSITORY / "topologies").glob("*.toml")) == [m["name"] for m in listed]
+    assert sorted(p.stem for p in (REPOSITORY / "topologies").glob("*.toml")) == [
+        m["name"] for m in listed
+    ]
     for machine in listed:
         assert machine["title"] in _run(command, "topo", "show", machine["name"], cwd=elsewhere)
 
@@ -141,7 +147,9 @@ def test_the_installation_says_what_it_is(installed, elsewhere):
 
 
 def test_the_wheel_holds_the_package_and_its_data_and_nothing_else(wheel):
-    """Every file of the package, both kinds of data, the harness and the metadata; no test, no cache."""
+    """Every file of the package, both kinds of data, the harness and the metadata; no test, no
+    cache.
+    """
     names = set(zipfile.ZipFile(wheel).namelist())
     package = {
         str(path.relative_to(REPOSITORY))

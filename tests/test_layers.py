@@ -1,7 +1,7 @@
 """Who may import whom, read from the source: imports go down only.
 
-Units are the folders and modules directly under `simreduce`. `simreduce/__init__.py` stands apart: it names the public
-functions and imports nothing until one of them is used.
+Units are the folders and modules directly under `simreduce`. `simreduce/__init__.py` stands apart:
+it names the public functions and imports nothing until one of them is used.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ NEVER = {
     "cross_device": {"engine", "topology"},
     "variable_update": {"engine", "topology"},
 }
-"""What a unit may not know although it lies lower: planners see a layout and never a machine, only the engine and what
-is above it know plans and machines, and the engine takes plans from wherever they come.
+"""What a unit may not know although it lies lower: planners see a layout and never a machine, only
+the engine and what is above it know plans and machines, and the engine takes plans from wherever
+they come.
 """
 
 SOURCES = {
@@ -60,12 +61,18 @@ def _tree(module: str) -> ast.Module:
 
 
 def _imports(module: str, node: ast.AST | None = None) -> Iterator[str]:
-    """Every module that `module` imports, wherever the import stands: in functions, under TYPE_CHECKING."""
+    """Every module that `module` imports, wherever the import stands: in functions, under
+    TYPE_CHECKING.
+    """
     for each in ast.walk(node or _tree(module)):
         if isinstance(each, ast.Import):
             yield from (alias.name for alias in each.names)
         elif isinstance(each, ast.ImportFrom):
-            here = module.split(".") if SOURCES[module].name == "__init__.py" else module.split(".")[:-1]
+            here = (
+                module.split(".")
+                if SOURCES[module].name == "__init__.py"
+                else module.split(".")[:-1]
+            )
             stem = here[: len(here) - each.level + 1] if each.level else []
             target = ".".join([*stem, *(each.module or "").split(".")]).strip(".")
             yield from (
@@ -100,12 +107,16 @@ def test_every_unit_has_a_rung():
 
 def test_imports_go_down_only():
     """No unit imports one of its own rung or of a rung above, not even for a type."""
-    assert [] == [f"{user} imports {used}" for user, used in sorted(EDGES) if RUNG_OF[user] >= RUNG_OF[used]]
+    assert [] == [
+        f"{user} imports {used}" for user, used in sorted(EDGES) if RUNG_OF[user] >= RUNG_OF[used]
+    ]
 
 
 def test_no_unit_knows_what_it_must_not_know():
     """The invariants that the order of the rungs does not give by itself."""
-    assert [] == [f"{user} imports {used}" for user, used in sorted(EDGES) if used in NEVER.get(user, ())]
+    assert [] == [
+        f"{user} imports {used}" for user, used in sorted(EDGES) if used in NEVER.get(user, ())
+    ]
 
 
 def test_only_the_engine_and_what_is_above_it_know_both_plans_and_machines():
@@ -136,7 +147,9 @@ def test_the_package_itself_imports_none_of_its_parts():
 def _names(module: str) -> set[str]:
     """Names and dotted names that a module reads: `print`, `sys.exit`, `np.random.seed`."""
     tree = _tree(module)
-    return {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, (ast.Name, ast.Attribute))}
+    return {
+        ast.unparse(node) for node in ast.walk(tree) if isinstance(node, (ast.Name, ast.Attribute))
+    }
 
 
 ENGINE = [module for module in SOURCES if _unit(module) == "engine"]
@@ -197,7 +210,11 @@ def test_randomness_is_seeded(module):
     """No module draws from a generator that nobody seeded, or from the process's own."""
     calls = [node for node in ast.walk(_tree(module)) if isinstance(node, ast.Call)]
 
-    assert set() == {name.split(".")[0] for name in _imports(module)} & {"random", "secrets", "uuid"}
+    assert set() == {name.split(".")[0] for name in _imports(module)} & {
+        "random",
+        "secrets",
+        "uuid",
+    }
     assert all(call.args for call in calls if ast.unparse(call.func).endswith("default_rng"))
     assert {"np.random.default_rng"} >= {
         name for name in _names(module) if re.fullmatch(r"np\.random\.\w+", name)
@@ -207,14 +224,18 @@ def test_randomness_is_seeded(module):
 def test_only_the_harness_may_import_tensorflow():
     """No file outside `validate` imports it, or anything that needs it."""
     files = [
-        p for folder in ("simreduce", "tests", "benchmarks") for p in (REPOSITORY / folder).rglob("*.py")
+        p
+        for folder in ("simreduce", "tests", "benchmarks")
+        for p in (REPOSITORY / folder).rglob("*.py")
     ]
     users = [
         str(path.relative_to(REPOSITORY))
         for path in files
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, (ast.Import, ast.ImportFrom))
-        for name in ([node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names])
+        for name in (
+            [node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
+        )
         if name and name.split(".")[0] in ("tensorflow", "keras", "horovod", "torch", "jax")
     ]
 

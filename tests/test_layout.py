@@ -112,10 +112,14 @@ def test_chosen_ranks_keep_their_tasks_and_links(chosen):
     assert part.ranks == tuple(CLUSTER.ranks[r] for r in ranks)
     assert [rank for task in part.tasks for rank in task] == list(range(len(ranks)))
     assert [
-        {CLUSTER.ranks[r].split(".")[0] for r in task} for task in CLUSTER.tasks if chosen & set(task)
+        {CLUSTER.ranks[r].split(".")[0] for r in task}
+        for task in CLUSTER.tasks
+        if chosen & set(task)
     ] == [{part.ranks[r].split(".")[0] for r in task} for task in part.tasks]
     assert all(
-        part.links[i][j] == CLUSTER.links[a][b] for i, a in enumerate(ranks) for j, b in enumerate(ranks)
+        part.links[i][j] == CLUSTER.links[a][b]
+        for i, a in enumerate(ranks)
+        for j, b in enumerate(ranks)
     )
 
 
@@ -147,14 +151,18 @@ def test_linked_gpus_compete_for_their_links_only():
 
 
 def test_gpus_without_a_link_compete_on_the_routes_of_the_engine():
-    """gpu1 and gpu4 of a DGX-1 go through PCIe switches and both sockets; with gpu0 between them they need not."""
+    """gpu1 and gpu4 of a DGX-1 go through PCIe switches and both sockets; with gpu0 between them
+    they need not.
+    """
     machine = layout(load_topology("dgx1v"))
     apart, joined = machine.only([1, 4]).network(), machine.only([0, 1, 4]).network()
 
     assert {*apart.names} == {"gpu1", "gpu4", "plx0", "cpu0", "cpu1", "plx2"}
     for way in (apart.ways[0][1], apart.ways[1][0]):
         ends = [apart.arcs[arc][:2] for arc in way]
-        assert 5 == sum(a != b for a, b in ends) < len(ends)  # the others: what copies through the host share
+        assert (
+            5 == sum(a != b for a, b in ends) < len(ends)
+        )  # the others: what copies through the host share
     assert joined.ways[1][2] == ()
     assert machine.only([0, 1, 4]).network(routed=True).ways[1][2]
 
@@ -166,7 +174,9 @@ def test_a_layout_made_by_hand_has_its_lanes_for_a_network():
 
 
 def test_tasks_without_links_between_them_meet_on_a_switch():
-    made = Layout(("a", "b", "c"), ((0, 1), (2,)), ("", ""), ((0, 2, 0), (2, 0, 0), (0, 0, 0))).network()
+    made = Layout(
+        ("a", "b", "c"), ((0, 1), (2,)), ("", ""), ((0, 2, 0), (2, 0, 0), (0, 0, 0))
+    ).network()
 
     assert made.names == ("a", "b", "c", "switch")
     assert len(made.ways[0][1]) == 1

@@ -68,7 +68,9 @@ repeat = 5
         scenario.topology.name,
         scenario.workload.name,
     )
-    assert {2 * 9.6e9} == {link.bandwidth for link in scenario.topology.links if link.link_class == "qpi"}
+    assert {2 * 9.6e9} == {
+        link.bandwidth for link in scenario.topology.links if link.link_class == "qpi"
+    }
     assert IDEAL is scenario.runtime
     assert load_calibration("dgx1p-tf2018") == scenario.calibration
     assert (parse_strategy("ring"), parse_strategy("xring#2+packs=8+mean")) == scenario.strategies
@@ -104,7 +106,8 @@ def test_files_are_looked_for_beside_the_scenario(write):
     write('title = "beside"', "folder/constants.toml")
     write("elements\n5\n", "here.csv")
     path = write(
-        'topology = "machine.toml"\nworkload = "list.csv"\ncalibration = "constants.toml"', "folder/a.toml"
+        'topology = "machine.toml"\nworkload = "list.csv"\ncalibration = "constants.toml"',
+        "folder/a.toml",
     )
     scenario = load_scenario(path)
 
@@ -185,7 +188,10 @@ topology_overrides = 3
         (SMALL + "repeat = 1001", ["repeat: expected a whole number from 1 to 1000, not 1001"]),
         (SMALL + "repeat = 1.0", ["repeat: expected a whole number from 1 to 1000, not 1.0"]),
         (SMALL + 'strategies = ["all", "ring"]', ['strategies: "all" stands alone']),
-        (SMALL + 'strategies = ["ring", "direct", "ring "]', ["strategies: ring stands there 2 times"]),
+        (
+            SMALL + 'strategies = ["ring", "direct", "ring "]',
+            ["strategies: ring stands there 2 times"],
+        ),
         (SMALL + 'strategies = ["", "ring"]', ["strategies[0]: an empty strategy"]),
         (
             SMALL + "strategies = []",
@@ -260,7 +266,9 @@ def test_a_scenario_that_names_what_no_file_can_be(write, key, name):
 def test_a_scenario_crosses_to_another_process(write, runtime):
     """Whatever its runtime is made of."""
     scenario = load_scenario(
-        write(SMALL + 'strategies = ["ring"]\nrepeat = 3'), runtime=runtime, calibration="dgx1p-tf2018"
+        write(SMALL + 'strategies = ["ring"]\nrepeat = 3'),
+        runtime=runtime,
+        calibration="dgx1p-tf2018",
     )
     copy = pickle.loads(pickle.dumps(scenario))  # noqa: S301 - our own
 
@@ -289,7 +297,9 @@ values = st.sampled_from(
      "{latency = {}}", '"."', '".."', '"a\\u0000.csv"', '"mine.toml"', '""', "1979-05-27", "0x" + "f" * 5000,
      "1" + "0" * 5000, '"' + "x" * 3000 + '"']
 )  # fmt: skip
-lines = st.one_of(st.tuples(keys, values).map(" = ".join), keys.map("[{}]".format), st.text(max_size=8))
+lines = st.one_of(
+    st.tuples(keys, values).map(" = ".join), keys.map("[{}]".format), st.text(max_size=8)
+)
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])

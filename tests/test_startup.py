@@ -62,7 +62,9 @@ def test_the_probe_sees_what_is_loaded():
 
 def test_importing_the_package_loads_no_part_of_it():
     """Its names load their modules when they are first used."""
-    assert {"simreduce"} == {m for m in _modules_after("import simreduce") if m.startswith("simreduce")}
+    assert {"simreduce"} == {
+        m for m in _modules_after("import simreduce") if m.startswith("simreduce")
+    }
 
 
 @pytest.mark.parametrize("name", simreduce.__all__)
@@ -87,10 +89,14 @@ def test_an_unknown_name_is_an_attribute_error():
         _ = simreduce.simulat  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("command", [["-m", "simreduce"], ["-c", "from simreduce.cli import main; main()"]])
+@pytest.mark.parametrize(
+    "command", [["-m", "simreduce"], ["-c", "from simreduce.cli import main; main()"]]
+)
 def test_the_version_is_printed(command):
     """`--version` names the program and the version of the package."""
-    done = subprocess.run([sys.executable, *command, "--version"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, *command, "--version"], capture_output=True, text=True, check=True
+    )
 
     assert f"simreduce, version {simreduce.__version__}\n" == done.stdout
     assert "" == done.stderr
@@ -102,5 +108,7 @@ def test_help_lists_every_command_without_loading_one():
         [sys.executable, "-m", "simreduce", "--help"], capture_output=True, text=True, check=True
     )
 
-    listed = [line.split()[0] for line in done.stdout.split("Commands:")[1].splitlines() if line.strip()]
+    listed = [
+        line.split()[0] for line in done.stdout.split("Commands:")[1].splitlines() if line.strip()
+    ]
     assert list(_COMMANDS) == listed

@@ -39,12 +39,16 @@ def test_a_bandwidth_is_bytes_per_second_with_any_prefix(number, prefix, before,
 def test_bits_per_second_are_an_eighth_of_bytes_and_decimal(number, prefix, unit):
     word, factor = prefix
 
-    assert math.isclose(float(number) * factor / 8, units.bandwidth(number + word + unit), rel_tol=1e-15)
+    assert math.isclose(
+        float(number) * factor / 8, units.bandwidth(number + word + unit), rel_tol=1e-15
+    )
 
 
 @given(
     numbers,
-    st.sampled_from([("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0), ("h", 3600.0)]),
+    st.sampled_from(
+        [("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0), ("h", 3600.0)]
+    ),
 )
 def test_a_duration_is_seconds(number, unit):
     assert float(number) * unit[1] == units.duration(f"{number} {unit[0]}")
@@ -197,7 +201,9 @@ def test_what_is_no_quantity_is_refused_with_an_example(reader, text):
 
 
 @pytest.mark.parametrize("reader", ["bandwidth", "duration", "size"])
-@pytest.mark.parametrize("value", [25, 2.5, True, None, ["1 s"], {}, "25", pytest.param(16**5000, id="huge")])
+@pytest.mark.parametrize(
+    "value", [25, 2.5, True, None, ["1 s"], {}, "25", pytest.param(16**5000, id="huge")]
+)
 def test_a_number_without_a_unit_is_refused_with_an_example(reader, value):
     read, example = READERS[reader]
 

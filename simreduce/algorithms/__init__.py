@@ -1,9 +1,11 @@
-"""Reduction algorithms, one file each. Adding one is a file and a line in `ALGORITHMS` or in `families.FAMILIES`.
+"""Reduction algorithms, one file each. Adding one is a file and a line in `ALGORITHMS` or in
+`families.FAMILIES`.
 
-A planner is a function `(builder, layout, tensors, options) -> results` (see `planner`). What the devices at hand or
-the shard count do not allow is a `StrategyError` that says what would be. A planner sees a `Layout`: devices, tasks,
-which pairs are linked. It knows no bandwidth and no time. A family gives collectives over groups of devices (see
-`family`); every one of them is an algorithm too, and any two make a two-level algorithm `inner/outer`.
+A planner is a function `(builder, layout, tensors, options) -> results` (see `planner`). What the
+devices at hand or the shard count do not allow is a `StrategyError` that says what would be. A
+planner sees a `Layout`: devices, tasks, which pairs are linked. It knows no bandwidth and no time.
+A family gives collectives over groups of devices (see `family`); every one of them is an algorithm
+too, and any two make a two-level algorithm `inner/outer`.
 """
 
 from __future__ import annotations
@@ -85,9 +87,10 @@ def _eight_only(layout: Layout) -> Sequence[int]:
 class Algorithm:
     """A planner with what the command line says about it.
 
-    `shards` is the meaning of `#k`, "" if it has none; `choices` gives the shard counts worth trying on a layout.
-    `pipelined` says whether it cuts what it sends into chunks. `packs` are the numbers of packs worth trying, 0 for no
-    packing. `symmetric` says whether it does the same on every of a number of equal machines, so that they can be folded.
+    `shards` is the meaning of `#k`, "" if it has none; `choices` gives the shard counts worth
+    trying on a layout. `pipelined` says whether it cuts what it sends into chunks. `packs` are the
+    numbers of packs worth trying, 0 for no packing. `symmetric` says whether it does the same on
+    every of a number of equal machines, so that they can be folded.
     """
 
     name: str
@@ -178,8 +181,8 @@ def _of_family(family: Family, collective: str) -> Algorithm | None:
 
 
 class Catalogue(dict[str, Algorithm]):
-    """The algorithms of one collective by the name users type. All-reduces also have `inner/outer` for any two families
-    that fit: it is found like any other but not listed, as there are too many.
+    """The algorithms of one collective by the name users type. All-reduces also have `inner/outer`
+    for any two families that fit: it is found like any other but not listed, as there are too many.
     """
 
     def __init__(self, collective: str) -> None:
@@ -196,21 +199,33 @@ class Catalogue(dict[str, Algorithm]):
         plan = two_level(FAMILIES[inner], FAMILIES[outer])
         symmetric = FAMILIES[outer].symmetric
         return Algorithm(
-            name, plan, summary, choices=_across, pipelined=True, packs=LIBRARY_PACKS, symmetric=symmetric
+            name,
+            plan,
+            summary,
+            choices=_across,
+            pipelined=True,
+            packs=LIBRARY_PACKS,
+            symmetric=symmetric,
         )
 
     def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or (isinstance(name, str) and "/" in name and name in self.pairs())
+        return super().__contains__(name) or (
+            isinstance(name, str) and "/" in name and name in self.pairs()
+        )
 
     def pairs(self) -> list[str]:
         """Every `inner/outer`."""
         if not self._paired:
             return []
         table = FAMILIES.values()
-        return [f"{inner.name}/{outer.name}" for inner in table for outer in table if fits(inner, outer)]
+        return [
+            f"{inner.name}/{outer.name}" for inner in table for outer in table if fits(inner, outer)
+        ]
 
     def hint(self, name: str, others: Iterable[str] = ()) -> str:
-        """What to type instead of an unknown name: the nearest one, or all there are, with `others`."""
+        """What to type instead of an unknown name: the nearest one, or all there are, with
+        `others`.
+        """
         known = [*self, *others]
         near = did_you_mean(name, [*known, *(self.pairs() if "/" in name else ())])
         pairs = "; any two families make inner/outer, as in ring/halving_doubling" * self._paired
@@ -227,8 +242,9 @@ TWO_LEVEL = (
     "ring/ring", "ring/halving_doubling", "ring/double_tree", "chain/double_tree", "torus_2d/ring", "direct/ring",
     "direct/halving_doubling", "direct/direct", "direct/one_shot", "halving_doubling/halving_doubling",
 )  # fmt: skip
-"""The two-level algorithms worth trying on several machines: those with few messages for small tensors, those in parts for
-large ones, `chain/double_tree` as NCCL's tree, and `torus_2d/...` for the squares in a DGX-1.
+"""The two-level algorithms worth trying on several machines: those with few messages for small
+tensors, those in parts for large ones, `chain/double_tree` as NCCL's tree, and `torus_2d/...` for
+the squares in a DGX-1.
 """
 
 __all__ = [

@@ -1,9 +1,10 @@
-"""The ring run both ways at once: one half of every chunk goes one way round, the other half the other way.
+"""The ring run both ways at once: one half of every chunk goes one way round, the other half the
+other way.
 
-Both halves of a step leave together. Where the two neighbours have a link each, 2(n-1)(a + S/(2nB)), half the ring's
-bandwidth time (n = 2 has one neighbour only); where they share one port, each half gets half its rate and the ring's time
-is left: 2(n-1)(a + S/(nB)) (the bidirectional buckets of Jain and Sabharwal 2010).
-Any n; reduce-scatter and all-gather are a half each.
+Both halves of a step leave together. Where the two neighbours have a link each, 2(n-1)(a +
+S/(2nB)), half the ring's bandwidth time (n = 2 has one neighbour only); where they share one port,
+each half gets half its rate and the ring's time is left: 2(n-1)(a + S/(nB)) (the bidirectional
+buckets of Jain and Sabharwal 2010). Any n; reduce-scatter and all-gather are a half each.
 """
 
 from __future__ import annotations

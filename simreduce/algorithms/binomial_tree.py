@@ -1,7 +1,9 @@
-"""The binomial tree: in every step each rank that has the data sends it to one that has not, through a single port.
+"""The binomial tree: in every step each rank that has the data sends it to one that has not,
+through a single port.
 
-ceil(log2 n)(a + S/B) down, the same up, any n: node v hangs below v without its lowest bit, and nodes from n on are
-left out. A node sends to its largest subtree first and hears from it last, so that a step is never waited for.
+ceil(log2 n)(a + S/B) down, the same up, any n: node v hangs below v without its lowest bit, and
+nodes from n on are left out. A node sends to its largest subtree first and hears from it last, so
+that a step is never waited for.
 """
 
 from __future__ import annotations

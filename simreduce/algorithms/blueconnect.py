@@ -1,9 +1,11 @@
-"""BlueConnect (Cho et al. 2019): reduce-scatter level by level, from inside the tasks outwards, and all-gather back.
+"""BlueConnect (Cho et al. 2019): reduce-scatter level by level, from inside the tasks outwards, and
+all-gather back.
 
-The levels p1, p2, ... are the ranks of a task, then the prime factors of the number of tasks, the least first, so that
-neighbouring tasks come before distant ones: 6 tasks of 8 are 8, 2, 3. At level i a rank has 1/(p1 ... p(i-1)) of the
-tensor left and sends 2(pi-1)/pi of that, in steps of one message: sum 2(pi-1)(ai + S/(p1 ... pi Bi)), whatever is faster
-inside than outside. One task has one level: the ring. Tasks of unequal size make no grid and are refused.
+The levels p1, p2, ... are the ranks of a task, then the prime factors of the number of tasks, the
+least first, so that neighbouring tasks come before distant ones: 6 tasks of 8 are 8, 2, 3. At level
+i a rank has 1/(p1 ... p(i-1)) of the tensor left and sends 2(pi-1)/pi of that, in steps of one
+message: sum 2(pi-1)(ai + S/(p1 ... pi Bi)), whatever is faster inside than outside. One task has
+one level: the ring. Tasks of unequal size make no grid and are refused.
 """
 
 from __future__ import annotations

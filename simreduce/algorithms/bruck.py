@@ -1,11 +1,14 @@
-"""Bruck's algorithms (Bruck, Ho, Kipnis, Upfal and Weathersby 1997), for any n in ceil(log2 n) steps.
+"""Bruck's algorithms (Bruck, Ho, Kipnis, Upfal and Weathersby 1997), for any n in ceil(log2 n)
+steps.
 
-All-gather: in the steps 1, 2, 4, ... rank p is sent by rank p + step what that has so far, the parts from its own on round
-the circle of ranks: ceil(log2 n) a + (n-1)/n M/B. All-to-all: in the steps ..., 4, 2, 1 every part that has `step` ranks or
-more to go goes that far: n = 2^k: log2 n (a + M/(2B)), any other n no more than ceil(log2 n) of the same.
+All-gather: in the steps 1, 2, 4, ... rank p is sent by rank p + step what that has so far, the
+parts from its own on round the circle of ranks: ceil(log2 n) a + (n-1)/n M/B. All-to-all: in the
+steps ..., 4, 2, 1 every part that has `step` ranks or more to go goes that far: n = 2^k: log2 n (a
++ M/(2B)), any other n no more than ceil(log2 n) of the same.
 
-What is one message of a library, which packs it, is several copies here, because its parts are no interval. They leave at
-once, when all of the last message is there, and share the port, which takes as long.
+What is one message of a library, which packs it, is several copies here, because its parts are no
+interval. They leave at once, when all of the last message is there, and share the port, which takes
+as long.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ from simreduce.plan.values import Ints
 
 
 def all_gather(b: PlanBuilder, shards: Values, _: Knobs) -> Values:
-    """Rank p has the parts from p on: `upper` up to the last and, once it has gone past that, `lower` from the first."""
+    """Rank p has the parts from p on: `upper` up to the last and, once it has gone past that,
+    `lower` from the first.
+    """
     n, rank = shards.shape[1], np.arange(shards.shape[1])
     edges = np.concatenate([shards.lo, shards.hi[:, -1:]], axis=1)
     upper = lower = shards
@@ -81,7 +86,9 @@ def _gates(b: PlanBuilder, device: Ints, arrived: Sequence[Values]) -> Ints:
     place[device.ravel()] = np.arange(device.size)
     at = place[np.concatenate([v.device.ravel() for v in arrived])]
     ops = np.concatenate([v.op.ravel() for v in arrived])
-    return b.barriers(device, np.bincount(at, minlength=device.size), ops[np.argsort(at, kind="stable")])
+    return b.barriers(
+        device, np.bincount(at, minlength=device.size), ops[np.argsort(at, kind="stable")]
+    )
 
 
 def _joined(b: PlanBuilder, first: Values, second: Values) -> Values:

@@ -1,8 +1,9 @@
 """The pipelined chain: every rank passes chunks on to its neighbour.
 
-k chunks of S/k take (n-2+k)(a + S/(kB)) to the end of the chain, any n; the best chunk is sqrt(S a B / (n-2)) and takes
-(sqrt((n-2)a) + sqrt(S/B))^2, nearly S/B. An all-reduce sums towards the first rank and sends the total back, both at
-once: nearly 2 S/B, as every port between the ends carries S twice.
+k chunks of S/k take (n-2+k)(a + S/(kB)) to the end of the chain, any n; the best chunk is sqrt(S a
+B / (n-2)) and takes (sqrt((n-2)a) + sqrt(S/B))^2, nearly S/B. An all-reduce sums towards the first
+rank and sends the total back, both at once: nearly 2 S/B, as every port between the ends carries S
+twice.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""TensorFlow's runtime ring (`ring_alg.cc`, `ring_reducer.cc`), behind `collective` and CollectiveAllReduce.
+"""TensorFlow's runtime ring (`ring_alg.cc`, `ring_reducer.cc`), behind `collective` and
+CollectiveAllReduce.
 
-The tensor is cut in (ranks x subdivisions) fields of equal, 64-byte aligned size; the last ones are short or empty,
-and empty ones are never sent. Each subdivision runs a ring of its own; odd ones may run the other way round.
+The tensor is cut in (ranks x subdivisions) fields of equal, 64-byte aligned size; the last ones are
+short or empty, and empty ones are never sent. Each subdivision runs a ring of its own; odd ones may
+run the other way round.
 """
 
 from __future__ import annotations
@@ -35,8 +37,9 @@ def collective(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Option
 
 
 def rank_order(layout: Layout) -> list[list[int]]:
-    """The ranks of every task as the runtime orders them: as configured (`gpu_indices`), else greedily along links
-    from the first, lowest rank first, with a jump to the lowest one left where there is no link.
+    """The ranks of every task as the runtime orders them: as configured (`gpu_indices`), else
+    greedily along links from the first, lowest rank first, with a jump to the lowest one left where
+    there is no link.
     """
     if layout.order:
         return [list(task) for task in layout.ring_tasks]
@@ -53,18 +56,22 @@ def rank_order(layout: Layout) -> list[list[int]]:
 
 
 def field_sizes(elements: int, fields: int, element_bytes: int) -> list[int]:
-    """Elements of each field. Sizes are rounded up to the next multiple of 64 bytes, by a full 64 if they are one."""
+    """Elements of each field. Sizes are rounded up to the next multiple of 64 bytes, by a full 64
+    if they are one.
+    """
     base = -(-elements // fields) * element_bytes
     chunk = ALIGNMENT if base < ALIGNMENT else base + ALIGNMENT - base % ALIGNMENT
     step = chunk // element_bytes
     return [max(0, min(step, elements - f * step)) for f in range(fields)]
 
 
-def runtime_ring(b: PlanBuilder, values: Sequence[Value], rings: Sequence[Sequence[int]]) -> list[Value]:
+def runtime_ring(
+    b: PlanBuilder, values: Sequence[Value], rings: Sequence[Sequence[int]]
+) -> list[Value]:
     """The sum of `values` on the device of each. Field f is segment f // K of subdivision f % K.
 
-    Pass 0: segment c starts at ring rank c and every next rank adds what arrives to its own; pass 1: the sum goes on
-    from rank c-1 to the others.
+    Pass 0: segment c starts at ring rank c and every next rank adds what arrives to its own; pass
+    1: the sum goes on from rank c-1 to the others.
     """
     own = {value.device: value for value in values}
     done: dict[int, list[Value]] = {device: [] for device in own}

@@ -1,4 +1,5 @@
-"""tf_cnn_benchmarks' plain copy (`CopyToDeviceAlgorithm`): an n-ary add on one device, and copies back.
+"""tf_cnn_benchmarks' plain copy (`CopyToDeviceAlgorithm`): an n-ary add on one device, and copies
+back.
 
 `local_parameter_device=cpu` sums every tensor on the CPU; `gpu` sums tensor i on GPU i mod n.
 """

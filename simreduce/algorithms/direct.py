@@ -1,8 +1,9 @@
 """Everybody sends to everybody at once, and the sends of a rank share its port: no streams.
 
-The two-shot all-reduce gathers part p of every rank on rank p, adds, and sends the sum to all: 2a + 2 (n-1)/n M/B. Half of
-it is a reduce-scatter or an all-gather, and an all-to-all takes as long: a + (n-1)/n M/B. To reduce, all send everything
-to the root; to broadcast, it sends everything to all: a + (n-1) M/B. Any n. Sums are taken in rank order.
+The two-shot all-reduce gathers part p of every rank on rank p, adds, and sends the sum to all: 2a +
+2 (n-1)/n M/B. Half of it is a reduce-scatter or an all-gather, and an all-to-all takes as long: a +
+(n-1)/n M/B. To reduce, all send everything to the root; to broadcast, it sends everything to all: a
++ (n-1) M/B. Any n. Sums are taken in rank order.
 """
 
 from __future__ import annotations
@@ -48,13 +49,16 @@ def broadcast(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
 
 
 def givers(here: int, n: int) -> Ints:
-    """By how far they are below a position (0: itself) and position, the positions that it hears from."""
+    """By how far they are below a position (0: itself) and position, the positions that it hears
+    from.
+    """
     return (np.arange(here) - np.arange(n)[:, None]) % n
 
 
 def exchanged(b: PlanBuilder, values: Values, wanted: Values) -> Values:
-    """By position and giver, what every position has of every other's value: by group and as `givers`, the intervals of
-    `wanted`. Everybody serves those next above it first, so that no rank is everybody's first.
+    """By position and giver, what every position has of every other's value: by group and as
+    `givers`, the intervals of `wanted`. Everybody serves those next above it first, so that no rank
+    is everybody's first.
     """
     n, here = wanted.shape[1:]
     wanted = wanted.on(values.device[:, None])

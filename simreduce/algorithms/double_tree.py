@@ -1,11 +1,14 @@
-"""Two pipelined binary trees, half of the data each (Sanders, Speck and Traeff 2009), in NCCL's form.
+"""Two pipelined binary trees, half of the data each (Sanders, Speck and Traeff 2009), in NCCL's
+form.
 
-A rank with two children in one tree is a leaf of the other, so that no port carries more than S down and S up: with the
-best chunk a broadcast or a reduction is nearly S/B, an all-reduce nearly 2 S/B, and the depth of a tree is about log2 n.
+A rank with two children in one tree is a leaf of the other, so that no port carries more than S
+down and S up: with the best chunk a broadcast or a reduction is nearly S/B, an all-reduce nearly 2
+S/B, and the depth of a tree is about log2 n.
 
-The odd nodes of the tree are leaves, the even ones have two children; node 0 stands on top and has one. An all-reduce
-puts the ranks into the second tree mirrored for even n, shifted by one for odd n (where the first rank has one child in
-each tree). A root stands on top of both trees, and what is below it is mirrored or shifted, as NCCL does with all.
+The odd nodes of the tree are leaves, the even ones have two children; node 0 stands on top and has
+one. An all-reduce puts the ranks into the second tree mirrored for even n, shifted by one for odd n
+(where the first rank has one child in each tree). A root stands on top of both trees, and what is
+below it is mirrored or shifted, as NCCL does with all.
 """
 
 from __future__ import annotations
@@ -38,8 +41,8 @@ def broadcast(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
 
 
 def _parent(n: int) -> Ints:
-    """Node v has its lowest bit set, and the next one up instead of it in its parent; that one is not set if the
-    parent would be n or more.
+    """Node v has its lowest bit set, and the next one up instead of it in its parent; that one is
+    not set if the parent would be n or more.
     """
     node = np.arange(n)
     bit = node & -node

@@ -71,11 +71,15 @@ FAMILIES: Mapping[str, Family] = {family.name: family for family in _TABLE}
 """Every family by the name users type."""
 
 IN_RANK_ORDER = ("reduce_scatter", "all_gather", "all_to_all")
-"""Collectives whose contract says which rank holds which part, so that the ranks cannot be put in another order."""
+"""Collectives whose contract says which rank holds which part, so that the ranks cannot be put in
+another order.
+"""
 
 
 def planner(name: str, collective: Collective) -> Planner:
-    """The planner of one collective called `name`: one group of all ranks, tensor by tensor on the same streams."""
+    """The planner of one collective called `name`: one group of all ranks, tensor by tensor on the
+    same streams.
+    """
 
     def plan(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
         order = (

@@ -1,13 +1,15 @@
 """What an algorithm family is: collectives over groups of devices, all groups in lockstep.
 
-A family's functions are given a `Values` of shape (groups, n): entry [g, p] is what position p of group g gives. Groups
-share no device, and one call plans all of them by array arithmetic, so that a two-level algorithm over 512 machines is
-a few calls. Every stream they use has a channel from `knobs.channel` on.
+A family's functions are given a `Values` of shape (groups, n): entry [g, p] is what position p of
+group g gives. Groups share no device, and one call plans all of them by array arithmetic, so that a
+two-level algorithm over 512 machines is a few calls. Every stream they use has a channel from
+`knobs.channel` on.
 
-A family is *symmetric* if every position does the same as position 0, shifted: what position p has of position q depends
-on where q is as seen from p (q - p, or p XOR q), and so do the steps. Its all-reduce then plans one of `knobs.boxes` equal
-machines for all of them. It is written once: it takes the number of positions from `size`, its parts from `parts`, numbers
-positions from 0 to n - 1 whether or not they are here, and gets what others have by `pull`.
+A family is *symmetric* if every position does the same as position 0, shifted: what position p has
+of position q depends on where q is as seen from p (q - p, or p XOR q), and so do the steps. Its
+all-reduce then plans one of `knobs.boxes` equal machines for all of them. It is written once: it
+takes the number of positions from `size`, its parts from `parts`, numbers positions from 0 to n - 1
+whether or not they are here, and gets what others have by `pull`.
 """
 
 from __future__ import annotations
@@ -32,9 +34,10 @@ After: TypeAlias = "Sequence[int] | Ints"
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """`channel` is the first stream channel to take; `chunk` the most elements that a pipeline sends as one piece (0: no
-    limit); `root` the position that a rooted collective starts from or ends at. The positions that are given are those of
-    the first of `boxes` equal machines, of which the next has the next positions.
+    """`channel` is the first stream channel to take; `chunk` the most elements that a pipeline
+    sends as one piece (0: no limit); `root` the position that a rooted collective starts from or
+    ends at. The positions that are given are those of the first of `boxes` equal machines, of which
+    the next has the next positions.
     """
 
     channel: int = 0
@@ -50,8 +53,10 @@ Collective: TypeAlias = Callable[[PlanBuilder, Values, Knobs], Values]
 - reduce_scatter: (groups, n), part p of the sum on position p, cut as `Values.cut(n)` cuts;
 - all_gather: (groups, n), the whole on every position, of which position p gave part p;
 - reduce: (groups, 1), the sum on the root;
-- broadcast: (groups, n), what the root gave, on every position; the others' entries say only where they are;
-- all_to_all: (groups, n, n), on position q what p gave for it, at [g, q, p]; position p gave one value, whose `cut(n)`
+- broadcast: (groups, n), what the root gave, on every position; the others' entries say only where
+  they are;
+- all_to_all: (groups, n, n), on position q what p gave for it, at [g, q, p]; position p gave one
+  value, whose `cut(n)`
   are the parts for each.
 """
 
@@ -60,8 +65,8 @@ Collective: TypeAlias = Callable[[PlanBuilder, Values, Knobs], Values]
 class Family:
     """The collectives that one idea gives; None for those it does not.
 
-    `channels` is how many stream channels it takes at most; `pipelined` says whether it heeds `Knobs.chunk`; `symmetric`
-    whether its all-reduce is.
+    `channels` is how many stream channels it takes at most; `pipelined` says whether it heeds
+    `Knobs.chunk`; `symmetric` whether its all-reduce is.
     """
 
     name: str
@@ -78,7 +83,9 @@ class Family:
 
 
 def knobs(options: Options, dtype: int, root: int = 0, channel: int = 0) -> Knobs:
-    """The knobs that a user's options mean for tensors of `dtype`; a chunk has at least one element."""
+    """The knobs that a user's options mean for tensors of `dtype`; a chunk has at least one
+    element.
+    """
     chunk = max(options.chunk // dtypes.SIZES[dtype], 1) if options.chunk else 0
     return Knobs(channel, chunk, root)
 
@@ -89,16 +96,16 @@ def size(values: Values, knobs: Knobs) -> int:
 
 
 def parts(values: Values, knobs: Knobs) -> Values:
-    """Every value in as many parts as there are positions, along a new axis. StrategyError if machines that do not do the
-    same would be taken for one.
+    """Every value in as many parts as there are positions, along a new axis. StrategyError if
+    machines that do not do the same would be taken for one.
     """
     _check_even(values, knobs)
     return values.cut(size(values, knobs))
 
 
 def common_parts(values: Values, knobs: Knobs) -> Values:
-    """By group and part, `parts` of position 0's value: of them all, where all have one interval. With many positions
-    those of each would take gigabytes.
+    """By group and part, `parts` of position 0's value: of them all, where all have one interval.
+    With many positions those of each would take gigabytes.
     """
     _check_even(values, knobs)
     return values[:, 0].cut(size(values, knobs))
@@ -115,8 +122,8 @@ def _check_even(values: Values, knobs: Knobs) -> None:
 
 
 def everyones(shards: Values, knobs: Knobs) -> Values:
-    """The shards of all positions, of which those here have position p's at p; the others', of the same size, are told
-    by their intervals only.
+    """The shards of all positions, of which those here have position p's at p; the others', of the
+    same size, are told by their intervals only.
     """
     if knobs.boxes == 1:
         return shards
@@ -128,17 +135,23 @@ def pull(
     b: PlanBuilder, values: Values, source: Ints, wanted: Values, *,
     channel: int | None = None, stream: Numbers = NO_STREAM, after: After = (),
 ) -> Values:  # fmt: skip
-    """Copies to the devices of `wanted` of its intervals, each from the value of position `source`: along axis 1 of
-    `values`, or beyond it on another machine. They leave by the sender's stream of `channel`, or by `stream`.
+    """Copies to the devices of `wanted` of its intervals, each from the value of position `source`:
+    along axis 1 of `values`, or beyond it on another machine. They leave by the sender's stream of
+    `channel`, or by `stream`.
     """
     return puller(b, values.device, source, channel=channel, stream=stream)(values, wanted, after)
 
 
 def puller(
-    b: PlanBuilder, device: Ints, source: Ints, *, channel: int | None = None, stream: Numbers = NO_STREAM
+    b: PlanBuilder,
+    device: Ints,
+    source: Ints,
+    *,
+    channel: int | None = None,
+    stream: Numbers = NO_STREAM,
 ) -> Callable[[Values, Values, After], Values]:
-    """`pull` of any values on `device`, as a function of them, of `wanted` and of `after`: for those who pull from the same
-    positions step by step.
+    """`pull` of any values on `device`, as a function of them, of `wanted` and of `after`: for
+    those who pull from the same positions step by step.
     """
     away, sender = np.divmod(source, device.shape[1])
     machines: Numbers = away if away.any() else 0
@@ -153,8 +166,8 @@ def puller(
 
 
 def chunk_count(elements: int, chunk: int, each: int) -> int:
-    """How many chunks of at most `chunk` elements (0: no limit) there are; PlanTooLarge if, at `each` ops a chunk, they
-    are more than a plan may hold.
+    """How many chunks of at most `chunk` elements (0: no limit) there are; PlanTooLarge if, at
+    `each` ops a chunk, they are more than a plan may hold.
     """
     count = max(-(-elements // chunk), 1) if chunk else 1
     check_chunks(count, each)

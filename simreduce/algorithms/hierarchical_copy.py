@@ -1,9 +1,9 @@
 """TensorFlow's hierarchical copy: two groups of GPUs, joined by one pair of them.
 
-Each tensor has a main device and a secondary one in the other group. Each sums its own group, the main adds the two
-sums, and the total goes back the way it came: 2(n-1) transfers. The pairs are made for a machine: those of the
-DGX-1 (TensorFlow 1.14 cross_device_utils.py, for any number of devices) and of GCP's machine with 8 V100
-(tf_cnn_benchmarks batch_allreduce.py, for 8).
+Each tensor has a main device and a secondary one in the other group. Each sums its own group, the
+main adds the two sums, and the total goes back the way it came: 2(n-1) transfers. The pairs are
+made for a machine: those of the DGX-1 (TensorFlow 1.14 cross_device_utils.py, for any number of
+devices) and of GCP's machine with 8 V100 (tf_cnn_benchmarks batch_allreduce.py, for 8).
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder, Value
 
 GCP_V100 = ((0, 5), (2, 7), (5, 0), (7, 2))
-"""(main, secondary) of tensors 0 to 3, then again: 0-5 and 2-7 are the only links between the quads."""
+"""(main, secondary) of tensors 0 to 3, then again: 0-5 and 2-7 are the only links between the
+quads.
+"""
 
 
 def dgx1_pair(index: int, n: int, *, faithful: bool = False) -> tuple[int, int]:
-    """(main, secondary) of tensor `index` among n devices: opposite places of the groups [0, n//2) and [n//2, n).
+    """(main, secondary) of tensor `index` among n devices: opposite places of the groups [0, n//2)
+    and [n//2, n).
 
-    Upstream's secondary is n//2 further round, which is the same for even n; for odd n it may be in the main's own
-    group, or be the device that no group has.
+    Upstream's secondary is n//2 further round, which is the same for even n; for odd n it may be in
+    the main's own group, or be the device that no group has.
     """
     main, half = index % n, n // 2
     if faithful or main < half:
@@ -31,8 +34,12 @@ def dgx1_pair(index: int, n: int, *, faithful: bool = False) -> tuple[int, int]:
     return main, (main - half) % half
 
 
-def hierarchical_copy(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
-    """Tensor i has main i mod n. `faithful` leaves the last of an odd number of devices out of the sum."""
+def hierarchical_copy(
+    b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options
+) -> Results:
+    """Tensor i has main i mod n. `faithful` leaves the last of an odd number of devices out of the
+    sum.
+    """
     n, faithful = len(layout.ranks), options.faithful
     if n < 2:
         raise StrategyError("needs 2 devices or more")
@@ -41,7 +48,9 @@ def hierarchical_copy(b: PlanBuilder, layout: Layout, tensors: Tensors, options:
     return [_one(b, tensor, *pair, end) for tensor, pair in zip(tensors, pairs, strict=True)]
 
 
-def hierarchical_copy_gcp_v100(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
+def hierarchical_copy_gcp_v100(
+    b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options
+) -> Results:
     """Tensor i has the pair i mod 4 of `GCP_V100`."""
     n = len(layout.ranks)
     if n != 8:
@@ -49,7 +58,9 @@ def hierarchical_copy_gcp_v100(b: PlanBuilder, layout: Layout, tensors: Tensors,
     return [_one(b, tensor, *GCP_V100[i % len(GCP_V100)], n) for i, tensor in enumerate(tensors)]
 
 
-def _one(b: PlanBuilder, tensor: Sequence[Value], main: int, secondary: int, end: int) -> list[Value]:
+def _one(
+    b: PlanBuilder, tensor: Sequence[Value], main: int, secondary: int, end: int
+) -> list[Value]:
     """Sum the ranks [0, end) in two groups, and hand the total out to all ranks."""
     half = len(tensor) // 2
     near, far = tensor[:half], tensor[half:end]

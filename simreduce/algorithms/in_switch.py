@@ -1,9 +1,11 @@
-"""In-switch reduction (Graham et al. 2016, SHARP; NVLink SHARP): switches add what passes through them.
+"""In-switch reduction (Graham et al. 2016, SHARP; NVLink SHARP): switches add what passes through
+them.
 
-Every rank sends its data up once and gets the sum back once. One switch that links all ranks by ports of B:
-a + S/B when the chunks are small, whatever n, where a is that of two ports (a ring needs 2(n-1)/n S/B). Where several
-switches link all ranks (the NVSwitches of a box), or several tops link all leaves (the spines of a fat tree), each takes
-an equal share. The switches stand in the device list like any other device.
+Every rank sends its data up once and gets the sum back once. One switch that links all ranks by
+ports of B: a + S/B when the chunks are small, whatever n, where a is that of two ports (a ring
+needs 2(n-1)/n S/B). Where several switches link all ranks (the NVSwitches of a box), or several
+tops link all leaves (the spines of a fat tree), each takes an equal share. The switches stand in
+the device list like any other device.
 """
 
 from __future__ import annotations
@@ -57,7 +59,12 @@ def summing_trees(layout: Layout) -> list[tuple[Reducer, Sequence[Reducer]]]:
 
 
 def _through(
-    b: PlanBuilder, layout: Layout, chunks: Values, top: Reducer, leaves: Sequence[Reducer], channel: int
+    b: PlanBuilder,
+    layout: Layout,
+    chunks: Values,
+    top: Reducer,
+    leaves: Sequence[Reducer],
+    channel: int,
 ) -> Values:
     """By rank and chunk, the sum that one tree makes of the `chunks` of every rank."""
     place = {name: np.full((1, chunks.shape[1]), i) for i, name in enumerate(layout.devices)}
@@ -70,7 +77,9 @@ def _through(
     def descend(values: Values, to: Ints) -> Values:
         """The values by chunk, on every device of `to`, whose port takes them one after another."""
         return b.copies(
-            values, to, stream=b.streams(np.broadcast_to(to, (len(to), chunks.shape[1])), channel + 1)
+            values,
+            to,
+            stream=b.streams(np.broadcast_to(to, (len(to), chunks.shape[1])), channel + 1),
         )
 
     sums = [climb(chunks[np.array(leaf.ranks)], leaf) for leaf in leaves]
@@ -80,5 +89,7 @@ def _through(
     else:
         total = climb(Values.concatenate(sums), top)
         back = [descend(total, place[leaf.name]) for leaf in leaves]
-        made = Values.concatenate([descend(values, to) for values, to in zip(back, ranks, strict=True)])
+        made = Values.concatenate(
+            [descend(values, to) for values, to in zip(back, ranks, strict=True)]
+        )
     return made[np.argsort(np.concatenate(ranks)[:, 0])]

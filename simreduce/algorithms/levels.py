@@ -1,13 +1,14 @@
 """Rings along the axes of a grid of positions: what torus and BlueConnect have in common.
 
-Position i of n = p1 x ... x pk is the point of the grid with that number in C order: along the last axis stand neighbours.
-In `reduce_scatter` the first axis comes first, so that what a position holds is one interval at all times and every step
-sends one message; on the i-th axis rings of pi positions work on what p1 ... p(i-1) have left of S:
-sum (pi-1)(a + S/(p1 ... pi B)). `all_gather` is the same in reverse. An all-reduce may leave any part anywhere, so it
-starts along the last axis, as neighbours tend to have the faster links.
+Position i of n = p1 x ... x pk is the point of the grid with that number in C order: along the last
+axis stand neighbours. In `reduce_scatter` the first axis comes first, so that what a position holds
+is one interval at all times and every step sends one message; on the i-th axis rings of pi
+positions work on what p1 ... p(i-1) have left of S: sum (pi-1)(a + S/(p1 ... pi B)). `all_gather`
+is the same in reverse. An all-reduce may leave any part anywhere, so it starts along the last axis,
+as neighbours tend to have the faster links.
 
-Every axis has one channel on the way to the sums and one on the way back, so that one tensor can move along one axis
-while another moves along the next.
+Every axis has one channel on the way to the sums and one on the way back, so that one tensor can
+move along one axis while another moves along the next.
 """
 
 from __future__ import annotations
@@ -29,13 +30,17 @@ def all_reduce(b: PlanBuilder, values: Values, axes: Sequence[int], channel: int
 
 
 def reduce_scatter(b: PlanBuilder, values: Values, axes: Sequence[int], channel: int) -> Values:
-    """Along every axis, the first first. The parts are those of `cut(n)`, sizes that n does not divide included."""
+    """Along every axis, the first first. The parts are those of `cut(n)`, sizes that n does not
+    divide included.
+    """
     held, parts = values, values[:, 0].cut(values.shape[1])
     for axis, p in enumerate(axes):
         rest = held.shape[1] // p
         chunks = parts.reshape(-1, p, rest)
         lo, hi = chunks.lo[:, None, None, :, 0], chunks.hi[:, None, None, :, -1]
-        lines = held.reshape(-1, p, rest).swapaxes(1, 2)  # those that differ only in their place on the axis
+        lines = held.reshape(-1, p, rest).swapaxes(
+            1, 2
+        )  # those that differ only in their place on the axis
         own = lines[..., None].view(lo, hi).reshape(-1, p, p)
         summed = ring.reduce_scatter_pieces(b, own, channel + axis)
         held = summed.reshape(-1, rest, p).swapaxes(1, 2).reshape(-1, rest)
@@ -61,7 +66,9 @@ def channels(axes: int) -> int:
 
 
 def near_equal(n: int, axes: int) -> tuple[int, ...]:
-    """The factors of n with the least sum, ascending: 12 is 3 x 4 or 2 x 2 x 3, and a prime n is 1 x n."""
+    """The factors of n with the least sum, ascending: 12 is 3 x 4 or 2 x 2 x 3, and a prime n is 1
+    x n.
+    """
     if axes == 1:
         return (n,)
     first = [p for p in range(1, n + 1) if n % p == 0]

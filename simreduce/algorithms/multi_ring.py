@@ -1,8 +1,8 @@
 """Rings made for the graph at hand: several that share it, or the one best order.
 
-The tensor is shared out over the rings as they share the links; on every ring, with a channel of its own, a share is
-reduce-scattered and all-gathered as in `ring`. If the direct links hold no ring at all, the rings go along the routes
-between all pairs.
+The tensor is shared out over the rings as they share the links; on every ring, with a channel of
+its own, a share is reduce-scattered and all-gathered as in `ring`. If the direct links hold no ring
+at all, the rings go along the routes between all pairs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def best_ring(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options
 
 
 def found(layout: Layout, search: Callable[[Network], T | None]) -> T:
-    """What `search` finds on the links, else on the routes between all pairs; StrategyError if there is no ring."""
+    """What `search` finds on the links, else on the routes between all pairs; StrategyError if
+    there is no ring.
+    """
     for routed in (False, True):
         if rings := search(layout.network(routed=routed)):
             return rings

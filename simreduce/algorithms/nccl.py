@@ -1,8 +1,9 @@
 """NCCL's ring all-reduce and broadcast, as TensorFlow launches them.
 
-A collective starts when all participants have arrived. The tensor is shared out over the rings of the layout; on
-every ring each GPU sends its chunks one after another. All-reduces of one communicator run one after another, in the
-order of the tensors. `#k` is accepted and ignored, as upstream does.
+A collective starts when all participants have arrived. The tensor is shared out over the rings of
+the layout; on every ring each GPU sends its chunks one after another. All-reduces of one
+communicator run one after another, in the order of the tensors. `#k` is accepted and ignored, as
+upstream does.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ def nccl(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> 
 
 
 def nccl_all_reduce(
-    b: PlanBuilder, values: Sequence[Value], orders: Sequence[Sequence[int]], before: Sequence[Value]
+    b: PlanBuilder,
+    values: Sequence[Value],
+    orders: Sequence[Sequence[int]],
+    before: Sequence[Value],
 ) -> list[Value]:
     """The sum of `values` on the device of each; the results come by ascending device.
 
@@ -42,7 +46,9 @@ def nccl_all_reduce(
     mine = Values.of(sorted(values, key=lambda v: v.device))
     pieces = []
     with executed_by_nccl(b):
-        for channel, (order, share) in enumerate(zip(orders, shares(mine, len(orders)), strict=True)):
+        for channel, (order, share) in enumerate(
+            zip(orders, shares(mine, len(orders)), strict=True)
+        ):
             position = np.searchsorted(mine.device, order)
             ring = all_reduce_pieces(b, share[position].reshape(1, -1), channel, after=[launch])
             pieces.append(ring[0, np.argsort(position)])
@@ -56,7 +62,9 @@ def shares(values: Values, parts: int) -> list[Values]:
 
 
 def nccl_broadcast(b: PlanBuilder, value: Value, orders: Sequence[Sequence[int]]) -> list[Value]:
-    """`value` on every device of the rings, by ascending device; each ring carries a share, cut in chunks."""
+    """`value` on every device of the rings, by ascending device; each ring carries a share, cut in
+    chunks.
+    """
     n = len(orders[0])
     done: dict[int, list[Value]] = {device: [] for device in orders[0]}
     with executed_by_nccl(b):
@@ -65,7 +73,8 @@ def nccl_broadcast(b: PlanBuilder, value: Value, orders: Sequence[Sequence[int]]
             chain = [*order[start:], *order[:start]]
             lo, hi = _share(value, channel, len(orders))
             chunks = [
-                value._replace(lo=lo + (hi - lo) * c // n, hi=lo + (hi - lo) * (c + 1) // n) for c in range(n)
+                value._replace(lo=lo + (hi - lo) * c // n, hi=lo + (hi - lo) * (c + 1) // n)
+                for c in range(n)
             ]
             done[value.device].append(value._replace(lo=lo, hi=hi))
             # Chunk c makes hop h at tick c + h.
@@ -73,7 +82,9 @@ def nccl_broadcast(b: PlanBuilder, value: Value, orders: Sequence[Sequence[int]]
                 for hop in range(max(0, tick - n + 1), min(tick + 1, n - 1)):
                     chunk = chunks[tick - hop]
                     stream = b.stream(chain[hop], channel)
-                    chunks[tick - hop] = b.copy(chunk, chain[hop + 1], chunk.lo, chunk.hi, stream=stream)
+                    chunks[tick - hop] = b.copy(
+                        chunk, chain[hop + 1], chunk.lo, chunk.hi, stream=stream
+                    )
                     done[chain[hop + 1]].append(chunks[tick - hop])
         done[value.device] = [value]
         return [b.concat(done[device], in_place=True) for device in sorted(done)]

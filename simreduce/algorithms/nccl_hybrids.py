@@ -1,6 +1,7 @@
 """NCCL inside every task, another algorithm across the tasks: nccl/xring, nccl/rechd, nccl/pscpu.
 
-Every task all-reduces over its GPUs; its first GPU takes part in the upper level and broadcasts what comes back.
+Every task all-reduces over its GPUs; its first GPU takes part in the upper level and broadcasts
+what comes back.
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ def nccl_xring(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Option
         raise StrategyError("the ring across has one GPU per task, so it takes 1 sub-chunk only")
 
     def upper(b: PlanBuilder, firsts: Sequence[Value]) -> list[Value]:
-        return ring_all_reduce(b, firsts, [[v.device for v in firsts]]) if len(firsts) > 1 else list(firsts)
+        return (
+            ring_all_reduce(b, firsts, [[v.device for v in firsts]])
+            if len(firsts) > 1
+            else list(firsts)
+        )
 
     return _hybrid(b, layout, tensors, options, upper)
 
@@ -48,17 +53,23 @@ def nccl_pscpu(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Option
 
 
 def needs_task_names(layout: Layout, options: Options) -> None:
-    """Upstream groups GPUs by the task in their names and fails in a single process, whose names have none."""
+    """Upstream groups GPUs by the task in their names and fails in a single process, whose names
+    have none.
+    """
     if options.faithful and len(layout.tasks) == 1:
         raise StrategyError(
             "upstream fails in a single process (failed to parse device); use 2 tasks or more"
         )
 
 
-def _hybrid(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options, upper: Upper) -> Results:
+def _hybrid(
+    b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options, upper: Upper
+) -> Results:
     needs_task_names(layout, options)
     orders = [rings(layout, task) for task in layout.tasks]
-    before: list[list[Value]] = [[] for _ in layout.tasks]  # by task, the results of its last all-reduce
+    before: list[list[Value]] = [
+        [] for _ in layout.tasks
+    ]  # by task, the results of its last all-reduce
     return [_one(b, layout, tensor, orders, upper, before) for tensor in tensors]
 
 

@@ -1,5 +1,6 @@
-"""The one-shot all-reduce of small tensors (Intel MPI's and NCCL's "all-to-all" kernels, TensorRT-LLM's ONESHOT): every
-rank sends everything to all, and each adds for itself, in rank order.
+"""The one-shot all-reduce of small tensors (Intel MPI's and NCCL's "all-to-all" kernels,
+TensorRT-LLM's ONESHOT): every rank sends everything to all, and each adds for itself, in rank
+order.
 
 a + (n-1) M/B, and every rank adds (n-1) M. Any n.
 """

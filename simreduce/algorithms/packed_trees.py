@@ -1,8 +1,9 @@
 """Trees packed into the graph at hand (Blink, Wang et al. 2020; ForestColl, Zhao et al. 2024).
 
-Every tree has a share of the tensor, cut into the same number of chunks on all of them: one, or as many as
-`options.chunk` asks for. Chunks are summed up the tree and handed out down again, pipelined (see `pipelined_trees`).
-The rate of a packing is that of `ideal`; where a GPU sends one copy at a time (TensorFlow) it may be half of that.
+Every tree has a share of the tensor, cut into the same number of chunks on all of them: one, or as
+many as `options.chunk` asks for. Chunks are summed up the tree and handed out down again, pipelined
+(see `pipelined_trees`). The rate of a packing is that of `ideal`; where a GPU sends one copy at a
+time (TensorFlow) it may be half of that.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from simreduce.synthesis import rings, trees
 from simreduce.synthesis.trees import SpanningTree
 
 FILLED = 0.98
-"""The part of their rate that trees come to while their pipeline fills and empties, with the best chunk of a large tensor."""
+"""The part of their rate that trees come to while their pipeline fills and empties, with the best
+chunk of a large tensor.
+"""
 
 Shares = Sequence[tuple[SpanningTree, float]]
 
@@ -29,9 +32,13 @@ Shares = Sequence[tuple[SpanningTree, float]]
 def all_reduce(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """Every tree sums its share at its root and hands it out.
 
-    Where rings come as close to the best rate, chunks go over them: a ring is 2n paths, two from each rank, that never idle.
+    Where rings come as close to the best rate, chunks go over them: a ring is 2n paths, two from
+    each rank, that never idle.
     """
-    packing, circles = trees.all_reduce_trees(layout.network()), rings.ring_packing(layout.network())
+    packing, circles = (
+        trees.all_reduce_trees(layout.network()),
+        rings.ring_packing(layout.network()),
+    )
     ringed = rings.all_reduce_rate(layout.n, circles.rate) >= FILLED * packing.rate
     results: Results = []
     for own in map(Values.of, tensors):
@@ -68,10 +75,15 @@ def reduce(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -
 def reduce_scatter(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """The part of every rank is summed over trees of its own."""
     shares = trees.reduce_scatter_trees(layout.network()).patterns
-    return [_summed_up(b, own, own.cut(layout.n)[0, :], shares, options) for own in map(Values.of, tensors)]
+    return [
+        _summed_up(b, own, own.cut(layout.n)[0, :], shares, options)
+        for own in map(Values.of, tensors)
+    ]
 
 
-def _handed_out(b: PlanBuilder, own: Values, parts: Values, shares: Shares, options: Options) -> list[Value]:
+def _handed_out(
+    b: PlanBuilder, own: Values, parts: Values, shares: Shares, options: Options
+) -> list[Value]:
     """On every rank part i, which the i-th root has."""
     results = list(parts)
     for root, made in _carried(b, own, parts, shares, options):
@@ -79,11 +91,16 @@ def _handed_out(b: PlanBuilder, own: Values, parts: Values, shares: Shares, opti
     return results
 
 
-def _summed_up(b: PlanBuilder, own: Values, parts: Values, shares: Shares, options: Options) -> list[Value]:
+def _summed_up(
+    b: PlanBuilder, own: Values, parts: Values, shares: Shares, options: Options
+) -> list[Value]:
     """On the i-th root the sum of part i."""
     if len(own) == 1:
         return list(parts)
-    return [b.joins(made[np.array([root])])[0] for root, made in _carried(b, own, parts, shares, options)]
+    return [
+        b.joins(made[np.array([root])])[0]
+        for root, made in _carried(b, own, parts, shares, options)
+    ]
 
 
 def _carried(

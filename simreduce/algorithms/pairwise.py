@@ -1,7 +1,8 @@
-"""The pairwise all-to-all (Thakur, Rabenseifner and Gropp 2005): in step s rank p sends rank p + s its part.
+"""The pairwise all-to-all (Thakur, Rabenseifner and Gropp 2005): in step s rank p sends rank p + s
+its part.
 
-(n-1)(a + M/(nB)). Any n; the ranks of a step form rings, where MPICH pairs p with p XOR s if n is a power of two, which
-takes as long.
+(n-1)(a + M/(nB)). Any n; the ranks of a step form rings, where MPICH pairs p with p XOR s if n is a
+power of two, which takes as long.
 """
 
 from __future__ import annotations

@@ -10,18 +10,21 @@ from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder, Value
 
 Tensors: TypeAlias = Sequence[Sequence[Value]]
-"""`tensors[i][r]` is the value of tensor i (after packing) on rank r; rank r is device r of the builder."""
+"""`tensors[i][r]` is the value of tensor i (after packing) on rank r; rank r is device r of the
+builder.
+"""
 
 Results: TypeAlias = list[Sequence[Value]]
-"""`results[i][r]` is the value on rank r that holds the sum of tensor i; of other collectives, the values that hold the
-results of tensor i in any order.
+"""`results[i][r]` is the value on rank r that holds the sum of tensor i; of other collectives, the
+values that hold the results of tensor i in any order.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`shards` is the k of `#k`; `faithful` asks for upstream's quirks instead of what a user intends. `chunk` is the most
-    bytes that a pipeline sends as one piece (0: no limit), `root` the rank of a rooted collective.
+    """`shards` is the k of `#k`; `faithful` asks for upstream's quirks instead of what a user
+    intends. `chunk` is the most bytes that a pipeline sends as one piece (0: no limit), `root` the
+    rank of a rooted collective.
     """
 
     shards: int = 1

@@ -1,4 +1,6 @@
-"""tf_cnn_benchmarks' `pscpu/pscpu`: every task sums on its own CPU, then the CPUs shuffle among themselves."""
+"""tf_cnn_benchmarks' `pscpu/pscpu`: every task sums on its own CPU, then the CPUs shuffle among
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,11 @@ def pscpu_pscpu(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Optio
 
 
 def _one(
-    b: PlanBuilder, layout: Layout, tensor: Sequence[Value], hosts: Sequence[int], second: Sequence[int]
+    b: PlanBuilder,
+    layout: Layout,
+    tensor: Sequence[Value],
+    hosts: Sequence[int],
+    second: Sequence[int],
 ) -> list[Value]:
     sums = [
         b.add_on(host, [tensor[rank] for rank in task])

@@ -1,8 +1,9 @@
-"""Recursive doubling (Thakur, Rabenseifner and Gropp 2005): in every step a rank swaps all it has with a partner twice as
-far away as in the step before, and both add.
+"""Recursive doubling (Thakur, Rabenseifner and Gropp 2005): in every step a rank swaps all it has
+with a partner twice as far away as in the step before, and both add.
 
-n = 2^k: log2 n (a + M/B), and every rank adds log2 n times M. Any other n: the n - 2^k ranks too many are folded in before
-(every second of the first 2(n - 2^k) ranks gives all it has to its neighbour) and told after, which takes 2 (a + M/B) more.
+n = 2^k: log2 n (a + M/B), and every rank adds log2 n times M. Any other n: the n - 2^k ranks too
+many are folded in before (every second of the first 2(n - 2^k) ranks gives all it has to its
+neighbour) and told after, which takes 2 (a + M/B) more.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ def steps(n: int) -> list[int]:
 
 
 def exchange(b: PlanBuilder, sent: Values, to: Values, channel: int, after: After = ()) -> Values:
-    """Send every value to the device of `to` at the same place. Receiving is one after another: partners that swap then
-    begin together, when both have done what comes before, as a send-receive call does.
+    """Send every value to the device of `to` at the same place. Receiving is one after another:
+    partners that swap then begin together, when both have done what comes before, as a send-receive
+    call does.
     """
     return b.copies(sent, to.device, stream=b.streams(to.device, channel), after=after)
 
@@ -52,8 +54,8 @@ def from_partner(
 
 
 def core_of(n: int) -> tuple[Ints, Ints]:
-    """The ranks that stay when the others are folded, a power of two; and those others. The rank that others[i] is folded
-    into is before it: stay[i].
+    """The ranks that stay when the others are folded, a power of two; and those others. The rank
+    that others[i] is folded into is before it: stay[i].
     """
     power = 1 << (n.bit_length() - 1)
     rank, surplus = np.arange(power), n - power
@@ -74,7 +76,9 @@ def fold(b: PlanBuilder, values: Values, channel: int) -> Values:
 def unfold(
     b: PlanBuilder, held: Values, given: Values, values: Values, channel: int, after: After = ()
 ) -> Values:
-    """By rank: what those that stayed hold, and on the device of `values` what `given` gives to each of the others."""
+    """By rank: what those that stayed hold, and on the device of `values` what `given` gives to
+    each of the others.
+    """
     stay, others = core_of(values.shape[1])
     if not len(others):
         return held
@@ -83,7 +87,9 @@ def unfold(
 
 
 def folded(b: PlanBuilder, values: Values, knobs: Knobs, core: Core) -> Values:
-    """An all-reduce over any n by one over a power of two. Over equal machines, of which one is planned for all, n is one."""
+    """An all-reduce over any n by one over a power of two. Over equal machines, of which one is
+    planned for all, n is one.
+    """
     n, channel = size(values, knobs), knobs.channel
     if knobs.boxes > 1 and n & (n - 1):
         raise NotFoldable(

@@ -1,6 +1,8 @@
-"""tf_cnn_benchmarks' `build_recursive_hd_all_reduce`: halving with the nearest partner first, then doubling.
+"""tf_cnn_benchmarks' `build_recursive_hd_all_reduce`: halving with the nearest partner first, then
+doubling.
 
-Upstream leaves the halving splits without a device; they are placed on the owner of what they split, as intended.
+Upstream leaves the halving splits without a device; they are placed on the owner of what they
+split, as intended.
 """
 
 from __future__ import annotations
@@ -12,12 +14,16 @@ from simreduce.plan import PlanBuilder, Value
 
 
 def halving_doubling(b: PlanBuilder, values: Sequence[Value]) -> list[Value]:
-    """The sum of `values` on the device of each. Their number must be a power of two that divides the elements."""
+    """The sum of `values` on the device of each. Their number must be a power of two that divides
+    the elements.
+    """
     n, size = len(values), values[0].hi - values[0].lo
     if n & (n - 1):
         raise StrategyError(f"needs a power of two of tasks, not {n}")
     if size % n:
-        raise StrategyError(f"every tensor must be divisible by the {n} tasks; one has {size} elements")
+        raise StrategyError(
+            f"every tensor must be divisible by the {n} tasks; one has {size} elements"
+        )
     held = list(values)
     spans = [1 << hop for hop in range(n.bit_length() - 1)]
     for span in spans:

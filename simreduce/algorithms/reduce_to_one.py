@@ -1,4 +1,6 @@
-"""TensorFlow's `ReductionToOneDevice`: everything to the first device, summed there, and copied back."""
+"""TensorFlow's `ReductionToOneDevice`: everything to the first device, summed there, and copied
+back.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The textbook ring (Patarasuk and Yuan 2009): reduce-scatter, then all-gather, one chunk per rank.
 
-2(n-1) steps of S/n: 2(n-1)(a + S/(nB)) when n divides the elements. Nothing is padded or copied locally: the
-library works in place.
+2(n-1) steps of S/n: 2(n-1)(a + S/(nB)) when n divides the elements. Nothing is padded or copied
+locally: the library works in place.
 """
 
 from __future__ import annotations
@@ -29,8 +29,12 @@ def all_gather(b: PlanBuilder, shards: Values, knobs: Knobs) -> Values:
     return b.joins(all_gather_pieces(b, shards, everyones(shards, knobs), knobs.channel))
 
 
-def all_reduce_pieces(b: PlanBuilder, values: Values, channel: int = 0, after: Sequence[int] = ()) -> Values:
-    """By group, position and chunk: the sum over the positions of the group. The first sends wait for the ops `after`."""
+def all_reduce_pieces(
+    b: PlanBuilder, values: Values, channel: int = 0, after: Sequence[int] = ()
+) -> Values:
+    """By group, position and chunk: the sum over the positions of the group. The first sends wait
+    for the ops `after`.
+    """
     return _all_reduce(b, values.cut(values.shape[1]), channel, after)
 
 
@@ -41,8 +45,9 @@ def _all_reduce(b: PlanBuilder, own: Values, channel: int, after: Sequence[int] 
 def reduce_scatter_pieces(
     b: PlanBuilder, own: Values, channel: int, after: Sequence[int] = (), way: int = 1
 ) -> Values:
-    """By group and position, the sum of the chunk of that number; `own` is by group, position and chunk, of which a
-    position has one value and a group one set of intervals. It goes round upwards, or with `way` -1 downwards.
+    """By group and position, the sum of the chunk of that number; `own` is by group, position and
+    chunk, of which a position has one value and a group one set of intervals. It goes round
+    upwards, or with `way` -1 downwards.
     """
     n, position = own.shape[2], np.arange(own.shape[1])
     neighbour = (position - way) % n
@@ -58,8 +63,12 @@ def reduce_scatter_pieces(
     return held
 
 
-def all_gather_pieces(b: PlanBuilder, shards: Values, chunks: Values, channel: int, way: int = 1) -> Values:
-    """By group, position and chunk, the shards of all positions, which have the intervals of `chunks`."""
+def all_gather_pieces(
+    b: PlanBuilder, shards: Values, chunks: Values, channel: int, way: int = 1
+) -> Values:
+    """By group, position and chunk, the shards of all positions, which have the intervals of
+    `chunks`.
+    """
     n, position = chunks.shape[1], np.arange(shards.shape[1])
     send = puller(b, shards.device, (position - way) % n, channel=channel)
     held, made = shards, [shards.op]

@@ -1,4 +1,6 @@
-"""How TensorFlow's runtime ring (`ring_alg.cc`) divides itself into several rings, and the order of each."""
+"""How TensorFlow's runtime ring (`ring_alg.cc`) divides itself into several rings, and the order of
+each.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,12 @@ MOST_BYTES = 4 << 20
 """A chunk above this asks for one more subdivision, where their number is free."""
 
 
-def subdivision_offsets(nbytes: int, devices_per_task: Sequence[int], max_subdivisions: int) -> list[int]:
-    """The offsets that the runtime chooses where none are given. -1, the default everywhere, means one ring."""
+def subdivision_offsets(
+    nbytes: int, devices_per_task: Sequence[int], max_subdivisions: int
+) -> list[int]:
+    """The offsets that the runtime chooses where none are given. -1, the default everywhere, means
+    one ring.
+    """
     if max_subdivisions == -1:
         return [0]
     size = sum(devices_per_task)
@@ -23,7 +29,9 @@ def subdivision_offsets(nbytes: int, devices_per_task: Sequence[int], max_subdiv
 
 
 def subdivision_order(tasks: Sequence[Sequence[int]], offset: int) -> list[int]:
-    """The ring of one subdivision: every task rotated by |offset|, and reversed first if it is negative."""
+    """The ring of one subdivision: every task rotated by |offset|, and reversed first if it is
+    negative.
+    """
     order: list[int] = []
     for task in tasks:
         for i in range(len(task)):

@@ -1,8 +1,9 @@
 """Hamiltonian rings on the links between GPUs, as many as fit without sharing a lane.
 
-A ring that is found is taken as often as its lanes allow, and so is its reverse, before the next one is looked for.
-The search is greedy (most lanes first) and bounded; it finds all six rings of a DGX-1 with V100 and all four of one
-with P100. Where no ring exists there is one plain ring in rank order.
+A ring that is found is taken as often as its lanes allow, and so is its reverse, before the next
+one is looked for. The search is greedy (most lanes first) and bounded; it finds all six rings of a
+DGX-1 with V100 and all four of one with P100. Where no ring exists there is one plain ring in rank
+order.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Broadcast by scattering and gathering (van de Geijn): a binomial tree deals out one part per rank, a ring collects.
+"""Broadcast by scattering and gathering (van de Geijn): a binomial tree deals out one part per
+rank, a ring collects.
 
-(ceil(log2 n) + n-1) a + 2 (n-1)/n S/B when n divides the elements, any n: the subtree of node v is the next nodes, as
-far as they exist, and what they need is one interval. A rank's port ends its part of the scatter before the ring, in
-which it sends all parts but one.
+(ceil(log2 n) + n-1) a + 2 (n-1)/n S/B when n divides the elements, any n: the subtree of node v is
+the next nodes, as far as they exist, and what they need is one interval. A rank's port ends its
+part of the scatter before the ring, in which it sends all parts but one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from simreduce.plan.values import Ints
 
 
 def broadcast(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
-    """The node v places after the root gets part v of n and those of its subtree, then all get all parts."""
+    """The node v places after the root gets part v of n and those of its subtree, then all get all
+    parts.
+    """
     tree = binomial(values.shape[1], knobs.root)
     dealt = _scatter(b, values[:, knobs.root], values[:, tree.place], tree, knobs.channel)
     parts = _collect(b, dealt, knobs.channel)
@@ -51,7 +54,9 @@ def _collect(b: PlanBuilder, dealt: Values, channel: int) -> Values:
 
 
 def _together(b: PlanBuilder, dealt: Values, parts: Values) -> Values:
-    """By node: what was dealt to it, between the parts before and after. Nodes with subtrees of one size join as many."""
+    """By node: what was dealt to it, between the parts before and after. Nodes with subtrees of one
+    size join as many.
+    """
     n, op = dealt.shape[1], dealt.op.copy()
     size = _size(n)
     for of in np.unique(size[1:]):

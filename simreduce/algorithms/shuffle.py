@@ -1,7 +1,9 @@
-"""tf_cnn_benchmarks' shuffle (`build_shuffle_all_reduce`), over the tasks' CPUs (pscpu) or the GPUs (psgpu).
+"""tf_cnn_benchmarks' shuffle (`build_shuffle_all_reduce`), over the tasks' CPUs (pscpu) or the GPUs
+(psgpu).
 
-Every source cuts its tensor into one shard per gather device; each gather device sums its shard of all sources in
-one n-ary add; every source pulls all summed shards back. Tensor i uses group i mod m of the gather devices.
+Every source cuts its tensor into one shard per gather device; each gather device sums its shard of
+all sources in one n-ary add; every source pulls all summed shards back. Tensor i uses group i mod m
+of the gather devices.
 """
 
 from __future__ import annotations

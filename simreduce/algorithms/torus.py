@@ -1,12 +1,13 @@
-"""The torus of two and of three dimensions: rings along the rows, then along the columns on what is left, and back.
+"""The torus of two and of three dimensions: rings along the rows, then along the columns on what is
+left, and back.
 
-All-reduce of S on n = p x q: [2(p-1) + 2(q-1)]a + 2(n-1)/n S/B, and one more term of 2(r-1)a in three dimensions, with
-every step one message on a rank's single port (Mikami et al. 2018).
+All-reduce of S on n = p x q: [2(p-1) + 2(q-1)]a + 2(n-1)/n S/B, and one more term of 2(r-1)a in
+three dimensions, with every step one message on a rank's single port (Mikami et al. 2018).
 Reduce-scatter and all-gather are a half each.
 
-n of any size has the factors with the least sum, the rows the longest: 12 is 3 rows of 4 neighbours. A prime n is one row:
-the ring. A family does not see in which tasks its ranks are, so a row is a task only where the factors happen to be the
-tasks' size; `blueconnect` goes by the tasks.
+n of any size has the factors with the least sum, the rows the longest: 12 is 3 rows of 4
+neighbours. A prime n is one row: the ring. A family does not see in which tasks its ranks are, so a
+row is a task only where the factors happen to be the tasks' size; `blueconnect` goes by the tasks.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from simreduce.plan import PlanBuilder, Values
 
 
 def torus(dimensions: int) -> Family:
-    """The torus of so many dimensions; a reduce-scatter starts along the columns instead (`levels` says why)."""
+    """The torus of so many dimensions; a reduce-scatter starts along the columns instead (`levels`
+    says why).
+    """
 
     def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
         return levels.all_reduce(b, values, _axes(values), knobs.channel)

@@ -1,9 +1,11 @@
-"""Trees that sums climb and totals descend, cut into chunks that follow each other: what every tree family shares.
+"""Trees that sums climb and totals descend, cut into chunks that follow each other: what every tree
+family shares.
 
-A chunk climbs on while the next one is being summed below it, and descends on while the next one follows. Trees that
-work side by side take equal shares of the data. Each edge is a stream of its own, so that a node serves all of its
-children at once; in a tree with `turns`, a node has one stream for its children, a single port that serves them one
-after another. Sums and totals take different channels, so that they do not wait for each other.
+A chunk climbs on while the next one is being summed below it, and descends on while the next one
+follows. Trees that work side by side take equal shares of the data. Each edge is a stream of its
+own, so that a node serves all of its children at once; in a tree with `turns`, a node has one
+stream for its children, a single port that serves them one after another. Sums and totals take
+different channels, so that they do not wait for each other.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ def reduce(b: PlanBuilder, values: Values, knobs: Knobs, trees: Sequence[Tree]) 
     """Sums climb to the root of each tree, which is at one place."""
     if values.shape[1] == 1:
         return values
-    parts = [up(b, given, tree, channel)[..., 0] for tree, given, channel in _shares(values, knobs, trees)]
+    parts = [
+        up(b, given, tree, channel)[..., 0]
+        for tree, given, channel in _shares(values, knobs, trees)
+    ]
     return b.joins(Values.concatenate(parts, axis=1))[:, None]
 
 
@@ -55,7 +60,9 @@ def up(b: PlanBuilder, given: Values, tree: Tree, channel: int) -> Values:
         stream = b.streams(held.device[..., parent if tree.turns else node], channel)
         arrived = b.copies(held[..., node], held.device[..., parent], stream=stream)
         for adder, terms in tree.sums(parent):
-            held.op[..., adder] = b.adds([held[..., adder], *(arrived[..., term] for term in terms)]).op
+            held.op[..., adder] = b.adds(
+                [held[..., adder], *(arrived[..., term] for term in terms)]
+            ).op
     return held
 
 
@@ -70,8 +77,12 @@ def down(b: PlanBuilder, given: Values, tree: Tree, channel: int) -> Values:
     return held
 
 
-def _shares(values: Values, knobs: Knobs, trees: Sequence[Tree]) -> Iterator[tuple[Tree, Values, int]]:
-    """Every tree with its share by group, chunk and node, and its channels: that for sums, and the next for totals."""
+def _shares(
+    values: Values, knobs: Knobs, trees: Sequence[Tree]
+) -> Iterator[tuple[Tree, Values, int]]:
+    """Every tree with its share by group, chunk and node, and its channels: that for sums, and the
+    next for totals.
+    """
     shares = values.cut(len(trees))
     most = int(shares.elements.max(initial=0))
     chunks = chunk_count(most, knobs.chunk, shares.lo.size)

@@ -1,7 +1,8 @@
-"""The runtime's tree broadcast (`hierarchical_tree_broadcaster.cc`): how initial variables reach every device.
+"""The runtime's tree broadcast (`hierarchical_tree_broadcaster.cc`): how initial variables reach
+every device.
 
-Several tasks: first a binary tree over one device per task, then one inside every task, from that device. Every edge
-carries the whole tensor.
+Several tasks: first a binary tree over one device per task, then one inside every task, from that
+device. Every edge carries the whole tensor.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def _tree(
     sent: dict[int, list[int]],
     after: Sequence[int] = (),
 ) -> None:
-    """Extend `held` and `sent` (ids of every device's sends) by one tree; the source waits for the ops `after`."""
+    """Extend `held` and `sent` (ids of every device's sends) by one tree; the source waits for the
+    ops `after`.
+    """
     reached = [source]
     for rank in reached:
         device, waits = ranks[rank], after if rank == source else ()

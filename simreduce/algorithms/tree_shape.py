@@ -1,4 +1,6 @@
-"""Trees over the positions of a group, as arrays: what chain, binary, double and binomial tree differ in."""
+"""Trees over the positions of a group, as arrays: what chain, binary, double and binomial tree
+differ in.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from simreduce.plan.values import Ints
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tree:
-    """Node 0 is the root, node v the child of `parent[v]`, at position `place[v]` of the group. With `turns`, a node sends
-    to its highest child first and hears from its highest child last.
+    """Node 0 is the root, node v the child of `parent[v]`, at position `place[v]` of the group.
+    With `turns`, a node sends to its highest child first and hears from its highest child last.
     """
 
     parent: Ints
@@ -29,8 +31,8 @@ class Tree:
         return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1)[1:]
 
     def sums(self, parent: Ints) -> Iterator[tuple[Ints, list[Ints]]]:
-        """What to add when a level has arrived at `parent`: some parents, and the arrivals that each of them adds. With
-        `turns` a parent adds each as it comes, else all at once.
+        """What to add when a level has arrived at `parent`: some parents, and the arrivals that
+        each of them adds. With `turns` a parent adds each as it comes, else all at once.
         """
         order = np.argsort(parent, kind="stable")
         parents, first, count = np.unique(parent[order], return_index=True, return_counts=True)

@@ -1,14 +1,15 @@
 """Two levels, `inner/outer`: one family inside every task and another across the tasks, any two.
 
-Where the inner family scatters and gathers and all tasks have p ranks, every rank crosses with its own part: reduce-scatter
-inside, all-reduce of S/p by p groups at once, all-gather inside. With a ring inside:
-2(p-1)(ai + S/(p Bi)) + T(S/p), where T is the outer family's time. Else one rank of every task crosses: reduce to it,
-all-reduce of S, broadcast (the leaders of NCCL 2.4 and Horovod's hierarchical all-reduce). A family that has no reduce
-all-reduces, or uses `direct`; one that has no broadcast uses `direct`.
+Where the inner family scatters and gathers and all tasks have p ranks, every rank crosses with its
+own part: reduce-scatter inside, all-reduce of S/p by p groups at once, all-gather inside. With a
+ring inside: 2(p-1)(ai + S/(p Bi)) + T(S/p), where T is the outer family's time. Else one rank of
+every task crosses: reduce to it, all-reduce of S, broadcast (the leaders of NCCL 2.4 and Horovod's
+hierarchical all-reduce). A family that has no reduce all-reduces, or uses `direct`; one that has no
+broadcast uses `direct`.
 
-With a chunk size the tensor is cut in k chunks and the three phases work on different ones at a time, on channels of their
-own: where inside and outside share no link the time goes to that of the slowest phase. Any number of tasks from 2 of
-any size.
+With a chunk size the tensor is cut in k chunks and the three phases work on different ones at a
+time, on channels of their own: where inside and outside share no link the time goes to that of the
+slowest phase. Any number of tasks from 2 of any size.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def two_level(inner: Family, outer: Family) -> Planner:
     """The planner of `inner/outer`, of two families that fit."""
     across = outer.all_reduce
     if across is None:
-        raise StrategyError(f"{inner.name}/{outer.name}: {outer.name} has no all-reduce to cross with")
+        raise StrategyError(
+            f"{inner.name}/{outer.name}: {outer.name} has no all-reduce to cross with"
+        )
 
     def plan(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
         if layout.task_count == 1:
@@ -51,15 +54,22 @@ def two_level(inner: Family, outer: Family) -> Planner:
             chunk = knobs(options, whole.dtype).chunk
             count = chunk_count(int(whole.elements[0]), chunk, layout.n)
             chunks = whole.cut(count)
-            made = [one_chunk(b, [chunks[alike, i] for alike in tasks], layout.boxes) for i in range(count)]
+            made = [
+                one_chunk(b, [chunks[alike, i] for alike in tasks], layout.boxes)
+                for i in range(count)
+            ]
             results.append(b.joins(Values.stack(made, axis=-1)[place]))
         return results
 
     def one_chunk(b: PlanBuilder, tasks: list[Values], boxes: int) -> Values:
-        """From shape (tasks, ranks) for each size of a task to all ranks in that order; only those across know of `boxes`."""
+        """From shape (tasks, ranks) for each size of a task to all ranks in that order; only those
+        across know of `boxes`.
+        """
         inwards, back = _inside(inner, alike=len(tasks) == 1)
         summed = Values.concatenate([inwards(b, values, Knobs(0)) for values in tasks])
-        crossed = across(b, summed.swapaxes(0, 1), Knobs(inner.channels, boxes=boxes)).swapaxes(0, 1)
+        crossed = across(b, summed.swapaxes(0, 1), Knobs(inner.channels, boxes=boxes)).swapaxes(
+            0, 1
+        )
         channel = inner.channels + outer.channels
         results = []
         for values, end in zip(tasks, accumulate(len(values) for values in tasks), strict=True):
@@ -72,7 +82,9 @@ def two_level(inner: Family, outer: Family) -> Planner:
 
 
 def _inside(family: Family, *, alike: bool) -> tuple[Collective, Collective]:
-    """How sums come to the ranks that cross, all of a task or its first, and how results come back from there."""
+    """How sums come to the ranks that cross, all of a task or its first, and how results come back
+    from there.
+    """
     if alike and family.reduce_scatter and family.all_gather:
         return family.reduce_scatter, family.all_gather
     whole = family.all_reduce

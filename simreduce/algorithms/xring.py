@@ -1,7 +1,9 @@
-"""tf_cnn_benchmarks' ring (`build_ring_all_reduce`): n x shards zero-padded pieces, reduced and gathered round.
+"""tf_cnn_benchmarks' ring (`build_ring_all_reduce`): n x shards zero-padded pieces, reduced and
+gathered round.
 
-The ring visits the tasks in order and, inside each, its GPUs in order. With `#k`, piece s of each segment runs on
-a ring whose order inside every task is rotated left by s x max(1, G // k), where G is the GPUs per task.
+The ring visits the tasks in order and, inside each, its GPUs in order. With `#k`, piece s of each
+segment runs on a ring whose order inside every task is rotated left by s x max(1, G // k), where G
+is the GPUs per task.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ def ring_orders(tasks: Sequence[Sequence[int]], shards: int) -> list[list[int]]:
     if any(len(task) != per_task for task in tasks):
         raise StrategyError("needs the same number of GPUs in every task")
     if not 1 <= shards <= per_task:
-        raise StrategyError(f"the number of sub-chunks must be from 1 to the GPUs per task, {per_task} here")
+        raise StrategyError(
+            f"the number of sub-chunks must be from 1 to the GPUs per task, {per_task} here"
+        )
     rotation = max(1, per_task // shards)
     orders = []
     for s in range(shards):
@@ -36,7 +40,9 @@ def padded_split(elements: int, pieces: int) -> tuple[int, int]:
 
 
 def xring(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
-    """Reduce phase: the device of rank r ends with segment r summed. Gather phase: copies go once more round."""
+    """Reduce phase: the device of rank r ends with segment r summed. Gather phase: copies go once
+    more round.
+    """
     n = len(layout.ranks)
     if n < 2:
         raise StrategyError("needs 2 GPUs or more")
@@ -44,16 +50,23 @@ def xring(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) ->
     return [ring_all_reduce(b, tensor, orders) for tensor in tensors]
 
 
-def ring_all_reduce(b: PlanBuilder, values: Sequence[Value], orders: Sequence[Sequence[int]]) -> list[Value]:
-    """The sum of `values`, on the device of each; `orders` are devices in ring order, one ring per sub-chunk."""
+def ring_all_reduce(
+    b: PlanBuilder, values: Sequence[Value], orders: Sequence[Sequence[int]]
+) -> list[Value]:
+    """The sum of `values`, on the device of each; `orders` are devices in ring order, one ring per
+    sub-chunk.
+    """
     n, shards = len(values), len(orders)
     piece, pad = padded_split(values[0].hi - values[0].lo, n * shards)
-    parts = {value.device: b.split(_padded(b, value, pad), [piece] * (n * shards)) for value in values}
+    parts = {
+        value.device: b.split(_padded(b, value, pad), [piece] * (n * shards)) for value in values
+    }
     done: dict[int, list[Value]] = {value.device: [] for value in values}
     for segment in range(n):
         for s, order in enumerate(orders):
             index = segment * shards + s
-            # Segment g starts at rank g+1, is summed on its way to rank g, then goes round once more as it is.
+            # Segment g starts at rank g+1, is summed on its way to rank g, then goes round once
+            # more as it is.
             path = [order[(segment + 1 + hop) % n] for hop in range(2 * n - 1)]
             start, reduce, gather = path[0], path[1:n], path[n:]
             total = b.walk(parts[start][index], reduce, own=lambda d, i=index: parts[d][i])[-1]  # type: ignore[misc]

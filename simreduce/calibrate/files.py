@@ -87,8 +87,14 @@ def _within(text: object, value: float, low: float, high: float, words: str) -> 
 
 
 def _cores(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 1.0 <= value <= _MOST_CORES:
-        raise ValueError(f"expected a number of cores from 1 to {_MOST_CORES:g}, not {shown(value)}")
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not 1.0 <= value <= _MOST_CORES
+    ):
+        raise ValueError(
+            f"expected a number of cores from 1 to {_MOST_CORES:g}, not {shown(value)}"
+        )
     return float(value)
 
 
@@ -118,7 +124,10 @@ _CPU_ERRORS: Mapping[str, Callable[[object], float]] = {
 
 def shipped() -> list[str]:
     """Names of the calibrations that come with simreduce, `nominal` first."""
-    return [NOMINAL.name, *sorted(p.name[:-5] for p in _SHIPPED.iterdir() if p.name.endswith(".toml"))]
+    return [
+        NOMINAL.name,
+        *sorted(p.name[:-5] for p in _SHIPPED.iterdir() if p.name.endswith(".toml")),
+    ]
 
 
 def own_calibrations() -> Path:
@@ -128,7 +137,9 @@ def own_calibrations() -> Path:
 
 
 def load_calibration(text: str) -> Calibration:
-    """The calibration of that name, shipped or made here, or of that file; CalibrationError lists every fault."""
+    """The calibration of that name, shipped or made here, or of that file; CalibrationError lists
+    every fault.
+    """
     if text == NOMINAL.name:
         return NOMINAL
     if text in shipped():
@@ -148,8 +159,12 @@ def _parse(name: str, source: str, content: str) -> Calibration:
     document = parse_toml(source, content, CalibrationError)
     problems = [f"unknown key {k!r}{did_you_mean(k, _KEYS)}" for k in document if k not in _KEYS]
     tables = {s: _table(document.get(s, {}), s, problems) for s in _TABLES}
-    step = _quantities({k: v for k, v in document.items() if k == "step"}, "", {"step": _delay}, problems)
-    dispatch = _quantities(tables["dispatch"], "dispatch", dict.fromkeys(DISPATCHED, _delay), problems)
+    step = _quantities(
+        {k: v for k, v in document.items() if k == "step"}, "", {"step": _delay}, problems
+    )
+    dispatch = _quantities(
+        tables["dispatch"], "dispatch", dict.fromkeys(DISPATCHED, _delay), problems
+    )
     links = {}
     for link_class, fields in tables["links"].items():
         place = f"links.{link_class}"
@@ -170,11 +185,15 @@ def _parse(name: str, source: str, content: str) -> Calibration:
     provenance = {k: _text(v, f"provenance.{k}", problems) for k, v in tables["provenance"].items()}
     if problems:
         raise CalibrationError([f"{source}: {p}" for p in problems])
-    return Calibration(name, title, dispatch, links, step.get("step", 0.0), cpu, provenance, errors, controls)
+    return Calibration(
+        name, title, dispatch, links, step.get("step", 0.0), cpu, provenance, errors, controls
+    )
 
 
 def _misnamed(link: str) -> str:
-    """What is wrong with the name of a link class, if it is that of a direction; links have names of their own."""
+    """What is wrong with the name of a link class, if it is that of a direction; links have names
+    of their own.
+    """
     link_class, colon, way = link.partition(":")
     if not colon or "<" in link or ">" in link:
         return ""
@@ -261,34 +280,52 @@ def to_toml(calibration: Calibration) -> str:
     """The text of the file, which reads as the same value; its name is the file's own."""
     lines = [f"title = {toml_text(calibration.title)}"]
     lines += [f"step = {_time(calibration.step)}"] if calibration.step else []
-    lines += _section("provenance", {k: toml_text(text) for k, text in calibration.provenance.items()})
+    lines += _section(
+        "provenance", {k: toml_text(text) for k, text in calibration.provenance.items()}
+    )
     lines += _section("dispatch", {k: _time(cost) for k, cost in calibration.dispatch.items()})
     for name, link in calibration.links.items():
         figures = {
             "bandwidth": link.bandwidth and _rate_text(link.bandwidth),
             "latency": None if link.latency is None else _time(link.latency),
         }
-        lines += ["", f"[links.{_key(name)}]", *(f"{k} = {text}" for k, text in figures.items() if text)]
+        lines += [
+            "",
+            f"[links.{_key(name)}]",
+            *(f"{k} = {text}" for k, text in figures.items() if text),
+        ]
     if cpu := calibration.cpu:
         numbers = {"cores": f"{cpu.cores!r}"}
         numbers |= {"moving": f"{cpu.moving!r}"} if math.isfinite(cpu.moving) else {}
         numbers |= {"shared": toml_text(cpu.shared), "message": _time(cpu.message)}
-        numbers |= {"own_cache": toml_text(units.exact_size(cpu.own_cache))} if cpu.own_cache else {}
+        numbers |= (
+            {"own_cache": toml_text(units.exact_size(cpu.own_cache))} if cpu.own_cache else {}
+        )
         numbers |= {"past_own": _rate_text(cpu.past_own)} if math.isfinite(cpu.past_own) else {}
         numbers |= {"cache": toml_text(units.exact_size(cpu.cache))} if cpu.cache else {}
         numbers |= {"memory": _rate_text(cpu.memory)} if math.isfinite(cpu.memory) else {}
         lines += _section("cpu", numbers)
         lines += _section("cpu.rates", {kind: _rate_text(rate) for kind, rate in cpu.rates.items()})
-    lines += _section("errors", {toml_text(k): _error(k, value) for k, value in calibration.errors.items()})
+    lines += _section(
+        "errors", {toml_text(k): _error(k, value) for k, value in calibration.errors.items()}
+    )
     for kind in dict.fromkeys(kind for kind, _ in calibration.controls):
-        times = {size: seconds for (each, size), seconds in calibration.controls.items() if each == kind}
-        sizes = {toml_text(units.exact_size(size)): _time(seconds) for size, seconds in times.items()}
+        times = {
+            size: seconds for (each, size), seconds in calibration.controls.items() if each == kind
+        }
+        sizes = {
+            toml_text(units.exact_size(size)): _time(seconds) for size, seconds in times.items()
+        }
         lines += _section(f"controls.{kind}", sizes)
     return "\n".join(lines) + "\n"
 
 
 def _section(name: str, entries: Mapping[str, str]) -> list[str]:
-    return ["", f"[{name}]", *(f"{key} = {value}" for key, value in entries.items())] if entries else []
+    return (
+        ["", f"[{name}]", *(f"{key} = {value}" for key, value in entries.items())]
+        if entries
+        else []
+    )
 
 
 def _rate_text(rate: float) -> str:
@@ -311,7 +348,11 @@ def in_its_unit(
     number: Callable[[float], str], time: Callable[[float], str],
 ) -> str:  # fmt: skip
     """A constant, by its dotted name, written as what it is: bytes/s, bytes, a number or seconds."""
-    if name.startswith("cpu.rates.") or name.endswith(".bandwidth") or name in ("cpu.memory", "cpu.past_own"):
+    if (
+        name.startswith("cpu.rates.")
+        or name.endswith(".bandwidth")
+        or name in ("cpu.memory", "cpu.past_own")
+    ):
         return rate(value)
     if name == "cpu.cache":
         return size(value)

@@ -52,7 +52,9 @@ class MeasuredRow:
 
 
 def read_p2p_test(text: str, name: str) -> tuple[MeasuredMatrix, ...]:
-    """The matrices of a log; CPU latencies are left out. Raises `CalibrationError` with every fault."""
+    """The matrices of a log; CPU latencies are left out. Raises `CalibrationError` with every
+    fault.
+    """
     problems: list[str] = []
     found: list[MeasuredMatrix] = []
     lines = text.splitlines()
@@ -86,7 +88,11 @@ def _matrix(lines: Sequence[str]) -> tuple[list[list[float | None]], str]:
     """The rows below a title, and what is wrong with them."""
     head = lines[0].split() if lines else []
     size = len(head) - 1
-    if not head or head[0] not in ("D\\D", "GPU", "CPU") or head[1:] != [str(i) for i in range(size)]:
+    if (
+        not head
+        or head[0] not in ("D\\D", "GPU", "CPU")
+        or head[1:] != [str(i) for i in range(size)]
+    ):
         return [], "no row of GPU numbers below the title"
     if head[0] == "CPU":
         return [], "this is the CPU's latency"
@@ -103,7 +109,9 @@ def _matrix(lines: Sequence[str]) -> tuple[list[list[float | None]], str]:
 
 
 def read_nccl_tests(text: str, name: str) -> tuple[MeasuredRow, ...]:
-    """The table of an nccl-tests program; raises `CalibrationError` when there is none or a line is damaged."""
+    """The table of an nccl-tests program; raises `CalibrationError` when there is none or a line is
+    damaged.
+    """
     problems: list[str] = []
     found: list[MeasuredRow] = []
     has_root = re.search(r"^#.*\broot\b", text, re.MULTILINE) is not None  # since version 2.9
@@ -111,7 +119,8 @@ def read_nccl_tests(text: str, name: str) -> tuple[MeasuredRow, ...]:
         fields = line.split()
         if len(fields) < 8 or not fields[0].isascii() or not fields[0].isdigit():
             continue
-        # size count type redop root time algbw busbw ...; all_gather and others print none, or nothing, as redop.
+        # size count type redop root time algbw busbw ...; all_gather and others print none, or
+        # nothing, as redop.
         rest = [cell for cell in fields[2:] if cell != "N/A"]
         words = [cell for cell in rest[:2] if not _is_number(cell)]
         numbers = [cell for cell in rest[len(words) :] if _is_number(cell)]
@@ -123,7 +132,9 @@ def read_nccl_tests(text: str, name: str) -> tuple[MeasuredRow, ...]:
             or len(fields[0]) > 18
             or len(fields[1]) > 18
         ):
-            problems.append(f"{name}: line {number}: not a line of nccl-tests: {shown(line.strip())}")
+            problems.append(
+                f"{name}: line {number}: not a line of nccl-tests: {shown(line.strip())}"
+            )
             continue
         time, algbw, busbw = (float(cell) for cell in numbers[:3])
         if time <= 0 or algbw < 0 or busbw < 0:
@@ -161,9 +172,17 @@ def measured_document(measured: Sequence[MeasuredMatrix] | Sequence[MeasuredRow]
     for each in measured:
         if isinstance(each, MeasuredMatrix):
             key, scale = ("rows_us", 1e6) if each.kind == "latency" else ("rows_gb_per_s", 1e-9)
-            cells = [[None if cell is None else round(cell * scale, 6) for cell in row] for row in each.rows]
+            cells = [
+                [None if cell is None else round(cell * scale, 6) for cell in row]
+                for row in each.rows
+            ]
             matrices.append(
-                {"kind": each.kind, "peer_access": each.peer_access, "reads": each.reads, key: cells}
+                {
+                    "kind": each.kind,
+                    "peer_access": each.peer_access,
+                    "reads": each.reads,
+                    key: cells,
+                }
             )
         else:
             rows.append(

@@ -50,9 +50,14 @@ from simreduce.workload import Workload
 @click.argument("topology")
 @algo_option("Strategies, all: every one; default ring, or the first there is")
 @click.option(
-    "--collective", default="all_reduce", metavar="NAME", help=f"{', '.join(NAMES)}; default all_reduce."
+    "--collective",
+    default="all_reduce",
+    metavar="NAME",
+    help=f"{', '.join(NAMES)}; default all_reduce.",
 )
-@click.option("-r", "--root", type=int, default=0, help="Rank that broadcasts, or that a reduce ends on.")
+@click.option(
+    "-r", "--root", type=int, default=0, help="Rank that broadcasts, or that a reduce ends on."
+)
 @sizes_options("32M")
 @gpus_options
 @click.option("-d", "--datatype", default="float", help="float, half, double, ...")
@@ -67,7 +72,12 @@ from simreduce.workload import Workload
 @faithful_option
 @disturbance_options
 @click.option(
-    "-J", "--output_file", "--output-file", default=None, metavar="FILE", help="Also write nccl-tests' JSON."
+    "-J",
+    "--output_file",
+    "--output-file",
+    default=None,
+    metavar="FILE",
+    help="Also write nccl-tests' JSON.",
 )
 @as_json
 def bench(
@@ -94,14 +104,18 @@ def bench(
     output_file: str | None,
     as_json: bool,
 ) -> int:
-    """One collective of one tensor of each size on TOPOLOGY (a shipped name, a file, or e.g. switch:8,bandwidth=10GB/s).
+    """One collective of one tensor of each size on TOPOLOGY (a shipped name, a file, or e.g.
+    switch:8,bandwidth=10GB/s).
 
-    Exit status 1 if a strategy can never finish. What is stopped (Ctrl-C, SIGTERM) prints the rows that it has, with status 130.
+    Exit status 1 if a strategy can never finish. What is stopped (Ctrl-C, SIGTERM) prints the rows
+    that it has, with status 130.
     """
     problems: list[str] = []
     machine = gather(problems, load_machine, topology, folded=fold)
     order = gather(problems, read_gpu_indices, gpu_indices)
-    shape = None if machine is None else gather(problems, shape_of, layout(machine), ngpus, gpus, order)
+    shape = (
+        None if machine is None else gather(problems, shape_of, layout(machine), ngpus, gpus, order)
+    )
     dtype = gather_of("--datatype", problems, dtypes.code, datatype)
     swept = gather(problems, read_sizes, minbytes, maxbytes, stepbytes, stepfactor)
     known = gather(problems, check_collective, collective)
@@ -119,12 +133,21 @@ def bench(
     if dtype is not None and swept and swept[0] < dtypes.SIZES[dtype] * parts:
         each = f" for each of {parts} ranks" if parts > 1 else ""
         problems.append(f"-b {minbytes}: less than one element of {dtypes.NAMES[dtype]}{each}")
-    if problems or not (machine and shape and named and swept and chosen and constants) or dtype is None:
+    if (
+        problems
+        or not (machine and shape and named and swept and chosen and constants)
+        or dtype is None
+    ):
         raise InputError(problems)
     assert disturbance is not None  # noqa: S101 - else there is a problem
     began = _now()
     accepted = partial(
-        _accepted, machine, shape, [tensor(size, dtype, parts) for size in swept], bool(faithful), root
+        _accepted,
+        machine,
+        shape,
+        [tensor(size, dtype, parts) for size in swept],
+        bool(faithful),
+        root,
     )
     strategies = [strategy for strategy, by_name in named if by_name or accepted(strategy)]
     coming = measure(
@@ -155,7 +178,9 @@ def bench(
         about += [f"disturbed: {disturbance.text}"] if disturbance.text else []
         click.echo(bench_table(rows, ranks, about, complete=complete))
     if output_file is not None:
-        write_json(output_file, nccl_tests_document(rows, ranks, sys.argv[1:], machine.name, began, ended))
+        write_json(
+            output_file, nccl_tests_document(rows, ranks, sys.argv[1:], machine.name, began, ended)
+        )
     return int(any(isinstance(r, Stuck) or r.wrong for r in rows)) if complete else 130
 
 
@@ -178,7 +203,9 @@ def _now() -> str:
 
 
 def _strategies(texts: tuple[str, ...], collective: str) -> list[tuple[Strategy, bool]]:
-    """The strategies asked for, and whether by name: the machine may refuse those that `all` stands for."""
+    """The strategies asked for, and whether by name: the machine may refuse those that `all` stands
+    for.
+    """
     known = COLLECTIVES[collective]
     names = [*known, *(TWO_LEVEL if collective == "all_reduce" else ())]
     return read_strategies(texts or ("ring" if "ring" in known else names[0],), names, collective)
@@ -195,12 +222,16 @@ def _accepted(
     """Whether the machine can run it at every size; says why not."""
     try:
         plans = [
-            compile_collective(strategy.collective, strategy, workload, shape, root=root, faithful=faithful)
+            compile_collective(
+                strategy.collective, strategy, workload, shape, root=root, faithful=faithful
+            )
             for workload in workloads
         ]
         check_routes(plans[0], machine)
     except InputError as error:
         for problem in error.problems:
-            click.echo(f"{strategy.text} left out: {problem.removeprefix(f'{strategy.text}: ')}", err=True)
+            click.echo(
+                f"{strategy.text} left out: {problem.removeprefix(f'{strategy.text}: ')}", err=True
+            )
         return False
     return True

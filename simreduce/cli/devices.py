@@ -1,6 +1,7 @@
 """The options that say on which real devices: of `calibrate`, `validate` and `run --measure`.
 
-They stand here, without what they ask for: `simreduce run --help` need not know how devices are run.
+They stand here, without what they ask for: `simreduce run --help` need not know how devices are
+run.
 """
 
 from __future__ import annotations

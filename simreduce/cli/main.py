@@ -14,9 +14,15 @@ from simreduce.cli.group import Group
 from simreduce.errors import Deadlock, DeviceError, InputError
 
 _COMMANDS: Mapping[str, tuple[str, str]] = {
-    "run": ("simreduce.cli.run:run", "Rank every strategy for a workload on a topology, recommend one."),
+    "run": (
+        "simreduce.cli.run:run",
+        "Rank every strategy for a workload on a topology, recommend one.",
+    ),
     "bench": ("simreduce.cli.bench:bench", "A table over sizes, as nccl-tests prints it."),
-    "explain": ("simreduce.cli.explain:explain", "What bounds the time, and what would help, tried out."),
+    "explain": (
+        "simreduce.cli.explain:explain",
+        "What bounds the time, and what would help, tried out.",
+    ),
     "step": (
         "simreduce.cli.step:step",
         "A training step, or synchronous replicas with stragglers.",
@@ -60,7 +66,9 @@ class _LazyGroup(Group):
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="simreduce")
 def cli() -> None:
-    """Which gradient reduction is fastest on this machine? Plans that are proved, simulated and run."""
+    """Which gradient reduction is fastest on this machine? Plans that are proved, simulated and
+    run.
+    """
 
 
 def main(command: click.Command = cli) -> None:
@@ -71,7 +79,8 @@ def main(command: click.Command = cli) -> None:
         if sys.stdout is not None:
             sys.stdout.flush()
     except SystemExit as end:
-        # click exits by itself when the reader of a pipe has gone, after it has put a stdout that is silent about it.
+        # click exits by itself when the reader of a pipe has gone, after it has put a stdout that
+        # is silent about it.
         status = end.code if sys.stdout is stdout else 0
     except click.exceptions.Abort:
         status = 130

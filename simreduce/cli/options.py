@@ -45,12 +45,18 @@ def runtime_option(default: str | None) -> Callable[[F], F]:
 def calibration_option(default: str | None) -> Callable[[F], F]:
     """`--calibration`."""
     return click.option(
-        "--calibration", default=default, metavar="NAME|FILE", help="Constants to use; nominal: none."
+        "--calibration",
+        default=default,
+        metavar="NAME|FILE",
+        help="Constants to use; nominal: none.",
     )
 
 
 faithful_option = click.option(
-    "--faithful", is_flag=True, default=None, help="Upstream's quirks instead of what a user intends."
+    "--faithful",
+    is_flag=True,
+    default=None,
+    help="Upstream's quirks instead of what a user intends.",
 )
 gpu_indices_option = click.option(
     "--gpu-indices",
@@ -73,9 +79,15 @@ def disturbance_options(command: F) -> F:
 
 
 def read_disturbance(
-    jitter: str, seed: int, slow: Sequence[str], fault: Sequence[str], topology: Topology | None = None
+    jitter: str,
+    seed: int,
+    slow: Sequence[str],
+    fault: Sequence[str],
+    topology: Topology | None = None,
 ) -> Disturbance:
-    """What `disturbance_options` have read. InputError tells all that is wrong, with it what `topology` lacks."""
+    """What `disturbance_options` have read. InputError tells all that is wrong, with it what
+    `topology` lacks.
+    """
     problems: list[str] = []
     slower = dict(pair for text in slow if (pair := gather(problems, _slow, text)))
     faults = tuple(found for text in fault if (found := gather(problems, _fault, text)))
@@ -98,7 +110,9 @@ def _slow(text: str) -> tuple[str, float]:
     if not name or factor is None or factor <= 0.0:
         raise InputError(f"--slow {text}: a device and a factor above 0, such as gpu3=1.5")
     if not 1 / SLOWEST <= factor <= SLOWEST:
-        raise InputError(f"--slow {text}: the factor must be between {1 / SLOWEST:g} and {SLOWEST:g}")
+        raise InputError(
+            f"--slow {text}: the factor must be between {1 / SLOWEST:g} and {SLOWEST:g}"
+        )
     return name, factor
 
 
@@ -155,11 +169,17 @@ def read_size(option: str, text: str) -> int:
 
 def gpus_options(command: F) -> F:
     """`-g` and `--gpus`."""
-    command = click.option("--gpus", default=None, metavar="I,J,...", help="Use these GPUs only.")(command)
-    return click.option("-g", "--ngpus", type=int, default=None, help="Use the first GPUs only.")(command)
+    command = click.option("--gpus", default=None, metavar="I,J,...", help="Use these GPUs only.")(
+        command
+    )
+    return click.option("-g", "--ngpus", type=int, default=None, help="Use the first GPUs only.")(
+        command
+    )
 
 
-def shape_of(shape: Layout, ngpus: int | None, gpus: str | None, order: list[int] | None = None) -> Layout:
+def shape_of(
+    shape: Layout, ngpus: int | None, gpus: str | None, order: list[int] | None = None
+) -> Layout:
     """The first `ngpus` GPUs, or those named in `gpus`, with rings in `order`."""
     if ngpus is not None and gpus is not None:
         raise InputError(f"-g {ngpus} and --gpus {gpus}: give one of the two")
@@ -169,7 +189,9 @@ def shape_of(shape: Layout, ngpus: int | None, gpus: str | None, order: list[int
         if gpus is not None:
             shape = shape.only(_numbers(gpus))
     except ValueError as error:
-        raise InputError(f"-g {ngpus}: {error}" if gpus is None else f"--gpus {gpus}: {error}") from None
+        raise InputError(
+            f"-g {ngpus}: {error}" if gpus is None else f"--gpus {gpus}: {error}"
+        ) from None
     if order is None:
         return shape
     try:
@@ -186,8 +208,12 @@ def _numbers(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def gather(problems: list[str], load: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
-    """What `load` gives, or None and its faults in `problems`: so that one run tells the faults of all options."""
+def gather(
+    problems: list[str], load: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> T | None:
+    """What `load` gives, or None and its faults in `problems`: so that one run tells the faults of
+    all options.
+    """
     try:
         return load(*args, **kwargs)
     except InputError as error:
@@ -221,7 +247,9 @@ def check_used(collective: str, faithful: bool | None, gpu_indices: str | None) 
     """InputError for options that the collective would ignore."""
     problems = []
     if faithful and collective != "all_reduce":
-        problems.append(f"--faithful: upstream's quirks are in its all-reduces, and this is {collective}")
+        problems.append(
+            f"--faithful: upstream's quirks are in its all-reduces, and this is {collective}"
+        )
     if gpu_indices is not None and collective in IN_RANK_ORDER:
         problems.append(
             f"--gpu-indices: {collective} says which rank holds which part, so its ranks keep their order"
@@ -261,7 +289,9 @@ def write_bytes(path: str, content: bytes) -> None:
 
 
 def write_pieces(path: str, pieces: Iterable[str]) -> None:
-    """Text in a file of the user's, compressed if its name says so; equal texts make equal files. InputError if it cannot be written."""
+    """Text in a file of the user's, compressed if its name says so; equal texts make equal files.
+    InputError if it cannot be written.
+    """
     try:
         with Path(path).open("wb") as file:
             if path.endswith(".gz"):
@@ -284,7 +314,9 @@ def interruptible() -> Iterator[None]:
 
 
 def progress(what: str, done_to_them: str = "simulated") -> Callable[[int, int], None]:
-    """What tells how many of `what` are simulated, or what else is done to them: on a terminal's stderr, else nowhere."""
+    """What tells how many of `what` are simulated, or what else is done to them: on a terminal's
+    stderr, else nowhere.
+    """
 
     def told(done: int, total: int) -> None:
         end = "\r\033[K" if done == total else ""

@@ -1,4 +1,6 @@
-"""`simreduce topo rings` and `simreduce topo trees`: what was found for the graph at hand, and how good it is."""
+"""`simreduce topo rings` and `simreduce topo trees`: what was found for the graph at hand, and how
+good it is.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,12 @@ def _common(command: F) -> F:
 @click.command()
 @_common
 def rings(
-    topology: str, ngpus: int | None, gpus: str | None, svg: str | None, png: str | None, as_json: bool
+    topology: str,
+    ngpus: int | None,
+    gpus: str | None,
+    svg: str | None,
+    png: str | None,
+    as_json: bool,
 ) -> None:
     """The rings that share TOPOLOGY best, and the best order for a single one.
 
@@ -77,16 +84,26 @@ def rings(
         "best_order": {"order": [network.names[r] for r in best], "share_gb_per_s": alone / _GB},
     }
     lines = [f"{x / _GB:8.2f} GB/s  {ring_text(network, ring)}" for ring, x in found.patterns]
-    lines += ["", "The best order of one ring:", f"{alone / _GB:8.2f} GB/s  {ring_text(network, best)}"]
+    lines += [
+        "",
+        "The best order of one ring:",
+        f"{alone / _GB:8.2f} GB/s  {ring_text(network, best)}",
+    ]
     panels = [Panel(f"{x / _GB:.2f} GB/s", hops(ring), x) for ring, x in found.patterns]
     about = f"reduce-scatter and all-gather, {counted(len(panels), 'ring')}"
-    _show(document, _Shown(machine, network, about, outcome, lines, panels), svg, png, as_json=as_json)
+    _show(
+        document, _Shown(machine, network, about, outcome, lines, panels), svg, png, as_json=as_json
+    )
 
 
 @click.command()
 @_common
-@click.option("--collective", default="all_reduce", metavar="NAME", help="all_reduce, broadcast, reduce, ...")
-@click.option("--root", type=int, default=None, help="The rank that broadcasts or receives; default 0.")
+@click.option(
+    "--collective", default="all_reduce", metavar="NAME", help="all_reduce, broadcast, reduce, ..."
+)
+@click.option(
+    "--root", type=int, default=None, help="The rank that broadcasts or receives; default 0."
+)
 def trees(
     topology: str,
     ngpus: int | None,
@@ -119,7 +136,9 @@ def trees(
     # The share of one root's trees is 1/n of the tensor.
     times = network.ranks if collective in ("all_gather", "reduce_scatter") else 1
     best = optimum.of(network, collective, root or 0)
-    limit = best or min(optimum.all_gather(network), optimum.ports(network), key=lambda bound: bound.rate)
+    limit = best or min(
+        optimum.all_gather(network), optimum.ports(network), key=lambda bound: bound.rate
+    )
     bound = min(found.bound * times, limit.rate) if best is None else best.rate
     outcome = _Outcome(found.rate * times, bound, limit.bottleneck(network))
     document = {
@@ -139,9 +158,14 @@ def trees(
     for tree, x in found.patterns:
         text = tree_lines(network, tree)
         lines += [f"{x / _GB:8.2f} GB/s  {text[0]}", *(f"{'':15}{line}" for line in text[1:])]
-    panels = [Panel(f"{x / _GB:.2f} GB/s", tree.down or tree.up, x, tree.root) for tree, x in found.patterns]
+    panels = [
+        Panel(f"{x / _GB:.2f} GB/s", tree.down or tree.up, x, tree.root)
+        for tree, x in found.patterns
+    ]
     about = f"{collective}, {counted(len(panels), 'tree')}"
-    _show(document, _Shown(machine, network, about, outcome, lines, panels), svg, png, as_json=as_json)
+    _show(
+        document, _Shown(machine, network, about, outcome, lines, panels), svg, png, as_json=as_json
+    )
 
 
 class _Outcome(NamedTuple):
@@ -211,7 +235,12 @@ def _show(
 
 
 def _read(
-    problems: list[str], topology: str, ngpus: int | None, gpus: str | None, svg: str | None, png: str | None
+    problems: list[str],
+    topology: str,
+    ngpus: int | None,
+    gpus: str | None,
+    svg: str | None,
+    png: str | None,
 ) -> tuple[Topology | None, Layout | None]:
     machine = gather(problems, load_topology, topology)
     shape = None if machine is None else gather(problems, _shape, topology, machine, ngpus, gpus)
@@ -226,6 +255,8 @@ def _shape(topology: str, machine: Topology, ngpus: int | None, gpus: str | None
             raise InputError(f"{shape.n} GPU has nobody to share with; take 2 at least")
         shape.network()
     except ValueError as error:
-        asked = f"--gpus {gpus}" if gpus is not None else topology if ngpus is None else f"-g {ngpus}"
+        asked = (
+            f"--gpus {gpus}" if gpus is not None else topology if ngpus is None else f"-g {ngpus}"
+        )
         raise InputError(f"{asked}: {error}") from None
     return shape

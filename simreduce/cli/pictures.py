@@ -19,7 +19,9 @@ def picture_options(what: str) -> Callable[[F], F]:
 
     def added(command: F) -> F:
         for form in reversed(_FORMATS):
-            text = f"{what}, as {form.upper()}" + (" (needs simreduce[png])." if form == "png" else ".")
+            text = f"{what}, as {form.upper()}" + (
+                " (needs simreduce[png])." if form == "png" else "."
+            )
             command = click.option(f"--{form}", default=None, metavar="FILE", help=text)(command)
         return command
 
@@ -27,7 +29,9 @@ def picture_options(what: str) -> Callable[[F], F]:
 
 
 def check_pictures(svg: str | None, png: str | None) -> None:
-    """InputError with every reason why these files could not be written: told before the work, not after."""
+    """InputError with every reason why these files could not be written: told before the work, not
+    after.
+    """
     problems: list[str] = []
     for form, path in zip(_FORMATS, (svg, png), strict=True):
         if path is None:

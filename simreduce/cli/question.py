@@ -1,4 +1,6 @@
-"""What `trace` and `explain` look at: one plan on one machine, named by a scenario or as `bench` names it."""
+"""What `trace` and `explain` look at: one plan on one machine, named by a scenario or as `bench`
+names it.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,12 @@ _ONLY_TOPOLOGY = {
     "gpus": "--gpus",
     "datatype": "-d",
 }
-_DEFAULTS: dict[str, Any] = {"collective": "all_reduce", "root": 0, "minbytes": "32M", "datatype": "float"}
+_DEFAULTS: dict[str, Any] = {
+    "collective": "all_reduce",
+    "root": 0,
+    "minbytes": "32M",
+    "datatype": "float",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +119,9 @@ def question_options(command: F) -> F:
 
 
 def read_question(question: str, **options: Any) -> Question:
-    """What `question_options` have read, made into a plan. InputError tells the faults of all options at once."""
+    """What `question_options` have read, made into a plan. InputError tells the faults of all
+    options at once.
+    """
     options["disturb"] = {key: options.pop(key) for key in ("jitter", "seed", "slow", "fault")}
     if is_scenario(question):
         return _of_scenario(question, **options)
@@ -122,7 +131,9 @@ def read_question(question: str, **options: Any) -> Question:
 
 
 def _check_name(text: str) -> None:
-    """InputError for what looks like a scenario's name, or like none: `load_topology` tells the rest."""
+    """InputError for what looks like a scenario's name, or like none: `load_topology` tells the
+    rest.
+    """
     names = scenarios()
     near = did_you_mean(text, [*names, *(name for name, _ in machines())])
     if any(near == did_you_mean(name, [name]) for name in names):
@@ -208,12 +219,16 @@ def _of_topology(
     problems: list[str] = []
     machine = gather(problems, load_topology, text)
     order = gather(problems, read_gpu_indices, gpu_indices)
-    shape = None if machine is None else gather(problems, shape_of, layout(machine), ngpus, gpus, order)
+    shape = (
+        None if machine is None else gather(problems, shape_of, layout(machine), ngpus, gpus, order)
+    )
     dtype = gather_of("--datatype", problems, dtypes.code, datatype)
     size = gather(problems, read_size, "-b", minbytes)
     known = gather(problems, check_collective, collective)
     gather(problems, check_used, collective, faithful, gpu_indices)
-    strategy = gather(problems, read_strategy, "ring" if algo is None else algo, known) if known else None
+    strategy = (
+        gather(problems, read_strategy, "ring" if algo is None else algo, known) if known else None
+    )
     chosen = gather_of("--runtime", problems, runtime_named, runtime or "tensorflow")
     constants = gather_of("--calibration", problems, load_calibration, calibration or "nominal")
     if shape and not 0 <= root < shape.n:
@@ -221,11 +236,17 @@ def _of_topology(
     if dtype is not None and size is not None and size < dtypes.SIZES[dtype]:
         problems.append(f"-b {minbytes}: less than one element of {dtypes.NAMES[dtype]}")
     disturbance = gather(problems, read_disturbance, **disturb, topology=machine)
-    if problems or not (machine and shape and strategy and size and chosen and constants) or dtype is None:
+    if (
+        problems
+        or not (machine and shape and strategy and size and chosen and constants)
+        or dtype is None
+    ):
         raise InputError(problems)
     assert disturbance is not None  # noqa: S101 - else there is a problem
     workload = tensor(size, dtype, shape.n if collective in DIVIDED else 1)
-    plan = compile_collective(collective, strategy, workload, shape, root=root, faithful=bool(faithful))
+    plan = compile_collective(
+        collective, strategy, workload, shape, root=root, faithful=bool(faithful)
+    )
     return Question(
         name=machine.name,
         strategy=strategy.text,

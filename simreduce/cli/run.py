@@ -37,7 +37,9 @@ from simreduce.tune import rank
 @gpu_indices_option
 @faithful_option
 @disturbance_options
-@click.option("--workers", type=click.IntRange(1), default=None, help="Processes; default: one per core.")
+@click.option(
+    "--workers", type=click.IntRange(1), default=None, help="Processes; default: one per core."
+)
 @click.option(
     "--measure",
     type=click.IntRange(1),
@@ -83,13 +85,17 @@ def run(
     disturbance = gather(problems, read_disturbance, jitter, seed, slow, fault, machine)
     asked = None
     if measure is None:
-        problems += [f"{option}: only --measure needs devices" for option in given([*devices, "iters"])]
+        problems += [
+            f"{option}: only --measure needs devices" for option in given([*devices, "iters"])
+        ]
     else:
         # Only now, as it knows TensorFlow's side of everything, which ranking does not need.
         real = import_module("simreduce_validate.remeasure")
         asked = gather(problems, real.read, question, **devices)
         if disturbance and disturbance.text:
-            problems.append("--measure: devices are as they are; leave out --jitter, --slow and --fault")
+            problems.append(
+                "--measure: devices are as they are; leave out --jitter, --slow and --fault"
+            )
     if problems or question is None or disturbance is None:
         raise InputError(problems)
     ranking = rank(question, workers or os.cpu_count() or 1, progress("strategies"), disturbance)

@@ -48,7 +48,9 @@ from simreduce.tune.steps import NO_STEP, rank_steps
 @gpu_indices_option
 @faithful_option
 @disturbance_options
-@click.option("--workers", type=click.IntRange(1), default=None, help="Processes; default: one per core.")
+@click.option(
+    "--workers", type=click.IntRange(1), default=None, help="Processes; default: one per core."
+)
 @click.option(
     "--trace",
     default=None,
@@ -56,7 +58,10 @@ from simreduce.tune.steps import NO_STEP, rank_steps
     help="Write the step's timeline for trace viewers, or the first updates of [replicas]; .gz: compressed.",
 )
 @click.option(
-    "--backups", "try_backups", is_flag=True, help="Of [replicas]: try how many workers should be backups."
+    "--backups",
+    "try_backups",
+    is_flag=True,
+    help="Of [replicas]: try how many workers should be backups.",
 )
 @as_json  # fmt: skip
 def step(
@@ -75,10 +80,11 @@ def step(
     as_json: bool,
     **disturb: Any,
 ) -> int:
-    """Predict the training step of SCENARIO (a file with a [step], or a shipped name): what the backward pass hides of
-    the reductions, and which strategy gives the fastest step. What is stopped (Ctrl-C, SIGTERM) tells what it has until then, with
-    status 130. With [replicas] instead of [step]: what an update of
-    synchronous replicas takes, whose workers do not compute equally long.
+    """Predict the training step of SCENARIO (a file with a [step], or a shipped name): what the
+    backward pass hides of the reductions, and which strategy gives the fastest step. What is
+    stopped (Ctrl-C, SIGTERM) tells what it has until then, with status 130. With [replicas] instead
+    of [step]: what an update of synchronous replicas takes, whose workers do not compute equally
+    long.
     """
     problems: list[str] = []
     keys, processes = keys_of(scenario), workers or os.cpu_count() or 1
@@ -130,7 +136,9 @@ def _replicas(
     scenario: str, problems: list[str], given: Mapping[str, object], disturb: Mapping[str, Any], processes: int,
     trace: str | None, *, try_backups: bool, as_json: bool,
 ) -> int:  # fmt: skip
-    """The answer to a `[replicas]`; as where a step never ends, exit status 1 if no repetition makes all its updates."""
+    """The answer to a `[replicas]`; as where a step never ends, exit status 1 if no repetition
+    makes all its updates.
+    """
     if trace is not None:
         gather(problems, check_place, trace)
     disturbance = gather([], read_disturbance, **disturb)

@@ -13,10 +13,14 @@ from simreduce.strategy import ALL, Strategy, misplaced, parse_strategy, split_s
 
 def algo_option(what: str) -> Callable[[F], F]:
     """`--algo`, of which the help says what it is."""
-    return click.option("--algo", multiple=True, metavar="A[,B...]", help=f"{what}; may be repeated.")
+    return click.option(
+        "--algo", multiple=True, metavar="A[,B...]", help=f"{what}; may be repeated."
+    )
 
 
-def strategy_texts(problems: list[str], given: Iterable[str], collective: str = "all_reduce") -> list[str]:
+def strategy_texts(
+    problems: list[str], given: Iterable[str], collective: str = "all_reduce"
+) -> list[str]:
     """Every strategy that was given, as a text of its own; empty ones go to `problems`."""
     found: list[str] = []
     for text in given:
@@ -30,7 +34,9 @@ def strategy_texts(problems: list[str], given: Iterable[str], collective: str = 
 def read_strategies(
     given: Iterable[str], every: Sequence[str], collective: str = "all_reduce"
 ) -> list[tuple[Strategy, bool]]:
-    """The strategies that were given, and whether each was asked for by name; `all` stands for the names of `every` one."""
+    """The strategies that were given, and whether each was asked for by name; `all` stands for the
+    names of `every` one.
+    """
     found: list[tuple[Strategy, bool]] = []
     problems: list[str] = []
     texts = strategy_texts(problems, given, collective)

@@ -52,10 +52,11 @@ def list_(as_json: bool) -> None:
 @picture_options("Draw the machine instead")
 @as_json
 def show(topology: str, svg: str | None, png: str | None, as_json: bool) -> None:
-    """The matrix of `nvidia-smi topo -m`, and every link with its rate; or a picture of the machine.
+    """The matrix of `nvidia-smi topo -m`, and every link with its rate; or a picture of the
+    machine.
 
-    Of large machines the matrix shows the first of equal machines, or the first rows, and says so; the picture shows a part
-    one by one and counts the rest.
+    Of large machines the matrix shows the first of equal machines, or the first rows, and says so;
+    the picture shows a part one by one and counts the rest.
     """
     problems: list[str] = []
     machine = gather(problems, load_topology, topology)
@@ -87,7 +88,14 @@ def _links(machine: Topology) -> list[str]:
     for link in machine.links:
         if link.is_figure:
             continue
-        figures = (link.link_class, link.lanes, link.nominal, link.bandwidth, link.latency, link.parallel)
+        figures = (
+            link.link_class,
+            link.lanes,
+            link.nominal,
+            link.bandwidth,
+            link.latency,
+            link.parallel,
+        )
         if seen.get((link.target, link.source, link.parallel)) == figures:
             continue
         seen[link.source, link.target, link.parallel] = figures
@@ -105,8 +113,13 @@ def _document(machine: Topology) -> dict[str, object]:
         "topology": machine.name,
         "title": machine.title,
         "digest": machine.digest,
-        "equal_cost": {"choice": machine.router.equal_cost.choice, "seed": machine.router.equal_cost.seed},
-        "nodes": [{"name": n.name, "kind": n.kind, "model": n.model} for n in machine.nodes.values()],
+        "equal_cost": {
+            "choice": machine.router.equal_cost.choice,
+            "seed": machine.router.equal_cost.seed,
+        },
+        "nodes": [
+            {"name": n.name, "kind": n.kind, "model": n.model} for n in machine.nodes.values()
+        ],
         "links": [
             {
                 "source": link.source,

@@ -1,4 +1,6 @@
-"""`simreduce topo import`, `topo export` and `topo check`: machines as other tools and people write them down."""
+"""`simreduce topo import`, `topo export` and `topo check`: machines as other tools and people write
+them down.
+"""
 
 from __future__ import annotations
 
@@ -36,17 +38,32 @@ from simreduce.topology.toml_writer import to_toml
 
 @click.command("import")
 @click.argument("file")
-@click.option("--gpu", default=None, metavar="MODEL", help="Model of the GPUs: V100, A100, H100, ...")
-@click.option("--nvlink", default=None, metavar="FORM", help=f"NVLinks of a file that shows none: {FORMS}.")
 @click.option(
-    "--links", "table", default=None, metavar="FILE", help="Figures of link classes: [links.NAME] tables."
+    "--gpu", default=None, metavar="MODEL", help="Model of the GPUs: V100, A100, H100, ..."
 )
-@click.option("--nvlink-class", default=None, metavar="CLASS", help="Of a table: nvlink2, nvlink3, ...")
+@click.option(
+    "--nvlink", default=None, metavar="FORM", help=f"NVLinks of a file that shows none: {FORMS}."
+)
+@click.option(
+    "--links",
+    "table",
+    default=None,
+    metavar="FILE",
+    help="Figures of link classes: [links.NAME] tables.",
+)
+@click.option(
+    "--nvlink-class", default=None, metavar="CLASS", help="Of a table: nvlink2, nvlink3, ..."
+)
 @click.option("--pcie", default=None, metavar="CLASS", help="Of a table: pcie3_x16, pcie4_x16, ...")
 @click.option(
-    "--socket", default=None, metavar="CLASS:N", help="Of a table: links between CPUs, qpi:2 or xgmi:3."
+    "--socket",
+    default=None,
+    metavar="CLASS:N",
+    help="Of a table: links between CPUs, qpi:2 or xgmi:3.",
 )
-@click.option("--nic", "nics", multiple=True, metavar="BUSID", help="A device without a class that is a NIC.")
+@click.option(
+    "--nic", "nics", multiple=True, metavar="BUSID", help="A device without a class that is a NIC."
+)
 def import_(
     file: str,
     gpu: str | None,
@@ -57,10 +74,11 @@ def import_(
     socket: str | None,
     nics: tuple[str, ...],
 ) -> None:
-    """What another tool wrote, as a machine file on stdout (or, for measurements and NCCL's graphs, as JSON).
+    """What another tool wrote, as a machine file on stdout (or, for measurements and NCCL's graphs,
+    as JSON).
 
-    FILE is the text of `nvidia-smi topo -m`, NCCL's topology or graph XML, or the output of p2pBandwidthLatencyTest or
-    nccl-tests; which of them, its content tells.
+    FILE is the text of `nvidia-smi topo -m`, NCCL's topology or graph XML, or the output of
+    p2pBandwidthLatencyTest or nccl-tests; which of them, its content tells.
     """
     text = read_text(Path(file), InputError)
     if not text.strip():
@@ -76,7 +94,9 @@ def import_(
         )
         _echo(machine, notes, nvlink, classes)
     elif "Matrix" in text and "P2P" in text:
-        echo_json(_measured("p2pBandwidthLatencyTest", measured_document(read_p2p_test(text, name))))
+        echo_json(
+            _measured("p2pBandwidthLatencyTest", measured_document(read_p2p_test(text, name)))
+        )
     elif is_topo_m(text):
         named = _with_classes(model, nvlink_class, pcie, classes)
         machine, notes = read_topo_m(text, name, named, _socket(socket, classes), classes)
@@ -112,17 +132,27 @@ def _socket(text: str | None, classes: Mapping[str, LinkClass]) -> tuple[str, in
     name, _, lanes = text.partition(":")
     # What is between sockets is none of the other kinds.
     other = ("nvlink", "pcie", "staged", "c2c")
-    sockets = [each.name for each in classes.values() if each.holds_lane and not each.name.startswith(other)]
+    sockets = [
+        each.name
+        for each in classes.values()
+        if each.holds_lane and not each.name.startswith(other)
+    ]
     if name not in sockets or not re.fullmatch(r"[1-9][0-9]?", lanes or "1"):
-        raise InputError(f"--socket {text}: must be one of {', '.join(sockets)}, and :N for several links")
+        raise InputError(
+            f"--socket {text}: must be one of {', '.join(sockets)}, and :N for several links"
+        )
     return name, int(lanes or "1")
 
 
-def _echo(machine: Topology, notes: list[str], nvlink: str | None, classes: Mapping[str, LinkClass]) -> None:
+def _echo(
+    machine: Topology, notes: list[str], nvlink: str | None, classes: Mapping[str, LinkClass]
+) -> None:
     """The machine file; notes on stderr and as comments in it."""
     if nvlink:
         machine = with_nvlinks(machine, nvlink, load_topology, classes)
-    elif len(machine.devices) > 1 and not any(k.link_class.startswith("nvlink") for k in machine.links):
+    elif len(machine.devices) > 1 and not any(
+        k.link_class.startswith("nvlink") for k in machine.links
+    ):
         notes.append("no NVLinks in the file; --nvlink says what they are if the machine has some")
     for note in notes:
         click.echo(f"simreduce: {machine.name}: {note}", err=True)
@@ -144,12 +174,18 @@ def _graphs_document(graphs: tuple[Graph, ...]) -> dict[str, Any]:
             "type_intra": graph.type_intra,
             "type_inter": graph.type_inter,
             "channels": [
-                {"gpus": list(c.gpus), "net_in": c.net_in, "net_out": c.net_out} for c in graph.channels
+                {"gpus": list(c.gpus), "net_in": c.net_in, "net_out": c.net_out}
+                for c in graph.channels
             ],
         }
         for graph in graphs
     ]
-    return {"command": "topo import", "version": simreduce.__version__, "program": "nccl", "graphs": rows}
+    return {
+        "command": "topo import",
+        "version": simreduce.__version__,
+        "program": "nccl",
+        "graphs": rows,
+    }
 
 
 @click.command()
@@ -171,14 +207,20 @@ def export(topology: str, form: str) -> None:
 @click.argument("file")
 @as_json
 def check(file: str, as_json: bool) -> None:
-    """Every fault of a machine (its file or its name), or of a file that `topo import` reads, with its place.
+    """Every fault of a machine (its file or its name), or of a file that `topo import` reads, with
+    its place.
 
     Exit status 0 or 2.
     """
     problems = check_file(file)
     if as_json:
         echo_json(
-            {"command": "topo check", "version": simreduce.__version__, "file": file, "problems": problems}
+            {
+                "command": "topo check",
+                "version": simreduce.__version__,
+                "file": file,
+                "problems": problems,
+            }
         )
     elif not problems:
         click.echo(f"{file}: no fault")

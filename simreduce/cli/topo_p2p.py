@@ -22,5 +22,7 @@ def p2p(topology: str, calibration: str, as_json: bool) -> None:
     if as_json:
         echo_json(p2p_document(machine, predicted, constants.name))
         return
-    click.echo(f"# {machine.name}: {machine.title} ({machine.digest}), calibration {constants.name}\n")
+    click.echo(
+        f"# {machine.name}: {machine.title} ({machine.digest}), calibration {constants.name}\n"
+    )
     click.echo(p2p_table(predicted))

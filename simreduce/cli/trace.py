@@ -46,5 +46,7 @@ def trace(output: str, **options: Any) -> int:
         return 0
     write_pieces(output, pieces)
     took = units.format_duration(recording.result.seconds)
-    click.echo(f"{output}: {asked.strategy} on {asked.topology.name}, {took}; open it in ui.perfetto.dev")
+    click.echo(
+        f"{output}: {asked.strategy} on {asked.topology.name}, {took}; open it in ui.perfetto.dev"
+    )
     return 0

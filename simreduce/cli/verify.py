@@ -43,15 +43,29 @@ _OF_ALGO = {"collective": "--collective", "root": "-r", "ngpus": "-g", "tasks": 
     help=f"Every algorithm, packer and mode on {RANKS[0]} to {RANKS[-1]} GPUs.",
 )
 @click.option(
-    "--collective", default="all_reduce", metavar="NAME", help="What --algo does; default all_reduce."
+    "--collective",
+    default="all_reduce",
+    metavar="NAME",
+    help="What --algo does; default all_reduce.",
 )
-@click.option("-r", "--root", type=int, default=0, help="Rank that broadcasts, or that a reduce ends on.")
-@click.option("-g", "--ngpus", type=click.IntRange(1), default=8, show_default=True, help="GPUs in all.")
-@click.option("--tasks", type=click.IntRange(1), default=1, show_default=True, help="Machines they are in.")
 @click.option(
-    "--count", type=click.IntRange(0), multiple=True, help=f"Elements; default {', '.join(map(str, COUNTS))}."
+    "-r", "--root", type=int, default=0, help="Rank that broadcasts, or that a reduce ends on."
 )
-@click.option("--workers", type=click.IntRange(1), help="Processes for --all; default: one per core.")
+@click.option(
+    "-g", "--ngpus", type=click.IntRange(1), default=8, show_default=True, help="GPUs in all."
+)
+@click.option(
+    "--tasks", type=click.IntRange(1), default=1, show_default=True, help="Machines they are in."
+)
+@click.option(
+    "--count",
+    type=click.IntRange(0),
+    multiple=True,
+    help=f"Elements; default {', '.join(map(str, COUNTS))}.",
+)
+@click.option(
+    "--workers", type=click.IntRange(1), help="Processes for --all; default: one per core."
+)
 @faithful_option
 @as_json
 def verify(
@@ -68,8 +82,9 @@ def verify(
 ) -> int:
     """Prove that plans sum right: every contribution once, at every place, nothing else.
 
-    Exit status 1 if one does not, or if nothing of an algorithm could be proved as it takes none of what was asked. With --all,
-    problems are printed as they are found; what is stopped (Ctrl-C, SIGTERM) tells what it has proved until then, with status 130.
+    Exit status 1 if one does not, or if nothing of an algorithm could be proved as it takes none of
+    what was asked. With --all, problems are printed as they are found; what is stopped (Ctrl-C,
+    SIGTERM) tells what it has proved until then, with status 130.
     """
     if not algo and not prove_everything:
         raise click.UsageError("say what to prove: --algo STRATEGY, or --all")
@@ -83,7 +98,9 @@ def verify(
     ]
     if given and not algo:
         options = ", ".join(_OF_ALGO[name] for name in given)
-        raise click.UsageError(f"{options}: for --algo only; --all proves everything on every number of GPUs")
+        raise click.UsageError(
+            f"{options}: for --algo only; --all proves everything on every number of GPUs"
+        )
     faults: list[str] = []
     if ngpus > MOST_RANKS:
         faults.append(f"-g {ngpus}: {ngpus} GPUs are more than the {MOST_RANKS} that can be proven")
@@ -143,7 +160,8 @@ def _everything(
         pass
     except BrokenProcessPool:
         click.echo(
-            "\nsimreduce: a process that proves was killed (out of memory?); try fewer --workers", err=True
+            "\nsimreduce: a process that proves was killed (out of memory?); try fewer --workers",
+            err=True,
         )
     finally:
         clear_progress()
@@ -160,7 +178,11 @@ def _print_problems(proof: Proof) -> None:
 
 
 def _title(proof: Proof) -> str:
-    return proof.strategy if proof.collective == "all_reduce" else f"{proof.collective} {proof.strategy}"
+    return (
+        proof.strategy
+        if proof.collective == "all_reduce"
+        else f"{proof.collective} {proof.strategy}"
+    )
 
 
 def _where(proof: Proof) -> str:
@@ -180,12 +202,16 @@ def _by_title(proofs: Iterable[Proof]) -> list[tuple[str, list[Proof]]]:
 def _unproved(proofs: Iterable[Proof]) -> dict[str, str]:
     """By title, why nothing of it could be proved."""
     return {
-        title: mine[-1].refused[-1] for title, mine in _by_title(proofs) if not any(p.plans for p in mine)
+        title: mine[-1].refused[-1]
+        for title, mine in _by_title(proofs)
+        if not any(p.plans for p in mine)
     }
 
 
 def _kinds(reasons: Iterable[str]) -> list[tuple[str, int]]:
-    """How often each reason was given, the most frequent first: one for all that differ by numbers only."""
+    """How often each reason was given, the most frequent first: one for all that differ by numbers
+    only.
+    """
     given = list(reasons)
     counts = Counter(re.sub(r"\d+", "#", reason) for reason in given)
     shown = {re.sub(r"\d+", "#", reason): reason for reason in reversed(given)}
@@ -210,7 +236,9 @@ def _document(proofs: list[Proof]) -> dict[str, Any]:
             for p in proofs
             if p.refused
         ],
-        "unproved": [{"strategy": title, "reason": reason} for title, reason in _unproved(proofs).items()],
+        "unproved": [
+            {"strategy": title, "reason": reason} for title, reason in _unproved(proofs).items()
+        ],
         "problems": _problems(proofs),
     }
 

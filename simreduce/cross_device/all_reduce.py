@@ -1,4 +1,6 @@
-"""The all-reduce paths of CrossDeviceOps, for dense values that are all on the same devices, one on each."""
+"""The all-reduce paths of CrossDeviceOps, for dense values that are all on the same devices, one on
+each.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,21 @@ from simreduce.cross_device.methods import (
     MultiWorkerAllReduce,
     Version,
 )
-from simreduce.cross_device.one_device import Part, broadcast_from, dense_inputs, promised, slices_parts
-from simreduce.cross_device.value import Distributed, PerDevice, PerDeviceSlices, cpus, sub_layout, task_of
+from simreduce.cross_device.one_device import (
+    Part,
+    broadcast_from,
+    dense_inputs,
+    promised,
+    slices_parts,
+)
+from simreduce.cross_device.value import (
+    Distributed,
+    PerDevice,
+    PerDeviceSlices,
+    cpus,
+    sub_layout,
+    task_of,
+)
 from simreduce.errors import StrategyError, did_you_mean
 from simreduce.layouts import Layout
 from simreduce.packing.small_tensors import OVERSHOOT
@@ -54,7 +69,9 @@ def all_reduce_batch(call: Call, values: Sequence[PerDevice]) -> Plan:
             packing = f"+merge={method.all_reduce_merge_scope}" if algorithm == "collective" else ""
             if call.version == "2.x":
                 packing = f"+bucket={method.bytes_per_pack}"
-            return _compiled(call, sorted(values[0].devices), values, algorithm + packing, faithful=False)
+            return _compiled(
+                call, sorted(values[0].devices), values, algorithm + packing, faithful=False
+            )
     raise TypeError(call.method)
 
 
@@ -79,8 +96,8 @@ def _packing(method: AllReduceCrossDeviceOps | MultiWorkerAllReduce, beyond: int
 def _multi_worker(call: Call, method: MultiWorkerAllReduce, values: Sequence[PerDevice]) -> Plan:
     """`faithful` returns the results range by range instead of in the order of `values`.
 
-    The quirks that tf_cnn_benchmarks has in the algorithms themselves are not TensorFlow's, so that the planners are
-    not asked for them.
+    The quirks that tf_cnn_benchmarks has in the algorithms themselves are not TensorFlow's, so that
+    the planners are not asked for them.
     """
     ranges = parse_multi_worker_spec(method.all_reduce_spec, faithful=call.faithful)
     supported = [name for name in UPSTREAM if name != "collective"]
@@ -127,7 +144,9 @@ def results_of(plan: Plan) -> list[int]:
 
 
 def runtime_collective(call: Call, method: CollectiveAllReduce, value: Distributed) -> str:
-    """The algorithm that executes the collectives over the devices of `value`; StrategyError if there can be none."""
+    """The algorithm that executes the collectives over the devices of `value`; StrategyError if
+    there can be none.
+    """
     shape = sub_layout(call.layout, value.devices)
     hosts = cpus(call.layout, value.devices)
     problems = []
@@ -147,10 +166,11 @@ def runtime_collective(call: Call, method: CollectiveAllReduce, value: Distribut
 def collective_reduce(
     call: Call, method: CollectiveAllReduce, value: Distributed, destinations: Sequence[int]
 ) -> Plan:
-    """One value to any destinations: it is all-reduced whatever they are, or its rows are all gathered.
+    """One value to any destinations: it is all-reduced whatever they are, or its rows are all
+    gathered.
 
-    A destination without a result of its own gets the first one of its worker, once all results exist: a device
-    that left the collective early would block the others.
+    A destination without a result of its own gets the first one of its worker, once all results
+    exist: a device that left the collective early would block the others.
     """
     algorithm = runtime_collective(call, method, value)
     if len(value.devices) == 1:
@@ -161,7 +181,9 @@ def collective_reduce(
     divisor = len(places) if call.mean else 1
     local = replace(value, places=tuple((rank, count) for rank, (_, count) in enumerate(places)))
     if isinstance(local, PerDeviceSlices):
-        results = gather_slices(b, shape, local, lengths=call.version == "2.x", nccl=algorithm == "nccl")
+        results = gather_slices(
+            b, shape, local, lengths=call.version == "2.x", nccl=algorithm == "nccl"
+        )
         parts = slices_parts(local, divisor, with_shape=False)
     else:
         tensor = dense_inputs(b, local)

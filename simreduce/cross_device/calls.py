@@ -1,9 +1,11 @@
-"""`reduce`, `batch_reduce` and `broadcast` of tf.distribute's CrossDeviceOps, as plans with their contracts.
+"""`reduce`, `batch_reduce` and `broadcast` of tf.distribute's CrossDeviceOps, as plans with their
+contracts.
 
-Graph mode, and the rules of one TensorFlow version (1.12 cross_tower_ops.py; 1.14 and 2.21 cross_device_ops.py) for
-when an all-reduce is used and when everything goes through one device. `faithful` reproduces upstream's defects: one
-IndexedSlices takes the whole batch off the all-reduce path (up to 1.14), and what upstream's algorithms cannot run
-(NCCL on a CPU, several values on a device) is refused instead of reduced on one device.
+Graph mode, and the rules of one TensorFlow version (1.12 cross_tower_ops.py; 1.14 and 2.21
+cross_device_ops.py) for when an all-reduce is used and when everything goes through one device.
+`faithful` reproduces upstream's defects: one IndexedSlices takes the whole batch off the all-reduce
+path (up to 1.14), and what upstream's algorithms cannot run (NCCL on a CPU, several values on a
+device) is refused instead of reduced on one device.
 """
 
 from __future__ import annotations
@@ -69,8 +71,8 @@ def batch_reduce(
 ) -> Plan:
     """The plan that ends with the sum or mean of every value on its destinations.
 
-    On every device the results come in the order of the pairs; of slices first the values, then the indices and the
-    dense_shape.
+    On every device the results come in the order of the pairs; of slices first the values, then the
+    indices and the dense_shape.
     """
     problems: list[str] = []
     call = checked_call(method, reduce_op, layout, version, problems, faithful=faithful)
@@ -84,7 +86,9 @@ def batch_reduce(
             if isinstance(pair, tuple) and len(pair) == 2:
                 pairs.append(checked_pair(layout, *pair, f"pair {i}: ", problems))
             else:
-                problems.append(f"pair {i}: a tuple (value, destinations) is expected, not {pair!r}")
+                problems.append(
+                    f"pair {i}: a tuple (value, destinations) is expected, not {pair!r}"
+                )
     if problems:
         raise StrategyError(problems)
     return _batch(call, pairs)
@@ -95,7 +99,9 @@ def broadcast(value: Distributed, destinations: Destinations, layout: Layout) ->
     problems: list[str] = []
     pair = checked_pair(layout, value, destinations, "", problems)
     if isinstance(value, PerDevice | PerDeviceSlices) and len(value.places) > 1:
-        problems.append(f"broadcast: the value is on {len(value.places)} devices; it must be on one")
+        problems.append(
+            f"broadcast: the value is on {len(value.places)} devices; it must be on one"
+        )
     if problems:
         raise StrategyError(problems)
     return broadcast_from(layout, *pair)
@@ -110,15 +116,18 @@ def reduce_non_distributed(
     replicas: int,
     zero: bool = False,
 ) -> Plan:
-    """The plan for a tensor that is the same on all `replicas` already, and that `value` places on one device.
+    """The plan for a tensor that is the same on all `replicas` already, and that `value` places on
+    one device.
 
-    Zero (`zero`) stays zero and nothing moves; a mean is the tensor itself, broadcast; a sum over several replicas is
-    a StrategyError.
+    Zero (`zero`) stays zero and nothing moves; a mean is the tensor itself, broadcast; a sum over
+    several replicas is a StrategyError.
     """
     if zero:
         return PlanBuilder(layout.devices).finish(Contract.of("reduce", []))
     if reduce_op == "sum" and replicas > 1:
-        raise StrategyError(f"reduce: a non-distributed value cannot be summed over {replicas} replicas")
+        raise StrategyError(
+            f"reduce: a non-distributed value cannot be summed over {replicas} replicas"
+        )
     if reduce_op not in REDUCE_OPS:
         raise StrategyError(unknown("reduce_op", reduce_op, REDUCE_OPS))
     return broadcast(value, destinations, layout)
@@ -137,7 +146,8 @@ def _one(call: Call, value: Distributed, destinations: tuple[int, ...]) -> Plan:
     if isinstance(method, ReductionToOneDevice):
         return _star(call, value, destinations)
     if isinstance(value, PerDeviceSlices):
-        # From 1.14 on, slices take the all-reduce path to its end, where the value is its own destination.
+        # From 1.14 on, slices take the all-reduce path to its end, where the value is its own
+        # destination.
         ordered = value.devices if same and not to_cpu and call.version != "1.12" else destinations
         return _star(call, value, ordered)
     if same and not to_cpu and _runs(call, value):
@@ -174,11 +184,15 @@ def _batch(call: Call, pairs: Sequence[Pair]) -> Plan:
 
 
 def _star(call: Call, value: Distributed, destinations: tuple[int, ...]) -> Plan:
-    method = call.method if isinstance(call.method, ReductionToOneDevice) else ReductionToOneDevice()
+    method = (
+        call.method if isinstance(call.method, ReductionToOneDevice) else ReductionToOneDevice()
+    )
     root = destinations[0] if method.reduce_to_device is None else method.reduce_to_device
     if call.faithful and call.version != "1.12":
         _refuse_several(value)
-    return reduce_on(call.layout, value, destinations, root, mean=call.mean, accumulation=method.accumulation)
+    return reduce_on(
+        call.layout, value, destinations, root, mean=call.mean, accumulation=method.accumulation
+    )
 
 
 def _plain(value: Distributed) -> bool:
@@ -193,9 +207,13 @@ def _refuse_several(value: Distributed) -> None:
 
 
 def _runs(call: Call, value: PerDevice) -> bool:
-    """Whether the all-reduce of the method can run on the devices of `value`; `faithful` refuses what cannot."""
+    """Whether the all-reduce of the method can run on the devices of `value`; `faithful` refuses
+    what cannot.
+    """
     hosts = cpus(call.layout, value.devices)
-    by_nccl = isinstance(call.method, AllReduceCrossDeviceOps) and call.method.all_reduce_alg == "nccl"
+    by_nccl = (
+        isinstance(call.method, AllReduceCrossDeviceOps) and call.method.all_reduce_alg == "nccl"
+    )
     if call.faithful:
         _refuse_several(value)
         if hosts and by_nccl:

@@ -21,7 +21,9 @@ from simreduce.errors import did_you_mean
 from simreduce.layouts import Layout
 
 Destinations: TypeAlias = int | str | Sequence[int | str] | Distributed | None
-"""Devices by index in `Layout.devices` or by name, or those of another value; None for those of the value itself."""
+"""Devices by index in `Layout.devices` or by name, or those of another value; None for those of the
+value itself.
+"""
 
 REDUCE_OPS = ("sum", "mean")
 
@@ -29,7 +31,13 @@ Pair: TypeAlias = tuple[Distributed, tuple[int, ...]]
 
 
 def checked_call(
-    method: Method, reduce_op: str, layout: Layout, version: Version, problems: list[str], *, faithful: bool
+    method: Method,
+    reduce_op: str,
+    layout: Layout,
+    version: Version,
+    problems: list[str],
+    *,
+    faithful: bool,
 ) -> Call:
     if reduce_op not in REDUCE_OPS:
         problems.append(unknown("reduce_op", reduce_op, REDUCE_OPS))
@@ -47,7 +55,9 @@ def checked_call(
             if packs < 0:
                 problems.append(f"num_packs {packs}: must not be negative")
             if version == "2.x" and small > 0:
-                problems.append("agg_small_grads_max_bytes: TensorFlow 2 has no packing of small gradients")
+                problems.append(
+                    "agg_small_grads_max_bytes: TensorFlow 2 has no packing of small gradients"
+                )
         case MultiWorkerAllReduce() if version == "2.x":
             problems.append("MultiWorkerAllReduce: TensorFlow 2 has none; take CollectiveAllReduce")
         case CollectiveAllReduce(_, size, communication):
@@ -84,10 +94,14 @@ def checked_pair(
         for d in value.devices
         if not 0 <= d < len(layout.devices)
     ]
-    return value, _indices(layout, value.devices if destinations is None else destinations, place, problems)
+    return value, _indices(
+        layout, value.devices if destinations is None else destinations, place, problems
+    )
 
 
-def _indices(layout: Layout, destinations: Destinations, place: str, problems: list[str]) -> tuple[int, ...]:
+def _indices(
+    layout: Layout, destinations: Destinations, place: str, problems: list[str]
+) -> tuple[int, ...]:
     if isinstance(destinations, PerDevice | PerDeviceSlices):
         destinations = destinations.devices
     if isinstance(destinations, int | str):

@@ -1,8 +1,9 @@
 """All-gather of IndexedSlices, as CollectiveAllReduce does it instead of a sum.
 
-TensorFlow 1.14 gathers the values, then the indices; every device must have the same number of rows. TensorFlow 2
-gathers the numbers of rows first; if they differ, it pads everything to the largest, gathers, cuts and concatenates
-(cross_device_utils.py, `all_gather` and `all_reduce_indexed_slices`).
+TensorFlow 1.14 gathers the values, then the indices; every device must have the same number of
+rows. TensorFlow 2 gathers the numbers of rows first; if they differ, it pads everything to the
+largest, gathers, cuts and concatenates (cross_device_utils.py, `all_gather` and
+`all_reduce_indexed_slices`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _INT32 = dtypes.code("int32")
 def gather_slices(
     b: PlanBuilder, layout: Layout, value: PerDeviceSlices, *, lengths: bool, nccl: bool
 ) -> list[list[Value]]:
-    """[all rows, all indices] on every rank of `layout`, whose ranks are the devices of `value` in order.
+    """[all rows, all indices] on every rank of `layout`, whose ranks are the devices of `value` in
+    order.
 
     `lengths`: gather the numbers of rows first, and pad where they differ, as TensorFlow 2 does.
     """
@@ -39,7 +41,9 @@ def gather_slices(
         )
     if lengths and n > 1:
         top = indices[-1].hi + value.dimensions
-        known = _gathered(b, layout, [b.input(r, top + r, top + r + 1, _INT32) for r in range(n)], nccl=nccl)
+        known = _gathered(
+            b, layout, [b.input(r, top + r, top + r + 1, _INT32) for r in range(n)], nccl=nccl
+        )
         waits = [[v.op for v in of_rank] for of_rank in known]
         values = [b.hold(v, wait) for v, wait in zip(values, waits, strict=True)]
         indices = [b.hold(v, wait) for v, wait in zip(indices, waits, strict=True)]
@@ -56,7 +60,9 @@ def _padded_gather(
 ) -> list[Value]:
     """The concatenation of all `values` on every rank, which travel padded to `size` elements each."""
     if len({v.hi - v.lo for v in values}) == 1:
-        return [b.concat(of_rank, in_place=True) for of_rank in _gathered(b, layout, values, nccl=nccl)]
+        return [
+            b.concat(of_rank, in_place=True) for of_rank in _gathered(b, layout, values, nccl=nccl)
+        ]
     whole = [
         b.concat([v, b.zeros(v.device, v.hi, v.lo + size, v.dtype)]) if v.hi - v.lo < size else v
         for v in values
@@ -69,7 +75,9 @@ def _padded_gather(
     return results
 
 
-def _gathered(b: PlanBuilder, layout: Layout, values: Sequence[Value], *, nccl: bool) -> list[list[Value]]:
+def _gathered(
+    b: PlanBuilder, layout: Layout, values: Sequence[Value], *, nccl: bool
+) -> list[list[Value]]:
     """By rank, the values of all ranks: every rank passes on what it got, n-1 times round the ring."""
     n = layout.n
     if not nccl:
@@ -105,7 +113,9 @@ def _round(
             piece = held[rank][owner]
             stream = NO_STREAM if channel is None else b.stream(rank, channel)
             after = [] if launch is None or step else [launch]
-            held[target][owner] = b.copy(piece, target, piece.lo, piece.hi, stream=stream, after=after)
+            held[target][owner] = b.copy(
+                piece, target, piece.lo, piece.hi, stream=stream, after=after
+            )
     return [[by_owner[owner] for owner in range(n)] for by_owner in held]
 
 

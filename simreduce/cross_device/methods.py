@@ -1,4 +1,6 @@
-"""What can carry a cross-device call out: TensorFlow's CrossDeviceOps, as values with their constructors' defaults."""
+"""What can carry a cross-device call out: TensorFlow's CrossDeviceOps, as values with their
+constructors' defaults.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,11 @@ class ReductionToOneDevice:
 
 @dataclass(frozen=True, slots=True)
 class AllReduceCrossDeviceOps:
-    """All-reduce by `nccl` or `hierarchical_copy`; one pack is still a concatenation of everything, 0 is none.
+    """All-reduce by `nccl` or `hierarchical_copy`; one pack is still a concatenation of everything,
+    0 is none.
 
-    TensorFlow 2's NcclAllReduce and HierarchicalCopyAllReduce are this with the one or the other; they have no
-    packing of small gradients.
+    TensorFlow 2's NcclAllReduce and HierarchicalCopyAllReduce are this with the one or the other;
+    they have no packing of small gradients.
     """
 
     all_reduce_alg: str = "nccl"
@@ -39,7 +42,9 @@ class AllReduceCrossDeviceOps:
 
 @dataclass(frozen=True, slots=True)
 class MultiWorkerAllReduce:
-    """All-reduce over the devices of several workers, by ranges of sizes (`parse_multi_worker_spec`)."""
+    """All-reduce over the devices of several workers, by ranges of sizes
+    (`parse_multi_worker_spec`).
+    """
 
     all_reduce_spec: object = multi_worker_spec.DEFAULT
     num_packs: int = 0
@@ -51,8 +56,9 @@ class MultiWorkerAllReduce:
 class CollectiveAllReduce:
     """Runtime collectives over the devices of a value, whose tasks are the workers.
 
-    Up to 1.14, `all_reduce_merge_scope` gradients share a collective; in 2.x, packs of `bytes_per_pack` do (0: one
-    pack). `communication` is `auto`, `ring` or `nccl`; `auto` is the ring.
+    Up to 1.14, `all_reduce_merge_scope` gradients share a collective; in 2.x, packs of
+    `bytes_per_pack` do (0: one pack). `communication` is `auto`, `ring` or `nccl`; `auto` is the
+    ring.
     """
 
     all_reduce_merge_scope: int = 32

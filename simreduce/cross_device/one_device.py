@@ -1,7 +1,9 @@
-"""Reduction on one device, and broadcast (TensorFlow 1.14 cross_device_ops.py: `_simple_reduce`, `simple_broadcast`).
+"""Reduction on one device, and broadcast (TensorFlow 1.14 cross_device_ops.py: `_simple_reduce`,
+`simple_broadcast`).
 
-All values travel to one device, are summed and divided there, and the result goes to every destination: a star.
-IndexedSlices are concatenated instead; equal indices are neither merged nor summed.
+All values travel to one device, are summed and divided there, and the result goes to every
+destination: a star. IndexedSlices are concatenated instead; equal indices are neither merged nor
+summed.
 """
 
 from __future__ import annotations
@@ -54,7 +56,11 @@ def reduce_on(
     if mean:
         total = b.scale(total, value.replicas)
     whole = Part(
-        0, value.elements, value.dtype, frozenset(range(value.replicas)), value.replicas if mean else 1
+        0,
+        value.elements,
+        value.dtype,
+        frozenset(range(value.replicas)),
+        value.replicas if mean else 1,
     )
     collective = "all_reduce" if set(destinations) == set(value.devices) else "reduce"
     return hand_out(b, collective, [total], [whole], destinations)
@@ -86,7 +92,9 @@ def hand_out(
 
 def promised(collective: str, parts: Sequence[Part], destinations: Sequence[int]) -> Contract:
     """Every destination ends with all `parts`."""
-    return Contract.of(collective, [Promise(device, *part) for device in destinations for part in parts])
+    return Contract.of(
+        collective, [Promise(device, *part) for device in destinations for part in parts]
+    )
 
 
 def dense_inputs(b: PlanBuilder, value: PerDevice) -> list[Value]:
@@ -121,7 +129,9 @@ def _row_bounds(value: PerDeviceSlices) -> list[tuple[int, int]]:
     return list(zip([0, *ends[:-1]], ends, strict=True))
 
 
-def slices_inputs(b: PlanBuilder, value: PerDeviceSlices) -> tuple[list[Value], list[Value], list[Value]]:
+def slices_inputs(
+    b: PlanBuilder, value: PerDeviceSlices
+) -> tuple[list[Value], list[Value], list[Value]]:
     """(values, indices) of every device, and the dense_shape of the first if there is one.
 
     In the address space: the rows of all devices, then their indices, then the dense_shape.
@@ -134,7 +144,11 @@ def slices_inputs(b: PlanBuilder, value: PerDeviceSlices) -> tuple[list[Value], 
         indices.append(b.input(device, end + lo, end + hi, INDEX, contributor=k))
     shape = (end + rows, end + rows + value.dimensions)
     first = value.devices[0]
-    return values, indices, [b.input(first, *shape, INDEX, contributor=0)] if value.dimensions else []
+    return (
+        values,
+        indices,
+        [b.input(first, *shape, INDEX, contributor=0)] if value.dimensions else [],
+    )
 
 
 def slices_parts(value: PerDeviceSlices, divisor: int, *, with_shape: bool = True) -> list[Part]:

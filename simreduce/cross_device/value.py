@@ -15,10 +15,12 @@ INDEX = dtypes.code("int64")
 
 @dataclass(frozen=True, slots=True)
 class PerDevice:
-    """A dense tensor of `elements` on every device of `places`: (device, how many values of it are there) in order.
+    """A dense tensor of `elements` on every device of `places`: (device, how many values of it are
+    there) in order.
 
-    A device is an index into `Layout.devices`, hosts included. Several values on a device (TensorFlow 1.12's map
-    outputs) are summed there first. Contributor k of a plan is the k-th value.
+    A device is an index into `Layout.devices`, hosts included. Several values on a device
+    (TensorFlow 1.12's map outputs) are summed there first. Contributor k of a plan is the k-th
+    value.
     """
 
     places: tuple[tuple[int, int], ...]
@@ -43,7 +45,8 @@ class PerDevice:
 
 @dataclass(frozen=True, slots=True)
 class PerDeviceSlices:
-    """IndexedSlices on every device of `places`: (device, rows) in order, of `row_elements` elements a row.
+    """IndexedSlices on every device of `places`: (device, rows) in order, of `row_elements`
+    elements a row.
 
     `dimensions` is the length of the dense_shape tensor, 0 for slices without one.
     """
@@ -80,7 +83,9 @@ def task_of(layout: Layout, device: int) -> int:
 
 
 def sub_layout(layout: Layout, devices: Sequence[int]) -> Layout:
-    """`layout` as a planner sees it whose ranks are `devices`, in this order, hosts among them or not."""
+    """`layout` as a planner sees it whose ranks are `devices`, in this order, hosts among them or
+    not.
+    """
     if tuple(devices) == tuple(range(layout.n)):
         return layout
     tasks: dict[int, list[int]] = {}

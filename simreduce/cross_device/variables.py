@@ -11,7 +11,9 @@ from simreduce.workload import Workload
 
 
 def broadcast_variables(workload: Workload, layout: Layout, source: int = 0) -> Plan:
-    """Every variable from rank `source` to all ranks by the runtime's tree, as collective_all_reduce starts."""
+    """Every variable from rank `source` to all ranks by the runtime's tree, as
+    collective_all_reduce starts.
+    """
     b = PlanBuilder(layout.devices)
     intervals, lo = [], 0
     for variable in workload.gradients:
@@ -25,9 +27,10 @@ def broadcast_variables(workload: Workload, layout: Layout, source: int = 0) -> 
 
 
 def result_labels(devices: Sequence[str], *, faithful: bool = False) -> list[str]:
-    """The device that MultiWorkerAllReduce says each result is on, for values on `devices`: that very device.
+    """The device that MultiWorkerAllReduce says each result is on, for values on `devices`: that
+    very device.
 
-    TensorFlow 1.12 (`faithful`) sorts the names as text, so that gpu:10 comes before gpu:2. The values are right, as
-    they are all equal; their labels are not.
+    TensorFlow 1.12 (`faithful`) sorts the names as text, so that gpu:10 comes before gpu:2. The
+    values are right, as they are all equal; their labels are not.
     """
     return sorted(devices) if faithful else list(devices)

@@ -18,7 +18,9 @@ from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Contract, Plan, PlanBuilder
 
 Sizes = Callable[[float], float]
-"""From a number in [0, 1) to bytes: `lambda u: -1e6 * log(1 - u)` gives exponential sizes of 1 MB on average."""
+"""From a number in [0, 1) to bytes: `lambda u: -1e6 * log(1 - u)` gives exponential sizes of 1 MB
+on average.
+"""
 
 
 class _Arrival(simpy.Timeout):
@@ -33,14 +35,17 @@ def traffic(
     seed: int = 0,
     until: simpy.Event | None = None,
 ) -> simpy.Process:
-    """Send flows at random times, `rate` a second, each of `size` bytes (or of what `size` makes of an even random number), between one of `pairs`
-    (any two GPUs, unless given). They take links and latency, but no lanes.
+    """Send flows at random times, `rate` a second, each of `size` bytes (or of what `size` makes of
+    an even random number), between one of `pairs` (any two GPUs, unless given). They take links and
+    latency, but no lanes.
 
-    It ends when `until` has happened, when the process is interrupted, and when there is nobody to disturb: no event
-    but traffic's is to come, and no plan can go on. What is under way then moves on to its end.
+    It ends when `until` has happened, when the process is interrupted, and when there is nobody to
+    disturb: no event but traffic's is to come, and no plan can go on. What is under way then moves
+    on to its end.
 
-    Flows pile up on a link that is offered more than it carries, and a plan that needs that link then gets an ever
-    smaller share: it may take for ever, unless `until` or an interrupt ends the traffic.
+    Flows pile up on a link that is offered more than it carries, and a plan that needs that link
+    then gets an ever smaller share: it may take for ever, unless `until` or an interrupt ends the
+    traffic.
     """
     topology = fabric.unfolded()
     pairs = list(permutations(topology.devices, 2)) if pairs is None else list(pairs)

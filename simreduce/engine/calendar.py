@@ -1,7 +1,9 @@
-"""A heap of items with a key each, in arrays: the least key first, and the key of any item may change.
+"""A heap of items with a key each, in arrays: the least key first, and the key of any item may
+change.
 
-Part of the kernel (see `kernel`): interpreted it is given lists, compiled by numba arrays. Only keys are compared.
-Items with equal keys therefore go in and come out without moving one another, however many they are.
+Part of the kernel (see `kernel`): interpreted it is given lists, compiled by numba arrays. Only
+keys are compared. Items with equal keys therefore go in and come out without moving one another,
+however many they are.
 """
 
 from __future__ import annotations
@@ -85,7 +87,9 @@ def remove(heap: Heap, item: int) -> None:
 
 
 def take_until(heap: Heap, late: float, taken: Array) -> int:
-    """Take out every item whose key is `late` or less, write them to `taken`, and return how many they are."""
+    """Take out every item whose key is `late` or less, write them to `taken`, and return how many
+    they are.
+    """
     keys, items, at = heap.key, heap.item, heap.at
     size = heap.size[0]
     if size == 0 or keys[0] > late:

@@ -1,4 +1,6 @@
-"""The constants of a prediction that no data sheet gives: a value, fitted elsewhere, used by the engine."""
+"""The constants of a prediction that no data sheet gives: a value, fitted elsewhere, used by the
+engine.
+"""
 
 from __future__ import annotations
 
@@ -19,32 +21,41 @@ class LinkConstants:
 class Processor:
     """The cores that do the ops of devices that are CPUs, and what passes between these.
 
-    An op has work that does not depend on its size: its dispatch, and `message` if it goes to another machine. Its bytes move at
-    `rates[kind]` at most, which is what one core does; the rate of a copy to another machine is that of `transfer`. What an op reads
-    and writes beyond `own_cache`, that of one core, takes this core so much longer as it moves at `past_own`.
+    An op has work that does not depend on its size: its dispatch, and `message` if it goes to
+    another machine. Its bytes move at `rates[kind]` at most, which is what one core does; the rate
+    of a copy to another machine is that of `transfer`. What an op reads and writes beyond
+    `own_cache`, that of one core, takes this core so much longer as it moves at `past_own`.
 
-    An op has one core at most, and all ops together have `cores` of them, of which `moving` move bytes. What is done within a machine is
-    one flow: its work and all that its bytes use go on at once, so a core that moves bytes does nothing else meanwhile, and what its bytes wait
-    for elsewhere its work waits for too. So is what goes to another machine if one computer stands in for all and the rate of `transfer` is known. What
-    else goes to another machine takes its turn at the cores for `work / cores` seconds and is through after `work`, and then its bytes move:
-    as these are a network's, that is told from what is done within machines, and neither takes cores from the other.
+    An op has one core at most, and all ops together have `cores` of them, of which `moving` move
+    bytes. What is done within a machine is one flow: its work and all that its bytes use go on at
+    once, so a core that moves bytes does nothing else meanwhile, and what its bytes wait for
+    elsewhere its work waits for too. So is what goes to another machine if one computer stands in
+    for all and the rate of `transfer` is known. What else goes to another machine takes its turn at
+    the cores for `work / cores` seconds and is through after `work`, and then its bytes move: as
+    these are a network's, that is told from what is done within machines, and neither takes cores
+    from the other.
 
-    Of what the values of a step take, only so much as the `cache` holds stays in it. The rest of what ops write goes to `memory`, which all
-    share; without a figure it limits nothing. A core's own rate counts what it reads.
+    Of what the values of a step take, only so much as the `cache` holds stays in it. The rest of
+    what ops write goes to `memory`, which all share; without a figure it limits nothing. A core's
+    own rate counts what it reads.
     """
 
     cores: float = 1.0
     moving: float = math.inf
     shared: bool = False  # one computer stands in for all machines
     message: float = 0.0  # s of a core
-    rates: Mapping[str, float] = field(default_factory=dict)  # bytes/s read and written; of copies, bytes/s
+    rates: Mapping[str, float] = field(
+        default_factory=dict
+    )  # bytes/s read and written; of copies, bytes/s
     own_cache: int = 0  # bytes, of each core
     past_own: float = math.inf  # bytes/s
     cache: int = 0  # bytes, of all
     memory: float = math.inf  # bytes/s written
 
     def missed(self, nbytes: float) -> float:
-        """The part of what is written that does not stay in the cache, if a step's values take so many bytes."""
+        """The part of what is written that does not stay in the cache, if a step's values take so
+        many bytes.
+        """
         return 1.0 - self.cache / nbytes if nbytes > self.cache else 0.0
 
 
@@ -52,12 +63,15 @@ class Processor:
 class Calibration:
     """Constants by op kind and link class.
 
-    `dispatch[kind]` is what one op of that kind (`copy`, `add`, ...) costs before its latency, in seconds, while it
-    holds its lanes; on CPU devices, see `Processor`. `links` is by link class; by `CLASS:d2h` or `CLASS:h2d`, its links that lead from GPUs to their host or back; or by
-    the name of one link. The narrowest counts. `step` is what
-    a step costs for every machine that takes part, in seconds, besides the way to the others and back (see `step_cost`). `provenance` says what was measured, where and when;
-    `errors` the standard error of each constant that has one, under the name the file gives it. `controls` are no constants: what some of the plans
-    that it was learnt from took then, in seconds, by what they do and the bytes of their values, so that they can be timed again.
+    `dispatch[kind]` is what one op of that kind (`copy`, `add`, ...) costs before its latency, in
+    seconds, while it holds its lanes; on CPU devices, see `Processor`. `links` is by link class; by
+    `CLASS:d2h` or `CLASS:h2d`, its links that lead from GPUs to their host or back; or by the name
+    of one link. The narrowest counts. `step` is what a step costs for every machine that takes
+    part, in seconds, besides the way to the others and back (see `step_cost`). `provenance` says
+    what was measured, where and when; `errors` the standard error of each constant that has one,
+    under the name the file gives it. `controls` are no constants: what some of the plans that it
+    was learnt from took then, in seconds, by what they do and the bytes of their values, so that
+    they can be timed again.
     """
 
     name: str
@@ -71,5 +85,7 @@ class Calibration:
     controls: Mapping[tuple[str, int], float] = field(default_factory=dict)
 
 
-NOMINAL = Calibration("nominal", "published link rates and latencies, no fitted constant, no dispatch cost")
+NOMINAL = Calibration(
+    "nominal", "published link rates and latencies, no fitted constant, no dispatch cost"
+)
 """The topology's own figures and nothing else."""

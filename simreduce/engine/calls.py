@@ -1,4 +1,6 @@
-"""What ops cost, by *calls*: ops of one call are alike in all but their size. Calls of their own for those that are not."""
+"""What ops cost, by *calls*: ops of one call are alike in all but their size. Calls of their own
+for those that are not.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ NONE = -1
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """What ops that are called alike have in common. Row c of `uses` is `uses[use_start[c]:use_start[c + 1]]`."""
+    """What ops that are called alike have in common. Row c of `uses` is
+    `uses[use_start[c]:use_start[c + 1]]`.
+    """
 
     overhead: Floats
     work: Floats  # s of a core that its flow takes whatever its size
@@ -65,7 +69,10 @@ class Calls:
         kept = ~np.repeat(which, count)
         kept[self.use_start[1:] - 1] = True
         return replace(
-            self, use_start=starts(np.where(which, 1, count)), uses=self.uses[kept], weight=self.weight[kept]
+            self,
+            use_start=starts(np.where(which, 1, count)),
+            uses=self.uses[kept],
+            weight=self.weight[kept],
         )
 
     def followed(self, others: Calls) -> Calls:
@@ -88,9 +95,11 @@ def worked(
     unit: float,
     disturbance: Disturbance,
 ) -> tuple[Ids, Calls, Floats]:
-    """Calls and amounts, where ops that cores `work` on have calls of their own, after all others, by their size. Their amounts are what
-    a core does, in bytes that it would move in the time at `unit` bytes/s: of all else that an op uses it then takes as much for each of them
-    as its bytes are fewer. So cores are shared by time, and links by bytes. `moving` are the resources of cores that move bytes.
+    """Calls and amounts, where ops that cores `work` on have calls of their own, after all others,
+    by their size. Their amounts are what a core does, in bytes that it would move in the time at
+    `unit` bytes/s: of all else that an op uses it then takes as much for each of them as its bytes
+    are fewer. So cores are shared by time, and links by bytes. `moving` are the resources of cores
+    that move bytes.
     """
     entry = np.full(len(calls.cap), NONE)
     entry[work.calls] = np.arange(len(work.calls))
@@ -112,20 +121,28 @@ def worked(
     moved, uses = work.moves(entry[old], nbytes), np.diff(own.use_start)
     done = (seconds + moved) * unit
     each = np.where(
-        np.isin(own.uses, list(moving)), np.repeat(moved, uses), np.repeat(nbytes, uses) * own.weight
+        np.isin(own.uses, list(moving)),
+        np.repeat(moved, uses),
+        np.repeat(nbytes, uses) * own.weight,
     )
     weight = each / np.repeat(done, uses)
     weight[own.use_start[1:] - 1] = 1.0 / unit
-    own = replace(own, work=seconds, cap=np.full(len(old), unit), weight=weight).emptied(nbytes == 0.0)
+    own = replace(own, work=seconds, cap=np.full(len(old), unit), weight=weight).emptied(
+        nbytes == 0.0
+    )
     amount = amount.copy()
     amount[ops] = done[which]
     return *_of_their_own(call, ops, which, calls, own), amount
 
 
 def jittered(call: Ids, calls: Calls, disturbance: Disturbance) -> tuple[Ids, Calls]:
-    """A call of its own, after all others, for every op that pays overhead or latency: both are scattered."""
+    """A call of its own, after all others, for every op that pays overhead or latency: both are
+    scattered.
+    """
     paying = np.flatnonzero(((calls.overhead > 0.0) | (calls.latency > 0.0))[call])
-    overhead, latency = (u[paying] * disturbance.jitter + 1.0 for u in scatter(disturbance.seed, len(call)))
+    overhead, latency = (
+        u[paying] * disturbance.jitter + 1.0 for u in scatter(disturbance.seed, len(call))
+    )
     own = calls.only(call[paying])
     own = replace(own, overhead=own.overhead * overhead, latency=own.latency * latency)
     return _of_their_own(call, paying, np.arange(len(paying)), calls, own)

@@ -1,7 +1,9 @@
-"""The kernel under numba: compiled once per machine, then loaded from numba's cache. The same source, the same bits.
+"""The kernel under numba: compiled once per machine, then loaded from numba's cache. The same
+source, the same bits.
 
-numba keeps compiled code beside the source, in `__pycache__`, or in the user's cache folder where that cannot be
-written, or in `NUMBA_CACHE_DIR`; where nothing can be written, every process compiles for itself.
+numba keeps compiled code beside the source, in `__pycache__`, or in the user's cache folder where
+that cannot be written, or in `NUMBA_CACHE_DIR`; where nothing can be written, every process
+compiles for itself.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ _seen = [0]
 
 
 def pays(ops: int, *, again: bool = False) -> bool:
-    """Whether so many ops in flight are worth the compiled kernel, which is worth its loading once a process has had
-    many. It gives the same bits either way. Few ops are not worth it, unless they are in the tables already (`again`).
+    """Whether so many ops in flight are worth the compiled kernel, which is worth its loading once
+    a process has had many. It gives the same bits either way. Few ops are not worth it, unless they
+    are in the tables already (`again`).
     """
     if ops < SMALL and not again:
         return False
@@ -63,7 +66,8 @@ def load() -> Advance:
             if callee in functions and callee not in done:
                 compile_with_callees(callee)
         copy = FunctionType(code, scope, name, functions[name].__defaults__)
-        # Nobody but the kernel calls it: without the wrappers that Python and C would need, compiling takes half as long.
+        # Nobody but the kernel calls it: without the wrappers that Python and C would need,
+        # compiling takes half as long.
         scope[name] = njit(copy, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
     compile_with_callees("advance")
@@ -72,7 +76,8 @@ def load() -> Advance:
     qualname = entry.__qualname__
     entry = FunctionType(entry.__code__, scope, entry.__name__, None, entry.__closure__)
     entry.__qualname__ = qualname
-    # Its caller keeps the arrays; counting references to them would take a fifth of the time of a short call.
+    # Its caller keeps the arrays; counting references to them would take a fifth of the time of a
+    # short call.
     try:
         compiled: Advance = njit(cache=True, _nrt=False)(entry)
     except RuntimeError:  # no folder for the cache
@@ -85,9 +90,11 @@ def loaded() -> bool:
     return bool(load.cache_info().currsize)
 
 
-def fill(function: Callable[..., Any], ops: int, reads: Sequence[Any], writes: Sequence[Any]) -> Any:
-    """`function(*reads, *writes)`, a function that calls no other of ours and fills the arrays `writes`: compiled if the
-    kernel is, or will be once so many ops are submitted.
+def fill(
+    function: Callable[..., Any], ops: int, reads: Sequence[Any], writes: Sequence[Any]
+) -> Any:
+    """`function(*reads, *writes)`, a function that calls no other of ours and fills the arrays
+    `writes`: compiled if the kernel is, or will be once so many ops are submitted.
     """
     if loaded() or ops >= WORTH:
         return single(function)(*reads, *writes)
@@ -110,9 +117,9 @@ def single(function: Callable[..., Any]) -> Any:
 
 
 def bare(table: Any) -> Any:
-    """The table; compiled, the same with only the addresses of its columns. Of every array, numba would hand seven numbers
-    to each function that is given the table, count references, and look for negative indices, which the kernel has not:
-    that would take half the time to compile.
+    """The table; compiled, the same with only the addresses of its columns. Of every array, numba
+    would hand seven numbers to each function that is given the table, count references, and look
+    for negative indices, which the kernel has not: that would take half the time to compile.
     """
     return table
 
@@ -130,7 +137,9 @@ def _compiled_bare() -> Any:
             if table.layout != "C":
                 raise TypingError("a column of the kernel has gaps")
             return types.CPointer(types.int8 if table.dtype == types.boolean else table.dtype)
-        return types.BaseTuple.from_types([bare_type(column) for column in table], table.instance_class)
+        return types.BaseTuple.from_types(
+            [bare_type(column) for column in table], table.instance_class
+        )
 
     def convert(context: Any, builder: Any, table: Any, value: Any) -> Any:
         if isinstance(table, types.Array):
@@ -152,8 +161,8 @@ def _compiled_bare() -> Any:
 
 
 def _entry(digest: str) -> Any:
-    """What is cached: numba takes a cached function for current while its own file and what it encloses are the same,
-    so it encloses a digest of everything that it calls.
+    """What is cached: numba takes a cached function for current while its own file and what it
+    encloses are the same, so it encloses a digest of everything that it calls.
     """
 
     def run(ops: Any, state: Any, now: float, horizon: float) -> tuple[bool, float]:
@@ -161,8 +170,8 @@ def _entry(digest: str) -> Any:
             return False, now
         return advance(bare(ops), bare(state), now, horizon)
 
-    # The cache's files are named after it. Under one name, a process could find the index of a new version before its code
-    # is written, and load what an old version has left.
+    # The cache's files are named after it. Under one name, a process could find the index of a new
+    # version before its code is written, and load what an old version has left.
     run.__qualname__ = f"run_{digest[:16]}"
     return run
 
@@ -172,7 +181,9 @@ def _digest(functions: dict[str, FunctionType], scope: dict[str, Any]) -> str:
     for name, function in sorted(functions.items()):
         code: CodeType = function.__code__
         parts.append((name, code.co_code, code.co_consts, code.co_names, code.co_varnames))
-    parts.extend(sorted((k, v) for k, v in scope.items() if isinstance(v, (int, float)) and k.isupper()))
+    parts.extend(
+        sorted((k, v) for k, v in scope.items() if isinstance(v, (int, float)) and k.isupper())
+    )
     parts.extend(
         (t.__name__, t._fields)
         for t in (calendar.Heap, tables.Ops, tables.Queues, tables.Flows, tables.State)

@@ -1,4 +1,6 @@
-"""What goes wrong on a machine: slow devices, costs that scatter, links that fail. A value; `CALM` is nothing of it."""
+"""What goes wrong on a machine: slow devices, costs that scatter, links that fail. A value; `CALM`
+is nothing of it.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,11 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """From `time` on, links carry `bandwidth` bytes/s; if that is None, `factor` times what they carry when whole.
+    """From `time` on, links carry `bandwidth` bytes/s; if that is None, `factor` times what they
+    carry when whole.
 
-    `link` is the name of a directed link (`gpu0>gpu3`), a node (every link from and to it) or a link class. A fault of
-    0 bytes/s cuts off; one that says neither mends.
+    `link` is the name of a directed link (`gpu0>gpu3`), a node (every link from and to it) or a
+    link class. A fault of 0 bytes/s cuts off; one that says neither mends.
     """
 
     time: float
@@ -33,7 +36,9 @@ class Fault:
     def text(self) -> str:
         """`gpu0>gpu3 at 0% from 1 ms on`."""
         whole = self.bandwidth is None
-        rate = f"{self.factor * 100:.4g}%" if whole else units.format_bandwidth(self.bandwidth or 0.0)
+        rate = (
+            f"{self.factor * 100:.4g}%" if whole else units.format_bandwidth(self.bandwidth or 0.0)
+        )
         return f"{self.link} at {rate} from {units.format_duration(self.time)} on"
 
 
@@ -43,10 +48,11 @@ SLOWEST = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """`slow[device]` is how many times as long everything takes that the device does: dispatch of its ops (a COPY is its
-    sender's), its memory's work, and bytes on the links from and to it. `jitter` scatters the dispatch cost and the
-    latency of every op by up to that part of it, up or down, each by itself: the same for the same `seed` and op.
-    `faults` come at times after the start.
+    """`slow[device]` is how many times as long everything takes that the device does: dispatch of
+    its ops (a COPY is its sender's), its memory's work, and bytes on the links from and to it.
+    `jitter` scatters the dispatch cost and the latency of every op by up to that part of it, up or
+    down, each by itself: the same for the same `seed` and op. `faults` come at times after the
+    start.
     """
 
     slow: Mapping[str, float] = field(default_factory=dict)
@@ -66,7 +72,9 @@ class Disturbance:
             if not 0.0 <= fault.time < inf:
                 problems.append(f"{fault.link}: the time must be 0 s or more, not {fault.time}")
             figure, value = (
-                ("factor", fault.factor) if fault.bandwidth is None else ("bandwidth", fault.bandwidth)
+                ("factor", fault.factor)
+                if fault.bandwidth is None
+                else ("bandwidth", fault.bandwidth)
             )
             if not 0.0 <= value < inf:
                 problems.append(f"{fault.link}: the {figure} must be 0 or more, not {value}")
@@ -122,7 +130,9 @@ def links_named(topology: Topology, text: str) -> list[int]:
     raise InputError(f"{topology.name}: no link, node or link class {text!r}{near}")
 
 
-_STEP, _MIX_1, _MIX_2 = (np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+_STEP, _MIX_1, _MIX_2 = (
+    np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)
 
 
 def scatter(seed: int, ops: int) -> tuple[Floats, Floats]:
@@ -132,7 +142,9 @@ def scatter(seed: int, ops: int) -> tuple[Floats, Floats]:
 
 
 def uniform(seed: int, first: int, count: int) -> Floats:
-    """The numbers `first`, `first + 1`, ... of an endless row in [0, 1), the same on every machine (splitmix64)."""
+    """The numbers `first`, `first + 1`, ... of an endless row in [0, 1), the same on every machine
+    (splitmix64).
+    """
     key = _mixed(np.array([seed & (2**64 - 1)], dtype=np.uint64))
     bits = _mixed(key + np.arange(first, first + count, dtype=np.uint64) * _STEP)
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53

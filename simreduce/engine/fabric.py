@@ -1,13 +1,15 @@
-"""The fabric: a SimPy component that moves the bytes of plans, one kernel call between two SimPy events.
+"""The fabric: a SimPy component that moves the bytes of plans, one kernel call between two SimPy
+events.
 
     fabric = Fabric(env, topology)
     done = fabric.submit(plan)              # a SimPy event; its value is the plan's Timeline
     fabric.set_bandwidth("gpu0>gpu3", 0.0)  # a fault, while plans are running
     fabric.schedule([Fault(1e-3, "gpu0>gpu3", 0.0), Fault(2e-3, "gpu0>gpu3")])  # one to come, and its end
 
-Why running ahead is sound: the fabric runs only from its own event, whose priority is below every other's, so all
-that others do at an instant is known to it; it stops before the next event of anybody else, and after an instant at
-which a plan completes, so nobody can find it in the future; and stopping changes no bit of what it computes.
+Why running ahead is sound: the fabric runs only from its own event, whose priority is below every
+other's, so all that others do at an instant is known to it; it stops before the next event of
+anybody else, and after an instant at which a plan completes, so nobody can find it in the future;
+and stopping changes no bit of what it computes.
 """
 
 from __future__ import annotations
@@ -51,11 +53,12 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """When each op of a plan was ready, got its lanes, and was done: seconds of the environment's clock.
+    """When each op of a plan was ready, got its lanes, and was done: seconds of the environment's
+    clock.
 
-    `blame[op]` is the op whose end `op` waited for last (-1: its release time). `begun` is when it got its pipes, NaN for
-    one that has none, and `pipe_blame[op]` the op whose end it waited for then (-1: it did not wait); None if none of them
-    has pipes.
+    `blame[op]` is the op whose end `op` waited for last (-1: its release time). `begun` is when it
+    got its pipes, NaN for one that has none, and `pipe_blame[op]` the op whose end it waited for
+    then (-1: it did not wait); None if none of them has pipes.
     """
 
     ready: Floats
@@ -79,8 +82,9 @@ class _Submission:
 
 
 class Standing:
-    """A plan that is submitted again and again, but not while it is under way. It keeps its place in the kernel's tables, so
-    that to submit it costs little; and its number, so that in ties it comes where it came the first time.
+    """A plan that is submitted again and again, but not while it is under way. It keeps its place
+    in the kernel's tables, so that to submit it costs little; and its number, so that in ties it
+    comes where it came the first time.
     """
 
     def __init__(self, fabric: Fabric, plan: Plan, lowered: Lowered) -> None:
@@ -88,7 +92,9 @@ class Standing:
         self._waits, inputs = _waits(plan, lowered)
         self._done = fabric.env.event()
         append = fabric._append  # noqa: SLF001
-        self._submission = append(plan, lowered, self._waits.copy(), inputs[:0], np.zeros(0), self._done)
+        self._submission = append(
+            plan, lowered, self._waits.copy(), inputs[:0], np.zeros(0), self._done
+        )
         self._inputs = inputs + self._submission.first
         self._submission.standing = True
         self._begun = False
@@ -99,7 +105,9 @@ class Standing:
         return self._begun and not self._done.triggered
 
     def submit(self) -> simpy.Event:
-        """Start now, with all INPUTs ready. The event succeeds, without a value, when the last op is done."""
+        """Start now, with all INPUTs ready. The event succeeds, without a value, when the last op
+        is done.
+        """
         if self.under_way:
             raise InternalError("a standing plan was submitted while it was under way")
         self._begun = True
@@ -130,7 +138,8 @@ class _Wake(simpy.Event):
 def _schedule(env: simpy.Environment, event: simpy.Event, at: float, priority: int) -> None:
     """Put `event` in the environment's queue at exactly `at`.
 
-    `env.schedule` takes a delay, and there need not be one that, added to the clock, gives `at` to the bit.
+    `env.schedule` takes a delay, and there need not be one that, added to the clock, gives `at` to
+    the bit.
     """
     entry: Any = (max(at, env.now), priority, next(env._eid), event)  # noqa: SLF001
     heappush(env._queue, entry)  # noqa: SLF001
@@ -150,8 +159,8 @@ def _checked(plan: Plan, ready: float | Floats) -> Floats:
 
 
 def _numbered(ops: npt.NDArray[Any], first: int, alone: bool) -> npt.NDArray[np.int32]:
-    """Ops of the kernel's tables as ops of the submission that begins at `first` and has as many; -1 for those of others,
-    if it is not `alone`.
+    """Ops of the kernel's tables as ops of the submission that begins at `first` and has as many;
+    -1 for those of others, if it is not `alone`.
     """
     if alone:
         return ops.astype(np.int32, copy=False)
@@ -160,8 +169,8 @@ def _numbered(ops: npt.NDArray[Any], first: int, alone: bool) -> npt.NDArray[np.
 
 
 class Fabric:
-    """The links, memories and queues of one machine. One per SimPy environment. `lanes` are the numbers of queues by name, where
-    plans are submitted that were lowered with these before.
+    """The links, memories and queues of one machine. One per SimPy environment. `lanes` are the
+    numbers of queues by name, where plans are submitted that were lowered with these before.
     """
 
     def __init__(
@@ -174,9 +183,16 @@ class Fabric:
         lanes: dict[str, int] | None = None,
     ) -> None:
         if getattr(env, "_simreduce_fabric", None) is not None:
-            raise InternalError("this environment has a fabric already; two would not see each other's bytes")
+            raise InternalError(
+                "this environment has a fabric already; two would not see each other's bytes"
+            )
         env._simreduce_fabric = self  # type: ignore[attr-defined]  # noqa: SLF001
-        self.env, self.topology, self.calibration, self.runtime = env, topology, calibration, runtime
+        self.env, self.topology, self.calibration, self.runtime = (
+            env,
+            topology,
+            calibration,
+            runtime,
+        )
         self.disturbance = disturbance
         self.resources = Resources.of(topology, calibration, disturbance)
         self._lanes: dict[str, int] = {} if lanes is None else lanes
@@ -189,9 +205,11 @@ class Fabric:
         self._clear()
         self._schedule(self.resources.changes)
 
-    def lower(self, plan: Plan, number: int = 0, held: Mapping[str, float] | None = None) -> Lowered:
-        """Costs, lanes and resources of every op of `plan` on this fabric. Plans of other numbers get other jitter. `held` is
-        the `working_set` of a step of which it is a part.
+    def lower(
+        self, plan: Plan, number: int = 0, held: Mapping[str, float] | None = None
+    ) -> Lowered:
+        """Costs, lanes and resources of every op of `plan` on this fabric. Plans of other numbers
+        get other jitter. `held` is the `working_set` of a step of which it is a part.
         """
         disturbance = replace(self.disturbance, seed=self.disturbance.seed + number)
         return lower(
@@ -219,11 +237,11 @@ class Fabric:
         background: bool = False,
         held: Ids | None = None,
     ) -> simpy.Event:
-        """Start a plan now. Its INPUTs become ready `ready` seconds from now: one number, or one per INPUT in
-        program order. The event succeeds with the plan's `Timeline` when its last op is done.
-        INPUTs whose places are in `held` wait for `release` instead.
-        `lowered` is what `lower` has given for the plan, for those who have it. What is stuck in the `background` is no
-        Deadlock: nobody waits for it.
+        """Start a plan now. Its INPUTs become ready `ready` seconds from now: one number, or one
+        per INPUT in program order. The event succeeds with the plan's `Timeline` when its last op
+        is done. INPUTs whose places are in `held` wait for `release` instead. `lowered` is what
+        `lower` has given for the plan, for those who have it. What is stuck in the `background` is
+        no Deadlock: nobody waits for it.
         """
         ready = _checked(plan, ready)
         self._touch()
@@ -243,21 +261,32 @@ class Fabric:
         return done
 
     def release(self, done: simpy.Event, inputs: Ids) -> None:
-        """Let INPUTs that were held become ready now: of the plan whose event is `done`, by their places."""
+        """Let INPUTs that were held become ready now: of the plan whose event is `done`, by their
+        places.
+        """
         self._touch()
         self._store.release(self._held[done][inputs], float(self.env.now))
 
     def standing(self, plan: Plan, lowered: Lowered | None = None) -> Standing:
-        """A plan, of one op or more, that will be submitted often. While there is one, what is done is never cleared from the tables: for
-        an environment in which nearly everything is a standing plan.
+        """A plan, of one op or more, that will be submitted often. While there is one, what is done
+        is never cleared from the tables: for an environment in which nearly everything is a
+        standing plan.
         """
         self._stands = True
         return Standing(self, plan, lowered or self.lower(plan))
 
     def _append(
-        self, plan: Plan, lowered: Lowered, waits: Ids, release: Ids, times: Floats, done: simpy.Event
+        self,
+        plan: Plan,
+        lowered: Lowered,
+        waits: Ids,
+        release: Ids,
+        times: Floats,
+        done: simpy.Event,
     ) -> _Submission:
-        """Put the ops of a plan into the tables; `release` are INPUTs, and `times` when they are ready."""
+        """Put the ops of a plan into the tables; `release` are INPUTs, and `times` when they are
+        ready.
+        """
         first = len(self._store.ops.call)
         number = self._store.append(
             lowered.calls,
@@ -271,7 +300,8 @@ class Fabric:
             len(self._lanes),
         )
         laned, piped = (
-            has[lowered.call] if has.any() else None for has in (lowered.calls.early > 0, lowered.calls.piped)
+            has[lowered.call] if has.any() else None
+            for has in (lowered.calls.early > 0, lowered.calls.piped)
         )
         return _Submission(plan, first, number, laned, piped, done)
 
@@ -287,19 +317,23 @@ class Fabric:
         return self.runtime.lanes(Call(Executor.TF, Kind.ADD, node, node, NO_STREAM))
 
     def compute(self, device: str, seconds: float) -> simpy.Event:
-        """Compute on `device` for so long, in the queue of its kernels: sums and packs wait for it there, and it for them.
-        The event succeeds with the `Timeline` of that one op.
+        """Compute on `device` for so long, in the queue of its kernels: sums and packs wait for it
+        there, and it for them. The event succeeds with the `Timeline` of that one op.
         """
         names = self.compute_lanes(device)
-        lanes = np.array([self._lanes.setdefault(name, len(self._lanes)) for name in names], dtype=np.int64)
+        lanes = np.array(
+            [self._lanes.setdefault(name, len(self._lanes)) for name in names], dtype=np.int64
+        )
         b = PlanBuilder((device,))
         b.input(0, 0, 0)
         return self.submit(
-            b.finish(Contract.of("compute", [])), lowered=occupying(lanes, seconds, tuple(self._lanes))
+            b.finish(Contract.of("compute", [])),
+            lowered=occupying(lanes, seconds, tuple(self._lanes)),
         )
 
     def set_bandwidth(self, link: str, bandwidth: float) -> None:
-        """Change what a directed link (by name, `gpu0>gpu3`) carries from now on, in bytes/s; 0 cuts it off.
+        """Change what a directed link (by name, `gpu0>gpu3`) carries from now on, in bytes/s; 0
+        cuts it off.
 
         InputError on a folded machine, whose links stand for those of all equal machines.
         """
@@ -343,7 +377,9 @@ class Fabric:
 
     def _touch(self) -> None:
         if self.env.now < self._clock - abs(self._clock) * _SAME_INSTANT:
-            raise InternalError(f"the fabric is at {self._clock!r} s; it was touched at {self.env.now!r} s")
+            raise InternalError(
+                f"the fabric is at {self._clock!r} s; it was touched at {self.env.now!r} s"
+            )
         if self._wake is None or self._wake.at != self.env.now:
             self._wake = _Wake(self.env, self.env.now, self._run)
 
@@ -370,7 +406,9 @@ class Fabric:
         return [submission for submission in self._submissions if not submission.background]
 
     def busy(self, *idle: type[simpy.Event]) -> bool:
-        """Whether a plan can go on, or an event is to come that is none of `idle`: else only the background moves."""
+        """Whether a plan can go on, or an event is to come that is none of `idle`: else only the
+        background moves.
+        """
         if any(not isinstance(event, (_Wake, *idle)) for *_, event in self.env._queue):  # noqa: SLF001
             return True
         return any(self._moves(submission) for submission in self._awaited())
@@ -424,7 +462,12 @@ class Fabric:
                 np.where(submission.piped, np.asarray(state.pipe_blame[mine]), -1), first, alone
             )
         return Timeline(
-            ready, start, np.asarray(state.finish[mine]), _numbered(blame, first, alone), begun, pipe_blame
+            ready,
+            start,
+            np.asarray(state.finish[mine]),
+            _numbered(blame, first, alone),
+            begun,
+            pipe_blame,
         )
 
     def _stuck(self) -> str:
@@ -445,18 +488,28 @@ class Fabric:
                     dead = [self.resources.names[r] for r in uses if self._capacity[r] == 0.0]
                     lines.insert(0, f"{text}: no bandwidth on {', '.join(dead)}")
                 elif phase in (tables.QUEUED, tables.AT_PIPE):
-                    lines.append(f"{text}: waits for {self._asked(first + op, phase == tables.AT_PIPE)}")
+                    lines.append(
+                        f"{text}: waits for {self._asked(first + op, phase == tables.AT_PIPE)}"
+                    )
                 else:
-                    lines.append(f"{text}: waits for {units.counted(state.slot[first + op], 'op')} before it")
+                    lines.append(
+                        f"{text}: waits for {units.counted(state.slot[first + op], 'op')} before it"
+                    )
         rest = f"\n  and {count - _NAMED} more" if count > _NAMED else ""
-        return f"{units.counted(count, 'op')} can never finish:\n  " + "\n  ".join(lines[:_NAMED]) + rest
+        return (
+            f"{units.counted(count, 'op')} can never finish:\n  "
+            + "\n  ".join(lines[:_NAMED])
+            + rest
+        )
 
     def _asked(self, op: int, piped: bool) -> str:
         """The names of the lanes, or the pipes, that an op needs."""
         ops, names = self._store.ops, list(self._lanes)
         call = ops.call[op]
         lanes, pipes, end = ops.lane_start[call], ops.pipe_start[call], ops.lane_start[call + 1]
-        return ", ".join(names[ops.lanes[i]] for i in (range(pipes, end) if piped else range(lanes, pipes)))
+        return ", ".join(
+            names[ops.lanes[i]] for i in (range(pipes, end) if piped else range(lanes, pipes))
+        )
 
     def _clear(self) -> None:
         """Empty tables: no op is alive."""

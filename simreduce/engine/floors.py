@@ -1,5 +1,5 @@
-"""What no prediction may be below: the plan's critical path, its load on every resource and lane, and the cut of the
-machine that the collective has to cross.
+"""What no prediction may be below: the plan's critical path, its load on every resource and lane,
+and the cut of the machine that the collective has to cross.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def _rate_alone(lowered: Lowered, resources: Resources) -> Floats:
 
 
 def critical_path(lowered: Lowered, resources: Resources) -> float:
-    """Seconds of the longest chain of ops that wait for each other, when nothing competes with them."""
+    """Seconds of the longest chain of ops that wait for each other, when nothing competes with
+    them.
+    """
     calls, finish = lowered.calls, np.zeros(len(lowered.call))
     rate, cost = _rate_alone(lowered, resources), calls.overhead + calls.latency
     reads = lowered.call, lowered.amount, rate, cost, lowered.successor_start, lowered.successors
@@ -54,10 +56,16 @@ def critical_path(lowered: Lowered, resources: Resources) -> float:
 
 
 def longest(
-    call: Array, amount: Array, rate: Array, cost: Array, start: Array, successors: Array, finish: Array
+    call: Array,
+    amount: Array,
+    rate: Array,
+    cost: Array,
+    start: Array,
+    successors: Array,
+    finish: Array,
 ) -> None:
-    """Fill `finish`, zero at first, with when each op is done if none but its predecessors delay it. Program order has
-    them first.
+    """Fill `finish`, zero at first, with when each op is done if none but its predecessors delay
+    it. Program order has them first.
     """
     for op in range(len(finish)):
         mine = call[op]
@@ -86,8 +94,8 @@ def resource_seconds(lowered: Lowered, resources: Resources) -> Floats:
 
 
 def lane_seconds(lowered: Lowered, duration: Floats, moving: Floats) -> Floats:
-    """Seconds each lane is held when its ops, while they hold it, take `duration` after they got it, and pipes when bytes
-    take `moving`.
+    """Seconds each lane is held when its ops, while they hold it, take `duration` after they got
+    it, and pipes when bytes take `moving`.
     """
     calls, number = lowered.calls, len(lowered.lane_names)
     if not len(calls.lanes):
@@ -99,8 +107,8 @@ def lane_seconds(lowered: Lowered, duration: Floats, moving: Floats) -> Floats:
 
 
 def all_reduce_cut(topology: Topology | Folded, resources: Resources, plan: Plan) -> float:
-    """Seconds for S bytes to cross the narrowest cut between ranks, which every all-reduce must (S in the narrowest
-    dtype that the plan sends). 0 for other collectives and for a single rank.
+    """Seconds for S bytes to cross the narrowest cut between ranks, which every all-reduce must (S
+    in the narrowest dtype that the plan sends). 0 for other collectives and for a single rank.
     """
     ranks = sorted({int(d) for d in plan.contract.device})
     names = [plan.devices[r] for r in ranks]
@@ -134,7 +142,9 @@ def narrowest_cut(topology: Topology, capacity: tuple[float, ...], ranks: tuple[
     return min(int(nx.maximum_flow_value(graph, a, b, flow_func=flow)) for a, b in ways) / _WHOLE
 
 
-def _narrowest_port(topology: Topology, capacity: tuple[float, ...], ranks: tuple[str, ...]) -> float:
+def _narrowest_port(
+    topology: Topology, capacity: tuple[float, ...], ranks: tuple[str, ...]
+) -> float:
     out, into = dict.fromkeys(topology.nodes, 0.0), dict.fromkeys(topology.nodes, 0.0)
     for link in topology.links:
         if link.is_figure:

@@ -1,30 +1,36 @@
 """The kernel: a DAG of timed transfers, advanced to a horizon. One source, interpreted or compiled.
 
-It is a pure function of arrays: no objects, no clock, no IO. Interpreted, it is given lists (quicker to index than
-arrays); compiled by numba (`compiled`), the addresses of arrays. It uses only what both understand: no negative index,
-and no length of a column. The tables are in `tables`, rates are shared in `sharing`, and what is due when is kept in a
-`calendar`.
+It is a pure function of arrays: no objects, no clock, no IO. Interpreted, it is given lists
+(quicker to index than arrays); compiled by numba (`compiled`), the addresses of arrays. It uses
+only what both understand: no negative index, and no length of a column. The tables are in `tables`,
+rates are shared in `sharing`, and what is due when is kept in a `calendar`.
 
 Time semantics
 --------------
-1. An op is *ready* when all its predecessors are done: operands, control predecessors and the op before it on its
+1. An op is *ready* when all its predecessors are done: operands, control predecessors and the op
+   before it on its
    stream; an INPUT also waits for its release time.
-2. A ready op waits for its *lanes*, queues that serve one op at a time in order of readiness. It starts when it is
+2. A ready op waits for its *lanes*, queues that serve one op at a time in order of readiness. It
+   starts when it is
    first in the queue of each of its lanes and all of them are free.
 3. Holding its lanes it pays its *overhead*.
 4. Then its *latency* passes; an op that does not hold its lanes frees them first.
-5. Then it waits for its *pipes*, if it has any: lanes that it takes only now. Of those that wait for a pipe, too, the
+5. Then it waits for its *pipes*, if it has any: lanes that it takes only now. Of those that wait
+   for a pipe, too, the
    one that was ready first (1.) comes first, whichever arrived first.
-6. Then its bytes move as a *fluid flow* over resources, each used with a weight, at the max-min fair rate, which is
+6. Then its bytes move as a *fluid flow* over resources, each used with a weight, at the max-min
+   fair rate, which is
    also limited by the flow's own cap. Rates change only when a flow starts or ends or a capacity changes, and a flow
    is anchored (its remaining bytes are computed) only when its own rate changes.
-7. It is done when its last byte has moved; lanes and pipes it still holds are free then. Without bytes it is done
+7. It is done when its last byte has moved; lanes and pipes it still holds are free then. Without
+   bytes it is done
    after its latency, or when it has its pipes.
 
-Ties. Time goes from instant to instant. Everything due within 4 ulp of the earliest due time happens at that
-instant, lowest op id first. At one instant, first everything that needs no lane happens; then free lanes are given
-to waiting ops in the order (time of readiness, op id); and so on until nothing is left to happen at that instant.
-Only then are rates computed. Ops of an earlier submission have smaller ids.
+Ties. Time goes from instant to instant. Everything due within 4 ulp of the earliest due time
+happens at that instant, lowest op id first. At one instant, first everything that needs no lane
+happens; then free lanes are given to waiting ops in the order (time of readiness, op id); and so on
+until nothing is left to happen at that instant. Only then are rates computed. Ops of an earlier
+submission have smaller ids.
 """
 
 from __future__ import annotations
@@ -60,15 +66,19 @@ _ULP = 2.220446049250313e-16
 
 
 def advance(ops: Ops, state: State, now: float, horizon: float) -> tuple[bool, float]:
-    """Run every instant at or before `now` and every one before `horizon`, but stop after a submission completes.
+    """Run every instant at or before `now` and every one before `horizon`, but stop after a
+    submission completes.
 
-    Returns (whether a submission completed, the time of that instant) or (False, the time of the next instant, which
-    is inf when nothing is due). The result does not depend on how a run is cut into calls.
+    Returns (whether a submission completed, the time of that instant) or (False, the time of the
+    next instant, which is inf when nothing is due). The result does not depend on how a run is cut
+    into calls.
     """
     while True:
         time = next_due(state)
         if state.flows.scalar[DIRTY_COUNT] > 0 and time > now + 4.0 * _ULP * abs(now):
-            share(now, state.flows)  # a capacity has changed; what ends at this very instant still ends
+            share(
+                now, state.flows
+            )  # a capacity has changed; what ends at this very instant still ends
             continue
         if time == INFINITY or (time > now and time >= horizon):
             return False, time
@@ -89,7 +99,9 @@ def next_due(state: State) -> float:
 
 
 def take_due(late: float, state: State) -> int:
-    """Fill `turn` with the ops whose phase ends, or that are released, until `late`, lowest id first; how many."""
+    """Fill `turn` with the ops whose phase ends, or that are released, until `late`, lowest id
+    first; how many.
+    """
     flows, turn = state.flows, state.turn
     resources, shift = flows.scalar[RESOURCES], flows.scalar[SHIFT]
     count = 0
@@ -127,7 +139,9 @@ def before(op: int, other: int, ready: Array, timed: bool) -> bool:
 
 
 def sort(ops: Array, count: int, spare: Array, ready: Array, timed: bool) -> None:
-    """Sort the first `count` of `ops` by merging neighbouring runs: what is in order already costs nothing."""
+    """Sort the first `count` of `ops` by merging neighbouring runs: what is in order already costs
+    nothing.
+    """
     runs = 2
     while runs > 1:
         runs, left = 0, 0
@@ -225,8 +239,8 @@ def may_take(op: int, first: int, end: int, lanes: Array, queues: Queues) -> boo
 
 
 def take_lanes(since: float, first: int, end: int, lanes: Array, queues: Queues) -> int:
-    """Leave the queues, joined at `since`, and hold the lanes. Returns who freed one last and is to blame for a wait, or
-    NONE.
+    """Leave the queues, joined at `since`, and hold the lanes. Returns who freed one last and is to
+    blame for a wait, or NONE.
     """
     freed, blame = since, NONE
     for i in range(first, end):
@@ -248,9 +262,18 @@ def take_lanes(since: float, first: int, end: int, lanes: Array, queues: Queues)
 
 
 def free_lanes(
-    op: int, first: int, end: int, now: float, lanes: Array, queues: Queues, candidates: Array, count: int
+    op: int,
+    first: int,
+    end: int,
+    now: float,
+    lanes: Array,
+    queues: Queues,
+    candidates: Array,
+    count: int,
 ) -> int:
-    """Let the next in each queue come: it may be able to go on. Returns how many of `candidates` there are now."""
+    """Let the next in each queue come: it may be able to go on. Returns how many of `candidates`
+    there are now.
+    """
     for i in range(first, end):
         lane = lanes[i]
         queues.lane_busy[lane] = False
@@ -277,7 +300,8 @@ def submission_of(op: int, start: Array, end: int) -> int:
 
 
 def happen(due: int, time: float, ops: Ops, state: State) -> bool:
-    """Everything that happens at one instant, begun by the first `due` ops of `turn`, whose phase ends.
+    """Everything that happens at one instant, begun by the first `due` ops of `turn`, whose phase
+    ends.
 
     Returns whether a submission completed.
     """
@@ -290,7 +314,11 @@ def happen(due: int, time: float, ops: Ops, state: State) -> bool:
             op = turn[at]
             at += 1
             call, phase = ops.call[op], state.phase[op]
-            lanes, pipes, rest = ops.lane_start[call], ops.pipe_start[call], ops.lane_start[call + 1]
+            lanes, pipes, rest = (
+                ops.lane_start[call],
+                ops.pipe_start[call],
+                ops.lane_start[call + 1],
+            )
             if phase == WAITING:  # released, or its last predecessor is done
                 state.slot[op] = NONE
                 state.ready[op] = time
@@ -310,7 +338,9 @@ def happen(due: int, time: float, ops: Ops, state: State) -> bool:
                     phase = OVERHEAD
                 if phase == OVERHEAD:
                     if not ops.holds[call]:
-                        waiting = free_lanes(op, lanes, pipes, time, ops.lanes, queues, candidates, waiting)
+                        waiting = free_lanes(
+                            op, lanes, pipes, time, ops.lanes, queues, candidates, waiting
+                        )
                     state.phase[op] = LATENCY
                     if ops.latency[call] > 0.0:
                         wait_until(time + ops.latency[call], op, state)
@@ -355,7 +385,11 @@ def happen(due: int, time: float, ops: Ops, state: State) -> bool:
         for c in range(waiting):
             op = candidates[c]
             call, phase = ops.call[op], state.phase[op]
-            lanes, pipes, rest = ops.lane_start[call], ops.pipe_start[call], ops.lane_start[call + 1]
+            lanes, pipes, rest = (
+                ops.lane_start[call],
+                ops.pipe_start[call],
+                ops.lane_start[call + 1],
+            )
             if phase == QUEUED and may_take(op, lanes, pipes, ops.lanes, queues):
                 blame = take_lanes(state.ready[op], lanes, pipes, ops.lanes, queues)
                 if blame != NONE:

@@ -33,8 +33,8 @@ Flags = npt.NDArray[np.bool_]
 class Lowered:
     """One plan, ready to run: `call[op]` is its place in `calls`.
 
-    An op waits for its operands, its controls and the op before it on its stream, each counted once. Ids of ops are 32
-    bits wide where they fit.
+    An op waits for its operands, its controls and the op before it on its stream, each counted
+    once. Ids of ops are 32 bits wide where they fit.
     """
 
     call: Ids
@@ -46,18 +46,24 @@ class Lowered:
     lane_names: tuple[str, ...]
 
     def part(self, plan: Plan, first: int) -> Lowered:
-        """What `plan` lowers to with the same working set, whose ops are those from `first` on of what this is of. Without
-        jitter, which goes by op.
+        """What `plan` lowers to with the same working set, whose ops are those from `first` on of
+        what this is of. Without jitter, which goes by op.
         """
         mine = slice(first, first + len(plan))
         which, call = np.unique(self.call[mine], return_inverse=True)
         waiting = self._waiting(plan, first)
         return Lowered(
-            call.astype(self.call.dtype), self.calls.only(which), self.amount[mine], *waiting, self.lane_names
+            call.astype(self.call.dtype),
+            self.calls.only(which),
+            self.amount[mine],
+            *waiting,
+            self.lane_names,
         )
 
     def _waiting(self, plan: Plan, first: int) -> tuple[Ids, Ids, Ids]:
-        """Who waits for whom in `plan`, as in `part`. On streams, others beside it would be waited for."""
+        """Who waits for whom in `plan`, as in `part`. On streams, others beside it would be waited
+        for.
+        """
         if (plan.stream != NO_STREAM).any():
             return turned_round(plan)
         start = self.successor_start[first : first + len(plan) + 1]
@@ -135,11 +141,12 @@ def lower(
     plan: Plan, topology: Topology | Folded, runtime: Runtime, calibration: Calibration, resources: Resources,
     lanes: dict[str, int] | None = None, disturbance: Disturbance = CALM, held: Mapping[str, float] | None = None,
 ) -> Lowered:  # fmt: skip
-    """Costs, lanes and resources of every op. InputError if the plan names devices that the topology lacks, or is folded
-    and the topology is not, or the other way round.
+    """Costs, lanes and resources of every op. InputError if the plan names devices that the
+    topology lacks, or is folded and the topology is not, or the other way round.
 
-    `lanes` numbers the lanes by name; give the same dict again to number those of several plans alike. `held` is the
-    `working_set` of the step that the plan is a part of; None: the plan is all of it.
+    `lanes` numbers the lanes by name; give the same dict again to number those of several plans
+    alike. `held` is the `working_set` of the step that the plan is a part of; None: the plan is all
+    of it.
     """
     lanes = {} if lanes is None else lanes
     site = _site(plan, topology)
@@ -170,7 +177,13 @@ def lower(
     amount = _amount(plan, call, np.diff(use_start) > 0)
     if processor:
         call, calls, amount = worked(
-            call, amount, calls, cores, resources.moving.values(), _unit(processor, resources), disturbance
+            call,
+            amount,
+            calls,
+            cores,
+            resources.moving.values(),
+            _unit(processor, resources),
+            disturbance,
         )
     if disturbance.jitter:
         call, calls = jittered(call, calls, disturbance)
@@ -205,8 +218,9 @@ def check_routes(plan: Plan, topology: Topology | Folded) -> None:
 
 
 class _Site(NamedTuple):
-    """Where a plan runs. By device of the plan, and then by device of another machine if it is folded: its place in the
-    topology, and the node whose name its lanes bear. `home` is the link that stands for each link, None for itself.
+    """Where a plan runs. By device of the plan, and then by device of another machine if it is
+    folded: its place in the topology, and the node whose name its lanes bear. `home` is the link
+    that stands for each link, None for itself.
     """
 
     topology: Topology
@@ -225,7 +239,10 @@ def _site(plan: Plan, topology: Topology | Folded) -> _Site:
     missing = [d for d in plan.devices if d not in graph.nodes]
     if missing:
         raise InputError(
-            [f"{topology.name}: the plan needs a device {d!r}{did_you_mean(d, graph.nodes)}" for d in missing]
+            [
+                f"{topology.name}: the plan needs a device {d!r}{did_you_mean(d, graph.nodes)}"
+                for d in missing
+            ]
         )
     names, nodes, home = list(plan.devices), [graph.nodes[d] for d in plan.devices], None
     if isinstance(topology, Folded):
@@ -238,15 +255,20 @@ def _site(plan: Plan, topology: Topology | Folded) -> _Site:
 
 
 def _machines(boxes: int) -> str:
-    return f"one of {boxes} equal machines (folded)" if boxes > 1 else "all devices, none of them folded"
+    return (
+        f"one of {boxes} equal machines (folded)"
+        if boxes > 1
+        else "all devices, none of them folded"
+    )
 
 
 class _Heads(NamedTuple):
     """By call, of which the first is that of ops that cost nothing: what tells it from others.
 
-    `source` and `target` are devices of the plan, or past them those of another machine; `channel` is -1 without a stream, `passes` is how many times its own
-    size an op moves: a sum of n values reads n and writes one, a join reads and writes every byte once. `away` is how
-    many machines on the target is, if the machines are folded and something may queue for it.
+    `source` and `target` are devices of the plan, or past them those of another machine; `channel`
+    is -1 without a stream, `passes` is how many times its own size an op moves: a sum of n values
+    reads n and writes one, a join reads and writes every byte once. `away` is how many machines on
+    the target is, if the machines are folded and something may queue for it.
     """
 
     executor: Column
@@ -260,7 +282,9 @@ class _Heads(NamedTuple):
 
 _ONE: Ints = np.array([-1], dtype=np.int64)
 """The same for all ops."""
-_NOTHING = _Heads(*np.array([[Executor.TF], [Kind.INPUT], [0], [0], [-1], [0], [0]], dtype=np.int64))
+_NOTHING = _Heads(
+    *np.array([[Executor.TF], [Kind.INPUT], [0], [0], [-1], [0], [0]], dtype=np.int64)
+)
 
 
 def _heads(plan: Plan, runtime: Runtime) -> tuple[Ids, _Heads]:
@@ -293,19 +317,24 @@ def _heads(plan: Plan, runtime: Runtime) -> tuple[Ids, _Heads]:
 
 
 def _away(plan: Plan, ops: Ids) -> Column:
-    """How many machines on the operand of each op is, if it is a copy. They are taken for copies to another machine, which
-    are as many and as large, so that the way they take is the sender's way out and then the receiver's way in.
+    """How many machines on the operand of each op is, if it is a copy. They are taken for copies to
+    another machine, which are as many and as large, so that the way they take is the sender's way
+    out and then the receiver's way in.
     """
     return np.where(plan.kind[ops] == Kind.COPY, plan.arg[ops], 0) if plan.boxes > 1 else _ONE
 
 
 def _passes(plan: Plan) -> Ints:
     """See `_Heads`."""
-    return np.where(plan.kind == Kind.COPY, 1, np.where(plan.kind == Kind.CONCAT, 2, plan.operand_count + 1))
+    return np.where(
+        plan.kind == Kind.COPY, 1, np.where(plan.kind == Kind.CONCAT, 2, plan.operand_count + 1)
+    )
 
 
 def _distinct(rows: _Heads) -> tuple[Column, _Heads]:
-    """The distinct rows in ascending order, and the place among them of each; a column may be of one number."""
+    """The distinct rows in ascending order, and the place among them of each; a column may be of
+    one number.
+    """
     low = [int(column.min()) for column in rows]
     size = [int(column.max()) - least + 1 for column, least in zip(rows, low, strict=True)]
     key = np.zeros(max(len(column) for column in rows), dtype=np.int64)
@@ -344,7 +373,9 @@ def _work(
         return NO_WORK
     if held is None:
         held = working_set(plan, site.nodes[: len(plan.devices)], calibration.cpu)
-    source, target = ([site.nodes[i] for i in column.tolist()] for column in (heads.source, heads.target))
+    source, target = (
+        [site.nodes[i] for i in column.tolist()] for column in (heads.source, heads.target)
+    )
     passes = heads.passes if runtime.local else np.zeros(len(heads.kind), dtype=np.int64)
     return work(
         heads.kind, heads.executor, passes, source, target, calibration.cpu, calibration.dispatch, disturbance.slow,
@@ -353,9 +384,13 @@ def _work(
 
 
 def _unit(processor: Processor, resources: Resources) -> float:
-    """What a core copies, in bytes/s, or else what it does fastest; where nothing is known of that, what the machine's fastest part does."""
+    """What a core copies, in bytes/s, or else what it does fastest; where nothing is known of that,
+    what the machine's fastest part does.
+    """
     rates = processor.rates
-    return rates.get("copy") or max(rates.values(), default=max(filter(math.isfinite, resources.capacity)))
+    return rates.get("copy") or max(
+        rates.values(), default=max(filter(math.isfinite, resources.capacity))
+    )
 
 
 def _overhead(
@@ -365,7 +400,9 @@ def _overhead(
     calibration: Calibration,
     disturbance: Disturbance,
 ) -> Floats:
-    """The dispatch cost of calls that are dispatched, by their source: NCCL's steps run inside one kernel."""
+    """The dispatch cost of calls that are dispatched, by their source: NCCL's steps run inside one
+    kernel.
+    """
     cost = np.array([calibration.dispatch.get(kind.name.lower(), 0.0) for kind in Kind])[heads.kind]
     # That variables are read and kept costs CPU devices only (`processor`).
     cost[(heads.executor != Executor.TF) | np.isin(heads.kind, (Kind.INPUT, Kind.OUTPUT))] = 0.0
@@ -377,21 +414,31 @@ def _overhead(
 def _uses(
     heads: _Heads, site: _Site, runtime: Runtime, resources: Resources, cores: Work
 ) -> tuple[Ints, Ints, Floats, Floats, Flags]:
-    """Rows of resources and their weights; the latency of the way, and whether the lanes are held on it."""
+    """Rows of resources and their weights; the latency of the way, and whether the lanes are held
+    on it.
+    """
     is_copy = heads.kind == Kind.COPY
-    start, found, holding, shares = _ways(_Heads(*(column[is_copy] for column in heads)), site, runtime)
+    start, found, holding, shares = _ways(
+        _Heads(*(column[is_copy] for column in heads)), site, runtime
+    )
     delay, holds = np.zeros(len(is_copy)), np.ones(len(is_copy), dtype=np.bool_)
     hops = np.diff(start)
     rows = np.repeat(np.arange(len(hops), dtype=np.int32), hops)
     # Summed from left to right: the bits do not depend on how many calls there are.
     waits = np.array(resources.latency)[found]
-    delay[is_copy] = np.bincount(rows, waits if shares is None else waits * shares, minlength=len(hops))
+    delay[is_copy] = np.bincount(
+        rows, waits if shares is None else waits * shares, minlength=len(hops)
+    )
     holds[is_copy] = holding
-    hops, links, often = (hops, found, shares) if shares is not None else _at_home(hops, found, site)
+    hops, links, often = (
+        (hops, found, shares) if shares is not None else _at_home(hops, found, site)
+    )
     memory = np.array([resources.memory.get(node.name, -1) for node in site.nodes], dtype=np.int64)[
         heads.target
     ]
-    works = (memory >= 0) & runtime.local & ~np.isin(heads.kind, (Kind.INPUT, Kind.OUTPUT, Kind.COPY))
+    works = (
+        (memory >= 0) & runtime.local & ~np.isin(heads.kind, (Kind.INPUT, Kind.OUTPUT, Kind.COPY))
+    )
     count = works.astype(np.int64)
     count[is_copy] = hops
     rated, through = cores.per_byte > 0.0, cores.through > 0.0
@@ -403,8 +450,13 @@ def _uses(
     uses, weight = np.empty(use_start[-1], dtype=np.int32), np.ones(use_start[-1])
     on_links = np.ones(len(uses), dtype=np.bool_)
     at_memory = use_start[:-1][works]
-    uses[at_memory], weight[at_memory], on_links[at_memory] = memory[works], heads.passes[works], False
-    # The cores come last, before them those that move bytes, and what is shared of memory before these. `worked` says how much of cores.
+    uses[at_memory], weight[at_memory], on_links[at_memory] = (
+        memory[works],
+        heads.passes[works],
+        False,
+    )
+    # The cores come last, before them those that move bytes, and what is shared of memory before
+    # these. `worked` says how much of cores.
     last = use_start[1:][cores.calls] - 1
     for has, at, whose, each in (
         (working, last, resources.cores, np.ones(len(working))),
@@ -418,8 +470,8 @@ def _uses(
 
 
 def _at_home(hops: Ints, links: Ids, site: _Site) -> tuple[Ints, Ids, Floats | float]:
-    """Rows of links, each in the place of those that it stands for, and how often: a link that a transfer takes on its way
-    out and the one from elsewhere on its way in carries both.
+    """Rows of links, each in the place of those that it stands for, and how often: a link that a
+    transfer takes on its way out and the one from elsewhere on its way in carries both.
     """
     if site.home is None:
         return hops, links, 1.0
@@ -430,8 +482,8 @@ def _at_home(hops: Ints, links: Ids, site: _Site) -> tuple[Ints, Ids, Floats | f
 
 
 def _ways(heads: _Heads, site: _Site, runtime: Runtime) -> Routes:
-    """The links of copies, and whether they hold their lanes on the way: through the hosts of both machines if they are
-    staged, as the route leads if not.
+    """The links of copies, and whether they hold their lanes on the way: through the hosts of both
+    machines if they are staged, as the route leads if not.
     """
     router = site.topology.router
     source, target = site.place[heads.source], site.place[heads.target]
@@ -459,8 +511,13 @@ def _ways(heads: _Heads, site: _Site, runtime: Runtime) -> Routes:
 
 
 def _hosts(topology: Topology) -> tuple[Ints, Ints]:
-    """Of every node: the number of its machine, and the place of that machine's first host, -1 if it has none."""
-    first = {topology.nodes[name].machine: topology.router.index[name] for name in reversed(topology.hosts)}
+    """Of every node: the number of its machine, and the place of that machine's first host, -1 if
+    it has none.
+    """
+    first = {
+        topology.nodes[name].machine: topology.router.index[name]
+        for name in reversed(topology.hosts)
+    }
     number: dict[str, int] = {}
     machines = [number.setdefault(node.machine, len(number)) for node in topology.nodes.values()]
     hosts = [first.get(node.machine, -1) for node in topology.nodes.values()]
@@ -473,7 +530,9 @@ def _lanes(
     """Rows of lanes and then pipes, whose names are numbered as they come, and how many are lanes."""
     owner = {
         call: (f"{name} {CPU}",)
-        for call, name, s in zip(cores.calls.tolist(), cores.owner, cores.in_turn.tolist(), strict=True)
+        for call, name, s in zip(
+            cores.calls.tolist(), cores.owner, cores.in_turn.tolist(), strict=True
+        )
         if s
     }
     if not runtime.queues:
@@ -483,13 +542,17 @@ def _lanes(
     rows: list[list[int]] = [[]]
     early = [0]
     rows_of_heads = np.stack(heads, axis=1)[1:].tolist()
-    for number, (executor, kind, source, target, channel, _, away) in enumerate(rows_of_heads, start=1):
+    for number, (executor, kind, source, target, channel, _, away) in enumerate(
+        rows_of_heads, start=1
+    ):
         here, there = nodes[source], nodes[target]
         if away > 1 and here.machine != there.machine:
             there = replace(there, machine=f"{here.machine}+{away}")
         call = Call(Executor(executor), Kind(kind), here, there, channel)
         lanes = (*runtime.lanes(call), *owner.get(number, ()))
-        rows.append([numbers.setdefault(name, len(numbers)) for name in (*lanes, *runtime.pipes(call))])
+        rows.append(
+            [numbers.setdefault(name, len(numbers)) for name in (*lanes, *runtime.pipes(call))]
+        )
         early.append(len(lanes))
     return (
         starts(np.array([len(row) for row in rows])),

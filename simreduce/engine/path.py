@@ -1,4 +1,6 @@
-"""The critical path: the chain of ops that the end waited for, and what every moment of it was spent on."""
+"""The critical path: the chain of ops that the end waited for, and what every moment of it was
+spent on.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,11 @@ _NEAR = 8 * 2.220446049250313e-16
 class Part:
     """A stretch of the critical path and its cause.
 
-    `bandwidth`: bytes at the full rate that `where`, a link or a memory, has for them alone. `bandwidth share`: what
-    was lost because others used `where` too. `latency`, `dispatch` (`where` is the kind of op). `release`: the INPUT was
-    not there yet. `lane wait`: an op of the path stood ready, but another held its lane `where`; what the holder spent
-    that time on is `meanwhile`, a cause, and `at`, its `where` ("" for every other part).
+    `bandwidth`: bytes at the full rate that `where`, a link or a memory, has for them alone.
+    `bandwidth share`: what was lost because others used `where` too. `latency`, `dispatch` (`where`
+    is the kind of op). `release`: the INPUT was not there yet. `lane wait`: an op of the path stood
+    ready, but another held its lane `where`; what the holder spent that time on is `meanwhile`, a
+    cause, and `at`, its `where` ("" for every other part).
     """
 
     cause: str
@@ -47,9 +50,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One op of the critical path. `start` is when it got the lane or pipe that it waited for, and `waited` how long it
-    stood ready for that; `parts`, in order of time, what of the path's time is its own (less than from `start` to `finish`
-    if the next step needed its lane only).
+    """One op of the critical path. `start` is when it got the lane or pipe that it waited for, and
+    `waited` how long it stood ready for that; `parts`, in order of time, what of the path's time is
+    its own (less than from `start` to `finish` if the next step needed its lane only).
     """
 
     op: int
@@ -62,11 +65,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Path:
-    """Columns over the ops of the critical path, first to last; the last three are indices of `names`, -1 for none.
+    """Columns over the ops of the critical path, first to last; the last three are indices of
+    `names`, -1 for none.
 
-    `begin` is when an op got its lanes, and `stood` since when it stood ready for them; if it waited for a pipe, it is that
-    which counts, and there is neither overhead nor latency after it. `alone` is the seconds its bytes take when nobody shares `limit`, its narrowest resource; if that are cores, `work` of them do not
-    depend on how many bytes there are; `shared` is the one where it lost most to others; `lane` the lane that it got from the op before.
+    `begin` is when an op got its lanes, and `stood` since when it stood ready for them; if it
+    waited for a pipe, it is that which counts, and there is neither overhead nor latency after it.
+    `alone` is the seconds its bytes take when nobody shares `limit`, its narrowest resource; if
+    that are cores, `work` of them do not depend on how many bytes there are; `shared` is the one
+    where it lost most to others; `lane` the lane that it got from the op before.
     """
 
     op: Ints
@@ -86,10 +92,16 @@ def critical(lowered: Lowered, resources: Resources, timeline: Timeline) -> Path
     """The path to the op that was done last (the first of several)."""
     path, queued = _chain(lowered, timeline)
     stood, begin = timeline.ready[path], timeline.start[path]
-    overhead, latency = lowered.calls.overhead[lowered.call[path]], lowered.calls.latency[lowered.call[path]]
+    overhead, latency = (
+        lowered.calls.overhead[lowered.call[path]],
+        lowered.calls.latency[lowered.call[path]],
+    )
     if timeline.begun is not None:
         arrived = begin + overhead + latency
-        stood, begin = np.where(queued, arrived, stood), np.where(queued, timeline.begun[path], begin)
+        stood, begin = (
+            np.where(queued, arrived, stood),
+            np.where(queued, timeline.begun[path], begin),
+        )
         overhead, latency = np.where(queued, 0.0, overhead), np.where(queued, 0.0, latency)
     alone, limit = _alone(path, begin + overhead + latency, lowered, resources)
     at_cores = np.isin(limit, list(resources.cores.values()))
@@ -114,8 +126,9 @@ def critical(lowered: Lowered, resources: Resources, timeline: Timeline) -> Path
 
 
 def _chain(lowered: Lowered, timeline: Timeline) -> tuple[Ints, Flags]:
-    """The ops of the path, first to last, and whether it begins at an op when that had waited for a pipe. An op may be on
-    it twice: another that it let go on by freeing a lane came before it to a pipe.
+    """The ops of the path, first to last, and whether it begins at an op when that had waited for a
+    pipe. An op may be on it twice: another that it let go on by freeing a lane came before it to a
+    pipe.
     """
     ops: list[int] = []
     queued: list[bool] = []
@@ -133,8 +146,12 @@ def _chain(lowered: Lowered, timeline: Timeline) -> tuple[Ints, Flags]:
     return np.array(ops[::-1], dtype=np.int64), np.array(queued[::-1], dtype=np.bool_)
 
 
-def _alone(path: Ints, begun: Floats, lowered: Lowered, resources: Resources) -> tuple[Floats, Ints]:
-    """Seconds that the bytes of each op take alone from `begun` on, and the resource (-1: no bytes) that says so."""
+def _alone(
+    path: Ints, begun: Floats, lowered: Lowered, resources: Resources
+) -> tuple[Floats, Ints]:
+    """Seconds that the bytes of each op take alone from `begun` on, and the resource (-1: no bytes)
+    that says so.
+    """
     calls, call = lowered.calls, lowered.call[path]
     first, count = calls.use_start[call], np.diff(calls.use_start)[call]
     row = np.repeat(np.arange(len(path)), count)
@@ -163,7 +180,9 @@ def _alone(path: Ints, begun: Floats, lowered: Lowered, resources: Resources) ->
 def _amid(
     resources: Resources, uses: dict[int, float], cap: float, amount: float, begun: float
 ) -> tuple[float, int]:
-    """`_alone` of one op while capacities change; the resource is that which was narrowest for most of the time."""
+    """`_alone` of one op while capacities change; the resource is that which was narrowest for most
+    of the time.
+    """
     rates = {_NONE: cap} | {r: resources.capacity[r] / weight for r, weight in uses.items()}
     changes = [change for change in resources.changes if change[1] in uses]
     spent: dict[int, float] = {}
@@ -202,8 +221,8 @@ class _Waiter(NamedTuple):
 
 
 def parts(path: Path, finish: Floats, kinds: list[str]) -> list[list[Part]]:
-    """Per op of the path, its parts in order of time; all together they last from 0 to the end. `finish` and `kinds`
-    have an entry per op of the path.
+    """Per op of the path, its parts in order of time; all together they last from 0 to the end.
+    `finish` and `kinds` have an entry per op of the path.
     """
     found: list[list[Part]] = [[] for _ in path.op]
     waiters: list[_Waiter] = []
@@ -222,7 +241,9 @@ def parts(path: Path, finish: Floats, kinds: list[str]) -> list[list[Part]]:
     return found
 
 
-def _spans(path: Path, i: int, begin: float, end: float) -> Iterator[tuple[str, float, float, float]]:
+def _spans(
+    path: Path, i: int, begin: float, end: float
+) -> Iterator[tuple[str, float, float, float]]:
     """(cause, from, to, the part of it that was lost to others), last first, of one op up to `end`."""
     near = _NEAR * end
     dispatched = min(begin + float(path.overhead[i]), end)
@@ -249,8 +270,8 @@ def _spans(path: Path, i: int, begin: float, end: float) -> Iterator[tuple[str, 
 
 
 def _waited(waiters: list[_Waiter], begin: float, end: float) -> Iterator[tuple[float, float, str]]:
-    """(from, to, the lane that an op of the path stood ready for, or ""), last first. Of several the one nearest in
-    the chain counts. Those that were not ready yet before `begin` are dropped.
+    """(from, to, the lane that an op of the path stood ready for, or ""), last first. Of several
+    the one nearest in the chain counts. Those that were not ready yet before `begin` are dropped.
     """
     while waiters:
         ready, lane = waiters[-1]

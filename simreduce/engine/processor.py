@@ -33,7 +33,9 @@ TRANSFER = "transfer"
 
 
 _WRITING = (Kind.COPY, Kind.ADD, Kind.CONCAT, Kind.SCALE, Kind.CAST)
-"""Ops that write every byte of their value: a SLICE shares what it narrows, as INPUTs and OUTPUTs share a variable."""
+"""Ops that write every byte of their value: a SLICE shares what it narrows, as INPUTs and OUTPUTs
+share a variable.
+"""
 
 _OWNING = (Kind.INPUT, *_WRITING)
 """Ops whose values have memory of their own."""
@@ -46,13 +48,15 @@ def scope(processor: Processor, machine: str) -> str:
 
 def scopes(topology: Topology, processor: Processor) -> list[str]:
     """All there are, in the order of the nodes."""
-    owners = (scope(processor, node.machine) for node in topology.nodes.values() if node.kind == "cpu")
+    owners = (
+        scope(processor, node.machine) for node in topology.nodes.values() if node.kind == "cpu"
+    )
     return list(dict.fromkeys(owners))
 
 
 def working_set(plan: Plan, nodes: Sequence[Node], processor: Processor) -> dict[str, float]:
-    """How many bytes the values take that have memory of their own, by whose cores those of their `nodes` are: once, however
-    many times the plan is chained; 0 where nobody asks.
+    """How many bytes the values take that have memory of their own, by whose cores those of their
+    `nodes` are: once, however many times the plan is chained; 0 where nobody asks.
     """
     held = {scope(processor, node.machine): 0.0 for node in nodes}
     if not math.isfinite(processor.memory):
@@ -70,12 +74,14 @@ def working_set(plan: Plan, nodes: Sequence[Node], processor: Processor) -> dict
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What calls ask of the cores. Entries are those of `calls`, the places of calls that do, in ascending order.
+    """What calls ask of the cores. Entries are those of `calls`, the places of calls that do, in
+    ascending order.
 
-    `seconds` is how long one core works, whatever the size; `per_byte` how long for each byte of the result, 0 where it is
-    not known, and `past` how long beside that for each that it reads and writes beyond its own cache, of which there are `touched` by byte of the
-    result; `through` how many bytes of memory are written for each, past the cache, 0 where memory limits nothing; `apart` whether its
-    bytes move after its work, not with it; `owner` whose cores they are.
+    `seconds` is how long one core works, whatever the size; `per_byte` how long for each byte of
+    the result, 0 where it is not known, and `past` how long beside that for each that it reads and
+    writes beyond its own cache, of which there are `touched` by byte of the result; `through` how
+    many bytes of memory are written for each, past the cache, 0 where memory limits nothing;
+    `apart` whether its bytes move after its work, not with it; `owner` whose cores they are.
     """
 
     calls: Ints
@@ -124,15 +130,17 @@ def work(
     kind: Ints, executor: Ints, passes: Ints, source: Sequence[Node], target: Sequence[Node], processor: Processor,
     dispatch: Mapping[str, float], slow: Mapping[str, float], held: Mapping[str, float],
 ) -> Work:  # fmt: skip
-    """Of calls, by column: those that are dispatched on CPU devices and stay on them. `slow` devices take so many times as long.
-    `held` is what a step works on (`working_set`).
+    """Of calls, by column: those that are dispatched on CPU devices and stay on them. `slow`
+    devices take so many times as long. `held` is what a step works on (`working_set`).
 
     The work of a sum of n values is that of reading n and writing one, `passes` in all.
     """
     both = np.array([a.kind == b.kind == "cpu" for a, b in zip(source, target, strict=True)])
     both[0] = False  # what costs nothing
     calls = np.flatnonzero(both & (executor == Executor.TF))
-    crosses = np.array([source[c].machine != target[c].machine for c in calls.tolist()], dtype=np.bool_)
+    crosses = np.array(
+        [source[c].machine != target[c].machine for c in calls.tolist()], dtype=np.bool_
+    )
     factor = np.array([slow.get(source[c].name, 1.0) for c in calls.tolist()])
     names = [Kind(k).name.lower() for k in kind[calls].tolist()]
     costs = np.array([dispatch.get(name, 0.0) for name in names])

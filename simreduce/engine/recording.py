@@ -1,4 +1,6 @@
-"""A simulation with all that observers need: what every op cost and used, and how busy everything was when."""
+"""A simulation with all that observers need: what every op cost and used, and how busy everything
+was when.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ from simreduce.topology import Topology
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """How busy a link, a memory or a lane was. `value[i]` holds from `time[i]` to `time[i + 1]`; the last is 0.
+    """How busy a link, a memory or a lane was. `value[i]` holds from `time[i]` to `time[i + 1]`;
+    the last is 0.
 
     Of a link or a memory: bytes/s, up to `capacity`. Of a lane: 1 while it is held, else 0.
     """
@@ -42,7 +45,9 @@ class Curve:
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """A `Result` and what it was computed from. Made by `record`; rates are worked out when they are asked for."""
+    """A `Result` and what it was computed from. Made by `record`; rates are worked out when they
+    are asked for.
+    """
 
     plan: Plan
     result: Result
@@ -81,7 +86,9 @@ class Recording:
         for resource, rows in _by(rates.resource, np.argsort(rates.resource, kind="stable")):
             value = rates.load[rows]
             new = np.concatenate([[True], value[1:] != value[:-1]])
-            curves.append(Curve(names[resource], capacity[resource], rates.since[rows][new], value[new]))
+            curves.append(
+                Curve(names[resource], capacity[resource], rates.since[rows][new], value[new])
+            )
         return tuple(curves)
 
     def held(self) -> tuple[Curve, ...]:
@@ -99,17 +106,23 @@ class Recording:
             joined = np.concatenate([[True], gap[:-1]])[: len(begin)]
             if len(begin):
                 time = np.stack([begin[joined], end[gap]], axis=1).reshape(-1)
-                curves.append(Curve(lowered.lane_names[lane], 1.0, time, np.tile([1.0, 0.0], len(time) // 2)))
+                curves.append(
+                    Curve(lowered.lane_names[lane], 1.0, time, np.tile([1.0, 0.0], len(time) // 2))
+                )
         return tuple(curves)
 
     def critical_path(self) -> list[Step]:
-        """As the result's, but time lost to others is charged to the resource that was full at the time."""
+        """As the result's, but time lost to others is charged to the resource that was full at the
+        time.
+        """
         path = self.result.path
         shared, names = self._shared(path)
         return replace(self.result, path=replace(path, shared=shared, names=names)).critical_path()
 
     def _shared(self, path: Path) -> tuple[Ints, tuple[str, ...]]:
-        """Where each op of the path lost most of its time to others: indices, and the names they are of."""
+        """Where each op of the path lost most of its time to others: indices, and the names they
+        are of.
+        """
         rates, where = self.rates, {op: i for i, op in enumerate(path.op.tolist())}
         lost: list[dict[int, float]] = [{} for _ in path.op]
         for row in np.flatnonzero(np.isin(rates.op, path.op) & (rates.limit >= 0)).tolist():

@@ -1,8 +1,9 @@
 """What rate every flow of a finished run had, and when.
 
-The kernel keeps no history: a plan may have millions of flows. But when each flow began and ended is known, rates
-change at no other time, and max-min fair rates are a function of the flows that are there. So they are worked out
-again here, and held against the run: every flow must have moved its last byte just when the kernel says.
+The kernel keeps no history: a plan may have millions of flows. But when each flow began and ended
+is known, rates change at no other time, and max-min fair rates are a function of the flows that are
+there. So they are worked out again here, and held against the run: every flow must have moved its
+last byte just when the kernel says.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 _INSTANT = 8 * 2.220446049250313e-16
-"""Times this close are one instant (the kernel: 4 ulp; the start of a flow is computed anew here)."""
+"""Times this close are one instant (the kernel: 4 ulp; the start of a flow is computed anew here).
+"""
 _SAME = 1.0 + 1e-12
 """Levels this close saturate together, as in the kernel."""
 _AGREE = 1e-9
@@ -33,8 +35,9 @@ _NONE = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rates:
-    """Two tables. Stretches of constant rate of flows: op, from, to, bytes/s, and the full resource that set the rate
-    (-1: the flow's own cap). Loads of resources: resource, from when on, bytes/s, in order of time.
+    """Two tables. Stretches of constant rate of flows: op, from, to, bytes/s, and the full resource
+    that set the rate (-1: the flow's own cap). Loads of resources: resource, from when on, bytes/s,
+    in order of time.
     """
 
     op: Ints
@@ -69,7 +72,10 @@ def replay(lowered: Lowered, resources: Resources, timeline: Timeline) -> Rates:
         ends = [int(flows[i - n]) for i in group if n <= i < 2 * n]
         begins = [int(flows[i]) for i in group if i < n]
         state.change(
-            now, begins, ends, {r: rate for i in group if i >= 2 * n for _, r, rate in [changes[i - 2 * n]]}
+            now,
+            begins,
+            ends,
+            {r: rate for i in group if i >= 2 * n for _, r, rate in [changes[i - 2 * n]]},
         )
     state.check()
     return state.rates()
@@ -111,7 +117,9 @@ class _Flows:
     loads: list[tuple[int, float, float]] = field(default_factory=list)
     wrong: list[int] = field(default_factory=list)
 
-    def change(self, now: float, begins: list[int], ends: list[int], capacity: dict[int, float]) -> None:
+    def change(
+        self, now: float, begins: list[int], ends: list[int], capacity: dict[int, float]
+    ) -> None:
         """Flows begin and end, and resources change, at one instant; the others share anew."""
         self.now = now
         self.capacity |= capacity
@@ -176,7 +184,9 @@ class _Flows:
         return flows, queue
 
     def _share(self, flows: dict[int, None], resources: list[int]) -> None:
-        """Progressive filling: all rise together until a resource is full or a cap is reached, and so on."""
+        """Progressive filling: all rise together until a resource is full or a cap is reached, and
+        so on.
+        """
         room = {r: self.capacity[r] for r in resources}
         load = {r: sum(self.on.get(r, {}).values()) for r in resources}
         rising = {r: len(self.on.get(r, {})) for r in resources}
@@ -184,8 +194,12 @@ class _Flows:
             levels = {r: max(room[r], 0.0) / load[r] for r in resources if rising[r]}
             level = min([*levels.values(), *(self.alive[op].cap for op in flows)])
             full = {r for r, at in levels.items() if at <= level * _SAME}
-            chosen = {op: next((r for r, _ in self.alive[op].uses if r in full), _NONE) for op in flows}
-            chosen = {op: r for op, r in chosen.items() if r != _NONE or self.alive[op].cap <= level}
+            chosen = {
+                op: next((r for r, _ in self.alive[op].uses if r in full), _NONE) for op in flows
+            }
+            chosen = {
+                op: r for op, r in chosen.items() if r != _NONE or self.alive[op].cap <= level
+            }
             for op, limit in chosen.items():
                 del flows[op]
                 flow = self.alive[op]
@@ -201,10 +215,14 @@ class _Flows:
     def check(self) -> None:
         """InternalError if a flow did not end when its bytes had moved."""
         if self.wrong:
-            raise InternalError(f"the rates of {len(self.wrong)} flows do not explain when they ended")
+            raise InternalError(
+                f"the rates of {len(self.wrong)} flows do not explain when they ended"
+            )
 
     def rates(self) -> Rates:
-        op, begin, end, rate, limit = zip(*self.stretches, strict=True) if self.stretches else ((),) * 5
+        op, begin, end, rate, limit = (
+            zip(*self.stretches, strict=True) if self.stretches else ((),) * 5
+        )
         resource, since, load = zip(*self.loads, strict=True) if self.loads else ((),) * 3
         return Rates(
             np.array(op, dtype=np.int64),

@@ -15,9 +15,9 @@ from simreduce.topology import Folded, Link, Topology, direction
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What flows compete for: every directed link (same index as in the topology), then every device's memory, then the cores
-    of every machine, or of the one computer that stands for all, if the calibration has a `Processor`, those of them that move bytes,
-    and its memory.
+    """What flows compete for: every directed link (same index as in the topology), then every
+    device's memory, then the cores of every machine, or of the one computer that stands for all, if
+    the calibration has a `Processor`, those of them that move bytes, and its memory.
 
     `changes` are (s, resource, bytes/s), in order of time: what faults do to capacities.
     """
@@ -35,7 +35,8 @@ class Resources:
     def of(
         topology: Topology | Folded, calibration: Calibration, disturbance: Disturbance = CALM
     ) -> Resources:
-        """The topology's achievable figures, with the calibration's in their place where it has them.
+        """The topology's achievable figures, with the calibration's in their place where it has
+        them.
 
         NotFoldable if something disturbs a folded topology: its machines would no longer be alike.
         """
@@ -76,7 +77,14 @@ class Resources:
                     capacity.append(processor.memory)
         changes = changed(topology, capacity, disturbance.faults)
         return Resources(
-            tuple(names), tuple(capacity), tuple(latency), memory, cores, moving, shared_memory, changes
+            tuple(names),
+            tuple(capacity),
+            tuple(latency),
+            memory,
+            cores,
+            moving,
+            shared_memory,
+            changes,
         )
 
     @property
@@ -96,9 +104,15 @@ class Resources:
 def changed(
     topology: Topology, whole: Sequence[float], faults: Sequence[Fault]
 ) -> tuple[tuple[float, int, float], ...]:
-    """What `faults` do to links that carry `whole` bytes/s, as in `Resources`; of one instant, the last counts."""
+    """What `faults` do to links that carry `whole` bytes/s, as in `Resources`; of one instant, the
+    last counts.
+    """
     found = [
-        (fault.time, link, whole[link] * fault.factor if fault.bandwidth is None else fault.bandwidth)
+        (
+            fault.time,
+            link,
+            whole[link] * fault.factor if fault.bandwidth is None else fault.bandwidth,
+        )
         for fault in faults
         for link in links_named(topology, fault.link)
     ]
@@ -106,11 +120,15 @@ def changed(
 
 
 def _figures(link: Link, topology: Topology, calibration: Calibration) -> tuple[float, float]:
-    """Bandwidth and latency, of the class, of the class in this direction or of this very link: what is said last counts."""
+    """Bandwidth and latency, of the class, of the class in this direction or of this very link:
+    what is said last counts.
+    """
     bandwidth, latency = link.bandwidth, link.latency
     way = direction(topology.nodes[link.source], topology.nodes[link.target])
     for name in (link.link_class, f"{link.link_class}:{way}", link.name):
         if constants := calibration.links.get(name):
-            bandwidth = bandwidth if constants.bandwidth is None else constants.bandwidth * link.lanes
+            bandwidth = (
+                bandwidth if constants.bandwidth is None else constants.bandwidth * link.lanes
+            )
             latency = latency if constants.latency is None else constants.latency
     return bandwidth, latency

@@ -1,4 +1,6 @@
-"""What a simulation says: a value that tables, traces and reports are made from, and that survives JSON."""
+"""What a simulation says: a value that tables, traces and reports are made from, and that survives
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ _COLUMNS = {
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How busy a link, a memory or a lane was. `share` is of the whole time, 0 to 1; a lane moves no bytes itself."""
+    """How busy a link, a memory or a lane was. `share` is of the whole time, 0 to 1; a lane moves
+    no bytes itself.
+    """
 
     name: str
     share: float
@@ -50,10 +54,12 @@ class Floors:
         return max(self.critical_path, self.resource, self.lane, self.cut)
 
     def under(self, seconds: float) -> Floors:
-        """The floors of a run of so many seconds. One that is higher by rounding alone, and so was met, becomes `seconds`.
+        """The floors of a run of so many seconds. One that is higher by rounding alone, and so was
+        met, becomes `seconds`.
 
-        A run adds up the same times as a floor does, but rounds elsewhere: what is due within 4 ulp happens at one
-        instant, and levels within 1e-12 are one level. `ROUNDED` has room for a million such instants in a row.
+        A run adds up the same times as a floor does, but rounds elsewhere: what is due within 4 ulp
+        happens at one instant, and levels within 1e-12 are one level. `ROUNDED` has room for a
+        million such instants in a row.
         """
         near = seconds * (1.0 + ROUNDED)
         met = {f.name: seconds for f in fields(self) if seconds < getattr(self, f.name) <= near}
@@ -103,7 +109,8 @@ class Result:
         return self.links[0].name if self.links else ""
 
     def critical_path(self) -> list[Step]:
-        """The chain of ops that the end waited for, first to last: each began when the one before let it.
+        """The chain of ops that the end waited for, first to last: each began when the one before
+        let it.
 
         The seconds of all their parts add up to `seconds`.
         """

@@ -1,4 +1,6 @@
-"""Runtimes: which queues (lanes) an op takes, and whether local ops cost time. Small values, one per runtime."""
+"""Runtimes: which queues (lanes) an op takes, and whether local ops cost time. Small values, one
+per runtime.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,10 @@ def no_lanes(_: Call) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """`lanes(call)` names the lanes of an op, and `pipes(call)` those that it takes only for its flow, after its latency;
-    `dispatch` says whether ops pay their dispatch cost; `local` whether ADD, SLICE, CONCAT, SCALE and CAST move bytes
-    through their device's memory; `staged` whether copies between machines go through the memory of both hosts.
+    """`lanes(call)` names the lanes of an op, and `pipes(call)` those that it takes only for its
+    flow, after its latency; `dispatch` says whether ops pay their dispatch cost; `local` whether
+    ADD, SLICE, CONCAT, SCALE and CAST move bytes through their device's memory; `staged` whether
+    copies between machines go through the memory of both hosts.
     """
 
     name: str
@@ -53,16 +56,21 @@ def _nccl_lanes(call: Call) -> tuple[str, ...]:
     """A transfer holds its channel at both ends; sums happen inside it."""
     if call.kind != Kind.COPY:
         return ()
-    return f"{call.source.name} nccl {call.channel} send", f"{call.target.name} nccl {call.channel} receive"
+    return (
+        f"{call.source.name} nccl {call.channel} send",
+        f"{call.target.name} nccl {call.channel} receive",
+    )
 
 
 def _tensorflow_lanes(call: Call) -> tuple[str, ...]:
-    """TensorFlow's streams per GPU: one compute, one host-to-device, one device-to-host, one device-to-device.
+    """TensorFlow's streams per GPU: one compute, one host-to-device, one device-to-host, one
+    device-to-device.
 
-    A copy between GPUs is queued on the sender's device-to-device stream, so all peer copies of one GPU go one
-    after another, whatever links they use (`gpu_util.cc`). Between processes a value goes from the GPU to its host,
-    over the network, and from the host to the other GPU; that is one copy here, which holds both GPUs' streams.
-    Ops on a CPU run on a thread pool: no lane. A copy does not wait for the compute streams of its two ends.
+    A copy between GPUs is queued on the sender's device-to-device stream, so all peer copies of one
+    GPU go one after another, whatever links they use (`gpu_util.cc`). Between processes a value
+    goes from the GPU to its host, over the network, and from the host to the other GPU; that is one
+    copy here, which holds both GPUs' streams. Ops on a CPU run on a thread pool: no lane. A copy
+    does not wait for the compute streams of its two ends.
     """
     source, target = call.source, call.target
     if call.kind in _FREE:
@@ -78,8 +86,8 @@ def _tensorflow_lanes(call: Call) -> tuple[str, ...]:
 
 
 def _tensorflow_pipes(call: Call) -> tuple[str, ...]:
-    """What one machine sends to another goes over one gRPC channel, a value at a time, that which was ready first first: it
-    is the sender who queues them, and latency is what passes on the wire.
+    """What one machine sends to another goes over one gRPC channel, a value at a time, that which
+    was ready first first: it is the sender who queues them, and latency is what passes on the wire.
     """
     source, target = call.source.machine, call.target.machine
     between = call.kind == Kind.COPY and call.executor == Executor.TF and source != target

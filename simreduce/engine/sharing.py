@@ -1,40 +1,55 @@
 """Max-min fair rates, kept up to date as flows come and go. Part of the kernel (see `kernel`).
 
-A resource is *full* at a level: the rate of those of its flows that nothing else holds back further. Given the levels
-of all others, the level of a resource follows from its flows alone,
+A resource is *full* at a level: the rate of those of its flows that nothing else holds back
+further. Given the levels of all others, the level of a resource follows from its flows alone,
 
     sum over flows of weight * min(level, what the flow may have elsewhere) = capacity,
 
-or is inf where that sum cannot reach the capacity. A flow's rate is the least level among its resources, or its own
-cap. Levels that satisfy all these equations give rates such that every flow is at its cap or has a full resource on
-which no flow is faster, its *bottleneck*. That is the definition of max-min fairness, and there is exactly one such
-allocation (Bertsekas and Gallager, Data Networks, 6.5.2).
+or is inf where that sum cannot reach the capacity. A flow's rate is the least level among its
+resources, or its own cap. Levels that satisfy all these equations give rates such that every flow
+is at its cap or has a full resource on which no flow is faster, its *bottleneck*. That is the
+definition of max-min fairness, and there is exactly one such allocation (Bertsekas and Gallager,
+Data Networks, 6.5.2).
 
-So after a change only resources whose equation is broken need work. They are mended least level first. The equation
-of a level x reads nothing above x; when the least broken one, old or new level k, has its turn, every level below k
-is therefore right for good, and if its new level is k, so is it. If it is higher, the resource has that new level for
-now: those that come before it have still to be mended, and may break it again. A resource is raised at most once
-before the next level becomes final, since levels that are too low only make others look higher; so this ends. Flows
-whose rate stays, and resources that are not full, are left alone however large the system is.
+So after a change only resources whose equation is broken need work. They are mended least level
+first. The equation of a level x reads nothing above x; when the least broken one, old or new level
+k, has its turn, every level below k is therefore right for good, and if its new level is k, so is
+it. If it is higher, the resource has that new level for now: those that come before it have still
+to be mended, and may break it again. A resource is raised at most once before the next level
+becomes final, since levels that are too low only make others look higher; so this ends. Flows whose
+rate stays, and resources that are not full, are left alone however large the system is.
 
-Levels closer than `SAME` are one level, the one found first: the rates of equal flows must not differ by rounding.
+Levels closer than `SAME` are one level, the one found first: the rates of equal flows must not
+differ by rounding.
 
-Flows with one bottleneck form a *group*. They have one rate, so the group counts what each of them has been served,
-and a flow keeps the count at which it is done. A group's count is brought up to date only when its level changes, and
-then it is due anew when the first of its flows is; nothing is done per flow. A flow at its own cap is a group.
+Flows with one bottleneck form a *group*. They have one rate, so the group counts what each of them
+has been served, and a flow keeps the count at which it is done. A group's count is brought up to
+date only when its level changes, and then it is due anew when the first of its flows is; nothing is
+done per flow. A flow at its own cap is a group.
 """
 
 from __future__ import annotations
 
 from simreduce.engine.calendar import NONE, Heap, put, remove
-from simreduce.engine.tables import DIRTY_COUNT, INFINITY, MOVED_COUNT, RESOURCES, SHIFT, UNMOVED, Flows, Ops
+from simreduce.engine.tables import (
+    DIRTY_COUNT,
+    INFINITY,
+    MOVED_COUNT,
+    RESOURCES,
+    SHIFT,
+    UNMOVED,
+    Flows,
+    Ops,
+)
 
 SAME = 1.0 + 1e-12
 NEARLY = 1.0 - 1e-9
 """A resource that is loaded less is not full, whatever has been rounded in adding up its load."""
 
 RIGHT, MUST, MAY = 3, 2, 1
-"""Values of is_dirty: the level is right; it must be found anew; it may be kept if the load is small."""
+"""Values of is_dirty: the level is right; it must be found anew; it may be kept if the load is
+small.
+"""
 
 
 def mark_dirty(resource: int, flows: Flows, how: int = MUST) -> None:
@@ -156,7 +171,9 @@ def elsewhere(slot: int, resource: int, flows: Flows) -> int:
 
 
 def full_at(resource: int, flows: Flows) -> float:
-    """The level at which `resource` is full, given what its flows may have elsewhere; inf if it never is."""
+    """The level at which `resource` is full, given what its flows may have elsewhere; inf if it
+    never is.
+    """
     shift, rates, weights = flows.scalar[SHIFT], flows.room_rate, flows.room_weight
     count, weight = 0, 0.0
     use = flows.first_use[resource]
@@ -173,8 +190,8 @@ def full_at(resource: int, flows: Flows) -> float:
     if count == 0:
         return INFINITY
     level: float = flows.capacity[resource] / weight
-    # Flows that are held back further elsewhere leave the rest to the others. Their sum is kept in two floats, so
-    # that it does not depend on their order.
+    # Flows that are held back further elsewhere leave the rest to the others. Their sum is kept in
+    # two floats, so that it does not depend on their order.
     taken, rest, highest = 0.0, 0.0, 0.0
     while True:
         kept, weight, nearest = 0, 0.0, INFINITY
@@ -215,11 +232,12 @@ def same(a: float, b: float) -> bool:
 
 
 def touch(resource: int, change: float, least: float, unbound: bool, flows: Flows) -> None:
-    """A flow on `resource` is faster by `change`, now or before at rate `least`: its level may be wrong. A flow that is
-    `unbound` counts for nothing until a resource that has not been full holds it back.
+    """A flow on `resource` is faster by `change`, now or before at rate `least`: its level may be
+    wrong. A flow that is `unbound` counts for nothing until a resource that has not been full holds
+    it back.
 
-    It need not be looked at before the turn of the lowest level that it could have now: a resource takes its excess
-    from the flows whose bottleneck it is, and perhaps from more.
+    It need not be looked at before the turn of the lowest level that it could have now: a resource
+    takes its excess from the flows whose bottleneck it is, and perhaps from more.
     """
     flows.known[resource] = NONE
     flows.load[resource] += change
@@ -359,7 +377,9 @@ def share(now: float, flows: Flows) -> None:
 
 
 def settle(now: float, flows: Flows) -> None:
-    """Count what groups with a new level have served, take flows to their new groups, and find what is due when."""
+    """Count what groups with a new level have served, take flows to their new groups, and find what
+    is due when.
+    """
     resources, members, was = flows.scalar[RESOURCES], flows.members, flows.was
     for i in range(flows.scalar[DIRTY_COUNT]):
         resource = flows.dirty[i]
@@ -432,5 +452,7 @@ def first_due(resource: int, flows: Flows) -> float:
         if flows.bottleneck[slot] == resource:
             goal = min(goal, flows.goal[slot])
         use = flows.use_next[use]
-    due: float = flows.anchor[resource] + max(goal - flows.served[resource], 0.0) / flows.level[resource]
+    due: float = (
+        flows.anchor[resource] + max(goal - flows.served[resource], 0.0) / flows.level[resource]
+    )
     return due

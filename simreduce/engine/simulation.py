@@ -29,10 +29,11 @@ def simulate(
     ready: float | Floats = 0.0,
     disturbance: Disturbance = CALM,
 ) -> Result:
-    """How long `plan` takes on `topology`, and why. `ready` as in `Fabric.submit`; of a folded plan, for one machine. What a step costs
-    (`step_cost`) comes before everything.
+    """How long `plan` takes on `topology`, and why. `ready` as in `Fabric.submit`; of a folded
+    plan, for one machine. What a step costs (`step_cost`) comes before everything.
 
-    Raises Deadlock if the plan can never finish, InputError if it needs devices or routes that are not there.
+    Raises Deadlock if the plan can never finish, InputError if it needs devices or routes that are
+    not there.
     """
     runtime = runtime_named(runtime) if isinstance(runtime, str) else runtime
     env = simpy.Environment()
@@ -40,7 +41,9 @@ def simulate(
     lowered = fabric.lower(plan)
     best = fabric.resources.best
     needed = floors.resource_seconds(lowered, best)
-    bounds = _floors(plan, topology, lowered, best, needed)  # before what happens to all ops needs room
+    bounds = _floors(
+        plan, topology, lowered, best, needed
+    )  # before what happens to all ops needs room
     done = fabric.submit(plan, ready + step_cost(plan, topology, runtime, calibration), lowered)
     timeline = env.run(until=done)
     assert isinstance(timeline, Timeline)  # noqa: S101 - SimPy knows no type of an event's value
@@ -74,10 +77,13 @@ def simulate(
     )
 
 
-def step_cost(plan: Plan, topology: Topology | Folded, runtime: Runtime, calibration: Calibration) -> float:
-    """Seconds that a step takes besides its ops, where ops are dispatched: `calibration.step` for every machine that takes part, and
-    ways between the first machine, where the step is started, and the farthest of the others: there, back with the
-    answer and, if anything is sent between machines, one for the request that every receiver sends when it starts.
+def step_cost(
+    plan: Plan, topology: Topology | Folded, runtime: Runtime, calibration: Calibration
+) -> float:
+    """Seconds that a step takes besides its ops, where ops are dispatched: `calibration.step` for
+    every machine that takes part, and ways between the first machine, where the step is started,
+    and the farthest of the others: there, back with the answer and, if anything is sent between
+    machines, one for the request that every receiver sends when it starts.
     """
     if not calibration.step or not runtime.dispatch:
         return 0.0
@@ -91,7 +97,9 @@ def step_cost(plan: Plan, topology: Topology | Folded, runtime: Runtime, calibra
         sent = True
     else:
         graph = topology
-        first = {graph.nodes[name].machine: name for name in reversed(names)}  # by machine, a device of it
+        first = {
+            graph.nodes[name].machine: name for name in reversed(names)
+        }  # by machine, a device of it
         machines, others = len(first), sorted(set(first.values()) - {names[0]}, key=names.index)
         machine = np.array([graph.nodes[name].machine for name in plan.devices])
         copies = np.flatnonzero(plan.kind == Kind.COPY)
@@ -110,7 +118,11 @@ def step_cost(plan: Plan, topology: Topology | Folded, runtime: Runtime, calibra
 def _floors(
     plan: Plan, topology: Topology | Folded, lowered: Lowered, resources: Resources, needed: Floats
 ) -> Floors:
-    lanes = floors.lane_seconds(lowered, *floors.alone(lowered, resources)) if lowered.lane_names else _NONE
+    lanes = (
+        floors.lane_seconds(lowered, *floors.alone(lowered, resources))
+        if lowered.lane_names
+        else _NONE
+    )
     return Floors(
         critical_path=floors.critical_path(lowered, resources),
         resource=float(needed.max(initial=0.0)),
@@ -139,6 +151,7 @@ def _lane_use(lowered: Lowered, timeline: Timeline, seconds: float) -> tuple[Use
     moving = timeline.finish - opening(lowered, timeline)
     total = floors.lane_seconds(lowered, timeline.finish - timeline.start, moving)
     uses = [
-        Use(n, float(t / seconds) if seconds else 0.0) for n, t in zip(lowered.lane_names, total, strict=True)
+        Use(n, float(t / seconds) if seconds else 0.0)
+        for n, t in zip(lowered.lane_names, total, strict=True)
     ]
     return tuple(sorted(uses, key=lambda u: (-u.share, u.name)))

@@ -1,4 +1,6 @@
-"""The kernel's tables of one fabric: lists while little is in flight, arrays for the compiled kernel once it pays."""
+"""The kernel's tables of one fabric: lists while little is in flight, arrays for the compiled
+kernel once it pays.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def as_arrays(table: Any) -> Any:
     columns = {}
     for name, column in table._asdict().items():
         nested = isinstance(column, (Heap, Queues, Flows))
-        columns[name] = as_arrays(column) if nested else np.asarray(column, dtype=_DTYPE.get(name, np.int32))
+        columns[name] = (
+            as_arrays(column) if nested else np.asarray(column, dtype=_DTYPE.get(name, np.int32))
+        )
     return type(table)(**columns)
 
 
@@ -123,8 +127,9 @@ class Store:
         release_time: Floats,
         lanes: int,
     ) -> int:
-        """Add a submission; its number. `waits` counts what each op waits for: predecessors, and a release if it is
-        among `release_op`; it is the store's from now on. There are `lanes` lanes by now.
+        """Add a submission; its number. `waits` counts what each op waits for: predecessors, and a
+        release if it is among `release_op`; it is the store's from now on. There are `lanes` lanes
+        by now.
         """
         ops, state, n = self.ops, self.state, len(call)
         first, number = len(ops.call), len(state.pending)
@@ -132,7 +137,9 @@ class Store:
             self.compile()
             ops, state = self.ops, self.state
         lane_count, use_count = np.diff(calls.lane_start), np.diff(calls.use_start)
-        free = (calls.overhead == 0.0) & (calls.latency == 0.0) & (lane_count == 0) & (use_count == 0)
+        free = (
+            (calls.overhead == 0.0) & (calls.latency == 0.0) & (lane_count == 0) & (use_count == 0)
+        )
         new: dict[str, Any] = {
             "call": _shifted(call, len(ops.overhead)),
             "amount": amount,
@@ -151,7 +158,9 @@ class Store:
             "weight": calls.weight,
             "free": free,
         }
-        self.ops = Ops(**{name: self._joined(name, getattr(ops, name), new[name]) for name in Ops._fields})
+        self.ops = Ops(
+            **{name: self._joined(name, getattr(ops, name), new[name]) for name in Ops._fields}
+        )
 
         slots = int(np.count_nonzero(~free[call]))
         entries = int(lane_count[call].sum()) if len(calls.lanes) else 0
@@ -184,8 +193,8 @@ class Store:
         return number
 
     def again(self, number: int, first: int, waits: Ints, release_op: Ints, now: float) -> None:
-        """Let a submission that is done, or has never begun, begin anew: its ops `release_op`, in ascending order, are released
-        now.
+        """Let a submission that is done, or has never begun, begin anew: its ops `release_op`, in
+        ascending order, are released now.
         """
         if compiled.pays(len(waits), again=True):
             self.compile()
@@ -204,7 +213,11 @@ class Store:
         if self.compiled and len(op) and (done == len(ops) or (times[-2], ops[-1]) < (now, op[0])):
             # Nothing to sort: plans are often submitted one after another at one instant.
             later = np.empty(len(ops) - done + len(op) + 1)
-            later[: len(ops) - done], later[len(ops) - done :], later[-1] = times[done:-1], now, INFINITY
+            later[: len(ops) - done], later[len(ops) - done :], later[-1] = (
+                times[done:-1],
+                now,
+                INFINITY,
+            )
             ops = np.concatenate([ops[done:], op.astype(np.int32, copy=False)])
             state.released[0] = 0
             self.state = state._replace(release_time=later, release_op=ops)
@@ -214,7 +227,9 @@ class Store:
         self.state = state._replace(**old)
 
     def _joined(self, name: str, old: Any, new: Any) -> Any:
-        """The column `old`, with `new` after it; a list is the same one, so that to append little costs little."""
+        """The column `old`, with `new` after it; a list is the same one, so that to append little
+        costs little.
+        """
         if not self.compiled:
             old.extend(new if isinstance(new, list) else new.tolist())
             return old
@@ -226,7 +241,9 @@ class Store:
         return column
 
     def _longer(self, name: str, old: Any, used: int, more: int) -> Any:
-        """The column `old`, `more` longer; only the first `used` are kept. Of an array the rest is not touched."""
+        """The column `old`, `more` longer; only the first `used` are kept. Of an array the rest is
+        not touched.
+        """
         dtype = _DTYPE.get(name, np.int32)
         if not self.compiled:
             old.extend([dtype(0).item()] * more)
@@ -234,8 +251,9 @@ class Store:
         return self._grown(name, old, used, more)
 
     def _grown(self, name: str, old: npt.NDArray[Any], used: int, more: int) -> npt.NDArray[Any]:
-        """The array `old` with room for `more`: in the memory that it has to spare, or with as much again as a quarter of it, so
-        that to append often copies little. Of what is new nothing was ever written.
+        """The array `old` with room for `more`: in the memory that it has to spare, or with as much
+        again as a quarter of it, so that to append often copies little. Of what is new nothing was
+        ever written.
         """
         count = len(old) + more
         if old.base is None or old.base is not self._spare.get(name) or len(old.base) < count:
@@ -256,7 +274,8 @@ class Store:
         old["taken"] = self._longer("taken", old["taken"], 0, more)
         calendar = old["calendar"]
         columns = {
-            n: self._longer(n, getattr(calendar, n), resources + used, more) for n in ("key", "item", "at")
+            n: self._longer(n, getattr(calendar, n), resources + used, more)
+            for n in ("key", "item", "at")
         }
         old["calendar"] = Heap(**columns, size=calendar.size)
         shift = int(old["scalar"][SHIFT])
@@ -270,12 +289,16 @@ class Store:
 
     def _widen(self, old: dict[str, Any], used: int, shift: int, wider: int) -> None:
         """Move every use to its place among more per slot."""
-        place = [((use >> shift) << wider) + (use & ((1 << shift) - 1)) for use in range(used << shift)]
+        place = [
+            ((use >> shift) << wider) + (use & ((1 << shift) - 1)) for use in range(used << shift)
+        ]
         for name in ("use_resource", "use_weight", "use_next", "use_prev"):
             column = self._longer(name, [] if not self.compiled else np.zeros(0), 0, used << wider)
             for use, to in enumerate(place):
                 value = old[name][use]
-                column[to] = place[value] if name in ("use_next", "use_prev") and value != NONE else value
+                column[to] = (
+                    place[value] if name in ("use_next", "use_prev") and value != NONE else value
+                )
             old[name] = column
         for resource, use in enumerate(old["first_use"]):
             if use != NONE:
@@ -286,7 +309,9 @@ class Store:
         """Sort the releases that are still to come, by time and op."""
         done = old["released"][0]
         times = np.concatenate([np.asarray(old["release_time"][done:-1], dtype=np.float64), time])
-        ids = np.concatenate([np.asarray(old["release_op"][done:], dtype=np.int32), op.astype(np.int32)])
+        ids = np.concatenate(
+            [np.asarray(old["release_op"][done:], dtype=np.int32), op.astype(np.int32)]
+        )
         order = np.lexsort((ids, times))
         old["release_time"] = self._joined("release_time", [], np.append(times[order], INFINITY))
         old["release_op"] = self._joined("release_op", [], ids[order])

@@ -1,4 +1,6 @@
-"""Who waits for whom in a plan: its operands, controls and streams turned round, once they are seen to fit it."""
+"""Who waits for whom in a plan: its operands, controls and streams turned round, once they are seen
+to fit it.
+"""
 
 from __future__ import annotations
 
@@ -34,14 +36,17 @@ def turned_round(plan: Plan) -> tuple[Ids, Ids, Ids]:
     waits, start = np.zeros(n, dtype=np.int32), np.zeros(n + 1, dtype=np.int32)
     # Memory that is never touched costs nothing.
     found = np.empty(len(plan.operands) + len(plan.controls) + n * (streams > 0), dtype=np.int32)
-    total = compiled.fill(follow, n, [_ids(column) for column in reads], [last, seen, waits, start, found])
+    total = compiled.fill(
+        follow, n, [_ids(column) for column in reads], [last, seen, waits, start, found]
+    )
     found.resize(total, refcheck=False)
     return waits.astype(_narrowest(waits)), start, found
 
 
 def _check_order(plan: Plan) -> None:
-    """PlanError for ops that read others than those before them, or wait for ones that are not there: compiled code would go by such
-    numbers as by addresses. Controls may be against the order, and then end in a Deadlock.
+    """PlanError for ops that read others than those before them, or wait for ones that are not
+    there: compiled code would go by such numbers as by addresses. Controls may be against the
+    order, and then end in a Deadlock.
     """
     for start, waited in ((plan.operand_start, plan.operands), (plan.control_start, plan.controls)):
         if (
@@ -75,4 +80,6 @@ def _ids(column: Column) -> Ids:
 
 def _narrowest(counts: Ids) -> np.dtype[np.signedinteger[Any]]:
     """The dtype that takes least memory."""
-    return next(d for d in map(np.dtype, ("i1", "i2", "i4")) if counts.max(initial=0) <= np.iinfo(d).max)
+    return next(
+        d for d in map(np.dtype, ("i1", "i2", "i4")) if counts.max(initial=0) <= np.iinfo(d).max
+    )

@@ -1,8 +1,9 @@
 """The tables that the kernel runs on: what ops are, and what has become of them.
 
-A column is a list when the kernel is interpreted (quicker to index) and a numpy array when it is compiled. An op in
-flight holds a *slot*, and slots are used again, so that what is touched at every instant stays small and together.
-Columns over slots are as long as there could be slots; of an array, only what is touched takes memory.
+A column is a list when the kernel is interpreted (quicker to index) and a numpy array when it is
+compiled. An op in flight holds a *slot*, and slots are used again, so that what is touched at every
+instant stays small and together. Columns over slots are as long as there could be slots; of an
+array, only what is touched takes memory.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ Array = Any  # a list when interpreted, a numpy array when compiled
 
 
 class Ops(NamedTuple):
-    """What the ops are: columns over ops, over the *calls* that ops are instances of, or CSR rows. Never written.
+    """What the ops are: columns over ops, over the *calls* that ops are instances of, or CSR rows.
+    Never written.
 
     Ops of one call have the same costs, lanes and resources; a large plan has few calls.
     """
@@ -107,8 +109,8 @@ class Flows(NamedTuple):
 
 
 class State(NamedTuple):
-    """What has happened so far; written by the kernel. What a function does not need it is not given: each column of a
-    table is an argument of its own for numba.
+    """What has happened so far; written by the kernel. What a function does not need it is not
+    given: each column of a table is an argument of its own for numba.
     """
 
     # by op

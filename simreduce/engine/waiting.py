@@ -1,4 +1,5 @@
-"""Who waits for whom: the rows of a plan's operands, controls and streams turned round, by counting.
+"""Who waits for whom: the rows of a plan's operands, controls and streams turned round, by
+counting.
 
 Compiled where that pays (see `compiled`), so it uses only what numba understands.
 """
@@ -14,12 +15,13 @@ def follow(
     operand_start: Array, operands: Array, control_start: Array, controls: Array, stream: Array,
     last: Array, seen: Array, waits: Array, start: Array, successors: Array,
 ) -> int:  # fmt: skip
-    """Fill `waits` with how many ops each one waits for, and `successors`, in rows that begin at `start`, with those that
-    wait for it, ascending; returns how many they are. An op waits for its operands, its controls and the op before it on
-    its stream, each counted once.
+    """Fill `waits` with how many ops each one waits for, and `successors`, in rows that begin at
+    `start`, with those that wait for it, ascending; returns how many they are. An op waits for its
+    operands, its controls and the op before it on its stream, each counted once.
 
-    `start` has a place more than there are ops. `last`, an entry per stream, is room for its latest op, and `seen`, an
-    entry per op, for the latest that was found to wait for it; `control_start` and `stream` are empty if no op has any.
+    `start` has a place more than there are ops. `last`, an entry per stream, is room for its latest
+    op, and `seen`, an entry per op, for the latest that was found to wait for it; `control_start`
+    and `stream` are empty if no op has any.
     """
     for filling in (False, True):
         for op in range(len(seen)):
@@ -46,7 +48,8 @@ def follow(
                 start[used] += 1
             if on != NONE:
                 last[on] = op
-        # Counts become where rows begin; filling moves that to where they end, which is where the next begin.
+        # Counts become where rows begin; filling moves that to where they end, which is where the
+        # next begin.
         total = 0
         for op in range(len(start)):
             count = start[op]

@@ -31,15 +31,21 @@ class Settings:
 
 
 def as_typed(strategy: Strategy) -> Strategy:
-    """What upstream is told by the settings of `strategy`: the group of small tensors is given smaller than meant."""
+    """What upstream is told by the settings of `strategy`: the group of small tensors is given
+    smaller than meant.
+    """
     packer = strategy.packer
     if isinstance(packer, SmallTensors) and packer.max_group > OVERSHOOT:
-        return replace(strategy, packer=SmallTensors(packer.max_bytes, packer.max_group - OVERSHOOT))
+        return replace(
+            strategy, packer=SmallTensors(packer.max_bytes, packer.max_group - OVERSHOOT)
+        )
     return strategy
 
 
 def settings(strategy: Strategy, layout: Layout, *, faithful: bool = False) -> Settings:
-    """Settings for one process per machine, as both systems are run; for the plan that `faithful` gives, or not."""
+    """Settings for one process per machine, as both systems are run; for the plan that `faithful`
+    gives, or not.
+    """
     strategy = resolved(strategy, layout)
     if strategy.mean:  # tf_cnn_benchmarks only sums
         return Settings(None, _call(strategy, layout))
@@ -74,7 +80,10 @@ def _mode(strategy: Strategy, *, one_task: bool) -> tuple[str, str] | None:
     if not one_task or len(algorithms) > 1:
         return None
     if algorithms[0] in _NETWORK_TOPOLOGY:
-        return "replicated", f"--hierarchical_copy=True --network_topology={_NETWORK_TOPOLOGY[algorithms[0]]}"
+        return (
+            "replicated",
+            f"--hierarchical_copy=True --network_topology={_NETWORK_TOPOLOGY[algorithms[0]]}",
+        )
     if algorithms[0] in ("copy_to_cpu", "copy_to_gpus"):
         device = "cpu" if algorithms[0] == "copy_to_cpu" else "gpu"
         return "replicated", f"--local_parameter_device={device}"
@@ -92,8 +101,13 @@ def _packing_flags(packer: Packer, mode: str, *, by_spec: bool, faithful: bool) 
             # --compact_gradient_transfer is on by default and acts under --use_fp16.
             return ["--use_fp16"] * fp16 + [f"--gradient_repacking={packs}"] * bool(packs)
         case SmallTensors(max_bytes, max_group) if by_spec and mode != "collective_all_reduce":
-            group = max_group if faithful else max_group - OVERSHOOT  # upstream's packs take that many more
-            flags = [f"--agg_small_grads_max_bytes={max_bytes}", f"--agg_small_grads_max_group={group}"]
+            group = (
+                max_group if faithful else max_group - OVERSHOOT
+            )  # upstream's packs take that many more
+            flags = [
+                f"--agg_small_grads_max_bytes={max_bytes}",
+                f"--agg_small_grads_max_group={group}",
+            ]
             return flags if group > 0 else None
         case ScopedAllocator(scope) if mode == "collective_all_reduce":
             return [f"--allreduce_merge_scope={scope}"]
@@ -108,7 +122,9 @@ def _call(strategy: Strategy, layout: Layout) -> str | None:
         experimental = "tf.distribute.experimental"
         how = f"{experimental}.CommunicationImplementation.{_IMPLEMENTATION[part.algorithm]}"
         options = f"{experimental}.CommunicationOptions(bytes_per_pack={packer.size}, implementation={how})"
-        strategy_call = f"tf.distribute.MultiWorkerMirroredStrategy(communication_options={options})"
+        strategy_call = (
+            f"tf.distribute.MultiWorkerMirroredStrategy(communication_options={options})"
+        )
         return f"{strategy_call}  # packs act inside tf.function only"
     if len(layout.tasks) > 1:
         return None
@@ -124,6 +140,8 @@ def _call(strategy: Strategy, layout: Layout) -> str | None:
             ops = 'ReductionToOneDevice(reduce_to_device="/device:CPU:0")'
         case NoPacking() if part.algorithm == "hierarchical_copy":
             ops = "HierarchicalCopyAllReduce(num_packs=0)"
-        case ConcatAndSplit(packs) | GradientRepacking(packs, False) if part.algorithm == "hierarchical_copy":
+        case ConcatAndSplit(packs) | GradientRepacking(packs, False) if (
+            part.algorithm == "hierarchical_copy"
+        ):
             ops = f"HierarchicalCopyAllReduce(num_packs={packs})"
     return ops and f"tf.distribute.MirroredStrategy(cross_device_ops=tf.distribute.{ops})"

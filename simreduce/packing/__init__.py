@@ -1,7 +1,7 @@
 """How gradients are put together before they are reduced, one file each; `PACKERS` is the registry.
 
-A packer is a frozen value with one verb, `arrange(gradients) -> Arrangement`: a rule, and nothing else. `pack` and
-`unpack` carry any arrangement out.
+A packer is a frozen value with one verb, `arrange(gradients) -> Arrangement`: a rule, and nothing
+else. `pack` and `unpack` carry any arrangement out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ PACKERS: Mapping[str, Callable[[str | None], Packer]] = {
     "ddp": DdpBuckets.parse,
     "fusion": Fusion.parse,
 }
-"""Packer by the key users type after `+`; the value parses what stands after `=`, None if there is no `=`."""
+"""Packer by the key users type after `+`; the value parses what stands after `=`, None if there is
+no `=`.
+"""
 
 LISTS = ("small", "repack")
 """Those whose value may have a comma in it."""

@@ -16,12 +16,13 @@ from simreduce.workload import Gradient
 class Arrangement:
     """Which gradients travel together.
 
-    `groups` holds every gradient's index once; flattened, it is the order in the address space. A group of several
-    is concatenated into one vector; the vector is cut into `pieces` tensors of floor(size / pieces) elements, the
-    last with the remainder, after a cast to the dtype `wire` if there is one.
+    `groups` holds every gradient's index once; flattened, it is the order in the address space. A
+    group of several is concatenated into one vector; the vector is cut into `pieces` tensors of
+    floor(size / pieces) elements, the last with the remainder, after a cast to the dtype `wire` if
+    there is one.
 
-    With `align` (bytes), producers write straight into a buffer in which every gradient starts at a multiple of it:
-    a group of several is one tensor without any op, pads included.
+    With `align` (bytes), producers write straight into a buffer in which every gradient starts at a
+    multiple of it: a group of several is one tensor without any op, pads included.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -34,7 +35,8 @@ class Packer(Protocol):
     """What `compile_plan` asks of a packer."""
 
     def arrange(self, gradients: Sequence[Gradient], *, faithful: bool = False) -> Arrangement:
-        """The arrangement of the gradients, given in list order; StrategyError if they cannot be packed so.
+        """The arrangement of the gradients, given in list order; StrategyError if they cannot be
+        packed so.
 
         `faithful` asks for upstream's quirks instead of what a user intends.
         """
@@ -83,7 +85,9 @@ def pack(
         if arrangement.wire is not None and arrangement.wire != whole.dtype:
             whole = b.cast(whole, arrangement.wire)
         size, count = whole.hi - whole.lo, arrangement.pieces
-        tensors += b.split(whole, [size // count] * (count - 1) + [size - size // count * (count - 1)])
+        tensors += b.split(
+            whole, [size // count] * (count - 1) + [size - size // count * (count - 1)]
+        )
     return tensors
 
 

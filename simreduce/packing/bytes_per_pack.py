@@ -1,8 +1,9 @@
-"""`bytes_per_pack` of TensorFlow 2's `CommunicationOptions` (cross_device_utils.py, `group_by_size`).
+"""`bytes_per_pack` of TensorFlow 2's `CommunicationOptions` (cross_device_utils.py,
+`group_by_size`).
 
-The gradient list is reversed, as the last layer's gradients exist first, and filled into packs in that order. A pack
-is closed once it is larger than asked for: few large packs rather than many small ones. TensorFlow does so inside
-`tf.function`; in eager mode it ignores the option.
+The gradient list is reversed, as the last layer's gradients exist first, and filled into packs in
+that order. A pack is closed once it is larger than asked for: few large packs rather than many
+small ones. TensorFlow does so inside `tf.function`; in eager mode it ignores the option.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from simreduce.workload import Gradient
 
 
 def group_by_size(sizes: Sequence[int], bytes_per_pack: int) -> list[list[int]]:
-    """Packs of consecutive positions in `sizes`, which are bytes; a pack is full when it exceeds `bytes_per_pack`.
+    """Packs of consecutive positions in `sizes`, which are bytes; a pack is full when it exceeds
+    `bytes_per_pack`.
 
     0 is one pack of everything.
 

@@ -1,6 +1,8 @@
-"""`ConcatAndSplitPacker` (TensorFlow 1.12 cross_tower_ops.py, `num_packs` ever since): one vector, cut in k packs.
+"""`ConcatAndSplitPacker` (TensorFlow 1.12 cross_tower_ops.py, `num_packs` ever since): one vector,
+cut in k packs.
 
-Nothing can move before every gradient of the device exists, and no gradient is back before all packs are.
+Nothing can move before every gradient of the device exists, and no gradient is back before all
+packs are.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""The buckets of PyTorch's DistributedDataParallel (reducer.cpp, `compute_bucket_assignment_by_size`).
+"""The buckets of PyTorch's DistributedDataParallel (reducer.cpp,
+`compute_bucket_assignment_by_size`).
 
-Gradients are filled in as they become ready, which is about the reverse of their order in the model; this is the
-assignment that DDP uses from its second iteration on. Every dtype has buckets of its own. A gradient is put in first
-and the bucket closes once it has reached its cap, so buckets overshoot. With `bucket_cap_mb` unset the cap is 25 MiB,
-but 1 MiB for the first bucket, which makes the first all-reduce start early; set, it is the cap of all (distributed.py;
-in older releases the first bucket kept 1 MiB).
+Gradients are filled in as they become ready, which is about the reverse of their order in the
+model; this is the assignment that DDP uses from its second iteration on. Every dtype has buckets of
+its own. A gradient is put in first and the bucket closes once it has reached its cap, so buckets
+overshoot. With `bucket_cap_mb` unset the cap is 25 MiB, but 1 MiB for the first bucket, which makes
+the first all-reduce start early; set, it is the cap of all (distributed.py; in older releases the
+first bucket kept 1 MiB).
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ class DdpBuckets:
         return DdpBuckets(int(cap), int(cap))
 
     def arrange(self, gradients: Sequence[Gradient], *, faithful: bool = False) -> Arrangement:
-        """The buckets in the order in which they close; those that never fill come last, in the order they began."""
+        """The buckets in the order in which they close; those that never fill come last, in the
+        order they began.
+        """
         closed: list[tuple[int, ...]] = []
         filling: dict[int, list[int]] = {}
         held: dict[int, int] = {}

@@ -1,12 +1,13 @@
 """Horovod's tensor fusion (horovod/common/controller.cc, `FuseResponses`).
 
-Gradients are taken as they become ready, the last of the list first. A buffer takes the next ones of its dtype while
-their sum stays within the threshold; one that would overflow it starts the next buffer, and one larger than the
-threshold travels alone. Gradients of other dtypes are passed over, to be fused later, as long as they and the buffer
-together stay within the threshold.
+Gradients are taken as they become ready, the last of the list first. A buffer takes the next ones
+of its dtype while their sum stays within the threshold; one that would overflow it starts the next
+buffer, and one larger than the threshold travels alone. Gradients of other dtypes are passed over,
+to be fused later, as long as they and the buffer together stay within the threshold.
 
-Left out: Horovod fuses what became ready within one cycle (`HOROVOD_CYCLE_TIME`), here all gradients did; it counts
-16-byte multiples on GPUs and rounds the threshold up to a multiple of 512 bytes per local rank.
+Left out: Horovod fuses what became ready within one cycle (`HOROVOD_CYCLE_TIME`), here all
+gradients did; it counts 16-byte multiples on GPUs and rounds the threshold up to a multiple of 512
+bytes per local rank.
 """
 
 from __future__ import annotations

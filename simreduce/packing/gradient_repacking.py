@@ -1,8 +1,10 @@
-"""`gradient_repacking` with `compact_gradient_transfer` (tf_cnn_benchmarks batch_allreduce.py, `_TensorPacker`).
+"""`gradient_repacking` with `compact_gradient_transfer` (tf_cnn_benchmarks batch_allreduce.py,
+`_TensorPacker`).
 
-Concatenate all gradients, cast the vector to float16 if they travel compacted, cut it in k. Afterwards everything is
-undone in reverse, so results have the dtype of their gradients. Without concatenation (k = 0) each gradient is cast
-on its own. Upstream compacts by default, but only a float16 run (`--use_fp16`) of float32 variables.
+Concatenate all gradients, cast the vector to float16 if they travel compacted, cut it in k.
+Afterwards everything is undone in reverse, so results have the dtype of their gradients. Without
+concatenation (k = 0) each gradient is cast on its own. Upstream compacts by default, but only a
+float16 run (`--use_fp16`) of float32 variables.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ class GradientRepacking:
         """Of the `K[,fp16]` in `+repack=K,fp16`."""
         number, comma, option = required("repack", text, "8,fp16").partition(",")
         if comma and option != "fp16":
-            raise StrategyError(f"repack: unknown {option!r} after the number of packs; only fp16 is known")
+            raise StrategyError(
+                f"repack: unknown {option!r} after the number of packs; only fp16 is known"
+            )
         packs = whole("repack", number, 0, "the number of packs", "8")
         if not packs and not comma:
             raise StrategyError(

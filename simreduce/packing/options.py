@@ -21,18 +21,26 @@ def whole(key: str, text: str, least: int, what: str, example: str, most: int | 
     number = int(text) if text.isdecimal() and len(text) <= _DIGITS else least - 1
     if number < least or (most is not None and number > most):
         span = f"from {least}" if most is None else f"from {least} to {most}"
-        raise StrategyError(f"{key}: {text!r}: {what} is a whole number {span}, for example {key}={example}")
+        raise StrategyError(
+            f"{key}: {text!r}: {what} is a whole number {span}, for example {key}={example}"
+        )
     return number
 
 
 def nbytes(key: str, text: str, least: int, example: str) -> int:
-    """A size of at least `least` bytes in the spelling of the command line: `25M`, `25MiB`, `26214400`."""
+    """A size of at least `least` bytes in the spelling of the command line: `25M`, `25MiB`,
+    `26214400`.
+    """
     try:
         size = units.cli_size(text)
     except ValueError as error:
         raise StrategyError(f"{key}: {error}") from None
     except OverflowError:
-        raise StrategyError(f"{key}: {text!r} is too large for a size, as in {key}={example}") from None
+        raise StrategyError(
+            f"{key}: {text!r} is too large for a size, as in {key}={example}"
+        ) from None
     if size < least:
-        raise StrategyError(f"{key}: {text!r}: the size must be {least} bytes or more, as in {key}={example}")
+        raise StrategyError(
+            f"{key}: {text!r}: the size must be {least} bytes or more, as in {key}={example}"
+        )
     return size

@@ -1,8 +1,9 @@
-"""`pack_small_tensors` and `extract_ranges` (tf_cnn_benchmarks allreduce.py, TensorFlow 1.12 cross_tower_utils.py).
+"""`pack_small_tensors` and `extract_ranges` (tf_cnn_benchmarks allreduce.py, TensorFlow 1.12
+cross_tower_utils.py).
 
-Neighbours in the gradient list that are float32 and small travel as one tensor; all others travel alone. Upstream's
-limit on the members of a pack is off by two: a pack takes up to `max_group + 2`. Here it means what it says, unless
-upstream is asked for (`faithful`).
+Neighbours in the gradient list that are float32 and small travel as one tensor; all others travel
+alone. Upstream's limit on the members of a pack is off by two: a pack takes up to `max_group + 2`.
+Here it means what it says, unless upstream is asked for (`faithful`).
 """
 
 from __future__ import annotations
@@ -25,8 +26,11 @@ OVERSHOOT = 2
 _FLOAT32 = dtypes.code("float32")
 
 
-def extract_ranges(indices: Sequence[int], limit: int = 32) -> tuple[list[tuple[int, int]], list[int]]:
-    """Runs (first, last) of two or more consecutive `indices`, which ascend, and the indices in no run.
+def extract_ranges(
+    indices: Sequence[int], limit: int = 32
+) -> tuple[list[tuple[int, int]], list[int]]:
+    """Runs (first, last) of two or more consecutive `indices`, which ascend, and the indices in no
+    run.
 
     A run takes the next index while last - first <= limit, so it holds up to limit + 2 of them.
 
@@ -40,7 +44,9 @@ def extract_ranges(indices: Sequence[int], limit: int = 32) -> tuple[list[tuple[
             runs[-1] = first, i
         else:
             runs.append((i, i))
-    return [run for run in runs if run[0] < run[1]], [first for first, last in runs if first == last]
+    return [run for run in runs if run[0] < run[1]], [
+        first for first, last in runs if first == last
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +68,9 @@ class SmallTensors:
             problems += error.problems
         try:
             max_group = (
-                whole("small", group, 1, "the most members of a pack", "64K,10") if comma else DEFAULT_GROUP
+                whole("small", group, 1, "the most members of a pack", "64K,10")
+                if comma
+                else DEFAULT_GROUP
             )
         except StrategyError as error:
             problems += error.problems
@@ -72,7 +80,9 @@ class SmallTensors:
 
     def arrange(self, gradients: Sequence[Gradient], *, faithful: bool = False) -> Arrangement:
         """The packs in their order, then all other gradients in theirs."""
-        small = [i for i, g in enumerate(gradients) if g.dtype == _FLOAT32 and g.nbytes <= self.max_bytes]
+        small = [
+            i for i, g in enumerate(gradients) if g.dtype == _FLOAT32 and g.nbytes <= self.max_bytes
+        ]
         runs, _ = extract_ranges(small, self.max_group if faithful else self.max_group - OVERSHOOT)
         packs = [tuple(range(first, last + 1)) for first, last in runs]
         packed = {i for pack in packs for i in pack}

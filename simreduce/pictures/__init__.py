@@ -1,4 +1,6 @@
-"""Machines, rings, trees and measurements as pictures: pure functions to a `Drawing`, which is written as SVG and as PNG."""
+"""Machines, rings, trees and measurements as pictures: pure functions to a `Drawing`, which is
+written as SVG and as PNG.
+"""
 
 from simreduce.pictures.patterns import Panel, patterns_picture
 from simreduce.pictures.picture import machine_picture

@@ -13,7 +13,9 @@ from simreduce import units
 _MARGIN = 0.04
 """The part of an axis that stays free at either end, so that marks do not touch the frame."""
 _FIVEFOLD, _FOURFOLD = math.log10(5), math.log10(4)
-"""What an axis spans at least: two of 1, 2 and 5 times a power of ten lie in it, or two powers of two."""
+"""What an axis spans at least: two of 1, 2 and 5 times a power of ten lie in it, or two powers of
+two.
+"""
 
 _Value = TypeVar("_Value", int, float)
 
@@ -32,7 +34,9 @@ class Axis:
 
     def place(self, value: float) -> float:
         """The pixel of a value above 0."""
-        return self.start + (math.log10(value) - self.low) / (self.high - self.low) * (self.end - self.start)
+        return self.start + (math.log10(value) - self.low) / (self.high - self.low) * (
+            self.end - self.start
+        )
 
     def has(self, value: float) -> bool:
         """Whether it lies on the axis."""
@@ -58,7 +62,9 @@ def _axis(values: Sequence[float], least: float, start: float, end: float) -> Ax
 
 
 def time_ticks(axis: Axis, room: Callable[[str], float]) -> list[Tick]:
-    """Round times, from 1, 1.5, 2, 3, 5, 7, 10 to every so many powers of ten: as many as have `room` (pixels) for their labels."""
+    """Round times, from 1, 1.5, 2, 3, 5, 7, 10 to every so many powers of ten: as many as have
+    `room` (pixels) for their labels.
+    """
     return _ticks(axis, _times(axis), units.format_duration, room)
 
 
@@ -92,6 +98,8 @@ def _ticks(
     ticks: list[Tick] = []
     for values in choices:
         ticks = [(axis.place(value), label(value)) for value in values if axis.has(value)]
-        if all(abs(a - b) >= (room(s) + room(t)) / 2 for (a, s), (b, t) in itertools.pairwise(ticks)):
+        if all(
+            abs(a - b) >= (room(s) + room(t)) / 2 for (a, s), (b, t) in itertools.pairwise(ticks)
+        ):
             break
     return ticks

@@ -1,8 +1,9 @@
 """A network as layers: which switches stand above which, and how much of it is drawn.
 
-A `Block` is what hangs together below some switches: these, `tops`, and the blocks that remain when they are taken
-away. A machine, or a single device on a network of devices, is a block without tops. So a fat tree is spines over leaves
-over hosts, whatever its number of levels, and rails are switches over machines.
+A `Block` is what hangs together below some switches: these, `tops`, and the blocks that remain when
+they are taken away. A machine, or a single device on a network of devices, is a block without tops.
+So a fat tree is spines over leaves over hosts, whatever its number of levels, and rails are
+switches over machines.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from simreduce.pictures.scene import Cable, Item, kinds
 from simreduce.topology import Node, natural
 
 _MOST_LINES, _MOST_WIDE_LINES = 60, 24
-"""Between switches and what is below them, with more the switches are drawn as one: single links, and those of which
-some stand for several.
+"""Between switches and what is below them, with more the switches are drawn as one: single links,
+and those of which some stand for several.
 """
 
 Graph = Mapping[str, Collection[str]]
@@ -71,7 +72,8 @@ def block(nodes: Sequence[Node], hubs: Collection[str], near: Graph) -> Block:
     taken = set(tops)
     below = components([name for name in kind if name not in taken], near)
     above = [
-        taken.intersection(itertools.chain.from_iterable(near.get(n, ()) for n in part)) for part in below
+        taken.intersection(itertools.chain.from_iterable(near.get(n, ()) for n in part))
+        for part in below
     ]
     if len(tops) > 1 and all(len(ends) == 1 for ends in above):
         # Nothing hangs on two of them: each stands above its own.
@@ -98,7 +100,9 @@ def _sorted(nodes: Iterable[Node]) -> tuple[Node, ...]:
 
 
 def _place(part: Block) -> tuple[object, ...]:
-    """By the name of the first switch, else of the first GPU; what has none, as the CPU of a network of GPUs, last."""
+    """By the name of the first switch, else of the first GPU; what has none, as the CPU of a
+    network of GPUs, last.
+    """
     gpus = [node for node in part.nodes if node.kind == "gpu"]
     return (not gpus, natural((part.tops or gpus or part.nodes)[0].name))
 
@@ -112,7 +116,10 @@ def _levels(kind: Mapping[str, Node], hubs: Collection[str], near: Graph) -> dic
     while queue:
         level += 1
         found = dict.fromkeys(
-            other for name in queue for other in near.get(name, ()) if other in wanted and other not in levels
+            other
+            for name in queue
+            for other in near.get(name, ())
+            if other in wanted and other not in levels
         )
         levels |= dict.fromkeys(found, level)
         queue = list(found)
@@ -137,14 +144,18 @@ def components(names: Sequence[str], near: Graph) -> list[list[str]]:
 
 
 def _groups(switches: Sequence[str], near: Graph) -> list[list[str]]:
-    """Switches that are linked and have many neighbours in common: those of a group are all linked, groups singly."""
+    """Switches that are linked and have many neighbours in common: those of a group are all linked,
+    groups singly.
+    """
     known = set(switches)
     links = {name: known.intersection(near.get(name, ())) for name in switches}
     shared = {(a, b): len(links[a] & links[b]) for a in switches for b in links[a]}
     most = {a: max((shared[a, b] for b in links[a]), default=0) for a in switches}
     graph = nx.Graph()
     graph.add_nodes_from(switches)
-    graph.add_edges_from(pair for pair, count in shared.items() if 2 * count > max(most[end] for end in pair))
+    graph.add_edges_from(
+        pair for pair, count in shared.items() if 2 * count > max(most[end] for end in pair)
+    )
     return [sorted(part, key=natural) for part in nx.connected_components(graph)]
 
 
@@ -161,7 +172,9 @@ def _shares(kind: Mapping[str, Node], owner: dict[str, int], near: Graph) -> lis
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """How many are drawn side by side: parts of a network, hosts of a switch, switches above the same parts."""
+    """How many are drawn side by side: parts of a network, hosts of a switch, switches above the
+    same parts.
+    """
 
     parts: int
     hosts: int
@@ -169,8 +182,9 @@ class Detail:
 
 
 def shown(whole: Block, detail: Detail, prefix: str) -> Shown:
-    """The boxes of a block: of more parts than `detail.parts` the first and the last and one box for all between; of
-    more hosts under a switch likewise, or one box for all where `detail.hosts` is 1. Labels are names without `prefix`.
+    """The boxes of a block: of more parts than `detail.parts` the first and the last and one box
+    for all between; of more hosts under a switch likewise, or one box for all where `detail.hosts`
+    is 1. Labels are names without `prefix`.
     """
     if whole.level == 0:
         return Shown((host(whole.nodes, prefix),), (), 0)
@@ -178,7 +192,8 @@ def shown(whole: Block, detail: Detail, prefix: str) -> Shown:
     parts = list(whole.parts)
     if len(parts) <= limit:
         return _above(whole, [shown(part, detail, prefix) for part in parts], detail, prefix)
-    # One of another kind at the end, such as the host of a network of GPUs, is not taken together with the others.
+    # One of another kind at the end, such as the host of a network of GPUs, is not taken together
+    # with the others.
     tail = 0 if limit == 1 and _alike(parts[0], parts[-1]) else 1
     head = max(limit - 1 - tail, 0)
     hidden = parts[head : len(parts) - tail]
@@ -189,7 +204,9 @@ def shown(whole: Block, detail: Detail, prefix: str) -> Shown:
 
 
 def _above(whole: Block, boxes: Sequence[Shown], detail: Detail, prefix: str) -> Shown:
-    """The switches of a block above the boxes of its parts: as one if they are many, or their lines would be."""
+    """The switches of a block above the boxes of its parts: as one if they are many, or their lines
+    would be.
+    """
     ends = sum(max(len(box.tops), 1) for box in boxes)
     several = any(item.several for box in boxes for item in box.tops)
     most = min(detail.tops, (_MOST_WIDE_LINES if several else _MOST_LINES) // max(ends, 1))
@@ -241,7 +258,9 @@ def short(nodes: Iterable[Node]) -> str:
 
 
 def _hidden(blocks: Sequence[Block], prefix: str, *, whole: bool) -> Shown:
-    """Several blocks as one, with a box for each of their levels; `whole` if nothing else stands beside them."""
+    """Several blocks as one, with a box for each of their levels; `whole` if nothing else stands
+    beside them.
+    """
     if len(blocks) == 1 and blocks[0].level == 0:
         return Shown((host(blocks[0].nodes, prefix),), (), 0)
     level = max(part.level for part in blocks)

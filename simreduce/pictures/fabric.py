@@ -31,7 +31,9 @@ def network(whole: Block, wires: Sequence[Cable], classes: Sequence[str], prefix
     whole_boxes, seen = _most_detailed(whole, wires, prefix)
     places = _with_heights(seen, list(_placed(whole_boxes, 0.0)))
     lines = routes(places, seen.bundles, below=frozenset(), straight=True)
-    shapes: list[Shape] = [line(b, points, classes) for b, points in zip(seen.bundles, lines, strict=True)]
+    shapes: list[Shape] = [
+        line(b, points, classes) for b, points in zip(seen.bundles, lines, strict=True)
+    ]
     boxes = [
         box(item, place.x, place.y, place.width, place.height)
         for item, place in zip(seen.items, places, strict=True)
@@ -44,7 +46,9 @@ def network(whole: Block, wires: Sequence[Cable], classes: Sequence[str], prefix
 
 
 def _groups(boxes: Shown, first: int = 0) -> Iterator[range]:
-    """The places of the boxes of every group of switches: what has none above it, inside a network that has none."""
+    """The places of the boxes of every group of switches: what has none above it, inside a network
+    that has none.
+    """
     place = first + len(boxes.tops)
     for part in boxes.parts:
         count = len(list(_items(part)))
@@ -63,7 +67,9 @@ def _frame(group: range, places: Sequence[Place]) -> Rect:
 
 
 def _most_detailed(whole: Block, wires: Sequence[Cable], prefix: str) -> tuple[Shown, Scene]:
-    """The scene with the most to see that is neither too wide nor too crowded; the least detailed if there is none."""
+    """The scene with the most to see that is neither too wide nor too crowded; the least detailed
+    if there is none.
+    """
     choices: list[tuple[int, int, Shown]] = []
     for detail in _DETAILS:
         boxes = shown(whole, detail, prefix)
@@ -92,7 +98,9 @@ def _span(boxes: Shown) -> float:
 
 
 def _placed(boxes: Shown, left: float) -> Iterator[Place]:
-    """The place of every box in the order of `_items`, at heights still to be found; `row` is minus the level."""
+    """The place of every box in the order of `_items`, at heights still to be found; `row` is minus
+    the level.
+    """
     span = _span(boxes)
     sizes = [box_size(item) for item in boxes.tops]
     slack = (span - sum(width + _GAP for width, _ in sizes)) / max(len(sizes), 1)
@@ -100,8 +108,14 @@ def _placed(boxes: Shown, left: float) -> Iterator[Place]:
     for width, height in sizes:
         slot = width + _GAP + slack
         # A switch is as wide as what it stands above, so that lines go straight down.
-        wide = max(width, (slot - _GAP) * (1.0 if len(sizes) == 1 else _SHARE)) if boxes.parts else width
-        yield Place(x + slot / 2, wide, height, -boxes.level, wide=len(sizes) == 1 and bool(boxes.parts))
+        wide = (
+            max(width, (slot - _GAP) * (1.0 if len(sizes) == 1 else _SHARE))
+            if boxes.parts
+            else width
+        )
+        yield Place(
+            x + slot / 2, wide, height, -boxes.level, wide=len(sizes) == 1 and bool(boxes.parts)
+        )
         x += slot
     inner = left + (span - sum(_span(part) for part in boxes.parts)) / 2
     for part in boxes.parts:

@@ -1,4 +1,6 @@
-"""A torus as what it is: a grid of routers with their devices, and of three dimensions a row of planes and one of them."""
+"""A torus as what it is: a grid of routers with their devices, and of three dimensions a row of
+planes and one of them.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ _ASIDE = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Torus:
-    """Routers by their number, the machines or devices that hang on each, and the size of each dimension."""
+    """Routers by their number, the machines or devices that hang on each, and the size of each
+    dimension.
+    """
 
     routers: tuple[Node, ...]
     hosts: tuple[tuple[tuple[Node, ...], ...], ...]
@@ -34,8 +38,8 @@ class Torus:
 
 
 def torus_of(topology: Topology, wires: Sequence[Cable]) -> Torus | None:
-    """The torus that a network is by its rule for routes; None if it has no such rule, or something hangs on several
-    routers.
+    """The torus that a network is by its rule for routes; None if it has no such rule, or something
+    hangs on several routers.
     """
     ways = topology.router.ways
     if isinstance(ways, Copies):  # of machines: the rule of the network between them
@@ -55,17 +59,25 @@ def torus_of(topology: Topology, wires: Sequence[Cable]) -> Torus | None:
     if len(number) != math.prod(ways.sizes) or not all(hosts):
         return None
     for each in hosts:
-        each.sort(key=lambda host: (all(node.kind != "gpu" for node in host), natural(host[0].name)))
-    return Torus(tuple(topology.nodes[name] for name in number), tuple(map(tuple, hosts)), ways.sizes)
+        each.sort(
+            key=lambda host: (all(node.kind != "gpu" for node in host), natural(host[0].name))
+        )
+    return Torus(
+        tuple(topology.nodes[name] for name in number), tuple(map(tuple, hosts)), ways.sizes
+    )
 
 
-def torus_views(torus: Torus, wires: Sequence[Cable], classes: Sequence[str]) -> list[tuple[str, Drawing]]:
+def torus_views(
+    torus: Torus, wires: Sequence[Cable], classes: Sequence[str]
+) -> list[tuple[str, Drawing]]:
     """The drawings with their headings, "" for the first."""
     x, y, *deeper = torus.sizes
     planes = deeper[0] if deeper else 1
     if planes == 1:
         return [("", _plane(torus, range(x * y), wires, classes))]
-    heading = f"The plane z = 0 of {planes}; its routers are linked to those of the planes beside it"
+    heading = (
+        f"The plane z = 0 of {planes}; its routers are linked to those of the planes beside it"
+    )
     return [
         ("", _planes(torus, planes, wires, classes)),
         (heading, _plane(torus, range(x * y), wires, classes)),
@@ -73,10 +85,16 @@ def torus_views(torus: Torus, wires: Sequence[Cable], classes: Sequence[str]) ->
 
 
 def _runs(size: int) -> list[range]:
-    """The places of a dimension one by one, or of a long one the first ones, those between and the last."""
+    """The places of a dimension one by one, or of a long one the first ones, those between and the
+    last.
+    """
     if size <= _MOST:
         return [range(i, i + 1) for i in range(size)]
-    return [*(range(i, i + 1) for i in range(_MOST - 2)), range(_MOST - 2, size - 1), range(size - 1, size)]
+    return [
+        *(range(i, i + 1) for i in range(_MOST - 2)),
+        range(_MOST - 2, size - 1),
+        range(size - 1, size),
+    ]
 
 
 def _planes(torus: Torus, planes: int, wires: Sequence[Cable], classes: Sequence[str]) -> Drawing:
@@ -101,7 +119,9 @@ def _planes(torus: Torus, planes: int, wires: Sequence[Cable], classes: Sequence
 
 
 def _plane(torus: Torus, numbers: range, wires: Sequence[Cable], classes: Sequence[str]) -> Drawing:
-    """Two dimensions: a cell for every router, with its device at its lower right; other devices of the first on its left."""
+    """Two dimensions: a cell for every router, with its device at its lower right; other devices of
+    the first on its left.
+    """
     columns, rows = _runs(torus.sizes[0]), _runs(torus.sizes[1])
     items: list[Item] = []
     cells: list[tuple[int, int]] = []
@@ -133,7 +153,12 @@ def _cell_line(
 ) -> tuple[Point, ...]:
     """Neighbours by straight lines; round the ends by arcs, over a row and on the left of a column."""
     a, b = sorted((bundle.a, bundle.b), key=lambda i: (cells[i][::-1], places[i].row))
-    one, other, across, down = places[a], places[b], cells[b][0] - cells[a][0], cells[b][1] - cells[a][1]
+    one, other, across, down = (
+        places[a],
+        places[b],
+        cells[b][0] - cells[a][0],
+        cells[b][1] - cells[a][1],
+    )
     if across == down == 0:
         x = max(other.x - other.width / 2 + 8, one.x + one.width / 2 - 10)
         return (x, one.bottom), (x, other.y)
@@ -155,7 +180,9 @@ def _cell(hosts: Sequence[tuple[Node, ...]]) -> Item:
     first = host(hosts[0], "")
     if len(hosts) == 1:
         return first
-    nodes = tuple(node for each in sorted(hosts, key=lambda each: natural(each[0].name)) for node in each)
+    nodes = tuple(
+        node for each in sorted(hosts, key=lambda each: natural(each[0].name)) for node in each
+    )
     return Item(f"{first.label} ...", first.kind, nodes, f"x {len(hosts):,}", several=True)
 
 

@@ -58,7 +58,9 @@ def _boxes(nodes: Sequence[Node]) -> list[Row]:
         found[alike] = found.get(alike, 0) + 1
     order = list(WORDS)
     rows: list[Row] = []
-    for (kind, model, memory), count in sorted(found.items(), key=lambda e: (order.index(e[0][0]), e[0])):
+    for (kind, model, memory), count in sorted(
+        found.items(), key=lambda e: (order.index(e[0][0]), e[0])
+    ):
         words = f"{WORDS[kind]} {model}".strip()
         if math.isfinite(memory):
             words += f", memory {units.format_bandwidth(memory)}"
@@ -78,7 +80,10 @@ def _lines(wires: Sequence[Cable], classes: Sequence[str]) -> list[Row]:
         cable = some[0]
         link_class = cable.there.link_class
         sample = Line(
-            ((0, 7), (44, 7)), colour(link_class), stroke(cable.bandwidth), dashes(link_class, classes)
+            ((0, 7), (44, 7)),
+            colour(link_class),
+            stroke(cable.bandwidth),
+            dashes(link_class, classes),
         )
         rows.append((sample, f"{_figures(cable)} ({counted(len(some), 'link')})"))
     return rows

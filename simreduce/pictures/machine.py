@@ -1,4 +1,6 @@
-"""One machine: sockets on top, under them the PCIe tree down to GPUs and NICs, NVLinks and NVSwitches at the bottom."""
+"""One machine: sockets on top, under them the PCIe tree down to GPUs and NICs, NVLinks and
+NVSwitches at the bottom.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,13 @@ from simreduce.pictures.wires import Place, arc_room, routes
 from simreduce.topology import Node, natural
 
 MOST = 16
-"""GPUs that are drawn one by one; of more, the first ones and the last. Likewise for the other kinds."""
+"""GPUs that are drawn one by one; of more, the first ones and the last. Likewise for the other
+kinds.
+"""
 _ARCS, _WIDE_ARCS = 60, 16
-"""Links between the GPUs of a row that can still be told apart: single ones, and those of which some stand for several."""
+"""Links between the GPUs of a row that can still be told apart: single ones, and those of which
+some stand for several.
+"""
 _WORTH = 0.15
 """How much shorter NVLinks must become for another order than that of the names."""
 _GAP, _ROW_GAP = 12.0, 44.0
@@ -25,7 +31,9 @@ _GAP, _ROW_GAP = 12.0, 44.0
 def machine(
     nodes: Sequence[Node], wires: Sequence[Cable], classes: Sequence[str], prefix: str = ""
 ) -> Drawing:
-    """The drawing of the machine that `nodes` are, of which names begin with `prefix`, which is left out."""
+    """The drawing of the machine that `nodes` are, of which names begin with `prefix`, which is
+    left out.
+    """
     view = _view(nodes, wires, prefix)
     rows = _rows(view)
     places = _placed(view, rows)
@@ -76,7 +84,9 @@ def _noted(item: Item, far: Sequence[str]) -> Item:
     """The item, with what it is linked to outside."""
     notes = []
     if far:
-        notes.append(f"to {far[0]}" if len(far) == 1 else f"to {counted(len(far), 'switch', 'switches')}")
+        notes.append(
+            f"to {far[0]}" if len(far) == 1 else f"to {counted(len(far), 'switch', 'switches')}"
+        )
     if item.inner:
         notes.append(f"{counted(item.inner, 'link')} among them")
     return replace(item, note=", ".join(notes))
@@ -102,7 +112,8 @@ def _rows(view: Scene) -> _Rows:
     bottom = [i for i, each in enumerate(kind) if each == "nvswitch"]
     roots = [i for i in range(len(kind)) if i not in below and i not in bottom]
     for brothers in (roots, *children.values()):
-        # By name; NICs, which have no NVLinks, after the GPUs, and sockets before what hangs on none.
+        # By name; NICs, which have no NVLinks, after the GPUs, and sockets before what hangs on
+        # none.
         brothers.sort(
             key=lambda i: (kind[i] != "cpu", kind[i] == "nic", natural(view.items[i].nodes[0].name))
         )
@@ -112,9 +123,11 @@ def _rows(view: Scene) -> _Rows:
 
 
 def _forest(view: Scene) -> tuple[dict[int, int], dict[int, list[int]]]:
-    """The PCIe tree below every socket: how deep sockets and PCIe switches are in it, and what hangs on each.
+    """The PCIe tree below every socket: how deep sockets and PCIe switches are in it, and what
+    hangs on each.
 
-    What is linked to several hangs on the nearest to a socket, and of those on the one with the widest link.
+    What is linked to several hangs on the nearest to a socket, and of those on the one with the
+    widest link.
     """
     kind = [item.kind for item in view.items]
     near: dict[int, list[int]] = defaultdict(list)
@@ -144,9 +157,11 @@ def _forest(view: Scene) -> tuple[dict[int, int], dict[int, list[int]]]:
 
 
 def _bring_near(view: Scene, rows: _Rows) -> None:
-    """Rearrange brothers of the forest as long as that brings GPUs nearer to those with which they share NVLinks.
+    """Rearrange brothers of the forest as long as that brings GPUs nearer to those with which they
+    share NVLinks.
 
-    The order of the names is worth something too: it stays unless links become shorter by a part of `_WORTH`.
+    The order of the names is worth something too: it stays unless links become shorter by a part of
+    `_WORTH`.
     """
     gpus = {i for i, item in enumerate(view.items) if item.kind == "gpu"}
     arcs = [(k.a, k.b, k.bandwidth) for k in view.bundles if k.a in gpus and k.b in gpus]
@@ -219,9 +234,15 @@ def _placed(view: Scene, rows: _Rows) -> list[Place]:
 
 
 def _switches(
-    view: Scene, rows: _Rows, places: dict[int, Place], sizes: Sequence[tuple[float, float]], width: float
+    view: Scene,
+    rows: _Rows,
+    places: dict[int, Place],
+    sizes: Sequence[tuple[float, float]],
+    width: float,
 ) -> dict[int, Place]:
-    """NVSwitches: each as wide as the row of its GPUs if these rows do not overlap, else all side by side."""
+    """NVSwitches: each as wide as the row of its GPUs if these rows do not overlap, else all side
+    by side.
+    """
     ends: dict[int, list[float]] = {i: [] for i in rows.bottom}
     for bundle in view.bundles:
         for switch, other in ((bundle.a, bundle.b), (bundle.b, bundle.a)):

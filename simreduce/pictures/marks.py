@@ -35,7 +35,9 @@ _FORMS: tuple[tuple[Point, ...], ...] = (
     _around(3, 1.4, 0.25),
     _PLUS,
 )
-"""Corners around (0, 0), for a mark of radius 1. As many as have no factor in common with the colours."""
+"""Corners around (0, 0), for a mark of radius 1. As many as have no factor in common with the
+colours.
+"""
 
 
 class Look(NamedTuple):

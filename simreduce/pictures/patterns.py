@@ -17,7 +17,9 @@ _BLUE, _PALE, _LIGHT, _ROOT = "#1b4f8a", "#6f9bd1", "#e8eef5", "#f2b134"
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One pattern: what to write above it, its directed edges, the rank to mark, if any, and its share."""
+    """One pattern: what to write above it, its directed edges, the rank to mark, if any, and its
+    share.
+    """
 
     title: str
     edges: Sequence[Edge]
@@ -25,7 +27,9 @@ class Panel:
     root: int | None = None
 
 
-def patterns_picture(title: str, subtitle: str, names: Sequence[str], panels: Sequence[Panel]) -> Drawing:
+def patterns_picture(
+    title: str, subtitle: str, names: Sequence[str], panels: Sequence[Panel]
+) -> Drawing:
     """The drawing; `names` are those of the ranks."""
     columns = max(1, min(_COLUMNS, len(panels)))
     width = max(columns * _PANEL, 2 * _PANEL) + 2 * _FOOT

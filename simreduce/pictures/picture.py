@@ -37,7 +37,9 @@ def machine_picture(topology: Topology) -> Drawing:
         drawings = _views(nodes, wires, classes, "")
     else:
         found = torus_views(torus, wires, classes)
-        drawings = [_framed(heading, [drawing]) if heading else drawing for heading, drawing in found]
+        drawings = [
+            _framed(heading, [drawing]) if heading else drawing for heading, drawing in found
+        ]
         drawings += _details([host for hosts in torus.hosts for host in hosts], wires, classes, "")
     views = stacked(drawings, _GAP, centred=True)
     inner = stacked([_head(topology), views, key(topology, wires, classes)], _GAP)
@@ -59,7 +61,9 @@ def _head(topology: Topology) -> Drawing:
 def _views(
     nodes: Sequence[Node], wires: Sequence[Cable], classes: Sequence[str], prefix: str
 ) -> list[Drawing]:
-    """A network and then one of each kind of machine on it; or a machine alone. Names stand without `prefix`."""
+    """A network and then one of each kind of machine on it; or a machine alone. Names stand without
+    `prefix`.
+    """
     hubs = _hubs(nodes)
     if not hubs:
         return [machine(nodes, wires, classes, prefix)]
@@ -111,7 +115,9 @@ def _hosts(whole: Block) -> list[tuple[Node, ...]]:
     return [host for part in whole.parts for host in _hosts(part)]
 
 
-def _kinds_of_host(hosts: Sequence[tuple[Node, ...]], wires: Sequence[Cable]) -> list[list[tuple[Node, ...]]]:
+def _kinds_of_host(
+    hosts: Sequence[tuple[Node, ...]], wires: Sequence[Cable]
+) -> list[list[tuple[Node, ...]]]:
     """Machines that are alike together: alike in nodes, links and ways out."""
     owner = {node.name: i for i, host in enumerate(hosts) for node in host}
     marks = _marks([node for host in hosts for node in host], owner, wires)
@@ -122,7 +128,9 @@ def _kinds_of_host(hosts: Sequence[tuple[Node, ...]], wires: Sequence[Cable]) ->
 
 
 def _marks(nodes: Sequence[Node], owner: dict[str, int], wires: Sequence[Cable]) -> dict[str, int]:
-    """A number for every node of a host, equal where nodes have equal surroundings (colour refinement)."""
+    """A number for every node of a host, equal where nodes have equal surroundings (colour
+    refinement).
+    """
     numbers: dict[object, int] = {}
 
     def number(key: object) -> int:
@@ -140,5 +148,7 @@ def _marks(nodes: Sequence[Node], owner: dict[str, int], wires: Sequence[Cable])
                 if here in near:
                     inside = owner.get(here) == owner.get(there)
                     near[here].append((figure, marks[there] if inside else -1))
-        marks = {name: number((marks[name], tuple(sorted(around)))) for name, around in near.items()}
+        marks = {
+            name: number((marks[name], tuple(sorted(around)))) for name, around in near.items()
+        }
     return marks

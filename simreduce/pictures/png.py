@@ -73,7 +73,10 @@ def _paint(canvas: Any, shapes: Iterable[Shape], scale: float) -> None:
             case Circle():
                 x, y, r = shape.x * scale, shape.y * scale, shape.radius * scale
                 canvas.ellipse(
-                    (x - r, y - r, x + r, y + r), fill=shape.fill, outline=shape.stroke, width=round(scale)
+                    (x - r, y - r, x + r, y + r),
+                    fill=shape.fill,
+                    outline=shape.stroke,
+                    width=round(scale),
                 )
             case Line():
                 points = [(x * scale, y * scale) for x, y in polyline(shape.points)]
@@ -114,7 +117,9 @@ def _font(size: float) -> Any:
 
 
 def _dashed(points: Sequence[Point], dashes: Sequence[float]) -> list[list[Point]]:
-    """The pieces of a polyline that are inked, for lengths of ink and gap by turns; all of it without `dashes`."""
+    """The pieces of a polyline that are inked, for lengths of ink and gap by turns; all of it
+    without `dashes`.
+    """
     if not dashes:
         return [list(points)]
     pieces: list[list[Point]] = [[points[0]]]

@@ -1,7 +1,9 @@
-"""What is to be seen of a machine: single nodes and links, or several of them as one where they are too many.
+"""What is to be seen of a machine: single nodes and links, or several of them as one where they are
+too many.
 
-A scene is a quotient of the machine's graph: every node is in one `Item`, and every cable (both directions of a link)
-in one `Bundle`, or inside an item. A scene in which nothing is taken together has an item for every node.
+A scene is a quotient of the machine's graph: every node is in one `Item`, and every cable (both
+directions of a link) in one `Bundle`, or inside an item. A scene in which nothing is taken together
+has an item for every node.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class Cable:
 class Item:
     """One box: a node, or several (`nodes` in the order of their names). `kind` is that of the box.
 
-    `several` says that it stands for what would be several boxes, `inner` how many cables are inside.
+    `several` says that it stands for what would be several boxes, `inner` how many cables are
+    inside.
     """
 
     label: str
@@ -130,12 +133,16 @@ def kinds(nodes: Iterable[Node]) -> str:
     """`8 GPUs, 4 NICs, ...` in the order of the table of kinds."""
     found = Counter[str](node.kind for node in nodes)
     return ", ".join(
-        counted(found[kind], word, _PLURALS.get(kind, "")) for kind, word in WORDS.items() if found[kind]
+        counted(found[kind], word, _PLURALS.get(kind, ""))
+        for kind, word in WORDS.items()
+        if found[kind]
     )
 
 
 def cables(topology: Topology) -> list[Cable]:
-    """Every wire of the machine once, in the order of the links; figures (`Link.is_figure`) are none."""
+    """Every wire of the machine once, in the order of the links; figures (`Link.is_figure`) are
+    none.
+    """
     first: dict[tuple[str, str, str, int], Link] = {}
     pairs: dict[int, Link | None] = {}
     for link in topology.links:
@@ -172,4 +179,6 @@ def scene(wires: Sequence[Cable], items: Sequence[Item]) -> Scene:
     for some in bundles.values():
         there = some[0].there
         drawn.append(Bundle(place[there.source], place[there.target], tuple(some)))
-    return Scene(tuple(counted_items), tuple(drawn), {i: tuple(ends) for i, ends in outside.items()})
+    return Scene(
+        tuple(counted_items), tuple(drawn), {i: tuple(ends) for i, ends in outside.items()}
+    )

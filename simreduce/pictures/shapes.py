@@ -1,4 +1,5 @@
-"""What a drawing is made of. Lengths are in pixels of an SVG, y grows downwards; texts are ASCII where we write them.
+"""What a drawing is made of. Lengths are in pixels of an SVG, y grows downwards; texts are ASCII
+where we write them.
 
 One `Drawing` is written as SVG (`svg.py`) and as PNG (`png.py`).
 """
@@ -94,8 +95,8 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Shapes with a name that a viewer shows under the pointer. `kind` says what they are, and of nodes and links
-    `count` says for how many they stand.
+    """Shapes with a name that a viewer shows under the pointer. `kind` says what they are, and of
+    nodes and links `count` says for how many they stand.
     """
 
     shapes: tuple[Shape, ...]
@@ -137,7 +138,10 @@ _NARROW, _WIDE = frozenset("ijlftrI.,:;|!'()[]/- "), frozenset("mwMWGQO@%&#+=<>"
 
 def text_width(text: str, size: float) -> float:
     """At least what a text takes in the usual sans-serif fonts, of which DejaVu Sans is the widest."""
-    ems = sum(0.42 if c in _NARROW else 0.98 if c in "mwMW@%" else 0.84 if c in _WIDE else 0.66 for c in text)
+    ems = sum(
+        0.42 if c in _NARROW else 0.98 if c in "mwMW@%" else 0.84 if c in _WIDE else 0.66
+        for c in text
+    )
     return ems * size
 
 
@@ -162,7 +166,10 @@ def polyline(points: Sequence[Point], pieces: int = 48) -> list[Point]:
 
 def along(points: Sequence[Point], part: float) -> Point:
     """The place after `part` (0 to 1) of the length of a polyline."""
-    lengths = [((bx - ax) ** 2 + (by - ay) ** 2) ** 0.5 for (ax, ay), (bx, by) in itertools.pairwise(points)]
+    lengths = [
+        ((bx - ax) ** 2 + (by - ay) ** 2) ** 0.5
+        for (ax, ay), (bx, by) in itertools.pairwise(points)
+    ]
     left = part * sum(lengths)
     for (a, b), length in zip(itertools.pairwise(points), lengths, strict=True):
         if left <= length and length > 0:

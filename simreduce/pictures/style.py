@@ -1,5 +1,6 @@
-"""Colours, widths and boxes. The colours are those of Okabe and Ito, told apart by colour-blind eyes too; kinds of boxes
-differ in their names and links in their width, so that a print in grey can be read as well.
+"""Colours, widths and boxes. The colours are those of Okabe and Ito, told apart by colour-blind
+eyes too; kinds of boxes differ in their names and links in their width, so that a print in grey can
+be read as well.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ _FAMILIES = (
     (("cable",), "#56708a"),
 )
 _NETWORK = "#b07d00"
-"""Of all other classes, which are those of networks: darker than the orange of the table, to be seen on white."""
+"""Of all other classes, which are those of networks: darker than the orange of the table, to be
+seen on white.
+"""
 
 HEIGHT = 30.0
 """Of a box with one line of text."""
@@ -55,13 +58,17 @@ def colour(link_class: str) -> str:
 
 
 def dashes(link_class: str, classes: Sequence[str]) -> tuple[float, ...]:
-    """None for the first class of a colour in the machine, others for the next: pcie5_x16 and pcie4_x16 differ."""
+    """None for the first class of a colour in the machine, others for the next: pcie5_x16 and
+    pcie4_x16 differ.
+    """
     alike = [each for each in classes if colour(each) == colour(link_class)]
     return ((), (7.0, 3.0), (2.5, 2.5), (9.0, 3.0, 2.0, 3.0))[min(alike.index(link_class), 3)]
 
 
 def stroke(bandwidth: float) -> float:
-    """Pixels of a line of so many bytes/s: always more for more, in proportion at first, and never 11 or more."""
+    """Pixels of a line of so many bytes/s: always more for more, in proportion at first, and never
+    11 or more.
+    """
     rate = bandwidth / 1e9
     return 0.8 + 10 * rate / (rate + 100)
 
@@ -90,7 +97,9 @@ def box(item: Item, centre: float, top: float, width: float, height: float) -> G
 def line(bundle: Bundle, points: Sequence[Point], classes: Sequence[str]) -> Group:
     """The line of a bundle through the points of a `Line`."""
     link_class = bundle.link_class
-    shape = Line(tuple(points), colour(link_class), stroke(bundle.bandwidth), dashes(link_class, classes))
+    shape = Line(
+        tuple(points), colour(link_class), stroke(bundle.bandwidth), dashes(link_class, classes)
+    )
     return Group((shape,), bundle.title, "link", len(bundle.cables))
 
 
@@ -99,7 +108,9 @@ def counts(
     lines: Sequence[Sequence[Point]],
     boxes: Sequence[tuple[float, float, float, float]],
 ) -> list[Group]:
-    """`x 32` on each line that stands for several, where it covers no box (left, top, right, bottom) and no other count."""
+    """`x 32` on each line that stands for several, where it covers no box (left, top, right,
+    bottom) and no other count.
+    """
     taken = [(left - 1, top - 6, right + 6, bottom + 2) for left, top, right, bottom in boxes]
     found: list[Group] = []
     for bundle, points in zip(bundles, lines, strict=True):
@@ -111,7 +122,8 @@ def counts(
             x, y = along(path, part)
             area = (x - half, y - 8, x + half, y + 8)
             if not any(
-                area[0] < t[2] and t[0] < area[2] and area[1] < t[3] and t[1] < area[3] for t in taken
+                area[0] < t[2] and t[0] < area[2] and area[1] < t[3] and t[1] < area[3]
+                for t in taken
             ):
                 taken.append(area)
                 label = Text(x, y + 3.5, text, 10, "middle", FAINT)

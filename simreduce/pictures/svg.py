@@ -6,11 +6,23 @@ import re
 from collections.abc import Iterable, Iterator
 from xml.sax.saxutils import escape, quoteattr
 
-from simreduce.pictures.shapes import Circle, Drawing, Group, Line, Point, Polygon, Rect, Shape, Text
+from simreduce.pictures.shapes import (
+    Circle,
+    Drawing,
+    Group,
+    Line,
+    Point,
+    Polygon,
+    Rect,
+    Shape,
+    Text,
+)
 
 
 def to_svg(drawing: Drawing) -> str:
-    """The same text for the same drawing. Titles of groups are what browsers show under the pointer."""
+    """The same text for the same drawing. Titles of groups are what browsers show under the
+    pointer.
+    """
     width, height = _number(drawing.width), _number(drawing.height)
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
@@ -37,10 +49,16 @@ def _elements(shapes: Iterable[Shape]) -> Iterator[str]:
                 radius = f' rx="{_number(shape.radius)}"' if shape.radius else ""
                 yield f"<rect {place} {size}{radius} {_paint(shape.fill, shape.stroke, shape.stroke_width)}/>"
             case Circle():
-                place = f'cx="{_number(shape.x)}" cy="{_number(shape.y)}" r="{_number(shape.radius)}"'
+                place = (
+                    f'cx="{_number(shape.x)}" cy="{_number(shape.y)}" r="{_number(shape.radius)}"'
+                )
                 yield f"<circle {place} {_paint(shape.fill, shape.stroke, 1)}/>"
             case Line():
-                dashes = f' stroke-dasharray="{" ".join(map(_number, shape.dashes))}"' if shape.dashes else ""
+                dashes = (
+                    f' stroke-dasharray="{" ".join(map(_number, shape.dashes))}"'
+                    if shape.dashes
+                    else ""
+                )
                 yield f'<path d="{_path(shape.points)}" {_paint("", shape.stroke, shape.width)}{dashes}/>'
             case Polygon():
                 corners = " ".join(f"{_number(x)},{_number(y)}" for x, y in shape.points)

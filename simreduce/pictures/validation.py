@@ -44,7 +44,9 @@ _STUB = 11.5
 
 
 class Measured(NamedTuple):
-    """What one reduction took: median and 95 % interval (`low` to `high`), and what was `predicted`; all in seconds."""
+    """What one reduction took: median and 95 % interval (`low` to `high`), and what was
+    `predicted`; all in seconds.
+    """
 
     algorithm: str
     size_bytes: int
@@ -67,8 +69,9 @@ class Measured(NamedTuple):
 def validation_picture(rows: Sequence[Measured], title: str, notes: Sequence[str] = ()) -> Drawing:
     """Predicted against measured times on the left, times against size on the right, `notes` below.
 
-    Algorithms have colours in the order of their first rows; of more than a dozen the others are grey. Rows of one
-    size stand side by side. InputError names every row that has no place on a logarithmic axis, or says that there is none.
+    Algorithms have colours in the order of their first rows; of more than a dozen the others are
+    grey. Rows of one size stand side by side. InputError names every row that has no place on a
+    logarithmic axis, or says that there is none.
     """
     _check(rows)
     looks = {name: look(i) for i, name in enumerate(dict.fromkeys(row.algorithm for row in rows))}
@@ -78,7 +81,9 @@ def validation_picture(rows: Sequence[Measured], title: str, notes: Sequence[str
     width = panels.width
     below = [
         _cells(_key(rows), width),
-        _cells([(mark(of, _SAMPLE / 2, 7), name) for name, of in list(looks.items())[:MOST]], width),
+        _cells(
+            [(mark(of, _SAMPLE / 2, 7), name) for name, of in list(looks.items())[:MOST]], width
+        ),
         _others(list(looks)[MOST:], width),
         _paragraphs(notes, width, 11, FAINT),
     ]
@@ -93,7 +98,12 @@ def _check(rows: Sequence[Measured]) -> None:
         raise InputError("nothing was measured: there is nothing to draw")
     problems = []
     for row in rows:
-        times = {"measured": row.measured, "low": row.low, "high": row.high, "predicted": row.predicted}
+        times = {
+            "measured": row.measured,
+            "low": row.low,
+            "high": row.high,
+            "predicted": row.predicted,
+        }
         place = f"{row.algorithm}, {row.size_bytes} B"
         if row.size_bytes <= 0:
             problems.append(f"{place}: the size must be at least 1 B")
@@ -115,13 +125,17 @@ def _beside(left: Drawing, right: Drawing) -> Drawing:
 def _scatter(rows: Sequence[Measured], looks: Mapping[str, Look]) -> Drawing:
     """The left panel: both axes are of the same times."""
     shown = [(row, row.predicted) for row in rows if row.predicted is not None]
-    used = [time for row, predicted in shown for time in (row.low, row.measured, row.high, predicted)]
+    used = [
+        time for row, predicted in shown for time in (row.low, row.measured, row.high, predicted)
+    ]
     across = time_axis(used or [row.measured for row in rows], 0, _SIDE)
     up = Axis(across.low, across.high, _SIDE, 0)
     ticks = time_ticks(across, _width)
     middle = _SIDE / 2
     if not shown:
-        inside: list[Shape] = [Text(middle, middle, "No row has a prediction.", 11, "middle", FAINT)]
+        inside: list[Shape] = [
+            Text(middle, middle, "No row has a prediction.", 11, "middle", FAINT)
+        ]
         below: list[Shape] = []
     else:
         below = [_band(across)]
@@ -155,7 +169,9 @@ def _band(axis: Axis) -> Polygon:
 def _by_size(rows: Sequence[Measured], looks: Mapping[str, Look]) -> Drawing:
     """The right panel. One size needs no axis: the algorithms stand side by side."""
     times = [
-        time for row in rows for time in (row.low, row.measured, row.high, row.predicted or row.measured)
+        time
+        for row in rows
+        for time in (row.low, row.measured, row.high, row.predicted or row.measured)
     ]
     up = time_axis(times, _SIDE, 0)
     sizes = sorted({row.size_bytes for row in rows})
@@ -175,7 +191,9 @@ def _by_size(rows: Sequence[Measured], looks: Mapping[str, Look]) -> Drawing:
     for name in dict.fromkeys(row.algorithm for row in rows):
         own = [row for row in rows if row.algorithm == name]
         measured = sorted((place(row), up.place(row.measured)) for row in own)
-        predicted = sorted((place(row), up.place(row.predicted)) for row in own if row.predicted is not None)
+        predicted = sorted(
+            (place(row), up.place(row.predicted)) for row in own if row.predicted is not None
+        )
         of = looks[name]
         solid, dashed = (width * of.weight for width in (_MEASURED, _PREDICTED))
         lines: list[Shape] = []
@@ -201,8 +219,12 @@ def _bar(ends: tuple[Point, ...], colour: str) -> Line:
     return Line(ends, colour, _INTERVAL)
 
 
-def _broken(points: Sequence[Point], colour: str, width: float, dashes: tuple[float, ...] = ()) -> Line:
-    """A line of straight pieces, as the curves that shapes have: one line, so that dashes run on over its corners."""
+def _broken(
+    points: Sequence[Point], colour: str, width: float, dashes: tuple[float, ...] = ()
+) -> Line:
+    """A line of straight pieces, as the curves that shapes have: one line, so that dashes run on
+    over its corners.
+    """
     path = [points[0]]
     for (ax, ay), (bx, by) in pairwise(points):
         path += [(ax + (bx - ax) * part, ay + (by - ay) * part) for part in (1 / 3, 2 / 3)]
@@ -217,8 +239,8 @@ def _panel(
     below: Sequence[Shape],
     inside: Sequence[Shape],
 ) -> Drawing:
-    """A square with a heading, a name above its upright axis and one under the other. Shapes `below` the grid and those
-    `inside` are placed from its upper left corner.
+    """A square with a heading, a name above its upright axis and one under the other. Shapes
+    `below` the grid and those `inside` are placed from its upper left corner.
     """
     left = max(text_width(label, 10) for _, label in levels) + 8
     heading, upright, along = headings
@@ -278,7 +300,9 @@ def _others(names: Sequence[str], width: float) -> Drawing:
     text = f"{len(names):,} more, in grey: {', '.join(names)}"
     words = _paragraphs([text], width - _SAMPLE - 8, 11)
     sample = mark(look(MOST), _SAMPLE / 2, 7)
-    return Drawing(width, words.height, (sample, *(shape.moved(_SAMPLE + 8, 0) for shape in words.shapes)))
+    return Drawing(
+        width, words.height, (sample, *(shape.moved(_SAMPLE + 8, 0) for shape in words.shapes))
+    )
 
 
 def _paragraphs(
@@ -287,7 +311,10 @@ def _paragraphs(
     """Each on lines of its own."""
     wide = width / 1.1 if bold else width
     lines = [line for text in texts for line in _lines(text, wide, size)]
-    shapes = [Text(0, size + k * size * 1.4, line, size, "start", fill, bold) for k, line in enumerate(lines)]
+    shapes = [
+        Text(0, size + k * size * 1.4, line, size, "start", fill, bold)
+        for k, line in enumerate(lines)
+    ]
     return Drawing(width, len(lines) * size * 1.4, tuple(shapes))
 
 

@@ -1,4 +1,6 @@
-"""Lines between boxes that stand in rows: across rows from bottom to top, within a row beside or round the others."""
+"""Lines between boxes that stand in rows: across rows from bottom to top, within a row beside or
+round the others.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ _USED = 0.72
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Of a box: its middle `x`, its upper edge `y`, its size; `row` 0 is uppermost. `wide`: lines end where they come."""
+    """Of a box: its middle `x`, its upper edge `y`, its size; `row` 0 is uppermost. `wide`: lines
+    end where they come.
+    """
 
     x: float
     width: float
@@ -44,12 +48,16 @@ def beside(places: Sequence[Place], a: int, b: int) -> bool:
 
 
 def _reach(distance: float, *, below: bool) -> float:
-    """How far an arc goes away from the boxes that it joins. Those above boxes are few, and can be flat."""
+    """How far an arc goes away from the boxes that it joins. Those above boxes are few, and can be
+    flat.
+    """
     return min(14 + 0.19 * distance, 210.0) if below else min(14 + 0.09 * distance, 130.0)
 
 
 def arc_room(places: Sequence[Place], bundles: Sequence[Bundle], row: int, *, below: bool) -> float:
-    """The room that the arcs of a row need. Those above are only between boxes that are no neighbours."""
+    """The room that the arcs of a row need. Those above are only between boxes that are no
+    neighbours.
+    """
     spans = [
         abs(places[k.a].x - places[k.b].x)
         for k in bundles
@@ -59,11 +67,17 @@ def arc_room(places: Sequence[Place], bundles: Sequence[Bundle], row: int, *, be
 
 
 def routes(
-    places: Sequence[Place], bundles: Sequence[Bundle], *, below: frozenset[int], straight: bool = False
+    places: Sequence[Place],
+    bundles: Sequence[Bundle],
+    *,
+    below: frozenset[int],
+    straight: bool = False,
 ) -> list[tuple[Point, ...]]:
-    """For every bundle the points of its line. Arcs of the rows `below` hang under them, those of others stand above.
+    """For every bundle the points of its line. Arcs of the rows `below` hang under them, those of
+    others stand above.
 
-    Lines across rows are curves that bend in the first gap and then go straight down, or `straight`.
+    Lines across rows are curves that bend in the first gap and then go straight down, or
+    `straight`.
     """
     plans = [_plan(places, bundle, below) for bundle in bundles]
     ports = _ports(places, bundles, plans)
@@ -88,11 +102,15 @@ def routes(
             bend = min(gaps.get(upper.row, lower.y), lower.y)
             half = (upper.bottom + bend) / 2
             curve = ((ux, upper.bottom), (ux, half), (lx, half), (lx, bend))
-            out.append(curve if bend == lower.y else (*curve, (lx, bend), (lx, lower.y), (lx, lower.y)))
+            out.append(
+                curve if bend == lower.y else (*curve, (lx, bend), (lx, lower.y), (lx, lower.y))
+            )
             continue
         away = _reach(abs(a.x - b.x), below=plan == "below") * 4 / 3
         if plan == "below":
-            out.append(((ax, a.bottom), (ax, a.bottom + away), (bx, b.bottom + away), (bx, b.bottom)))
+            out.append(
+                ((ax, a.bottom), (ax, a.bottom + away), (bx, b.bottom + away), (bx, b.bottom))
+            )
         else:
             out.append(((ax, a.y), (ax, a.y - away), (bx, b.y - away), (bx, b.y)))
     return out
@@ -120,13 +138,16 @@ def _gaps(places: Sequence[Place]) -> Mapping[int, float]:
 def _ports(
     places: Sequence[Place], bundles: Sequence[Bundle], plans: Sequence[str]
 ) -> dict[tuple[int, int], float]:
-    """Where on its edge each line ends, by (bundle, box): in the order of the other ends, so that few lines cross."""
+    """Where on its edge each line ends, by (bundle, box): in the order of the other ends, so that
+    few lines cross.
+    """
     ends: dict[tuple[int, str], list[tuple[tuple[float, float], int]]] = defaultdict(list)
     for i, (bundle, plan) in enumerate(zip(bundles, plans, strict=True)):
         for here, there in ((bundle.a, bundle.b), (bundle.b, bundle.a)):
             away = places[there].x - places[here].x
             if plan in ("above", "below"):
-                # Long arcs begin inside short ones of the same side, so that arcs of one box do not cross.
+                # Long arcs begin inside short ones of the same side, so that arcs of one box do not
+                # cross.
                 ends[here, plan].append(((-1, -away) if away < 0 else (1, -away), i))
             elif plan == "across":
                 side = "below" if places[here].row < places[there].row else "above"

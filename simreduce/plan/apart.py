@@ -1,4 +1,6 @@
-"""A plan taken apart into the plans that have nothing to do with each other: the inverse of `side_by_side`."""
+"""A plan taken apart into the plans that have nothing to do with each other: the inverse of
+`side_by_side`.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,17 @@ Ints = npt.NDArray[np.int64]
 
 
 def apart(plan: Plan, *, loose: bool = False) -> list[Plan]:
-    """Plans that together hold every op of `plan`, none of which reads an op of another; in the order of their first ops.
-    They keep devices and addresses, and promise nothing: what is proved is the whole.
+    """Plans that together hold every op of `plan`, none of which reads an op of another; in the
+    order of their first ops. They keep devices and addresses, and promise nothing: what is proved
+    is the whole.
 
-    No part waits for another, either, unless it is `loose`: then parts are what reads of each other, and where one has to
-    wait for another (NCCL's collectives for the one before, a variable for its update) is left to whoever runs them. A
-    variable that several parts read is in each of them.
+    No part waits for another, either, unless it is `loose`: then parts are what reads of each
+    other, and where one has to wait for another (NCCL's collectives for the one before, a variable
+    for its update) is left to whoever runs them. A variable that several parts read is in each of
+    them.
 
-    Streams join nothing: an order that an algorithm keeps among the tensors of one call is lost between parts.
+    Streams join nothing: an order that an algorithm keeps among the tensors of one call is lost
+    between parts.
     """
     from scipy.sparse import coo_matrix  # noqa: PLC0415 - scipy takes long to load
     from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
@@ -43,7 +48,9 @@ def apart(plan: Plan, *, loose: bool = False) -> list[Plan]:
     graph = coo_matrix((np.ones(len(user), dtype=np.int8), (user, used)), shape=(n, n))
     count, label = connected_components(graph, directed=False)
     label = label.astype(np.int64)
-    again = np.unique(np.stack([label[reader[~joins[0]]], read[~joins[0]].astype(np.int64)]), axis=1)
+    again = np.unique(
+        np.stack([label[reader[~joins[0]]], read[~joins[0]].astype(np.int64)]), axis=1
+    )
     alone = np.flatnonzero(~shared)
     member, op = np.concatenate([label[alone], again[0]]), np.concatenate([alone, again[1]])
     order = np.lexsort((op, member))
@@ -52,9 +59,11 @@ def apart(plan: Plan, *, loose: bool = False) -> list[Plan]:
     return list(_cut(plan, member[order], op[order], count, starts(kept), awaited[inside]))
 
 
-def _cut(plan: Plan, member: Ints, op: Ints, count: int, waits: Ints, awaited: Column) -> Iterator[Plan]:
-    """The parts; row i says that op[i] is in part member[i], and rows are in ascending order. What each op waits for is
-    row op of `awaited`.
+def _cut(
+    plan: Plan, member: Ints, op: Ints, count: int, waits: Ints, awaited: Column
+) -> Iterator[Plan]:
+    """The parts; row i says that op[i] is in part member[i], and rows are in ascending order. What
+    each op waits for is row op of `awaited`.
     """
     n = len(plan)
     first = starts(np.bincount(member, minlength=count))
@@ -63,13 +72,17 @@ def _cut(plan: Plan, member: Ints, op: Ints, count: int, waits: Ints, awaited: C
     def rows(start: Column, items: Column) -> tuple[Ints, Ints]:
         """Of every row: where its entries begin, and their places in the part."""
         size = np.diff(start)[op]
-        found = np.searchsorted(place, np.repeat(member, size) * n + items[ranges(start[:-1][op], size)])
+        found = np.searchsorted(
+            place, np.repeat(member, size) * n + items[ranges(start[:-1][op], size)]
+        )
         return starts(size), found - np.repeat(first[member], size)
 
     operand_start, operands = rows(plan.operand_start, plan.operands)
     control_start, controls = rows(waits, awaited)
     contract = Contract.of(plan.contract.collective, [])
-    parts = [slice(a, b) for a, b in zip(first[:-1].tolist(), first[1:].tolist(), strict=True) if a < b]
+    parts = [
+        slice(a, b) for a, b in zip(first[:-1].tolist(), first[1:].tolist(), strict=True) if a < b
+    ]
     for part in sorted(parts, key=lambda each: int(op[each.start])):
         mine = op[part]
         edges = slice(part.start, part.stop + 1)

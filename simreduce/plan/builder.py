@@ -7,8 +7,9 @@ for value in (total, b.copy(total, 1)):
     b.output(value)
 plan = b.finish(Contract.all_reduce([0, 1], [(0, 8, 0)]))
 
-Verbs in the plural (`copies`, `adds`, `joins`, ...) append one op per element of the arrays of a `Values`, in C order:
-what a planner of thousands of ranks does in one call, where the singular verbs would take one call an op.
+Verbs in the plural (`copies`, `adds`, `joins`, ...) append one op per element of the arrays of a
+`Values`, in C order: what a planner of thousands of ranks does in one call, where the singular
+verbs would take one call an op.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ Numbers: TypeAlias = "int | Column"
 
 
 class _Column:
-    """A column of a plan, which grows at its end. While all its numbers are one number, that is all it keeps: most plans
-    have one dtype, one executor and no controls.
+    """A column of a plan, which grows at its end. While all its numbers are one number, that is all
+    it keeps: most plans have one dtype, one executor and no controls.
     """
 
     __slots__ = ("array", "dtype", "only", "size")
@@ -73,7 +74,8 @@ class _Column:
         self.size, self.only = end, None
 
     def _make_room(self, end: int) -> None:
-        # Far too large: memory that is never touched costs nothing, and to grow often costs more than to fill.
+        # Far too large: memory that is never touched costs nothing, and to grow often costs more
+        # than to fill.
         grown = np.empty(max(end, 64, min(len(self.array) * 16, MOST_OPS)), dtype=self.dtype)
         grown[: self.size] = self.array[: self.size] if self.only is None else self.only
         self.array = grown
@@ -120,7 +122,8 @@ _DTYPES: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType({
 
 
 class PlanBuilder:
-    """Appends ops in program order. `executor` is stamped on the ops that follow; planners may set it.
+    """Appends ops in program order. `executor` is stamped on the ops that follow; planners may set
+    it.
 
     With `boxes`, what is appended is done by so many equal machines (see `Plan`).
     """
@@ -132,7 +135,8 @@ class PlanBuilder:
         self._columns = {name: _Column(dtype) for name, dtype in _DTYPES.items()}
         self._before = 0  # ops in the columns
         self._finished = False
-        # Ops appended one by one since then; their numbers of operands and controls come last in a row.
+        # Ops appended one by one since then; their numbers of operands and controls come last in a
+        # row.
         self._rows: list[tuple[int, int, int, int, int, int, int, int, int, int]] = []
         self._operands: list[int] = []
         self._controls: list[int] = []
@@ -167,18 +171,25 @@ class PlanBuilder:
         return self.input(device, lo, hi, dtype, contributor=ZEROS)
 
     def barrier(self, device: int, after: Sequence[int]) -> int:
-        """An empty INPUT that exists once all the ops `after` are done; its id, for the `after` of others."""
+        """An empty INPUT that exists once all the ops `after` are done; its id, for the `after` of
+        others.
+        """
         return self.input(device, 0, 0, contributor=ZEROS, after=after).op
 
     def slice(self, value: Value, lo: int, hi: int, *, after: Sequence[int] = ()) -> Value:
-        """Narrow `value` to [lo, hi) by an op of its own (a view in an operand needs none), after the ops `after`."""
+        """Narrow `value` to [lo, hi) by an op of its own (a view in an operand needs none), after
+        the ops `after`.
+        """
         return self._append(Kind.SLICE, value.device, lo, hi, value.dtype, (value.op,), after=after)
 
     def split(self, value: Value, sizes: Iterable[int]) -> list[Value]:
-        """Cut `value` from its start into pieces of the given sizes; one piece that is all of it is no op."""
+        """Cut `value` from its start into pieces of the given sizes; one piece that is all of it is
+        no op.
+        """
         sizes, pieces, lo = list(sizes), [], value.lo
         for size in sizes:
-            # Every piece of an empty value is a value of its own, or copies of them would be taken for one.
+            # Every piece of an empty value is a value of its own, or copies of them would be taken
+            # for one.
             whole = size == value.hi - value.lo and (size > 0 or len(sizes) == 1)
             pieces.append(value if whole else self.slice(value, lo, lo + size))
             lo += size
@@ -194,7 +205,9 @@ class PlanBuilder:
         first, last = values[0], values[-1]
         operands = tuple(v.op for v in values)
         arg = IN_PLACE if in_place else 0
-        return self._append(Kind.CONCAT, first.device, first.lo, last.hi, first.dtype, operands, arg=arg)
+        return self._append(
+            Kind.CONCAT, first.device, first.lo, last.hi, first.dtype, operands, arg=arg
+        )
 
     def hold(self, value: Value, after: Sequence[int]) -> Value:
         """The same value, but not before the ops `after` are done; costs nothing."""
@@ -212,8 +225,8 @@ class PlanBuilder:
     ) -> Value:
         """Move `value` (or its part [lo, hi)) to `device`.
 
-        A copy to where it is already is the value (or a view of it) itself, and a second copy to one device is the first: the
-        runtimes send a value once per destination.
+        A copy to where it is already is the value (or a view of it) itself, and a second copy to
+        one device is the first: the runtimes send a value once per destination.
         """
         lo = value.lo if lo is None else lo
         hi = value.hi if hi is None else hi
@@ -227,20 +240,27 @@ class PlanBuilder:
         return self._copied[key]
 
     def add(self, values: Sequence[Value], *, stream: int = NO_STREAM) -> Value:
-        """The n-ary sum, on the device where all `values` are, over the interval they have in common."""
+        """The n-ary sum, on the device where all `values` are, over the interval they have in
+        common.
+        """
         _, device, lo, hi, dtype = values[0]
-        for v in (
-            values
-        ):  # quicker than max() and min() of generators, and this is where planners spend their time
+        for v in values:  # quicker than max() and min() of generators, and this is where planners spend their time
             lo, hi = (v.lo if v.lo > lo else lo), (v.hi if v.hi < hi else hi)  # noqa: FURB136
-        return self._append(Kind.ADD, device, lo, hi, dtype, tuple([v.op for v in values]), stream=stream)
+        return self._append(
+            Kind.ADD, device, lo, hi, dtype, tuple([v.op for v in values]), stream=stream
+        )
 
     def add_on(self, device: int, values: Sequence[Value]) -> Value:
-        """The n-ary sum of `values` on `device`, all brought there; a lone value stays what and where it is.
+        """The n-ary sum of `values` on `device`, all brought there; a lone value stays what and
+        where it is.
 
         (TensorFlow's `add_n` of one tensor is that tensor.)
         """
-        return values[0] if len(values) == 1 else self.add([self.copy(value, device) for value in values])
+        return (
+            values[0]
+            if len(values) == 1
+            else self.add([self.copy(value, device) for value in values])
+        )
 
     def scale(self, value: Value, divisor: int) -> Value:
         """Divide by a count."""
@@ -254,11 +274,17 @@ class PlanBuilder:
         """Declare `value` a result on its device."""
         return self._append(Kind.OUTPUT, *value[1:], (value.op,))
 
-    def again(self, plan: Plan, op: int, operands: Sequence[Value], after: Sequence[int] = ()) -> Value:
-        """Op `op` of `plan` once more, on these operands, after the ops `after` and on no stream. The executor is the builder's."""
+    def again(
+        self, plan: Plan, op: int, operands: Sequence[Value], after: Sequence[int] = ()
+    ) -> Value:
+        """Op `op` of `plan` once more, on these operands, after the ops `after` and on no stream.
+        The executor is the builder's.
+        """
         kind, device = Kind(plan.kind[op]), int(plan.device[op])
         lo, hi, dtype, arg = (int(c[op]) for c in (plan.lo, plan.hi, plan.dtype, plan.arg))
-        return self._append(kind, device, lo, hi, dtype, tuple(v.op for v in operands), arg=arg, after=after)
+        return self._append(
+            kind, device, lo, hi, dtype, tuple(v.op for v in operands), arg=arg, after=after
+        )
 
     def walk(
         self,
@@ -298,10 +324,12 @@ class PlanBuilder:
         after: Sequence[int] | Ints = (),
         away: Numbers = 0,
     ) -> Values:
-        """Move every value to the device of the same place in `device`, after the ops `after`: all of them or, of an array,
-        the one at the same place. In a folded plan they are fetched from the machine that is `away` (which is broadcast) on.
+        """Move every value to the device of the same place in `device`, after the ops `after`: all
+        of them or, of an array, the one at the same place. In a folded plan they are fetched from
+        the machine that is `away` (which is broadcast) on.
 
-        Unlike `copy`, each makes an op: a planner must not send a value to where it is, nor to one device twice.
+        Unlike `copy`, each makes an op: a planner must not send a value to where it is, nor to one
+        device twice.
         """
         lo, hi = values.lo, values.hi
         if not device.shape == lo.shape == hi.shape:
@@ -312,13 +340,17 @@ class PlanBuilder:
         return self._extend(Kind.COPY, moved, [values.op], arg=away, stream=stream, after=after)
 
     def barriers(self, device: Ints, count: Ints, after: Ints) -> Ints:
-        """By device: an empty INPUT that exists once the next count[i] of the ops `after` are done. The ids, for `after`."""
+        """By device: an empty INPUT that exists once the next count[i] of the ops `after` are done.
+        The ids, for `after`.
+        """
         nothing = np.zeros_like(device)
         made = Values(device, device, nothing, nothing)
         return self._extend(Kind.INPUT, made, arg=ZEROS, after=after, count=count).op
 
     def adds(self, terms: Sequence[Values], *, stream: Numbers = NO_STREAM) -> Values:
-        """Elementwise n-ary sums: entry i adds entry i of every term, over the interval they have in common."""
+        """Elementwise n-ary sums: entry i adds entry i of every term, over the interval they have
+        in common.
+        """
         first = terms[0]
         lo = reduce(np.maximum, [t.lo for t in terms])
         hi = reduce(np.minimum, [t.hi for t in terms])
@@ -326,7 +358,8 @@ class PlanBuilder:
         return self._extend(Kind.ADD, result, [t.op for t in terms], stream=stream)
 
     def joins(self, values: Values) -> Values:
-        """Join the adjacent intervals along the last axis, which lie in one buffer already (a CONCAT in place, free).
+        """Join the adjacent intervals along the last axis, which lie in one buffer already (a
+        CONCAT in place, free).
 
         An axis of one entry is only dropped.
         """
@@ -370,7 +403,9 @@ class PlanBuilder:
         after: Sequence[int] = (),
     ) -> Value:
         if hi < lo:
-            raise PlanError(f"{kind.name} on {self.devices[device]}: the interval [{lo}, {hi}) is reversed")
+            raise PlanError(
+                f"{kind.name} on {self.devices[device]}: the interval [{lo}, {hi}) is reversed"
+            )
         op = self._before + len(self._rows)
         if len(self._rows) >= MOST_SINGLE_OPS:
             raise PlanTooLarge(
@@ -396,8 +431,8 @@ class PlanBuilder:
     ) -> Values:
         """One op per entry of `made`, whose devices and intervals are given.
 
-        Entry i reads entry i of each of the `operands`; as an array, it has them along a last axis. It waits for all `after`;
-        of an array, for the next count[i] (or `count`) of its entries.
+        Entry i reads entry i of each of the `operands`; as an array, it has them along a last axis.
+        It waits for all `after`; of an array, for the next count[i] (or `count`) of its entries.
         """
         if (made.hi < made.lo).any():
             raise PlanError(f"{kind.name}: an interval is reversed")
@@ -409,8 +444,13 @@ class PlanBuilder:
         if isinstance(operands, np.ndarray):
             read, reads = operands.reshape(-1), operands.shape[-1]
         elif len(operands) == 1:
-            only = operands[0]  # and nearly always of this shape, which numpy takes long to find out
-            read, reads = (only if only.shape == shape else np.broadcast_to(only, shape)).reshape(-1), 1
+            only = operands[
+                0
+            ]  # and nearly always of this shape, which numpy takes long to find out
+            read, reads = (
+                (only if only.shape == shape else np.broadcast_to(only, shape)).reshape(-1),
+                1,
+            )
         else:
             reads = len(operands)
             read = np.empty(size * reads, dtype=np.int64)
@@ -419,7 +459,10 @@ class PlanBuilder:
         if isinstance(after, np.ndarray):
             controls = after.reshape(-1)
         else:
-            count, controls = len(after), np.tile(np.array(after, dtype=np.int64), size) if after else _NONE
+            count, controls = (
+                len(after),
+                np.tile(np.array(after, dtype=np.int64), size) if after else _NONE,
+            )
         numbers = (
             kind, made.device, made.lo, made.hi, made.dtype, arg, stream, self.executor, reads, count
         )  # fmt: skip
@@ -434,7 +477,9 @@ class PlanBuilder:
         """Append what was appended one by one to the columns."""
         if self._rows:
             columns = np.array(self._rows, dtype=np.int64).T
-            operands, controls = (np.array(flat, dtype=np.int64) for flat in (self._operands, self._controls))
+            operands, controls = (
+                np.array(flat, dtype=np.int64) for flat in (self._operands, self._controls)
+            )
             self._write(len(self._rows), *columns, operands=operands, controls=controls)
             self._rows, self._operands, self._controls = [], [], []
 
@@ -442,7 +487,9 @@ class PlanBuilder:
         """`_write`, for so few ops that it takes less time to append them one by one."""
         if self._finished:
             raise InternalError("the plan is finished")
-        columns = [n.reshape(-1).tolist() if isinstance(n, np.ndarray) else (n,) * size for n in numbers]
+        columns = [
+            n.reshape(-1).tolist() if isinstance(n, np.ndarray) else (n,) * size for n in numbers
+        ]
         self._rows += zip(*columns, strict=True)
         self._operands += operands.tolist()
         self._controls += controls.tolist()

@@ -16,10 +16,11 @@ Ints = npt.NDArray[np.int64]
 
 
 def repeat(plan: Plan, times: int) -> Plan:
-    """`times` copies of `plan`, chained: on every device, an iteration starts when all results of the one before
-    it are there. There is no barrier across devices.
+    """`times` copies of `plan`, chained: on every device, an iteration starts when all results of
+    the one before it are there. There is no barrier across devices.
 
-    Each iteration reduces its own gradients (addresses of its own), so the contract is proved for all of them.
+    Each iteration reduces its own gradients (addresses of its own), so the contract is proved for
+    all of them.
     """
     if times < 1:
         raise ValueError(f"a plan can be repeated 1 time or more, not {times}")
@@ -27,7 +28,10 @@ def repeat(plan: Plan, times: int) -> Plan:
     joined = side_by_side([plan, *[gates, plan] * (times - 1)], plan.devices)
     joined = replace(joined, times=times * plan.times)
     waiters, waited = [], []
-    outputs, inputs = np.flatnonzero(plan.kind == Kind.OUTPUT), np.flatnonzero(plan.kind == Kind.INPUT)
+    outputs, inputs = (
+        np.flatnonzero(plan.kind == Kind.OUTPUT),
+        np.flatnonzero(plan.kind == Kind.INPUT),
+    )
     for k in range(1, times):
         before = (k - 1) * (len(plan) + len(gates))
         gate = before + len(plan)
@@ -51,7 +55,9 @@ def _gates(plan: Plan) -> Plan:
 
 def _with_controls(plan: Plan, waiters: Ints, waited: Ints) -> Plan:
     """`plan` in which, besides, waiters[i] waits for waited[i]."""
-    waiters = np.concatenate([np.repeat(np.arange(len(plan)), np.diff(plan.control_start)), waiters])
+    waiters = np.concatenate(
+        [np.repeat(np.arange(len(plan)), np.diff(plan.control_start)), waiters]
+    )
     waited = np.concatenate([plan.controls, waited])
     order = np.argsort(waiters, kind="stable")
     start = np.concatenate([[0], np.cumsum(np.bincount(waiters, minlength=len(plan)))])

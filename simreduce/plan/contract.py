@@ -1,4 +1,6 @@
-"""What a plan promises: for each (device, interval), whose contributions are summed and what divides them."""
+"""What a plan promises: for each (device, interval), whose contributions are summed and what
+divides them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ Column = npt.NDArray[np.integer]
 
 
 class Promise(NamedTuple):
-    """`device` ends with elements [lo, hi) of `dtype` that hold the sum over `members`, divided by `divisor`."""
+    """`device` ends with elements [lo, hi) of `dtype` that hold the sum over `members`, divided by
+    `divisor`.
+    """
 
     device: int
     lo: int
@@ -25,11 +29,11 @@ class Promise(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contract:
-    """Rows of promises. Row i: device[i] ends with elements [lo[i], hi[i]) of dtype[i] that hold the sum over
-    the contributors sets[members[i]], divided by divisor[i].
+    """Rows of promises. Row i: device[i] ends with elements [lo[i], hi[i]) of dtype[i] that hold
+    the sum over the contributors sets[members[i]], divided by divisor[i].
 
-    `home` says on which device a contributor's INPUTs must be; one that it does not name may have each address on one
-    device only.
+    `home` says on which device a contributor's INPUTs must be; one that it does not name may have
+    each address on one device only.
     """
 
     collective: str
@@ -49,7 +53,9 @@ class Contract:
     def all_reduce(
         ranks: Sequence[int], intervals: Sequence[tuple[int, int, int]], divisor: int = 1
     ) -> Contract:
-        """Every rank ends with the sum over all ranks of every (lo, hi, dtype), divided by `divisor`."""
+        """Every rank ends with the sum over all ranks of every (lo, hi, dtype), divided by
+        `divisor`.
+        """
         device, rows = _each(ranks, intervals)
         return _sums("all_reduce", ranks, device, rows, divisor)
 
@@ -65,23 +71,30 @@ class Contract:
     def reduce_scatter(
         ranks: Sequence[int], intervals: Sequence[tuple[int, int, int]], divisor: int = 1
     ) -> Contract:
-        """Rank i of n ends with the sum of part i of every (lo, hi, dtype): from lo + size i/n to lo + size (i+1)/n."""
+        """Rank i of n ends with the sum of part i of every (lo, hi, dtype): from lo + size i/n to
+        lo + size (i+1)/n.
+        """
         rows = _parts(intervals, len(ranks))
         return _sums("reduce_scatter", ranks, np.tile(ranks, len(intervals)), rows, divisor)
 
     @staticmethod
     def all_gather(ranks: Sequence[int], intervals: Sequence[tuple[int, int, int]]) -> Contract:
-        """Every rank ends with every (lo, hi, dtype), of which rank i of n gives part i as `reduce_scatter` cuts it."""
+        """Every rank ends with every (lo, hi, dtype), of which rank i of n gives part i as
+        `reduce_scatter` cuts it.
+        """
         rows = _parts(intervals, len(ranks))
         return _from_one("all_gather", ranks, np.repeat(ranks, len(rows)), np.tile(rows, (len(ranks), 1)),
                          np.tile(np.arange(len(ranks)), len(intervals) * len(ranks)))  # fmt: skip
 
     @staticmethod
     def all_to_all(ranks: Sequence[int], intervals: Sequence[tuple[int, int, int]]) -> Contract:
-        """Every (lo, hi, dtype) is n equal rows, of which rank i gives row i; rank j ends with part j of every row."""
+        """Every (lo, hi, dtype) is n equal rows, of which rank i gives row i; rank j ends with part
+        j of every row.
+        """
         n = len(ranks)
         rows = _parts(
-            [(lo, hi, t) for a, b, t in intervals for lo, hi, t in _parts([(a, b, t)], n).tolist()], n
+            [(lo, hi, t) for a, b, t in intervals for lo, hi, t in _parts([(a, b, t)], n).tolist()],
+            n,
         )
         # Row by row of the table: (interval, giver, taker).
         return _from_one("all_to_all", ranks, np.tile(ranks, n * len(intervals)), rows,
@@ -105,7 +118,9 @@ class Contract:
         )
 
     @staticmethod
-    def broadcast(devices: Sequence[int], intervals: Sequence[tuple[int, int, int]], source: int) -> Contract:
+    def broadcast(
+        devices: Sequence[int], intervals: Sequence[tuple[int, int, int]], source: int
+    ) -> Contract:
         """Every device ends with every (lo, hi, dtype) as the contributor `source` gave it."""
         only = frozenset([source])
         promises = [Promise(d, *interval, only) for d in devices for interval in intervals]
@@ -128,18 +143,26 @@ def _parts(intervals: Sequence[tuple[int, int, int]], n: int) -> Rows:
     # size * i // n, which might be more than 64 bits hold on the way
     each, more = np.divmod((hi - lo)[:, None], n)
     edges = lo[:, None] + each * np.arange(n + 1) + more * np.arange(n + 1) // n
-    return np.stack([edges[:, :-1], edges[:, 1:], np.repeat(dtype[:, None], n, 1)], -1).reshape(-1, 3)
+    return np.stack([edges[:, :-1], edges[:, 1:], np.repeat(dtype[:, None], n, 1)], -1).reshape(
+        -1, 3
+    )
 
 
-def _sums(collective: str, ranks: Sequence[int], device: Column, rows: Rows, divisor: int) -> Contract:
+def _sums(
+    collective: str, ranks: Sequence[int], device: Column, rows: Rows, divisor: int
+) -> Contract:
     """Row i: `device[i]` has the sum of all ranks."""
     everyone = np.zeros(len(rows), dtype=np.int32)
     return _contract(collective, ranks, device, rows, everyone, (frozenset(ranks),), divisor)
 
 
-def _from_one(collective: str, ranks: Sequence[int], device: Column, rows: Rows, giver: Column) -> Contract:
+def _from_one(
+    collective: str, ranks: Sequence[int], device: Column, rows: Rows, giver: Column
+) -> Contract:
     """Row i: `device[i]` has what `ranks[giver[i]]` gave."""
-    return _contract(collective, ranks, device, rows, giver, tuple(frozenset([rank]) for rank in ranks), 1)
+    return _contract(
+        collective, ranks, device, rows, giver, tuple(frozenset([rank]) for rank in ranks), 1
+    )
 
 
 def _contract(

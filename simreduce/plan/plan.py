@@ -1,11 +1,11 @@
 """The plan: columns over ops, in program order.
 
-Every op makes one value. A value lives on one device, is never overwritten, and is one contiguous interval
-`[lo, hi)` of a flat address space counted in elements: all gradients of the step laid end to end. An op that
-takes a value of a wider interval reads the part it needs (a view).
+Every op makes one value. A value lives on one device, is never overwritten, and is one contiguous
+interval `[lo, hi)` of a flat address space counted in elements: all gradients of the step laid end
+to end. An op that takes a value of a wider interval reads the part it needs (a view).
 
-Padding is an INPUT of zeros (contributor `ZEROS`). It is labelled with the addresses just past the tensor it
-pads; as values are never overwritten, that label clashes with nothing.
+Padding is an INPUT of zeros (contributor `ZEROS`). It is labelled with the addresses just past the
+tensor it pads; as values are never overwritten, that label clashes with nothing.
 """
 
 from __future__ import annotations
@@ -61,16 +61,19 @@ class Executor(IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """An immutable DAG of ops, and what it promises. Columns have one entry per op, in program order.
+    """An immutable DAG of ops, and what it promises. Columns have one entry per op, in program
+    order.
 
-    Program order is a topological order: operands and control predecessors have smaller ids. `stream` is
-    `channel * len(devices) + device`, or `NO_STREAM`: ops of one stream run one after another in program order. Addresses
-    are 64 bits wide where some need it; a column of one number for all ops may be a view of that number.
+    Program order is a topological order: operands and control predecessors have smaller ids.
+    `stream` is `channel * len(devices) + device`, or `NO_STREAM`: ops of one stream run one after
+    another in program order. Addresses are 64 bits wide where some need it; a column of one number
+    for all ops may be a view of that number.
 
-    A *folded* plan is that of `boxes` equal machines which all do the same at the same time, and holds the ops of one of
-    them. A COPY from the `arg`-th next machine reads the op that the other has made when this one made its operand, so it
-    crosses the way out of one machine and the way into another. Nobody can prove such a plan by itself: what it stands
-    for is what the same strategy compiles to for few machines, each by itself.
+    A *folded* plan is that of `boxes` equal machines which all do the same at the same time, and
+    holds the ops of one of them. A COPY from the `arg`-th next machine reads the op that the other
+    has made when this one made its operand, so it crosses the way out of one machine and the way
+    into another. Nobody can prove such a plan by itself: what it stands for is what the same
+    strategy compiles to for few machines, each by itself.
 
     A *chained* plan does the same thing `times` times in a row (`repeat`).
     """
@@ -133,12 +136,18 @@ class Plan:
     def column_bytes(self) -> int:
         """Memory held by the columns, without the contract."""
         arrays = (getattr(self, f.name) for f in fields(self))
-        return sum(a.itemsize if a.strides == (0,) else a.nbytes for a in arrays if isinstance(a, np.ndarray))
+        return sum(
+            a.itemsize if a.strides == (0,) else a.nbytes
+            for a in arrays
+            if isinstance(a, np.ndarray)
+        )
 
     @property
     def digest(self) -> str:
         """A short hash of everything in the plan; equal plans have equal digests on every machine."""
-        many = (self.boxes, self.times) if self.times > 1 else (self.boxes,) if self.boxes > 1 else ()
+        many = (
+            (self.boxes, self.times) if self.times > 1 else (self.boxes,) if self.boxes > 1 else ()
+        )
         head = (self.devices, self.contract.collective, *many)
         h = hashlib.sha256(repr(head).encode())
         for f in fields(self):

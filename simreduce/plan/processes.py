@@ -1,13 +1,16 @@
-"""A plan on devices of several processes: what only orders ops is said as it can be carried out there.
+"""A plan on devices of several processes: what only orders ops is said as it can be carried out
+there.
 
-A process sees what its own devices do, and what it is sent. So an op that must wait for another process's op, without
-reading its value, needs a message from there, which costs what messages cost: a COPY of nothing.
+A process sees what its own devices do, and what it is sent. So an op that must wait for another
+process's op, without reading its value, needs a message from there, which costs what messages cost:
+a COPY of nothing.
 
-Copies that wait for copies are an exception: streams, and the steps of algorithms whose ranks have one port each way. No sender
-sees when its own copies have arrived, nor what else arrives there. To wait for messages about it would cost more than what it gains,
-as these may queue behind what is sent the same way. So copies of one process are launched in the order that the plan
-says, and do not wait for one another's end: what goes to one process then arrives in that order, and what else meets at a port
-shares it.
+Copies that wait for copies are an exception: streams, and the steps of algorithms whose ranks have
+one port each way. No sender sees when its own copies have arrived, nor what else arrives there. To
+wait for messages about it would cost more than what it gains, as these may queue behind what is
+sent the same way. So copies of one process are launched in the order that the plan says, and do not
+wait for one another's end: what goes to one process then arrives in that order, and what else meets
+at a port shares it.
 """
 
 from __future__ import annotations
@@ -21,7 +24,9 @@ from simreduce.plan.waits import waits
 
 
 def across_processes(plan: Plan, process: Sequence[int]) -> Plan:
-    """`plan`, whose devices are in the processes `process`. It has no streams; with one process, it is `plan` itself."""
+    """`plan`, whose devices are in the processes `process`. It has no streams; with one process, it
+    is `plan` itself.
+    """
     if len(set(process)) <= 1:
         return plan
     return _Rewriting(plan, process).done()
@@ -32,7 +37,9 @@ class _Rewriting:
         self.plan, self.process = plan, process
         self.b = PlanBuilder(plan.devices)
         self.made: list[Value] = []
-        self.launched: dict[int, int] = {}  # by copy to another process, what is done when it is launched
+        self.launched: dict[
+            int, int
+        ] = {}  # by copy to another process, what is done when it is launched
 
     def done(self) -> Plan:
         for op, before in waits(self.plan):
@@ -56,7 +63,9 @@ class _Rewriting:
         self.made.append(b.again(plan, op, operands, after))
 
     def _seen(self, wait: int, device: int, *, copies: bool) -> int | None:
-        """What tells the process of `device` that the op `wait` is done, or that it has launched it; None if it need not know."""
+        """What tells the process of `device` that the op `wait` is done, or that it has launched
+        it; None if it need not know.
+        """
         value, mine = self.made[wait], self.process[device]
         if self.process[value.device] == mine:
             return value.op

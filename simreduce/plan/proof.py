@@ -1,9 +1,10 @@
 """Proof that a plan keeps its contract.
 
-The address space is cut into atoms at every interval end. Every (contributor, atom) gets a residue modulo the prime
-2^31 - 1, a hash of the two that is as good as random, and the plan is run in that arithmetic, where division (MEAN) is
-exact. A lost, doubled or misplaced contribution leaves a wrong residue: the chance that one goes unseen is 2^-31 per
-atom. What fails is run once more in sets of ranks, to say in words what is wrong.
+The address space is cut into atoms at every interval end. Every (contributor, atom) gets a residue
+modulo the prime 2^31 - 1, a hash of the two that is as good as random, and the plan is run in that
+arithmetic, where division (MEAN) is exact. A lost, doubled or misplaced contribution leaves a wrong
+residue: the chance that one goes unseen is 2^-31 per atom. What fails is run once more in sets of
+ranks, to say in words what is wrong.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ _EXPLAINED = 20
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A rule the plan breaks. `elements` are the result elements that are not as promised (0 if structural)."""
+    """A rule the plan breaks. `elements` are the result elements that are not as promised (0 if
+    structural).
+    """
 
     rule: str
     message: str
@@ -45,7 +48,8 @@ class Problem:
 
 
 def verify(plan: Plan) -> list[Problem]:
-    """Every rule the plan breaks, malformed ops first; empty means that it does what its contract says.
+    """Every rule the plan breaks, malformed ops first; empty means that it does what its contract
+    says.
 
     PlanError for a folded plan: what it stands for is proved on few machines, each by itself.
     """
@@ -57,7 +61,9 @@ def verify(plan: Plan) -> list[Problem]:
 
 
 def wrong_elements(problems: list[Problem]) -> int:
-    """nccl-tests' `#wrong`: result elements not as promised; a malformed plan counts at least one per fault."""
+    """nccl-tests' `#wrong`: result elements not as promised; a malformed plan counts at least one
+    per fault.
+    """
     return sum(max(p.elements, 1) for p in problems)
 
 
@@ -82,7 +88,9 @@ def _malformed(plan: Plan) -> Iterator[Problem]:
     many = len(used)  # one value may be an operand more than once
     most = np.array([0, 1, many, 1, many, 1, 1, 1])[kind]
     yield from fault(
-        "operands", np.flatnonzero((count < least) | (count > most)), "has a wrong number of operands"
+        "operands",
+        np.flatnonzero((count < least) | (count > most)),
+        "has a wrong number of operands",
     )
     nobody = np.flatnonzero((kind == Kind.INPUT) & (plan.arg < ZEROS))
     yield from fault("contributor", nobody, "has a contributor that is no rank")
@@ -104,7 +112,9 @@ def _malformed(plan: Plan) -> Iterator[Problem]:
 
 
 def _strays(plan: Plan) -> Ints:
-    """INPUTs on another device than their contributor's, or of an address that it has on another device already."""
+    """INPUTs on another device than their contributor's, or of an address that it has on another
+    device already.
+    """
     ids = np.flatnonzero((plan.kind == Kind.INPUT) & (plan.arg > ZEROS) & (plan.hi > plan.lo))
     at_home = np.array(
         [plan.contract.home.get(int(plan.arg[i]), int(plan.device[i])) for i in ids], dtype=np.int64
@@ -129,7 +139,10 @@ def _gaps(plan: Plan) -> Ints:
     first = plan.operand_start[ids]
     last = plan.operand_start[ids + 1] - 1
     bad = [
-        ids[(plan.lo[plan.operands[first]] != plan.lo[ids]) | (plan.hi[plan.operands[last]] != plan.hi[ids])]
+        ids[
+            (plan.lo[plan.operands[first]] != plan.lo[ids])
+            | (plan.hi[plan.operands[last]] != plan.hi[ids])
+        ]
     ]
     inner = ranges(first + 1, last - first)
     owner = np.repeat(ids, last - first)
@@ -159,7 +172,9 @@ def _residue(contributor: Column, atom: Ints) -> Ints:
 
 
 def _mixed(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """SplitMix64 (Steele, Lea and Flood 2014): the state x, a step on, as a number that shows nothing of it."""
+    """SplitMix64 (Steele, Lea and Flood 2014): the state x, a step on, as a number that shows
+    nothing of it.
+    """
     x = x * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -169,7 +184,8 @@ def _mixed(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 def _residues(plan: Plan, atoms: _Atoms) -> tuple[Ints, Ints]:
     """The residues of every op's atoms, as one flat array, and where each op's begin in it."""
     steps = list(levels(plan.operand_start, plan.operands))
-    # Ops by depth: what is computed in one step is one stretch of the array, and so is what it reads, below.
+    # Ops by depth: what is computed in one step is one stretch of the array, and so is what it
+    # reads, below.
     order = np.concatenate([np.zeros(0, dtype=np.int64), *steps])
     ops = np.cumsum([0, *map(len, steps)])
     width = atoms.last - atoms.first
@@ -185,7 +201,9 @@ def _residues(plan: Plan, atoms: _Atoms) -> tuple[Ints, Ints]:
     )
     scaled = np.flatnonzero(plan.kind == Kind.SCALE)
     factor = np.ones(len(value) if len(scaled) else 0, dtype=np.int64)
-    factor[ranges(offset[scaled], width[scaled])] = np.repeat(_inverse(plan.arg[scaled]), width[scaled])
+    factor[ranges(offset[scaled], width[scaled])] = np.repeat(
+        _inverse(plan.arg[scaled]), width[scaled]
+    )
 
     for some in _at_once(ends[ops]):
         readers = order[ops[some.start] : ops[some.stop]]
@@ -194,7 +212,9 @@ def _residues(plan: Plan, atoms: _Atoms) -> tuple[Ints, Ints]:
             ends[ops[some.start : some.stop + 1]],
             read[ops[some.start : some.stop + 1] - ops[some.start]],
         )
-        for (start, stop), (begin, end) in zip(*(pairwise(s.tolist()) for s in stretches), strict=True):
+        for (start, stop), (begin, end) in zip(
+            *(pairwise(s.tolist()) for s in stretches), strict=True
+        ):
             np.add.at(value, target[begin:end], value[source[begin:end]])
             value[start:stop] %= PRIME
             if len(scaled):
@@ -204,7 +224,9 @@ def _residues(plan: Plan, atoms: _Atoms) -> tuple[Ints, Ints]:
 
 
 def _reads(plan: Plan, atoms: _Atoms, offset: Ints, readers: Ints) -> tuple[Ints, Ints, Ints]:
-    """Of every atom that these ops read, op by op: where it goes, where it is; and where each op's reads end."""
+    """Of every atom that these ops read, op by op: where it goes, where it is; and where each op's
+    reads end.
+    """
     reads = plan.operand_count[readers]
     user = np.repeat(readers, reads)
     used = plan.operands[ranges(plan.operand_start[readers], reads)]
@@ -216,8 +238,12 @@ def _reads(plan: Plan, atoms: _Atoms, offset: Ints, readers: Ints) -> tuple[Ints
 
 
 def _at_once(ends: Ints) -> Iterator[slice]:
-    """All rows in order, given where each ends, in stretches of about `_AT_ONCE` in all: so that arrays stay small."""
-    marks = np.searchsorted(ends, np.arange(0, ends[-1] + _AT_ONCE, _AT_ONCE)).clip(0, len(ends) - 1)
+    """All rows in order, given where each ends, in stretches of about `_AT_ONCE` in all: so that
+    arrays stay small.
+    """
+    marks = np.searchsorted(ends, np.arange(0, ends[-1] + _AT_ONCE, _AT_ONCE)).clip(
+        0, len(ends) - 1
+    )
     for begin, end in pairwise(distinct(np.append(marks, len(ends) - 1)).tolist()):
         yield slice(begin, end)
 
@@ -335,7 +361,9 @@ def _explain(plan: Plan, output: int, address: int, goal: frozenset[int], diviso
             divided[op] *= int(plan.arg[op])
     held = terms[output]
     parts = [f"rank {r} is missing" for r in sorted(goal - held.keys())]
-    parts += [f"rank {r} is counted {k} times" for r, k in sorted(held.items()) if k > 1 and r in goal]
+    parts += [
+        f"rank {r} is counted {k} times" for r, k in sorted(held.items()) if k > 1 and r in goal
+    ]
     parts += [f"rank {r} does not belong" for r in sorted(held.keys() - goal)]
     if divided[output] != divisor:
         parts.append(f"divided by {divided[output]} instead of {divisor}")

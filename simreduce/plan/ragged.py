@@ -39,7 +39,9 @@ def blocks(count: int) -> Iterator[slice]:
 
 
 def distinct(numbers: Column) -> Ints:
-    """Each number once, ascending: np.unique, which takes ten times as long where most numbers differ."""
+    """Each number once, ascending: np.unique, which takes ten times as long where most numbers
+    differ.
+    """
     ordered = np.sort(numbers).astype(np.int64, copy=False)
     first = np.empty(len(ordered), dtype=np.bool_)
     first[:1] = True
@@ -48,14 +50,17 @@ def distinct(numbers: Column) -> Ints:
 
 
 def invert(start: Column, items: Column, size: int) -> tuple[Ints, Column]:
-    """The transposed rows: for each value v < size, the rows that hold v, ascending. Returns (start, rows)."""
+    """The transposed rows: for each value v < size, the rows that hold v, ascending. Returns
+    (start, rows).
+    """
     rows = np.repeat(np.arange(len(start) - 1, dtype=np.int32), np.diff(start))
     order = np.argsort(items, kind="stable")
     return starts(np.bincount(items, minlength=size)), rows[order]
 
 
 def levels(start: Column, predecessors: Column) -> Iterator[Ints]:
-    """Ops by depth: each array holds the ops whose predecessors are all in earlier arrays, ascending.
+    """Ops by depth: each array holds the ops whose predecessors are all in earlier arrays,
+    ascending.
 
     Ops on a cycle never come.
     """

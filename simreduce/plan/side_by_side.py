@@ -14,8 +14,9 @@ from simreduce.plan.ragged import ranges
 
 
 def side_by_side(plans: Sequence[Plan], devices: Sequence[str]) -> Plan:
-    """One plan of all `plans` on `devices`, which hold theirs: program order is theirs one after another, and no op
-    waits for an op of another plan. Addresses follow each other likewise. Contributors keep their numbers.
+    """One plan of all `plans` on `devices`, which hold theirs: program order is theirs one after
+    another, and no op waits for an op of another plan. Addresses follow each other likewise.
+    Contributors keep their numbers.
 
     The collective is that of the first plan.
     """
@@ -39,8 +40,12 @@ def side_by_side(plans: Sequence[Plan], devices: Sequence[str]) -> Plan:
         devices=tuple(devices),
         kind=joined("kind"),
         device=joined("device"),
-        lo=np.concatenate([np.add(p.lo, k, dtype=np.int64) for p, k in zip(moved, room, strict=True)]),
-        hi=np.concatenate([np.add(p.hi, k, dtype=np.int64) for p, k in zip(moved, room, strict=True)]),
+        lo=np.concatenate(
+            [np.add(p.lo, k, dtype=np.int64) for p, k in zip(moved, room, strict=True)]
+        ),
+        hi=np.concatenate(
+            [np.add(p.hi, k, dtype=np.int64) for p, k in zip(moved, room, strict=True)]
+        ),
         dtype=joined("dtype"),
         arg=joined("arg"),
         stream=joined("stream"),
@@ -57,7 +62,9 @@ def _on(plan: Plan, place: Sequence[int], devices: int) -> Plan:
     """`plan` with device d renumbered as place[d] of `devices`, streams too."""
     to = np.array(place, dtype=np.int32)
     channel, owner = np.divmod(plan.stream, max(len(plan.devices), 1))
-    stream = np.where(plan.stream < 0, plan.stream, channel * devices + to[owner]).astype(plan.stream.dtype)
+    stream = np.where(plan.stream < 0, plan.stream, channel * devices + to[owner]).astype(
+        plan.stream.dtype
+    )
     home = {k: int(to[device]) for k, device in plan.contract.home.items()}
     contract = replace(plan.contract, device=to[plan.contract.device], home=home)
     return replace(plan, device=to[plan.device], stream=stream, contract=contract)
@@ -86,7 +93,9 @@ def _common_home(contracts: Sequence[Contract]) -> dict[int, int]:
 
 
 def results_last(plan: Plan, key: Sequence[int]) -> Plan:
-    """`plan` with its OUTPUTs at the end, in ascending `key` (one per OUTPUT, in program order; ties keep it)."""
+    """`plan` with its OUTPUTs at the end, in ascending `key` (one per OUTPUT, in program order;
+    ties keep it).
+    """
     is_output = plan.kind == Kind.OUTPUT
     outputs = np.flatnonzero(is_output)[np.argsort(np.asarray(key, dtype=np.int64), kind="stable")]
     order = np.concatenate([np.flatnonzero(~is_output), outputs])

@@ -27,10 +27,11 @@ class Value(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Values(Sequence[Value]):
-    """Handles on many values: arrays of one shape, whatever axes a planner finds handy, and one dtype.
+    """Handles on many values: arrays of one shape, whatever axes a planner finds handy, and one
+    dtype.
 
-    A one-dimensional `Values` is a sequence of `Value`: `len`, iteration and `values[3]`. Every other index is numpy's
-    (slices, index arrays, masks, `...`) and gives a `Values`.
+    A one-dimensional `Values` is a sequence of `Value`: `len`, iteration and `values[3]`. Every
+    other index is numpy's (slices, index arrays, masks, `...`) and gives a `Values`.
     """
 
     op: Ints
@@ -95,7 +96,9 @@ class Values(Sequence[Value]):
         return self._each(lambda array: array.swapaxes(a, b))
 
     def view(self, lo: Ints, hi: Ints) -> Values:
-        """Parts of the values, which an op that reads them needs no op for; `lo` and `hi` broadcast with them."""
+        """Parts of the values, which an op that reads them needs no op for; `lo` and `hi` broadcast
+        with them.
+        """
         if lo.shape == hi.shape == self.shape:  # which numpy takes long to find out
             return Values(self.op, self.device, lo, hi, self.dtype)
         op, device, lo, hi = np.broadcast_arrays(self.op, self.device, lo, hi)
@@ -119,7 +122,9 @@ class Values(Sequence[Value]):
         return Values(op, device, lo, hi, self.dtype)
 
     def _each(self, change: Callable[[Ints], Ints]) -> Values:
-        return Values(change(self.op), change(self.device), change(self.lo), change(self.hi), self.dtype)
+        return Values(
+            change(self.op), change(self.device), change(self.lo), change(self.hi), self.dtype
+        )
 
 
 def _joined(parts: Sequence[Values], join: Callable[[list[Ints]], Ints]) -> Values:

@@ -31,7 +31,9 @@ def folded_lines(rows: Sequence[BenchRow | Stuck]) -> list[str]:
 def bench_table(
     rows: Sequence[BenchRow | Stuck], ranks: int, about: Sequence[str], *, complete: bool = True
 ) -> str:
-    """nccl-tests' columns in its places; ours to the right of them. What is not `complete` was stopped."""
+    """nccl-tests' columns in its places; ours to the right of them. What is not `complete` was
+    stopped.
+    """
     lines = [*(f"# {line}" for line in about), *_HEADER]
     lines += [_line(r, ranks) for r in rows]
     done, stuck = _parted(rows)
@@ -82,7 +84,9 @@ def _cell(value: float, width: int = 7) -> str:
 
 
 def _best_average(rows: Sequence[BenchRow], ranks: int) -> str:
-    """nccl-tests' last figure. An average over several algorithms would describe none of them: the highest is told."""
+    """nccl-tests' last figure. An average over several algorithms would describe none of them: the
+    highest is told.
+    """
     names = list(dict.fromkeys(r.algorithm for r in rows))
     found = {name: _average([r for r in rows if r.algorithm == name], ranks) for name in names}
     best = max(found, key=found.__getitem__, default="")
@@ -92,7 +96,9 @@ def _best_average(rows: Sequence[BenchRow], ranks: int) -> str:
 
 def _average(rows: Sequence[BenchRow], ranks: int) -> float:
     return (
-        sum(busbw(r.nbytes, r.seconds, ranks, r.collective) for r in rows) / len(rows) / 1e9 if rows else 0.0
+        sum(busbw(r.nbytes, r.seconds, ranks, r.collective) for r in rows) / len(rows) / 1e9
+        if rows
+        else 0.0
     )
 
 
@@ -100,7 +106,9 @@ def bench_document(
     rows: Sequence[BenchRow | Stuck], ranks: int, topology: str, runtime: str, calibration: str,
     collective: str = "all_reduce", disturbance: str = "", *, complete: bool = True,
 ) -> dict[str, Any]:  # fmt: skip
-    """The keys that others may rely on, in a fixed order. What can never finish is no row, as it has no time."""
+    """The keys that others may rely on, in a fixed order. What can never finish is no row, as it
+    has no time.
+    """
     done, stuck = _parted(rows)
     return {
         "command": "bench",
@@ -129,16 +137,24 @@ def bench_document(
             }
             for r in done
         ],
-        "failed": [{"size_bytes": r.nbytes, "algorithm": r.algorithm, "reason": r.reason} for r in stuck],
+        "failed": [
+            {"size_bytes": r.nbytes, "algorithm": r.algorithm, "reason": r.reason} for r in stuck
+        ],
         "complete": complete,
     }
 
 
 def nccl_tests_document(
-    rows: Sequence[BenchRow | Stuck], ranks: int, args: Sequence[str], topology: str, began: str, ended: str
+    rows: Sequence[BenchRow | Stuck],
+    ranks: int,
+    args: Sequence[str],
+    topology: str,
+    began: str,
+    ended: str,
 ) -> dict[str, Any]:
-    """The shape of nccl-tests' `-J` file, times in microseconds; what can never finish is left out. A simulation knows no difference between out of place
-    and in place, and the algorithm, which theirs does not name, is a key of ours.
+    """The shape of nccl-tests' `-J` file, times in microseconds; what can never finish is left out.
+    A simulation knows no difference between out of place and in place, and the algorithm, which
+    theirs does not name, is a key of ours.
     """
     done, _ = _parted(rows)
     results = [

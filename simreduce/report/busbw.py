@@ -9,8 +9,8 @@ def algbw(nbytes: int, seconds: float) -> float:
 
 
 def busbw(nbytes: int, seconds: float, ranks: int, collective: str = "all_reduce") -> float:
-    """Algbw, times what makes it comparable with what one link carries: 2(n-1)/n for an all-reduce, (n-1)/n where every
-    rank keeps or has a part, 1 for a broadcast and a reduce.
+    """Algbw, times what makes it comparable with what one link carries: 2(n-1)/n for an all-reduce,
+    (n-1)/n where every rank keeps or has a part, 1 for a broadcast and a reduce.
     """
     return algbw(nbytes, seconds) * _factor(collective, ranks)
 

@@ -28,7 +28,9 @@ def _grouped(
 
 
 def _spent(part: Part) -> tuple[str, str]:
-    """What a part was spent on, by whoever held the lane if somebody waited for one, and on which class of link."""
+    """What a part was spent on, by whoever held the lane if somebody waited for one, and on which
+    class of link.
+    """
     cause, where = (part.meanwhile, part.at) if part.cause == LANE else (part.cause, part.where)
     return cause, where.rsplit(" ", 1)[-1]
 
@@ -87,7 +89,9 @@ def _path(recording: Recording) -> Iterator[str]:
             continue
         places = _grouped(mine, lambda part: (part.where,))
         name, most = places[0][0][0], places[0][1]
-        where = f"{name} {_share(most, whole)}, and {len(places) - 1} more" if len(places) > 1 else name
+        where = (
+            f"{name} {_share(most, whole)}, and {len(places) - 1} more" if len(places) > 1 else name
+        )
         seconds = math.fsum(part.seconds for part in mine)
         rows.append((cause, where, _us(seconds), _share(seconds, whole)))
     yield from aligned(rows, "<<>>")
@@ -119,7 +123,14 @@ def _help(savings: Sequence[Saving], seconds: float) -> list[str]:
         percent = f"{s.saved / seconds:.2%}" if seconds else "-"
         c = s.change
         rows.append(
-            (_NAMES[c.sort].format(c.resource), c.figure, c.amount, _us(s.seconds), _us(s.saved), percent)
+            (
+                _NAMES[c.sort].format(c.resource),
+                c.figure,
+                c.amount,
+                _us(s.seconds),
+                _us(s.saved),
+                percent,
+            )
         )
     return ["the same plan, simulated again with one change", *aligned(rows, "<<<>>>")]
 
@@ -137,7 +148,9 @@ _NAMES = {
 def explanation_document(
     recording: Recording, savings: Sequence[Saving], about: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The keys that others may rely on, in a fixed order; times in microseconds, shares from 0 to 1."""
+    """The keys that others may rely on, in a fixed order; times in microseconds, shares from 0 to
+    1.
+    """
     result = recording.result
     steps, whole = recording.critical_path(), result.seconds
     parts = [part for step in steps for part in step.parts]

@@ -11,7 +11,9 @@ from simreduce.tune.p2p import Matrices, Matrix, PeerToPeer
 
 
 def p2p_table(predicted: PeerToPeer) -> str:
-    """The text of the test, with a dash on the diagonal, where it measures memory, and where there is no way."""
+    """The text of the test, with a dash on the diagonal, where it measures memory, and where there
+    is no way.
+    """
     peers = tuple(
         tuple(1.0 if i == j or cell else 0.0 for j, cell in enumerate(row))
         for i, row in enumerate(predicted.peers)
@@ -31,7 +33,8 @@ def p2p_table(predicted: PeerToPeer) -> str:
 def _matrix(title: str, rows: Sequence[Sequence[float | None]], scale: float, form: str) -> str:
     head = "   D\\D " + " ".join(f"{column:>6}" for column in range(len(rows)))
     lines = [
-        f"{number:>6} " + " ".join("     -" if cell is None else form.format(cell * scale) for cell in row)
+        f"{number:>6} "
+        + " ".join("     -" if cell is None else form.format(cell * scale) for cell in row)
         for number, row in enumerate(rows)
     ]
     return "\n".join([title, head, *lines])

@@ -21,7 +21,18 @@ _COLUMNS = (
     "#wrong",
     "chosen by",
 )
-_UNITS = ("", "", "(ms)", "(GB/s)", "(GB/s)", "", "(share of the time)", "(share of the time)", "", "")
+_UNITS = (
+    "",
+    "",
+    "(ms)",
+    "(GB/s)",
+    "(GB/s)",
+    "",
+    "(share of the time)",
+    "(share of the time)",
+    "",
+    "",
+)
 
 
 def ranking_table(ranking: Ranking) -> str:
@@ -61,7 +72,9 @@ def _share(name: str, share: float) -> str:
 def _header(ranking: Ranking) -> list[str]:
     s = ranking.scenario
     w = s.workload
-    calibration = f"{s.calibration.name}" + (f" ({s.calibration.title})" if s.calibration.title else "")
+    calibration = f"{s.calibration.name}" + (
+        f" ({s.calibration.title})" if s.calibration.title else ""
+    )
     chained = f", each of {s.repeat} chained in one step" if s.repeat > 1 else ""
     return [
         f"# {s.title}",
@@ -100,14 +113,18 @@ def _recommendation(ranking: Ranking) -> list[str]:
 
 
 def how_lines(ranking: Ranking, best: Candidate, kind: str = "") -> list[str]:
-    """What to type for one of the candidates. `kind` stands before times of the ranking, where there are others: `predicted`."""
+    """What to type for one of the candidates. `kind` stands before times of the ranking, where
+    there are others: `predicted`.
+    """
     return [
         *_how(ranking, best, kind, "tf_cnn_benchmarks", "tf_cnn_benchmarks", "flags"),
         *_how(ranking, best, kind, "tensorflow", "TensorFlow", "call"),
     ]
 
 
-def _how(ranking: Ranking, best: Candidate, kind: str, target: str, title: str, what: str) -> list[str]:
+def _how(
+    ranking: Ranking, best: Candidate, kind: str, target: str, title: str, what: str
+) -> list[str]:
     """What to type for `target`: for the best, or else for the fastest that it can run."""
     own = getattr(best.settings, target)
     if own:
@@ -115,7 +132,9 @@ def _how(ranking: Ranking, best: Candidate, kind: str, target: str, title: str, 
     other = ranking.fastest_by(target)
     if other is None:
         return [f"  {title:17}  has no {what} for any of them"]
-    instead = f"{other.strategy.text}, {kind}{' ' * bool(kind)}{units.format_duration(other.seconds)}"
+    instead = (
+        f"{other.strategy.text}, {kind}{' ' * bool(kind)}{units.format_duration(other.seconds)}"
+    )
     return [
         f"  {title:17}  has no {what} for it; its fastest is {instead}:",
         f"  {'':17}  {getattr(other.settings, target)}",
@@ -182,7 +201,9 @@ def ranking_document(ranking: Ranking) -> dict[str, Any]:
             }
             for place, c in enumerate(ranking.candidates, 1)
         ],
-        "refused": [{"strategy": strategy.text, "reason": reason} for strategy, reason in ranking.refused],
+        "refused": [
+            {"strategy": strategy.text, "reason": reason} for strategy, reason in ranking.refused
+        ],
         "recommended_by_target": {
             target: fastest.strategy.text if (fastest := ranking.fastest_by(target)) else None
             for target in ("tf_cnn_benchmarks", "tensorflow")

@@ -1,4 +1,6 @@
-"""Synchronous replicas: what an update takes, and how many backups are best, for people and for programs."""
+"""Synchronous replicas: what an update takes, and how many backups are best, for people and for
+programs.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,16 @@ def replicas_text(
     *,
     complete: bool = True,
 ) -> str:
-    """The job, what its updates take, and a row for every number of backups that was tried; first, whose question it is. With a
-    `run`, a timeline of it. What is not `complete` was stopped.
+    """The job, what its updates take, and a row for every number of backups that was tried; first,
+    whose question it is. With a `run`, a timeline of it. What is not `complete` was stopped.
     """
     job, settings = question.job, question.job.settings
     step = spread.step(question.skip)
-    links = "no two workers share a link" if isinstance(job.network, Delays) else job.network.topology.name
+    links = (
+        "no two workers share a link"
+        if isinstance(job.network, Delays)
+        else job.network.topology.name
+    )
     lines = [
         *(_header(scenario) if scenario else []),
         f"# {units.counted(job.workers, 'worker')}, {units.counted(job.variables, 'variable')}, {links}",
@@ -66,9 +72,17 @@ def replicas_text(
 def _computing(job: Job) -> list[str]:
     """How long workers compute, and which of them are not as the others."""
     each = "by worker" if isinstance(job.compute, tuple) else _distribution(job.compute)
-    odd = [f"worker {w} takes {factor:.4g} times as long" for w, factor in job.slow.items() if factor != 1.0]
+    odd = [
+        f"worker {w} takes {factor:.4g} times as long"
+        for w, factor in job.slow.items()
+        if factor != 1.0
+    ]
     for worker, seconds in job.dies.items():
-        back = f", back at {units.format_duration(job.returns[worker])}" if worker in job.returns else ""
+        back = (
+            f", back at {units.format_duration(job.returns[worker])}"
+            if worker in job.returns
+            else ""
+        )
         odd.append(f"worker {worker} stops at {units.format_duration(seconds)}{back}")
     more = [f"and {len(odd) - _MOST} more"] if len(odd) > _MOST else []
     return [f"computing: {each}", *(["; ".join([*odd[:_MOST], *more])] if odd else [])]
@@ -136,7 +150,10 @@ def _time(step: Interval) -> str:
 def _table(choices: Sequence[Choice], workers: int) -> list[str]:
     rows = [_COLUMNS, _UNITS, *(_row(each, workers) for each in choices)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
-    lines = ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = [
+        "  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
     best = best_choice(choices)
     if best is None:
         return [*lines, "", "No choice makes all its updates."]
@@ -182,7 +199,9 @@ def replicas_document(
     *,
     complete: bool = True,
 ) -> dict[str, Any]:
-    """The keys that others may rely on, in a fixed order; times in microseconds, null where there is no number."""
+    """The keys that others may rely on, in a fixed order; times in microseconds, null where there
+    is no number.
+    """
     job, settings = question.job, question.job.settings
     best = best_choice(choices)
     return {

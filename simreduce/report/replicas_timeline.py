@@ -22,8 +22,8 @@ _IDLE, _UPDATE = ".", "|"
 
 
 def replicas_timeline(run: Run, names: Sequence[str], width: int = WIDTH) -> list[str]:
-    """A row for every worker: what it does for most of the time that a character stands for. Below, when updates were made. Nothing
-    if there is none.
+    """A row for every worker: what it does for most of the time that a character stands for. Below,
+    when updates were made. Nothing if there is none.
     """
     if not run.updates:
         return []
@@ -60,5 +60,6 @@ def _bar(run: Run, worker: int, begin: float, scale: float, width: int) -> str:
                 for cell in range(int(since), min(int(until) + 1, width)):
                     share[cell][part] += max(min(until, cell + 1.0) - max(since, float(cell)), 0.0)
     return "".join(
-        _IDLE if sum(cell) < 0.5 else _PARTS[max(range(len(_PARTS)), key=cell.__getitem__)] for cell in share
+        _IDLE if sum(cell) < 0.5 else _PARTS[max(range(len(_PARTS)), key=cell.__getitem__)]
+        for cell in share
     )

@@ -46,7 +46,9 @@ def _header(ranking: StepRanking) -> list[str]:
     w, profile = s.workload, job.profile
     calibration = s.calibration.name + (f" ({s.calibration.title})" if s.calibration.title else "")
     passes = f"{_ms(fsum(profile.forward))} forward, {_ms(fsum(profile.backward))} backward"
-    slow = ", ".join(f"{name} {factor:.4g} times as slow" for name, factor in job.slow.items() if factor != 1)
+    slow = ", ".join(
+        f"{name} {factor:.4g} times as slow" for name, factor in job.slow.items() if factor != 1
+    )
     update = f", {_ms(job.update)} for the update" if job.update else ""
     after = "" if job.barrier else ", no barrier between steps"
     return [
@@ -66,7 +68,9 @@ def _header(ranking: StepRanking) -> list[str]:
 def _free_launches(ranking: StepRanking) -> list[str]:
     """Whom no calibration says anything about."""
     by_nccl = any("nccl" in c.step.method for c in ranking.candidates)
-    return ["#              nccl by link rates alone: its launches and protocols cost nothing here"] * by_nccl
+    return [
+        "#              nccl by link rates alone: its launches and protocols cost nothing here"
+    ] * by_nccl
 
 
 def _ms(seconds: float) -> str:
@@ -74,7 +78,9 @@ def _ms(seconds: float) -> str:
 
 
 def _rows(candidates: Sequence[StepCandidate]) -> list[str]:
-    """By step time; the last columns tell what the reductions take alone, and the place that this would give."""
+    """By step time; the last columns tell what the reductions take alone, and the place that this
+    would give.
+    """
     by_itself = sorted(candidates, key=lambda c: (c.alone, c.step.seconds, c.step.method))
     place = {id(c): i for i, c in enumerate(by_itself, 1)}
     rows: list[tuple[str, ...]] = [
@@ -130,13 +136,19 @@ def _described(ranking: StepRanking) -> list[str]:
 
 
 def _times_of_steps(s: Step) -> str:
-    """How long steps took that were not alike, each value once while it lasts; of many the first, the longest and the last."""
+    """How long steps took that were not alike, each value once while it lasts; of many the first,
+    the longest and the last.
+    """
     if not s.settled:
         return (
             f"{len(s.simulated)} steps did not come to be alike: this is the mean of the last {len(s.later)}, which took "
             f"{_ms(min(s.later))} to {_ms(max(s.later))}; the last one is shown"
         )
-    times = [t for i, t in enumerate(s.simulated) if not i or abs(t - s.simulated[i - 1]) > _SAME * s.seconds]
+    times = [
+        t
+        for i, t in enumerate(s.simulated)
+        if not i or abs(t - s.simulated[i - 1]) > _SAME * s.seconds
+    ]
     kept = range(len(times))
     if len(times) > _FIRST:
         half, longest = _FIRST // 2, max(kept, key=times.__getitem__)
@@ -165,8 +177,8 @@ def _gpus(s: Step) -> str:
 
 
 def timeline(step: Step, width: int = WIDTH) -> list[str]:
-    """Rows of characters: what computes (F forward, B backward), and what moves: - less than half of the
-    time, = one at a time, or how many at once, + from 10.
+    """Rows of characters: what computes (F forward, B backward), and what moves: - less than half
+    of the time, = one at a time, or how many at once, + from 10.
     """
     tracks: dict[str, list[Span]] = {}
     for span in step.spans:
@@ -243,7 +255,9 @@ def _buckets(step: Step, names: Sequence[str], devices: Sequence[str]) -> list[s
 
 
 def step_document(ranking: StepRanking) -> dict[str, Any]:
-    """The keys that others may rely on, in a fixed order; times in microseconds. The step is that of the best."""
+    """The keys that others may rely on, in a fixed order; times in microseconds. The step is that
+    of the best.
+    """
     s, job, best = ranking.scenario, ranking.question.job, ranking.best
     names = [g.name for g in s.workload.gradients]
     return {

@@ -1,7 +1,7 @@
 """The strategies that TensorFlow chooses by itself, by the name of what chooses.
 
-A choice is a rule from a layout to the text of another strategy. Peer access is taken to be a direct link, which is
-where the driver reports it.
+A choice is a rule from a layout to the text of another strategy. Peer access is taken to be a
+direct link, which is where the driver reports it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ DGX1_PEERS: tuple[frozenset[int], ...] = tuple(
         (0, 5, 6, 7), (1, 4, 6, 7), (2, 4, 5, 7), (3, 4, 5, 6),
     )
 )  # fmt: skip
-"""The peers of every GPU of a DGX-1 (TensorFlow 1.14 cross_device_ops.py, `_has_dgx1_like_links`)."""
+"""The peers of every GPU of a DGX-1 (TensorFlow 1.14 cross_device_ops.py, `_has_dgx1_like_links`).
+"""
 
 
 def has_dgx1_like_links(peers: Sequence[Collection[int]]) -> bool:
@@ -33,11 +34,12 @@ def has_dgx1_like_links(peers: Sequence[Collection[int]]) -> bool:
 
 
 def choose_the_best(layout: Layout, requested: int | None = None) -> str:
-    """TensorFlow 1.12 and 1.14 (`choose_the_best`), for `requested` devices of the layout; all unless given.
+    """TensorFlow 1.12 and 1.14 (`choose_the_best`), for `requested` devices of the layout; all
+    unless given.
 
-    Fewer devices than requested, or one that is no GPU: reduce to one device. Links like a DGX-1's: hierarchical
-    copy in as many packs as there are devices. Else NCCL in one pack. With several workers, 1.12 takes
-    MultiWorkerAllReduce with its default spec.
+    Fewer devices than requested, or one that is no GPU: reduce to one device. Links like a DGX-1's:
+    hierarchical copy in as many packs as there are devices. Else NCCL in one pack. With several
+    workers, 1.12 takes MultiWorkerAllReduce with its default spec.
     """
     if (requested is not None and requested > layout.n) or _cpus(layout):
         return "reduce_to_one"
@@ -48,7 +50,8 @@ def choose_the_best(layout: Layout, requested: int | None = None) -> str:
 
 
 def select_cross_device_ops(layout: Layout) -> str:
-    """TensorFlow 2 (`select_cross_device_ops`): NcclAllReduce in one pack if all devices are GPUs, else to one device.
+    """TensorFlow 2 (`select_cross_device_ops`): NcclAllReduce in one pack if all devices are GPUs,
+    else to one device.
 
     The links play no part any more.
     """
@@ -58,8 +61,9 @@ def select_cross_device_ops(layout: Layout) -> str:
 def mirrored_strategy(layout: Layout) -> str:
     """TensorFlow 2 (`MirroredStrategy` without cross_device_ops): CollectiveAllReduce.
 
-    By NCCL on GPUs, as a ring on CPUs, and in one pack, the default `bytes_per_pack` of 0 (inside `tf.function`;
-    eager mode takes one collective per gradient). GPUs and CPUs together are reduced to one device.
+    By NCCL on GPUs, as a ring on CPUs, and in one pack, the default `bytes_per_pack` of 0 (inside
+    `tf.function`; eager mode takes one collective per gradient). GPUs and CPUs together are reduced
+    to one device.
     """
     cpus = _cpus(layout)
     if 0 < cpus < layout.n:
@@ -72,7 +76,9 @@ def _cpus(layout: Layout) -> int:
 
 
 INTENDED = ("pscpu/pscpu",)
-"""Algorithms whose quirk is tf_cnn_benchmarks' alone: TensorFlow's MultiWorkerAllReduce takes the first k CPUs."""
+"""Algorithms whose quirk is tf_cnn_benchmarks' alone: TensorFlow's MultiWorkerAllReduce takes the
+first k CPUs.
+"""
 
 AUTOMATIC: Mapping[str, Callable[[Layout], str]] = {
     "choose_the_best": choose_the_best,

@@ -1,4 +1,6 @@
-"""Collectives besides all-reduce: from a strategy, tensors and a layout to a plan with the collective's contract."""
+"""Collectives besides all-reduce: from a strategy, tensors and a layout to a plan with the
+collective's contract.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,10 @@ def compile_collective(
 ) -> Plan:
     """The plan of one collective over all ranks, for every tensor of the workload.
 
-    A tensor is what nccl-tests counts as its size: the whole before a reduce-scatter, after an all-gather, what one rank
-    sends in an all-to-all. `root` is the rank that broadcasts or receives a reduction; `faithful` is for all-reduces. Raises StrategyError for what the
-    strategy, its algorithm or the layout do not accept.
+    A tensor is what nccl-tests counts as its size: the whole before a reduce-scatter, after an
+    all-gather, what one rank sends in an all-to-all. `root` is the rank that broadcasts or receives
+    a reduction; `faithful` is for all-reduces. Raises StrategyError for what the strategy, its
+    algorithm or the layout do not accept.
     """
     if isinstance(strategy, str):
         strategy = parse_strategy(strategy, collective)
@@ -41,9 +44,13 @@ def compile_collective(
         raise StrategyError(f"root {root}: the ranks are 0 to {layout.n - 1}")
     (part,) = strategy.ranges
     b = PlanBuilder(layout.devices)
-    rows = layout.n if collective == "all_to_all" else 1  # every rank's own tensor has addresses of its own
+    rows = (
+        layout.n if collective == "all_to_all" else 1
+    )  # every rank's own tensor has addresses of its own
     edges = [0, *accumulate(g.elements * rows for g in workload.gradients)]
-    intervals = [(lo, hi, g.dtype) for (lo, hi), g in zip(pairwise(edges), workload.gradients, strict=True)]
+    intervals = [
+        (lo, hi, g.dtype) for (lo, hi), g in zip(pairwise(edges), workload.gradients, strict=True)
+    ]
     tensors: list[Sequence[Value]] = [
         _given(b, collective, layout.n, *interval, root) for interval in intervals
     ]
@@ -55,10 +62,14 @@ def compile_collective(
     for result in results:
         made = Values.of(result)
         b.outputs(b.scales(made, layout.n) if strategy.mean else made)
-    return b.finish(_contract(collective, layout.n, intervals, root, layout.n if strategy.mean else 1))
+    return b.finish(
+        _contract(collective, layout.n, intervals, root, layout.n if strategy.mean else 1)
+    )
 
 
-def _given(b: PlanBuilder, collective: str, n: int, lo: int, hi: int, dtype: int, root: int) -> Values:
+def _given(
+    b: PlanBuilder, collective: str, n: int, lo: int, hi: int, dtype: int, root: int
+) -> Values:
     """What every rank has to begin with."""
     ranks = np.arange(n)
     if collective in ("all_gather", "all_to_all"):

@@ -18,11 +18,13 @@ from simreduce.workload import Gradient, Workload
 def compile_plan(
     strategy: str | Strategy, workload: Workload, layout: Layout, *, faithful: bool = False
 ) -> Plan:
-    """The plan of `strategy` for `workload` on `layout`: an all-reduce of every gradient over all ranks.
+    """The plan of `strategy` for `workload` on `layout`: an all-reduce of every gradient over all
+    ranks.
 
-    Each range of sizes is packed, reduced and unpacked on its own; on every device the results (OUTPUTs) come in the
-    order of the gradient list. `faithful` reproduces upstream's quirks instead of what a user intends, wrong sums
-    included (`verify` shows them). Raises StrategyError for what the strategy or its algorithms do not accept.
+    Each range of sizes is packed, reduced and unpacked on its own; on every device the results
+    (OUTPUTs) come in the order of the gradient list. `faithful` reproduces upstream's quirks
+    instead of what a user intends, wrong sums included (`verify` shows them). Raises StrategyError
+    for what the strategy or its algorithms do not accept.
     """
     if isinstance(strategy, str):
         strategy = parse_strategy(strategy)
@@ -45,7 +47,9 @@ def compile_plan(
             continue
         chosen = [workload.gradients[i] for i in indices]
         try:
-            order, placed, reduced = _reduce(b, layout, strategy, part, chosen, base, faithful=faithful)
+            order, placed, reduced = _reduce(
+                b, layout, strategy, part, chosen, base, faithful=faithful
+            )
         except StrategyError as error:
             raise type(error)([f"{strategy.text}: {p}" for p in error.problems]) from None
         fields.update({indices[i]: f for i, f in zip(order, placed, strict=True)})
@@ -68,8 +72,8 @@ def _reduce(
     *,
     faithful: bool,
 ) -> tuple[list[int], list[Field], list[list[Value]]]:
-    """Pack, reduce and unpack one range. Per gradient in address order: its index, its field, and by rank the values
-    that hold its result.
+    """Pack, reduce and unpack one range. Per gradient in address order: its index, its field, and
+    by rank the values that hold its result.
     """
     ranks = range(len(layout.ranks))
     packer = _packer(strategy.packer, part.algorithm, faithful=faithful)
@@ -79,7 +83,9 @@ def _reduce(
     tensors: list[Sequence[Value]] = list(zip(*packed, strict=True))
     # Ranges whose algorithm sends no chunks have no use for the size of one.
     chunk = strategy.chunk if ALGORITHMS[part.algorithm].pipelined else 0
-    reduced = ALGORITHMS[part.algorithm].reduce(b, layout, tensors, Options(part.shards, faithful, chunk))
+    reduced = ALGORITHMS[part.algorithm].reduce(
+        b, layout, tensors, Options(part.shards, faithful, chunk)
+    )
     unpacked = [unpack(b, arrangement, [result[r] for result in reduced], groups) for r in ranks]
     order = [i for group in arrangement.groups for i in group]
     return (
@@ -96,7 +102,9 @@ def _check_chunk(strategy: Strategy) -> None:
 
 
 def _packer(packer: Packer, algorithm: str, *, faithful: bool) -> Packer:
-    """The packer as `algorithm` gets it: merging acts on collectives only, upstream ignores it elsewhere."""
+    """The packer as `algorithm` gets it: merging acts on collectives only, upstream ignores it
+    elsewhere.
+    """
     if not isinstance(packer, ScopedAllocator) or algorithm == "collective":
         return packer
     if faithful:

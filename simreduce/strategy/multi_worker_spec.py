@@ -1,4 +1,6 @@
-"""The `all_reduce_spec` of MultiWorkerAllReduce (TensorFlow 1.12 cross_tower_ops.py, 1.14 cross_device_ops.py)."""
+"""The `all_reduce_spec` of MultiWorkerAllReduce (TensorFlow 1.12 cross_tower_ops.py, 1.14
+cross_device_ops.py).
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,12 @@ DEFAULT = ("pscpu/pscpu", 2, NO_LIMIT)
 
 
 def parse_multi_worker_spec(value: object, *, faithful: bool = False) -> list[Range]:
-    """The ranges of `(alg[, shards[, limit]])`, of a list of such tuples, or of the name of one algorithm.
+    """The ranges of `(alg[, shards[, limit]])`, of a list of such tuples, or of the name of one
+    algorithm.
 
-    A name is taken whole: the grammar of tf_cnn_benchmarks' specs (`pscpu#2`) is not applied, and names are checked
-    only when something is reduced. Anything else is a StrategyError, with every fault; upstream reads it as no range
-    at all (`faithful`), which fails at the first reduction.
+    A name is taken whole: the grammar of tf_cnn_benchmarks' specs (`pscpu#2`) is not applied, and
+    names are checked only when something is reduced. Anything else is a StrategyError, with every
+    fault; upstream reads it as no range at all (`faithful`), which fails at the first reduction.
 
     >>> parse_multi_worker_spec([("pscpu", 2, 2048), ("xring",)])
     [Range(algorithm='pscpu', shards=2, limit=2048), Range(algorithm='xring', shards=1, limit=-1)]
@@ -33,7 +36,9 @@ def parse_multi_worker_spec(value: object, *, faithful: bool = False) -> list[Ra
         if not isinstance(item, tuple):
             problems.append(f"A tuple is expected for all_reduce spec: {item!r}")
         elif not 1 <= len(item) <= len(Range._fields):
-            problems.append(f"Too many elements in the all_reduce_spec tuple: {item!r} (1 to 3 are expected)")
+            problems.append(
+                f"Too many elements in the all_reduce_spec tuple: {item!r} (1 to 3 are expected)"
+            )
         elif not isinstance(item[0], str) or not all(type(number) is int for number in item[1:]):
             problems.append(
                 f"all_reduce_spec tuple {item!r}: a name and up to two whole numbers are expected"

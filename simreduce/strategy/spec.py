@@ -1,7 +1,7 @@
 """The all-reduce spec of tf_cnn_benchmarks: `alg[#shards]{:limit:alg[#shards]}`.
 
-`pscpu:32k:xring` sends gradients of at most 32 x 1024 *elements* to pscpu and the rest to xring. The grammar is
-that of `allreduce.py`; simreduce's own algorithms extend only the set of names.
+`pscpu:32k:xring` sends gradients of at most 32 x 1024 *elements* to pscpu and the rest to xring.
+The grammar is that of `allreduce.py`; simreduce's own algorithms extend only the set of names.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Range(NamedTuple):
 def parse_all_reduce_spec(spec: str, *, faithful: bool = False) -> list[Range]:
     """`parse_all_reduce_spec` of tf_cnn_benchmarks.
 
-    A shard count that is no number is a ValueError like the other faults; upstream's (`faithful`) is a TypeError, as
-    its message is built wrongly.
+    A shard count that is no number is a ValueError like the other faults; upstream's (`faithful`)
+    is a TypeError, as its message is built wrongly.
 
     >>> parse_all_reduce_spec("pscpu:2k:xring#2")
     [Range(algorithm='pscpu', shards=1, limit=2048), Range(algorithm='xring', shards=2, limit=-1)]
@@ -52,12 +52,18 @@ def parse_all_reduce_spec(spec: str, *, faithful: bool = False) -> list[Range]:
 
 
 def parse_spec(
-    spec: str, algorithms: Collection[str], *, strict: bool = True, hint: Callable[[str], str] | None = None
+    spec: str,
+    algorithms: Collection[str],
+    *,
+    strict: bool = True,
+    hint: Callable[[str], str] | None = None,
 ) -> list[Range]:
-    """The ranges of `spec`, whose algorithms must be among `algorithms`; every fault is raised at once.
+    """The ranges of `spec`, whose algorithms must be among `algorithms`; every fault is raised at
+    once.
 
-    `strict` refuses a second `#` in a range; upstream takes no notice of it. `hint` says, after an unknown name, what to
-    type instead; without one it is the nearest of `algorithms`, or all of them.
+    `strict` refuses a second `#` in a range; upstream takes no notice of it. `hint` says, after an
+    unknown name, what to type instead; without one it is the nearest of `algorithms`, or all of
+    them.
     """
     fields = spec.split(":")
     if len(fields) % 2 == 0:
@@ -106,7 +112,9 @@ def _limit(text: str) -> int | None:
 
 
 def assign(ranges: list[Range], sizes: list[int]) -> list[list[int]]:
-    """For every range, the gradients it takes (indices, ascending): elements <= limit, in the order of the ranges."""
+    """For every range, the gradients it takes (indices, ascending): elements <= limit, in the order
+    of the ranges.
+    """
     left = list(range(len(sizes)))
     taken = []
     for limit in (r.limit for r in ranges):

@@ -1,5 +1,5 @@
-"""A strategy as users type it: `SPEC[+PACKER][+chunk=BYTES][+mean]`, for example `hierarchical_copy+packs=8`, `ring+ddp`
-or `chain+chunk=1MiB`.
+"""A strategy as users type it: `SPEC[+PACKER][+chunk=BYTES][+mean]`, for example
+`hierarchical_copy+packs=8`, `ring+ddp` or `chain+chunk=1MiB`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ SUMMING = ("all_reduce", "reduce_scatter", "reduce")
 class Strategy:
     """What to do with a gradient list. `spec` and `packing` are the two halves of `text`.
 
-    `chunk` is the most bytes that a pipeline sends as one piece, 0 for no limit. A rule that looks at the layout first
-    (`AUTOMATIC`) is its own spec and has no ranges before it is `resolved`.
+    `chunk` is the most bytes that a pipeline sends as one piece, 0 for no limit. A rule that looks
+    at the layout first (`AUTOMATIC`) is its own spec and has no ranges before it is `resolved`.
     """
 
     text: str
@@ -106,7 +106,8 @@ def parse_strategy(text: str, collective: str = "all_reduce") -> Strategy:
         problems.append(f"{text}: {spec} chooses its own packing; leave out +{packing}")
     whole = [r.algorithm for r in ranges if r.algorithm in AUTOMATIC]
     problems += [
-        f"{text}: {part} is a whole strategy: it takes no shards and no other ranges" for part in whole
+        f"{text}: {part} is a whole strategy: it takes no shards and no other ranges"
+        for part in whole
     ]
     if problems:
         raise StrategyError(problems)
@@ -114,7 +115,8 @@ def parse_strategy(text: str, collective: str = "all_reduce") -> Strategy:
 
 
 def split_strategies(text: str, collective: str = "all_reduce") -> list[str]:
-    """The texts of `A,B`. A comma in the value of a packer parts nothing, unless a strategy follows it.
+    """The texts of `A,B`. A comma in the value of a packer parts nothing, unless a strategy follows
+    it.
 
     >>> split_strategies("ring+small=64K,10,direct+repack=8,fp16+mean")
     ['ring+small=64K,10', 'direct+repack=8,fp16+mean']
@@ -129,7 +131,9 @@ def split_strategies(text: str, collective: str = "all_reduce") -> list[str]:
 
 
 def misplaced(texts: Iterable[str]) -> list[str]:
-    """What is wrong with a list of strategies as a list, whatever they are: all of them and others, or one that is there twice."""
+    """What is wrong with a list of strategies as a list, whatever they are: all of them and others,
+    or one that is there twice.
+    """
     times = Counter(text.strip() for text in texts)
     problems = [f'"{ALL}" stands alone'] if ALL in times and len(times) > 1 else []
     return problems + [
@@ -147,11 +151,15 @@ def _is_strategy(text: str, collective: str) -> bool:
     return True
 
 
-def _only_all_reduce(text: str, collective: str, packing: str, ranges: int, *, mean: bool) -> list[str]:
+def _only_all_reduce(
+    text: str, collective: str, packing: str, ranges: int, *, mean: bool
+) -> list[str]:
     """What a strategy for another collective may not ask for."""
     problems = []
     if packing != "none":
-        problems.append(f"{text}: +{packing} packs gradients for an all-reduce, and this is {collective}")
+        problems.append(
+            f"{text}: +{packing} packs gradients for an all-reduce, and this is {collective}"
+        )
     if ranges > 1:
         problems.append(f"{text}: ranges of sizes are for an all-reduce, and this is {collective}")
     if mean and collective not in SUMMING:
@@ -160,7 +168,9 @@ def _only_all_reduce(text: str, collective: str, packing: str, ranges: int, *, m
 
 
 def resolved(strategy: Strategy, layout: Layout) -> Strategy:
-    """`strategy`; if it is one of the rules of `AUTOMATIC`, the strategy that the rule chooses on `layout`."""
+    """`strategy`; if it is one of the rules of `AUTOMATIC`, the strategy that the rule chooses on
+    `layout`.
+    """
     if strategy.spec not in AUTOMATIC:
         return strategy
     return parse_strategy(resolve(strategy.spec, layout) + "+mean" * strategy.mean)

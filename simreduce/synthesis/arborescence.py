@@ -1,4 +1,6 @@
-"""Cheapest spanning trees: of an undirected graph (Prim 1957), of a directed one (Chu and Liu 1965, Edmonds 1967)."""
+"""Cheapest spanning trees: of an undirected graph (Prim 1957), of a directed one (Chu and Liu 1965,
+Edmonds 1967).
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,15 @@ Costs = Sequence[Sequence[float]]
 """`costs[u][v]` of the edge from u to v; infinite where there is none."""
 
 
-def spanning_tree(costs: Costs, root: int, close: float, deepest: float = math.inf) -> list[Edge] | None:
-    """Edges (parent, child) of a cheapest tree, parents first; `costs` are symmetric. None if it does not span.
+def spanning_tree(
+    costs: Costs, root: int, close: float, deepest: float = math.inf
+) -> list[Edge] | None:
+    """Edges (parent, child) of a cheapest tree, parents first; `costs` are symmetric. None if it
+    does not span.
 
-    Of edges whose costs differ by less than `close`, the one nearest to the root is taken: the tree is shallow. No
-    rank is deeper than `deepest`; with that, the tree is cheap but need not be the cheapest.
+    Of edges whose costs differ by less than `close`, the one nearest to the root is taken: the tree
+    is shallow. No rank is deeper than `deepest`; with that, the tree is cheap but need not be the
+    cheapest.
     """
     n = len(costs)
     depth = {root: 0}
@@ -26,7 +32,9 @@ def spanning_tree(costs: Costs, root: int, close: float, deepest: float = math.i
         least = min(offer[v][0] for v in outside)
         if math.isinf(least):
             return None
-        child = min((v for v in outside if offer[v][0] <= least + close), key=lambda v: (offer[v][1], v))
+        child = min(
+            (v for v in outside if offer[v][0] <= least + close), key=lambda v: (offer[v][1], v)
+        )
         parent = offer[child][2]
         edges.append((parent, child))
         depth[child] = depth[parent] + 1
@@ -41,7 +49,9 @@ def spanning_tree(costs: Costs, root: int, close: float, deepest: float = math.i
 
 
 def arborescence(costs: Costs, root: int) -> list[Edge] | None:
-    """Edges (parent, child) of a cheapest tree that leads away from `root`, parents first. None if it does not span."""
+    """Edges (parent, child) of a cheapest tree that leads away from `root`, parents first. None if
+    it does not span.
+    """
     n = len(costs)
     weights = {
         (u, v): costs[u][v]
@@ -70,7 +80,9 @@ def in_order(before: Mapping[int, int], root: int) -> list[Edge]:
 def _cheapest(
     vertices: set[int], weights: Mapping[Edge, float], root: int, fresh: int
 ) -> dict[int, int] | None:
-    """The parent of every child in a cheapest arborescence; `fresh` is a number for the first vertex made by contraction."""
+    """The parent of every child in a cheapest arborescence; `fresh` is a number for the first
+    vertex made by contraction.
+    """
     best: dict[int, tuple[float, int]] = {}
     for (u, v), weight in weights.items():
         if v not in best or (weight, u) < best[v]:
@@ -90,7 +102,10 @@ def _cheapest(
         if edge not in contracted or offer < contracted[edge]:
             contracted[edge] = offer
     inner = _cheapest(
-        (vertices - cycle) | {fresh}, {edge: cost for edge, (cost, _) in contracted.items()}, root, fresh + 1
+        (vertices - cycle) | {fresh},
+        {edge: cost for edge, (cost, _) in contracted.items()},
+        root,
+        fresh + 1,
     )
     if inner is None:
         return None

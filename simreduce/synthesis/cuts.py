@@ -1,10 +1,11 @@
 """The best all-reduce where links differ by direction or are shared: a linear programme over cuts.
 
-Rank r is the root of a rate w(r); capacities are shared out, c = c_in + c_out. All w can be handed out at once if and
-only if for every set T of vertices that holds a rank, c_out enters T at sum(w) - w(T) at least: by Edmonds' theorem for
-branchings with given roots (Frank 1978 for the fractional form, ForestColl for switches). Summing up is the same in the
-reversed network with c_in. The sets are exponentially many, so they are added as maximum flows find them broken.
-A switch sends on what it receives, once: c_out and c_in each leave it as they enter it.
+Rank r is the root of a rate w(r); capacities are shared out, c = c_in + c_out. All w can be handed
+out at once if and only if for every set T of vertices that holds a rank, c_out enters T at sum(w) -
+w(T) at least: by Edmonds' theorem for branchings with given roots (Frank 1978 for the fractional
+form, ForestColl for switches). Summing up is the same in the reversed network with c_in. The sets
+are exponentially many, so they are added as maximum flows find them broken. A switch sends on what
+it receives, once: c_out and c_in each leave it as they enter it.
 """
 
 from __future__ import annotations
@@ -30,12 +31,18 @@ def root_and_share(network: Network) -> tuple[float, tuple[int, ...]]:
     goal[0] = 1.0
     total = np.zeros((1, 1 + n + 2 * m))
     total[0, 0], total[0, 1 : 1 + n] = -1.0, 1.0  # w sums up to the rate at most
-    through = np.array([_passing(network, way, v) for v in range(n, len(network.names)) for way in (0, 1)])
+    through = np.array(
+        [_passing(network, way, v) for v in range(n, len(network.names)) for way in (0, 1)]
+    )
     through = np.concatenate(
         [total, through.reshape(-1, total.shape[1]), -through.reshape(-1, total.shape[1])]
     )
     capacity = np.array(network.capacity) / unit
-    rows = {(way, frozenset([v])): _row(network, way, frozenset([v])) for v in range(n) for way in (0, 1)}
+    rows = {
+        (way, frozenset([v])): _row(network, way, frozenset([v]))
+        for v in range(n)
+        for way in (0, 1)
+    }
     while True:
         table = np.concatenate([share, through, np.array(list(rows.values()))])
         limit = np.concatenate([capacity, np.zeros(len(table) - m)])
@@ -50,7 +57,9 @@ def root_and_share(network: Network) -> tuple[float, tuple[int, ...]]:
 
 
 def _row(network: Network, way: int, inside: frozenset[int]) -> np.ndarray:
-    """As a row: rate - w(T) - c(T) <= 0, c that of out-arcs into T (way 0) or of in-arcs out of T (way 1)."""
+    """As a row: rate - w(T) - c(T) <= 0, c that of out-arcs into T (way 0) or of in-arcs out of T
+    (way 1).
+    """
     n, m = network.ranks, len(network.arcs)
     row = np.zeros(1 + n + 2 * m)
     row[0] = 1.0

@@ -1,4 +1,6 @@
-"""Maximum flow in exact arithmetic (Dinic 1970): capacities are whole numbers of any size, or fractions."""
+"""Maximum flow in exact arithmetic (Dinic 1970): capacities are whole numbers of any size, or
+fractions.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ Arc = tuple[int, int, Amount]
 
 
 def max_flow(arcs: Iterable[Arc], source: int, sink: int) -> tuple[Amount, frozenset[int]]:
-    """The greatest flow from `source` to `sink`, and the vertices on the source's side of a least cut.
+    """The greatest flow from `source` to `sink`, and the vertices on the source's side of a least
+    cut.
 
     Of all least cuts the one nearest to the source is given.
     """
@@ -32,7 +35,9 @@ def max_flow(arcs: Iterable[Arc], source: int, sink: int) -> tuple[Amount, froze
             total += pushed
 
 
-def _levels(out: dict[int, list[int]], head: list[int], left: list[Amount], source: int) -> dict[int, int]:
+def _levels(
+    out: dict[int, list[int]], head: list[int], left: list[Amount], source: int
+) -> dict[int, int]:
     level = {source: 0}
     frontier = [source]
     while frontier:
@@ -55,7 +60,9 @@ def _augment(
     source: int,
     sink: int,
 ) -> Amount:
-    """Push along one path of the level graph; 0 when it is used up. `following` is the next arc to try per vertex."""
+    """Push along one path of the level graph; 0 when it is used up. `following` is the next arc to
+    try per vertex.
+    """
     path: list[int] = []
     u = source
     while u != sink:

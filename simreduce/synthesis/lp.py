@@ -1,4 +1,6 @@
-"""Linear programmes, solved by HiGHS (Huangfu and Hall 2018) through scipy, which is loaded only here."""
+"""Linear programmes, solved by HiGHS (Huangfu and Hall 2018) through scipy, which is loaded only
+here.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ Floats = npt.NDArray[np.float64]
 
 
 def maximise(goal: Floats, table: Floats, limit: Floats) -> tuple[float, Floats, Floats]:
-    """Find max goal.x over x >= 0 with table x <= limit: the value, x at a vertex, and the price of every row.
+    """Find max goal.x over x >= 0 with table x <= limit: the value, x at a vertex, and the price of
+    every row.
 
     Equal inputs give equal answers: the solver is single-threaded and is given no clock.
     """

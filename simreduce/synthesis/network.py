@@ -16,13 +16,14 @@ MOST_RANKS = 64
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Vertices 0 to ranks-1 are the ranks, those after them switches and hosts; `names` is what people call them.
+    """Vertices 0 to ranks-1 are the ranks, those after them switches and hosts; `names` is what
+    people call them.
 
-    `arcs` are directed links (from, to, capacity); one from a vertex to itself only limits the transfers whose ways
-    hold it, and no cut knows it. Capacities are rates in one unit, whichever: only their ratios
-    shape a packing. `ways[u][v]` are the arcs that a transfer from rank u to rank v crosses, () if there is no way
-    from u to v (or u is v). `boxes` are the ranks of every machine. The content is the identity: searches are
-    remembered by it.
+    `arcs` are directed links (from, to, capacity); one from a vertex to itself only limits the
+    transfers whose ways hold it, and no cut knows it. Capacities are rates in one unit, whichever:
+    only their ratios shape a packing. `ways[u][v]` are the arcs that a transfer from rank u to rank
+    v crosses, () if there is no way from u to v (or u is v). `boxes` are the ranks of every
+    machine. The content is the identity: searches are remembered by it.
     """
 
     names: tuple[str, ...]
@@ -33,7 +34,9 @@ class Network:
 
     @property
     def direct(self) -> bool:
-        """Whether every transfer has an arc of its own, so that trees may be packed as in the theorems."""
+        """Whether every transfer has an arc of its own, so that trees may be packed as in the
+        theorems.
+        """
         return all(len(way) <= 1 for row in self.ways for way in row)
 
     @property
@@ -53,8 +56,9 @@ class Network:
 
     @property
     def symmetric(self) -> bool:
-        """Whether swapping the ends of all transfers comes to the same: every arc has one of the same rate (it may be
-        itself) that is crossed on the way back whenever it is crossed on the way there.
+        """Whether swapping the ends of all transfers comes to the same: every arc has one of the
+        same rate (it may be itself) that is crossed on the way back whenever it is crossed on the
+        way there.
         """
         there: list[Counter[Edge]] = [Counter() for _ in self.arcs]
         back: list[Counter[Edge]] = [Counter() for _ in self.arcs]
@@ -63,7 +67,10 @@ class Network:
                 there[arc][u, v] += 1
                 back[arc][v, u] += 1
         one, other = (
-            Counter((rate, frozenset(users.items())) for rate, users in zip(self.capacity, each, strict=True))
+            Counter(
+                (rate, frozenset(users.items()))
+                for rate, users in zip(self.capacity, each, strict=True)
+            )
             for each in (there, back)
         )
         return one == other
@@ -74,7 +81,9 @@ class Network:
 
     def rate(self, edges: Sequence[Edge]) -> float:
         """The rate that transfers along all of `edges` at once can have, each the same."""
-        return min((self.arcs[a][2] / times for a, times in self.load(edges).items()), default=math.inf)
+        return min(
+            (self.arcs[a][2] / times for a, times in self.load(edges).items()), default=math.inf
+        )
 
     def reversed(self) -> Network:
         """Every arc and way turned round: a broadcast there is a reduction here."""
@@ -90,7 +99,9 @@ class Network:
 
 def connected(ranks: int, edges: Sequence[Edge]) -> bool:
     """Whether every rank reaches every other along `edges`."""
-    return all(len(_reached(0, ranks, each)) == ranks for each in (edges, [(v, u) for u, v in edges]))
+    return all(
+        len(_reached(0, ranks, each)) == ranks for each in (edges, [(v, u) for u, v in edges])
+    )
 
 
 def _reached(root: int, ranks: int, edges: Sequence[Edge]) -> set[int]:
@@ -109,7 +120,9 @@ def _reached(root: int, ranks: int, edges: Sequence[Edge]) -> set[int]:
 def direct_network(
     names: Sequence[str], lanes: Mapping[Edge, float], boxes: Sequence[Sequence[int]] = ()
 ) -> Network:
-    """Ranks with links of their own between some of them: `lanes[u, v]` is the capacity from u to v."""
+    """Ranks with links of their own between some of them: `lanes[u, v]` is the capacity from u to
+    v.
+    """
     n = len(names)
     present = sorted(edge for edge, rate in lanes.items() if rate > 0)
     index = {edge: arc for arc, edge in enumerate(present)}
@@ -117,7 +130,9 @@ def direct_network(
         names=tuple(names),
         ranks=n,
         arcs=tuple((u, v, float(lanes[u, v])) for u, v in present),
-        ways=tuple(tuple((index[u, v],) if (u, v) in index else () for v in range(n)) for u in range(n)),
+        ways=tuple(
+            tuple((index[u, v],) if (u, v) in index else () for v in range(n)) for u in range(n)
+        ),
         boxes=tuple(tuple(box) for box in boxes) or (tuple(range(n)),),
     )
 
@@ -125,7 +140,9 @@ def direct_network(
 def switched_network(
     names: Sequence[str], lanes: Mapping[Edge, float], boxes: Sequence[Sequence[int]] = ()
 ) -> Network:
-    """As `direct_network`, and every rank has a port besides, of capacity 1, on one switch that joins them all."""
+    """As `direct_network`, and every rank has a port besides, of capacity 1, on one switch that
+    joins them all.
+    """
     n = len(names)
     direct = direct_network(names, lanes, boxes)
     first = len(direct.arcs)
@@ -135,7 +152,10 @@ def switched_network(
         ranks=n,
         arcs=(*direct.arcs, *ports),
         ways=tuple(
-            tuple(() if u == v else direct.ways[u][v] or (first + 2 * u, first + 2 * v + 1) for v in range(n))
+            tuple(
+                () if u == v else direct.ways[u][v] or (first + 2 * u, first + 2 * v + 1)
+                for v in range(n)
+            )
             for u in range(n)
         ),
         boxes=direct.boxes,

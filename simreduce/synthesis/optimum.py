@@ -1,13 +1,18 @@
-"""What no plan can beat on a network: exact rates by maximum flow, each with the bottleneck that proves it.
+"""What no plan can beat on a network: exact rates by maximum flow, each with the bottleneck that
+proves it.
 
-A rate is *algorithm bandwidth*: bytes of the whole tensor per second, in the unit of the network's capacities. Every
-byte may take any way through the network's arcs; switches pass things on and may be on either side of a cut, but add
-and multiply nothing. `B+(S)` is the capacity of the arcs that leave S.
+A rate is *algorithm bandwidth*: bytes of the whole tensor per second, in the unit of the network's
+capacities. Every byte may take any way through the network's arcs; switches pass things on and may
+be on either side of a cut, but add and multiply nothing. `B+(S)` is the capacity of the arcs that
+leave S.
 
-- broadcast from r: min over v of maxflow(r, v) (Edmonds 1973: so many arc-disjoint arborescences exist);
-- all-gather: M / t with t >= (M/n) max |S & ranks| / B+(S), over all S that lack a rank (ForestColl, Zhao et al. 2024,
+- broadcast from r: min over v of maxflow(r, v) (Edmonds 1973: so many arc-disjoint arborescences
+  exist);
+- all-gather: M / t with t >= (M/n) max |S & ranks| / B+(S), over all S that lack a rank
+  (ForestColl, Zhao et al. 2024,
   arXiv 2402.06787, who also show that it is reached);
-- all-reduce: every byte is summed at some rank, its root, over an in-tree, and handed out over an out-tree. Where links
+- all-reduce: every byte is summed at some rank, its root, over an in-tree, and handed out over an
+  out-tree. Where links
   are direct and alike in both directions the two use the same links, each in one direction, and the best rate is the
   *strength* min c(E(P)) / (|P| - 1) over partitions P of the ranks (Nash-Williams 1961, Tutte 1961, fractionally).
   Where they are not, capacities are shared out between in- and out-trees by a linear programme over the cuts of both.
@@ -28,8 +33,9 @@ from simreduce.synthesis.network import Network
 class Optimum:
     """The best rate, in the network's unit, and what limits it.
 
-    `parts` are sets of vertices: one for a cut (what leaves it is too little, or enters it if `inward`), all blocks of
-    a partition (what joins them is too little). `arcs` are the arcs that leave, enter or join them.
+    `parts` are sets of vertices: one for a cut (what leaves it is too little, or enters it if
+    `inward`), all blocks of a partition (what joins them is too little). `arcs` are the arcs that
+    leave, enter or join them.
     """
 
     rate: float
@@ -38,10 +44,14 @@ class Optimum:
     inward: bool = False
 
     def bottleneck(self, network: Network) -> str:
-        """The bottleneck in names: `cut {gpu0..gpu3}`, `cut into {gpu7}`, `partition {gpu0,gpu1} {gpu2}`."""
+        """The bottleneck in names: `cut {gpu0..gpu3}`, `cut into {gpu7}`, `partition {gpu0,gpu1}
+        {gpu2}`.
+        """
         if not self.parts:
             return "links " + ", ".join(_arc_name(network, a) for a in self.arcs)
-        names = [_set_name([network.names[v] for v in part if v < network.ranks]) for part in self.parts]
+        names = [
+            _set_name([network.names[v] for v in part if v < network.ranks]) for part in self.parts
+        ]
         if len(names) > 1:
             return "partition " + " ".join(names)
         return f"cut {'into ' if self.inward else ''}{names[0]}"
@@ -99,8 +109,9 @@ def scatter_then_gather(network: Network) -> float:
 def strength(network: Network) -> Optimum:
     """The least c(E(P)) / (|P| - 1) over partitions P of the ranks of a direct, symmetric network.
 
-    Newton's method; the worst partition for a guess is found by the greedy algorithm for the Dilworth truncation of
-    c(cut(S))/2 - guess, one minimum cut per rank (Cunningham 1985, Barahona 1992). Exact.
+    Newton's method; the worst partition for a guess is found by the greedy algorithm for the
+    Dilworth truncation of c(cut(S))/2 - guess, one minimum cut per rank (Cunningham 1985, Barahona
+    1992). Exact.
     """
     n = network.ranks
     arcs = _exact(network)
@@ -131,19 +142,26 @@ def all_reduce(network: Network) -> Optimum:
 
 
 def ports(network: Network) -> Optimum:
-    """A bound of all-reduces: each byte is sent n - 1 times to be summed and n - 1 times to be handed out, every time out of a
-    rank and into one, and all ranks together can send and get only so much.
+    """A bound of all-reduces: each byte is sent n - 1 times to be summed and n - 1 times to be
+    handed out, every time out of a rank and into one, and all ranks together can send and get only
+    so much.
     """
-    ends = [[i for i, arc in enumerate(network.arcs) if arc[side] < network.ranks] for side in (0, 1)]
+    ends = [
+        [i for i, arc in enumerate(network.arcs) if arc[side] < network.ranks] for side in (0, 1)
+    ]
     arcs = min(ends, key=lambda found: sum(Fraction(network.arcs[i][2]) for i in found))
     total = sum(Fraction(network.arcs[i][2]) for i in arcs)
     return Optimum(float(total / (2 * (network.ranks - 1))), (), tuple(arcs))
 
 
 def of(network: Network, collective: str, root: int) -> Optimum | None:
-    """The best rate of a collective; None for the all-reduces whose linear programme over cuts would take too long."""
+    """The best rate of a collective; None for the all-reduces whose linear programme over cuts
+    would take too long.
+    """
     if collective == "all_reduce":
-        quick = (network.direct and (network.symmetric or network.ranks <= 16)) or network.ranks <= 8
+        quick = (
+            network.direct and (network.symmetric or network.ranks <= 16)
+        ) or network.ranks <= 8
         return all_reduce(network) if quick else None
     if collective in ("broadcast", "reduce"):
         return (broadcast if collective == "broadcast" else reduce)(network, root)
@@ -173,7 +191,9 @@ def _worst_partition(
 
 
 def _exact(network: Network) -> list[tuple[int, int, Amount]]:
-    """The arcs with capacities as whole numbers of the largest unit in which all are whole, up to a power of two."""
+    """The arcs with capacities as whole numbers of the largest unit in which all are whole, up to a
+    power of two.
+    """
     rates = [Fraction(c) for _, _, c in network.arcs]
     return [(a, b, rate) for (a, b, _), rate in zip(network.arcs, rates, strict=True)]
 

@@ -1,9 +1,11 @@
-"""Fractional packings by column generation: the best shares of patterns (trees, rings) under the capacities of arcs.
+"""Fractional packings by column generation: the best shares of patterns (trees, rings) under the
+capacities of arcs.
 
-max t with t <= the shares of the patterns of every group, and no arc carrying more than its capacity. Patterns are too
-many to list, so the programme starts with a few and asks `price` for the cheapest of every group at the current prices
-of the arcs (Dantzig and Wolfe 1960). Prices that make no pattern cheaper than they should be prove that the shares are
-best. Prices are smoothed towards the best proof so far (Wentges 1997), which saves most of the rounds.
+max t with t <= the shares of the patterns of every group, and no arc carrying more than its
+capacity. Patterns are too many to list, so the programme starts with a few and asks `price` for the
+cheapest of every group at the current prices of the arcs (Dantzig and Wolfe 1960). Prices that make
+no pattern cheaper than they should be prove that the shares are best. Prices are smoothed towards
+the best proof so far (Wentges 1997), which saves most of the rounds.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ _SMOOTH = 0.6
 
 @dataclass(frozen=True, slots=True)
 class Packing(Generic[P]):
-    """Patterns with their shares, the rate they make (of every group) and what is proved to be the best rate."""
+    """Patterns with their shares, the rate they make (of every group) and what is proved to be the
+    best rate.
+    """
 
     patterns: tuple[tuple[P, float], ...]
     rate: float
@@ -41,10 +45,11 @@ class Packing(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class Task(Generic[P]):
-    """What is packed. `load` says how often a pattern crosses each arc, `group` to which group it belongs, `weight`
-    how much it is disliked where the rate is the same. `price` gives patterns that are cheap at prices of the arcs,
-    the cheapest of every group among them (if `exact`); `light` gives some that are both cheap and light. `bound` is a
-    rate known not to be exceeded; `price` is asked `rounds` times at most.
+    """What is packed. `load` says how often a pattern crosses each arc, `group` to which group it
+    belongs, `weight` how much it is disliked where the rate is the same. `price` gives patterns
+    that are cheap at prices of the arcs, the cheapest of every group among them (if `exact`);
+    `light` gives some that are both cheap and light. `bound` is a rate known not to be exceeded;
+    `price` is asked `rounds` times at most.
     """
 
     capacity: tuple[float, ...]
@@ -60,7 +65,9 @@ class Task(Generic[P]):
 
 
 def pack(task: Task[P], seeds: Iterable[P]) -> Packing[P]:
-    """The best shares that were found; `bound` is what the prices prove, infinite where `price` is not exact."""
+    """The best shares that were found; `bound` is what the prices prove, infinite where `price` is
+    not exact.
+    """
     pool = _Pool(task)
     pool.extend(seeds)
     bound, anchor = task.bound, None
@@ -81,7 +88,9 @@ def pack(task: Task[P], seeds: Iterable[P]) -> Packing[P]:
 
 
 class _Pool(Generic[P]):
-    """The patterns at hand, as columns of a linear programme. Capacities are counted in parts of the greatest."""
+    """The patterns at hand, as columns of a linear programme. Capacities are counted in parts of
+    the greatest.
+    """
 
     def __init__(self, task: Task[P]) -> None:
         self.task = task
@@ -119,19 +128,22 @@ class _Pool(Generic[P]):
         return value * self.unit, point[1:] * self.unit, prices[:m]
 
     def priced(self, y: Floats) -> tuple[float, bool]:
-        """The rate that no packing exceeds, as the prices `y` prove, and whether a new pattern came."""
+        """The rate that no packing exceeds, as the prices `y` prove, and whether a new pattern
+        came.
+        """
         found = list(self.task.price([float(p) for p in y]))
         least = np.full(self.task.groups, np.inf)
         for pattern in found:
             group = self.task.group(pattern)
             least[group] = min(least[group], _cost(self.task.load(pattern), y))
-        # Prices that make every pattern dear enough, times this, are dual to the programme: its value is a bound.
+        # Prices that make every pattern dear enough, times this, are dual to the programme: its
+        # value is a bound.
         worth, cost = float(np.dot(y, self.task.capacity)), float(least.sum())
         return worth / cost if cost > 1e-12 * worth else math.inf, self.extend(found)
 
     def fewest(self, bound: float) -> Packing[P]:
-        """Few and liked patterns that lose next to nothing: the lightest shares at the best rate, then one by one
-        those of the smallest shares are left out where the others make up for them.
+        """Few and liked patterns that lose next to nothing: the lightest shares at the best rate,
+        then one by one those of the smallest shares are left out where the others make up for them.
         """
         rate, _, _ = self.solve()
         target = rate * (1 - LOST)
@@ -161,7 +173,10 @@ class _Pool(Generic[P]):
     def _lightest(self, rate: float) -> list[int]:
         """The patterns of the least weight, by their shares, that make `rate`."""
         m = len(self.task.capacity)
-        limit = np.concatenate([np.array(self.task.capacity), np.full(self.task.groups, -rate)]) / self.unit
+        limit = (
+            np.concatenate([np.array(self.task.capacity), np.full(self.task.groups, -rate)])
+            / self.unit
+        )
         for _ in range(_LIGHT_ROUNDS):
             weight = np.array([self.task.weight(pattern) for pattern in self.patterns])
             _, shares, prices = maximise(-weight, np.stack(self.columns, axis=1), limit)

@@ -1,8 +1,9 @@
 """Rings that share a network: the best shares of Hamiltonian rings, and the best ring alone.
 
-Every ring is directed, and carries a reduce-scatter and an all-gather of its share of the tensor. Shares may be parts of
-a link: rings that share links at half rate win where no set of link-disjoint rings uses all of them. Every ring crosses every cut, so the
-narrowest cut bounds the rate. Up to 16 ranks the packing is the best there is; beyond, the best of the tours found.
+Every ring is directed, and carries a reduce-scatter and an all-gather of its share of the tensor.
+Shares may be parts of a link: rings that share links at half rate win where no set of link-disjoint
+rings uses all of them. Every ring crosses every cut, so the narrowest cut bounds the rate. Up to 16
+ranks the packing is the best there is; beyond, the best of the tours found.
 """
 
 from __future__ import annotations
@@ -34,13 +35,16 @@ def hops(ring: Ring) -> list[Edge]:
 
 
 def all_reduce_rate(ranks: int, rate: float) -> float:
-    """The algorithm bandwidth of rings of `rate` in total: each link carries 2(n-1)/n of the tensor."""
+    """The algorithm bandwidth of rings of `rate` in total: each link carries 2(n-1)/n of the
+    tensor.
+    """
     return math.inf if ranks == 1 else rate * ranks / (2 * (ranks - 1))
 
 
 @functools.lru_cache(maxsize=32)
 def ring_packing(network: Network) -> Rings:
-    """Rings with shares; the rate is their sum. No rings, and a rate of 0, where the ways allow none.
+    """Rings with shares; the rate is their sum. No rings, and a rate of 0, where the ways allow
+    none.
 
     Rings that share no link are taken where they reach what the best shares do.
     """
@@ -87,11 +91,14 @@ def _greedy(network: Network) -> list[tuple[Ring, float]]:
 
 
 def _widest(network: Network, left: Sequence[float]) -> Ring | None:
-    """A ring whose slowest hop has the most left, of those one on links with much left; None if there is none."""
+    """A ring whose slowest hop has the most left, of those one on links with much left; None if
+    there is none.
+    """
     rooms = [[min(left[arc] for arc in way) if way else 0.0 for way in row] for row in network.ways]
     costs = _costs(network, [1.0 / max(room, 1e-300) for room in left])
     levels = sorted(
-        {room for row in rooms for room in row if room > _LEAST * max(network.capacity)}, reverse=True
+        {room for row in rooms for room in row if room > _LEAST * max(network.capacity)},
+        reverse=True,
     )
     low, high = 0, len(levels) - 1
     best: Ring | None = None
@@ -107,7 +114,9 @@ def _widest(network: Network, left: Sequence[float]) -> Ring | None:
 
 
 def _zigzags(network: Network) -> Iterator[Ring]:
-    """Rings that use all pairs of ranks alike (Walecki 1892): one rank stands still while the others turn."""
+    """Rings that use all pairs of ranks alike (Walecki 1892): one rank stands still while the
+    others turn.
+    """
     n = network.ranks
     path = [(i + 1) // 2 if i % 2 else -(i // 2) for i in range(n - 1)]
     for turn in range(n - 1):
@@ -119,17 +128,21 @@ def _zigzags(network: Network) -> Iterator[Ring]:
 
 @functools.lru_cache(maxsize=32)
 def best_order(network: Network) -> Ring | None:
-    """The ring that alone is fastest; of equals, the one with the fewest links on its ways. None if there is none.
+    """The ring that alone is fastest; of equals, the one with the fewest links on its ways. None if
+    there is none.
 
-    Among the rings of `ring_packing`, and the shortest rings that avoid links of less than some rate. If links are
-    direct and ranks are 16 at most, no ring is better.
+    Among the rings of `ring_packing`, and the shortest rings that avoid links of less than some
+    rate. If links are direct and ranks are 16 at most, no ring is better.
     """
     candidates = [ring for ring, _ in ring_packing(network).patterns]
     in_order = tuple(range(network.ranks))
     candidates += [in_order] * all(network.ways[u][v] for u, v in hops(in_order))
     for least in sorted({network.rate([edge]) for edge in network.edges}):
         costs = [
-            [len(way) if way and network.rate([(u, v)]) >= least else math.inf for v, way in enumerate(row)]
+            [
+                len(way) if way and network.rate([(u, v)]) >= least else math.inf
+                for v, way in enumerate(row)
+            ]
             for u, row in enumerate(network.ways)
         ]
         candidates += tours(np.array(costs), network.boxes)

@@ -14,12 +14,18 @@ def ring_text(network: Network, ring: Sequence[int]) -> str:
 
 
 def tree_lines(network: Network, tree: SpanningTree) -> list[str]:
-    """The tree indented, its root first; a rank's children stand below it, two columns further right."""
+    """The tree indented, its root first; a rank's children stand below it, two columns further
+    right.
+    """
     same = {(b, a) for a, b in tree.up} == set(tree.down)
     if same or not tree.up:
         return _indented(network, tree.root, tree.down)
     up = _indented(network, tree.root, [(b, a) for a, b in reversed(tree.up)])
-    return ["up:", *up, *(["down:", *_indented(network, tree.root, tree.down)] if tree.down else [])]
+    return [
+        "up:",
+        *up,
+        *(["down:", *_indented(network, tree.root, tree.down)] if tree.down else []),
+    ]
 
 
 def _indented(network: Network, root: int, down: Sequence[Edge]) -> list[str]:

@@ -1,4 +1,6 @@
-"""Cheapest tours (Hamiltonian cycles): exact up to 16 ranks (Held and Karp 1962), by boxes or by insertion beyond."""
+"""Cheapest tours (Hamiltonian cycles): exact up to 16 ranks (Held and Karp 1962), by boxes or by
+insertion beyond.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,9 @@ _STARTS = 8
 def tours(costs: Floats, boxes: Sequence[Sequence[int]]) -> Iterator[Tour]:
     """Cheap tours over all ranks, each starting at rank 0; only such as have a finite cost.
 
-    Up to `MOST_EXACT` ranks a cheapest one is among them. Beyond, with several boxes of up to so many ranks each, it
-    is the cheapest of those that go through the boxes one after another, in order or against it. Otherwise it is what
-    inserting ranks where they cost least comes to.
+    Up to `MOST_EXACT` ranks a cheapest one is among them. Beyond, with several boxes of up to so
+    many ranks each, it is the cheapest of those that go through the boxes one after another, in
+    order or against it. Otherwise it is what inserting ranks where they cost least comes to.
     """
     n = len(costs)
     if n == 1:
@@ -53,7 +55,9 @@ def _exact(costs: Floats) -> Iterator[Tour]:
 
 
 def _paths(costs: Floats, start: int) -> Floats:
-    """`[visited, last]`: the least cost of a path from `start` through the set of bits `visited`, ending at `last`."""
+    """`[visited, last]`: the least cost of a path from `start` through the set of bits `visited`,
+    ending at `last`.
+    """
     n = len(costs)
     masks = np.arange(1 << n)
     size = np.array([mask.bit_count() for mask in range(1 << n)])
@@ -78,7 +82,9 @@ def _walked(costs: Floats, table: Floats, visited: int, last: int) -> Tour:
 
 
 def _through_boxes(costs: Floats, boxes: Sequence[Sequence[int]]) -> Iterator[Tour]:
-    """For every rank of the first box, the cheapest tour that enters there and leaves a box when it is done with it."""
+    """For every rank of the first box, the cheapest tour that enters there and leaves a box when it
+    is done with it.
+    """
     inside = [_through_box(costs[np.ix_(box, box)]) for box in boxes]
     for entry in range(len(boxes[0])):
         # By rank of the box at hand: what it costs to leave from there, and the ways so far.
@@ -93,7 +99,9 @@ def _through_boxes(costs: Floats, boxes: Sequence[Sequence[int]]) -> Iterator[To
         if not np.isfinite(home[out]):
             continue
         parts: list[Tour] = []
-        for (_, paths), box, (into, came) in zip(inside[:0:-1], boxes[:0:-1], ways[::-1], strict=True):
+        for (_, paths), box, (into, came) in zip(
+            inside[:0:-1], boxes[:0:-1], ways[::-1], strict=True
+        ):
             door = int(into[out])
             parts.append(tuple(box[i] for i in paths[door, out]))
             out = int(came[door])
@@ -116,7 +124,9 @@ def _through_box(costs: Floats) -> tuple[Floats, dict[tuple[int, int], Tour]]:
 
 
 def _inserted(costs: Floats) -> Iterator[Tour]:
-    """Nearest next rank from several starts, then every rank is moved to where it costs least until nothing changes."""
+    """Nearest next rank from several starts, then every rank is moved to where it costs least until
+    nothing changes.
+    """
     n = len(costs)
     top = costs[np.isfinite(costs)].max(initial=1.0) * n
     filled = np.where(np.isfinite(costs), costs, top)

@@ -1,10 +1,12 @@
-"""Trees that share a network and reach its best rate: for all-reduce, broadcast, reduce, all-gather, reduce-scatter.
+"""Trees that share a network and reach its best rate: for all-reduce, broadcast, reduce,
+all-gather, reduce-scatter.
 
-For an all-reduce a tree is used upwards to add and downwards to hand out. Where ways are alike in both directions, one
-undirected tree serves for both and any rank may be its root; where not, every root has an in-tree and an out-tree of
-the same share. Shares come from `packing`; the cheapest tree at given prices is a spanning tree (Prim) or an
-arborescence (Edmonds), so the packing is proved to be best for transfers along the network's ways; but where these are
-not alike and ranks are more than 16, it is merely found, and the narrowest cut is the bound.
+For an all-reduce a tree is used upwards to add and downwards to hand out. Where ways are alike in
+both directions, one undirected tree serves for both and any rank may be its root; where not, every
+root has an in-tree and an out-tree of the same share. Shares come from `packing`; the cheapest tree
+at given prices is a spanning tree (Prim) or an arborescence (Edmonds), so the packing is proved to
+be best for transfers along the network's ways; but where these are not alike and ranks are more
+than 16, it is merely found, and the narrowest cut is the bound.
 """
 
 from __future__ import annotations
@@ -21,10 +23,14 @@ from simreduce.synthesis.optimum import narrowest
 from simreduce.synthesis.packing import Packing, Task, pack
 
 _SEVERAL_ROOTS = 16
-"""Up to this many ranks every rank is tried as the root at every price; beyond, trees are used in both directions."""
+"""Up to this many ranks every rank is tried as the root at every price; beyond, trees are used in
+both directions.
+"""
 
 _ROUNDS, _ROUNDS_UNPROVED = 3000, 200
-"""How often better trees are looked for, where prices can prove that there are none and where they cannot."""
+"""How often better trees are looked for, where prices can prove that there are none and where they
+cannot.
+"""
 
 _SHALLOW = 3
 """Trees of up to this depth are looked for besides the cheapest."""
@@ -32,8 +38,8 @@ _SHALLOW = 3
 
 @dataclass(frozen=True, slots=True)
 class SpanningTree:
-    """Ways to the root and from it. `up` are edges (child, parent), children first; `down` are (parent, child),
-    parents first. Either is () where the collective does not use it.
+    """Ways to the root and from it. `up` are edges (child, parent), children first; `down` are
+    (parent, child), parents first. Either is () where the collective does not use it.
     """
 
     root: int
@@ -43,7 +49,9 @@ class SpanningTree:
     @property
     def hops(self) -> int:
         """Transfers, one after another, on the longest way up and down."""
-        return _depth([(b, a) for a, b in reversed(self.up)], self.root) + _depth(self.down, self.root)
+        return _depth([(b, a) for a, b in reversed(self.up)], self.root) + _depth(
+            self.down, self.root
+        )
 
     @property
     def edges(self) -> tuple[Edge, ...]:
@@ -52,7 +60,10 @@ class SpanningTree:
 
     def reversed(self) -> SpanningTree:
         """A reduction where this is a broadcast."""
-        turned = tuple((b, a) for a, b in reversed(self.down)), tuple((b, a) for a, b in reversed(self.up))
+        turned = (
+            tuple((b, a) for a, b in reversed(self.down)),
+            tuple((b, a) for a, b in reversed(self.up)),
+        )
         return SpanningTree(self.root, *turned)
 
 
@@ -72,7 +83,8 @@ def all_reduce_trees(network: Network) -> Trees:
     either_way = network.symmetric or network.ranks > _SEVERAL_ROOTS
     price = _both_ways if either_way else _pairs
     light = _shallow_trees if either_way else _shallow_pairs
-    # Of ways that are not alike, the cheapest undirected tree proves nothing; the narrowest cut still does.
+    # Of ways that are not alike, the cheapest undirected tree proves nothing; the narrowest cut
+    # still does.
     proved = network.symmetric or not either_way
     return _packed(
         network,
@@ -101,7 +113,10 @@ def all_gather_trees(network: Network) -> Trees:
     """Trees from every rank; the rate is the sum of the shares of *one* root, the same for all."""
     everyone = range(network.ranks)
     return _packed(
-        network, network.ranks, lambda tree: tree.root, lambda prices: _outward(network, prices, everyone)
+        network,
+        network.ranks,
+        lambda tree: tree.root,
+        lambda prices: _outward(network, prices, everyone),
     )
 
 
@@ -130,8 +145,11 @@ def _packed(
         groups=groups,
         load=functools.cache(lambda tree: network.load(tree.edges)),
         group=group,
-        # A chunk's journey is what pipelining has to fill, and the longest one counts; then fewer arcs.
-        weight=functools.cache(lambda tree: tree.hops**2 + 1e-3 * sum(network.load(tree.edges).values())),
+        # A chunk's journey is what pipelining has to fill, and the longest one counts; then fewer
+        # arcs.
+        weight=functools.cache(
+            lambda tree: tree.hops**2 + 1e-3 * sum(network.load(tree.edges).values())
+        ),
         price=price,
         exact=bound is None,
         bound=math.inf if bound is None else bound,
@@ -142,11 +160,15 @@ def _packed(
 
 
 def _turned(packing: Trees) -> Trees:
-    return Packing(tuple((t.reversed(), x) for t, x in packing.patterns), packing.rate, packing.bound)
+    return Packing(
+        tuple((t.reversed(), x) for t, x in packing.patterns), packing.rate, packing.bound
+    )
 
 
 def _costs(network: Network, prices: Sequence[float]) -> list[list[float]]:
-    return [[sum(prices[a] for a in way) if way else math.inf for way in row] for row in network.ways]
+    return [
+        [sum(prices[a] for a in way) if way else math.inf for way in row] for row in network.ways
+    ]
 
 
 def _both_ways(network: Network, prices: Sequence[float]) -> Iterator[SpanningTree]:
@@ -174,7 +196,9 @@ def _shallow_pairs(network: Network, prices: Sequence[float]) -> Iterator[Spanni
     turned = [list(column) for column in zip(*costs, strict=True)]
     for root in range(network.ranks):
         for deepest in range(1, _SHALLOW + 1):
-            down, up = (spanning_tree(each, root, 1e-9 * max(prices), deepest) for each in (costs, turned))
+            down, up = (
+                spanning_tree(each, root, 1e-9 * max(prices), deepest) for each in (costs, turned)
+            )
             if down is not None and up is not None:
                 yield SpanningTree(root, tuple((b, a) for a, b in reversed(up)), tuple(down))
 
@@ -195,7 +219,9 @@ def _from_centre(edges: Sequence[Edge]) -> SpanningTree:
     second = _breadth_first(beside, path[0])
     path = _path(second, _last(second))
     root = min(path[(len(path) - 1) // 2], path[len(path) // 2])
-    down = tuple(in_order({c: p for c, p in _breadth_first(beside, root).items() if c != root}, root))
+    down = tuple(
+        in_order({c: p for c, p in _breadth_first(beside, root).items() if c != root}, root)
+    )
     return SpanningTree(root, tuple((b, a) for a, b in reversed(down)), down)
 
 
@@ -221,7 +247,9 @@ def _path(before: Mapping[int, int], end: int) -> list[int]:
     return path
 
 
-def _outward(network: Network, prices: Sequence[float], roots: Sequence[int]) -> Iterator[SpanningTree]:
+def _outward(
+    network: Network, prices: Sequence[float], roots: Sequence[int]
+) -> Iterator[SpanningTree]:
     """A cheapest tree from each of `roots`."""
     costs = _costs(network, prices)
     for root in roots:
@@ -241,7 +269,9 @@ def _pairs(network: Network, prices: Sequence[float]) -> Iterator[SpanningTree]:
 
 
 def _shallow(costs: Sequence[Sequence[float]], root: int, scale: float) -> list[Edge] | None:
-    """A cheapest arborescence that, of equally cheap edges, takes those that lead away from the root."""
+    """A cheapest arborescence that, of equally cheap edges, takes those that lead away from the
+    root.
+    """
     far = {root: 0}
     frontier = [root]
     for u in frontier:
@@ -253,7 +283,8 @@ def _shallow(costs: Sequence[Sequence[float]], root: int, scale: float) -> list[
         return None
     nudge = 1e-7 * scale
     nudged = [
-        [cost + nudge * (far[u] - far[v] + 1) for v, cost in enumerate(row)] for u, row in enumerate(costs)
+        [cost + nudge * (far[u] - far[v] + 1) for v, cost in enumerate(row)]
+        for u, row in enumerate(costs)
     ]
     return arborescence(nudged, root)
 

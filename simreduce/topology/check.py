@@ -32,7 +32,8 @@ from simreduce.topology.naming import expanded, natural
 from simreduce.topology.peer import DEFAULT_NIC_REACH, DEFAULT_REACH, STAGED
 from simreduce.units import format_bandwidth, format_duration
 
-# Between these lie the links and memories of all machines there are, by an order of magnitude on either side.
+# Between these lie the links and memories of all machines there are, by an order of magnitude on
+# either side.
 WIRE_LIMITS = (1e7, 2e13)
 MEMORY_LIMITS = (1e9, 1e14)
 LATENCY_LIMIT = 1e-3
@@ -40,15 +41,17 @@ UNLIKE_CLASS = 3.0
 """A rate this many times that of its class, or this part of it, is rather a slip of the unit."""
 LEAST_ACHIEVABLE = 0.1
 _MOST_GPUS, _FEW_GPUS = 1024, 128
-"""From so many GPUs a way to a CPU is tried; of more GPUs no ways between them, of more than the second number only those of
-one GPU.
+"""From so many GPUs a way to a CPU is tried; of more GPUs no ways between them, of more than the
+second number only those of one GPU.
 """
 
 
 def check_file(path: str) -> list[str]:
-    """The faults of a file, each with its place and what to do: a machine file, NCCL's XML or `nvidia-smi topo -m` text.
+    """The faults of a file, each with its place and what to do: a machine file, NCCL's XML or
+    `nvidia-smi topo -m` text.
 
-    `path` may also be what other commands take for a machine: a shipped name, or one written inline.
+    `path` may also be what other commands take for a machine: a shipped name, or one written
+    inline.
     """
     first: list[str] = []
     try:
@@ -64,7 +67,10 @@ def check_file(path: str) -> list[str]:
                 return [*faults_of(load_topology(path), lambda _: path)]
             machine, first = read_machine(document, path, document.shown)
             # What is missing may be what could not be read.
-            return [*first, *faults_of(machine, _places(document), _named(document) if first else None)]
+            return [
+                *first,
+                *faults_of(machine, _places(document), _named(document) if first else None),
+            ]
         text = read_text(Path(path), TopologyError)
         if not text.strip():
             return [f"{path}: is empty"]
@@ -88,14 +94,18 @@ def check_file(path: str) -> list[str]:
 def faults_of(
     machine: Topology, place: Callable[[str], str], named: Container[str] | None = None
 ) -> Iterator[str]:
-    """What cannot well be meant in a topology; `place` names where a node or a link class is written.
+    """What cannot well be meant in a topology; `place` names where a node or a link class is
+    written.
 
-    Of one that could not be read whole, `named` are the nodes that its pairs name, and no ways are tried.
+    Of one that could not be read whole, `named` are the nodes that its pairs name, and no ways are
+    tried.
     """
     yield from _memories(machine, place)
     yield from _links(machine, place)
     yield from _orders(machine, place)
-    linked = {name for link in machine.links if not link.is_figure for name in (link.source, link.target)}
+    linked = {
+        name for link in machine.links if not link.is_figure for name in (link.source, link.target)
+    }
     yield from _alone(machine, place, linked if named is None else named)
     if named is None:
         yield from _islands(machine, place)
@@ -150,7 +160,8 @@ def _alone(machine: Topology, place: Callable[[str], str], linked: Container[str
 
 
 def _islands(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
-    """Parts that only GPUs join to the rest, which forward nothing: CPUs of one machine, and what is on no CPU and no GPU.
+    """Parts that only GPUs join to the rest, which forward nothing: CPUs of one machine, and what
+    is on no CPU and no GPU.
 
     C2C makes one chip of a CPU and a GPU, so that NVLink joins CPUs too.
     """
@@ -161,7 +172,9 @@ def _islands(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
         if link.is_figure:
             continue
         ends = [
-            name for name in (link.source, link.target) if name in chips or machine.nodes[name].kind != "gpu"
+            name
+            for name in (link.source, link.target)
+            if name in chips or machine.nodes[name].kind != "gpu"
         ]
         graph.add_edges_from([ends] if len(ends) == 2 else [])
         graph.add_nodes_from(ends)
@@ -170,7 +183,9 @@ def _islands(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
     for part in nx.connected_components(graph):
         names = sorted(part, key=natural)
         others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-        mine = {machine.nodes[name].machine: name for name in names if machine.nodes[name].kind == "cpu"}
+        mine = {
+            machine.nodes[name].machine: name for name in names if machine.nodes[name].kind == "cpu"
+        }
         for box, cpu in mine.items():
             if hosts.setdefault(box, cpu) != cpu:
                 yield f"{place(cpu)}: cpu {cpu!r} and {hosts[box]!r} are not joined; add the link between the sockets"
@@ -179,7 +194,9 @@ def _islands(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
 
 
 def _memories(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
-    memories = {(place(n.name), n.memory_bandwidth): n.name for n in reversed(list(machine.nodes.values()))}
+    memories = {
+        (place(n.name), n.memory_bandwidth): n.name for n in reversed(list(machine.nodes.values()))
+    }
     for (where, rate), name in reversed(memories.items()):
         if math.isfinite(rate) and not MEMORY_LIMITS[0] <= rate <= MEMORY_LIMITS[1]:
             yield (
@@ -192,7 +209,12 @@ def _links(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
     """One fault for all links of a class that have the same figures."""
     seen = set()
     for link in machine.links:
-        figures = link.link_class, link.nominal / link.lanes, link.bandwidth / link.lanes, link.latency
+        figures = (
+            link.link_class,
+            link.nominal / link.lanes,
+            link.bandwidth / link.lanes,
+            link.latency,
+        )
         if figures in seen:
             continue
         seen.add(figures)
@@ -201,7 +223,9 @@ def _links(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
 
 
 def _orders(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
-    """Two classes that join the same two nodes, once in one order and once in the other: meant as one direction each?"""
+    """Two classes that join the same two nodes, once in one order and once in the other: meant as
+    one direction each?
+    """
     first: dict[frozenset[str], Link] = {}
     for link in machine.links[::2]:
         if link.is_figure:
@@ -260,11 +284,17 @@ def _ways(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
     gpus = machine.devices
     for host in machine.hosts[:1]:
         for gpu in gpus[:_MOST_GPUS]:
-            if not _is_way(machine, gpu, host) and not any(_is_way(machine, gpu, h) for h in machine.hosts):
+            if not _is_way(machine, gpu, host) and not any(
+                _is_way(machine, gpu, h) for h in machine.hosts
+            ):
                 yield f"{place(gpu)}: {gpu!r} reaches no CPU; link it to one, or to a PCIe switch"
     if len(gpus) > _MOST_GPUS:
         return
-    pairs = itertools.combinations(gpus, 2) if len(gpus) <= _FEW_GPUS else ((gpus[0], b) for b in gpus[1:])
+    pairs = (
+        itertools.combinations(gpus, 2)
+        if len(gpus) <= _FEW_GPUS
+        else ((gpus[0], b) for b in gpus[1:])
+    )
     without = [pair for pair in pairs if not _is_way(machine, *pair)]
     if without:
         others = f" (and {len(without) - 1} more pairs)" if len(without) > 1 else ""

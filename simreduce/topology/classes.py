@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LinkClass:
-    """Figures per lane and direction: bytes/s on the wire and reached by a large copy, and seconds one way.
+    """Figures per lane and direction: bytes/s on the wire and reached by a large copy, and seconds
+    one way.
 
-    `both_ways` is what copies out of a device and into it reach together, infinite when unstated: only for classes of
-    self-links, which copies through the host take at each end.
+    `both_ways` is what copies out of a device and into it reach together, infinite when unstated:
+    only for classes of self-links, which copies through the host take at each end.
     """
 
     name: str
@@ -51,7 +52,9 @@ def link_classes() -> Mapping[str, LinkClass]:
                 latency=units.duration(figures["latency"]),
                 holds_lane=figures["holds_lane"],
                 source=figures["source"],
-                both_ways=units.bandwidth(figures["both_ways"]) if "both_ways" in figures else math.inf,
+                both_ways=units.bandwidth(figures["both_ways"])
+                if "both_ways" in figures
+                else math.inf,
             )
             for name, figures in tomllib.loads(text).items()
         }

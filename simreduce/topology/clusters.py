@@ -47,7 +47,8 @@ def cluster(
     overrides: Mapping[str, str | int],
     load: Callable[[str, Mapping[str, str | int]], Topology],
 ) -> Topology:
-    """The topology of the file at `path`. `overrides` are of its keys, or of those of its machine, which `load` reads.
+    """The topology of the file at `path`. `overrides` are of its keys, or of those of its machine,
+    which `load` reads.
 
     Raises `TopologyError` with every fault.
     """
@@ -55,7 +56,11 @@ def cluster(
     tables = dict(document.tables)
     if "fabric" in overrides:
         tables = {key: value for key, value in tables.items() if key not in FABRIC_KEYS}
-    mine = {key: overrides[key] for key in overrides if key in ("title", "nodes", *SETTINGS, *FABRIC_KEYS)}
+    mine = {
+        key: overrides[key]
+        for key in overrides
+        if key in ("title", "nodes", *SETTINGS, *FABRIC_KEYS)
+    }
     tables |= mine
     title = faults.text("title", tables.get("title", ""))
     for number, line in enumerate(faults.listing("sources", tables.get("sources", []))):
@@ -63,7 +68,8 @@ def cluster(
     for key in ("links", "routes"):
         if key in tables:
             faults.add(
-                key, "is of machine files; [overrides] has keys of the machine, such as links.qpi.bandwidth"
+                key,
+                "is of machine files; [overrides] has keys of the machine, such as links.qpi.bandwidth",
             )
     if "routing" in tables:
         faults.add("routing", "is of machine files; here equal_cost and seed stand beside fabric")
@@ -75,7 +81,9 @@ def cluster(
     within = dotted(faults.table("overrides", tables.get("overrides", {})))
     for key, value in within.items():
         if isinstance(value, bool) or not isinstance(value, str | int):
-            faults.add(f"overrides.{key}", f"must be text or a whole number, not {type_name(value)}")
+            faults.add(
+                f"overrides.{key}", f"must be text or a whole number, not {type_name(value)}"
+            )
     within |= {key: value for key, value in overrides.items() if key not in mine}
     nodes = _setting(faults, "nodes", tables.get("nodes", "nothing"))
     if nodes and not nodes.isdecimal():
@@ -84,7 +92,9 @@ def cluster(
     if "machine" not in tables or not faults.text("machine", tables["machine"]):
         faults.add("machine", "must name the machine of which there are so many")
         faults.raise_any()
-    inline = Inline(document.shown, _beside(path, tables["machine"]), nodes, settings, tuple(faults.problems))
+    inline = Inline(
+        document.shown, _beside(path, tables["machine"]), nodes, settings, tuple(faults.problems)
+    )
     made = machines(inline, within, load)
     return replace(made, name=name, title=title or made.title)
 
@@ -103,7 +113,9 @@ def _setting(faults: Faults, key: str, value: object) -> str:
 
 
 def _beside(path: Path, machine: str) -> str:
-    """What `machine` means in the file at `path`: a file beside it, if there is one, but not that file itself."""
+    """What `machine` means in the file at `path`: a file beside it, if there is one, but not that
+    file itself.
+    """
     there = path.parent / (machine if is_path(machine) else f"{machine}.toml")
     # Path.exists raises for names that no file can have.
     other = os.path.exists(there) and os.path.realpath(there) != os.path.realpath(path)  # noqa: PTH110

@@ -1,10 +1,11 @@
 """Equal-cost paths through a network: which of them a transfer takes.
 
-The paths between where a transfer enters a network and where it leaves it are equal when they have the fewest hops, of
-those the highest bottleneck bandwidth, and of those the lowest latency; cables side by side make paths of their own. A network is what is made of switches, NVSwitches
-among them; inside a machine there is one way. A network may be made of *areas* (`Ways.areas`), the groups of a
-dragonfly: paths then stay in the areas of their two ends, so that none goes through a third group. Three rules, one for
-all of a topology:
+The paths between where a transfer enters a network and where it leaves it are equal when they have
+the fewest hops, of those the highest bottleneck bandwidth, and of those the lowest latency; cables
+side by side make paths of their own. A network is what is made of switches, NVSwitches among them;
+inside a machine there is one way. A network may be made of *areas* (`Ways.areas`), the groups of a
+dragonfly: paths then stay in the areas of their two ends, so that none goes through a third group.
+Three rules, one for all of a topology:
 
     first    all transfers take the first by node names, or the one that the network's own rule gives (`topology.ways`)
     hashed   each pair of ends takes one, drawn evenly by a hash of the names of the ends and a seed: static ECMP
@@ -69,7 +70,9 @@ def search(source: str, forward: Callable[[str], Iterable[str]]) -> Search:
 
 @dataclass(frozen=True, slots=True)
 class Fan:
-    """All fewest-hop paths between two nodes: `layers` from the target back to the source, and predecessors."""
+    """All fewest-hop paths between two nodes: `layers` from the target back to the source, and
+    predecessors.
+    """
 
     layers: tuple[tuple[str, ...], ...]
     before: Mapping[str, Sequence[str]]
@@ -81,7 +84,9 @@ def fan(found: Search, source: str, target: str, doors: Iterable[str]) -> Fan | 
     if not there:
         return None
     least = min(found.hops[name] for name in there)
-    before: dict[str, Sequence[str]] = {target: [name for name in there if found.hops[name] == least]}
+    before: dict[str, Sequence[str]] = {
+        target: [name for name in there if found.hops[name] == least]
+    }
     layers: list[tuple[str, ...]] = [(target,)]
     while layers[-1] != (source,):
         layer = tuple(dict.fromkeys(prior for name in layers[-1] for prior in before[name]))
@@ -108,7 +113,9 @@ def ticks(link: Link) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Web:
-    """The equal-cost paths between two nodes: the links out of each node, by name, and how many paths go on from it."""
+    """The equal-cost paths between two nodes: the links out of each node, by name, and how many
+    paths go on from it.
+    """
 
     source: str
     after: Mapping[str, Sequence[Link]]
@@ -146,8 +153,9 @@ class _Web:
 class Spreader:
     """Tells equal-cost paths apart for one topology; webs are found once for every two switches.
 
-    `best` has the link of every hop that is taken where nothing is spread; links as good beside it are paths too. `areas`
-    says in which area of its network a switch is; those that are not named are in one together.
+    `best` has the link of every hop that is taken where nothing is spread; links as good beside it
+    are paths too. `areas` says in which area of its network a switch is; those that are not named
+    are in one together.
     """
 
     def __init__(
@@ -179,17 +187,23 @@ class Spreader:
         return node.transit and node.kind in _FABRIC
 
     def spread(self, path: tuple[str, ...]) -> tuple[tuple[str, ...], list[Shared]]:
-        """The path of a transfer for which the ordinary rules give `path`, and its links with the parts of the bytes that
-        they carry. Of a transfer that is split, the path is the first of them.
+        """The path of a transfer for which the ordinary rules give `path`, and its links with the
+        parts of the bytes that they carry. Of a transfer that is split, the path is the first of
+        them.
         """
         found: list[Shared] = []
         ends, taken, at = f"{path[0]} {path[-1]}", [path[0]], 0
         while at + 1 < len(path):
             # A hop outside of networks, or through one to the first node that is not in it.
-            stop = next((i for i in range(at + 1, len(path)) if not self._in_network(path[i])), len(path) - 1)
+            stop = next(
+                (i for i in range(at + 1, len(path)) if not self._in_network(path[i])),
+                len(path) - 1,
+            )
             web = self._between(path[at], path[stop])
             number = (
-                _hash(self._rule.seed, ends) % web.count[web.source] if self._rule.choice == HASHED else 0
+                _hash(self._rule.seed, ends) % web.count[web.source]
+                if self._rule.choice == HASHED
+                else 0
             )
             one = web.one(number)
             taken += [link.target for link in one]
@@ -216,7 +230,8 @@ class Spreader:
             paths = fan(self._search(source, areas), source, target, end)
             assert paths is not None  # noqa: S101 - the ordinary rules have found one
             return self._joined(paths)
-        # Ends with one neighbour in the network share what is between the switches that they are on.
+        # Ends with one neighbour in the network share what is between the switches that they are
+        # on.
         first, last = begin[0], end[0]
         inner = _Web(first, {}, {first: 1}) if first == last else self._between(first, last)
         ways_in, ways_out = self._equal[source, first], self._equal[last, target]
@@ -241,7 +256,9 @@ class Spreader:
         delay, count = {target: 0}, {target: 1}
         after: dict[str, list[Link]] = {}
         for layer in paths.layers[:-1]:
-            hops = [(prior, name) for name in layer if name in delay for prior in paths.before[name]]
+            hops = [
+                (prior, name) for name in layer if name in delay for prior in paths.before[name]
+            ]
             wide = [self._equal[hop] for hop in hops if self._best[hop].bandwidth >= width]
             for links in wide:
                 offer = delay[links[0].target] + ticks(links[0])

@@ -56,7 +56,9 @@ def quoted(value: object) -> str:
 
 
 class Faults:
-    """The faults found so far. `origin` maps a dotted path to the file, or the override, that wrote it."""
+    """The faults found so far. `origin` maps a dotted path to the file, or the override, that wrote
+    it.
+    """
 
     def __init__(self, shown: str, origin: Mapping[str, str] | None = None) -> None:
         self.problems: list[str] = []
@@ -66,7 +68,9 @@ class Faults:
     def add(self, path: str, text: str) -> None:
         """Note a fault at a dotted path, "" for the whole document."""
         if len(self.problems) < MOST_FAULTS:
-            self.problems.append(f"{self._owner(path)}: {path}: {text}" if path else f"{self._shown}: {text}")
+            self.problems.append(
+                f"{self._owner(path)}: {path}: {text}" if path else f"{self._shown}: {text}"
+            )
         elif len(self.problems) == MOST_FAULTS:
             self.problems.append(f"{self._shown}: there are more faults than these {MOST_FAULTS}")
 

@@ -1,4 +1,5 @@
-"""Reading machine files: TOML, `extends`, and overrides, into one document with the origin of every key.
+"""Reading machine files: TOML, `extends`, and overrides, into one document with the origin of every
+key.
 
 Files of several machines are read here too; `clusters` says what stands in them.
 
@@ -42,11 +43,12 @@ A machine file:
     bandwidth = "9.2 GB/s"             per direction
     latency = "2 us"                   optional: added to that of the links
 
-A range pairs with another in blocks: `["gpu[0-7]", "plx[0-3]"]` joins gpu0 and gpu1 to plx0, gpu2 and gpu3 to plx1, and
-so on; one name pairs with all of a range, two ranges of one length pair one to one. `[0-34:2]` takes every second.
+A range pairs with another in blocks: `["gpu[0-7]", "plx[0-3]"]` joins gpu0 and gpu1 to plx0, gpu2
+and gpu3 to plx1, and so on; one name pairs with all of a range, two ranges of one length pair one
+to one. `[0-34:2]` takes every second.
 
-Tables of the child win over those of the parent key by key; lists are replaced. Whoever restates `bandwidth` without
-`achievable` drops the older `achievable`, which was that of another wire.
+Tables of the child win over those of the parent key by key; lists are replaced. Whoever restates
+`bandwidth` without `achievable` drops the older `achievable`, which was that of another wire.
 """
 
 from __future__ import annotations
@@ -74,7 +76,9 @@ _ROUTING_OVERRIDES = ("equal_cost", "seed")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A merged file: its tables, how faults name it, and which file or override wrote each dotted path."""
+    """A merged file: its tables, how faults name it, and which file or override wrote each dotted
+    path.
+    """
 
     shown: str
     tables: Mapping[str, Any]
@@ -90,7 +94,9 @@ def _read(path: Path, shown: str, below: tuple[tuple[str, str], ...]) -> Documen
     here = os.path.realpath(path)
     if here in [seen for seen, _ in below]:
         chain = " -> ".join([name for _, name in below] + [shown])
-        raise TopologyError(f"{below[0][1]}: extends: the files extend each other in a circle: {chain}")
+        raise TopologyError(
+            f"{below[0][1]}: extends: the files extend each other in a circle: {chain}"
+        )
     tables = _parse(path, shown)
     child = Document(shown, tables, dict.fromkeys(_paths(tables), shown))
     if "extends" not in tables:
@@ -126,7 +132,9 @@ def _parse(path: Path, shown: str) -> dict[str, Any]:
         key in tables for key in ("nodes", "extends", "machine")
     ):
         command = "step" if "replicas" in tables else "run"
-        raise TopologyError(f"{shown}: is a scenario, not a machine file; try `simreduce {command} {shown}`")
+        raise TopologyError(
+            f"{shown}: is a scenario, not a machine file; try `simreduce {command} {shown}`"
+        )
     return tables
 
 
@@ -148,9 +156,13 @@ def _parent(path: Path, shown: str, name: str) -> tuple[Path, str]:
     other = [choice for choice in there if os.path.realpath(choice) != os.path.realpath(path)]
     if not there:
         known = [
-            file.stem for folder in (path.parent, data_dir("topologies")) for file in folder.glob("*.toml")
+            file.stem
+            for folder in (path.parent, data_dir("topologies"))
+            for file in folder.glob("*.toml")
         ]
-        raise TopologyError(f"{shown}: extends: no machine named {name!r}{did_you_mean(name, known)}")
+        raise TopologyError(
+            f"{shown}: extends: no machine named {name!r}{did_you_mean(name, known)}"
+        )
     return (other or there)[0], f"{name}.toml"
 
 
@@ -187,14 +199,19 @@ def merged(parent: Document, child: Document) -> Document:
     return Document(child.shown, tables, {**parent.origin, **child.origin})
 
 
-def overridden(document: Document, overrides: Mapping[str, str | int]) -> tuple[Document, list[str]]:
+def overridden(
+    document: Document, overrides: Mapping[str, str | int]
+) -> tuple[Document, list[str]]:
     """The document with dotted keys replaced, and a fault for each key that it does not have."""
     known = _override_keys(document)
     tables: dict[str, Any] = {}
     problems = []
     for key, value in overrides.items():
         if key not in known:
-            near = did_you_mean(key, known) or f"; known are for example {', '.join(sorted(known)[:4])}"
+            near = (
+                did_you_mean(key, known)
+                or f"; known are for example {', '.join(sorted(known)[:4])}"
+            )
             problems.append(f"{document.shown}: override {key!r}: there is no such key{near}")
             continue
         section, group, name = known[key]
@@ -209,13 +226,21 @@ def overridden(document: Document, overrides: Mapping[str, str | int]) -> tuple[
 
 
 def _override_keys(document: Document) -> dict[str, tuple[str, str, str]]:
-    """What may be overridden: the figures of every group of nodes and of every class that joins something."""
+    """What may be overridden: the figures of every group of nodes and of every class that joins
+    something.
+    """
     known = {"title": ("", "", "title")}
     known |= {f"routing.{name}": ("routing", "", name) for name in _ROUTING_OVERRIDES}
-    sections = (("nodes", _NODE_OVERRIDES), ("links", _LINK_OVERRIDES), ("routes", _ROUTE_OVERRIDES))
+    sections = (
+        ("nodes", _NODE_OVERRIDES),
+        ("links", _LINK_OVERRIDES),
+        ("routes", _ROUTE_OVERRIDES),
+    )
     for section, names in sections:
         groups = document.tables.get(section)
         for group, fields in groups.items() if isinstance(groups, dict) else ():
             if isinstance(fields, dict) and (section == "nodes" or fields.get("pairs")):
-                known.update({f"{section}.{group}.{name}": (section, group, name) for name in names})
+                known.update(
+                    {f"{section}.{group}.{name}": (section, group, name) for name in names}
+                )
     return known

@@ -1,11 +1,12 @@
 """Equal machines on one switch, of which one is simulated for all.
 
-Where all machines hang on one switch by equal links, and do the same at the same time, what one sends to another crosses
-its own way out and the other's way in, which is loaded exactly as its own way in is. So one machine is enough, whatever
-their number: a transfer to another machine runs over the links of this one.
+Where all machines hang on one switch by equal links, and do the same at the same time, what one
+sends to another crosses its own way out and the other's way in, which is loaded exactly as its own
+way in is. So one machine is enough, whatever their number: a transfer to another machine runs over
+the links of this one.
 
-A `Folded` machine holds two of them, as a graph in which routes are found, and what belongs to the second stands for
-what is in its place in the first.
+A `Folded` machine holds two of them, as a graph in which routes are found, and what belongs to the
+second stands for what is in its place in the first.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ FOLDED_LIMIT = 1 << 20
 
 @dataclass(frozen=True)
 class Folded:
-    """`boxes` equal machines on one switch. `pair` is the graph of two of them; `devices` and `hosts` are those of the
-    first. `one_task` says that the machines are single GPUs, all of one task.
+    """`boxes` equal machines on one switch. `pair` is the graph of two of them; `devices` and
+    `hosts` are those of the first. `one_task` says that the machines are single GPUs, all of one
+    task.
     """
 
     name: str
@@ -40,7 +42,9 @@ class Folded:
     home: tuple[int, ...] = field(repr=False)
     """By link of `pair`, the link of the first machine that stands for it."""
     whole: Callable[[], Topology] | None = field(default=None, compare=False, repr=False)
-    """Loads all machines, if they are folded only because they are many, and not too many to be held."""
+    """Loads all machines, if they are folded only because they are many, and not too many to be
+    held.
+    """
 
     @property
     def digest(self) -> str:
@@ -51,8 +55,8 @@ class Folded:
 def fold(topology: Topology, boxes: int | None = None) -> Folded:
     """The equal machines of a topology as one; with `boxes`, as many more of them.
 
-    TopologyError says why they cannot stand for each other: links or devices that differ, links from machine to machine,
-    more than one switch between them.
+    TopologyError says why they cannot stand for each other: links or devices that differ, links
+    from machine to machine, more than one switch between them.
     """
     choice = topology.router.equal_cost.choice
     if choice != FIRST:
@@ -63,11 +67,15 @@ def fold(topology: Topology, boxes: int | None = None) -> Folded:
     if len(machines) < 2:
         raise TopologyError(f"{topology.name}: one machine cannot be folded")
     hub = _hub(topology, machines)
-    first, *others = [_Part(topology, machine, hub, links) for machine, links in _linked(topology, machines)]
+    first, *others = [
+        _Part(topology, machine, hub, links) for machine, links in _linked(topology, machines)
+    ]
     for other in others:
         difference = _difference(first, other)
         if difference:
-            raise TopologyError(f"{topology.name}: {difference}, so one of the machines cannot stand for all")
+            raise TopologyError(
+                f"{topology.name}: {difference}, so one of the machines cannot stand for all"
+            )
     second = others[0]
     links = [*first.links, *second.links]
     place = {link.id: i for i, link in enumerate(first.links)}
@@ -81,7 +89,8 @@ def fold(topology: Topology, boxes: int | None = None) -> Folded:
         name=topology.name,
         title=topology.title,
         boxes=boxes or len(machines),
-        one_task=len({topology.nodes[name].machine for machine in machines for name in machine}) == 1,
+        one_task=len({topology.nodes[name].machine for machine in machines for name in machine})
+        == 1,
         pair=pair,
         devices=tuple(name for name in topology.devices if name in first.place),
         hosts=tuple(name for name in topology.hosts if name in first.place),
@@ -121,7 +130,9 @@ def _hub(topology: Topology, machines: Sequence[Sequence[str]]) -> str:
     return next(iter(hubs))
 
 
-def _linked(topology: Topology, machines: Sequence[Sequence[str]]) -> list[tuple[Sequence[str], list[Link]]]:
+def _linked(
+    topology: Topology, machines: Sequence[Sequence[str]]
+) -> list[tuple[Sequence[str], list[Link]]]:
     """Every machine with the links that begin or end in it."""
     machine = {name: i for i, names in enumerate(machines) for name in names}
     links: list[list[Link]] = [[] for _ in machines]
@@ -135,7 +146,9 @@ def _linked(topology: Topology, machines: Sequence[Sequence[str]]) -> list[tuple
 class _Part:
     """One machine: its nodes, its links, and the place of every node, the hub's being -1."""
 
-    def __init__(self, topology: Topology, nodes: Sequence[str], hub: str, links: Sequence[Link]) -> None:
+    def __init__(
+        self, topology: Topology, nodes: Sequence[str], hub: str, links: Sequence[Link]
+    ) -> None:
         self.nodes, self.links = nodes, links
         self.place = {name: i for i, name in enumerate(nodes)}
         self.makes = [replace(topology.nodes[name], name="", machine="") for name in nodes]
@@ -148,7 +161,9 @@ def _difference(one: _Part, other: _Part) -> str:
     if len(one.nodes) != len(other.nodes) or one.joins != other.joins:
         return f"{other.nodes[0]!r} stands in another kind of machine than {one.nodes[0]!r}"
     for names, nodes in zip(
-        zip(one.nodes, other.nodes, strict=True), zip(one.makes, other.makes, strict=True), strict=True
+        zip(one.nodes, other.nodes, strict=True),
+        zip(one.makes, other.makes, strict=True),
+        strict=True,
     ):
         if nodes[0] != nodes[1]:
             return _unlike(*names, *nodes, tuple(Node.__dataclass_fields__))

@@ -30,12 +30,13 @@ KINDS: tuple[Kind, ...] = ("gpu", "cpu", "pcie_switch", "nvswitch", "nic", "swit
 class Node:
     """A device or a switch.
 
-    `memory_bandwidth` is in bytes/s, infinite when unstated. `machine` is the box the node stands in, "" for a
-    switch of the fabric. `transit` says whether traffic of others may pass through; a GPU never lets it. `reduces`
-    says whether a switch can sum what passes through. `peer` is the farthest way on which a GPU copies to others of its
-    machine directly, one of `peer.REACHES`; `gpudirect` the farthest to a NIC that reads its memory, of `peer.NIC_REACHES`.
-    `network` is the class of link that a NIC has a port for, "" when unstated: it matters only where the machine is put on
-    a network, and the digest leaves it out.
+    `memory_bandwidth` is in bytes/s, infinite when unstated. `machine` is the box the node stands
+    in, "" for a switch of the fabric. `transit` says whether traffic of others may pass through; a
+    GPU never lets it. `reduces` says whether a switch can sum what passes through. `peer` is the
+    farthest way on which a GPU copies to others of its machine directly, one of `peer.REACHES`;
+    `gpudirect` the farthest to a NIC that reads its memory, of `peer.NIC_REACHES`. `network` is the
+    class of link that a NIC has a port for, "" when unstated: it matters only where the machine is
+    put on a network, and the digest leaves it out.
     """
 
     name: str
@@ -54,10 +55,11 @@ class Node:
 class Link:
     """One direction of a link; the other direction is a link of its own.
 
-    Rates are in bytes/s over all lanes: `nominal` is that of the wire, `bandwidth` what a large copy reaches.
-    `latency` is in seconds. `holds_lane` says whether a transfer keeps its sender's queue busy for the latency.
-    `parallel` counts the links of other classes between the same two nodes that come before this one. A link of a
-    node to itself, and one of class `route`, is no wire but a figure that copies take (`topology.peer`).
+    Rates are in bytes/s over all lanes: `nominal` is that of the wire, `bandwidth` what a large
+    copy reaches. `latency` is in seconds. `holds_lane` says whether a transfer keeps its sender's
+    queue busy for the latency. `parallel` counts the links of other classes between the same two
+    nodes that come before this one. A link of a node to itself, and one of class `route`, is no
+    wire but a figure that copies take (`topology.peer`).
     """
 
     id: int
@@ -82,7 +84,9 @@ class Link:
 
     @property
     def is_figure(self) -> bool:
-        """Whether this is no wire: it limits the copies that take it, but nothing is routed over it by itself."""
+        """Whether this is no wire: it limits the copies that take it, but nothing is routed over it
+        by itself.
+        """
         return self.source == self.target or self.link_class == ROUTE
 
 
@@ -94,7 +98,9 @@ _HEIGHT = {"gpu": 0, "pcie_switch": 1, "cpu": 2}
 
 
 def direction(source: Node, target: Node) -> str:
-    """Of a link, which of `DIRECTIONS`: `d2h` where it leads from GPUs to their host, `h2d` where it leads back, "" elsewhere."""
+    """Of a link, which of `DIRECTIONS`: `d2h` where it leads from GPUs to their host, `h2d` where
+    it leads back, "" elsewhere.
+    """
     a, b = (_HEIGHT.get(node.kind, -1) for node in (source, target))
     if a == b or min(a, b) < 0:
         return ""
@@ -121,8 +127,9 @@ class Topology:
 
     Which of equal paths transfers take is `router.equal_cost`.
 
-    `links[i].id == i`. `devices` are the GPUs, machine by machine and gpu2 before gpu10; `hosts` are the CPUs in the
-    same order. `digest` names the content (nodes, links and the rule for equal paths), whatever the machine is called.
+    `links[i].id == i`. `devices` are the GPUs, machine by machine and gpu2 before gpu10; `hosts`
+    are the CPUs in the same order. `digest` names the content (nodes, links and the rule for equal
+    paths), whatever the machine is called.
     """
 
     name: str
@@ -140,14 +147,22 @@ class Topology:
         """Nodes and links as a graph that cannot be changed; made when it is first asked for."""
         graph = nx.MultiDiGraph(name=self.name)
         graph.add_nodes_from((node.name, {"node": node}) for node in self.nodes.values())
-        graph.add_edges_from((link.source, link.target, link.id, {"link": link}) for link in self.links)
+        graph.add_edges_from(
+            (link.source, link.target, link.id, {"link": link}) for link in self.links
+        )
         return nx.freeze(graph)
 
     def scaled(self, bandwidth: float = 1.0, latency: float = 1.0) -> Topology:
-        """The same machine with every bandwidth, of links and memories, and every latency times a factor."""
-        if not (bandwidth > 0 and math.isfinite(bandwidth) and latency >= 0 and math.isfinite(latency)):
+        """The same machine with every bandwidth, of links and memories, and every latency times a
+        factor.
+        """
+        if not (
+            bandwidth > 0 and math.isfinite(bandwidth) and latency >= 0 and math.isfinite(latency)
+        ):
             raise ValueError(f"cannot scale bandwidth by {bandwidth} and latency by {latency}")
-        nodes = [replace(n, memory_bandwidth=n.memory_bandwidth * bandwidth) for n in self.nodes.values()]
+        nodes = [
+            replace(n, memory_bandwidth=n.memory_bandwidth * bandwidth) for n in self.nodes.values()
+        ]
         links = [
             replace(
                 link,
@@ -158,16 +173,23 @@ class Topology:
             for link in self.links
         ]
         source = f"{self.source}, bandwidth x {bandwidth:g}, latency x {latency:g}"
-        return assemble(self.name, self.title, source, nodes, links, self.router.ways, self.router.equal_cost)
+        return assemble(
+            self.name, self.title, source, nodes, links, self.router.ways, self.router.equal_cost
+        )
 
     def without_peers(self) -> Topology:
-        """The same machine with peer access switched off: its GPUs copy to each other through the host."""
+        """The same machine with peer access switched off: its GPUs copy to each other through the
+        host.
+        """
         nodes = [replace(n, peer=OFF) if n.kind == "gpu" else n for n in self.nodes.values()]
         source, router = f"{self.source}, no peer access", self.router
-        return assemble(self.name, self.title, source, nodes, self.links, router.ways, router.equal_cost)
+        return assemble(
+            self.name, self.title, source, nodes, self.links, router.ways, router.equal_cost
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A read-only mapping cannot be pickled, and the graph says nothing that nodes and links do not.
+        # A read-only mapping cannot be pickled, and the graph says nothing that nodes and links do
+        # not.
         nodes, router = tuple(self.nodes.values()), self.router
         return assemble, (
             self.name, self.title, self.source, nodes, self.links, router.ways, router.equal_cost,
@@ -180,8 +202,8 @@ def build(
 ) -> Topology:  # fmt: skip
     """A topology of nodes with distinct names and of cables between them, in the order given.
 
-    `ways` are the routes of a network that has a rule for them; without one they are searched for. `equal_cost` says
-    which of equal ones a transfer takes.
+    `ways` are the routes of a network that has a rule for them; without one they are searched for.
+    `equal_cost` says which of equal ones a transfer takes.
     """
     links: list[Link] = []
     seen: dict[frozenset[str], int] = {}
@@ -234,7 +256,9 @@ def assemble(
 
 def _in_order(nodes: Mapping[str, Node], kind: Kind) -> tuple[str, ...]:
     chosen = [node for node in nodes.values() if node.kind == kind]
-    return tuple(n.name for n in sorted(chosen, key=lambda n: (natural(n.machine), natural(n.name))))
+    return tuple(
+        n.name for n in sorted(chosen, key=lambda n: (natural(n.machine), natural(n.name)))
+    )
 
 
 def _digest(nodes: Mapping[str, Node], links: Iterable[Link], equal_cost: EqualCost) -> str:
@@ -255,7 +279,16 @@ def _digest(nodes: Mapping[str, Node], links: Iterable[Link], equal_cost: EqualC
             for n in nodes.values()
         ],
         [
-            [k.source, k.target, k.link_class, k.lanes, k.nominal, k.bandwidth, k.latency, k.holds_lane]
+            [
+                k.source,
+                k.target,
+                k.link_class,
+                k.lanes,
+                k.nominal,
+                k.bandwidth,
+                k.latency,
+                k.holds_lane,
+            ]
             for k in links
         ],
         *([[equal_cost.choice, equal_cost.seed]] if equal_cost != EqualCost() else []),

@@ -22,7 +22,9 @@ def figure_lines(machine: Topology) -> list[str]:
 
 
 def rule_lines(machine: Topology) -> list[str]:
-    """How far GPUs reach without a host, and which of equal paths are taken: what is not the default."""
+    """How far GPUs reach without a host, and which of equal paths are taken: what is not the
+    default.
+    """
     return list(dict.fromkeys(_rules(machine)))
 
 
@@ -32,10 +34,14 @@ def _rules(machine: Topology) -> Iterator[str]:
         if gpu.peer != DEFAULT_REACH:
             yield f"peer access: {_up_to(gpu.peer)}, else by way of the host"
     for reach in dict.fromkeys(gpu.gpudirect for gpu in gpus):
-        mine = [gpu.name for gpu in gpus if gpu.gpudirect == reach and gpu.machine == gpus[0].machine]
+        mine = [
+            gpu.name for gpu in gpus if gpu.gpudirect == reach and gpu.machine == gpus[0].machine
+        ]
         far = [name for name in mine[:_FEW] if machine.router.nics_beyond(name)]
         if far or reach != DEFAULT_NIC_REACH:
-            which = ", ".join(far) if len(far) < 3 or len(far) < len(mine) else f"{far[0]} to {far[-1]}"
+            which = (
+                ", ".join(far) if len(far) < 3 or len(far) < len(mine) else f"{far[0]} to {far[-1]}"
+            )
             told = f"; {which}: no NIC so near, so to a network by way of the host" if far else ""
             yield f"GPUDirect RDMA: {_up_to(reach)}{told or ', else by way of the host'}"
     rule = machine.router.equal_cost

@@ -33,12 +33,14 @@ FOLDED_ABOVE = 4096
 
 
 def load_topology(text: str, overrides: Overrides | None = None) -> Topology:
-    """The topology that `text` means: a file, `./topologies/TEXT.toml`, a shipped name, or one written inline.
+    """The topology that `text` means: a file, `./topologies/TEXT.toml`, a shipped name, or one
+    written inline.
 
-    A text that ends in `.toml` or has a slash is a path. `overrides` maps dotted keys of the machine file to new
-    values, `{"links.qpi.bandwidth": "9.6 GB/s"}`; overriding a `bandwidth` also drops the `achievable` beside it,
-    unless that is overridden too. For an inline topology its settings (`bandwidth`, `latency`; `fabric`, `nic`, and
-    the keys of the machine) are what can be overridden. Raises `TopologyError` with every fault found.
+    A text that ends in `.toml` or has a slash is a path. `overrides` maps dotted keys of the
+    machine file to new values, `{"links.qpi.bandwidth": "9.6 GB/s"}`; overriding a `bandwidth` also
+    drops the `achievable` beside it, unless that is overridden too. For an inline topology its
+    settings (`bandwidth`, `latency`; `fabric`, `nic`, and the keys of the machine) are what can be
+    overridden. Raises `TopologyError` with every fault found.
     """
     return _loaded(text, overrides or {}, DEVICES_LIMIT)
 
@@ -56,8 +58,11 @@ def _loaded(text: str, overrides: Overrides, limit: int) -> Topology:
     raise _unknown(text)
 
 
-def load_machine(text: str, overrides: Overrides | None = None, *, folded: bool = False) -> Topology | Folded:
-    """`load_topology`, but equal machines on one switch are folded if they are to be, or are too many to hold.
+def load_machine(
+    text: str, overrides: Overrides | None = None, *, folded: bool = False
+) -> Topology | Folded:
+    """`load_topology`, but equal machines on one switch are folded if they are to be, or are too
+    many to hold.
 
     TopologyError says why machines that should be folded cannot be.
     """
@@ -70,14 +75,22 @@ def load_machine(text: str, overrides: Overrides | None = None, *, folded: bool 
             if boxes > FOLDED_LIMIT:
                 raise TopologyError(f"{cut(text)}: more than {FOLDED_LIMIT} machines")
             one = fold(two, boxes)
-            whole = None if folded or count > WHOLE_LIMIT else partial(_loaded, text, overrides, WHOLE_LIMIT)
-            return replace(one, name=text, title=f"{boxes} equal machines: {two.title}", whole=whole)
+            whole = (
+                None
+                if folded or count > WHOLE_LIMIT
+                else partial(_loaded, text, overrides, WHOLE_LIMIT)
+            )
+            return replace(
+                one, name=text, title=f"{boxes} equal machines: {two.title}", whole=whole
+            )
     machine = load_topology(text, overrides)
     return fold(machine) if folded else machine
 
 
 def _two_of(text: str, overrides: Overrides) -> tuple[Topology, int] | None:
-    """Two of the machines of `switch:N` and of `MACHINExN` on a switch, and N; None for what is written otherwise."""
+    """Two of the machines of `switch:N` and of `MACHINExN` on a switch, and N; None for what is
+    written otherwise.
+    """
     separator = ":" if ":" in text.partition(",")[0] else "x"
     inline = None if find(text) else split_inline(text, separator)
     if inline is None or not re.fullmatch(r"[0-9]{1,9}", inline.size) or int(inline.size) < 2:
@@ -89,7 +102,9 @@ def _two_of(text: str, overrides: Overrides) -> tuple[Topology, int] | None:
     try:
         return load_topology(two, overrides), int(inline.size)
     except TopologyError as error:  # in what was typed
-        raise TopologyError([problem.replace(cut(two), cut(text), 1) for problem in error.problems]) from None
+        raise TopologyError(
+            [problem.replace(cut(two), cut(text), 1) for problem in error.problems]
+        ) from None
 
 
 def shipped() -> list[tuple[str, str]]:
@@ -102,7 +117,9 @@ def shipped() -> list[tuple[str, str]]:
 
 
 def _machine(text: str, overrides: Overrides, typed: str = "") -> Topology:
-    """A machine that must have a file. `typed` is where its name was taken from, which may be what was meant as a name."""
+    """A machine that must have a file. `typed` is where its name was taken from, which may be what
+    was meant as a name.
+    """
     machine = _file(text, overrides, whole=False)
     if machine is None:
         # Of dgx3, which is no three dg, the whole is nearer to a name; of dgx1wx2 it is not.
@@ -116,7 +133,9 @@ def _likeness(text: str) -> float:
 
 
 def _file(text: str, overrides: Overrides, *, whole: bool = True) -> Topology | None:
-    """The machine of a file, None when `text` means no file that is there. Several machines only if it may be the `whole`."""
+    """The machine of a file, None when `text` means no file that is there. Several machines only if
+    it may be the `whole`.
+    """
     place = find(text)
     if place is None:
         return None

@@ -34,7 +34,16 @@ _NODE_KEYS = (
     "names", "kind", "model", "memory_bandwidth", "machine", "transit", "reduces", "peer", "gpudirect",
     "network",
 )  # fmt: skip
-_LINK_KEYS = ("pairs", "lanes", "class", "bandwidth", "achievable", "latency", "holds_lane", "both_ways")
+_LINK_KEYS = (
+    "pairs",
+    "lanes",
+    "class",
+    "bandwidth",
+    "achievable",
+    "latency",
+    "holds_lane",
+    "both_ways",
+)
 _ROUTE_KEYS = ("pairs", "bandwidth", "latency")
 _ROUTING_KEYS = ("equal_cost", "seed")
 _MOST = 1 << 18
@@ -43,8 +52,12 @@ UNREAD = 1.0
 """Bytes/s: stands in for a rate that could not be read, and is less than any that can be."""
 
 
-def build_machine(document: Document, name: str, source: str, problems: Sequence[str] = ()) -> Topology:
-    """The topology of a document; raises `TopologyError` with every fault, `problems` found earlier first."""
+def build_machine(
+    document: Document, name: str, source: str, problems: Sequence[str] = ()
+) -> Topology:
+    """The topology of a document; raises `TopologyError` with every fault, `problems` found earlier
+    first.
+    """
     machine, found = read_machine(document, name, source, problems)
     if found:
         raise TopologyError(found)
@@ -72,7 +85,9 @@ def read_machine(
     if not faults.problems:
         _check_joined(faults, nodes, cables)
     # A kind that is none is that of nothing in particular.
-    known = [node if node.kind in KINDS else replace(node, kind="switch") for node in nodes.values()]
+    known = [
+        node if node.kind in KINDS else replace(node, kind="switch") for node in nodes.values()
+    ]
     return build(name, title, source, known, cables, equal_cost=equal_cost), faults.problems
 
 
@@ -103,7 +118,8 @@ def _nodes(faults: Faults, groups: Mapping[str, Any]) -> dict[str, Node]:
             for each in _names(faults, place, name) if len(nodes) < _MOST else ():
                 if not isinstance(each, str) or not NAME.fullmatch(each):
                     faults.add(
-                        place, f"{quoted(each)} is not a name (1 to 64 letters, digits or any of _ . : / -)"
+                        place,
+                        f"{quoted(each)} is not a name (1 to 64 letters, digits or any of _ . : / -)",
                     )
                 elif each in nodes:
                     faults.add(place, f"there are two nodes named {each!r}")
@@ -151,13 +167,18 @@ def _group(faults: Faults, path: str, fields: Mapping[str, Any]) -> tuple[Any, .
         if "peer" in fields:
             faults.add(f"{path}.peer", "is for GPUs: how far they copy to each other directly")
         if "gpudirect" in fields:
-            faults.add(f"{path}.gpudirect", "is for GPUs: how far off a NIC reads and writes their memory")
+            faults.add(
+                f"{path}.gpudirect", "is for GPUs: how far off a NIC reads and writes their memory"
+            )
     network = ""
     if "network" in fields:
-        network = faults.choice(f"{path}.network", fields["network"], networks(), "class of network link")
+        network = faults.choice(
+            f"{path}.network", fields["network"], networks(), "class of network link"
+        )
         if kind in KINDS and kind != "nic":
             faults.add(
-                f"{path}.network", "is for NICs: the class of the link to a network that they have a port for"
+                f"{path}.network",
+                "is for NICs: the class of the link to a network that they have a port for",
             )
     return kind, model, memory or math.inf, machine, transit, reduces, peer, gpudirect, network
 
@@ -209,7 +230,8 @@ def _cables(faults: Faults, tables: Mapping[str, Any], nodes: Mapping[str, Node]
                 key = (wire.link_class, frozenset((one, other)))
                 if key in places:
                     faults.add(
-                        place, f"{one!r} and {other!r} are already joined by {places[key]}; give lanes there"
+                        place,
+                        f"{one!r} and {other!r} are already joined by {places[key]}; give lanes there",
                     )
                     continue
                 places[key] = place
@@ -227,8 +249,14 @@ def _routes(faults: Faults, tables: Mapping[str, Any], nodes: Mapping[str, Node]
         for needed in ("pairs", "bandwidth"):
             if needed not in fields:
                 faults.add(path, f"must give {needed}")
-        rate = faults.bandwidth(f"{path}.bandwidth", fields["bandwidth"]) if "bandwidth" in fields else None
-        delay = faults.latency(f"{path}.latency", fields["latency"]) if "latency" in fields else None
+        rate = (
+            faults.bandwidth(f"{path}.bandwidth", fields["bandwidth"])
+            if "bandwidth" in fields
+            else None
+        )
+        delay = (
+            faults.latency(f"{path}.latency", fields["latency"]) if "latency" in fields else None
+        )
         for number, pair in enumerate(faults.listing(f"{path}.pairs", fields.get("pairs", []))):
             place = f"{path}.pairs[{number}]"
             if isinstance(pair, list) and len(pair) == 3:
@@ -238,7 +266,9 @@ def _routes(faults: Faults, tables: Mapping[str, Any], nodes: Mapping[str, Node]
                 if one == other:
                     faults.add(place, f"{one!r} has no route to itself")
                     continue
-                cables.append(Cable(one, other, ROUTE, 1, rate or UNREAD, rate or UNREAD, delay or 0.0, True))
+                cables.append(
+                    Cable(one, other, ROUTE, 1, rate or UNREAD, rate or UNREAD, delay or 0.0, True)
+                )
     return cables
 
 
@@ -277,9 +307,12 @@ def read_wire(faults: Faults, path: str, key: str, fields: Mapping[str, Any]) ->
     known = link_classes().get(link_class)
     lacking = [figure for figure in ("bandwidth", "latency") if figure not in fields]
     if known is None and lacking:
-        near = did_you_mean(link_class, link_classes()) or f"; known are {', '.join(link_classes())}"
+        near = (
+            did_you_mean(link_class, link_classes()) or f"; known are {', '.join(link_classes())}"
+        )
         faults.add(
-            path, f"{quoted(link_class)} is no known class, so it must give {' and '.join(lacking)}{near}"
+            path,
+            f"{quoted(link_class)} is no known class, so it must give {' and '.join(lacking)}{near}",
         )
     nominal = achievable = known.bandwidth if known else None
     if known and "bandwidth" not in fields:
@@ -289,7 +322,9 @@ def read_wire(faults: Faults, path: str, key: str, fields: Mapping[str, Any]) ->
     if "achievable" in fields:
         achievable = faults.bandwidth(f"{path}.achievable", fields["achievable"])
         if achievable and nominal and achievable > nominal:
-            faults.add(f"{path}.achievable", f"{fields['achievable']!r} is more than the nominal bandwidth")
+            faults.add(
+                f"{path}.achievable", f"{fields['achievable']!r} is more than the nominal bandwidth"
+            )
     latency = known.latency if known else None
     if "latency" in fields:
         latency = faults.latency(f"{path}.latency", fields["latency"])
@@ -316,11 +351,14 @@ def _check_joined(faults: Faults, nodes: Mapping[str, Node], cables: Sequence[Ca
     graph.add_nodes_from(nodes)
     graph.add_edges_from((cable.a, cable.b) for cable in cables if cable.link_class != ROUTE)
     gpus = sorted((node.name for node in nodes.values() if node.kind == "gpu"), key=natural)
-    parts = [sorted(part.intersection(gpus), key=natural) for part in nx.connected_components(graph)]
+    parts = [
+        sorted(part.intersection(gpus), key=natural) for part in nx.connected_components(graph)
+    ]
     for part in sorted(
         (part for part in parts if part and part[0] != gpus[0]), key=lambda part: natural(part[0])
     ):
         others = f" (and {len(part) - 1} more)" if len(part) > 1 else ""
         faults.add(
-            "links", f"{part[0]!r}{others} and {gpus[0]!r} cannot reach each other: no links join them"
+            "links",
+            f"{part[0]!r}{others} and {gpus[0]!r} cannot reach each other: no links join them",
         )

@@ -62,9 +62,11 @@ def _nvlinks(topology: Topology, a: str, b: str, *, direct: bool) -> int:
 
 
 def matrix_text(topology: Topology) -> str:
-    """The table of `nvidia-smi topo -m` over GPUs and NICs, tab-separated, with the legend of what occurs.
+    """The table of `nvidia-smi topo -m` over GPUs and NICs, tab-separated, with the legend of what
+    occurs.
 
-    Above `MOST_ROWS` it has those of the first of equal machines, or else the first few rows, under a line that says so.
+    Above `MOST_ROWS` it has those of the first of equal machines, or else the first few rows, under
+    a line that says so.
     """
     nics = [node.name for node in topology.nodes.values() if node.kind == "nic"]
     nics.sort(key=lambda name: (natural(topology.nodes[name].machine), natural(name)))
@@ -80,7 +82,11 @@ def _excerpt(topology: Topology, names: list[str]) -> tuple[list[str], str]:
     """Some of the names, and the words for which."""
     ways = topology.router.ways
     if isinstance(ways, Copies):
-        own = [name for name in names if topology.nodes[name].machine == topology.nodes[names[0]].machine]
+        own = [
+            name
+            for name in names
+            if topology.nodes[name].machine == topology.nodes[names[0]].machine
+        ]
         if len(own) <= MOST_ROWS:
             return own, f"The first of {ways.count} equal machines"
     return names[:_FEW], f"The first {_FEW} rows and columns"

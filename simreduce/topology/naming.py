@@ -23,7 +23,8 @@ def natural(name: str) -> tuple[tuple[int, str], ...]:
 
 
 def expanded(text: str) -> list[str]:
-    """The names that `gpu[0-7]` or `cpu[0-34:2]` (every second) stands for; a text without brackets is one name.
+    """The names that `gpu[0-7]` or `cpu[0-34:2]` (every second) stands for; a text without brackets
+    is one name.
 
     Raises `ValueError` when the brackets hold anything else, or stand for too many names.
     """
@@ -44,10 +45,11 @@ def expanded(text: str) -> list[str]:
 
 
 def paired(ends: list[str], others: list[str]) -> list[tuple[str, str]]:
-    """Pairs of the names of two ranges: each of the longer with its share of the shorter, in blocks.
+    """Pairs of the names of two ranges: each of the longer with its share of the shorter, in
+    blocks.
 
-    gpu[0-7] and plx[0-3] pair gpu0 and gpu1 with plx0, gpu2 and gpu3 with plx1, and so on; one name pairs with all.
-    Raises `ValueError` unless one length divides the other.
+    gpu[0-7] and plx[0-3] pair gpu0 and gpu1 with plx0, gpu2 and gpu3 with plx1, and so on; one name
+    pairs with all. Raises `ValueError` unless one length divides the other.
     """
     longer = max(len(ends), len(others))
     if longer % len(ends) or longer % len(others):

@@ -1,13 +1,15 @@
 """Which GPUs copy to each other directly, and what it costs those that do not.
 
-`peer` of a GPU is the farthest way on which it copies to another GPU of its machine directly; the nearer of the two
-counts. A pair that is farther apart is *staged*: the copy goes through the memory of a host, and takes besides the links
-the self-links (`[links.staged_pcie3]` in a machine file) of the GPUs and PCIe switches on the way that have such.
+`peer` of a GPU is the farthest way on which it copies to another GPU of its machine directly; the
+nearer of the two counts. A pair that is farther apart is *staged*: the copy goes through the memory
+of a host, and takes besides the links the self-links (`[links.staged_pcie3]` in a machine file) of
+the GPUs and PCIe switches on the way that have such.
 
-`gpudirect` of a GPU is likewise the farthest way to a NIC on which that reads and writes the GPU's memory (GPUDirect
-RDMA). Farther off, a transfer over a network goes through the memory of a host at that end, and pays for it in the same way.
-Unless a file says otherwise that is P2C, as NCCL does when NCCL_NET_GDR_LEVEL is not set: below one tree of PCIe switches
-(PXB), or where the GPU is joined to the NIC's host by C2C, as on Grace (NCCL_NET_GDR_C2C).
+`gpudirect` of a GPU is likewise the farthest way to a NIC on which that reads and writes the GPU's
+memory (GPUDirect RDMA). Farther off, a transfer over a network goes through the memory of a host at
+that end, and pays for it in the same way. Unless a file says otherwise that is P2C, as NCCL does
+when NCCL_NET_GDR_LEVEL is not set: below one tree of PCIe switches (PXB), or where the GPU is
+joined to the NIC's host by C2C, as on Grace (NCCL_NET_GDR_C2C).
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 OFF = "off"
 """Peer access is switched off, on NVLink too."""
 REACHES = (OFF, "NV", "PIX", "PXB", "PHB", "SYS")
-"""Nearest first: nothing, only NVLink, below one PCIe switch, below PCIe switches, one socket, the whole machine."""
+"""Nearest first: nothing, only NVLink, below one PCIe switch, below PCIe switches, one socket, the
+whole machine.
+"""
 NIC_REACHES = (OFF, "PIX", "PXB", "P2C", "PHB", "SYS")
 """What `gpudirect` may be: no NVLink leads to a NIC, but C2C and then PCIe may (P2C)."""
 DEFAULT_REACH = "SYS"
@@ -29,23 +33,30 @@ DEFAULT_NIC_REACH = "P2C"
 _BY_DISTANCE = (OFF, "NV", "PIX", "PXB", "P2C", "PHB", "SYS")
 
 ROUTE = "route"
-"""The class of a cable that is no way through but a figure: the least that every copy between its ends takes."""
+"""The class of a cable that is no way through but a figure: the least that every copy between its
+ends takes.
+"""
 STAGED = "staged"
 """Begins the classes of self-links."""
 TCP = "tcp"
-"""Begins the classes of networks that send from the memory of hosts and into it, whatever `gpudirect` says."""
+"""Begins the classes of networks that send from the memory of hosts and into it, whatever
+`gpudirect` says.
+"""
 BOTH_WAYS = " both ways"
 """Ends the class of the self-links that copies in and out of a GPU share."""
 
 
 def way_class(nodes: Sequence[Node], used: Sequence[Link]) -> str:
-    """NV, PIX, PXB, PHB, SYS or NET: the kind of way over `nodes`, both ends included, and the links between them."""
+    """NV, PIX, PXB, PHB, SYS or NET: the kind of way over `nodes`, both ends included, and the
+    links between them.
+    """
     between = [node.kind for node in nodes[1:-1]]
     if "cpu" not in between and all(link.link_class.startswith("nvlink") for link in used):
         return "NV"
     if "switch" in between or not all(link.holds_lane for link in used):
         return "NET"
-    # A CPU at an end of the path is a host bridge that the path reaches, and counts like one in between.
+    # A CPU at an end of the path is a host bridge that the path reaches, and counts like one in
+    # between.
     bridges = sum(node.kind == "cpu" for node in nodes)
     if bridges:
         return "SYS" if bridges > 1 else "PHB"

@@ -1,24 +1,28 @@
 """Which links a transfer crosses.
 
-GPUs never forward traffic for others; every other node does unless it says `transit = false`. A transfer between
-two nodes of one machine stays in it when it can. Among the paths of fewest hops the one with the highest bottleneck
-bandwidth is taken, then the lowest latency, then the first by node names (gpu2 before gpu10). Of parallel links the
-one with the highest bandwidth is taken, then the lowest latency, then the first in the file.
+GPUs never forward traffic for others; every other node does unless it says `transit = false`. A
+transfer between two nodes of one machine stays in it when it can. Among the paths of fewest hops
+the one with the highest bottleneck bandwidth is taken, then the lowest latency, then the first by
+node names (gpu2 before gpu10). Of parallel links the one with the highest bandwidth is taken, then
+the lowest latency, then the first in the file.
 
-A network may come with a rule of its own (`ways`). The way between two of its ports is then by the rule: at once for
-nodes that have no other cable, and else, for the NICs of a machine, in place of what the search has found there.
-Between equal machines (`Copies`) a transfer takes the NICs that it would if all of them hung on one switch, and ways are
-looked for between the first two only. Where every rail is a network of its own, that is one switch per rail: a transfer
-to another rail goes within a machine, over its PCIe and host, to a NIC that is on the rail of the other end; it is
+A network may come with a rule of its own (`ways`). The way between two of its ports is then by the
+rule: at once for nodes that have no other cable, and else, for the NICs of a machine, in place of
+what the search has found there. Between equal machines (`Copies`) a transfer takes the NICs that it
+would if all of them hung on one switch, and ways are looked for between the first two only. Where
+every rail is a network of its own, that is one switch per rail: a transfer to another rail goes
+within a machine, over its PCIe and host, to a NIC that is on the rail of the other end; it is
 refused where a machine has no such way, as GPUs, and so NVLink, do not forward.
 
-Two GPUs of one machine that are farther apart than their `peer` says copy through the nearest host of the sender
-(`topology.peer`). Where several NICs of a machine are equally near to a GPU, each of the GPUs that share them has one
-of its own: the first GPU the first NIC, and so on in turn; between equally good paths the one over that NIC is taken. Near
-is what is few hops away, and of that what is on the same socket.
+Two GPUs of one machine that are farther apart than their `peer` says copy through the nearest host
+of the sender (`topology.peer`). Where several NICs of a machine are equally near to a GPU, each of
+the GPUs that share them has one of its own: the first GPU the first NIC, and so on in turn; between
+equally good paths the one over that NIC is taken. Near is what is few hops away, and of that what
+is on the same socket.
 
-A GPU that is farther from its NIC than its `gpudirect` says (unless stated, than NCCL lets it be) sends and receives over a network through the memory of its
-nearest host, which costs at that end what a staged copy does; with a network of a class that begins with `tcp` all do.
+A GPU that is farther from its NIC than its `gpudirect` says (unless stated, than NCCL lets it be)
+sends and receives over a network through the memory of its nearest host, which costs at that end
+what a staged copy does; with a network of a class that begins with `tcp` all do.
 
 Where a network has several equal paths, `equal_cost` says which of them a transfer takes.
 """
@@ -59,12 +63,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path: link ids in order, the sum of their latencies (s), the least of their bandwidths (bytes/s).
+    """A path: link ids in order, the sum of their latencies (s), the least of their bandwidths
+    (bytes/s).
 
-    `holds_lane` is true when all of its links hold their sender's lane; `path` names the nodes, both ends included.
-    Among the links are the figures that the copy takes: self-links of the nodes on the way when it is staged, and what
-    the machine file states for the pair. `shares` are the parts of the bytes that the links carry: 1 unless they are split
-    over equal paths, of which `path` is then the first, and `bandwidth` and `latency` those of all together.
+    `holds_lane` is true when all of its links hold their sender's lane; `path` names the nodes,
+    both ends included. Among the links are the figures that the copy takes: self-links of the nodes
+    on the way when it is staged, and what the machine file states for the pair. `shares` are the
+    parts of the bytes that the links carry: 1 unless they are split over equal paths, of which
+    `path` is then the first, and `bandwidth` and `latency` those of all together.
     """
 
     links: tuple[int, ...]
@@ -80,8 +86,8 @@ Shares = npt.NDArray[np.float64]
 
 
 class Routes(NamedTuple):
-    """Many routes: the links of route i are `links[start[i]:start[i + 1]]`; `holds_lane[i]` is as in `Route`, and so are
-    `shares`, beside `links`, None where all are 1.
+    """Many routes: the links of route i are `links[start[i]:start[i + 1]]`; `holds_lane[i]` is as
+    in `Route`, and so are `shares`, beside `links`, None where all are 1.
     """
 
     start: Ints
@@ -198,7 +204,9 @@ class Router:
         return found
 
     def routes(self, source: Ints, target: Ints) -> Routes:
-        """The routes of many transfers, from and to nodes given by their places; raises `TopologyError` like `route`."""
+        """The routes of many transfers, from and to nodes given by their places; raises
+        `TopologyError` like `route`.
+        """
         if self._spreader:
             start, links, shares = self._looked_up(source, target)
             return Routes(start, links, self._hold(start, links), shares)
@@ -209,15 +217,21 @@ class Router:
         else:
             searched = self._searched(source[~ruled], target[~ruled])
             by_rule = (
-                self._rule.between(a[ruled], b[ruled]) if self._rule else (starts(a[:0]), searched[1][:0])
+                self._rule.between(a[ruled], b[ruled])
+                if self._rule
+                else (starts(a[:0]), searched[1][:0])
             )
             start, links = _mingled(ruled, by_rule, searched)
         return Routes(start, links, self._hold(start, links))
 
     def _searched(self, source: Ints, target: Ints) -> tuple[Ints, Ids]:
-        """Rows of the links of `route`, which is asked once for each pair, of equal machines for the first two only."""
+        """Rows of the links of `route`, which is asked once for each pair, of equal machines for
+        the first two only.
+        """
         copied = (
-            np.maximum(source, target) < self._copies.count * self._copies.nodes if self._copies else None
+            np.maximum(source, target) < self._copies.count * self._copies.nodes
+            if self._copies
+            else None
         )
         if copied is None or not copied.any():
             return self._looked_up(source, target)[:2]
@@ -258,7 +272,9 @@ class Router:
         return [self._links[link] for link in row]
 
     def _as_first(self, source: int, target: int, *, staged: bool) -> tuple[int, ...]:
-        """The links that a transfer between equal machines would take within the first, or from it to the second."""
+        """The links that a transfer between equal machines would take within the first, or from it
+        to the second.
+        """
         assert self._copies is not None  # noqa: S101 - whoever asks has looked
         names = self._names
         _, _, near, far = self._copies.of_first(source, target)
@@ -271,21 +287,33 @@ class Router:
 
     @functools.cached_property
     def _first_two(self) -> Router:
-        """Of the first two of equal machines, with the links' own numbers, and a switch for each part of the network."""
+        """Of the first two of equal machines, with the links' own numbers, and a switch for each
+        part of the network.
+        """
         copies = self._copies
         assert copies is not None  # noqa: S101 - whoever asks has looked
-        near = {name: self._nodes[name] for name in self._names[: min(copies.count, 2) * copies.nodes]}
-        links = [link for link in self._links[: 2 * copies.count * copies.cables] if link.source in near]
+        near = {
+            name: self._nodes[name] for name in self._names[: min(copies.count, 2) * copies.nodes]
+        }
+        links = [
+            link for link in self._links[: 2 * copies.count * copies.cables] if link.source in near
+        ]
         for port, place in enumerate(copies.network.hosts[: 2 * len(copies.parts)]):
             nic, part = self._names[place], f"part {copies.parts[port % len(copies.parts)]}"
             near[part] = replace(self._nodes[nic], name=part, kind="switch", machine="")
             cable = 2 * (copies.network.first + port)
-            links += [replace(self._links[cable], target=part), replace(self._links[cable + 1], source=part)]
+            links += [
+                replace(self._links[cable], target=part),
+                replace(self._links[cable + 1], source=part),
+            ]
         return Router(near, links)
 
     def _are_ports(self, source: str, target: str) -> bool:
         """Whether the rule of a network has the whole way between them."""
-        return all(name in self.index and self._only_port[self.index[name]] >= 0 for name in (source, target))
+        return all(
+            name in self.index and self._only_port[self.index[name]] >= 0
+            for name in (source, target)
+        )
 
     def _are_copied(self, source: str, target: str) -> bool:
         """Whether both are nodes of equal machines."""
@@ -320,7 +348,8 @@ class Router:
         if self._nodes[path[0]].peer == self._nodes[path[-1]].peer == DEFAULT_REACH:
             return False  # nothing is too far
         return staged(
-            [self._nodes[name] for name in path], [self._best[hop] for hop in itertools.pairwise(path)]
+            [self._nodes[name] for name in path],
+            [self._best[hop] for hop in itertools.pairwise(path)],
         )
 
     def _routed(self, path: tuple[str, ...]) -> Route:
@@ -333,7 +362,9 @@ class Router:
         return self._route(back[::-1], self._staging(path[:out], back[:into][::-1]))
 
     def _landed(self, path: tuple[str, ...]) -> tuple[tuple[str, ...], int]:
-        """The path, by a host if it begins at a GPU that is too far from its NIC, and how many nodes come before that host."""
+        """The path, by a host if it begins at a GPU that is too far from its NIC, and how many
+        nodes come before that host.
+        """
         at = self._nic(path)
         reach = self._nodes[path[0]].gpudirect
         if at and self._best[path[at], path[at + 1]].link_class.startswith(TCP):
@@ -346,9 +377,13 @@ class Router:
         return (*begin, *path[at + 1 :]), before
 
     def nics_beyond(self, gpu: str) -> list[str]:
-        """The NICs of a GPU's machine, if it reaches some and its `gpudirect` none of them; else []."""
+        """The NICs of a GPU's machine, if it reaches some and its `gpudirect` none of them; else
+        [].
+        """
         node = self._nodes[gpu]
-        nics = [n.name for n in self._nodes.values() if n.kind == "nic" and n.machine == node.machine]
+        nics = [
+            n.name for n in self._nodes.values() if n.kind == "nic" and n.machine == node.machine
+        ]
         ways = [way for nic in nics for way in self._ways(gpu, nic)]
         near = any(not self._is_beyond(way, node.gpudirect) for way in ways)
         return [] if near else [way[-1] for way in ways]
@@ -363,16 +398,22 @@ class Router:
         if self._nodes[path[0]].kind != "gpu" or not box or self._nodes[path[-1]].machine == box:
             return 0
         mine = itertools.takewhile(lambda name: self._nodes[name].machine == box, path)
-        return next((place for place, name in enumerate(mine) if self._nodes[name].kind == "nic"), 0)
+        return next(
+            (place for place, name in enumerate(mine) if self._nodes[name].kind == "nic"), 0
+        )
 
     def _staging(self, out: Iterable[str], into: Iterable[str]) -> list[Link]:
-        """The figures that a copy takes through the nodes on the way to a host, and on the way from one."""
+        """The figures that a copy takes through the nodes on the way to a host, and on the way from
+        one.
+        """
         figures = [link for name in out for link in self._figure(name, into=False)]
         figures += [link for name in into for link in self._figure(name, into=True)]
         return list(dict.fromkeys(figures))
 
     def _figure(self, name: str, *, into: bool) -> list[Link]:
-        """The self-links of a node that a staged copy takes: of each two the first is out of it, the second into it."""
+        """The self-links of a node that a staged copy takes: of each two the first is out of it,
+        the second into it.
+        """
         links = self._figures.get((name, name), [])
         return [
             link
@@ -386,7 +427,9 @@ class Router:
             return path
         source, target = path[0], path[-1]
         box = self._nodes[source].machine
-        hosts = [node.name for node in self._nodes.values() if node.kind == "cpu" and node.machine == box]
+        hosts = [
+            node.name for node in self._nodes.values() if node.kind == "cpu" and node.machine == box
+        ]
         ways = [way for host in sorted(hosts, key=natural) for way in self._ways(source, host)]
         if not ways:
             raise TopologyError(
@@ -410,8 +453,8 @@ class Router:
         return _along(path, [*shared, *((link, 1.0) for link in whole)])
 
     def path(self, source: str, target: str) -> tuple[str, ...]:
-        """The nodes on the way, both ends included, as if all GPUs had peer access and GPUDirect, and no two paths were
-        equal.
+        """The nodes on the way, both ends included, as if all GPUs had peer access and GPUDirect,
+        and no two paths were equal.
         """
         for name in (source, target):
             if name not in self._nodes:
@@ -464,7 +507,9 @@ class Router:
 
             def forward(name: str) -> Sequence[str]:
                 steps = self._forward[name]
-                return [step for step in steps if self._nodes[step].machine == box] if box else steps
+                return (
+                    [step for step in steps if self._nodes[step].machine == box] if box else steps
+                )
 
             known = self._searches[source, box] = search(source, forward)
         return known
@@ -472,7 +517,12 @@ class Router:
     def _through(self, source: str, target: str, box: str) -> tuple[str, ...]:
         """The best of the fewest-hop paths through transit nodes, () when there is none."""
         # The source itself is no way in: a direct link has been looked for.
-        paths = fan(self._search(source, box), source, target, [n for n in self._into[target] if n != source])
+        paths = fan(
+            self._search(source, box),
+            source,
+            target,
+            [n for n in self._into[target] if n != source],
+        )
         if paths is None:
             return ()
         if all(len(layer) == 1 for layer in paths.layers):
@@ -515,7 +565,9 @@ class Router:
 
     def _shared_out(self, box: str) -> dict[str, str]:
         """The NICs of a machine, dealt to the GPUs that they are nearest to."""
-        mine = sorted((n for n in self._nodes.values() if n.machine == box), key=lambda n: natural(n.name))
+        mine = sorted(
+            (n for n in self._nodes.values() if n.machine == box), key=lambda n: natural(n.name)
+        )
         nics = [node.name for node in mine if node.kind == "nic"]
         sharing: dict[tuple[str, ...], list[str]] = {}
         for gpu in [node.name for node in mine if node.kind == "gpu"] if nics else []:
@@ -524,9 +576,12 @@ class Router:
             near = [nic for nic in nics if hops.get(nic) == least]
             if len(near) > 1:  # as many hops away, some of them on another socket
                 sockets = [
-                    sum(self._nodes[name].kind == "cpu" for name in self.path(gpu, nic)) for nic in near
+                    sum(self._nodes[name].kind == "cpu" for name in self.path(gpu, nic))
+                    for nic in near
                 ]
-                near = [nic for nic, count in zip(near, sockets, strict=True) if count == min(sockets)]
+                near = [
+                    nic for nic, count in zip(near, sockets, strict=True) if count == min(sockets)
+                ]
             sharing.setdefault(tuple(near), []).append(gpu)
         return {
             gpu: near[place % len(near)]

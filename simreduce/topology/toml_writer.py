@@ -19,7 +19,9 @@ _WIDTH = 100
 
 
 def to_toml(topology: Topology, comments: Sequence[str] = ()) -> str:
-    """The text of the file, `comments` first. What is as the class says is left out; ranges stand for many names."""
+    """The text of the file, `comments` first. What is as the class says is left out; ranges stand
+    for many names.
+    """
     lines = [f"# {' '.join(comment.split())}" for comment in comments]
     lines += [f"title = {toml_text(topology.title)}", f"sources = [{toml_text(topology.source)}]"]
     taken: dict[str, int] = {}
@@ -29,11 +31,15 @@ def to_toml(topology: Topology, comments: Sequence[str] = ()) -> str:
         lines += [f"{key} = {value}" for key, value in _node_lines(fields)]
     taken = {}
     cables = _cables(topology.links)
-    for wire, run in itertools.groupby((c for c in cables if c.wire.link_class != ROUTE), lambda c: c.wire):
+    for wire, run in itertools.groupby(
+        (c for c in cables if c.wire.link_class != ROUTE), lambda c: c.wire
+    ):
         lines += ["", f"[links.{_key(wire.link_class, taken)}]", *_wire_lines(wire, taken)]
         lines += _pairs([(cable.a, cable.b, cable.lanes) for cable in run])
     taken = {}
-    for wire, run in itertools.groupby((c for c in cables if c.wire.link_class == ROUTE), lambda c: c.wire):
+    for wire, run in itertools.groupby(
+        (c for c in cables if c.wire.link_class == ROUTE), lambda c: c.wire
+    ):
         lines += ["", f"[routes.{_key('pair', taken)}]", f"bandwidth = {_rate(wire.bandwidth)}"]
         lines += [f"latency = {_time(wire.latency)}"] if wire.latency else []
         lines += _pairs([(cable.a, cable.b, 1) for cable in run])
@@ -82,7 +88,9 @@ def _cables(links: Sequence[Link]) -> list[_Cable]:
 
 
 def _settled(cables: list[_Cable]) -> list[_Cable]:
-    """Self-links of switches with the latency of the table that they stand in, so that they share it."""
+    """Self-links of switches with the latency of the table that they stand in, so that they share
+    it.
+    """
     latency: dict[str, float] = {}
     for cable in cables:
         if cable.a == cable.b and cable.wire.latency is not None:
@@ -158,7 +166,9 @@ def _pairs(cables: Sequence[tuple[str, str, int]]) -> list[str]:
 
 
 def _runs(cables: Sequence[tuple[str, str, int]]) -> Iterable[tuple[str, str, int]]:
-    """Pairs with ranges for those that follow each other by number: on both sides, or on one while the other stays."""
+    """Pairs with ranges for those that follow each other by number: on both sides, or on one while
+    the other stays.
+    """
     at = 0
     while at < len(cables):
         a, b, lanes = cables[at]
@@ -199,7 +209,11 @@ def _ranges(names: Sequence[str]) -> list[str]:
     found, at = [], 0
     while at < len(names):
         count = 1
-        while at + count < len(names) and names[at + count] == _after(names[at], count) and count < 4096:
+        while (
+            at + count < len(names)
+            and names[at + count] == _after(names[at], count)
+            and count < 4096
+        ):
             count += 1
         found.append(_range(names[at], count))
         at += count

@@ -1,7 +1,8 @@
 """Routes that the structure of a network gives by arithmetic, many at a time.
 
-Ways are given with the cables of a network and number its *ports*: port p belongs to node `hosts[p]`, whose cable to
-its switch is cable `first + p`. A cable is two links, 2c from its first end and 2c + 1 back.
+Ways are given with the cables of a network and number its *ports*: port p belongs to node
+`hosts[p]`, whose cable to its switch is cable `first + p`. A cable is two links, 2c from its first
+end and 2c + 1 back.
 """
 
 from __future__ import annotations
@@ -31,11 +32,14 @@ class Ways(Protocol):
     def first(self) -> int: ...
 
     def between(self, source: Ints, target: Ints) -> tuple[Ints, Ids]:
-        """The links from port to port, as rows: where each begins (and the last ends), and all link ids."""
+        """The links from port to port, as rows: where each begins (and the last ends), and all link
+        ids.
+        """
 
     def areas(self) -> Sequence[int]:
-        """For each switch, the part of the network that it is in; a way leads through those of its two ends alone. Empty where
-        the network has no such parts. The switches are the last nodes of their topology.
+        """For each switch, the part of the network that it is in; a way leads through those of its
+        two ends alone. Empty where the network has no such parts. The switches are the last nodes
+        of their topology.
         """
 
 
@@ -57,17 +61,19 @@ def places(start: Ints, count: npt.NDArray[Any]) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class FatTreeWays:
-    """Up to where both ends are below, and down again: port d as a destination takes the up-link d mod `spines` of its
-    sender's leaf, and the up-link d / `spines` mod `cores` of that spine (D-mod-k: Zahavi 2012).
+    """Up to where both ends are below, and down again: port d as a destination takes the up-link d
+    mod `spines` of its sender's leaf, and the up-link d / `spines` mod `cores` of that spine
+    (D-mod-k: Zahavi 2012).
 
-    `radix` ports are under each of the `leaves`; those left over are under the last. With `rails`, ports are numbered
-    machine by machine, so many of each, and the i-th ports of `radix` machines share a leaf; d counts leaf by leaf. With
-    `pod`, so many leaves have `spines` of their own, and every spine has a cable to each of `cores`, which join the pods; of
-    these the first `large` are so, and those after them have one leaf fewer.
+    `radix` ports are under each of the `leaves`; those left over are under the last. With `rails`,
+    ports are numbered machine by machine, so many of each, and the i-th ports of `radix` machines
+    share a leaf; d counts leaf by leaf. With `pod`, so many leaves have `spines` of their own, and
+    every spine has a cable to each of `cores`, which join the pods; of these the first `large` are
+    so, and those after them have one leaf fewer.
 
-    After the hosts' cables come those from leaf 0 to its spines, then those from leaf 1, and so on, then those from spine
-    to core. A single switch is a leaf without spines. Without spines several leaves are not joined: only ports of one
-    leaf may be asked for.
+    After the hosts' cables come those from leaf 0 to its spines, then those from leaf 1, and so on,
+    then those from spine to core. A single switch is a leaf without spines. Without spines several
+    leaves are not joined: only ports of one leaf may be asked for.
     """
 
     hosts: tuple[int, ...]
@@ -126,15 +132,16 @@ class FatTreeWays:
 
 @dataclass(frozen=True, slots=True)
 class DragonflyWays:
-    """Minimal routing of a dragonfly (Kim et al. 2008): at most one local cable to the router that is linked to the other
-    group, the global one, and at most one local cable there.
+    """Minimal routing of a dragonfly (Kim et al. 2008): at most one local cable to the router that
+    is linked to the other group, the global one, and at most one local cable there.
 
-    `each` ports are at every router, those left over at the last; `routers` are in each of `groups`, every two of them
-    linked. Two groups share `parallel` cables, of which port d as a destination takes number d mod `parallel`; global
-    cable c between a group and the o-th after it (mod `groups`) is at router (c (groups - 1) + o - 1) mod `routers`.
+    `each` ports are at every router, those left over at the last; `routers` are in each of
+    `groups`, every two of them linked. Two groups share `parallel` cables, of which port d as a
+    destination takes number d mod `parallel`; global cable c between a group and the o-th after it
+    (mod `groups`) is at router (c (groups - 1) + o - 1) mod `routers`.
 
-    After the hosts' cables come the local ones, group by group and in each 0-1, 0-2, ..., 1-2, ...; then the global ones,
-    for groups 0-1, 0-2, ... in the same way, `parallel` of each.
+    After the hosts' cables come the local ones, group by group and in each 0-1, 0-2, ..., 1-2, ...;
+    then the global ones, for groups 0-1, 0-2, ... in the same way, `parallel` of each.
     """
 
     hosts: tuple[int, ...]
@@ -147,7 +154,8 @@ class DragonflyWays:
     def between(self, source: Ints, target: Ints) -> tuple[Ints, Ids]:
         """See `Ways`."""
         here, there = (
-            np.minimum(port // self.each, self.groups * self.routers - 1) for port in (source, target)
+            np.minimum(port // self.each, self.groups * self.routers - 1)
+            for port in (source, target)
         )
         (home, a), (away, b) = np.divmod(here, self.routers), np.divmod(there, self.routers)
         leaves = home != away
@@ -184,7 +192,9 @@ class DragonflyWays:
 
     def _global(self, cable: Ints, group: Ints, other: Ints) -> Ints:
         """The link of a global cable, from `group` to `other`."""
-        before = self.first + len(self.hosts) + self.groups * (self.routers * (self.routers - 1) // 2)
+        before = (
+            self.first + len(self.hosts) + self.groups * (self.routers * (self.routers - 1) // 2)
+        )
         pair = _pair(np.minimum(group, other), np.maximum(group, other), self.groups)
         return 2 * (before + pair * self.parallel + cable) + (group > other)
 
@@ -198,9 +208,10 @@ def _pair(low: Ints, high: Ints, count: int) -> Ints:
 class TorusWays:
     """One dimension after the other, the shorter way round, forwards when both are as long.
 
-    Router i is at x = i mod X, y = i / X mod Y, and so on, and has the i-th `each` ports; those left over are at router 0.
-    After the hosts' cables come those along x, from every router to the next, then those along y, and so on. A dimension of
-    size 2 has a cable from 0 to 1 only, one of size 1 none.
+    Router i is at x = i mod X, y = i / X mod Y, and so on, and has the i-th `each` ports; those
+    left over are at router 0. After the hosts' cables come those along x, from every router to the
+    next, then those along y, and so on. A dimension of size 2 has a cable from 0 to 1 only, one of
+    size 1 none.
     """
 
     hosts: tuple[int, ...]
@@ -266,12 +277,13 @@ class TorusWays:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """`count` equal machines on a network. The `nodes` of each come machine by machine, then those of the network; the
-    `cables` in each machine by machine, then those of the network, whose ports are numbered machine by machine too.
+    """`count` equal machines on a network. The `nodes` of each come machine by machine, then those
+    of the network; the `cables` in each machine by machine, then those of the network, whose ports
+    are numbered machine by machine too.
 
-    A way between machines is the network's between two of their ports, and before and after it what the same transfer
-    takes in the first machine and the second. `parts` says, of the ports of a machine, on which part of the network each
-    is: ways lead between ports of one part only.
+    A way between machines is the network's between two of their ports, and before and after it what
+    the same transfer takes in the first machine and the second. `parts` says, of the ports of a
+    machine, on which part of the network each is: ways lead between ports of one part only.
     """
 
     count: int
@@ -281,17 +293,25 @@ class Copies:
     parts: tuple[int, ...]
 
     def of_first(self, source: Nodes, target: Nodes) -> tuple[Nodes, Nodes, Nodes, Nodes]:
-        """The machines of transfers, and the same transfers within the first machine or from it to the second."""
+        """The machines of transfers, and the same transfers within the first machine or from it to
+        the second.
+        """
         here, there = source // self.nodes, target // self.nodes
         return here, there, source % self.nodes, target % self.nodes + self.nodes * (here != there)
 
-    def rows(self, found: Sequence[Sequence[int]], which: Ints, here: Ints, there: Ints) -> tuple[Ints, Ids]:
-        """Ways from machines `here` to machines `there`, each like that one of `found` which `which` says.
+    def rows(
+        self, found: Sequence[Sequence[int]], which: Ints, here: Ints, there: Ints
+    ) -> tuple[Ints, Ids]:
+        """Ways from machines `here` to machines `there`, each like that one of `found` which
+        `which` says.
 
-        These are links of the first machine and the second, and where they cross the network the cables of two ports.
+        These are links of the first machine and the second, and where they cross the network the
+        cables of two ports.
         """
         each, first = len(self.parts), 2 * self.network.first
-        enter = np.array([next((i for i, link in enumerate(row) if link >= first), -1) for row in found])
+        enter = np.array(
+            [next((i for i, link in enumerate(row) if link >= first), -1) for row in found]
+        )
         count = np.array([len(row) for row in found], dtype=np.int64)
         at = starts(count)
         table = np.array([link for row in found for link in row], dtype=np.int32)
@@ -300,7 +320,10 @@ class Copies:
         out, into = ((table[begin + i] - first) // 2 for i in (0, 1))
         machine = np.stack([here[crosses], there[crosses]])
         # The ports of the found way are those of machines 0 and 1: of the first two that it names.
-        ends = [np.where(port < each, machine[0], machine[1]) * each + port % each for port in (out, into)]
+        ends = [
+            np.where(port < each, machine[0], machine[1]) * each + port % each
+            for port in (out, into)
+        ]
         net = self.network.between(*(end.astype(np.int64) for end in ends))
         across = np.zeros(len(which), dtype=np.int64)
         across[crosses] = np.diff(net[0])
@@ -330,11 +353,13 @@ class Copies:
         return [*moved(found[:enter]), *across, *moved(found[enter + 2 :])]
 
     def _moved(self, links: Ids, here: Ints, there: Ints) -> Ids:
-        """Links of the first machine and the second, as those in the same place of machines `here` and `there`."""
+        """Links of the first machine and the second, as those in the same place of machines `here`
+        and `there`.
+        """
         machine = links // (2 * max(self.cables, 1))
-        moved: Ids = (links + 2 * self.cables * (np.where(machine == 0, here, there) - machine)).astype(
-            np.int32
-        )
+        moved: Ids = (
+            links + 2 * self.cables * (np.where(machine == 0, here, there) - machine)
+        ).astype(np.int32)
         return moved
 
 

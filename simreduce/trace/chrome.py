@@ -1,12 +1,14 @@
-"""A recording as Chrome's trace-event JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
+"""A recording as Chrome's trace-event JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing
+open.
 
-Processes are the machines, the links and the lanes. A device has a thread for the copies that it sends and one for its
-other ops, a link one for the flows that it carries, a lane one for the ops that hold it; what overlaps goes to further
-threads of the same name. Arrows lead from a copy to the first op that uses what it brought. Counters say how many
-bytes/s every link and memory carries.
+Processes are the machines, the links and the lanes. A device has a thread for the copies that it
+sends and one for its other ops, a link one for the flows that it carries, a lane one for the ops
+that hold it; what overlaps goes to further threads of the same name. Arrows lead from a copy to the
+first op that uses what it brought. Counters say how many bytes/s every link and memory carries.
 
-Slices are pairs of `B` and `E`, not `X` with a duration: viewers round to nanoseconds, and two slices that only touch
-would overlap by one and be dropped. `ts` is the simulated time in microseconds as it is, not rounded.
+Slices are pairs of `B` and `E`, not `X` with a duration: viewers round to nanoseconds, and two
+slices that only touch would overlap by one and be dropped. `ts` is the simulated time in
+microseconds as it is, not rounded.
 """
 
 from __future__ import annotations
@@ -112,7 +114,14 @@ class _Sheet:
                     (np.flatnonzero(is_work & (result.device == device)), "compute"),
                 ):
                     self._rows(
-                        process, f"{name} {what}", "op", ops, result.start, result.finish, arrows, used
+                        process,
+                        f"{name} {what}",
+                        "op",
+                        ops,
+                        result.start,
+                        result.finish,
+                        arrows,
+                        used,
                     )
 
     def _links(self) -> None:
@@ -138,8 +147,13 @@ class _Sheet:
         if len(lowered.lanes):
             process = self._process("lanes")
         user, (since, until) = recording.user, recording.holding
-        begin, end = np.zeros(len(lowered.call)), np.zeros(len(lowered.call))  # by op, of the lane at hand
-        first, entries = invert(np.arange(len(lowered.lanes) + 1), lowered.lanes, len(lowered.lane_names))
+        begin, end = (
+            np.zeros(len(lowered.call)),
+            np.zeros(len(lowered.call)),
+        )  # by op, of the lane at hand
+        first, entries = invert(
+            np.arange(len(lowered.lanes) + 1), lowered.lanes, len(lowered.lane_names)
+        )
         for lane, name in enumerate(lowered.lane_names):
             mine = entries[first[lane] : first[lane + 1]]
             ops = user[mine]
@@ -163,7 +177,9 @@ class _Sheet:
     ) -> None:
         """As many threads as `ops` need."""
         for number, row in enumerate(rows(ops, begin[ops], end[ops]), 1):
-            self.threads.append(_Thread(process, name if number == 1 else f"{name} ({number})", slices))
+            self.threads.append(
+                _Thread(process, name if number == 1 else f"{name} ({number})", slices)
+            )
             thread = len(self.threads) - 1
             for op, since, until in row:
                 self._extend([since], BEGIN, [op], thread)
@@ -173,7 +189,9 @@ class _Sheet:
                     self._extend([since], _SENT, [op], thread)
                 self._extend([until], END, [op], thread)
 
-    def _extend(self, time: list[float], phase: Iterable[str], op: Iterable[int], place: int) -> None:
+    def _extend(
+        self, time: list[float], phase: Iterable[str], op: Iterable[int], place: int
+    ) -> None:
         self.time += time
         self.phase += phase
         self.op += op
@@ -195,7 +213,14 @@ class _Sheet:
             process = self.processes.index("links and memories") + 1
             unit, scale = self.units[self.place[i]]
             args = {unit: float(curve.value[op]) / scale}
-            return {"ph": phase, "name": curve.name, "pid": process, "tid": 0, "ts": ts, "args": args}
+            return {
+                "ph": phase,
+                "name": curve.name,
+                "pid": process,
+                "tid": 0,
+                "ts": ts,
+                "args": args,
+            }
         thread = self.threads[self.place[i]]
         place = {"pid": thread.process, "tid": self.place[i] + 1, "ts": ts}
         if phase == END:
@@ -219,7 +244,11 @@ class _Sheet:
         verb = kind.name.lower()
         if thread.slices == "op":
             return f"to {target}" if kind == Kind.COPY else verb
-        return f"{result.devices[result.source[op]]} to {target}" if kind == Kind.COPY else f"{verb} {target}"
+        return (
+            f"{result.devices[result.source[op]]} to {target}"
+            if kind == Kind.COPY
+            else f"{verb} {target}"
+        )
 
     def _details(self, op: int, thread: _Thread) -> dict[str, Any]:
         recording, result, lowered = self.recording, self.recording.result, self.recording.lowered
@@ -237,7 +266,9 @@ class _Sheet:
             details["dispatch_us"] = (float(lowered.calls.overhead[call]) + work) * US
             details["latency_us"] = float(lowered.calls.latency[call]) * US
             if lowered.calls.piped[call]:
-                arrived = float(result.start[op] + lowered.calls.overhead[call] + lowered.calls.latency[call])
+                arrived = float(
+                    result.start[op] + lowered.calls.overhead[call] + lowered.calls.latency[call]
+                )
                 details["pipe_wait_us"] = max(float(recording.opening[op]) - arrived, 0.0) * US
         return details
 
@@ -248,12 +279,16 @@ def metadata(name: str, process: int, thread: int, args: dict[str, Any]) -> dict
 
 
 def _arrows(recording: Recording) -> dict[int, int]:
-    """Of every copy, the op that first uses what it brought (on the receiver, or sending it on) and begins after it."""
+    """Of every copy, the op that first uses what it brought (on the receiver, or sending it on) and
+    begins after it.
+    """
     plan, start = recording.plan, recording.result.start
     first, users = invert(plan.operand_start, plan.operands, len(plan))
     found: dict[int, int] = {}
     for copy in np.flatnonzero(plan.kind == Kind.COPY).tolist():
-        after = [op for op in users[first[copy] : first[copy + 1]].tolist() if start[op] > start[copy]]
+        after = [
+            op for op in users[first[copy] : first[copy + 1]].tolist() if start[op] > start[copy]
+        ]
         if after:
             found[copy] = min(after, key=lambda op: (float(start[op]), op))
     return found

@@ -1,4 +1,6 @@
-"""One run of synchronous replicas as Chrome's trace-event JSON: a track for every worker, and one for the updates."""
+"""One run of synchronous replicas as Chrome's trace-event JSON: a track for every worker, and one
+for the updates.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from simreduce.training.replicas import Run
 
 
 def replicas_trace_text(run: Run, names: Sequence[str], about: Mapping[str, Any]) -> Iterator[str]:
-    """The file in pieces. `names` are those of the workers, `about` what to say of the run as a whole."""
+    """The file in pieces. `names` are those of the workers, `about` what to say of the run as a
+    whole.
+    """
     return document(dict(about), replicas_trace_events(run, names))
 
 
@@ -32,7 +36,12 @@ def _threads(run: Run, names: Sequence[str]) -> Iterator[Thread]:
             (over[step.worker], step.begun, "wait", about),
             (step.begun, step.read, "read", about),
             (step.read, step.computed, f"compute {step.step}", about),
-            (step.computed, step.asked, "send", about | {"dropped": dropped[step.worker, step.step]}),
+            (
+                step.computed,
+                step.asked,
+                "send",
+                about | {"dropped": dropped[step.worker, step.step]},
+            ),
         )
         mine += [part for part in parts if part[1] > part[0]]
         over[step.worker] = step.asked

@@ -13,10 +13,14 @@ _INSTANT = 8 * 2.220446049250313e-16
 
 
 def rows(ops: Ints, begin: Floats, end: Floats) -> list[list[tuple[int, float, float]]]:
-    """(op, from, to) in order of time, row by row; each op is in the first row that is free when it begins."""
+    """(op, from, to) in order of time, row by row; each op is in the first row that is free when it
+    begins.
+    """
     found: list[list[tuple[int, float, float]]] = []
     order = np.lexsort((ops, end, begin))
-    for op, start, stop in zip(ops[order].tolist(), begin[order].tolist(), end[order].tolist(), strict=True):
+    for op, start, stop in zip(
+        ops[order].tolist(), begin[order].tolist(), end[order].tolist(), strict=True
+    ):
         for row in found:
             last, since, until = row[-1]
             if until <= start * (1 + _INSTANT):

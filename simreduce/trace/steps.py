@@ -1,4 +1,6 @@
-"""A training step as Chrome's trace-event JSON: a track for what computes, and as many as overlap for what moves."""
+"""A training step as Chrome's trace-event JSON: a track for what computes, and as many as overlap
+for what moves.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from simreduce.training import Bucket, Step
 
 
 def step_trace_text(step: Step, names: Sequence[str], about: Mapping[str, Any]) -> Iterator[str]:
-    """The file in pieces. `names` are those of the gradients, `about` what to say of the run as a whole."""
+    """The file in pieces. `names` are those of the gradients, `about` what to say of the run as a
+    whole.
+    """
     return document(dict(about), step_trace_events(step, names))
 
 
@@ -27,7 +31,12 @@ def _threads(step: Step, names: Sequence[str]) -> Iterator[Thread]:
     for device in dict.fromkeys(span.device for span in step.spans):
         mine = [span for span in step.spans if span.device == device]
         slices: list[Slice] = [
-            (s.begin, s.end, f"{'backward' if s.backward else 'forward'} {s.layer}", {"layer": s.layer})
+            (
+                s.begin,
+                s.end,
+                f"{'backward' if s.backward else 'forward'} {s.layer}",
+                {"layer": s.layer},
+            )
             for s in mine
         ]
         yield from _rows("compute", device, slices)

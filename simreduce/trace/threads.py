@@ -27,5 +27,12 @@ def thread_events(threads: Iterable[Thread]) -> Iterator[dict[str, Any]]:
     for tid, (process, _, slices) in enumerate(threads, 1):
         place = {"pid": processes.index(process) + 1, "tid": tid}
         for begin, end, text, args in slices:
-            yield {"ph": BEGIN, "name": text, "cat": process, **place, "ts": begin * US, "args": dict(args)}
+            yield {
+                "ph": BEGIN,
+                "name": text,
+                "cat": process,
+                **place,
+                "ts": begin * US,
+                "args": dict(args),
+            }
             yield {"ph": END, **place, "ts": end * US}

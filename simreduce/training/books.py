@@ -19,9 +19,10 @@ Waits = dict[tuple[int, int], list[simpy.Event]]
 
 @dataclass(slots=True)
 class Books:
-    """`computed[g][layer]` is when group g has that layer's gradients, `updated[layer]` when the variables of a layer are ready
-    for the next step. `unreduced` counts, by layer, gradients that are still on their way. `brought` is, by group and layer,
-    when the variables are there that are read in this step.
+    """`computed[g][layer]` is when group g has that layer's gradients, `updated[layer]` when the
+    variables of a layer are ready for the next step. `unreduced` counts, by layer, gradients that
+    are still on their way. `brought` is, by group and layer, when the variables are there that are
+    read in this step.
     """
 
     begin: float
@@ -39,7 +40,11 @@ class Books:
 
     @staticmethod
     def opened(
-        env: simpy.Environment, begin: float, groups: Sequence[Group], layers: int, unreduced: Counter[int]
+        env: simpy.Environment,
+        begin: float,
+        groups: Sequence[Group],
+        layers: int,
+        unreduced: Counter[int],
     ) -> Books:
         """Of a step that began then; what nobody reduces is updated at once."""
         books = Books(

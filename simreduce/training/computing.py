@@ -1,4 +1,6 @@
-"""What devices compute in a step: every layer forward, then backward, on every group of devices that do the same."""
+"""What devices compute in a step: every layer forward, then backward, on every group of devices
+that do the same.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class Computing:
     queued: bool
 
     def passes(self, number: int, books: Books, waits: Waits) -> Process:
-        """The layers of one group, whose forward passes wait for `waits`. Their gradients are there when their backward pass is done."""
+        """The layers of one group, whose forward passes wait for `waits`. Their gradients are there
+        when their backward pass is done.
+        """
         profile = self.job.profile
         for layer, seconds in enumerate(profile.forward):
             if awaited := waits.get((number, layer)):
@@ -31,7 +35,9 @@ class Computing:
             yield from self._kernel(number, layer, profile.backward[layer], books, backward=True)
             books.computed[number][layer].succeed()
 
-    def _kernel(self, number: int, layer: int, seconds: float, books: Books, *, backward: bool) -> Process:
+    def _kernel(
+        self, number: int, layer: int, seconds: float, books: Books, *, backward: bool
+    ) -> Process:
         """One pass of a layer."""
         env, group = self.fabric.env, self.groups[number]
         begin = env.now
@@ -44,4 +50,6 @@ class Computing:
         else:
             yield env.timeout(seconds)
         name = self.job.model.layers[layer].name
-        books.spans.append(Span(group.name, name, backward, begin - books.begin, env.now - books.begin))
+        books.spans.append(
+            Span(group.name, name, backward, begin - books.begin, env.now - books.begin)
+        )

@@ -17,7 +17,9 @@ _SAME = 1e-9
 
 
 def alike(job: Job, times: Sequence[float]) -> bool:
-    """Whether the last steps took the same time: two, or where what a step leaves behind is felt two steps later, four."""
+    """Whether the last steps took the same time: two, or where what a step leaves behind is felt
+    two steps later, four.
+    """
     last = times[-2:] if job.barrier else times[-4:]
     return len(last) == (2 if job.barrier else 4) and max(last) - min(last) <= _SAME * times[-1]
 
@@ -26,7 +28,9 @@ def described(
     job: Job, method: Method, groups: Sequence[Group], done: Sequence[Books], launch: float, update: float,
     *, one: bool, faulty: bool,
 ) -> Step:  # fmt: skip
-    """The last step, after which others would be the same; or there is only `one`. With faults, the slowest as well."""
+    """The last step, after which others would be the same; or there is only `one`. With faults, the
+    slowest as well.
+    """
     ends = [0.0, *(books.end for books in done)]
     times = tuple(end - begin for begin, end in itertools.pairwise(ends))
     factors = [group.factor for group in groups for _ in group.ranks]

@@ -1,7 +1,7 @@
 """How long a computation takes when it does not always take as long: distributions of seconds.
 
-All are given by their quantile function, so that one even random number makes one time, and so that what n workers
-take together can be worked out (`order_statistic`).
+All are given by their quantile function, so that one even random number makes one time, and so that
+what n workers take together can be worked out (`order_statistic`).
 """
 
 from __future__ import annotations
@@ -32,16 +32,18 @@ class Distribution(ABC):
         """The mean, in seconds; `inf` if there is none."""
 
     def order_statistic(self, k: int, n: int) -> float:
-        """The expected k-th smallest of n times that do not depend on one another; `inf` if there is none. So long takes an
-        update of n workers that begin together and of whose gradients it needs k, if communication is free.
+        """The expected k-th smallest of n times that do not depend on one another; `inf` if there
+        is none. So long takes an update of n workers that begin together and of whose gradients it
+        needs k, if communication is free.
         """
         if not 1 <= k <= n:
             raise InputError(f"the k-th smallest of {n} times: k from 1 to {n}, not {k}")
         return self._order_statistic(k, n)
 
     def _order_statistic(self, k: int, n: int) -> float:
-        """By quadrature: the k-th smallest of n even numbers is distributed as Beta(k, n - k + 1). Over normal scores, where the
-        integrand is smooth and dies away on both sides, even steps are best.
+        """By quadrature: the k-th smallest of n even numbers is distributed as Beta(k, n - k + 1).
+        Over normal scores, where the integrand is smooth and dies away on both sides, even steps
+        are best.
         """
         from scipy.special import betaincinv, ndtr  # noqa: PLC0415 - takes a while to load
 
@@ -84,7 +86,8 @@ class Uniform(Distribution):
         _refuse(
             _from_zero("low", self.low),
             _from_zero("high", self.high),
-            self.high < self.low and f"high: no less than low ({self.low:g} s), not {self.high:g} s",
+            self.high < self.low
+            and f"high: no less than low ({self.low:g} s), not {self.high:g} s",
         )
 
     def quantile(self, u: Floats) -> Floats:
@@ -98,9 +101,9 @@ class Uniform(Distribution):
 
 @dataclass(frozen=True, slots=True)
 class Normal(Distribution):
-    """A normal distribution of which only what is above 0 s counts: times below are drawn again, not raised to 0. Where `sd`
-    is small beside `mean`, that is the normal distribution itself; else what is expected is above `mean`, and the spread
-    below `sd`.
+    """A normal distribution of which only what is above 0 s counts: times below are drawn again,
+    not raised to 0. Where `sd` is small beside `mean`, that is the normal distribution itself; else
+    what is expected is above `mean`, and the spread below `sd`.
     """
 
     mean: float
@@ -184,7 +187,9 @@ class Exponential(Distribution):
 
 @dataclass(frozen=True, slots=True)
 class Pareto(Distribution):
-    """A heavy tail: the part (least/t)^shape of all times is above t. There is a mean only if `shape` is above 1."""
+    """A heavy tail: the part (least/t)^shape of all times is above t. There is a mean only if
+    `shape` is above 1.
+    """
 
     least: float
     shape: float
@@ -201,7 +206,9 @@ class Pareto(Distribution):
         return self.least * self.shape / (self.shape - 1.0) if self.shape > 1.0 else inf
 
     def _order_statistic(self, k: int, n: int) -> float:
-        """Least G(n+1) G(n-k+1-1/shape) / (G(n-k+1) G(n+1-1/shape)): the tail is too heavy for quadrature."""
+        """Least G(n+1) G(n-k+1-1/shape) / (G(n-k+1) G(n+1-1/shape)): the tail is too heavy for
+        quadrature.
+        """
         rest = n - k + 1 - 1.0 / self.shape
         if rest <= 0.0:
             return inf

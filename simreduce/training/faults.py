@@ -16,7 +16,9 @@ _BEFORE = 2
 
 
 class Faults:
-    """What happens to links, and when: seconds since the beginning of the first step, skipped ones among them."""
+    """What happens to links, and when: seconds since the beginning of the first step, skipped ones
+    among them.
+    """
 
     def __init__(self, fabric: Fabric, faults: Sequence[Fault]) -> None:
         self._fabric, self._env = fabric, fabric.env

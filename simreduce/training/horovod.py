@@ -1,4 +1,6 @@
-"""Horovod's background thread: every cycle it starts what has become ready on all ranks since the one before."""
+"""Horovod's background thread: every cycle it starts what has become ready on all ranks since the
+one before.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +54,13 @@ class Negotiation:
             ready, bell[0] = list(arrived), self._env.event()
             arrived.clear()
             left -= len(ready)
-            for reduction in (r for buffer in self._rule.buffers(ready) for r in self._fused(buffer)):
+            for reduction in (
+                r for buffer in self._rule.buffers(ready) for r in self._fused(buffer)
+            ):
                 waited_since = max(times[i] for i in reduction.gradients)
-                moving.append(self._env.process(self._moving.reduce(reduction, books, waited_since)))
+                moving.append(
+                    self._env.process(self._moving.reduce(reduction, books, waited_since))
+                )
         yield self._env.all_of(moving)
 
     def _fused(self, buffer: tuple[int, ...]) -> list[Reduction]:
@@ -72,7 +78,9 @@ def to_cycle(now: float, cycle: float) -> float:
 
 
 class _Cycle(simpy.Event):
-    """After `delay` seconds, and after all else at that instant: what is ready just then is in time."""
+    """After `delay` seconds, and after all else at that instant: what is ready just then is in
+    time.
+    """
 
     def __init__(self, env: simpy.Environment, delay: float) -> None:
         super().__init__(env)

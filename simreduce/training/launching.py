@@ -1,4 +1,6 @@
-"""When reductions start: each when its gradients are there, in an order, or as Horovod's thread finds them."""
+"""When reductions start: each when its gradients are there, in an order, or as Horovod's thread
+finds them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from simreduce.training.step import RELAXED, Job
 
 
 class Launching:
-    """What starts the reductions of a step. With relaxed consistency all gradients, of the step before, are there from its beginning."""
+    """What starts the reductions of a step. With relaxed consistency all gradients, of the step
+    before, are there from its beginning.
+    """
 
     def __init__(self, job: Job, method: Method, moving: Moving, layer_of: Sequence[int]) -> None:
         self._method, self._moving, self._layer_of = method, moving, layer_of
@@ -41,7 +45,9 @@ class Launching:
         yield self._env.all_of(moving)
 
     def _alone(self, reduction: Reduction, books: Books) -> Process:
-        """When all its gradients are there: everywhere if its devices meet or it must wait for its turn, else on the first device."""
+        """When all its gradients are there: everywhere if its devices meet or it must wait for its
+        turn, else on the first device.
+        """
         if self._relaxed or self._method.streams or reduction.meets:
             if not self._relaxed:
                 yield self._everywhere(reduction, books)

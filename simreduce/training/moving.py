@@ -18,9 +18,9 @@ from simreduce.training.together import Group
 
 
 class Lowering:
-    """What the fabric makes of plans, once of each. Those that are known from the start are lowered together, as most of what
-    lowering costs is not per op. With jitter, which goes by op, each is lowered by itself. All of them work on what the plan of
-    the `whole` step does.
+    """What the fabric makes of plans, once of each. Those that are known from the start are lowered
+    together, as most of what lowering costs is not per op. With jitter, which goes by op, each is
+    lowered by itself. All of them work on what the plan of the `whole` step does.
     """
 
     def __init__(self, fabric: Fabric, whole: Plan, plans: Sequence[Plan]) -> None:
@@ -55,14 +55,21 @@ class Moving:
     """Reductions and reads. `streams` of them move at once, those first that asked first; 0: all."""
 
     def __init__(
-        self, fabric: Fabric, lowering: Lowering, streams: int, nbytes: Sequence[int], layer_of: Sequence[int]
+        self,
+        fabric: Fabric,
+        lowering: Lowering,
+        streams: int,
+        nbytes: Sequence[int],
+        layer_of: Sequence[int],
     ) -> None:
         self.fabric, self.env, self._lowering = fabric, fabric.env, lowering
         self._queue = simpy.Resource(fabric.env, streams) if streams else None
         self._nbytes, self._layer_of = nbytes, layer_of
 
     def read(self, read: Reduction, books: Books, before: Books | None) -> Process:
-        """Bring variables to those that compute with them; those of the step `before`, if it is still under way."""
+        """Bring variables to those that compute with them; those of the step `before`, if it is
+        still under way.
+        """
         if before is not None:
             yield self.env.all_of([before.updated[layer] for layer in {self._layer_of[i] for i in read.gradients}])  # fmt: skip
         begin = self.env.now

@@ -1,8 +1,10 @@
-"""How long each layer computes: from one number, from FLOPs and an achievable rate, or from a measured file.
+"""How long each layer computes: from one number, from FLOPs and an achievable rate, or from a
+measured file.
 
-A file is CSV with the columns `layer`, `forward` and `backward`, or TOML with `[[layers]]` tables of the same keys; times
-have a unit (`1.25 ms`) and are of one batch on one device. Layers are those of the model; of a gradient list, every gradient
-is a layer. A layer that is left out, or named twice, is a fault. Every fault is reported at once.
+A file is CSV with the columns `layer`, `forward` and `backward`, or TOML with `[[layers]]` tables
+of the same keys; times have a unit (`1.25 ms`) and are of one batch on one device. Layers are those
+of the model; of a gradient list, every gradient is a layer. A layer that is left out, or named
+twice, is a fault. Every fault is reported at once.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ _KEYS = ("layer", "forward", "backward")
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Seconds of one batch on one device, by layer in the order of the forward pass; `source` says where they are from."""
+    """Seconds of one batch on one device, by layer in the order of the forward pass; `source` says
+    where they are from.
+    """
 
     forward: tuple[float, ...]
     backward: tuple[float, ...]
@@ -43,7 +47,9 @@ class Profile:
 
 
 def from_seconds(model: Model, seconds: float) -> Profile:
-    """Both passes take `seconds`, spread by FLOPs; evenly and a third of it forward where nobody counted these."""
+    """Both passes take `seconds`, spread by FLOPs; evenly and a third of it forward where nobody
+    counted these.
+    """
     whole = model.flops
     if not whole:
         each = seconds / len(model.layers)
@@ -54,7 +60,9 @@ def from_seconds(model: Model, seconds: float) -> Profile:
 
 
 def from_rate(model: Model, batch: int, rate: float) -> Profile:
-    """`batch` samples at `rate` FLOPs a second. InputError for a model with gradients whose work nobody counted."""
+    """`batch` samples at `rate` FLOPs a second. InputError for a model with gradients whose work
+    nobody counted.
+    """
     if len(model.uncounted) == len(model.layers):
         raise InputError(f"{model.name}: nobody counted its FLOPs; give a time or a profile")
     without = [repr(layer.name) for layer in model.uncounted if layer.gradients]
@@ -64,7 +72,9 @@ def from_rate(model: Model, batch: int, rate: float) -> Profile:
             f"{model.name}: nobody counted the FLOPs of {', '.join(without[:5])}{more}; give them ('0 FLOP' for what takes "
             "no time), a time or a profile"
         )
-    return Profile(*_by_flops(model, batch, rate), f"FLOPs at {rate / 1e12:g} TFLOP/s{_uncounted(model)}")
+    return Profile(
+        *_by_flops(model, batch, rate), f"FLOPs at {rate / 1e12:g} TFLOP/s{_uncounted(model)}"
+    )
 
 
 def _uncounted(model: Model) -> str:
@@ -85,8 +95,8 @@ def load_profile(text: str, model: Model) -> Profile: ...
 @overload
 def load_profile(text: str, model: Model | None) -> Profile | None: ...
 def load_profile(text: str, model: Model | None) -> Profile | None:
-    """The times in the file `text`, for the layers of `model`; InputError tells all that is wrong with it. Without a model, what can
-    be told without one.
+    """The times in the file `text`, for the layers of `model`; InputError tells all that is wrong
+    with it. Without a model, what can be told without one.
     """
     path = Path(text)
     content = read_text(path, InputError)
@@ -107,10 +117,16 @@ def load_profile(text: str, model: Model | None) -> Profile | None:
         if name is not None and not isinstance(name, str):
             problems.append(f"{place}: layer: expected text, not {shown(name)}")
         elif name is not None and model and name not in layers:
-            problems.append(f"{place}: {model.name} has no layer {shown(name)}{did_you_mean(name, known)}")
+            problems.append(
+                f"{place}: {model.name} has no layer {shown(name)}{did_you_mean(name, known)}"
+            )
         elif isinstance(name, str) and name in times:
             problems.append(f"{place}: a second row for {name!r}")
-        pair = [_time(f"{place}: {key}", row[key], problems) for key in _KEYS[1:] if row.get(key, "") != ""]
+        pair = [
+            _time(f"{place}: {key}", row[key], problems)
+            for key in _KEYS[1:]
+            if row.get(key, "") != ""
+        ]
         if isinstance(name, str) and len(pair) == 2:
             times.setdefault(name, (pair[0], pair[1]))
     missing = [name for name in known if name not in times]

@@ -1,4 +1,5 @@
-"""The table `[step]` of a scenario: what a training step computes, and how its gradients are reduced.
+"""The table `[step]` of a scenario: what a training step computes, and how its gradients are
+reduced.
 
 [step]
 batch = 64                          # samples per GPU; with --batch, a time or a profile of this one changes in proportion
@@ -46,7 +47,17 @@ _FLAGS: Mapping[str, type] = {
     "ps_tasks": list,
 }
 _TIMES = ("time", "rate", "profile")
-_KEYS = ("batch", *_TIMES, "update", "consistency", "barrier", "streams", "cycle", "variable_update", *_FLAGS)
+_KEYS = (
+    "batch",
+    *_TIMES,
+    "update",
+    "consistency",
+    "barrier",
+    "streams",
+    "cycle",
+    "variable_update",
+    *_FLAGS,
+)
 _PLACES = ("cpu", "gpu")
 """Of `local_parameter_device`."""
 _TASKS = "a list of task numbers"
@@ -66,11 +77,17 @@ class Question:
     streams: int | None = None
     cycle: float = CYCLE
 
-    def method(self, strategy: Strategy | None, layout: Layout, *, faithful: bool = False) -> Method:
-        """The reductions of `strategy`, or without one those of the mode; StrategyError for what is not accepted."""
+    def method(
+        self, strategy: Strategy | None, layout: Layout, *, faithful: bool = False
+    ) -> Method:
+        """The reductions of `strategy`, or without one those of the mode; StrategyError for what is
+        not accepted.
+        """
         workload = self.job.model.workload
         if strategy is None:
-            return by_mode(self.mode, workload, layout, self.flags, streams=self.streams, cycle=self.cycle)
+            return by_mode(
+                self.mode, workload, layout, self.flags, streams=self.streams, cycle=self.cycle
+            )
         return by_strategy(
             strategy, workload, layout, faithful=faithful, streams=self.streams, cycle=self.cycle
         )
@@ -83,8 +100,9 @@ def read_step(
     beside: Callable[[str], str] = str,
     batch: object = None,
 ) -> Question:
-    """The question that a `[step]` table is; InputError tells all that is wrong with it. `beside` finds files. A `batch` stands
-    in the place of the table's, for which a time or a profile was measured: these change in proportion.
+    """The question that a `[step]` table is; InputError tells all that is wrong with it. `beside`
+    finds files. A `batch` stands in the place of the table's, for which a time or a profile was
+    measured: these change in proportion.
     """
     question, problems = look_at_step(table, model, topology, beside, batch)
     if problems or question is None:
@@ -99,8 +117,8 @@ def look_at_step(
     beside: Callable[[str], str] = str,
     given: object = None,
 ) -> tuple[Question | None, list[str]]:
-    """The question, if there is no fault, and its faults: those that can be told although there is no model, or no machine,
-    as it has faults itself.
+    """The question, if there is no fault, and its faults: those that can be told although there is
+    no model, or no machine, as it has faults itself.
     """
     if not isinstance(table, dict):
         return None, [f"step: expected a table, not {shown(table)}"]
@@ -118,7 +136,10 @@ def look_at_step(
     streams = reader.whole("streams", None, 0, MOST_STREAMS)
     if cycle and not SHORTEST <= cycle <= LONGEST:
         reader.fault("cycle", "from 1 ns to 1000 h, or 0 s for none")
-    for key, seconds in (("update", update), ("time, rate or profile", profile.seconds if profile else 0.0)):
+    for key, seconds in (
+        ("update", update),
+        ("time, rate or profile", profile.seconds if profile else 0.0),
+    ):
         if not seconds <= LONGEST:
             reader.fault(key, "more than 1000 h")
     barrier = reader.typed("barrier", bool)
@@ -129,17 +150,29 @@ def look_at_step(
     flags = reader.flags(mode, topology)
     if reader.problems or profile is None or model is None:
         return None, reader.problems
-    job = Job(model, profile, batch or 1, update, consistency, barrier if barrier is not None else True, slow)
+    job = Job(
+        model,
+        profile,
+        batch or 1,
+        update,
+        consistency,
+        barrier if barrier is not None else True,
+        slow,
+    )
     return Question(job, mode, flags, streams, CYCLE if cycle is None else cycle), []
 
 
 def _used(mode: str, flags: Mapping[str, Any], topology: Topology | None) -> tuple[set[str], str]:
-    """The keys that a mode reads, of its flags, `cycle` and `streams`; and what it depends on that it reads no others."""
+    """The keys that a mode reads, of its flags, `cycle` and `streams`; and what it depends on that
+    it reads no others.
+    """
     reduction = {"packing", "streams"}
     if mode == "independent":
         return set(), ""
     if mode == "parameter_server":
-        alone = topology is not None and len({topology.nodes[n].machine for n in topology.devices}) == 1
+        alone = (
+            topology is not None and len({topology.nodes[n].machine for n in topology.devices}) == 1
+        )
         used = {"local_parameter_device", "streams"}
         return (used, " on one machine") if alone else (used | {"ps_tasks"}, "")
     if mode == "distributed_replicated":
@@ -151,7 +184,10 @@ def _used(mode: str, flags: Mapping[str, Any], topology: Topology | None) -> tup
     if mode == "replicated" and not flags.get("all_reduce_spec"):
         if flags.get("hierarchical_copy"):
             return reduction | {"hierarchical_copy", "network_topology"}, " with hierarchical_copy"
-        return reduction | {"hierarchical_copy", "local_parameter_device"}, " without hierarchical_copy"
+        return reduction | {
+            "hierarchical_copy",
+            "local_parameter_device",
+        }, " without hierarchical_copy"
     return reduction | {"all_reduce_spec"}, " with all_reduce_spec" if mode == "replicated" else ""
 
 
@@ -159,7 +195,11 @@ class _Reader(Table):
     """The table, and what of it needs more than one key."""
 
     def compute(
-        self, model: Model | None, batch: int, topology: Topology | None, beside: Callable[[str], str]
+        self,
+        model: Model | None,
+        batch: int,
+        topology: Topology | None,
+        beside: Callable[[str], str],
     ) -> tuple[Profile | None, Mapping[str, float]]:
         """The profile, and how many times as long a device takes."""
         given = [key for key in _TIMES if key in self.given]
@@ -207,14 +247,19 @@ class _Reader(Table):
             key = f"rate.{name}" if name else "rate"
             rate = self.read(key, text, units.flops)
             if name and topology and name not in known:
-                self.fault(key, f"no GPU and no model of one is called so{did_you_mean(name, known)}")
+                self.fault(
+                    key, f"no GPU and no model of one is called so{did_you_mean(name, known)}"
+                )
             elif rate is not None and rate <= 0.0:
                 self.fault(key, "needs a rate above 0")
             elif rate is not None:
                 rates[name] = rate
         if len(rates) < len(given):
             return {}
-        found = {name: rates.get(name, rates.get(kind, rates.get("", 0.0))) for name, kind in model.items()}
+        found = {
+            name: rates.get(name, rates.get(kind, rates.get("", 0.0)))
+            for name, kind in model.items()
+        }
         without = [name for name, rate in found.items() if not rate]
         if without:
             self.fault("rate", f"there is none for {', '.join(without[:5])}")
@@ -231,14 +276,22 @@ class _Reader(Table):
                 self.problems += [f"step.variable_update: {problem}" for problem in error.problems]
         if consistency not in CONSISTENCIES:
             near = did_you_mean(consistency, CONSISTENCIES)
-            self.fault("consistency", f"unknown {consistency!r}{near}; one of {', '.join(CONSISTENCIES)}")
+            self.fault(
+                "consistency", f"unknown {consistency!r}{near}; one of {', '.join(CONSISTENCIES)}"
+            )
         if consistency == STAGED and mode != "parameter_server":
             self.fault(
                 "consistency",
                 '"staged" is about reading variables, which only variable_update = "parameter_server" does',
             )
-        if consistency == RELAXED and mode in ("parameter_server", "distributed_replicated", "independent"):
-            other = "reduces nothing" if mode == "independent" else "sends gradients to their servers"
+        if consistency == RELAXED and mode in (
+            "parameter_server",
+            "distributed_replicated",
+            "independent",
+        ):
+            other = (
+                "reduces nothing" if mode == "independent" else "sends gradients to their servers"
+            )
             self.fault("consistency", f'"relaxed" is about all-reduces; {mode} {other}')
         return mode
 
@@ -260,8 +313,12 @@ class _Reader(Table):
         place = flags.get("local_parameter_device", "cpu")
         if place not in _PLACES:
             near = did_you_mean(place, _PLACES)
-            self.fault("local_parameter_device", f"{' or '.join(_PLACES)}, not {shown(place)}{near}")
+            self.fault(
+                "local_parameter_device", f"{' or '.join(_PLACES)}, not {shown(place)}{near}"
+            )
         tasks = flags.get("ps_tasks", [])
-        if isinstance(tasks, list) and not all(isinstance(t, int) and not isinstance(t, bool) for t in tasks):
+        if isinstance(tasks, list) and not all(
+            isinstance(t, int) and not isinstance(t, bool) for t in tasks
+        ):
             self.fault("ps_tasks", f"expected {_TASKS}, not {shown(tasks)}")
         return Flags(**flags)

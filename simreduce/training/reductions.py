@@ -1,7 +1,8 @@
 """What a step has to move: every reduction by itself, with the gradients that it waits for.
 
-One plan says how a strategy, or a mode of tf_cnn_benchmarks, moves all gradients of a step; that plan is proved. Here it is
-taken apart into what can start by itself once its gradients exist: a gradient, a pack, a bucket.
+One plan says how a strategy, or a mode of tf_cnn_benchmarks, moves all gradients of a step; that
+plan is proved. Here it is taken apart into what can start by itself once its gradients exist: a
+gradient, a pack, a bucket.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ CYCLE = 1e-3
 class Reduction:
     """A plan that moves some gradients, by index; or, of a `read`, the variables of the same index.
 
-    It starts when `ranks` have all of `gradients`: all of them, or each by itself if they need not meet. A read ends on
-    `ranks`, which wait for it.
+    It starts when `ranks` have all of `gradients`: all of them, or each by itself if they need not
+    meet. A read ends on `ranks`, which wait for it.
     """
 
     plan: Plan
@@ -48,11 +49,14 @@ class Reduction:
 class Method:
     """How the gradients of a step are reduced, and the variables read.
 
-    `plan` is the whole, for the proof. `reductions` come in the order in which they are started if several are ready at
-    once; `in_order` none starts before those ahead of it. Up to `streams` run at once, those that were ready first
-    coming first; 0: all that are ready, which then queue as the runtime has it. `reads` start a step.
+    `plan` is the whole, for the proof. `reductions` come in the order in which they are started if
+    several are ready at once; `in_order` none starts before those ahead of it. Up to `streams` run
+    at once, those that were ready first coming first; 0: all that are ready, which then queue as
+    the runtime has it. `reads` start a step.
 
-    `servers` are the devices that hold the variables and update them; none where every rank updates its own. With a `fusion`, what has become ready is put into buffers and started every `cycle` seconds instead, as Horovod does.
+    `servers` are the devices that hold the variables and update them; none where every rank updates
+    its own. With a `fusion`, what has become ready is put into buffers and started every `cycle`
+    seconds instead, as Horovod does.
     """
 
     name: str
@@ -77,8 +81,12 @@ class Fused:
     cycle: float = CYCLE
 
     def buffers(self, ready: Sequence[int]) -> list[tuple[int, ...]]:
-        """The gradients of each buffer, if `ready` are those that wait, in the order in which they became ready."""
-        waiting = list(reversed(ready))  # a packer is given a list whose last gradient is ready first
+        """The gradients of each buffer, if `ready` are those that wait, in the order in which they
+        became ready.
+        """
+        waiting = list(
+            reversed(ready)
+        )  # a packer is given a list whose last gradient is ready first
         groups = self.fusion.arrange([self.workload.gradients[i] for i in waiting]).groups
         return [tuple(waiting[i] for i in group) for group in groups]
 
@@ -100,8 +108,8 @@ def by_strategy(
     streams: int | None = None,
     cycle: float = CYCLE,
 ) -> Method:
-    """An all-reduce of all gradients by `strategy`. DDP and Horovod reduce one bucket at a time, as NCCL does whatever runs
-    on one communicator, unless `streams` says otherwise.
+    """An all-reduce of all gradients by `strategy`. DDP and Horovod reduce one bucket at a time, as
+    NCCL does whatever runs on one communicator, unless `streams` says otherwise.
     """
     plan = compile_plan(strategy, workload, layout, faithful=faithful)
     found, _ = _parts(plan, workload)
@@ -110,7 +118,11 @@ def by_strategy(
     return Method(
         strategy.text,
         plan,
-        tuple(found if isinstance(packer, DdpBuckets) else sorted(found, key=lambda r: -r.gradients[0])),
+        tuple(
+            found
+            if isinstance(packer, DdpBuckets)
+            else sorted(found, key=lambda r: -r.gradients[0])
+        ),
         streams=int(alone) if streams is None else streams,
         in_order=isinstance(packer, DdpBuckets),
         fusion=Fused(packer, strategy, workload, layout, faithful, cycle)
@@ -128,20 +140,25 @@ def by_mode(
     streams: int | None = None,
     cycle: float = CYCLE,
 ) -> Method:
-    """What tf_cnn_benchmarks' `--variable_update=mode` does; `horovod` fuses as the library does unless it is told how to
-    pack. Where parameter servers hold the variables, these are read at the start of the next step (`parameter_server`) or,
-    after a barrier for each, at the end of this one (`distributed_replicated`).
+    """What tf_cnn_benchmarks' `--variable_update=mode` does; `horovod` fuses as the library does
+    unless it is told how to pack. Where parameter servers hold the variables, these are read at the
+    start of the next step (`parameter_server`) or, after a barrier for each, at the end of this one
+    (`distributed_replicated`).
     """
     if mode == "horovod" and not flags.packing:
         flags = replace(flags, packing="fusion")
     if mode in STRATEGIES:
         strategy = STRATEGIES[mode](layout, flags)
-        found = by_strategy(strategy, workload, layout, faithful=flags.faithful, streams=streams, cycle=cycle)
+        found = by_strategy(
+            strategy, workload, layout, faithful=flags.faithful, streams=streams, cycle=cycle
+        )
         return replace(found, name=f"{mode}, {strategy.text}")
     plan = variable_update(mode, workload, layout, flags)
     reductions, reads = _parts(plan, workload, loose=mode == "parameter_server")
     latest = sorted(reductions, key=lambda r: -r.gradients[0])
-    return Method(mode, plan, tuple(latest), tuple(reads), streams=streams or 0, servers=_servers(plan))
+    return Method(
+        mode, plan, tuple(latest), tuple(reads), streams=streams or 0, servers=_servers(plan)
+    )
 
 
 def _servers(plan: Plan) -> tuple[str, ...]:
@@ -156,7 +173,9 @@ def _only_nccl(plan: Plan) -> bool:
     return bool(copies.any() and (plan.executor[copies] == Executor.NCCL).all())
 
 
-def _parts(plan: Plan, workload: Workload, *, loose: bool = True) -> tuple[list[Reduction], list[Reduction]]:
+def _parts(
+    plan: Plan, workload: Workload, *, loose: bool = True
+) -> tuple[list[Reduction], list[Reduction]]:
     """The reductions of a plan, in the order of their first ops, and its reads."""
     variable = len(plan.devices)  # the contributor that stands for a variable's new value
     places = _Places.of(plan, workload)
@@ -165,7 +184,9 @@ def _parts(plan: Plan, workload: Workload, *, loose: bool = True) -> tuple[list[
     for part in apart(plan, loose=loose):
         inputs = np.flatnonzero((part.kind == Kind.INPUT) & (part.arg != ZEROS))
         given = inputs[part.arg[inputs] != variable]
-        starts, ends = (given, given) if len(given) else (inputs, np.flatnonzero(part.kind == Kind.OUTPUT))
+        starts, ends = (
+            (given, given) if len(given) else (inputs, np.flatnonzero(part.kind == Kind.OUTPUT))
+        )
         spans = set(zip(part.lo[starts].tolist(), part.hi[starts].tolist(), strict=True))
         owners = tuple(sorted({i for lo, hi in spans for i in places.between(lo, hi)}))
         ranks = tuple(np.unique(part.device[ends]).tolist())
@@ -175,7 +196,9 @@ def _parts(plan: Plan, workload: Workload, *, loose: bool = True) -> tuple[list[
 
 
 class _Places(NamedTuple):
-    """Which gradient an address belongs to: gradient order[k] has [lo[k], hi[k]), which ascend, in every `period`."""
+    """Which gradient an address belongs to: gradient order[k] has [lo[k], hi[k]), which ascend, in
+    every `period`.
+    """
 
     order: Ints
     lo: Ints
@@ -184,8 +207,8 @@ class _Places(NamedTuple):
 
     @staticmethod
     def of(plan: Plan, workload: Workload) -> _Places:
-        """An all-reduce says where gradients are in its contract, by rank and in the order of the list. The other modes
-        lay the list end to end, again and again.
+        """An all-reduce says where gradients are in its contract, by rank and in the order of the
+        list. The other modes lay the list end to end, again and again.
         """
         period = int(plan.hi.max(initial=0)) + 1
         size = np.array([g.elements for g in workload.gradients], dtype=np.int64)
@@ -198,9 +221,14 @@ class _Places(NamedTuple):
         return _Places(order, lo[order], (lo + size)[order], period)
 
     def between(self, lo: int, hi: int) -> list[int]:
-        """The gradients that have an address of [lo, hi), or of an empty interval those that are empty there."""
+        """The gradients that have an address of [lo, hi), or of an empty interval those that are
+        empty there.
+        """
         base = lo - lo % self.period
         lo, hi = lo - base, hi - base
-        first, last = int(np.searchsorted(self.hi, lo, "right")), int(np.searchsorted(self.lo, hi, "left"))
+        first, last = (
+            int(np.searchsorted(self.hi, lo, "right")),
+            int(np.searchsorted(self.lo, hi, "left")),
+        )
         here = (self.lo == lo) & (self.hi == lo) if lo == hi else slice(first, last)
         return [int(i) for i in self.order[here]]

@@ -1,21 +1,25 @@
-"""A training step: compute, reductions and reads of variables as SimPy processes that share one fabric.
+"""A training step: compute, reductions and reads of variables as SimPy processes that share one
+fabric.
 
-Every device runs its layers forward, then backward; a layer's gradients exist when its backward pass is done. A reduction
-starts when the devices that give to it have all its gradients, and its turn has come (`launching`). With a barrier (`session.run`,
-`optimizer.step`) a step ends when everything in it is done, and with it the update of the variables; without one, a layer's
-next forward pass waits only for that layer's variables. Then
+Every device runs its layers forward, then backward; a layer's gradients exist when its backward
+pass is done. A reduction starts when the devices that give to it have all its gradients, and its
+turn has come (`launching`). With a barrier (`session.run`, `optimizer.step`) a step ends when
+everything in it is done, and with it the update of the variables; without one, a layer's next
+forward pass waits only for that layer's variables. Then
 
     step time = launch + compute + update + exposed,
 
-where launch is what a calibration says of a step (`step_cost`; without a barrier others hide it), compute is that of the slowest
-device, and exposed is what it waited for communication, or for other devices.
+where launch is what a calibration says of a step (`step_cost`; without a barrier others hide it),
+compute is that of the slowest device, and exposed is what it waited for communication, or for other
+devices.
 
-A step that ends with a barrier leaves nothing behind, so that all are like the first. Without a barrier, with Horovod's
-cycles or with faults, which go on beside the steps, so many are simulated until those in a row take the same time (`alike`) after the
-last fault, `MOST_STEPS` at most; the last is described. Long before a fault, steps that are alike are skipped.
+A step that ends with a barrier leaves nothing behind, so that all are like the first. Without a
+barrier, with Horovod's cycles or with faults, which go on beside the steps, so many are simulated
+until those in a row take the same time (`alike`) after the last fault, `MOST_STEPS` at most; the
+last is described. Long before a fault, steps that are alike are skipped.
 
-Not modelled: kernels do not slow down while NCCL's use a few of the GPU's multiprocessors, and copies do not wait for the
-kernels that are queued on their two ends.
+Not modelled: kernels do not slow down while NCCL's use a few of the GPU's multiprocessors, and
+copies do not wait for the kernels that are queued on their two ends.
 """
 
 from __future__ import annotations
@@ -52,8 +56,9 @@ def simulate_step(
     calibration: Calibration = NOMINAL,
     disturbance: Disturbance = CALM,
 ) -> Step:
-    """One step of `job` on the GPUs `ranks`, which are those that `method` was made for. Deadlock if it can never end,
-    InputError for faults of links that are not there, or so late that they are not among the steps that are simulated.
+    """One step of `job` on the GPUs `ranks`, which are those that `method` was made for. Deadlock
+    if it can never end, InputError for faults of links that are not there, or so late that they are
+    not among the steps that are simulated.
     """
     env = simpy.Environment()
     disturbance.check(topology)
@@ -61,7 +66,9 @@ def simulate_step(
     run = _Run(fabric, job, method, ranks, Faults(fabric, disturbance.faults))
     faulty = bool(disturbance.faults)
     env.run(until=env.process(run.steps()))
-    return described(job, method, run.groups, run.done, run.launch, run.update, one=run.alike, faulty=faulty)
+    return described(
+        job, method, run.groups, run.done, run.launch, run.update, one=run.alike, faulty=faulty
+    )
 
 
 class _Run:
@@ -75,7 +82,9 @@ class _Run:
         self.layer_of = [i for i, layer in enumerate(layers) for _ in layer.gradients]
         nbytes = [g.nbytes for layer in layers for g in layer.gradients]
         self.reads = by_layer(method.reads, self.layer_of)
-        lowering = Lowering(fabric, method.plan, [r.plan for r in (*method.reductions, *self.reads)])
+        lowering = Lowering(
+            fabric, method.plan, [r.plan for r in (*method.reductions, *self.reads)]
+        )
         kernels = {lane for name in ranks for lane in fabric.compute_lanes(name)}
         queued = bool(kernels & lowering.lanes(r.plan for r in method.reductions))
         slow = fabric.disturbance.slow
@@ -93,7 +102,9 @@ class _Run:
         self.computing = Computing(fabric, job, self.groups, queued)
         self.moving = Moving(fabric, lowering, method.streams, nbytes, self.layer_of)
         self.launching = Launching(job, method, self.moving, self.layer_of)
-        everything = [range(len(nbytes))] if method.fusion else [r.gradients for r in method.reductions]
+        everything = (
+            [range(len(nbytes))] if method.fusion else [r.gradients for r in method.reductions]
+        )
         self.unreduced = Counter(self.layer_of[i] for some in everything for i in some)
         self.alike = job.barrier and method.fusion is None and faults.over
         self.done: list[Books] = []
@@ -129,7 +140,9 @@ class _Run:
 
     def _begin(self, begin: float, before: Books | None) -> Books:
         """All processes of a step that began then; `before` is the one that may still be under way."""
-        books = Books.opened(self.env, begin, self.groups, len(self.job.model.layers), self.unreduced)
+        books = Books.opened(
+            self.env, begin, self.groups, len(self.job.model.layers), self.unreduced
+        )
         waits = self._reads(books, before)
         for number in range(len(self.groups)):
             if before is not None and self.job.consistency != STAGED:
@@ -140,7 +153,9 @@ class _Run:
         return books
 
     def _reads(self, books: Books, before: Books | None) -> Waits:
-        """Start to read variables; by group and layer, what its forward pass waits for: staged, what the step before has read."""
+        """Start to read variables; by group and layer, what its forward pass waits for: staged,
+        what the step before has read.
+        """
         waits: Waits = {}
         for read in self.reads:
             done = self.env.process(self.moving.read(read, books, before))

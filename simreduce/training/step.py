@@ -10,15 +10,16 @@ from simreduce.training.profile import Profile
 from simreduce.workload import Model
 
 STRONG, RELAXED, STAGED = CONSISTENCIES = ("strong", "relaxed", "staged")
-"""Whether a step reduces its own gradients and reads the variables as they are then; `relaxed`: it reduces those of the step
-before (`--variable_consistency=relaxed`); `staged`: it computes with variables that were read a step ago (`--staged_vars`).
+"""Whether a step reduces its own gradients and reads the variables as they are then; `relaxed`: it
+reduces those of the step before (`--variable_consistency=relaxed`); `staged`: it computes with
+variables that were read a step ago (`--staged_vars`).
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What every device computes in a step: `batch` samples, then `update` seconds on the variables. `slow[device]` is how
-    many times as long a device takes for it.
+    """What every device computes in a step: `batch` samples, then `update` seconds on the
+    variables. `slow[device]` is how many times as long a device takes for it.
     """
 
     model: Model
@@ -36,13 +37,16 @@ class Job:
                 f"consistency: unknown {self.consistency!r}{near}; one of {', '.join(CONSISTENCIES)}"
             )
         if self.update and not self.barrier:
-            raise InputError("update: without a barrier there is no time at which all variables are updated")
+            raise InputError(
+                "update: without a barrier there is no time at which all variables are updated"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Some gradients, by index, that `ranks` gave and that travelled together; or variables that they read. Times in
-    seconds from the start of the step; where devices do not wait for one another, it is `ready` when the first is.
+    """Some gradients, by index, that `ranks` gave and that travelled together; or variables that
+    they read. Times in seconds from the start of the step; where devices do not wait for one
+    another, it is `ready` when the first is.
     """
 
     gradients: tuple[int, ...]
@@ -66,11 +70,13 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The prediction for one step. Times in seconds; `launch` is what it costs to start it, `compute` is that of the slowest device, for which the others wait `waiting` on
-    average, and `communication` how long anything was on its way.
+    """The prediction for one step. Times in seconds; `launch` is what it costs to start it,
+    `compute` is that of the slowest device, for which the others wait `waiting` on average, and
+    `communication` how long anything was on its way.
 
-    Of steps that are not alike, the last is described; if they never come to be (`settled`), `seconds` is the mean of the later
-    half. With faults, `slowest` is the one that took longest, if that was longer.
+    Of steps that are not alike, the last is described; if they never come to be (`settled`),
+    `seconds` is the mean of the later half. With faults, `slowest` is the one that took longest, if
+    that was longer.
     """
 
     method: str

@@ -1,5 +1,5 @@
-"""Many repetitions of a job with synchronous replicas: what an update takes on average, how sure that is, and how many
-backup workers are best.
+"""Many repetitions of a job with synchronous replicas: what an update takes on average, how sure
+that is, and how many backup workers are best.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean, and an interval that holds the true one with some confidence, by Student's t; of a single number it is all."""
+    """A mean, and an interval that holds the true one with some confidence, by Student's t; of a
+    single number it is all.
+    """
 
     mean: float
     low: float
@@ -50,8 +52,9 @@ def interval(numbers: Floats, confidence: float = CONFIDENCE) -> Interval:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spread:
-    """By repetition: when each update was made (NaN if it never was), of how many gradients its means are (all variables
-    together), how many gradients arrived, and how many of these were dropped.
+    """By repetition: when each update was made (NaN if it never was), of how many gradients its
+    means are (all variables together), how many gradients arrived, and how many of these were
+    dropped.
     """
 
     job: Job
@@ -71,13 +74,16 @@ class Spread:
         return int((~self.whole).sum())
 
     def steps(self, skip: int = 0) -> Floats:
-        """Seconds of an update, by repetition: the mean of all but the first `skip`. Of those that made all of theirs."""
+        """Seconds of an update, by repetition: the mean of all but the first `skip`. Of those that
+        made all of theirs.
+        """
         found: Floats = self._seconds(skip)[self.whole] / (self.updates.shape[1] - skip)
         return found
 
     def rates(self, skip: int = 0) -> Floats:
-        """Gradients of a variable that enter updates in a second, by repetition, after the first `skip` updates: of all variables,
-        the mean. More than `replicas_to_aggregate` an update where gradients arrive between two rounds.
+        """Gradients of a variable that enter updates in a second, by repetition, after the first
+        `skip` updates: of all variables, the mean. More than `replicas_to_aggregate` an update
+        where gradients arrive between two rounds.
         """
         entered = self.gradients[:, skip:].sum(axis=1) / self.job.variables
         found: Floats = (entered / self._seconds(skip))[self.whole]
@@ -109,8 +115,9 @@ def repeat(
     processes: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Spread:
-    """So many runs of a job, each with random times of its own; the same ones for the same seed. Flows are simulated on
-    `processes` processes. `progress` is told how many are done, of how many. Of what is stopped (Ctrl-C), those until then.
+    """So many runs of a job, each with random times of its own; the same ones for the same seed.
+    Flows are simulated on `processes` processes. `progress` is told how many are done, of how many.
+    Of what is stopped (Ctrl-C), those until then.
     """
     if repetitions < 1 or updates < 1:
         raise InputError(f"1 update and 1 repetition, or more; not {updates} and {repetitions}")
@@ -167,8 +174,8 @@ _MOST_SHOWN = 50_000
 
 
 def sample(job: Job, updates: int, skip: int = 0) -> Run | None:
-    """The first repetition, gradient by gradient: with a few updates after the first `skip`, or fewer if there are very many
-    gradients; None if one update has too many.
+    """The first repetition, gradient by gradient: with a few updates after the first `skip`, or
+    fewer if there are very many gradients; None if one update has too many.
     """
     most = _MOST_SHOWN // (job.workers * job.variables)
     return replicas(job, min(updates, skip + _SHOWN, most)) if most else None
@@ -176,10 +183,11 @@ def sample(job: Job, updates: int, skip: int = 0) -> Run | None:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """So many of the workers are backups. `step` is seconds of an update, `rate` gradients that enter updates in a second
-    (see `Spread.rates`). `behind` is how much lower that rate is than the best choice's, in the same repetitions: all
-    such intervals of a comparison are right together with 95 % confidence. A choice with which training stops more often than
-    with others is none to compare: its `rate` and `behind` are NaN. `ideal` is what a step would take if everybody began
+    """So many of the workers are backups. `step` is seconds of an update, `rate` gradients that
+    enter updates in a second (see `Spread.rates`). `behind` is how much lower that rate is than the
+    best choice's, in the same repetitions: all such intervals of a comparison are right together
+    with 95 % confidence. A choice with which training stops more often than with others is none to
+    compare: its `rate` and `behind` are NaN. `ideal` is what a step would take if everybody began
     it together and nothing had to be sent; None if workers differ.
     """
 
@@ -207,12 +215,14 @@ def backups(
     processes: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Choice, ...]:
-    """What becomes of the job if 0, 1, 2, ... of its workers are backups, whose gradients no update waits for (up to half of
-    them, unless `choices` says which). A gradient is taken to be worth as much in a small update as in a large one, so that
-    the best choice is the one with the most gradients in a second; ask `step` for what is best if it is not.
+    """What becomes of the job if 0, 1, 2, ... of its workers are backups, whose gradients no update
+    waits for (up to half of them, unless `choices` says which). A gradient is taken to be worth as
+    much in a small update as in a large one, so that the best choice is the one with the most
+    gradients in a second; ask `step` for what is best if it is not.
 
-    There are tokens for all workers, unless the job says for how many. All choices are given the same random times, and `progress` is
-    told how many repetitions are done, of those of all choices. KeyboardInterrupt if it is stopped: there is nothing to compare.
+    There are tokens for all workers, unless the job says for how many. All choices are given the
+    same random times, and `progress` is told how many repetitions are done, of those of all
+    choices. KeyboardInterrupt if it is stopped: there is nothing to compare.
     """
     workers = job.workers
     choices = range(workers // 2 + 1) if choices is None else choices
@@ -232,11 +242,14 @@ def backups(
     # By the repetitions that none of them lost.
     whole = np.all([s.whole for s, is_in in zip(spreads, compared, strict=True) if is_in], axis=0)
     rates = [
-        replace(s, updates=s.updates[whole], gradients=s.gradients[whole]).rates(skip) if is_in else _NONE
+        replace(s, updates=s.updates[whole], gradients=s.gradients[whole]).rates(skip)
+        if is_in
+        else _NONE
         for s, is_in in zip(spreads, compared, strict=True)
     ]
     best = max(range(len(rates)), key=lambda i: float(rates[i].mean()) if len(rates[i]) else -inf)
-    # The best is found in the same repetitions, so that any two choices may be those compared (Bonferroni).
+    # The best is found in the same repetitions, so that any two choices may be those compared
+    # (Bonferroni).
     pairs = max(comb(sum(compared), 2), 1)
     sure = 1.0 - (1.0 - CONFIDENCE) / pairs
     return tuple(
@@ -262,7 +275,9 @@ def _with(job: Job, count: int) -> Job:
             total_num_replicas=job.workers if total is None else total,
         )
     except InputError as error:
-        raise InputError([f"with {count} backups: {problem}" for problem in error.problems]) from error
+        raise InputError(
+            [f"with {count} backups: {problem}" for problem in error.problems]
+        ) from error
     return replace(job, settings=settings)
 
 

@@ -1,4 +1,6 @@
-"""A table of a scenario, whose keys are read one by one; faults are collected, each under the table's name and its key."""
+"""A table of a scenario, whose keys are read one by one; faults are collected, each under the
+table's name and its key.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ class Table:
             return None
         return value
 
-    def quantity(self, key: str, reader: Callable[[object], T], default: T | None = None) -> T | None:
+    def quantity(
+        self, key: str, reader: Callable[[object], T], default: T | None = None
+    ) -> T | None:
         """What a function of `units` reads."""
         value = self.take(key)
         return default if value is None else self.read(key, value, reader)

@@ -1,4 +1,6 @@
-"""What is simulated as one, because it does the same at the same time: devices, and reads of one layer."""
+"""What is simulated as one, because it does the same at the same time: devices, and reads of one
+layer.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from simreduce.training.step import named
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Ranks that compute alike, `factor` times as long as the profile says; `device` is the first of them."""
+    """Ranks that compute alike, `factor` times as long as the profile says; `device` is the first
+    of them.
+    """
 
     ranks: frozenset[int]
     name: str
@@ -21,7 +25,9 @@ class Group:
 
 
 def groups(ranks: Sequence[str], factors: Sequence[float], *, apart: bool) -> list[Group]:
-    """All ranks that are equally slow are one group; if they queue or wait by themselves (`apart`), each is one."""
+    """All ranks that are equally slow are one group; if they queue or wait by themselves (`apart`),
+    each is one.
+    """
     alike: dict[tuple[float, int], list[int]] = {}
     for rank, factor in enumerate(factors):
         alike.setdefault((factor, rank if apart else -1), []).append(rank)
@@ -37,7 +43,9 @@ def groups(ranks: Sequence[str], factors: Sequence[float], *, apart: bool) -> li
 
 
 def by_layer(reads: Sequence[Reduction], layer_of: Sequence[int]) -> list[Reduction]:
-    """What the same ranks read of one layer is one read: a layer waits for all of it, and one is quicker than three."""
+    """What the same ranks read of one layer is one read: a layer waits for all of it, and one is
+    quicker than three.
+    """
     together: dict[tuple[tuple[int, ...], frozenset[int]], list[Reduction]] = {}
     for read in reads:
         layers = frozenset(layer_of[i] for i in read.gradients)

@@ -25,7 +25,9 @@ MOST_SIZES = 10_000
 """Rows of the longest table."""
 
 DIVIDED = ("reduce_scatter", "all_gather", "all_to_all")
-"""Collectives in which every rank has a part of the tensor; as in nccl-tests, the ranks' parts are of one size."""
+"""Collectives in which every rank has a part of the tensor; as in nccl-tests, the ranks' parts are
+of one size.
+"""
 
 ROOTED = ("reduce", "broadcast")
 """Collectives with a root."""
@@ -33,8 +35,8 @@ ROOTED = ("reduce", "broadcast")
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One size of one algorithm. `redop` is `sum`, `avg` or, where nothing is added, `none`. `root` is -1 for collectives without
-    one. `count` is that of the whole tensor.
+    """One size of one algorithm. `redop` is `sum`, `avg` or, where nothing is added, `none`. `root`
+    is -1 for collectives without one. `count` is that of the whole tensor.
     """
 
     algorithm: str
@@ -59,8 +61,8 @@ class Stuck(Tried):
 
 @dataclass(frozen=True, slots=True)
 class BenchRow(Tried):
-    """What it takes; seconds. Where `boxes` is above 1, one of so many equal machines was simulated for all, and `wrong` is what
-    was found on `proved_on` of them.
+    """What it takes; seconds. Where `boxes` is above 1, one of so many equal machines was simulated
+    for all, and `wrong` is what was found on `proved_on` of them.
     """
 
     seconds: float
@@ -77,13 +79,17 @@ def sizes(minimum: int, maximum: int, step: int, factor: float) -> list[int]:
     """nccl-tests' sizes in bytes: times `factor` if it is above 1, else plus `step`."""
     problems = []
     if minimum < 1 or maximum < minimum:
-        problems.append(f"the sizes go from -b {minimum} to -e {maximum}: needs 1 <= minbytes <= maxbytes")
+        problems.append(
+            f"the sizes go from -b {minimum} to -e {maximum}: needs 1 <= minbytes <= maxbytes"
+        )
     if maximum > MOST_BYTES:
         problems.append(f"-e {maximum}: more than 1 PiB")
     if factor and not 1 <= factor < math.inf:
         problems.append(f"-f {factor}: the factor must be above 1 (or give -i, a step)")
     elif factor <= 1 and step < 1:
-        problems.append(f"-i {step}: the step must be at least 1 byte (or give -f, a factor above 1)")
+        problems.append(
+            f"-i {step}: the step must be at least 1 byte (or give -f, a factor above 1)"
+        )
     if problems:
         raise InputError(problems)
     found = [minimum]
@@ -91,7 +97,9 @@ def sizes(minimum: int, maximum: int, step: int, factor: float) -> list[int]:
         following := max(int(found[-1] * factor), found[-1] + 1) if factor > 1 else found[-1] + step
     ) <= maximum:
         if len(found) == MOST_SIZES:
-            raise InputError(f"more than {MOST_SIZES} sizes; raise the step (-i) or the factor (-f)")
+            raise InputError(
+                f"more than {MOST_SIZES} sizes; raise the step (-i) or the factor (-f)"
+            )
         found.append(following)
     return found
 
@@ -115,12 +123,13 @@ def bench(
     faithful: bool = False,
     root: int = 0,
 ) -> Iterator[BenchRow | Stuck]:
-    """Rows size by size, in the order of `strategies` within a size. Strategies that cannot be are an InputError before the first size is
-    simulated, or if they can be there, after the first at which some cannot. Sizes are rounded down to whole elements, and to
-    equal parts where every rank has one. A pipeline that is told no size of its chunks gets the one that is best if nothing
-    disturbs. Equal machines are folded where a plan is too large to hold; sizes are then rounded down to equal parts too,
-    and a pipeline is sent in chunks only if told. Those that are folded because they are many are not where that does not
-    serve the strategy.
+    """Rows size by size, in the order of `strategies` within a size. Strategies that cannot be are
+    an InputError before the first size is simulated, or if they can be there, after the first at
+    which some cannot. Sizes are rounded down to whole elements, and to equal parts where every rank
+    has one. A pipeline that is told no size of its chunks gets the one that is best if nothing
+    disturbs. Equal machines are folded where a plan is too large to hold; sizes are then rounded
+    down to equal parts too, and a pipeline is sent in chunks only if told. Those that are folded
+    because they are many are not where that does not serve the strategy.
     """
     if isinstance(topology, Folded) and disturbance != CALM:
         # Loaded whole instead, they would not fit.
@@ -128,9 +137,13 @@ def bench(
             f"{topology.name}: {disturbance.text}: its equal machines are folded, and nothing may disturb one of them; "
             "leave out --fold, or take fewer machines"
         )
-    at = _Machines(_Setting(topology, layout, dtype, runtime, calibration, faithful, root, disturbance))
+    at = _Machines(
+        _Setting(topology, layout, dtype, runtime, calibration, faithful, root, disturbance)
+    )
     faults: list[tuple[str, InputError]] = []
-    for asked in strategies if len(strategies) > 1 else ():  # one by itself is refused as soon anyway
+    for asked in (
+        strategies if len(strategies) > 1 else ()
+    ):  # one by itself is refused as soon anyway
         try:
             at.do(_check, asked, nbytes[0])
         except InputError as error:
@@ -153,7 +166,11 @@ def _refuse(faults: Sequence[tuple[str, InputError]]) -> None:
         raise faults[0][1]
     if faults:
         raise StrategyError(
-            [f"{text}: {p.removeprefix(f'{text}: ')}" for text, error in faults for p in error.problems]
+            [
+                f"{text}: {p.removeprefix(f'{text}: ')}"
+                for text, error in faults
+                for p in error.problems
+            ]
         )
 
 
@@ -208,10 +225,14 @@ def _workload(at: _Setting, asked: Strategy, size: int) -> Workload:
 
 
 def _check(at: _Setting, asked: Strategy, size: int) -> None:
-    """InputError if there is no such plan on these machines, or no way for what it sends; nothing is simulated."""
+    """InputError if there is no such plan on these machines, or no way for what it sends; nothing
+    is simulated.
+    """
     workload = _workload(at, asked, size)
     check_routes(
-        compile_collective(asked.collective, asked, workload, at.layout, root=at.root, faithful=at.faithful),
+        compile_collective(
+            asked.collective, asked, workload, at.layout, root=at.root, faithful=at.faithful
+        ),
         at.topology,
     )
 
@@ -223,7 +244,9 @@ def _row(at: _Setting, asked: Strategy, size: int) -> BenchRow | Stuck:
         strategy = with_best_chunk(
             asked, workload, at.topology, layout, at.runtime, at.calibration, root=at.root
         )
-    plan = compile_collective(collective, strategy, workload, layout, root=at.root, faithful=at.faithful)
+    plan = compile_collective(
+        collective, strategy, workload, layout, root=at.root, faithful=at.faithful
+    )
     redop = ("avg" if strategy.mean else "sum") if collective in SUMMING else "none"
     root = at.root if collective in ROOTED else -1
     try:

@@ -1,9 +1,11 @@
-"""The chunk size that a pipelined strategy is fastest with: the theory's, then better ones near it by simulation.
+"""The chunk size that a pipelined strategy is fastest with: the theory's, then better ones near it
+by simulation.
 
-A pipeline of depth d whose busiest port needs F seconds for all bytes takes (d-1+k)(a + F/k) for k chunks, least for
-k = sqrt((d-1) F/a). Three figures of the plan without chunks tell what a and d are: its time d(a + F), F, and its time
-were every link infinitely fast, d a. Where trees share a tensor, F/k is that of a tree's chunk. Sizes tried are powers of two and three of them, never so small that the plan
-would be huge.
+A pipeline of depth d whose busiest port needs F seconds for all bytes takes (d-1+k)(a + F/k) for k
+chunks, least for k = sqrt((d-1) F/a). Three figures of the plan without chunks tell what a and d
+are: its time d(a + F), F, and its time were every link infinitely fast, d a. Where trees share a
+tensor, F/k is that of a tree's chunk. Sizes tried are powers of two and three of them, never so
+small that the plan would be huge.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ MOST_SIMULATED = 30_000
 """Nor one with more ops than this if it had to be simulated as a whole, again and again."""
 
 _STEPS = (8, 4, 2, 1)
-"""Rungs to the neighbours that are tried, first far ones: where trees share links there are plateaus and dips. The last is
-for one tensor only.
+"""Rungs to the neighbours that are tried, first far ones: where trees share links there are
+plateaus and dips. The last is for one tensor only.
 """
 
 _PROBED = 64
@@ -44,7 +46,9 @@ _REFINED = 2
 """Between so many of these and their neighbours, sizes are simulated too."""
 
 WORTH = 1.002
-"""Of chunk sizes this close to the fastest the largest is taken, none at all included: it has the fewest ops."""
+"""Of chunk sizes this close to the fastest the largest is taken, none at all included: it has the
+fewest ops.
+"""
 
 
 def with_best_chunk(
@@ -57,8 +61,8 @@ def with_best_chunk(
     *,
     root: int = 0,
 ) -> Strategy:
-    """`strategy` with the `+chunk=` it is fastest with here, as it is if it sends no chunks, has a size for them or is no
-    faster with any.
+    """`strategy` with the `+chunk=` it is fastest with here, as it is if it sends no chunks, has a
+    size for them or is no faster with any.
     """
     if strategy.chunk or not strategy.pipelined:
         return strategy
@@ -101,7 +105,9 @@ class _Trials:
         rungs = [i for i in range(2 * largest.bit_length()) if rung(i) < largest]
         tensor = self.workload.nbytes / len(self.workload.gradients)
         limit = LARGEST if self._one_tensor else MOST_SIMULATED
-        share = self._share(whole, [i for i in rungs if len(whole) * (1 + tensor / rung(i)) <= limit])
+        share = self._share(
+            whole, [i for i in rungs if len(whole) * (1 + tensor / rung(i)) <= limit]
+        )
         rungs = [i for i in rungs if len(whole) * (1 + share * tensor / rung(i)) <= limit]
         if not rungs:
             return 0
@@ -110,7 +116,9 @@ class _Trials:
         if not result.floors.resource:
             return 0
         depth, chunks = self._rule(whole, result)
-        at = min(rungs, key=lambda i: abs(math.log(rung(i) * chunks / (share * self.workload.nbytes))))
+        at = min(
+            rungs, key=lambda i: abs(math.log(rung(i) * chunks / (share * self.workload.nbytes)))
+        )
         for step in _STEPS if self._one_tensor else _STEPS[:-1]:
             at = self._climb(at, step, rungs, depth / share)
         if share < 1.0:
@@ -121,13 +129,17 @@ class _Trials:
 
     @property
     def _one_tensor(self) -> bool:
-        """Whether all that is reduced is one tensor, so that a smaller one would be reduced in the same way."""
+        """Whether all that is reduced is one tensor, so that a smaller one would be reduced in the
+        same way.
+        """
         strategy = self.strategy
-        return len(self.workload.gradients) == len(strategy.ranges) == 1 and strategy.packing == "none"
+        return (
+            len(self.workload.gradients) == len(strategy.ranges) == 1 and strategy.packing == "none"
+        )
 
     def _share(self, whole: Plan, rungs: Sequence[int]) -> float:
-        """The part of a tensor that is cut into chunks as a whole: trees that work side by side have a share each. It is told
-        by how many copies some chunks make; 1 if it is not known.
+        """The part of a tensor that is cut into chunks as a whole: trees that work side by side
+        have a share each. It is told by how many copies some chunks make; 1 if it is not known.
         """
         size = self.workload.nbytes
         some = [i for i in rungs if size / rung(i) <= _PROBED]
@@ -147,9 +159,10 @@ class _Trials:
             at = fastest
 
     def _measure(self, sizes: Sequence[int]) -> None:
-        """Simulate as they are the sizes that promise most, and then the neighbours of the best while one is better. What
-        trees that share links do does not grow as evenly as one pipeline: judged by a part, a size can seem some percent
-        better or worse than it is; and there are peaks between the rungs.
+        """Simulate as they are the sizes that promise most, and then the neighbours of the best
+        while one is better. What trees that share links do does not grow as evenly as one pipeline:
+        judged by a part, a size can seem some percent better or worse than it is; and there are
+        peaks between the rungs.
         """
         best = sorted(self.seconds, key=self.seconds.__getitem__)[:_MEASURED]
         measured = {chunk: self._whole(chunk) for chunk in best if chunk}
@@ -185,8 +198,8 @@ class _Trials:
         return self._simulate(replace(whole, lo=whole.hi)).seconds
 
     def _time(self, chunk: int, depth: float) -> float:
-        """Seconds with chunks of `chunk` bytes. A long pipeline of one tensor is measured at two lengths that fill it, from
-        which time grows evenly.
+        """Seconds with chunks of `chunk` bytes. A long pipeline of one tensor is measured at two
+        lengths that fill it, from which time grows evenly.
         """
         if chunk not in self.seconds:
             strategy = _chunked(self.strategy, chunk)
@@ -203,7 +216,9 @@ class _Trials:
         return short + (long - short) * (one.elements / fill - 1)
 
     def _plan(self, strategy: Strategy, workload: Workload) -> Plan:
-        return compile_collective(strategy.collective, strategy, workload, self.layout, root=self.root)
+        return compile_collective(
+            strategy.collective, strategy, workload, self.layout, root=self.root
+        )
 
     def _simulate(self, plan: Plan) -> Result:
         return simulate(plan, self.topology, self.runtime, self.calibration)

@@ -12,11 +12,14 @@ from simreduce.topology import Folded, Topology, fold
 from simreduce.workload import Workload
 
 PROVED_ON = (4, 3, 2)
-"""Machines of the same kind that a folded plan's strategy is proved on: the first number that it accepts."""
+"""Machines of the same kind that a folded plan's strategy is proved on: the first number that it
+accepts.
+"""
 
 
 def folded(topology: Topology | Folded, layout: Layout, why: PlanTooLarge) -> tuple[Folded, Layout]:
-    """The equal machines of a topology as one, for a plan that is too large to hold; `layout` is the whole topology's.
+    """The equal machines of a topology as one, for a plan that is too large to hold; `layout` is
+    the whole topology's.
 
     Raises `why`, with what keeps the machines from being folded.
     """
@@ -27,13 +30,17 @@ def folded(topology: Topology | Folded, layout: Layout, why: PlanTooLarge) -> tu
     except TopologyError as error:
         raise PlanTooLarge([*why.problems, *error.problems]) from None
     if layout.n < len(topology.devices):
-        raise PlanTooLarge([*why.problems, "and with some of the GPUs only, the machines cannot be folded"])
+        raise PlanTooLarge(
+            [*why.problems, "and with some of the GPUs only, the machines cannot be folded"]
+        )
     return one, replace(layout_of(one), order=layout.order)
 
 
-def unfolded(topology: Topology | Folded, layout: Layout, why: NotFoldable) -> tuple[Topology, Layout]:
-    """All the equal machines that one stands for, and their layout. Raises `why` if they cannot be held, or were to be
-    folded.
+def unfolded(
+    topology: Topology | Folded, layout: Layout, why: NotFoldable
+) -> tuple[Topology, Layout]:
+    """All the equal machines that one stands for, and their layout. Raises `why` if they cannot be
+    held, or were to be folded.
     """
     if not isinstance(topology, Folded) or topology.whole is None:
         raise why
@@ -42,7 +49,8 @@ def unfolded(topology: Topology | Folded, layout: Layout, why: NotFoldable) -> t
 
 
 def proved_on_few(strategy: Strategy, workload: Workload, layout: Layout) -> tuple[int, int]:
-    """How many of the machines that `layout` has folded `strategy` was proved on, and the elements that were wrong there.
+    """How many of the machines that `layout` has folded `strategy` was proved on, and the elements
+    that were wrong there.
 
     Every rank has as large a part of the workload there as here.
     """
@@ -50,7 +58,9 @@ def proved_on_few(strategy: Strategy, workload: Workload, layout: Layout) -> tup
     for machines in PROVED_ON:
         if machines > layout.boxes:
             continue
-        parts = [replace(g, elements=g.elements // layout.boxes * machines) for g in workload.gradients]
+        parts = [
+            replace(g, elements=g.elements // layout.boxes * machines) for g in workload.gradients
+        ]
         few = replace(workload, gradients=tuple(parts))
         try:
             plan = compile_plan(strategy, few, layout.few(machines))

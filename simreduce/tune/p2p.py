@@ -1,7 +1,8 @@
-"""The matrices of CUDA's p2pBandwidthLatencyTest, predicted: copies between two GPUs at a time, nothing else running.
+"""The matrices of CUDA's p2pBandwidthLatencyTest, predicted: copies between two GPUs at a time,
+nothing else running.
 
-Bandwidths are those of one large copy from the GPU of the row to that of the column (`one_way`), and of one copy each way
-at once, both together (`both_ways`); the latency is that of a few bytes.
+Bandwidths are those of one large copy from the GPU of the row to that of the column (`one_way`),
+and of one copy each way at once, both together (`both_ways`); the latency is that of a few bytes.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class Matrices:
 
 @dataclass(frozen=True, slots=True)
 class PeerToPeer:
-    """What the test would print: GPUs, which pairs copy to each other directly, and the matrices of both cases."""
+    """What the test would print: GPUs, which pairs copy to each other directly, and the matrices of
+    both cases.
+    """
 
     devices: tuple[str, ...]
     peers: tuple[tuple[bool, ...], ...]
@@ -99,9 +102,16 @@ class _Measure:
         except TopologyError:
             return None
         number: dict[int, int] = {}
-        places = tuple(tuple(number.setdefault(link, len(number)) for link in way.links) for way in ways)
+        places = tuple(
+            tuple(number.setdefault(link, len(number)) for link in way.links) for way in ways
+        )
         shares = tuple(way.shares for way in ways)
-        key = (nbytes, places, shares, tuple(_figures(self._topology.links[link]) for link in number))
+        key = (
+            nbytes,
+            places,
+            shares,
+            tuple(_figures(self._topology.links[link]) for link in number),
+        )
         if key not in self._known:
             plan = _copies(a, b, nbytes, both=both)
             self._known[key] = simulate(plan, self._topology, "ideal", self._calibration).seconds

@@ -1,4 +1,6 @@
-"""Proofs of many plans: every algorithm, packer and variable-update mode, over device counts and sizes."""
+"""Proofs of many plans: every algorithm, packer and variable-update mode, over device counts and
+sizes.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ TASKS = (1, 2, 4)
 COUNTS = (1, 7, 64, 1000)
 MOST_LINKED, MOST_IN_ALL = 17, 32
 REAL = ("dgx1v", "dgx1p")
-"""Machines with links of several lanes, and pairs without a link, for the algorithms that look at links."""
+"""Machines with links of several lanes, and pairs without a link, for the algorithms that look at
+links.
+"""
 ON_LINKS = ("nccl", "collective#2", "hierarchical_copy+packs=8")
 CHUNK = 100
 """Bytes of a chunk: several of them, and a shorter last one, for most of `COUNTS`."""
@@ -38,7 +42,8 @@ MOST_RANKS = 512
 class Proof:
     """What was found of one strategy on `ranks` GPUs in `tasks` machines.
 
-    `plans` were checked. `refused` says why it does not take other gradient lists, once for each of them.
+    `plans` were checked. `refused` says why it does not take other gradient lists, once for each of
+    them.
     """
 
     strategy: str
@@ -52,8 +57,8 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is to be proved: a strategy, or if `is_mode` a variable-update mode, on `machines(ranks, tasks)`, or on the shipped
-    `machine` if that is named.
+    """What is to be proved: a strategy, or if `is_mode` a variable-update mode, on `machines(ranks,
+    tasks)`, or on the shipped `machine` if that is named.
     """
 
     text: str
@@ -70,21 +75,26 @@ class Case:
             return _prove_on(parse_strategy(self.text), layout(load_topology(self.machine)), counts)
         if self.is_mode:
             return _prove_mode(self.text, machines(self.ranks, self.tasks), counts)
-        return prove(self.text, self.ranks, counts, self.tasks, collective=self.collective, root=self.root)
+        return prove(
+            self.text, self.ranks, counts, self.tasks, collective=self.collective, root=self.root
+        )
 
     @property
     def search(self) -> tuple[str, int, int, str]:
-        """Alike for cases whose planners search the same graph for the same thing, and so need it done once only."""
+        """Alike for cases whose planners search the same graph for the same thing, and so need it
+        done once only.
+        """
         name = re.split(r"[#+:]", self.text)[0]
         return self.machine, self.ranks, self.tasks, "rings" if name in _ON_RINGS else name
 
 
 @functools.lru_cache(maxsize=64)
 def machines(ranks: int, tasks: int) -> Layout:
-    """`tasks` machines of equally many GPUs and a CPU each, and a switch that links all and can sum. ValueError unless `tasks` divides `ranks`.
+    """`tasks` machines of equally many GPUs and a CPU each, and a switch that links all and can
+    sum. ValueError unless `tasks` divides `ranks`.
 
-    Every two GPUs of a machine are linked, up to `MOST_LINKED` of them and `MOST_IN_ALL`: more rings prove nothing new, and
-    the search for trees takes many minutes.
+    Every two GPUs of a machine are linked, up to `MOST_LINKED` of them and `MOST_IN_ALL`: more
+    rings prove nothing new, and the search for trees takes many minutes.
     """
     if tasks < 1 or ranks % tasks:
         raise ValueError(f"{ranks} GPUs cannot be shared evenly by {tasks} machines")
@@ -106,7 +116,8 @@ def prove(
     text: str, ranks: int, counts: Sequence[int], tasks: int = 1, *, faithful: bool = False,
     collective: str = "all_reduce", root: int = 0,
 ) -> Proof:  # fmt: skip
-    """Compile and verify `text` for gradient lists made of `counts` elements each, and of all of them together.
+    """Compile and verify `text` for gradient lists made of `counts` elements each, and of all of
+    them together.
 
     StrategyError if the text cannot be read, or asks for what its algorithm takes on no machine.
     """
@@ -115,7 +126,12 @@ def prove(
 
 
 def _prove_on(
-    strategy: Strategy, shape: Layout, counts: Sequence[int], *, faithful: bool = False, root: int = 0
+    strategy: Strategy,
+    shape: Layout,
+    counts: Sequence[int],
+    *,
+    faithful: bool = False,
+    root: int = 0,
 ) -> Proof:
     def build(workload: Workload) -> Plan:
         return compile_collective(
@@ -128,7 +144,9 @@ def _prove_on(
     return replace(proof, collective=strategy.collective, refused=refused)
 
 
-def _proof(name: str, shape: Layout, counts: Sequence[int], build: Callable[[Workload], Plan]) -> Proof:
+def _proof(
+    name: str, shape: Layout, counts: Sequence[int], build: Callable[[Workload], Plan]
+) -> Proof:
     lists: list[tuple[Gradient, ...]] = [(Gradient("gradient", count),) for count in counts]
     if len(counts) > 1:
         lists.append(tuple(Gradient(f"gradient{i}", count) for i, count in enumerate(counts)))
@@ -150,7 +168,8 @@ def _proof(name: str, shape: Layout, counts: Sequence[int], build: Callable[[Wor
 def prove_all(
     cases: Sequence[Case], counts: Sequence[int], workers: int = 1
 ) -> Generator[tuple[int, Proof], None, None]:
-    """The proofs of all cases, as they come, each with its place in `cases`; on `workers` processes.
+    """The proofs of all cases, as they come, each with its place in `cases`; on `workers`
+    processes.
 
     What closes the generator, an exception in its caller too, ends the processes.
     """
@@ -178,9 +197,9 @@ def _prove_batch(cases: Sequence[Case], counts: Sequence[int]) -> list[Proof]:
 
 
 def everything() -> list[Case]:
-    """Every algorithm with every shard count that it would try, alone and in 3 packs, and if it is a pipeline in chunks;
-    every two-level algorithm of `TWO_LEVEL`; every packer; every mode; every algorithm of every other collective, with
-    the first and the last rank as roots.
+    """Every algorithm with every shard count that it would try, alone and in 3 packs, and if it is
+    a pipeline in chunks; every two-level algorithm of `TWO_LEVEL`; every packer; every mode; every
+    algorithm of every other collective, with the first and the last rank as roots.
     """
     shapes = [(ranks, tasks) for ranks in RANKS for tasks in TASKS if ranks % tasks == 0]
     cases = []
@@ -204,7 +223,10 @@ def everything() -> list[Case]:
 
 def _cases_of(collective: str, algorithms: Iterable[Algorithm]) -> Iterator[Case]:
     for algorithm in algorithms:
-        for text in (algorithm.name, *([f"{algorithm.name}+chunk={CHUNK}"] if algorithm.pipelined else [])):
+        for text in (
+            algorithm.name,
+            *([f"{algorithm.name}+chunk={CHUNK}"] if algorithm.pipelined else []),
+        ):
             for ranks in RANKS:
                 for root in sorted({0, ranks - 1}) if collective in ROOTED else (0,):
                     yield Case(text, ranks, collective=collective, root=root)

@@ -24,8 +24,9 @@ from simreduce.workers import in_processes
 class Candidate:
     """One strategy's prediction. Times are seconds of one all-reduce of the whole workload.
 
-    `chosen_by` names the rules of TensorFlow that would have chosen it here. `upstream` says where upstream does
-    something else under the same name (`faithful` reproduces that), "" if it does not.
+    `chosen_by` names the rules of TensorFlow that would have chosen it here. `upstream` says where
+    upstream does something else under the same name (`faithful` reproduces that), "" if it does
+    not.
     """
 
     strategy: Strategy
@@ -49,7 +50,9 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Candidates, fastest first, and the strategies that the machine does not accept, with the reason."""
+    """Candidates, fastest first, and the strategies that the machine does not accept, with the
+    reason.
+    """
 
     scenario: Scenario
     layout: Layout
@@ -59,8 +62,8 @@ class Ranking:
 
     @property
     def recommended(self) -> Candidate | None:
-        """The fastest proven candidate that tf_cnn_benchmarks or TensorFlow can be told to run; if there is none,
-        the fastest proven one; None if no plan is proven.
+        """The fastest proven candidate that tf_cnn_benchmarks or TensorFlow can be told to run; if
+        there is none, the fastest proven one; None if no plan is proven.
         """
         proven = [c for c in self.candidates if not c.wrong]
         runnable = [c for c in proven if c.runnable]
@@ -68,7 +71,9 @@ class Ranking:
 
     def fastest_by(self, target: str) -> Candidate | None:
         """The fastest proven candidate that `target`, a field of `Settings`, can be told to run."""
-        return next((c for c in self.candidates if not c.wrong and getattr(c.settings, target)), None)
+        return next(
+            (c for c in self.candidates if not c.wrong and getattr(c.settings, target)), None
+        )
 
 
 def rank(
@@ -77,14 +82,16 @@ def rank(
     progress: Callable[[int, int], None] = lambda _done, _all: None,
     disturbance: Disturbance = CALM,
 ) -> Ranking:
-    """Evaluate every strategy, on `workers` processes. Strategies given by name that the machine does not accept
-    raise StrategyError, all at once; with "all" they are listed in `refused`. So are those that a fault cuts off for
-    ever, unless it does all of them, which is a Deadlock.
+    """Evaluate every strategy, on `workers` processes. Strategies given by name that the machine
+    does not accept raise StrategyError, all at once; with "all" they are listed in `refused`. So
+    are those that a fault cuts off for ever, unless it does all of them, which is a Deadlock.
     """
     shape = scenario.layout()
     strategies = scenario.strategies or candidates(shape)
     outcomes: list[Candidate | Deadlock | str] = []
-    for outcome in in_processes(partial(evaluate, scenario, disturbance=disturbance), strategies, workers):
+    for outcome in in_processes(
+        partial(evaluate, scenario, disturbance=disturbance), strategies, workers
+    ):
         outcomes.append(outcome)
         progress(len(outcomes), len(strategies))
     pairs = list(zip(strategies, outcomes, strict=True))
@@ -96,7 +103,8 @@ def rank(
         raise Deadlock(f"{stuck[0][0].text}: {stuck[0][1]}")
     refused += tuple((s, f"{s.text}: {first_words(o)}") for s, o in stuck)
     found = sorted(
-        (o for o in outcomes if isinstance(o, Candidate)), key=lambda c: (c.seconds, c.strategy.text)
+        (o for o in outcomes if isinstance(o, Candidate)),
+        key=lambda c: (c.seconds, c.strategy.text),
     )
     return Ranking(scenario, shape, tuple(found), refused, disturbance)
 
@@ -110,18 +118,27 @@ def first_words(error: Deadlock) -> str:
 def evaluate(
     scenario: Scenario, strategy: Strategy, disturbance: Disturbance = CALM
 ) -> Candidate | Deadlock | str:
-    """One strategy's prediction, or why the machine does not accept it or never finishes it. A pipeline that is told no
-    size of its chunks gets the one that is best if nothing disturbs.
+    """One strategy's prediction, or why the machine does not accept it or never finishes it. A
+    pipeline that is told no size of its chunks gets the one that is best if nothing disturbs.
     """
     shape, times = scenario.layout(), scenario.repeat
     try:
         strategy = with_best_chunk(
-            strategy, scenario.workload, scenario.topology, shape, scenario.runtime, scenario.calibration
+            strategy,
+            scenario.workload,
+            scenario.topology,
+            shape,
+            scenario.runtime,
+            scenario.calibration,
         )
         plan = compile_plan(strategy, scenario.workload, shape, faithful=scenario.faithful)
         chained = repeat(plan, times) if times > 1 else plan
         result = simulate(
-            chained, scenario.topology, scenario.runtime, scenario.calibration, disturbance=disturbance
+            chained,
+            scenario.topology,
+            scenario.runtime,
+            scenario.calibration,
+            disturbance=disturbance,
         )
     except Deadlock as error:
         return error

@@ -1,7 +1,9 @@
-"""Every strategy of a scenario, ranked by the training step around it: what back-propagation hides costs nothing.
+"""Every strategy of a scenario, ranked by the training step around it: what back-propagation hides
+costs nothing.
 
-The reduction that is fastest alone need not be that of the fastest step: small packs start early, one large pack moves fast.
-So packing and algorithm are chosen together, against the timeline of the backward pass.
+The reduction that is fastest alone need not be that of the fastest step: small packs start early,
+one large pack moves fast. So packing and algorithm are chosen together, against the timeline of the
+backward pass.
 """
 
 from __future__ import annotations
@@ -30,8 +32,9 @@ NO_STEP = "it has no [step], which says what a step computes"
 
 @dataclass(frozen=True, slots=True)
 class StepCandidate:
-    """One method's step. `alone` is the time of all its transfers with every gradient there from the start, in seconds; `singly`
-    samples a second of all devices if each trained by itself, with its own reads and updates.
+    """One method's step. `alone` is the time of all its transfers with every gradient there from
+    the start, in seconds; `singly` samples a second of all devices if each trained by itself, with
+    its own reads and updates.
     """
 
     step: Step
@@ -47,8 +50,8 @@ class StepCandidate:
 
 @dataclass(frozen=True, slots=True)
 class StepRanking:
-    """Candidates, fastest step first, and the methods that the machine does not accept, with the reason. `untried` are those that
-    there was no time for, as somebody stopped it (Ctrl-C).
+    """Candidates, fastest step first, and the methods that the machine does not accept, with the
+    reason. `untried` are those that there was no time for, as somebody stopped it (Ctrl-C).
     """
 
     scenario: Scenario
@@ -72,9 +75,11 @@ def rank_steps(
     progress: Callable[[int, int], None] = lambda _done, _all: None,
     disturbance: Disturbance = CALM,
 ) -> StepRanking:
-    """The step of every strategy, or of the mode that the scenario's `[step]` names, on the GPUs of `shape`.
+    """The step of every strategy, or of the mode that the scenario's `[step]` names, on the GPUs of
+    `shape`.
 
-    As in `rank`: what is named and not accepted raises StrategyError, and so does a scenario without a `[step]`.
+    As in `rank`: what is named and not accepted raises StrategyError, and so does a scenario
+    without a `[step]`.
     """
     question = scenario.step
     if question is None:
@@ -103,22 +108,33 @@ def rank_steps(
     refused += [(name, f"{name}: {first_words(o)}") for name, o in stuck]
     found.sort(key=lambda c: (c.step.seconds, c.alone, c.step.method))
     untried = len(methods) - len(outcomes)
-    return StepRanking(scenario, question, shape, tuple(found), tuple(refused), disturbance, untried)
+    return StepRanking(
+        scenario, question, shape, tuple(found), tuple(refused), disturbance, untried
+    )
 
 
 def step_of(
     scenario: Scenario, shape: Layout, disturbance: Disturbance, strategy: Strategy | None
 ) -> StepCandidate | Deadlock | str:
-    """The step of one strategy, of the scenario's mode if it is None; or why it is not accepted or never ends."""
+    """The step of one strategy, of the scenario's mode if it is None; or why it is not accepted or
+    never ends.
+    """
     machine, question = (scenario.topology, scenario.runtime, scenario.calibration), scenario.step
     assert question is not None  # noqa: S101 - `rank_steps` has looked
     try:
         if strategy is not None:
             strategy = with_best_chunk(
-                strategy, scenario.workload, scenario.topology, shape, scenario.runtime, scenario.calibration
+                strategy,
+                scenario.workload,
+                scenario.topology,
+                shape,
+                scenario.runtime,
+                scenario.calibration,
             )
         method = question.method(strategy, shape, faithful=scenario.faithful)
-        step = simulate_step(question.job, method, machine[0], shape.ranks, *machine[1:], disturbance)
+        step = simulate_step(
+            question.job, method, machine[0], shape.ranks, *machine[1:], disturbance
+        )
         alone = simulate(method.plan, *machine, disturbance=disturbance).seconds
         singly = _singly(scenario, question, shape, disturbance)
     except Deadlock as error:
@@ -131,9 +147,11 @@ def step_of(
     return StepCandidate(step, alone, wrong_elements(verify(method.plan)), singly)
 
 
-def _singly(scenario: Scenario, question: Question, shape: Layout, disturbance: Disturbance) -> float:
-    """Samples a second of all devices, each by itself: one of every kind and slowness is simulated. Where gradients are only
-    reduced, one device has nothing to wait for.
+def _singly(
+    scenario: Scenario, question: Question, shape: Layout, disturbance: Disturbance
+) -> float:
+    """Samples a second of all devices, each by itself: one of every kind and slowness is simulated.
+    Where gradients are only reduced, one device has nothing to wait for.
     """
     job, topology = question.job, scenario.topology
     kinds: dict[tuple[float, str], list[int]] = {}

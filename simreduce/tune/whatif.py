@@ -1,4 +1,6 @@
-"""What a little more of each resource would save: the same plan, simulated again with one thing changed."""
+"""What a little more of each resource would save: the same plan, simulated again with one thing
+changed.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ from types import MappingProxyType
 
 import numpy as np
 
-from simreduce.engine import CALM, Calibration, Disturbance, LinkConstants, Recording, Runtime, simulate
+from simreduce.engine import (
+    CALM,
+    Calibration,
+    Disturbance,
+    LinkConstants,
+    Recording,
+    Runtime,
+    simulate,
+)
 from simreduce.engine.processor import CPU
 from simreduce.engine.runtime import Call
 from simreduce.plan import Kind
@@ -31,8 +41,9 @@ class Machine:
 class Change:
     """One thing that is different: `figure` of `resource`, changed by `amount`, as `+10%`.
 
-    Resources are link classes, `gpu memory`, kinds of op, kinds of lane, and of a calibration's `[cpu]` its `cores` and their
-    `memory`; `sort` says which (`link`, `nic` for the links of a network, `memory`, `dispatch`, `lane`, `cpu`).
+    Resources are link classes, `gpu memory`, kinds of op, kinds of lane, and of a calibration's
+    `[cpu]` its `cores` and their `memory`; `sort` says which (`link`, `nic` for the links of a
+    network, `memory`, `dispatch`, `lane`, `cpu`).
     """
 
     sort: str
@@ -52,9 +63,13 @@ class Saving:
 
 
 def savings(
-    recording: Recording, machine: Machine, progress: Callable[[int, int], None] = lambda _done, _all: None
+    recording: Recording,
+    machine: Machine,
+    progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> tuple[Saving, ...]:
-    """Every change of `changes`, simulated; those that save most come first. What costs time saves less than 0."""
+    """Every change of `changes`, simulated; those that save most come first. What costs time saves
+    less than 0.
+    """
     before = recording.result.seconds
     tried = list(changes(recording, machine))
     found: list[Saving] = []
@@ -71,7 +86,9 @@ def savings(
 
 
 def changes(recording: Recording, machine: Machine) -> Iterator[Change]:
-    """One for each figure that the plan meets: of the links it crosses, the memories, dispatch and lanes it uses."""
+    """One for each figure that the plan meets: of the links it crosses, the memories, dispatch and
+    lanes it uses.
+    """
     lowered, links = recording.lowered, machine.topology.links
     used = np.unique(lowered.uses)
     crossed = [links[i] for i in used.tolist() if i < len(links)]
@@ -118,7 +135,9 @@ def _with(
     node: Callable[[Node], Node] = lambda node: node,
 ) -> Topology:
     """The same machine with other figures. Transfers keep the routes they have."""
-    nodes: Mapping[str, Node] = MappingProxyType({name: node(n) for name, n in topology.nodes.items()})
+    nodes: Mapping[str, Node] = MappingProxyType(
+        {name: node(n) for name, n in topology.nodes.items()}
+    )
     return replace(topology, links=tuple(link(each) for each in topology.links), nodes=nodes)
 
 
@@ -127,7 +146,9 @@ def _times(value: float | None, factor: float) -> float | None:
 
 
 def _links(name: str, bandwidth: float = 1.0, latency: float = 1.0) -> Callable[[Machine], Machine]:
-    """Every link of a class, whether its figures come from the topology or from the calibration, there for the class, a direction or one link."""
+    """Every link of a class, whether its figures come from the topology or from the calibration,
+    there for the class, a direction or one link.
+    """
 
     def link(each: Link) -> Link:
         if each.link_class != name:
@@ -144,7 +165,9 @@ def _links(name: str, bandwidth: float = 1.0, latency: float = 1.0) -> Callable[
             for known, old in machine.calibration.links.items()
         }
         calibration = replace(machine.calibration, links=constants)
-        return replace(machine, topology=_with(machine.topology, link=link), calibration=calibration)
+        return replace(
+            machine, topology=_with(machine.topology, link=link), calibration=calibration
+        )
 
     return apply
 
@@ -161,7 +184,11 @@ def _more_lanes(name: str) -> Callable[[Machine], Machine]:
 
 def _memory(kind: str) -> Callable[[Machine], Machine]:
     def node(each: Node) -> Node:
-        return replace(each, memory_bandwidth=each.memory_bandwidth * MORE) if each.kind == kind else each
+        return (
+            replace(each, memory_bandwidth=each.memory_bandwidth * MORE)
+            if each.kind == kind
+            else each
+        )
 
     return lambda machine: replace(machine, topology=_with(machine.topology, node=node))
 

@@ -1,7 +1,8 @@
 """What tf_cnn_benchmarks' `--variable_update` modes move in one step: gradients in, variables out.
 
-Timing, staging and relaxed consistency are not here (`training`): these are the plans. Adding a mode is a file and a line:
-in `STRATEGIES` if it is an all-reduce of the gradients, else in `PLANNERS`.
+Timing, staging and relaxed consistency are not here (`training`): these are the plans. Adding a
+mode is a file and a line: in `STRATEGIES` if it is an all-reduce of the gradients, else in
+`PLANNERS`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ MODES = (*PLANNERS, *STRATEGIES)
 """The names that `--variable_update` takes."""
 
 
-def variable_update(mode: str, workload: Workload, layout: Layout, flags: Flags | None = None) -> Plan:
+def variable_update(
+    mode: str, workload: Workload, layout: Layout, flags: Flags | None = None
+) -> Plan:
     """The plan of one step in `mode`; StrategyError for what the mode does not accept."""
     check_mode(mode)
     flags = flags or Flags()
@@ -60,7 +63,9 @@ def variable_update(mode: str, workload: Workload, layout: Layout, flags: Flags 
 def check_mode(mode: str) -> None:
     """StrategyError for a name that is no mode; it has the nearest."""
     if mode not in MODES:
-        raise StrategyError(f"unknown mode {mode!r}{did_you_mean(mode, MODES)}; one of {', '.join(MODES)}")
+        raise StrategyError(
+            f"unknown mode {mode!r}{did_you_mean(mode, MODES)}; one of {', '.join(MODES)}"
+        )
 
 
 __all__ = ["MODES", "STRATEGIES", "Flags", "check_mode", "variable_update"]

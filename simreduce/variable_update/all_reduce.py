@@ -1,4 +1,6 @@
-"""The modes that are an all-reduce of the gradients: what each accepts, as a strategy. All of them sum."""
+"""The modes that are an all-reduce of the gradients: what each accepts, as a strategy. All of them
+sum.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from simreduce.variable_update.flags import Flags
 
 
 def replicated(layout: Layout, flags: Flags) -> Strategy:
-    """One machine: the spec if there is one (a single range), else hierarchical copy, else plain copies."""
+    """One machine: the spec if there is one (a single range), else hierarchical copy, else plain
+    copies.
+    """
     if len(layout.tasks) > 1:
         raise StrategyError(
             "replicated works on one machine; distributed_replicated and distributed_all_reduce on several"
@@ -17,11 +21,15 @@ def replicated(layout: Layout, flags: Flags) -> Strategy:
     if flags.all_reduce_spec:
         strategy = _strategy(flags, flags.all_reduce_spec)
         if len(strategy.ranges) > 1:
-            raise StrategyError(f"replicated takes a spec of one range, not {flags.all_reduce_spec!r}")
+            raise StrategyError(
+                f"replicated takes a spec of one range, not {flags.all_reduce_spec!r}"
+            )
     elif flags.hierarchical_copy:
         names = {"dgx1": "hierarchical_copy", "gcp_v100": "hierarchical_copy_gcp_v100"}
         if flags.network_topology not in names:
-            raise StrategyError(f"network_topology={flags.network_topology}: one of {', '.join(names)}")
+            raise StrategyError(
+                f"network_topology={flags.network_topology}: one of {', '.join(names)}"
+            )
         strategy = _strategy(flags, names[flags.network_topology])
     else:
         strategy = _strategy(flags, "copy_to_gpus" if flags.on_gpu() else "copy_to_cpu")

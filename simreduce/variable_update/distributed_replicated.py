@@ -11,8 +11,9 @@ from simreduce.workload import Workload
 
 
 def distributed_replicated(workload: Workload, layout: Layout, flags: Flags) -> Plan:
-    """Tensor i is averaged on local GPU i mod G (or on the server itself) and applied on its server; after a barrier
-    over the workers, each reads the variable once to its CPU and copies it to its GPUs.
+    """Tensor i is averaged on local GPU i mod G (or on the server itself) and applied on its
+    server; after a barrier over the workers, each reads the variable once to its CPU and copies it
+    to its GPUs.
     """
     step = Step(workload, layout)
     hosts = layout.host_devices("distributed_replicated")

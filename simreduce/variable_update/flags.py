@@ -1,4 +1,6 @@
-"""The flags of tf_cnn_benchmarks that say how a mode moves gradients, under their own names and defaults."""
+"""The flags of tf_cnn_benchmarks that say how a mode moves gradients, under their own names and
+defaults.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ from simreduce.layouts import Layout
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """`ps_tasks` are the tasks whose CPUs are parameter servers (tf_cnn_benchmarks has jobs of their own, often on
-    the same hosts); empty for all. `packing` is what stands after the spec in a strategy, such as `packs=8`.
+    """`ps_tasks` are the tasks whose CPUs are parameter servers (tf_cnn_benchmarks has jobs of
+    their own, often on the same hosts); empty for all. `packing` is what stands after the spec in a
+    strategy, such as `packs=8`.
     """
 
     local_parameter_device: str = "gpu"

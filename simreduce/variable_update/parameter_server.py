@@ -14,11 +14,13 @@ SMALL = 65_536
 
 
 def parameter_server(workload: Workload, layout: Layout, flags: Flags) -> Plan:
-    """Mean over the local GPUs, applied where the variable is. With several tasks every worker applies its own mean
-    separately: nothing is averaged across workers.
+    """Mean over the local GPUs, applied where the variable is. With several tasks every worker
+    applies its own mean separately: nothing is averaged across workers.
     """
     return (
-        _local(workload, layout, flags) if len(layout.tasks) == 1 else _distributed(workload, layout, flags)
+        _local(workload, layout, flags)
+        if len(layout.tasks) == 1
+        else _distributed(workload, layout, flags)
     )
 
 
@@ -38,15 +40,18 @@ def _local(workload: Workload, layout: Layout, flags: Flags) -> Plan:
 
 
 def _distributed(workload: Workload, layout: Layout, flags: Flags) -> Plan:
-    """Variables on the parameter servers, least bytes first. A worker sums on its CPU; it caches what it reads on
-    its CPU if small, else on its least-loaded GPU (or on its CPU), and its GPUs copy from there.
+    """Variables on the parameter servers, least bytes first. A worker sums on its CPU; it caches
+    what it reads on its CPU if small, else on its least-loaded GPU (or on its CPU), and its GPUs
+    copy from there.
     """
     step = Step(workload, layout)
     hosts = layout.host_devices("parameter_server")
     servers = least_loaded([g.nbytes for g in workload.gradients], flags.servers(layout))
     sums = [step.reserve() for _ in layout.tasks]
     variables = step.reserve()
-    caches = [_caches(workload, flags, task, host) for task, host in zip(layout.tasks, hosts, strict=True)]
+    caches = [
+        _caches(workload, flags, task, host) for task, host in zip(layout.tasks, hosts, strict=True)
+    ]
     for i, server in enumerate(servers):
         applied = [
             step.update(step.mean_on(host, task, i, sums[w][i]), task, server)

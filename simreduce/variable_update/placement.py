@@ -1,4 +1,6 @@
-"""Where variables are put: each on the device that has the least so far, the first of them in a tie."""
+"""Where variables are put: each on the device that has the least so far, the first of them in a
+tie.
+"""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from simreduce.workload import Gradient, Workload
 
 
 class Step:
-    """Builds a step's plan. Every use of a gradient list takes addresses of its own: a variable's new value is not
-    its gradient, and two workers' updates of one variable are two results.
+    """Builds a step's plan. Every use of a gradient list takes addresses of its own: a variable's
+    new value is not its gradient, and two workers' updates of one variable are two results.
     """
 
     def __init__(self, workload: Workload, layout: Layout) -> None:
@@ -61,4 +61,6 @@ class Step:
         return self.b.finish(Contract.of(mode, self._promises))
 
     def _promise(self, value: Value, members: frozenset[int], divisor: int) -> None:
-        self._promises.append(Promise(value.device, value.lo, value.hi, value.dtype, members, divisor))
+        self._promises.append(
+            Promise(value.device, value.lo, value.hi, value.dtype, members, divisor)
+        )

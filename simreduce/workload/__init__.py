@@ -1,4 +1,6 @@
-"""What must be reduced: ordered gradients with names, elements and dtype; and the models they belong to, layer by layer."""
+"""What must be reduced: ordered gradients with names, elements and dtype; and the models they
+belong to, layer by layer.
+"""
 
 from simreduce.workload.load import load_model, load_workload, shipped
 from simreduce.workload.model import Layer, Model, of_list

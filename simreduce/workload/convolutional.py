@@ -1,11 +1,14 @@
-"""The image models of tf_cnn_benchmarks: its trainable variables, in the order of their creation, for 1001 classes.
+"""The image models of tf_cnn_benchmarks: its trainable variables, in the order of their creation,
+for 1001 classes.
 
-Architectures: tensorflow/benchmarks, `scripts/tf_cnn_benchmarks/models` (master 8fb7907). Work is that of convolutions and
-of fully connected layers; a backward pass has twice the forward's (gradients of weights and of inputs), once in the layer
-that reads the image. Batch norm, pooling and activations are not counted.
+Architectures: tensorflow/benchmarks, `scripts/tf_cnn_benchmarks/models` (master 8fb7907). Work is
+that of convolutions and of fully connected layers; a backward pass has twice the forward's
+(gradients of weights and of inputs), once in the layer that reads the image. Batch norm, pooling
+and activations are not counted.
 
-A branch of an inception module is written as its convolutions: `64@1x1` is 64 filters of 1x1, `/2` a stride of 2, `v` no
-padding, `+` several that read the same and are concatenated, `p` a pooling of the same stride and padding.
+A branch of an inception module is written as its convolutions: `64@1x1` is 64 filters of 1x1, `/2`
+a stride of 2, `v` no padding, `+` several that read the same and are concatenated, `p` a pooling of
+the same stride and padding.
 """
 
 from __future__ import annotations
@@ -23,18 +26,24 @@ _CONV = re.compile(r"(\d*)@(\d+)x(\d+)(?:/(\d+))?(v?)")
 
 
 class _Net:
-    """Builds layer after layer, and keeps the shape (height = width, channels) of what the last one gave."""
+    """Builds layer after layer, and keeps the shape (height = width, channels) of what the last one
+    gave.
+    """
 
     def __init__(self, size: int, norm: tuple[str, ...]) -> None:
         self.size, self.channels, self.norm, self.scope = size, 3, norm, ""
         self.layers: list[Layer] = []
         self._count = {"conv": 0, "affine": 0}
 
-    def conv(self, filters: int, kernel: tuple[int, int], stride: int = 1, *, padded: bool = True) -> None:
+    def conv(
+        self, filters: int, kernel: tuple[int, int], stride: int = 1, *, padded: bool = True
+    ) -> None:
         """A convolution, followed by a batch norm or with biases."""
         number = self._next("conv")
         path = f"cg/{self.scope}conv{number}"
-        shapes: dict[str, tuple[int, ...]] = {f"{path}/conv2d/kernel": (*kernel, self.channels, filters)}
+        shapes: dict[str, tuple[int, ...]] = {
+            f"{path}/conv2d/kernel": (*kernel, self.channels, filters)
+        }
         if self.norm:
             shapes |= {f"{path}/batchnorm{number}/{name}": (filters,) for name in self.norm}
         else:
@@ -52,10 +61,14 @@ class _Net:
         path = f"cg/affine{self._next('affine')}"
         inputs = self.size**2 * self.channels
         self.size, self.channels = 1, outputs
-        self._layer(path, {f"{path}/weights": (inputs, outputs), f"{path}/biases": (outputs,)}, positions=1)
+        self._layer(
+            path, {f"{path}/weights": (inputs, outputs), f"{path}/biases": (outputs,)}, positions=1
+        )
 
     def branches(self, *texts: str) -> None:
-        """Convolutions side by side, as the head of this file spells them; what they give is concatenated."""
+        """Convolutions side by side, as the head of this file spells them; what they give is
+        concatenated.
+        """
         size, channels, given = self.size, self.channels, 0
         for text in texts:
             self.size, self.channels = size, channels
@@ -154,7 +167,9 @@ def _inception3(net: _Net) -> None:
     net.branches("192@1x1 320@3x3/2v", "192@1x1 192@1x7 192@7x1 192@3x3/2v", "p@3x3/2v")
     net.scope = "incept_v3_e0/"
     for _ in range(2):
-        net.branches("320@1x1", "384@1x1 384@1x3+384@3x1", "448@1x1 384@3x3 384@1x3+384@3x1", "192@1x1")
+        net.branches(
+            "320@1x1", "384@1x1 384@1x3+384@3x1", "448@1x1 384@3x3 384@1x3+384@3x1", "192@1x1"
+        )
     _classify(net)
 
 
@@ -199,7 +214,9 @@ _TABLE: Mapping[str, tuple[Callable[[_Net], None], int, tuple[str, ...]]] = {
     "trivial": (_trivial, 227, ()),
     "vgg16": (_vgg16, 224, ()),
 }
-"""What builds it, pixels along an edge of its image, and the variables of its batch norms: with none, biases."""
+"""What builds it, pixels along an edge of its image, and the variables of its batch norms: with
+none, biases.
+"""
 
 NAMES = tuple(_TABLE)
 

@@ -1,9 +1,11 @@
 """Gradient lists by name, from a file, or inline.
 
-* a shipped model: `resnet50`, `vgg16`, ...; of a transformer also for other sequences, `bert-base,sequence=384`
+* a shipped model: `resnet50`, `vgg16`, ...; of a transformer also for other sequences,
+  `bert-base,sequence=384`
 * `bytes:64M` (powers of 1024) or `bytes:64MB`: one gradient; `bytes:64M,dtype=float16`
 * a CSV file with the columns `name`, `elements` or `shape` (`7x7x3x64`), and optionally `dtype`
-* a TOML file with `[[gradients]]` tables of the same keys (`shape = [7, 7, 3, 64]`), or with `[[layers]]`, which have such
+* a TOML file with `[[gradients]]` tables of the same keys (`shape = [7, 7, 3, 64]`), or with
+  `[[layers]]`, which have such
   gradients and their work (`model_file.py`)
 
 Every fault in a file is reported at once, with its line or index.
@@ -33,7 +35,9 @@ def shipped() -> list[str]:
 
 
 def load_model(text: str) -> Model:
-    """The model that `text` names; of a file or `bytes:`, every gradient is a layer. WorkloadError lists every fault."""
+    """The model that `text` names; of a file or `bytes:`, every gradient is a layer. WorkloadError
+    lists every fault.
+    """
     found = _load(text)
     return found if isinstance(found, Model) else of_list(found)
 
@@ -62,16 +66,22 @@ def _load(text: str) -> Model | Workload:
         return _rows(text, _csv_rows(text, content, problems), "", problems)
     document = parse_toml(text, content, WorkloadError)
     if "layers" in document and "gradients" in document:
-        raise WorkloadError(f"{text}: give either layers, with their gradients in them, or gradients")
+        raise WorkloadError(
+            f"{text}: give either layers, with their gradients in them, or gradients"
+        )
     if _has_layers(document):
         return read_model(text, document, _KEYS, _gradient)
-    title, rows = toml_rows(text, document, "gradients", _KEYS, "name and elements or shape", problems)
+    title, rows = toml_rows(
+        text, document, "gradients", _KEYS, "name and elements or shape", problems
+    )
     return _rows(text, rows, title, problems)
 
 
 def _has_layers(document: Mapping[str, object]) -> bool:
     """Whether a TOML file is a model by layer, if misspelt."""
-    return "gradients" not in document and any(k == "layers" or did_you_mean(k, ["layers"]) for k in document)
+    return "gradients" not in document and any(
+        k == "layers" or did_you_mean(k, ["layers"]) for k in document
+    )
 
 
 def _model(text: str) -> Model | None:
@@ -115,13 +125,17 @@ def _inline(text: str) -> Workload:
         except InputError as error:
             problems += [f"{text}: {p}" for p in error.problems]
     if nbytes % dtypes.SIZES[dtype]:
-        problems.append(f"{text}: {nbytes} bytes are not a whole number of {dtypes.NAMES[dtype]} elements")
+        problems.append(
+            f"{text}: {nbytes} bytes are not a whole number of {dtypes.NAMES[dtype]} elements"
+        )
     if problems:
         raise WorkloadError(problems)
     return Workload(text, (Gradient("gradient", nbytes // dtypes.SIZES[dtype], dtype),))
 
 
-def _csv_rows(source: str, content: str, problems: list[str]) -> list[tuple[str, Mapping[str, object]]]:
+def _csv_rows(
+    source: str, content: str, problems: list[str]
+) -> list[tuple[str, Mapping[str, object]]]:
     rows = csv_rows(source, content, _KEYS, "name,elements,dtype", WorkloadError, problems)
     return [(place, _cells(row)) for place, row in rows]
 

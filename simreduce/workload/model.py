@@ -9,8 +9,8 @@ from simreduce.workload.workload import Gradient, Workload
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """`gradients` exist once the layer's backward pass is done. `forward` and `backward` are FLOPs of one sample, two for
-    a multiplication and an addition; 0, and not `counted`, where nobody did.
+    """`gradients` exist once the layer's backward pass is done. `forward` and `backward` are FLOPs
+    of one sample, two for a multiplication and an addition; 0, and not `counted`, where nobody did.
     """
 
     name: str
@@ -27,7 +27,9 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Layers in the order of the forward pass. Their gradients, one after another, are the framework's list."""
+    """Layers in the order of the forward pass. Their gradients, one after another, are the
+    framework's list.
+    """
 
     name: str
     layers: tuple[Layer, ...]
@@ -55,4 +57,6 @@ class Model:
 
 def of_list(workload: Workload) -> Model:
     """A gradient list as a model: every gradient is a layer, whose work is not known."""
-    return Model(workload.name, tuple(Layer(g.name, (g,), counted=False) for g in workload.gradients))
+    return Model(
+        workload.name, tuple(Layer(g.name, (g,), counted=False) for g in workload.gradients)
+    )

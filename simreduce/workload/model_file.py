@@ -1,4 +1,5 @@
-"""Models as TOML files: their layers in the order of the forward pass, each with its gradients and its work.
+"""Models as TOML files: their layers in the order of the forward pass, each with its gradients and
+its work.
 
 [[layers]]
 name = "conv1"
@@ -9,8 +10,9 @@ gradients = [
   { name = "conv1/bias", elements = 64, dtype = "float16" },
 ]
 
-A layer's gradients are complete when its backward pass is done, which comes after those of all layers below it. What is called
-twice is two layers, the first of which has the gradients. `simreduce model` writes such files of Keras models.
+A layer's gradients are complete when its backward pass is done, which comes after those of all
+layers below it. What is called twice is two layers, the first of which has the gradients.
+`simreduce model` writes such files of Keras models.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ def read_model(
         faults: list[str] = []
         name = row.get("name")
         if not isinstance(name, str):
-            faults.append("name: missing" if name is None else f"name: expected text, not {shown(name)}")
+            faults.append(
+                "name: missing" if name is None else f"name: expected text, not {shown(name)}"
+            )
         elif name in names:
             faults.append(f"name: a second layer {name!r}")
         names.add(str(name))
@@ -56,7 +60,9 @@ def read_model(
         gradients = []
         for i, table in enumerate(_tables(row.get("gradients", []), faults)):
             faults += [
-                f"gradients[{i}]: unknown key {k!r}{did_you_mean(k, keys)}" for k in table if k not in keys
+                f"gradients[{i}]: unknown key {k!r}{did_you_mean(k, keys)}"
+                for k in table
+                if k not in keys
             ]
             wrong, gradient = read_gradient(table, count)
             if gradient.name in of_gradients:
@@ -95,7 +101,9 @@ def _work(row: Mapping[str, object], key: str, faults: list[str]) -> float | Non
 def _tables(value: Any, faults: list[str]) -> list[dict[str, object]]:
     if isinstance(value, list) and all(isinstance(table, dict) for table in value):
         return value
-    faults.append(f"gradients: expected a list of tables with name and elements or shape, not {shown(value)}")
+    faults.append(
+        f"gradients: expected a list of tables with name and elements or shape, not {shown(value)}"
+    )
     return []
 
 

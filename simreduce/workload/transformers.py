@@ -1,9 +1,11 @@
-"""BERT and GPT-2: parameters in the order in which PyTorch registers them, work by the length of a sequence.
+"""BERT and GPT-2: parameters in the order in which PyTorch registers them, work by the length of a
+sequence.
 
-BERT (Devlin et al. 2018) is the encoder with its pooler, without the heads of pretraining; GPT-2 (Radford et al. 2019) ties
-its output to the word embedding, whose gradient is complete only when back-propagation is at the input again. Work: two
-FLOPs per weight and token in matrix products, 4 s^2 h per block and sequence of s tokens for the two products of attention;
-twice that backward. Look-ups, norms and activations are not counted.
+BERT (Devlin et al. 2018) is the encoder with its pooler, without the heads of pretraining; GPT-2
+(Radford et al. 2019) ties its output to the word embedding, whose gradient is complete only when
+back-propagation is at the input again. Work: two FLOPs per weight and token in matrix products, 4
+s^2 h per block and sequence of s tokens for the two products of attention; twice that backward.
+Look-ups, norms and activations are not counted.
 """
 
 from __future__ import annotations
@@ -48,8 +50,12 @@ def transformer(name: str, sequence: int | None = None) -> Model:
     return Model(name if sequence is None else f"{name},sequence={sequence}", tuple(layers))
 
 
-def _layer(name: str, shapes: Sequence[tuple[str, tuple[int, ...]]], tokens: int, more: float = 0.0) -> Layer:
-    """`shapes` by the name of a parameter; those of two dimensions are multiplied with `tokens` vectors. `more` FLOPs."""
+def _layer(
+    name: str, shapes: Sequence[tuple[str, tuple[int, ...]]], tokens: int, more: float = 0.0
+) -> Layer:
+    """`shapes` by the name of a parameter; those of two dimensions are multiplied with `tokens`
+    vectors. `more` FLOPs.
+    """
     gradients = tuple(Gradient(f"{name}.{path}", prod(shape)) for path, shape in shapes)
     forward = more + sum(2.0 * prod(shape) * tokens for _, shape in shapes if len(shape) == 2)
     return Layer(name, gradients, forward, 2 * forward)
@@ -74,12 +80,20 @@ def _bert(shape: _Shape, s: int) -> list[Layer]:
     )
     layers = [Layer("embeddings", tables)]
     for i in range(shape.blocks):
-        projections = [p for name in ("query", "key", "value", "output") for p in _linear(name, h, h)]
+        projections = [
+            p for name in ("query", "key", "value", "output") for p in _linear(name, h, h)
+        ]
         layers += [
-            _layer(f"layer.{i}.attention", [*projections, *_norm("LayerNorm", h)], s, 4.0 * s * s * h),
+            _layer(
+                f"layer.{i}.attention", [*projections, *_norm("LayerNorm", h)], s, 4.0 * s * s * h
+            ),
             _layer(
                 f"layer.{i}.mlp",
-                [*_linear("intermediate", h, 4 * h), *_linear("output", 4 * h, h), *_norm("LayerNorm", h)],
+                [
+                    *_linear("intermediate", h, 4 * h),
+                    *_linear("output", 4 * h, h),
+                    *_norm("LayerNorm", h),
+                ],
                 s,
             ),
         ]

@@ -23,7 +23,9 @@ class Gradient:
 
 
 MOST_BYTES = 2**50
-"""More than any device holds; addresses and times of repeated steps stay far from the ends of their types."""
+"""More than any device holds; addresses and times of repeated steps stay far from the ends of their
+types.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,10 +34,16 @@ def tasks_of(*sizes: int) -> Layout:
 
 
 def two_rates(
-    tasks: int, each: int, inside: tuple[float, float], across: tuple[float, float], *, nics: bool = True
+    tasks: int,
+    each: int,
+    inside: tuple[float, float],
+    across: tuple[float, float],
+    *,
+    nics: bool = True,
 ) -> Topology:
-    """Boxes of `each` GPUs: a switch in every box and one between the boxes, to which every GPU has a cable of its own
-    (`nics`) or every box has one. `inside` and `across` are the latency from GPU to GPU and the bandwidth of a cable.
+    """Boxes of `each` GPUs: a switch in every box and one between the boxes, to which every GPU has
+    a cable of its own (`nics`) or every box has one. `inside` and `across` are the latency from GPU
+    to GPU and the bandwidth of a cable.
     """
 
     def cable(a: str, b: str, latency: float, bandwidth: float) -> Cable:
@@ -47,7 +53,10 @@ def two_rates(
     for t in range(tasks):
         box = f"n{t}.switch"
         gpus = [f"n{t}.gpu{g}" for g in range(each)]
-        nodes += [Node(box, "nvswitch", machine=str(t)), *(Node(g, "gpu", machine=str(t)) for g in gpus)]
+        nodes += [
+            Node(box, "nvswitch", machine=str(t)),
+            *(Node(g, "gpu", machine=str(t)) for g in gpus),
+        ]
         cables += [cable(gpu, box, *inside) for gpu in gpus]
         cables += [cable(gpu, "core", *across) for gpu in (gpus if nics else [box])]
     return build("boxes", "boxes on a switch", "test", nodes, cables)
@@ -62,7 +71,9 @@ def compiled(collective: str, strategy: str, shape: Layout, *elements: int, root
 def seconds(collective: str, strategy: str, machine: Topology | str, elements: int) -> float:
     """The time of one tensor of float32 in pure alpha-beta."""
     topology = load_topology(machine) if isinstance(machine, str) else machine
-    return simulate(compiled(collective, strategy, layout(topology), elements), topology, "ideal").seconds
+    return simulate(
+        compiled(collective, strategy, layout(topology), elements), topology, "ideal"
+    ).seconds
 
 
 def switch(n: int, latency_ns: int, megabytes: int, kind: str = "switch") -> str:
@@ -90,9 +101,11 @@ def added(plan: Plan) -> dict[str, int]:
     return dict(counts)
 
 
-def in_groups(function: Collective, groups: int, n: int, elements: int, *, parts: bool) -> list[list[tuple]]:
-    """The ops of every group when `groups` of them are planned at once, numbered as if it were alone; `parts`: every
-    position gives its part of the tensor, else the whole.
+def in_groups(
+    function: Collective, groups: int, n: int, elements: int, *, parts: bool
+) -> list[list[tuple]]:
+    """The ops of every group when `groups` of them are planned at once, numbered as if it were
+    alone; `parts`: every position gives its part of the tensor, else the whole.
     """
     b = PlanBuilder([f"gpu{i}" for i in range(groups * n)])
     position = np.arange(groups * n)

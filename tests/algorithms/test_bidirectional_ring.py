@@ -35,7 +35,9 @@ def test_it_verifies(collective, n):
 @settings(max_examples=5)
 @given(delay=st.integers(0, 10**7), rate=st.integers(1, 400_000), half=st.integers(1, 10**5))
 def test_on_one_port_both_halves_take_the_time_of_a_ring(collective, n, delay, rate, half):
-    """Rounds of n-1 steps in which each half of a chunk has half of the port: (n-1)(a + S/(nB)) each."""
+    """Rounds of n-1 steps in which each half of a chunk has half of the port: (n-1)(a + S/(nB))
+    each.
+    """
     a, b, size = delay * 1e-9, rate * 1e6, 4 * 2 * n * half
 
     assert ROUNDS[collective] * (n - 1) * (a + size / (n * b)) == pytest.approx(
@@ -71,9 +73,9 @@ def test_every_rank_sends_half_of_every_step_to_each_neighbour(collective, n):
 
     assert each_way == transfers(plan)
     assert {f"n0.gpu{d}": (2 * steps, 20 * steps) for d in range(n)} == sent(plan)
-    assert ({} if collective == "all_gather" else {f"n0.gpu{d}": 20 * (n - 1) for d in range(n)}) == added(
-        plan
-    )
+    assert (
+        {} if collective == "all_gather" else {f"n0.gpu{d}": 20 * (n - 1) for d in range(n)}
+    ) == added(plan)
 
 
 @pytest.mark.parametrize("collective", ROUNDS)

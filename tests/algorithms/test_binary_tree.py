@@ -27,7 +27,9 @@ def test_it_verifies(collective, n, strategy):
 @pytest.mark.parametrize("collective", ROOTED)
 def test_every_rank_can_be_the_root(collective, n):
     for root in range(n):
-        assert [] == verify(compiled(collective, "binary_tree+chunk=28", tasks_of(n), 50, 3, root=root))
+        assert [] == verify(
+            compiled(collective, "binary_tree+chunk=28", tasks_of(n), 50, 3, root=root)
+        )
 
 
 @pytest.mark.parametrize(("depth", "n"), [(1, 3), (2, 7), (3, 15)])
@@ -41,7 +43,8 @@ def test_in_a_full_tree_k_chunks_take_depth_minus_1_plus_k_steps(
     a, b, size = delay * 1e-9, rate * 1e6, 4 * each * chunks
 
     assert (depth - 1 + chunks) * (a + 2 * size / (chunks * b)) == pytest.approx(
-        seconds(collective, f"binary_tree+chunk={4 * each}", switch(n, delay, rate), size // 4), rel=1e-9
+        seconds(collective, f"binary_tree+chunk={4 * each}", switch(n, delay, rate), size // 4),
+        rel=1e-9,
     )
 
 
@@ -54,18 +57,24 @@ def test_any_other_takes_no_longer_than_the_next_full_one(collective, n, chunks)
     step = a + 2 * size / (chunks * b)
 
     assert (
-        (depth - 1) * (a + size / (chunks * b)) + size / b < took <= (depth - 1 + chunks) * step * (1 + 1e-9)
+        (depth - 1) * (a + size / (chunks * b)) + size / b
+        < took
+        <= (depth - 1 + chunks) * step * (1 + 1e-9)
     )
 
 
 @pytest.mark.parametrize("n", [7, 8, 15])
 @pytest.mark.parametrize("chunks", [5, 40])
 def test_both_phases_of_an_all_reduce_are_pipelined(n, chunks):
-    """A port with two children carries 3S each way: 3 S/B, and no more than all steps with a third of a port each."""
+    """A port with two children carries 3S each way: 3 S/B, and no more than all steps with a third
+    of a port each.
+    """
     a, b, size, depth = 2e-6, 5e9, 4 * 10**5 * chunks, n.bit_length() - 1
     took = seconds("all_reduce", f"binary_tree+chunk={4 * 10**5}", switch(n, 2000, 5000), size // 4)
 
-    assert 3 * size / b < took <= (2 * depth - 1 + chunks) * (a + 3 * size / (chunks * b)) * (1 + 1e-9)
+    assert (
+        3 * size / b < took <= (2 * depth - 1 + chunks) * (a + 3 * size / (chunks * b)) * (1 + 1e-9)
+    )
 
 
 def test_the_children_of_v_are_2v_plus_1_and_2v_plus_2():
@@ -83,7 +92,8 @@ def test_the_children_of_v_are_2v_plus_1_and_2v_plus_2():
 def test_a_root_takes_the_place_of_the_first_rank():
     plan = compiled("broadcast", "binary_tree", tasks_of(6), 10, root=4)
     expected = {
-        (f"n0.gpu{(parent + 4) % 6}", f"n0.gpu{(child + 4) % 6}", 10): 1 for child, parent in EDGES_OF_SIX
+        (f"n0.gpu{(parent + 4) % 6}", f"n0.gpu{(child + 4) % 6}", 10): 1
+        for child, parent in EDGES_OF_SIX
     }
 
     assert expected == transfers(plan)

@@ -50,9 +50,9 @@ def test_each_rank_hangs_below_itself_without_its_lowest_bit():
     children = [3, 0, 1, 0, 2, 0, 0]
 
     assert {(f"n0.gpu{a}", f"n0.gpu{b}", 10): 1 for a, b in hops} == transfers(plan)
-    assert {f"n0.gpu{d}": (children[d] + (d > 0), 10 * (children[d] + (d > 0))) for d in range(7)} == sent(
-        plan
-    )
+    assert {
+        f"n0.gpu{d}": (children[d] + (d > 0), 10 * (children[d] + (d > 0))) for d in range(7)
+    } == sent(plan)
     assert {"n0.gpu0": 30, "n0.gpu2": 10, "n0.gpu4": 20} == added(plan)
 
 

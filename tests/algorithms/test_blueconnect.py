@@ -14,7 +14,9 @@ from simreduce.topology import route
 from tests.algorithms.boxes import SIZES, added, compiled, seconds, sent, tasks_of, two_rates
 from tests.algorithms.transfers import transfers
 
-SHAPES = [(tasks, each) for tasks in (1, 2, 3, 4, 6, 8) for each in range(1, 9) if tasks * each <= 32]
+SHAPES = [
+    (tasks, each) for tasks in (1, 2, 3, 4, 6, 8) for each in range(1, 9) if tasks * each <= 32
+]
 LEVELS = {2: (2,), 3: (3,), 4: (2, 2), 6: (2, 3), 7: (7,), 12: (2, 2, 3)}
 
 
@@ -22,7 +24,9 @@ LEVELS = {2: (2,), 3: (3,), 4: (2, 2), 6: (2, 3), 7: (7,), 12: (2, 2, 3)}
 def test_it_verifies(tasks, each):
     n = tasks * each
     for sizes in [*SIZES, (n - 1,), (n,)]:
-        assert [] == verify(compiled("all_reduce", "blueconnect", tasks_of(*[each] * tasks), *sizes))
+        assert [] == verify(
+            compiled("all_reduce", "blueconnect", tasks_of(*[each] * tasks), *sizes)
+        )
 
 
 @pytest.mark.parametrize("each", [1, 2, 3, 8])
@@ -42,11 +46,15 @@ def test_closed_form(tasks, each, inside, across, part):
         rest *= p
 
     machine = two_rates(tasks, each, inside, across)
-    assert expected == pytest.approx(seconds("all_reduce", "blueconnect", machine, size // 4), rel=1e-9)
+    assert expected == pytest.approx(
+        seconds("all_reduce", "blueconnect", machine, size // 4), rel=1e-9
+    )
 
 
 def test_ranks_that_share_a_nic_share_its_rate():
-    """4 boxes of 8: an eighth of S crosses from every GPU, so that the NIC carries what one ring of boxes would carry."""
+    """4 boxes of 8: an eighth of S crosses from every GPU, so that the NIC carries what one ring of
+    boxes would carry.
+    """
     size, (ai, bi), be = 4 * 32 * 1000, (1e-6, 200e9), 12e9
     machine = two_rates(4, 8, (ai, bi), (5e-6, be), nics=False)
     ae = route(machine, "n0.gpu0", "n1.gpu0").latency
@@ -58,7 +66,9 @@ def test_ranks_that_share_a_nic_share_its_rate():
     )
 
 
-@pytest.mark.parametrize(("tasks", "each", "steps"), [(2, 3, 2 + 1), (6, 4, 3 + 1 + 2), (1, 5, 4), (5, 1, 4)])
+@pytest.mark.parametrize(
+    ("tasks", "each", "steps"), [(2, 3, 2 + 1), (6, 4, 3 + 1 + 2), (1, 5, 4), (5, 1, 4)]
+)
 def test_every_rank_sends_and_adds_the_least_there_is(tasks, each, steps):
     n, part = tasks * each, 7
     plan = compiled("all_reduce", "blueconnect", tasks_of(*[each] * tasks), n * part)
@@ -72,9 +82,9 @@ def test_neighbouring_boxes_come_before_distant_ones():
     hops = Counter({(s[:2], t[:2], count): k // 2 for (s, t, count), k in transfers(
         compiled("all_reduce", "blueconnect", tasks_of(2, 2, 2, 2), 80)).items()})  # fmt: skip
 
-    assert {(f"n{t}", f"n{t}", 40) for t in range(4)} | {(f"n{t}", f"n{t ^ 1}", 20) for t in range(4)} | {
-        (f"n{t}", f"n{t ^ 2}", 10) for t in range(4)
-    } == set(hops)
+    assert {(f"n{t}", f"n{t}", 40) for t in range(4)} | {
+        (f"n{t}", f"n{t ^ 1}", 20) for t in range(4)
+    } | {(f"n{t}", f"n{t ^ 2}", 10) for t in range(4)} == set(hops)
 
 
 def test_one_task_is_a_ring():
@@ -86,7 +96,9 @@ def test_one_task_is_a_ring():
 def test_tasks_of_unequal_size_are_refused():
     shape = tasks_of(4, 3, 4)
 
-    with pytest.raises(StrategyError, match=r"blueconnect needs as many GPUs in every task, .* 3 to 4"):
+    with pytest.raises(
+        StrategyError, match=r"blueconnect needs as many GPUs in every task, .* 3 to 4"
+    ):
         compiled("all_reduce", "blueconnect", shape, 10)
     assert () == ALGORITHMS["blueconnect"].choices(shape)
 

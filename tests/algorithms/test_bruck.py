@@ -7,7 +7,17 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.algorithms import bruck
 from simreduce.plan import verify
-from tests.algorithms.boxes import RANKS, SIZES, added, compiled, in_groups, seconds, sent, switch, tasks_of
+from tests.algorithms.boxes import (
+    RANKS,
+    SIZES,
+    added,
+    compiled,
+    in_groups,
+    seconds,
+    sent,
+    switch,
+    tasks_of,
+)
 from tests.algorithms.transfers import transfers
 
 every = pytest.mark.parametrize("collective", ["all_gather", "all_to_all"])
@@ -28,7 +38,9 @@ def test_closed_form_of_an_all_gather(n, delay, rate, part):
     """ceil(log2 n) a + (n-1)/n M/B."""
     time = (n - 1).bit_length() * delay * 1e-9 + (n - 1) * 4 * part / (rate * 1e6)
 
-    assert time == pytest.approx(seconds("all_gather", "bruck", switch(n, delay, rate), n * part), rel=1e-9)
+    assert time == pytest.approx(
+        seconds("all_gather", "bruck", switch(n, delay, rate), n * part), rel=1e-9
+    )
 
 
 def parts_sent(n: int) -> int:
@@ -56,15 +68,23 @@ def test_what_every_rank_sends(collective, n):
     plan = compiled(collective, "bruck", tasks_of(n), 7 * n)
     parts = n - 1 if collective == "all_gather" else parts_sent(n)
 
-    assert {f"n0.gpu{i}": 7 * parts for i in range(n) if parts} == {k: v for k, (_, v) in sent(plan).items()}
+    assert {f"n0.gpu{i}": 7 * parts for i in range(n) if parts} == {
+        k: v for k, (_, v) in sent(plan).items()
+    }
     assert {} == added(plan)
 
 
 def test_an_all_gather_of_five():
-    """Parts 0-1 and the wrapped 4, 0: one interval or two; then the last step brings one part to each."""
+    """Parts 0-1 and the wrapped 4, 0: one interval or two; then the last step brings one part to
+    each.
+    """
     received = {}
-    for (giver, taker, count), times in transfers(compiled("all_gather", "bruck", tasks_of(5), 5)).items():
-        received.setdefault((int(giver[-1]) - int(taker[-1])) % 5, []).append((int(taker[-1]), count, times))
+    for (giver, taker, count), times in transfers(
+        compiled("all_gather", "bruck", tasks_of(5), 5)
+    ).items():
+        received.setdefault((int(giver[-1]) - int(taker[-1])) % 5, []).append(
+            (int(taker[-1]), count, times)
+        )
 
     assert {
         1: [(t, 1, 1) for t in range(5)],
@@ -93,4 +113,6 @@ def test_groups_do_what_one_does_alone(collective, n):
 
 def test_a_thousand_ranks_are_few_ops():
     """Two copies a step at most, and fewer than one and a half on average."""
-    assert 1024 * 10 <= compiled("all_gather", "bruck", tasks_of(1024), 1 << 20).transfers <= 1024 * 15
+    assert (
+        1024 * 10 <= compiled("all_gather", "bruck", tasks_of(1024), 1 << 20).transfers <= 1024 * 15
+    )

@@ -58,11 +58,17 @@ def test_an_all_reduce_of_one_chunk_goes_there_and_back(n, delay, rate, elements
 @pytest.mark.parametrize("n", [3, 5, 16])
 @pytest.mark.parametrize("chunks", [3, 40])
 def test_both_phases_of_an_all_reduce_are_pipelined(n, chunks):
-    """Between the ends each port carries S both ways, 2 S/B; no more than all steps with half of a port each."""
+    """Between the ends each port carries S both ways, 2 S/B; no more than all steps with half of a
+    port each.
+    """
     a, b, size = 2e-6, 5e9, 4 * 10**5 * chunks
     took = seconds("all_reduce", f"chain+chunk={4 * 10**5}", switch(n, 2000, 5000), size // 4)
 
-    assert 2 * (n - 1) * a + 2 * size / b < took <= (2 * (n - 1) - 1 + chunks) * (a + 2 * size / (chunks * b))
+    assert (
+        2 * (n - 1) * a + 2 * size / b
+        < took
+        <= (2 * (n - 1) - 1 + chunks) * (a + 2 * size / (chunks * b))
+    )
 
 
 def test_each_rank_sends_its_chunks_to_the_one_before_and_back():
@@ -70,7 +76,9 @@ def test_each_rank_sends_its_chunks_to_the_one_before_and_back():
     plan = compiled("all_reduce", "chain+chunk=12", tasks_of(4), 10)
     hops = [(a, a - 1) for a in range(1, 4)] + [(a, a + 1) for a in range(3)]
 
-    assert {(f"n0.gpu{a}", f"n0.gpu{b}", size): 2 for a, b in hops for size in (2, 3)} == transfers(plan)
+    assert {(f"n0.gpu{a}", f"n0.gpu{b}", size): 2 for a, b in hops for size in (2, 3)} == transfers(
+        plan
+    )
     assert {f"n0.gpu{d}": (8, 20) if 0 < d < 3 else (4, 10) for d in range(4)} == sent(plan)
     assert {f"n0.gpu{d}": 10 for d in range(3)} == added(plan)
 
@@ -79,9 +87,13 @@ def test_from_a_root_the_chain_goes_past_the_last_rank_to_the_first():
     broadcast = compiled("broadcast", "chain", tasks_of(4), 10, root=2)
     reduce = compiled("reduce", "chain", tasks_of(4), 10, root=2)
 
-    assert {(f"n0.gpu{a}", f"n0.gpu{b}", 10): 1 for a, b in [(2, 3), (3, 0), (0, 1)]} == transfers(broadcast)
+    assert {(f"n0.gpu{a}", f"n0.gpu{b}", 10): 1 for a, b in [(2, 3), (3, 0), (0, 1)]} == transfers(
+        broadcast
+    )
     assert {} == added(broadcast)
-    assert {(f"n0.gpu{a}", f"n0.gpu{b}", 10): 1 for a, b in [(3, 2), (0, 3), (1, 0)]} == transfers(reduce)
+    assert {(f"n0.gpu{a}", f"n0.gpu{b}", 10): 1 for a, b in [(3, 2), (0, 3), (1, 0)]} == transfers(
+        reduce
+    )
     assert {"n0.gpu2": 10, "n0.gpu3": 10, "n0.gpu0": 10} == added(reduce)
 
 

@@ -1,4 +1,6 @@
-"""TensorFlow's runtime ring against what its runtime was seen to do (2.21, CPU devices) and its stated rules."""
+"""TensorFlow's runtime ring against what its runtime was seen to do (2.21, CPU devices) and its
+stated rules.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ FIELDS = [
 
 
 @pytest.mark.parametrize(("width", "elements", "fields", "chunk", "sizes"), FIELDS)
-def test_fields_are_aligned_to_64_bytes_with_64_added_when_they_are(width, elements, fields, chunk, sizes):
+def test_fields_are_aligned_to_64_bytes_with_64_added_when_they_are(
+    width, elements, fields, chunk, sizes
+):
     assert sizes == field_sizes(elements, fields, width)
     assert chunk == field_sizes(10**12, fields, width)[0] or max(sizes) <= chunk
 
@@ -108,9 +112,9 @@ def test_the_default_order_on_a_dgx1_ends_with_a_hop_that_has_no_link():
     order = rank_order(shape)[0]
 
     assert order == [0, 1, 2, 3, 7, 4, 5, 6]
-    assert [(a, b) for a, b in zip(order, [*order[1:], order[0]], strict=True) if not shape.links[a][b]] == [
-        (6, 0)
-    ]
+    assert [
+        (a, b) for a, b in zip(order, [*order[1:], order[0]], strict=True) if not shape.links[a][b]
+    ] == [(6, 0)]
 
 
 def test_a_configured_order_is_taken():

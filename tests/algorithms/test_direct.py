@@ -9,7 +9,17 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.algorithms import FAMILIES
 from simreduce.plan import Kind, verify
-from tests.algorithms.boxes import RANKS, SIZES, added, compiled, in_groups, seconds, sent, switch, tasks_of
+from tests.algorithms.boxes import (
+    RANKS,
+    SIZES,
+    added,
+    compiled,
+    in_groups,
+    seconds,
+    sent,
+    switch,
+    tasks_of,
+)
 from tests.algorithms.transfers import formulas, transfers
 
 CASES = [
@@ -31,7 +41,9 @@ def test_it_verifies(name, collective, n):
 def test_every_root(collective, n):
     for root in range(n):
         plan = compiled(collective, "direct", tasks_of(n), 9, root=root)
-        pairs = [(root, i) if collective == "broadcast" else (i, root) for i in range(n) if i != root]
+        pairs = [
+            (root, i) if collective == "broadcast" else (i, root) for i in range(n) if i != root
+        ]
 
         assert [] == verify(plan)
         assert {(f"n0.gpu{a}", f"n0.gpu{b}", 9): 1 for a, b in pairs} == transfers(plan)
@@ -53,7 +65,9 @@ def test_closed_form(name, collective, n, delay, rate, part):
     shots = (2 if (name, collective) == ("direct", "all_reduce") else 1) if n > 1 else 0
     time = shots * delay * 1e-9 + parts_of(name, collective, n) * 4 * part / (rate * 1e6)
 
-    assert time == pytest.approx(seconds(collective, name, switch(n, delay, rate), n * part), rel=1e-9)
+    assert time == pytest.approx(
+        seconds(collective, name, switch(n, delay, rate), n * part), rel=1e-9
+    )
 
 
 @pytest.mark.parametrize("n", [2, 3, 8, 17])
@@ -61,7 +75,10 @@ def test_closed_form(name, collective, n, delay, rate, part):
 def test_what_every_rank_sends_and_adds(name, collective, n):
     plan = compiled(collective, name, tasks_of(n), 7 * n)
     sends = 7 * parts_of(name, collective, n)
-    adds = {"all_reduce": 7 * (n - 1) * (n if name == "one_shot" else 1), "reduce_scatter": 7 * (n - 1)}
+    adds = {
+        "all_reduce": 7 * (n - 1) * (n if name == "one_shot" else 1),
+        "reduce_scatter": 7 * (n - 1),
+    }
     ranks = [f"n0.gpu{i}" for i in range(n)]
 
     if collective == "reduce":
@@ -71,7 +88,9 @@ def test_what_every_rank_sends_and_adds(name, collective, n):
         assert {ranks[0]: (n - 1, sends)} == sent(plan)
         assert {} == added(plan)
     else:
-        assert dict.fromkeys(ranks, sends) == {rank: count for rank, (_, count) in sent(plan).items()}
+        assert dict.fromkeys(ranks, sends) == {
+            rank: count for rank, (_, count) in sent(plan).items()
+        }
         assert (dict.fromkeys(ranks, adds[collective]) if collective in adds else {}) == added(plan)
 
 

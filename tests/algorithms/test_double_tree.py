@@ -31,7 +31,9 @@ def test_it_verifies(collective, n, strategy):
 @pytest.mark.parametrize("collective", ROOTED)
 def test_every_rank_can_be_the_root(collective, n):
     for root in range(n):
-        assert [] == verify(compiled(collective, "double_tree+chunk=28", tasks_of(n), 50, 3, root=root))
+        assert [] == verify(
+            compiled(collective, "double_tree+chunk=28", tasks_of(n), 50, 3, root=root)
+        )
 
 
 def test_the_first_tree_is_nccls():
@@ -49,7 +51,10 @@ def test_the_second_tree_is_mirrored_or_shifted():
     for n, trees in expected.items():
         plan = compiled("all_reduce", "double_tree", tasks_of(n), 10)
         hops = Counter(
-            (f"n0.gpu{a}", f"n0.gpu{b}", 5) for tree in trees for c, p in tree for a, b in ((c, p), (p, c))
+            (f"n0.gpu{a}", f"n0.gpu{b}", 5)
+            for tree in trees
+            for c, p in tree
+            for a, b in ((c, p), (p, c))
         )
 
         assert hops == transfers(plan)
@@ -100,8 +105,8 @@ def test_no_rank_sends_or_adds_more_than_the_theory(n):
 @pytest.mark.parametrize("chunks", [1, 3, 40])
 @pytest.mark.parametrize("collective", ROOTED)
 def test_one_way_it_takes_no_more_than_a_step_a_level_and_chunk(collective, n, chunks):
-    """(d-1+k)(a + S/(kB)) at most: a flow has no less than half a port for half of the data. The depth below a root is
-    that of a tree of n-1, floor(log2(n-1)) + 1.
+    """(d-1+k)(a + S/(kB)) at most: a flow has no less than half a port for half of the data. The
+    depth below a root is that of a tree of n-1, floor(log2(n-1)) + 1.
     """
     a, b, size, depth = 2e-6, 5e9, 8 * 10**5 * chunks, (n - 1).bit_length() if n > 2 else 1
     took = seconds(collective, f"double_tree+chunk={4 * 10**5}", switch(n, 2000, 5000), size // 4)

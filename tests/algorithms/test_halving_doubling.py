@@ -7,7 +7,17 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.algorithms import halving_doubling
 from simreduce.plan import verify
-from tests.algorithms.boxes import RANKS, SIZES, added, compiled, in_groups, seconds, sent, switch, tasks_of
+from tests.algorithms.boxes import (
+    RANKS,
+    SIZES,
+    added,
+    compiled,
+    in_groups,
+    seconds,
+    sent,
+    switch,
+    tasks_of,
+)
 from tests.algorithms.transfers import transfers
 
 NAME = "halving_doubling"
@@ -45,7 +55,9 @@ def test_closed_form_of_an_all_reduce_over_any_n(n, delay, rate, part):
     size, a, b = 4 * part << k, delay * 1e-9, rate * 1e6
     time = 2 * k * a + 2 * (1 - 2**-k) * size / b + 2 * (a + size / b)
 
-    assert time == pytest.approx(seconds("all_reduce", NAME, switch(n, delay, rate), size // 4), rel=1e-9)
+    assert time == pytest.approx(
+        seconds("all_reduce", NAME, switch(n, delay, rate), size // 4), rel=1e-9
+    )
 
 
 @pytest.mark.parametrize("n", [n for n in RANKS if n & (n - 1)])
@@ -53,7 +65,9 @@ def test_closed_form_of_an_all_reduce_over_any_n(n, delay, rate, part):
 @settings(max_examples=5)
 @given(delay=delays, rate=rates, part=st.integers(1, 10**5))
 def test_bound_of_its_halves_over_any_n(collective, n, delay, rate, part):
-    """(k + 2) a + (1 + 1/n + 2 (2^k - 1)/n) M/B, and no less than fold, halve and hand over take of a rank with one."""
+    """(k + 2) a + (1 + 1/n + 2 (2^k - 1)/n) M/B, and no less than fold, halve and hand over take of
+    a rank with one.
+    """
     k = n.bit_length() - 1
     size, a, b = 4 * part * n, delay * 1e-9, rate * 1e6
     most = (k + 2) * a + (1 + 1 / n + 2 * (2**k - 1) / n) * size / b
@@ -73,20 +87,24 @@ def test_every_rank_sends_and_adds_the_least_there_is(collective, n):
     steps, rounds = n.bit_length() - 1, ROUNDS[collective]
 
     assert {f"n0.gpu{i}": (rounds * steps, rounds * 7 * (n - 1)) for i in range(n)} == sent(plan)
-    assert ({} if collective == "all_gather" else {f"n0.gpu{i}": 7 * (n - 1) for i in range(n)}) == added(
-        plan
-    )
+    assert (
+        {} if collective == "all_gather" else {f"n0.gpu{i}": 7 * (n - 1) for i in range(n)}
+    ) == added(plan)
 
 
 def test_far_partners_swap_large_halves():
     plan = compiled("reduce_scatter", NAME, tasks_of(4), 40)
 
-    assert {(f"n0.gpu{i}", f"n0.gpu{i ^ d}", 10 * d): 1 for i in range(4) for d in (1, 2)} == transfers(plan)
+    assert {
+        (f"n0.gpu{i}", f"n0.gpu{i ^ d}", 10 * d): 1 for i in range(4) for d in (1, 2)
+    } == transfers(plan)
     assert transfers(plan) == transfers(compiled("all_gather", NAME, tasks_of(4), 40))
 
 
 def test_a_rank_stands_for_the_one_that_is_folded_into_it():
-    """3 = 2 + 1: rank 1 gives all to 0, which swaps with 2 for two parts and hands over the second; and back."""
+    """3 = 2 + 1: rank 1 gives all to 0, which swaps with 2 for two parts and hands over the second;
+    and back.
+    """
     expected = {("n0.gpu1", "n0.gpu0", 30): 1, ("n0.gpu0", "n0.gpu2", 10): 1, ("n0.gpu2", "n0.gpu0", 20): 1,
                 ("n0.gpu0", "n0.gpu1", 10): 1}  # fmt: skip
     there = compiled("reduce_scatter", NAME, tasks_of(3), 30)

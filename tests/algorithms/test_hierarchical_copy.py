@@ -73,18 +73,25 @@ def test_eight_packs_are_112_transfers_over_links_that_exist():
     plan = plan_for("hierarchical_copy+packs=8", "dgx1v", 800)
 
     assert plan.transfers == 112
-    assert {(a, b): 2 if abs(a - b) == 4 else 4 for a in NVLINK for b in NVLINK[a]} == numbered(plan)
+    assert {(a, b): 2 if abs(a - b) == 4 else 4 for a in NVLINK for b in NVLINK[a]} == numbered(
+        plan
+    )
     assert {100} == {n for _, _, n in plan.copies()}
     assert verify(plan) == []
 
 
 def test_eight_packs_by_the_table_of_gcp():
-    """0-2 and 5-7 carry 8 packs each way; 0-5, 2-7 and the other links of 0, 2, 5, 7 carry 4; 1-3, 4-6 none."""
+    """0-2 and 5-7 carry 8 packs each way; 0-5, 2-7 and the other links of 0, 2, 5, 7 carry 4; 1-3,
+    4-6 none.
+    """
     plan = plan_for("hierarchical_copy_gcp_v100+packs=8", "full:8", 800)
     eights = [(0, 2), (5, 7)]
     fours = [(0, 5), (2, 7), (0, 1), (0, 3), (2, 1), (2, 3), (5, 4), (5, 6), (7, 4), (7, 6)]
     expected = {
-        pair: k for k, pairs in ((8, eights), (4, fours)) for a, b in pairs for pair in ((a, b), (b, a))
+        pair: k
+        for k, pairs in ((8, eights), (4, fours))
+        for a, b in pairs
+        for pair in ((a, b), (b, a))
     }
 
     assert plan.transfers == 112
@@ -119,7 +126,9 @@ def test_four_devices_pack_one():
     """N = 4, pack 1: add {0,1} on 1, add {2,3} on 3, 3 -> 1, 1 -> 3, 1 -> 0, 3 -> 2."""
     plan = plan_for("hierarchical_copy", "full:4", 1, 9)
     found = Counter({(s, t): k for (s, t, n), k in transfers(plan).items() if n == 9})
-    expected = Counter(("gpu0 gpu1", "gpu2 gpu3", "gpu3 gpu1", "gpu1 gpu3", "gpu1 gpu0", "gpu3 gpu2"))
+    expected = Counter(
+        ("gpu0 gpu1", "gpu2 gpu3", "gpu3 gpu1", "gpu1 gpu3", "gpu1 gpu0", "gpu3 gpu2")
+    )
 
     assert Counter({tuple(k.split()): v for k, v in expected.items()}) == found
 
@@ -167,13 +176,16 @@ def test_upstream_may_sum_on_a_device_that_it_drops():
     found = Counter({(s, t): k for (s, t, n), k in transfers(plan).items() if n == 9})
 
     assert texts[len(texts) - 1] == "(x1+x0)"
-    assert Counter([("gpu0", "gpu2"), ("gpu1", "gpu2"), ("gpu2", "gpu0"), ("gpu2", "gpu1")]) == found
+    assert (
+        Counter([("gpu0", "gpu2"), ("gpu1", "gpu2"), ("gpu2", "gpu0"), ("gpu2", "gpu1")]) == found
+    )
 
 
 def test_upstream_sums_groups_of_one_where_they_are():
     """N = 3: TensorFlow's sum of one tensor is that tensor, whatever device it is asked for on.
 
-    Pack 0 adds on 0 and hands out by 1; pack 1 adds on 1 and hands out by 2, which gets the total twice.
+    Pack 0 adds on 0 and hands out by 1; pack 1 adds on 1 and hands out by 2, which gets the total
+    twice.
     """
     found = transfers(faithful_plan("hierarchical_copy", "full:3", 7, 9))
 

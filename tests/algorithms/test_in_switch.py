@@ -32,10 +32,16 @@ def test_the_sum_is_right_for_any_number_of_ranks_and_any_size(n, chunk):
 
 @settings(max_examples=20)
 @given(
-    st.integers(2, 9), st.integers(1, 40), st.integers(1, 10**6), st.integers(0, 10**6), st.integers(1, 10**5)
+    st.integers(2, 9),
+    st.integers(1, 40),
+    st.integers(1, 10**6),
+    st.integers(0, 10**6),
+    st.integers(1, 10**5),
 )
 def test_k_chunks_take_k_plus_one_steps_of_a_port(n, k, chunk, nanoseconds, megabytes):
-    """Chunk after chunk goes up, each to come down while the next goes up: (k+1)(a/2 + S/(kB)), whatever n."""
+    """Chunk after chunk goes up, each to come down while the next goes up: (k+1)(a/2 + S/(kB)),
+    whatever n.
+    """
     machine = f"switch:{n},bandwidth={megabytes}MB/s,latency={nanoseconds}ns,reduce=yes"
     topology, plan = _planned(machine, k * chunk, f"+chunk={4 * chunk}")
     step = nanoseconds * 1e-9 / 2 + 4 * chunk / (megabytes * 1e6)
@@ -56,7 +62,9 @@ def test_every_rank_sends_once_and_receives_once():
 
 def test_the_spines_of_a_fat_tree_take_equal_shares():
     """Leaves of 4 ports with 2 spines: a leaf sums its ranks, a spine sums the leaves."""
-    topology, plan = _planned("fat_tree:16,radix=4,oversubscription=2,reduce=yes", 1000, "+chunk=400")
+    topology, plan = _planned(
+        "fat_tree:16,radix=4,oversubscription=2,reduce=yes", 1000, "+chunk=400"
+    )
     sent = Counter()
     for source, target, elements in plan.copies():
         sent[source, target] += elements

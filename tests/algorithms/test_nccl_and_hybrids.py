@@ -1,4 +1,6 @@
-"""nccl, its hybrids across tasks, and pscpu/pscpu, against the worked examples of TensorFlow's builders."""
+"""nccl, its hybrids across tasks, and pscpu/pscpu, against the worked examples of TensorFlow's
+builders.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +111,9 @@ def test_nccl_pscpu_sums_one_half_on_each_cpu():
 
 
 def test_nccl_rechd_of_four_workers_and_eight_elements():
-    """Hop 0 pairs (0,1) (2,3) exchange 4, hop 1 pairs (0,2) (1,3) exchange 2, and back; sums are (x0+x1)+(x2+x3)."""
+    """Hop 0 pairs (0,1) (2,3) exchange 4, hop 1 pairs (0,2) (1,3) exchange 2, and back; sums are
+    (x0+x1)+(x2+x3).
+    """
     plan = compiled("nccl/rechd", tasks_of(4, 1), 8)
     pairs = {4: [(0, 1), (2, 3)], 2: [(0, 2), (1, 3)]}
     expected = Counter()
@@ -179,7 +183,13 @@ GATHERERS = [
     ("psgpu", 2, 2, 1, [["w0/g0"], ["w1/g0"], ["w0/g1"], ["w1/g1"], ["w0/g0"]]),
     ("psgpu", 2, 2, 2, [["w0/g0", "w0/g1"], ["w1/g0", "w1/g1"], ["w0/g0", "w0/g1"]]),
     ("psgpu", 2, 2, 4, [["w0/g0", "w1/g0", "w0/g1", "w1/g1"]] * 2),
-    ("psgpu", 1, 8, 4, [["w0/g0", "w0/g2", "w0/g4", "w0/g6"], ["w0/g1", "w0/g3", "w0/g5", "w0/g7"]]),
+    (
+        "psgpu",
+        1,
+        8,
+        4,
+        [["w0/g0", "w0/g2", "w0/g4", "w0/g6"], ["w0/g1", "w0/g3", "w0/g5", "w0/g7"]],
+    ),
 ]
 
 

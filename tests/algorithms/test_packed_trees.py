@@ -44,12 +44,17 @@ def without(machine: Topology, *links: tuple[str, str]) -> Topology:
     """The machine that has lost some directed links."""
     kept = [link for link in machine.links if (link.source, link.target) not in links]
     numbered = [replace(link, id=i) for i, link in enumerate(kept)]
-    return assemble(machine.name, machine.title, machine.source, machine.nodes.values(), numbered, None)
+    return assemble(
+        machine.name, machine.title, machine.source, machine.nodes.values(), numbered, None
+    )
 
 
 def tuned(collective: str, shape: Layout, machine: Topology, root: int = 0) -> float:
     """Seconds for 1 GiB with the chunks that `bench` and `run` choose."""
-    gradients, trees = Workload("one", (Gradient("a", GIB // 4),)), parse_strategy("trees", collective)
+    gradients, trees = (
+        Workload("one", (Gradient("a", GIB // 4),)),
+        parse_strategy("trees", collective),
+    )
     chosen = with_best_chunk(trees, gradients, machine, shape, IDEAL, NOMINAL, root=root)
     made = compile_collective(collective, chosen, gradients, shape, root=root)
     return simulate(made, machine, runtime="ideal").seconds
@@ -61,7 +66,9 @@ def check(machine: Topology, shape: Layout) -> None:
     took = tuned("all_reduce", shape, machine)
 
     assert best / took >= 0.97
-    assert took <= min(seconds(ring, shape, machine) for ring in (multi_ring, best_ring)) * (1 + 1e-9)
+    assert took <= min(seconds(ring, shape, machine) for ring in (multi_ring, best_ring)) * (
+        1 + 1e-9
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,17 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.algorithms import pairwise
 from simreduce.plan import Kind, verify
-from tests.algorithms.boxes import RANKS, SIZES, added, compiled, in_groups, seconds, sent, switch, tasks_of
+from tests.algorithms.boxes import (
+    RANKS,
+    SIZES,
+    added,
+    compiled,
+    in_groups,
+    seconds,
+    sent,
+    switch,
+    tasks_of,
+)
 
 
 @pytest.mark.parametrize("n", RANKS)

@@ -7,7 +7,17 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.algorithms import recursive_doubling
 from simreduce.plan import verify
-from tests.algorithms.boxes import RANKS, SIZES, added, compiled, in_groups, seconds, sent, switch, tasks_of
+from tests.algorithms.boxes import (
+    RANKS,
+    SIZES,
+    added,
+    compiled,
+    in_groups,
+    seconds,
+    sent,
+    switch,
+    tasks_of,
+)
 from tests.algorithms.transfers import formulas, plan_for
 
 NAME = "recursive_doubling"

@@ -21,7 +21,9 @@ def test_it_verifies(n):
 @pytest.mark.parametrize("n", range(1, 10))
 def test_every_rank_can_be_the_root(n):
     for root in range(n):
-        assert [] == verify(compiled("broadcast", "scatter_all_gather", tasks_of(n), 50, 3, root=root))
+        assert [] == verify(
+            compiled("broadcast", "scatter_all_gather", tasks_of(n), 50, 3, root=root)
+        )
 
 
 @pytest.mark.parametrize("n", [*range(1, 18), 24, 31, 33, 64])
@@ -37,7 +39,9 @@ def test_it_takes_the_steps_of_a_tree_and_of_a_ring(n, delay, rate, part):
 
 
 def test_the_parts_of_a_subtree_travel_together():
-    """Six ranks from rank 1 on: 4 parts to the second half, then 2, then 1; and 5 of each part round the ring."""
+    """Six ranks from rank 1 on: 4 parts to the second half, then 2, then 1; and 5 of each part
+    round the ring.
+    """
     plan = compiled("broadcast", "scatter_all_gather", tasks_of(6), 60, root=1)
     dealt = {(0, 4): 20, (0, 2): 20, (0, 1): 10, (2, 3): 10, (4, 5): 10}
     expected = {(f"n0.gpu{(v + 1) % 6}", f"n0.gpu{(v + 2) % 6}", 10): 5 for v in range(6)}

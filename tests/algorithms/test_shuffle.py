@@ -32,7 +32,9 @@ def test_groups_interleave(n, size, groups):
 
 
 def test_shards_go_to_their_gather_device_and_sums_come_back():
-    """Two sources, n = 10, one group of three gather devices: 3, 3 and 4 elements each way (minus its own)."""
+    """Two sources, n = 10, one group of three gather devices: 3, 3 and 4 elements each way (minus
+    its own).
+    """
     plan = plan_for("psgpu#3", "full:3", 10)
     shard = {0: 3, 1: 3, 2: 4}
     expected = Counter()
@@ -68,5 +70,7 @@ def test_psgpu_takes_gpu_0_of_every_task_first():
 
 @pytest.mark.parametrize("strategy", ["psgpu#9", "psgpu#0", "pscpu#2"])
 def test_more_shards_than_devices_are_refused(strategy):
-    with pytest.raises(StrategyError, match=r"the shards must be from 1 to the gather devices|1 or more"):
+    with pytest.raises(
+        StrategyError, match=r"the shards must be from 1 to the gather devices|1 or more"
+    ):
         plan_for(strategy, "full:8", 64)

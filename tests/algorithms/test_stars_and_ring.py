@@ -29,7 +29,8 @@ def test_reduce_to_one_is_a_star_on_the_first_gpu():
     plan = plan_for("reduce_to_one", "full:4", 10)
 
     assert Counter(
-        {(f"gpu{d}", "gpu0", 10): 1 for d in (1, 2, 3)} | {("gpu0", f"gpu{d}", 10): 1 for d in (1, 2, 3)}
+        {(f"gpu{d}", "gpu0", 10): 1 for d in (1, 2, 3)}
+        | {("gpu0", f"gpu{d}", 10): 1 for d in (1, 2, 3)}
     ) == (transfers(plan))
 
 
@@ -37,7 +38,9 @@ def test_reduce_to_one_is_a_star_on_the_first_gpu():
 def test_ring_sends_each_chunk_round_almost_twice(n):
     plan = plan_for("ring", f"ring:{n}", 6 * n)
 
-    assert Counter({(f"gpu{d}", f"gpu{(d + 1) % n}", 6): 2 * (n - 1) for d in range(n)}) == transfers(plan)
+    assert Counter(
+        {(f"gpu{d}", f"gpu{(d + 1) % n}", 6): 2 * (n - 1) for d in range(n)}
+    ) == transfers(plan)
     assert Counter({(f"gpu{d}", 2, 6): n - 1 for d in range(n)}) == adds(plan)
 
 
@@ -53,7 +56,9 @@ def test_ring_leaves_chunk_c_summed_at_rank_c_first():
     assert finals == {(0, 0): "((x1+x2)+x0)", (1, 1): "((x2+x0)+x1)", (2, 2): "((x0+x1)+x2)"}
 
 
-@pytest.mark.parametrize("strategy", ["ring", "copy_to_cpu", "copy_to_gpus", "reduce_to_one", "psgpu"])
+@pytest.mark.parametrize(
+    "strategy", ["ring", "copy_to_cpu", "copy_to_gpus", "reduce_to_one", "psgpu"]
+)
 @pytest.mark.parametrize("n", [1, 2, 5])
 @pytest.mark.parametrize("options", ["", "+mean", "+packs=3", "+packs=3+mean"])
 def test_every_number_of_gpus_verifies(strategy, n, options):

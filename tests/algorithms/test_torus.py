@@ -70,11 +70,15 @@ def test_every_rank_sends_and_adds_the_least_there_is(name, axes, collective):
     moved, summed = ROUNDS[collective] * (n - 1) * part, (n - 1) * part
 
     assert {f"n0.gpu{i}": (steps, moved) for i in range(n)} == sent(plan)
-    assert ({} if collective == "all_gather" else {f"n0.gpu{i}": summed for i in range(n)}) == added(plan)
+    assert (
+        {} if collective == "all_gather" else {f"n0.gpu{i}": summed for i in range(n)}
+    ) == added(plan)
 
 
 def test_an_all_reduce_starts_in_the_rows():
-    """2 x 3: thirds of 60 elements go round rows of neighbours, halves of a third go to the other row, and back."""
+    """2 x 3: thirds of 60 elements go round rows of neighbours, halves of a third go to the other
+    row, and back.
+    """
     expected: Counter[tuple[str, str, int]] = Counter()
     for row, place in product(range(2), range(3)):
         me = f"n0.gpu{3 * row + place}"
@@ -85,7 +89,9 @@ def test_an_all_reduce_starts_in_the_rows():
 
 
 def test_a_reduce_scatter_starts_in_the_columns():
-    """2 x 3: what rank 3 row + place must keep is one interval at every time: a half, then a third of it."""
+    """2 x 3: what rank 3 row + place must keep is one interval at every time: a half, then a third
+    of it.
+    """
     expected: Counter[tuple[str, str, int]] = Counter()
     for row, place in product(range(2), range(3)):
         me = f"n0.gpu{3 * row + place}"
@@ -127,7 +133,9 @@ def test_factors_are_those_of_least_sum(n, axes):
     divisors = [p for p in range(1, n + 1) if n % p == 0]
 
     assert (axes, n, sorted(found)) == (len(found), prod(found), list(found))
-    assert min(sum(some) for some in product(divisors, repeat=axes) if prod(some) == n) == sum(found)
+    assert min(sum(some) for some in product(divisors, repeat=axes) if prod(some) == n) == sum(
+        found
+    )
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,9 @@ def test_groups_may_have_intervals_of_their_own(family):
     assert 5 >= max(size for _, _, size in plan.copies())
 
 
-@pytest.mark.parametrize("family", [chain, binary_tree, double_tree, binomial_tree, scatter_all_gather])
+@pytest.mark.parametrize(
+    "family", [chain, binary_tree, double_tree, binomial_tree, scatter_all_gather]
+)
 def test_a_broadcast_asks_of_others_only_where_they_are(family):
     b = PlanBuilder([f"gpu{i}" for i in range(4)])
     root = b.input(2, 0, 9)

@@ -73,7 +73,9 @@ def test_several_tasks_verify_from_every_source(tasks):
 
 
 def test_heads_come_first_then_every_task():
-    """Two tasks of four, source 5: its task's tree is rooted at 5, the other's at its first device, 0."""
+    """Two tasks of four, source 5: its task's tree is rooted at 5, the other's at its first device,
+    0.
+    """
     plan = broadcast_plan([[0, 1, 2, 3], [4, 5, 6, 7]], 5)
 
     assert edges(plan) == {5: [0, 4], 0: [1, 2], 1: [3], 4: [6, 7]}
@@ -84,4 +86,6 @@ def test_a_head_ends_its_sends_across_before_it_sends_inside():
     copies = [op for op in range(len(plan)) if plan.kind[op] == Kind.COPY]
     across, inside = copies[0], copies[1]
 
-    assert [across] == plan.controls[plan.control_start[inside] : plan.control_start[inside + 1]].tolist()
+    assert [across] == plan.controls[
+        plan.control_start[inside] : plan.control_start[inside + 1]
+    ].tolist()

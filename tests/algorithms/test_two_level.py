@@ -1,4 +1,6 @@
-"""Any two families as `inner/outer`, proven and timed on boxes with one rate inside and another across."""
+"""Any two families as `inner/outer`, proven and timed on boxes with one rate inside and another
+across.
+"""
 
 from __future__ import annotations
 
@@ -82,14 +84,18 @@ def test_every_rank_crosses_with_its_part(inner, outer, tasks, each, inside, acr
     expected += FORMS[outer](tasks, across[0], size / each, across[1])
 
     machine = two_rates(tasks, each, inside, across)
-    assert expected == pytest.approx(seconds("all_reduce", f"{inner}/{outer}", machine, size // 4), rel=1e-9)
+    assert expected == pytest.approx(
+        seconds("all_reduce", f"{inner}/{outer}", machine, size // 4), rel=1e-9
+    )
 
 
 @pytest.mark.parametrize(("tasks", "each"), [(2, 2), (3, 5), (4, 8)])
 @settings(max_examples=5)
 @given(inside=rates, across=rates, part=st.integers(1, 10**4))
 def test_leaders(tasks, each, inside, across, part):
-    """A binomial tree has no parts: ceil(log2 p)(a + S/B) to the first rank, a ring of leaders with S, and as long back."""
+    """A binomial tree has no parts: ceil(log2 p)(a + S/B) to the first rank, a ring of leaders with
+    S, and as long back.
+    """
     size = 4 * tasks * part
     tree = ceil(log2(each)) * (inside[0] + size / inside[1])
 
@@ -102,14 +108,17 @@ def test_leaders(tasks, each, inside, across, part):
 @pytest.mark.parametrize("chunks", [1, 2, 7, 64])
 @pytest.mark.parametrize("bandwidth", [5e9, 40e9])
 def test_leaders_in_chunks_take_as_long_as_the_slowest_phase(chunks, bandwidth):
-    """With p = 2 every phase is one line that a chunk after another goes through: t1 + t2 + t3 + (k-1) max(t1, t2, t3)."""
+    """With p = 2 every phase is one line that a chunk after another goes through: t1 + t2 + t3 +
+    (k-1) max(t1, t2, t3).
+    """
     (ai, bi), (ae, be) = inside, across = (1e-6, 20e9), (3e-6, bandwidth)
     tasks, chunk = 4, 4 * 4 * 10_000
     machine = two_rates(tasks, 2, inside, across)
     phases = [ai + chunk / bi, ring(tasks, ae, chunk, be), ai + chunk / bi]
 
     assert sum(phases) + (chunks - 1) * max(phases) == pytest.approx(
-        seconds("all_reduce", f"binomial_tree/ring+chunk={chunk}", machine, chunks * chunk // 4), rel=1e-9
+        seconds("all_reduce", f"binomial_tree/ring+chunk={chunk}", machine, chunks * chunk // 4),
+        rel=1e-9,
     )
 
 
@@ -129,7 +138,9 @@ def test_with_parts_every_rank_sends_and_adds_the_least_there_is(tasks, each):
     n = tasks * each
     plan = compiled("all_reduce", "ring/ring", tasks_of(*[each] * tasks), n * 10)
 
-    assert dict.fromkeys(plan.devices, 2 * (n - 1) * 10) == {d: moved for d, (_, moved) in sent(plan).items()}
+    assert dict.fromkeys(plan.devices, 2 * (n - 1) * 10) == {
+        d: moved for d, (_, moved) in sent(plan).items()
+    }
     assert dict.fromkeys(plan.devices, (n - 1) * 10) == added(plan)
 
 
@@ -173,7 +184,9 @@ def test_a_hundred_boxes_are_planned_at_once(pair):
 
 
 def test_one_task_has_nothing_to_cross():
-    with pytest.raises(StrategyError, match="one task, so there is nothing to cross; try ring alone"):
+    with pytest.raises(
+        StrategyError, match="one task, so there is nothing to cross; try ring alone"
+    ):
         compiled("all_reduce", "ring/direct", tasks_of(4), 10)
     assert () == ALGORITHMS["ring/direct"].choices(tasks_of(4))
     assert (1,) == ALGORITHMS["ring/direct"].choices(tasks_of(2, 3))
@@ -182,7 +195,10 @@ def test_one_task_has_nothing_to_cross():
 def test_pairs_are_found_but_not_listed():
     assert "ring/direct" in ALGORITHMS
     assert "ring/direct" not in list(ALGORITHMS)
-    assert ("ring/direct", True) == (ALGORITHMS["ring/direct"].name, ALGORITHMS["ring/direct"].pipelined)
+    assert ("ring/direct", True) == (
+        ALGORITHMS["ring/direct"].name,
+        ALGORITHMS["ring/direct"].pipelined,
+    )
     assert "ring/direct" not in COLLECTIVES["reduce_scatter"]
     with pytest.raises(KeyError):
         ALGORITHMS["ring/bruck"]
@@ -223,7 +239,9 @@ def test_unknown_names_get_the_nearest(text, says):
 def test_ranges_of_sizes_take_pairs():
     strategy = parse_strategy("ring/direct:32k:ring/ring+chunk=1MiB")
 
-    assert [("ring/direct", 32768), ("ring/ring", -1)] == [(r.algorithm, r.limit) for r in strategy.ranges]
+    assert [("ring/direct", 32768), ("ring/ring", -1)] == [
+        (r.algorithm, r.limit) for r in strategy.ranges
+    ]
     assert [] == verify(
         compiled("all_reduce", strategy.text, layout(two_rates(2, 2, (0, 1e9), (0, 1e9))), 10)
     )

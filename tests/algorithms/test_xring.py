@@ -41,7 +41,9 @@ def test_the_tick_table_of_four_devices_and_ten_elements():
     texts = formulas(plan)
     # (receiving rank, segment) of each add, by tick: rank r handles segment (r - 2 - t) mod 4.
     expected = {
-        (r, g): "(" * (t + 1) + f"x{(g + 1) % 4}" + "".join(f"+x{(g + 2 + k) % 4})" for k in range(t + 1))
+        (r, g): "(" * (t + 1)
+        + f"x{(g + 1) % 4}"
+        + "".join(f"+x{(g + 2 + k) % 4})" for k in range(t + 1))
         for t in range(3)
         for r in range(4)
         for g in [(r - 2 - t) % 4]

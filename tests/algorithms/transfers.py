@@ -23,7 +23,9 @@ def transfers(plan: Plan) -> Counter[tuple[str, str, int]]:
 
 
 def formulas(plan: Plan) -> dict[int, str]:
-    """For every op, what it holds: x0 is rank 0's input, (x0+x1) a sum in the order of its operands."""
+    """For every op, what it holds: x0 is rank 0's input, (x0+x1) a sum in the order of its
+    operands.
+    """
     texts: dict[int, str] = {}
     for op in range(len(plan)):
         read = [texts[v] for v in plan.operands_of(op)]

@@ -87,7 +87,15 @@ def test_a_file_is_read_in_si_units(write):
         },
         step=2 * 1e-3,
         cpu=Processor(
-            2.0, 1.5, True, 0.25 * 1e-3, {"transfer": 1.5e9, "add": 6e9}, 1 << 20, 60e9, 16 << 20, 12e9
+            2.0,
+            1.5,
+            True,
+            0.25 * 1e-3,
+            {"transfer": 1.5e9, "add": 6e9},
+            1 << 20,
+            60e9,
+            16 << 20,
+            12e9,
         ),
         provenance={"hardware": "four GPUs", "date": "2018-04-24"},
         errors={
@@ -214,7 +222,9 @@ nvlink = 3
             "mine.toml: cpu.rates.copy: '1 s': unknown unit 's' for a bandwidth; "
             "write for example '25 GB/s' or '200 Gbit/s'"
         ),
-        ("mine.toml: cpu.rates.input: unknown key; known: slice, concat, copy, add, scale, cast, transfer"),
+        (
+            "mine.toml: cpu.rates.input: unknown key; known: slice, concat, copy, add, scale, cast, transfer"
+        ),
         (
             "mine.toml: errors.links.qpi.bandwith: unknown key (did you mean 'links.qpi.bandwidth'?); "
             "known: dispatch.slice, dispatch.copy, dispatch.add, "
@@ -284,7 +294,9 @@ def test_a_calibration_made_here_is_known_by_name(tmp_path, monkeypatch):
     (own_calibrations() / "mine.toml").write_text('step = "1 ms"', "utf-8")
 
     assert Calibration("mine", step=1e-3) == load_calibration("mine")
-    assert ("no calibration 'mime' (did you mean 'mine'?); a file ends in .toml",) == _refused("mime")
+    assert ("no calibration 'mime' (did you mean 'mine'?); a file ends in .toml",) == _refused(
+        "mime"
+    )
 
 
 def test_an_unknown_name_is_told_with_the_nearest(tmp_path, monkeypatch):
@@ -293,7 +305,9 @@ def test_an_unknown_name_is_told_with_the_nearest(tmp_path, monkeypatch):
     assert (
         "no calibration 'dgx1p-tf2017' (did you mean 'dgx1p-tf2018'?); a file ends in .toml",
     ) == _refused("dgx1p-tf2017")
-    assert ("no calibration ''; known: nominal, dgx1p-tf2018; a file ends in .toml",) == _refused("")
+    assert ("no calibration ''; known: nominal, dgx1p-tf2018; a file ends in .toml",) == _refused(
+        ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -360,7 +374,9 @@ def test_any_file_is_a_calibration_or_a_calibration_error(tmp_path_factory, cont
     else:
         assert all(0 <= seconds <= 10 for seconds in calibration.dispatch.values())
         assert all(seconds > 0 for seconds in calibration.controls.values())
-        assert all(link.bandwidth is None or link.bandwidth >= 1e3 for link in calibration.links.values())
+        assert all(
+            link.bandwidth is None or link.bandwidth >= 1e3 for link in calibration.links.values()
+        )
 
     assert all(problem.startswith(str(path)) for problem in problems)
 

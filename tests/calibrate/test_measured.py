@@ -15,7 +15,11 @@ from tests.topology.importers.files import NCCL_TESTS, OLD_NCCL_TESTS, P2P_TEST
 def test_matrices_of_a_log():
     off, on, both, latency = read_p2p_test(P2P_TEST, "log")
 
-    assert (off.kind, off.peer_access, off.rows) == ("one_way", False, ((None, 10.5e9), (10.6e9, None)))
+    assert (off.kind, off.peer_access, off.rows) == (
+        "one_way",
+        False,
+        ((None, 10.5e9), (10.6e9, None)),
+    )
     assert (on.peer_access, on.rows[0][1]) == (True, 48.5e9)
     assert (both.kind, both.rows[1][0]) == ("both_ways", 96.8e9)
     assert (latency.kind, latency.rows[1][0]) == ("latency", pytest.approx(1.91e-6))
@@ -55,7 +59,11 @@ def test_documents_have_units_in_their_keys():
     ("read", "text", "fault"),
     [
         (read_p2p_test, "", "no matrix"),
-        (read_p2p_test, P2P_TEST.replace("48.40", "fast"), "line 12: row 1 must be its number and 2 numbers"),
+        (
+            read_p2p_test,
+            P2P_TEST.replace("48.40", "fast"),
+            "line 12: row 1 must be its number and 2 numbers",
+        ),
         (read_p2p_test, P2P_TEST.split("   GPU")[0], "no row of GPU numbers"),
         (read_nccl_tests, "", "no line of nccl-tests"),
         (read_nccl_tests, NCCL_TESTS.replace("9.10 ", "0 "), "a time of 0 us"),

@@ -215,7 +215,10 @@ def test_bad_input_is_told_in_one_message(simreduce, arguments, message):
         (["bench"], "Missing argument 'TOPOLOGY'."),
         (["run"], "Missing argument 'SCENARIO'."),
         (["run", "good.toml", "more"], "Got unexpected extra argument (more)"),
-        (["verify", "--all", "-g", "2", "-r", "1"], "-r, -g: for --algo only; --all proves everything"),
+        (
+            ["verify", "--all", "-g", "2", "-r", "1"],
+            "-r, -g: for --algo only; --all proves everything",
+        ),
         (["bench", "full:2", "-g", "x"], "'x' is not a valid int"),
         (["bench", "full:2", "-f", "x"], "'x' is not a valid float"),
         (["run", "good.toml", "--workers", "0"], "0 is not in the range x>=1."),
@@ -235,7 +238,9 @@ def test_a_command_that_is_spelt_wrong_is_told_with_its_usage(simreduce, argumen
 
 
 def test_every_fault_of_a_scenario_and_of_options_is_told_at_once(simreduce):
-    """Each by the file and its key, or by the option that stands in the key's place; what depends on the machine too."""
+    """Each by the file and its key, or by the option that stands in the key's place; what depends
+    on the machine too.
+    """
     path = "faults.toml"
     Path(path).write_text(
         'topology = "full:4"\nworkload = "resnt50"\nstrategies = ["rng", 4]\n'
@@ -263,9 +268,12 @@ def test_every_fault_of_a_scenario_and_of_options_is_told_at_once(simreduce):
 
     assert (2, "") == (status, out)
     lines = zip(faults, err.splitlines(), strict=True)
-    assert [] == [(fault, line) for fault, line in lines if not line.startswith(f"simreduce: {fault}")]
+    assert [] == [
+        (fault, line) for fault, line in lines if not line.startswith(f"simreduce: {fault}")
+    ]
     assert (
-        "simreduce: --algo: all_reduce_spec (drct) contains" in simreduce("step", path, "--algo", "drct").err
+        "simreduce: --algo: all_reduce_spec (drct) contains"
+        in simreduce("step", path, "--algo", "drct").err
     )
 
 
@@ -290,7 +298,9 @@ def test_every_fault_of_a_command_is_told_at_once(simreduce):
 
     assert (2, "") == (status, out)
     lines = zip(faults, err.splitlines(), strict=True)
-    assert [] == [(fault, line) for fault, line in lines if not line.startswith(f"simreduce: {fault}")]
+    assert [] == [
+        (fault, line) for fault, line in lines if not line.startswith(f"simreduce: {fault}")
+    ]
 
 
 @pytest.mark.parametrize("name", ["run", "bench", "topo"])
@@ -336,7 +346,13 @@ def test_huge_figures_are_refused_at_once(arguments):
 def test_the_largest_figures_that_are_taken_are_worked_out(simreduce):
     """A pebibyte over a wire of a kilobyte a second: a long time, to the last digit."""
     status, out, err = simreduce(
-        "bench", "switch:2,bandwidth=1kB/s,latency=0s", "-b", "1024T", "--runtime", "ideal", "--json"
+        "bench",
+        "switch:2,bandwidth=1kB/s,latency=0s",
+        "-b",
+        "1024T",
+        "--runtime",
+        "ideal",
+        "--json",
     )
 
     assert (0, "") == (status, err)

@@ -52,7 +52,9 @@ def small(tmp_path):
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda path: path.stem)
 def test_a_shipped_scenario_prints_the_table_beside_it(simreduce, monkeypatch, scenario):
-    """Of `step` if it has a [step] or [replicas], else of `run`; `SIMREDUCE_UPDATE_GOLDENS=1 pytest tests/cli` rewrites `scenarios/NAME.out`."""
+    """Of `step` if it has a [step] or [replicas], else of `run`; `SIMREDUCE_UPDATE_GOLDENS=1 pytest
+    tests/cli` rewrites `scenarios/NAME.out`.
+    """
     monkeypatch.chdir(REPOSITORY)
     text = scenario.read_text("utf-8")
     command = "step" if "\n[step]\n" in text or "\n[replicas]\n" in text else "run"
@@ -141,10 +143,21 @@ def test_run_prints_one_document_with_json(simreduce, small):
         )
     )
     assert document["recommended"] in {c["strategy"] for c in document["candidates"]}
-    assert {"hierarchical_copy", "copy_to_gpus", "reduce_to_one", "psgpu", "psgpu#2", "psgpu#4"} == {
-        spec for r in document["refused"] if (spec := r["strategy"].partition("+")[0]) not in FAMILIES
+    assert {
+        "hierarchical_copy",
+        "copy_to_gpus",
+        "reduce_to_one",
+        "psgpu",
+        "psgpu#2",
+        "psgpu#4",
+    } == {
+        spec
+        for r in document["refused"]
+        if (spec := r["strategy"].partition("+")[0]) not in FAMILIES
     }
-    assert all(r["reason"].startswith(f"{r['strategy']}: no route from 'gpu") for r in document["refused"])
+    assert all(
+        r["reason"].startswith(f"{r['strategy']}: no route from 'gpu") for r in document["refused"]
+    )
 
 
 def test_run_takes_upstreams_quirks_and_the_order_of_rings_from_the_command_line(simreduce, small):
@@ -229,7 +242,9 @@ def test_bench_writes_the_document_of_nccl_tests_too(simreduce, tmp_path):
             str(result[place]["nwrong"]),
         ]
     assert "ring" == result["algorithm"]
-    assert datetime.fromisoformat(document["start_time"]) <= datetime.fromisoformat(document["end_time"])
+    assert datetime.fromisoformat(document["start_time"]) <= datetime.fromisoformat(
+        document["end_time"]
+    )
 
 
 @pytest.mark.parametrize("spelling", ["-J", "--output_file", "--output-file"])
@@ -269,7 +284,9 @@ def test_bench_all_leaves_out_what_the_machine_does_not_accept(simreduce):
         "recursive_doubling",
         *TWO_LEVEL,
     } == left_out
-    assert "hierarchical_copy_gcp_v100 left out: needs exactly 8 devices, not 5" in (err.splitlines())
+    assert "hierarchical_copy_gcp_v100 left out: needs exactly 8 devices, not 5" in (
+        err.splitlines()
+    )
     left_out -= set(TWO_LEVEL)  # one machine only
     assert set(ALGORITHMS) - left_out == {
         row["algorithm"].partition("+chunk=")[0] for row in json.loads(out)["rows"]
@@ -278,14 +295,22 @@ def test_bench_all_leaves_out_what_the_machine_does_not_accept(simreduce):
 
 def test_verify_proves_what_it_is_given(simreduce):
     """And counts the plans."""
-    status, out, err = simreduce("verify", "--algo", "ring", "--algo", "chain", "-g", "3", "--count", "5")
+    status, out, err = simreduce(
+        "verify", "--algo", "ring", "--algo", "chain", "-g", "3", "--count", "5"
+    )
 
     assert (0, "") == (status, err)
-    assert ["ring: 1 plan", "chain: 1 plan", "2 plans checked, 0 refused, 0 problems"] == out.splitlines()
+    assert [
+        "ring: 1 plan",
+        "chain: 1 plan",
+        "2 plans checked, 0 refused, 0 problems",
+    ] == out.splitlines()
 
 
 def test_verify_fails_with_status_1_where_nothing_is_proved(simreduce):
-    """A strategy that takes none of what it was to be proved on; the others are proved all the same."""
+    """A strategy that takes none of what it was to be proved on; the others are proved all the
+    same.
+    """
     question = ("verify", "--algo", "ring", "--algo", "hierarchical_copy_gcp_v100", "-g", "3")
     status, out, err = simreduce(*question, "--count", "5", "--count", "7")
 
@@ -305,7 +330,9 @@ def test_verify_fails_with_status_1_where_nothing_is_proved(simreduce):
 
 def test_verify_takes_what_serves_on_no_machine_for_bad_input(simreduce):
     """All of it at once, with misspelt names."""
-    status, out, err = simreduce("verify", "--algo", "ring#2", "--algo", "rng", "--algo", "ring+chunk=4k")
+    status, out, err = simreduce(
+        "verify", "--algo", "ring#2", "--algo", "rng", "--algo", "ring+chunk=4k"
+    )
 
     assert (2, "") == (status, out)
     assert [
@@ -316,7 +343,9 @@ def test_verify_takes_what_serves_on_no_machine_for_bad_input(simreduce):
 
 
 def test_verify_tells_how_many_plans_were_refused_and_why(simreduce, monkeypatch):
-    """Reasons that differ by numbers only are one; the most frequent comes first. What takes some is no failure."""
+    """Reasons that differ by numbers only are one; the most frequent comes first. What takes some
+    is no failure.
+    """
 
     def picky(b, layout, tensors, options):
         for tensor in tensors:
@@ -359,7 +388,8 @@ def test_verify_fails_with_status_1_and_names_the_rank(simreduce, forgetful):
     question = ("verify", "--algo", forgetful, "--algo", "ring", "-g", "3", "--count", "5")
     status, out, err = simreduce(*question)
     problems = [
-        f"forgetful on 3 GPUs: 5 elements: wrong sum: n0.gpu{i} [0, 5): rank 2 is missing" for i in range(3)
+        f"forgetful on 3 GPUs: 5 elements: wrong sum: n0.gpu{i} [0, 5): rank 2 is missing"
+        for i in range(3)
     ]
 
     assert (1, "") == (status, err)
@@ -377,7 +407,17 @@ def test_verify_fails_with_status_1_and_names_the_rank(simreduce, forgetful):
 def test_verify_takes_several_machines_and_upstreams_quirks(simreduce):
     """The machines are in the document and beside the GPUs."""
     status, out, _ = simreduce(
-        "verify", "--algo", "nccl/xring", "--algo", "collective", "-g", "6", "--tasks", "3", "--count", "5"
+        "verify",
+        "--algo",
+        "nccl/xring",
+        "--algo",
+        "collective",
+        "-g",
+        "6",
+        "--tasks",
+        "3",
+        "--count",
+        "5",
     )
     assert (0, "2 plans checked, 0 refused, 0 problems") == (status, out.splitlines()[-1])
 
@@ -390,7 +430,9 @@ def test_verify_takes_several_machines_and_upstreams_quirks(simreduce):
     ]) == (status, json.loads(out)["problems"])  # fmt: skip
 
     name = "hierarchical_copy_gcp_v100"
-    status, out, _ = simreduce("verify", "--algo", name, "-g", "4", "--tasks", "2", "--count", "5", "--json")
+    status, out, _ = simreduce(
+        "verify", "--algo", name, "-g", "4", "--tasks", "2", "--count", "5", "--json"
+    )
     assert (1, [{
         "collective": "all_reduce", "strategy": name, "ranks": 4, "tasks": 2, "plans": 0, "refused": 1,
         "reason": "needs exactly 8 devices, not 4"
@@ -398,7 +440,9 @@ def test_verify_takes_several_machines_and_upstreams_quirks(simreduce):
 
 
 def test_verify_all_proves_everything(simreduce, monkeypatch, forgetful):
-    """What `prove_all` yields, here on fewer machines than it does; what was added and is wrong is told."""
+    """What `prove_all` yields, here on fewer machines than it does; what was added and is wrong is
+    told.
+    """
     monkeypatch.setattr("simreduce.tune.prove.RANKS", (1, 2))
     monkeypatch.setattr("simreduce.tune.prove.TASKS", (1, 2))
     status, out, err = simreduce("verify", "--all", "--count", "7", "--workers", "1")
@@ -408,7 +452,9 @@ def test_verify_all_proves_everything(simreduce, monkeypatch, forgetful):
 
     assert (1, f"proved {cases} of {cases} cases") == (status, err.splitlines()[-1])
     untried = {"hierarchical_copy_gcp_v100"}  # on 8 GPUs only
-    assert {name + packs for name in set(ALGORITHMS) - untried for packs in ("", "+packs=3")} <= told
+    assert {
+        name + packs for name in set(ALGORITHMS) - untried for packs in ("", "+packs=3")
+    } <= told
     assert {"nccl+ddp", "nccl+fusion", "--variable_update=replicated"} <= told
     assert [
         f"WRONG {strategy} on {where}: 7 elements: wrong sum: {gpu} [0, 7): rank 1 is missing"
@@ -418,7 +464,9 @@ def test_verify_all_proves_everything(simreduce, monkeypatch, forgetful):
         )
         for strategy in (forgetful, f"{forgetful}+packs=3")
         for gpu in gpus
-    ] == sorted((line for line in lines if line.startswith("WRONG ")), key=lambda line: "machines" in line)
+    ] == sorted(
+        (line for line in lines if line.startswith("WRONG ")), key=lambda line: "machines" in line
+    )
     assert lines[-1].endswith(" refused, 8 problems")
 
 
@@ -458,7 +506,9 @@ def test_run_fails_with_status_1_when_a_plan_is_wrong(simreduce, forgetful, smal
     document = json.loads(out)
 
     assert (1, "ring") == (status, document["recommended"])
-    assert {"forgetful": 3 * 2**14, "ring": 0} == {c["strategy"]: c["wrong"] for c in document["candidates"]}
+    assert {"forgetful": 3 * 2**14, "ring": 0} == {
+        c["strategy"]: c["wrong"] for c in document["candidates"]
+    }
 
 
 def test_topo_list_names_every_shipped_machine(simreduce):
@@ -529,7 +579,10 @@ def test_a_bench_that_is_stopped_prints_what_it_has(simreduce, monkeypatch):
     document = simreduce("bench", "full:2", "-b", "1M", "-e", "4M", "--json")
 
     assert (130, "") == (done.status, done.err)
-    assert [*alone.out.splitlines(), "# stopped before all sizes were simulated"] == done.out.splitlines()
+    assert [
+        *alone.out.splitlines(),
+        "# stopped before all sizes were simulated",
+    ] == done.out.splitlines()
     assert (130, False, 1) == (
         document.status,
         json.loads(document.out)["complete"],

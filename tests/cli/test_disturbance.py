@@ -6,10 +6,17 @@ import json
 
 import pytest
 
-_BENCH = ("bench", "full:4,bandwidth=1GB/s,latency=0us", "-b", "4K", "--runtime", "ideal", "--algo", "ring")
-_SCENARIO = (
-    'topology = "full:4"\nworkload = "bytes:64K"\nstrategies = ["ring", "reduce_to_one"]\nruntime = "ideal"\n'
+_BENCH = (
+    "bench",
+    "full:4,bandwidth=1GB/s,latency=0us",
+    "-b",
+    "4K",
+    "--runtime",
+    "ideal",
+    "--algo",
+    "ring",
 )
+_SCENARIO = 'topology = "full:4"\nworkload = "bytes:64K"\nstrategies = ["ring", "reduce_to_one"]\nruntime = "ideal"\n'
 
 
 def time_us(done) -> float:
@@ -17,9 +24,13 @@ def time_us(done) -> float:
 
 
 def test_a_cut_that_is_mended_costs_the_time_it_lasted(simreduce):
-    """Six steps of 1 KiB at 1 GB/s on every hop; hop gpu1>gpu2 rests for 10 us in the third, and all wait."""
+    """Six steps of 1 KiB at 1 GB/s on every hop; hop gpu1>gpu2 rests for 10 us in the third, and
+    all wait.
+    """
     plain = simreduce(*_BENCH, "--json")
-    cut = simreduce(*_BENCH, "--json", "--fault", "gpu1>gpu2@2.5us=0", "--fault", "gpu1>gpu2@12.5us=100%")
+    cut = simreduce(
+        *_BENCH, "--json", "--fault", "gpu1>gpu2@2.5us=0", "--fault", "gpu1>gpu2@12.5us=100%"
+    )
 
     assert time_us(plain) == pytest.approx(6 * 1.024, rel=1e-12)
     assert time_us(cut) == pytest.approx(6 * 1.024 + 10, rel=1e-12)
@@ -34,7 +45,15 @@ def test_a_slow_device_slows_its_links(simreduce):
 
 def test_the_header_says_what_disturbs(simreduce):
     done = simreduce(
-        *_BENCH, "--jitter", "0.1", "--seed", "7", "--slow", "gpu3=1.5", "--fault", "cable@1us=500MB/s"
+        *_BENCH,
+        "--jitter",
+        "0.1",
+        "--seed",
+        "7",
+        "--slow",
+        "gpu3=1.5",
+        "--fault",
+        "cable@1us=500MB/s",
     )
 
     assert (
@@ -56,7 +75,8 @@ def test_a_link_that_is_cut_for_ever_fails_those_that_need_it(simreduce):
     star = (*_BENCH[:-1], "ring,reduce_to_one")
     done, calm = simreduce(*star, "--fault", "gpu1>gpu2@1us=0"), simreduce(*star)
     (ring, one), (_, calm_one) = (
-        [line for line in each.out.splitlines() if not line.startswith("#")] for each in (done, calm)
+        [line for line in each.out.splitlines() if not line.startswith("#")]
+        for each in (done, calm)
     )
 
     assert (1, "") == (done.status, done.err)
@@ -137,7 +157,9 @@ def test_explain_and_trace_look_at_the_disturbed_plan(simreduce, scenario, tmp_p
     assert about["time_us"] == document["time_us"] > calm["time_us"] + 15
     assert about["disturbance"] == document["disturbance"] != calm["disturbance"] == ""
     causes = document["critical_path"]["causes"]
-    assert sum(cause["time_us"] for cause in causes) == pytest.approx(document["time_us"], rel=1e-12)
+    assert sum(cause["time_us"] for cause in causes) == pytest.approx(
+        document["time_us"], rel=1e-12
+    )
     assert "# disturbed: gpu2 2 times as slow" in simreduce("explain", scenario, *disturbed).out
 
 

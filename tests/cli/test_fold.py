@@ -8,16 +8,22 @@ import pytest
 
 
 def test_bench_says_that_it_folds(simreduce):
-    status, out, err = simreduce("bench", "switch:5000", "--algo", "ring", "-b", "20M", "--runtime", "ideal")
+    status, out, err = simreduce(
+        "bench", "switch:5000", "--algo", "ring", "-b", "20M", "--runtime", "ideal"
+    )
 
     assert (status, err) == (0, "")
     assert "# folded: one of 5000 equal machines is simulated; #wrong is proved on 4 of them" in out
     # 2 (n - 1) steps of 1 us and 4,192 bytes at 25 GB/s
-    assert float(out.splitlines()[5].split()[5]) == pytest.approx(9998 * (1 + 4192 / 25e3), rel=1e-3)
+    assert float(out.splitlines()[5].split()[5]) == pytest.approx(
+        9998 * (1 + 4192 / 25e3), rel=1e-3
+    )
 
 
 def test_bench_folds_when_asked(simreduce):
-    status, out, _ = simreduce("bench", "dgx1vx4", "--algo", "ring/ring", "-b", "1M", "--fold", "--json")
+    status, out, _ = simreduce(
+        "bench", "dgx1vx4", "--algo", "ring/ring", "-b", "1M", "--fold", "--json"
+    )
 
     assert status == 0
     assert [r["folded_machines"] for r in json.loads(out)["rows"]] == [4]

@@ -9,9 +9,7 @@ import pytest
 
 from simreduce.scenario import is_scenario
 
-SCENARIO = (
-    'topology = "full:4"\nworkload = "bytes:64K"\nstrategies = ["ring", "reduce_to_one"]\nruntime = "ideal"\n'
-)
+SCENARIO = 'topology = "full:4"\nworkload = "bytes:64K"\nstrategies = ["ring", "reduce_to_one"]\nruntime = "ideal"\n'
 
 
 @pytest.fixture(autouse=True)
@@ -81,20 +79,27 @@ def test_the_document_of_an_explanation(simreduce):
     ]  # fmt: skip
     causes = document["critical_path"]["causes"]
     assert sum(cause["share"] for cause in causes) == pytest.approx(1.0, rel=1e-12)
-    assert sum(cause["time_us"] for cause in causes) == pytest.approx(document["time_us"], rel=1e-12)
+    assert sum(cause["time_us"] for cause in causes) == pytest.approx(
+        document["time_us"], rel=1e-12
+    )
     assert {"cause", "where", "meanwhile", "at", "time_us", "share"} == set(causes[0])
     assert {"sort", "resource", "figure", "change", "time_us", "saving_us", "saving_share"} == set(
         document["changes"][0]
     )
     for change in document["changes"]:
-        assert change["time_us"] + change["saving_us"] == pytest.approx(document["time_us"], rel=1e-12)
+        assert change["time_us"] + change["saving_us"] == pytest.approx(
+            document["time_us"], rel=1e-12
+        )
 
 
 @pytest.mark.parametrize(
-    ("collective", "algo"), [("reduce_scatter", "ring"), ("all_gather", "ring"), ("broadcast", "chain")]
+    ("collective", "algo"),
+    [("reduce_scatter", "ring"), ("all_gather", "ring"), ("broadcast", "chain")],
 )
 def test_other_collectives(simreduce, collective, algo):
-    done = simreduce("explain", "full:4", "--algo", algo, "--collective", collective, "-b", "64K", "--json")
+    done = simreduce(
+        "explain", "full:4", "--algo", algo, "--collective", collective, "-b", "64K", "--json"
+    )
 
     assert done.status == 0
     assert json.loads(done.out)["collective"] == collective

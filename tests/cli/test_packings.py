@@ -41,7 +41,9 @@ def test_an_optimum_over_direct_links_is_called_so(simreduce, command, machine, 
 
 
 def test_trees_of_a_broadcast(simreduce):
-    out = simreduce("topo", "trees", "dgx1v", "--collective", "broadcast", "--root", "3", "--json").out
+    out = simreduce(
+        "topo", "trees", "dgx1v", "--collective", "broadcast", "--root", "3", "--json"
+    ).out
     document = json.loads(out)
 
     assert "cut {gpu3}" == document["bottleneck"]
@@ -55,7 +57,9 @@ def test_trees_of_a_broadcast(simreduce):
 @pytest.mark.parametrize("command", ["rings", "trees"])
 def test_a_drawing_has_a_panel_for_each(simreduce, tmp_path, command):
     file = tmp_path / "picture.svg"
-    document = json.loads(simreduce("topo", command, "dgx1v", "-g", "4", "--svg", file, "--json").out)
+    document = json.loads(
+        simreduce("topo", command, "dgx1v", "-g", "4", "--svg", file, "--json").out
+    )
     panels = ET.parse(file).getroot().findall("{http://www.w3.org/2000/svg}g")  # noqa: S314
 
     assert len(document[command]) == len(panels)
@@ -65,14 +69,26 @@ def test_a_drawing_has_a_panel_for_each(simreduce, tmp_path, command):
 @pytest.mark.parametrize(
     ("arguments", "faults"),
     [
-        (["rings", "dgxv", "--svg", "/nope/x"], ["no topology 'dgxv'", "/nope/x: cannot be written"]),
+        (
+            ["rings", "dgxv", "--svg", "/nope/x"],
+            ["no topology 'dgxv'", "/nope/x: cannot be written"],
+        ),
         (["rings", "dgx1v", "-g", "9"], ["-g 9: cannot take 9 of 8 devices"]),
         (["rings", "dgx1v", "-g", "1"], ["-g 1: 1 GPU has nobody to share with"]),
-        (["trees", "dgx1v", "--gpus", "0,8"], ["--gpus 0,8: cannot take devices 0,8: there is no 8"]),
+        (
+            ["trees", "dgx1v", "--gpus", "0,8"],
+            ["--gpus 0,8: cannot take devices 0,8: there is no 8"],
+        ),
         (["trees", "dgx1v", "--gpus", "0;1"], ["--gpus 0;1: whole numbers with commas between"]),
-        (["trees", "dgx1v", "-g", "2", "--gpus", "0,1"], ["-g 2 and --gpus 0,1: give one of the two"]),
+        (
+            ["trees", "dgx1v", "-g", "2", "--gpus", "0,1"],
+            ["-g 2 and --gpus 0,1: give one of the two"],
+        ),
         (["trees", "dgx1v", "--collective", "brodcast"], ["(did you mean 'broadcast'?)"]),
-        (["trees", "dgx1v", "--collective", "broadcast", "--root", "8"], ["--root 8: the ranks are 0 to 7"]),
+        (
+            ["trees", "dgx1v", "--collective", "broadcast", "--root", "8"],
+            ["--root 8: the ranks are 0 to 7"],
+        ),
         (["trees", "dgx1v", "--root", "1"], ["--root 1: all_reduce has no root"]),
         (["trees", "switch:65"], ["switch:65: plans are made for the graph at hand up to 64 GPUs"]),
         (["rings", "ring:5", "-g", "3"], ["no ring over these GPUs was found"]),

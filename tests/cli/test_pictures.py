@@ -22,8 +22,12 @@ def test_both_formats_at_once(simreduce, tmp_path, command):
     assert png.read_bytes().startswith(PNG)
 
 
-def test_a_picture_comes_instead_of_the_matrix_which_is_large_for_a_thousand_hosts(simreduce, tmp_path):
-    """Routes between 4,096 devices would take minutes; the line about the file is all that is printed."""
+def test_a_picture_comes_instead_of_the_matrix_which_is_large_for_a_thousand_hosts(
+    simreduce, tmp_path
+):
+    """Routes between 4,096 devices would take minutes; the line about the file is all that is
+    printed.
+    """
     file = tmp_path / "a.svg"
     status, out, err = simreduce("topo", "show", "fat_tree:4096", "--svg", file)
 
@@ -50,7 +54,9 @@ def test_json_is_printed_beside_a_picture(simreduce, tmp_path):
         (["gh200", "--svg", "x", "--png", "x"], ["--svg x and --png x: one file cannot be both"]),
     ],
 )  # fmt: skip
-def test_every_fault_is_told_and_nothing_is_written(simreduce, tmp_path, monkeypatch, arguments, faults):
+def test_every_fault_is_told_and_nothing_is_written(
+    simreduce, tmp_path, monkeypatch, arguments, faults
+):
     monkeypatch.chdir(tmp_path)
     status, out, err = simreduce("topo", "show", *arguments)
 
@@ -66,4 +72,7 @@ def test_png_without_pillow_is_refused_before_the_work(simreduce, tmp_path, monk
 
     assert (2, "") == (status, out)
     assert "no topology 'dgxv'" in err
-    assert "a.png: PNG needs Pillow, install it with: pip install 'simreduce[png]'; SVG needs nothing" in err
+    assert (
+        "a.png: PNG needs Pillow, install it with: pip install 'simreduce[png]'; SVG needs nothing"
+        in err
+    )

@@ -36,7 +36,17 @@ def test_one_document_with_json(simreduce, small):
 
 def test_options_stand_in_the_place_of_the_scenarios_keys(simreduce, small):
     """Strategy, batch, runtime and how many GPUs."""
-    question = ("step", small, "--json", "--workers", "1", "--algo", "xring+packs=2", "--batch", "32")
+    question = (
+        "step",
+        small,
+        "--json",
+        "--workers",
+        "1",
+        "--algo",
+        "xring+packs=2",
+        "--batch",
+        "32",
+    )
     document = json.loads(simreduce(*question, "--runtime", "tensorflow", "-g", "2").out)
 
     assert ("xring+packs=2", 32, "tensorflow", 2) == tuple(
@@ -49,7 +59,9 @@ def test_options_stand_in_the_place_of_the_scenarios_keys(simreduce, small):
 def test_a_disturbance(simreduce, small):
     """A slow device holds up all."""
     question = ("step", small, "--json", "--workers", "1", "--algo", "ring")
-    calm, slow = (json.loads(simreduce(*question, *more).out) for more in ((), ("--slow", "gpu1=1.5")))
+    calm, slow = (
+        json.loads(simreduce(*question, *more).out) for more in ((), ("--slow", "gpu1=1.5"))
+    )
 
     assert slow["compute_us"] == pytest.approx(1.5 * calm["compute_us"])
     assert "gpu1 1.5 times as slow" == slow["disturbance"]

@@ -58,7 +58,8 @@ def test_a_table_and_a_document(simreduce, asking):
     assert "3 gradients in an update, 4 tokens after it, 0 at first" in text
     assert one == two
     assert ("step", "mine", "switch:4", None, 3) == tuple(
-        document[key] for key in ("command", "scenario", "topology", "workload", "replicas_to_aggregate")
+        document[key]
+        for key in ("command", "scenario", "topology", "workload", "replicas_to_aggregate")
     )
     assert [] == document["backups"]
 
@@ -115,10 +116,14 @@ def test_upstream_s_tokens(simreduce, asking):
 
 
 def test_a_slow_device_computes_longer(simreduce, asking):
-    """Everybody waits for it: 20 ms more, less what its late transfers need not share. Slow links alone would cost 1 ms."""
+    """Everybody waits for it: 20 ms more, less what its late transfers need not share. Slow links
+    alone would cost 1 ms.
+    """
     path = asking(SMALL.replace("backups = 1", "").replace('{distribution = "exponential", mean = "20 ms"}', '"20 ms"'))  # fmt: skip
     calm, slow = (
-        json.loads(simreduce("step", path, "--json", "--workers", "1", *more).out)["step_time_us"]["mean"]
+        json.loads(simreduce("step", path, "--json", "--workers", "1", *more).out)["step_time_us"][
+            "mean"
+        ]
         for more in ((), ("--slow", "gpu3=2"))
     )
 
@@ -153,7 +158,9 @@ def test_every_fault_is_told_at_once(simreduce, asking):
 
 def test_faults_of_the_head_do_not_hide_those_of_the_table(simreduce, asking):
     """Each is told once."""
-    path = asking('runtime = "nccl"\nworkload = "resnet5000"\n' + PLAIN + "slow = {9 = 2.0}\nskip = 6\n")
+    path = asking(
+        'runtime = "nccl"\nworkload = "resnet5000"\n' + PLAIN + "slow = {9 = 2.0}\nskip = 6\n"
+    )
     _, _, err = simreduce("step", path)
 
     assert [
@@ -166,7 +173,9 @@ def test_faults_of_the_head_do_not_hide_those_of_the_table(simreduce, asking):
 
 def test_of_what_repetitions_times_are(simreduce, asking):
     """Worker 3 dies: with its token in some repetitions, waiting for one in others."""
-    text = PLAIN.replace('"20 ms"', '{distribution = "exponential", mean = "20 ms"}').replace("2\n", "40\n")
+    text = PLAIN.replace('"20 ms"', '{distribution = "exponential", mean = "20 ms"}').replace(
+        "2\n", "40\n"
+    )
     out = simreduce("step", asking(text + 'dies = {3 = "50 ms"}\n'), "--backups").out
     blocked = int(out.partition("blocked        ")[2].split()[0])
 
@@ -206,7 +215,10 @@ def test_only_step_answers_it(simreduce, asking):
 def test_the_shipped_one_is_found_by_its_name():
     scenario = load_replicas("step-p3x6-stragglers")
 
-    assert (6, 4) == (scenario.question.job.workers, scenario.question.job.settings.replicas_to_aggregate)
+    assert (6, 4) == (
+        scenario.question.job.workers,
+        scenario.question.job.settings.replicas_to_aggregate,
+    )
 
 
 _ENDLESS = SMALL.replace("updates = 6\nrepetitions = 4", "updates = 20\nrepetitions = 100000")
@@ -214,7 +226,16 @@ _ENDLESS = SMALL.replace("updates = 6\nrepetitions = 4", "updates = 20\nrepetiti
 
 def test_what_is_stopped_tells_what_it_has_and_leaves_no_process(asking, tmp_path):
     out, (terminal, its) = tmp_path / "out", os.openpty()
-    command = [sys.executable, "-m", "simreduce", "step", str(asking(_ENDLESS)), "--workers", "2", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "simreduce",
+        "step",
+        str(asking(_ENDLESS)),
+        "--workers",
+        "2",
+        "--json",
+    ]
     with out.open("w") as file, subprocess.Popen(command, stdout=file, stderr=its) as parent:
         os.close(its)
         told = os.read(terminal, 1000)

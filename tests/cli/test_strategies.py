@@ -10,7 +10,15 @@ import pytest
 def test_bench_takes_strategies_with_commas_between(simreduce):
     """And in several options, in their order."""
     done = simreduce(
-        "bench", "full:4", "-b", "4K", "--json", "--algo", "ring+small=4K,10,direct", "--algo", "one_shot"
+        "bench",
+        "full:4",
+        "-b",
+        "4K",
+        "--json",
+        "--algo",
+        "ring+small=4K,10,direct",
+        "--algo",
+        "one_shot",
     )
 
     assert (0, "") == (done.status, done.err)

@@ -17,7 +17,10 @@ def test_p2p_prints_the_matrices_of_the_test(simreduce):
     assert (0, "") == (status, err)
     assert "Unidirectional P2P=Enabled Bandwidth Matrix (GB/s)\n   D\\D      0      1" in out
     assert "     0      -  18.30  18.30  18.30  18.30  10.00  10.00  10.00\n" in out
-    assert document["p2p_enabled"]["unidirectional_gb_per_s"][0][:2] == [None, pytest.approx(18.3, rel=1e-3)]
+    assert document["p2p_enabled"]["unidirectional_gb_per_s"][0][:2] == [
+        None,
+        pytest.approx(18.3, rel=1e-3),
+    ]
     assert document["p2p_disabled"]["latency_us"][0][1] == pytest.approx(14.48, rel=1e-3)
     assert document["peer_access"][0] == [False, True, True, True, True, False, False, False]
 
@@ -51,7 +54,8 @@ def test_link_classes_of_a_table(simreduce, tmp_path):
     out = simreduce("topo", "import", tmp_path / "in", *options).out
 
     assert all(
-        table in out for table in ("[links.nvlink3]", "[links.pcie4_x16]", "[links.xgmi]\nlanes = 4\n")
+        table in out
+        for table in ("[links.nvlink3]", "[links.pcie4_x16]", "[links.xgmi]\nlanes = 4\n")
     )
     for option, value in (("--pcie", "pcie9"), ("--nvlink-class", "qpi"), ("--socket", "qpi:x")):
         status, _, err = simreduce("topo", "import", tmp_path / "in", option, value)
@@ -90,7 +94,9 @@ def test_a_link_table_gives_what_the_text_leaves_out(simreduce, tmp_path):
     box = load_topology(str(tmp_path / "box.toml"))
 
     assert status == 0
-    figures = {k.link_class: (k.nominal, k.bandwidth, k.latency) for k in box.links if not k.is_figure}
+    figures = {
+        k.link_class: (k.nominal, k.bandwidth, k.latency) for k in box.links if not k.is_figure
+    }
     assert figures["nvlink2"] == (50e9, 46e9, 1.8e-6)  # two of them
     assert figures["pcie_odd"] == (30e9, 20e9, pytest.approx(0.7e-6))
     assert figures["hyper"] == (144e9, 144e9, pytest.approx(1.2e-6))
@@ -111,7 +117,9 @@ def test_faults_of_a_link_table_are_all_told(simreduce, tmp_path):
         "'25' has no unit",
     ):
         assert fault in err
-    assert simreduce("topo", "import", tmp_path / "in", "--links", tmp_path / "none.toml").status == 2
+    assert (
+        simreduce("topo", "import", tmp_path / "in", "--links", tmp_path / "none.toml").status == 2
+    )
 
 
 def test_nvlinks_and_nics_of_a_bare_file(simreduce, tmp_path):

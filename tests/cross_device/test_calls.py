@@ -47,7 +47,9 @@ class TestReduce:
     @pytest.mark.parametrize("version", VERSIONS)
     @pytest.mark.parametrize("devices", [[0, 1, 2, 3], [3, 1], [2, 0, 1]])
     def test_equal_device_sets_are_all_reduced(self, version, devices):
-        plan = reduce(NCCL, "sum", PerDevice.on(devices, 16), sorted(devices), machine(), version=version)
+        plan = reduce(
+            NCCL, "sum", PerDevice.on(devices, 16), sorted(devices), machine(), version=version
+        )
 
         assert by_nccl(plan)
         assert verify(plan) == []
@@ -55,7 +57,9 @@ class TestReduce:
     @pytest.mark.parametrize("version", VERSIONS)
     @pytest.mark.parametrize("destinations", [[1], [3, 0], [CPU], [0, 1, 2, 3]])
     def test_other_sets_go_through_the_first_destination(self, version, destinations):
-        plan = reduce(NCCL, "mean", PerDevice.on([0, 1, 2], 16), destinations, machine(), version=version)
+        plan = reduce(
+            NCCL, "mean", PerDevice.on([0, 1, 2], 16), destinations, machine(), version=version
+        )
 
         assert not by_nccl(plan)
         assert is_star(plan, plan.devices[destinations[0]])
@@ -74,7 +78,8 @@ class TestReduce:
         value = PerDeviceSlices(((1, 2), (0, 3)), 8)
         plan = reduce(NCCL, "sum", value, [0, 1], machine(), version=version)
 
-        # 1.12 takes the first destination; later the value is its own destination, so it is its first device.
+        # 1.12 takes the first destination; later the value is its own destination, so it is its
+        # first device.
         assert is_star(plan, "gpu0" if version == "1.12" else "gpu1")
         assert plan.contract.collective == "sparse_gather"
         assert verify(plan) == []
@@ -106,7 +111,9 @@ class TestReduce:
 
         assert {0, 1, 2, 3} == {int(plan.device[op]) for op in scales}
         assert {4} == {int(plan.arg[op]) for op in scales}
-        assert {f"gpu{d}": [[Fraction(6, 4)] * 2] for d in range(4)} == evaluate(plan, lambda k, _: k)
+        assert {f"gpu{d}": [[Fraction(6, 4)] * 2] for d in range(4)} == evaluate(
+            plan, lambda k, _: k
+        )
 
     def test_odd_hierarchical_copy(self):
         value = PerDevice.on(range(3), 4)
@@ -138,7 +145,11 @@ class TestBatchReduce:
     @pytest.mark.parametrize("version", VERSIONS)
     def test_one_other_set_takes_every_value_on_its_own(self, version):
         method = AllReduceCrossDeviceOps("hierarchical_copy", num_packs=1)
-        pairs = [*self.batch(5, 6), (PerDevice.on([0, 1], 7), [0, 1]), (PerDevice.on(self.ALL, 8), [2])]
+        pairs = [
+            *self.batch(5, 6),
+            (PerDevice.on([0, 1], 7), [0, 1]),
+            (PerDevice.on(self.ALL, 8), [2]),
+        ]
         plan = batch_reduce(method, "sum", pairs, machine(), version=version)
 
         assert {5: 6, 6: 6, 7: 2, 8: 3} == Counter(n for _, _, n in plan.copies())
@@ -159,7 +170,9 @@ class TestBatchReduce:
         for results in evaluate(plan, lambda k, _: k).values():
             assert [5, 80, 8, 6] == [len(r) for r in results]
 
-    @pytest.mark.parametrize(("version", "packs"), [("1.12", (5, 6)), ("1.14", (5, 6)), ("2.x", (11,))])
+    @pytest.mark.parametrize(
+        ("version", "packs"), [("1.12", (5, 6)), ("1.14", (5, 6)), ("2.x", (11,))]
+    )
     def test_upstream_takes_the_whole_batch_apart_for_them_up_to_1_14(self, version, packs):
         method = AllReduceCrossDeviceOps("hierarchical_copy", num_packs=1)
         plan = batch_reduce(method, "sum", self.sparse(), machine(), version=version, faithful=True)
@@ -185,7 +198,9 @@ class TestBatchReduce:
 
     @pytest.mark.parametrize(("faithful", "members"), [(False, 10), (True, 12)])
     def test_small_gradients_are_packed(self, faithful, members):
-        method = AllReduceCrossDeviceOps("hierarchical_copy", num_packs=0, agg_small_grads_max_bytes=64)
+        method = AllReduceCrossDeviceOps(
+            "hierarchical_copy", num_packs=0, agg_small_grads_max_bytes=64
+        )
         plan = batch_reduce(method, "sum", self.batch(*[1] * 14), machine(), faithful=faithful)
 
         assert {members: 6, 14 - members: 6} == Counter(n for _, _, n in plan.copies())
@@ -193,8 +208,12 @@ class TestBatchReduce:
 
     @pytest.mark.parametrize("faithful", [False, True])
     def test_results_come_in_the_order_of_the_batch(self, faithful):
-        method = AllReduceCrossDeviceOps("hierarchical_copy", num_packs=0, agg_small_grads_max_bytes=16)
-        plan = batch_reduce(method, "sum", self.batch(100, 1, 90, 2, 3), machine(), faithful=faithful)
+        method = AllReduceCrossDeviceOps(
+            "hierarchical_copy", num_packs=0, agg_small_grads_max_bytes=16
+        )
+        plan = batch_reduce(
+            method, "sum", self.batch(100, 1, 90, 2, 3), machine(), faithful=faithful
+        )
 
         for results in evaluate(plan, lambda k, _: k).values():
             assert [100, 1, 90, 2, 3] == [len(r) for r in results]
@@ -244,7 +263,9 @@ class TestCollective:
         ("version", "elements"), [("1.12", 16 + 16 + 16), ("1.14", 48), ("2.x", 1 + 2 + 3)]
     )
     def test_batches_are_merged_or_packed(self, version, elements):
-        """One collective: up to 1.14 over a buffer with fields of 64 bytes, later over a concatenation."""
+        """One collective: up to 1.14 over a buffer with fields of 64 bytes, later over a
+        concatenation.
+        """
         batch = [(PerDevice.on([0, 1], n), [0, 1]) for n in (1, 2, 3)]
         plan = batch_reduce(self.METHOD, "sum", batch, machine(), version=version)
 
@@ -254,7 +275,9 @@ class TestCollective:
     @pytest.mark.parametrize("version", ["1.14", "2.x"])
     def test_results_come_in_the_order_of_the_batch(self, version):
         pairs = [(PerDevice.on([0, 1], n), [0, 1]) for n in (1, 20, 300)]
-        plan = batch_reduce(CollectiveAllReduce(bytes_per_pack=1), "mean", pairs, machine(), version=version)
+        plan = batch_reduce(
+            CollectiveAllReduce(bytes_per_pack=1), "mean", pairs, machine(), version=version
+        )
 
         assert verify(plan) == []
         for results in evaluate(plan, lambda k, _: k).values():
@@ -305,7 +328,13 @@ class TestGather:
 
     def test_1_14_needs_equal_lengths(self):
         with pytest.raises(StrategyError, match="have 2, 3 rows"):
-            reduce(CollectiveAllReduce(), "sum", PerDeviceSlices(((0, 2), (1, 3)), 10), [0, 1], machine())
+            reduce(
+                CollectiveAllReduce(),
+                "sum",
+                PerDeviceSlices(((0, 2), (1, 3)), 10),
+                [0, 1],
+                machine(),
+            )
 
     def test_2_asks_for_the_lengths_first(self):
         value = PerDeviceSlices(((0, 2), (1, 2)), 10)
@@ -322,19 +351,31 @@ class TestGather:
 
         assert 6 * (1 + 50 + 5) == sum(n for _, _, n in plan.copies())
         assert verify(plan) == []
-        expected = [[k for k, rows in ((0, 2), (2, 5)) for _ in range(10 * rows)], [0, 0, 2, 2, 2, 2, 2]]
+        expected = [
+            [k for k, rows in ((0, 2), (2, 5)) for _ in range(10 * rows)],
+            [0, 0, 2, 2, 2, 2, 2],
+        ]
         assert {f"gpu{d}": expected for d in range(3)} == evaluate(plan, lambda k, _: k)
 
     def test_nccl_launches_the_indices_after_the_values(self):
         value = PerDeviceSlices(((0, 4), (1, 4)), 10)
         plan = reduce(
-            CollectiveAllReduce(communication="nccl"), "sum", value, [0, 1], machine(), version="2.x"
+            CollectiveAllReduce(communication="nccl"),
+            "sum",
+            value,
+            [0, 1],
+            machine(),
+            version="2.x",
         )
         before = {0: 0, 1: 0}
         for op in range(len(plan)):
             if plan.kind[op] == Kind.CONCAT and plan.hi[op] - plan.lo[op] == 80:
                 before[int(plan.device[op])] = op
-        held = [op for op in range(len(plan)) if plan.control_start[op + 1] - plan.control_start[op] == 1]
+        held = [
+            op
+            for op in range(len(plan))
+            if plan.control_start[op + 1] - plan.control_start[op] == 1
+        ]
 
         assert set(before.values()) <= {int(plan.controls[plan.control_start[op]]) for op in held}
 
@@ -361,7 +402,12 @@ class TestMultiWorker:
     @pytest.mark.parametrize("faithful", [False, True])
     def test_the_default_shuffles_over_the_first_two_cpus(self, faithful):
         plan = reduce(
-            MultiWorkerAllReduce(), "mean", *self.batch(10)[0], self.SHAPE, version="1.12", faithful=faithful
+            MultiWorkerAllReduce(),
+            "mean",
+            *self.batch(10)[0],
+            self.SHAPE,
+            version="1.12",
+            faithful=faithful,
         )
         across = Counter((s, t, n) for s, t, n in plan.copies() if s[:2] != t[:2])
 
@@ -380,7 +426,9 @@ class TestMultiWorker:
 
     def test_devices_are_taken_worker_by_worker(self):
         mixed = (8, 0, 9, 1)
-        plan = reduce(MultiWorkerAllReduce("nccl/xring"), "sum", PerDevice.on(mixed, 64), mixed, self.SHAPE)
+        plan = reduce(
+            MultiWorkerAllReduce("nccl/xring"), "sum", PerDevice.on(mixed, 64), mixed, self.SHAPE
+        )
 
         assert {("n0.gpu0", "n1.gpu0"), ("n1.gpu0", "n0.gpu0")} == {
             (s, t) for s, t, _ in plan.copies() if s[:2] != t[:2]
@@ -427,7 +475,14 @@ class TestFaults:
     def test_of_reduce(self):
         value = PerDevice(((0, 0), (9, 1), (9, 1)), 4)
         with pytest.raises(StrategyError) as error:
-            reduce(ReductionToOneDevice(7, "addn"), "max", value, [1, "gpu9"], machine(), version="1.13")
+            reduce(
+                ReductionToOneDevice(7, "addn"),
+                "max",
+                value,
+                [1, "gpu9"],
+                machine(),
+                version="1.13",
+            )
         text = str(error.value)
 
         for part in ("reduce_op 'max'", "version '1.13'", "reduce_to_device 7", "'addn'", "0 values on device 0",
@@ -475,7 +530,9 @@ class TestFaults:
         assert {"gpu3", "cpu0"} == set(
             evaluate(reduce(NCCL, "sum", value, ["gpu3", "cpu0"], machine()), lambda *_: 1)
         )
-        assert {"gpu3"} == set(evaluate(reduce(NCCL, "sum", value, "gpu3", machine()), lambda *_: 1))
+        assert {"gpu3"} == set(
+            evaluate(reduce(NCCL, "sum", value, "gpu3", machine()), lambda *_: 1)
+        )
         assert {"gpu2"} == set(
             evaluate(reduce(NCCL, "sum", value, PerDevice.on([2], 1), machine()), lambda *_: 1)
         )
@@ -511,17 +568,23 @@ def pairs(draw, shape):
     devices = draw(st.lists(anywhere, min_size=1, max_size=6, unique=True))
     if draw(st.booleans()):
         most = draw(st.sampled_from([1, 1, 3]))
-        value = PerDevice(tuple((d, draw(st.integers(1, most))) for d in devices), draw(st.integers(0, 40)))
+        value = PerDevice(
+            tuple((d, draw(st.integers(1, most))) for d in devices), draw(st.integers(0, 40))
+        )
     else:
         rows = tuple((d, draw(st.integers(0, 4))) for d in devices)
         value = PerDeviceSlices(rows, draw(st.integers(1, 5)), dimensions=draw(st.integers(0, 2)))
     return value, draw(st.one_of(st.just(devices), st.lists(anywhere, min_size=1, max_size=6)))
 
 
-@given(st.data(), METHODS, st.sampled_from(["sum", "mean"]), st.sampled_from(VERSIONS), st.booleans())
+@given(
+    st.data(), METHODS, st.sampled_from(["sum", "mean"]), st.sampled_from(VERSIONS), st.booleans()
+)
 def test_every_plan_keeps_its_contract(data, method, op, version, several):
     """Any devices, any destinations: proven, or refused in words."""
-    shape = machine(data.draw(st.sampled_from(["full:8", "dgx1v", "full:4"])) if not several else "dgx1vx2")
+    shape = machine(
+        data.draw(st.sampled_from(["full:8", "dgx1v", "full:4"])) if not several else "dgx1vx2"
+    )
     batch = data.draw(st.lists(pairs(shape), min_size=1, max_size=4))
     try:
         plan = batch_reduce(method, op, batch, shape, version=version)

@@ -49,8 +49,12 @@ def test_their_mean_on_one_device_is_4():
 @pytest.mark.parametrize("root", [None, 0, 3, CPU])
 @pytest.mark.parametrize("destinations", [[0, 1, 2, 3], [1], [CPU], [3, 2], [CPU, 0]])
 def test_star_traffic(root, destinations):
-    """(sources not on the root) S in, (destinations not on it) S out; the root is the first destination."""
-    plan = reduce(ReductionToOneDevice(root), "sum", PerDevice.on([0, 1, 3], 100), destinations, machine())
+    """(sources not on the root) S in, (destinations not on it) S out; the root is the first
+    destination.
+    """
+    plan = reduce(
+        ReductionToOneDevice(root), "sum", PerDevice.on([0, 1, 3], 100), destinations, machine()
+    )
     at = destinations[0] if root is None else root
     names = plan.devices
 
@@ -104,7 +108,11 @@ def test_one_value_passes_through():
 
 
 def test_a_batch_is_reduced_one_by_one_in_order():
-    pairs = [(PerDevice.on([0, 1], 3), 2), (PerDevice.on([2, 3], 4), [0, 3]), (PerDevice.on([1], 5), 2)]
+    pairs = [
+        (PerDevice.on([0, 1], 3), 2),
+        (PerDevice.on([2, 3], 4), [0, 3]),
+        (PerDevice.on([1], 5), 2),
+    ]
     plan = batch_reduce(STAR, "sum", pairs, machine())
 
     assert verify(plan) == []
@@ -116,7 +124,9 @@ def test_a_batch_is_reduced_one_by_one_in_order():
 
 
 def test_slices_are_concatenated_in_device_order():
-    """MEAN over 4 devices of {1:1,3:2}, {3:10}, {0:5,1:6}, {4:7}: equal indices stay apart, values are divided."""
+    """MEAN over 4 devices of {1:1,3:2}, {3:10}, {0:5,1:6}, {4:7}: equal indices stay apart, values
+    are divided.
+    """
     held = [([1, 3], [1, 2]), ([3], [10]), ([0, 1], [5, 6]), ([4], [7])]
     values = [v for _, part in held for v in part]
     indices = [i for part, _ in held for i in part]
@@ -124,15 +134,16 @@ def test_slices_are_concatenated_in_device_order():
     plan = reduce(STAR, "mean", value, range(4), machine())
 
     assert verify(plan) == []
-    assert {f"gpu{d}": [[0.25, 0.5, 2.5, 1.25, 1.5, 1.75], [1, 3, 3, 0, 1, 4]] for d in range(4)} == evaluate(
-        plan, lambda _, a: [*values, *indices][a]
-    )
+    assert {
+        f"gpu{d}": [[0.25, 0.5, 2.5, 1.25, 1.5, 1.75], [1, 3, 3, 0, 1, 4]] for d in range(4)
+    } == evaluate(plan, lambda _, a: [*values, *indices][a])
 
 
 def test_bytes_of_slices_through_the_root():
     """All values and indices in, the same total out to every destination.
 
-    The dense_shape of the first device goes from there to every destination, as nothing is done to it.
+    The dense_shape of the first device goes from there to every destination, as nothing is done to
+    it.
     """
     value = PerDeviceSlices(((0, 3), (1, 0), (2, 5)), row_elements=16, dtype=0, dimensions=2)
     plan = reduce(STAR, "sum", value, [1, 3], machine())
@@ -145,7 +156,9 @@ def test_bytes_of_slices_through_the_root():
 
     assert {"gpu1": 8 * row + 16, "gpu3": 8 * row + 16} == into
     assert {"gpu0": 3 * row + 2 * 16, "gpu2": 5 * row, "gpu1": 8 * row} == out
-    assert [("gpu0", "gpu1", 2), ("gpu0", "gpu3", 2)] == [copy for copy in plan.copies() if copy[2] == 2]
+    assert [("gpu0", "gpu1", 2), ("gpu0", "gpu3", 2)] == [
+        copy for copy in plan.copies() if copy[2] == 2
+    ]
     assert verify(plan) == []
 
 
@@ -153,7 +166,10 @@ def test_bytes_of_slices_through_the_root():
     ("reduce_op", "expected"),
     [
         ("sum", [("gpu2", "gpu0", 12), ("gpu2", "gpu0", 3), ("gpu2", "gpu0", 2)]),
-        ("mean", [("gpu2", "gpu1", 12), ("gpu1", "gpu0", 12), ("gpu2", "gpu0", 3), ("gpu2", "gpu0", 2)]),
+        (
+            "mean",
+            [("gpu2", "gpu1", 12), ("gpu1", "gpu0", 12), ("gpu2", "gpu0", 3), ("gpu2", "gpu0", 2)],
+        ),
     ],
 )
 def test_the_slices_of_one_device_go_straight_to_the_destination(reduce_op, expected):
@@ -162,11 +178,15 @@ def test_the_slices_of_one_device_go_straight_to_the_destination(reduce_op, expe
     plan = reduce(ReductionToOneDevice(1), reduce_op, value, 0, machine())
 
     assert Counter(expected) == Counter(plan.copies())
-    assert {"gpu0": [list(range(12)), list(range(12, 15)), [15, 16]]} == evaluate(plan, lambda _, a: a)
+    assert {"gpu0": [list(range(12)), list(range(12, 15)), [15, 16]]} == evaluate(
+        plan, lambda _, a: a
+    )
     assert verify(plan) == []
 
 
-@pytest.mark.parametrize("value", [PerDevice.on([1], 8), PerDeviceSlices(((1, 3),), 4, dimensions=2)])
+@pytest.mark.parametrize(
+    "value", [PerDevice.on([1], 8), PerDeviceSlices(((1, 3),), 4, dimensions=2)]
+)
 def test_broadcast_is_one_copy_per_destination(value):
     plan = broadcast(value, [0, 1, 3, CPU], machine())
     tensors = 1 if isinstance(value, PerDevice) else 3

@@ -1,11 +1,14 @@
-"""The time semantics said once more, as plainly as possible: one SimPy process per op, and exact arithmetic.
+"""The time semantics said once more, as plainly as possible: one SimPy process per op, and exact
+arithmetic.
 
-Nothing is shared with the engine but the words of its specification. Times, bytes and rates are fractions, so two
-things that tie on paper tie here. SimPy keeps the clock; its priorities keep the order within one instant:
+Nothing is shared with the engine but the words of its specification. Times, bytes and rates are
+fractions, so two things that tie on paper tie here. SimPy keeps the clock; its priorities keep the
+order within one instant:
 
 1. NORMAL: phases end, ops become ready, lanes are freed, flows open and close;
 2. LANES: free lanes go to waiting ops;
-3. RATES: every flow gets a new rate. SimPy reaches it when nothing of the other two is left at this instant.
+3. RATES: every flow gets a new rate. SimPy reaches it when nothing of the other two is left at this
+   instant.
 """
 
 from __future__ import annotations
@@ -36,23 +39,33 @@ UNCLEAR = Fraction(1, 10**10)
 
 
 class Demand(NamedTuple):
-    """What a flow asks for: the capacity it takes per byte of its rate, by resource, and a limit of its own."""
+    """What a flow asks for: the capacity it takes per byte of its rate, by resource, and a limit of
+    its own.
+    """
 
     weights: Mapping[str, Fraction]
     cap: Fraction | None = None
 
 
 def max_min(capacity: Mapping[str, Fraction], demands: Sequence[Demand]) -> list[Fraction]:
-    """Rates that rise together from 0; a flow stops when a resource that it uses is full, or at its cap."""
+    """Rates that rise together from 0; a flow stops when a resource that it uses is full, or at its
+    cap.
+    """
     rates: list[Fraction | None] = [None] * len(demands)
     while None in rates:
         rising = [i for i, rate in enumerate(rates) if rate is None]
         level_of = {}
         for name in {name for i in rising for name in demands[i].weights}:
-            taken = sum(rate * d.weights.get(name, 0) for rate, d in zip(rates, demands, strict=True) if rate)
+            taken = sum(
+                rate * d.weights.get(name, 0)
+                for rate, d in zip(rates, demands, strict=True)
+                if rate
+            )
             load = sum(demands[i].weights.get(name, 0) for i in rising)
             level_of[name] = (capacity[name] - taken) / load
-        level = min([*level_of.values(), *(demands[i].cap for i in rising if demands[i].cap is not None)])
+        level = min(
+            [*level_of.values(), *(demands[i].cap for i in rising if demands[i].cap is not None)]
+        )
         for i in rising:
             if demands[i].cap == level or level in [level_of[name] for name in demands[i].weights]:
                 rates[i] = level
@@ -118,12 +131,16 @@ class Flow:
 
 @dataclass
 class Oracle:
-    """Runs submissions on one machine. `unclear` says whether rounding could have changed the order of events."""
+    """Runs submissions on one machine. `unclear` says whether rounding could have changed the order
+    of events.
+    """
 
     topology: Topology
     runtime: Runtime
     calibration: Calibration
-    env: simpy.Environment = field(default_factory=lambda: simpy.Environment(initial_time=Fraction(0)))
+    env: simpy.Environment = field(
+        default_factory=lambda: simpy.Environment(initial_time=Fraction(0))
+    )
     unclear: bool = False
     _alarms: dict[simpy.Event, Fraction] = field(default_factory=dict)
     _planned: set[int] = field(default_factory=set)
@@ -143,7 +160,12 @@ class Oracle:
             self.env.process(self._change(change))
         self.env.run()
         return [
-            Times(*([float(getattr(job, name)) for job in mine] for name in ("ready", "start", "finish")))
+            Times(
+                *(
+                    [float(getattr(job, name)) for job in mine]
+                    for name in ("ready", "start", "finish")
+                )
+            )
             for mine in jobs
         ]
 
@@ -164,9 +186,13 @@ class Oracle:
             if self.calibration.cpu:
                 capacity[f"cores of {self._owner(node)}"] = Fraction(self.calibration.cpu.cores)
                 if isfinite(self.calibration.cpu.moving):
-                    capacity[f"moving of {self._owner(node)}"] = Fraction(self.calibration.cpu.moving)
+                    capacity[f"moving of {self._owner(node)}"] = Fraction(
+                        self.calibration.cpu.moving
+                    )
                 if isfinite(self.calibration.cpu.memory):
-                    capacity[f"shared memory of {self._owner(node)}"] = Fraction(self.calibration.cpu.memory)
+                    capacity[f"shared memory of {self._owner(node)}"] = Fraction(
+                        self.calibration.cpu.memory
+                    )
         return capacity
 
     def _known_as(self, link_id: int) -> list[str]:
@@ -204,7 +230,9 @@ class Oracle:
             name, seconds = "transfer", seconds + Fraction(cpu.message)
         return seconds, passes / Fraction(cpu.rates[name]) if name in cpu.rates else Fraction(0)
 
-    def _past_its_own(self, call: Call, per_byte: Fraction, passes: int, nbytes: Fraction) -> Fraction:
+    def _past_its_own(
+        self, call: Call, per_byte: Fraction, passes: int, nbytes: Fraction
+    ) -> Fraction:
         """Seconds longer that a core works on what its own cache does not hold."""
         cpu = self.calibration.cpu
         assert cpu
@@ -228,7 +256,9 @@ class Oracle:
         whole = 0
         for op in range(len(plan)):
             kind, there = Kind(plan.kind[op]), self.topology.nodes[plan.devices[plan.device[op]]]
-            shares = kind in (Kind.SLICE, Kind.OUTPUT) or (kind == Kind.CONCAT and plan.arg[op] == 1)
+            shares = kind in (Kind.SLICE, Kind.OUTPUT) or (
+                kind == Kind.CONCAT and plan.arg[op] == 1
+            )
             whole += 0 if shares or self._owner(there) != owner else int(plan.nbytes[op])
         return Fraction(1 - cpu.cache / whole) if whole > cpu.cache else Fraction(0)
 
@@ -239,28 +269,49 @@ class Oracle:
         jobs = []
         for op in range(len(plan)):
             kind, operands = Kind(plan.kind[op]), plan.operands_of(op)
-            before = operands + plan.controls[plan.control_start[op] : plan.control_start[op + 1]].tolist()
+            before = (
+                operands
+                + plan.controls[plan.control_start[op] : plan.control_start[op + 1]].tolist()
+            )
             stream = int(plan.stream[op])
             if stream >= 0:
                 before += [last_on_stream[stream]] if stream in last_on_stream else []
                 last_on_stream[stream] = op
             target = self.topology.nodes[plan.devices[plan.device[op]]]
-            source = self.topology.nodes[plan.devices[plan.device[operands[0]]]] if operands else target
+            source = (
+                self.topology.nodes[plan.devices[plan.device[operands[0]]]] if operands else target
+            )
             channel = stream // len(plan.devices) if stream >= 0 else -1
             call = Call(Executor(plan.executor[op]), kind, source, target, channel)
-            dispatch = self.calibration.dispatch.get(kind.name.lower(), 0.0) if self.runtime.dispatch else 0.0
+            dispatch = (
+                self.calibration.dispatch.get(kind.name.lower(), 0.0)
+                if self.runtime.dispatch
+                else 0.0
+            )
             latency, holds, weights = Fraction(0), True, {}
             if kind == Kind.COPY:
                 stops = [source.name, target.name]
-                if self.runtime.staged and call.executor == Executor.TF and source.machine != target.machine:
+                if (
+                    self.runtime.staged
+                    and call.executor == Executor.TF
+                    and source.machine != target.machine
+                ):
                     stops[1:1] = [
-                        next(h for h in self.topology.hosts if self.topology.nodes[h].machine == node.machine)
+                        next(
+                            h
+                            for h in self.topology.hosts
+                            if self.topology.nodes[h].machine == node.machine
+                        )
                         for node in (source, target)
                     ]
                 legs = [route(self.topology, a, b) for a, b in pairwise(stops) if a != b]
                 path = [step for leg in legs for step in zip(leg.links, leg.shares, strict=True)]
-                latency = sum((self._latency(link) * Fraction(share) for link, share in path), Fraction(0))
-                holds = len(legs) > 1 or all(self.topology.links[link].holds_lane for link, _ in path)
+                latency = sum(
+                    (self._latency(link) * Fraction(share) for link, share in path), Fraction(0)
+                )
+                holds = len(legs) > 1 or all(
+                    self.topology.links[link].holds_lane for link, _ in path
+                )
                 weights = {}
                 for link, share in path:
                     name = self.topology.links[link].name
@@ -272,7 +323,11 @@ class Oracle:
             passes = 1 if kind == Kind.COPY else 2 if kind == Kind.CONCAT else len(operands) + 1
             seconds, per_byte = self._work(call, passes)
             nbytes = Fraction(int(plan.nbytes[op]))
-            if self.calibration.cpu and "gpu" not in (source.kind, target.kind) and self.runtime.dispatch:
+            if (
+                self.calibration.cpu
+                and "gpu" not in (source.kind, target.kind)
+                and self.runtime.dispatch
+            ):
                 owner = self._owner(source)
                 overhead, holds = Fraction(0), False
                 within = source.machine == target.machine
@@ -290,7 +345,9 @@ class Oracle:
                 cap = Fraction(rates["copy"]) if "copy" in rates else fastest
                 done = (seconds + moved) * cap
                 if done:
-                    weights = {name: weight * nbytes / done for name, weight in weights.items() if nbytes}
+                    weights = {
+                        name: weight * nbytes / done for name, weight in weights.items() if nbytes
+                    }
                     weights |= {f"cores of {owner}": 1 / cap}
                     if moved and isfinite(self.calibration.cpu.moving):
                         weights |= {f"moving of {owner}": moved / done}
@@ -382,9 +439,13 @@ class Oracle:
             self._later(LANES, self._grant)
 
     def _grant(self) -> None:
-        """Each waiting op, by time of readiness and id, goes on unless one of the lanes is taken or promised."""
+        """Each waiting op, by time of readiness and id, goes on unless one of the lanes is taken or
+        promised.
+        """
         promised: set[str] = set()
-        for job, lanes, granted in sorted(self._waiting, key=lambda entry: (entry[0].ready, entry[0].id)):
+        for job, lanes, granted in sorted(
+            self._waiting, key=lambda entry: (entry[0].ready, entry[0].id)
+        ):
             if lanes & (self._busy | promised):
                 promised |= lanes
             else:
@@ -398,7 +459,9 @@ class Oracle:
         for flow in flows:
             flow.left -= flow.rate * (self.env.now - flow.since)
             flow.since = self.env.now
-        for flow, rate in zip(flows, max_min(self.capacity, [f.demand for f in flows]), strict=True):
+        for flow, rate in zip(
+            flows, max_min(self.capacity, [f.demand for f in flows]), strict=True
+        ):
             flow.rate = rate
             if rate > 0:
                 self._ring_at(flow.moved, self.env.now + flow.left / rate)
@@ -440,4 +503,6 @@ class Oracle:
 
 def as_times(timeline: object) -> Times:
     """The same of an engine's timeline."""
-    return Times(*(np.asarray(getattr(timeline, name)).tolist() for name in ("ready", "start", "finish")))
+    return Times(
+        *(np.asarray(getattr(timeline, name)).tolist() for name in ("ready", "start", "finish"))
+    )

@@ -36,7 +36,9 @@ def node(name: str, memory: float = inf, machine: str = "0") -> Node:
 
 
 def machine(*parts: Node | Cable) -> Topology:
-    """Of cables, and of the nodes at their ends; a node that is given replaces the one that is implied."""
+    """Of cables, and of the nodes at their ends; a node that is given replaces the one that is
+    implied.
+    """
     cables = [part for part in parts if isinstance(part, Cable)]
     names = dict.fromkeys(name for each in cables for name in (each.a, each.b))
     nodes = {name: node(name) for name in names} | {n.name: n for n in parts if isinstance(n, Node)}
@@ -49,7 +51,9 @@ def pair(bandwidth: float = RATE, latency: float = 0.0, *, holds: bool = True) -
 
 
 def plan_of(topology: Topology, write: Callable[[PlanBuilder], object]) -> Plan:
-    """The plan that `write` builds on the GPUs and hosts of `topology`, in this order. It promises nothing."""
+    """The plan that `write` builds on the GPUs and hosts of `topology`, in this order. It promises
+    nothing.
+    """
     b = PlanBuilder((*topology.devices, *topology.hosts))
     write(b)
     return b.finish(NO_CONTRACT)

@@ -81,12 +81,16 @@ def check(
 
 
 def check_scene(scene: Scene) -> bool:
-    return check(scene.topology, scene.runtime, scene.calibration, [Submission(scene.plan, scene.ready)])
+    return check(
+        scene.topology, scene.runtime, scene.calibration, [Submission(scene.plan, scene.ready)]
+    )
 
 
 @pytest.mark.parametrize("strategy", ["torus_2d/ring", "halving_doubling/recursive_doubling"])
 def test_ports_that_several_ranks_of_two_machines_share(strategy):
-    """Flows cross several full links, which are raised one after another when one of the flows ends."""
+    """Flows cross several full links, which are raised one after another when one of the flows
+    ends.
+    """
     machines = sr.load_topology("dgx1vx2")
     plan = sr.compile(strategy, Workload("one", (Gradient("gradient", 384),)), sr.layout(machines))
     ready = [0.0] * int((plan.kind == Kind.INPUT).sum())
@@ -121,7 +125,9 @@ def _traffic(draw: st.DrawFn, figures: Figures):
     for name in draw(
         st.lists(st.sampled_from([link.name for link in topology.links]), max_size=3, unique=True)
     ):
-        changes.append(Change(draw(figures.delay), name, draw(st.one_of(st.just(0.0), figures.bandwidth))))
+        changes.append(
+            Change(draw(figures.delay), name, draw(st.one_of(st.just(0.0), figures.bandwidth)))
+        )
         changes.append(Change(changes[-1].at + 2.0**-13, name, draw(figures.bandwidth)))
     return topology, draw(runtimes), draw(calibrations(figures)), submissions, changes
 
@@ -142,7 +148,9 @@ def test_several_plans_and_changes_at_the_same_instants(traffic):
 
 # Shapes with exact ties: every device does the same at the same time.
 
-_DISPATCH = Calibration("dispatch", dispatch={"copy": 5e-6, "add": 3e-6, "concat": 2e-6, "slice": 1e-6})
+_DISPATCH = Calibration(
+    "dispatch", dispatch={"copy": 5e-6, "add": 3e-6, "concat": 2e-6, "slice": 1e-6}
+)
 _SPECS = (
     "ring", "xring", "xring#2", "hierarchical_copy+packs=3", "pscpu", "psgpu#2", "copy_to_gpus+packs=3", "reduce_to_one",
 )  # fmt: skip
@@ -177,5 +185,7 @@ def test_every_shape_of_reduction(machine, spec, runtime, calibration):
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", ["hierarchical_copy", "xring#2+packs=2"])
 def test_a_whole_model(spec):
-    """Thousands of ops, queues hundreds long: errors of rounding do not pile up to another order of events."""
+    """Thousands of ops, queues hundreds long: errors of rounding do not pile up to another order of
+    events.
+    """
     check_strategy("dgx1v", "resnet50", spec, TENSORFLOW, _DISPATCH)

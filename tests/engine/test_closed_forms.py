@@ -74,7 +74,9 @@ def test_a_copy_that_comes_later_slows_the_first_down():
     """From S/(4B) on both have B/2: the first ends at 7 S/(4B), the second at 2 S/B."""
     topology = pair(B)
     late = S / B / 4
-    result = simulate(copy_plan(topology, (0, 1), (0, 1)), topology, IDEAL, ready=np.array([0.0, late]))
+    result = simulate(
+        copy_plan(topology, (0, 1), (0, 1)), topology, IDEAL, ready=np.array([0.0, late])
+    )
 
     assert close_to([7 * late, 8 * late]) == finish(result)
 
@@ -83,7 +85,9 @@ def test_directions_do_not_share():
     """A cable is two links."""
     topology = pair(B, A)
 
-    assert close_to([A + S / B] * 2) == finish(simulate(copy_plan(topology, (0, 1), (1, 0)), topology))
+    assert close_to([A + S / B] * 2) == finish(
+        simulate(copy_plan(topology, (0, 1), (1, 0)), topology)
+    )
 
 
 def test_a_stream_serialises_its_ops_in_program_order():
@@ -161,13 +165,17 @@ def test_tensorflow_receives_peer_copies_side_by_side():
 def test_tensorflow_copies_to_host_and_to_peer_side_by_side():
     """Two lanes of one GPU; and the way in from the host is a third."""
     topology = machine(cable("gpu0", "gpu1", B, A), cable("gpu0", "cpu0", B, A))
-    result = simulate(copy_plan(topology, (0, 1), (0, 2), (2, 0), (0, 2), (2, 0)), topology, TENSORFLOW)
+    result = simulate(
+        copy_plan(topology, (0, 1), (0, 2), (2, 0), (0, 2), (2, 0)), topology, TENSORFLOW
+    )
 
     assert close_to([A + S / B] * 3 + [2 * (A + S / B)] * 2) == finish(result)
 
 
 def test_tensorflow_sends_to_another_box_by_way_of_both_hosts():
-    """Three links, one flow, on the lane to the host: a copy to the host comes after it, one to a peer goes beside it."""
+    """Three links, one flow, on the lane to the host: a copy to the host comes after it, one to a
+    peer goes beside it.
+    """
     topology = machine(
         node("gpu2", machine="1"),
         node("cpu1", machine="1"),
@@ -195,7 +203,10 @@ def test_a_lane_serves_in_order_of_readiness_not_of_program():
     """The copy that is ready first goes first."""
     topology = star()
     result = simulate(
-        copy_plan(topology, (0, 1), (0, 2), (0, 3)), topology, TENSORFLOW, ready=np.array([3e-9, 1e-9, 2e-9])
+        copy_plan(topology, (0, 1), (0, 2), (0, 3)),
+        topology,
+        TENSORFLOW,
+        ready=np.array([3e-9, 1e-9, 2e-9]),
     )
     one = A + S / B
 
@@ -215,7 +226,9 @@ def test_dispatch_holds_the_lane_of_a_wire():
 
 
 def test_a_network_message_frees_the_lane_when_it_is_on_its_way():
-    """Only the overhead is paid one after another: copy i is done at i d + a + S/B (the links differ)."""
+    """Only the overhead is paid one after another: copy i is done at i d + a + S/B (the links
+    differ).
+    """
     topology = machine(*(cable("gpu0", f"gpu{i}", B, A, holds=False) for i in (1, 2, 3)))
     result = simulate(copy_plan(topology, (0, 1), (0, 2), (0, 3)), topology, TENSORFLOW, DISPATCH)
 
@@ -237,13 +250,18 @@ def test_the_ideal_runtime_pays_no_dispatch():
     """Pure alpha-beta."""
     topology = pair(B, A)
 
-    assert close_to(A + S / B) == simulate(copy_plan(topology, (0, 1)), topology, IDEAL, DISPATCH).seconds
+    assert (
+        close_to(A + S / B)
+        == simulate(copy_plan(topology, (0, 1)), topology, IDEAL, DISPATCH).seconds
+    )
 
 
 def test_calibrated_figures_stand_in_for_the_machine_s():
     """The class's bandwidth per lane and its latency; a route still adds up its links."""
     topology = pair(B, A)
-    measured = Calibration("measured", links={"wire": LinkConstants(bandwidth=B / 2, latency=4 * A)})
+    measured = Calibration(
+        "measured", links={"wire": LinkConstants(bandwidth=B / 2, latency=4 * A)}
+    )
 
     assert (
         close_to(4 * A + 2 * S / B)
@@ -252,7 +270,9 @@ def test_calibrated_figures_stand_in_for_the_machine_s():
 
 
 def test_ways_to_the_host_and_back_may_have_figures_of_their_own():
-    """A class may have figures for each, which count before its own and after those of one link. Between switches there is no direction."""
+    """A class may have figures for each, which count before its own and after those of one link.
+    Between switches there is no direction.
+    """
     topology = machine(
         cable("gpu0", "plx0", B, A), cable("plx0", "plx1", B, A), cable("plx1", "cpu0", B, A), cable("gpu1", "plx1", B, A),
         *(Node(name, "pcie_switch") for name in ("plx0", "plx1")),
@@ -285,7 +305,9 @@ def local_seconds(write, runtime=TENSORFLOW, calibration=NOMINAL) -> float:
 @pytest.mark.parametrize("k", [1, 2, 5])
 def test_an_add_reads_its_operands_and_writes_their_sum(k):
     """(k + 1) S / M."""
-    assert close_to((k + 1) * S / M) == local_seconds(lambda b: b.add([b.input(0, 0, 100) for _ in range(k)]))
+    assert close_to((k + 1) * S / M) == local_seconds(
+        lambda b: b.add([b.input(0, 0, 100) for _ in range(k)])
+    )
 
 
 @pytest.mark.parametrize(
@@ -375,7 +397,9 @@ any_scene = st.one_of(scenes(ROUND), scenes(ANY))
 @given(any_scene, st.integers(-6, 6))
 @settings(max_examples=120)
 def test_a_machine_that_is_k_times_as_fast_takes_a_kth_of_the_time(scene, power):
-    """Bandwidth times k, latency, dispatch and readiness over k: every time is over k, to the bit for powers of 2."""
+    """Bandwidth times k, latency, dispatch and readiness over k: every time is over k, to the bit
+    for powers of 2.
+    """
     k = 2.0**power
     cpu = scene.calibration.cpu
     calibration = Calibration(
@@ -426,10 +450,14 @@ def test_no_all_reduce_is_faster_than_the_narrowest_cut(machine_name, spec, runt
 
 
 @given(
-    st.floats(1e-6, 1e3), st.floats(-3.0, 3.0), st.sampled_from(["critical_path", "resource", "lane", "cut"])
+    st.floats(1e-6, 1e3),
+    st.floats(-3.0, 3.0),
+    st.sampled_from(["critical_path", "resource", "lane", "cut"]),
 )
 def test_only_a_floor_that_rounding_has_raised_is_lowered(seconds, billionths, name):
-    """One that is higher by more than a run can be off by stays, so that the test of random machines sees it."""
+    """One that is higher by more than a run can be off by stays, so that the test of random
+    machines sees it.
+    """
     floor = seconds * (1 + billionths * 1e-9)
     lowered = getattr(replace(Floors(0.0, 0.0, 0.0, 0.0), **{name: floor}).under(seconds), name)
 
@@ -439,7 +467,9 @@ def test_only_a_floor_that_rounding_has_raised_is_lowered(seconds, billionths, n
 
 
 def test_the_narrowest_cut_of_rates_with_many_digits():
-    """With fractions as capacities, networkx (3.6) fails on this graph; gpu1 and gpu2 are apart from the others."""
+    """With fractions as capacities, networkx (3.6) fails on this graph; gpu1 and gpu2 are apart
+    from the others.
+    """
     wires = {
         "10": 247318391.6395372, "21": 5870969388.713868, "30": 9103102535.22913, "31": 79371988.34202541,
         "32": 503151358.3378515, "41": 243839198.11355674, "43": 75765642855.10811,
@@ -453,7 +483,9 @@ def test_the_narrowest_cut_of_rates_with_many_digits():
 
 
 def test_the_ring_on_two_devices_meets_the_floor_of_the_cut():
-    """2(n-1)/n is 1 for two ranks: without latency the time is S/B, which is the floor, so that is not too low."""
+    """2(n-1)/n is 1 for two ranks: without latency the time is S/B, which is the floor, so that is
+    not too low.
+    """
     topology = pair(B)
     plan = sr.compile("ring", sr.load_workload("bytes:64M"), sr.layout(topology))
     result = simulate(plan, topology, IDEAL)
@@ -465,7 +497,9 @@ def test_the_ring_on_two_devices_meets_the_floor_of_the_cut():
 @given(any_scene)
 @settings(max_examples=120)
 def test_each_op_starts_when_what_it_is_blamed_on_lets_it(scene):
-    """So the critical path has no gap: each step begins where the one before ended, or freed the lane."""
+    """So the critical path has no gap: each step begins where the one before ended, or freed the
+    lane.
+    """
     result = run(scene)
     lowered = lower(
         scene.plan, scene.topology, scene.runtime, scene.calibration,
@@ -476,7 +510,9 @@ def test_each_op_starts_when_what_it_is_blamed_on_lets_it(scene):
     release[scene.plan.kind == Kind.INPUT] = scene.ready
     for op, blamed in enumerate(result.blame.tolist()):
         if blamed < 0:
-            assert release[op] == pytest.approx(result.ready[op], rel=1e-15, abs=0) == result.start[op]
+            assert (
+                release[op] == pytest.approx(result.ready[op], rel=1e-15, abs=0) == result.start[op]
+            )
         elif result.ready[op] == result.start[op]:
             assert result.finish[blamed] == result.start[op]
         else:
@@ -484,7 +520,9 @@ def test_each_op_starts_when_what_it_is_blamed_on_lets_it(scene):
 
 
 def test_of_operands_that_arrive_at_once_the_last_by_id_is_blamed():
-    """Ends at one instant happen lowest id first, so the last that the add waited for is the highest."""
+    """Ends at one instant happen lowest id first, so the last that the add waited for is the
+    highest.
+    """
     topology = machine(*(cable("gpu0", f"gpu{i}", B, A) for i in (1, 2, 3)))
 
     def write(b: PlanBuilder) -> None:
@@ -500,8 +538,8 @@ def test_of_operands_that_arrive_at_once_the_last_by_id_is_blamed():
 
 
 class Meter:
-    """Stands in for `kernel.happen`, after which rates are shared, and for `kernel.share`; it adds up what every flow moves
-    and what every resource gives.
+    """Stands in for `kernel.happen`, after which rates are shared, and for `kernel.share`; it adds
+    up what every flow moves and what every resource gives.
     """
 
     def __init__(self) -> None:
@@ -533,7 +571,9 @@ class Meter:
 @given(any_scene)
 @settings(max_examples=120)
 def test_resources_give_what_they_can_at_most_and_flows_move_what_they_hold(scene):
-    """At every instant no resource is above its capacity; over time every flow moves its bytes, neither more nor less."""
+    """At every instant no resource is above its capacity; over time every flow moves its bytes,
+    neither more nor less.
+    """
     meter = Meter()
     with mock.patch.multiple(kernel, happen=meter.at_instant, share=meter.shared):
         run(scene)
@@ -555,7 +595,9 @@ def route_of(scene: Scene, op: int) -> tuple[int, ...]:
 @given(any_scene)
 @settings(max_examples=100)
 def test_bytes_that_leave_a_device_arrive_at_another(scene):
-    """What links carried, by the result, is what the plan's copies hold, once per link of each route."""
+    """What links carried, by the result, is what the plan's copies hold, once per link of each
+    route.
+    """
     result = run(scene)
     expected: dict[str, float] = {}
     for op in np.flatnonzero(scene.plan.kind == Kind.COPY).tolist():
@@ -564,7 +606,9 @@ def test_bytes_that_leave_a_device_arrive_at_another(scene):
             name = f"{link.name} {link.link_class}"
             expected[name] = expected.get(name, 0.0) + float(scene.plan.nbytes[op])
     carried = {
-        use.name: use.nbytes for use in result.links if not use.name.endswith((" memory", " cores", " bytes"))
+        use.name: use.nbytes
+        for use in result.links
+        if not use.name.endswith((" memory", " cores", " bytes"))
     }
 
     assert {name: close_to(nbytes) for name, nbytes in expected.items() if nbytes} == carried

@@ -1,4 +1,6 @@
-"""Times of ops on CPU devices: what they work, the bytes they move, and the caches and memory that these pass."""
+"""Times of ops on CPU devices: what they work, the bytes they move, and the caches and memory that
+these pass.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,19 @@ from tests.engine.small import cable, copy_plan, machine, node, plan_of
 from tests.engine.test_closed_forms import close_to, finish
 
 
-@pytest.mark.parametrize(("cache", "seconds"), [(0, 4.0), (400, 2.0), (600, 1.0), (800, 1.0), (10_000, 1.0)])
+@pytest.mark.parametrize(
+    ("cache", "seconds"), [(0, 4.0), (400, 2.0), (600, 1.0), (800, 1.0), (10_000, 1.0)]
+)
 def test_what_the_cache_does_not_hold_is_written_to_memory(cache, seconds):
-    """400 bytes that become 800: a core alone takes 1 s at 400 B/s, and memory 4 s at 100 B/s for what is not in the cache."""
+    """400 bytes that become 800: a core alone takes 1 s at 400 B/s, and memory 4 s at 100 B/s for
+    what is not in the cache.
+    """
     topology = machine(node("cpu0"), node("cpu1"), cable("cpu0", "cpu1", 1e9))
     processor = Processor(rates={"copy": 400.0}, cache=cache, memory=100.0)
 
-    result = simulate(copy_plan(topology, (0, 1)), topology, TENSORFLOW, Calibration("here", cpu=processor))
+    result = simulate(
+        copy_plan(topology, (0, 1)), topology, TENSORFLOW, Calibration("here", cpu=processor)
+    )
 
     assert close_to(seconds) == result.seconds
 
@@ -39,7 +47,10 @@ def test_memory_is_shared_by_all_cores():
     processor = Processor(moving=2.0, rates={"copy": 100.0}, memory=100.0)
 
     result = simulate(
-        copy_plan(topology, (0, 1), (0, 1)), topology, TENSORFLOW, Calibration("here", cpu=processor)
+        copy_plan(topology, (0, 1), (0, 1)),
+        topology,
+        TENSORFLOW,
+        Calibration("here", cpu=processor),
     )
 
     assert close_to([8.0, 8.0]) == finish(result)
@@ -55,13 +66,18 @@ def on_cores(plan: Plan, **constants: object) -> Result:
     """With copies of 2 s of a core and 400 B/s, adds of 1 s."""
     given = {"rates": {"copy": 400.0}, **constants}
     dispatch = {"copy": 2.0, "add": 1.0}
-    return simulate(plan, CPUS, TENSORFLOW, Calibration("here", dispatch=dispatch, cpu=Processor(**given)))
+    return simulate(
+        plan, CPUS, TENSORFLOW, Calibration("here", dispatch=dispatch, cpu=Processor(**given))
+    )
 
 
-@pytest.mark.parametrize(("cores", "moving", "seconds"), [(1, 1, 8.0), (2, 1, 4.0), (2, 2, 4.0), (4, 2, 4.0)])
+@pytest.mark.parametrize(
+    ("cores", "moving", "seconds"), [(1, 1, 8.0), (2, 1, 4.0), (2, 2, 4.0), (4, 2, 4.0)]
+)
 def test_what_an_op_works_and_moves_is_one_flow_over_the_cores(cores, moving, seconds):
-    """Two copies of 800 bytes, each 2 s of work and 2 s of bytes: one core needs 8 s for both, and a copy has no more than one. Bytes
-    are half of it, so one core that moves bytes is enough for two that work.
+    """Two copies of 800 bytes, each 2 s of work and 2 s of bytes: one core needs 8 s for both, and
+    a copy has no more than one. Bytes are half of it, so one core that moves bytes is enough for
+    two that work.
     """
     result = on_cores(copy_plan(CPUS, (0, 1), (0, 1), elements=200), cores=cores, moving=moving)
 
@@ -76,8 +92,9 @@ TWO_CPUS = machine(node("cpu0"), node("cpu1", machine="1"), cable("cpu0", "cpu1"
     [(True, {"transfer": 400.0}, 8.0), (False, {"transfer": 400.0}, 4.0), (True, {}, 4.0 + 800e-9)],
 )
 def test_messages_within_one_computer_are_one_flow_over_its_cores(shared, rates, seconds):
-    """There and back at once, each 2 s of work and 800 bytes at 400 B/s: the one core of one computer needs 8 s, a core of each machine
-    4 s. Where cores move no bytes, one takes its turn after the other, and then the link moves them.
+    """There and back at once, each 2 s of work and 800 bytes at 400 B/s: the one core of one
+    computer needs 8 s, a core of each machine 4 s. Where cores move no bytes, one takes its turn
+    after the other, and then the link moves them.
     """
     processor = Processor(message=2.0, shared=shared, rates=rates)
     plan = copy_plan(TWO_CPUS, (0, 1), (1, 0), elements=200)
@@ -88,8 +105,8 @@ def test_messages_within_one_computer_are_one_flow_over_its_cores(shared, rates,
 
 
 def test_a_core_that_moves_bytes_does_nothing_else_meanwhile():
-    """A copy of 800 bytes, 4 s of one core, and three adds of 1 s in a row beside it: they share the core until the last add ends at
-    6 s, when the copy has had 3 s.
+    """A copy of 800 bytes, 4 s of one core, and three adds of 1 s in a row beside it: they share
+    the core until the last add ends at 6 s, when the copy has had 3 s.
     """
 
     def write(b: PlanBuilder) -> None:
@@ -105,14 +122,20 @@ def test_a_core_that_moves_bytes_does_nothing_else_meanwhile():
 
 
 def test_bytes_past_a_core_s_own_cache_are_moved_like_others():
-    """Two copies, each 2 s of work and 12 s of bytes, 8 of these past the cache: of two cores only one moves bytes."""
+    """Two copies, each 2 s of work and 12 s of bytes, 8 of these past the cache: of two cores only
+    one moves bytes.
+    """
     plan = copy_plan(CPUS, (0, 1), (0, 1), elements=400)
 
-    assert close_to([24.0, 24.0]) == finish(on_cores(plan, cores=2, moving=1, own_cache=1600, past_own=200.0))
+    assert close_to([24.0, 24.0]) == finish(
+        on_cores(plan, cores=2, moving=1, own_cache=1600, past_own=200.0)
+    )
 
 
 def test_messages_of_one_pair_come_one_after_another_also_at_the_cores():
-    """On loopback the channel between two is held while a message is worked on: three of 2 s, and three of different pairs."""
+    """On loopback the channel between two is held while a message is worked on: three of 2 s, and
+    three of different pairs.
+    """
     links = [cable(f"cpu{i}", f"cpu{j}", 1e9) for i in range(4) for j in range(i)]
     cpus = machine(*(node(f"cpu{i}", machine=str(i)) for i in range(4)), *links)
     processor = Processor(cores=4, message=2.0, shared=True, rates={"transfer": 400e9})
@@ -140,7 +163,9 @@ def test_the_critical_path_of_a_full_link_is_the_link_s():
     ("nbytes", "seconds"), [(400, 3.0), (800, 4.0), (1600, 6.0 + 8.0), (2000, 7.0 + 12.0)]
 )
 def test_what_a_core_reads_and_writes_past_its_own_cache_takes_it_longer(nbytes, seconds):
-    """A copy touches two bytes for one. Of its own cache a core has 1600 bytes, and past it 200 B/s beside 400 for what is copied."""
+    """A copy touches two bytes for one. Of its own cache a core has 1600 bytes, and past it 200 B/s
+    beside 400 for what is copied.
+    """
     plan = copy_plan(CPUS, (0, 1), elements=nbytes // 4)
 
     assert close_to([seconds]) == finish(on_cores(plan, own_cache=1600, past_own=200.0))

@@ -39,7 +39,9 @@ _COSTS = Calibration("costs", dispatch={"copy": 0.5, "add": 0.25})
 
 
 def seconds(topology, plan, *faults, runtime=TENSORFLOW, **others):
-    return simulate(plan, topology, runtime, disturbance=Disturbance(faults=faults, **others)).seconds
+    return simulate(
+        plan, topology, runtime, disturbance=Disturbance(faults=faults, **others)
+    ).seconds
 
 
 # Faults.
@@ -64,11 +66,15 @@ def test_a_link_that_degrades_and_recovers():
 
 def test_a_link_cut_for_ever_is_a_deadlock_that_names_op_and_link():
     topology = pair()
-    with pytest.raises(Deadlock, match=r"op 1 COPY gpu0 -> gpu1 \[0, 100\): no bandwidth on gpu0>gpu1 wire"):
+    with pytest.raises(
+        Deadlock, match=r"op 1 COPY gpu0 -> gpu1 \[0, 100\): no bandwidth on gpu0>gpu1 wire"
+    ):
         seconds(topology, copy_plan(topology, (0, 1)), Fault(1.0, "gpu0>gpu1", 0.0))
 
 
-@pytest.mark.parametrize(("name", "lost"), [("gpu0>gpu1", 1), ("gpu1>gpu0", 0), ("gpu1", 1), ("wire", 1)])
+@pytest.mark.parametrize(
+    ("name", "lost"), [("gpu0>gpu1", 1), ("gpu1>gpu0", 0), ("gpu1", 1), ("wire", 1)]
+)
 def test_a_fault_names_a_link_a_node_or_a_class(name, lost):
     """A node's links are those from and to it."""
     topology = machine(cable("gpu0", "gpu1"), cable("gpu0", "gpu2", link_class="other"))
@@ -91,13 +97,17 @@ def test_a_schedule_counts_from_now():
     topology = pair()
     env = simpy.Environment(10.0)
     fabric = Fabric(env, topology)
-    fabric.schedule([Fault(1.0, "gpu0>gpu1", 0.0), Fault(2.0, "gpu0>gpu1", 50.0), Fault(4.0, "wire")])
+    fabric.schedule(
+        [Fault(1.0, "gpu0>gpu1", 0.0), Fault(2.0, "gpu0>gpu1", 50.0), Fault(4.0, "wire")]
+    )
 
     assert env.run(until=fabric.submit(copy_plan(topology, (0, 1)))).finish.max() == 16.0
 
 
 def test_no_resource_gives_more_than_it_has_left():
-    """The replay knows of the faults: bytes in are bytes out, and at no time more than the capacity of that time."""
+    """The replay knows of the faults: bytes in are bytes out, and at no time more than the capacity
+    of that time.
+    """
     topology = pair()
     cut = Disturbance(
         faults=(Fault(1.0, "gpu0>gpu1", 25.0), Fault(3.0, "gpu0>gpu1", 0.0), Fault(4.0, "wire"))
@@ -116,7 +126,9 @@ def test_time_lost_to_a_fault_is_the_links_not_lost_to_others():
     cut = Disturbance(faults=(Fault(1.0, "gpu0>gpu1", 0.0), Fault(3.5, "gpu0>gpu1")))
     (_, copy) = simulate(copy_plan(topology, (0, 1)), topology, disturbance=cut).critical_path()
 
-    assert [(p.cause, p.where, p.seconds) for p in copy.parts] == [("bandwidth", "gpu0>gpu1 wire", 6.5)]
+    assert [(p.cause, p.where, p.seconds) for p in copy.parts] == [
+        ("bandwidth", "gpu0>gpu1 wire", 6.5)
+    ]
 
 
 @st.composite
@@ -137,7 +149,9 @@ def disturbances(draw, topology, delay):
 @given(st.data())
 @settings(max_examples=100)
 def test_laws_hold_whatever_disturbs(data):
-    """Every flow moves its bytes, no capacity is exceeded, no floor is beaten, the path is the whole time."""
+    """Every flow moves its bytes, no capacity is exceeded, no floor is beaten, the path is the
+    whole time.
+    """
     figures = data.draw(st.sampled_from([ROUND, ANY]))
     plan, topology, runtime, calibration, ready = data.draw(scenes(figures))
     disturbance = data.draw(disturbances(topology, figures.delay)) if topology.links else CALM
@@ -167,12 +181,18 @@ def test_laws_hold_whatever_disturbs(data):
 def test_jitter_0_and_slowness_1_change_no_bit(scene, seed):
     nothing = Disturbance(dict.fromkeys(scene.topology.nodes, 1.0), 0.0, seed)
 
-    assert replace(simulate(*scene), disturbance="").to_json() == simulate(*scene, nothing).to_json()
+    assert (
+        replace(simulate(*scene), disturbance="").to_json() == simulate(*scene, nothing).to_json()
+    )
 
 
 def test_a_slow_device_is_slow_in_all_that_it_does():
-    """Half the memory's rate, twice the dispatch of its ops and of what it sends, half the rate of its links."""
-    topology = machine(node("gpu0", memory=300.0), node("gpu1", memory=300.0), cable("gpu0", "gpu1"))
+    """Half the memory's rate, twice the dispatch of its ops and of what it sends, half the rate of
+    its links.
+    """
+    topology = machine(
+        node("gpu0", memory=300.0), node("gpu1", memory=300.0), cable("gpu0", "gpu1")
+    )
 
     def write(b):
         x = b.input(1, 0, 100)
@@ -207,13 +227,21 @@ def test_every_device_twice_as_slow_takes_twice_as_long():
 @given(either_scenes, st.sampled_from([0.1, 1.0]), st.integers(0, 3))
 @settings(max_examples=60)
 def test_jitter_scatters_overhead_work_and_latency_and_nothing_else(scene, jitter, seed):
-    """Each by its own factor within 1 +- jitter, whose figures are the op's and the seed's alone. What a core works is in the amount, and
-    with it an op takes no more of anything but the cores, the last that it uses.
+    """Each by its own factor within 1 +- jitter, whose figures are the op's and the seed's alone.
+    What a core works is in the amount, and with it an op takes no more of anything but the cores,
+    the last that it uses.
     """
     plan, topology, runtime, calibration, _ = scene
     resources = Resources.of(topology, calibration)
     plain, scattered = (
-        lower(plan, topology, runtime, calibration, resources, disturbance=Disturbance(jitter=by, seed=seed))
+        lower(
+            plan,
+            topology,
+            runtime,
+            calibration,
+            resources,
+            disturbance=Disturbance(jitter=by, seed=seed),
+        )
         for by in (0.0, jitter)
     )
 
@@ -243,7 +271,14 @@ def test_jitter_is_even_over_its_range_and_other_for_another_seed():
 
     def factors(seed):
         resources = Resources.of(topology, NOMINAL)
-        low = lower(plan, topology, IDEAL, NOMINAL, resources, disturbance=Disturbance(jitter=0.1, seed=seed))
+        low = lower(
+            plan,
+            topology,
+            IDEAL,
+            NOMINAL,
+            resources,
+            disturbance=Disturbance(jitter=0.1, seed=seed),
+        )
         return low.latency[1::2]
 
     one, two = factors(1), factors(2)
@@ -375,7 +410,9 @@ def test_traffic_slows_plans_down_and_ends_after_them():
 
 
 def test_traffic_shares_links_but_no_lanes():
-    """A flow of 100 kB from gpu1, which begins while the plan has the lane, is there for the rest of the time."""
+    """A flow of 100 kB from gpu1, which begins while the plan has the lane, is there for the rest
+    of the time.
+    """
     topology = machine(cable("gpu0", "gpu1"), cable("gpu0", "gpu2"))
     plan = copy_plan(topology, (0, 1))
 
@@ -416,7 +453,9 @@ def test_two_traffics_do_not_keep_each_other_alive():
 
 
 def test_a_plan_that_is_cut_off_is_a_deadlock_in_spite_of_traffic():
-    """Which could go on for ever, the other way; its own flows that are cut off are nobody's business."""
+    """Which could go on for ever, the other way; its own flows that are cut off are nobody's
+    business.
+    """
     topology = pair()
     cut = Disturbance(faults=(Fault(1.0, "gpu0>gpu1", 0.0),))
     with pytest.raises(Deadlock, match=r"^1 op can never finish:\n  op 1 COPY gpu0 -> gpu1"):
@@ -428,7 +467,12 @@ def test_a_plan_that_is_cut_off_is_a_deadlock_in_spite_of_traffic():
 
 def test_traffic_that_makes_no_sense_is_refused():
     with pytest.raises(InputError) as caught:
-        traffic(Fabric(simpy.Environment(), pair()), -1.0, inf, pairs=[("gpu0", "gpu9"), ("gpu1", "gpu1")])
+        traffic(
+            Fabric(simpy.Environment(), pair()),
+            -1.0,
+            inf,
+            pairs=[("gpu0", "gpu9"), ("gpu1", "gpu1")],
+        )
 
     assert caught.value.problems == (
         "small: no device 'gpu9' (did you mean 'gpu1'?)",

@@ -72,13 +72,17 @@ class Day:
 
 
 def test_a_thousand_idle_timeouts_change_no_bit():
-    """Other events cut the run into pieces; some come at the very instants of the plan, or one ulp beside them."""
+    """Other events cut the run into pieces; some come at the very instants of the plan, or one ulp
+    beside them.
+    """
     plan, topology = xring_on_a_dgx1()
     alone = simulate(plan, topology).timeline
     end = float(alone.finish.max())
     day = Day(topology).submit("plan", plan)
     moments = [*np.linspace(0.0, end, 400), *np.random.default_rng(1).choice(alone.finish, 200)]
-    moments += [nextafter(t, inf) for t in moments[400:]] + [nextafter(t, 0.0) for t in moments[400:600]]
+    moments += [nextafter(t, inf) for t in moments[400:]] + [
+        nextafter(t, 0.0) for t in moments[400:600]
+    ]
     for moment in moments:
         day.env.timeout(moment)
     day.run()
@@ -111,14 +115,19 @@ def test_the_event_happens_when_the_last_op_is_done(scene):
 
 
 def odd_clocks() -> list[float]:
-    """Times from which an end one to two seconds later is hard to reach: now + (end - now) may round beside it."""
+    """Times from which an end one to two seconds later is hard to reach: now + (end - now) may
+    round beside it.
+    """
     return np.random.default_rng(2).uniform(0.25, 0.5, 60).tolist()
 
 
 def test_the_event_happens_to_the_bit_wherever_the_clock_stands():
     """Not an ulp before or after the end."""
     topology = pair(bandwidth=647.0, latency=0.61)
-    days = [Day(topology, begin=t).submit("plan", copy_plan(topology, (0, 1)), at=t) for t in odd_clocks()]
+    days = [
+        Day(topology, begin=t).submit("plan", copy_plan(topology, (0, 1)), at=t)
+        for t in odd_clocks()
+    ]
     happened = [day.run()["plan"] for day in days]
 
     assert [float(day.done["plan"][1].finish[1]) for day in days] == happened
@@ -160,7 +169,9 @@ def test_a_plan_that_follows_another_begins_where_that_ended():
 
 
 def test_a_plan_submitted_during_another_shares_with_it_from_then_on():
-    """The first has moved 100 B alone at 1 s; 300 B at half the rate end at 7 s. The second has 100 B left then."""
+    """The first has moved 100 B alone at 1 s; 300 B at half the rate end at 7 s. The second has 100
+    B left then.
+    """
     topology = pair()
     plan = copy_plan(topology, (0, 1))
     day = Day(topology, IDEAL).submit("first", plan).submit("second", plan, at=1.0)
@@ -172,7 +183,9 @@ def test_a_plan_submitted_during_another_shares_with_it_from_then_on():
 
 
 def test_plans_that_want_a_lane_at_once_get_it_in_the_order_of_submission():
-    """All are ready at 1 s. The earlier plan's copies come first, in program order, then the later plan's."""
+    """All are ready at 1 s. The earlier plan's copies come first, in program order, then the later
+    plan's.
+    """
     topology = machine(cable("gpu0", "gpu1"), cable("gpu0", "gpu2"))
     both = copy_plan(topology, (0, 2), (0, 1))
     day = Day(topology).submit("first", both, ready=1.0).submit("second", both, at=0.5, ready=0.5)
@@ -192,7 +205,9 @@ def test_an_op_that_is_ready_earlier_goes_before_an_earlier_submission():
 
 
 def test_blame_counts_within_the_plan():
-    """An op of the second plan waited for the lane that an op of the first had: nobody of its own is to blame."""
+    """An op of the second plan waited for the lane that an op of the first had: nobody of its own
+    is to blame.
+    """
     topology = pair()
     plan = copy_plan(topology, (0, 1), (0, 1))
     day = Day(topology).submit("first", plan).submit("second", plan)
@@ -206,8 +221,9 @@ def test_blame_counts_within_the_plan():
 
 
 def copies_that_want_one_lane(first: float, second: float) -> list[float]:
-    """Starts of two copies on one lane. The first, by id, is ready after 0.1 s, 0.2 s and `first`; the other at
-    `second`."""
+    """Starts of two copies on one lane. The first, by id, is ready after 0.1 s, 0.2 s and `first`;
+    the other at `second`.
+    """
     topology = pair()
 
     def write(b: PlanBuilder) -> None:
@@ -217,18 +233,26 @@ def copies_that_want_one_lane(first: float, second: float) -> list[float]:
 
     plan = plan_of(topology, write)
     steps = Calibration("steps", dispatch={"slice": 0.2})
-    return simulate(plan, topology, TENSORFLOW, steps, np.array([0.1 + first, second])).start[[2, 4]].tolist()
+    return (
+        simulate(plan, topology, TENSORFLOW, steps, np.array([0.1 + first, second]))
+        .start[[2, 4]]
+        .tolist()
+    )
 
 
 def test_what_is_due_within_four_ulp_happens_at_once():
-    """0.1 + 0.2 is one ulp more than 0.3. They tie, at the earlier time, and the lower id goes first."""
+    """0.1 + 0.2 is one ulp more than 0.3. They tie, at the earlier time, and the lower id goes
+    first.
+    """
     assert 0.1 + 0.2 > 0.3
 
     assert copies_that_want_one_lane(0.0, 0.3) == [0.3, 4.3]
 
 
 def test_what_is_due_later_than_four_ulp_is_later():
-    """0.6 femtoseconds are eleven ulp here: the copy that is ready first goes first, whatever its id."""
+    """0.6 femtoseconds are eleven ulp here: the copy that is ready first goes first, whatever its
+    id.
+    """
     assert copies_that_want_one_lane(6e-16, 0.3) == [4.3, 0.3]
 
 
@@ -245,7 +269,11 @@ def test_a_link_that_is_cut_and_mended_moves_the_rest_afterwards():
 
 def test_a_slower_link_is_slower_from_then_on():
     """300 B at 50 B/s from 1 s on."""
-    day = Day(topology := pair()).submit("plan", copy_plan(topology, (0, 1))).cut(1.0, "gpu0>gpu1", 50.0)
+    day = (
+        Day(topology := pair())
+        .submit("plan", copy_plan(topology, (0, 1)))
+        .cut(1.0, "gpu0>gpu1", 50.0)
+    )
 
     assert day.run() == {"plan": 7.0}
 
@@ -269,7 +297,9 @@ def test_a_link_cut_while_nothing_runs_is_cut_for_the_next_plan():
 def test_a_cut_harms_only_its_own_direction():
     """The way back moves on."""
     day = Day(topology := pair()).submit("there", copy_plan(topology, (0, 1)))
-    day.submit("back", copy_plan(topology, (1, 0))).cut(1.0, "gpu0>gpu1").cut(11.0, "gpu0>gpu1", 100.0)
+    day.submit("back", copy_plan(topology, (1, 0))).cut(1.0, "gpu0>gpu1").cut(
+        11.0, "gpu0>gpu1", 100.0
+    )
 
     assert day.run() == {"back": 4.0, "there": 14.0}
 
@@ -303,7 +333,9 @@ def test_a_link_cut_for_ever_is_a_deadlock_that_names_op_and_link():
     """It never returns a short time."""
     day = Day(topology := pair()).submit("plan", copy_plan(topology, (0, 1))).cut(1.0, "gpu0>gpu1")
 
-    with pytest.raises(Deadlock, match=r"op 1 COPY gpu0 -> gpu1 \[0, 100\): no bandwidth on gpu0>gpu1 wire"):
+    with pytest.raises(
+        Deadlock, match=r"op 1 COPY gpu0 -> gpu1 \[0, 100\): no bandwidth on gpu0>gpu1 wire"
+    ):
         day.run()
 
 
@@ -344,7 +376,9 @@ def test_a_control_edge_against_the_order_of_a_stream_is_a_deadlock():
             b.copy(b.input(0, i * 100, (i + 1) * 100), 1, stream=b.stream(0))
 
     plan = with_controls(plan_of(topology, write), [[], [3], [], []])
-    with pytest.raises(Deadlock, match=r"op 1 COPY gpu0 -> gpu1 \[0, 100\): waits for 1 op before it"):
+    with pytest.raises(
+        Deadlock, match=r"op 1 COPY gpu0 -> gpu1 \[0, 100\): waits for 1 op before it"
+    ):
         simulate(plan, topology)
 
 
@@ -366,7 +400,9 @@ def test_the_past_cannot_be_touched():
     day.fabric.submit(copy_plan(topology, (0, 1)))
     day.env.step()
 
-    with pytest.raises(InternalError, match=r"the fabric is at 4\.0 s; it was touched at 0(\.0)? s"):
+    with pytest.raises(
+        InternalError, match=r"the fabric is at 4\.0 s; it was touched at 0(\.0)? s"
+    ):
         day.fabric.submit(copy_plan(topology, (0, 1)))
     with pytest.raises(InternalError, match="touched at 0"):
         day.fabric.set_bandwidth("gpu0>gpu1", 1.0)
@@ -487,13 +523,19 @@ def test_bits_do_not_depend_on_the_hash_seed():
     for seed in ("1", "2", "3"):
         environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(root)}
         command = [sys.executable, "-c", _SCRIPT]
-        seen.add(subprocess.run(command, env=environment, cwd=root, capture_output=True, check=True).stdout)
+        seen.add(
+            subprocess.run(
+                command, env=environment, cwd=root, capture_output=True, check=True
+            ).stdout
+        )
 
     assert {f"{bits(simulate(*xring_on_a_dgx1()).timeline)}\n".encode()} == seen
 
 
 def test_a_plan_gives_the_same_bits_again_on_a_used_fabric():
-    """Lanes and flows of earlier plans leave nothing behind: at a clock that reads 0 as at the first."""
+    """Lanes and flows of earlier plans leave nothing behind: at a clock that reads 0 as at the
+    first.
+    """
     topology = pair(latency=1.0)
     plan = copy_plan(topology, (0, 1), (0, 1), (1, 0))
     day = Day(topology, begin=0.0)
@@ -530,7 +572,9 @@ def test_a_clock_that_starts_below_zero_runs():
 
 
 def test_kernels_queue_with_what_sums_on_their_device():
-    """A kernel holds the lane that an ADD on its device takes; under a runtime without lanes it holds up nobody."""
+    """A kernel holds the lane that an ADD on its device takes; under a runtime without lanes it
+    holds up nobody.
+    """
     for runtime, expected in ((TENSORFLOW, (2.0, 5.0)), (IDEAL, (2.0, 3.0))):
         env = simpy.Environment()
         fabric = Fabric(env, pair(), runtime=runtime)

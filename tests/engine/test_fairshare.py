@@ -1,4 +1,6 @@
-"""Max-min fair rates: `sharing.share` on systems worked by hand, and against an exact solver on random ones."""
+"""Max-min fair rates: `sharing.share` on systems worked by hand, and against an exact solver on
+random ones.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from tests.engine.oracle import Demand, max_min
 
 
 class Flow(NamedTuple):
-    """The capacity that a flow takes per byte of its rate, by resource, its own limit, and its bytes."""
+    """The capacity that a flow takes per byte of its rate, by resource, its own limit, and its
+    bytes.
+    """
 
     weights: dict[int, float]
     cap: float = inf
@@ -135,16 +139,22 @@ def test_a_long_flow_is_held_back_by_its_narrowest_link_and_others_take_the_rest
 
 def test_a_chain_of_bottlenecks_is_filled_from_the_narrowest():
     """a + b + c <= 3 fills at 1. c + d <= 3 leaves d 2. d + e <= 5 leaves e 3."""
-    check([3.0, 3.0, 5.0], [on(0), on(0), on(0, 1), on(1, 2), on(2)], expect=[1.0, 1.0, 1.0, 2.0, 3.0])
+    check(
+        [3.0, 3.0, 5.0], [on(0), on(0), on(0, 1), on(1, 2), on(2)], expect=[1.0, 1.0, 1.0, 2.0, 3.0]
+    )
 
 
 def test_the_parking_lot():
-    """One flow over n links of 1, one more on each: the long one counts on every link once, so all get 1/2."""
+    """One flow over n links of 1, one more on each: the long one counts on every link once, so all
+    get 1/2.
+    """
     check([1.0] * 4, [on(0, 1, 2, 3), on(0), on(1), on(2), on(3)], expect=[0.5] * 5)
 
 
 def test_a_weight_is_capacity_per_byte_not_priority():
-    """3x + y <= 12 with x = y: both 3. The heavy flow takes 9 of the 12 to move as much as the light one."""
+    """3x + y <= 12 with x = y: both 3. The heavy flow takes 9 of the 12 to move as much as the
+    light one.
+    """
     check([12.0], [Flow({0: 3.0}), Flow({0: 1.0})], expect=[3.0, 3.0])
 
 
@@ -169,7 +179,9 @@ def test_a_cap_that_equals_the_fair_share_takes_nothing_from_others():
 
 
 def test_a_weighted_and_capped_system():
-    """x <= 1 by its cap; 3x + 2y + z <= 12 then leaves 2y + z <= 9: y = z = 3; z + w <= 10 leaves w 7."""
+    """x <= 1 by its cap; 3x + 2y + z <= 12 then leaves 2y + z <= 9: y = z = 3; z + w <= 10 leaves w
+    7.
+    """
     flows = [Flow({0: 3.0}, cap=1.0), Flow({0: 2.0}), Flow({0: 1.0, 1: 1.0}), Flow({1: 1.0})]
 
     check([12.0, 10.0], flows, expect=[1.0, 3.0, 3.0, 7.0])
@@ -186,7 +198,9 @@ def test_flows_that_meet_nowhere_do_not_limit_each_other():
 
 
 def test_levels_that_differ_by_rounding_alone_give_equal_rates():
-    """x + y + z <= 0.3 and w <= 0.1 fill together on paper. In floats 0.3 / 3 is less; the rates are equal bits."""
+    """x + y + z <= 0.3 and w <= 0.1 fill together on paper. In floats 0.3 / 3 is less; the rates
+    are equal bits.
+    """
     assert 0.3 / 3 < 0.1
 
     check([0.3, 0.1, 5.0], [on(0, 2), on(0, 2), on(0, 2), on(1, 2)], expect=[0.3 / 3] * 4)
@@ -220,7 +234,9 @@ def test_bytes_are_counted_when_the_rate_changes():
 
 
 def test_a_flow_whose_rate_stays_is_not_touched():
-    """The capped flow has 2 of 10, with or without a second; its bytes are still counted from the start."""
+    """The capped flow has 2 of 10, with or without a second; its bytes are still counted from the
+    start.
+    """
     system = System([10.0], [Flow({0: 1.0}, cap=2.0, amount=100.0), on(0)])
     system.open(0).share()
     system.open(1, now=3.0).share(now=3.0)
@@ -269,7 +285,10 @@ def test_rates_are_those_of_exact_progressive_filling(system):
     exact = max_min(
         dict(enumerate(map(Fraction, capacity))),
         [
-            Demand({r: Fraction(w) for r, w in f.weights.items()}, None if f.cap == inf else Fraction(f.cap))
+            Demand(
+                {r: Fraction(w) for r, w in f.weights.items()},
+                None if f.cap == inf else Fraction(f.cap),
+            )
             for f in flows
         ],
     )
@@ -280,7 +299,8 @@ def test_rates_are_those_of_exact_progressive_filling(system):
 def loads(capacity: Sequence[float], flows: Sequence[Flow], got: Sequence[float]) -> list[float]:
     """What the flows take of each resource."""
     return [
-        sum(f.weights.get(r, 0.0) * x for f, x in zip(flows, got, strict=True)) for r in range(len(capacity))
+        sum(f.weights.get(r, 0.0) * x for f, x in zip(flows, got, strict=True))
+        for r in range(len(capacity))
     ]
 
 
@@ -296,7 +316,9 @@ def test_no_resource_gives_more_than_it_has(system):
 @given(either)
 @settings(max_examples=400)
 def test_every_flow_has_a_bottleneck(system):
-    """A flow is at its cap, or on a full resource where nobody is faster: the definition of max-min fairness."""
+    """A flow is at its cap, or on a full resource where nobody is faster: the definition of max-min
+    fairness.
+    """
     capacity, flows = system
     got = rates(capacity, flows)
     taken = loads(capacity, flows, got)
@@ -305,7 +327,8 @@ def test_every_flow_has_a_bottleneck(system):
             r
             for r in flow.weights
             if taken[r] >= capacity[r] * (1 - 1e-11)
-            and rate >= max(x for f, x in zip(flows, got, strict=True) if r in f.weights) * (1 - 1e-11)
+            and rate
+            >= max(x for f, x in zip(flows, got, strict=True) if r in f.weights) * (1 - 1e-11)
         ]
 
         assert bottlenecks or rate == flow.cap
@@ -323,11 +346,15 @@ def test_the_order_of_copies_changes_no_bit(system, random):
 
 
 def test_sums_that_round_differently_change_no_bit():
-    """What is left of 760 GB/s for the fifth flow are the rates of three others, added up in any order."""
+    """What is left of 760 GB/s for the fifth flow are the rates of three others, added up in any
+    order.
+    """
     capacity = [102175199.0, 274977906945.0, 8000000000.0, 760523480088.8447]
     flows = [on(1), on(1, 3), on(0, 1, 2, 3), on(2, 3), on(3), on(0, 1), on(0, 1, 2)]
 
-    found = {rates(capacity, [*others, flows[4]])[-1] for others in permutations(flows[:4] + flows[5:])}
+    found = {
+        rates(capacity, [*others, flows[4]])[-1] for others in permutations(flows[:4] + flows[5:])
+    }
 
     assert len(found) == 1
 
@@ -335,13 +362,17 @@ def test_sums_that_round_differently_change_no_bit():
 @given(either, st.randoms(use_true_random=False))
 @settings(max_examples=200)
 def test_the_order_of_weighted_flows_changes_nothing_but_rounding(system, random):
-    """Different weights on one resource are taken off in another order; the sums may round differently."""
+    """Different weights on one resource are taken off in another order; the sums may round
+    differently.
+    """
     capacity, flows = system
     order = list(range(len(flows)))
     random.shuffle(order)
     got = rates(capacity, flows)
 
-    assert close_to([got[i] for i in order], rel=1e-13) == rates(capacity, [flows[i] for i in order])
+    assert close_to([got[i] for i in order], rel=1e-13) == rates(
+        capacity, [flows[i] for i in order]
+    )
 
 
 @given(either, st.data())
@@ -368,7 +399,9 @@ def test_sharing_after_every_change_is_sharing_at_once(system, data):
 
 @st.composite
 def histories(draw: st.DrawFn):
-    """(capacities, flows, steps): per step flows that begin or end, and resources that get another capacity."""
+    """(capacities, flows, steps): per step flows that begin or end, and resources that get another
+    capacity.
+    """
     rate, weight = draw(st.sampled_from([_ROUND, _ANY]))
     capacity = draw(st.lists(rate, min_size=6, max_size=24))
     resources = st.integers(0, len(capacity) - 1)
@@ -381,8 +414,9 @@ def histories(draw: st.DrawFn):
 
 
 def test_two_links_that_change_at_one_level_are_mended_one_after_the_other():
-    """Found by the test below. One link was cut off, and is opened when a flow begins on another, which is cut off too:
-    what the second leaves to the first must be known before the first is shared.
+    """Found by the test below. One link was cut off, and is opened when a flow begins on another,
+    which is cut off too: what the second leaves to the first must be known before the first is
+    shared.
     """
     system = System([0.0, 0.0], [Flow({1: 1.0}), Flow({0: 1.0, 1: 1.0}), Flow({0: 1.0})])
     system.open(0, 1).share(0.0)
@@ -394,9 +428,11 @@ def test_two_links_that_change_at_one_level_are_mended_one_after_the_other():
 @given(histories())
 @settings(max_examples=150)
 def test_rates_stay_those_of_exact_progressive_filling_whatever_happens(history):
-    """Flows begin and end and capacities change, several at a time; after each step all is shared anew in fractions.
+    """Flows begin and end and capacities change, several at a time; after each step all is shared
+    anew in fractions.
 
-    Every second a step; a flow has moved what its rates add up to, however often its bottleneck has changed.
+    Every second a step; a flow has moved what its rates add up to, however often its bottleneck has
+    changed.
     """
     capacity, flows, steps = history
     capacity = list(capacity)
@@ -435,23 +471,31 @@ def test_rates_stay_those_of_exact_progressive_filling_whatever_happens(history)
 
 
 def test_a_change_far_away_touches_nothing():
-    """Two thousand flows in pairs on a thousand links; one of them ends. Only its partner gets another rate."""
+    """Two thousand flows in pairs on a thousand links; one of them ends. Only its partner gets
+    another rate.
+    """
     count = 1000
-    system = System([10.0] * count, [Flow({i % count: 1.0}, amount=1e3 + i) for i in range(2 * count)])
+    system = System(
+        [10.0] * count, [Flow({i % count: 1.0}, amount=1e3 + i) for i in range(2 * count)]
+    )
     system.open(*range(2 * count)).share()
     looked: list[int] = []
     full_at = sharing.full_at
-    with mock.patch.object(sharing, "full_at", lambda r, state: looked.append(r) or full_at(r, state)):
+    with mock.patch.object(
+        sharing, "full_at", lambda r, state: looked.append(r) or full_at(r, state)
+    ):
         after = system.close(7, now=1.0).share(now=1.0)
 
     assert {7} == set(looked)
     assert after[7 + count] == 10.0
-    assert [rate for i, rate in enumerate(after) if i not in (7, 7 + count)] == [5.0] * (2 * count - 2)
+    assert [rate for i, rate in enumerate(after) if i not in (7, 7 + count)] == [5.0] * (
+        2 * count - 2
+    )
 
 
 def test_a_chain_of_bottlenecks_is_followed_as_far_as_rates_change():
-    """Flow i is on links i and i + 1; the levels rise along the chain. The first ends: every second gains, the others
-    lose, down to the link whose flow is held back by a cap.
+    """Flow i is on links i and i + 1; the levels rise along the chain. The first ends: every second
+    gains, the others lose, down to the link whose flow is held back by a cap.
     """
     capacity = [2.0, 3.0, 4.0, 5.0, 100.0]
     flows = [on(0), on(0, 1), on(1, 2), on(2, 3), on(3, 4, cap=1.5), on(4)]

@@ -20,7 +20,14 @@ from simreduce.topology.load import load_machine
 from simreduce.workload import Gradient, Workload
 
 RUNTIMES = ("ideal", "tensorflow")
-ALONE = ("ring", "bidirectional_ring", "direct", "one_shot", "halving_doubling", "recursive_doubling")
+ALONE = (
+    "ring",
+    "bidirectional_ring",
+    "direct",
+    "one_shot",
+    "halving_doubling",
+    "recursive_doubling",
+)
 IN_TWO = ("ring/ring", "ring/direct", "chain/ring", "double_tree/bidirectional_ring", "direct/one_shot",
           "torus_2d/ring", "binomial_tree/direct", "ring/halving_doubling", "halving_doubling/recursive_doubling")  # fmt: skip
 DOUBLING = ("halving_doubling", "recursive_doubling")
@@ -32,12 +39,20 @@ def one_gradient(elements: int) -> Workload:
 
 
 def both(
-    topology: Topology, strategy: str, elements: int, runtime: str, calibration: Calibration = NOMINAL
+    topology: Topology,
+    strategy: str,
+    elements: int,
+    runtime: str,
+    calibration: Calibration = NOMINAL,
 ) -> tuple[Result, Result]:
     one = fold(topology)
     workload = one_gradient(elements)
-    plan, folded = (compile_plan(strategy, workload, layout(machine)) for machine in (topology, one))
-    return simulate(plan, topology, runtime, calibration), simulate(folded, one, runtime, calibration)
+    plan, folded = (
+        compile_plan(strategy, workload, layout(machine)) for machine in (topology, one)
+    )
+    return simulate(plan, topology, runtime, calibration), simulate(
+        folded, one, runtime, calibration
+    )
 
 
 def times(result: Result, devices: tuple[str, ...]) -> list[float]:
@@ -56,11 +71,19 @@ def assert_same(whole: Result, folded: Result) -> None:
     assert folded.floors.cut <= folded.seconds
 
 
-def machine(gpus: int, nics: int, bandwidth: float, nic: float, latency: float, count: int) -> Topology:
-    """`count` machines of GPUs and NICs under one PCIe switch with a CPU; every second GPU is linked to the one before."""
+def machine(
+    gpus: int, nics: int, bandwidth: float, nic: float, latency: float, count: int
+) -> Topology:
+    """`count` machines of GPUs and NICs under one PCIe switch with a CPU; every second GPU is
+    linked to the one before.
+    """
     nodes, cables = [Node("switch0", "switch", machine="")], []
     for i in range(count):
-        names = [*(f"n{i}.gpu{g}" for g in range(gpus)), f"n{i}.cpu0", *(f"n{i}.nic{k}" for k in range(nics))]
+        names = [
+            *(f"n{i}.gpu{g}" for g in range(gpus)),
+            f"n{i}.cpu0",
+            *(f"n{i}.nic{k}" for k in range(nics)),
+        ]
         kinds = ["gpu"] * gpus + ["cpu"] + ["nic"] * nics
         nodes += [
             Node(name, kind, memory_bandwidth=7 * bandwidth, machine=str(i), transit=kind != "gpu")  # type: ignore[arg-type]
@@ -148,7 +171,12 @@ def test_packs_means_and_chunks() -> None:
     topology = load_topology("dgx1vx3")
     one = fold(topology)
     gradients = Workload("two", (Gradient("a", 24 * 10), Gradient("b", 24 * 7)))
-    for strategy in ("ring+packs=1", "ring/ring+mean", "ring/ring+chunk=96B", "chain/ring+chunk=96B"):
+    for strategy in (
+        "ring+packs=1",
+        "ring/ring+mean",
+        "ring/ring+chunk=96B",
+        "chain/ring+chunk=96B",
+    ):
         whole = simulate(compile_plan(strategy, gradients, layout(topology)), topology)
         folded = simulate(compile_plan(strategy, gradients, layout(one)), one)
         assert folded.seconds == whole.seconds
@@ -175,7 +203,10 @@ def test_a_folded_machine_has_the_ranks_of_all() -> None:
 def test_a_few_of_the_machines_have_the_shape_of_them() -> None:
     few, real = layout(fold(load_topology("dgx1vx5"))).few(3), layout(load_topology("dgx1vx3"))
     assert (few.tasks, few.links, few.n) == (real.tasks, real.links, real.n)
-    assert layout(fold(load_topology("switch:6"))).few(4).tasks == layout(load_topology("switch:4")).tasks
+    assert (
+        layout(fold(load_topology("switch:6"))).few(4).tasks
+        == layout(load_topology("switch:4")).tasks
+    )
 
 
 def test_large_machines_are_loaded_as_one() -> None:
@@ -188,7 +219,9 @@ def test_large_machines_are_loaded_as_one() -> None:
 
 
 def changed(topology: Topology, name: str, **figures: float) -> Topology:
-    links = tuple(replace(link, **figures) if link.name == name else link for link in topology.links)  # type: ignore[arg-type]
+    links = tuple(
+        replace(link, **figures) if link.name == name else link for link in topology.links
+    )  # type: ignore[arg-type]
     assert links != topology.links
     return replace(topology, links=links)
 
@@ -220,7 +253,14 @@ def test_a_slower_device_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["fat_tree:131072", "torus:512x256", "ring:131072", "dgx1vx16384,fabric=fat_tree", "full:10000"]
+    "text",
+    [
+        "fat_tree:131072",
+        "torus:512x256",
+        "ring:131072",
+        "dgx1vx16384,fabric=fat_tree",
+        "full:10000",
+    ],
 )
 def test_large_networks_that_are_no_switch_are_refused(text: str) -> None:
     with pytest.raises(TopologyError, match="more than the"):
@@ -228,7 +268,8 @@ def test_large_networks_that_are_no_switch_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "strategy", ["chain", "double_tree", "xring", "pscpu", "nccl", "ring/double_tree", "blueconnect"]
+    "strategy",
+    ["chain", "double_tree", "xring", "pscpu", "nccl", "ring/double_tree", "blueconnect"],
 )
 def test_algorithms_that_are_not_symmetric_are_refused(strategy: str) -> None:
     with pytest.raises(StrategyError, match="does not do the same on each of the 4 equal machines"):
@@ -250,7 +291,9 @@ def test_ranks_that_are_no_power_of_two_are_refused_where_they_matter() -> None:
 
 def test_other_collectives_are_refused() -> None:
     with pytest.raises(StrategyError, match="only all-reduces are folded"):
-        compile_collective("all_gather", "ring", one_gradient(240), layout(fold(load_topology("dgx1vx3"))))
+        compile_collective(
+            "all_gather", "ring", one_gradient(240), layout(fold(load_topology("dgx1vx3")))
+        )
 
 
 def test_a_folded_plan_runs_on_folded_machines_only() -> None:

@@ -1,4 +1,6 @@
-"""The kernel's source, unchanged, under numba: it compiles, and every bit is that of the interpreted run."""
+"""The kernel's source, unchanged, under numba: it compiles, and every bit is that of the
+interpreted run.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,16 @@ from hypothesis import HealthCheck, given, settings
 from numba.core.errors import TypingError
 
 import simreduce as sr
-from simreduce.engine import NOMINAL, TENSORFLOW, Calibration, Fabric, compiled, kernel, sharing, simulate
+from simreduce.engine import (
+    NOMINAL,
+    TENSORFLOW,
+    Calibration,
+    Fabric,
+    compiled,
+    kernel,
+    sharing,
+    simulate,
+)
 from simreduce.engine.calendar import Heap
 from simreduce.engine.store import Store, as_arrays
 from simreduce.engine.tables import SCALARS, Flows, Queues
@@ -42,7 +53,9 @@ def columns(table: NamedTuple) -> dict[str, bytes]:
 
 
 def loaded(scene: Scene, times: int) -> tuple[NamedTuple, NamedTuple]:
-    """The kernel's tables with `times` submissions of the scene's plan, before anything has happened."""
+    """The kernel's tables with `times` submissions of the scene's plan, before anything has
+    happened.
+    """
     fabric = Fabric(simpy.Environment(), scene.topology, scene.calibration, scene.runtime)
     with mock.patch.object(
         compiled, "pays", return_value=False
@@ -52,8 +65,12 @@ def loaded(scene: Scene, times: int) -> tuple[NamedTuple, NamedTuple]:
     return fabric._store.ops, fabric._store.state
 
 
-def drive(advance: Advance, ops: NamedTuple, state: NamedTuple, cut: float) -> list[tuple[bool, float]]:
-    """Run to `cut` in steps, make link 0 half as wide, run to the end. Returns what every call returned."""
+def drive(
+    advance: Advance, ops: NamedTuple, state: NamedTuple, cut: float
+) -> list[tuple[bool, float]]:
+    """Run to `cut` in steps, make link 0 half as wide, run to the end. Returns what every call
+    returned.
+    """
     answers = []
     for begin, horizon in ((0.0, cut / 3), (cut / 3, cut), (cut, inf)):
         now = begin
@@ -131,8 +148,8 @@ def checked(table: NamedTuple) -> NamedTuple:
 @given(scene=scenes(ROUND))
 @settings(max_examples=25)
 def test_every_index_is_in_its_column(scene):
-    """The compiled kernel has only the addresses of columns: a negative index would not count from the end, as in a list, and
-    one beyond the end would not be noticed.
+    """The compiled kernel has only the addresses of columns: a negative index would not count from
+    the end, as in a list, and one beyond the end would not be noticed.
     """
     ops, state = loaded(scene, 2)
 
@@ -175,7 +192,9 @@ def test_simulate_gives_the_same_bits_when_it_compiles(scene):
 @pytest.mark.slow
 @pytest.mark.usefixtures("always_compiled")
 def test_a_fabric_goes_on_compiled_in_the_middle_of_a_plan():
-    """The first plan is under way, interpreted, when the second is submitted; a link changes meanwhile."""
+    """The first plan is under way, interpreted, when the second is submitted; a link changes
+    meanwhile.
+    """
     topology = sr.load_topology("dgx1v")
     plan = sr.compile("xring#2", sr.load_workload("bytes:1M"), sr.layout(topology))
     wider = sr.compile("hierarchical_copy", sr.load_workload("bytes:2M"), sr.layout(topology))
@@ -243,8 +262,9 @@ print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
 
 @pytest.mark.slow
 def test_a_read_only_install_compiles_once_for_all_processes(tmp_path):
-    """Beside a source that cannot be written to, the cache is in the user's folder. Two processes that compile at the
-    same time do not disturb each other; a third loads what they have left. Hash seeds change no bit.
+    """Beside a source that cannot be written to, the cache is in the user's folder. Two processes
+    that compile at the same time do not disturb each other; a third loads what they have left. Hash
+    seeds change no bit.
     """
     root = Path(__file__).parents[2]
     install, home = tmp_path / "install", tmp_path / "home"
@@ -252,15 +272,23 @@ def test_a_read_only_install_compiles_once_for_all_processes(tmp_path):
     ignore = shutil.ignore_patterns("__pycache__")
     for folder in ("simreduce", "topologies"):
         shutil.copytree(root / folder, install / folder, ignore=ignore)
-    for folder in [p for p in (install / "simreduce").rglob("*") if p.is_dir()] + [install / "simreduce"]:
-        (folder / "__pycache__").write_text("no folder: nothing can be cached here, not even by root")
+    for folder in [p for p in (install / "simreduce").rglob("*") if p.is_dir()] + [
+        install / "simreduce"
+    ]:
+        (folder / "__pycache__").write_text(
+            "no folder: nothing can be cached here, not even by root"
+        )
         folder.chmod(0o555)
 
     def start(seed: str) -> subprocess.Popen:
         keep = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA", "XDG"))}
         environment = keep | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(install), "HOME": str(home)}
         return subprocess.Popen(
-            [sys.executable, "-c", _SCRIPT], env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", _SCRIPT],
+            env=environment,
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     answers = [p.communicate()[0].splitlines() for p in [start("1"), start("2")]]

@@ -109,7 +109,9 @@ def lasting(seconds: np.ndarray, low: Lowered) -> Lowered:
     """The ops take so long each and move nothing."""
     n = len(seconds)
     none = np.zeros(n + 1, dtype=np.int64)
-    calls = replace(low.calls, overhead=seconds, latency=np.zeros(n), cap=np.full(n, np.inf), use_start=none)
+    calls = replace(
+        low.calls, overhead=seconds, latency=np.zeros(n), cap=np.full(n, np.inf), use_start=none
+    )
     return replace(low, call=np.arange(n, dtype=np.int32), amount=np.zeros(n), calls=calls)
 
 
@@ -161,7 +163,8 @@ def test_routes_are_checked_for_every_pair():
 
 
 @pytest.mark.parametrize(
-    ("column", "number"), [("operands", 900_000_000), ("operands", -1), ("operands", 3), ("controls", 99)]
+    ("column", "number"),
+    [("operands", 900_000_000), ("operands", -1), ("operands", 3), ("controls", 99)],
 )
 def test_ops_that_wait_for_what_is_not_there_are_refused(column, number):
     """Compiled code would go by such a number as by an address."""
@@ -180,7 +183,9 @@ def test_ops_that_wait_for_what_is_not_there_are_refused(column, number):
 @given(scenes(ROUND), st.integers(1, 3))
 @settings(max_examples=60)
 def test_a_part_is_lowered_as_by_itself(scene, copies):
-    """Of plans side by side, that work on as much: the same ops, calls, lanes by name and bytes, in another order of calls."""
+    """Of plans side by side, that work on as much: the same ops, calls, lanes by name and bytes, in
+    another order of calls.
+    """
     plans = [scene.plan] * copies
     together = side_by_side(plans, scene.plan.devices)
     machine = (scene.topology, scene.runtime, scene.calibration)

@@ -35,7 +35,9 @@ def totals(steps):
 @given(either_scenes)
 @settings(max_examples=100)
 def test_the_parts_are_the_whole_time(scene):
-    """Nothing is missing, nothing counts twice, and nothing is negative; with either way to name what is shared."""
+    """Nothing is missing, nothing counts twice, and nothing is negative; with either way to name
+    what is shared.
+    """
     recording = recorded(scene)
     for steps in (recording.result.critical_path(), recording.critical_path()):
         parts = [part for step in steps for part in step.parts]
@@ -50,14 +52,18 @@ def test_the_parts_are_the_whole_time(scene):
 @given(either_scenes)
 @settings(max_examples=50)
 def test_what_the_parts_name_is_what_the_op_uses(scene):
-    """Links, memories and lanes belong to the op, dispatch to its kind; a lane wait is no longer than the wait."""
+    """Links, memories and lanes belong to the op, dispatch to its kind; a lane wait is no longer
+    than the wait.
+    """
     recording = recorded(scene)
     lowered, names = recording.lowered, recording.resources.names
     for step in recording.critical_path():
         op = step.op
         uses = {names[r] for r in lowered.uses[lowered.use_start[op] : lowered.use_start[op + 1]]}
         for part in step.parts:
-            cause, where = (part.meanwhile, part.at) if part.cause == LANE else (part.cause, part.where)
+            cause, where = (
+                (part.meanwhile, part.at) if part.cause == LANE else (part.cause, part.where)
+            )
             if cause in (BANDWIDTH, SHARE):
                 assert where in uses
             elif cause == DISPATCH:
@@ -108,7 +114,9 @@ def test_a_copy_pays_dispatch_latency_and_bytes():
 def test_two_copies_in_one_lane():
     """The second stands ready all the time that the first takes."""
     topology = machine(cable("gpu0", "gpu1"), cable("gpu0", "gpu2"))
-    steps = sr.simulate(copy_plan(topology, (0, 1), (0, 2)), topology, TENSORFLOW, DISPATCHED).critical_path()
+    steps = sr.simulate(
+        copy_plan(topology, (0, 1), (0, 2)), topology, TENSORFLOW, DISPATCHED
+    ).critical_path()
     lane = "gpu0 device-to-device"
 
     assert [1, 3] == [step.op for step in steps if step.parts]
@@ -117,11 +125,17 @@ def test_two_copies_in_one_lane():
         Part(LANE, lane, 4.0, BANDWIDTH, "gpu0>gpu1 wire"),
     )
     assert steps[-1].waited == 4.5
-    assert {(LANE, lane): 4.5, (DISPATCH, "copy"): 0.5, (BANDWIDTH, "gpu0>gpu2 wire"): 4.0} == totals(steps)
+    assert {
+        (LANE, lane): 4.5,
+        (DISPATCH, "copy"): 0.5,
+        (BANDWIDTH, "gpu0>gpu2 wire"): 4.0,
+    } == totals(steps)
 
 
 def test_a_lane_wait_begins_when_the_op_is_ready():
-    """Its own input comes after 1 s: until then the path is what the holder of the lane did for itself."""
+    """Its own input comes after 1 s: until then the path is what the holder of the lane did for
+    itself.
+    """
     topology = machine(cable("gpu0", "gpu1"), cable("gpu0", "gpu2"))
     plan = copy_plan(topology, (0, 1), (0, 2))
     steps = sr.simulate(plan, topology, TENSORFLOW, ready=np.array([0.0, 1.0])).critical_path()
@@ -136,7 +150,9 @@ def test_a_lane_wait_begins_when_the_op_is_ready():
 def test_a_lane_that_is_freed_before_the_bytes_move():
     """A message leaves the lane when it is on its way, so only its dispatch held the next one up."""
     topology = machine(cable("gpu0", "gpu1", holds=False), cable("gpu0", "gpu2", holds=False))
-    steps = sr.simulate(copy_plan(topology, (0, 1), (0, 2)), topology, TENSORFLOW, DISPATCHED).critical_path()
+    steps = sr.simulate(
+        copy_plan(topology, (0, 1), (0, 2)), topology, TENSORFLOW, DISPATCHED
+    ).critical_path()
 
     assert {
         (LANE, "gpu0 device-to-device"): 0.5,
@@ -154,9 +170,12 @@ def test_time_lost_to_others_is_told_from_time_of_its_own():
 
 
 def test_a_recording_names_the_resource_that_was_shared():
-    """Alone, the narrow cable to gpu2 is the limit; three flows through the first cable make that the limit."""
+    """Alone, the narrow cable to gpu2 is the limit; three flows through the first cable make that
+    the limit.
+    """
     topology = machine(
-        cable("gpu0", "cpu0"), *(cable("cpu0", f"gpu{i}", RATE if i > 1 else RATE / 2) for i in (1, 2, 3))
+        cable("gpu0", "cpu0"),
+        *(cable("cpu0", f"gpu{i}", RATE if i > 1 else RATE / 2) for i in (1, 2, 3)),
     )
     plan = copy_plan(topology, (0, 1), (0, 2), (0, 3))
     recording = record(plan, topology, IDEAL)
@@ -202,5 +221,7 @@ def test_real_machines(spec):
     result = sr.simulate(plan, topology, "tensorflow", sr.load_calibration("dgx1p-tf2018"))
     steps = result.critical_path()
 
-    assert result.seconds == pytest.approx(math.fsum(p.seconds for s in steps for p in s.parts), rel=1e-12)
+    assert result.seconds == pytest.approx(
+        math.fsum(p.seconds for s in steps for p in s.parts), rel=1e-12
+    )
     assert all(before.finish <= after.finish for before, after in itertools.pairwise(steps))

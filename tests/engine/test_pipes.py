@@ -18,7 +18,9 @@ DELAY = 3.0
 def two_hosts():
     """Hosts of two machines on one cable, whose latency holds no lane."""
     return machine(
-        node("cpu0", machine="0"), node("cpu1", machine="1"), cable("cpu0", "cpu1", RATE, DELAY, holds=False)
+        node("cpu0", machine="0"),
+        node("cpu1", machine="1"),
+        cable("cpu0", "cpu1", RATE, DELAY, holds=False),
     )
 
 
@@ -42,7 +44,9 @@ def test_the_other_direction_has_a_pipe_of_its_own():
 
 
 def test_the_wait_for_a_pipe_is_told_and_the_parts_add_up():
-    """The second stands ready for the channel from its arrival on, while the first one's bytes move."""
+    """The second stands ready for the channel from its arrival on, while the first one's bytes
+    move.
+    """
     topology = two_hosts()
     plan = copy_plan(topology, (0, 1), (0, 1))
     recording = record(plan, topology, TENSORFLOW)
@@ -50,10 +54,15 @@ def test_the_wait_for_a_pipe_is_told_and_the_parts_add_up():
     last = recording.critical_path()[-1]
 
     assert last.waited == pytest.approx(unit)
-    assert sum(part.seconds for step in recording.critical_path() for part in step.parts) == pytest.approx(
-        result.seconds
-    )
-    waits = [part for step in recording.critical_path() for part in step.parts if part.cause == "lane wait"]
+    assert sum(
+        part.seconds for step in recording.critical_path() for part in step.parts
+    ) == pytest.approx(result.seconds)
+    waits = [
+        part
+        for step in recording.critical_path()
+        for part in step.parts
+        if part.cause == "lane wait"
+    ]
     assert [(part.where, part.meanwhile, part.seconds) for part in waits] == [
         ("0>1 channel", "bandwidth", pytest.approx(unit))
     ]
@@ -77,9 +86,12 @@ def test_a_result_with_pipes_survives_json():
 
 
 def test_an_op_may_be_on_the_critical_path_twice():
-    """The first copy frees the post at 0.5 s, which lets the second begin; that has the wire when the first arrives."""
+    """The first copy frees the post at 0.5 s, which lets the second begin; that has the wire when
+    the first arrives.
+    """
     topology = machine(
-        cable("gpu0", "gpu1", RATE, 10.0, holds=False), cable("gpu0", "gpu2", RATE / 10, 1.0, holds=False)
+        cable("gpu0", "gpu1", RATE, 10.0, holds=False),
+        cable("gpu0", "gpu2", RATE / 10, 1.0, holds=False),
     )
     plan = copy_plan(topology, (0, 1), (0, 2))
     result = simulate(plan, topology, PIPED, Calibration("costs", dispatch={"copy": 0.5}))
@@ -104,7 +116,9 @@ WIRE = Runtime(
 
 
 def test_of_those_that_wait_the_one_that_was_ready_first_comes_first():
-    """Not the one with the lowest id, which here arrives at 5 s; the others have waited since 2 s and 3 s."""
+    """Not the one with the lowest id, which here arrives at 5 s; the others have waited since 2 s
+    and 3 s.
+    """
     topology = machine(
         cable("gpu0", "gpu1", RATE, 4.0, holds=False), cable("gpu0", "gpu2", RATE, 2.0, holds=False)
     )

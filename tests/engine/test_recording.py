@@ -18,7 +18,8 @@ from tests.strategies import either_scenes
 
 def curves(recording):
     return {
-        curve.name: list(zip(curve.time.tolist(), curve.value.tolist(), strict=True)) for curve in recording
+        curve.name: list(zip(curve.time.tolist(), curve.value.tolist(), strict=True))
+        for curve in recording
     }
 
 
@@ -27,9 +28,13 @@ def bytes_through(recording):
     lowered = recording.lowered
     user = np.repeat(np.arange(len(lowered.amount)), np.diff(lowered.use_start))
     load = np.bincount(
-        lowered.uses, lowered.amount[user] * lowered.weight, minlength=len(recording.resources.names)
+        lowered.uses,
+        lowered.amount[user] * lowered.weight,
+        minlength=len(recording.resources.names),
     )
-    return {name: n for name, n in zip(recording.resources.names, load.tolist(), strict=True) if n > 0}
+    return {
+        name: n for name, n in zip(recording.resources.names, load.tolist(), strict=True) if n > 0
+    }
 
 
 @given(either_scenes)
@@ -93,7 +98,9 @@ def test_flows_share_a_cable_until_one_ends():
 
 def test_a_cable_that_rests_between_two_flows():
     topology = machine(cable("gpu0", "gpu1", latency=1.0))
-    recording = record(copy_plan(topology, (0, 1), (0, 1)), topology, TENSORFLOW, Calibration("none"))
+    recording = record(
+        copy_plan(topology, (0, 1), (0, 1)), topology, TENSORFLOW, Calibration("none")
+    )
 
     assert curves(recording.utilisation()) == {
         "gpu0>gpu1 wire": [(1.0, RATE), (5.0, 0.0), (6.0, RATE), (10.0, 0.0)]

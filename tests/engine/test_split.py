@@ -1,4 +1,6 @@
-"""Transfers over several equal paths at once: every op starts and ends when the all-SimPy model says."""
+"""Transfers over several equal paths at once: every op starts and ends when the all-SimPy model
+says.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,14 @@ from tests.strategies import ANY, ROUND, Figures, calibrations, plans, readies, 
 
 @st.composite
 def trees(draw: st.DrawFn, figures: Figures) -> Topology:
-    """Machines of GPUs and a CPU, each under a leaf of its own, under spines; cables are often alike."""
+    """Machines of GPUs and a CPU, each under a leaf of its own, under spines; cables are often
+    alike.
+    """
     gpus, leaves, spines = draw(st.integers(2, 5)), draw(st.integers(2, 3)), draw(st.integers(1, 4))
-    rates, delays = [draw(figures.bandwidth) for _ in range(2)], [draw(figures.delay) for _ in range(2)]
+    rates, delays = (
+        [draw(figures.bandwidth) for _ in range(2)],
+        [draw(figures.delay) for _ in range(2)],
+    )
     nodes = [Node(f"cpu{i}", "cpu", machine=str(i)) for i in range(leaves)]
     nodes += [Node(f"gpu{i}", "gpu", machine=str(i % leaves), transit=False) for i in range(gpus)]
     nodes += [Node(f"leaf{i}", "switch", machine="") for i in range(leaves)]
@@ -42,7 +49,9 @@ def check_tree(draw_data: st.DataObject, figures: Figures) -> bool:
     topology = draw_data.draw(trees(figures))
     plan = draw_data.draw(plans((*topology.devices, *topology.hosts), figures, most_ops=24))
     runtime, calibration = draw_data.draw(runtimes), draw_data.draw(calibrations(figures))
-    return check(topology, runtime, calibration, [Submission(plan, draw_data.draw(readies(plan, figures)))])
+    return check(
+        topology, runtime, calibration, [Submission(plan, draw_data.draw(readies(plan, figures)))]
+    )
 
 
 @given(st.data())
@@ -69,7 +78,9 @@ def test_reductions_on_a_split_tree():
 
 
 def test_a_split_flow_takes_a_part_of_every_link():
-    """Two flows share the trunk of 10 GB/s from s1: all of one, half of the other. Alike they go at r + r/2 = 10 GB/s."""
+    """Two flows share the trunk of 10 GB/s from s1: all of one, half of the other. Alike they go at
+    r + r/2 = 10 GB/s.
+    """
     kinds = {
         "a": "gpu",
         "b": "gpu",
@@ -84,13 +95,18 @@ def test_a_split_flow_takes_a_part_of_every_link():
     thick, thin = ["al1", "bl2", "cs1", "dl2"], ["l1s1", "l1s2", "s1l2", "s2l2"]
     ends = [(name[0], name[1:]) for name in thick] + [(name[:2], name[2:]) for name in thin]
     rates = [100e9] * 4 + [10e9] * 4
-    cables = [Cable(x, y, "wire", 1, rate, rate, 0.0, True) for (x, y), rate in zip(ends, rates, strict=True)]
+    cables = [
+        Cable(x, y, "wire", 1, rate, rate, 0.0, True)
+        for (x, y), rate in zip(ends, rates, strict=True)
+    ]
     net = build("t", "", "t", nodes, cables, equal_cost=EqualCost("split"))
     builder = PlanBuilder(net.devices)
     for number, (source, target) in enumerate(((0, 1), (2, 3))):
         value = builder.input(source, number * 500, number * 500 + 500)
         builder.output(builder.copy(value, target))
 
-    result = sr.simulate(builder.finish(Contract.broadcast([1], [(0, 500, 0)], 0)), net, runtime="ideal")
+    result = sr.simulate(
+        builder.finish(Contract.broadcast([1], [(0, 500, 0)], 0)), net, runtime="ideal"
+    )
 
     assert result.seconds == pytest.approx(2000 / (20 / 3 * 1e9))

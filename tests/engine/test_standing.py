@@ -25,7 +25,9 @@ def times(
     standing,
     compile_it=False,
 ):
-    """When each plan is done, which begins anew a while after it was done, as often as there are numbers."""
+    """When each plan is done, which begins anew a while after it was done, as often as there are
+    numbers.
+    """
     env = simpy.Environment()
     fabric = Fabric(env, topology, calibration, runtime)
     done = []
@@ -48,7 +50,9 @@ def times(
 @given(
     st.lists(
         st.tuples(
-            st.integers(0, 3), st.integers(0, 3), st.lists(st.floats(0.0, 10.0), min_size=1, max_size=5)
+            st.integers(0, 3),
+            st.integers(0, 3),
+            st.lists(st.floats(0.0, 10.0), min_size=1, max_size=5),
         ).filter(lambda x: x[0] != x[1]),
         min_size=1,
         max_size=6,
@@ -77,7 +81,9 @@ def test_any_plan_can_stand(scene):
 
 def test_the_compiled_kernel_gives_the_same_bits():
     plans = [
-        (copy_plan(STAR, (i, (i + 1 + k) % 4)), [0.1 * i, 0.3, 0.7 * k]) for i in range(4) for k in range(3)
+        (copy_plan(STAR, (i, (i + 1 + k) % 4)), [0.1 * i, 0.3, 0.7 * k])
+        for i in range(4)
+        for k in range(3)
     ]
     compiled.load()
 

@@ -1,4 +1,6 @@
-"""What a step costs besides its ops, worked out by hand: `step` for every machine, and ways between the first and the others."""
+"""What a step costs besides its ops, worked out by hand: `step` for every machine, and ways between
+the first and the others.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,12 @@ NAMES = ("worker0", "worker1", "worker2")
 
 def star(machines):
     nodes = [Node(n, "cpu", machine=m, transit=False) for n, m in zip(NAMES, machines, strict=True)]
-    cables = [Cable(n, "switch0", "cable", 1, 1e9, 1e9, ONE_WAY / 2, holds_lane=False) for n in NAMES]
-    return build("star", "three workers", "", [*nodes, Node("switch0", "switch", machine="")], cables)
+    cables = [
+        Cable(n, "switch0", "cable", 1, 1e9, 1e9, ONE_WAY / 2, holds_lane=False) for n in NAMES
+    ]
+    return build(
+        "star", "three workers", "", [*nodes, Node("switch0", "switch", machine="")], cables
+    )
 
 
 APART = star("012")
@@ -48,7 +54,9 @@ def cost(plan, machine=APART, runtime=TENSORFLOW, calibration=STEP):
     ids=["one machine", "one worker of three", "two", "two, with a transfer", "three", "one idle", "a copy at home", "a copy away"],
 )  # fmt: skip
 def test_by_hand(machines, on, copies, steps, ways):
-    """There and back where anything runs elsewhere, and one more for the request where anything is sent there."""
+    """There and back where anything runs elsewhere, and one more for the request where anything is
+    sent there.
+    """
     assert steps * 1e-3 + ways * ONE_WAY == pytest.approx(cost(plan(on, copies), star(machines)))
 
 
@@ -60,7 +68,9 @@ def test_the_farthest_counts_from_where_the_step_begins():
     backwards = NAMES[::-1]
 
     assert 3e-3 + 2 * 22.5e-3 == pytest.approx(cost(plan((0, 1, 2)), calibration=far))
-    assert 3e-3 + 2 * 22.5e-3 == pytest.approx(cost(plan((0, 1, 2), names=backwards), calibration=far))
+    assert 3e-3 + 2 * 22.5e-3 == pytest.approx(
+        cost(plan((0, 1, 2), names=backwards), calibration=far)
+    )
     assert 2e-3 + 2 * 90e-3 == pytest.approx(cost(plan((1, 2)), calibration=far))
     assert 2e-3 + 2 * ONE_WAY == pytest.approx(cost(plan((0, 1)), calibration=far))
 
@@ -80,7 +90,10 @@ def test_folded_machines_cost_what_all_of_them_do():
     """Four machines on one switch are equally far."""
     whole, (half, shape) = sr.load_topology("dgx1vx4"), _folded("dgx1vx4")
     workload = sr.load_workload("bytes:4K")
-    plans = sr.compile("ring/ring", workload, sr.layout(whole)), sr.compile("ring/ring", workload, shape)
+    plans = (
+        sr.compile("ring/ring", workload, sr.layout(whole)),
+        sr.compile("ring/ring", workload, shape),
+    )
 
     assert cost(plans[0], whole) == pytest.approx(cost(plans[1], half))
     assert cost(plans[0], whole) > 4e-3
@@ -97,7 +110,9 @@ def test_nothing_where_nothing_is_dispatched():
 
 
 def test_a_step_comes_before_everything():
-    """1000 float32 at 1 GB/s take 4 us and one way; at the very start there are three ways and two steps."""
+    """1000 float32 at 1 GB/s take 4 us and one way; at the very start there are three ways and two
+    steps.
+    """
     result = simulate(plan((0, 1), [(0, 1)]), APART, TENSORFLOW, STEP)
 
     assert 2e-3 + 3 * ONE_WAY == pytest.approx(float(result.start.min()))

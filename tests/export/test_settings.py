@@ -80,7 +80,10 @@ def test_what_tf_cnn_benchmarks_cannot_be_told(strategy, call):
 @pytest.mark.parametrize(
     ("strategy", "flags"),
     [
-        ("xring#2", "--num_gpus=8 --variable_update=distributed_all_reduce --all_reduce_spec=xring#2"),
+        (
+            "xring#2",
+            "--num_gpus=8 --variable_update=distributed_all_reduce --all_reduce_spec=xring#2",
+        ),
         (
             "psgpu:1M:pscpu#2",
             "--num_gpus=8 --variable_update=distributed_all_reduce --all_reduce_spec=psgpu:1M:pscpu#2",

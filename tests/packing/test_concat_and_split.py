@@ -38,10 +38,14 @@ def test_one_pack_still_concatenates_everything():
 
 def test_nothing_moves_before_all_gradients_exist():
     plan = compile_plan(
-        "copy_to_gpus+packs=2", Workload("test", tuple(gradients(4, 4))), layout(load_topology("full:2"))
+        "copy_to_gpus+packs=2",
+        Workload("test", tuple(gradients(4, 4))),
+        layout(load_topology("full:2")),
     )
     first_copy = list(plan.kind).index(Kind.COPY)
 
     assert [
-        k for k, d in zip(plan.kind[:first_copy], plan.device, strict=False) if d == 0 and k != Kind.SLICE
+        k
+        for k, d in zip(plan.kind[:first_copy], plan.device, strict=False)
+        if d == 0 and k != Kind.SLICE
     ] == [Kind.INPUT, Kind.INPUT, Kind.CONCAT]

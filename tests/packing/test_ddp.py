@@ -52,7 +52,9 @@ def test_every_dtype_has_its_own_buckets_and_its_own_first_cap():
 
 
 def test_resnet50():
-    """Two gradients make the small first bucket; the next buckets pass 25 MiB by less than a gradient."""
+    """Two gradients make the small first bucket; the next buckets pass 25 MiB by less than a
+    gradient.
+    """
     listed = load_workload("resnet50").gradients
     buckets = DdpBuckets().arrange(listed).groups
 
@@ -61,7 +63,9 @@ def test_resnet50():
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 40), st.sampled_from(dtypes.NAMES)), min_size=1, max_size=200),
+    st.lists(
+        st.tuples(st.integers(0, 40), st.sampled_from(dtypes.NAMES)), min_size=1, max_size=200
+    ),
     st.integers(1, 300),
     st.integers(1, 300),
 )

@@ -39,7 +39,9 @@ def options_text(option):
 @st.composite
 def lists(draw, most=12):
     """Gradients of one dtype or of several, some of them empty."""
-    kinds = draw(st.sampled_from([["float32"], ["float16"], ["float32", "float16"], list(dtypes.NAMES)]))
+    kinds = draw(
+        st.sampled_from([["float32"], ["float16"], ["float32", "float16"], list(dtypes.NAMES)])
+    )
     one = st.tuples(st.integers(0, 70), st.sampled_from(kinds))
     pairs = draw(st.lists(one, min_size=1, max_size=most))
     return tuple(Gradient(f"g{i}", n, dtypes.code(d)) for i, (n, d) in enumerate(pairs))
@@ -129,7 +131,10 @@ def test_hundreds_of_gradients(option):
         ("ddp=0", "a number of MiB above 0"),
         ("fusion=", "for example fusion=128M"),
         ("bukcet=25M", "did you mean 'bucket'"),
-        ("horovod", "known: +packs, +small, +repack, +bucket, +merge, +ddp, +fusion, +chunk=BYTES, +mean"),
+        (
+            "horovod",
+            "known: +packs, +small, +repack, +bucket, +merge, +ddp, +fusion, +chunk=BYTES, +mean",
+        ),
         ("packs=8+merge=2", "two packers, +packs=8 and +merge=2; give one"),
         ("ddp+ddp", "two packers"),
     ],

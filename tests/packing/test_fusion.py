@@ -58,7 +58,9 @@ def test_the_look_ahead_ends_where_what_is_passed_over_does_not_fit():
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 40), st.sampled_from(dtypes.NAMES)), min_size=1, max_size=200),
+    st.lists(
+        st.tuples(st.integers(0, 40), st.sampled_from(dtypes.NAMES)), min_size=1, max_size=200
+    ),
     st.integers(0, 400),
 )
 def test_buffers_are_of_one_dtype_in_ready_order_and_within_the_threshold(pairs, threshold):

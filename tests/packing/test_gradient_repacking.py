@@ -58,7 +58,8 @@ def test_the_vector_is_cast_once_on_the_way_out_and_once_on_the_way_back():
     plan = plan_of("copy_to_gpus+repack=8,fp16", gradients(40, 40))
 
     assert [
-        (plan.hi - plan.lo)[(plan.kind == Kind.CAST) & (plan.device == d)].tolist() for d in range(4)
+        (plan.hi - plan.lo)[(plan.kind == Kind.CAST) & (plan.device == d)].tolist()
+        for d in range(4)
     ] == [[80, 80]] * 4
 
 

@@ -73,7 +73,10 @@ def test_mixed_dtypes_are_not_merged():
 def test_upstream_merges_nothing_when_one_scope_is_mixed():
     listed = of_dtypes((4, "float32"), (4, "float16"), (4, "float32"), (4, "float32"))
 
-    assert NoPacking().arrange(listed).groups == ScopedAllocator(2).arrange(listed, faithful=True).groups
+    assert (
+        NoPacking().arrange(listed).groups
+        == ScopedAllocator(2).arrange(listed, faithful=True).groups
+    )
 
 
 @pytest.mark.parametrize("scope", [1, 2, 3, 32])
@@ -86,7 +89,9 @@ def test_merged_collectives_sum_without_packing_ops(scope, topology, elements):
     assert verify(plan) == []
     assert not np.any(plan.kind == Kind.SLICE)
     assert np.all(in_place[plan.kind == Kind.CONCAT])
-    assert -(-len(elements) // scope) == np.count_nonzero((plan.kind == Kind.INPUT) & (plan.device == 0))
+    assert -(-len(elements) // scope) == np.count_nonzero(
+        (plan.kind == Kind.INPUT) & (plan.device == 0)
+    )
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "xring", "psgpu", "copy_to_gpus", "nccl"])

@@ -74,8 +74,16 @@ MIRRORED = "tf.distribute.MirroredStrategy(cross_device_ops=tf.distribute.{})"
         ("collective#2+bucket=0", TWO, None),
         ("xring+bucket=25M", ONE, None),
         ("hierarchical_copy", ONE, MIRRORED.format("HierarchicalCopyAllReduce(num_packs=0)")),
-        ("hierarchical_copy+packs=8", ONE, MIRRORED.format("HierarchicalCopyAllReduce(num_packs=8)")),
-        ("hierarchical_copy+repack=8", ONE, MIRRORED.format("HierarchicalCopyAllReduce(num_packs=8)")),
+        (
+            "hierarchical_copy+packs=8",
+            ONE,
+            MIRRORED.format("HierarchicalCopyAllReduce(num_packs=8)"),
+        ),
+        (
+            "hierarchical_copy+repack=8",
+            ONE,
+            MIRRORED.format("HierarchicalCopyAllReduce(num_packs=8)"),
+        ),
         ("hierarchical_copy+repack=8,fp16", ONE, None),
         ("hierarchical_copy+ddp", ONE, None),
         ("reduce_to_one", ONE, MIRRORED.format("ReductionToOneDevice()")),

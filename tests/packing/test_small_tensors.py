@@ -70,7 +70,9 @@ MODELS = [
 
 @pytest.mark.parametrize(("model", "max_bytes", "max_group", "tensors", "count", "largest"), MODELS)
 def test_real_models(model, max_bytes, max_group, tensors, count, largest):
-    arrangement = SmallTensors(max_bytes, max_group).arrange(load_workload(model).gradients, faithful=True)
+    arrangement = SmallTensors(max_bytes, max_group).arrange(
+        load_workload(model).gradients, faithful=True
+    )
     found = packs(arrangement)
 
     assert (tensors, count, largest) == (len(arrangement.groups), len(found), max(map(len, found)))
@@ -100,13 +102,20 @@ def test_by_default_a_pack_holds_no_more_than_asked_for(count, group, members):
 
 def test_only_float32_is_small():
     listed = of_dtypes(
-        (1, "float16"), (1, "float16"), (1, "float32"), (1, "float64"), (1, "float32"), (0, "float32")
+        (1, "float16"),
+        (1, "float16"),
+        (1, "float32"),
+        (1, "float64"),
+        (1, "float32"),
+        (0, "float32"),
     )
 
     assert SmallTensors(1024, 10).arrange(listed).groups == ((4, 5), (0,), (1,), (2,), (3,))
 
 
-@given(st.lists(st.integers(0, 60), min_size=1, max_size=300), st.integers(1, 200), st.integers(1, 12))
+@given(
+    st.lists(st.integers(0, 60), min_size=1, max_size=300), st.integers(1, 200), st.integers(1, 12)
+)
 def test_packs_are_neighbours_and_as_long_as_possible(elements, max_bytes, group):
     listed = gradients(*elements)
     arrangement = SmallTensors(max_bytes, group).arrange(listed)

@@ -25,8 +25,20 @@ SVG = "{http://www.w3.org/2000/svg}"
 NETWORKS = [
     *("ring:2", "ring:8", "ring:64", "ring:1024", "full:2", "full:8", "full:16", "full:100"),
     *("switch:2", "switch:20", "switch:4096", "switch:8,reduce=yes"),
-    *("fat_tree:4", "fat_tree:16,radix=4", "fat_tree:100,radix=8,oversubscription=2", "fat_tree:4096"),
-    *("torus:2x2", "torus:4x3,shuffle=1", "torus:32x2", "torus:2x2x2", "torus:4x4x4", "torus:12x9x11"),
+    *(
+        "fat_tree:4",
+        "fat_tree:16,radix=4",
+        "fat_tree:100,radix=8,oversubscription=2",
+        "fat_tree:4096",
+    ),
+    *(
+        "torus:2x2",
+        "torus:4x3,shuffle=1",
+        "torus:32x2",
+        "torus:2x2x2",
+        "torus:4x4x4",
+        "torus:12x9x11",
+    ),
     *("dgx1vx1", "dgx1vx2", "gh200x12", "dgx-h100x128", "dgx1vx6,fabric=fat_tree,radix=6"),
     *("dgx-a100x128,fabric=fat_tree,nic=ib_hdr", "gb200-nvl72x4,fabric=fat_tree,radix=36"),
 ]
@@ -101,7 +113,9 @@ def test_every_node_and_link_is_drawn_or_counted_once_and_nothing_overlaps(name)
     drawing = check(topology)
     root = ET.fromstring(to_svg(drawing))  # noqa: S314 - our own
 
-    drawn = [g for g in root.iter(f"{SVG}g") if g.get("class", "").split()[:1] in (["node"], ["link"])]
+    drawn = [
+        g for g in root.iter(f"{SVG}g") if g.get("class", "").split()[:1] in (["node"], ["link"])
+    ]
     assert all(g.find(f"{SVG}title").text for g in drawn)
     assert drawing.width <= 1800, "fits a screen"
     assert len(drawn) <= 500, "and can be read"
@@ -119,8 +133,12 @@ def views(shapes):
 def test_no_line_runs_under_a_box(name):
     """Only the two boxes that it joins are touched, and these at their edges."""
     for shapes in views(machine_picture(load_topology(name)).shapes):
-        view = Drawing(0, 0, tuple(s for s in shapes if not (isinstance(s, Group) and s.kind == "detail")))
-        inside = [(x + 3, y + 3, right - 3, low - 3) for x, y, right, low in map(area, rectangles(view))]
+        view = Drawing(
+            0, 0, tuple(s for s in shapes if not (isinstance(s, Group) and s.kind == "detail"))
+        )
+        inside = [
+            (x + 3, y + 3, right - 3, low - 3) for x, y, right, low in map(area, rectangles(view))
+        ]
         for link in groups(view, "link"):
             points = polyline(link.shapes[0].points)
             places = [along(points, k / 100) for k in range(101)]
@@ -150,7 +168,10 @@ def test_equal_machines_on_a_network_are_drawn_once():
     assert len(one.nodes) == len(groups(inside, "node"))
     assert len(cables(one)) == len(groups(inside, "link"))
     assert {"n0", "n1", "n2", "n3", "switch0"} == {
-        s.text for node in groups(four, "node") for s in node.shapes if isinstance(s, Text) and s.size == 11
+        s.text
+        for node in groups(four, "node")
+        for s in node.shapes
+        if isinstance(s, Text) and s.size == 11
     }
 
 
@@ -159,14 +180,20 @@ def test_machines_that_differ_are_all_drawn():
     nodes = [Node("s", "switch", machine="")]
     wires = []
     for i in range(4):
-        nodes += [Node(f"n{i}.gpu0", "gpu", machine=str(i)), Node(f"n{i}.nic0", "nic", machine=str(i))]
+        nodes += [
+            Node(f"n{i}.gpu0", "gpu", machine=str(i)),
+            Node(f"n{i}.nic0", "nic", machine=str(i)),
+        ]
         rate = 10e9 if i == 2 else 20e9
         wires.append(Cable(f"n{i}.gpu0", f"n{i}.nic0", "pcie3_x16", 1, rate, rate, 1e-6, True))
         wires.append(Cable(f"n{i}.nic0", "s", "ib_edr", 1, 12e9, 12e9, 1e-6, False))
     drawing = check(build("four", "", "", nodes, wires))
 
     headings = [
-        shape.text for g in groups(drawing, "detail") for shape in g.shapes if isinstance(shape, Text)
+        shape.text
+        for g in groups(drawing, "detail")
+        for shape in g.shapes
+        if isinstance(shape, Text)
     ]
     assert ["n0, one of 3 alike", "n2"] == headings
 
@@ -178,21 +205,28 @@ def test_groups_of_a_dragonfly_have_frames():
         nodes += [Node(f"r{3 * g + r}", "switch", machine=""), Node(f"gpu{3 * g + r}", "gpu")]
         wires.append((f"gpu{3 * g + r}", f"r{3 * g + r}"))
         wires += [(f"r{3 * g + r}", f"r{3 * g + other}") for other in range(r)]
-    wires += [(f"r{3 * i + j % 3}", f"r{3 * j + i % 3}") for i, j in itertools.combinations(range(5), 2)]
+    wires += [
+        (f"r{3 * i + j % 3}", f"r{3 * j + i % 3}") for i, j in itertools.combinations(range(5), 2)
+    ]
     made = [Cable(a, b, "cable", 1, 1e9, 1e9, 1e-6, False) for a, b in wires]
     drawing = check(build("dragonfly", "", "", nodes, made))
     frames = [shape for shape in drawing.shapes if isinstance(shape, Rect) and shape.height > 100]
     boxes = [area(box) for box in rectangles(drawing)]
 
     assert 5 == len(frames)
-    assert {6} == {sum(f.x <= left and right <= f.x + f.width for left, _, right, _ in boxes) for f in frames}
+    assert {6} == {
+        sum(f.x <= left and right <= f.x + f.width for left, _, right, _ in boxes) for f in frames
+    }
 
 
 def test_machines_on_a_torus_stand_in_a_grid():
     """Six machines of a GPU and a NIC on 3 x 2 routers, in the places that routes give them."""
     nodes, wires = [], []
     for i in range(6):
-        nodes += [Node(f"n{i}.gpu0", "gpu", machine=str(i)), Node(f"n{i}.nic0", "nic", machine=str(i))]
+        nodes += [
+            Node(f"n{i}.gpu0", "gpu", machine=str(i)),
+            Node(f"n{i}.nic0", "nic", machine=str(i)),
+        ]
         wires.append(Cable(f"n{i}.gpu0", f"n{i}.nic0", "pcie3_x16", 1, 12e9, 12e9, 1e-6, True))
     pairs = [(f"n{i}.nic0", f"router{i}") for i in range(6)]
     pairs += [(f"router{i}", f"router{i // 3 * 3 + (i + 1) % 3}") for i in range(6)]
@@ -213,7 +247,8 @@ def test_the_neighbours_of_a_ring_stand_side_by_side():
     ring = [(3 * i) % 8 for i in range(8)]
     wires = [Cable("cpu0", f"gpu{i}", "pcie3_x16", 1, 12e9, 12e9, 0, True) for i in range(8)]
     wires += [
-        Cable(f"gpu{a}", f"gpu{b}", "nvlink2", 1, 24e9, 24e9, 0, True) for a, b in itertools.pairwise(ring)
+        Cable(f"gpu{a}", f"gpu{b}", "nvlink2", 1, 24e9, 24e9, 0, True)
+        for a, b in itertools.pairwise(ring)
     ]
     drawing = check(build("ring", "", "", nodes, wires))
     row = sorted((area(g.shapes[0])[0], g.title.split(":")[0]) for g in groups(drawing, "node")[:])
@@ -246,9 +281,14 @@ def test_links_tell_their_figures():
 
 def test_figures_that_are_no_wires_are_named_in_the_key():
     """What copies through the host take is no line, but is not left out."""
-    texts = [s.text for s in flat(machine_picture(load_topology("dgx1v")).shapes) if isinstance(s, Text)]
+    texts = [
+        s.text for s in flat(machine_picture(load_topology("dgx1v")).shapes) if isinstance(s, Text)
+    ]
 
-    assert "Besides their links, copies through the host, at a gpu: staged_pcie3, 10 GB/s, 5.5 us." in texts
+    assert (
+        "Besides their links, copies through the host, at a gpu: staged_pcie3, 10 GB/s, 5.5 us."
+        in texts
+    )
     assert "nvlink2 x 2: 48 GB/s of nominal 50 GB/s, 1.8 us (8 links)" in texts
 
 
@@ -258,7 +298,9 @@ def test_directions_that_differ_and_links_without_a_way_back_say_so():
         Cable("gpu0", "gpu1", "a", 1, 8e9, 8e9, 0, True), Cable("gpu1", "gpu2", "b", 1, 8e9, 8e9, 0, True)
     ])  # fmt: skip
     there, back, single, _ = both.links
-    drawing = check(assemble("", "", "", nodes, [there, replace(back, bandwidth=2e9), replace(single, id=2)]))
+    drawing = check(
+        assemble("", "", "", nodes, [there, replace(back, bandwidth=2e9), replace(single, id=2)])
+    )
 
     assert [
         "gpu0 - gpu1\nthere: a: 8 GB/s, 0 ns\nback: a: 2 GB/s of nominal 8 GB/s, 0 ns",
@@ -278,9 +320,13 @@ def machines(draw):
     kinds = [kind for kind in KINDS if switches or kind != "switch"]
     nodes = [Node(name, draw(st.sampled_from(kinds))) for name in names]
     pairs = draw(
-        st.lists(st.tuples(st.sampled_from(names), st.sampled_from(names)), max_size=80, unique=True)
+        st.lists(
+            st.tuples(st.sampled_from(names), st.sampled_from(names)), max_size=80, unique=True
+        )
     )
-    figures = st.tuples(st.sampled_from(["nvlink2", "pcie3_x16", "odd <&>"]), st.sampled_from([1e9, 25e9]))
+    figures = st.tuples(
+        st.sampled_from(["nvlink2", "pcie3_x16", "odd <&>"]), st.sampled_from([1e9, 25e9])
+    )
     wires = []
     for a, b in pairs:
         if a != b:
@@ -294,7 +340,9 @@ def machines(draw):
 def test_any_machine_draws(topology):
     """The same promises for machines that nobody would build; and names are escaped."""
     root = ET.fromstring(to_svg(check(topology)))  # noqa: S314
-    titles = {g.find(f"{SVG}title").text for g in root.iter(f"{SVG}g") if g.get("data-count") == "1"}
+    titles = {
+        g.find(f"{SVG}title").text for g in root.iter(f"{SVG}g") if g.get("data-count") == "1"
+    }
 
     assert all(isinstance(title, str) for title in titles - {None})
 

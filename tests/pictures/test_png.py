@@ -39,7 +39,10 @@ def test_every_shape_is_painted_where_it_is():
         Polygon(((80, 10), (96, 10), (88, 30)), "#0000ff"),
         Line(((10, 40), (90, 40)), "#ff00ff", 4),
     )
-    seen = [image.getpixel((2 * x, 2 * y)) for x, y in ((20, 20), (60, 20), (88, 15), (50, 40), (45, 30))]
+    seen = [
+        image.getpixel((2 * x, 2 * y))
+        for x, y in ((20, 20), (60, 20), (88, 15), (50, 40), (45, 30))
+    ]
 
     assert [(255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 0, 255), (255, 255, 255)] == seen
 
@@ -57,7 +60,9 @@ def test_curves_and_dashes_are_painted():
 @pytest.mark.parametrize(("anchor", "inked"), [("start", "right"), ("end", "left")])
 def test_texts_are_painted_beside_their_anchor(anchor, inked):
     image = painted(Text(50, 30, "mlx5_0", 14, anchor)).convert("L")
-    left, right = (image.crop(half).getextrema()[0] for half in ((0, 0, 98, 100), (102, 0, 200, 100)))
+    left, right = (
+        image.crop(half).getextrema()[0] for half in ((0, 0, 98, 100), (102, 0, 200, 100))
+    )
 
     assert inked == ("left" if left < right else "right")
 

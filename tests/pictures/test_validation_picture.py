@@ -22,7 +22,9 @@ def row(
 
 
 def panels(drawing: Drawing) -> tuple[Group, Group]:
-    left, right = (shape for shape in drawing.shapes if isinstance(shape, Group) and shape.kind == "panel")
+    left, right = (
+        shape for shape in drawing.shapes if isinstance(shape, Group) and shape.kind == "panel"
+    )
     return left, right
 
 
@@ -31,12 +33,17 @@ def of_kind(panel: Group, kind: str) -> list[Group]:
 
 
 def labels(panel: Group) -> dict[str, list[str]]:
-    return {side: [tick.title for tick in of_kind(panel, f"tick {side}")] for side in ("across", "up")}
+    return {
+        side: [tick.title for tick in of_kind(panel, f"tick {side}")] for side in ("across", "up")
+    }
 
 
 def places(panel: Group, side: str) -> list[tuple[str, float]]:
     """The labels of an axis with the pixels of their lines."""
-    return [(tick.title, tick.shapes[0].points[0][side == "up"]) for tick in of_kind(panel, f"tick {side}")]
+    return [
+        (tick.title, tick.shapes[0].points[0][side == "up"])
+        for tick in of_kind(panel, f"tick {side}")
+    ]
 
 
 def read(ticks: list[tuple[str, float]], unit, pixel: float) -> float:
@@ -99,14 +106,22 @@ def drawn(rows: list[Measured], title: str = "Title", notes: tuple[str, ...] = (
     for mark in marks:
         (each, *_) = (e for e in predicted if e.words == mark.title)
         x, y = centre(mark)
-        assert read(places(left, "across"), units.duration, x) == pytest.approx(each.measured, rel=1e-3)
-        assert read(places(left, "up"), units.duration, y) == pytest.approx(each.predicted, rel=1e-3)
+        assert read(places(left, "across"), units.duration, x) == pytest.approx(
+            each.measured, rel=1e-3
+        )
+        assert read(places(left, "up"), units.duration, y) == pytest.approx(
+            each.predicted, rel=1e-3
+        )
     for mark in times:
         (each, *_) = (e for e in rows if e.words == mark.title)
         x, y = centre(mark)
-        assert read(places(right, "up"), units.duration, y) == pytest.approx(each.measured, rel=1e-3)
+        assert read(places(right, "up"), units.duration, y) == pytest.approx(
+            each.measured, rel=1e-3
+        )
         if places(right, "across"):
-            assert read(places(right, "across"), units.size, x) == pytest.approx(each.size_bytes, rel=1e-3)
+            assert read(places(right, "across"), units.size, x) == pytest.approx(
+                each.size_bytes, rel=1e-3
+            )
     for panel in (left, right):
         inside = [shape for shape in flat(panel.shapes) if not isinstance(shape, Text)]
         assert all(within(area(shape), frame(panel)) for shape in inside)
@@ -207,7 +222,9 @@ def test_intervals_are_bars_from_low_to_high():
     left, right = panels(drawn([row("a", 2**10, 2e-3), row("a", 2**12, 5e-3)]))
     across = [s for s in left.shapes if isinstance(s, Line)]
     up = [line for mark in of_kind(right, "time") for line in mark.shapes if isinstance(line, Line)]
-    read_across = [[read(places(left, "across"), units.duration, x) for x, _ in s.points] for s in across]
+    read_across = [
+        [read(places(left, "across"), units.duration, x) for x, _ in s.points] for s in across
+    ]
     read_up = [[read(places(right, "up"), units.duration, y) for _, y in s.points] for s in up]
     expected = [pytest.approx([1.8e-3, 2.4e-3], rel=1e-3), pytest.approx([4.5e-3, 6e-3], rel=1e-3)]
 
@@ -223,7 +240,10 @@ def test_lines_join_the_sizes_in_their_order_measured_solid_and_predicted_dashed
 
     def through(line: Line) -> list[tuple[float, float]]:
         return [
-            (read(places(right, "across"), units.size, x), read(places(right, "up"), units.duration, y))
+            (
+                read(places(right, "across"), units.size, x),
+                read(places(right, "up"), units.duration, y),
+            )
             for x, y in line.points[::3]
         ]
 
@@ -253,13 +273,17 @@ def test_a_dozen_algorithms_all_look_different_and_the_others_are_grey_and_named
         *_, body = flat(mark.shapes)
         x, y = centre(mark)
         corners = (
-            () if isinstance(body, Circle) else tuple((round(a - x), round(b - y)) for a, b in body.points)
+            ()
+            if isinstance(body, Circle)
+            else tuple((round(a - x), round(b - y)) for a, b in body.points)
         )
         seen[mark.title.split(",")[0]] = body.fill, corners
 
     assert 13 == len(set(seen.values()))
     assert seen["a12"] == seen["a13"] == seen["a14"]
-    assert [f"a{i}" for i in range(12)] == [text for text in texts(drawing) if text.startswith("a")][-12:]
+    assert [f"a{i}" for i in range(12)] == [
+        text for text in texts(drawing) if text.startswith("a")
+    ][-12:]
     assert "3 more, in grey: a12, a13, a14" in texts(drawing)
 
 
@@ -283,7 +307,9 @@ def test_rows_without_prediction_are_in_the_right_panel_only():
     both = drawn([row("a"), row("b", predicted=None)])
     none = drawn([row("a", predicted=None)])
 
-    assert [1, 2] == [len(of_kind(p, k)) for p, k in zip(panels(both), ("mark", "time"), strict=True)]
+    assert [1, 2] == [
+        len(of_kind(p, k)) for p, k in zip(panels(both), ("mark", "time"), strict=True)
+    ]
     assert "No row has a prediction." in texts(none)
     assert "no error" in texts(both)
     assert "no error" not in texts(none)
@@ -311,7 +337,9 @@ def test_the_picture_is_valid_svg_and_png_and_the_same_each_time():
     first, again = (validation_picture(rows, "<title>", ["a & b"]) for _ in range(2))
     root = ET.fromstring(to_svg(first))  # noqa: S314 - our own
 
-    assert {"<title>", "a & b", "<a & 0>"} <= {e.text for e in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"<title>", "a & b", "<a & 0>"} <= {
+        e.text for e in root.iter("{http://www.w3.org/2000/svg}text")
+    }
     assert to_svg(first) == to_svg(again)
     assert to_png(first) == to_png(again)
 

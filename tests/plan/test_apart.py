@@ -31,7 +31,9 @@ def ops(plan: Plan) -> Counter[tuple[object, ...]]:
 
 
 @given(
-    st.sampled_from(["xring", "nccl", "ring+ddp", "hierarchical_copy+packs=3", "copy_to_gpus", "psgpu#2"]),
+    st.sampled_from(
+        ["xring", "nccl", "ring+ddp", "hierarchical_copy+packs=3", "copy_to_gpus", "psgpu#2"]
+    ),
     st.lists(st.integers(1, 300), min_size=1, max_size=5),
 )
 def test_the_parts_hold_every_op_once(strategy, sizes):
@@ -47,7 +49,9 @@ def test_gradients_that_are_reduced_by_themselves_are_parts():
     """In the order of the list; a pack keeps its gradients together."""
     shape, work = layout(load_topology("full:4")), gradients(8, 20, 12)
 
-    assert [8, 20, 12] == [int((p.hi - p.lo).max()) for p in apart(sr.compile("copy_to_gpus", work, shape))]
+    assert [8, 20, 12] == [
+        int((p.hi - p.lo).max()) for p in apart(sr.compile("copy_to_gpus", work, shape))
+    ]
     assert 1 == len(apart(sr.compile("copy_to_gpus+packs=2", work, shape), loose=True))
 
 
@@ -57,7 +61,9 @@ def test_parts_side_by_side_take_as_long_as_the_whole():
     plan = sr.compile("xring", gradients(1000, 3000, 2000), layout(machine))
     again = side_by_side(apart(plan), plan.devices)
 
-    assert sr.simulate(plan, machine).seconds == pytest.approx(sr.simulate(again, machine).seconds, rel=1e-12)
+    assert sr.simulate(plan, machine).seconds == pytest.approx(
+        sr.simulate(again, machine).seconds, rel=1e-12
+    )
 
 
 def test_nccl_keeps_its_order_unless_it_is_loose():

@@ -58,10 +58,18 @@ def test_a_value_is_sent_to_a_device_once(b):
 def test_other_parts_and_other_devices_are_other_copies(b):
     """Only the same part to the same device is the same copy."""
     x = b.input(0, 0, 8)
-    copies = [b.copy(x, 1), b.copy(x, 2), b.copy(x, 1, 0, 4), b.copy(x, 1, 4, 8), b.copy(x, 1, 0, 4)]
+    copies = [
+        b.copy(x, 1),
+        b.copy(x, 2),
+        b.copy(x, 1, 0, 4),
+        b.copy(x, 1, 4, 8),
+        b.copy(x, 1, 0, 4),
+    ]
 
     assert [1, 2, 3, 4, 3] == [value.op for value in copies]
-    assert [(0, 8), (0, 8), (0, 4), (4, 8)] == list(zip(finished(b).lo[1:], finished(b).hi[1:], strict=True))
+    assert [(0, 8), (0, 8), (0, 4), (4, 8)] == list(
+        zip(finished(b).lo[1:], finished(b).hi[1:], strict=True)
+    )
 
 
 def test_equal_values_of_different_ops_are_copied_each(b):

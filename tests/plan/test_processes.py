@@ -16,7 +16,9 @@ DEVICES = ("gpu0", "gpu1", "gpu2", "gpu3")
 
 
 def _launch_device(plan: Plan, op: int) -> int:
-    return int(plan.device[plan.operands_of(op)[0]] if plan.kind[op] == Kind.COPY else plan.device[op])
+    return int(
+        plan.device[plan.operands_of(op)[0]] if plan.kind[op] == Kind.COPY else plan.device[op]
+    )
 
 
 def _waits(plan: Plan, op: int) -> list[int]:
@@ -78,7 +80,9 @@ def check(plan: Plan, process: list[int]) -> None:
 @given(plans(DEVICES, ANY), st.lists(st.integers(0, 2), min_size=4, max_size=4))
 @settings(max_examples=150)
 def test_no_order_is_lost(plan, process):
-    """What an op waited for it still waits for, by ways that exist between processes; copies of one process for each other's launch."""
+    """What an op waited for it still waits for, by ways that exist between processes; copies of one
+    process for each other's launch.
+    """
     if len(set(process)) > 1:
         check(plan, process)
 
@@ -89,7 +93,9 @@ def test_no_order_is_lost(plan, process):
 @pytest.mark.parametrize("process", [[0, 1, 2, 3, 4], [0, 0, 1, 1, 0]], ids=str)
 def test_it_sums_as_before(strategy, process):
     """Messages carry nothing."""
-    plan = sr.compile(strategy, sr.load_workload("bytes:4100"), sr.layout(sr.load_topology("full:4")))
+    plan = sr.compile(
+        strategy, sr.load_workload("bytes:4100"), sr.layout(sr.load_topology("full:4"))
+    )
     again = across_processes(plan, process[: len(plan.devices)])
 
     assert [] == verify(again)
@@ -120,7 +126,9 @@ def test_copies_of_a_stream_are_launched_in_order_without_a_message(targets):
     second = int(np.flatnonzero(again.kind == Kind.COPY)[1])
     held = again.operands_of(second)[0]
     first = again.operands_of(int(np.flatnonzero(again.kind == Kind.COPY)[0]))[0]
-    assert [first] == again.controls[again.control_start[held] : again.control_start[held + 1]].tolist()
+    assert [first] == again.controls[
+        again.control_start[held] : again.control_start[held + 1]
+    ].tolist()
 
 
 def test_other_order_takes_a_message():
@@ -132,5 +140,6 @@ def test_other_order_takes_a_message():
 
     copies = np.flatnonzero(again.kind == Kind.COPY).tolist()
     assert [(1, 2, 0), (2, 3, 1)] == [
-        (_launch_device(again, op), int(again.device[op]), int(again.hi[op] - again.lo[op])) for op in copies
+        (_launch_device(again, op), int(again.device[op]), int(again.hi[op] - again.lo[op]))
+        for op in copies
     ]

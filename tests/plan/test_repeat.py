@@ -29,7 +29,9 @@ def compiled(spec: str, machine_name: str = "full:4", workload: str = "bytes:404
 
 
 def star() -> Plan:
-    """Two GPUs sum eight elements: inputs 0 and 1, the copy 2, the add 3, the output 4, a copy back 5, output 6."""
+    """Two GPUs sum eight elements: inputs 0 and 1, the copy 2, the add 3, the output 4, a copy back
+    5, output 6.
+    """
     b = PlanBuilder(("gpu0", "gpu1"))
     x = b.input(0, 0, 8), b.input(1, 0, 8)
     total = b.add([x[0], b.copy(x[1], 0)])
@@ -59,7 +61,9 @@ def test_less_than_once_is_refused(times):
 
 
 def test_an_iteration_is_the_plan_behind_one_gate_per_device():
-    """A gate is an empty INPUT: it waits for the device's results, and the device's inputs wait for it."""
+    """A gate is an empty INPUT: it waits for the device's results, and the device's inputs wait for
+    it.
+    """
     plan = repeat(star(), 3)
     gates = [7, 8, 16, 17]
 
@@ -134,7 +138,9 @@ def test_iterations_that_cannot_overlap_take_their_time_each(runtime, times):
 
 @pytest.mark.parametrize("n", [2, 4, 5])
 def test_rings_take_their_time_each(n):
-    """All devices have their results at the same instant, so nothing of the next ring can begin before."""
+    """All devices have their results at the same instant, so nothing of the next ring can begin
+    before.
+    """
     plan = compiled("ring", f"ring:{n}", f"bytes:{400 * n}")
     topology = sr.load_topology(f"ring:{n}")
 
@@ -162,7 +168,12 @@ def test_devices_that_share_nothing_do_not_wait_for_each_other():
         for device in range(4)
     }
 
-    assert {0: [1.0, 2.0, 3.0], 1: [1.0, 2.0, 3.0], 2: [4.0, 8.0, 12.0], 3: [4.0, 8.0, 12.0]} == done
+    assert {
+        0: [1.0, 2.0, 3.0],
+        1: [1.0, 2.0, 3.0],
+        2: [4.0, 8.0, 12.0],
+        3: [4.0, 8.0, 12.0],
+    } == done
 
 
 def test_a_device_begins_again_only_with_all_its_results():

@@ -49,6 +49,8 @@ def test_results_go_last_in_the_order_of_their_keys():
     moved = results_last(plan, [2, 1, 2, 0])
 
     assert verify(moved) == []
-    assert [6, 4, 3, 5] == [int(moved.hi[op] - moved.lo[op]) for op in range(len(moved) - 4, len(moved))]
+    assert [6, 4, 3, 5] == [
+        int(moved.hi[op] - moved.lo[op]) for op in range(len(moved) - 4, len(moved))
+    ]
     assert [Kind.OUTPUT] * 4 == list(moved.kind[-4:])
     assert plan.copies() == moved.copies()

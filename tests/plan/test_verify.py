@@ -80,7 +80,10 @@ RIGHT: dict[str, tuple[Writer, Contract]] = {
     "padding": (star(lambda b, x: [*x, b.zeros(0, 0, 8)]), SUM),
     "compressed": (star(lambda b, x: [b.cast(b.cast(v, FLOAT16), 0) for v in x]), SUM),
     "cut and joined": (lambda b, x: [b.concat(b.split(v, [5, 3])) for v in star()(b, x)], SUM),
-    "results in pieces": (lambda b, x: [part(v, *p) for v in star()(b, x) for p in ((0, 3), (3, 8))], SUM),
+    "results in pieces": (
+        lambda b, x: [part(v, *p) for v in star()(b, x) for p in ((0, 3), (3, 8))],
+        SUM,
+    ),
 }
 
 
@@ -120,7 +123,8 @@ def test_broadcast_is_a_contract():
     assert ["wrong sum: gpu2 [0, 8): rank 0 is missing, rank 2 does not belong"] == said(forgotten)
 
 
-# Promises that are broken: the message names the device, the interval, and what is wrong with the sum.
+# Promises that are broken: the message names the device, the interval, and what is wrong with the
+# sum.
 
 
 def on_all(text: str) -> list[str]:
@@ -139,7 +143,11 @@ def _misplaced(b: PlanBuilder, x: list[Value]) -> list[Value]:
 
 BROKEN: dict[str, tuple[Writer, Contract, list[str]]] = {
     "a contribution is lost": (star(lambda _, x: x[:2]), SUM, on_all("rank 2 is missing")),
-    "a contribution is doubled": (star(lambda _, x: [*x, x[1]]), SUM, on_all("rank 1 is counted 2 times")),
+    "a contribution is doubled": (
+        star(lambda _, x: [*x, x[1]]),
+        SUM,
+        on_all("rank 1 is counted 2 times"),
+    ),
     "one is lost and another tripled": (
         star(lambda _, x: [x[1], x[2], x[2], x[2]]),
         SUM,
@@ -253,7 +261,8 @@ def test_a_plan_without_ops_that_promises_something_lacks_it():
     )
 
 
-# Malformed ops. `STAR` is: inputs 0-2, copies 3 and 4 to gpu0, the add 5, and per rank its copy and OUTPUT.
+# Malformed ops. `STAR` is: inputs 0-2, copies 3 and 4 to gpu0, the add 5, and per rank its copy and
+# OUTPUT.
 
 STAR = plan_of(star())
 
@@ -271,7 +280,9 @@ def with_operands(plan: Plan, op: int, operands: Sequence[int]) -> Plan:
     rows[op] = list(operands)
     start = np.cumsum([0, *map(len, rows)])
     return replace(
-        plan, operand_start=start, operands=np.array([v for row in rows for v in row], dtype=np.int32)
+        plan,
+        operand_start=start,
+        operands=np.array([v for row in rows for v in row], dtype=np.int32),
     )
 
 
@@ -285,7 +296,9 @@ def joined(*intervals: tuple[int, int], as_: tuple[int, int]) -> Plan:
     whole = b.concat([b.input(0, lo, hi) for lo, hi in intervals])
     b.output(whole)
     plan = b.finish(Contract.all_reduce([0], [(*as_, 0)]))
-    return poked(poked(plan, "lo", slice(whole.op, None), as_[0]), "hi", slice(whole.op, None), as_[1])
+    return poked(
+        poked(plan, "lo", slice(whole.op, None), as_[0]), "hi", slice(whole.op, None), as_[1]
+    )
 
 
 MALFORMED: dict[str, tuple[Plan, list[str]]] = {
@@ -443,7 +456,9 @@ def is_well_formed(plan: Plan) -> bool:
 
 
 def is_at_home(plan: Plan, op: int) -> bool:
-    """A contributor is a rank or padding, and has each of its elements on one device: its own, where that is said."""
+    """A contributor is a rank or padding, and has each of its elements on one device: its own,
+    where that is said.
+    """
     who, where = int(plan.arg[op]), int(plan.device[op])
     if who < 0 or plan.lo[op] == plan.hi[op]:
         return who >= ZEROS
@@ -483,7 +498,9 @@ def brute_force(plan: Plan) -> int:
     wrong = 0
     promised = set()
     for row in range(len(contract)):
-        goal = {r: Fraction(1, int(contract.divisor[row])) for r in contract.sets[contract.members[row]]}
+        goal = {
+            r: Fraction(1, int(contract.divisor[row])) for r in contract.sets[contract.members[row]]
+        }
         for address in range(contract.lo[row], contract.hi[row]):
             place = (int(contract.device[row]), address)
             promised.add(place)
@@ -526,9 +543,9 @@ def changed_plans(draw: st.DrawFn) -> Plan:
     """A right plan in which one thing, or two, is another; sometimes that makes no difference."""
     plan = draw(right_plans())
     for _ in range(draw(st.integers(1, 2))):
-        plan = draw(st.sampled_from([_other_number, _other_operands, _other_result, _other_promise]))(
-            draw, plan
-        )
+        plan = draw(
+            st.sampled_from([_other_number, _other_operands, _other_result, _other_promise])
+        )(draw, plan)
     return plan
 
 
@@ -551,7 +568,9 @@ def _other_number(draw: st.DrawFn, plan: Plan) -> Plan:
 
 
 def _other_operands(draw: st.DrawFn, plan: Plan) -> Plan:
-    """One is left out, doubled, or replaced by another value of the same device and interval if there is one."""
+    """One is left out, doubled, or replaced by another value of the same device and interval if
+    there is one.
+    """
     op = draw(st.sampled_from(np.flatnonzero(plan.operand_count > 0).tolist()))
     reads = plan.operands_of(op)
     place = draw(st.integers(0, len(reads) - 1))
@@ -564,7 +583,9 @@ def _other_operands(draw: st.DrawFn, plan: Plan) -> Plan:
         and plan.hi[op] <= plan.hi[v]
     ]
     choices = [[], [old, old], *([v] for v in alike)]
-    return with_operands(plan, op, reads[:place] + draw(st.sampled_from(choices)) + reads[place + 1 :])
+    return with_operands(
+        plan, op, reads[:place] + draw(st.sampled_from(choices)) + reads[place + 1 :]
+    )
 
 
 def _other_result(draw: st.DrawFn, plan: Plan) -> Plan:
@@ -627,19 +648,25 @@ def test_a_contribution_that_was_never_moved_is_found():
     problems = verify(b.finish(Contract.all_reduce([0, 1], [(0, 4, 0)])))
 
     assert {"contributor"} == {p.rule for p in problems}
-    assert {"op 1 INPUT gpu0", "op 4 INPUT gpu1"} <= {p.message.partition(" [")[0] for p in problems}
+    assert {"op 1 INPUT gpu0", "op 4 INPUT gpu1"} <= {
+        p.message.partition(" [")[0] for p in problems
+    }
 
 
 # Large plans.
 
 
 def ring_of(n: int) -> Plan:
-    return sr.compile("ring", sr.load_workload(f"bytes:{4 * n}"), sr.layout(sr.load_topology(f"switch:{n}")))
+    return sr.compile(
+        "ring", sr.load_workload(f"bytes:{4 * n}"), sr.layout(sr.load_topology(f"switch:{n}"))
+    )
 
 
 @pytest.mark.parametrize("where", [0.1, 0.5, 0.9])
 def test_a_fault_anywhere_in_a_large_plan_is_found(where):
-    """Large plans are run stretch by stretch: 300 ranks have 90,000 elements each way and 270,000 ops."""
+    """Large plans are run stretch by stretch: 300 ranks have 90,000 elements each way and 270,000
+    ops.
+    """
     plan = ring_of(300)
     adds = np.flatnonzero(plan.kind == Kind.ADD)
     op = int(adds[int(where * len(adds))])
@@ -657,8 +684,8 @@ def with_operand(plan: Plan, op: int, operand: int) -> Plan:
 
 
 def test_residues_are_as_good_as_random():
-    """1,000 ranks and atoms: within the field, none of them 0, as many equal ones as chance gives, and no sums that are
-    equal though the ranks and atoms are exchanged.
+    """1,000 ranks and atoms: within the field, none of them 0, as many equal ones as chance gives,
+    and no sums that are equal though the ranks and atoms are exchanged.
     """
     rank, atom = (axis.ravel() for axis in np.indices((1000, 1000)))
     found = proof._residue(rank, atom)

@@ -7,7 +7,9 @@ from simreduce.plan.waits import waits
 
 
 def test_ops_wait_for_control_edges_and_for_the_op_before_in_their_stream():
-    """Two streams: each op of one waits for the last of the same, whatever lies between; what it reads is not told."""
+    """Two streams: each op of one waits for the last of the same, whatever lies between; what it
+    reads is not told.
+    """
     b = PlanBuilder(["gpu0", "gpu1"])
     one, other = b.stream(0), b.stream(1)
     here, there = b.input(0, 0, 4), b.input(1, 4, 8)

@@ -48,8 +48,14 @@ def _row(table: str) -> str:
 
 @given(st.lists(rows, min_size=1, max_size=5), st.integers(1, 64))
 def test_the_first_nine_fields_of_a_row_are_those_of_nccl_tests(measured, ranks):
-    """What `awk '!/^#/ {print $1, $6, $8}'` reads: size, count, type, redop, root, time, algbw, busbw, #wrong."""
-    lines = [line.split() for line in bench_table(measured, ranks, ["about"]).splitlines() if line[0] != "#"]
+    """What `awk '!/^#/ {print $1, $6, $8}'` reads: size, count, type, redop, root, time, algbw,
+    busbw, #wrong.
+    """
+    lines = [
+        line.split()
+        for line in bench_table(measured, ranks, ["about"]).splitlines()
+        if line[0] != "#"
+    ]
 
     assert len(measured) == len(lines)
     for row, fields in zip(measured, lines, strict=True):
@@ -65,7 +71,9 @@ def test_the_first_nine_fields_of_a_row_are_those_of_nccl_tests(measured, ranks)
             ),
             strict=True,
         ):
-            assert math.isclose(float(text), value, rel_tol=1e-3, abs_tol=0.5 if value > 1000 else 0.006)
+            assert math.isclose(
+                float(text), value, rel_tol=1e-3, abs_tol=0.5 if value > 1000 else 0.006
+            )
 
 
 @pytest.mark.parametrize(
@@ -90,7 +98,9 @@ def test_a_cell_has_two_decimals_or_fewer_when_it_is_full(seconds, printed):
 
 
 def test_our_columns_stand_to_the_right_of_theirs():
-    """Floor, transfers, algorithm, busiest link: the algorithm is the first field that is no number."""
+    """Floor, transfers, algorithm, busiest link: the algorithm is the first field that is no
+    number.
+    """
     fields = _row(bench_table([ROW], 8, [])).split(maxsplit=11)
 
     assert ["400.00", "240", "psgpu#8, gpu0>gpu1 nvlink2 87%"] == fields[9:]
@@ -122,11 +132,15 @@ def test_wrong_elements_fail_the_table():
     """As data checks do in nccl-tests."""
     wrong = BenchRow("ring", 4, 0, "sum", 1e-6, 0.0, 1, 7, "", 0.0)
 
-    assert "# Out of bounds values : 14 FAILED" in bench_table([wrong, ROW, wrong], 2, []).splitlines()
+    assert (
+        "# Out of bounds values : 14 FAILED" in bench_table([wrong, ROW, wrong], 2, []).splitlines()
+    )
 
 
 def test_what_can_never_finish_has_no_times():
-    """In the table a line of its own, in our document a list of its own; the average is of the others."""
+    """In the table a line of its own, in our document a list of its own; the average is of the
+    others.
+    """
     stuck = Stuck("ring", 8388608, 0, "sum", "2 ops can never finish: op 3")
     table = bench_table([stuck, ROW], 8, []).splitlines()
     document = bench_document([stuck, ROW], 8, "dgx1v", "tensorflow", "nominal")
@@ -145,7 +159,9 @@ def test_what_can_never_finish_has_no_times():
 def test_the_average_is_over_rows():
     """Of the bus bandwidth, in GB/s."""
     slow = BenchRow("ring", 8388608, 0, "sum", 864.2e-6, 0.0, 14, 0, "", 0.0)
-    average = nccl_tests_document([ROW, slow], 8, [], "x", "", "")["average_bus_bandwidth"]["bandwidth"]
+    average = nccl_tests_document([ROW, slow], 8, [], "x", "", "")["average_bus_bandwidth"][
+        "bandwidth"
+    ]
 
     assert pytest.approx(0.75 * 33554432 / 432.1e-6 * 14 / 8 / 1e9) == average
 

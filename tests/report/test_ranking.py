@@ -46,7 +46,9 @@ def _candidate(
     )
 
 
-def _ranking(*candidates: Candidate, refused: tuple[tuple[str, str], ...] = (), repeat: int = 1) -> Ranking:
+def _ranking(
+    *candidates: Candidate, refused: tuple[tuple[str, str], ...] = (), repeat: int = 1
+) -> Ranking:
     machine = load_topology("full:4")
     scenario = Scenario(
         "name", "a title", machine, load_workload("bytes:1MB"), TENSORFLOW, NOMINAL, None, repeat
@@ -166,7 +168,9 @@ def test_a_target_that_cannot_run_the_best_is_told_what_it_can_run():
     )
 
 
-@pytest.mark.parametrize("candidates", [(), (_candidate("ring", 1e-3, wrong=1),)], ids=["none", "wrong"])
+@pytest.mark.parametrize(
+    "candidates", [(), (_candidate("ring", 1e-3, wrong=1),)], ids=["none", "wrong"]
+)
 def test_without_a_proven_plan_there_is_no_recommendation(candidates):
     """In words for people, null for programs."""
     ranking = _ranking(*candidates)
@@ -238,7 +242,10 @@ def test_the_document_has_the_keys_that_others_rely_on():
             },
         ],
         "refused": [{"strategy": "xring#9", "reason": "xring#9: too many"}],
-        "recommended_by_target": {"tf_cnn_benchmarks": "psgpu#4+mean", "tensorflow": "psgpu#4+mean"},
+        "recommended_by_target": {
+            "tf_cnn_benchmarks": "psgpu#4+mean",
+            "tensorflow": "psgpu#4+mean",
+        },
         "recommended": "psgpu#4+mean",
     } == document
     assert json.loads(json.dumps(document)) == document
@@ -254,6 +261,11 @@ def test_the_document_has_the_keys_that_others_rely_on():
 def test_the_calibration_is_named_with_what_it_is():
     """Its title, where it has one."""
     machine = load_topology("full:2")
-    scenario = Scenario("n", "t", machine, load_workload("bytes:4"), TENSORFLOW, Calibration("mine"), None)
+    scenario = Scenario(
+        "n", "t", machine, load_workload("bytes:4"), TENSORFLOW, Calibration("mine"), None
+    )
 
-    assert "# calibration  mine" in ranking_table(Ranking(scenario, layout(machine), (), ())).splitlines()
+    assert (
+        "# calibration  mine"
+        in ranking_table(Ranking(scenario, layout(machine), (), ())).splitlines()
+    )

@@ -8,14 +8,17 @@ from simreduce.training.replicas import Job, Settings, delays, replicas
 
 
 def test_what_workers_do_is_where_the_run_has_it():
-    """Two updates of 8 s: read for 1 s, compute for 4 s or 2 s, send for 2 s, and a second for the variables."""
+    """Two updates of 8 s: read for 1 s, compute for 4 s or 2 s, send for 2 s, and a second for the
+    variables.
+    """
     compute = (Constant(4.0), Constant(2.0))
     run = replicas(Job(Settings(2), delays(2, 1, 1.0, 2.0), compute, update=1.0), 2)
 
     lines = replicas_timeline(run, "ab", 16)
 
     assert (
-        "the first repetition, updates 1 to 2: r reads, C computes, s sends, . waits or is gone" == lines[0]
+        "the first repetition, updates 1 to 2: r reads, C computes, s sends, . waits or is gone"
+        == lines[0]
     )
     assert ("0", "16 s") == (lines[1].split()[0], lines[1][-4:])
     assert [

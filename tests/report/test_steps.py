@@ -15,7 +15,9 @@ from simreduce.training import Bucket, Span, Step
 from simreduce.tune.steps import rank_steps
 
 
-def step(*, spans: tuple[Span, ...] = (), buckets: tuple[Bucket, ...] = (), seconds: float = 16.0) -> Step:
+def step(
+    *, spans: tuple[Span, ...] = (), buckets: tuple[Bucket, ...] = (), seconds: float = 16.0
+) -> Step:
     return Step("test", 2, 4, seconds, 10.0, 0.0, 6.0, buckets, (), spans, (seconds,), True)
 
 
@@ -60,9 +62,12 @@ def test_the_document_has_the_keys_that_others_rely_on(ranking):
     document = json.loads(json.dumps(step_document(ranking)))
     best = ranking.best.step
 
-    assert [best.seconds * 1e6, best.compute * 1e6, best.communication * 1e6, best.exposed * 1e6] == [
-        document[key] for key in ("step_time_us", "compute_us", "communication_us", "exposed_us")
-    ]
+    assert [
+        best.seconds * 1e6,
+        best.compute * 1e6,
+        best.communication * 1e6,
+        best.exposed * 1e6,
+    ] == [document[key] for key in ("step_time_us", "compute_us", "communication_us", "exposed_us")]
     assert (best.images_per_second, "step", "mine", 4, 4) == tuple(
         document[key] for key in ("images_per_second", "command", "scenario", "ranks", "batch")
     )
@@ -98,16 +103,23 @@ def test_the_table_tells_what_was_asked_and_the_best(ranking):
     rows = [line.split()[:2] for line in lines[10:12]]
 
     assert "# a question" == lines[0]
-    assert "# compute      4 a GPU: 1.715 ms forward, 3.285 ms backward, 1.000 ms for the update" in lines[3]
+    assert (
+        "# compute      4 a GPU: 1.715 ms forward, 3.285 ms backward, 1.000 ms for the update"
+        in lines[3]
+    )
     assert [["1", best.method], ["2", ranking.candidates[1].step.method]] == rows
     assert f"{best.method}: a step takes {best.seconds * 1e3:.3f} ms" in lines[13]
     assert ["1", *best_names(ranking)] == lines[-len(best.buckets)].split()[:4]
 
 
-def asked(tmp_path, step: str, disturbance: Disturbance = CALM, topology: str = "full:2,bandwidth=1GB/s"):
+def asked(
+    tmp_path, step: str, disturbance: Disturbance = CALM, topology: str = "full:2,bandwidth=1GB/s"
+):
     """The table and the document of a scenario with one strategy."""
     path = tmp_path / "mine.toml"
-    path.write_text(f'topology = "{topology}"\nworkload = "bytes:1MB"\nruntime = "ideal"\n{step}', "utf-8")
+    path.write_text(
+        f'topology = "{topology}"\nworkload = "bytes:1MB"\nruntime = "ideal"\n{step}', "utf-8"
+    )
     scenario = load_scenario(str(path))
     found = rank_steps(scenario, scenario.layout(), disturbance=disturbance)
     return step_table(found), step_document(found)
@@ -157,8 +169,9 @@ def test_the_longest_of_many_steps_is_always_shown():
         "16000.000 ms; this is the last"
     ) == _times_of_steps(long)
     never = replace(long, settled=False)
-    assert "this is the mean of the last 12, which took 16000.000 ms to 39000.000 ms" in _times_of_steps(
-        never
+    assert (
+        "this is the mean of the last 12, which took 16000.000 ms to 39000.000 ms"
+        in _times_of_steps(never)
     )
 
 

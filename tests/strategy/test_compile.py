@@ -34,7 +34,9 @@ def test_gradients_lie_end_to_end_in_their_order():
 
 
 def test_ranges_lie_one_after_the_other():
-    """First what the first range takes, in its own order, then the rest: small gradients move to the front."""
+    """First what the first range takes, in its own order, then the rest: small gradients move to
+    the front.
+    """
     plan = _plan("psgpu:10:ring", 20, 5, 30, 10)
 
     assert [(0, 5), (5, 15), (15, 35), (35, 65)] == _inputs(plan, 0)
@@ -58,7 +60,13 @@ def test_the_contract_is_an_all_reduce_over_all_ranks():
     assert [(rank, lo, hi, 1, 1) for rank in range(4) for lo, hi in ((0, 5), (5, 12))] == [
         tuple(
             int(column[i])
-            for column in (contract.device, contract.lo, contract.hi, contract.dtype, contract.divisor)
+            for column in (
+                contract.device,
+                contract.lo,
+                contract.hi,
+                contract.dtype,
+                contract.divisor,
+            )
         )
         for i in range(len(contract))
     ]
@@ -106,14 +114,19 @@ def test_each_range_is_packed_on_its_own():
     """Two packs of the small gradients, two of the large ones: no transfer mixes them."""
     plan = _plan("reduce_to_one:10:reduce_to_one+packs=2", 100, 4, 300, 8, machine="full:2")
 
-    assert [("gpu1", "gpu0", 6), ("gpu1", "gpu0", 200), ("gpu0", "gpu1", 6), ("gpu0", "gpu1", 200)] == sorted(
-        set(plan.copies()), key=lambda copy: (copy[0] == "gpu0", copy[2])
-    )
+    assert [
+        ("gpu1", "gpu0", 6),
+        ("gpu1", "gpu0", 200),
+        ("gpu0", "gpu1", 6),
+        ("gpu0", "gpu1", 200),
+    ] == sorted(set(plan.copies()), key=lambda copy: (copy[0] == "gpu0", copy[2]))
 
 
 def test_what_the_machine_does_not_allow_names_the_strategy():
     """So that it can be found in a list of them."""
-    with pytest.raises(StrategyError, match=r"^xring#9\+packs=2: the number of sub-chunks must be from 1"):
+    with pytest.raises(
+        StrategyError, match=r"^xring#9\+packs=2: the number of sub-chunks must be from 1"
+    ):
         _plan("xring#9+packs=2", 10, machine="full:8")
 
 

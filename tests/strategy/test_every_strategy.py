@@ -1,4 +1,6 @@
-"""Every strategy that the devices accept is proven for every gradient list; what they do not accept is refused."""
+"""Every strategy that the devices accept is proven for every gradient list; what they do not accept
+is refused.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from simreduce.plan import verify
 from simreduce.strategy import compile_plan
 from simreduce.workload import Gradient, Workload
 
-sizes = st.one_of(st.just(0), st.integers(1, 9), st.integers(1, 200), st.sampled_from([255, 256, 257, 4096]))
+sizes = st.one_of(
+    st.just(0), st.integers(1, 9), st.integers(1, 200), st.sampled_from([255, 256, 257, 4096])
+)
 gradients = st.one_of(
     st.lists(sizes, min_size=1, max_size=1),
     st.lists(sizes, min_size=1, max_size=6),
@@ -63,13 +67,22 @@ def _proven_or_refused(strategy: str, workload: Workload, machine: Layout) -> bo
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @settings(max_examples=200)
-@given(elements=gradients, machine=machines, shards=shards, packs=packs, mean=mean, dtype=st.integers(0, 5))
+@given(
+    elements=gradients,
+    machine=machines,
+    shards=shards,
+    packs=packs,
+    mean=mean,
+    dtype=st.integers(0, 5),
+)
 @example(elements=[0], machine=_machine(1), shards=1, packs="", mean="", dtype=0)
 @example(elements=[0], machine=_machine(2), shards=1, packs="+packs=8", mean="+mean", dtype=0)
 @example(elements=[0, 0, 1, 0], machine=_machine(9), shards=9, packs="", mean="", dtype=0)
 @example(elements=[3, 0, 5], machine=_machine(4, 4), shards=4, packs="+packs=17", mean="", dtype=1)
 def test_a_strategy_is_proven_or_refused(algorithm, elements, machine, shards, packs, mean, dtype):
-    """Gradients of no elements, fewer elements than devices, one gradient, many; one machine and several."""
+    """Gradients of no elements, fewer elements than devices, one gradient, many; one machine and
+    several.
+    """
     strategy = f"{algorithm}#{shards}{packs}{mean}"
 
     _proven_or_refused(strategy, _workload(elements, dtype), machine)
@@ -98,10 +111,14 @@ def test_ranges_of_sizes_are_proven_or_refused(parts, elements, machine, packs, 
 @pytest.mark.parametrize("packs", ["", "+packs=16"])
 def test_hundreds_of_gradients_are_proven(algorithm, packs):
     """On a machine that every algorithm accepts."""
-    assert _proven_or_refused(algorithm + packs, _workload([n * n % 311 for n in range(400)]), _machine(8))
+    assert _proven_or_refused(
+        algorithm + packs, _workload([n * n % 311 for n in range(400)]), _machine(8)
+    )
 
 
-@pytest.mark.parametrize("machine", [_machine(2), _machine(8), _machine(4, 4)], ids=["2", "8", "4+4"])
+@pytest.mark.parametrize(
+    "machine", [_machine(2), _machine(8), _machine(4, 4)], ids=["2", "8", "4+4"]
+)
 @pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
 def test_every_shard_count_worth_trying_is_accepted(algorithm, machine):
     """What the search proposes for a machine is not refused there."""
@@ -112,7 +129,9 @@ def test_every_shard_count_worth_trying_is_accepted(algorithm, machine):
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("shards", [-1, 0, 99])
 def test_a_shard_count_that_makes_no_sense_is_refused(algorithm, shards):
-    """By every algorithm, whether or not it knows shards, but for those that upstream lets have any."""
+    """By every algorithm, whether or not it knows shards, but for those that upstream lets have
+    any.
+    """
     machine, ignored = (
         _machine(4),
         ALGORITHMS[algorithm].shards.startswith(("ignored", "1 only, with several")),

@@ -1,5 +1,5 @@
-"""The all-reduce spec of tf_cnn_benchmarks: the rows below are what `parse_all_reduce_spec` of its `allreduce.py` (master
-8fb7907) gives.
+"""The all-reduce spec of tf_cnn_benchmarks: the rows below are what `parse_all_reduce_spec` of its
+`allreduce.py` (master 8fb7907) gives.
 """
 
 from __future__ import annotations
@@ -144,7 +144,9 @@ def test_a_spec_written_out_reads_back(parts):
     assert [*parts[:-1], (*parts[-1][:2], -1)] == parse_all_reduce_spec(spec)
 
 
-@pytest.mark.parametrize(("one", "text"), [(Range("xring"), "xring"), (Range("psgpu", 4, 10), "psgpu#4")])
+@pytest.mark.parametrize(
+    ("one", "text"), [(Range("xring"), "xring"), (Range("psgpu", 4, 10), "psgpu#4")]
+)
 def test_a_range_prints_as_its_spec(one, text):
     """Without the limit, and without a single shard."""
     assert text == str(one)
@@ -156,21 +158,33 @@ def _sizes(model: str) -> list[int]:
 
 def test_a_limit_counts_elements_and_is_inclusive():
     """2048 elements are small, 2049 are not; each range keeps the order of the gradients."""
-    assert [[0, 2], [1, 3]] == assign(parse_all_reduce_spec("pscpu:2k:xring"), [2048, 2049, 10, 65536])
+    assert [[0, 2], [1, 3]] == assign(
+        parse_all_reduce_spec("pscpu:2k:xring"), [2048, 2049, 10, 65536]
+    )
 
 
 @pytest.mark.parametrize(
     ("model", "spec", "expected"),
     [
-        ("resnet50", "pscpu:2k:pscpu#2:64k:xring", [(107, 54_121), (19, 713_920), (35, 24_791_040)]),
+        (
+            "resnet50",
+            "pscpu:2k:pscpu#2:64k:xring",
+            [(107, 54_121), (19, 713_920), (35, 24_791_040)],
+        ),
         ("vgg16", "pscpu:2k:pscpu#2:64k:xring", [(15, 6_953), (3, 45_056), (14, 138_309_632)]),
-        ("inception3", "pscpu:2k:pscpu#2:64k:xring", [(96, 19_081), (20, 442_880), (74, 23_357_440)]),
+        (
+            "inception3",
+            "pscpu:2k:pscpu#2:64k:xring",
+            [(96, 19_081), (20, 442_880), (74, 23_357_440)],
+        ),
         ("resnet50", "pscpu:32k:xring", [(116, 198_697), (45, 25_360_384)]),
         ("vgg16", "pscpu:32k:xring", [(17, 15_145), (15, 138_346_496)]),
     ],
 )
 def test_models_fall_into_the_ranges_that_upstream_gives_them(model, spec, expected):
-    """Tensors and elements per range, from running tf_cnn_benchmarks' own split on its models' gradients."""
+    """Tensors and elements per range, from running tf_cnn_benchmarks' own split on its models'
+    gradients.
+    """
     sizes = _sizes(model)
     taken = assign(parse_all_reduce_spec(spec), sizes)
 

@@ -42,7 +42,9 @@ def test_space_around_a_strategy_does_not_count(text):
 
 def test_every_algorithm_is_a_strategy():
     """By its name alone."""
-    assert [(name, 1, -1) for name in ALGORITHMS] == [parse_strategy(name).ranges[0] for name in ALGORITHMS]
+    assert [(name, 1, -1) for name in ALGORITHMS] == [
+        parse_strategy(name).ranges[0] for name in ALGORITHMS
+    ]
 
 
 def test_every_fault_of_a_strategy_is_told_at_once():
@@ -66,7 +68,9 @@ def test_every_fault_of_a_strategy_is_told_at_once():
     ) == caught.value.problems
 
 
-@pytest.mark.parametrize("packs", ["0", "-1", "1.5", "x", " 8", "4097", "99999999999", "9" * 5000, "²"])
+@pytest.mark.parametrize(
+    "packs", ["0", "-1", "1.5", "x", " 8", "4097", "99999999999", "9" * 5000, "²"]
+)
 def test_a_number_of_packs_is_a_whole_number_within_reason(packs):
     """From 1 to 4096."""
     with pytest.raises(StrategyError, match="the number of packs is a whole number from 1 to 4096"):
@@ -96,8 +100,12 @@ def test_any_text_is_a_strategy_or_a_strategy_error(text):
 _TEXTS = st.builds(
     "".join,
     st.tuples(
-        st.sampled_from(["ring", "xring#2", "pscpu:32k:xring", "nccl/rechd", "ring/halving_doubling"]),
-        st.sampled_from(["", "+packs=8", "+small=64K", "+small=64K,10", "+repack=8", "+repack=8,fp16"]),
+        st.sampled_from(
+            ["ring", "xring#2", "pscpu:32k:xring", "nccl/rechd", "ring/halving_doubling"]
+        ),
+        st.sampled_from(
+            ["", "+packs=8", "+small=64K", "+small=64K,10", "+repack=8", "+repack=8,fp16"]
+        ),
         st.sampled_from(["", "+mean", "+chunk=1M"]),
     ),
 )

@@ -15,7 +15,9 @@ SINGLE = ((0, 1), (1, 3), (3, 7), (7, 5), (5, 4), (4, 6), (6, 2), (2, 0))
 
 
 def dgx1(gpus=range(8), double=2.0, single=1.0, without=()) -> Network:
-    """The NVLinks of a DGX-1 among `gpus`, in units of one link; `without` are directed links left out."""
+    """The NVLinks of a DGX-1 among `gpus`, in units of one link; `without` are directed links left
+    out.
+    """
     place = {gpu: i for i, gpu in enumerate(gpus)}
     lanes = {}
     for cables, rate in ((DOUBLE, double), (SINGLE, single)):
@@ -43,7 +45,9 @@ def unlike_subsets(sizes=range(2, 8)) -> list[tuple[int, ...]]:
     for gpus in subsets(sizes):
         graph = nx.Graph()
         graph.add_weighted_edges_from(dgx1(gpus).arcs)
-        if not any(nx.is_isomorphic(graph, other, edge_match=lambda a, b: a == b) for other, _ in found):
+        if not any(
+            nx.is_isomorphic(graph, other, edge_match=lambda a, b: a == b) for other, _ in found
+        ):
             found.append((graph, gpus))
     return [gpus for _, gpus in found]
 
@@ -75,7 +79,9 @@ def brute_all_gather(network: Network) -> float:
     """M/t of the narrowest set of ranks, by trying every one (direct networks only)."""
     n = network.ranks
     sets = (set(s) for size in range(1, n) for s in combinations(range(n), size))
-    return min(n * sum(c for a, b, c in network.arcs if a in s and b not in s) / len(s) for s in sets)
+    return min(
+        n * sum(c for a, b, c in network.arcs if a in s and b not in s) / len(s) for s in sets
+    )
 
 
 def flow(network: Network, source: int, target: int) -> float:

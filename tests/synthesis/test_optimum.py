@@ -71,7 +71,9 @@ def test_the_cut_that_is_named_is_the_one(network):
     best = optimum.all_gather(network)
     (side,) = best.parts
 
-    assert best.rate == pytest.approx(network.ranks * sum(network.capacity[a] for a in best.arcs) / len(side))
+    assert best.rate == pytest.approx(
+        network.ranks * sum(network.capacity[a] for a in best.arcs) / len(side)
+    )
 
 
 @given(graphs())
@@ -97,8 +99,12 @@ def test_sharing_out_the_links_is_never_worse_than_first_scattering_then_gatheri
 
 @pytest.mark.parametrize("ranks", [2, 8, 20])
 def test_ports_bound_all_reduces_on_a_switch(ranks):
-    """n ports of rate 1 send 2(n-1) tensors: n / (2(n-1)), which a reduce-scatter and an all-gather reach."""
+    """n ports of rate 1 send 2(n-1) tensors: n / (2(n-1)), which a reduce-scatter and an all-gather
+    reach.
+    """
     network = switched_network([f"gpu{i}" for i in range(ranks)], {})
 
     assert optimum.ports(network).rate == pytest.approx(ranks / (2 * (ranks - 1)), rel=1e-15)
-    assert optimum.scatter_then_gather(network) == pytest.approx(optimum.ports(network).rate, rel=1e-15)
+    assert optimum.scatter_then_gather(network) == pytest.approx(
+        optimum.ports(network).rate, rel=1e-15
+    )

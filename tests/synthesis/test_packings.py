@@ -35,7 +35,9 @@ def check_fits(network, packing, edges):
 
 
 def check_spans(network, tree):
-    """Parents before children on the way down, children before parents on the way up, everybody once."""
+    """Parents before children on the way down, children before parents on the way up, everybody
+    once.
+    """
     everyone = set(range(network.ranks))
     for edges in (tree.down, [(b, a) for a, b in reversed(tree.up)]):
         if edges:
@@ -65,7 +67,9 @@ def check_trees(network, collective, root, best):
 @given(digraphs())
 def test_trees_come_up_to_the_cuts_on_any_digraph(network):
     check_trees(network, "all_reduce", 0, optimum.all_reduce(network).rate)
-    check_trees(network, "broadcast", network.ranks - 1, optimum.broadcast(network, network.ranks - 1).rate)
+    check_trees(
+        network, "broadcast", network.ranks - 1, optimum.broadcast(network, network.ranks - 1).rate
+    )
     check_trees(network, "reduce", 0, optimum.reduce(network, 0).rate)
     check_trees(network, "all_gather", 0, optimum.all_gather(network).rate)
     check_trees(network, "reduce_scatter", 0, optimum.reduce_scatter(network).rate)
@@ -88,9 +92,9 @@ def test_rings_fit_and_stay_below_the_optimum(network):
     assert all_reduce_rate(network.ranks, packing.rate) <= best * (1 + 1e-6)
     alone = best_order(network)
     assert alone is not None
-    assert network.rate(hops(alone)) >= max(network.rate(hops(ring)) for ring, _ in packing.patterns) * (
-        1 - 1e-9
-    )
+    assert network.rate(hops(alone)) >= max(
+        network.rate(hops(ring)) for ring, _ in packing.patterns
+    ) * (1 - 1e-9)
     assert network.rate(hops(alone)) <= packing.rate * (1 + 1e-3)
 
 
@@ -102,7 +106,9 @@ def test_trees_are_optimal_on_every_kind_of_subset_of_a_dgx1(gpus):
 
 
 def test_the_dgx1v_of_the_literature():
-    """Trees 24/7 of a link, broadcasts 6, rings all 6 links of every GPU: two double ones, two single ones."""
+    """Trees 24/7 of a link, broadcasts 6, rings all 6 links of every GPU: two double ones, two
+    single ones.
+    """
     network = dgx1()
 
     assert all_reduce_trees(network).rate == pytest.approx(24 / 7, rel=1e-3)
@@ -119,7 +125,9 @@ def test_the_dgx1p_has_four_rings():
 
 @pytest.mark.parametrize("n", [3, 4, 5, 6, 8, 16])
 def test_rings_share_links_at_half_rate_where_no_set_of_whole_ones_uses_all(n):
-    """The complete digraphs on 4 and 6 vertices have no Hamiltonian decomposition (Tillson 1980); shares do it."""
+    """The complete digraphs on 4 and 6 vertices have no Hamiltonian decomposition (Tillson 1980);
+    shares do it.
+    """
     lanes = {(u, v): 1.0 for u in range(n) for v in range(n) if u != v}
     network = direct_network([f"gpu{i}" for i in range(n)], lanes)
 
@@ -184,7 +192,14 @@ def test_equal_networks_have_equal_packings():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "most"),
-    [("dgx1v", 5), ("full:16", 5), ("switch:16", 5), ("dgx1vx2", 5), ("dgx1vx8", 60), ("switch:64", 60)],
+    [
+        ("dgx1v", 5),
+        ("full:16", 5),
+        ("switch:16", 5),
+        ("dgx1vx2", 5),
+        ("dgx1vx8", 60),
+        ("switch:64", 60),
+    ],
 )
 def test_searches_are_quick(name, most):
     """Processor time of a search for trees and one for rings."""
@@ -199,7 +214,9 @@ def test_searches_are_quick(name, most):
 
 
 def test_many_ranks_with_unlike_ways_have_the_bound_of_cuts():
-    """A ring of 17 that is wide one way round and narrow the other: trees in both directions waste the wide one."""
+    """A ring of 17 that is wide one way round and narrow the other: trees in both directions waste
+    the wide one.
+    """
     n = 17
     lanes = {(v, (v + 1) % n): 2.0 for v in range(n)} | {((v + 1) % n, v): 1.0 for v in range(n)}
     network = direct_network([f"gpu{i}" for i in range(n)], lanes)
@@ -212,7 +229,9 @@ def test_many_ranks_with_unlike_ways_have_the_bound_of_cuts():
 
 
 def test_a_one_way_ring_of_many_ranks_has_no_tree_in_both_directions():
-    network = direct_network([f"gpu{i}" for i in range(17)], {(v, (v + 1) % 17): 1.0 for v in range(17)})
+    network = direct_network(
+        [f"gpu{i}" for i in range(17)], {(v, (v + 1) % 17): 1.0 for v in range(17)}
+    )
 
     with pytest.raises(StrategyError, match="no trees were found that span these 17 GPUs"):
         all_reduce_trees(network)

@@ -29,7 +29,9 @@ pairs = [["gpu[0-3]", "cpu0"]]
 def found(tmp_path, text: str, name: str = "box.toml") -> list[str]:
     path = tmp_path / name
     path.write_text(text)
-    return [problem.replace(f"{path}: ", "").replace(str(path), "") for problem in check_file(str(path))]
+    return [
+        problem.replace(f"{path}: ", "").replace(str(path), "") for problem in check_file(str(path))
+    ]
 
 
 def test_a_machine_without_fault(tmp_path):
@@ -42,7 +44,11 @@ def test_a_machine_without_fault(tmp_path):
     ("old", "new", "fault"),
     [
         # What keeps a file from being read is told as elsewhere, all of it.
-        ('"cpu0"]]', '"cpu1"]]', "links.pcie3_x16.pairs[0]: no node named 'cpu1' (did you mean 'gpu1'?)"),
+        (
+            '"cpu0"]]',
+            '"cpu1"]]',
+            "links.pcie3_x16.pairs[0]: no node named 'cpu1' (did you mean 'gpu1'?)",
+        ),
         ('"900 GB/s"', '"900"', "nodes.gpu.memory_bandwidth: '900' has no unit"),
         ('["gpu2", "gpu3"]', '["gpu1", "gpu0"]', "already joined by links.nvlink2.pairs[0]"),
         ('names = ["cpu0"]', 'names = ["cpu0", "cpu0"]', "there are two nodes named 'cpu0'"),
@@ -61,8 +67,16 @@ def test_a_machine_without_fault(tmp_path):
             "achievable 2 GB/s is less than a tenth of nominal 25 GB/s",
         ),
         ("lanes = 2\n", 'latency = "1.8 s"\n', "a latency of 1.8 s; is the unit right?"),
-        ('"900 GB/s"', '"900 MB/s"', "nodes.gpu: 'gpu0' has a memory of 0.9 GB/s; is the unit right?"),
-        (', ["gpu2", "gpu3"]', "", "'gpu2' has 4 NVLinks, most GPUs like it 6; add what is missing"),
+        (
+            '"900 GB/s"',
+            '"900 MB/s"',
+            "nodes.gpu: 'gpu0' has a memory of 0.9 GB/s; is the unit right?",
+        ),
+        (
+            ', ["gpu2", "gpu3"]',
+            "",
+            "'gpu2' has 4 NVLinks, most GPUs like it 6; add what is missing",
+        ),
         ("lanes = 2\n", "lanes = 3\n", "nodes.gpu: 9 NVLinks, but a V100 has 6"),
         ('[["gpu[0-3]", "cpu0"]]', '[["gpu[0-2]", "cpu0"]]', "nodes.gpu: 'gpu3' reaches no CPU"),
         (
@@ -121,7 +135,9 @@ equal_cost = "splits"
 [rooting]
 a = 1
 """
-"""A dangling pair, one in both orders, a device without link, absurd rates, a name twice, units, and slips of spelling."""
+"""A dangling pair, one in both orders, a device without link, absurd rates, a name twice, units,
+and slips of spelling.
+"""
 
 
 def test_one_file_with_every_kind_of_fault(tmp_path):
@@ -187,7 +203,9 @@ def test_what_only_gpus_join_to_the_rest_is_told(tmp_path):
 
 
 def test_one_fault_hides_no_other(tmp_path):
-    """Neither of a table whose name begins alike, nor of the same table; only a rate that was not read is not judged."""
+    """Neither of a table whose name begins alike, nor of the same table; only a rate that was not
+    read is not judged.
+    """
     pairs = '[links.pcie3_x16]\npairs = [["gpu[0-3]", "cpu0"]]\n'
     alike = GOOD.replace(
         pairs,
@@ -200,7 +218,8 @@ def test_one_fault_hides_no_other(tmp_path):
         "links.pc2: gpu2 - cpu0: a latency of 1 s",
     ]
     twice = GOOD.replace(
-        pairs, '[links.pcie3_x16]\nbandwidth = "157 GB/s"\npairs = [["gpu[0-3]", "cpu0"], ["gpu0", "cpu0"]]\n'
+        pairs,
+        '[links.pcie3_x16]\nbandwidth = "157 GB/s"\npairs = [["gpu[0-3]", "cpu0"], ["gpu0", "cpu0"]]\n',
     )
     assert [problem.partition(";")[0] for problem in found(tmp_path, twice)] == [
         "links.pcie3_x16.pairs[1]: 'gpu0' and 'cpu0' are already joined by links.pcie3_x16.pairs[0]",
@@ -211,7 +230,9 @@ def test_one_fault_hides_no_other(tmp_path):
 
 
 def test_what_other_commands_take_for_a_machine(tmp_path, monkeypatch):
-    """A shipped name, one of the local folder, an inline machine; a file of that very name comes first."""
+    """A shipped name, one of the local folder, an inline machine; a file of that very name comes
+    first.
+    """
     assert check_file("dgx1v") == check_file("dgx1vx4,fabric=torus,dims=2x2") == []
     assert "no topology 'dgx1w' (did you mean 'dgx1v'?)" in check_file("dgx1w")[0]
     monkeypatch.chdir(tmp_path)

@@ -73,7 +73,10 @@ def test_a_what_if_extends_a_cluster(files):
     rails = load_topology(files("rails", 'extends = "pod"\nfabric = "rail_optimised"\nunit = 3\n'))
     assert rails.digest == load_topology("dgx1vx6,fabric=rail_optimised,unit=3,nic=ib_hdr").digest
     again = load_topology(files("again", 'extends = "rails"\n[overrides]\n"links.qpi.lanes" = 1\n'))
-    assert route(again, "n0.cpu0", "n0.cpu1").bandwidth == route(rails, "n0.cpu0", "n0.cpu1").bandwidth / 2
+    assert (
+        route(again, "n0.cpu0", "n0.cpu1").bandwidth
+        == route(rails, "n0.cpu0", "n0.cpu1").bandwidth / 2
+    )
 
 
 def test_overrides_are_of_the_cluster_or_of_its_machine(files):
@@ -83,7 +86,8 @@ def test_overrides_are_of_the_cluster_or_of_its_machine(files):
         pod, {"nodes": 3, "fabric": "dragonfly", "p": 4, "links.qpi.bandwidth": "40 GB/s"}
     )
     inline = load_topology(
-        "dgx1vx3,fabric=dragonfly,p=4,nic=ib_hdr", {"links.qpi.lanes": 1, "links.qpi.bandwidth": "40 GB/s"}
+        "dgx1vx3,fabric=dragonfly,p=4,nic=ib_hdr",
+        {"links.qpi.lanes": 1, "links.qpi.bandwidth": "40 GB/s"},
     )
     assert changed.digest == inline.digest
     assert load_topology(pod, {"title": "mine"}).title == "mine"
@@ -190,7 +194,9 @@ VALUES = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     fabric=st.sampled_from([*FABRICS, "none"]),
     keys=st.dictionaries(
@@ -200,7 +206,8 @@ VALUES = st.one_of(
 def test_any_values_give_a_cluster_or_its_faults(files, fabric, keys):
     lines = {"nodes": 6, "machine": '"v100-mesh-4"', "fabric": f'"{fabric}"'} | keys
     text = "\n".join(
-        f"{key} = {str(value).lower() if isinstance(value, bool) else value}" for key, value in lines.items()
+        f"{key} = {str(value).lower() if isinstance(value, bool) else value}"
+        for key, value in lines.items()
     )
     path = files("any", text)
     faults = check_file(path)
@@ -232,9 +239,9 @@ def test_nics_join_the_network_that_they_have_a_port_for(tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     topology = load_topology(text)
 
-    assert {link.link_class for link in topology.links if "switch0" in (link.source, link.target)} == {
-        link_class
-    }
+    assert {
+        link.link_class for link in topology.links if "switch0" in (link.source, link.target)
+    } == {link_class}
 
 
 def test_nics_for_several_networks_need_a_word(tmp_path):
@@ -254,7 +261,9 @@ def test_nics_for_several_networks_need_a_word(tmp_path):
 def test_only_nics_have_a_network(tmp_path):
     """And it must be a class of links between machines."""
     path = tmp_path / "box.toml"
-    path.write_text('extends = "dgx1v"\n[nodes.gpu]\nnetwork = "ib_edr"\n[nodes.nic]\nnetwork = "nvlink2"\n')
+    path.write_text(
+        'extends = "dgx1v"\n[nodes.gpu]\nnetwork = "ib_edr"\n[nodes.nic]\nnetwork = "nvlink2"\n'
+    )
     with pytest.raises(TopologyError) as caught:
         load_topology(str(path))
 

@@ -30,7 +30,11 @@ def middle(path: tuple[str, ...]) -> str:
 
 def test_the_hash_spreads_pairs_evenly_and_a_seed_deals_again():
     tree = load_topology("fat_tree:64,radix=8,equal_cost=hashed")
-    pairs = [(a, b) for a, b in itertools.permutations(tree.devices, 2) if len(route(tree, a, b).links) == 4]
+    pairs = [
+        (a, b)
+        for a, b in itertools.permutations(tree.devices, 2)
+        if len(route(tree, a, b).links) == 4
+    ]
     spines = Counter(middle(route(tree, *pair).path) for pair in pairs)
 
     assert len(pairs) == 64 * 56
@@ -71,7 +75,9 @@ def copies(topology: Topology, pairs: list[tuple[str, str]], nbytes: int) -> flo
 @settings(max_examples=30, deadline=None)
 @given(st.permutations(range(16)))
 def test_split_makes_a_full_tree_non_blocking(order):
-    """Whoever sends to whom, one each: all at full rate. By hash some share an up-link, and so do some by the tree's rule."""
+    """Whoever sends to whom, one each: all at full rate. By hash some share an up-link, and so do
+    some by the tree's rule.
+    """
     name = "fat_tree:16,radix=4,bandwidth=10 GB/s,latency=0"
     pairs = [(f"gpu{a}", f"gpu{b}") for a, b in enumerate(order) if a != b]
     if pairs:
@@ -93,7 +99,11 @@ def test_two_flows_on_one_up_link_take_twice_as_long():
     assert max(slow) > 1
 
 
-NAMES = {**{f"gpu{i}": "gpu" for i in range(3)}, **{f"s{i}": "switch" for i in range(5)}, "nic0": "nic"}
+NAMES = {
+    **{f"gpu{i}": "gpu" for i in range(3)},
+    **{f"s{i}": "switch" for i in range(5)},
+    "nic0": "nic",
+}
 
 
 @st.composite
@@ -108,12 +118,16 @@ def networks(draw):
 
 
 def equal_paths(topology: Topology, path: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """All paths with the fewest hops that leave the network where `path` does, of those the widest, and the quickest."""
+    """All paths with the fewest hops that leave the network where `path` does, of those the widest,
+    and the quickest.
+    """
     inner = [name for name in NAMES if name.startswith("s")]
     parts: list[list[tuple[str, ...]]] = []
     at = 0
     while at + 1 < len(path):
-        stop = next(i for i in range(at + 1, len(path)) if path[i] not in inner or i == len(path) - 1)
+        stop = next(
+            i for i in range(at + 1, len(path)) if path[i] not in inner or i == len(path) - 1
+        )
         graph = nx.DiGraph(topology.graph.subgraph([*inner, path[at], path[stop]]))
         if stop == at + 1:
             found = [[path[at], path[stop]]]
@@ -150,7 +164,9 @@ def test_equal_paths_are_those_that_a_search_of_all_finds(network, seed):
         assert dict(zip(ends, found.shares, strict=True)) == pytest.approx(
             {hop: count / len(ways) for hop, count in expected.items()}
         )
-        narrowest = min(split.links[i].bandwidth / s for i, s in zip(found.links, found.shares, strict=True))
+        narrowest = min(
+            split.links[i].bandwidth / s for i, s in zip(found.links, found.shares, strict=True)
+        )
         assert found.bandwidth == narrowest
 
 
@@ -223,7 +239,9 @@ FABRICS = (
 
 @pytest.mark.parametrize("name", FABRICS)
 def test_on_every_fabric_bytes_arrive_that_were_sent(name):
-    """What flows into a switch flows out of it, all at the target; a hashed transfer takes links of the split one."""
+    """What flows into a switch flows out of it, all at the target; a hashed transfer takes links of
+    the split one.
+    """
     split, hashed = (
         load_topology(f"{name},equal_cost=split"),
         load_topology(f"{name},equal_cost=hashed,seed=2"),
@@ -237,7 +255,10 @@ def test_on_every_fabric_bytes_arrive_that_were_sent(name):
             if not link.is_figure:
                 flow[link.source] -= share
                 flow[link.target] += share
-        assert {node: round(left, 9) for node, left in flow.items() if abs(left) > 1e-9} == {a: -1, b: 1}
+        assert {node: round(left, 9) for node, left in flow.items() if abs(left) > 1e-9} == {
+            a: -1,
+            b: 1,
+        }
         one = route(hashed, a, b)
         assert set(one.links) <= set(found.links)
         assert set(one.shares) == {1.0}
@@ -257,7 +278,9 @@ def test_a_cluster_says_it_beside_its_fabric(tmp_path):
 
 
 def test_cables_side_by_side_are_paths_of_their_own():
-    """Two switches with three cables between them, one of them slower: the two equal ones share what is split."""
+    """Two switches with three cables between them, one of them slower: the two equal ones share
+    what is split.
+    """
     nodes = [Node("a", "gpu", machine=""), Node("b", "gpu", machine="")]
     nodes += [Node("s", "switch", machine=""), Node("t", "switch", machine="")]
     thick = [
@@ -346,7 +369,9 @@ def global_cables(fly: Topology, links, a: int) -> Counter[int]:
     ],
 )
 def test_equal_paths_of_a_dragonfly_cross_one_global_cable(text, a, choice):
-    """Minimal routing: local, global, local, though there are ways of as few hops through a third group."""
+    """Minimal routing: local, global, local, though there are ways of as few hops through a third
+    group.
+    """
     fly = load_topology(f"{text},equal_cost={choice}")
     plain = load_topology(text)
     pairs = list(itertools.permutations(fly.devices, 2))
@@ -383,7 +408,9 @@ def test_equal_paths_of_a_dragonfly_in_a_cluster_file(tmp_path):
 
 
 def test_shares_are_exact_where_paths_are_many():
-    """A torus of 8 x 8 has 70 shortest ways to the far corner of a 4 x 4 quarter; half go along x first."""
+    """A torus of 8 x 8 has 70 shortest ways to the far corner of a 4 x 4 quarter; half go along x
+    first.
+    """
     torus = load_topology("torus:8x8,equal_cost=split")
     found = route(torus, "gpu0", "gpu27")  # 3 right, 3 down
     at = {
@@ -395,4 +422,6 @@ def test_shares_are_exact_where_paths_are_many():
     assert at["router0", "router1"] == at["router0", "router8"] == 0.5
     # Through (1, 1): 2 ways to get there, C(4, 2) to go on.
     assert at["router1", "router9"] == pytest.approx(float(Fraction(6, 20)))
-    assert sum(s for (a, _), s in at.items() if a == "router9") == pytest.approx(float(Fraction(12, 20)))
+    assert sum(s for (a, _), s in at.items() if a == "router9") == pytest.approx(
+        float(Fraction(12, 20))
+    )

@@ -26,7 +26,11 @@ def kinds(topology: Topology) -> Counter[str]:
 
 def between_switches(topology: Topology) -> int:
     """Cables."""
-    both = [k for k in topology.links if {topology.nodes[n].kind for n in (k.source, k.target)} == {"switch"}]
+    both = [
+        k
+        for k in topology.links
+        if {topology.nodes[n].kind for n in (k.source, k.target)} == {"switch"}
+    ]
     return len(both) // 2
 
 
@@ -47,7 +51,9 @@ def searched(topology: Topology) -> Topology:
 
 
 def check_routes(topology: Topology, pairs) -> None:
-    """Each is a path of links from end to end, no node twice, no GPU in transit; a sample is the same one by one."""
+    """Each is a path of links from end to end, no node twice, no GPU in transit; a sample is the
+    same one by one.
+    """
     pairs = list(pairs)
     index = topology.router.index
     many = topology.router.routes(*np.array([[index[a], index[b]] for a, b in pairs], np.int64).T)
@@ -70,7 +76,9 @@ def check_routes(topology: Topology, pairs) -> None:
 
 @pytest.mark.parametrize("k", [2, 4, 6, 8, 16])
 def test_a_full_tree_is_that_of_al_fares(k):
-    """k^3/4 hosts on 5 k^2/4 switches: k^2/2 leaves, k^2/2 spines and k^2/4 cores, each with k cables."""
+    """k^3/4 hosts on 5 k^2/4 switches: k^2/2 leaves, k^2/2 spines and k^2/4 cores, each with k
+    cables.
+    """
     hosts = k**3 // 4
     tree = load_topology(f"fat_tree:{hosts},levels=3,radix={k}")
 
@@ -79,7 +87,9 @@ def test_a_full_tree_is_that_of_al_fares(k):
     degree = Counter(link.source for link in tree.links if link.target != "cpu0")
     assert {degree[name] for name, node in tree.nodes.items() if node.kind == "switch"} == {k}
     assert load_topology(f"fat_tree:{hosts},levels=3").digest == tree.digest
-    with pytest.raises(TopologyError, match=f"with {k} ports hold {hosts} hosts, and here are {hosts + 1}"):
+    with pytest.raises(
+        TopologyError, match=f"with {k} ports hold {hosts} hosts, and here are {hosts + 1}"
+    ):
         load_topology(f"fat_tree:{hosts + 1},levels=3,radix={k}")
 
 
@@ -92,7 +102,9 @@ def test_a_tree_that_is_not_full_has_what_its_hosts_need(data, over, up):
     hosts = data.draw(st.integers(1, min(down * k * k // 2, 300)))
     leaves = math.ceil(hosts / down)
     pods = data.draw(st.none() | st.integers(math.ceil(leaves / (k // 2)), min(k, leaves)))
-    text = f"fat_tree:{hosts},levels=3,radix={k},oversubscription={over}" + (f",pods={pods}" if pods else "")
+    text = f"fat_tree:{hosts},levels=3,radix={k},oversubscription={over}" + (
+        f",pods={pods}" if pods else ""
+    )
     tree = load_topology(text)
 
     pod = math.ceil(leaves / pods) if pods else k // 2
@@ -116,13 +128,16 @@ def test_a_tree_that_is_not_full_has_what_its_hosts_need(data, over, up):
     assert max(sizes) - min(sizes) <= 1 or not pods
     ends = [*tree.devices, "cpu0"]
     check_routes(
-        tree, [data.draw(st.tuples(st.sampled_from(ends), st.sampled_from(ends))) for _ in range(10)]
+        tree,
+        [data.draw(st.tuples(st.sampled_from(ends), st.sampled_from(ends))) for _ in range(10)],
     )
 
 
 @pytest.mark.parametrize("fabric", ["fat_tree:10,", "dgx1vx3,fabric=fat_tree,nic=ib_hdr,"])
 def test_a_tree_has_the_pods_that_it_is_asked_for(fabric):
-    """Five leaves, or six, in four pods: two leaves in the first, or the first two, and one in each of the others."""
+    """Five leaves, or six, in four pods: two leaves in the first, or the first two, and one in each
+    of the others.
+    """
     tree = load_topology(f"{fabric}levels=3,radix=4,pods=4")
 
     assert "in 4 pods of 2 spines" in tree.title
@@ -135,11 +150,15 @@ def test_a_tree_has_the_pods_that_it_is_asked_for(fabric):
     check_routes(tree, itertools.permutations(tree.devices[:10] + tree.devices[-2:], 2))
 
 
-@pytest.mark.parametrize(("k", "over", "pods"), [(4, 1, 4), (4, 1, 2), (6, 2, 4), (6, 1, 2), (8, 3, 2)])
+@pytest.mark.parametrize(
+    ("k", "over", "pods"), [(4, 1, 4), (4, 1, 2), (6, 2, 4), (6, 1, 2), (8, 3, 2)]
+)
 def test_half_of_the_pods_reach_the_others_at_the_rate_of_the_up_links(k, over, pods):
     down = k * over // (1 + over)
     hosts = down * (k // 2) * pods
-    tree = load_topology(f"fat_tree:{hosts},levels=3,radix={k},oversubscription={over},bandwidth=1GB/s")
+    tree = load_topology(
+        f"fat_tree:{hosts},levels=3,radix={k},oversubscription={over},bandwidth=1GB/s"
+    )
 
     halves = tree.devices[: hosts // 2], tree.devices[hosts // 2 :]
     assert cut(tree, *halves) == pytest.approx(hosts / 2 / over)
@@ -163,7 +182,9 @@ def test_a_destination_has_one_spine_and_one_core():
 
 
 def test_shifts_share_no_cable_in_a_full_tree():
-    """What D-mod-k is for: when all hosts send to the i-th next one, every cable carries one of them (Zahavi 2012)."""
+    """What D-mod-k is for: when all hosts send to the i-th next one, every cable carries one of
+    them (Zahavi 2012).
+    """
     tree = load_topology("fat_tree:128,levels=3,radix=8")
     hosts = np.arange(128)
 
@@ -180,7 +201,9 @@ def test_shifts_share_no_cable_in_a_full_tree():
 def test_a_dragonfly_has_what_its_letters_say(data, p, a, h):
     g = data.draw(st.integers(1, a * h + 1))
     hosts = data.draw(st.integers(max(p * a * (g - 1), 0) + 1, p * a * g))
-    fly = load_topology(f"dragonfly:{hosts},p={p},a={a},h={h}" + data.draw(st.sampled_from(["", f",g={g}"])))
+    fly = load_topology(
+        f"dragonfly:{hosts},p={p},a={a},h={h}" + data.draw(st.sampled_from(["", f",g={g}"]))
+    )
 
     parallel = a * h // (g - 1) if g > 1 else 0
     assert kinds(fly) == {"router": a * g}
@@ -201,7 +224,8 @@ def test_a_dragonfly_has_what_its_letters_say(data, p, a, h):
     assert max(Counter(k.source for k in fly.links if "gpu" in k.target).values()) <= p
     names = [*fly.devices, "cpu0"]
     check_routes(
-        fly, [data.draw(st.tuples(st.sampled_from(names), st.sampled_from(names))) for _ in range(10)]
+        fly,
+        [data.draw(st.tuples(st.sampled_from(names), st.sampled_from(names))) for _ in range(10)],
     )
 
 
@@ -256,7 +280,8 @@ def test_parallel_global_cables_share_the_destinations():
         for hop in itertools.pairwise(route(fly, f"gpu{a}", f"gpu{b}").path[1:-1])
         if int(hop[0][6:]) // 4 != int(hop[1][6:]) // 4
     }
-    # 8 cables between two groups of 4 routers with 2 each, and each of 8 destinations has its own, so each end two.
+    # 8 cables between two groups of 4 routers with 2 each, and each of 8 destinations has its own,
+    # so each end two.
     assert len(used) == 4
     assert {source for source, _ in used} == {f"router{i}" for i in range(4)}
     assert Counter(
@@ -278,7 +303,9 @@ def test_parallel_global_cables_share_the_destinations():
     ],
 )
 def test_half_of_the_groups_reach_the_others_over_the_global_cables(p, a, h, g):
-    """floor(g^2/4) pairs of groups, each with its cables, or all hosts of half of the groups when these are fewer."""
+    """floor(g^2/4) pairs of groups, each with its cables, or all hosts of half of the groups when
+    these are fewer.
+    """
     hosts, less = p * a * g, p * a * (g // 2)
     fly = load_topology(f"dragonfly:{hosts},p={p},a={a},h={h},g={g},bandwidth=1GB/s")
 
@@ -294,11 +321,15 @@ def test_half_of_the_groups_reach_the_others_over_the_global_cables(p, a, h, g):
     [((4, 4), 8), ((4, 6), 8), ((2, 4), 4), ((4, 4, 4), 32), ((3, 4, 6), 24), ((2, 2, 2), 4)],
 )
 def test_half_of_a_torus_reaches_the_other_over_two_faces(sizes, cables):
-    """2 n / s cables across a dimension of even size s, of which there is only one face where s = 2; the last is cut."""
+    """2 n / s cables across a dimension of even size s, of which there is only one face where s =
+    2; the last is cut.
+    """
     torus = load_topology(f"torus:{'x'.join(map(str, sizes))},bandwidth=1GB/s")
     half = len(torus.devices) // 2
 
-    assert cut(torus, list(torus.devices[:half]), list(torus.devices[half:])) == pytest.approx(cables)
+    assert cut(torus, list(torus.devices[:half]), list(torus.devices[half:])) == pytest.approx(
+        cables
+    )
 
 
 # All of them.
@@ -318,7 +349,9 @@ def test_half_of_a_torus_reaches_the_other_over_two_faces(sizes, cables):
     ],
 )
 def test_a_rule_gives_what_a_search_finds_where_there_is_one_shortest_path(text):
-    """A dragonfly's rule may be longer: it takes one global cable where the shortest path may take two."""
+    """A dragonfly's rule may be longer: it takes one global cable where the shortest path may take
+    two.
+    """
     topology = load_topology(text)
     plain = searched(topology)
     graph = nx.DiGraph(topology.graph)
@@ -358,7 +391,9 @@ def test_every_pair_of_a_small_cluster_has_a_way(machine, fabric):
     cluster = load_topology(f"{machine}x5,{fabric}")
     nics = [node.name for node in cluster.nodes.values() if node.kind == "nic"]
 
-    check_routes(cluster, itertools.permutations([*cluster.devices, *cluster.hosts[:3], *nics[::3]], 2))
+    check_routes(
+        cluster, itertools.permutations([*cluster.devices, *cluster.hosts[:3], *nics[::3]], 2)
+    )
     for a, b in itertools.product(cluster.devices[:3], cluster.devices[1:]):
         machines = [cluster.nodes[name].machine for name in route(cluster, a, b).path]
         met = [machine for machine, _ in itertools.groupby(m for m in machines if m)]
@@ -404,14 +439,22 @@ def test_leaf_i_of_a_unit_has_the_ith_nics(machines, unit, over):
     units = math.ceil(machines / (unit * over))
     assert kinds(cluster) == {"leaf": 4 * units, "spine": unit}
     assert between_switches(cluster) == 4 * units * unit
-    leaf = {k.source: k.target for k in cluster.links if k.target.startswith("leaf") and "mlx" in k.source}
+    leaf = {
+        k.source: k.target
+        for k in cluster.links
+        if k.target.startswith("leaf") and "mlx" in k.source
+    }
     assert leaf == {
-        f"n{m}.mlx5_{i}": f"leaf{m // (unit * over) * 4 + i}" for m in range(machines) for i in range(4)
+        f"n{m}.mlx5_{i}": f"leaf{m // (unit * over) * 4 + i}"
+        for m in range(machines)
+        for i in range(4)
     }
 
 
 def test_a_superpod():
-    """127 to 128 DGX H100 in 4 scalable units: 32 leaves of 64 ports, half of them up (NVIDIA's reference architecture)."""
+    """127 to 128 DGX H100 in 4 scalable units: 32 leaves of 64 ports, half of them up (NVIDIA's
+    reference architecture).
+    """
     pod = load_topology("dgx-h100x128,fabric=rail_optimised,nic=ib_ndr")
 
     assert kinds(pod) == {"leaf": 32, "spine": 32}
@@ -453,7 +496,9 @@ def test_rails_alone_are_crossed_inside_the_machine():
 
 
 def test_boards_that_only_nvlink_joins_have_rails_of_their_own():
-    """A GB200 NVL72 is 18 trays of four NICs: four rails, of which a leaf of 32 has the trays 0 to 31 of two racks."""
+    """A GB200 NVL72 is 18 trays of four NICs: four rails, of which a leaf of 32 has the trays 0 to
+    31 of two racks.
+    """
     racks = load_topology("gb200-nvl72x2,fabric=rail_optimised")
     assert "on 4 rails, 8 leaves of 32" in racks.title
     for gpu in range(0, 72, 5):
@@ -479,14 +524,23 @@ def test_rails_that_no_pcie_joins_are_not_crossed(tmp_path):
     )
     rails = load_topology(f"{box}x3,fabric=rail_only")
 
-    assert route(rails, "n0.gpu1", "n2.gpu1").path == ("n0.gpu1", "n0.nic1", "leaf1", "n2.nic1", "n2.gpu1")
+    assert route(rails, "n0.gpu1", "n2.gpu1").path == (
+        "n0.gpu1",
+        "n0.nic1",
+        "leaf1",
+        "n2.nic1",
+        "n2.gpu1",
+    )
     assert route(rails, "n2.gpu0", "n2.gpu1").path == ("n2.gpu0", "n2.nvs", "n2.gpu1")
-    with pytest.raises(TopologyError, match=r"no route from 'n1.gpu0' to 'n2.gpu1'.*GPUs do not forward"):
+    with pytest.raises(
+        TopologyError, match=r"no route from 'n1.gpu0' to 'n2.gpu1'.*GPUs do not forward"
+    ):
         route(rails, "n1.gpu0", "n2.gpu1")
     index = rails.router.index
     with pytest.raises(TopologyError, match=r"no route from 'n2.gpu0' to 'n1.gpu1'"):
         rails.router.routes(
-            np.array([index["n0.gpu0"], index["n2.gpu0"]]), np.array([index["n1.gpu0"], index["n1.gpu1"]])
+            np.array([index["n0.gpu0"], index["n2.gpu0"]]),
+            np.array([index["n1.gpu0"], index["n1.gpu1"]]),
         )
     joined = load_topology(f"{box}x3,fabric=rail_optimised")
     assert route(joined, "n1.gpu0", "n2.gpu1").path[2:-2] == ("leaf0", "spine2", "leaf1")
@@ -505,7 +559,9 @@ def test_a_switch_more_adds_its_own_latency():
     """A cable between switches is not a way out of a machine, which costs what two adapters take."""
     base = route(load_topology("dgx1vx4"), "n0.mlx5_0", "n3.mlx5_0").latency
     over = {
-        text: route(load_topology(f"dgx1vx4,fabric=fat_tree,radix=4{text}"), "n0.mlx5_0", "n3.mlx5_0").latency
+        text: route(
+            load_topology(f"dgx1vx4,fabric=fat_tree,radix=4{text}"), "n0.mlx5_0", "n3.mlx5_0"
+        ).latency
         for text in ("", ",switch_latency=0.35us", ",switch_latency=0")
     }
 

@@ -132,7 +132,11 @@ pairs = []
             "lanes",
             "links.pcie3_x16.pairs[2]: 'cpu0' and 'gpu1' are already joined by links.pcie3_x16.pairs[1]; give lanes there",
         ),
-        ('kind = "gpu"', 'kind = "cpu"', "nodes: 0 devices; at least one group must have kind = 'gpu'"),
+        (
+            'kind = "gpu"',
+            'kind = "cpu"',
+            "nodes: 0 devices; at least one group must have kind = 'gpu'",
+        ),
         ('kind = "gpu"', 'kind = ""', "nodes.gpu.kind: unknown kind ''; known are gpu, cpu,"),
         ('kind = "gpu"', "kind = [1]", "nodes.gpu.kind: must be text, not list"),
         ('"900 GB/s"', "nan", "nodes.gpu.memory_bandwidth: nan has no unit"),
@@ -145,7 +149,11 @@ pairs = []
             '"two GPUs"\nextends = "dgx1w"',
             "extends: no machine named 'dgx1w' (did you mean 'dgx1v'?)",
         ),
-        ('"two GPUs"', '"two GPUs"\nextends = "./no.toml"', "extends: there is no file './no.toml'"),
+        (
+            '"two GPUs"',
+            '"two GPUs"\nextends = "./no.toml"',
+            "extends: there is no file './no.toml'",
+        ),
     ],
 )
 def test_single_faults(written, old, new, fault):
@@ -165,9 +173,13 @@ def test_gpus_that_no_link_joins(written):
 
 
 def test_two_tables_may_share_a_class(written):
-    text = GOOD + '[links.slow]\nclass = "pcie3_x16"\nbandwidth = "8 GB/s"\npairs = [["cpu0", "gpu1"]]\n'
-    assert "links.slow.pairs[0]: 'cpu0' and 'gpu1' are already joined by links.pcie3_x16.pairs[1]" in "".join(
-        problems(written, text)
+    text = (
+        GOOD
+        + '[links.slow]\nclass = "pcie3_x16"\nbandwidth = "8 GB/s"\npairs = [["cpu0", "gpu1"]]\n'
+    )
+    assert (
+        "links.slow.pairs[0]: 'cpu0' and 'gpu1' are already joined by links.pcie3_x16.pairs[1]"
+        in "".join(problems(written, text))
     )
 
     box = written(text.replace(', ["gpu1", "cpu0"]', ""))
@@ -205,7 +217,9 @@ def test_files_that_are_not_there(tmp_path, monkeypatch):
     assert problems(load_topology, "./no.toml") == ["./no.toml: there is no such file"]
     assert problems(load_topology, "dir.toml") == ["dir.toml: is a directory, not a file"]
     assert problems(load_topology, "a\0b.toml") == ["a\0b.toml: there is no such file"]
-    assert problems(load_topology, "dgx1w")[0].startswith("no topology 'dgx1w' (did you mean 'dgx1v'?)")
+    assert problems(load_topology, "dgx1w")[0].startswith(
+        "no topology 'dgx1w' (did you mean 'dgx1v'?)"
+    )
     assert problems(load_topology, "")[0].startswith("no topology ''")
 
 
@@ -230,7 +244,9 @@ def test_a_name_that_looks_like_several_machines_is_a_name_first(tmp_path, monke
 
 
 def test_extends_merges_tables_and_replaces_lists(written):
-    Path("base.toml").write_text(GOOD.replace("pairs = [[", 'achievable = "20 GB/s"\npairs = [[', 1))
+    Path("base.toml").write_text(
+        GOOD.replace("pairs = [[", 'achievable = "20 GB/s"\npairs = [[', 1)
+    )
     child = 'extends = "base"\n[nodes.gpu]\nmodel = "B"\n[links.nvlink2]\nbandwidth = "10 GB/s"\n'
 
     box = written(child)

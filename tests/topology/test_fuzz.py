@@ -1,4 +1,6 @@
-"""Whatever is typed or written, the only error is a `TopologyError`. `make fuzz` tries ten thousand of each."""
+"""Whatever is typed or written, the only error is a `TopologyError`. `make fuzz` tries ten thousand
+of each.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +39,15 @@ def only_topology_errors(text: str, overrides: dict[str, str | int] | None = Non
         assert load_topology(text, overrides).devices
 
 
-@settings(max_examples=INPUTS, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=INPUTS, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     edits=st.lists(
         st.tuples(
-            st.integers(0, len(DOCUMENT)), st.integers(0, 30), st.one_of(st.sampled_from(SCRAPS), st.text())
+            st.integers(0, len(DOCUMENT)),
+            st.integers(0, 30),
+            st.one_of(st.sampled_from(SCRAPS), st.text()),
         ),
         min_size=1,
         max_size=4,
@@ -59,23 +65,39 @@ def test_no_document_raises_anything_but_a_topology_error(tmp_path, edits):
 
 TOML_VALUES = st.recursive(
     st.one_of(
-        st.booleans(), st.integers(-(2**63), 2**63 - 1), st.floats(), st.sampled_from(["gpu0", "25 GB/s", ""])
+        st.booleans(),
+        st.integers(-(2**63), 2**63 - 1),
+        st.floats(),
+        st.sampled_from(["gpu0", "25 GB/s", ""]),
     ),
     lambda inner: st.lists(inner, max_size=3),
     max_leaves=5,
 )
 
 
-@settings(max_examples=INPUTS, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=INPUTS, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     value=TOML_VALUES,
     key=st.sampled_from(
         ["title", "sources", "extends"]
         + [
             f"nodes.gpu.{key}"
-            for key in ("names", "kind", "model", "memory_bandwidth", "machine", "transit", "reduces")
+            for key in (
+                "names",
+                "kind",
+                "model",
+                "memory_bandwidth",
+                "machine",
+                "transit",
+                "reduces",
+            )
         ]
-        + [f"links.qpi.{key}" for key in ("pairs", "lanes", "class", "bandwidth", "achievable", "latency")]
+        + [
+            f"links.qpi.{key}"
+            for key in ("pairs", "lanes", "class", "bandwidth", "achievable", "latency")
+        ]
         + ["nodes", "links", "nodes.gpu", "links.qpi", "links.new.pairs", "links.qpi.holds_lane"]
     ),
 )
@@ -124,7 +146,9 @@ VALUES = {
 
 @st.composite
 def inline(draw: st.DrawFn) -> str:
-    """Machines and networks with settings that they may or may not have; often ones that go together."""
+    """Machines and networks with settings that they may or may not have; often ones that go
+    together.
+    """
     head, keys = draw(
         st.sampled_from(
             [
@@ -149,7 +173,9 @@ def inline(draw: st.DrawFn) -> str:
     text=st.one_of(
         st.text(max_size=20),
         inline(),
-        st.from_regex(r"\A(dgx1v|dgx1|torus)(:|x)[0-9]{0,2}(,(nic|fabric|)=?[a-z0-9./ ]{0,6}){0,3}\Z"),
+        st.from_regex(
+            r"\A(dgx1v|dgx1|torus)(:|x)[0-9]{0,2}(,(nic|fabric|)=?[a-z0-9./ ]{0,6}){0,3}\Z"
+        ),
     ),
     overrides=st.dictionaries(
         st.sampled_from(["links.qpi.bandwidth", "latency", "nic", "levels", "pods", "", "title"]),

@@ -34,9 +34,14 @@ def test_counts(text, cables):
 @pytest.mark.parametrize("shape", ["ring:5", "full:5", "switch:5"])
 def test_alpha_is_from_end_to_end_and_beta_per_port(shape, latency):
     topology = load_topology(f"{shape},bandwidth=12.5GB/s,latency={latency}")
-    seconds = {"1us": 1e-6, "0.3 us": 0.3 * 1e-6, "7ns": 7 * 1e-9, "0s": 0.0, "0": 0.0, "1.7us": 1.7 * 1e-6}[
-        latency
-    ]
+    seconds = {
+        "1us": 1e-6,
+        "0.3 us": 0.3 * 1e-6,
+        "7ns": 7 * 1e-9,
+        "0s": 0.0,
+        "0": 0.0,
+        "1.7us": 1.7 * 1e-6,
+    }[latency]
 
     for target in ("gpu1", "cpu0"):
         found = route(topology, "gpu0", target)
@@ -56,7 +61,9 @@ def test_defaults_and_names():
 
 
 def test_overrides_are_the_settings():
-    assert load_topology("ring:4,latency=3us", {"latency": "2 us"}) != load_topology("ring:4,latency=2us")
+    assert load_topology("ring:4,latency=3us", {"latency": "2 us"}) != load_topology(
+        "ring:4,latency=2us"
+    )
     assert (
         load_topology("ring:4,latency=3us", {"latency": "2 us"}).digest
         == load_topology("ring:4,latency=2us").digest
@@ -96,7 +103,10 @@ def test_overrides_are_the_settings():
         ),
         ("dgx1vx2,fabric=fattree", ["unknown fabric 'fattree' (did you mean 'fat_tree'?)"]),
         ("dgx1vx2,radix=4", ["radix: unknown key; known are fabric, nic"]),
-        ("dgx1vx2,fabric=fat_tree,radix=3,oversubscription=2", ["3 hosts under a leaf / 2 is not a number"]),
+        (
+            "dgx1vx2,fabric=fat_tree,radix=3,oversubscription=2",
+            ["3 hosts under a leaf / 2 is not a number"],
+        ),
         (
             "fat_tree:x,radix=0,oversubscription=a,reduce=ye,shuffle=-2,bandwidth=1",
             [
@@ -120,7 +130,10 @@ def test_overrides_are_the_settings():
             ["unknown class of network link 'x'", "no topology 'dgx1w' (did you mean 'dgx1v'?)"],
         ),
         ("dgx3", ["no topology 'dgx3' (did you mean 'dgx2'?)"]),
-        ("dgx3,nic=x", ["unknown class of network link 'x'", "no topology 'dgx3' (did you mean 'dgx2'?)"]),
+        (
+            "dgx3,nic=x",
+            ["unknown class of network link 'x'", "no topology 'dgx3' (did you mean 'dgx2'?)"],
+        ),
         ("torus:4", ["'4' is not a size AxB or AxBxC"]),
         ("torus:2x2x2x2", ["'2x2x2x2' is not a size AxB or AxBxC"]),
         ("torus:4x0", ["0 devices; at least 1"]),
@@ -161,7 +174,10 @@ def test_the_nic_class_and_overrides_reach_the_cluster():
 
     assert route(cluster, "n0.mlx5_0", "n1.mlx5_0").bandwidth == 24e9
     assert route(cluster, "n0.cpu0", "n0.cpu1").bandwidth == 19.2e9
-    assert load_topology("dgx1vx2", {"nic": "ib_hdr"}).digest == load_topology("dgx1vx2,nic=ib_hdr").digest
+    assert (
+        load_topology("dgx1vx2", {"nic": "ib_hdr"}).digest
+        == load_topology("dgx1vx2,nic=ib_hdr").digest
+    )
 
 
 def test_machines_that_cannot_be_multiplied(tmp_path):
@@ -172,12 +188,15 @@ def test_machines_that_cannot_be_multiplied(tmp_path):
         load_topology(f"{box}x2")
 
     box.write_text(
-        text + '[nodes.h]\nnames = ["b"]\nkind = "nic"\nmachine = "1"\n[links.ib_edr]\npairs=[["a","b"]]'
+        text
+        + '[nodes.h]\nnames = ["b"]\nkind = "nic"\nmachine = "1"\n[links.ib_edr]\npairs=[["a","b"]]'
     )
     with pytest.raises(TopologyError, match="several machines already"):
         load_topology(f"{box}x2")
 
-    box.write_text(text + '[nodes.h]\nnames = ["b"]\nkind = "nic"\n[links.pcie3_x16]\npairs=[["a","b"]]')
+    box.write_text(
+        text + '[nodes.h]\nnames = ["b"]\nkind = "nic"\n[links.pcie3_x16]\npairs=[["a","b"]]'
+    )
     assert load_topology(f"{box}x2").devices == ("n0.a", "n1.a")
 
 

@@ -62,7 +62,9 @@ def test_the_digest_does_not_depend_on_hash_seeds(seed):
         "    t = load_topology(text)\n"
         "    print(t.digest, matrix_text(t), route(t, t.devices[0], t.devices[-1]))\n"
     )
-    environment = dict(os.environ, PYTHONHASHSEED=seed, PYTHONPATH=os.pathsep.join(p for p in sys.path if p))
+    environment = dict(
+        os.environ, PYTHONHASHSEED=seed, PYTHONPATH=os.pathsep.join(p for p in sys.path if p)
+    )
     run = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
     )
@@ -73,7 +75,15 @@ def test_the_digest_does_not_depend_on_hash_seeds(seed):
 
 
 def test_the_digest_tells_machines_apart():
-    texts = ["dgx1v", "dgx1p", "dgx1vx1", "ring:3", "full:3", "full:3,latency=2us", "full:3,bandwidth=1GB/s"]
+    texts = [
+        "dgx1v",
+        "dgx1p",
+        "dgx1vx1",
+        "ring:3",
+        "full:3",
+        "full:3,latency=2us",
+        "full:3,bandwidth=1GB/s",
+    ]
     digests = {load_topology(text).digest for text in texts}
 
     # Three devices in a ring are every pair linked, but for the order of the links.
@@ -108,4 +118,13 @@ def test_senseless_scaling(bandwidth, latency):
 def test_natural_order():
     names = ["gpu10", "gpu2", "a", "gpu01", "gpu1", "n10.gpu0", "n2.gpu0", "7"]
 
-    assert sorted(names, key=natural) == ["a", "gpu01", "gpu1", "gpu2", "gpu10", "n2.gpu0", "n10.gpu0", "7"]
+    assert sorted(names, key=natural) == [
+        "a",
+        "gpu01",
+        "gpu1",
+        "gpu2",
+        "gpu10",
+        "n2.gpu0",
+        "n10.gpu0",
+        "7",
+    ]

@@ -1,4 +1,6 @@
-"""Every shipped machine: it loads, is terse, says where it is from, and prints the matrix of the real one."""
+"""Every shipped machine: it loads, is terse, says where it is from, and prints the matrix of the
+real one.
+"""
 
 from __future__ import annotations
 
@@ -50,10 +52,12 @@ def test_every_pair_of_gpus_of_a_machine_has_a_way(name):
 # The first rows of `nvidia-smi topo -m`, NODE read as PHB.
 PRINTED = {
     # NVIDIA/nccl-tests issue 78, eight of the ten adapters
-    "dgx2": ["NV6 PIX PXB PHB PHB SYS SYS SYS SYS"] * 2 + ["NV6 PXB PIX PHB PHB SYS SYS SYS SYS"] * 2,
+    "dgx2": ["NV6 PIX PXB PHB PHB SYS SYS SYS SYS"] * 2
+    + ["NV6 PXB PIX PHB PHB SYS SYS SYS SYS"] * 2,
     # NVIDIA/nccl-tests issue 68 has one adapter; here every socket has one
     "v100-mesh-4": ["NV2 PIX SYS"] * 2 + ["NV2 SYS PIX"] * 2,
-    "dgx-a100": ["NV12 PIX PIX PHB PHB SYS SYS SYS SYS"] * 2 + ["NV12 PHB PHB PIX PIX SYS SYS SYS SYS"] * 2,
+    "dgx-a100": ["NV12 PIX PIX PHB PHB SYS SYS SYS SYS"] * 2
+    + ["NV12 PHB PHB PIX PIX SYS SYS SYS SYS"] * 2,
     "p4d": ["NV12 PIX PHB SYS SYS"] * 2 + ["NV12 PHB PIX SYS SYS"] * 2,
     "dgx-h100": ["NV18 PIX PHB PHB PHB SYS SYS SYS SYS", "NV18 PHB PIX PHB PHB SYS SYS SYS SYS"],
     "ndv4": ["NV12 PIX PIX SYS SYS SYS SYS SYS SYS"] * 2,
@@ -70,7 +74,9 @@ def test_the_matrix_is_that_of_the_real_machine(name):
     for i, row in enumerate(PRINTED[name]):
         nvlink, *others = row.split()
         gpu = f"gpu{i}"
-        assert {path_class(machine, gpu, other) for other in machine.devices if other != gpu} == {nvlink}
+        assert {path_class(machine, gpu, other) for other in machine.devices if other != gpu} == {
+            nvlink
+        }
         assert [path_class(machine, gpu, nic) for nic in nics] == others
 
 
@@ -101,7 +107,11 @@ def test_nvlinks_per_gpu():
     }.items():  # fmt: skip
         machine = load_topology(name)
         for gpu in machine.devices:
-            out = [k.nominal for k in machine.links if k.source == gpu and k.link_class.startswith("nvlink")]
+            out = [
+                k.nominal
+                for k in machine.links
+                if k.source == gpu and k.link_class.startswith("nvlink")
+            ]
             assert sum(out) == rate, (name, gpu)
 
 
@@ -118,7 +128,9 @@ def test_a_what_if_is_three_lines(tmp_path):
     assert load_topology("dgx-a100", {"nodes.gpu.peer": "NV"}).nodes["gpu3"].peer == "NV"
 
 
-@pytest.mark.parametrize(("name", "links", "bisection"), [("dgx1v", 6, 6), ("dgx1p", 4, 4), ("p3dn", 6, 6)])
+@pytest.mark.parametrize(
+    ("name", "links", "bisection"), [("dgx1v", 6, 6), ("dgx1p", 4, 4), ("p3dn", 6, 6)]
+)
 def test_cuts_of_a_cube_mesh(name, links, bisection):
     """In links: every GPU's, those between the sockets, and the broadcast cut from every root."""
     machine = load_topology(name)
@@ -131,7 +143,9 @@ def test_cuts_of_a_cube_mesh(name, links, bisection):
     assert sum(graph[a][b]["capacity"] for a, b in graph.edges if a < "gpu4" <= b) == bisection
     assert nx.diameter(graph) == 2
     for root in machine.devices:
-        cuts = [nx.maximum_flow_value(graph, root, other) for other in machine.devices if other != root]
+        cuts = [
+            nx.maximum_flow_value(graph, root, other) for other in machine.devices if other != root
+        ]
         assert min(cuts) == links
 
 
@@ -146,7 +160,9 @@ def test_the_legend_explains_every_cell(name):
 
 
 def test_shipped_machines_whose_gpus_are_far_from_nics_pay_for_the_host():
-    """Root ports, flat PCIe and no GPUDirect: those of the list, of which each has figures for such copies."""
+    """Root ports, flat PCIe and no GPUDirect: those of the list, of which each has figures for such
+    copies.
+    """
     far = {}
     for name, _ in shipped():
         machine = load_topology(name)
@@ -162,5 +178,7 @@ def test_shipped_machines_whose_gpus_are_far_from_nics_pay_for_the_host():
     assert rule_lines(load_topology("a100-mesh-4")) == [
         "GPUDirect RDMA: up to PXB or over C2C, as in NCCL; gpu0 to gpu3: no NIC so near, so to a network by way of the host"
     ]
-    assert rule_lines(load_topology("polaris")) == ["GPUDirect RDMA: up to PHB, else by way of the host"]
+    assert rule_lines(load_topology("polaris")) == [
+        "GPUDirect RDMA: up to PHB, else by way of the host"
+    ]
     assert rule_lines(load_topology("gh200")) == []

@@ -21,12 +21,18 @@ KINDS = {
 def machine(*cables: tuple[str, str, str, int]):
     nodes = [Node(name, kind, transit=kind != "gpu") for name, kind in KINDS.items()]
     return build(
-        "t", "t", "t", nodes, [Cable(a, b, c, lanes, 1e9, 1e9, 1e-6, True) for a, b, c, lanes in cables]
+        "t",
+        "t",
+        "t",
+        nodes,
+        [Cable(a, b, c, lanes, 1e9, 1e9, 1e-6, True) for a, b, c, lanes in cables],
     )
 
 
 def test_several_pcie_switches_are_pxb():
-    chained = machine(("a", "p", "pcie3_x16", 1), ("p", "q", "pcie3_x16", 1), ("q", "b", "pcie3_x16", 1))
+    chained = machine(
+        ("a", "p", "pcie3_x16", 1), ("p", "q", "pcie3_x16", 1), ("q", "b", "pcie3_x16", 1)
+    )
 
     assert path_class(chained, "a", "b") == "PXB"
     assert path_class(chained, "a", "q") == "PIX"
@@ -60,7 +66,12 @@ def test_unknown_names():
 @pytest.mark.parametrize(
     ("text", "own", "line", "rows"),
     [
-        ("dgx-h100x17", "dgx-h100", "The first of 17 equal machines; the whole matrix has 272 rows", 16),
+        (
+            "dgx-h100x17",
+            "dgx-h100",
+            "The first of 17 equal machines; the whole matrix has 272 rows",
+            16,
+        ),
         (
             "dgx1vx100,nic=ib_edr",
             "dgx1v",
@@ -71,7 +82,9 @@ def test_unknown_names():
     ],
 )
 def test_of_many_the_matrix_shows_what_repeats(text, own, line, rows):
-    """Its cells are those of the whole matrix; that of one machine is the machine's own, but for the names."""
+    """Its cells are those of the whole matrix; that of one machine is the machine's own, but for
+    the names.
+    """
     machine = load_topology(text)
     told, empty, *table = matrix_text(machine).splitlines()
 

@@ -25,7 +25,18 @@ def test_a_range_stands_for_names(text, names):
 
 
 @pytest.mark.parametrize(
-    "text", ["gpu[", "gpu]", "gpu[]", "gpu[3]", "gpu[1-0]", "gpu[0-9:0]", "[0-1][0-1]", "g[0-4096]", "g[a-b]"]
+    "text",
+    [
+        "gpu[",
+        "gpu]",
+        "gpu[]",
+        "gpu[3]",
+        "gpu[1-0]",
+        "gpu[0-9:0]",
+        "[0-1][0-1]",
+        "g[0-4096]",
+        "g[a-b]",
+    ],
 )
 def test_what_is_no_range(text):
     with pytest.raises(ValueError, match=r"range|names"):
@@ -70,13 +81,19 @@ pairs = [["gpu[0-3]", "plx[0-1]"], ["plx0", "plx1"]]
         ('["gpu[0-3]", "plx', '["gpu[0-4]", "plx', "no node named 'gpu4'"),
         ('["gpu[0-3]", "plx[0-1]"]', '["gpu[0-2]", "plx[0-1]"]', "3 and 2 names do not pair"),
         ('["plx0", "plx1"]', '["gpu0", "gpu[0-3]"]', "'gpu0' is linked to itself"),
-        ('["plx0", "plx1"]', '["plx[0-1]", "gpu[0-3]"]', "already joined by links.pcie3_x16.pairs[0]"),
+        (
+            '["plx0", "plx1"]',
+            '["plx[0-1]", "gpu[0-3]"]',
+            "already joined by links.pcie3_x16.pairs[0]",
+        ),
     ],
 )
 def test_faults_of_ranges_have_their_place(tmp_path, old, new, fault):
     path = tmp_path / "box.toml"
     assert old in MACHINE
-    path.write_text(MACHINE.replace(old, new, 1) if "kind" not in old else MACHINE.replace(old, new))
+    path.write_text(
+        MACHINE.replace(old, new, 1) if "kind" not in old else MACHINE.replace(old, new)
+    )
 
     with pytest.raises(TopologyError) as caught:
         load_topology(str(path))

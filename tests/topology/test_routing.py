@@ -9,22 +9,37 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from simreduce.errors import TopologyError
-from simreduce.topology import Cable, Node, Topology, build, load_topology, path_class, route, shipped
+from simreduce.topology import (
+    Cable,
+    Node,
+    Topology,
+    build,
+    load_topology,
+    path_class,
+    route,
+    shipped,
+)
 
 
-def machine(nodes: dict[str, str], cables: list[tuple[str, str, float, float]], box: str = "0") -> Topology:
+def machine(
+    nodes: dict[str, str], cables: list[tuple[str, str, float, float]], box: str = "0"
+) -> Topology:
     """A topology of named kinds and of (a, b, bandwidth, latency) cables."""
     return build(
         "test",
         "test",
         "test",
         [Node(name, kind, machine=box, transit=kind != "gpu") for name, kind in nodes.items()],
-        [Cable(a, b, "wire", 1, bandwidth, bandwidth, latency, True) for a, b, bandwidth, latency in cables],
+        [
+            Cable(a, b, "wire", 1, bandwidth, bandwidth, latency, True)
+            for a, b, bandwidth, latency in cables
+        ],
     )
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, _ in shipped()] + ["dgx1vx2", "p5x2,nic=efa_100x4", "full:5", "switch:5"]
+    "name",
+    [name for name, _ in shipped()] + ["dgx1vx2", "p5x2,nic=efa_100x4", "full:5", "switch:5"],
 )
 def test_no_route_passes_through_a_gpu_and_every_one_adds_up(name):
     topology = load_topology(name)
@@ -74,7 +89,10 @@ def test_a_direct_link_wins_and_the_widest_of_parallel_ones():
         "t",
         "t",
         [Node("a", "gpu"), Node("b", "gpu")],
-        [Cable("a", "b", "slow", 1, 1e9, 1e9, 1e-6, True), Cable("a", "b", "fast", 1, 2e9, 2e9, 9e-6, True)],
+        [
+            Cable("a", "b", "slow", 1, 1e9, 1e9, 1e-6, True),
+            Cable("a", "b", "fast", 1, 2e9, 2e9, 9e-6, True),
+        ],
     )
 
     assert [topology.links[i].link_class for i in route(topology, "a", "b").links] == ["fast"]
@@ -102,7 +120,8 @@ def test_ties(cables, middle):
 
 
 def test_the_tie_break_looks_at_whole_paths():
-    # The widest way to `m` is the slow one, but behind a narrow last link both are as wide and the quick one wins.
+    # The widest way to `m` is the slow one, but behind a narrow last link both are as wide and the
+    # quick one wins.
     kinds = {"a": "gpu", "b": "gpu", "wide": "switch", "quick": "switch", "m": "switch"}
     cables = [
         ("a", "wide", 9e9, 5e-6),
@@ -149,7 +168,9 @@ def test_a_node_without_transit_is_an_end_only():
 
 @st.composite
 def fabrics(draw):
-    """Random machines of up to 4 GPUs and 5 switches, with few distinct figures so that ties are common."""
+    """Random machines of up to 4 GPUs and 5 switches, with few distinct figures so that ties are
+    common.
+    """
     names = {f"gpu{i}": "gpu" for i in range(draw(st.integers(2, 4)))}
     names |= {f"s{i}": "switch" for i in range(draw(st.integers(1, 5)))}
     pairs = list(itertools.combinations(names, 2))
@@ -162,13 +183,17 @@ def fabrics(draw):
 @given(fabrics())
 def test_routes_are_the_best_of_all_simple_paths(topology):
     for a, b in itertools.permutations(topology.devices, 2):
-        inner = [name for name, node in topology.nodes.items() if node.kind != "gpu" or name in (a, b)]
+        inner = [
+            name for name, node in topology.nodes.items() if node.kind != "gpu" or name in (a, b)
+        ]
         paths = list(nx.all_simple_paths(nx.DiGraph(topology.graph.subgraph(inner)), a, b))
         if not paths:
             with pytest.raises(TopologyError):
                 route(topology, a, b)
             continue
-        assert route(topology, a, b).path == tuple(min(paths, key=lambda path: merit(topology, path)))
+        assert route(topology, a, b).path == tuple(
+            min(paths, key=lambda path: merit(topology, path))
+        )
 
 
 def merit(topology: Topology, path: list[str]) -> tuple[object, ...]:
@@ -271,7 +296,9 @@ def test_what_is_known_of_a_pair_counts_besides_its_links(tmp_path):
         assert route(box, a, b).latency == pytest.approx(route(plain, a, b).latency + 2e-6)
         assert route(box, a, b).path == route(plain, a, b).path
     assert route(box, "gpu0", "gpu2") == route(plain, "gpu0", "gpu2")
-    changed = load_topology(str(tmp_path / "peers.toml"), {"routes.anti_locality.bandwidth": "5 GB/s"})
+    changed = load_topology(
+        str(tmp_path / "peers.toml"), {"routes.anti_locality.bandwidth": "5 GB/s"}
+    )
     assert route(changed, "gpu0", "gpu1").bandwidth == 5e9
 
 
@@ -316,7 +343,9 @@ def two_boxes(tmp_path, reach: str) -> Topology:
     ],
 )
 def test_gpus_send_directly_to_nics_as_near_as_their_gpudirect_reaches(tmp_path, reach, by_host):
-    """gpu0 is PIX to the NIC and gpu1 SYS. Beyond the reach the way leads over the nearest host, and the end pays."""
+    """gpu0 is PIX to the NIC and gpu1 SYS. Beyond the reach the way leads over the nearest host,
+    and the end pays.
+    """
     pair = two_boxes(tmp_path, reach)
     away = {False: ("plx0", "nic0"), True: ("plx0", "cpu0", "plx0", "nic0")}[by_host[0]]
     far = ("plx1", "cpu1", "cpu0", "plx0", "nic0")
@@ -357,10 +386,13 @@ pairs = [["cpu0", "cpu1"]]
 
 
 @pytest.mark.parametrize(
-    ("up", "at", "direct"), [("c2c", "cpu0", True), ("c2c", "cpu1", False), ("pcie4_x16", "cpu0", False)]
+    ("up", "at", "direct"),
+    [("c2c", "cpu0", True), ("c2c", "cpu1", False), ("pcie4_x16", "cpu0", False)],
 )
 def test_unless_stated_gpus_send_directly_as_far_as_nccl_lets_them(tmp_path, up, at, direct):
-    """Below PCIe switches, or over C2C to the host that the NIC is on; not over a host bridge, not to another socket."""
+    """Below PCIe switches, or over C2C to the host that the NIC is on; not over a host bridge, not
+    to another socket.
+    """
     path = tmp_path / "grace.toml"
     path.write_text(GRACE.format(up=up, at=at))
     assert (load_topology(str(path)).router.nics_beyond("gpu0") == []) == direct
@@ -376,7 +408,9 @@ def test_unless_stated_gpus_send_directly_as_far_as_nccl_lets_them(tmp_path, up,
 
 def test_a_transfer_by_the_host_loads_the_way_up_and_down(tmp_path):
     """Two PCIe links more at each end, and the figures of the GPU."""
-    near, by_host = (route(two_boxes(tmp_path, reach), "n0.gpu0", "n1.gpu0") for reach in ("SYS", "off"))
+    near, by_host = (
+        route(two_boxes(tmp_path, reach), "n0.gpu0", "n1.gpu0") for reach in ("SYS", "off")
+    )
 
     assert by_host.latency - near.latency == pytest.approx(4 * 0.87e-6 + 2 * 5.5e-6)
     back = route(two_boxes(tmp_path, "off"), "n1.gpu0", "n0.gpu0")
@@ -431,6 +465,7 @@ def test_more_gpus_than_nics_take_turns():
     pair = load_topology("polarisx2,nic=slingshot11")
 
     used = [
-        [name for name in route(pair, f"n0.gpu{i}", f"n1.gpu{i}").path if "cxi" in name] for i in range(4)
+        [name for name in route(pair, f"n0.gpu{i}", f"n1.gpu{i}").path if "cxi" in name]
+        for i in range(4)
     ]
     assert used == [[f"n0.cxi{i % 2}", f"n1.cxi{i % 2}"] for i in range(4)]

@@ -24,7 +24,9 @@ def test_a_fat_tree_has_the_ports_it_promises():
     assert kinds == {"gpu": 1024, "cpu": 1, "leaf": 32, "spine": 16}
     assert len(tree.links) == 2 * (1025 + 32 * 16)
     assert {(link.bandwidth, link.latency) for link in tree.links} == {(12.5e9, 1e-6)}
-    assert tree.title == "1024 devices on a fat tree, 32 leaves of 32 and 16 spines, 12.5 GB/s, 2 us"
+    assert (
+        tree.title == "1024 devices on a fat tree, 32 leaves of 32 and 16 spines, 12.5 GB/s, 2 us"
+    )
     assert "leaves of 32 and 32 spines" in load_topology("fat_tree:64").title
 
 
@@ -50,7 +52,9 @@ def test_traffic_takes_the_spine_of_its_destination():
     tree = load_topology("fat_tree:64,radix=8,oversubscription=2,latency=2us")
 
     for a, b in itertools.permutations(range(64), 2):
-        middle = [f"leaf{a // 8}"] + ([f"spine{b % 4}", f"leaf{b // 8}"] if a // 8 != b // 8 else [])
+        middle = [f"leaf{a // 8}"] + (
+            [f"spine{b % 4}", f"leaf{b // 8}"] if a // 8 != b // 8 else []
+        )
         found = route(tree, f"gpu{a}", f"gpu{b}")
         assert found.path == (f"gpu{a}", *middle, f"gpu{b}")
         assert found.latency == (2e-6 if len(middle) == 1 else 4e-6)
@@ -58,7 +62,9 @@ def test_traffic_takes_the_spine_of_its_destination():
     assert route(tree, "gpu9", "cpu0").path == ("gpu9", "leaf1", "spine0", "leaf7", "cpu0")
 
 
-@pytest.mark.parametrize(("size", "radix", "over"), [(16, 4, 2), (12, 4, 1), (18, 6, 3), (16, 8, 4)])
+@pytest.mark.parametrize(
+    ("size", "radix", "over"), [(16, 4, 2), (12, 4, 1), (18, 6, 3), (16, 8, 4)]
+)
 def test_half_of_a_fat_tree_reaches_the_other_at_the_rate_of_its_up_links(size, radix, over):
     tree = load_topology(f"fat_tree:{size},radix={radix},oversubscription={over},bandwidth=1GB/s")
     graph = nx.DiGraph()
@@ -81,9 +87,12 @@ def test_a_shuffle_moves_the_gpus_and_nothing_else(shape):
     assert mixed.digest == again.digest
     assert len({plain.digest, mixed.digest, other.digest}) == 3
     ports = [
-        {link.target: link.source for link in each.links if "gpu" in link.source} for each in (plain, mixed)
+        {link.target: link.source for link in each.links if "gpu" in link.source}
+        for each in (plain, mixed)
     ]
-    assert [link.target for link in plain.links[:512:2]] == [link.target for link in mixed.links[:512:2]]
+    assert [link.target for link in plain.links[:512:2]] == [
+        link.target for link in mixed.links[:512:2]
+    ]
     assert sorted(ports[0]) == sorted(ports[1])
     seats = [int(link.source[3:]) for link in mixed.links[:512:2]]
     assert seats == np.random.default_rng(1).permutation(256).tolist()
@@ -96,15 +105,23 @@ def test_the_spine_of_a_shuffled_tree_is_that_of_the_place():
     for a, b in itertools.permutations(tree.devices, 2):
         path = route(tree, a, b).path
         if len(path) == 5:
-            assert path[1:4] == (f"leaf{place[a] // 8}", f"spine{place[b] % 4}", f"leaf{place[b] // 8}")
+            assert path[1:4] == (
+                f"leaf{place[a] // 8}",
+                f"spine{place[b] % 4}",
+                f"leaf{place[b] // 8}",
+            )
 
 
-@pytest.mark.parametrize("sizes", [(8, 8), (4, 4, 4), (2, 3), (1, 5), (2, 2, 2), (3, 1, 2), (1, 1), (5, 4)])
+@pytest.mark.parametrize(
+    "sizes", [(8, 8), (4, 4, 4), (2, 3), (1, 5), (2, 2, 2), (3, 1, 2), (1, 1), (5, 4)]
+)
 def test_a_torus_has_a_cable_to_every_neighbour(sizes):
     torus = load_topology(f"torus:{'x'.join(map(str, sizes))},bandwidth=10GB/s")
     count = math.prod(sizes)
 
-    between = {frozenset((k.source, k.target)) for k in torus.links if "router" in k.source + k.target}
+    between = {
+        frozenset((k.source, k.target)) for k in torus.links if "router" in k.source + k.target
+    }
     between = {pair for pair in between if all(name.startswith("router") for name in pair)}
     expected = set()
     for at in itertools.product(*map(range, sizes)):
@@ -173,7 +190,9 @@ def test_many_routes_at_once_are_the_single_ones(text, data):
     """From and to any nodes that have a route."""
     topology = load_topology(text)
     names = list(topology.nodes)
-    drawn = data.draw(st.lists(st.tuples(st.sampled_from(names), st.sampled_from(names)), max_size=30))
+    drawn = data.draw(
+        st.lists(st.tuples(st.sampled_from(names), st.sampled_from(names)), max_size=30)
+    )
     pairs = [pair for pair in drawn if reachable(topology, *pair)]
     index = topology.router.index
     many = topology.router.routes(
@@ -313,7 +332,9 @@ def test_the_routes_of_equal_machines_are_those_of_the_first_two(text):
     found = machine.router.routes(source, target)
 
     for i, pair in enumerate(pairs):
-        assert tuple(found.links[found.start[i] : found.start[i + 1]]) == route(machine, *pair).links
+        assert (
+            tuple(found.links[found.start[i] : found.start[i + 1]]) == route(machine, *pair).links
+        )
     ends = machine.router.routes(np.array([place["switch0"]]), np.array([place[machine.hosts[0]]]))
     assert tuple(ends.links) == route(machine, "switch0", machine.hosts[0]).links
     again = pickle.loads(pickle.dumps(machine))  # noqa: S301 - our own

@@ -50,7 +50,9 @@ def check_format(events):
         else:
             arrows = sent if e["ph"] == "s" else used
             assert e["id"] not in arrows
-            assert open_slices[where]["ts"] == e["ts"]  # an arrow is bound to the slice that just began
+            assert (
+                open_slices[where]["ts"] == e["ts"]
+            )  # an arrow is bound to the slice that just began
             assert e["ph"] in ("s", "f")
             assert e.get("bp") == ("e" if e["ph"] == "f" else None)
             assert e["ph"] == "s" or sent[e["id"]]["ts"] < e["ts"]
@@ -106,20 +108,26 @@ def test_links_and_lanes_show_what_used_them(scene):
 @given(either_scenes)
 @settings(max_examples=40)
 def test_a_lane_has_one_thread(scene):
-    """It serves one op at a time, while ops without it may overlap with those in the row of their device, which has the same name."""
+    """It serves one op at a time, while ops without it may overlap with those in the row of their
+    device, which has the same name.
+    """
     recording = record(scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready)
     events = list(trace_events(recording, scene.topology))
     named = [e for e in events if e["ph"] == "M"]
     processes = {e["pid"]: e["args"]["name"] for e in named if e["name"] == "process_name"}
     threads = [
-        e["args"]["name"] for e in named if e["name"] == "thread_name" and processes[e["pid"]] == "lanes"
+        e["args"]["name"]
+        for e in named
+        if e["name"] == "thread_name" and processes[e["pid"]] == "lanes"
     ]
 
     assert not {f"{lane} (2)" for lane in recording.lowered.lane_names} & set(threads)
 
 
 def test_two_copies_at_once():
-    """What overlaps has threads of its own; arrows lead to what uses the bytes; counters to what links carry."""
+    """What overlaps has threads of its own; arrows lead to what uses the bytes; counters to what
+    links carry.
+    """
     topology = machine(cable("gpu0", "gpu1", latency=1.0), cable("gpu0", "gpu2"))
 
     def write(b):
@@ -138,7 +146,10 @@ def test_two_copies_at_once():
         ("gpu0>gpu2 wire", "gpu0 to gpu2", 0.0, 4e6),
         ("gpu1 compute", "output", 5e6, 5e6),
     }
-    assert [(e["ph"], e["id"], e["ts"]) for e in events if e["ph"] in "sf"] == [("s", 1, 0.0), ("f", 1, 5e6)]
+    assert [(e["ph"], e["id"], e["ts"]) for e in events if e["ph"] in "sf"] == [
+        ("s", 1, 0.0),
+        ("f", 1, 5e6),
+    ]
     assert [(e["name"], e["ts"], e["args"]) for e in events if e["ph"] == "C"] == [
         ("gpu0>gpu2 wire", 0.0, {"GB/s": 1e-7}),
         ("gpu0>gpu1 wire", 1e6, {"GB/s": 1e-7}),
@@ -148,7 +159,9 @@ def test_two_copies_at_once():
 
 
 def test_cores_are_told_in_cores_and_work_is_no_bandwidth():
-    """An INPUT of 2 s of work moves nothing; its copy moves 400 bytes in 2 s of work and 1 s of bytes."""
+    """An INPUT of 2 s of work moves nothing; its copy moves 400 bytes in 2 s of work and 1 s of
+    bytes.
+    """
     topology = machine(node("cpu0"), node("cpu1"), cable("cpu0", "cpu1", 1e9))
     cpu = Processor(rates={"copy": 400.0})
     calibration = Calibration("here", dispatch={"input": 2.0, "copy": 2.0}, cpu=cpu)
@@ -161,7 +174,9 @@ def test_cores_are_told_in_cores_and_work_is_no_bandwidth():
 
     assert {None} == rates[0]
     assert rate == pytest.approx(400 / 3 / 1e9)
-    counted = [(e["ts"], e["args"]) for e in events if e["ph"] == "C" and e["name"].endswith("cores")]
+    counted = [
+        (e["ts"], e["args"]) for e in events if e["ph"] == "C" and e["name"].endswith("cores")
+    ]
     assert [(0.0, {"cores": pytest.approx(1.0)}), (5e6, {"cores": 0.0})] == counted
 
 
@@ -199,7 +214,9 @@ def test_eight_gpus(spec):
 def test_bytes_and_waits_are_told():
     topology = machine(cable("gpu0", "gpu1"), cable("gpu0", "gpu2"))
     recording = record(copy_plan(topology, (0, 1), (0, 2)), topology)
-    first, second = (s[4] for s in of_devices(check_format(list(trace_events(recording, topology)))))
+    first, second = (
+        s[4] for s in of_devices(check_format(list(trace_events(recording, topology))))
+    )
 
     assert first == {
         "op": 1, "bytes": 400, "gb_per_s": 1e-7, "ready_us": 0.0, "waited_us": 0.0, "dispatch_us": 0.0,

@@ -13,7 +13,9 @@ from tests.trace.test_steps import slices
 def made():
     """One gradient of two is enough; worker 1 dies in its second step."""
     compute = (Constant(2.0), Constant(5.0))
-    return replicas(Job(Settings(1, 2, 0), delays(2, 1, 0.5, 0.25), compute, dies={1: 8.0}, update=0.125), 3)
+    return replicas(
+        Job(Settings(1, 2, 0), delays(2, 1, 0.5, 0.25), compute, dies={1: 8.0}, update=0.125), 3
+    )
 
 
 def test_every_part_of_every_step_is_there():

@@ -10,7 +10,8 @@ from hypothesis import given, strategies as st
 from simreduce.trace.rows import rows
 
 intervals = st.lists(
-    st.tuples(st.integers(0, 30), st.integers(0, 8)).map(lambda p: (float(p[0]), float(sum(p)))), max_size=30
+    st.tuples(st.integers(0, 30), st.integers(0, 8)).map(lambda p: (float(p[0]), float(sum(p)))),
+    max_size=30,
 )
 
 

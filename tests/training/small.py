@@ -1,4 +1,6 @@
-"""Jobs small enough to work out by hand: whole KiB, 1 MiB/s, binary fractions of a second, so that sums are exact."""
+"""Jobs small enough to work out by hand: whole KiB, 1 MiB/s, binary fractions of a second, so that
+sums are exact.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def pair() -> Topology:
 
 def model(*kib: int) -> Model:
     """A layer for each gradient, of so many KiB."""
-    return Model("test", tuple(Layer(f"layer{i}", (Gradient(f"g{i}", n * KIB),)) for i, n in enumerate(kib)))
+    return Model(
+        "test", tuple(Layer(f"layer{i}", (Gradient(f"g{i}", n * KIB),)) for i, n in enumerate(kib))
+    )
 
 
 def job(kib: Sequence[int], forward: Sequence[int], backward: Sequence[int], **more: Any) -> Job:
@@ -40,7 +44,11 @@ def by(strategy: str, work: Job, machine: Topology, **more: Any) -> Method:
 
 
 def run(
-    work: Job, strategy: str | Method, machine: Topology | None = None, runtime: Runtime = IDEAL, **more: Any
+    work: Job,
+    strategy: str | Method,
+    machine: Topology | None = None,
+    runtime: Runtime = IDEAL,
+    **more: Any,
 ) -> Step:
     """The step of `work` on `machine`, a pair unless given; `more` is for the method."""
     machine = machine or pair()

@@ -22,7 +22,9 @@ def test_a_dense_accumulator_divides_by_what_it_got_and_drops_what_is_old():
     assert [True, True, True] == [a.apply(np.array(x), 0) for x in (1.0, 3.0, 8.0)]
     assert a.ready(2)
     assert 4.0 == a.take()
-    assert [False, True, True] == [a.apply(np.array(x), s) for x, s in ((100.0, 0), (2.0, 1), (4.0, 5))]
+    assert [False, True, True] == [
+        a.apply(np.array(x), s) for x, s in ((100.0, 0), (2.0, 1), (4.0, 5))
+    ]
     assert 3.0 == a.take()
     a.step = 10
     assert [False, True, True] == [a.apply(np.array(1.0), s) for s in (9, 10, 11)]
@@ -38,7 +40,9 @@ def test_a_dense_accumulator_divides_by_what_it_got_and_drops_what_is_old():
     ],
 )
 def test_upstream_s_sparse_accumulator(gradients, mean):
-    """Measured: rows are divided by how many gradients had them; what is not ascending is not merged."""
+    """Measured: rows are divided by how many gradients had them; what is not ascending is not
+    merged.
+    """
     a = UpstreamSparse((6,))
     for gradient in gradients:
         a.apply(slices(gradient), 0)

@@ -20,7 +20,15 @@ from simreduce.engine import (
 from simreduce.errors import InputError
 from simreduce.topology import load_topology
 from simreduce.training.distributions import Constant, Uniform
-from simreduce.training.replicas import Delays, Flows, Job, Settings, delays, replicas, through_ports
+from simreduce.training.replicas import (
+    Delays,
+    Flows,
+    Job,
+    Settings,
+    delays,
+    replicas,
+    through_ports,
+)
 from tests.engine.small import cable, machine, node
 
 MB = 1_000_000
@@ -35,7 +43,9 @@ def gpus(*numbers):
 
 
 def flows(topology, workers, servers, *nbytes, **rest):
-    return Flows(topology, gpus(*range(workers)), gpus(*servers), nbytes, **{"runtime": IDEAL, **rest})
+    return Flows(
+        topology, gpus(*range(workers)), gpus(*servers), nbytes, **{"runtime": IDEAL, **rest}
+    )
 
 
 @given(
@@ -47,7 +57,9 @@ def flows(topology, workers, servers, *nbytes, **rest):
 )
 @settings(max_examples=25)
 def test_flows_and_delays_agree_where_nothing_contends(workers, variables, spare, runtime, seed):
-    """Every pair has links of its own: the same gradients enter the same updates, at the same times."""
+    """Every pair has links of its own: the same gradients enter the same updates, at the same
+    times.
+    """
     sizes = [MB, 3 * MB, 0][:variables]
     network = flows(FULL, workers, range(5, 5 + variables), *sizes, runtime=runtime)
     setting = Settings(max(workers - spare, 1), workers)
@@ -57,17 +69,23 @@ def test_flows_and_delays_agree_where_nothing_contends(workers, variables, spare
     assert [(a.worker, a.step, a.variable, a.update) for a in other.arrivals] == [
         (a.worker, a.step, a.variable, a.update) for a in one.arrivals
     ]
-    assert [a.time for a in other.arrivals] == pytest.approx([a.time for a in one.arrivals], rel=1e-12)
-    assert [u.time for u in other.updates] == pytest.approx([u.time for u in one.updates], rel=1e-12)
+    assert [a.time for a in other.arrivals] == pytest.approx(
+        [a.time for a in one.arrivals], rel=1e-12
+    )
+    assert [u.time for u in other.updates] == pytest.approx(
+        [u.time for u in one.updates], rel=1e-12
+    )
 
 
 @pytest.mark.parametrize(("cache", "seconds"), [(0, 4.0), (800, 2.0), (1600, 1.0)])
 def test_transfers_have_the_cache_of_a_step(cache, seconds):
-    """400 bytes of a variable, as many of its gradient, and both once more where they are sent: 1600. A core alone takes 1 s to move
-    400, and memory 4 s.
+    """400 bytes of a variable, as many of its gradient, and both once more where they are sent:
+    1600. A core alone takes 1 s to move 400, and memory 4 s.
     """
     one_machine = machine(node("cpu0"), node("cpu1"), cable("cpu0", "cpu1", 1e9))
-    calibration = Calibration("here", cpu=Processor(rates={"copy": 400.0}, cache=cache, memory=100.0))
+    calibration = Calibration(
+        "here", cpu=Processor(rates={"copy": 400.0}, cache=cache, memory=100.0)
+    )
     network = Flows(one_machine, ("cpu0",), ("cpu1",), (400,), calibration=calibration)
 
     assert network.working_set == {"0": 1600.0}
@@ -82,20 +100,28 @@ def test_transfers_have_the_cache_of_a_step(cache, seconds):
 )
 @settings(max_examples=25)
 def test_a_worker_shares_its_links_with_itself(runtime, sizes, data):
-    """Of one worker, flows are what delays say, though several variables take the same way: there is nobody else."""
-    servers = data.draw(st.lists(st.sampled_from([0, 5, 6]), min_size=len(sizes), max_size=len(sizes)))
+    """Of one worker, flows are what delays say, though several variables take the same way: there
+    is nobody else.
+    """
+    servers = data.draw(
+        st.lists(st.sampled_from([0, 5, 6]), min_size=len(sizes), max_size=len(sizes))
+    )
     network = flows(STAR, 1, servers, *sizes, runtime=runtime)
     job = Job(Settings(1), network, Uniform(0.01, 0.02))
     one, other = replicas(job, 4), replicas(replace(job, network=network.uncontended), 4)
 
-    assert [u.time for u in other.updates] == pytest.approx([u.time for u in one.updates], rel=1e-12)
+    assert [u.time for u in other.updates] == pytest.approx(
+        [u.time for u in one.updates], rel=1e-12
+    )
     away = sum(size for size, server in zip(sizes, servers, strict=True) if server)
     assert network.uncontended.pull[0] >= away / RATE
     assert network.uncontended.push[0].max() >= away / RATE
 
 
 def test_a_port_is_that_of_the_machine():
-    """What the table of a scenario says with a rate is what a switch with that rate has, for one worker."""
+    """What the table of a scenario says with a rate is what a switch with that rate has, for one
+    worker.
+    """
     sizes = (3 * MB, MB, 0, 2 * MB, MB)
     alone = flows(STAR, 1, [7] * 5, *sizes).uncontended
     table = through_ports(1, sizes, RATE, LATENCY)
@@ -106,7 +132,9 @@ def test_a_port_is_that_of_the_machine():
 
 
 def test_what_a_transfer_takes_alone():
-    """Latency and bytes; messages have no bytes; what is at home takes nothing; a calibration's figures count."""
+    """Latency and bytes; messages have no bytes; what is at home takes nothing; a calibration's
+    figures count.
+    """
     network = flows(FULL, 2, (7, 0), MB, 2 * MB)
     alone = network.uncontended
     one, two = LATENCY + MB / RATE, LATENCY + 2 * MB / RATE
@@ -118,11 +146,15 @@ def test_what_a_transfer_takes_alone():
     assert alone.again == pytest.approx([2 * LATENCY, LATENCY])
     link = FULL.links[0].link_class
     slower = Calibration("slower", links={link: LinkConstants(bandwidth=RATE / 2, latency=1e-3)})
-    assert replace(network, calibration=slower).uncontended.push[0, 0] == pytest.approx(1e-3 + 2 * MB / RATE)
+    assert replace(network, calibration=slower).uncontended.push[0, 0] == pytest.approx(
+        1e-3 + 2 * MB / RATE
+    )
 
 
 def test_the_incast_of_a_parameter_server():
-    """Seven gradients share one link into the server, and seven copies of the variable the one out of it: seven times as long as one."""
+    """Seven gradients share one link into the server, and seven copies of the variable the one out
+    of it: seven times as long as one.
+    """
     network = flows(STAR, 7, (7,), MB)
     run = replicas(Job(Settings(7), network, Constant(0.1)), 2)
     incast = LATENCY + 7 * MB / RATE
@@ -132,9 +164,11 @@ def test_the_incast_of_a_parameter_server():
 
 
 def test_stale_gradients_take_bandwidth_too():
-    """A backup's gradient is dropped, but it has been sent: while it is under way, another one has half of the link.
+    """A backup's gradient is dropped, but it has been sent: while it is under way, another one has
+    half of the link.
 
-    Worker 1's 100 MB (0.1 s) leave at 1.0 s. Worker 0's leave at 1.0 s too and are in at 1.2 s, when both are, with half of the link each.
+    Worker 1's 100 MB (0.1 s) leave at 1.0 s. Worker 0's leave at 1.0 s too and are in at 1.2 s,
+    when both are, with half of the link each.
     """
     network = flows(STAR, 2, (7,), 100 * MB)
     run = replicas(Job(Settings(1, 2), network, Constant(1.0)), 1)
@@ -144,7 +178,9 @@ def test_stale_gradients_take_bandwidth_too():
 
 
 def test_a_link_that_fails_mid_step_delays_a_worker_and_its_backup_steps_in():
-    """The first gradient of worker 2 is cut off half-way, for 1 s. Without a backup all wait; with one nobody does."""
+    """The first gradient of worker 2 is cut off half-way, for 1 s. Without a backup all wait; with
+    one nobody does.
+    """
     cut = Disturbance(faults=(Fault(0.15, "gpu2", 0.0), Fault(1.15, "gpu2")))
     network = flows(FULL, 3, (7,), 100 * MB)  # 0.1 s
     calm = replicas(Job(Settings(3), network, Constant(0.0)), 1)
@@ -173,7 +209,9 @@ def test_a_slow_device_is_slow_on_its_links():
     network = flows(FULL, 2, (7,), MB)
     slow = replace(network, disturbance=Disturbance(slow={"gpu1": 4.0})).uncontended
 
-    assert slow.push[1, 0] - LATENCY == pytest.approx(4 * (network.uncontended.push[1, 0] - LATENCY))
+    assert slow.push[1, 0] - LATENCY == pytest.approx(
+        4 * (network.uncontended.push[1, 0] - LATENCY)
+    )
     assert slow.push[0, 0] == pytest.approx(network.uncontended.push[0, 0])
 
 
@@ -195,12 +233,14 @@ def test_plain_delays_are_alike_for_all():
 
 
 def test_what_a_worker_had_under_way_when_it_died_ends_beside_what_it_sends_when_it_is_back():
-    """Worker 0 dies as it reads, which takes 10 ms, and is back 6 ms after the beginning: 4 MB of the old variable are on
-    their way, and take half of its link for 8 ms.
+    """Worker 0 dies as it reads, which takes 10 ms, and is back 6 ms after the beginning: 4 MB of
+    the old variable are on their way, and take half of its link for 8 ms.
     """
     network = flows(STAR, 1, (7,), 10 * MB)
     compute, back = 0.005, 0.006
-    question = Job(Settings(1, 2, 0), network, Constant(compute), dies={0: 0.003}, returns={0: back})
+    question = Job(
+        Settings(1, 2, 0), network, Constant(compute), dies={0: 0.003}, returns={0: back}
+    )
     run = replicas(question, 2)
     alone = LATENCY + 10 * MB / RATE
     first = back + alone + 4 * MB / RATE + compute + alone
@@ -211,7 +251,9 @@ def test_what_a_worker_had_under_way_when_it_died_ends_beside_what_it_sends_when
 
 
 def test_who_dies_while_a_token_is_on_its_way_reads_no_more():
-    """The token is under way for a second: worker 1 dies in it, and worker 0 has the link for itself when it reads."""
+    """The token is under way for a second: worker 1 dies in it, and worker 0 has the link for
+    itself when it reads.
+    """
     machine = load_topology("switch:3,bandwidth=1GB/s,latency=1s")
     network = flows(machine, 2, (2,), 1000 * MB)
     job = Job(Settings(1, 2), network, Constant(1.0))

@@ -67,12 +67,16 @@ def test_a_rate_gives_flops_over_flops_per_second():
 
 
 def test_what_nobody_counted_is_told(write):
-    """It takes no time, which a rate is not asked for where there are gradients; what is said to be free is no such thing."""
+    """It takes no time, which a rate is not asked for where there are gradients; what is said to be
+    free is no such thing.
+    """
     layer = "[[layers]]\nname = '{}'\ngradients = [{{ name = '{}', elements = 4 }}]\n"
     text = layer.format("a", "a") + "[[layers]]\nname = 'b'\nforward = '1 GFLOP'\n"
     free = layer.format("c", "c") + "forward = '0 FLOP'\n"
     some = load_model(write("some.toml", text + free))
-    none = load_model(write("none.toml", text.replace("gradients", "forward = '0 FLOP'\ngradients") + free))
+    none = load_model(
+        write("none.toml", text.replace("gradients", "forward = '0 FLOP'\ngradients") + free)
+    )
 
     assert "one number, spread by FLOPs; nothing for 1 of 3 layers, whose FLOPs nobody counted" == (
         from_seconds(some, 1.0).source
@@ -101,7 +105,8 @@ def test_files_give_times_with_units(write):
 def test_every_fault_of_a_file_is_told_at_once(write):
     """With its line."""
     path = write(
-        "bad.csv", f"layer,forward,backward\n{FIRST},1,2 ms\ncg/conv9,1 ms,\n{FIRST},1 parsec,3 ms\n"
+        "bad.csv",
+        f"layer,forward,backward\n{FIRST},1,2 ms\ncg/conv9,1 ms,\n{FIRST},1 parsec,3 ms\n",
     )
 
     assert (

@@ -42,7 +42,9 @@ def test_every_key_arrives_where_it_belongs():
     assert ("replicated", 2) == (asked.mode, asked.streams)
     assert 0.005 == read(batch=1, time="1 s", cycle="5 ms", variable_update="horovod").cycle
     assert ("nccl", "packs=2") == (asked.flags.all_reduce_spec, asked.flags.packing)
-    served = read(batch=1, time="1 s", variable_update="parameter_server", local_parameter_device="cpu")
+    served = read(
+        batch=1, time="1 s", variable_update="parameter_server", local_parameter_device="cpu"
+    )
     assert "cpu" == served.flags.local_parameter_device
     method = asked.method(None, layout(MACHINE))
     assert ("replicated, nccl+packs=2", 2) == (method.name, method.streams)
@@ -160,7 +162,8 @@ def test_a_cycle_that_no_strategy_has_is_a_fault(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("how", "factor"), [({"time": "100 ms"}, 0.25), ({"rate": "5 TFLOP/s"}, 0.25), ({"time": "0 s"}, 1.0)]
+    ("how", "factor"),
+    [({"time": "100 ms"}, 0.25), ({"rate": "5 TFLOP/s"}, 0.25), ({"time": "0 s"}, 1.0)],
 )
 def test_another_batch_computes_as_much_longer(how, factor):
     """Of the table's batch is what was measured, and FLOPs are a sample's."""
@@ -179,7 +182,10 @@ def test_another_batch_of_a_measured_profile(tmp_path):
     (tmp_path / "layers.csv").write_text("layer,forward,backward\n" + rows, "utf-8")
     table = {"batch": 8, "profile": str(tmp_path / "layers.csv")}
 
-    assert pytest.approx((0.002,) * 54) == read_step(table, MODEL, MACHINE, batch=16).job.profile.forward
+    assert (
+        pytest.approx((0.002,) * 54)
+        == read_step(table, MODEL, MACHINE, batch=16).job.profile.forward
+    )
 
 
 def test_faults_are_told_though_the_machine_has_some(tmp_path):
@@ -259,15 +265,20 @@ def test_any_table_is_read_or_refused(table):
 
 
 def test_what_depends_on_strategies_is_told_with_other_faults_and_not_if_they_are_faulty(tmp_path):
-    """A mode beside strategies is one fault more; whether one of them has Horovod's buffers is not known of misspelt ones."""
+    """A mode beside strategies is one fault more; whether one of them has Horovod's buffers is not
+    known of misspelt ones.
+    """
     path = tmp_path / "s.toml"
     head = 'topology = "full:2"\nworkload = "bytes:1M"\n'
     path.write_text(
-        head + 'strategies = ["ring"]\n[step]\nbatch = 1\ntime = "3"\nvariable_update = "parameter_server"\n'
+        head
+        + 'strategies = ["ring"]\n[step]\nbatch = 1\ntime = "3"\nvariable_update = "parameter_server"\n'
     )
     with pytest.raises(InputError) as both:
         load_scenario(str(path))
-    path.write_text(head + 'strategies = ["ring+fusino"]\n[step]\nbatch = 1\ntime = "3 ms"\ncycle = "1 ms"\n')
+    path.write_text(
+        head + 'strategies = ["ring+fusino"]\n[step]\nbatch = 1\ntime = "3 ms"\ncycle = "1 ms"\n'
+    )
     with pytest.raises(InputError) as misspelt:
         load_scenario(str(path))
 

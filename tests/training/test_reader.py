@@ -43,7 +43,12 @@ def test_the_least_that_is_needed():
     asked = read('workers = 4\ncompute = "120 ms"')
     job = asked.job
 
-    assert (4, 1, Settings(4, 4), Constant(0.12)) == (job.workers, job.variables, job.settings, job.compute)
+    assert (4, 1, Settings(4, 4), Constant(0.12)) == (
+        job.workers,
+        job.variables,
+        job.settings,
+        job.compute,
+    )
     assert (100, 20, 10) == (asked.updates, asked.repetitions, asked.skip)
     assert replicas(job, 2).seconds == pytest.approx(0.24)
 
@@ -110,7 +115,9 @@ def test_distributions(text, expected):
 
 def test_workers_and_servers_of_a_topology():
     """GPUs in order; hosts of different machines first; variables in turn."""
-    asked = read('workers = 3\nservers = 2\ncompute = "1 ms"', NODES, load_workload("resnet50"), IDEAL)
+    asked = read(
+        'workers = 3\nservers = 2\ncompute = "1 ms"', NODES, load_workload("resnet50"), IDEAL
+    )
     network = asked.job.network
 
     assert isinstance(network, Flows)
@@ -124,7 +131,9 @@ def test_workers_and_servers_of_a_topology():
 
 def test_names_of_devices():
     first, last = NODES.devices[0], NODES.devices[-1]
-    asked = read(f'workers = ["{last}"]\nservers = ["{first}"]\nsize = "1 MB"\ncompute = "1 ms"', NODES)
+    asked = read(
+        f'workers = ["{last}"]\nservers = ["{first}"]\nsize = "1 MB"\ncompute = "1 ms"', NODES
+    )
 
     assert ((last,), (first,), (1_000_000,)) == (
         asked.job.network.workers,
@@ -220,7 +229,10 @@ def test_what_does_not_depend_on_what_is_faulty_is_told_with_it():
 
     assert ["replicas.size: the scenario has a workload, which says how large variables are",
             "replicas.latency: the topology says it"] == faults(text, faulty={"topology", "workload"})  # fmt: skip
-    assert ["replicas.latency: the topology says it", "replicas.contention: jitter needs it"] == faults(
+    assert [
+        "replicas.latency: the topology says it",
+        "replicas.contention: jitter needs it",
+    ] == faults(
         text, NODES, disturbance=Disturbance({"gpux": 2.0}, jitter=0.1), faulty={"disturbance"}
     )
     assert ["replicas.bandwidth: 5 has no unit; write a bandwidth as text, for example '25 GB/s' or '200 Gbit/s'"] == faults(
@@ -248,7 +260,9 @@ def test_a_fault_has_the_key_that_was_written(text, fault):
 
 def test_the_first_tenth_does_not_count_unless_the_table_says_so():
     """Workers begin together, which no later update has."""
-    skipped = [read(f'workers = 1\nupdates = {n}\ncompute = "1 s"').skip for n in (1, 2, 5, 11, 100)]
+    skipped = [
+        read(f'workers = 1\nupdates = {n}\ncompute = "1 s"').skip for n in (1, 2, 5, 11, 100)
+    ]
 
     assert [0, 1, 1, 2, 10] == skipped
     assert 0 == read('workers = 1\nskip = 0\ncompute = "1 s"').skip
@@ -299,7 +313,10 @@ def test_what_is_printed_and_what_programs_get():
     asked = read('workers = 4\nrepetitions = 5\nupdates = 8\nskip = 2\ncompute = {distribution = "uniform", low = "1 s", high = "3 s"}')  # fmt: skip
     spread = repeat(asked.job, asked.updates, asked.repetitions)
     choices = backups(asked.job, asked.updates, asked.repetitions, skip=asked.skip)
-    text, document = replicas_text(asked, spread, choices), replicas_document(asked, spread, choices)
+    text, document = (
+        replicas_text(asked, spread, choices),
+        replicas_document(asked, spread, choices),
+    )
 
     assert "# 4 workers, 1 variable, no two workers share a link" in text
     assert "5 repetitions of 8 updates, of which the first 2 do not count, seed 0" in text
@@ -313,10 +330,15 @@ def test_what_is_printed_and_what_programs_get():
 
 
 def test_a_job_that_blocks_is_told():
-    asked = read('workers = 2\nrepetitions = 3\nupdates = 5\ncompute = "1 s"\ndies = {1 = "1500 ms"}')
+    asked = read(
+        'workers = 2\nrepetitions = 3\nupdates = 5\ncompute = "1 s"\ndies = {1 = "1500 ms"}'
+    )
     spread = repeat(asked.job, asked.updates, asked.repetitions)
     choices = backups(asked.job, asked.updates, asked.repetitions, [0])
-    text, document = replicas_text(asked, spread, choices), replicas_document(asked, spread, choices)
+    text, document = (
+        replicas_text(asked, spread, choices),
+        replicas_document(asked, spread, choices),
+    )
 
     assert "one update     never made" in text
     assert "3 of 3 repetitions did not make all updates" in text
@@ -325,7 +347,9 @@ def test_a_job_that_blocks_is_told():
 
 
 def test_flows_name_their_machine():
-    asked = read('workers = 2\nrepetitions = 1\nupdates = 1\nsize = "1 MB"\ncompute = "1 ms"', NODES)
+    asked = read(
+        'workers = 2\nrepetitions = 1\nupdates = 1\nsize = "1 MB"\ncompute = "1 ms"', NODES
+    )
     text = replicas_text(asked, repeat(asked.job, 1, 1))
 
     assert isinstance(asked.job, Job)

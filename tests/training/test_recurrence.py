@@ -35,7 +35,9 @@ def jobs(draw: st.DrawFn) -> Job:
     least = max(required - total, 0)
     dies = draw(
         st.dictionaries(
-            st.integers(0, workers - 1), st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 4.25]), max_size=3
+            st.integers(0, workers - 1),
+            st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 4.25]),
+            max_size=3,
         )
     )
     away = st.one_of(st.none(), st.sampled_from([0.25, 0.5, 1.0, 1.5]), st.floats(0.01, 3.0))
@@ -66,13 +68,19 @@ def differences(run: Run, times: Times) -> list[str]:
     if [u.time for u in run.updates] != times.update.tolist():
         found.append(f"updates at {[u.time for u in run.updates]} and {times.update.tolist()}")
     if [sum(u.gradients) for u in run.updates] != times.gradients.tolist():
-        found.append(f"means of {[u.gradients for u in run.updates]} and {times.gradients.tolist()}")
+        found.append(
+            f"means of {[u.gradients for u in run.updates]} and {times.gradients.tolist()}"
+        )
     if (len(run.arrivals), len(run.dropped)) != (times.arrived, times.dropped):
-        found.append(f"{len(run.arrivals)}, {len(run.dropped)} and {times.arrived}, {times.dropped}")
+        found.append(
+            f"{len(run.arrivals)}, {len(run.dropped)} and {times.arrived}, {times.dropped}"
+        )
     each = times.each
     if each is None:
         return found
-    gradients = {(a.worker, a.step, a.variable): (a.time, a.local_step, a.update) for a in run.arrivals}
+    gradients = {
+        (a.worker, a.step, a.variable): (a.time, a.local_step, a.update) for a in run.arrivals
+    }
     rows = np.argwhere(~np.isnan(each.arrived))
     others = {
         (w, s, v): (each.arrived[w, s, v], each.local_step[w, s], each.entered[w, s, v])
@@ -96,7 +104,9 @@ def test_both_give_the_same_run(job, updates, repetition):
 
 
 def test_a_worker_that_dies_as_tokens_come_gets_none():
-    """Worker 1 waits from 0.5 s on and dies at 1 s, when the first update is made: its token goes to worker 0."""
+    """Worker 1 waits from 0.5 s on and dies at 1 s, when the first update is made: its token goes
+    to worker 0.
+    """
     job = Job(Settings(2), delays(2, 1), (Constant(1.0), Constant(0.5)), dies={1: 1.0})
     run, times = replicas(job, 3), Runs(job, 3, 1).run(0)
 

@@ -1,4 +1,6 @@
-"""What a strategy or a mode is taken apart into: which gradients travel together, who gives them, in which order."""
+"""What a strategy or a mode is taken apart into: which gradients travel together, who gives them,
+in which order.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,11 @@ def test_how_libraries_queue(strategy, streams, in_order, fused):
     """NCCL, DDP and Horovod one by one; TensorFlow's own transfers as its streams have it."""
     method = made(strategy, 40, 40)
 
-    assert (streams, in_order, fused) == (method.streams, method.in_order, method.fusion is not None)
+    assert (streams, in_order, fused) == (
+        method.streams,
+        method.in_order,
+        method.fusion is not None,
+    )
     assert 7 == made(strategy, 40, 40, streams=7).streams
 
 
@@ -112,19 +118,24 @@ RESNET18 = (
     [(25, [2_052_000, 28_852_224, 15_853_824]), (35, [2_052_000, 38_297_600, 6_408_448])],
 )
 def test_the_buckets_of_ddp_are_those_that_were_observed(mib, observed):
-    """pytorch/pytorch issue 48880 (December 2020): bytes of the all-reduces that NCCL was seen to make for ResNet-18,
-    with the default cap and with bucket_cap_mb=35. The first bucket had a cap of 1 MiB then whatever was set.
+    """pytorch/pytorch issue 48880 (December 2020): bytes of the all-reduces that NCCL was seen to
+    make for ResNet-18, with the default cap and with bucket_cap_mb=35. The first bucket had a cap
+    of 1 MiB then whatever was set.
     """
     work = Workload("resnet18", tuple(Gradient(*row) for row in RESNET18))
     strategy = replace(parse_strategy("nccl+ddp"), packer=DdpBuckets(mib * 2**20, 2**20))
     method = by_strategy(strategy, work, FOUR)
 
     assert 11_689_512 == work.elements
-    assert observed == [sum(work.gradients[i].nbytes for i in r.gradients) for r in method.reductions]
+    assert observed == [
+        sum(work.gradients[i].nbytes for i in r.gradients) for r in method.reductions
+    ]
 
 
 def test_the_buckets_of_ddp_are_those_of_pytorchs_own_test():
-    """`test_multi_limit_multi_dtype` of test_c10d_common.py: limits of 200 and 400 bytes for each dtype."""
+    """`test_multi_limit_multi_dtype` of test_c10d_common.py: limits of 200 and 400 bytes for each
+    dtype.
+    """
     listed = [Gradient(f"g{i}", *((25, 2) if i % 2 else (50, 0))) for i in range(6)]
     ready_last_first = listed[::-1]
     groups = DdpBuckets(400, 200).arrange(ready_last_first).groups
@@ -147,7 +158,9 @@ def test_the_buffers_of_horovod_are_of_what_is_ready():
 
 @given(st.permutations(range(6)), st.integers(1, 6))
 def test_a_buffer_of_horovod_is_reduced_as_one(order, count):
-    """Whatever order gradients become ready in, a buffer has one plan, of all of it, which is right."""
+    """Whatever order gradients become ready in, a buffer has one plan, of all of it, which is
+    right.
+    """
     rule = made("ring+fusion", 8, 4, 12, 8, 4, 16).fusion
     (buffer,) = rule.buffers(order[:count])
     (reduction,) = rule.reductions(buffer)
@@ -171,7 +184,9 @@ def test_horovod_sends_buffers_of_its_own_size_unless_it_is_told():
 
 
 def test_a_parameter_server_is_pushed_to_by_every_worker_and_read_by_every_gpu():
-    """Two workers of two GPUs, two variables: a mean of each worker for each, and a cached copy for its GPUs."""
+    """Two workers of two GPUs, two variables: a mean of each worker for each, and a cached copy for
+    its GPUs.
+    """
     flags = Flags(local_parameter_device="cpu")
     method = by_mode("parameter_server", gradients(10, 20), tasks_of(2, 2), flags)
 
@@ -180,7 +195,14 @@ def test_a_parameter_server_is_pushed_to_by_every_worker_and_read_by_every_gpu()
     ]
     # The server of a variable is one of the workers' CPUs: its GPUs copy from it each for itself.
     reads = {(r.gradients, r.ranks) for r in method.reads}
-    assert {((0,), (0,)), ((0,), (1,)), ((0,), (2, 3)), ((1,), (2,)), ((1,), (3,)), ((1,), (0, 1))} == reads
+    assert {
+        ((0,), (0,)),
+        ((0,), (1,)),
+        ((0,), (2, 3)),
+        ((1,), (2,)),
+        ((1,), (3,)),
+        ((1,), (0, 1)),
+    } == reads
 
 
 def test_a_distributed_replica_is_one_plan_by_variable():

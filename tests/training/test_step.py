@@ -68,7 +68,9 @@ def test_with_free_overlap_a_step_is_the_longer_of_its_parts(parts):
 
 @given(JOBS)
 def test_buckets_that_go_one_by_one(parts):
-    """f_k = max(f_(k-1), ready_k) + c_k: the exposure is what the last of them ends later than the backward pass."""
+    """f_k = max(f_(k-1), ready_k) + c_k: the exposure is what the last of them ends later than the
+    backward pass.
+    """
     kib, forward, backward = parts
     step = run(job(*parts), "ring", streams=1)
     finish, expected = 0, []
@@ -84,7 +86,9 @@ def test_buckets_that_go_one_by_one(parts):
 
 
 def test_an_exposure_by_hand():
-    """Ready after 3, 5 and 6 ticks, 4, 2 and 2 ticks each: the queue never empties, and ends 5 ticks after the backward."""
+    """Ready after 3, 5 and 6 ticks, 4, 2 and 2 ticks each: the queue never empties, and ends 5
+    ticks after the backward.
+    """
     step = run(job([2, 2, 4], [0, 0, 1], [1, 2, 2]), "ring", streams=1)
 
     assert [(3, 3, 7), (5, 7, 9), (6, 9, 11)] == ticks(step)
@@ -99,7 +103,9 @@ def test_without_a_queue_reductions_share_the_links():
 
 
 def test_ddp_starts_no_bucket_before_those_ahead_of_it():
-    """The float16 gradient is ready first, but its bucket closes last; the others do not wait for its bytes."""
+    """The float16 gradient is ready first, but its bucket closes last; the others do not wait for
+    its bytes.
+    """
     gradients = (Gradient("a", 512), Gradient("b", 512), Gradient("c", 1024, dtype=1))
     layers = tuple(Layer(g.name, (g,)) for g in gradients)
     profile = Profile((0.0,) * 3, (TICK, TICK, TICK), "by hand")
@@ -110,7 +116,9 @@ def test_ddp_starts_no_bucket_before_those_ahead_of_it():
     assert [(2,), (0, 1)] == [b.gradients for b in buckets]
     method = by("ring+ddp", work, pair())
     turned = Method("turned", method.plan, method.reductions[::-1], streams=1, in_order=True)
-    assert [((0, 1), 3.0), ((2,), 3.0)] == [(b.gradients, b.ready / TICK) for b in run(work, turned).buckets]
+    assert [((0, 1), 3.0), ((2,), 3.0)] == [
+        (b.gradients, b.ready / TICK) for b in run(work, turned).buckets
+    ]
 
 
 @given(st.integers(1, 40), st.lists(st.integers(0, 12), min_size=3, max_size=3))
@@ -147,12 +155,16 @@ MISSED = 0.25
 
 
 def summed_by_the_host() -> tuple[Job, Method, Topology, Calibration]:
-    """Buffers of one gradient, which are there at once and summed on the host, each in less than the cache holds."""
+    """Buffers of one gradient, which are there at once and summed on the host, each in less than
+    the cache holds.
+    """
     machine = load_topology("pcie-single-root-4")
     work = Job(model(8, 8, 8, 8), Profile((0.0,) * 4, (TICK,) * 4, "by hand"), 1)
     method = by("pscpu+fusion=8K", work, machine, cycle=1000 * TICK)
     processor = Processor(rates={"add": 1e9}, memory=1e6)
-    (whole,) = working_set(method.plan, [machine.nodes[d] for d in method.plan.devices], processor).values()
+    (whole,) = working_set(
+        method.plan, [machine.nodes[d] for d in method.plan.devices], processor
+    ).values()
     processor = replace(processor, cache=int(whole * (1 - MISSED)))
     return work, method, machine, Calibration("here", cpu=processor)
 
@@ -161,7 +173,9 @@ def summed_by_the_host() -> tuple[Job, Method, Topology, Calibration]:
 def test_all_parts_of_a_step_have_one_cache(jitter):
     """Those lowered together, those lowered by themselves, and the buffers of Horovod."""
     _, method, machine, calibration = summed_by_the_host()
-    fabric = Fabric(simpy.Environment(), machine, calibration, TENSORFLOW, Disturbance(jitter=jitter))
+    fabric = Fabric(
+        simpy.Environment(), machine, calibration, TENSORFLOW, Disturbance(jitter=jitter)
+    )
     known = [r.plan for r in method.reductions]
     late = [r.plan for i in range(4) for r in method.fusion.reductions((i,))]
     lowering = Lowering(fabric, method.plan, known)
@@ -169,7 +183,9 @@ def test_all_parts_of_a_step_have_one_cache(jitter):
     missed = []
     for plan in known + late:
         low = lowering.of(plan)
-        taken = low.weight * np.repeat(low.amount / np.maximum(plan.nbytes, 1), np.diff(low.use_start))
+        taken = low.weight * np.repeat(
+            low.amount / np.maximum(plan.nbytes, 1), np.diff(low.use_start)
+        )
         missed.append(taken[np.isin(low.uses, memory)])
 
     assert len(known) + len(late) == 8
@@ -180,7 +196,9 @@ def test_next_to_no_jitter_is_next_to_none():
     work, method, machine, calibration = summed_by_the_host()
     method = replace(method, fusion=None)
     calm, jittered = (
-        simulate_step(work, method, machine, layout(machine).ranks, TENSORFLOW, calibration, disturbance)
+        simulate_step(
+            work, method, machine, layout(machine).ranks, TENSORFLOW, calibration, disturbance
+        )
         for disturbance in (CALM, Disturbance(jitter=1e-12))
     )
 
@@ -191,7 +209,9 @@ def test_horovod_with_a_long_cycle_sends_the_buffers_of_the_packer():
     """All gradients of a step are there when the thread looks; the threshold alone cuts them."""
     work = Job(model(4, 8, 12, 16), Profile((0.0,) * 4, (TICK,) * 4, "by hand"), 1)
     step = run(work, "ring+fusion=20K", cycle=1000 * TICK)
-    static = by("ring+fusion=20K", work, pair()).fusion.fusion.arrange(work.model.workload.gradients)
+    static = by("ring+fusion=20K", work, pair()).fusion.fusion.arrange(
+        work.model.workload.gradients
+    )
 
     assert [tuple(sorted(group)) for group in static.groups] == [b.gradients for b in step.buckets]
     assert [(3,), (1, 2), (0,)] == [b.gradients for b in step.buckets]
@@ -216,30 +236,37 @@ def test_relaxed_consistency_reduces_the_step_before():
 def test_without_a_barrier_a_layer_waits_for_its_own_variables_only():
     """The large gradient of the last layer is still on its way when the first layer goes on."""
     work = job([2, 12], [6, 1], [1, 1], barrier=False)
-    # Alone from 8 to 9, then the two share: the small one takes 2 * 2 ticks and ends at 13, with 12 - 1 - 2 = 9 left.
+    # Alone from 8 to 9, then the two share: the small one takes 2 * 2 ticks and ends at 13, with 12
+    # - 1 - 2 = 9 left.
     with_barrier = run(job([2, 12], [6, 1], [1, 1]), "ring")
     step = run(work, "ring")
 
     assert 22 * TICK == with_barrier.seconds
-    # Compute ends at 9. The next forward begins at 13, its second layer waits until 22, and compute ends at 25.
+    # Compute ends at 9. The next forward begins at 13, its second layer waits until 22, and compute
+    # ends at 25.
     assert step.settled
     assert step.seconds < with_barrier.seconds
     assert step.seconds == pytest.approx(16 * TICK)
 
 
 def served_by_its_host(forward: int, consistency: str, *faults: Fault) -> tuple[Step, float]:
-    """One GPU and a layer, without a barrier; and seconds of its variables on the way from the host, or of gradients to it."""
+    """One GPU and a layer, without a barrier; and seconds of its variables on the way from the
+    host, or of gradients to it.
+    """
     machine = load_topology("gh200")
     work = job([1 << 21], [forward], [0], consistency=consistency, barrier=False)
     shape = layout(machine)
     method = by_mode("parameter_server", work.model.workload, shape, SERVERS)
-    step = simulate_step(work, method, machine, shape.ranks, IDEAL, disturbance=Disturbance(faults=faults))
+    step = simulate_step(
+        work, method, machine, shape.ranks, IDEAL, disturbance=Disturbance(faults=faults)
+    )
     return step, max(b.finish - b.start for b in step.reads)
 
 
 def test_what_a_layer_waits_for_without_a_barrier():
-    """Strong: what is read in its own step, after the update of the one before. Staged: what the step before has read and nothing
-    else, so that the way of its gradients and variables, 2 r, and its compute c are shared by two steps.
+    """Strong: what is read in its own step, after the update of the one before. Staged: what the
+    step before has read and nothing else, so that the way of its gradients and variables, 2 r, and
+    its compute c are shared by two steps.
     """
     strong, way = served_by_its_host(0, "strong")
     assert strong.seconds == pytest.approx(2 * way)
@@ -261,7 +288,9 @@ def test_steps_that_never_come_to_be_alike_are_told_by_the_mean_of_the_later_hal
 
 
 def test_a_fault_later_than_steps_that_never_come_to_be_alike_is_refused():
-    with pytest.raises(InputError, match="gpu0 at 100 s: later than 100 steps, which do not come to take"):
+    with pytest.raises(
+        InputError, match="gpu0 at 100 s: later than 100 steps, which do not come to take"
+    ):
         served_by_its_host(4, "staged", Fault(100.0, "gpu0", 0.0))
 
 
@@ -281,8 +310,12 @@ def test_servers_update_at_their_own_pace():
 
     def step(place: str, **slow: float) -> Step:
         work = job([2], [1], [1], update=update, slow={"gpu3": 2.0})
-        method = by_mode("parameter_server", work.model.workload, shape, Flags(local_parameter_device=place))
-        return simulate_step(work, method, machine, shape.ranks, IDEAL, disturbance=Disturbance(slow=slow))
+        method = by_mode(
+            "parameter_server", work.model.workload, shape, Flags(local_parameter_device=place)
+        )
+        return simulate_step(
+            work, method, machine, shape.ranks, IDEAL, disturbance=Disturbance(slow=slow)
+        )
 
     assert update == step("cpu").update == step("gpu").update  # which is gpu0
     assert 3 * update == step("cpu", **{shape.hosts[0]: 3.0}).update
@@ -290,7 +323,9 @@ def test_servers_update_at_their_own_pace():
 
 
 def test_what_a_calibration_says_of_a_step_comes_first():
-    """Once a step and machine, where ops are dispatched; without a barrier the steps before hide it."""
+    """Once a step and machine, where ops are dispatched; without a barrier the steps before hide
+    it.
+    """
     machine = load_topology("full:2,bandwidth=1MiB/s,latency=0us")
     costly = Calibration("costly steps", step=5 * TICK)
 
@@ -336,37 +371,50 @@ def test_a_disturbance_slows_down_compute_as_well():
     """A slow device is slow in all that it does."""
     work, machine = job([2], [2], [2]), pair()
     slow = Disturbance(slow={"gpu0": 2.0})
-    step = simulate_step(work, by("ring", work, machine), machine, ("gpu0", "gpu1"), IDEAL, disturbance=slow)
+    step = simulate_step(
+        work, by("ring", work, machine), machine, ("gpu0", "gpu1"), IDEAL, disturbance=slow
+    )
 
     assert (8 + 4) * TICK == step.seconds  # links of the device carry half as much, too
 
 
 def test_sums_and_kernels_queue_on_a_device_under_tensorflow():
-    """The sum of the first gradient is ready during the long pass of the layer below, and waits for its end."""
+    """The sum of the first gradient is ready during the long pass of the layer below, and waits for
+    its end.
+    """
     machine, work = load_topology("full:2"), job([2, 2], [1, 1], [512, 1])
 
     def first_end(runtime):
         method = by("reduce_to_one", work, machine)
-        return simulate_step(work, method, machine, layout(machine).ranks, runtime).buckets[0].finish
+        return (
+            simulate_step(work, method, machine, layout(machine).ranks, runtime).buckets[0].finish
+        )
 
     assert first_end(IDEAL) < 4 * TICK
     assert first_end(TENSORFLOW) > (2 + 1 + 512) * TICK
 
 
 def test_kernels_wait_for_sums_under_tensorflow():
-    """A device that sums others' gradients, a tick each, computes later; one that does not is not held up."""
+    """A device that sums others' gradients, a tick each, computes later; one that does not is not
+    held up.
+    """
     machine, work = load_topology("full:2"), job([2] * 3, [1] * 3, [4] * 3)
     calibration = Calibration("slow sums", dispatch={"add": TICK})
     method = by("reduce_to_one", work, machine)
     step = simulate_step(work, method, machine, layout(machine).ranks, TENSORFLOW, calibration)
-    ends = {name: max(s.end for s in step.spans if s.device == name) / TICK for name in ("gpu0", "gpu1")}
+    ends = {
+        name: max(s.end for s in step.spans if s.device == name) / TICK for name in ("gpu0", "gpu1")
+    }
 
-    # The sum of the last layer's gradient comes between the next two kernels; two sums are left when the last has ended.
+    # The sum of the last layer's gradient comes between the next two kernels; two sums are left
+    # when the last has ended.
     assert {"gpu0": pytest.approx(15 + 1), "gpu1": 15} == ends
     assert pytest.approx(15 + 3, rel=1e-3) == step.seconds / TICK
 
 
-@pytest.mark.parametrize("strategy", ["copy_to_gpus", "xring#2", "hierarchical_copy", "nccl", "ring+packs=2"])
+@pytest.mark.parametrize(
+    "strategy", ["copy_to_gpus", "xring#2", "hierarchical_copy", "nccl", "ring+packs=2"]
+)
 @pytest.mark.parametrize("runtime", [IDEAL, TENSORFLOW])
 def test_a_lone_reduction_takes_as_long_as_its_plan(strategy, runtime):
     """Without compute, a step of one pack is what `simulate` says of the plan."""
@@ -419,7 +467,9 @@ def faulty(*faults: Fault, **more: object) -> Step:
 
 
 def test_steps_that_are_alike_are_skipped_before_a_late_fault():
-    """A step takes 6 ticks. A link that is away for 10 ticks, 100,003 ticks after the beginning, costs one of them 10."""
+    """A step takes 6 ticks. A link that is away for 10 ticks, 100,003 ticks after the beginning,
+    costs one of them 10.
+    """
     steps = 100_002 // 6
     away = Fault((6 * steps + 3) * TICK, "gpu0", 0.0), Fault((6 * steps + 13) * TICK, "gpu0")
     step = faulty(*away)
@@ -449,24 +499,34 @@ SERVERS = Flags(local_parameter_device="cpu", ps_tasks=(0,))
 
 
 def incast(workers: int, kib: int, **more: object) -> tuple[object, float, float]:
-    """One parameter server, on the machine of the first of `workers`; its step, seconds of a way alone, and latency."""
+    """One parameter server, on the machine of the first of `workers`; its step, seconds of a way
+    alone, and latency.
+    """
     machine = load_topology(f"gh200x{workers},nic=ib_edr")
     work = job([kib], [0], [0], **more)
     shape = layout(machine)
     step = simulate_step(
-        work, by_mode("parameter_server", work.model.workload, shape, SERVERS), machine, shape.ranks, IDEAL
+        work,
+        by_mode("parameter_server", work.model.workload, shape, SERVERS),
+        machine,
+        shape.ranks,
+        IDEAL,
     )
     route = machine.router.route(shape.hosts[1], shape.hosts[0])
     links = [machine.links[i] for i in route.links]
     inside = [machine.links[i] for i in machine.router.route(shape.ranks[0], shape.hosts[0]).links]
     alone = kib * 1024 / min(link.bandwidth for link in links)
-    first = kib * 1024 / min(link.bandwidth for link in inside) + sum(link.latency for link in inside)
+    first = kib * 1024 / min(link.bandwidth for link in inside) + sum(
+        link.latency for link in inside
+    )
     return step, alone, sum(link.latency for link in links) + first
 
 
 @pytest.mark.parametrize("workers", [2, 3, 8])
 def test_the_incast_of_a_parameter_server(workers):
-    """All but the server's own worker send S over one link, at the same time: (W - 1) S / B, and again to read."""
+    """All but the server's own worker send S over one link, at the same time: (W - 1) S / B, and
+    again to read.
+    """
     step, alone, rest = incast(workers, 4096)
 
     assert step.seconds == pytest.approx(2 * ((workers - 1) * alone + rest), rel=1e-9)
@@ -517,13 +577,23 @@ def test_independent_devices_wait_for_nobody():
 @given(
     JOBS,
     st.sampled_from(
-        ["ring", "ring+ddp", "ring+packs=2", "ring+fusion", "nccl", "copy_to_gpus", "xring+small=4096,3"]
+        [
+            "ring",
+            "ring+ddp",
+            "ring+packs=2",
+            "ring+fusion",
+            "nccl",
+            "copy_to_gpus",
+            "xring+small=4096,3",
+        ]
     ),
     st.sampled_from([IDEAL, TENSORFLOW]),
     st.sampled_from(["strong", "relaxed"]),
 )
 def test_what_holds_for_every_step(parts, strategy, runtime, consistency):
-    """Every gradient is in one bucket, which starts when it is ready; a step is no shorter than its parts."""
+    """Every gradient is in one bucket, which starts when it is ready; a step is no shorter than its
+    parts.
+    """
     work = job(*parts, consistency=consistency)
     step = run(work, strategy, load_topology("switch:4,bandwidth=1MiB/s,latency=0us"), runtime)
     computed = max((span.end for span in step.spans), default=0.0)
@@ -541,8 +611,8 @@ def test_what_holds_for_every_step(parts, strategy, runtime, consistency):
 @settings(max_examples=40)
 @given(JOBS, st.sampled_from(["ring", "ring+ddp", "ring+small=4096,3", "nccl"]))
 def test_no_step_is_below_its_bounds(parts, strategy):
-    """One by one: compute; from the first readiness on all that moves; and what the last bucket takes after the backward pass.
-    Links that are twice as fast make no step longer.
+    """One by one: compute; from the first readiness on all that moves; and what the last bucket
+    takes after the backward pass. Links that are twice as fast make no step longer.
     """
     work = job(*parts)
     step, faster = (
@@ -569,12 +639,17 @@ def test_an_update_needs_a_barrier():
 
 def test_jitter_is_that_of_each_reduction_by_itself():
     """Reductions that are alike are not disturbed alike, and the same again for the same seed."""
-    machine, work = load_topology("switch:2,bandwidth=1GiB/s,latency=1ms"), job([2, 2], [0, 0], [64, 64])
+    machine, work = (
+        load_topology("switch:2,bandwidth=1GiB/s,latency=1ms"),
+        job([2, 2], [0, 0], [64, 64]),
+    )
     method = by("ring", work, machine, streams=1)
     first, second = (
         [
             b.finish - b.start
-            for b in simulate_step(work, method, machine, layout(machine).ranks, IDEAL, disturbance=d).buckets
+            for b in simulate_step(
+                work, method, machine, layout(machine).ranks, IDEAL, disturbance=d
+            ).buckets
         ]
         for d in (Disturbance(jitter=0.5, seed=3), Disturbance(jitter=0.5, seed=3))
     )

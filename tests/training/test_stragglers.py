@@ -38,7 +38,10 @@ def normal_order_statistic(k, n, mid, sd):
     """By quadrature over the times themselves, where ours is over their parts."""
     x = np.linspace(mid - 9 * sd, mid + 9 * sd, 200_001)
     density = (
-        k * math.comb(n, k) * stats.norm.cdf(x, mid, sd) ** (k - 1) * stats.norm.sf(x, mid, sd) ** (n - k)
+        k
+        * math.comb(n, k)
+        * stats.norm.cdf(x, mid, sd) ** (k - 1)
+        * stats.norm.sf(x, mid, sd) ** (n - k)
     )
     return float(np.trapezoid(x * density * stats.norm.pdf(x, mid, sd), x))
 
@@ -49,7 +52,10 @@ CLOSED = [
         for k, n in ((64, 64), (60, 64), (5, 8), (1, 9999), (9999, 9999))
     ),
     *((UNIFORM, k, n, k / (n + 1)) for k, n in ((64, 64), (48, 64), (3, 4))),
-    *((NORMAL, k, n, normal_order_statistic(k, n, 1.0, 0.1)) for k, n in ((64, 64), (32, 64), (7, 8))),
+    *(
+        (NORMAL, k, n, normal_order_statistic(k, n, 1.0, 0.1))
+        for k, n in ((64, 64), (32, 64), (7, 8))
+    ),
     (Pareto(1.0, 3.0), 7, 8, math.gamma(9) * math.gamma(5 / 3) / math.gamma(9 - 1 / 3)),
     (Constant(3.0), 2, 5, 3.0),
     (Trace((1.0, 3.0)), 2, 2, 3.0 * 0.75 + 1.0 * 0.25),
@@ -62,7 +68,9 @@ def test_order_statistics_by_theory(times, k, n, expected):
     assert times.order_statistic(k, n) == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize(("times", "k", "n", "expected"), [row for row in CLOSED if 2 < row[2] < 100])
+@pytest.mark.parametrize(
+    ("times", "k", "n", "expected"), [row for row in CLOSED if 2 < row[2] < 100]
+)
 def test_the_first_update_takes_as_long_as_the_kth_of_n(times, k, n, expected):
     """Within 1 % at 10,000 repetitions."""
     spread = repeat(Job(Settings(k, n, 0), delays(n, 1), times, seed=1), 1, 10_000)
@@ -89,7 +97,11 @@ def test_times_have_the_mean_they_say(times):
     assert times.order_statistic(1, 1) == pytest.approx(times.expected, rel=1e-6)
 
 
-@given(st.sampled_from(ALL), st.floats(0.0, 1.0, exclude_max=True), st.floats(0.0, 1.0, exclude_max=True))
+@given(
+    st.sampled_from(ALL),
+    st.floats(0.0, 1.0, exclude_max=True),
+    st.floats(0.0, 1.0, exclude_max=True),
+)
 def test_quantiles_ascend_and_are_no_less_than_zero(times, a, b):
     low, high = times.quantile(np.array(sorted((a, b))))
 
@@ -119,8 +131,14 @@ def test_without_a_mean_there_is_none():
         (lambda: Trace(()), "no times"),
         (lambda: Trace((1.0, -1.0)), "time 1: 0 s or more"),
         (lambda: Constant(1.0).order_statistic(3, 2), "k from 1 to 2, not 3"),
-        (lambda: backups(Job(Settings(1), delays(2, 1), Constant(1.0)), 1, 1, [2]), "backups: 0 to 1 of 2"),
-        (lambda: repeat(Job(Settings(1), delays(1, 1), Constant(1.0)), 1, 0), "1 repetition, or more"),
+        (
+            lambda: backups(Job(Settings(1), delays(2, 1), Constant(1.0)), 1, 1, [2]),
+            "backups: 0 to 1 of 2",
+        ),
+        (
+            lambda: repeat(Job(Settings(1), delays(1, 1), Constant(1.0)), 1, 0),
+            "1 repetition, or more",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(make, problem):
@@ -157,7 +175,9 @@ def test_the_best_number_of_backups():
 
 def test_updates_come_sooner_the_fewer_gradients_they_need():
     """Every choice is given the same times."""
-    found = backups(Job(Settings(12), delays(12, 1, 0.01, 0.01), Lognormal(1.0, 0.4), seed=4), 10, 50)
+    found = backups(
+        Job(Settings(12), delays(12, 1, 0.01, 0.01), Lognormal(1.0, 0.4), seed=4), 10, 50
+    )
 
     assert sorted((c.step.mean for c in found), reverse=True) == [c.step.mean for c in found]
     assert all(c.step.low < c.step.mean < c.step.high for c in found)
@@ -177,14 +197,18 @@ def test_a_dead_worker_blocks_every_repetition_that_needs_it():
 
 
 def test_gradients_that_arrive_while_the_chief_is_away_count():
-    """Two are enough for an update, but the chief is away for ever so long: each mean is of all eight, of every variable."""
+    """Two are enough for an update, but the chief is away for ever so long: each mean is of all
+    eight, of every variable.
+    """
     job = Job(Settings(2, 8), delays(8, 2), Constant(0.1), turn=1.0)
     spread = repeat(job, 11, 1)
     run = replicas(job, 11)
 
     assert [2 * 8] * 9 == spread.gradients[0, 2:].tolist()
     entered = sum(sum(u.gradients) for u in run.updates[1:]) / 2
-    assert entered / (run.updates[-1].time - run.updates[0].time) == pytest.approx(spread.rates(1)[0])
+    assert entered / (run.updates[-1].time - run.updates[0].time) == pytest.approx(
+        spread.rates(1)[0]
+    )
     assert backups(job, 11, 2, [6], 1)[0].rate.mean == pytest.approx(spread.rates(1)[0])
 
 
@@ -200,13 +224,17 @@ def test_any_two_choices_may_be_those_that_are_compared():
 
 
 def test_choices_that_are_alike_are_seldom_told_apart():
-    """Whichever seems best of seven that are the same, the others are as good, in 19 comparisons of 20."""
+    """Whichever seems best of seven that are the same, the others are as good, in 19 comparisons of
+    20.
+    """
     rng = np.random.default_rng(5)
     apart = 0
     for _ in range(200):
         rates = rng.normal(1.0, 0.1, (7, 30))
         best = rates[rates.mean(axis=1).argmax()]
-        apart += any(interval(best - rate, 1.0 - 0.05 / math.comb(7, 2)).low > 0.0 for rate in rates)
+        apart += any(
+            interval(best - rate, 1.0 - 0.05 / math.comb(7, 2)).low > 0.0 for rate in rates
+        )
 
     assert apart <= 0.08 * 200
 
@@ -223,14 +251,18 @@ def test_tokens_of_the_job_are_those_of_every_choice():
 
 def test_progress_is_told_over_all_choices():
     told = []
-    backups(Job(Settings(2), delays(2, 1), Constant(1.0)), 2, 3, progress=lambda *at: told.append(at))
+    backups(
+        Job(Settings(2), delays(2, 1), Constant(1.0)), 2, 3, progress=lambda *at: told.append(at)
+    )
 
     assert [(i, 6) for i in range(1, 7)] == told
 
 
 def test_one_seed_gives_one_answer_and_another_seed_another():
     def updates(seed):
-        return repeat(Job(Settings(3, 4), delays(4, 1), EXPONENTIAL, seed=seed), 5, 5).updates.tolist()
+        return repeat(
+            Job(Settings(3, 4), delays(4, 1), EXPONENTIAL, seed=seed), 5, 5
+        ).updates.tolist()
 
     assert updates(1) == updates(1)
     assert updates(1) != updates(2)

@@ -24,8 +24,8 @@ from simreduce.training.replicas import (
     through_ports,
 )
 
-# Measured on a cluster of one process with TensorFlow 1.14's optimizer: R, T, tokens, seconds of each worker, then what
-# happened. Gradients of workers 0, 1, 2 are 1, 100, 10000; the rate is 1.
+# Measured on a cluster of one process with TensorFlow 1.14's optimizer: R, T, tokens, seconds of
+# each worker, then what happened. Gradients of workers 0, 1, 2 are 1, 100, 10000; the rate is 1.
 # (s, worker, its step, local_step, added) of gradients; (s, update, gradients in it, weight).
 MEASURED = {
     "a free first update, and a slow worker": (
@@ -78,7 +78,9 @@ def test_what_was_measured_on_a_real_cluster(name):
         if a.time < until
     ]
     assert updates == [
-        (round(u.time, 9), u.number, *u.gradients, float(u.weights[0])) for u in run.updates if u.time < until
+        (round(u.time, 9), u.number, *u.gradients, float(u.weights[0]))
+        for u in run.updates
+        if u.time < until
     ]
 
 
@@ -130,7 +132,9 @@ def test_every_fault_of_a_job_is_told():
 
 
 def test_a_gradient_may_be_late_for_one_variable_and_in_time_for_another():
-    """Worker 2's gradients take 0 and 1 s, as variable 1 is far from it: variable 0 takes it, variable 1 takes worker 1's."""
+    """Worker 2's gradients take 0 and 1 s, as variable 1 is far from it: variable 0 takes it,
+    variable 1 takes worker 1's.
+    """
     push = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     network = Delays(np.zeros(3), push, np.zeros(2), np.zeros(3), np.zeros(2))
     run = replicas(job(2, 3, 0, compute=(1.0, 1.25, 1.5), network=network), 1)
@@ -147,7 +151,9 @@ def test_a_gradient_may_be_late_for_one_variable_and_in_time_for_another():
 
 
 def test_gradients_that_come_while_no_round_is_on_are_all_in_the_next_mean():
-    """The chief is away for 10 s after the first update: what all workers send meanwhile is divided by 3, not by 2."""
+    """The chief is away for 10 s after the first update: what all workers send meanwhile is divided
+    by 3, not by 2.
+    """
     run = replicas(job(2, 3, 3, compute=(1.0, 1.0, 1.5), turn=10.0), 2, by_worker([1.0, 2.0, 9.0]))
 
     assert (2,) == run.updates[0].gradients
@@ -159,7 +165,9 @@ def test_gradients_that_come_while_no_round_is_on_are_all_in_the_next_mean():
 
 def test_delays_add_up_to_the_step():
     """Pull, compute, push, update, report and token, one after another; the chief's way is shorter."""
-    network = Delays(np.array([0.5]), np.array([[0.25]]), np.array([0.125]), np.array([2.0]), np.array([0.0]))
+    network = Delays(
+        np.array([0.5]), np.array([[0.25]]), np.array([0.125]), np.array([2.0]), np.array([0.0])
+    )
     run = replicas(job(1, compute=(1.0,), network=network, update=4.0, seed=3), 3)
 
     first = 0.5 + 1.0 + 0.25 + 4.0 + 0.125
@@ -176,7 +184,9 @@ def test_a_moving_average_follows_the_variable():
 
 
 def test_a_moving_average_may_warm_up():
-    """As ExponentialMovingAverage with num_updates: after update n its decay is (1 + n) / (10 + n), until that is the greater."""
+    """As ExponentialMovingAverage with num_updates: after update n its decay is (1 + n) / (10 + n),
+    until that is the greater.
+    """
     values = Values((np.array(8.0),), lambda _: np.array(1.0), decay=0.2, warm_up=True)
     run = replicas(job(1, compute=(1.0,)), 2, values)
     first = 8.0 - (1.0 - 2 / 11) * 1.0
@@ -187,7 +197,9 @@ def test_a_moving_average_may_warm_up():
 
 
 def test_gradients_may_depend_on_what_was_read():
-    """A worker reads before its step: the second, whose token is old, has read the weight of its beginning."""
+    """A worker reads before its step: the second, whose token is old, has read the weight of its
+    beginning.
+    """
     read = []
 
     def gradient(asked):
@@ -236,7 +248,9 @@ def test_without_enough_workers_training_blocks_and_says_why():
 
 
 def test_the_token_of_a_worker_that_dies_waiting_goes_to_another():
-    """Who then sends two gradients to every update: training goes on without it. One that dies computing takes its token along."""
+    """Who then sends two gradients to every update: training goes on without it. One that dies
+    computing takes its token along.
+    """
     run = replicas(job(2, compute=(1.0, 0.5), dies={1: 0.75}), 4)
 
     assert "" == run.blocked
@@ -259,16 +273,24 @@ def test_what_is_on_its_way_when_a_worker_dies_is_lost():
 
 
 def test_a_worker_that_comes_back_begins_at_the_global_step():
-    """Worker 1 dies in its third step, after update 2. What it needs to go on is no token: there is again one for everybody."""
+    """Worker 1 dies in its third step, after update 2. What it needs to go on is no token: there is
+    again one for everybody.
+    """
     run = replicas(job(2, compute=(1.0, 1.0), dies={1: 2.5}, returns={1: 5.0}), 5)
-    back = [(a.time, a.step, a.local_step, a.update) for a in run.arrivals if a.worker == 1 and a.time > 2.5]
+    back = [
+        (a.time, a.step, a.local_step, a.update)
+        for a in run.arrivals
+        if a.worker == 1 and a.time > 2.5
+    ]
 
     assert [1.0, 2.0, 6.0, 7.0, 8.0] == [u.time for u in run.updates]
     assert [(6.0, 3, 2, 3), (7.0, 4, 3, 4), (8.0, 5, 4, 5)] == back
 
 
 def test_what_a_worker_computes_before_it_notices_is_dropped():
-    """It is back at step 2, and when its gradient comes 3 s later others have made updates 3, 4 and 5."""
+    """It is back at step 2, and when its gradient comes 3 s later others have made updates 3, 4 and
+    5.
+    """
     run = replicas(job(1, 2, 0, compute=(1.0, 3.0), dies={1: 0.5}, returns={1: 2.5}), 7)
     first = next(a for a in run.arrivals if a.worker == 1)
 
@@ -276,7 +298,9 @@ def test_what_a_worker_computes_before_it_notices_is_dropped():
 
 
 def test_a_worker_that_comes_back_does_not_answer_for_what_it_had_asked():
-    """Worker 1 dies waiting for a token, before which it is back: the two that come after update 1 are for both workers."""
+    """Worker 1 dies waiting for a token, before which it is back: the two that come after update 1
+    are for both workers.
+    """
     run = replicas(job(2, compute=(2.0, 0.5), dies={1: 0.75}, returns={1: 1.0}), 3)
 
     assert [(1, 0), (1, 1)] == run.entered(1)  # its first gradient was there before it died
@@ -292,7 +316,9 @@ def test_a_chief_that_comes_back_begins_a_round():
 
 
 def test_a_chief_that_comes_back_puts_out_the_initial_tokens_again():
-    """Worker 1 waits since 4 s for a token of update 3. It gets one of step 2, and what it then sends is dropped."""
+    """Worker 1 waits since 4 s for a token of update 3. It gets one of step 2, and what it then
+    sends is dropped.
+    """
     run = replicas(job(2, 2, 2, compute=(1.0, 1.0), dies={0: 3.5}, returns={0: 6.25}), 3)
 
     assert [1.0, 3.0, 7.25] == [u.time for u in run.updates]
@@ -301,13 +327,16 @@ def test_a_chief_that_comes_back_puts_out_the_initial_tokens_again():
 
 
 def test_a_round_that_the_chief_did_not_end_is_made_again():
-    """Variable 0 is updated, variable 1 not, when it dies. Back, it sets both accumulators to the global step."""
+    """Variable 0 is updated, variable 1 not, when it dies. Back, it sets both accumulators to the
+    global step.
+    """
     push = np.array([[0.0, 1.0], [0.0, 1.0]])
     network = Delays(np.zeros(2), push, np.zeros(2), np.zeros(2), np.zeros(2))
     question = job(1, 2, 0, compute=(1.0, 1.25), network=network, dies={0: 1.5}, returns={0: 4.0})
     run = replicas(question, 2, by_worker([1.0, 10.0], variables=2))
 
-    # Variable 0 took worker 0's gradient at 1 s, and holds worker 1's, dropped then. Variable 1 got worker 1's at 2.25 s.
+    # Variable 0 took worker 0's gradient at 1 s, and holds worker 1's, dropped then. Variable 1 got
+    # worker 1's at 2.25 s.
     assert [(1.25, 1, 0, 0), (2.25, 1, 1, 1)] == [
         (a.time, a.worker, a.variable, a.update) for a in run.arrivals if 1.0 < a.time < 4.0
     ]
@@ -319,10 +348,14 @@ def test_a_round_that_the_chief_did_not_end_is_made_again():
 # Invariants.
 
 
-@given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 4), st.integers(0, 3), st.integers(0, 99))
+@given(
+    st.integers(1, 5), st.integers(1, 5), st.integers(1, 4), st.integers(0, 3), st.integers(0, 99)
+)
 @settings(max_examples=60)
 def test_what_every_run_obeys(workers, required, variables, more, seed):
-    """Means are of what entered, nobody enters late, and there is a token for every step but the first."""
+    """Means are of what entered, nobody enters late, and there is a token for every step but the
+    first.
+    """
     times = Trace((0.5, 1.0, 1.0, 1.5))
     tokens = max(required - workers, 0) + more
     setting = Settings(required, workers, tokens)
@@ -346,16 +379,23 @@ def test_what_every_run_obeys(workers, required, variables, more, seed):
 
 @st.composite
 def lives(draw):
-    """Jobs with workers that die and come back; the chief stays, as what a round without end took is taken twice."""
+    """Jobs with workers that die and come back; the chief stays, as what a round without end took
+    is taken twice.
+    """
     workers, variables = draw(st.integers(2, 5)), draw(st.integers(1, 3))
     required = draw(st.integers(1, workers))
     dies = draw(
-        st.dictionaries(st.integers(1, workers - 1), st.sampled_from([0.0, 1.0, 1.75, 3.5]), max_size=3)
+        st.dictionaries(
+            st.integers(1, workers - 1), st.sampled_from([0.0, 1.0, 1.75, 3.5]), max_size=3
+        )
     )
     returns = {w: at + 2.25 for w, at in dies.items() if draw(st.booleans())}
     network = draw(
         st.sampled_from(
-            [delays(workers, variables), through_ports(workers, range(1, variables + 1), 4.0, 0.125)]
+            [
+                delays(workers, variables),
+                through_ports(workers, range(1, variables + 1), 4.0, 0.125),
+            ]
         )
     )
     return Job(
@@ -373,8 +413,8 @@ def lives(draw):
 @given(lives())
 @settings(max_examples=100)
 def test_every_gradient_that_is_computed_is_somewhere(question):
-    """In a mean, in an accumulator, dropped, or under way: of the step that a worker has begun last, or in which it died. So
-    gradients of steps that are over are variables times steps.
+    """In a mean, in an accumulator, dropped, or under way: of the step that a worker has begun
+    last, or in which it died. So gradients of steps that are over are variables times steps.
     """
     run = replicas(question, 6)
     made, variables = len(run.updates), range(question.variables)
@@ -399,4 +439,6 @@ def test_every_gradient_that_is_computed_is_somewhere(question):
             a.update > made for a in mine
         )  # taken for an update that not all variables have yet, or not yet
         assert len(mine) == means + held + sum(not a.update for a in mine)
-        assert [len(run.entered(u.number, v)) for u in run.updates] == [u.gradients[v] for u in run.updates]
+        assert [len(run.entered(u.number, v)) for u in run.updates] == [
+            u.gradients[v] for u in run.updates
+        ]

@@ -67,7 +67,10 @@ def test_sizes_rise_within_their_ends(minimum, more, step, factor):
             (1, MOST_SIZES + 1, 1, 0),
             [f"more than {MOST_SIZES} sizes; raise the step (-i) or the factor (-f)"],
         ),
-        ((1, 2**50, 1, 1.0000001), [f"more than {MOST_SIZES} sizes; raise the step (-i) or the factor (-f)"]),
+        (
+            (1, 2**50, 1, 1.0000001),
+            [f"more than {MOST_SIZES} sizes; raise the step (-i) or the factor (-f)"],
+        ),
         (
             (3, 2, 0, 0),
             [

@@ -53,7 +53,9 @@ def test_large_tensors_are_within_5_percent_of_the_floor(name, collective, n):
     """1 GiB: the busiest port's bytes at full rate, plus the latency of the way through the tree."""
     text = name
     if (name, collective, n) == ("double_tree", "all_reduce", 32):
-        text = "double_tree+chunk=6MiB"  # the best takes a minute to simulate, and this is good enough
+        text = (
+            "double_tree+chunk=6MiB"  # the best takes a minute to simulate, and this is good enough
+        )
     strategy, run = found(text, collective, switch(n), tensors(GIB))
     result = run(strategy)
     busy = TERMS[name, collective] * GIB / PORT
@@ -82,9 +84,13 @@ def test_no_size_tried_is_much_better(name, collective, nbytes):
     assert run(strategy).seconds <= run(parse_strategy(name, collective)).seconds
 
 
-@pytest.mark.parametrize(("collective", "runtime"), [("broadcast", IDEAL), ("all_reduce", TENSORFLOW)])
+@pytest.mark.parametrize(
+    ("collective", "runtime"), [("broadcast", IDEAL), ("all_reduce", TENSORFLOW)]
+)
 def test_a_plateau_is_no_summit(monkeypatch, collective, runtime):
-    """Trees of two machines: sizes from 2 MiB take equally long, far smaller ones a fifth less and more."""
+    """Trees of two machines: sizes from 2 MiB take equally long, far smaller ones a fifth less and
+    more.
+    """
     made = []
 
     def counted(plan, *rest):
@@ -134,13 +140,16 @@ def test_many_tensors_are_simulated_as_they_are_but_in_no_huge_plan(monkeypatch)
 
 def test_the_same_question_has_the_same_answer():
     one, other = (
-        found("double_tree", "all_reduce", switch(5), tensors(2**22, 2**18))[0].text for _ in range(2)
+        found("double_tree", "all_reduce", switch(5), tensors(2**22, 2**18))[0].text
+        for _ in range(2)
     )
 
     assert one == other
 
 
-@pytest.mark.parametrize("text", ["ring", "binomial_tree", "chain+chunk=64K", "hierarchical_copy", "nccl"])
+@pytest.mark.parametrize(
+    "text", ["ring", "binomial_tree", "chain+chunk=64K", "hierarchical_copy", "nccl"]
+)
 def test_what_sends_no_chunks_or_has_a_size_stays_as_it_is(text):
     assert text == found(text, "all_reduce", "dgx1v", tensors(2**24))[0].text
 
@@ -157,8 +166,12 @@ def test_nothing_to_pipeline(n):
 
 
 def test_without_latency_chunks_are_small():
-    """The smallest that plans allow are the fastest; the largest of those tried that are as good as they is taken."""
-    strategy, run = found("chain", "broadcast", "switch:4,bandwidth=25GB/s,latency=0us", tensors(2**24))
+    """The smallest that plans allow are the fastest; the largest of those tried that are as good as
+    they is taken.
+    """
+    strategy, run = found(
+        "chain", "broadcast", "switch:4,bandwidth=25GB/s,latency=0us", tensors(2**24)
+    )
     smallest = run(parse_strategy("chain+chunk=512B", "broadcast"))
 
     assert chunks.LARGEST / 8 < len(smallest.kind) <= chunks.LARGEST
@@ -176,7 +189,9 @@ def test_dispatch_costs_make_chunks_larger():
     assert run(late).seconds < plain.seconds
 
 
-@pytest.mark.parametrize("text", ["double_tree+packs=2", "double_tree+mean", "ring:64k:double_tree"])
+@pytest.mark.parametrize(
+    "text", ["double_tree+packs=2", "double_tree+mean", "ring:64k:double_tree"]
+)
 def test_other_options_stay(text):
     """Packs, the mean and ranges of sizes; the chunk comes last."""
     strategy, run = found(text, "all_reduce", switch(6), tensors(2**22, 2**12, 2**23))

@@ -1,4 +1,6 @@
-"""Machines and plans that are too many or too large to hold are folded; what cannot be is loaded whole, or refused."""
+"""Machines and plans that are too many or too large to hold are folded; what cannot be is loaded
+whole, or refused.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def test_a_plan_too_large_to_hold_is_folded(monkeypatch):
     assert (folded.boxes, folded.seconds) == (16, whole.seconds)
 
 
-@pytest.mark.parametrize(("machine", "strategy"), [("fat_tree:16,radix=4", "ring"), ("switch:16", "xring")])
+@pytest.mark.parametrize(
+    ("machine", "strategy"), [("fat_tree:16,radix=4", "ring"), ("switch:16", "xring")]
+)
 def test_a_plan_too_large_to_hold_and_to_fold_is_refused(monkeypatch, machine, strategy):
     monkeypatch.setattr(builder, "MOST_OPS", 50)
     monkeypatch.setattr(builder, "MOST_SINGLE_OPS", 50)
@@ -53,7 +57,15 @@ def test_some_of_the_gpus_are_not_folded(monkeypatch):
     machine = load_topology("switch:16")
     with pytest.raises(PlanTooLarge, match="some of the GPUs only"):
         list(
-            bench(machine, layout(machine).subset(8), [parse_strategy("ring")], [1 << 20], 0, IDEAL, NOMINAL)
+            bench(
+                machine,
+                layout(machine).subset(8),
+                [parse_strategy("ring")],
+                [1 << 20],
+                0,
+                IDEAL,
+                NOMINAL,
+            )
         )
 
 

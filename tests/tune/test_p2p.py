@@ -57,7 +57,9 @@ def test_trays_of_an_nvl72_stage_nothing_between_each_other():
 
 def test_a_calibration_is_used():
     links = {"nvlink2": LinkConstants(bandwidth=20e9)}
-    found = peer_to_peer(load_topology("v100-mesh-4"), Calibration("slow", dispatch={}, links=links))
+    found = peer_to_peer(
+        load_topology("v100-mesh-4"), Calibration("slow", dispatch={}, links=links)
+    )
 
     assert found.enabled.one_way[0][1] == pytest.approx(40e9, rel=1e-3)
 

@@ -38,7 +38,9 @@ def _forgetful(b, layout, tensors, options):  # noqa: ARG001 - a planner's signa
 def forgetful(monkeypatch):
     """A planner with a fault, and `ring`, as all that there is."""
     broken = Algorithm("forgetful", _forgetful, "forgets one")
-    monkeypatch.setattr("simreduce.tune.prove.ALGORITHMS", {"ring": ALGORITHMS["ring"], "forgetful": broken})
+    monkeypatch.setattr(
+        "simreduce.tune.prove.ALGORITHMS", {"ring": ALGORITHMS["ring"], "forgetful": broken}
+    )
     monkeypatch.setitem(ALGORITHMS, "forgetful", broken)
     return "forgetful"
 
@@ -54,7 +56,9 @@ def test_a_refusal_is_no_problem():
     """It says why."""
     name = "hierarchical_copy_gcp_v100"
 
-    assert Proof(name, 3, 1, 0, refused=("needs exactly 8 devices, not 3",) * 3) == prove(name, 3, (1, 7))
+    assert Proof(name, 3, 1, 0, refused=("needs exactly 8 devices, not 3",) * 3) == prove(
+        name, 3, (1, 7)
+    )
 
 
 def test_some_lists_may_be_refused(monkeypatch):
@@ -71,7 +75,8 @@ def test_some_lists_may_be_refused(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "text", ["ring#2", "ring+chunk=4k", "pscpu#0", "collective#3", "ring+merge=2", "chain:1k:ring#2"]
+    "text",
+    ["ring#2", "ring+chunk=4k", "pscpu#0", "collective#3", "ring+merge=2", "chain:1k:ring#2"],
 )
 def test_what_is_taken_on_no_machine_is_a_fault(text):
     """Not a refusal, which another machine might not give."""
@@ -87,7 +92,10 @@ def test_a_plan_that_sums_wrong_is_told_with_its_rank(tasks):
     gpus = [f"n{i}.gpu0" for i in range(3)] if tasks == 3 else [f"n0.gpu{i}" for i in range(3)]
 
     assert ((), 1, tasks) == (proof.refused, proof.plans, proof.tasks)
-    assert tuple(f"5 elements: wrong sum: {gpu} [0, 5): rank 2 is missing" for gpu in gpus) == proof.problems
+    assert (
+        tuple(f"5 elements: wrong sum: {gpu} [0, 5): rank 2 is missing" for gpu in gpus)
+        == proof.problems
+    )
 
 
 def test_what_upstream_does_is_proven_when_asked_for():
@@ -117,8 +125,8 @@ def test_machines_share_the_gpus_evenly():
 
 
 def test_everything_is_every_strategy_on_every_number_of_gpus_and_machines(monkeypatch):
-    """Every algorithm with the shards it would try, alone and in packs; every packer; every mode; every other
-    collective with two roots; each once.
+    """Every algorithm with the shards it would try, alone and in packs; every packer; every mode;
+    every other collective with two roots; each once.
     """
     asked = []
     monkeypatch.setattr("simreduce.tune.prove.REAL", ())
@@ -147,7 +155,9 @@ def test_everything_is_every_strategy_on_every_number_of_gpus_and_machines(monke
         for option in ("", "+packs=3", *(["+chunk=100"] if algorithm.pipelined else []))
     ]
     expected += [
-        (text, *shape) for text in (*COMMON, *(f"mode {mode}" for mode in MODES)) for shape in shapes
+        (text, *shape)
+        for text in (*COMMON, *(f"mode {mode}" for mode in MODES))
+        for shape in shapes
     ]
 
     assert {*range(1, 18), 24, 32, 64} == set(RANKS)
@@ -181,9 +191,9 @@ def test_what_is_added_is_among_everything_and_is_found_out(forgetful, monkeypat
     assert sorted((name, *shape) for name in names for shape in shapes) == sorted(
         (p.strategy, p.ranks, p.tasks) for p in proofs
     )
-    assert {(name, *shape) for name in (forgetful, f"{forgetful}+packs=3") for shape in shapes[1:]} == {
-        (p.strategy, p.ranks, p.tasks) for p in proofs if p.problems
-    }
+    assert {
+        (name, *shape) for name in (forgetful, f"{forgetful}+packs=3") for shape in shapes[1:]
+    } == {(p.strategy, p.ranks, p.tasks) for p in proofs if p.problems}
     for proof in proofs:
         assert all(f"rank {proof.ranks - 1} is missing" in problem for problem in proof.problems)
 
@@ -191,7 +201,9 @@ def test_what_is_added_is_among_everything_and_is_found_out(forgetful, monkeypat
 def test_what_looks_at_links_is_proven_on_real_ones(monkeypatch):
     """On both DGX-1s, whose links have several lanes and do not join every pair."""
     monkeypatch.setattr("simreduce.tune.prove.RANKS", ())
-    proofs = [proof for _, proof in sorted(prove_all(everything(), COUNTS), key=lambda found: found[0])]
+    proofs = [
+        proof for _, proof in sorted(prove_all(everything(), COUNTS), key=lambda found: found[0])
+    ]
 
     assert [(name, 8, 1, 5, ()) for _ in REAL for name in ON_LINKS] == [
         (p.strategy, p.ranks, p.tasks, p.plans, p.problems) for p in proofs

@@ -46,7 +46,9 @@ def test_the_fastest_comes_first():
 
     times = [c.seconds for c in ranking.candidates]
     assert sorted(times) == times
-    assert {"psgpu", "ring", "reduce_to_one", "xring"} == {c.strategy.text for c in ranking.candidates}
+    assert {"psgpu", "ring", "reduce_to_one", "xring"} == {
+        c.strategy.text for c in ranking.candidates
+    }
     for c in ranking.candidates:
         plan = compile_plan(c.strategy, scenario.workload, shape)
         result = simulate(plan, scenario.topology)
@@ -63,7 +65,10 @@ def test_equal_times_go_by_name():
     """However they were listed: one gradient makes copy_to_gpus a star on the first GPU, too."""
     orders = [
         [c.strategy.text for c in rank(_scenario(*texts)).candidates]
-        for texts in (("reduce_to_one", "psgpu", "copy_to_gpus"), ("psgpu", "copy_to_gpus", "reduce_to_one"))
+        for texts in (
+            ("reduce_to_one", "psgpu", "copy_to_gpus"),
+            ("psgpu", "copy_to_gpus", "reduce_to_one"),
+        )
     ]
 
     assert [["copy_to_gpus", "psgpu", "reduce_to_one"]] * 2 == orders
@@ -94,19 +99,25 @@ def test_all_is_every_candidate_or_the_reason_why_not(machine, reasons):
         + [s.text for s, _ in ranking.refused]
     )
     assert set(reasons) == {s.ranges[0].algorithm for s, _ in ranking.refused}
-    assert [(s.text, f"{s.text}: {reasons[s.ranges[0].algorithm]}") for s, _ in ranking.refused] == [
-        (s.text, reason) for s, reason in ranking.refused
-    ]
+    assert [
+        (s.text, f"{s.text}: {reasons[s.ranges[0].algorithm]}") for s, _ in ranking.refused
+    ] == [(s.text, reason) for s, reason in ranking.refused]
 
 
 def test_a_machine_without_a_route_for_a_plan_does_not_accept_it():
-    """In a ring of GPUs only neighbours are joined: what sends further is refused, and the rest is ranked."""
+    """In a ring of GPUs only neighbours are joined: what sends further is refused, and the rest is
+    ranked.
+    """
     ranking = rank(_scenario(machine="ring:4", workload="bytes:64K"))
     refused = dict(ranking.refused)
 
-    assert {"ring", "xring", "copy_to_cpu", "pscpu"} <= {c.strategy.spec for c in ranking.candidates}
+    assert {"ring", "xring", "copy_to_cpu", "pscpu"} <= {
+        c.strategy.spec for c in ranking.candidates
+    }
     assert {"reduce_to_one", "copy_to_gpus", "psgpu#4"} <= {s.spec for s in refused}
-    assert "reduce_to_one: no route from 'gpu2' to 'gpu0'" in refused[parse_strategy("reduce_to_one")] or (
+    assert "reduce_to_one: no route from 'gpu2' to 'gpu0'" in refused[
+        parse_strategy("reduce_to_one")
+    ] or (
         "reduce_to_one: no route from 'gpu0' to 'gpu2'" in refused[parse_strategy("reduce_to_one")]
     )
 
@@ -162,7 +173,9 @@ def test_repeated_reductions_give_the_time_of_one():
     assert (once.transfers, once.wrong) == (chained.transfers, chained.wrong)
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # from Python 3.12 on, beside numpy's threads
+@pytest.mark.filterwarnings(
+    "ignore:.*fork:DeprecationWarning"
+)  # from Python 3.12 on, beside numpy's threads
 def test_many_processes_give_the_same_ranking():
     """To the last bit, in the same order, with the same reasons; progress is told one by one."""
     scenario = replace(_scenario(machine="full:3", workload="bytes:64K"), runtime=IDEAL)
@@ -185,13 +198,21 @@ def test_one_strategy_is_evaluated_alone():
     scenario = _scenario("ring", machine="full:3")
 
     assert isinstance(evaluate(scenario, parse_strategy("ring")), Candidate)
-    assert "xring#9: the number of sub-chunks must be from 1 to the GPUs per task, 3 here" == evaluate(
-        scenario, parse_strategy("xring#9")
+    assert (
+        "xring#9: the number of sub-chunks must be from 1 to the GPUs per task, 3 here"
+        == evaluate(scenario, parse_strategy("xring#9"))
     )
 
 
 IN_SWITCH = {"in_switch"}
-ACROSS = IN_SWITCH | {"nccl/xring", "nccl/rechd", "nccl/pscpu", "pscpu/pscpu", "blueconnect", *TWO_LEVEL}
+ACROSS = IN_SWITCH | {
+    "nccl/xring",
+    "nccl/rechd",
+    "nccl/pscpu",
+    "pscpu/pscpu",
+    "blueconnect",
+    *TWO_LEVEL,
+}
 """What is tried on several machines only."""
 
 RINGS = {"collective", "collective#2"}
@@ -210,16 +231,22 @@ RINGS = {"collective", "collective#2"}
     ],
 )
 def test_shards_worth_trying_follow_the_machine(machine, specs, untried):
-    """Powers of two up to the GPUs for shuffles; a second ring order where there are several machines.
+    """Powers of two up to the GPUs for shuffles; a second ring order where there are several
+    machines.
 
-    What is made for several machines, or for eight GPUs, is tried there only; all that is tried, in every packing.
+    What is made for several machines, or for eight GPUs, is tried there only; all that is tried, in
+    every packing.
     """
     found = candidates(layout(load_topology(machine)))
 
-    assert specs == {s.spec for s in found if s.ranges[0].algorithm in ("psgpu", "xring", "collective")}
+    assert specs == {
+        s.spec for s in found if s.ranges[0].algorithm in ("psgpu", "xring", "collective")
+    }
     assert (set(ALGORITHMS) | set(TWO_LEVEL)) - untried == {s.ranges[0].algorithm for s in found}
     packings = ("none", "packs=2", "packs=4", "packs=8", "packs=16")
-    assert {(spec, packing) for spec in specs for packing in packings} <= {(s.spec, s.packing) for s in found}
+    assert {(spec, packing) for spec in specs for packing in packings} <= {
+        (s.spec, s.packing) for s in found
+    }
     assert {*packings, "packs=1", "small=4096,10", "small=65536,10", "merge=32", "repack=8,fp16", "bucket=25M", "bucket=0", "ddp",
             "fusion"} == {s.packing for s in found}  # fmt: skip
     assert len(found) == len({s.text for s in found})
@@ -227,7 +254,9 @@ def test_shards_worth_trying_follow_the_machine(machine, specs, untried):
 
 def test_what_tensorflow_would_choose_is_named():
     """By the rules that choose it; none chooses a plain ring."""
-    ranking = rank(_scenario("nccl+packs=1", "ring", "nccl+bucket=0", machine="full:2", workload="bytes:64K"))
+    ranking = rank(
+        _scenario("nccl+packs=1", "ring", "nccl+bucket=0", machine="full:2", workload="bytes:64K")
+    )
 
     assert {
         "nccl+packs=1": ("choose_the_best", "select_cross_device_ops"),
@@ -237,13 +266,16 @@ def test_what_tensorflow_would_choose_is_named():
 
 
 def test_what_upstream_does_instead_is_told():
-    """Hierarchical copy drops the last of an odd number of GPUs there; a faithful ranking has that plan itself."""
+    """Hierarchical copy drops the last of an odd number of GPUs there; a faithful ranking has that
+    plan itself.
+    """
     scenario = _scenario("hierarchical_copy", "copy_to_gpus", machine="full:3", workload="bytes:12")
     meant = {c.strategy.text: c for c in rank(scenario).candidates}
     done = {c.strategy.text: c for c in rank(replace(scenario, faithful=True)).candidates}
 
     assert (
-        "upstream makes 3 transfers of it and gives 9 wrong elements" == meant["hierarchical_copy"].upstream
+        "upstream makes 3 transfers of it and gives 9 wrong elements"
+        == meant["hierarchical_copy"].upstream
     )
     assert "" == meant["copy_to_gpus"].upstream
     assert (0, 9) == (meant["hierarchical_copy"].wrong, done["hierarchical_copy"].wrong)

@@ -12,7 +12,9 @@ from simreduce.scenario import Scenario, load_scenario
 from simreduce.tune.steps import StepRanking, rank_steps
 
 STEP = '[step]\nbatch = 4\ntime = "30 ms"\n'
-BASE = 'topology = "switch:4,bandwidth=8GB/s,latency=5us"\nworkload = "alexnet"\nruntime = "ideal"\n'
+BASE = (
+    'topology = "switch:4,bandwidth=8GB/s,latency=5us"\nworkload = "alexnet"\nruntime = "ideal"\n'
+)
 
 
 @pytest.fixture
@@ -32,7 +34,9 @@ def ranked(tmp_path):
 
 
 def test_the_fastest_reduction_is_not_that_of_the_fastest_step(ranked):
-    """AlexNet: one pack saves latency and moves last; gradients by themselves are hidden but for the first layer's."""
+    """AlexNet: one pack saves latency and moves last; gradients by themselves are hidden but for
+    the first layer's.
+    """
     ranking = ranked(BASE + 'strategies = ["ring", "ring+packs=1", "ring+ddp"]\n' + STEP)
     by_step = [c.step.method for c in ranking.candidates]
     alone = {c.step.method: c.alone for c in ranking.candidates}
@@ -40,7 +44,9 @@ def test_the_fastest_reduction_is_not_that_of_the_fastest_step(ranked):
     assert by_step.index("ring+packs=1") == 2
     assert alone["ring+packs=1"] == min(alone.values())
     assert ranking.best is ranking.candidates[0]
-    assert sorted(c.step.seconds for c in ranking.candidates) == [c.step.seconds for c in ranking.candidates]
+    assert sorted(c.step.seconds for c in ranking.candidates) == [
+        c.step.seconds for c in ranking.candidates
+    ]
 
 
 def test_what_a_candidate_says_is_what_its_plan_takes(ranked):
@@ -62,7 +68,9 @@ def test_processes_do_not_change_the_order(ranked):
     told: list[tuple[int, int]] = []
     one, two = ranked(text), ranked(text, workers=2, progress=lambda *numbers: told.append(numbers))
 
-    assert [(c.step, c.alone) for c in one.candidates] == [(c.step, c.alone) for c in two.candidates]
+    assert [(c.step, c.alone) for c in one.candidates] == [
+        (c.step, c.alone) for c in two.candidates
+    ]
     assert [(i, 4) for i in range(1, 5)] == told
 
 
@@ -77,7 +85,9 @@ def test_all_strategies_are_tried_and_those_refused_are_told(ranked):
 def test_a_mode_is_one_candidate(ranked):
     """Named by what tf_cnn_benchmarks calls it."""
     ranking = ranked(
-        'topology = "dgx1p"\nworkload = "alexnet"\n' + STEP + 'variable_update = "parameter_server"\n'
+        'topology = "dgx1p"\nworkload = "alexnet"\n'
+        + STEP
+        + 'variable_update = "parameter_server"\n'
     )
 
     assert ["parameter_server"] == [c.step.method for c in ranking.candidates]
@@ -133,7 +143,9 @@ def test_what_is_stopped_keeps_what_it_has(ranked, workers):
 
 
 def test_a_gpu_by_itself_reads_from_its_own_server(ranked):
-    """What one GPU does alone is simulated, with its reads; two of them on one link to the host are less efficient."""
+    """What one GPU does alone is simulated, with its reads; two of them on one link to the host are
+    less efficient.
+    """
     text = 'topology = "pcie-single-root-4"\nworkload = "alexnet"\nruntime = "ideal"\n' + STEP
     served = text + 'variable_update = "parameter_server"\nlocal_parameter_device = "cpu"\n'
     ranking = ranked(served)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 import simreduce as sr
-from simreduce.engine import IDEAL, TENSORFLOW, Calibration, LinkConstants, Processor, record, simulate
+from simreduce.engine import (
+    IDEAL,
+    TENSORFLOW,
+    Calibration,
+    LinkConstants,
+    Processor,
+    record,
+    simulate,
+)
 from simreduce.report import explanation_text
 from simreduce.topology import load_topology
 from simreduce.tune.whatif import Machine, changes, lane_kind, savings
@@ -47,12 +55,15 @@ def test_what_saves_most_comes_first():
     assert saved == sorted(saved, reverse=True)
 
 
-@pytest.mark.parametrize(("other", "named"), [("gpu1", "wire"), ("gpu1", "gpu0>gpu1"), ("cpu0", "wire:d2h")])
+@pytest.mark.parametrize(
+    ("other", "named"), [("gpu1", "wire"), ("gpu1", "gpu0>gpu1"), ("cpu0", "wire:d2h")]
+)
 def test_figures_of_the_calibration_are_changed_where_it_has_them(other, named):
     topology = machine(cable("gpu0", other))
     calibration = Calibration("fitted", links={named: LinkConstants(bandwidth=50.0, latency=2.0)})
     saved = {
-        key: s.saved for key, s in found(copy_plan(topology, (0, 1)), topology, IDEAL, calibration).items()
+        key: s.saved
+        for key, s in found(copy_plan(topology, (0, 1)), topology, IDEAL, calibration).items()
     }
 
     assert saved == pytest.approx(
@@ -91,14 +102,23 @@ def test_faster_cores_are_faster_past_their_caches_too():
 
 
 def test_memory_of_cpu_devices():
-    """400 bytes of which none stays in the cache take 4 s, and a core alone 1 s; the report names what is changed."""
+    """400 bytes of which none stays in the cache take 4 s, and a core alone 1 s; the report names
+    what is changed.
+    """
     topology = machine(node("cpu0"), node("cpu1"), cable("cpu0", "cpu1", 1e9))
     calibration = Calibration("here", cpu=Processor(rates={"copy": 400.0}, memory=100.0))
     plan = copy_plan(topology, (0, 1))
     recording = record(plan, topology, TENSORFLOW, calibration)
     tried = savings(recording, Machine(topology, TENSORFLOW, calibration))
     saved = {(s.change.sort, s.change.resource): s.saved for s in tried}
-    about = {"repeat": 1, "workload": "w", "size_bytes": 400, "ranks": 2, "strategy": "s", "collective": "c"}
+    about = {
+        "repeat": 1,
+        "workload": "w",
+        "size_bytes": 400,
+        "ranks": 2,
+        "strategy": "s",
+        "collective": "c",
+    }
     text = explanation_text(recording, tried, about)
 
     assert saved["cpu", "memory"] == pytest.approx(4.0 - 4.0 / 1.1)
@@ -139,7 +159,9 @@ def test_the_attribution_foretells_small_savings(calibration):
     """Where the path stays the same, a tenth less of a cause saves a tenth of its share."""
     topology = sr.load_topology("dgx1v")
     constants = sr.load_calibration(calibration)
-    plan = sr.compile("hierarchical_copy+packs=8", sr.load_workload("bytes:32M"), sr.layout(topology))
+    plan = sr.compile(
+        "hierarchical_copy+packs=8", sr.load_workload("bytes:32M"), sr.layout(topology)
+    )
     recording = record(plan, topology, TENSORFLOW, constants)
     spent: dict[str, float] = {}
     for step in recording.critical_path():

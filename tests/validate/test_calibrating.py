@@ -1,4 +1,6 @@
-"""Constants from micro-plans: plans that are right, a fit that finds what they were made with, and the command before it starts."""
+"""Constants from micro-plans: plans that are right, a fit that finds what they were made with, and
+the command before it starts.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from simreduce_validate.calibrate import _beside, _held_out, _learnt, _micros, calibrate
-from simreduce_validate.calibrating import Constant, Cores, assembled, cores_of, design, fitted, slow_ports
+from simreduce_validate.calibrating import (
+    Constant,
+    Cores,
+    assembled,
+    cores_of,
+    design,
+    fitted,
+    slow_ports,
+)
 from simreduce_validate.calibrating.design import WHOLE
 from simreduce_validate.cases import RUNTIME, Case, Question, Row
 from simreduce_validate.running import Measurement, computer
@@ -80,7 +90,9 @@ def crossed(where, micro):
     """Of the copies of a plan, whether each goes to another process."""
     plan, process = micro.plan, numbers(where.stage.place)
     copies = np.flatnonzero(plan.kind == Kind.COPY).tolist()
-    return [process[plan.device[plan.operands_of(op)[0]]] != process[plan.device[op]] for op in copies]
+    return [
+        process[plan.device[plan.operands_of(op)[0]]] != process[plan.device[op]] for op in copies
+    ]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +100,9 @@ def crossed(where, micro):
     [("cluster of 3", {True}), ("shaped", {True}), ("cluster of 2 x 2", {True, False}), ("cluster of 2 + 1", {True, False})],
 )  # fmt: skip
 def test_a_plan_crosses_processes_or_stays_within_one(name, kinds):
-    """Never both, so that what each costs is told apart; both are there where a process has several devices."""
+    """Never both, so that what each costs is told apart; both are there where a process has several
+    devices.
+    """
     where = asked(name)
     each = [set(crossed(where, micro)) for micro in _micros(design(where, CORES))]
 
@@ -116,7 +130,9 @@ def predictor(where, plan):
 
 
 def noisy(seconds, noise):
-    return np.array(seconds) * np.exp(noise * np.random.default_rng(1).standard_normal(len(seconds)))
+    return np.array(seconds) * np.exp(
+        noise * np.random.default_rng(1).standard_normal(len(seconds))
+    )
 
 
 FOUND = {
@@ -138,8 +154,8 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "noise"), CASES)
 def test_a_fit_finds_the_constants_that_matter(name, noise):
-    """From far off, where the others are known: within 1 %. Where times scatter by 2 %, standard errors are below 5 %, and as large as they
-    are said to be.
+    """From far off, where the others are known: within 1 %. Where times scatter by 2 %, standard
+    errors are below 5 %, and as large as they are said to be.
     """
     where = asked(name)
     plan = design(where, CORES)
@@ -195,9 +211,18 @@ def test_cores_are_those_of_the_workers(computers, cores):
 @pytest.mark.parametrize(
     ("files", "size"),
     [
-        ({"index0": ("1", "Data", "32K", "1"), "index2": ("2", "Unified", "1280K", "1")}, 1280 << 10),
+        (
+            {"index0": ("1", "Data", "32K", "1"), "index2": ("2", "Unified", "1280K", "1")},
+            1280 << 10,
+        ),
         ({"index2": ("2", "Unified", "1280K", "0000001f,00000001")}, 1280 * 1024 // 6),
-        ({"index1": ("2", "Instruction", "512K", "1"), "index3": ("3", "Unified", "32768K", "3")}, 0),
+        (
+            {
+                "index1": ("2", "Instruction", "512K", "1"),
+                "index3": ("3", "Unified", "32768K", "3"),
+            },
+            0,
+        ),
         ({"index2": ("2", "Unified", "much", "1")}, 0),
         ({}, 0),
     ],
@@ -215,12 +240,18 @@ def test_a_core_s_own_cache_is_its_second(files, size, tmp_path, monkeypatch):
 
 
 def test_what_is_measured_does_not_depend_on_cores():
-    """So that workers can say how many they have when they are there. Of several computers, a wire has a latency."""
-    one, several = (design(asked("cluster of hosts"), Cores(8, shared=shared)) for shared in (True, False))
+    """So that workers can say how many they have when they are there. Of several computers, a wire
+    has a latency.
+    """
+    one, several = (
+        design(asked("cluster of hosts"), Cores(8, shared=shared)) for shared in (True, False)
+    )
 
     assert [m.plan.digest for m in one.micros] == [m.plan.digest for m in several.micros]
     assert (True, False) == (one.base.cpu.shared, several.base.cpu.shared)
-    assert {"links.cable.latency"} == {c.name for c in several.constants} - {c.name for c in one.constants}
+    assert {"links.cable.latency"} == {c.name for c in several.constants} - {
+        c.name for c in one.constants
+    }
 
 
 def measured(where, plan, known, noise):
@@ -240,7 +271,8 @@ def measured(where, plan, known, noise):
 def near(known, found, times=3.0):
     """Whether constants are as near to the known ones as their standard errors say."""
     return {
-        name: abs(found.values[name] - value) <= times * found.errors[name] for name, value in known.items()
+        name: abs(found.values[name] - value) <= times * found.errors[name]
+        for name, value in known.items()
     }
 
 
@@ -249,7 +281,9 @@ def near(known, found, times=3.0):
     [
         pytest.param({"worker1>switch0": 0.5}, id="out"),
         pytest.param({"switch0>worker2": 0.7}, id="in", marks=pytest.mark.slow),
-        pytest.param({"worker0>switch0": 0.6, "switch0>worker0": 0.8}, id="both", marks=pytest.mark.slow),
+        pytest.param(
+            {"worker0>switch0": 0.6, "switch0>worker0": 0.8}, id="both", marks=pytest.mark.slow
+        ),
         pytest.param({}, id="none"),
     ],
 )
@@ -258,7 +292,11 @@ def test_a_port_that_differs_in_one_direction_is_found_in_that_direction(slow):
     where = asked("shaped with delay")
     plan = design(where, CORES)
     known = {c.name: KNOWN[c.name] for c in plan.constants}
-    free = [c for c in plan.constants if c.name.startswith("links.") or c.name in ("step", "cpu.message")]
+    free = [
+        c
+        for c in plan.constants
+        if c.name.startswith("links.") or c.name in ("step", "cpu.message")
+    ]
     plan = replace(plan, base=assembled(plan.base, known), constants=tuple(free))
     usual = known["links.cable.bandwidth"]
     ports = {f"links.{name}.bandwidth": usual * part for name, part in slow.items()}
@@ -268,7 +306,9 @@ def test_a_port_that_differs_in_one_direction_is_found_in_that_direction(slow):
     assert {"cable", *slow} == set(found.links)
     assert dict.fromkeys(expected, True) == near(expected, fit)
     assert all(fit.errors[name] < 0.1 * value for name, value in expected.items())
-    assert all(found.links[name].bandwidth == fit.values[f"links.{name}.bandwidth"] for name in slow)
+    assert all(
+        found.links[name].bandwidth == fit.values[f"links.{name}.bandwidth"] for name in slow
+    )
     assert "rates of each port" in plan.directions
 
 
@@ -284,7 +324,9 @@ def test_ways_to_the_host_and_back_have_constants_of_their_own(name):
     rows = measured(where, plan, assembled(plan.base, known), 0.01)
     _, fit = _learnt(plan, where, rows)
     aside = {
-        n: value for n, value in known.items() if ":" in n and n not in fit.vague and n.endswith("bandwidth")
+        n: value
+        for n, value in known.items()
+        if ":" in n and n not in fit.vague and n.endswith("bandwidth")
     }
 
     assert {":d2h", ":h2d"} == {n[n.index(":") : n.rindex(".")] for n in aside}
@@ -294,7 +336,10 @@ def test_ways_to_the_host_and_back_have_constants_of_their_own(name):
 
 def linear(values, small=1.0):
     """Made-up times of two constants."""
-    return [values["a"] * x + small * values.get("b", 0.0) * y for x, y in ((1, 1), (2, 1), (3, 5), (10, 1))]
+    return [
+        values["a"] * x + small * values.get("b", 0.0) * y
+        for x, y in ((1, 1), (2, 1), (3, 5), (10, 1))
+    ]
 
 
 def test_what_nothing_depends_on_has_no_value():
@@ -330,14 +375,18 @@ def test_what_scatters_widely_is_told_to_be_vague():
     """`b` is a part of the time in a thousand, and the times scatter by five."""
     constants = [Constant.about("a", 1.0), Constant.about("b", 1.0)]
     little = partial(linear, small=0.001)
-    fit = fitted(constants, little, little({"a": 3.0, "b": 1.0}) * np.array([1.05, 0.95, 1.05, 0.97]))
+    fit = fitted(
+        constants, little, little({"a": 3.0, "b": 1.0}) * np.array([1.05, 0.95, 1.05, 0.97])
+    )
 
     assert "a" not in fit.vague
     assert "b" in fit.vague
 
 
 PORTS = st.integers(3, 8).flatmap(
-    lambda n: st.tuples(st.just(n), st.integers(0, n - 1), st.sampled_from([0, 1]), st.floats(0.1, 0.9))
+    lambda n: st.tuples(
+        st.just(n), st.integers(0, n - 1), st.sampled_from([0, 1]), st.floats(0.1, 0.9)
+    )
 )
 
 
@@ -394,7 +443,9 @@ def test_every_constant_of_a_design_is_one_of_a_calibration(name, tmp_path):
 
 
 def test_constants_of_links_may_have_dots():
-    found = assembled(Calibration("c"), {"links.eth0.1.latency": 1e-3, "links.eth0.1.bandwidth": 2e9})
+    found = assembled(
+        Calibration("c"), {"links.eth0.1.latency": 1e-3, "links.eth0.1.bandwidth": 2e9}
+    )
 
     assert (1e-3, 2e9) == (found.links["eth0.1"].latency, found.links["eth0.1"].bandwidth)
 
@@ -418,7 +469,9 @@ def command(monkeypatch, capsys, tmp_path):
     started = []
 
     def ask(which, *arguments):
-        monkeypatch.setattr("simreduce_validate.asked.open_backend", lambda *_, **__: started.append(1))
+        monkeypatch.setattr(
+            "simreduce_validate.asked.open_backend", lambda *_, **__: started.append(1)
+        )
         monkeypatch.setattr(sys, "argv", ["simreduce", *arguments])
         with pytest.raises(SystemExit) as end:
             main(which)
@@ -443,7 +496,16 @@ def test_calibrate_tells_every_fault_at_once(command):
     )  # fmt: skip
 
     assert (2, "") == (status, out)
-    told(lines, "swich", "'inproc'", "'session'", "--rate", "--launch", "--timeout 0", "give one of the two")
+    told(
+        lines,
+        "swich",
+        "'inproc'",
+        "'session'",
+        "--rate",
+        "--launch",
+        "--timeout 0",
+        "give one of the two",
+    )
 
 
 @pytest.mark.parametrize(
@@ -518,7 +580,8 @@ def test_validate_takes_a_scenario_or_strategies(command):
 def test_the_design_is_the_same_each_time():
     """Records of two calibrations of one machine can be compared."""
     first, again = (
-        json.dumps([m.plan.digest for m in _micros(design(asked("shaped"), CORES))]) for _ in range(2)
+        json.dumps([m.plan.digest for m in _micros(design(asked("shaped"), CORES))])
+        for _ in range(2)
     )
 
     assert first == again
@@ -530,7 +593,9 @@ def test_what_is_held_out_is_not_in_the_fit(ranks, nbytes):
     """By its plan, whatever its name; and enough is left."""
     where = devices(f"switch:{ranks}")
     found = _held_out(Question(where, Calibration("c", cpu=Processor())), nbytes)
-    learnt = [where.stage.played(compile_plan(name, tensor(nbytes, 0), where.layout)) for name in WHOLE]
+    learnt = [
+        where.stage.played(compile_plan(name, tensor(nbytes, 0), where.layout)) for name in WHOLE
+    ]
 
     assert {plan.digest for plan in learnt}.isdisjoint(case.plan.digest for case in found)
     assert len(found) >= 3
@@ -540,4 +605,6 @@ def test_between_processes_no_whole_all_reduce_is_in_the_fit():
     """So all strategies are held out, chains by other names too."""
     asking = Question(devices("switch:2", backend="cluster"), Calibration("c", cpu=Processor()))
 
-    assert {"reduce_to_one", "hierarchical_copy"} < {case.algorithm for case in _held_out(asking, 1 << 10)}
+    assert {"reduce_to_one", "hierarchical_copy"} < {
+        case.algorithm for case in _held_out(asking, 1 << 10)
+    }

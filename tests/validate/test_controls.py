@@ -1,4 +1,6 @@
-"""What is timed again of the plans that a calibration was learnt from: on which devices, beside which candidates."""
+"""What is timed again of the plans that a calibration was learnt from: on which devices, beside
+which candidates.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,10 @@ def test_controls_are_among_what_is_measured(name):
 
 @pytest.mark.parametrize(
     ("name", "hops"),
-    [("inproc of 4", {"chains": 48, "copies": 4}), ("cluster of 2 x 2", {"chains": 11, "transfers": 3})],
+    [
+        ("inproc of 4", {"chains": 48, "copies": 4}),
+        ("cluster of 2 x 2", {"chains": 11, "transfers": 3}),
+    ],
 )
 def test_a_kind_is_always_the_same_plan(name, hops):
     """Calibrations of then hold what these took: another plan needs another name."""
@@ -112,14 +117,20 @@ def test_any_number_of_devices_of_that_kind_repeats_them(learnt, tried, same):
 
 
 def test_controls_are_like_the_candidates_they_are_beside():
-    """Of three, the nearest in time; none of far larger values, none that takes much longer than all of them or far less than most."""
+    """Of three, the nearest in time; none of far larger values, none that takes much longer than
+    all of them or far less than most.
+    """
     assert [("chains", 4)] == like(IN_ONE_PROCESS, 1 << 10, [200e-6, math.nan, 150e-6])
-    assert [("chains", 4), ("sums", 1 << 20), ("copies", 1 << 20)] == like(IN_ONE_PROCESS, 1 << 18, [230e-6])
+    assert [("chains", 4), ("sums", 1 << 20), ("copies", 1 << 20)] == like(
+        IN_ONE_PROCESS, 1 << 18, [230e-6]
+    )
     assert [("chains", 4)] == like(IN_ONE_PROCESS, 1 << 10, [20e-6])
     assert [("copies", 1 << 20)] == like(
         {("copies", 1 << 20): 11e-3, ("sums", 1 << 20): 13e-3}, 1 << 20, [6e-3]
     )
-    assert [("sums", 1 << 24), ("copies", 1 << 24)] == like(IN_ONE_PROCESS, 1 << 26, [50e-3, 60e-3, 80e-3])
+    assert [("sums", 1 << 24), ("copies", 1 << 24)] == like(
+        IN_ONE_PROCESS, 1 << 26, [50e-3, 60e-3, 80e-3]
+    )
     assert [("sums", 1 << 24)] == like(IN_ONE_PROCESS, 1 << 24, [3e-3, 100e-3, 200e-3])
     assert [] == like(IN_ONE_PROCESS, 1 << 26, [1.0])
     assert [] == like(IN_ONE_PROCESS, 1 << 26, [math.nan]) == like({}, 1 << 26, [1.0])
@@ -127,7 +138,8 @@ def test_controls_are_like_the_candidates_they_are_beside():
 
 def question(controls, backend="inproc"):
     return Question(
-        devices("switch:3", backend=backend), Calibration("c", step=1e-4, cpu=Processor(), controls=controls)
+        devices("switch:3", backend=backend),
+        Calibration("c", step=1e-4, cpu=Processor(), controls=controls),
     )
 
 
@@ -140,7 +152,9 @@ def group(asking, *sizes):
 
 
 def test_a_group_is_timed_beside_its_controls():
-    """What they took is on record before anything is measured; sizes of one group may have them in common."""
+    """What they took is on record before anything is measured; sizes of one group may have them in
+    common.
+    """
     asking = question(IN_ONE_PROCESS)
     cases = group(asking, 1 << 10, 1 << 14)
     found = asking.with_controls(cases)
@@ -171,7 +185,9 @@ def test_progress_counts_plans(monkeypatch):
     monkeypatch.setattr(
         Devices, "open", lambda _self, _used: contextlib.nullcontext(SimpleNamespace(provenance={}))
     )
-    monkeypatch.setattr(Question, "_rows", lambda _self, _backend, here, _first, _record: list(here))
+    monkeypatch.setattr(
+        Question, "_rows", lambda _self, _backend, here, _first, _record: list(here)
+    )
     asking.measure([cases])
 
     assert any(case.control for case in cases)

@@ -92,7 +92,9 @@ def scattered(seed, by):
 
 
 def test_what_disturbs_whole_rounds_hides_nothing():
-    """Rounds differ by half, candidates by 10 % in each: that is certain. The prediction is the wrong way round."""
+    """Rounds differ by half, candidates by 10 % in each: that is certain. The prediction is the
+    wrong way round.
+    """
     rounds = scattered(1, 0.5)
     (size,) = judged([row("a", 1.1, 1, rounds=rounds), row("b", 1, 2, rounds=rounds)]).sizes
 
@@ -101,7 +103,9 @@ def test_what_disturbs_whole_rounds_hides_nothing():
 
 
 def test_what_scatters_has_an_order_by_medians_only():
-    """10 % apart by medians, and as far from themselves in every other round: regret that is not certain costs nothing."""
+    """10 % apart by medians, and as far from themselves in every other round: regret that is not
+    certain costs nothing.
+    """
     rows = [row("a", 1.1, 1, rounds=scattered(1, 0.3)), row("b", 1, 2, rounds=scattered(2, 0.3))]
     found = judged(rows)
     (size,) = found.sizes
@@ -120,8 +124,9 @@ def test_five_percent_and_not_more_is_never_certain():
 
 
 def test_of_equal_candidates_no_regret_is_certain():
-    """Eight that are equal but for noise: whichever was predicted, another seems faster. At most 2.5 % of runs may say for certain that
-    it is, over all sizes together; each comparison by itself says so in 20 % and more of these.
+    """Eight that are equal but for noise: whichever was predicted, another seems faster. At most
+    2.5 % of runs may say for certain that it is, over all sizes together; each comparison by itself
+    says so in 20 % and more of these.
     """
     generator = np.random.default_rng(11)
     certain = []
@@ -133,16 +138,26 @@ def test_of_equal_candidates_no_regret_is_certain():
         ]
         found = judged(rows)
         certain.append(found.worst_cost > 0)
-        assert all(0 <= size.regret.low <= size.regret.value <= size.regret.high for size in found.sizes)
+        assert all(
+            0 <= size.regret.low <= size.regret.value <= size.regret.high for size in found.sizes
+        )
 
     assert sum(certain) <= 2  # of 30: more are as rare as one in 25
 
 
-@pytest.mark.parametrize(("rounds", "sure"), [(1, False), (3, False), (5, False), (6, True), (20, True)])
+@pytest.mark.parametrize(
+    ("rounds", "sure"), [(1, False), (3, False), (5, False), (6, True), (20, True)]
+)
 def test_few_rounds_make_nothing_certain(rounds, sure):
-    """The range of five samples holds their median with 94 %, that of six with 97 %, however far apart candidates are."""
+    """The range of five samples holds their median with 94 %, that of six with 97 %, however far
+    apart candidates are.
+    """
     even = np.ones(rounds)
-    rows = [row("a", 3, 1, rounds=even), row("b", 1, 2, rounds=even), row("a", 3, 1, repeats=0, rounds=even)]
+    rows = [
+        row("a", 3, 1, rounds=even),
+        row("b", 1, 2, rounds=even),
+        row("a", 3, 1, repeats=0, rounds=even),
+    ]
     found = judged(rows)
     (size,) = found.sizes
     said = judgement_document(found)["sizes"][0]
@@ -152,13 +167,16 @@ def test_few_rounds_make_nothing_certain(rounds, sure):
     assert (2.0 if sure else 0.0) == pytest.approx(found.worst_cost)
     assert sure == size.regret.bounded == size.floor.bounded
     assert [sure] * 4 == [
-        said[key] is not None for key in ("regret_low", "regret_high", "noise_floor_low", "noise_floor_high")
+        said[key] is not None
+        for key in ("regret_low", "regret_high", "noise_floor_low", "noise_floor_high")
     ]
     assert (0 if sure else 2) == judgement_lines(found)[1].count("too few rounds for bounds")
 
 
 def test_more_comparisons_need_more_rounds():
-    """Six are enough for one; with eight others, 95 % of all together are 99.4 % of each, which the range of eight does not reach."""
+    """Six are enough for one; with eight others, 95 % of all together are 99.4 % of each, which the
+    range of eight does not reach.
+    """
     for count, sure in ((8, False), (9, True)):
         even = np.ones(count)
         found = judged([row(str(i), 3 - i * 0.1, i, rounds=even) for i in range(9)])
@@ -231,7 +249,8 @@ def test_tensorflow_s_own_choice_has_a_regret_and_is_no_candidate(own, expected)
     assert expected == pytest.approx(size.default)
     assert ("a", "a", 0.0, 1) == (size.chosen, size.best, size.regret.value, size.order.pairs)
     assert any(
-        f"TensorFlow's own is {expected:+.1%}" in line for line in judgement_lines(judged(rows, "theirs"))
+        f"TensorFlow's own is {expected:+.1%}" in line
+        for line in judgement_lines(judged(rows, "theirs"))
     )
 
 
@@ -266,7 +285,9 @@ def control(kind, nbytes, then, now, beside, rounds=ROUNDS, wrong=()):
 
 
 def test_what_all_plans_take_longer_is_told_beside_the_error():
-    """Candidates take 30 % and 50 % longer than predicted. Controls do 50 %, so that one is right but for that, and the other is 1.5 / 1.3 of what was measured."""
+    """Candidates take 30 % and 50 % longer than predicted. Controls do 50 %, so that one is right
+    but for that, and the other is 1.5 / 1.3 of what was measured.
+    """
     rows = [row("a", 3, 2), row("b", 1.3, 1)]
     there = [control("copies", 65536, 2, 3, (1024,)), control("sums", 4096, 1, 1.5, (1024,))]
     plain, found = judged(rows), judged([*rows, *there])
@@ -282,9 +303,12 @@ def test_what_all_plans_take_longer_is_told_beside_the_error():
 
 
 def test_what_controls_took_then_is_judged_as_a_prediction_of_them():
-    """They take half, as long, and 25 % longer: what they took then is too long by 100 %, right, and too short by 20 %."""
+    """They take half, as long, and 25 % longer: what they took then is too long by 100 %, right,
+    and too short by 20 %.
+    """
     there = [
-        control(kind, 1024, 1, now, (1024,)) for kind, now in (("chains", 0.5), ("copies", 1), ("sums", 1.25))
+        control(kind, 1024, 1, now, (1024,))
+        for kind, now in (("chains", 0.5), ("copies", 1), ("sums", 1.25))
     ]
     found = judged([row("a", 2, 1), *there])
 
@@ -333,7 +357,9 @@ def test_a_control_counts_at_the_sizes_in_whose_rounds_it_was():
     assert [1.0, 1.0, 3.0, None] == [
         size.drift and pytest.approx(size.drift.since.value) for size in found.sizes
     ]
-    assert [0.0, 0.0, 1.0] == [pytest.approx(size.drift.median_rest) for size in found.sizes if size.drift]
+    assert [0.0, 0.0, 1.0] == [
+        pytest.approx(size.drift.median_rest) for size in found.sizes if size.drift
+    ]
     assert (1.0, 3.0) == pytest.approx(found.drift.each)
     assert 8**0.5 - 1 == pytest.approx(found.drift.since.value)
     assert 0.625 == pytest.approx(found.drift.median_repeat)
@@ -355,7 +381,10 @@ def test_errors_without_what_controls_show_stand_beside_those_of_the_same_candid
     (line,) = [each for each in judgement_lines(judged([*rows, *there])) if "timed again" in each]
 
     assert "|error| of the candidates beside them 50.0% in the median; " in line
-    assert "; predictions without that: |error| 0.0% in the median, 0.0% at the 90th percentile" in line
+    assert (
+        "; predictions without that: |error| 0.0% in the median, 0.0% at the 90th percentile"
+        in line
+    )
 
 
 def test_nothing_is_said_of_controls_without_any():
@@ -368,7 +397,9 @@ def test_nothing_is_said_of_controls_without_any():
 
 def test_few_rounds_bound_no_drift():
     even = np.ones(5)
-    found = judged([row("a", 2, 1, rounds=even), control("copies", 1024, 1, 2, (1024,), rounds=even)])
+    found = judged(
+        [row("a", 2, 1, rounds=even), control("copies", 1024, 1, 2, (1024,), rounds=even)]
+    )
 
     assert 1.0 == pytest.approx(found.drift.since.value)
     assert not found.drift.since.bounded
@@ -392,7 +423,9 @@ def step(request):
     result = sr.simulate(plan, stage.machine, RUNTIME, SLOW)
     before = step_cost(plan, stage.machine, runtime_named(RUNTIME), SLOW)
     events = [
-        Event(plan.devices[plan.device[op]], f"op{op}", float(start) - before, float(finish) - before)
+        Event(
+            plan.devices[plan.device[op]], f"op{op}", float(start) - before, float(finish) - before
+        )
         for op, (start, finish) in enumerate(zip(result.start, result.finish, strict=True))
     ]
     return plan, stage.machine, events

@@ -1,4 +1,6 @@
-"""Links of known rate, without a kernel: what is read, the machine that is simulated, and the switch in virtual time."""
+"""Links of known rate, without a kernel: what is read, the machine that is simulated, and the
+switch in virtual time.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ def test_links_are_read_as_tc_and_we_write_them():
     found = read_links("switch:4", "200mbit", "5ms", ("2=0.1 Gbit/s",))
 
     assert Links(4, 200 * MBIT, 5e-3, {2: 100 * MBIT}) == found
-    assert read_links("switch:4", "25 MB/s") == read_links("switch:4", "200Mbit") == Links(4, 200 * MBIT)
+    assert (
+        read_links("switch:4", "25 MB/s")
+        == read_links("switch:4", "200Mbit")
+        == Links(4, 200 * MBIT)
+    )
     assert "4 ports of 200 Mbit/s, port 2 100 Mbit/s, 5 ms" in found.text
 
 
@@ -69,7 +75,9 @@ def test_a_slow_port_is_in_the_machine_and_in_the_planners_network():
 
     assert rates["worker2>switch0"] == rates["switch0>worker2"] == links.goodput(2)
     assert rates["worker1>switch0"] == links.goodput(1) == pytest.approx(4 * links.goodput(2))
-    assert {links.goodput(0), links.goodput(2)} == {rate for _, _, rate in links.layout().network().arcs}
+    assert {links.goodput(0), links.goodput(2)} == {
+        rate for _, _, rate in links.layout().network().arcs
+    }
     assert simulated(links, "ring", 4 << 20) == pytest.approx(6 * (1 << 20) / links.goodput(2))
 
 
@@ -81,10 +89,14 @@ def test_workers_send_to_several_at_once():
 
 
 def test_queues_hold_all_that_sockets_send():
-    """So that nothing is lost: one queue for each pair, at least as long as what a connection may have on its way."""
+    """So that nothing is lost: one queue for each pair, at least as long as what a connection may
+    have on its way.
+    """
     links = Links(5, 200 * MBIT, slow={1: 20 * MBIT})
     lines = shaping(links, 1, "eth0", "dst")
-    limits = [int(line.split()[-1]) for line in lines if "bfifo" in line and "handle 2:" not in line]
+    limits = [
+        int(line.split()[-1]) for line in lines if "bfifo" in line and "handle 2:" not in line
+    ]
     room = int(tcp_settings(links)["tcp_wmem"].split()[-1])
 
     assert 4 == len(limits)
@@ -95,7 +107,9 @@ def test_queues_hold_all_that_sockets_send():
     }
 
 
-@pytest.mark.parametrize(("mbit", "seconds"), [(20, 4e-3), (200, 0.4e-3), (1000, 0.25e-3), (5000, 0.25e-3)])
+@pytest.mark.parametrize(
+    ("mbit", "seconds"), [(20, 4e-3), (200, 0.4e-3), (1000, 0.25e-3), (5000, 0.25e-3)]
+)
 def test_what_is_shaped_at_once_neither_delays_nor_is_more_than_the_kernel_takes(mbit, seconds):
     links = Links(2, mbit * MBIT)
     count = segments(links)
@@ -105,7 +119,9 @@ def test_what_is_shaped_at_once_neither_delays_nor_is_more_than_the_kernel_takes
 
 
 def through(rates, delay, packets):
-    """When packets arrive: (source, target, bytes, sent) each, through a switch that is looked at only now and then."""
+    """When packets arrive: (source, target, bytes, sent) each, through a switch that is looked at
+    only now and then.
+    """
     arrived, now = [], [0.0]
     switch = Switch(rates, delay, lambda target, packet: arrived.append((now[0], target, packet)))
     events = [(sent, 0, place) for place, (_, _, _, sent) in enumerate(packets)]
@@ -146,7 +162,9 @@ def test_pairs_share_a_port_fairly_however_much_they_send():
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(SMALL, 1500), st.floats(0, 0.05)),
+        st.tuples(
+            st.integers(0, 2), st.integers(0, 2), st.integers(SMALL, 1500), st.floats(0, 0.05)
+        ),
         max_size=40,
     )
 )

@@ -1,4 +1,6 @@
-"""What measured times are worth: intervals that hold the median as often as they say, drift, outliers; and the file of them."""
+"""What measured times are worth: intervals that hold the median as often as they say, drift,
+outliers; and the file of them.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ def test_intervals_hold_the_median_as_often_as_they_say(count, draw):
     """95 % are asked for."""
     generator = np.random.default_rng(1)
     true = float(np.median(draw(generator, 200_001)))
-    held = [median_interval(draw(generator, count), resamples=300, seed=i).holds(true) for i in range(400)]
+    held = [
+        median_interval(draw(generator, count), resamples=300, seed=i).holds(true)
+        for i in range(400)
+    ]
 
     assert 0.90 <= np.mean(held) <= 0.99
 
@@ -48,7 +53,9 @@ def test_intervals_shrink_with_the_root_of_the_samples():
     generator = np.random.default_rng(2)
     widths = []
     for count in (40, 640):
-        found = [median_interval(generator.lognormal(0.0, 0.3, count), resamples=400) for _ in range(40)]
+        found = [
+            median_interval(generator.lognormal(0.0, 0.3, count), resamples=400) for _ in range(40)
+        ]
         widths.append(np.mean([each.high - each.low for each in found]))
 
     assert 3.2 < widths[0] / widths[1] < 4.8
@@ -68,7 +75,9 @@ def test_few_samples_say_no_more_than_their_range():
 
 
 def test_what_disturbs_a_round_cancels_in_a_ratio():
-    """Rounds differ tenfold, candidates by 10 %: medians alone could not tell, rounds drawn together do."""
+    """Rounds differ tenfold, candidates by 10 %: medians alone could not tell, rounds drawn
+    together do.
+    """
     generator = np.random.default_rng(3)
     disturbed = generator.choice([1.0, 10.0], 41)
     ours, theirs = 1.1 * disturbed, disturbed
@@ -82,13 +91,17 @@ def test_what_disturbs_a_round_cancels_in_a_ratio():
 
 @pytest.mark.parametrize("count", [6, 10, 20, 50])
 def test_a_common_factor_is_found_as_often_as_its_interval_says(count):
-    """Three plans that took 1, 2 and 30 ms take 1.3 times as long, each with noise of its own and that of the round."""
+    """Three plans that took 1, 2 and 30 ms take 1.3 times as long, each with noise of its own and
+    that of the round.
+    """
     generator = np.random.default_rng(6)
     then = np.array([1e-3, 2e-3, 30e-3])
     found = []
     for seed in range(300):
         noise_of = generator.lognormal(0.0, 0.2, (3, count)) * generator.lognormal(0.0, 0.1, count)
-        found.append(common_factor([*(1.3 * then[:, None] * noise_of)], then, resamples=300, seed=seed))
+        found.append(
+            common_factor([*(1.3 * then[:, None] * noise_of)], then, resamples=300, seed=seed)
+        )
 
     assert 1.3 == pytest.approx(np.median([each.value for each in found]), rel=0.02)
     assert 0.9 <= np.mean([each.holds(1.3) for each in found])
@@ -101,7 +114,9 @@ def test_plans_that_change_in_opposite_ways_have_no_common_factor():
     found = common_factor([np.full(12, 5e-6), np.full(12, 4.0)], [10e-6, 2.0])
 
     assert [1.0] * 3 == pytest.approx([found.value, found.low, found.high])
-    assert 2.0 == pytest.approx(common_factor([np.array([1.0, 1.0, 1.0, 3.0, 3.0, 3.0])], [1.0]).value)
+    assert 2.0 == pytest.approx(
+        common_factor([np.array([1.0, 1.0, 1.0, 3.0, 3.0, 3.0])], [1.0]).value
+    )
     few = common_factor([np.full(5, 2.0)], [1.0])
     assert (pytest.approx(2.0), 0.0, np.inf) == (few.value, few.low, few.high)
     with pytest.raises(ValueError, match="not of the same rounds"):
@@ -203,7 +218,9 @@ def test_a_file_has_predictions_before_it_has_samples(tmp_path):
         before.complete,
     )
     assert [0, 0, 0] == [len(each) for each in before.seconds]
-    assert [[2e-3, 4e-3], [3e-3], []] == [pytest.approx(each.tolist()) for each in meanwhile.seconds]
+    assert [[2e-3, 4e-3], [3e-3], []] == [
+        pytest.approx(each.tolist()) for each in meanwhile.seconds
+    ]
     assert (("gpu0 is wrong",), None, None) == meanwhile.faults
     assert [False, True] == [meanwhile.complete, after.complete]
 
@@ -237,7 +254,10 @@ def test_results_are_not_overwritten(tmp_path):
     path.write_text("mine", "utf-8")
     with pytest.raises(InputError, match="is there already"), recording(path, {}, []):
         pass
-    with pytest.raises(InputError, match="cannot be written"), recording(tmp_path / "no" / "file", {}, []):
+    with (
+        pytest.raises(InputError, match="cannot be written"),
+        recording(tmp_path / "no" / "file", {}, []),
+    ):
         pass
 
     assert "mine" == path.read_text("utf-8")
@@ -251,7 +271,10 @@ def test_results_are_not_overwritten(tmp_path):
         (lambda lines: [lines[0], "{", *lines[1:]], ":2: is no JSON document"),
         (lambda lines: [*lines, "[]"], ":5: is no document with a `record`"),
         (lambda lines: [*lines, '{"record": "sample", "id": 7, "us": 1}'], ":5: sample: "),
-        (lambda lines: [*lines, '{"record": "sample", "id": 0, "us": 0}'], ":5: sample: a time is above 0"),
+        (
+            lambda lines: [*lines, '{"record": "sample", "id": 0, "us": 0}'],
+            ":5: sample: a time is above 0",
+        ),
         (lambda lines: [*lines, '{"record": "candidate", "id": 1}'], ":5: candidate: "),
     ],
 )
@@ -283,14 +306,19 @@ def test_provenance_says_what_it_ran_on():
 def test_cores_are_told_of_each_computer_that_has_workers():
     """Of this one's own workers nothing is told besides: their cores are the same."""
     here, there = (
-        {"address": f"{name}:1", "name": name, "cores": cores} for name, cores in (("a", 8), ("b", 16))
+        {"address": f"{name}:1", "name": name, "cores": cores}
+        for name, cores in (("a", 8), ("b", 16))
     )
     found = [
         processors({"cpu": "a CPU", "usable_cores": 8, "workers": workers})
         for workers in ([], [here, here], [here, there])
     ]
 
-    assert ["a CPU, 8 cores", "a CPU, 8 cores", "a CPU, 8 cores; workers: a:1 8 cores, b:1 16 cores"] == found
+    assert [
+        "a CPU, 8 cores",
+        "a CPU, 8 cores",
+        "a CPU, 8 cores; workers: a:1 8 cores, b:1 16 cores",
+    ] == found
     assert [here] == provenance({"workers": [here]}, {})["hardware"]["workers"]
     assert [] == provenance({}, {})["hardware"]["workers"]
 

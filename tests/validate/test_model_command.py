@@ -31,7 +31,9 @@ def test_a_shape_is_made_of_whole_numbers(text):
 
 def test_every_fault_is_told_at_once():
     """Before TensorFlow is asked for anything."""
-    caught = CliRunner().invoke(model, ["ResNet50", "--input", "3y", "--input", "4:flaot32"]).exception
+    caught = (
+        CliRunner().invoke(model, ["ResNet50", "--input", "3y", "--input", "4:flaot32"]).exception
+    )
 
     assert isinstance(caught, InputError)
     assert 2 == len(caught.problems)

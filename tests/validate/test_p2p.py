@@ -16,7 +16,9 @@ PUBLISHED = list(dict.fromkeys(matrix.machine for matrix in p2p.published()))
 
 @pytest.mark.parametrize("machine", PUBLISHED)
 def test_bandwidths_agree_within_10_percent_and_a_tenth_within_20(machine):
-    """All matrices of a machine together, one way and both ways, with peer access and without, but for the exceptions."""
+    """All matrices of a machine together, one way and both ways, with peer access and without, but
+    for the exceptions.
+    """
     row = p2p.bandwidths(machine, held=True)
 
     assert row.pairs >= 8
@@ -26,7 +28,9 @@ def test_bandwidths_agree_within_10_percent_and_a_tenth_within_20(machine):
 
 
 def test_which_matrices_fail_alone():
-    """Every matrix passes by itself, but for those that are named and what the exceptions leave out."""
+    """Every matrix passes by itself, but for those that are named and what the exceptions leave
+    out.
+    """
     excepted = {each.case for each in p2p.EXCEPTIONS}
     failing = {
         (row.machine, row.kind, row.peer_access)
@@ -56,7 +60,9 @@ def test_what_is_published_is_all_there():
 def test_an_exception_is_one(each):
     """Every pair of it is off by more than is accepted of the median pair, and it says why."""
     matrices = [
-        matrix for matrix in p2p.published() if (matrix.machine, matrix.kind, matrix.peer_access) == each.case
+        matrix
+        for matrix in p2p.published()
+        if (matrix.machine, matrix.kind, matrix.peer_access) == each.case
     ]
     left_out = [
         cell
@@ -81,9 +87,12 @@ def test_the_report_shows_every_matrix_machine_and_exception():
     assert all(each.reason in report for each in p2p.EXCEPTIONS)
     assert sum(line.endswith(" *") for line in report.splitlines()) == len(p2p.EXCEPTIONS)
     assert sum(line.endswith(" +") for line in report.splitlines()) == len(p2p.ALONE)
-    assert [line.split()[0] for line in report.splitlines() if line.endswith("% i")] == list(p2p.INFERRED)
+    assert [line.split()[0] for line in report.splitlines() if line.endswith("% i")] == list(
+        p2p.INFERRED
+    )
     assert (
-        "dgx1-p100                   dgx1p              one_way   on      112     18.41     18.30" in report
+        "dgx1-p100                   dgx1p              one_way   on      112     18.41     18.30"
+        in report
     )
 
 
@@ -97,9 +106,13 @@ def test_every_machine_that_measurements_name_is_shipped(machine):
         assert len(pair.devices) == 2 * len(topology.devices)
 
 
-@pytest.mark.parametrize(("machine", "peer_access"), [("dgx1-p100", True), ("4xA100-SXM4-nv4mesh", False)])
+@pytest.mark.parametrize(
+    ("machine", "peer_access"), [("dgx1-p100", True), ("4xA100-SXM4-nv4mesh", False)]
+)
 def test_staged_copies_of_the_exceptions_gain_nothing_from_going_both_ways(machine, peer_access):
-    """The reason for which they are exceptions; elsewhere both ways together carry a third more at least."""
+    """The reason for which they are exceptions; elsewhere both ways together carry a third more at
+    least.
+    """
 
     def middle(kind: str, machine: str, peer_access: bool) -> float:
         peers = p2p.predicted(machine).peers

@@ -1,4 +1,6 @@
-"""`simreduce run --measure`, as far as it needs no TensorFlow: what is measured, the tie rule, faults of options."""
+"""`simreduce run --measure`, as far as it needs no TensorFlow: what is measured, the tie rule,
+faults of options.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,12 @@ strategies = ["ring", "direct", "nccl", "hierarchical_copy", "halving_doubling",
 """
 
 RAN_ON = {
-    "settings": {"backend": "inproc", "route": "session", "simulated": "cpu:4", "calibration": "nominal"},
+    "settings": {
+        "backend": "inproc",
+        "route": "session",
+        "simulated": "cpu:4",
+        "calibration": "nominal",
+    },
     "hardware": {"cpu": "a CPU", "usable_cores": 2},
     "versions": {"tensorflow": "2.21.0"},
 }
@@ -70,7 +77,9 @@ def everything(ranking):
 
 
 def test_the_fastest_measured_is_recommended_where_it_is_told_apart(ranking):
-    found = measured(everything(ranking), (9e-3, 10e-3, 11e-3), (5e-3, 6e-3, 7e-3), (7.1e-3, 8e-3, 9e-3))
+    found = measured(
+        everything(ranking), (9e-3, 10e-3, 11e-3), (5e-3, 6e-3, 7e-3), (7.1e-3, 8e-3, 9e-3)
+    )
 
     assert 2 == found.recommended.place
     assert [2, 3, 1] == [row.place for row in found.fastest]
@@ -78,15 +87,23 @@ def test_the_fastest_measured_is_recommended_where_it_is_told_apart(ranking):
 
 
 def test_of_those_whose_intervals_overlap_with_the_fastest_the_one_predicted_faster_is(ranking):
-    """The first overlaps with the second, but not with the fastest, which is the third: that counts."""
+    """The first overlaps with the second, but not with the fastest, which is the third: that
+    counts.
+    """
     found = measured(
-        everything(ranking), (8e-3, 9e-3, 10e-3), (6e-3, 7.5e-3, 8.5e-3), (5e-3, 6e-3, 7e-3), (1, 2, 3)
+        everything(ranking),
+        (8e-3, 9e-3, 10e-3),
+        (6e-3, 7.5e-3, 8.5e-3),
+        (5e-3, 6e-3, 7e-3),
+        (1, 2, 3),
     )
 
     assert 2 == found.recommended.place
     assert [3, 2] == [row.place for row in found.equals]
     third, second = (found.rows[i].candidate.strategy.text for i in (2, 1))
-    assert f"(not told apart: {third}, {second}; of these it is predicted to be fastest)" in table(found)
+    assert f"(not told apart: {third}, {second}; of these it is predicted to be fastest)" in table(
+        found
+    )
     assert [third, second] == document(found)["not_told_apart"]
     assert second == document(found)["recommended"]
 
@@ -114,12 +131,21 @@ def test_what_no_setting_runs_is_not_recommended_if_another_can_be_typed(ranking
     found = measured(with_settings(ranking, second), (1e-3, 2e-3, 3e-3), (5e-3, 6e-3, 7e-3))
 
     assert 2 == found.recommended.place
-    assert f"({found.rows[0].candidate.strategy.text} is faster, 2 ms, but no setting" in table(found)
-    assert 1 == measured(with_settings(ranking), (1e-3, 2e-3, 3e-3), (5e-3, 6e-3, 7e-3)).recommended.place
+    assert f"({found.rows[0].candidate.strategy.text} is faster, 2 ms, but no setting" in table(
+        found
+    )
+    assert (
+        1
+        == measured(
+            with_settings(ranking), (1e-3, 2e-3, 3e-3), (5e-3, 6e-3, 7e-3)
+        ).recommended.place
+    )
 
 
 @given(st.data())
-def test_the_recommended_one_is_predicted_fastest_of_what_may_be_as_fast_as_the_fastest(ranking, data):
+def test_the_recommended_one_is_predicted_fastest_of_what_may_be_as_fast_as_the_fastest(
+    ranking, data
+):
     """For any intervals: nothing with a better place overlaps with the fastest."""
     many = len(ranking.candidates)
     numbers = st.lists(st.floats(1e-6, 1.0), min_size=3, max_size=3).map(sorted)
@@ -127,7 +153,9 @@ def test_the_recommended_one_is_predicted_fastest_of_what_may_be_as_fast_as_the_
 
     best, first = found.recommended, found.fastest[0]
     assert best.measured.low <= first.measured.high
-    assert all(row.measured.low > first.measured.high for row in found.rows if row.place < best.place)
+    assert all(
+        row.measured.low > first.measured.high for row in found.rows if row.place < best.place
+    )
 
 
 def test_the_first_that_the_devices_can_do_are_measured(ranking, capsys):
@@ -140,7 +168,9 @@ def test_the_first_that_the_devices_can_do_are_measured(ranking, capsys):
     able = [(i, c) for i, c in enumerate(candidates, 1) if i > 1 and c.strategy.text != "nccl"]
     assert able[:3] == chosen
     everyone = _first(everything(ranking), 99, devices)
-    assert {"nccl"} == {c.strategy.text for c in candidates} - {c.strategy.text for _, c in everyone}
+    assert {"nccl"} == {c.strategy.text for c in candidates} - {
+        c.strategy.text for _, c in everyone
+    }
     assert "nccl left out: NCCL has no CPU devices" in capsys.readouterr().err
 
 
@@ -150,9 +180,10 @@ def test_one_that_can_be_typed_is_measured_too(ranking):
     last = [c for c in ranking.candidates if c.strategy.text != "nccl"][-1]
     few = with_settings(ranking, last.strategy.text)
 
-    assert [1, few.candidates.index(replace(last, settings=Settings("--all_reduce_spec=x", None))) + 1] == [
-        place for place, _ in _first(few, 1, devices)
-    ]
+    assert [
+        1,
+        few.candidates.index(replace(last, settings=Settings("--all_reduce_spec=x", None))) + 1,
+    ] == [place for place, _ in _first(few, 1, devices)]
     assert [1] == [place for place, _ in _first(everything(ranking), 1, devices)]
 
 
@@ -201,7 +232,9 @@ def test_every_fault_of_a_scenario_and_of_devices_is_told_at_once(simreduce, tmp
 
 
 def test_options_of_devices_are_faults_without_measuring(simreduce):
-    found = simreduce("run", "dgx1p-step-of-five", "--backend", "shaped", "--slow-port", "2=1mbit", "-n", "3")
+    found = simreduce(
+        "run", "dgx1p-step-of-five", "--backend", "shaped", "--slow-port", "2=1mbit", "-n", "3"
+    )
 
     assert (2, "") == (found.status, found.out)
     for option in ("--backend", "--slow-port", "--iters"):
@@ -211,14 +244,18 @@ def test_options_of_devices_are_faults_without_measuring(simreduce):
 def test_shaped_links_need_a_switch_of_workers():
     """A scenario on another machine cannot be played on them."""
     with pytest.raises(InputError, match="dgx1p: --backend shaped makes the links itself"):
-        read(load_scenario("dgx1p-step-of-five"), **OPTIONS | {"backend": "shaped", "rate": "1mbit"})
+        read(
+            load_scenario("dgx1p-step-of-five"), **OPTIONS | {"backend": "shaped", "rate": "1mbit"}
+        )
 
 
 def test_the_help_names_what_there_is():
     """Options stand apart from the devices, so that help loads none of them."""
     command = {option.name: option for option in run.params}
 
-    assert list(BACKENDS) == re.findall(r"\w+", command["backend"].help.split(";")[0].replace(" or ", " "))
+    assert list(BACKENDS) == re.findall(
+        r"\w+", command["backend"].help.split(";")[0].replace(" or ", " ")
+    )
     assert list(ROUTES) == command["route"].help.split(";")[0].split(" or ")
     assert (BACKENDS[0], ROUTES[0], PATIENCE) == tuple(
         command[name].default for name in ("backend", "route", "timeout")
@@ -227,7 +264,9 @@ def test_the_help_names_what_there_is():
 
 
 def test_times_of_the_ranking_are_told_from_measured_ones(ranking):
-    """Also in what is said of another strategy, which was not measured; where nothing is known of the devices, there is none."""
+    """Also in what is said of another strategy, which was not measured; where nothing is known of
+    the devices, there is none.
+    """
     few = replace(ranking, candidates=tuple(
         replace(c, settings=Settings(None, "call" if c is ranking.candidates[1] else None)) for c in ranking.candidates
     ))  # fmt: skip

@@ -1,4 +1,6 @@
-"""What of real runs needs no TensorFlow: the numbers that are summed, where devices are, what the command is asked."""
+"""What of real runs needs no TensorFlow: the numbers that are summed, where devices are, what the
+command is asked.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ NUMPY = {
 @pytest.mark.parametrize("ranks", [2, 3, 7, 8])
 @pytest.mark.parametrize("dtype", NUMPY)
 def test_sums_are_exact_in_any_order(dtype, ranks, mean):
-    """Added up in the dtype, from either end and divided, they are what int64 gives; whatever is missing shows."""
+    """Added up in the dtype, from either end and divided, they are what int64 gives; whatever is
+    missing shows.
+    """
     contents = of(dtype, ranks, mean)
     own = [contents.of_contributor(rank, 0, 500) for rank in range(ranks)]
     narrow = [values.astype(NUMPY[dtype]) for values in own]
@@ -80,7 +84,9 @@ def test_sums_are_exact_in_any_order(dtype, ranks, mean):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32"])
 def test_numbers_differ_by_rank_and_by_element(dtype):
-    """So that a part that is misplaced, or taken from another rank, shows: at all but some elements of the narrowest."""
+    """So that a part that is misplaced, or taken from another rank, shows: at all but some elements
+    of the narrowest.
+    """
     contents = of(dtype)
     own = np.array([contents.of_contributor(rank, 0, 500) for rank in range(8)])
     alike = max(np.mean(own[i] == own[j]) for i in range(8) for j in range(i))
@@ -321,7 +327,9 @@ def test_a_contract_s_other_sets_have_other_sums():
     contents = Contents.of(replace(whole, contract=contract))
     op = int(np.flatnonzero(whole.kind == Kind.OUTPUT)[0])
 
-    assert [contents.of_contributor(i // 2, i, i + 1)[0] for i in range(8)] == contents.promised(op).tolist()
+    assert [contents.of_contributor(i // 2, i, i + 1)[0] for i in range(8)] == contents.promised(
+        op
+    ).tolist()
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,9 @@ def kinds(plan):
 
 @given(plan=strategies.plans(["gpu0", "gpu1", "gpu2"], FIGURES, 30))
 def test_nothing_is_left_unsaid(plan):
-    """Every op reads all of its operands, copies wait for these only, no value goes to one device twice, and nothing waits elsewhere."""
+    """Every op reads all of its operands, copies wait for these only, no value goes to one device
+    twice, and nothing waits elsewhere.
+    """
     spelled = spelled_out(plan)
     sent = set()
 
@@ -34,7 +36,9 @@ def test_nothing_is_left_unsaid(plan):
         read = spelled.operands_of(op)
         assert all(spelled.device[wait] == spelled.device[op] for wait in waits)
         if kind not in (Kind.SLICE, Kind.CONCAT):
-            assert all((spelled.lo[v], spelled.hi[v]) == (spelled.lo[op], spelled.hi[op]) for v in read)
+            assert all(
+                (spelled.lo[v], spelled.hi[v]) == (spelled.lo[op], spelled.hi[op]) for v in read
+            )
         if kind == Kind.CONCAT:
             assert spelled.arg[op] == 0
         if kind == Kind.COPY:
@@ -49,8 +53,12 @@ def test_sums_and_transfers_stay_what_they_are(plan):
     spelled = spelled_out(plan)
 
     for kind in (Kind.INPUT, Kind.ADD, Kind.SCALE, Kind.CAST):
-        assert plan.nbytes[plan.kind == kind].tolist() == spelled.nbytes[spelled.kind == kind].tolist()
-    moved = [[size for size in p.nbytes[p.kind == Kind.COPY].tolist() if size] for p in (plan, spelled)]
+        assert (
+            plan.nbytes[plan.kind == kind].tolist() == spelled.nbytes[spelled.kind == kind].tolist()
+        )
+    moved = [
+        [size for size in p.nbytes[p.kind == Kind.COPY].tolist() if size] for p in (plan, spelled)
+    ]
     assert moved[0] == moved[1]
 
 
@@ -76,7 +84,9 @@ def test_a_view_is_cut_once_and_a_wait_is_beside_the_source():
 
     at = kinds(spelled)
     hold = spelled.operands_of(max(op for op, kind in enumerate(at) if kind == "COPY"))[0]
-    waited = spelled.controls[spelled.control_start[hold] : spelled.control_start[hold + 1]].tolist()
+    waited = spelled.controls[
+        spelled.control_start[hold] : spelled.control_start[hold + 1]
+    ].tolist()
     assert "SLICE" == at[hold]
     assert [0] == [int(spelled.nbytes[op]) for op in waited]
     assert {0} == set(spelled.device[waited].tolist())
@@ -92,6 +102,14 @@ def test_pieces_are_kept_one_by_one_and_joined_where_they_are_read():
     b.output(b.scale(whole, 2))
     spelled = spelled_out(b.finish(Contract.of("none", ())))
 
-    assert ["INPUT", "INPUT", "OUTPUT", "OUTPUT", "CONCAT", "COPY", "OUTPUT", "SCALE", "OUTPUT"] == kinds(
-        spelled
-    )
+    assert [
+        "INPUT",
+        "INPUT",
+        "OUTPUT",
+        "OUTPUT",
+        "CONCAT",
+        "COPY",
+        "OUTPUT",
+        "SCALE",
+        "OUTPUT",
+    ] == kinds(spelled)

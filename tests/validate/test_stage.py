@@ -48,17 +48,25 @@ def test_gpus_are_those_of_the_topology_and_cpus_are_not():
 
 
 def test_shaped_links_are_simulated_with_what_is_set():
-    where = devices("switch:3", backend="shaped", rate="200mbit", delay="4ms", slow_port=("1=100mbit",))
+    where = devices(
+        "switch:3", backend="shaped", rate="200mbit", delay="4ms", slow_port=("1=100mbit",)
+    )
     by_name = {link.name: link for link in where.stage.machine.links}
 
-    assert 0.5 == pytest.approx(by_name["worker1>switch0"].bandwidth / by_name["worker0>switch0"].bandwidth)
+    assert 0.5 == pytest.approx(
+        by_name["worker1>switch0"].bandwidth / by_name["worker0>switch0"].bandwidth
+    )
     assert {2e-3} == {link.latency for link in by_name.values()}
 
 
-@pytest.mark.parametrize("text", ["ring", "reduce_to_one", "double_tree", "pscpu+packs=2", "chain+chunk=512"])
+@pytest.mark.parametrize(
+    "text", ["ring", "reduce_to_one", "double_tree", "pscpu+packs=2", "chain+chunk=512"]
+)
 @pytest.mark.parametrize("topology", ["switch:4", TWO_TASKS])
 def test_strategies_are_right_as_they_are_run(text, topology):
-    """However they are written for one process or for several: still proved, and sending what they did."""
+    """However they are written for one process or for several: still proved, and sending what they
+    did.
+    """
     one, several = devices(topology, 4).stage, devices(topology, 4, backend="cluster").stage
     plan = compile_plan(text, tensor(1 << 14, 0), several.layout)
     for stage in (one, several):

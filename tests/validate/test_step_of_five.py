@@ -1,6 +1,8 @@
-"""The published step of five all-reduces: what the model explains by itself, and what two fitted constants add.
+"""The published step of five all-reduces: what the model explains by itself, and what two fitted
+constants add.
 
-tensorflow/benchmarks, commit 3777598 (2018-04-24): ResNet-50, fp32, 8 GPUs, seconds per step of 5 all-reduces: copy to CPU
+tensorflow/benchmarks, commit 3777598 (2018-04-24): ResNet-50, fp32, 8 GPUs, seconds per step of 5
+all-reduces: copy to CPU
 0.322, copy round-robin 0.290, hierarchical copy 0.130, the same in 8 packs 0.050.
 """
 
@@ -48,7 +50,9 @@ def test_link_rates_alone_do_not_explain_it_on_v100():
 @pytest.mark.parametrize("strategy", step_of_five.FITTED_TO)
 def test_two_constants_explain_the_steps_they_were_fitted_to(strategy):
     """Three points, two constants: within 25 %."""
-    assert pytest.approx(PUBLISHED[strategy], rel=0.25) == _predicted(strategy, "dgx1p", "dgx1p-tf2018")
+    assert pytest.approx(PUBLISHED[strategy], rel=0.25) == _predicted(
+        strategy, "dgx1p", "dgx1p-tf2018"
+    )
 
 
 def test_the_packed_step_stays_explained_by_the_constants_it_was_not_fitted_to():
@@ -71,14 +75,18 @@ def test_the_report_shows_every_strategy_on_every_machine(monkeypatch):
     )
     head, *rows = step_of_five.report().splitlines()
 
-    assert [title in head for title in ("dgx1p, nominal", "dgx1v, nominal", "dgx1p, dgx1p-tf2018")] == [
-        True
-    ] * 3
+    assert [
+        title in head for title in ("dgx1p, nominal", "dgx1v, nominal", "dgx1p, dgx1p-tf2018")
+    ] == [True] * 3
     assert list(PUBLISHED) == [row.split()[0] for row in rows]
     for row in rows:
         strategy, published = row.split()[:2]
         assert f"{PUBLISHED[strategy] * 1e3:.1f}" == published
-        for machine, calibration in (("dgx1p", "nominal"), ("dgx1v", "nominal"), ("dgx1p", "dgx1p-tf2018")):
+        for machine, calibration in (
+            ("dgx1p", "nominal"),
+            ("dgx1v", "nominal"),
+            ("dgx1p", "dgx1p-tf2018"),
+        ):
             seconds = _predicted(strategy, machine, calibration)
             assert f"{seconds * 1e3:.2f} ms ({seconds / PUBLISHED[strategy] - 1:+6.1%})" in row
 
@@ -95,7 +103,9 @@ def test_a_constant_is_used_for_what_it_is_named():
 
 @pytest.mark.slow
 def test_no_constants_nearby_fit_better_than_the_shipped_ones():
-    """A twentieth away in any direction, the squared error is no smaller (beyond the digits that the file keeps)."""
+    """A twentieth away in any direction, the squared error is no smaller (beyond the digits that
+    the file keeps).
+    """
     shipped = load_calibration(step_of_five.FITTED)
     dispatch, qpi = shipped.dispatch["copy"], shipped.links["qpi"].bandwidth
     here = step_of_five.squared_error(dispatch, qpi)

@@ -21,7 +21,11 @@ class _Stopping:
 
 
 def test_sizes_that_are_complete_are_kept():
-    assert _measured(_Stopping("ring", "direct"), [], None) == (("ring", "direct"), {"versions": {}}, True)
+    assert _measured(_Stopping("ring", "direct"), [], None) == (
+        ("ring", "direct"),
+        {"versions": {}},
+        True,
+    )
 
 
 def test_without_any_it_is_an_interrupt():

@@ -37,7 +37,11 @@ def row(name, scale=1.0, settled=0, rounds=20):
     [
         ((0, 0), 1, "medians of 20 samples, each one step"),
         ((1, 1), 1, "medians of 20 samples, each one step after as many that do not count"),
-        ((6, 6), 1, "medians of 20 samples, each the median of 6 steps after as many that do not count"),
+        (
+            (6, 6),
+            1,
+            "medians of 20 samples, each the median of 6 steps after as many that do not count",
+        ),
         (
             (1, 6),
             3,
@@ -61,7 +65,9 @@ def parts(line):
 
 def measured(rounds=20):
     """Three candidates, the first measured twice, and a control that takes 20 % longer than then."""
-    rows = [row(name, scale, rounds=rounds) for scale, name in enumerate(("a", "bb", "ccc"), start=1)]
+    rows = [
+        row(name, scale, rounds=rounds) for scale, name in enumerate(("a", "bb", "ccc"), start=1)
+    ]
     again = replace(rows[0], case=replace(rows[0].case, repeats=0))
     case = Case("copies", None, 16384, 0, "sum", math.nan, control=Control(1e-3, (4096,)))
     return [*rows, again, Row(case, Measurement(np.full(rounds, 1.2e-3), (), (), None))]
@@ -72,8 +78,15 @@ def judgement(rounds):
 
 
 def test_readme_shows_what_is_said_of_predictions():
-    """What `calibrate` and `validate` print of real devices cannot be printed again here; its words can."""
-    said = {part for rounds in (5, 20) for line in judgement_lines(judgement(rounds)) for part in parts(line)}
+    """What `calibrate` and `validate` print of real devices cannot be printed again here; its words
+    can.
+    """
+    said = {
+        part
+        for rounds in (5, 20)
+        for line in judgement_lines(judgement(rounds))
+        for part in parts(line)
+    }
     shown = [
         line
         for line in README.splitlines()
@@ -136,7 +149,9 @@ def test_transfers_of_which_nothing_is_predicted_have_their_measured_ends():
         ({"backend": "shaped", "rate": "200mbit"}, False, False),
     ],
 )
-def test_nothing_is_predicted_of_cpu_devices_that_the_calibration_does_not_know(asked, knows, blind):
+def test_nothing_is_predicted_of_cpu_devices_that_the_calibration_does_not_know(
+    asked, knows, blind
+):
     """Unless their links are known, which bound the time."""
     constants = replace(NOMINAL, cpu=Processor(cores=2)) if knows else NOMINAL
     question = Question(devices("switch:3", **asked), constants)
@@ -149,9 +164,13 @@ def test_nothing_is_predicted_of_cpu_devices_that_the_calibration_does_not_know(
 @pytest.mark.parametrize("knows", [False, True])
 @pytest.mark.parametrize("listed", [("pscpu", "chain", "ring"), ("ring", "chain", "pscpu")])
 def test_the_best_of_a_scenario_are_so_wherever_they_stand_in_it(tmp_path, knows, listed):
-    """Also where nothing is known of the devices, and predictions are no times: then by what the constants make of their plans."""
+    """Also where nothing is known of the devices, and predictions are no times: then by what the
+    constants make of their plans.
+    """
     path = tmp_path / "s.toml"
-    path.write_text(f'topology = "switch:4"\nworkload = "bytes:64MiB"\nstrategies = {list(listed)}\n')
+    path.write_text(
+        f'topology = "switch:4"\nworkload = "bytes:64MiB"\nstrategies = {list(listed)}\n'
+    )
     constants = replace(NOMINAL, cpu=Processor(cores=2)) if knows else NOMINAL
     question = Question(devices("switch:4"), constants)
     found = [strategy.text for strategy in _best(question, load_scenario(str(path)), 2)]

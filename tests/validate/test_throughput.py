@@ -35,8 +35,9 @@ def test_models_with_variables_on_the_cpu_are_within_4_percent(model):
 
 
 def test_transfers_are_not_free_where_compute_is_too_short_to_hide_them():
-    """Of ResNet-50 with 32 images a GPU, 8 GPUs wait 8.29 ms, as published; on 2 and 4 they need not. The calibration's standard
-    errors come to 6 ms, so that to be as near is luck; that the prediction stays where it is is what is tested.
+    """Of ResNet-50 with 32 images a GPU, 8 GPUs wait 8.29 ms, as published; on 2 and 4 they need
+    not. The calibration's standard errors come to 6 ms, so that to be as near is luck; that the
+    prediction stays where it is is what is tested.
     """
     row = BY_NAME["resnet50", 32]
     found = predict(row)
@@ -48,7 +49,9 @@ def test_transfers_are_not_free_where_compute_is_too_short_to_hide_them():
 
 @pytest.mark.parametrize("model", ["alexnet", "vgg16"])
 def test_models_with_replicated_variables_have_one_constant_more(model):
-    """Fitted on 2 GPUs. What steps of 4 and 8 take more than that is not in it: published exposure grows."""
+    """Fitted on 2 GPUs. What steps of 4 and 8 take more than that is not in it: published exposure
+    grows.
+    """
     row = next(r for r in PUBLISHED if r.model == model)
     found = predict(row)
 
@@ -69,8 +72,9 @@ def test_the_report_prints_predicted_beside_published_exposure():
 
 
 def test_the_bracket_is_between_layer_by_layer_and_all_variables_first():
-    """Where no variables are read it has no width; where they are, a GPU that waits for all is no sooner than one that does not,
-    and computes as much less as its step of one GPU must be as long as published.
+    """Where no variables are read it has no width; where they are, a GPU that waits for all is no
+    sooner than one that does not, and computes as much less as its step of one GPU must be as long
+    as published.
     """
     small = predict(BY_NAME["resnet50", 32])
     none = predict(BY_NAME["alexnet", 512])
@@ -84,8 +88,9 @@ def test_the_bracket_is_between_layer_by_layer_and_all_variables_first():
 
 
 def test_standard_errors_of_the_calibration_count_where_transfers_do():
-    """Both constants have one. ResNet-50 with 32 images waits for transfers on 8 GPUs, on 2 it does not. What it waits grows faster
-    than it shrinks, as it ends where all is hidden: the larger side counts.
+    """Both constants have one. ResNet-50 with 32 images waits for transfers on 8 GPUs, on 2 it does
+    not. What it waits grows faster than it shrinks, as it ends where all is hidden: the larger side
+    counts.
     """
     row = BY_NAME["resnet50", 32]
     found, moved = predict(row), others(row)
@@ -94,21 +99,30 @@ def test_standard_errors_of_the_calibration_count_where_transfers_do():
     every = [each for both in moved for each in both]
     assert any(abs(each.exposed(8) - found.exposed(8)) > 1e-4 for each in every)
     assert all(abs(each.exposed(2) - found.exposed(2)) < 1e-4 for each in every)
-    assert all(row.images[0] == pytest.approx(each.steps[1].images_per_second, rel=1e-9) for each in every)
+    assert all(
+        row.images[0] == pytest.approx(each.steps[1].images_per_second, rel=1e-9) for each in every
+    )
 
     def exposed(each):
         return each.exposed(8)
 
     sides = [[abs(exposed(each) - exposed(found)) for each in both] for both in moved]
     assert any(one != pytest.approx(other, rel=0.1) for one, other in sides)
-    assert sum(max(both) ** 2 for both in sides) == pytest.approx(spread(exposed, found, moved) ** 2)
+    assert sum(max(both) ** 2 for both in sides) == pytest.approx(
+        spread(exposed, found, moved) ** 2
+    )
 
     shipped = load_calibration("dgx1p-tf2018")
     for by in (1, -1):
         changed = one_off(shipped, "dispatch.copy", by)
-        assert changed.dispatch["copy"] == shipped.dispatch["copy"] + by * shipped.errors["dispatch.copy"]
+        assert (
+            changed.dispatch["copy"]
+            == shipped.dispatch["copy"] + by * shipped.errors["dispatch.copy"]
+        )
     before = shipped.links["qpi"].bandwidth
-    low, high = (one_off(shipped, "links.qpi.bandwidth", by).links["qpi"].bandwidth for by in (-1, 1))
+    low, high = (
+        one_off(shipped, "links.qpi.bandwidth", by).links["qpi"].bandwidth for by in (-1, 1)
+    )
     assert low < before < high
 
 

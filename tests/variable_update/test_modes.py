@@ -1,4 +1,6 @@
-"""The plans of tf_cnn_benchmarks' variable-update modes: who sends what to whom, and that it is right."""
+"""The plans of tf_cnn_benchmarks' variable-update modes: who sends what to whom, and that it is
+right.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +37,17 @@ def test_variables_go_to_the_device_with_the_least():
 def test_resnet50_variables_without_packing_fill_the_gpus_evenly():
     elements = [g.elements for g in load_workload("resnet50").gradients]
     placed = least_loaded(elements, range(8))
-    load = [sum(n for n, d in zip(elements, placed, strict=True) if d == device) for device in range(8)]
+    load = [
+        sum(n for n, d in zip(elements, placed, strict=True) if d == device) for device in range(8)
+    ]
 
     assert max(load) - min(load) <= max(elements)
 
 
 def test_local_parameter_server_on_gpus():
-    """Gradients of 10, 3 and 4 elements: the first variable on g0, the others on g1; sums there, copies back."""
+    """Gradients of 10, 3 and 4 elements: the first variable on g0, the others on g1; sums there,
+    copies back.
+    """
     plan = planned("parameter_server", tasks_of(1, 2), 10, 3, 4)
     both = {("w0/g1", "w0/g0", 10): 1, ("w0/g0", "w0/g1", 10): 1,
             ("w0/g0", "w0/g1", 3): 1, ("w0/g1", "w0/g0", 3): 1,
@@ -60,7 +66,9 @@ def test_local_parameter_server_on_the_cpu():
 
 
 def test_distributed_parameter_server_applies_each_workers_mean_separately():
-    """Two workers, one server (task 0): each sums on its CPU; the variable is read once per worker and cached."""
+    """Two workers, one server (task 0): each sums on its CPU; the variable is read once per worker
+    and cached.
+    """
     plan = planned("parameter_server", tasks_of(2, 2), 10, ps_tasks=(0,))
     moved = transfers(plan)
 
@@ -74,7 +82,11 @@ def test_a_worker_caches_large_variables_on_its_least_loaded_gpu():
     plan = planned("parameter_server", tasks_of(2, 2), 65_535, 65_536, 70_000, ps_tasks=(0,))
     read = {(s, t): n for s, t, n in plan.copies() if s == "w0/cpu" and t.startswith("w1")}
 
-    assert read == {("w0/cpu", "w1/cpu"): 65_535, ("w0/cpu", "w1/g0"): 65_536, ("w0/cpu", "w1/g1"): 70_000}
+    assert read == {
+        ("w0/cpu", "w1/cpu"): 65_535,
+        ("w0/cpu", "w1/g0"): 65_536,
+        ("w0/cpu", "w1/g1"): 70_000,
+    }
 
 
 def test_distributed_replicated_averages_on_gpu_i_and_reads_once_per_worker():
@@ -92,7 +104,9 @@ def test_distributed_replicated_averages_on_gpu_i_and_reads_once_per_worker():
 def test_a_variable_is_read_only_after_every_workers_update():
     plan = planned("distributed_replicated", tasks_of(2, 1), 10)
     variables = [
-        op for op in range(len(plan)) if plan.kind[op] == Kind.INPUT and plan.arg[op] == len(plan.devices)
+        op
+        for op in range(len(plan))
+        if plan.kind[op] == Kind.INPUT and plan.arg[op] == len(plan.devices)
     ]
     waits = plan.controls[plan.control_start[variables[0]] : plan.control_start[variables[0] + 1]]
 
@@ -102,7 +116,10 @@ def test_a_variable_is_read_only_after_every_workers_update():
 def test_replicated_chooses_spec_then_hierarchical_copy_then_copies():
     shape = layout(load_topology("full:8"))
 
-    assert planned("replicated", shape, 800, hierarchical_copy=True, packing="packs=8").transfers == 112
+    assert (
+        planned("replicated", shape, 800, hierarchical_copy=True, packing="packs=8").transfers
+        == 112
+    )
     assert planned("replicated", shape, 800).transfers == 14
     assert planned("replicated", shape, 800, local_parameter_device="cpu").transfers == 16
     assert planned("replicated", shape, 800, all_reduce_spec="xring").transfers == 112
@@ -123,7 +140,12 @@ def test_independent_moves_nothing():
     [
         ("replicated", 1, {"all_reduce_spec": "pscpu:2k:xring"}, "one range"),
         ("replicated", 2, {}, "one machine"),
-        ("replicated", 1, {"hierarchical_copy": True, "network_topology": "dgx2"}, "one of dgx1, gcp_v100"),
+        (
+            "replicated",
+            1,
+            {"hierarchical_copy": True, "network_topology": "dgx2"},
+            "one of dgx1, gcp_v100",
+        ),
         ("distributed_all_reduce", 2, {}, "needs an all_reduce_spec"),
         ("distributed_all_reduce", 2, {"all_reduce_spec": "nccl"}, "nccl alone"),
         ("collective_all_reduce", 2, {"all_reduce_spec": "xring"}, "collective or collective#2"),

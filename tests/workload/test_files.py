@@ -30,7 +30,9 @@ def _refused(text: str) -> tuple[str, ...]:
 
 
 def test_a_csv_file_gives_elements_or_shapes(write):
-    """Columns in any order; comments and empty lines do not count; a gradient without a name is numbered."""
+    """Columns in any order; comments and empty lines do not count; a gradient without a name is
+    numbered.
+    """
     path = write(
         "model.csv",
         '# comment\n\nshape,name,dtype,elements\n7x7x3x64,conv,float16,\n,bias,,64\n\n# more\n0,,,\n,"a,b",double,5\n',
@@ -110,7 +112,10 @@ def test_every_fault_of_an_inline_gradient_is_told_at_once():
     ("text", "message"),
     [
         ("bytes:7", "bytes:7: 7 bytes are not a whole number of float32 elements"),
-        ("bytes:", "bytes:: '' is not a size; write for example '64M', '512K', '64MiB' or '1048576'"),
+        (
+            "bytes:",
+            "bytes:: '' is not a size; write for example '64M', '512K', '64MiB' or '1048576'",
+        ),
         ("bytes:2000T", "bytes:2000T: more than 1 PiB of gradients"),
         ("bytes:1e999", "bytes:1e999: '1e999' is too large for a size"),
     ],
@@ -148,7 +153,9 @@ def test_every_fault_of_a_csv_file_is_told_at_once_with_its_line(write):
 
 def test_every_fault_of_the_rows_is_told_at_once(write):
     """When the columns are right."""
-    path = write("bad.csv", "name,elements,shape,dtype\na,1,2x2,\nb,,,\nc,-1,,\nd,,2xy,flaot32\ne,1.5,,\n")
+    path = write(
+        "bad.csv", "name,elements,shape,dtype\na,1,2x2,\nb,,,\nc,-1,,\nd,,2xy,flaot32\ne,1.5,,\n"
+    )
 
     assert (
         "bad.csv: line 2: give elements or shape, one of the two",
@@ -163,7 +170,8 @@ def test_every_fault_of_the_rows_is_told_at_once(write):
 def test_every_fault_of_a_toml_file_is_told_at_once_with_its_index(write):
     """Unknown keys of the document and of the tables."""
     path = write(
-        "bad.toml", 'titel = "x"\n[[gradients]]\nnmae = "a"\nelements = 1\n[[gradients]]\nshap = 1\n'
+        "bad.toml",
+        'titel = "x"\n[[gradients]]\nnmae = "a"\nelements = 1\n[[gradients]]\nshap = 1\n',
     )
 
     assert (
@@ -195,7 +203,11 @@ def test_every_fault_of_the_tables_is_told_at_once(write):
     ("name", "content", "message"),
     [
         ("a.csv", "", "a.csv: empty; the first line names the columns: name,elements,dtype"),
-        ("a.csv", "# only\n\n", "a.csv: empty; the first line names the columns: name,elements,dtype"),
+        (
+            "a.csv",
+            "# only\n\n",
+            "a.csv: empty; the first line names the columns: name,elements,dtype",
+        ),
         ("a.csv", "name,elements\n", "a.csv: there is no gradient to reduce"),
         ("a.csv", b"\xff\xfe", "a.csv: not UTF-8 text (byte 0)"),
         ("a.csv", b"name\n\x80", "a.csv: not UTF-8 text (byte 5)"),
@@ -205,10 +217,18 @@ def test_every_fault_of_the_tables_is_told_at_once(write):
             "gradients = 1",
             "a.toml: gradients: expected [[gradients]] tables with name and elements or shape",
         ),
-        ("a.toml", "", "a.toml: gradients: expected [[gradients]] tables with name and elements or shape"),
+        (
+            "a.toml",
+            "",
+            "a.toml: gradients: expected [[gradients]] tables with name and elements or shape",
+        ),
         ("a.toml", "gradients = []", "a.toml: there is no gradient to reduce"),
         ("a.toml", "x = " + "[" * 9999, "a.toml: nested too deeply"),
-        ("a.toml", "[[gradients]]\nelements = 0x" + "f" * 9999, "a.toml: more than 1 PiB of gradients"),
+        (
+            "a.toml",
+            "[[gradients]]\nelements = 0x" + "f" * 9999,
+            "a.toml: more than 1 PiB of gradients",
+        ),
         ("a.toml", b"\x00", "a.toml: Invalid statement (at line 1, column 1)"),
     ],
 )
@@ -265,7 +285,21 @@ csv_text = st.lists(
         st.text(alphabet='name,elementsshapedtype0123x"#\r \t', max_size=30),
         st.lists(
             st.sampled_from(
-                ["", "a", "1", "-1", "2x3", "x", "float32", '"', '"q"', "9" * 30, "\u2028", "\x0b", "\x00"]
+                [
+                    "",
+                    "a",
+                    "1",
+                    "-1",
+                    "2x3",
+                    "x",
+                    "float32",
+                    '"',
+                    '"q"',
+                    "9" * 30,
+                    "\u2028",
+                    "\x0b",
+                    "\x00",
+                ]
             ),
             max_size=5,
         ).map(",".join),
@@ -280,7 +314,8 @@ toml_text = st.lists(
     st.one_of(
         st.just("[[gradients]]"),
         st.tuples(
-            st.sampled_from(["name", "elements", "shape", "dtype", "title", "x", "gradients"]), toml_value
+            st.sampled_from(["name", "elements", "shape", "dtype", "title", "x", "gradients"]),
+            toml_value,
         ).map(" = ".join),
         st.text(max_size=10),
     ),

@@ -1,4 +1,6 @@
-"""Models by layer from TOML files: what is read, what is written back, and every fault with its place."""
+"""Models by layer from TOML files: what is read, what is written back, and every fault with its
+place.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def _refused(text: str) -> tuple[str, ...]:
 
 
 def test_a_file_gives_layers_with_their_gradients_and_work(write):
-    """In FLOPs of one sample; backward is twice forward unless given; a layer may have no gradient, or no work."""
+    """In FLOPs of one sample; backward is twice forward unless given; a layer may have no gradient,
+    or no work.
+    """
     model = load_model(write(TWO))
 
     assert "two" == model.name
@@ -140,7 +144,9 @@ gradients = st.builds(Gradient, names, st.integers(0, 2**31), st.integers(0, len
 works = st.one_of(st.just(0.0), st.integers(1, 2**53).map(float), st.floats(1e-3, 1e17))
 layer_lists = st.lists(
     st.builds(
-        lambda name, own, work: Layer(name, tuple(own), *(work or (0.0, 0.0)), counted=work is not None),
+        lambda name, own, work: Layer(
+            name, tuple(own), *(work or (0.0, 0.0)), counted=work is not None
+        ),
         names,
         st.lists(gradients, max_size=3),
         st.none() | st.tuples(works, works),

@@ -1,5 +1,5 @@
-"""The shipped models: gradient lists against the totals of tf_cnn_benchmarks' own models (1001 classes, master 8fb7907)
-and of PyTorch's BERT and GPT-2, work against published counts.
+"""The shipped models: gradient lists against the totals of tf_cnn_benchmarks' own models (1001
+classes, master 8fb7907) and of PyTorch's BERT and GPT-2, work against published counts.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def test_a_model_has_the_gradients_it_has_upstream(model):
     ],
 )
 def test_the_order_of_the_gradients_is_that_of_the_model(model, megabytes):
-    """MB of the tensors with index i mod 8: what each of eight GPUs sums when tensor i is summed on GPU i mod 8."""
+    """MB of the tensors with index i mod 8: what each of eight GPUs sums when tensor i is summed on
+    GPU i mod 8.
+    """
     gradients = load_workload(model).gradients
 
     for device, expected in enumerate(megabytes):
@@ -100,7 +102,11 @@ def test_the_lists_are_those_of_upstream_to_the_name():
         ("vgg16", 15.3e9, 0.02),  # the same, section 3.3
         ("googlenet", 1.5e9, 0.06),  # Szegedy et al. 2014, abstract
         ("inception3", 5.72e9, 0.01),  # torchvision's 5.71 GFLOPS, without the auxiliary head
-        ("bert-base", 22.5e9 / 2, 0.01),  # Sun et al. 2020 (MobileBERT), table 1: 128 tokens, in FLOPs
+        (
+            "bert-base",
+            22.5e9 / 2,
+            0.01,
+        ),  # Sun et al. 2020 (MobileBERT), table 1: 128 tokens, in FLOPs
     ],
 )
 def test_work_is_that_of_the_literature(model, multiply_adds, within):
@@ -109,7 +115,9 @@ def test_work_is_that_of_the_literature(model, multiply_adds, within):
 
 
 def test_work_of_alexnet_by_hand():
-    """Output positions times filters times window, convolution by convolution, and the matrices of the end."""
+    """Output positions times filters times window, convolution by convolution, and the matrices of
+    the end.
+    """
     convolutions = (
         55 * 55 * 64 * 363 + 27 * 27 * 192 * 1600 + 13 * 13 * (384 * 1728 + 384 * 3456 + 256 * 3456)
     )
@@ -128,7 +136,9 @@ def test_backward_is_twice_the_work_but_for_the_layer_that_reads_the_image(model
 
 
 def test_work_of_gpt2_grows_as_theory_says():
-    """Kaplan et al. 2020, table 1: 2N + 4 L s h FLOPs a token forward, N with the output matrix, without embeddings."""
+    """Kaplan et al. 2020, table 1: 2N + 4 L s h FLOPs a token forward, N with the output matrix,
+    without embeddings.
+    """
     few, many = (load_model(f"gpt2,sequence={s}").forward for s in (1, 512))
     weights = 12 * 12 * 768 * 768 + 50257 * 768
 
@@ -154,7 +164,9 @@ def test_layers_hold_the_gradient_list(model):
     """In its order, so that back-propagation makes them last first."""
     loaded = load_model(model)
 
-    assert load_workload(model).gradients == tuple(g for layer in loaded.layers for g in layer.gradients)
+    assert load_workload(model).gradients == tuple(
+        g for layer in loaded.layers for g in layer.gradients
+    )
     assert len({layer.name for layer in loaded.layers}) == len(loaded.layers)
 
 

@@ -1,4 +1,6 @@
-"""What is asked of devices: what the options mean that `calibrate`, `validate` and `run --measure` share."""
+"""What is asked of devices: what the options mean that `calibrate`, `validate` and `run --measure`
+share.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """Devices that were asked for, none of them started. `topology` is what planners are told, `stage.machine` what is simulated."""
+    """Devices that were asked for, none of them started. `topology` is what planners are told,
+    `stage.machine` what is simulated.
+    """
 
     stage: Stage
     topology: Topology
@@ -61,8 +65,9 @@ def read_devices(
     topology: str | Scenario | None, ngpus: int | None, gpus: str | None, *, backend: str, route: str, hosts: str | None,
     launch: str, rate: str | None, delay: str | None, slow_port: Sequence[str], split: int, pretend: bool, timeout: float,
 ) -> Devices:  # fmt: skip
-    """What the options of `device_options` ask for, as a machine by its name or that of a scenario. InputError tells all that is
-    wrong; None is a machine of which something is wrong that is told already.
+    """What the options of `device_options` ask for, as a machine by its name or that of a scenario.
+    InputError tells all that is wrong; None is a machine of which something is wrong that is told
+    already.
     """
     problems: list[str] = []
     links: Links | None = None
@@ -103,7 +108,9 @@ def read_devices(
 
 
 def read_workers(hosts: str | None, launch: str) -> list[Worker]:
-    """`--hosts a:2222,b:2222`, started with `--launch`, in which {host} and {i} stand for a worker's own."""
+    """`--hosts a:2222,b:2222`, started with `--launch`, in which {host} and {i} stand for a
+    worker's own.
+    """
     if hosts is None:
         if launch:
             raise InputError("--launch: needs --hosts, which says where the workers are")
@@ -157,12 +164,13 @@ def accepted(
 def refusals(
     strategy: Strategy, devices: Devices, workloads: Sequence[Workload], *, faithful: bool = False
 ) -> list[str]:
-    """Why these devices cannot do it with every workload. NCCL's plans are for GPUs: between CPU devices they are copies like others,
-    which nobody would ask for.
+    """Why these devices cannot do it with every workload. NCCL's plans are for GPUs: between CPU
+    devices they are copies like others, which nobody would ask for.
     """
     try:
         plans = [
-            compile_plan(strategy, workload, devices.layout, faithful=faithful) for workload in workloads
+            compile_plan(strategy, workload, devices.layout, faithful=faithful)
+            for workload in workloads
         ]
     except StrategyError as error:
         return [problem.removeprefix(f"{strategy.text}: ") for problem in error.problems]

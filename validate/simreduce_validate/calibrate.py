@@ -1,9 +1,11 @@
-"""`simreduce calibrate`: the constants of real devices, learnt from micro-plans and tried on strategies that were not among them.
+"""`simreduce calibrate`: the constants of real devices, learnt from micro-plans and tried on
+strategies that were not among them.
 
     simreduce calibrate switch:4 --backend cluster --name mine
     simreduce validate switch:4 --backend cluster --calibration mine
 
-What is learnt of CPU devices counts where those are simulated: by `validate` and `run --measure`. Links and ops of GPUs count everywhere.
+What is learnt of CPU devices counts where those are simulated: by `validate` and `run --measure`.
+Links and ops of GPUs count everywhere.
 """
 
 from __future__ import annotations
@@ -72,11 +74,14 @@ HELD_OUT = (
 """Strategies that the constants are tried on, where their plans are not in the fit."""
 
 _IN_TURNS = 8
-"""Plans that are timed in turns: as many as strategies are, since a step takes longer the more others have come between."""
+"""Plans that are timed in turns: as many as strategies are, since a step takes longer the more
+others have come between.
+"""
 
 _TARGETS = (1 << 14, 1 << 18, 1 << 22)
 _WIDELY = (1 << 10, 1 << 14, 1 << 18, 1 << 22, 1 << 26)
-"""Bytes at which: within one process, where that takes seconds, from the smallest to the largest."""
+"""Bytes at which: within one process, where that takes seconds, from the smallest to the largest.
+"""
 
 _LARGE = 1 << 20
 """Bytes from which sizes take turns by themselves."""
@@ -89,8 +94,12 @@ _PATIENCE = 3.0
 @click.argument("topology", default="switch:4")
 @gpus_options
 @device_options
-@click.option("--name", default=None, metavar="NAME", help="Keep it under this name, for --calibration NAME.")
-@click.option("--out", default=None, metavar="FILE", help="Keep it in this file, which ends in .toml.")
+@click.option(
+    "--name", default=None, metavar="NAME", help="Keep it under this name, for --calibration NAME."
+)
+@click.option(
+    "--out", default=None, metavar="FILE", help="Keep it in this file, which ends in .toml."
+)
 @click.option(
     "-n",
     "--iters",
@@ -107,16 +116,20 @@ _PATIENCE = 3.0
     help="Steps before; default 2.",
 )
 @click.option(
-    "--held-out/--no-held-out", default=True, help="Then try the constants on strategies; the default."
+    "--held-out/--no-held-out",
+    default=True,
+    help="Then try the constants on strategies; the default.",
 )
 @as_json
 def calibrate(
     topology: str, ngpus: int | None, gpus: str | None, name: str | None, out: str | None, iters: int | None, warmup_iters: int,
     held_out: bool, as_json: bool, **devices: Any,
 ) -> int:  # fmt: skip
-    """Learn the constants of real devices: small plans are timed, and fitted by what the simulator predicts for them.
+    """Learn the constants of real devices: small plans are timed, and fitted by what the simulator
+    predicts for them.
 
-    All that is measured is kept beside the file, in .fit.jsonl and .held-out.jsonl, also if it is stopped (Ctrl-C, SIGTERM; status 130).
+    All that is measured is kept beside the file, in .fit.jsonl and .held-out.jsonl, also if it is
+    stopped (Ctrl-C, SIGTERM; status 130).
     """
     problems: list[str] = []
     asked = gather(problems, read_devices, topology, ngpus, gpus, **devices)
@@ -203,7 +216,9 @@ def _path(name: str | None, out: str | None, backend: str) -> Path:
             raise InputError(f"--out {out}: a calibration's file ends in .toml")
         check_place(out)
     if path.exists():
-        raise InputError(f"{path}: is there already, and results are not overwritten; choose another --name")
+        raise InputError(
+            f"{path}: is there already, and results are not overwritten; choose another --name"
+        )
     return path
 
 
@@ -219,9 +234,11 @@ def _cases(devices: Devices, plan: Design) -> list[Case]:
     ]
 
 
-def _measured(question: Question, cases: Sequence[Case], out: Path) -> tuple[list[Row], dict[str, Any]]:
-    """The cases, timed in turns with others that move about as much: what comes after a large one finds cold caches. Where steps settle,
-    all take turns, so that a slow minute is everybody's.
+def _measured(
+    question: Question, cases: Sequence[Case], out: Path
+) -> tuple[list[Row], dict[str, Any]]:
+    """The cases, timed in turns with others that move about as much: what comes after a large one
+    finds cold caches. Where steps settle, all take turns, so that a slow minute is everybody's.
     """
     order = sorted(range(len(cases)), key=lambda i: int(cases[i].plan.nbytes.sum()))
     many = len(order) if question.devices.stage.one_process else _IN_TURNS
@@ -239,7 +256,9 @@ def _controls(plan: Design, devices: Devices, rows: Sequence[Row]) -> dict[Key, 
 
 
 def _learnt(plan: Design, devices: Devices, rows: Sequence[Row]) -> tuple[Calibration, Fit]:
-    """The calibration that fits best, and the fit. Ports that differ have constants of their own, and what showed them is then fitted too."""
+    """The calibration that fits best, and the fit. Ports that differ have constants of their own,
+    and what showed them is then fitted too.
+    """
     ports = _ports(plan, rows)
     many = len(plan.micros) + (2 * len(plan.pairs) if ports else 0)
     constants = (*plan.constants, *(Constant.about(name, rate) for name, rate in ports.items()))
@@ -254,10 +273,15 @@ def _learnt(plan: Design, devices: Devices, rows: Sequence[Row]) -> tuple[Calibr
 
 
 def _ports(plan: Design, rows: Sequence[Row]) -> dict[str, float]:
-    """About what rate those links have that differ, by the names of the constants: what does not depend on the size of a transfer cancels."""
+    """About what rate those links have that differ, by the names of the constants: what does not
+    depend on the size of a transfer cancels.
+    """
     if not plan.pairs:
         return {}
-    medians = [row.measured.median for row in rows[len(plan.micros) : len(plan.micros) + 2 * len(plan.pairs)]]
+    medians = [
+        row.measured.median
+        for row in rows[len(plan.micros) : len(plan.micros) + 2 * len(plan.pairs)]
+    ]
     seconds = {
         pair: large - small
         for (pair, *_), small, large in zip(plan.pairs, medians[::2], medians[1::2], strict=True)
@@ -284,7 +308,9 @@ def _tried(question: Question, out: Path) -> list[Row]:
 
 
 def _held_out(question: Question, nbytes: int) -> list[Case]:
-    """The strategies of one size, without those that are in the fit by another name: on two or three devices, some are a chain."""
+    """The strategies of one size, without those that are in the fit by another name: on two or
+    three devices, some are a chain.
+    """
     devices, workload = question.devices, tensor(nbytes, 0)
     learnt = WHOLE if devices.stage.one_process else ()
     plans = {devices.stage.played(whole(devices, name, nbytes).plan).digest for name in learnt}
@@ -295,8 +321,8 @@ def _held_out(question: Question, nbytes: int) -> list[Case]:
 def _serial(
     plan: Design, devices: Devices, rows: Sequence[Row], found: Calibration
 ) -> dict[str, float] | None:
-    """Of two transfers from one device to another at once, of which the first goes on: seconds as measured, and as predicted if
-    they go one after the other, or share the way.
+    """Of two transfers from one device to another at once, of which the first goes on: seconds as
+    measured, and as predicted if they go one after the other, or share the way.
     """
     if plan.relay is None:
         return None
@@ -325,7 +351,8 @@ def _provenance(
         "method": f"robust least squares on log(predicted / measured) of {len(fit.residuals)} micro-plans",
         "residuals": _off(off),
         "without_constant": ", ".join(_missing(fit)) or "nothing",
-        "hardly_determined": "; ".join(f"{name}: {why}" for name, why in fit.vague.items()) or "nothing",
+        "hardly_determined": "; ".join(f"{name}: {why}" for name, why in fit.vague.items())
+        or "nothing",
     }
     if plan.directions:
         found["directions"] = plan.directions

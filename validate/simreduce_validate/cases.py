@@ -1,4 +1,6 @@
-"""What is measured and what is predicted for it: strategies and TensorFlow's own, at sizes; and what is timed beside them."""
+"""What is measured and what is predicted for it: strategies and TensorFlow's own, at sizes; and
+what is timed beside them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,14 @@ from simreduce.strategy import Strategy, compile_plan
 from simreduce.workload import Workload
 from simreduce_validate.asked import Devices
 from simreduce_validate.calibrating.controls import Key, like, repeated
-from simreduce_validate.measuring import Forecast, Interval, Record, in_rounds, median_interval, recording
+from simreduce_validate.measuring import (
+    Forecast,
+    Interval,
+    Record,
+    in_rounds,
+    median_interval,
+    recording,
+)
 from simreduce_validate.measuring.provenance import provenance as provenance_of
 from simreduce_validate.running import BUILTINS, Builtin, Measurement
 from simreduce_validate.running.backend import Backend
@@ -38,13 +47,15 @@ _IN_BUDGET = 8
 _FEWEST, _MOST = 7, 200
 
 _SETTLED, _MOST_SETTLED = 4e-3, 6
-"""Seconds of steps in a row, and how many at most, after which those of one process no longer feel what came before."""
+"""Seconds of steps in a row, and how many at most, after which those of one process no longer feel
+what came before.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """Makes a case a control, which is no candidate: a plan that took `then` seconds when the calibration was made is timed in the
-    rounds of candidates of the sizes `beside`, in bytes.
+    """Makes a case a control, which is no candidate: a plan that took `then` seconds when the
+    calibration was made is timed in the rounds of candidates of the sizes `beside`, in bytes.
     """
 
     then: float
@@ -53,8 +64,9 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is to be measured, and the seconds predicted for it: NaN where a builtin has no plan of ours for these devices, or nothing is
-    known of them, and of controls. `repeats` is the place of an earlier case that is the very same: what the two differ by is noise.
+    """What is to be measured, and the seconds predicted for it: NaN where a builtin has no plan of
+    ours for these devices, or nothing is known of them, and of controls. `repeats` is the place of
+    an earlier case that is the very same: what the two differ by is noise.
     """
 
     algorithm: str
@@ -83,7 +95,9 @@ class Case:
         """As it is recorded."""
         plan = self.work.digest if isinstance(self.work, Plan) else ""
         predicted = self.predicted * 1e6 if math.isfinite(self.predicted) else None
-        then, beside = (self.control.then * 1e6, self.control.beside) if self.control else (None, ())
+        then, beside = (
+            (self.control.then * 1e6, self.control.beside) if self.control else (None, ())
+        )
         return Forecast(
             self.algorithm, self.nbytes, self.count, dtypes.NAMES[self.dtype], self.redop, plan, predicted, self.repeats,
             then, beside,
@@ -92,8 +106,8 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One case, measured. `events` is the timeline of one more step, empty if none was asked for. A sample is the median of `settled`
-    steps, after as many that do not count; if 0, it is one step.
+    """One case, measured. `events` is the timeline of one more step, empty if none was asked for. A
+    sample is the median of `settled` steps, after as many that do not count; if 0, it is one step.
     """
 
     case: Case
@@ -150,27 +164,41 @@ class Question:
         *,
         twice: bool = False,
     ) -> list[Case]:
-        """All candidates for one workload (of one dtype), with what is predicted; the first once more in the end, if `twice`."""
+        """All candidates for one workload (of one dtype), with what is predicted; the first once
+        more in the end, if `twice`.
+        """
         dtype = workload.gradients[0].dtype
         count, layout = workload.elements, self.devices.layout
         found = []
         for strategy in strategies:
-            plan = self.devices.stage.played(compile_plan(strategy, workload, layout, faithful=self.faithful))
+            plan = self.devices.stage.played(
+                compile_plan(strategy, workload, layout, faithful=self.faithful)
+            )
             redop = "avg" if strategy.mean else "sum"
-            found.append(Case(strategy.text, plan, count, dtype, redop, self.predicted(plan, self.chained)))
+            found.append(
+                Case(strategy.text, plan, count, dtype, redop, self.predicted(plan, self.chained))
+            )
         for name in builtins:
-            work = Builtin(name, tuple(gradient.elements for gradient in workload.gradients), layout.n, dtype)
+            work = Builtin(
+                name, tuple(gradient.elements for gradient in workload.gradients), layout.n, dtype
+            )
             redop = "avg" if work.mean else "sum"
-            found.append(Case(name, work, count, dtype, redop, self._builtin_predicted(name, workload)))
+            found.append(
+                Case(name, work, count, dtype, redop, self._builtin_predicted(name, workload))
+            )
         return [*found, replace(found[0], repeats=0)] if twice else found
 
     def with_controls(self, cases: Sequence[Case]) -> list[Case]:
-        """The candidates of a group, and what is timed again in their rounds of what the calibration was learnt from (see `like`)."""
+        """The candidates of a group, and what is timed again in their rounds of what the
+        calibration was learnt from (see `like`).
+        """
         micros = repeated(self.devices, self.calibration.controls)
         then = {key: self.calibration.controls[key] for key in micros}
         beside: dict[Key, list[int]] = {}
         for nbytes in dict.fromkeys(case.nbytes for case in cases):
-            for key in like(then, nbytes, [case.predicted for case in cases if case.nbytes == nbytes]):
+            for key in like(
+                then, nbytes, [case.predicted for case in cases if case.nbytes == nbytes]
+            ):
                 beside.setdefault(key, []).append(nbytes)
         found = []
         for key, sizes in sorted(beside.items()):
@@ -181,45 +209,63 @@ class Question:
 
     @property
     def blind(self) -> bool:
-        """Whether nothing is known of the devices: they are CPU devices, the calibration knows none, and nobody has set their links."""
-        return self.devices.stage.on_cpus and self.calibration.cpu is None and self.devices.links is None
+        """Whether nothing is known of the devices: they are CPU devices, the calibration knows
+        none, and nobody has set their links.
+        """
+        return (
+            self.devices.stage.on_cpus
+            and self.calibration.cpu is None
+            and self.devices.links is None
+        )
 
     def predicted(self, plan: Plan, times: int = 1) -> float:
-        """Seconds of the plan, `times` in a row in one step, divided by that; NaN if nothing is known of the devices."""
+        """Seconds of the plan, `times` in a row in one step, divided by that; NaN if nothing is
+        known of the devices.
+        """
         return math.nan if self.blind else self._simulated(plan, times)
 
     def fastest(self, cases: Sequence[Case]) -> list[int]:
-        """The places of cases that are plans, the one predicted to be fastest first. Where nothing is known of the devices, what the constants make of
-        their plans is no prediction, and yet better than no order.
+        """The places of cases that are plans, the one predicted to be fastest first. Where nothing
+        is known of the devices, what the constants make of their plans is no prediction, and yet
+        better than no order.
         """
         seconds = [
-            self._simulated(case.plan, self.chained) if self.blind else case.predicted for case in cases
+            self._simulated(case.plan, self.chained) if self.blind else case.predicted
+            for case in cases
         ]
         return sorted(range(len(cases)), key=seconds.__getitem__)
 
     def _simulated(self, plan: Plan, times: int) -> float:
         """With the constants, whether or not these know the devices."""
         whole = sr.repeat(plan, times) if times > 1 else plan
-        return sr.simulate(whole, self.devices.stage.machine, RUNTIME, self.calibration).seconds / times
+        return (
+            sr.simulate(whole, self.devices.stage.machine, RUNTIME, self.calibration).seconds
+            / times
+        )
 
     def measure(
         self,
         groups: Sequence[Sequence[Case]],
         out: Path | None = None,
     ) -> tuple[list[Row], dict[str, Any]]:
-        """Every group in turns; what it ran on. All predictions are in the file `out` before anything is measured.
+        """Every group in turns; what it ran on. All predictions are in the file `out` before
+        anything is measured.
 
         `Stopped` if it is interrupted, with the rows of groups that are complete.
         """
         told = progress("plans", "measured")
-        used = max([self.devices.layout.n, *(_used(case.work) for group in groups for case in group)])
+        used = max(
+            [self.devices.layout.n, *(_used(case.work) for group in groups for case in group)]
+        )
         cases = [case for group in groups for case in group]
         with ExitStack() as stack:
             backend = stack.enter_context(self.devices.open(used))
             ran_on = provenance_of(backend.provenance, self.settings)
             record = None
             if out is not None:
-                record = stack.enter_context(recording(out, ran_on, [case.forecast for case in cases]))
+                record = stack.enter_context(
+                    recording(out, ran_on, [case.forecast for case in cases])
+                )
             rows: list[Row] = []
             told(0, len(cases))
             try:
@@ -242,7 +288,9 @@ class Question:
             **({"settled_s": _SETTLED, "most_settled": _MOST_SETTLED} if devices.stage.one_process else {}),
         }  # fmt: skip
 
-    def _rows(self, backend: Backend, cases: Sequence[Case], first: int, record: Record | None) -> list[Row]:
+    def _rows(
+        self, backend: Backend, cases: Sequence[Case], first: int, record: Record | None
+    ) -> list[Row]:
         """Time cases in turns. The first is candidate `first` of the record."""
         candidates = [
             backend.prepare(
@@ -263,7 +311,8 @@ class Question:
             for place, many in enumerate(settled, start=first):
                 record.settled(place, many)
         rounds = self.repetitions or _rounds(
-            sum(each * (2 * many or 1) for each, many in zip(seconds, settled, strict=True)), len(candidates)
+            sum(each * (2 * many or 1) for each, many in zip(seconds, settled, strict=True)),
+            len(candidates),
         )
         samples = in_rounds(candidates, rounds, warmup=self.warmup, settled=settled, note=note)
         found = []
@@ -271,7 +320,10 @@ class Question:
             zip(cases, candidates, samples, settled, strict=True), start=first
         ):
             traced = (
-                self.traced and isinstance(case.work, Plan) and self.chained == 1 and case.control is None
+                self.traced
+                and isinstance(case.work, Plan)
+                and self.chained == 1
+                and case.control is None
             )
             events = tuple(candidate.trace()) if traced else ()
             found.append(Row(case, candidate.measured(times), events, many))

@@ -1,13 +1,17 @@
-"""Reading a TensorFlow graph, and a plan, as a tracer would: what moves between devices, and what is added where.
+"""Reading a TensorFlow graph, and a plan, as a tracer would: what moves between devices, and what
+is added where.
 
 The rules for a graph, those of TensorFlow's placer and partitioner as far as they leave no choice:
 
-* An op that was given no device takes that of its first input that has one; so do its readers in turn. An op without
+* An op that was given no device takes that of its first input that has one; so do its readers in
+  turn. An op without
   a device and without such an input (a constant) is beside whatever reads it.
-* An input on another device than its reader is one transfer, once per output and destination however many read it
+* An input on another device than its reader is one transfer, once per output and destination
+  however many read it
   there. Control edges carry nothing.
 * Only ops that the results depend on run.
-* NCCL's ops make no transfers: `NcclAllReduce` ops of one shared name are one collective over their devices, and
+* NCCL's ops make no transfers: `NcclAllReduce` ops of one shared name are one collective over their
+  devices, and
   `NcclBroadcast` is one over its own device and those of its readers.
 """
 
@@ -37,7 +41,8 @@ Cut: TypeAlias = tuple[str, int, int]
 """Device, elements of the whole, elements of a part; a part that is the whole is none."""
 
 Collective: TypeAlias = tuple[str, frozenset[str], int]
-"""`all_reduce` or `broadcast`, the devices that take part, elements; among one device it is none."""
+"""`all_reduce` or `broadcast`, the devices that take part, elements; among one device it is none.
+"""
 
 ADDS = frozenset({"Add", "AddV2", "AddN"})
 
@@ -77,7 +82,9 @@ def running(results: Iterable[Any]) -> list[Any]:
 
 
 def placement(ops: Iterable[Any]) -> dict[str, str]:
-    """The device of every op by name, "" for what is beside its readers; `ops` in the order of their making."""
+    """The device of every op by name, "" for what is beside its readers; `ops` in the order of
+    their making.
+    """
     place: dict[str, str] = {}
     for op in ops:
         inherited = (place[tensor.op.name] for tensor in op.inputs)
@@ -97,7 +104,9 @@ def graph_traffic(results: Iterable[Any]) -> Traffic:
         for tensor in op.inputs:
             source = place[tensor.op.name]
             if tensor.op.type == "NcclBroadcast":
-                groups.setdefault(tensor.name, ("broadcast", {source}, elements(tensor)))[1].add(here)
+                groups.setdefault(tensor.name, ("broadcast", {source}, elements(tensor)))[1].add(
+                    here
+                )
             elif source not in {"", here} and (tensor.name, here) not in sent:
                 sent.add((tensor.name, here))
                 found.transfers[source, here, elements(tensor)] += 1

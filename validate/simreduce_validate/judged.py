@@ -1,11 +1,14 @@
-"""What predictions were worth: errors, order, and what following them would have cost. Functions of rows only.
+"""What predictions were worth: errors, order, and what following them would have cost. Functions of
+rows only.
 
-Candidates of one size were timed in the same rounds, and what two of them differ by is taken round by round. So it is told what
-is certain (the 95 % interval of the ratio of medians says so) and what another run might show otherwise. A pair is certain by
-itself; regrets hold all together, as the fastest is found in the same samples, and the worst of all sizes is asked for.
+Candidates of one size were timed in the same rounds, and what two of them differ by is taken round
+by round. So it is told what is certain (the 95 % interval of the ratio of medians says so) and what
+another run might show otherwise. A pair is certain by itself; regrets hold all together, as the
+fastest is found in the same samples, and the worst of all sizes is asked for.
 
-Controls, in the same rounds too, are plans that the calibration was learnt from. What these now take over what they took then is in the error of every
-candidate, and no constant of then can have it: it is told beside the error, which stays what it is.
+Controls, in the same rounds too, are plans that the calibration was learnt from. What these now
+take over what they took then is in the error of every candidate, and no constant of then can have
+it: it is told beside the error, which stays what it is.
 """
 
 from __future__ import annotations
@@ -43,9 +46,10 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """What controls now take over what they took when the calibration was made, less 1: `since`, the geometric mean, and `each`, once for each time
-    that one was timed. `median_error`
-    is that of |error| of the candidates beside them, and `median_rest` and `p90_rest` are of what remains of their errors if predictions are as much longer.
+    """What controls now take over what they took when the calibration was made, less 1: `since`,
+    the geometric mean, and `each`, once for each time that one was timed. `median_error` is that of
+    |error| of the candidates beside them, and `median_rest` and `p90_rest` are of what remains of
+    their errors if predictions are as much longer.
     """
 
     since: Interval
@@ -57,8 +61,8 @@ class Drift:
 
     @property
     def repeat_errors(self) -> list[float]:
-        """|error| of what each control took then as a prediction of what it takes now: a yardstick, no bound, as a change since then may also
-        make up for an error of the constants.
+        """|error| of what each control took then as a prediction of what it takes now: a yardstick,
+        no bound, as a change since then may also make up for an error of the constants.
         """
         return [abs(1 / (1 + change) - 1) for change in self.each]
 
@@ -75,10 +79,12 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The candidates of one size. `regret` is what the one predicted to be fastest takes over what the fastest measured one takes,
-    less 1: at least `regret.low`, for certain; `rank` Spearman's correlation of the two orders. `certain` counts the pairs that are certainly more than `APART` apart,
-    `order` those whose medians are. `floor` is what the same candidate, measured twice, takes over itself, less 1; None if none
-    was. `default` is the regret of TensorFlow's own choice, NaN if it was not measured. `drift` is what controls show; None without any.
+    """The candidates of one size. `regret` is what the one predicted to be fastest takes over what
+    the fastest measured one takes, less 1: at least `regret.low`, for certain; `rank` Spearman's
+    correlation of the two orders. `certain` counts the pairs that are certainly more than `APART`
+    apart, `order` those whose medians are. `floor` is what the same candidate, measured twice,
+    takes over itself, less 1; None if none was. `default` is the regret of TensorFlow's own choice,
+    NaN if it was not measured. `drift` is what controls show; None without any.
     """
 
     nbytes: int
@@ -95,7 +101,9 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class _Beside:
-    """Candidates of one size, the controls in their rounds, and by what factor these take longer than then."""
+    """Candidates of one size, the controls in their rounds, and by what factor these take longer
+    than then.
+    """
 
     rows: Sequence[Row]
     controls: Sequence[Row]
@@ -104,8 +112,8 @@ class _Beside:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Over all rows whose results are right: the median and the 90th percentile of |error|, and what is true by size. `wrong` rows are left
-    out. `drift` is over all sizes that have controls.
+    """Over all rows whose results are right: the median and the 90th percentile of |error|, and
+    what is true by size. `wrong` rows are left out. `drift` is over all sizes that have controls.
     """
 
     median_error: float
@@ -131,7 +139,9 @@ class Judgement:
 
 
 def judged(rows: Sequence[Row], default: str = "") -> Judgement | None:
-    """What the predictions were worth, of candidates that have one; TensorFlow's own choice is the one named `default`. None if none has."""
+    """What the predictions were worth, of candidates that have one; TensorFlow's own choice is the
+    one named `default`. None if none has.
+    """
     timed = [row for row in rows if row.case.control is None]
     controls = [row for row in rows if row.case.control is not None and not row.faults]
     right = [row for row in timed if not row.faults]
@@ -144,11 +154,17 @@ def judged(rows: Sequence[Row], default: str = "") -> Judgement | None:
         nbytes: [row for row in known if row.case.nbytes == nbytes]
         for nbytes in dict.fromkeys(row.case.nbytes for row in known)
     }
-    ours = {n: [r for r in here if r.case.algorithm != default] or here for n, here in by_size.items()}
+    ours = {
+        n: [r for r in here if r.case.algorithm != default] or here for n, here in by_size.items()
+    }
     comparisons = sum(len(here) - 1 for here in ours.values())
     sizes, drifted = list[Size](), list[_Beside]()
     for nbytes, here in ours.items():
-        theirs = [r.measured.median for r in own if r.case.nbytes == nbytes and r.case.algorithm == default]
+        theirs = [
+            r.measured.median
+            for r in own
+            if r.case.nbytes == nbytes and r.case.algorithm == default
+        ]
         floor = _floor([row for row in right if row.case.nbytes == nbytes])
         found = _beside(by_size[nbytes], controls)
         drifted += [found] if found else []
@@ -178,9 +194,15 @@ def _size(
     regret = over_fastest(samples, chosen, comparisons=comparisons)
 
     def order(differ: npt.NDArray[np.bool_]) -> Order:
-        """`differ` at [i, j]: i takes longer than j by more than `APART`. Those predicted to be alike are in no order."""
-        pairs = [(i, j) for i, j in combinations(range(len(rows)), 2) if differ[i, j] or differ[j, i]]
-        kept = sum((measured[i] - measured[j]) * (predicted[i] - predicted[j]) > 0 for i, j in pairs)
+        """`differ` at [i, j]: i takes longer than j by more than `APART`. Those predicted to be
+        alike are in no order.
+        """
+        pairs = [
+            (i, j) for i, j in combinations(range(len(rows)), 2) if differ[i, j] or differ[j, i]
+        ]
+        kept = sum(
+            (measured[i] - measured[j]) * (predicted[i] - predicted[j]) > 0 for i, j in pairs
+        )
         return Order(int(kept), len(pairs))
 
     return Size(
@@ -203,7 +225,11 @@ def _floor(rows: Sequence[Row]) -> Interval | None:
     if again is None:
         return None
     first = [r for r in rows if r.case.repeats is None and r.case.algorithm == again.case.algorithm]
-    return _less_one(ratio_interval(again.measured.seconds, first[0].measured.seconds)) if first else None
+    return (
+        _less_one(ratio_interval(again.measured.seconds, first[0].measured.seconds))
+        if first
+        else None
+    )
 
 
 def _beside(rows: Sequence[Row], controls: Sequence[Row]) -> _Beside | None:
@@ -219,11 +245,15 @@ def _then(control: Row) -> float:
 
 def _factor(controls: Sequence[Row]) -> Interval:
     """By what factor controls in the same rounds take longer than then."""
-    return common_factor([row.measured.seconds for row in controls], [_then(row) for row in controls])
+    return common_factor(
+        [row.measured.seconds for row in controls], [_then(row) for row in controls]
+    )
 
 
 def _drift(parts: Sequence[_Beside]) -> Drift | None:
-    """What controls show over sizes. One in the rounds of several sizes counts once: with those of the first."""
+    """What controls show over sizes. One in the rounds of several sizes counts once: with those of
+    the first.
+    """
     if not parts:
         return None
     own, seen = list[list[Row]](), set[int]()
@@ -240,7 +270,9 @@ def _drift(parts: Sequence[_Beside]) -> Drift | None:
     return Drift(
         since=_less_one(_mean_factor([mine for mine in own if mine])),
         controls=tuple(
-            dict.fromkeys(f"{row.case.algorithm} of {units.exact_size(row.case.nbytes)}" for row in controls)
+            dict.fromkeys(
+                f"{row.case.algorithm} of {units.exact_size(row.case.nbytes)}" for row in controls
+            )
         ),
         each=tuple(row.measured.median / _then(row) - 1 for row in controls),
         median_error=float(np.median(plain)),
@@ -250,8 +282,8 @@ def _drift(parts: Sequence[_Beside]) -> Drift | None:
 
 
 def _mean_factor(parts: Sequence[Sequence[Row]]) -> Interval:
-    """The geometric mean over controls, of which those of one part were in the same rounds. Bounds are as if all parts erred the same way: they may
-    have rounds in common.
+    """The geometric mean over controls, of which those of one part were in the same rounds. Bounds
+    are as if all parts erred the same way: they may have rounds in common.
     """
     weights = np.array([len(mine) for mine in parts]) / sum(len(mine) for mine in parts)
     factors = [_factor(mine) for mine in parts]

@@ -1,4 +1,5 @@
-"""`simreduce model`: a Keras model as a file of layers, gradients and FLOPs, which a scenario's `workload` takes.
+"""`simreduce model`: a Keras model as a file of layers, gradients and FLOPs, which a scenario's
+`workload` takes.
 
 simreduce model ResNet50 > resnet50.toml
 simreduce model package.module:function --input 128:int32 > mine.toml
@@ -34,9 +35,11 @@ _SETTINGS = (("CUDA_VISIBLE_DEVICES", ""), ("KERAS_BACKEND", "tensorflow"))
     help="Seconds to load TensorFlow and build it; default 600.",
 )
 def model(model: str, inputs: tuple[str, ...], timeout: float) -> None:
-    """The layers of a Keras model, with gradients and FLOPs, as a file on stdout that is a scenario's workload.
+    """The layers of a Keras model, with gradients and FLOPs, as a file on stdout that is a
+    scenario's workload.
 
-    MODEL is a name of keras.applications (ResNet50), PACKAGE.MODULE:FUNCTION that returns a model, or a saved .keras file.
+    MODEL is a name of keras.applications (ResNet50), PACKAGE.MODULE:FUNCTION that returns a model,
+    or a saved .keras file.
     """
     problems: list[str] = []
     shapes = [gather(problems, read_input, text) for text in inputs]
@@ -52,9 +55,7 @@ def model(model: str, inputs: tuple[str, ...], timeout: float) -> None:
         click.echo(f"{model}: {note}", err=True)
     workload = found.workload
     size = f"{units.counted(len(found.layers), 'layer')}, {units.counted(len(workload.gradients), 'gradient')}, {units.counted(workload.elements, 'element')}, {units.format_size(workload.nbytes)}"
-    work = (
-        f"{units.exact_work(found.forward)} forward, {units.exact_work(found.flops - found.forward)} backward"
-    )
+    work = f"{units.exact_work(found.forward)} forward, {units.exact_work(found.flops - found.forward)} backward"
     head = [
         f"simreduce model {' '.join([model, *(f'--input {text}' for text in inputs)])}",
         size,
@@ -68,7 +69,9 @@ def read_input(text: str) -> tuple[tuple[int, ...], str]:
     """The shape of a sample and its dtype, "" where none is given."""
     shape, _, dtype = text.partition(":")
     if not re.fullmatch(r"[1-9][0-9]{0,8}(x[1-9][0-9]{0,8})*", shape, re.ASCII):
-        raise InputError(f"--input {text}: write dimensions such as 224x224x3, and a dtype as 128:int32")
+        raise InputError(
+            f"--input {text}: write dimensions such as 224x224x3, and a dtype as 128:int32"
+        )
     if dtype:
         try:
             dtype = dtypes.NAMES[dtypes.code(dtype)]

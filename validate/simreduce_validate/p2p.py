@@ -1,11 +1,13 @@
-"""Published matrices of p2pBandwidthLatencyTest against what simreduce predicts from the machines' files alone.
+"""Published matrices of p2pBandwidthLatencyTest against what simreduce predicts from the machines'
+files alone.
 
     python -m simreduce_validate.p2p
 
-Bandwidths are held to 10 % on the median and 20 % at the 90th percentile, pooled over the matrices of a machine: both ways
-and one way, with and without peer access. Left out are the pairs of `EXCEPTIONS`, with the reason. The matrices of `ALONE`
-would not pass by themselves. What was fitted to the very matrix that it is compared with stands in `INFERRED`. Latencies are
-shown, not held to anything: the test's include what the host needs to start a copy, which no link has.
+Bandwidths are held to 10 % on the median and 20 % at the 90th percentile, pooled over the matrices
+of a machine: both ways and one way, with and without peer access. Left out are the pairs of
+`EXCEPTIONS`, with the reason. The matrices of `ALONE` would not pass by themselves. What was fitted
+to the very matrix that it is compared with stands in `INFERRED`. Latencies are shown, not held to
+anything: the test's include what the host needs to start a copy, which no link has.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ MEDIAN, HIGH = 0.10, 0.20
 
 @dataclass(frozen=True, slots=True)
 class Exempt:
-    """Pairs that are not predicted as closely, and why: those that one of these GPUs is in, of all or only without peer access."""
+    """Pairs that are not predicted as closely, and why: those that one of these GPUs is in, of all
+    or only without peer access.
+    """
 
     machine: str
     kind: str
@@ -75,9 +79,13 @@ ALONE = (
     ("abci-v-4xV100-16g-nv2mesh", "both_ways", False),
     ("abci-a-8xA100-40g-nvswitch", "both_ways", False),
 )
-"""Machine, kind and case of peer access of matrices that are off by more than is accepted, but not with the machine's others."""
+"""Machine, kind and case of peer access of matrices that are off by more than is accepted, but not
+with the machine's others.
+"""
 
-INFERRED = {"2xRTX2080Ti-pcie3-nop2p": "that the switch has eight lanes up follows from these very matrices"}
+INFERRED = {
+    "2xRTX2080Ti-pcie3-nop2p": "that the switch has eight lanes up follows from these very matrices"
+}
 """Machines with figures that a published matrix gave: there, agreement is no evidence."""
 
 
@@ -151,7 +159,9 @@ def exempt(matrix: Published, i: int, j: int) -> bool:
 def pairs(matrix: Published, *, held: bool = False) -> list[tuple[float, float]]:
     """(measured, predicted) of every pair of GPUs; `held`: without those of `EXCEPTIONS`."""
     forecast = predicted(matrix.machine)
-    rows: Matrix = getattr(forecast.enabled if matrix.peer_access else forecast.disabled, matrix.kind)
+    rows: Matrix = getattr(
+        forecast.enabled if matrix.peer_access else forecast.disabled, matrix.kind
+    )
     return [
         (measured, rows[i][j] or 0.0)
         for i, row in enumerate(matrix.rows)
@@ -226,7 +236,10 @@ def report() -> str:
             f"{row.machine:27} {row.topology:18} {row.kind:9} {'on' if row.peer_access else 'off':5} {row.pairs:5} "
             f"{row.measured * unit:9.2f} {row.predicted * unit:9.2f} {row.median:7.1%} {row.high:7.1%}{mark}"
         )
-    lines += ["", f"{'all bandwidths of a machine':46} {'all pairs':>19}   {'without exceptions':>22}"]
+    lines += [
+        "",
+        f"{'all bandwidths of a machine':46} {'all pairs':>19}   {'without exceptions':>22}",
+    ]
     for machine in dict.fromkeys(matrix.machine for matrix in published()):
         every, held = bandwidths(machine, held=False), bandwidths(machine, held=True)
         lines.append(

@@ -1,7 +1,8 @@
 """The best of a ranking once more, on real devices: what `simreduce run --measure` adds.
 
-Predictions put thousands of settings in order; among the first of them, which are often within a few per cent, devices decide.
-Of strategies that measuring does not tell apart either, the one that was predicted to be faster is recommended.
+Predictions put thousands of settings in order; among the first of them, which are often within a
+few per cent, devices decide. Of strategies that measuring does not tell apart either, the one that
+was predicted to be faster is recommended.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from simreduce_validate.measuring.provenance import processors
 from simreduce_validate.running.backend import check_tensorflow
 
 _COPIES = 5
-"""Tensors' worth of memory that a strategy takes on every rank while it is ready: what is given, what comes out, what is between.
-ResNet-50 on 8 CPU devices took 4.9.
+"""Tensors' worth of memory that a strategy takes on every rank while it is ready: what is given,
+what comes out, what is between. ResNet-50 on 8 CPU devices took 4.9.
 """
 
 _COLUMNS = ("predicted", "strategy", "here", "measured", "95 % interval", "measured", "#faults")
@@ -34,8 +35,9 @@ _UNITS = ("place", "", "(ms)", "(ms)", "(ms)", "place", "")
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """One of a ranking, measured. `place` is that in the ranking, from 1; `predicted` the seconds of one all-reduce on the devices it
-    was measured on, which need not be those of the scenario, or NaN; `faults` is all that makes the measured time meaningless.
+    """One of a ranking, measured. `place` is that in the ranking, from 1; `predicted` the seconds
+    of one all-reduce on the devices it was measured on, which need not be those of the scenario, or
+    NaN; `faults` is all that makes the measured time meaningless.
     """
 
     place: int
@@ -61,7 +63,9 @@ class Remeasured:
 
     @property
     def equals(self) -> tuple[Again, ...]:
-        """The fastest of those that can be recommended, and those whose intervals overlap with its own: they are not told apart."""
+        """The fastest of those that can be recommended, and those whose intervals overlap with its
+        own: they are not told apart.
+        """
         runnable = [row for row in self.fastest if row.candidate.runnable]
         known = runnable or self.fastest
         return tuple(row for row in known if row.measured.low <= known[0].measured.high)
@@ -73,8 +77,8 @@ class Remeasured:
 
 
 def read(scenario: Scenario | None, **options: Any) -> Devices:
-    """The devices that the options ask for, to stand for those of the scenario. InputError tells all that is wrong, also if there is
-    no scenario because something else is.
+    """The devices that the options ask for, to stand for those of the scenario. InputError tells
+    all that is wrong, also if there is no scenario because something else is.
     """
     problems: list[str] = []
     devices = gather(problems, read_devices, scenario, None, None, **options)
@@ -85,8 +89,8 @@ def read(scenario: Scenario | None, **options: Any) -> Devices:
 
 
 def remeasure(ranking: Ranking, top: int, devices: Devices, iters: int | None = None) -> Remeasured:
-    """Time the first `top` of a ranking in turns, `iters` rounds or as many as some seconds have room for. InputError if these devices
-    can do none of them.
+    """Time the first `top` of a ranking in turns, `iters` rounds or as many as some seconds have
+    room for. InputError if these devices can do none of them.
     """
     scenario = ranking.scenario
     chosen = _first(ranking, top, devices)
@@ -97,7 +101,9 @@ def remeasure(ranking: Ranking, top: int, devices: Devices, iters: int | None = 
     )
     cases = question.cases(scenario.workload, [candidate.strategy for _, candidate in chosen])
     together = in_turns(scenario.workload.nbytes, devices.layout.n)
-    rows, ran_on = question.measure([cases[i : i + together] for i in range(0, len(cases), together)])
+    rows, ran_on = question.measure(
+        [cases[i : i + together] for i in range(0, len(cases), together)]
+    )
     found = [
         Again(place, candidate, row.predicted, row.interval, row.faults)
         for (place, candidate), row in zip(chosen, rows, strict=True)
@@ -106,16 +112,18 @@ def remeasure(ranking: Ranking, top: int, devices: Devices, iters: int | None = 
 
 
 def in_turns(nbytes: int, ranks: int, memory: int | None = None) -> int:
-    """How many strategies are held ready at a time, and so timed in turns, if tensors have `nbytes` on each of so many ranks and this
-    machine has so many bytes of memory: those that half of it has room for. The others are timed after them.
+    """How many strategies are held ready at a time, and so timed in turns, if tensors have `nbytes`
+    on each of so many ranks and this machine has so many bytes of memory: those that half of it has
+    room for. The others are timed after them.
     """
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if memory is None else memory
     return max(1, memory // 2 // (_COPIES * nbytes * ranks))
 
 
 def _first(ranking: Ranking, top: int, devices: Devices) -> list[tuple[int, Candidate]]:
-    """The first `top` that are proven and that these devices can do, by place. If TensorFlow can be told to run none of them, the next
-    that it can be as well: what is recommended is one that can be typed, if there is any.
+    """The first `top` that are proven and that these devices can do, by place. If TensorFlow can be
+    told to run none of them, the next that it can be as well: what is recommended is one that can
+    be typed, if there is any.
     """
     scenario, chosen = ranking.scenario, list[tuple[int, Candidate]]()
     for place, candidate in enumerate(ranking.candidates, 1):
@@ -139,7 +147,9 @@ def table(found: Remeasured) -> str:
         ).rstrip()
         for row in cells
     ]  # fmt: skip
-    faults = [f"  {row.candidate.strategy.text}: {fault}" for row in found.rows for fault in row.faults]
+    faults = [
+        f"  {row.candidate.strategy.text}: {fault}" for row in found.rows for fault in row.faults
+    ]
     return "\n".join(["", *_header(found), *lines, *faults[:20], "", *_recommendation(found)])
 
 
@@ -189,7 +199,9 @@ def _recommendation(found: Remeasured) -> list[str]:
 
 
 def document(found: Remeasured) -> dict[str, Any]:
-    """The keys that it adds to the document of the ranking, or that stand in the place of the ranking's; times in microseconds."""
+    """The keys that it adds to the document of the ranking, or that stand in the place of the
+    ranking's; times in microseconds.
+    """
     best = found.recommended
     places = {row.place: place for place, row in enumerate(found.fastest, 1)}
     return {

@@ -1,8 +1,8 @@
-"""Synchronous replicas on real parameter servers: TensorFlow's own SyncReplicasOptimizer on `tf.distribute.Server`
-processes of this machine, beside what `simreduce.training.replicas` says.
+"""Synchronous replicas on real parameter servers: TensorFlow's own SyncReplicasOptimizer on
+`tf.distribute.Server` processes of this machine, beside what `simreduce.training.replicas` says.
 
-Workers sleep instead of computing, and every gradient marks a place of its own in the variable, so that it can be read
-afterwards which gradient entered which update, together with how many others.
+Workers sleep instead of computing, and every gradient marks a place of its own in the variable, so
+that it can be read afterwards which gradient entered which update, together with how many others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from simreduce_validate.running.workers import loopback
 
 REPLICA = "simreduce_validate.running.replica"
 PACE = 1000
-"""Update u has the learning rate 1 + (u - 1) / PACE: what a weight has lost says in which update it did."""
+"""Update u has the learning rate 1 + (u - 1) / PACE: what a weight has lost says in which update it
+did.
+"""
 
 _STEPS = 40
 """Of every worker, whose gradients are told apart."""
@@ -31,8 +33,8 @@ _AHEAD = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """By (worker, its own step): the update that its gradient of a variable entered, from 1, and how many are in that; (0, 0)
-    for those that were dropped.
+    """By (worker, its own step): the update that its gradient of a variable entered, from 1, and
+    how many are in that; (0, 0) for those that were dropped.
     """
 
     update: dict[tuple[int, int], tuple[int, int]]
@@ -49,11 +51,17 @@ class Cluster:
     def train(
         self, settings: Settings, compute: Sequence[float], seconds: float, variables: int = 1
     ) -> list[Entered]:
-        """Train for so many seconds, each worker computing as long as it says: by variable, what happened."""
+        """Train for so many seconds, each worker computing as long as it says: by variable, what
+        happened.
+        """
         workers = self._workers[: len(compute)]
         name = f"training{next(self._names)}"
-        for worker, each in zip(workers, compute, strict=True):  # the chief first: it makes the variables
-            worker.ask("open", name, settings, len(workers), variables, _STEPS, each, seconds=_SECONDS)
+        for worker, each in zip(
+            workers, compute, strict=True
+        ):  # the chief first: it makes the variables
+            worker.ask(
+                "open", name, settings, len(workers), variables, _STEPS, each, seconds=_SECONDS
+            )
         at = time.time() + _AHEAD
         for worker in workers:
             worker.ask("go", at, seconds=_SECONDS)
@@ -64,7 +72,9 @@ class Cluster:
             worker.ask("close", seconds=_SECONDS)
         held = found[0][1]
         steps = {
-            (w, s): local_step for w, (rows, _) in enumerate(found) for s, (local_step, _) in enumerate(rows)
+            (w, s): local_step
+            for w, (rows, _) in enumerate(found)
+            for s, (local_step, _) in enumerate(rows)
         }
         return [
             Entered({(w, s): _read(-values[w * _STEPS + s]) for w, s in steps if s < _STEPS}, steps)
@@ -73,8 +83,8 @@ class Cluster:
 
 
 def _read(moved: float) -> tuple[int, int]:
-    """The update that moved a weight by so much, (1 + (update - 1) / PACE) / gradients, and how many gradients it had: up to 15
-    of these and 50 updates can be told apart.
+    """The update that moved a weight by so much, (1 + (update - 1) / PACE) / gradients, and how
+    many gradients it had: up to 15 of these and 50 updates can be told apart.
     """
     if moved == 0.0:
         return 0, 0
@@ -84,7 +94,9 @@ def _read(moved: float) -> tuple[int, int]:
 
 @contextmanager
 def cluster(servers: int, workers: int) -> Iterator[Cluster]:
-    """So many processes on this machine; all are stopped in the end. DeviceError if one does not start."""
+    """So many processes on this machine; all are stopped in the end. DeviceError if one does not
+    start.
+    """
     jobs = {
         "ps": [each.address for each in loopback(servers)],
         "worker": [each.address for each in loopback(workers)],
@@ -105,8 +117,9 @@ def cluster(servers: int, workers: int) -> Iterator[Cluster]:
 def differences(
     found: Entered, settings: Settings, compute: Sequence[float], until: float, variable: int = 0
 ) -> list[str]:
-    """What happened otherwise than predicted, of all that is predicted to be settled before `until` (s). The prediction has no
-    communication time: workers must compute long enough that it does not matter.
+    """What happened otherwise than predicted, of all that is predicted to be settled before `until`
+    (s). The prediction has no communication time: workers must compute long enough that it does not
+    matter.
     """
     job = Job(settings, delays(len(compute), variable + 1), tuple(Constant(c) for c in compute))
     run = replicas(job, 10 * _STEPS)

@@ -1,7 +1,8 @@
 """The published step of five all-reduces, against what simreduce predicts for it.
 
-tensorflow/benchmarks, commit 3777598 (2018-04-24): ResNet-50 gradients, fp32, 8 GPUs, time per step of 5 chained
-all-reduces. The machine is not named; a DGX-1 with P100 fits from its link rates alone, one with V100 does not.
+tensorflow/benchmarks, commit 3777598 (2018-04-24): ResNet-50 gradients, fp32, 8 GPUs, time per step
+of 5 chained all-reduces. The machine is not named; a DGX-1 with P100 fits from its link rates
+alone, one with V100 does not.
 
     python -m simreduce_validate.step_of_five          # published against predicted, on both machines
     python -m simreduce_validate.step_of_five --fit    # fits the two constants of the calibration dgx1p-tf2018
@@ -58,14 +59,18 @@ def predict(strategy: str, machine: str, calibration: Calibration) -> float:
 
 
 def constants(dispatch: float, qpi: float) -> Calibration:
-    """The calibration with these two constants: seconds per transfer, bytes/s per QPI lane and direction."""
+    """The calibration with these two constants: seconds per transfer, bytes/s per QPI lane and
+    direction.
+    """
     links = {"qpi": LinkConstants(bandwidth=qpi)}
     return Calibration(FITTED, dispatch={"copy": dispatch}, links=links)
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Least squares on log(predicted / published). Errors are one standard error; there is one degree of freedom."""
+    """Least squares on log(predicted / published). Errors are one standard error; there is one
+    degree of freedom.
+    """
 
     dispatch: float
     dispatch_error: float
@@ -90,10 +95,11 @@ def _squared(logs: Floats, points: Sequence[str]) -> float:
 
 
 def fit(points: Sequence[str] = FITTED_TO) -> Fit:
-    """Pattern search in the logarithms of both constants: to the best of 8 neighbours, or half the step.
+    """Pattern search in the logarithms of both constants: to the best of 8 neighbours, or half the
+    step.
 
-    The error is jagged (a constant decides which of two copies is first in a queue), so that its gradient leads
-    nowhere; standard errors come from slopes over a step as wide as they are.
+    The error is jagged (a constant decides which of two copies is first in a queue), so that its
+    gradient leads nowhere; standard errors come from slopes over a step as wide as they are.
     """
     x, step = np.log(START), 0.2
     best = _squared(x, points)
@@ -119,7 +125,9 @@ def fit(points: Sequence[str] = FITTED_TO) -> Fit:
 
 
 def alone(point: str, start: Fit) -> tuple[float | None, float | None]:
-    """(dispatch, qpi) that this point alone asks for, the other constant being as fitted; None where none does."""
+    """(dispatch, qpi) that this point alone asks for, the other constant being as fitted; None
+    where none does.
+    """
 
     def solve(axis: int, low: float, high: float) -> float | None:
         def miss(value: float) -> float:
@@ -167,7 +175,9 @@ def fit_report() -> str:
         dispatch, qpi = alone(point, found)
         one = f"{dispatch * 1e6:.1f} us" if dispatch else "says nothing"
         two = f"{qpi / 1e9:.2f} GB/s" if qpi else "says nothing"
-        lines.append(f"{point:27}{one:>20}{two:>27}   residual {math.expm1(found.residuals[point]):+.1%}")
+        lines.append(
+            f"{point:27}{one:>20}{two:>27}   residual {math.expm1(found.residuals[point]):+.1%}"
+        )
     return "\n".join(lines)
 
 
@@ -176,7 +186,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--fit", action="store_true", help="fit the two constants instead (a minute or two)")
+    parser.add_argument(
+        "--fit", action="store_true", help="fit the two constants instead (a minute or two)"
+    )
     print(fit_report() if parser.parse_args().fit else report())
 
 

@@ -1,4 +1,6 @@
-"""Measured beside predicted times as they are printed: nccl-tests' columns, twice, and as a document."""
+"""Measured beside predicted times as they are printed: nccl-tests' columns, twice, and as a
+document.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ _HEADER = (
 
 
 def table(rows: Sequence[Row], ranks: int, about: Sequence[str], judgement: Sequence[str]) -> str:
-    """nccl-tests' columns of what was measured, what was predicted, and how far off that is; faults below."""
+    """nccl-tests' columns of what was measured, what was predicted, and how far off that is; faults
+    below.
+    """
     candidates = [row for row in rows if row.case.control is None]
     lines = [*(f"# {line}" for line in about), *_HEADER]
     lines += [
@@ -71,7 +75,10 @@ def noise_lines(rows: Sequence[Row]) -> list[str]:
     """What the medians are worth: their intervals, outliers and drift."""
     found = [noise(row.measured.seconds) for row in rows]
     widths = [(r.interval.high - r.interval.low) / 2 / r.measured.median for r in rows]
-    samples, far = sum(len(r.measured.seconds) for r in rows), sum(len(each.outliers) for each in found)
+    samples, far = (
+        sum(len(r.measured.seconds) for r in rows),
+        sum(len(each.outliers) for each in found),
+    )
     lines = [
         f"medians: +-{np.median(widths):.1%} (the worst +-{max(widths):.1%}) with {_level(rows):.3g} %",
         f"outliers: {far} of {units.counted(samples, 'sample')}; they count",
@@ -100,11 +107,18 @@ def judgement_lines(judgement: Judgement | None) -> list[str]:
     lines += [
         _size_line(size)
         for size in judgement.sizes
-        if size.order.pairs or size.chosen != size.best or size.floor or not math.isnan(size.default)
+        if size.order.pairs
+        or size.chosen != size.best
+        or size.floor
+        or not math.isnan(size.default)
     ]
     if drift := judgement.drift:
         of = [size for size in judgement.sizes if size.drift]
-        sizes = "" if len(of) == len(judgement.sizes) else f" at {len(of)} of {len(judgement.sizes)} sizes"
+        sizes = (
+            ""
+            if len(of) == len(judgement.sizes)
+            else f" at {len(of)} of {len(judgement.sizes)} sizes"
+        )
         lines.append(
             f"controls: plans of the calibration, timed again{sizes}, are off what they took then by {drift.median_repeat:.1%} in the median, "
             f"{drift.p90_repeat:.1%} at the 90th percentile; all together {_change(drift)}; |error| of the candidates beside them {drift.median_error:.1%} in the median; "
@@ -129,7 +143,9 @@ def _change(drift: Drift) -> str:
 
 
 def _size_line(size: Size) -> str:
-    """What is true of the candidates of one size: which is chosen, what is in order, what of that noise could make."""
+    """What is true of the candidates of one size: which is chosen, what is in order, what of that
+    noise could make.
+    """
     parts = [
         (
             f"{units.format_size(size.nbytes)}: predicted fastest {size.chosen}, measured fastest {size.best}, "
@@ -150,11 +166,17 @@ def _size_line(size: Size) -> str:
 
 
 def _between(interval: Interval) -> str:
-    return f"{interval.low:+.1%} to {interval.high:+.1%}" if interval.bounded else "too few rounds for bounds"
+    return (
+        f"{interval.low:+.1%} to {interval.high:+.1%}"
+        if interval.bounded
+        else "too few rounds for bounds"
+    )
 
 
 def transfer_lines(row: Row, found: Sequence[Transfer], most: int = 40) -> list[str]:
-    """The transfers of one step of a candidate, as they ended; of very many, those that are farthest off."""
+    """The transfers of one step of a candidate, as they ended; of very many, those that are
+    farthest off.
+    """
     if not found:
         return []
     shown = (
@@ -187,7 +209,9 @@ def transfer_lines(row: Row, found: Sequence[Transfer], most: int = 40) -> list[
 
 
 def _level(rows: Sequence[Row]) -> float:
-    """With what probability, in percent, the intervals hold their medians: that of the range of a few samples."""
+    """With what probability, in percent, the intervals hold their medians: that of the range of a
+    few samples.
+    """
     fewest = min((len(r.measured.seconds) for r in rows), default=FEW + 1)
     return 100.0 * (LEVEL if fewest > FEW else range_level(fewest))
 
@@ -262,7 +286,9 @@ def document(
 
 
 def judgement_document(judgement: Judgement | None) -> dict[str, Any] | None:
-    """Numbers that there are none of (no two candidates, no builtin, bounds of too few rounds) are null."""
+    """Numbers that there are none of (no two candidates, no builtin, bounds of too few rounds) are
+    null.
+    """
     if judgement is None:
         return None
     return {
@@ -290,8 +316,9 @@ def judgement_document(judgement: Judgement | None) -> dict[str, Any] | None:
 
 
 def _drift_document(drift: Drift | None) -> dict[str, Any] | None:
-    """`since` is what controls take over what they took then, less 1; errors without that stand beside the plain one of the same rows.
-    The repeat error is that of what each control took then as a prediction of what it takes now.
+    """`since` is what controls take over what they took then, less 1; errors without that stand
+    beside the plain one of the same rows. The repeat error is that of what each control took then
+    as a prediction of what it takes now.
     """
     if drift is None:
         return None
@@ -311,7 +338,9 @@ def _bounds(name: str, interval: Interval | None) -> dict[str, float | None]:
 
 
 def _worth(row: Row) -> dict[str, Any]:
-    """What the median of a row is worth. `drift` has no bounds where there are too few samples for them."""
+    """What the median of a row is worth. `drift` has no bounds where there are too few samples for
+    them.
+    """
     found, interval = noise(row.measured.seconds), row.interval
     return {
         "low_us": interval.low * 1e6,

@@ -1,32 +1,39 @@
-"""The published throughput of a DGX-1 with P100, against the training steps that simreduce predicts for it.
+"""The published throughput of a DGX-1 with P100, against the training steps that simreduce predicts
+for it.
 
-tensorflow.org, performance benchmarks (tests of May 2017): images/s on synthetic data, mean of 5 runs of 100 steps. Inception-v3
-and ResNet keep their variables on the CPU (`parameter_server`), AlexNet and VGG-16 on every GPU (`replicated` with NCCL).
+tensorflow.org, performance benchmarks (tests of May 2017): images/s on synthetic data, mean of 5
+runs of 100 steps. Inception-v3 and ResNet keep their variables on the CPU (`parameter_server`),
+AlexNet and VGG-16 on every GPU (`replicated` with NCCL).
 
-What a GPU computes is fitted to the 1-GPU column, and to nothing else: so that the step of one GPU, transfers included,
-takes as long as published. For AlexNet and VGG-16 a second constant, a cost of every step on more than one GPU, is fitted to
-the 2-GPU column. Everything else is predicted with the calibration `dgx1p-tf2018`, which was fitted to other figures
-(`step_of_five`). What the standard errors of its two constants come to stands behind "+-": each is moved by its own,
-up and down, everything is fitted anew, and of each the larger difference is added in quadrature: a step has kinks, where transfers begin
-not to be hidden. That is as if the constants' errors had nothing to do with one another: the calibration has no covariance.
+What a GPU computes is fitted to the 1-GPU column, and to nothing else: so that the step of one GPU,
+transfers included, takes as long as published. For AlexNet and VGG-16 a second constant, a cost of
+every step on more than one GPU, is fitted to the 2-GPU column. Everything else is predicted with
+the calibration `dgx1p-tf2018`, which was fitted to other figures (`step_of_five`). What the
+standard errors of its two constants come to stands behind "+-": each is moved by its own, up and
+down, everything is fitted anew, and of each the larger difference is added in quadrature: a step
+has kinks, where transfers begin not to be hidden. That is as if the constants' errors had nothing
+to do with one another: the calibration has no covariance.
 
-"Longer than 1 GPU" is what a step takes longer than that of one GPU: published, and predicted as a bracket. Its near end is a forward
-pass in which every layer waits for its own variables, which is what is simulated; its far end one that waits for all variables first.
-"Exposed" is what the simulated step itself takes longer than its compute: one GPU reads its variables too, so that this is not
-the same.
+"Longer than 1 GPU" is what a step takes longer than that of one GPU: published, and predicted as a
+bracket. Its near end is a forward pass in which every layer waits for its own variables, which is
+what is simulated; its far end one that waits for all variables first. "Exposed" is what the
+simulated step itself takes longer than its compute: one GPU reads its variables too, so that this
+is not the same.
 
-What the published column can tell is limited: below 0 there is nothing to predict, and it goes down to -3.8 ms (Inception-v3, batch 32),
-so that about 4 ms of it are noise.
+What the published column can tell is limited: below 0 there is nothing to predict, and it goes down
+to -3.8 ms (Inception-v3, batch 32), so that about 4 ms of it are noise.
 
     python -m simreduce_validate.throughput               # the batch sizes of the main table
     python -m simreduce_validate.throughput --batch-32 --model resnet50
 
-What is off. ResNet-50 on 2 GPUs is published with 11 ms more than on 1, on 4 with 8 and on 8 with 3: 8 GPUs have the most to
-transfer. A forward pass that waits for all variables would give 8, 8 and 46 ms: it meets 2 and 4 GPUs, and not 8. AlexNet and VGG-16:
-neither constant that the 2-GPU column can fix explains the rest. A cost of every step does not grow, and the published exposure does,
-with the number of GPUs (9.6, 23, 58 ms of AlexNet). As a rate of NCCL 1 it would be 2 GB/s a link, and then the rings of 4 and 8
-GPUs, which have more links, hide all behind the backward pass. Work per GPU of the one process that launches all kernels and
-collectives would grow so; that this is the cause is a conjecture, which nothing here tests.
+What is off. ResNet-50 on 2 GPUs is published with 11 ms more than on 1, on 4 with 8 and on 8 with
+3: 8 GPUs have the most to transfer. A forward pass that waits for all variables would give 8, 8 and
+46 ms: it meets 2 and 4 GPUs, and not 8. AlexNet and VGG-16: neither constant that the 2-GPU column
+can fix explains the rest. A cost of every step does not grow, and the published exposure does, with
+the number of GPUs (9.6, 23, 58 ms of AlexNet). As a rate of NCCL 1 it would be 2 GB/s a link, and
+then the rings of 4 and 8 GPUs, which have more links, hide all behind the backward pass. Work per
+GPU of the one process that launches all kernels and collectives would grow so; that this is the
+cause is a conjecture, which nothing here tests.
 """
 
 from __future__ import annotations
@@ -67,7 +74,9 @@ class Row:
         return gpus * self.batch / self.images[GPUS.index(gpus)]
 
     def exposed(self, gpus: int) -> float:
-        """Seconds by which a published step is longer than that of one GPU; below 0 where noise makes it shorter."""
+        """Seconds by which a published step is longer than that of one GPU; below 0 where noise
+        makes it shorter.
+        """
         return self.seconds(gpus) - self.seconds(1)
 
 
@@ -106,10 +115,13 @@ class Prediction:
         return self.steps[gpus].seconds - self.steps[1].seconds
 
     def waiting(self, gpus: int) -> float:
-        """The same, if the forward pass waited for all variables: reads go on as they do, and compute begins when the last
-        is done. Compute is fitted to one GPU that waits so, too, and thus the difference is in what is not compute.
+        """The same, if the forward pass waited for all variables: reads go on as they do, and
+        compute begins when the last is done. Compute is fitted to one GPU that waits so, too, and
+        thus the difference is in what is not compute.
         """
-        return _outside(self.steps[gpus]) - _outside(self.steps[1]) + (self.cost if gpus > 1 else 0.0)
+        return (
+            _outside(self.steps[gpus]) - _outside(self.steps[1]) + (self.cost if gpus > 1 else 0.0)
+        )
 
 
 def _outside(step: Step) -> float:
@@ -119,7 +131,9 @@ def _outside(step: Step) -> float:
 
 
 def others(row: Row) -> list[tuple[Prediction, Prediction]]:
-    """Two predictions for every constant that has a standard error: with it greater and less by that."""
+    """Two predictions for every constant that has a standard error: with it greater and less by
+    that.
+    """
     calibration = _machine()[2]
     return [
         (predict(row, one_off(calibration, name, 1)), predict(row, one_off(calibration, name, -1)))
@@ -189,7 +203,9 @@ def spread(
     found: Prediction,
     moved: Iterable[tuple[Prediction, Prediction]],
 ) -> float:
-    """What the standard errors come to: of each constant the larger of both differences, in quadrature."""
+    """What the standard errors come to: of each constant the larger of both differences, in
+    quadrature.
+    """
     return hypot(*(max(abs(figure(each) - figure(found)) for each in both) for both in moved))
 
 
@@ -215,9 +231,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--batch-32", action="store_true", help="the table of batch size 32 instead")
+    parser.add_argument(
+        "--batch-32", action="store_true", help="the table of batch size 32 instead"
+    )
     names = sorted({row.model for row in PUBLISHED})
-    parser.add_argument("--model", action="append", choices=names, help="this one only; may be repeated")
+    parser.add_argument(
+        "--model", action="append", choices=names, help="this one only; may be repeated"
+    )
     asked = parser.parse_args()
     rows = PUBLISHED_32 if asked.batch_32 else PUBLISHED
     for line in report(tuple(row for row in rows if row.model in (asked.model or names))):

@@ -1,4 +1,6 @@
-"""Every transfer of a step as it was measured, beside what is predicted for it: joined by the op of the plan."""
+"""Every transfer of a step as it was measured, beside what is predicted for it: joined by the op of
+the plan.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from simreduce_validate.running.program import Event
 
 
 class Transfer(NamedTuple):
-    """A COPY, and when it was done after the first op of its step began: measured and predicted, in seconds."""
+    """A COPY, and when it was done after the first op of its step began: measured and predicted, in
+    seconds.
+    """
 
     op: int
     source: str
@@ -35,7 +39,9 @@ class Transfer(NamedTuple):
 def transfers(
     plan: Plan, machine: Topology, calibration: Calibration, events: Iterable[Event]
 ) -> list[Transfer]:
-    """The COPYs of a plan that a timeline shows, in its order. A COPY is done when its own op at the receiver is."""
+    """The COPYs of a plan that a timeline shows, in its order. A COPY is done when its own op at
+    the receiver is.
+    """
     result = sr.simulate(plan, machine, RUNTIME, calibration)
     before = step_cost(plan, machine, runtime_named(RUNTIME), calibration)
     finish = {event.name: event.finish for event in events}
@@ -48,7 +54,12 @@ def transfers(
             )
             found.append(
                 Transfer(
-                    op, source, target, int(plan.nbytes[op]), done - began, float(result.finish[op]) - before
+                    op,
+                    source,
+                    target,
+                    int(plan.nbytes[op]),
+                    done - began,
+                    float(result.finish[op]) - before,
                 )
             )
     return sorted(found, key=lambda each: (each.measured, each.op))

@@ -2,8 +2,9 @@
 
     simreduce validate switch:4 --algo ring,direct -b 1K -e 1M -f 8 --backend inproc --calibration mine
 
-Every size of every candidate is checked before its time is shown: all results on all devices, and that the transfers and sums
-that were executed are those of the plan. Exit status 1 if any of it is wrong.
+Every size of every candidate is checked before its time is shown: all results on all devices, and
+that the transfers and sums that were executed are those of the plan. Exit status 1 if any of it is
+wrong.
 """
 
 from __future__ import annotations
@@ -75,13 +76,17 @@ _OF_THE_SCENARIO = {
     help="Of a scenario: measure the best so many by prediction; default 10.",
 )
 @algo_option("Strategies to measure, all: every algorithm; default ring")
-@click.option("--builtin", multiple=True, metavar="NAME", help=f"TensorFlow's own: {', '.join(BUILTINS)}.")
+@click.option(
+    "--builtin", multiple=True, metavar="NAME", help=f"TensorFlow's own: {', '.join(BUILTINS)}."
+)
 @sizes_options("1M")
 @gpus_options
 @click.option(
     "-d", "--datatype", "--dtype", default="float", help="float, half, double, bfloat16, int32, ..."
 )
-@click.option("-n", "--iters", type=click.IntRange(1), default=20, help="Samples of each; default 20.")
+@click.option(
+    "-n", "--iters", type=click.IntRange(1), default=20, help="Samples of each; default 20."
+)
 @click.option(
     "-w",
     "--warmup_iters",
@@ -91,14 +96,23 @@ _OF_THE_SCENARIO = {
     help="Steps before; default 2.",
 )
 @click.option(
-    "--chained", type=click.IntRange(1), default=None, help="All-reduces in a row in one step; default 1."
+    "--chained",
+    type=click.IntRange(1),
+    default=None,
+    help="All-reduces in a row in one step; default 1.",
 )
 @device_options
 @click.option(
-    "--transfers", "traced", is_flag=True, help="Also every transfer of one step, measured and predicted."
+    "--transfers",
+    "traced",
+    is_flag=True,
+    help="Also every transfer of one step, measured and predicted.",
 )
 @click.option(
-    "--out", default=None, metavar="FILE", help="Keep predictions, then every sample, in a new file."
+    "--out",
+    default=None,
+    metavar="FILE",
+    help="Keep predictions, then every sample, in a new file.",
 )
 @picture_options("Measured against predicted")
 @calibration_option(None)
@@ -109,13 +123,18 @@ def validate(
     chained: int | None, traced: bool, out: str | None, svg: str | None, png: str | None, calibration: str | None, as_json: bool,
     **devices: Any,
 ) -> int:  # fmt: skip
-    """Time all-reduces on real devices beside what is predicted, as if they were TOPOLOGY (a name, a file, e.g. switch:4; auto: this
-    machine's GPUs). What is stopped (Ctrl-C, SIGTERM) tells of the sizes that are complete, with status 130.
+    """Time all-reduces on real devices beside what is predicted, as if they were TOPOLOGY (a name,
+    a file, e.g. switch:4; auto: this machine's GPUs). What is stopped (Ctrl-C, SIGTERM) tells of
+    the sizes that are complete, with status 130.
     """
     problems: list[str] = []
-    asked: Scenario | None = gather(problems, load_scenario, scenario) if scenario is not None else None
+    asked: Scenario | None = (
+        gather(problems, load_scenario, scenario) if scenario is not None else None
+    )
     if topology is None and scenario is None:
-        problems.append("TOPOLOGY is missing: a name, a file or e.g. switch:4; or give a --scenario")
+        problems.append(
+            "TOPOLOGY is missing: a name, a file or e.g. switch:4; or give a --scenario"
+        )
     if scenario is not None:
         problems += [
             f"{option}: the --scenario says what is reduced and how"
@@ -127,20 +146,32 @@ def validate(
             f"--scenario {scenario}: runtime {asked.runtime.name!r}, and devices are TensorFlow's"
         )
     times = chained or (asked.repeat if asked else 1)
-    for option, useless in (("--builtin", builtin and times > 1), ("--transfers", traced and times > 1)):
+    for option, useless in (
+        ("--builtin", builtin and times > 1),
+        ("--transfers", traced and times > 1),
+    ):
         if useless:
             problems.append(f"{option}: not with several all-reduces in one step (--chained)")
     if traced and devices["route"] != ROUTES[0]:
-        problems.append(f"--transfers: --route {devices['route']} keeps no timeline; {ROUTES[0]} does")
+        problems.append(
+            f"--transfers: --route {devices['route']} keeps no timeline; {ROUTES[0]} does"
+        )
     where = asked if topology is None else topology
     stage = gather(problems, read_devices, where, ngpus, gpus, **devices)
     dtype = gather_of("--datatype", problems, dtypes.code, datatype)
     swept = gather(problems, read_sizes, minbytes, maxbytes, stepbytes, stepfactor)
-    named = gather(problems, read_strategies, algo or (() if builtin else ("ring",)), list(ALGORITHMS))
+    named = gather(
+        problems, read_strategies, algo or (() if builtin else ("ring",)), list(ALGORITHMS)
+    )
     constants: Calibration | None = asked.calibration if asked else NOMINAL
     if calibration is not None:
         constants = gather_of("--calibration", problems, load_calibration, calibration)
-    builtins = [name for text in builtin for name in text.split(",") if gather(problems, check_builtin, name)]
+    builtins = [
+        name
+        for text in builtin
+        for name in text.split(",")
+        if gather(problems, check_builtin, name)
+    ]
     if dtype is not None and swept and swept[0] < dtypes.SIZES[dtype]:
         problems.append(f"-b {minbytes}: less than one element of {dtypes.NAMES[dtype]}")
     if out is not None and Path(out).exists():
@@ -179,7 +210,9 @@ def validate(
                 click.echo(line)
     marks = _marks(rows)
     if marks and (svg is not None or png is not None):
-        drawing = validation_picture(marks, _title(stage, constants.name), judgement_lines(judgement))
+        drawing = validation_picture(
+            marks, _title(stage, constants.name), judgement_lines(judgement)
+        )
         write_pictures(drawing, svg, png)
     if stopped:
         all_of_them = sum(case.control is None for group in groups for case in group)
@@ -196,7 +229,9 @@ def validate(
 def _measured(
     question: Question, groups: Sequence[Sequence[Case]], out: Path | None
 ) -> tuple[Sequence[Row], Mapping[str, Any], bool]:
-    """All rows, what they ran on, and whether somebody stopped it: then those of whole groups, if there is one."""
+    """All rows, what they ran on, and whether somebody stopped it: then those of whole groups, if
+    there is one.
+    """
     try:
         with interruptible():
             return *question.measure(groups, out), False
@@ -207,7 +242,9 @@ def _measured(
 
 
 def _best(question: Question, scenario: Scenario, top: int) -> list[Strategy]:
-    """The strategies of a scenario that are predicted to be fastest on these devices (see `Question.fastest`)."""
+    """The strategies of a scenario that are predicted to be fastest on these devices (see
+    `Question.fastest`).
+    """
     layout, workload = question.devices.layout, scenario.workload
     all_of_them = scenario.strategies or candidates(layout)
     known = [s for s in all_of_them if accepted(s, question.devices, [workload])]
@@ -241,7 +278,9 @@ def _warnings(question: Question) -> list[str]:
     """What makes predictions worthless."""
     if question.devices.stage.on_cpus and question.calibration.cpu is None:
         what = "nothing is predicted" if question.blind else "predictions are of no CPU at all"
-        return [f"these are CPU devices, and the calibration knows none: {what}; see simreduce calibrate"]
+        return [
+            f"these are CPU devices, and the calibration knows none: {what}; see simreduce calibrate"
+        ]
     return []
 
 

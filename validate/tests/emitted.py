@@ -1,4 +1,6 @@
-"""Plans run in this process: CPU devices of one Session, or of a function where the process has them."""
+"""Plans run in this process: CPU devices of one Session, or of a function where the process has
+them.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,9 @@ class EditedStep:
         self._session = tf.compat.v1.Session(graph=self.graph, config=config)
 
     def load(self, contents: dict[str, Array]) -> None:
-        feeds = {f"{name}/feed:0": values.astype(self._types[name]) for name, values in contents.items()}
+        feeds = {
+            f"{name}/feed:0": values.astype(self._types[name]) for name, values in contents.items()
+        }
         self._session.run([f"{name}/load" for name in contents], feeds)
 
     def run(self) -> None:
@@ -108,7 +112,9 @@ def wrong_after(plan: Plan, edit: Callable[[Any], None]) -> list[str]:
 
 
 def remove(op: int, plan: Plan) -> Callable[[Any], None]:
-    """The edit that takes a COPY out of the graph, so that its readers find zeros, or an ADD, so that they find its first term."""
+    """The edit that takes a COPY out of the graph, so that its readers find zeros, or an ADD, so
+    that they find its first term.
+    """
 
     def edit(definition: Any) -> None:
         (node,) = (node for node in definition.node if node.name == f"op{op}")
@@ -140,4 +146,6 @@ def without(plan: Plan, op: int) -> Plan:
     if kind[op] == Kind.COPY:
         kind[op], arg[op] = Kind.INPUT, ZEROS
     start = np.concatenate([[0], np.cumsum(count)]).astype(plan.operand_start.dtype)
-    return replace(plan, kind=kind, arg=arg, operand_start=start, operands=np.delete(plan.operands, drop))
+    return replace(
+        plan, kind=kind, arg=arg, operand_start=start, operands=np.delete(plan.operands, drop)
+    )

@@ -11,12 +11,18 @@ from simreduce.training.replicas.accumulator import Dense, UpstreamSparse
 
 v1 = tf.compat.v1
 
-ROWS = st.lists(st.tuples(st.integers(0, 4), st.integers(-64, 64).map(float)), min_size=1, max_size=5)
+ROWS = st.lists(
+    st.tuples(st.integers(0, 4), st.integers(-64, 64).map(float)), min_size=1, max_size=5
+)
 STEP = st.integers(0, 3)
 
 
 @settings(max_examples=40)
-@given(st.lists(st.tuples(st.integers(-64, 64).map(float), STEP, st.integers(1, 3)), min_size=1, max_size=10))
+@given(
+    st.lists(
+        st.tuples(st.integers(-64, 64).map(float), STEP, st.integers(1, 3)), min_size=1, max_size=10
+    )
+)
 def test_dense_gradients(sequence):
     """After each gradient, as many as are required are taken if there are."""
     ours = Dense(())

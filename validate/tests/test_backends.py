@@ -1,4 +1,6 @@
-"""The processes that run plans: one, several, and what pretends to be GPUs. They start, answer, fail in words, and end."""
+"""The processes that run plans: one, several, and what pretends to be GPUs. They start, answer,
+fail in words, and end.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,9 @@ def test_a_cluster_sends_any_dtype(cluster, dtype):
 
 
 def test_a_cluster_of_tasks_copies_within_them():
-    """Two processes of two ranks and a host each: a copy within one is made real, one between them is a message."""
+    """Two processes of two ranks and a host each: a copy within one is made real, one between them
+    is a message.
+    """
     plan = compile_plan("ring/ring", workload([64]), TWO_TASKS)
     with open_backend("cluster", TWO_TASKS) as backend:
         measured = backend.run(plan, 2)
@@ -127,7 +131,9 @@ def test_a_cluster_starts_as_many_processes_as_plans_need():
     with open_backend("cluster", shape, used=3, workers=workers) as backend:
         assert [] == right(backend.run(compile_plan("direct", workload([9]), shape), 1))
         assert [] == right(backend.run(Builtin("CollectiveReduceV2", (1000, 7), 3), 5))
-        assert [worker.address for worker in workers] == [worker.address for worker in backend.workers]
+        assert [worker.address for worker in workers] == [
+            worker.address for worker in backend.workers
+        ]
         with pytest.raises(InputError, match="the plan is for gpu0"):
             backend.prepare(compile_plan("pscpu", workload([9]), shape))
 
@@ -141,7 +147,9 @@ def test_transfers_have_a_timeline(cluster):
     names = [event.name for event in events]
     arrived = [event for event in events if event.name.startswith("RecvTensor op")]
 
-    assert {f"op{op}" for op in range(len(plan)) if plan.kind[op] in {Kind.COPY, Kind.ADD}} <= set(names)
+    assert {f"op{op}" for op in range(len(plan)) if plan.kind[op] in {Kind.COPY, Kind.ADD}} <= set(
+        names
+    )
     assert plan.transfers == len(arrived)
     assert all(0 <= event.start <= event.finish < 60 for event in events)
     assert sum(event.finish > event.start for event in arrived) > plan.transfers / 2
@@ -173,7 +181,9 @@ def test_builtins_of_a_cluster(cluster, name, route):
 
 @pytest.mark.parametrize("dtype", [1, 2])
 def test_synchronous_replicas_read_the_mean_of_every_update(cluster, dtype):
-    """Of three ranks, on each of them and in every step; after the last one nobody has begun another."""
+    """Of three ranks, on each of them and in every step; after the last one nobody has begun
+    another.
+    """
     candidate = cluster.prepare(Builtin("SyncReplicasOptimizer", (1000, 7), 3, dtype))
     try:
         for _ in range(4):
@@ -216,7 +226,9 @@ def test_what_these_devices_cannot_do_is_told(inproc):
 def test_candidates_take_turns(inproc):
     candidates = [inproc.prepare(on_four(text)) for text in ("ring", "direct")]
     times = in_rounds(candidates, 7)
-    ring, direct = (candidate.measured(seconds) for candidate, seconds in zip(candidates, times, strict=True))
+    ring, direct = (
+        candidate.measured(seconds) for candidate, seconds in zip(candidates, times, strict=True)
+    )
 
     assert [7, 7] == [len(ring.seconds), len(direct.seconds)]
     assert [] == right(ring) == right(direct)
@@ -307,7 +319,9 @@ def test_a_process_that_cannot_start_is_told():
 
 @pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_behind(blow, tmp_path):
-    """Neither by Ctrl-C nor when the process that started everything is killed, while a step is running."""
+    """Neither by Ctrl-C nor when the process that started everything is killed, while a step is
+    running.
+    """
     script = tmp_path / "script.py"
     script.write_text(
         "import simreduce as sr\n"
@@ -379,7 +393,11 @@ def test_the_command_prints_both_times(tmp_path):
          "-n", "3", "--builtin", "ReductionToOneDevice", "--calibration", str(tmp_path / "own.toml")],
         capture_output=True, text=True, timeout=120, check=False, cwd=REPOSITORY,
     )  # fmt: skip
-    rows = [line.split() for line in done.stdout.splitlines() if line.strip() and not line.startswith("#")]
+    rows = [
+        line.split()
+        for line in done.stdout.splitlines()
+        if line.strip() and not line.startswith("#")
+    ]
 
     assert 0 == done.returncode, done.stderr
     assert ["ring", "direct", "ReductionToOneDevice", "again"] * 2 == [row[-1] for row in rows]
@@ -398,7 +416,9 @@ def test_the_command_fails_where_a_result_is_wrong():
     assert '"wrong": 3' in done.stdout
 
 
-def test_the_command_predicts_an_update_of_synchronous_replicas_by_the_plan_that_stands_for_it(tmp_path):
+def test_the_command_predicts_an_update_of_synchronous_replicas_by_the_plan_that_stands_for_it(
+    tmp_path,
+):
     """The mean, by way of rank 0: as that plan with the same constants, if without its tokens."""
     (tmp_path / "own.toml").write_text('step = "50 us"\n[cpu]\ncores = 2\n', "utf-8")
     found = document(

@@ -1,4 +1,6 @@
-"""Every transfer, sum and NCCL group of our plans against the graphs that TensorFlow's own builders make."""
+"""Every transfer, sum and NCCL group of our plans against the graphs that TensorFlow's own builders
+make.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def test_xring(tasks, gpus):
     for shards in sorted({1, 2, 3, gpus // 2, gpus - 1, gpus} & set(range(1, gpus + 1))):
         pieces = tasks * gpus * shards
         sizes = sorted({1, 7, pieces - 1, pieces, pieces + 1, 2 * pieces + 3})
-        assert {} == differences("xring", machine(tasks, gpus), [n for n in sizes if n], shards=shards)
+        assert {} == differences(
+            "xring", machine(tasks, gpus), [n for n in sizes if n], shards=shards
+        )
 
 
 @pytest.mark.parametrize(("tasks", "gpus"), MACHINES)
@@ -103,7 +107,9 @@ def test_hierarchical_copy(devices):
 @pytest.mark.parametrize("devices", [5, 7, 9, 11])
 def test_hierarchical_copy_loses_the_last_of_an_odd_number(devices):
     """Here the tensors whose main device is in the first group."""
-    assert {} == differences("hierarchical_copy", machine(1, devices), SIZES[: devices // 2], faithful=True)
+    assert {} == differences(
+        "hierarchical_copy", machine(1, devices), SIZES[: devices // 2], faithful=True
+    )
 
 
 @pytest.mark.parametrize(("tasks", "gpus"), [(1, 1), *MACHINES])
@@ -119,10 +125,18 @@ ALGORITHMS = ["xring", "psgpu", "pscpu", "pscpu/pscpu", "nccl", "nccl/xring", "n
 def cases(draw):
     """(algorithm, machine, sizes, options)."""
     algorithm = draw(st.sampled_from(ALGORITHMS))
-    tasks, gpus = draw(st.sampled_from([(t, g) for t in range(1, 9) for g in range(1, 9) if t * g <= 8]))
+    tasks, gpus = draw(
+        st.sampled_from([(t, g) for t in range(1, 9) for g in range(1, 9) if t * g <= 8])
+    )
     sizes = draw(st.lists(st.integers(1, 200), min_size=1, max_size=5))
     packs = draw(st.sampled_from([0, 0, 1, 2, 3, 8])) if algorithm != "reduce_to_one" else 0
-    most = {"xring": gpus, "psgpu": tasks * gpus, "pscpu": tasks, "pscpu/pscpu": tasks, "nccl/pscpu": tasks}
+    most = {
+        "xring": gpus,
+        "psgpu": tasks * gpus,
+        "pscpu": tasks,
+        "pscpu/pscpu": tasks,
+        "nccl/pscpu": tasks,
+    }
     shards = draw(st.integers(1, most.get(algorithm, 1)))
     layout = machine(tasks, gpus)
     if algorithm == "xring":
@@ -160,7 +174,9 @@ def test_a_sum_of_one_is_no_sum(algorithm, tasks, gpus, faithful):
     assert {} == differences(algorithm, machine(tasks, gpus), [10, 10, 10], faithful=faithful)
 
 
-@pytest.mark.parametrize(("algorithm", "gpus", "shards"), [("xring", 2, 2), ("xring", 8, 3), ("psgpu", 4, 3)])
+@pytest.mark.parametrize(
+    ("algorithm", "gpus", "shards"), [("xring", 2, 2), ("xring", 8, 3), ("psgpu", 4, 3)]
+)
 def test_an_empty_tensor_is_cut_in_as_many_pieces_as_any(algorithm, gpus, shards):
     assert {} == differences(algorithm, machine(1, gpus), [0], shards=shards)
 

@@ -1,4 +1,6 @@
-"""From devices to constants, and from constants to predictions that are judged: the two commands, one after the other."""
+"""From devices to constants, and from constants to predictions that are judged: the two commands,
+one after the other.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from validate.tests.commands import document
 def calibrated(tmp_path_factory):
     """The folder in which x.toml is, and what the command says of it."""
     folder = tmp_path_factory.mktemp("calibrated")
-    return folder, document("calibrate switch:2 --backend inproc --out x.toml -n 5 --no-held-out", folder)
+    return folder, document(
+        "calibrate switch:2 --backend inproc --out x.toml -n 5 --no-held-out", folder
+    )
 
 
 def test_a_calibration_is_written_and_says_where_it_is_from(calibrated):
@@ -28,7 +32,9 @@ def test_a_calibration_is_written_and_says_where_it_is_from(calibrated):
     assert 0 < found.step == pytest.approx(said["constants"]["step"]["value"])
     assert found.cpu is not None
     assert found.cpu.rates["copy"] > 1e8
-    assert {"hardware", "software", "date", "residuals", "hardly_determined"} <= set(found.provenance)
+    assert {"hardware", "software", "date", "residuals", "hardly_determined"} <= set(
+        found.provenance
+    )
     assert set(found.errors) == set(said["constants"])
     assert said["held_out"] is None
     assert not (folder / "x.held-out.jsonl").exists()
@@ -53,7 +59,8 @@ def test_what_some_of_the_plans_took_is_kept(calibrated):
         )
     assert {4} < of_size
     assert {
-        (each["plan"], each["size_bytes"]): pytest.approx(each["time_us"] * 1e-6) for each in said["controls"]
+        (each["plan"], each["size_bytes"]): pytest.approx(each["time_us"] * 1e-6)
+        for each in said["controls"]
     } == controls
 
 
@@ -64,17 +71,25 @@ def test_what_is_to_be_measured_is_kept_before_its_times(calibrated):
     kinds = [json.loads(line)["record"] for line in lines]
 
     assert recorded.complete
-    assert sorted(each["plan"] for each in said["fit"]) == sorted(f.algorithm for f in recorded.forecasts)
+    assert sorted(each["plan"] for each in said["fit"]) == sorted(
+        f.algorithm for f in recorded.forecasts
+    )
     assert {5} == {len(seconds) for seconds in recorded.seconds}
-    assert all(1 <= each <= recorded.provenance["settings"]["most_settled"] for each in recorded.settled)
+    assert all(
+        1 <= each <= recorded.provenance["settings"]["most_settled"] for each in recorded.settled
+    )
     assert not any(recorded.faults)
     assert all(forecast.plan for forecast in recorded.forecasts)
-    assert ["run", *["candidate"] * len(said["fit"]), "predicted", "settled"] == kinds[: len(said["fit"]) + 3]
+    assert ["run", *["candidate"] * len(said["fit"]), "predicted", "settled"] == kinds[
+        : len(said["fit"]) + 3
+    ]
     assert "candidate" not in kinds[len(said["fit"]) + 1 :]
 
 
 def test_predictions_with_it_are_judged(calibrated):
-    """Rows, judgement, transfers and picture; ten times off is what no calibration of this machine is."""
+    """Rows, judgement, transfers and picture; ten times off is what no calibration of this machine
+    is.
+    """
     folder, _ = calibrated
     said = document(
         "validate switch:2 --algo ring,reduce_to_one -b 4K -e 64K -f 16 --calibration x.toml --transfers --svg p.svg", folder
@@ -96,7 +111,8 @@ def test_predictions_with_it_are_judged(calibrated):
         assert row["transfers"] == len(row["transfer_times"]) > 0
         assert all(each["predicted_us"] > 0 < each["measured_us"] for each in row["transfer_times"])
         assert all(
-            math.isfinite(each["predicted_us"] - each["measured_us"]) for each in row["transfer_times"]
+            math.isfinite(each["predicted_us"] - each["measured_us"])
+            for each in row["transfer_times"]
         )
     assert [4096, 65536] == [size["size_bytes"] for size in judgement["sizes"]]
     assert judgement["median_error"] <= judgement["p90_error"]
@@ -106,9 +122,13 @@ def test_predictions_with_it_are_judged(calibrated):
 
 
 def test_plans_of_the_calibration_are_timed_beside_the_candidates(calibrated):
-    """What they took then is on record before anything is measured, and what they take now is told by size. Without them there is nothing to tell."""
+    """What they took then is on record before anything is measured, and what they take now is told
+    by size. Without them there is nothing to tell.
+    """
     folder, _ = calibrated
-    line = "validate switch:2 --algo ring,direct -b 4K -e 64K -f 16 -n 6 --out v.jsonl --calibration"
+    line = (
+        "validate switch:2 --algo ring,direct -b 4K -e 64K -f 16 -n 6 --out v.jsonl --calibration"
+    )
     said = document(f"{line} x.toml", folder)
     then = load_calibration(str(folder / "x.toml")).controls
     records = [json.loads(each) for each in (folder / "v.jsonl").read_text("utf-8").splitlines()]
@@ -127,7 +147,9 @@ def test_plans_of_the_calibration_are_timed_beside_the_candidates(calibrated):
         assert not any(each["faults"] for each in here)
         assert 1 + found["since"] == pytest.approx(np.prod(factors) ** (1 / len(factors)))
         assert found["since_low"] <= found["since"] <= found["since_high"]
-        assert found["median_repeat_error"] == pytest.approx(np.median([abs(1 / f - 1) for f in factors]))
+        assert found["median_repeat_error"] == pytest.approx(
+            np.median([abs(1 / f - 1) for f in factors])
+        )
         rest = [
             abs(row["predicted_time_us"] * (1 + found["since"]) / row["time_us"] - 1)
             for row in said["rows"]

@@ -19,7 +19,9 @@ def _links_can_be_shaped():
 
 
 def calibrated(folder, options):
-    document(f"calibrate switch:3 --backend shaped --out x.toml -n 7 --no-held-out {options}", folder)
+    document(
+        f"calibrate switch:3 --backend shaped --out x.toml -n 7 --no-held-out {options}", folder
+    )
     return load_calibration(str(folder / "x.toml"))
 
 

@@ -69,16 +69,22 @@ def differences(theirs, ours, sources, destinations, size, *, mean):
     with tf.Graph().as_default():
         found = theirs.reduce(reduce_op(mean=mean), value_on(sources, size), value_on(destinations))
     value, how = PerDevice.on(sources, size), "mean" if mean else "sum"
-    return compared([found], cross_device.reduce(ours, how, value, destinations, LAYOUT, version="2.x"))
+    return compared(
+        [found], cross_device.reduce(ours, how, value, destinations, LAYOUT, version="2.x")
+    )
 
 
 def differences_of_slices(algorithm, places, destinations, *, mean, dimensions=0):
     """Of one `reduce` of IndexedSlices."""
     theirs, ours = methods(algorithm)
     with tf.Graph().as_default():
-        found = theirs.reduce(reduce_op(mean=mean), slices_on(places, dimensions), value_on(destinations))
+        found = theirs.reduce(
+            reduce_op(mean=mean), slices_on(places, dimensions), value_on(destinations)
+        )
     value, how = PerDeviceSlices(tuple(places), 3, dimensions=dimensions), "mean" if mean else "sum"
-    return compared([found], cross_device.reduce(ours, how, value, destinations, LAYOUT, version="2.x"))
+    return compared(
+        [found], cross_device.reduce(ours, how, value, destinations, LAYOUT, version="2.x")
+    )
 
 
 @given(
@@ -98,7 +104,11 @@ def test_reduce(algorithm, sources, destinations, mean, size, packs):
 
 
 @given(
-    some(DEVICES, 2), some(DEVICES), st.booleans(), st.integers(1, 50), st.none() | st.sampled_from(DEVICES)
+    some(DEVICES, 2),
+    some(DEVICES),
+    st.booleans(),
+    st.integers(1, 50),
+    st.none() | st.sampled_from(DEVICES),
 )
 def test_reduction_to_one_device(sources, destinations, mean, size, root):
     """To the first destination, or to a device of its own."""
@@ -147,7 +157,9 @@ PLACES = st.tuples(st.sampled_from(DEVICES), st.integers(1, 9))
     st.booleans(),
 )
 def test_slices(algorithm, places, destinations, mean):
-    """IndexedSlices are concatenated on one device, whatever the method; those of one device stay where they are."""
+    """IndexedSlices are concatenated on one device, whatever the method; those of one device stay
+    where they are.
+    """
     sources = {device for device, _ in places}
     assume(sources != set(destinations) or sources <= set(GPUS))
 
@@ -156,7 +168,9 @@ def test_slices(algorithm, places, destinations, mean):
 
 @pytest.mark.parametrize("algorithm", ["nccl", "hierarchical_copy"])
 def test_slices_that_stay_on_devices_with_a_cpu_among_them(algorithm):
-    """All-reduces do not take a CPU, so it is a reduction to one device, and to the first destination."""
+    """All-reduces do not take a CPU, so it is a reduction to one device, and to the first
+    destination.
+    """
     assert {} == differences_of_slices(algorithm, [(0, 3), (6, 5)], [6, 0], mean=False)
 
 
@@ -167,7 +181,9 @@ def test_slices_that_stay_on_devices_with_a_cpu_among_them(algorithm):
 )  # fmt: skip
 def test_slices_with_a_dense_shape(destinations):
     """The shape of the first device is that of the result."""
-    assert {} == differences_of_slices(None, [(2, 3), (0, 5)], destinations, mean=True, dimensions=2)
+    assert {} == differences_of_slices(
+        None, [(2, 3), (0, 5)], destinations, mean=True, dimensions=2
+    )
 
 
 @pytest.mark.parametrize("mean", [False, True])
@@ -181,7 +197,9 @@ def test_slices_on_one_device(destinations, root, mean):
     ours, how = cross_device.ReductionToOneDevice(root), "mean" if mean else "sum"
     value = PerDeviceSlices(((2, 3),), 3, dimensions=2)
 
-    assert {} == compared([found], cross_device.reduce(ours, how, value, destinations, LAYOUT, version="2.x"))
+    assert {} == compared(
+        [found], cross_device.reduce(ours, how, value, destinations, LAYOUT, version="2.x")
+    )
 
 
 @pytest.mark.parametrize("algorithm", ["nccl", "hierarchical_copy", None])

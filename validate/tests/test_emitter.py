@@ -1,4 +1,6 @@
-"""Every plan, carried out by TensorFlow on CPU devices of one process: exactly the sum, exactly the plan's transfers."""
+"""Every plan, carried out by TensorFlow on CPU devices of one process: exactly the sum, exactly the
+plan's transfers.
+"""
 
 from __future__ import annotations
 
@@ -41,20 +43,39 @@ from validate.tests.emitted import (
 RANKS = range(2, 9)
 SIZES = (1, 37, 7)
 MOST_OPS = 1500
-"""Of larger plans of several gradients, one gradient is enough where not all of the catalogue is asked for."""
-PACKERS = ("", "+packs=3", "+small=64,3", "+repack=2,fp16", "+bucket=64", "+ddp", "+fusion", "+mean")
+"""Of larger plans of several gradients, one gradient is enough where not all of the catalogue is
+asked for.
+"""
+PACKERS = (
+    "",
+    "+packs=3",
+    "+small=64,3",
+    "+repack=2,fp16",
+    "+bucket=64",
+    "+ddp",
+    "+fusion",
+    "+mean",
+)
 MERGED = ("+merge=2",)
 
 
 def options(name):
-    """What is put after an algorithm's name: every packer, chunks where it sends any, merging where it is possible."""
-    return (*PACKERS, *(("+chunk=20",) if pipelined(name) else ()), *(MERGED if name == "collective" else ()))
+    """What is put after an algorithm's name: every packer, chunks where it sends any, merging where
+    it is possible.
+    """
+    return (
+        *PACKERS,
+        *(("+chunk=20",) if pipelined(name) else ()),
+        *(MERGED if name == "collective" else ()),
+    )
 
 
 def shapes(name, ranks=RANKS):
     """Machines for an algorithm: those of two tasks too for what tells tasks apart."""
     across = name in TWO_LEVEL or name.startswith(("nccl", "pscpu", "xring", "blueconnect"))
-    return [machines(n, tasks) for n in ranks for tasks in ((1, 2) if across and n % 2 == 0 else (1,))]
+    return [
+        machines(n, tasks) for n in ranks for tasks in ((1, 2) if across and n % 2 == 0 else (1,))
+    ]
 
 
 @pytest.mark.parametrize("name", [*ALGORITHMS, *TWO_LEVEL])
@@ -64,7 +85,9 @@ def test_every_algorithm_gives_the_sum(name):
     for i, layout in enumerate(shapes(name, (2, 3, 5, 8))):
         text = name + options(name)[i % len(options(name))]
         for plan in served(text, [layout], SIZES):
-            small = compiled(name, layout.n, [37], len(layout.tasks)) if len(plan) > MOST_OPS else plan
+            small = (
+                compiled(name, layout.n, [37], len(layout.tasks)) if len(plan) > MOST_OPS else plan
+            )
             checked += 1
             assert [] == found_wrong(small), f"{text} on {layout.ranks}"
 
@@ -89,7 +112,11 @@ def test_every_other_collective(collective):
             layout = machines(ranks, 1)
             try:
                 plan = compile_collective(
-                    collective, name, workload([37, 2]), layout, root=root if collective in ROOTED else 0
+                    collective,
+                    name,
+                    workload([37, 2]),
+                    layout,
+                    root=root if collective in ROOTED else 0,
                 )
             except StrategyError:
                 continue
@@ -105,7 +132,9 @@ def test_every_mode_of_variable_update(mode):
     assert [] == found_wrong(variable_update(mode, workload(SIZES), layout, flags))
 
 
-@pytest.mark.parametrize("text", ["collective#2", "nccl", "hierarchical_copy+packs=8", "multi_ring"])
+@pytest.mark.parametrize(
+    "text", ["collective#2", "nccl", "hierarchical_copy+packs=8", "multi_ring"]
+)
 def test_on_the_links_of_a_real_machine(text):
     plan = sr.compile(text, workload([1001]), sr.layout(load_topology("dgx1v")))
 
@@ -133,11 +162,15 @@ def test_a_dtype_that_cannot_hold_the_sums_is_refused():
 @given(data=st.data())
 @repeat(max_examples=60)
 def test_without_a_copy_or_an_add_the_check_fails(data):
-    """Taken out of the graph, not of the plan: just when the proof says that the plan without it breaks its promise."""
+    """Taken out of the graph, not of the plan: just when the proof says that the plan without it
+    breaks its promise.
+    """
     name = data.draw(st.sampled_from([n for n in ALGORITHMS if n != "hierarchical_copy_gcp_v100"]))
     text = name + data.draw(st.sampled_from(["", "+packs=2", "+mean"]))
     ranks = data.draw(st.sampled_from([2, 3, 4, 6]))
-    plans = list(served(text, [machines(ranks, 1)], data.draw(st.sampled_from([(5,), (3, 8), (1,)]))))
+    plans = list(
+        served(text, [machines(ranks, 1)], data.draw(st.sampled_from([(5,), (3, 8), (1,)])))
+    )
     assume(plans)
     plan = plans[0]
     able = np.flatnonzero(
@@ -163,13 +196,19 @@ def test_without_any_one_copy_or_add_of_a_ring_the_check_fails():
 def test_a_fault_names_device_interval_and_first_wrong_element():
     b = PlanBuilder(["gpu0", "gpu1"])
     own = [b.input(rank, 0, 8) for rank in range(2)]
-    sums = b.concat([b.slice(own[1], 0, 3), b.add([b.copy(own[0], 1, 3, 8), b.slice(own[1], 3, 8)])])
+    sums = b.concat(
+        [b.slice(own[1], 0, 3), b.add([b.copy(own[0], 1, 3, 8), b.slice(own[1], 3, 8)])]
+    )
     b.output(sums)
     plan = b.finish(Contract.reduce(range(2), [(0, 8, 0)], 1))
     contents = Contents.of(plan)
-    one, both = (sum(contents.of_contributor(r, 0, 1)[0] for r in ranks) for ranks in ((1,), (0, 1)))
+    one, both = (
+        sum(contents.of_contributor(r, 0, 1)[0] for r in ranks) for ranks in ((1,), (0, 1))
+    )
 
-    assert [f"gpu1 [0, 8): element 0 is {one:g} instead of {both:g}; 3 of 8 are wrong"] == found_wrong(plan)
+    assert [
+        f"gpu1 [0, 8): element 0 is {one:g} instead of {both:g}; 3 of 8 are wrong"
+    ] == found_wrong(plan)
 
 
 def test_a_result_that_is_missing_is_a_fault():
@@ -193,7 +232,8 @@ def test_what_was_executed_is_held_against_the_plan():
 
 
 @pytest.mark.parametrize(
-    "text", ["ring", "xring#2+packs=2", "pscpu", "chain+chunk=64", "hierarchical_copy+repack=2,fp16"]
+    "text",
+    ["ring", "xring#2+packs=2", "pscpu", "chain+chunk=64", "hierarchical_copy+repack=2,fp16"],
 )
 def test_every_op_is_there_once_on_its_device(text):
     """Counted in the graphs that the devices got: after TensorFlow had its chance to rewrite them."""
@@ -234,12 +274,16 @@ def test_equal_ops_stay_two():
 
 @given(
     plan=strategies.plans(
-        ["gpu0", "gpu1", "gpu2"], strategies.Figures(st.none(), st.none(), st.sampled_from([1, 3, 16])), 25
+        ["gpu0", "gpu1", "gpu2"],
+        strategies.Figures(st.none(), st.none(), st.sampled_from([1, 3, 16])),
+        25,
     )
 )
 @repeat(max_examples=60)
 def test_any_plan_is_executed_as_it_stands(plan):
-    """Views, joins, streams, control edges, values that nobody reads: values as numpy finds them, transfers as planned."""
+    """Views, joins, streams, control edges, values that nobody reads: values as numpy finds them,
+    transfers as planned.
+    """
     prog, contents = program(plan, logical_cpus(3)), Contents.of(plan)
     step = SessionStep(prog, settings(3))
     try:
@@ -265,7 +309,9 @@ def evaluated(plan: Plan, contents: Contents):
     for op in range(len(plan)):
         kind, lo, hi = Kind(int(plan.kind[op])), int(plan.lo[op]), int(plan.hi[op])
         dtype = {"bfloat16": "float32"}.get(name := dtypes.NAMES[plan.dtype[op]], name)
-        read = [held[v][max(lo - plan.lo[v], 0) : max(hi - plan.lo[v], 0)] for v in plan.operands_of(op)]
+        read = [
+            held[v][max(lo - plan.lo[v], 0) : max(hi - plan.lo[v], 0)] for v in plan.operands_of(op)
+        ]
         with np.errstate(over="ignore"):
             if kind == Kind.INPUT:
                 value = contents.given(op)
@@ -281,7 +327,9 @@ def evaluated(plan: Plan, contents: Contents):
 
 @pytest.mark.parametrize("text", ["ring", "chain+chunk=64", "nccl", "binary_tree+chunk=40"])
 def test_ops_wait_for_control_edges_and_streams(text):
-    """By the clock of the executor: what is waited for has ended when the op, or the Identity beside its source, begins."""
+    """By the clock of the executor: what is waited for has ended when the op, or the Identity
+    beside its source, begins.
+    """
     plan = compiled(text, 4, [100])
     with started(plan) as (_, step, _):
         events = {event.name: event for event in step.trace()}
@@ -311,7 +359,11 @@ def test_chained_repetitions_start_when_the_results_before_are_there(text):
     inputs = np.flatnonzero((plan.kind == Kind.INPUT) & (plan.hi > plan.lo))
     made = plan.operands[plan.operand_start[outputs]]
     for device in range(3):
-        ends = [events[f"op{op}"].finish for op in made[plan.device[made] == device] if f"op{op}" in events]
+        ends = [
+            events[f"op{op}"].finish
+            for op in made[plan.device[made] == device]
+            if f"op{op}" in events
+        ]
         starts = [events[f"again1/op{op}"].start for op in inputs[plan.device[inputs] == device]]
         assert max(ends, default=0.0) <= min(starts) + 1e-9
 

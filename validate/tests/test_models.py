@@ -1,5 +1,5 @@
-"""Keras models by layer: work and gradients of small models by hand, of keras.applications against Keras and what comes with
-simreduce, and the command.
+"""Keras models by layer: work and gradients of small models by hand, of keras.applications against
+Keras and what comes with simreduce, and the command.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def layers(model, *shapes):
 
     assert [] == notes
     return [
-        (row.name, [g.elements for g in row.gradients], row.forward, row.backward) for row in read_.layers
+        (row.name, [g.elements for g in row.gradients], row.forward, row.backward)
+        for row in read_.layers
     ]
 
 
@@ -42,7 +43,8 @@ def alone(layer, shape):
     ((_, elements, forward, backward),) = layers(keras.Model(given, layer(given)))
 
     assert elements == [prod(v.shape) for v in layer.trainable_variables]
-    # Of what is given nobody needs the gradient; but a convolution in groups is one compiled function, as its gradients are.
+    # Of what is given nobody needs the gradient; but a convolution in groups is one compiled
+    # function, as its gradients are.
     assert (2 if getattr(layer, "groups", 1) > 1 else 1) * forward == backward
     return forward
 
@@ -66,7 +68,9 @@ def alone(layer, shape):
     ids=lambda value: type(value).__name__,
 )
 def test_work_of_a_layer_by_hand(layer, shape, multiplications):
-    """Two FLOPs each; the same again for the gradients of its weights. A transposed convolution multiplies what it reads."""
+    """Two FLOPs each; the same again for the gradients of its weights. A transposed convolution
+    multiplies what it reads.
+    """
     if isinstance(layer, L.SeparableConv2D):
         given = keras.Input(shape)
         ((_, _, forward, backward),) = layers(keras.Model(given, layer(given)))
@@ -86,9 +90,11 @@ def test_layers_come_in_the_order_of_the_forward_pass_with_twice_the_work_backwa
     model = keras.Model(given, L.Dense(10, activation="softmax", name="two")(x))
     one, two = 2 * 64 * 27 * 4, 2 * 64 * 10
 
-    assert [("one", [108, 4], one, one), ("norm", [4, 4], 0, 0), ("two", [640, 10], two, 2 * two)] == layers(
-        model
-    )
+    assert [
+        ("one", [108, 4], one, one),
+        ("norm", [4, 4], 0, 0),
+        ("two", [640, 10], two, 2 * two),
+    ] == layers(model)
 
 
 def test_a_layer_that_is_called_twice_is_two_of_which_the_first_has_the_gradients():
@@ -107,7 +113,9 @@ def test_models_within_models_are_named_by_their_path():
     class Own(keras.Model):
         def __init__(self):
             super().__init__(name="own")
-            self.inner = keras.Sequential([L.Dense(3, name="a"), L.Dense(2, name="b")], name="inner")
+            self.inner = keras.Sequential(
+                [L.Dense(3, name="a"), L.Dense(2, name="b")], name="inner"
+            )
             self.weight = self.add_weight(shape=(2, 5), name="weight")
 
         def call(self, x):
@@ -154,7 +162,9 @@ def test_what_is_frozen_has_no_gradients_and_less_work():
     x = L.Dense(4, name="trained")(frozen(given))
     model = keras.Model(given, L.Dense(4, name="above", trainable=False)(x))
 
-    assert [("frozen", [], 32, 0), ("trained", [16, 4], 32, 32), ("above", [], 32, 32)] == layers(model)
+    assert [("frozen", [], 32, 0), ("trained", [16, 4], 32, 32), ("above", [], 32, 32)] == layers(
+        model
+    )
 
 
 def test_work_that_nobody_counts_is_told():
@@ -201,7 +211,9 @@ def test_what_a_sample_is_may_be_left_open():
     with pytest.raises(InputError, match="give the shape of each"):
         specs(text, [((3, 4), "")])
 
-    assert [("dense", [21, 3], 42, 42)] == [("dense", *row[1:]) for row in layers(model, ((7,), ""))]
+    assert [("dense", [21, 3], 42, 42)] == [
+        ("dense", *row[1:]) for row in layers(model, ((7,), ""))
+    ]
     assert [1, 12] == specs(text, [((12,), "int32")]).shape
 
 
@@ -217,7 +229,9 @@ APPLICATIONS = {
     "name", ["MobileNetV2", *(pytest.param(n, marks=pytest.mark.slow) for n in APPLICATIONS)]
 )
 def test_applications_have_the_parameters_that_keras_counts(name):
-    """All trainable ones; and the work of the models that come with simreduce, whose last layer has 1001 classes."""
+    """All trainable ones; and the work of the models that come with simreduce, whose last layer has
+    1001 classes.
+    """
     model = load(name, None)
     ours, notes = found(model)
 
@@ -249,7 +263,10 @@ def test_names_that_are_no_model_are_told_with_the_nearest(tmp_path, monkeypatch
         ("of_me:build", "there is no module 'of_me'"),
         ("of_mine:biuld", r"of_mine has no 'biuld' \(did you mean 'build'\?\)"),
         ("of_mine:build", "gives 3, which is no keras.Model"),
-        ("broken.keras", "broken.keras: is no model that Keras has saved: a .keras file is a zip archive"),
+        (
+            "broken.keras",
+            "broken.keras: is no model that Keras has saved: a .keras file is a zip archive",
+        ),
         ("missing.keras", "missing.keras: there is no such file"),
         ("folder.keras", "folder.keras: is a directory, not a file"),
         ("empty.h5", "empty.h5: Keras cannot load it: "),
@@ -285,16 +302,24 @@ class Late(keras.Model):
     ("name", "says"),
     [
         ("build", r"faulty:build: {0}/helping.py:2, in model: KeyError: 'size'"),
-        ("needs", "faulty:needs: it is called without arguments: missing a required argument: 'size'"),
+        (
+            "needs",
+            "faulty:needs: it is called without arguments: missing a required argument: 'size'",
+        ),
         ("ends", r"faulty:ends: {0}/faulty.py:10, in ends: SystemExit: 3"),
-        ("Late", r"faulty:Late: {0}/faulty.py:14, in call: AttributeError: .* has no attribute 'missing'"),
+        (
+            "Late",
+            r"faulty:Late: {0}/faulty.py:14, in call: AttributeError: .* has no attribute 'missing'",
+        ),
         (
             "keras",
             "faulty:keras: is <module 'keras' .*, neither a keras.Model nor a function that returns one",
         ),
     ],
 )
-def test_what_goes_wrong_in_the_user_s_code_is_told_with_its_place(tmp_path, monkeypatch, name, says):
+def test_what_goes_wrong_in_the_user_s_code_is_told_with_its_place(
+    tmp_path, monkeypatch, name, says
+):
     """Its file and line, whoever called it."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "faulty.py").write_text(_FAULTY, "utf-8")

@@ -1,7 +1,7 @@
 """Packs against TensorFlow's packers.
 
-Left of them in TensorFlow 2: concat-and-split (`num_packs`) and `bytes_per_pack`. The packer of small tensors went
-with version 1; it has no counterpart here.
+Left of them in TensorFlow 2: concat-and-split (`num_packs`) and `bytes_per_pack`. The packer of
+small tensors went with version 1; it has no counterpart here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from tensorflow.python.distribute import collective_util, cross_device_ops, cros
 from simreduce import dtypes
 from simreduce.packing import group_by_size
 from simreduce.workload import load_workload
-from validate.tests.upstream import MOVES, PACKING, batch_reduce, differences, gradients, machine, plan
+from validate.tests.upstream import (
+    MOVES,
+    PACKING,
+    batch_reduce,
+    differences,
+    gradients,
+    machine,
+    plan,
+)
 
 LISTS = [[8], [4, 1, 3, 9], [10, 10, 10, 10, 10], [1, 2], [1000, 3, 64, 17, 1, 5]]
 
@@ -24,7 +32,9 @@ LISTS = [[8], [4, 1, 3, 9], [10, 10, 10, 10, 10], [1, 2], [1000, 3, 64, 17, 1, 5
 @pytest.mark.parametrize("packs", [0, 1, 2, 3, 8, 13])
 @pytest.mark.parametrize("algorithm", ["hierarchical_copy", "nccl", "psgpu"])
 def test_concat_and_split(algorithm, packs, sizes):
-    """Parts of every concat and split, before and after; with fewer elements than packs the first are empty."""
+    """Parts of every concat and split, before and after; with fewer elements than packs the first
+    are empty.
+    """
     assert {} == differences(algorithm, machine(1, 4), sizes, packs=packs, of=MOVES + PACKING)
 
 
@@ -45,7 +55,9 @@ def test_group_by_size(tensors, limit):
     """The same packs, in any mix of dtypes."""
     specs = [tf.TensorSpec([count], dtype, name=str(i)) for i, (count, dtype) in enumerate(tensors)]
     theirs = cross_device_utils.group_by_size(specs, limit)
-    ours = group_by_size([count * dtypes.SIZES[dtypes.code(dtype.name)] for count, dtype in tensors], limit)
+    ours = group_by_size(
+        [count * dtypes.SIZES[dtypes.code(dtype.name)] for count, dtype in tensors], limit
+    )
 
     assert [[int(spec.name) for spec in pack] for pack in theirs] == ours
 
@@ -58,13 +70,17 @@ def test_group_by_size_of_a_model(model, limit):
     theirs = cross_device_utils.group_by_size(specs, limit)
     ours = group_by_size([g.nbytes for g in found], limit)
 
-    assert [[spec.name for spec in pack] for pack in theirs] == [[found[i].name for i in p] for p in ours]
+    assert [[spec.name for spec in pack] for pack in theirs] == [
+        [found[i].name for i in p] for p in ours
+    ]
 
 
 @pytest.mark.parametrize("sizes", LISTS)
 @pytest.mark.parametrize("limit", [0, 15, 16, 40, 100, 4000])
 def test_bytes_per_pack(sizes, limit):
-    """CollectiveAllReduce reverses the list, and joins and cuts as the plan does. Its ring is not in the graph."""
+    """CollectiveAllReduce reverses the list, and joins and cuts as the plan does. Its ring is not
+    in the graph.
+    """
     layout = machine(1, 3)
     options = collective_util.Options(bytes_per_pack=limit)
     keys = cross_device_utils.CollectiveKeys()

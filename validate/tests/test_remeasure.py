@@ -38,9 +38,13 @@ def test_the_best_of_a_ranking_are_measured_and_one_of_them_is_recommended(tmp_p
     assert all(row["low_us"] <= row["time_us"] <= row["high_us"] for row in rows)
     (best,) = (row for row in rows if row["strategy"] == document["recommended"])
     runnable = {c["strategy"] for c in document["candidates"] if any(c["settings"].values())}
-    fastest = min((row for row in rows if row["strategy"] in runnable), key=lambda row: row["time_us"])
+    fastest = min(
+        (row for row in rows if row["strategy"] in runnable), key=lambda row: row["time_us"]
+    )
     assert best["low_us"] <= fastest["high_us"]
-    assert {2, 12} == {document["measured_on"]["settings"][key] for key in ("chained", "iterations")}
+    assert {2, 12} == {
+        document["measured_on"]["settings"][key] for key in ("chained", "iterations")
+    }
 
 
 def test_what_was_simulated_is_printed_even_if_the_devices_give_up(tmp_path):

@@ -1,5 +1,5 @@
-"""TensorFlow's SyncReplicasOptimizer on real servers does what the processes do: the scenarios of the measured values, and
-two variables on two servers.
+"""TensorFlow's SyncReplicasOptimizer on real servers does what the processes do: the scenarios of
+the measured values, and two variables on two servers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from simreduce_validate.replicas import cluster, differences
 from simreduce.training.replicas import Settings
 
 SLOWER = 2.0
-"""Times that of the measured scenarios: their gaps of 0.1 s are then wider than what a busy machine loses."""
+"""Times that of the measured scenarios: their gaps of 0.1 s are then wider than what a busy machine
+loses.
+"""
 
 SCENARIOS = [
     (Settings(2, 2, -1), (0.2, 0.5), 1.4, 1),
@@ -44,4 +46,6 @@ def test_a_difference_is_told(servers):
     found = servers.train(Settings(1, 2, 0), (0.4, 1.0), 2.5)
 
     assert [] == differences(found[0], Settings(1, 2, 0), (0.4, 1.0), 1.5)
-    assert any("predicted" in text for text in differences(found[0], Settings(2, 2, 0), (0.4, 1.0), 1.5))
+    assert any(
+        "predicted" in text for text in differences(found[0], Settings(2, 2, 0), (0.4, 1.0), 1.5)
+    )

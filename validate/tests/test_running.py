@@ -1,7 +1,8 @@
 """Small graphs and plans, carried out: TensorFlow on CPU devices in one process, the plan in numpy.
 
-The graph that runs is the one that is compared: only its devices are renamed, and what has none gets the one that
-`placement` says. What TensorFlow's partitioner then sends shows that the graph is read as TensorFlow reads it.
+The graph that runs is the one that is compared: only its devices are renamed, and what has none
+gets the one that `placement` says. What TensorFlow's partitioner then sends shows that the graph is
+read as TensorFlow reads it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ def inputs_of(layout, sizes):
 
 
 def run(results):
-    """The values of `results`, and the (source, destination, elements) that TensorFlow sent for them."""
+    """The values of `results`, and the (source, destination, elements) that TensorFlow sent for
+    them.
+    """
     flat = [tensor for tensors in results for tensor in tensors]
     ops = running(flat)
     place = placement(ops)
@@ -58,10 +61,16 @@ def run(results):
     with tf.Graph().as_default() as renamed:
         tf.import_graph_def(kept, name="")
         with tf.compat.v1.Session(config=config) as session:
-            found = session.run([tensor.name for tensor in flat], options=traced, run_metadata=metadata)
-    name = {f"/job:localhost/replica:0/task:0/device:CPU:{i}": device for device, i in number.items()}
+            found = session.run(
+                [tensor.name for tensor in flat], options=traced, run_metadata=metadata
+            )
+    name = {
+        f"/job:localhost/replica:0/task:0/device:CPU:{i}": device for device, i in number.items()
+    }
     sent = Counter()
-    for node in (node for part in metadata.partition_graphs for node in part.node if node.op == "_Send"):
+    for node in (
+        node for part in metadata.partition_graphs for node in part.node if node.op == "_Send"
+    ):
         target = name.get(node.attr["recv_device"].s.decode())
         if target:
             tensor = node.input[0] if ":" in node.input[0] else f"{node.input[0]}:0"
@@ -76,7 +85,10 @@ def evaluate(our_plan, inputs):
     held, outputs = [], []
     for op in range(len(our_plan)):
         kind, lo, hi = Kind(int(our_plan.kind[op])), int(our_plan.lo[op]), int(our_plan.hi[op])
-        read = [held[v][max(lo - our_plan.lo[v], 0) : hi - our_plan.lo[v]] for v in our_plan.operands_of(op)]
+        read = [
+            held[v][max(lo - our_plan.lo[v], 0) : hi - our_plan.lo[v]]
+            for v in our_plan.operands_of(op)
+        ]
         if kind == Kind.INPUT:
             own = our_plan.arg[op]
             value = np.zeros(hi - lo, np.float32) if own == ZEROS else inputs[own][lo:hi]
@@ -94,7 +106,9 @@ def evaluate(our_plan, inputs):
 
 def names(case):
     algorithm, tasks, gpus, options = case
-    return f"{algorithm}-{tasks}x{gpus}" + "".join(f"-{key}{value}" for key, value in options.items())
+    return f"{algorithm}-{tasks}x{gpus}" + "".join(
+        f"-{key}{value}" for key, value in options.items()
+    )
 
 
 @pytest.mark.parametrize("case", CASES, ids=names)

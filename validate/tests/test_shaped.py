@@ -1,4 +1,6 @@
-"""Links of known rate: what plain TCP finds on them, what TensorFlow takes over them, and that nothing of them is left."""
+"""Links of known rate: what plain TCP finds on them, what TensorFlow takes over them, and that
+nothing of them is left.
+"""
 
 from __future__ import annotations
 
@@ -111,7 +113,9 @@ with shaped(Links(2, 25e6, {delay})) as links:
 @pytest.mark.parametrize("delay", [0.0, 5e-3], ids=["kernel", "own switch"])
 @pytest.mark.parametrize("end", ["exception", "Ctrl-C", "killed"])
 def test_nothing_is_left(end, delay):
-    """However the process that made them ends, the keeper ends, and with it all that it made; names it never had."""
+    """However the process that made them ends, the keeper ends, and with it all that it made; names
+    it never had.
+    """
     before = _devices(), _named()
     then = "raise ZeroDivisionError" if end == "exception" else "time.sleep(1000)"
     process = subprocess.Popen(
@@ -177,7 +181,9 @@ def test_the_command_keeps_predictions_and_samples(tmp_path):
 
     assert ["ring", "direct", "ring"] == [row["algorithm"] for row in rows]
     assert [None, None, 0] == [f.repeats for f in recorded.forecasts]
-    assert [row["predicted_time_us"] for row in rows] == [f.predicted_us for f in recorded.forecasts]
+    assert [row["predicted_time_us"] for row in rows] == [
+        f.predicted_us for f in recorded.forecasts
+    ]
     for row, seconds in zip(rows, recorded.seconds, strict=True):
         assert row["times_us"] == pytest.approx([1e6 * each for each in seconds])
         assert row["low_us"] <= row["time_us"] <= row["high_us"]

@@ -1,6 +1,7 @@
 """TensorFlow's own all-reduce graphs, for layouts whose names are TensorFlow's device names.
 
-tf_cnn_benchmarks calls TensorFlow's builders; which devices it gives them for which tensor is restated here.
+tf_cnn_benchmarks calls TensorFlow's builders; which devices it gives them for which tensor is
+restated here.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ CROSS_DEVICE_OPS = {
     "hierarchical_copy": cross_device_ops.HierarchicalCopyAllReduce,
     "reduce_to_one": lambda _: cross_device_ops.ReductionToOneDevice(),
 }
-"""What TensorFlow 2 offers to a distribution strategy, by our name. The argument is the number of packs."""
+"""What TensorFlow 2 offers to a distribution strategy, by our name. The argument is the number of
+packs.
+"""
 
 
 def machine(tasks: int, gpus: int, job: str = "/job:worker/replica:0/task:{}") -> Layout:
@@ -37,8 +40,8 @@ def machine(tasks: int, gpus: int, job: str = "/job:worker/replica:0/task:{}") -
 def graph(algorithm, layout, sizes, *, shards=1, packs=0, faithful=False, inputs=None):
     """The results by gradient and rank, in a graph of their own.
 
-    `inputs[r]` are the gradients of rank r end to end; without, they are placeholders. Where tf_cnn_benchmarks and
-    TensorFlow 1.14 differ (`pscpu/pscpu#k`), `faithful` is the former.
+    `inputs[r]` are the gradients of rank r end to end; without, they are placeholders. Where
+    tf_cnn_benchmarks and TensorFlow 1.14 differ (`pscpu/pscpu#k`), `faithful` is the former.
     """
     with tf.Graph().as_default():
         own = [
@@ -84,7 +87,9 @@ def _unpacked(packer, reduced):
 def batch_reduce(ops, own, options=None):
     """`own[r]` are the gradients of rank r; the results are by gradient and rank."""
     per_replica = [values.PerReplica(list(tensor)) for tensor in zip(*own, strict=True)]
-    reduced = ops.batch_reduce(tf.distribute.ReduceOp.SUM, [(value, value) for value in per_replica], options)
+    reduced = ops.batch_reduce(
+        tf.distribute.ReduceOp.SUM, [(value, value) for value in per_replica], options
+    )
     return [list(getattr(value, "values", (value,))) for value in reduced]
 
 
@@ -121,7 +126,9 @@ def _gpus_by_number(layout):
 
 
 def gather_group(devices, shards, index):
-    """The gather devices of tensor `index`: tensors take turns with interleaved groups of `shards` devices."""
+    """The gather devices of tensor `index`: tensors take turns with interleaved groups of `shards`
+    devices.
+    """
     if shards > len(devices):
         raise ValueError(f"only {len(devices)} devices, but group_size={shards}")
     count = -(-len(devices) // shards)
@@ -129,7 +136,9 @@ def gather_group(devices, shards, index):
 
 
 def plan(algorithm, layout, sizes, *, shards=1, packs=0, faithful=False):
-    """Our plan for the same; `rechd` is reached through NCCL only, which has nothing to do among one GPU per task."""
+    """Our plan for the same; `rechd` is reached through NCCL only, which has nothing to do among
+    one GPU per task.
+    """
     text = (
         {"rechd": "nccl/rechd"}.get(algorithm, algorithm)
         + (f"#{shards}" if shards != 1 else "")
@@ -144,7 +153,9 @@ PACKING = ("joins", "cuts")
 
 
 def differences(algorithm, layout, sizes, *, of=MOVES, **options):
-    """What only TensorFlow's graph does and what only our plan does, by kind; nothing where they agree."""
+    """What only TensorFlow's graph does and what only our plan does, by kind; nothing where they
+    agree.
+    """
     results = graph(algorithm, layout, sizes, **options)
     flat = [tensor for tensors in results for tensor in tensors]
     place = placement(running(flat))

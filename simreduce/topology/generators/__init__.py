@@ -14,24 +14,30 @@
     torus:8x8      or 4x4x4: a router for every GPU, linked to its neighbours in each dimension and round the ends;
                    traffic goes along x first, then y, then z, the shorter way round, forwards when both are as long
 
-`bandwidth=` is per cable (per port of a switch) and direction, 25 GB/s unless stated; the cable from a GPU to its
-router in a torus carries as much as all the router's others together. `latency=` is from end to end of two GPUs that
-are neighbours or share the switch or leaf, the alpha of the textbooks, 1 us unless stated: half of it on each cable of
-a switch, fat tree or dragonfly, all of it on a cable between GPUs or the routers of a torus. Memory is unlimited. All
-nodes count as one machine. `shuffle=SEED`, of networks but a switch, seats the GPUs in a random order instead of by number.
+`bandwidth=` is per cable (per port of a switch) and direction, 25 GB/s unless stated; the cable
+from a GPU to its router in a torus carries as much as all the router's others together. `latency=`
+is from end to end of two GPUs that are neighbours or share the switch or leaf, the alpha of the
+textbooks, 1 us unless stated: half of it on each cable of a switch, fat tree or dragonfly, all of
+it on a cable between GPUs or the routers of a torus. Memory is unlimited. All nodes count as one
+machine. `shuffle=SEED`, of networks but a switch, seats the GPUs in a random order instead of by
+number.
 
-A host `cpu0` is linked to every GPU (to the switch, the last leaf or router, the first router of a torus) in the same way
-but passes nothing on, so that two GPUs of a ring that are no neighbours have no route.
+A host `cpu0` is linked to every GPU (to the switch, the last leaf or router, the first router of a
+torus) in the same way but passes nothing on, so that two GPUs of a ring that are no neighbours have
+no route.
 
     dgx1vx4        four copies of a machine, each of its NICs linked to the network; nodes are named n0.gpu0 and so on
 
-`fabric=` is the shape of the network over the NICs, machine by machine: `switch`, `fat_tree` and `dragonfly` with the
-settings above; `torus`, a router for every machine, `dims=4x4`; `rail_optimised`, where the i-th NICs of `unit=` machines
-share a leaf, with `oversubscription=`, `levels=` and `reduce=`; `rail_only`, a switch for all i-th NICs and nothing between
-those. `nic=` is the link class of all cables, that of the machine's NICs unless stated; a cable between switches has `switch_latency=`
-instead, 0.1 us unless stated. The module of each shape says how many switches and cables it has.
+`fabric=` is the shape of the network over the NICs, machine by machine: `switch`, `fat_tree` and
+`dragonfly` with the settings above; `torus`, a router for every machine, `dims=4x4`;
+`rail_optimised`, where the i-th NICs of `unit=` machines share a leaf, with `oversubscription=`,
+`levels=` and `reduce=`; `rail_only`, a switch for all i-th NICs and nothing between those. `nic=`
+is the link class of all cables, that of the machine's NICs unless stated; a cable between switches
+has `switch_latency=` instead, 0.1 us unless stated. The module of each shape says how many switches
+and cables it has.
 
-`equal_cost=hashed` (with a `seed=`) or `split` says what transfers do that have several equal paths (`topology.equal_cost`).
+`equal_cost=hashed` (with a `seed=`) or `split` says what transfers do that have several equal paths
+(`topology.equal_cost`).
 """
 
 from __future__ import annotations
@@ -62,7 +68,9 @@ _COMMON = ("bandwidth", "latency", "equal_cost", "seed")
 
 @dataclass(frozen=True, slots=True)
 class Generator:
-    """A family of shapes: what makes one, how its size is written, the settings it has besides the figures."""
+    """A family of shapes: what makes one, how its size is written, the settings it has besides the
+    figures.
+    """
 
     shape: Callable[[Settings], Shape]
     form: str
@@ -79,9 +87,11 @@ GENERATORS: dict[str, Generator] = {
 }
 
 
-def generate(inline: Inline, overrides: Mapping[str, str | int], limit: int = DEVICES_LIMIT) -> Topology:
-    """The topology of `NAME:SIZE,...`; overrides have the same keys as the settings and win over them. `limit` is that of
-    devices on one switch.
+def generate(
+    inline: Inline, overrides: Mapping[str, str | int], limit: int = DEVICES_LIMIT
+) -> Topology:
+    """The topology of `NAME:SIZE,...`; overrides have the same keys as the settings and win over
+    them. `limit` is that of devices on one switch.
     """
     generator = GENERATORS[inline.name]
     settings = Settings(inline, dict(inline.settings) | dict(overrides), limit)

@@ -1,4 +1,5 @@
-"""`dragonfly:1056`: groups of routers, all linked inside a group, and every two groups linked (Kim et al. 2008).
+"""`dragonfly:1056`: groups of routers, all linked inside a group, and every two groups linked (Kim
+et al. 2008).
 
     router      p hosts, a - 1 local cables to the others of its group, and at most h global ones
     group       a routers
@@ -7,11 +8,12 @@
     bisection   in global cables, floor(a h / (g - 1)) floor(g^2 / 4) between floor(g / 2)
                 groups and the others, if hosts and local cables can fill them
 
-Balanced are a = 2p = 2h: what is not stated follows from what is, and p is the least that holds all hosts if nothing is.
-There are as many groups as hosts fill unless stated. Routes are minimal: local, global, local. So what one group sends
-another shares their own cables, a p hosts on one of them in the worst case; adaptive routing, which would go over a third
-group then, is not modelled. With `equal_cost=hashed` or `split` the equal paths are those of fewest hops over the routers of the two
-groups, which cross one global cable as well; they differ only where two groups share several.
+Balanced are a = 2p = 2h: what is not stated follows from what is, and p is the least that holds all
+hosts if nothing is. There are as many groups as hosts fill unless stated. Routes are minimal:
+local, global, local. So what one group sends another shares their own cables, a p hosts on one of
+them in the worst case; adaptive routing, which would go over a third group then, is not modelled.
+With `equal_cost=hashed` or `split` the equal paths are those of fewest hops over the routers of the
+two groups, which cross one global cable as well; they differ only where two groups share several.
 """
 
 from __future__ import annotations
@@ -57,22 +59,29 @@ class Dragonfly:
         """The words for it."""
         words = f"a dragonfly, {counted(self.g, 'group')} of {counted(self.a, 'router')} "
         words += f"with {counted(self.p, 'host port')}"
-        return words + (f", {self.parallel} global cables for two groups" if self.parallel > 1 else "")
+        return words + (
+            f", {self.parallel} global cables for two groups" if self.parallel > 1 else ""
+        )
 
     def wire(self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join) -> Wired:
         """See `Network`; hosts beyond its own sit at the last router."""
         ways = DragonflyWays(tuple(hosts), self.p, self.a, self.g, self.parallel, first)
         routers = switches("router", self.g * self.a)
         cables = [
-            join(nodes[host], routers[min(i // self.p, len(routers) - 1)]) for i, host in enumerate(hosts)
+            join(nodes[host], routers[min(i // self.p, len(routers) - 1)])
+            for i, host in enumerate(hosts)
         ]
         for i in range(self.g):
             group = routers[i * self.a :][: self.a]
             cables += [join(one, other) for one, other in itertools.combinations(group, 2)]
         shared = np.arange(self.parallel)
         for i, j in itertools.combinations(range(self.g), 2):
-            ends = zip(ways.router(shared, i, j).tolist(), ways.router(shared, j, i).tolist(), strict=True)
-            cables += [join(routers[i * self.a + one], routers[j * self.a + other]) for one, other in ends]
+            ends = zip(
+                ways.router(shared, i, j).tolist(), ways.router(shared, j, i).tolist(), strict=True
+            )
+            cables += [
+                join(routers[i * self.a + one], routers[j * self.a + other]) for one, other in ends
+            ]
         return Wired(routers, cables, ways)
 
 
@@ -86,14 +95,17 @@ def read_dragonfly(settings: Settings, machines: int, nics: int) -> Dragonfly:
     hosts = machines * nics
     p, a, h, g = (settings.whole(key, 0, 1, DEVICES_LIMIT) for key in DRAGONFLY_KEYS)
     if not (p or a or h):
-        p = next(p for p in itertools.count(1) if _most(p, 2 * p, p, g) >= hosts and g <= 2 * p * p + 1)
+        p = next(
+            p for p in itertools.count(1) if _most(p, 2 * p, p, g) >= hosts and g <= 2 * p * p + 1
+        )
     half = p or h or -(-a // 2)
     p, a, h = p or half, a or 2 * half, h or half
     groups = g or min(-(-hosts // (p * a)), a * h + 1)
     made = Dragonfly(hosts, p, a, h, groups)
     if groups > a * h + 1:
         settings.faults.add(
-            "g", f"{a} routers with {h} global cables each link at most {a * h + 1} groups, not {groups}"
+            "g",
+            f"{a} routers with {h} global cables each link at most {a * h + 1} groups, not {groups}",
         )
     elif _most(p, a, h, g) < hosts:
         settings.faults.add(

@@ -1,6 +1,8 @@
-"""`fat_tree:1024,radix=32,oversubscription=2`: hosts under leaves under spines, one path for every pair.
+"""`fat_tree:1024,radix=32,oversubscription=2`: hosts under leaves under spines, one path for every
+pair.
 
-Two levels: `radix` hosts under each leaf, radix / oversubscription spines, and a cable from each leaf to each spine.
+Two levels: `radix` hosts under each leaf, radix / oversubscription spines, and a cable from each
+leaf to each spine.
 
 Three levels, of switches with k = `radix` ports (Al-Fares et al. 2008, who have o = 1):
 
@@ -10,9 +12,9 @@ Three levels, of switches with k = `radix` ports (Al-Fares et al. 2008, who have
     full tree   d k^2/2 hosts on (k/2 + u) k + u k/2 switches: k^3/4 and 5 k^2/4 for o = 1
     bisection   in cables, half of the hosts / o, between halves of whole pods
 
-A tree that is not full has as many leaves and pods as the hosts need, or as many pods as `pods` says, among which the leaves
-are dealt evenly: the first pods have one more where that does not come out. A single leaf has
-no spines, a single pod no cores.
+A tree that is not full has as many leaves and pods as the hosts need, or as many pods as `pods`
+says, among which the leaves are dealt evenly: the first pods have one more where that does not come
+out. A single leaf has no spines, a single pod no cores.
 """
 
 from __future__ import annotations
@@ -37,9 +39,10 @@ TREE_KEYS = ("radix", "oversubscription", "levels", "pods", "reduce")
 class Tree:
     """Over `hosts` hosts: `radix` of them under each leaf, which has one cable to each of `spines`.
 
-    With `rails` above 1 the hosts are the NICs of machines, so many of each, and the i-th ones of `radix` machines share
-    a leaf. With `pod`, at most so many leaves share `spines` of their own, each of which has a cable to each of `cores`;
-    all pods but the last are full, or there are `dealt` pods, which differ by a leaf at most.
+    With `rails` above 1 the hosts are the NICs of machines, so many of each, and the i-th ones of
+    `radix` machines share a leaf. With `pod`, at most so many leaves share `spines` of their own,
+    each of which has a cable to each of `cores`; all pods but the last are full, or there are
+    `dealt` pods, which differ by a leaf at most.
     """
 
     hosts: int
@@ -85,7 +88,15 @@ class Tree:
         """See `Network`; hosts beyond those of the tree sit on the last leaf."""
         large = self.leaves - self.dealt * (self.pod - 1) if self.dealt else self.pods
         ways = FatTreeWays(
-            tuple(hosts), self.radix, self.leaves, self.spines, first, self.rails, self.pod, self.cores, large
+            tuple(hosts),
+            self.radix,
+            self.leaves,
+            self.spines,
+            first,
+            self.rails,
+            self.pod,
+            self.cores,
+            large,
         )
         leaves, spines, cores = (
             switches(name, count, reduces=self.reduces)
@@ -174,11 +185,11 @@ def _misfit(ports: int, ratio: Fraction, hosts: int) -> str:
     """Why no tree of three levels, of switches with so many ports (of any if 0), holds the hosts."""
     over = f"{float(ratio):g}"
     if not ports:
-        return f"no switch of up to {DEVICES_LIMIT} ports has {over} times as many hosts as up-links"
+        return (
+            f"no switch of up to {DEVICES_LIMIT} ports has {over} times as many hosts as up-links"
+        )
     if ports % 2:
         return f"{ports} is odd, and half of the ports of a spine go down"
     if not _up_links(ports, ratio):
         return f"{ports} ports of a leaf do not come out even with {over} times as many hosts as up-links"
-    return (
-        f"three levels of switches with {ports} ports hold {_most(ports, ratio)} hosts, and here are {hosts}"
-    )
+    return f"three levels of switches with {ports} ports hold {_most(ports, ratio)} hosts, and here are {hosts}"

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 DEFAULT_BANDWIDTH = 25e9
 DEFAULT_LATENCY = 1e-6
 DEVICES_LIMIT = 1 << 14
-"""Every node and link of what is loaded is held, and most plans grow with the square of the ranks."""
+"""Every node and link of what is loaded is held, and most plans grow with the square of the ranks.
+"""
 
 WHOLE_LIMIT = 1 << 17
 """Devices on one switch for those who ask for nothing but plans that can be held."""
@@ -35,7 +36,9 @@ class Inline:
 
 
 def split_inline(text: str, separator: str) -> Inline | None:
-    """The parts of `NAME:SIZE,...` (separator ":") or `MACHINExN,...` (separator "x"); None for another shape."""
+    """The parts of `NAME:SIZE,...` (separator ":") or `MACHINExN,...` (separator "x"); None for
+    another shape.
+    """
     head, *fields = text.split(",")
     pattern = r"([^:]*):(.*)" if separator == ":" else r"(.+)x([0-9]+)"
     match = re.fullmatch(pattern, head.strip(), re.DOTALL)
@@ -55,11 +58,13 @@ def split_inline(text: str, separator: str) -> Inline | None:
 
 
 class Settings:
-    """The settings of one inline topology. Each reader notes a fault and goes on with a harmless value; a shape reads
-    all that it needs, then calls `check`, then builds.
+    """The settings of one inline topology. Each reader notes a fault and goes on with a harmless
+    value; a shape reads all that it needs, then calls `check`, then builds.
     """
 
-    def __init__(self, inline: Inline, values: Mapping[str, str | int], limit: int = DEVICES_LIMIT) -> None:
+    def __init__(
+        self, inline: Inline, values: Mapping[str, str | int], limit: int = DEVICES_LIMIT
+    ) -> None:
         self.limit = limit
         self.faults = Faults(inline.text)
         self.faults.problems.extend(inline.problems)
@@ -97,8 +102,8 @@ class Settings:
         return min(max(count, 1), limit)
 
     def sizes(self, limit: int, fewest: int, most: int, key: str = "") -> tuple[int, ...]:
-        """`AxB` or `AxBxC`: at least `fewest` and at most `most` sizes from 1, `limit` devices in all. It is that of the
-        topology, or of a setting that must be there.
+        """`AxB` or `AxBxC`: at least `fewest` and at most `most` sizes from 1, `limit` devices in
+        all. It is that of the topology, or of a setting that must be there.
         """
         form = " or ".join("x".join("ABCDEF"[:count]) for count in range(fewest, most + 1))
         text = str(self.values.get(key, "")) if key else self._size
@@ -106,7 +111,10 @@ class Settings:
         if key and not text:
             self.faults.add(key, f"must be given as {form}, such as {key}={'x'.join('2' * fewest)}")
             return (1,) * fewest
-        if not (fewest <= len(texts) <= most and all(re.fullmatch(r"[0-9]{1,9}", text) for text in texts)):
+        if not (
+            fewest <= len(texts) <= most
+            and all(re.fullmatch(r"[0-9]{1,9}", text) for text in texts)
+        ):
             self.faults.add(key, f"{quoted(text)} is not a size {form}")
             return (1,) * fewest
         sizes = tuple(int(text) for text in texts)
@@ -140,7 +148,9 @@ class Settings:
         """`yes` or `no`, the default."""
         text = str(self.values.get(key, "no"))
         if text not in ("yes", "no"):
-            self.faults.add(key, f"must be yes or no, not {quoted(text)}{did_you_mean(text, ('yes', 'no'))}")
+            self.faults.add(
+                key, f"must be yes or no, not {quoted(text)}{did_you_mean(text, ('yes', 'no'))}"
+            )
         return text == "yes"
 
     def equal_cost(self, default: EqualCost = EqualCost()) -> EqualCost:  # noqa: B008 - it cannot be changed

@@ -28,8 +28,8 @@ DEFAULT_SWITCH_LATENCY = 0.1e-6
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """A shape of the network, and the settings it has. `railed` says that it joins the i-th NICs of all boards, `apart` that
-    these have a network of their own.
+    """A shape of the network, and the settings it has. `railed` says that it joins the i-th NICs of
+    all boards, `apart` that these have a network of their own.
     """
 
     read: Read
@@ -61,8 +61,8 @@ def machines(
     load: Callable[[str, Mapping[str, str | int]], Topology],
     limit: int = DEVICES_LIMIT,
 ) -> Topology:
-    """The topology of `MACHINExN,...`; `load` reads the machine, and gets the overrides that are not settings. `limit` is
-    that of devices on one switch.
+    """The topology of `MACHINExN,...`; `load` reads the machine, and gets the overrides that are
+    not settings. `limit` is that of devices on one switch.
     """
     known = (*SETTINGS, *FABRIC_KEYS)
     mine = {key: value for key, value in overrides.items() if key in known}
@@ -77,7 +77,9 @@ def machines(
     most = settings.limit if name == "switch" else DEVICES_LIMIT
     count = settings.size(most, "machines")
     try:
-        box = load(inline.name, {key: value for key, value in overrides.items() if key not in known})
+        box = load(
+            inline.name, {key: value for key, value in overrides.items() if key not in known}
+        )
     except TopologyError as error:
         raise TopologyError([*faults.problems, *error.problems]) from None
     equal_cost = settings.equal_cost(box.router.equal_cost)
@@ -85,7 +87,8 @@ def machines(
     nics, own = len(ports), list(dict.fromkeys(ports))
     if nic is None and len(own) > 1:
         faults.add(
-            "nic", f"{inline.name!r} has NICs for {' and for '.join(own)}; say which all are to be taken for"
+            "nic",
+            f"{inline.name!r} has NICs for {' and for '.join(own)}; say which all are to be taken for",
         )
     nic = str(nic or own[0]) if own else DEFAULT_NIC
     if not nics:
@@ -93,7 +96,9 @@ def machines(
     if len({node.machine for node in box.nodes.values()} - {""}) > 1:
         faults.add("", f"{inline.name!r} is made of several machines already")
     if count * len(box.devices) > most:
-        devices = f"{count * len(box.devices)} devices are more than the {most} that are held one by one"
+        devices = (
+            f"{count * len(box.devices)} devices are more than the {most} that are held one by one"
+        )
         faults.add("", f"{devices}; of equal machines on one switch, `bench` simulates one for all")
     boards = _boards(box) if fabric.railed else 1
     network = fabric.read(settings, count * boards, max(nics, 1) // boards)
@@ -116,8 +121,8 @@ def machines(
 
 
 def _boards(box: Topology) -> int:
-    """How many parts of a machine only NVLink joins, as the trays of a rack: 1 unless each has a CPU, and equally many NICs
-    that stand in order.
+    """How many parts of a machine only NVLink joins, as the trays of a rack: 1 unless each has a
+    CPU, and equally many NICs that stand in order.
     """
     wired = nx.Graph()
     wired.add_nodes_from(box.nodes)
@@ -142,7 +147,11 @@ def _copied(box: Topology, machine: int, link: int) -> Cable:
 
 
 def _cable(nic: str, a: Node, b: Node, trunk: float) -> Cable:
-    """From a NIC to a switch, as the class says; from switch to switch with the latency that one more switch adds."""
+    """From a NIC to a switch, as the class says; from switch to switch with the latency that one
+    more switch adds.
+    """
     figures = link_classes()[nic]
     latency = trunk if a.kind == "switch" else figures.latency
-    return Cable(a.name, b.name, nic, 1, figures.bandwidth, figures.achievable, latency, figures.holds_lane)
+    return Cable(
+        a.name, b.name, nic, 1, figures.bandwidth, figures.achievable, latency, figures.holds_lane
+    )

@@ -19,7 +19,9 @@ CABLES_LIMIT = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Nodes and cables in the order of their ids, a line that describes them, and how traffic goes if not by search."""
+    """Nodes and cables in the order of their ids, a line that describes them, and how traffic goes
+    if not by search.
+    """
 
     title: str
     nodes: list[Node]
@@ -51,24 +53,30 @@ class Network(Protocol):
         """How many it has, those of the hosts included."""
 
     def wire(self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join) -> Wired:
-        """It over the `hosts`, places in `nodes` in the order of their ports; one beyond its size has a port too.
-        Switches come after all `nodes`, the cables after `first` others.
+        """It over the `hosts`, places in `nodes` in the order of their ports; one beyond its size
+        has a port too. Switches come after all `nodes`, the cables after `first` others.
         """
 
 
 Read = Callable[[Settings, int, int], Network]
-"""What makes a network of the settings, for so many machines with so many hosts (NICs, or GPUs of a textbook) each."""
+"""What makes a network of the settings, for so many machines with so many hosts (NICs, or GPUs of a
+textbook) each.
+"""
 
 
 def textbook(settings: Settings, read: Read, limit: int = DEVICES_LIMIT) -> Shape:
-    """GPUs as the hosts, and the host `cpu0` with one more port; half of the latency is on each cable."""
+    """GPUs as the hosts, and the host `cpu0` with one more port; half of the latency is on each
+    cable.
+    """
     bandwidth, latency = settings.bandwidth(), settings.latency()
     count = settings.size(limit)
     network, places = read(settings, count, 1), placed(settings, count)
     check_cables(settings, network)
     settings.check()
     nodes = ends(count)
-    wired = network.wire(nodes, [*places, count], 0, lambda a, b: cable(a, b, bandwidth, latency / 2))
+    wired = network.wire(
+        nodes, [*places, count], 0, lambda a, b: cable(a, b, bandwidth, latency / 2)
+    )
     title = f"{counted(count, 'device')} on {network.title}"
     return Shape(title, [*nodes, *wired.switches], wired.cables, wired.ways)
 
@@ -77,7 +85,8 @@ def check_cables(settings: Settings, network: Network) -> None:
     """A fault for a network that nobody can hold."""
     if network.cables > CABLES_LIMIT:
         settings.faults.add(
-            "", f"{network.cables} cables in the network are more than the {CABLES_LIMIT} that can be held"
+            "",
+            f"{network.cables} cables in the network are more than the {CABLES_LIMIT} that can be held",
         )
 
 
@@ -100,7 +109,9 @@ def cable(a: Node, b: Node, bandwidth: float, latency: float) -> Cable:
 
 
 def placed(settings: Settings, count: int) -> list[int]:
-    """`shuffle=SEED`: the GPU that sits at each of `count` places, the GPU of that number unless stated."""
+    """`shuffle=SEED`: the GPU that sits at each of `count` places, the GPU of that number unless
+    stated.
+    """
     seed = settings.whole("shuffle", 0, 0, 2**63 - 1)
     if "shuffle" not in settings.values:
         return list(range(count))

@@ -1,9 +1,11 @@
-"""`torus:8x8`, `torus:4x4x4`: a router for every GPU, each linked to its neighbours in every dimension.
+"""`torus:8x8`, `torus:4x4x4`: a router for every GPU, each linked to its neighbours in every
+dimension.
 
-Machines of this shape (Blue Gene, Tofu, TPU pods) route in the network, so a GPU passes nothing on and its router
-does. The cable between a GPU and its router is as wide as all cables of the router to others: it bounds nothing that
-those do not. A dimension of size 2 has one cable per pair, one of size 1 none. Between halves along a dimension of even
-size s > 2 there are 2 n / s cables, of size 2 n / s, where n is the number of routers.
+Machines of this shape (Blue Gene, Tofu, TPU pods) route in the network, so a GPU passes nothing on
+and its router does. The cable between a GPU and its router is as wide as all cables of the router
+to others: it bounds nothing that those do not. A dimension of size 2 has one cable per pair, one of
+size 1 none. Between halves along a dimension of even size s > 2 there are 2 n / s cables, of size 2
+n / s, where n is the number of routers.
 """
 
 from __future__ import annotations
@@ -93,6 +95,7 @@ def read_torus(settings: Settings, machines: int, nics: int) -> Torus:
     sizes = settings.sizes(DEVICES_LIMIT, 2, 3, "dims")
     if math.prod(sizes) != machines and "dims" in settings.values:
         settings.faults.add(
-            "dims", f"{'x'.join(map(str, sizes))} are {math.prod(sizes)} routers for {machines} machines"
+            "dims",
+            f"{'x'.join(map(str, sizes))} are {math.prod(sizes)} routers for {machines} machines",
         )
     return Torus(sizes, max(nics, 1))

@@ -1,4 +1,6 @@
-"""Figures of links for what a file of an importer leaves out: `[links.NAME]` tables without pairs, as in a machine file."""
+"""Figures of links for what a file of an importer leaves out: `[links.NAME]` tables without pairs,
+as in a machine file.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,11 @@ _KEYS = ("bandwidth", "achievable", "latency", "holds_lane", "both_ways")
 
 
 def read_link_table(path: str) -> Mapping[str, LinkClass]:
-    """The shipped classes, with those of the file over them and beside them; raises `TopologyError` with every fault.
+    """The shipped classes, with those of the file over them and beside them; raises `TopologyError`
+    with every fault.
 
-    A class that is shipped may leave out what is as there; another one must give its bandwidth and latency.
+    A class that is shipped may leave out what is as there; another one must give its bandwidth and
+    latency.
     """
     document = read_document(Path(path), path)
     faults = Faults(path, document.origin)

@@ -13,9 +13,11 @@ from simreduce.topology.peer import DEFAULT_NIC_REACH, OFF
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """`nvlink` is the class of its NVLinks, "" if it has none, and `nvlinks` how many it has; `memory` in bytes/s.
+    """`nvlink` is the class of its NVLinks, "" if it has none, and `nvlinks` how many it has;
+    `memory` in bytes/s.
 
-    `sm` is NCCL's name of its compute capability. `peer` and `gpudirect` are the farthest ways of peer copies and of GPUDirect RDMA (`topology.peer`).
+    `sm` is NCCL's name of its compute capability. `peer` and `gpudirect` are the farthest ways of
+    peer copies and of GPUDirect RDMA (`topology.peer`).
     """
 
     name: str
@@ -49,10 +51,14 @@ MODELS: Mapping[str, Model] = {
         Model("GB200", 100, "nvlink5", 18, "pcie5_x16", 8000e9, peer="SYS"),
     )
 }
-"""Data sheets of NVIDIA; models without a suffix are those with NVLink sockets (SXM), an A100-PCIE with a bridge is an A100."""
+"""Data sheets of NVIDIA; models without a suffix are those with NVLink sockets (SXM), an A100-PCIE
+with a bridge is an A100.
+"""
 
 UNKNOWN = Model("", 0, "nvlink2", 0, "pcie3_x16", math.inf)
-"""Stands in where no model is named: slow NVLinks, of which there may be any number, and unlimited memory."""
+"""Stands in where no model is named: slow NVLinks, of which there may be any number, and unlimited
+memory.
+"""
 
 
 def model_named(name: str) -> Model:
@@ -65,7 +71,9 @@ def model_named(name: str) -> Model:
 
 
 def model_in(text: str) -> Model | None:
-    """The model that a name as people write it is of ("Tesla V100-SXM2-16GB"), None if none is known."""
+    """The model that a name as people write it is of ("Tesla V100-SXM2-16GB"), None if none is
+    known.
+    """
     plain = _plain(text)
     return max(
         (model for model in MODELS.values() if _plain(model.name) in plain),

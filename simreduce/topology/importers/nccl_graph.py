@@ -1,6 +1,8 @@
-"""NCCL's graph XML (`NCCL_GRAPH_DUMP_FILE`): the rings and trees that NCCL searched for on a machine.
+"""NCCL's graph XML (`NCCL_GRAPH_DUMP_FILE`): the rings and trees that NCCL searched for on a
+machine.
 
-<graphs> <graph id pattern nchannels speedintra speedinter typeintra typeinter> <channel> <net dev/> <gpu dev/> ...
+<graphs> <graph id pattern nchannels speedintra speedinter typeintra typeinter> <channel> <net dev/>
+<gpu dev/> ...
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ def read_nccl_graphs(text: str, name: str) -> tuple[Graph, ...]:
     """The graphs of a file; raises `TopologyError` with every fault."""
     root = read_xml(text, name)
     if root.tag != "graphs":
-        raise TopologyError(f"{name}: line {root.line}: graphs begin with <graphs>, not <{root.tag}>")
+        raise TopologyError(
+            f"{name}: line {root.line}: graphs begin with <graphs>, not <{root.tag}>"
+        )
     faults = Faults(name)
     found = [_graph(element, faults) for element in root.all("graph")]
     if not found:
@@ -64,7 +68,9 @@ def _graph(element: Element, faults: Faults) -> Graph:
     channels = tuple(_channel(child, faults) for child in element.all("channel"))
     pattern = PATTERNS.get(element.get("pattern"), "")
     if not pattern:
-        faults.add(place, f"pattern {quoted(element.get('pattern'))} is none of {', '.join(PATTERNS)}")
+        faults.add(
+            place, f"pattern {quoted(element.get('pattern'))} is none of {', '.join(PATTERNS)}"
+        )
     stated = element.get("nchannels")
     # A copied channel stands once and counts twice.
     if stated and _number(stated) not in (len(channels), 2 * len(channels)):
@@ -95,7 +101,8 @@ def _channel(element: Element, faults: Faults) -> Channel:
             nets[bool(gpus)] = dev
         else:
             faults.add(
-                f"line {child.line}", f"<{child.tag}> with dev {quoted(dev)} is neither a GPU nor a net"
+                f"line {child.line}",
+                f"<{child.tag}> with dev {quoted(dev)} is neither a GPU nor a net",
             )
     if len(set(gpus)) != len(gpus):
         faults.add(place, "a GPU stands twice in one channel")
@@ -111,5 +118,7 @@ def _number(text: str) -> float | None:
 def _speed(element: Element, key: str, faults: Faults) -> float:
     value = _number(element.get(key, "0"))
     if value is None:
-        faults.add(f"line {element.line}", f"{key} {quoted(element.get(key))} is not a number of GB/s")
+        faults.add(
+            f"line {element.line}", f"{key} {quoted(element.get(key))} is not a number of GB/s"
+        )
     return (value or 0.0) * 1e9

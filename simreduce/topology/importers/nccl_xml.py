@@ -2,9 +2,10 @@
 
     <system> <cpu numaid vendor modelid> <pci busid class link_speed link_width> ... <gpu> <nvlink target count/> </gpu> <nic> <net name speed/> </nic>
 
-GPUs are numbered by `dev` where all have one, else by bus id, as CUDA orders them. All NVSwitch chips become one node, as
-in NCCL. What stands in the file as a lower speed than that of the wire (virtual bridges do) is taken as it stands. The `speed` of
-a NIC, in Mbit/s, says which class of network it has a port for.
+GPUs are numbered by `dev` where all have one, else by bus id, as CUDA orders them. All NVSwitch
+chips become one node, as in NCCL. What stands in the file as a lower speed than that of the wire
+(virtual bridges do) is taken as it stands. The `speed` of a NIC, in Mbit/s, says which class of
+network it has a port for.
 """
 
 from __future__ import annotations
@@ -66,16 +67,19 @@ def read_nccl_topology(
     nics: Sequence[str] = (),
     classes: Mapping[str, LinkClass] | None = None,
 ) -> tuple[Topology, list[str]]:
-    """The machine of a file, and notes on what was assumed; raises `TopologyError` with every fault.
+    """The machine of a file, and notes on what was assumed; raises `TopologyError` with every
+    fault.
 
-    `model` is that of the GPUs, the first of their compute capability unless given. `nics` are bus ids of devices that
-    are NICs although the file does not say what they are; other devices without a class are taken to be GPUs. `classes`
-    are those of the links, the shipped ones unless given.
+    `model` is that of the GPUs, the first of their compute capability unless given. `nics` are bus
+    ids of devices that are NICs although the file does not say what they are; other devices without
+    a class are taken to be GPUs. `classes` are those of the links, the shipped ones unless given.
     """
     root = read_xml(text, name)
     reading = _Reading(Faults(name), Parts(classes or link_classes()), tuple(nics))
     if root.tag != "system":
-        raise TopologyError(f"{name}: line {root.line}: a topology begins with <system>, not <{root.tag}>")
+        raise TopologyError(
+            f"{name}: line {root.line}: a topology begins with <system>, not <{root.tag}>"
+        )
     cpus = [element for element in root.children if element.tag == "cpu"]
     if not cpus:
         reading.fault(root, "no <cpu>: there is nothing to hang devices on")
@@ -94,7 +98,8 @@ def read_nccl_topology(
         for child in cpu.all("pci"):
             _pci(reading, child, node)
         for child in cpu.all("nic"):
-            # How it hangs there is not said: a PCIe port is assumed, as for every device of unknown speed.
+            # How it hangs there is not said: a PCIe port is assumed, as for every device of unknown
+            # speed.
             reading.ports.append(_Device(child, node))
     if not reading.gpus and not reading.faults.problems:
         reading.fault(root, "no GPU: no device of class 0x03, and none without a class")
@@ -135,10 +140,14 @@ def _pci(reading: _Reading, element: Element, above: str) -> None:
 
 
 def _wire(reading: _Reading, element: Element, node: str, above: str) -> None:
-    """The link of a device to what it hangs on: Gen3 x16 where its speed is unknown, x16 where its width is, as in NCCL."""
+    """The link of a device to what it hangs on: Gen3 x16 where its speed is unknown, x16 where its
+    width is, as in NCCL.
+    """
     speed, width = _speed(element), element.get("link_width", "16") or "16"
     if speed is None:
-        reading.fault(element, f"link_speed {quoted(element.get('link_speed'))}: write for example '16 GT/s'")
+        reading.fault(
+            element, f"link_speed {quoted(element.get('link_speed'))}: write for example '16 GT/s'"
+        )
         return
     if width not in ("0", "1", "2", "4", "8", "16", "32"):
         reading.fault(element, f"link_width {quoted(width)} is not 1, 2, 4, 8, 16 or 32")
@@ -162,7 +171,9 @@ def _sockets(parts: Parts, cpus: Sequence[Element]) -> None:
         for b in names[i + 1 :]:
             parts.link(a, b, host.link_class, host.lanes)
     if len(names) > 1:
-        parts.notes.append(f"the CPUs are taken to be joined by {host.lanes} {host.link_class} each")
+        parts.notes.append(
+            f"the CPUs are taken to be joined by {host.lanes} {host.link_class} each"
+        )
 
 
 def _devices(reading: _Reading, model: Model | None) -> None:
@@ -173,7 +184,9 @@ def _devices(reading: _Reading, model: Model | None) -> None:
         for device, dev in zip(reading.gpus, devs, strict=True):
             device.name = f"gpu{dev}"
     else:
-        for number, device in enumerate(sorted(reading.gpus, key=lambda d: d.element.get("busid").lower())):
+        for number, device in enumerate(
+            sorted(reading.gpus, key=lambda d: d.element.get("busid").lower())
+        ):
             device.name = f"gpu{number}"
     reading.gpus.sort(key=lambda device: natural(device.name))
     for device in reading.gpus:
@@ -197,7 +210,9 @@ def _devices(reading: _Reading, model: Model | None) -> None:
 
 
 def _network(reading: _Reading, nets: Sequence[Element]) -> str:
-    """The class whose rate is nearest to that of all ports of a NIC, InfiniBand where several have it; "" if none is stated."""
+    """The class whose rate is nearest to that of all ports of a NIC, InfiniBand where several have
+    it; "" if none is stated.
+    """
     mbit_per_s = 0
     for net in nets:
         text = net.get("speed", "0")
@@ -210,7 +225,10 @@ def _network(reading: _Reading, nets: Sequence[Element]) -> str:
     rate = mbit_per_s * MBIT_PER_S
     nearest = min(networks(), key=lambda name: abs(math.log(rate / link_classes()[name].bandwidth)))
     note = f"no class of network has the {mbit_per_s} Mbit/s of a NIC; {nearest} is the nearest"
-    if abs(rate / link_classes()[nearest].bandwidth - 1) > _SAME_RATE and note not in reading.parts.notes:
+    if (
+        abs(rate / link_classes()[nearest].bandwidth - 1) > _SAME_RATE
+        and note not in reading.parts.notes
+    ):
         reading.parts.notes.append(note)
     return nearest
 
@@ -241,16 +259,24 @@ def _nvlinks(reading: _Reading) -> None:
                 elif link.get("tclass").lower() == _CPU_CLASS:
                     parts = reading.parts
                     parts.link(
-                        device.name, _host(reading, device), _nvlink_class(parts, device.name), int(count)
+                        device.name,
+                        _host(reading, device),
+                        _nvlink_class(parts, device.name),
+                        int(count),
                     )
                 elif target in names or link.get("tclass").lower().startswith("0x03"):
-                    what = "itself" if target in names else f"{quoted(target)}, which is not in the file"
+                    what = (
+                        "itself"
+                        if target in names
+                        else f"{quoted(target)}, which is not in the file"
+                    )
                     reading.parts.notes.append(
                         f"line {link.line}: {count} NVLinks of {device.name} are left out, to {what}"
                     )
                 else:
                     reading.fault(
-                        link, f"target {quoted(target)} is no other GPU and no NVSwitch of this file"
+                        link,
+                        f"target {quoted(target)} is no other GPU and no NVSwitch of this file",
                     )
             for link in gpu.all("c2c"):
                 _c2c(reading, device, link)
@@ -289,8 +315,8 @@ def _nvlink_class(parts: Parts, gpu: str) -> str:
 
 
 def _stage(parts: Parts) -> None:
-    """Staged copies take, at each GPU and switch, figures of the oldest PCIe generation on the way up to the host that
-    has some.
+    """Staged copies take, at each GPU and switch, figures of the oldest PCIe generation on the way
+    up to the host that has some.
     """
     up = {cable.a: cable for cable in reversed(parts.cables) if cable.link_class.startswith("pcie")}
     for name, node in list(parts.nodes.items()):

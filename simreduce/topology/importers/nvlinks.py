@@ -20,11 +20,12 @@ def with_nvlinks(
     load: Callable[[str], Topology],
     classes: Mapping[str, LinkClass] | None = None,
 ) -> Topology:
-    """The machine with NVLinks as `text` says; raises `TopologyError` when it has some, or when the two do not fit.
+    """The machine with NVLinks as `text` says; raises `TopologyError` when it has some, or when the
+    two do not fit.
 
-    `switch`: all links of each GPU to NVSwitches. `mesh`: all links of each GPU, shared out evenly to the others.
-    `MACHINE[:ORDER]`: GPU i of the file has the links of GPU ORDER[i] of the machine. `classes` are those of the links, the
-    shipped ones unless given.
+    `switch`: all links of each GPU to NVSwitches. `mesh`: all links of each GPU, shared out evenly
+    to the others. `MACHINE[:ORDER]`: GPU i of the file has the links of GPU ORDER[i] of the
+    machine. `classes` are those of the links, the shipped ones unless given.
     """
     if any(link.link_class.startswith("nvlink") for link in topology.links):
         raise TopologyError(f"--nvlink {text}: {topology.name} shows NVLinks of its own")
@@ -51,7 +52,11 @@ def with_nvlinks(
         _copied(parts, gpus, text, load)
     cables = [Cable(*_fields(topology, link)) for link in range(0, len(topology.links), 2)]
     return build(
-        topology.name, topology.title, topology.source, parts.nodes.values(), [*cables, *parts.cables]
+        topology.name,
+        topology.title,
+        topology.source,
+        parts.nodes.values(),
+        [*cables, *parts.cables],
     )
 
 
@@ -62,19 +67,23 @@ def _fields(topology: Topology, link: int) -> tuple[str, str, str, int, float, f
     )  # fmt: skip
 
 
-def _copied(parts: Parts, gpus: tuple[str, ...], text: str, load: Callable[[str], Topology]) -> None:
+def _copied(
+    parts: Parts, gpus: tuple[str, ...], text: str, load: Callable[[str], Topology]
+) -> None:
     """The NVLinks, and NVSwitches, of a machine."""
     name, _, order = text.partition(":")
     model = load(name)
     seats = order.split(",") if order else [str(i) for i in range(len(gpus))]
-    if not all(re.fullmatch(r"[0-9]{1,4}", seat) for seat in seats) or sorted(map(int, seats)) != list(
-        range(len(model.devices))
-    ):
+    if not all(re.fullmatch(r"[0-9]{1,4}", seat) for seat in seats) or sorted(
+        map(int, seats)
+    ) != list(range(len(model.devices))):
         raise TopologyError(
             f"--nvlink {text}: the order must hold each of 0 to {len(model.devices) - 1} once"
         )
     if len(model.devices) != len(gpus):
-        raise TopologyError(f"--nvlink {text}: {name} has {len(model.devices)} GPUs, the file {len(gpus)}")
+        raise TopologyError(
+            f"--nvlink {text}: {name} has {len(model.devices)} GPUs, the file {len(gpus)}"
+        )
     named = {model.devices[int(seat)]: gpu for seat, gpu in zip(seats, gpus, strict=True)}
     for node in model.nodes.values():
         if node.kind == "nvswitch":

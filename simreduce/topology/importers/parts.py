@@ -16,7 +16,9 @@ GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 
 @dataclass(slots=True)
 class Parts:
-    """Grows as a file is read, with links of these `classes`. `notes` tell what the file does not say and was assumed."""
+    """Grows as a file is read, with links of these `classes`. `notes` tell what the file does not
+    say and was assumed.
+    """
 
     classes: Mapping[str, LinkClass] = field(default_factory=link_classes)
     nodes: dict[str, Node] = field(default_factory=dict)
@@ -24,7 +26,9 @@ class Parts:
     notes: list[str] = field(default_factory=list)
 
     def add(self, name: str, kind: Kind, model: Model | None = None, network: str = "") -> str:
-        """A node of the machine; its name. `network` is the class of link that a NIC has a port for."""
+        """A node of the machine; its name. `network` is the class of link that a NIC has a port
+        for.
+        """
         self.nodes[name] = Node(name, kind, network=network)
         if model is not None:
             self.nodes[name] = Node(
@@ -50,7 +54,9 @@ class Parts:
         )  # fmt: skip
 
     def pcie(self, a: str, b: str, gt_per_s: float, width: int) -> None:
-        """A PCIe link of any speed; the figures of those without a class are on the wire's scale of Gen3 x16."""
+        """A PCIe link of any speed; the figures of those without a class are on the wire's scale of
+        Gen3 x16.
+        """
         name = f"pcie{GENERATIONS[gt_per_s]}_x{width}"
         if name in self.classes:
             self.link(a, b, name)
@@ -59,7 +65,14 @@ class Parts:
         scale = gt_per_s * width * (0.8 if gt_per_s < 8 else 128 / 130) / (8 * 16 * 128 / 130)
         self.cables.append(
             Cable(
-                a, b, name, 1, base.bandwidth * scale, base.achievable * scale, base.latency, base.holds_lane
+                a,
+                b,
+                name,
+                1,
+                base.bandwidth * scale,
+                base.achievable * scale,
+                base.latency,
+                base.holds_lane,
             )
         )
 
@@ -71,9 +84,20 @@ class Parts:
         latency = known.latency if self.nodes[name].kind == "gpu" else 0.0
         both = known.both_ways
         self.cables.append(
-            Cable(name, name, known.name, 1, known.bandwidth, known.achievable, latency, known.holds_lane)
+            Cable(
+                name,
+                name,
+                known.name,
+                1,
+                known.bandwidth,
+                known.achievable,
+                latency,
+                known.holds_lane,
+            )
         )
-        self.cables.append(Cable(name, name, known.name + BOTH_WAYS, 1, both, both, 0.0, known.holds_lane))
+        self.cables.append(
+            Cable(name, name, known.name + BOTH_WAYS, 1, both, both, 0.0, known.holds_lane)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +119,15 @@ HOSTS = (
     Host("x86_64", "AuthenticAMD", ("17", "144"), "xgmi3", 3),
     Host("arm64", "", ("",), "grace_link", 1),
 )
-"""The first model id of each is what is written; the first host of each vendor stands for its models that are not here."""
+"""The first model id of each is what is written; the first host of each vendor stands for its
+models that are not here.
+"""
 
 
 def host_like(arch: str, vendor: str, model: str) -> Host:
     """What stands for a CPU; Intel's where its vendor is unknown, as in NCCL."""
-    alike = [host for host in HOSTS if host.arch == arch] or [host for host in HOSTS if host.arch == "x86_64"]
+    alike = [host for host in HOSTS if host.arch == arch] or [
+        host for host in HOSTS if host.arch == "x86_64"
+    ]
     alike = [host for host in alike if host.vendor == vendor] or alike
     return next((host for host in alike if model in host.models), alike[0])

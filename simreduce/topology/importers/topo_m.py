@@ -1,9 +1,10 @@
 """The text of `nvidia-smi topo -m`.
 
-A PCIe tree that prints the same is put together from the cells: devices that are PIX to each other share a switch, PXB
-joins switches below another one, PHB and NODE join what hangs on one CPU, SYS (SOC in old versions) parts the sockets. A
-pair with NVLink does not say where its GPUs hang; the NICs, the CPU affinities and the other pairs do, and what
-remains open is put on the first socket where nothing contradicts.
+A PCIe tree that prints the same is put together from the cells: devices that are PIX to each other
+share a switch, PXB joins switches below another one, PHB and NODE join what hangs on one CPU, SYS
+(SOC in old versions) parts the sockets. A pair with NVLink does not say where its GPUs hang; the
+NICs, the CPU affinities and the other pairs do, and what remains open is put on the first socket
+where nothing contradicts.
 """
 
 from __future__ import annotations
@@ -59,14 +60,18 @@ def read_topo_m(
     socket: tuple[str, int] = ("upi", 2),
     classes: Mapping[str, LinkClass] | None = None,
 ) -> tuple[Topology, list[str]]:
-    """The machine of a table, and notes on what was assumed; raises `TopologyError` with every fault.
+    """The machine of a table, and notes on what was assumed; raises `TopologyError` with every
+    fault.
 
-    `model` gives the figures of the GPUs and their links; `socket` is the class and the number of links between CPUs;
-    `classes` are those of the links, the shipped ones unless given.
+    `model` gives the figures of the GPUs and their links; `socket` is the class and the number of
+    links between CPUs; `classes` are those of the links, the shipped ones unless given.
     """
     faults = Faults(name)
     if len(text) > MOST_CHARACTERS:
-        faults.add("", f"more than {MOST_CHARACTERS >> 20} MiB: no table of `nvidia-smi topo -m` is as long")
+        faults.add(
+            "",
+            f"more than {MOST_CHARACTERS >> 20} MiB: no table of `nvidia-smi topo -m` is as long",
+        )
     faults.raise_any()
     table = _read(text, faults)
     faults.raise_any()
@@ -75,7 +80,9 @@ def read_topo_m(
     parts = Parts(classes or link_classes())
     if model is None:
         model = UNKNOWN
-        parts.notes.append("no GPU model is given: PCIe Gen3, NVLinks as in a V100, unlimited memory")
+        parts.notes.append(
+            "no GPU model is given: PCIe Gen3, NVLinks as in a V100, unlimited memory"
+        )
     _tree(table, parts, model, socket)
     _nvlinks(table, parts, model, faults)
     faults.raise_any()
@@ -85,7 +92,9 @@ def read_topo_m(
 
 
 def _contradictions(table: _Table, machine: Topology) -> list[str]:
-    """A note if no tree of switches and sockets prints the table, with the first pair that stands in the way."""
+    """A note if no tree of switches and sockets prints the table, with the first pair that stands
+    in the way.
+    """
     names = [name.lower() if name.startswith("GPU") else name for name in table.names]
     alike = {"NODE": "PHB", "SOC": "SYS"}
     for i, a in enumerate(names[:_MOST_COMPARED]):
@@ -102,10 +111,13 @@ def _read(text: str, faults: Faults) -> _Table:
     """The header, and a row for each of its devices."""
     lines = [_ESCAPE.sub("", line).rstrip() for line in text.splitlines()]
     head = next(
-        (n for n, line in enumerate(lines) if re.match(r"\s*GPU[0-9]", line) and not _is_row(line)), None
+        (n for n, line in enumerate(lines) if re.match(r"\s*GPU[0-9]", line) and not _is_row(line)),
+        None,
     )
     if head is None:
-        faults.add("", "no line that begins the table: GPU0, GPU1, ... as `nvidia-smi topo -m` prints them")
+        faults.add(
+            "", "no line that begins the table: GPU0, GPU1, ... as `nvidia-smi topo -m` prints them"
+        )
         return _Table((), (), ())
     names = _names(lines[head])
     if len(set(names)) != len(names) or len(names) > _MOST:
@@ -135,7 +147,9 @@ def _read(text: str, faults: Faults) -> _Table:
     lacking = [name for name in names if name not in rows]
     if lacking:
         faults.add(
-            "", f"no row of {lacking[0]}" + (f" and {len(lacking) - 1} more" if len(lacking) > 1 else "")
+            "",
+            f"no row of {lacking[0]}"
+            + (f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""),
         )
     named = _legend(lines, names)
     if faults.problems:
@@ -153,16 +167,25 @@ def _is_row(line: str) -> bool:
 
 
 def _names(line: str) -> tuple[str, ...]:
-    """The devices of the header: everything up to the first column that is none (CPU Affinity, NUMA Affinity)."""
+    """The devices of the header: everything up to the first column that is none (CPU Affinity, NUMA
+    Affinity).
+    """
     return tuple(re.split(r"\s(?=CPU|NUMA)", line.strip())[0].split())
 
 
 def _legend(lines: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """The names of NICs that the table calls NIC0, NIC1, ...: those of its legend, if they are names."""
+    """The names of NICs that the table calls NIC0, NIC1, ...: those of its legend, if they are
+    names.
+    """
     named = {name: name for name in names}
     for line in lines:
         match = re.fullmatch(r"\s*(NIC[0-9]+)\s*[:=]\s*(\S+)\s*", line)
-        if match and match[1] in named and NAME.fullmatch(match[2]) and match[2] not in named.values():
+        if (
+            match
+            and match[1] in named
+            and NAME.fullmatch(match[2])
+            and match[2] not in named.values()
+        ):
             named[match[1]] = match[2]
     return named
 
@@ -251,7 +274,9 @@ def _tree(table: _Table, parts: Parts, model: Model, socket: tuple[str, int]) ->
 
 
 def _nvlinks(table: _Table, parts: Parts, model: Model, faults: Faults) -> None:
-    """Cables between pairs, or ports of an NVSwitch where a GPU has not as many links as its pairs would need."""
+    """Cables between pairs, or ports of an NVSwitch where a GPU has not as many links as its pairs
+    would need.
+    """
     gpus = table.gpus
     links = {(i, j): table.nvlinks(i, j) for i in gpus for j in gpus if i != j}
     total = {i: sum(links[i, j] for j in gpus if i != j) for i in gpus}
@@ -274,7 +299,9 @@ def _nvlinks(table: _Table, parts: Parts, model: Model, faults: Faults) -> None:
             faults.add(table.names[i], f"{total[i]} NVLinks, but a {model.name} has {most}")
         for j in gpus:
             if i < j and links[i, j]:
-                parts.link(table.names[i].lower(), table.names[j].lower(), model.nvlink, links[i, j])
+                parts.link(
+                    table.names[i].lower(), table.names[j].lower(), model.nvlink, links[i, j]
+                )
 
 
 def is_topo_m(text: str) -> bool:

@@ -1,7 +1,9 @@
-"""XML that strangers wrote, read safely: no document type, so no entities and nothing fetched; limits on size and depth.
+"""XML that strangers wrote, read safely: no document type, so no entities and nothing fetched;
+limits on size and depth.
 
-The parser is the expat of Python's standard library, which is told to refuse a document type before it reads what is in
-it. Without one there are no entities but the five of XML itself, and no reference to another file can be made.
+The parser is the expat of Python's standard library, which is told to refuse a document type before
+it reads what is in it. Without one there are no entities but the five of XML itself, and no
+reference to another file can be made.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ MOST_ATTRIBUTES = 64
 
 @dataclass(slots=True)
 class Element:
-    """A tag with its attributes and what is inside it; `line` is where it begins. Text between tags is dropped."""
+    """A tag with its attributes and what is inside it; `line` is where it begins. Text between tags
+    is dropped.
+    """
 
     tag: str
     attributes: dict[str, str]
@@ -56,7 +60,11 @@ def read_xml(text: str, name: str) -> Element:
         nonlocal count
         count += 1
         line = parser.CurrentLineNumber
-        if count > MOST_ELEMENTS or len(open_tags) > MOST_DEPTH or len(attributes) > MOST_ATTRIBUTES:
+        if (
+            count > MOST_ELEMENTS
+            or len(open_tags) > MOST_DEPTH
+            or len(attributes) > MOST_ATTRIBUTES
+        ):
             raise TopologyError(
                 f"{name}: line {line}: more than {MOST_ELEMENTS} elements, {MOST_DEPTH} one inside the other or "
                 f"{MOST_ATTRIBUTES} attributes"

@@ -1,13 +1,17 @@
 """A machine as NCCL's topology XML, for `NCCL_TOPO_FILE`.
 
-Devices, what hangs on what, the generation and width of PCIe, the number of NVLinks, and NICs with their speed are read back
-as they were. What the format has no place for is lost, and comes back as the importer assumes it:
+Devices, what hangs on what, the generation and width of PCIe, the number of NVLinks, and NICs with
+their speed are read back as they were. What the format has no place for is lost, and comes back as
+the importer assumes it:
 
-- of GPUs the model (the first of its compute capability comes back), their memory, `peer`, and `gpudirect` but for "off";
+- of GPUs the model (the first of its compute capability comes back), their memory, `peer`, and
+  `gpudirect` but for "off";
 - of CPUs the model and memory; of NICs the model; names of PCIe switches and CPUs;
-- which sockets are joined, and by how many links of what rate: NCCL has a table by vendor and model of the CPU, and joins
+- which sockets are joined, and by how many links of what rate: NCCL has a table by vendor and model
+  of the CPU, and joins
   every two. Of Grace it knows the architecture;
-- rates and latencies that are not those of a class (NVLinks to NVSwitches), `routes`, and the figures of staged copies,
+- rates and latencies that are not those of a class (NVLinks to NVSwitches), `routes`, and the
+  figures of staged copies,
   which follow from the PCIe class;
 - whether a switch can sum.
 """
@@ -34,27 +38,37 @@ _KINDS = {"nvswitch": "0x068000", "cpu": "0x068001"}
 
 
 def to_nccl_xml(topology: Topology) -> str:
-    """The file of one machine; raises `TopologyError` for what NCCL's format cannot say (several machines, networks)."""
+    """The file of one machine; raises `TopologyError` for what NCCL's format cannot say (several
+    machines, networks).
+    """
     boxes = {node.machine for node in topology.nodes.values()}
     if len(boxes) > 1 or any(node.kind == "switch" for node in topology.nodes.values()):
         raise TopologyError(f"{topology.name}: an NCCL topology file is of one machine")
     if not topology.hosts:
-        raise TopologyError(f"{topology.name}: an NCCL topology file needs a CPU, and there is none")
+        raise TopologyError(
+            f"{topology.name}: an NCCL topology file needs a CPU, and there is none"
+        )
     writer = _Writer(topology)
     lines = ['<system version="1">']
     for number, cpu in enumerate(topology.hosts):
         lines.append(f'  <cpu numaid="{number}" {_named(_host_of(topology))}>')
         lines += writer.below(cpu, depth=2)
         lines.append("  </cpu>")
-    hanging = [name for name in topology.nodes if name not in writer.bus and name not in topology.hosts]
+    hanging = [
+        name for name in topology.nodes if name not in writer.bus and name not in topology.hosts
+    ]
     lost = [name for name in hanging if topology.nodes[name].kind != "nvswitch"]
     if lost:
-        raise TopologyError(f"{topology.name}: {lost[0]!r} hangs on no CPU over PCIe, as NCCL wants it")
+        raise TopologyError(
+            f"{topology.name}: {lost[0]!r} hangs on no CPU over PCIe, as NCCL wants it"
+        )
     return "\n".join([*lines, "</system>"]) + "\n"
 
 
 class _Writer:
-    """Gives every device a bus id, in the order of GPUs first, so that they are numbered as they are."""
+    """Gives every device a bus id, in the order of GPUs first, so that they are numbered as they
+    are.
+    """
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
@@ -68,13 +82,16 @@ class _Writer:
             key=lambda n: (kinds.index(n.kind), natural(n.name)),
         )
         self._ids = {
-            node.name: f"{number >> 8:04x}:{number & 255:02x}:00.0" for number, node in enumerate(order)
+            node.name: f"{number >> 8:04x}:{number & 255:02x}:00.0"
+            for number, node in enumerate(order)
         }
         self._net = {name: i for i, name in enumerate(n.name for n in order if n.kind == "nic")}
         self.bus: set[str] = set()
 
     def below(self, name: str, depth: int) -> list[str]:
-        """The elements of everything that hangs on a node over PCIe or C2C and has not been written yet."""
+        """The elements of everything that hangs on a node over PCIe or C2C and has not been written
+        yet.
+        """
         lines: list[str] = []
         for link_id in self._links.get(name, []):
             link = self._topology.links[link_id]
@@ -86,7 +103,9 @@ class _Writer:
             code = {"gpu": "0x030200", "nic": "0x020700"}.get(node.kind, "0x060400")
             inner = list(self._inside(node.name, link.link_class))
             inner += (
-                ["  " + line for line in self.below(node.name, depth=0)] if node.kind == "pcie_switch" else []
+                ["  " + line for line in self.below(node.name, depth=0)]
+                if node.kind == "pcie_switch"
+                else []
             )
             speed, width = _pcie(link.link_class)
             head = f'<pci busid="{self._ids[node.name]}" class="{code}" link_speed="{speed} GT/s" link_width="{width}"'
@@ -122,12 +141,16 @@ class _Writer:
 
     def _by_nvlinks(self, name: str) -> Model | None:
         """The first model with NVLinks of the class that a GPU has."""
-        classes = {self._topology.links[link_id].link_class for link_id in self._links.get(name, [])}
+        classes = {
+            self._topology.links[link_id].link_class for link_id in self._links.get(name, [])
+        }
         return next((model for model in MODELS.values() if model.nvlink in classes), None)
 
 
 def _host_of(topology: Topology) -> Host:
-    """The CPU that has such links between its sockets; without any, Intel's, or Grace where GPUs hang on C2C."""
+    """The CPU that has such links between its sockets; without any, Intel's, or Grace where GPUs
+    hang on C2C.
+    """
     classes = {link.link_class for link in topology.links}
     of_class = next((host for host in HOSTS if host.link_class in classes), HOSTS[0])
     return host_like("arm64", "", "") if "c2c" in classes else of_class
@@ -144,7 +167,9 @@ def _mbit_per_s(network: str) -> int:
 
 
 def _pcie(link_class: str) -> tuple[str, str]:
-    """GT/s and lanes of a class such as pcie4_x16; those of C2C as NCCL shows them, a PCIe port beside it."""
+    """GT/s and lanes of a class such as pcie4_x16; those of C2C as NCCL shows them, a PCIe port
+    beside it.
+    """
     if not link_class.startswith("pcie"):
         return "32", "16"
     generation, _, width = link_class.removeprefix("pcie").partition("_x")

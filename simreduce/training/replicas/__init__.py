@@ -1,4 +1,6 @@
-"""Synchronous replicas: `tf.train.SyncReplicasOptimizer` on parameter servers, with backups, stragglers and failures."""
+"""Synchronous replicas: `tf.train.SyncReplicasOptimizer` on parameter servers, with backups,
+stragglers and failures.
+"""
 
 from simreduce.training.replicas.job import Job
 from simreduce.training.replicas.network import Delays, Flows, delays, through_ports

@@ -1,5 +1,5 @@
-"""TensorFlow's conditional accumulators: gradients of one variable are added up until there are enough, stale ones are
-dropped. They hold numbers and know no time.
+"""TensorFlow's conditional accumulators: gradients of one variable are added up until there are
+enough, stale ones are dropped. They hold numbers and know no time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ class Slices(NamedTuple):
 
 
 class Accumulator(ABC, Generic[T]):
-    """`step` is how many means have been taken; a gradient of an earlier one is stale. `count` are those in the sum."""
+    """`step` is how many means have been taken; a gradient of an earlier one is stale. `count` are
+    those in the sum.
+    """
 
     def __init__(self) -> None:
         self.step = 0
@@ -33,11 +35,15 @@ class Accumulator(ABC, Generic[T]):
         self._sum: T | None = None
 
     def apply(self, gradient: T, local_step: int) -> bool:
-        """Add a gradient, unless it is stale: whether it was added. One of a later step is added too."""
+        """Add a gradient, unless it is stale: whether it was added. One of a later step is added
+        too.
+        """
         self._check(gradient)
         if local_step < self.step:
             return False
-        self._sum = self._first(gradient) if self._sum is None else self._joined(self._sum, gradient)
+        self._sum = (
+            self._first(gradient) if self._sum is None else self._joined(self._sum, gradient)
+        )
         self.count += 1
         return True
 
@@ -48,7 +54,9 @@ class Accumulator(ABC, Generic[T]):
         return self.count >= required
 
     def take(self) -> T:
-        """The mean of all that were added since the last time, be they more than were required; `step` goes up by one."""
+        """The mean of all that were added since the last time, be they more than were required;
+        `step` goes up by one.
+        """
         if self._sum is None:
             raise InternalError("nothing has been added to this accumulator")
         mean = self._mean(self._sum, self.count)
@@ -104,8 +112,8 @@ class Dense(Accumulator[Floats]):
 
 
 class Sparse(Accumulator[Slices]):
-    """Gradients of some rows of a variable of that shape. The mean is that of the dense gradients that they stand for: rows
-    come in ascending order, each divided by the number of gradients.
+    """Gradients of some rows of a variable of that shape. The mean is that of the dense gradients
+    that they stand for: rows come in ascending order, each divided by the number of gradients.
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -118,7 +126,9 @@ class Sparse(Accumulator[Slices]):
         rows, *rest = self._shape
         problems = []
         if len(gradient.indices) != len(gradient.values):
-            problems.append(f"{len(gradient.indices)} indices for {len(gradient.values)} rows of a gradient")
+            problems.append(
+                f"{len(gradient.indices)} indices for {len(gradient.values)} rows of a gradient"
+            )
         if len(gradient.values) and np.shape(gradient.values)[1:] != tuple(rest):
             problems.append(
                 f"rows of shape {np.shape(gradient.values)[1:]} for a variable of shape {self._shape}"
@@ -143,12 +153,15 @@ class Sparse(Accumulator[Slices]):
 
 
 class UpstreamSparse(Sparse):
-    """As `SparseConditionalAccumulator` adds: each row is divided by the number of gradients that had it, so that a rare
-    row moves as far as one that all have; and two lists are merged as if both were ascending and without doubles.
+    """As `SparseConditionalAccumulator` adds: each row is divided by the number of gradients that
+    had it, so that a rare row moves as far as one that all have; and two lists are merged as if
+    both were ascending and without doubles.
     """
 
     def _first(self, gradient: Slices) -> Any:
-        return [(row, value, 1) for row, value in zip(gradient.indices, gradient.values, strict=True)]
+        return [
+            (row, value, 1) for row, value in zip(gradient.indices, gradient.values, strict=True)
+        ]
 
     def _joined(self, total: Any, gradient: Slices) -> Any:
         old, new = deque(total), deque(self._first(gradient))
@@ -162,4 +175,6 @@ class UpstreamSparse(Sparse):
         return [*merged, *old, *new]
 
     def _mean(self, total: Any, count: int) -> Slices:  # noqa: ARG002
-        return Slices(tuple(row for row, _, _ in total), np.array([value / had for _, value, had in total]))
+        return Slices(
+            tuple(row for row, _, _ in total), np.array([value / had for _, value, had in total])
+        )

@@ -26,12 +26,14 @@ MOST_TIMES = 1 << 26
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`compute` is how long a worker computes in a step, between having the variables and having the gradients: for all, or
-    one for each; `slow[w]` times as long for worker w. At `dies[w]` seconds worker w stops, for ever or until it begins
-    a step again at `returns[w]`: what it has not delivered is lost, and its token. Worker 0 is the chief; without it no update is made.
+    """`compute` is how long a worker computes in a step, between having the variables and having
+    the gradients: for all, or one for each; `slow[w]` times as long for worker w. At `dies[w]`
+    seconds worker w stops, for ever or until it begins a step again at `returns[w]`: what it has
+    not delivered is lost, and its token. Worker 0 is the chief; without it no update is made.
 
-    An update of a variable takes `update` seconds once its gradients are there. Between an update of all and the next
-    round the chief loses `turn` seconds, and before that `averages` seconds for moving averages.
+    An update of a variable takes `update` seconds once its gradients are there. Between an update
+    of all and the next round the chief loses `turn` seconds, and before that `averages` seconds for
+    moving averages.
     """
 
     settings: Settings
@@ -52,8 +54,14 @@ class Job:
         if not self.variables:
             problems.append("variables: at least one must be supplied")
         if isinstance(self.compute, tuple) and len(self.compute) != self.workers:
-            problems.append(f"compute: {len(self.compute)} distributions for {self.workers} workers")
-        for name, seconds in (("update", self.update), ("averages", self.averages), ("turn", self.turn)):
+            problems.append(
+                f"compute: {len(self.compute)} distributions for {self.workers} workers"
+            )
+        for name, seconds in (
+            ("update", self.update),
+            ("averages", self.averages),
+            ("turn", self.turn),
+        ):
             if not (isfinite(seconds) and seconds >= 0.0):
                 problems.append(f"{name}: 0 s or more, not {seconds:g}")
         problems += worker_faults(self.workers, self.slow, self.dies, self.returns)
@@ -62,8 +70,12 @@ class Job:
 
     @property
     def workers(self) -> int:
-        """How many workers there are: their tokens are counted by the settings, which need not agree."""
-        return self.network.workers if isinstance(self.network, Delays) else len(self.network.workers)
+        """How many workers there are: their tokens are counted by the settings, which need not
+        agree.
+        """
+        return (
+            self.network.workers if isinstance(self.network, Delays) else len(self.network.workers)
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -75,7 +87,11 @@ class Job:
     @property
     def variables(self) -> int:
         """How many variables have a gradient, and so an accumulator."""
-        return self.network.variables if isinstance(self.network, Delays) else len(self.network.servers)
+        return (
+            self.network.variables
+            if isinstance(self.network, Delays)
+            else len(self.network.servers)
+        )
 
     def death(self, worker: int) -> float:
         """The time at which a worker stops."""
@@ -86,8 +102,9 @@ class Job:
         return self.returns.get(worker, inf)
 
     def seconds(self, repetition: int, steps: int) -> Floats:
-        """How long worker w computes in its first `steps` steps, by [w, step]: a function of seed and repetition, and the
-        same in the steps that there are, however many are asked for. InputError if they are more than memory is for.
+        """How long worker w computes in its first `steps` steps, by [w, step]: a function of seed
+        and repetition, and the same in the steps that there are, however many are asked for.
+        InputError if they are more than memory is for.
         """
         if steps * self.workers > MOST_TIMES:
             raise InputError(
@@ -96,7 +113,9 @@ class Job:
             )
         drawn = uniform(self.seed, repetition * _APART, steps * self.workers).reshape(steps, -1).T
         if isinstance(self.compute, tuple):
-            times = np.array([each.quantile(u) for each, u in zip(self.compute, drawn, strict=True)])
+            times = np.array(
+                [each.quantile(u) for each, u in zip(self.compute, drawn, strict=True)]
+            )
         else:
             times = np.ascontiguousarray(self.compute.quantile(drawn))
         for worker, factor in self.slow.items():

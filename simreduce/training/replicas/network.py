@@ -1,8 +1,9 @@
-"""What lies between workers and parameter servers: plain delays, or flows on the engine's fabric. Delays are those of a worker
-that is alone: what it sends and reads at one time shares its links, what others do does not matter.
+"""What lies between workers and parameter servers: plain delays, or flows on the engine's fabric.
+Delays are those of a worker that is alone: what it sends and reads at one time shares its links,
+what others do does not matter.
 
-Variables and gradients are what moves. Messages without content (a worker is done, a token, the chief's next round) take
-the latency of their way and no bandwidth.
+Variables and gradients are what moves. Messages without content (a worker is done, a token, the
+chief's next round) take the latency of their way and no bandwidth.
 """
 
 from __future__ import annotations
@@ -16,7 +17,16 @@ import numpy as np
 import numpy.typing as npt
 import simpy
 
-from simreduce.engine import CALM, NOMINAL, TENSORFLOW, Calibration, Disturbance, Fabric, Runtime, Standing
+from simreduce.engine import (
+    CALM,
+    NOMINAL,
+    TENSORFLOW,
+    Calibration,
+    Disturbance,
+    Fabric,
+    Runtime,
+    Standing,
+)
 from simreduce.engine.lower import Lowered, lower
 from simreduce.engine.processor import scope
 from simreduce.engine.resources import Resources
@@ -28,8 +38,8 @@ Floats = npt.NDArray[np.float64]
 
 
 class Messages(NamedTuple):
-    """Seconds. `report[v]`: a message from the server of v to the token queue; `token[w]`: one from the queue to worker w;
-    `again[v]`: from the queue to the chief and on to the server of v.
+    """Seconds. `report[v]`: a message from the server of v to the token queue; `token[w]`: one from
+    the queue to worker w; `again[v]`: from the queue to the chief and on to the server of v.
     """
 
     report: Floats
@@ -39,8 +49,9 @@ class Messages(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delays:
-    """Seconds, whatever other workers do. `pull[w]`: until worker w has all variables; `push[w, v]`: from when it has all
-    gradients, which it sends together, until one is at the accumulator of variable v; the others as in `Messages`.
+    """Seconds, whatever other workers do. `pull[w]`: until worker w has all variables; `push[w,
+    v]`: from when it has all gradients, which it sends together, until one is at the accumulator of
+    variable v; the others as in `Messages`.
     """
 
     pull: Floats
@@ -72,8 +83,8 @@ class Delays:
 def delays(
     workers: int, variables: int, pull: float = 0.0, push: float = 0.0, message: float = 0.0
 ) -> Delays:
-    """The same delays for all: seconds of one worker's variables, of one gradient, of a message. The chief is its own
-    neighbour, and so is the queue.
+    """The same delays for all: seconds of one worker's variables, of one gradient, of a message.
+    The chief is its own neighbour, and so is the queue.
     """
     return Delays(
         pull=np.full(workers, pull),
@@ -85,13 +96,15 @@ def delays(
 
 
 def through_ports(workers: int, nbytes: Sequence[int], rate: float, latency: float) -> Delays:
-    """Every worker has a port of `rate` bytes/s each way, which what it sends at one time shares evenly, and nothing else is
-    in the way. Messages take the latency, too; the token queue is with the first variable.
+    """Every worker has a port of `rate` bytes/s each way, which what it sends at one time shares
+    evenly, and nothing else is in the way. Messages take the latency, too; the token queue is with
+    the first variable.
     """
     sizes = np.array(nbytes, dtype=np.float64)
     order = np.argsort(sizes, kind="stable")
     ascending = sizes[order]
-    # Until one is through, the port has carried all that are smaller, and as much of each that is larger.
+    # Until one is through, the port has carried all that are smaller, and as much of each that is
+    # larger.
     carried = np.empty(len(sizes))
     carried[order] = np.cumsum(ascending) + ascending * np.arange(len(sizes))[::-1]
     push = latency + carried / rate
@@ -108,9 +121,10 @@ def through_ports(workers: int, nbytes: Sequence[int], rate: float, latency: flo
 
 @dataclass(frozen=True, eq=False)
 class Flows:
-    """Variables and gradients share a machine's links. `workers` and `servers` are devices of the topology, where worker w
-    is and variable v is kept; the token queue is with the first variable, the chief is worker 0. `nbytes[v]` is what
-    the variable, and its gradient, has. Jitter of the disturbance is that of a transfer, the same every time it is made.
+    """Variables and gradients share a machine's links. `workers` and `servers` are devices of the
+    topology, where worker w is and variable v is kept; the token queue is with the first variable,
+    the chief is worker 0. `nbytes[v]` is what the variable, and its gradient, has. Jitter of the
+    disturbance is that of a transfer, the same every time it is made.
 
     InputError if a device is not there.
     """
@@ -132,9 +146,13 @@ class Flows:
             if name not in nodes
         ]
         if len(self.servers) != len(self.nbytes):
-            problems.append(f"{len(self.servers)} servers for {len(self.nbytes)} variables: one each")
+            problems.append(
+                f"{len(self.servers)} servers for {len(self.nbytes)} variables: one each"
+            )
         problems += [
-            f"variable {v}: 0 bytes or more, not {size}" for v, size in enumerate(self.nbytes) if size < 0
+            f"variable {v}: 0 bytes or more, not {size}"
+            for v, size in enumerate(self.nbytes)
+            if size < 0
         ]
         if problems:
             raise InputError(problems)
@@ -145,7 +163,9 @@ class Flows:
 
     @cached_property
     def working_set(self) -> Mapping[str, float]:
-        """Bytes of all values of a step in which every worker takes part, by whose cores they are; with these each transfer is lowered."""
+        """Bytes of all values of a step in which every worker takes part, by whose cores they are;
+        with these each transfer is lowered.
+        """
         held: dict[str, float] = {}
         if (cpu := self.calibration.cpu) is None:
             return held
@@ -180,10 +200,12 @@ class Flows:
 
     @cached_property
     def uncontended(self) -> Delays:
-        """The same transfers, every worker as if it were alone: what flows take where no two workers share a link. Without
-        faults.
+        """The same transfers, every worker as if it were alone: what flows take where no two
+        workers share a link. Without faults.
         """
-        alone = [replace(self, workers=(worker,), disturbance=self._calm) for worker in self.workers]
+        alone = [
+            replace(self, workers=(worker,), disturbance=self._calm) for worker in self.workers
+        ]
         return Delays(
             np.array([_pulling(flows) for flows in alone]),
             np.array([_pushing(flows) for flows in alone]),
@@ -218,9 +240,15 @@ class _Transfers:
         self._lowered = lowered
         self._known: dict[tuple[str, ...], tuple[Plan, Lowered]] = {}
 
-    def of(self, sources: Sequence[str], target: str, sizes: Sequence[int]) -> tuple[Plan, Lowered] | None:
-        """One copy from every source to the target, of so many bytes; None if all of them are there."""
-        away = [(source, size) for source, size in zip(sources, sizes, strict=True) if source != target]
+    def of(
+        self, sources: Sequence[str], target: str, sizes: Sequence[int]
+    ) -> tuple[Plan, Lowered] | None:
+        """One copy from every source to the target, of so many bytes; None if all of them are
+        there.
+        """
+        away = [
+            (source, size) for source, size in zip(sources, sizes, strict=True) if source != target
+        ]
         if not away:
             return None
         ends = (target, *(source for source, _ in away))
@@ -265,7 +293,9 @@ class _Shared:
     def __init__(self, env: simpy.Environment, flows: Flows) -> None:
         self._env, self.messages = env, flows.messages
         transfers, lanes = _remembered(flows)
-        fabric = Fabric(env, flows.topology, flows.calibration, flows.runtime, flows.disturbance, lanes)
+        fabric = Fabric(
+            env, flows.topology, flows.calibration, flows.runtime, flows.disturbance, lanes
+        )
 
         def often(sources: Sequence[str], target: str, sizes: Sequence[int]) -> _Often | None:
             moved = transfers.of(sources, target, sizes)
@@ -304,8 +334,8 @@ _remembered = lru_cache(maxsize=8)(_lowered)
 
 
 class _Often:
-    """A transfer that is made again and again. What a worker had under way when it died ends by itself, beside what it sends
-    when it is back.
+    """A transfer that is made again and again. What a worker had under way when it died ends by
+    itself, beside what it sends when it is back.
     """
 
     def __init__(self, make: Callable[[], Standing]) -> None:

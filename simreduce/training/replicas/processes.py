@@ -1,24 +1,29 @@
-"""SyncReplicasOptimizer as SimPy processes: workers, accumulators, the token queue and the chief's loop.
+"""SyncReplicasOptimizer as SimPy processes: workers, accumulators, the token queue and the chief's
+loop.
 
-Every worker, for ever: read all variables; compute; send every gradient to its variable's accumulator, which drops it if
-its `local_step` is behind; when all are there, take a token from the queue, waiting if there is none; the token is the
-next `local_step`. So one token a step, whatever became of the gradients, and not always a new one.
+Every worker, for ever: read all variables; compute; send every gradient to its variable's
+accumulator, which drops it if its `local_step` is behind; when all are there, take a token from the
+queue, waiting if there is none; the token is the next `local_step`. So one token a step, whatever
+became of the gradients, and not always a new one.
 
-The chief, for ever: of every variable, as soon as its accumulator has enough, take the mean and update; when all are
-updated, the global step goes up by one and the queue gets its tokens. While no round is on, gradients are added all the
-same, so that the next mean may be of more than it needs.
+The chief, for ever: of every variable, as soon as its accumulator has enough, take the mean and
+update; when all are updated, the global step goes up by one and the queue gets its tokens. While no
+round is on, gradients are added all the same, so that the next mean may be of more than it needs.
 
-A worker that comes back does what every worker does when its session is made: its `local_step` is the global step, and it
-begins a step; it needs no token for that one, so that there is again a token for everybody. The chief also sets all accumulators to the
-global step, puts the initial tokens into the queue once more, and begins a round. What accumulators hold, they keep; a
-variable that was updated in the round that the chief did not live to end is then updated again.
+A worker that comes back does what every worker does when its session is made: its `local_step` is
+the global step, and it begins a step; it needs no token for that one, so that there is again a
+token for everybody. The chief also sets all accumulators to the global step, puts the initial
+tokens into the queue once more, and begins a round. What accumulators hold, they keep; a variable
+that was updated in the round that the chief did not live to end is then updated again.
 
-Accumulators go on one by one: about the time of an update a gradient may be dropped for one variable and added for
-another, and with more workers than needed each variable may get the mean of other workers.
+Accumulators go on one by one: about the time of an update a gradient may be dropped for one
+variable and added for another, and with more workers than needed each variable may get the mean of
+other workers.
 
-What happens at one instant goes in this order: workers die; gradients arrive, by worker and variable, and are taken as soon
-as there are enough; updates end, by variable; the global step; rounds begin, by variable; tokens are asked for, by worker;
-steps begin, by worker; workers come back. (`recurrence` has the same order.)
+What happens at one instant goes in this order: workers die; gradients arrive, by worker and
+variable, and are taken as soon as there are enough; updates end, by variable; the global step;
+rounds begin, by variable; tokens are asked for, by worker; steps begin, by worker; workers come
+back. (`recurrence` has the same order.)
 """
 
 from __future__ import annotations
@@ -46,7 +51,9 @@ _FIRST_STEPS = 16
 
 
 def replicas(job: Job, updates: int, values: Values | None = None, repetition: int = 0) -> Run:
-    """Train until so many updates are made, or until nothing happens any more. `repetition` chooses other random times."""
+    """Train until so many updates are made, or until nothing happens any more. `repetition` chooses
+    other random times.
+    """
     if updates < 1:
         raise InputError(f"updates: 1 or more, not {updates}")
     if values is not None and len(values.start) != job.variables:
@@ -55,19 +62,22 @@ def replicas(job: Job, updates: int, values: Values | None = None, repetition: i
 
 
 class _Moment(simpy.Event):
-    """Comes after `delay` seconds and, at that instant, after everything that SimPy orders by itself and before the fabric
-    looks: by `rank`, from 0 up to but not 1.
+    """Comes after `delay` seconds and, at that instant, after everything that SimPy orders by
+    itself and before the fabric looks: by `rank`, from 0 up to but not 1.
     """
 
     def __init__(self, env: simpy.Environment, delay: float, rank: float) -> None:
         super().__init__(env)
         self._ok, self._value = True, None
-        # SimPy's normal priority is 1 and the fabric's 2; they are only compared, and need not be whole.
+        # SimPy's normal priority is 1 and the fabric's 2; they are only compared, and need not be
+        # whole.
         env.schedule(self, cast("Any", 1.0 + rank), delay)
 
 
 class _Tokens:
-    """The queue: tokens and those who wait for one, first come, first served. A request goes with the worker that made it."""
+    """The queue: tokens and those who wait for one, first come, first served. A request goes with
+    the worker that made it.
+    """
 
     def __init__(self, env: simpy.Environment) -> None:
         self._env = env
@@ -97,14 +107,22 @@ class _Tokens:
 
 
 class _Delivery:
-    """The gradients of a worker's step, sent together: `all` succeeds when the queue knows that the last one has arrived. Of a
-    dead worker, nothing arrives: the receiver fetches what is sent, and there is nobody to give it.
+    """The gradients of a worker's step, sent together: `all` succeeds when the queue knows that the
+    last one has arrived. Of a dead worker, nothing arrives: the receiver fetches what is sent, and
+    there is nobody to give it.
 
-    Callbacks, not processes: there are as many of these as gradients, and a process would take half of a run's time.
+    Callbacks, not processes: there are as many of these as gradients, and a process would take half
+    of a run's time.
     """
 
     def __init__(
-        self, training: _Training, worker: int, until: float, step: int, local_step: int, read: list[Any]
+        self,
+        training: _Training,
+        worker: int,
+        until: float,
+        step: int,
+        local_step: int,
+        read: list[Any],
     ) -> None:
         self._training, self._worker, self._until = training, worker, until
         self._step, self._local_step, self._read = step, local_step, read
@@ -237,7 +255,9 @@ class _Training:
             step, local_step, times = self.under_way.pop(w)
             end = min(self.now, self.lives_until[w])
             happened = [time for time in times if time <= end]
-            self.unfinished.append(Step(w, step, local_step, *happened, *[end] * (4 - len(happened))))
+            self.unfinished.append(
+                Step(w, step, local_step, *happened, *[end] * (4 - len(happened)))
+            )
 
     def chief(self, until: float) -> Events:
         """One life of the chief's loop."""
@@ -255,8 +275,12 @@ class _Training:
             yield self.env.timeout(rest)
             idle = self.messages.again.tolist()
 
-    def round(self, v: int, delay: float, until: float) -> Generator[simpy.Event, Any, tuple[float, int]]:
-        """Take the mean of one variable and update it: when it was taken, and of how many gradients it is."""
+    def round(
+        self, v: int, delay: float, until: float
+    ) -> Generator[simpy.Event, Any, tuple[float, int]]:
+        """Take the mean of one variable and update it: when it was taken, and of how many gradients
+        it is.
+        """
         yield self.moment(delay, _ROUND, v)
         taken = self.env.event()
         if self.now < until:
@@ -286,7 +310,9 @@ class _Training:
             ]
         times, counts = zip(*taken, strict=True)
         self.made.append(
-            Update(self.global_step, self.now, times, counts, tuple(self.weights), tuple(self.averages))
+            Update(
+                self.global_step, self.now, times, counts, tuple(self.weights), tuple(self.averages)
+            )
         )
 
     def next_step(self, w: int) -> int:

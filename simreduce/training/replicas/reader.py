@@ -1,4 +1,5 @@
-"""The `[replicas]` table of a scenario: who trains what, how long they compute, and what goes wrong.
+"""The `[replicas]` table of a scenario: who trains what, how long they compute, and what goes
+wrong.
 
 [replicas]
 workers = 8                      # as many GPUs of the topology, or their names: ["gpu0", "gpu1"]
@@ -54,14 +55,16 @@ from simreduce.workload import Workload
 T = TypeVar("T")
 
 MOST_STEPS = 1 << 24
-"""Steps of all workers in one repetition, transfers between workers and variables, updates of all repetitions: of each,
-what about 1 GiB of memory is enough for.
+"""Steps of all workers in one repetition, transfers between workers and variables, updates of all
+repetitions: of each, what about 1 GiB of memory is enough for.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A job, and how often it is to be simulated: `updates` in each repetition, of which the first `skip` do not count."""
+    """A job, and how often it is to be simulated: `updates` in each repetition, of which the first
+    `skip` do not count.
+    """
 
     job: Job
     updates: int
@@ -80,10 +83,12 @@ def read_replicas(
     faithful: bool = False,
     faulty: Collection[str] = (),
 ) -> Question:
-    """What the table asks, of the scenario's machine and gradients. ScenarioError with every fault, by its key. What is `faulty`,
-    of topology, workload and disturbance, has faults itself, and only those of the table are told that do not depend on it.
+    """What the table asks, of the scenario's machine and gradients. ScenarioError with every fault,
+    by its key. What is `faulty`, of topology, workload and disturbance, has faults itself, and only
+    those of the table are told that do not depend on it.
 
-    A worker on a device that the disturbance slows down computes as much longer, besides its `slow`.
+    A worker on a device that the disturbance slows down computes as much longer, besides its
+    `slow`.
     """
     if not isinstance(table, dict):
         raise ScenarioError(f"replicas: expected a table, not {shown(table)}")
@@ -99,9 +104,13 @@ def read_replicas(
             slow[worker] = slow.get(worker, 1.0) * disturbance.slow[device]
     dies, returns = read.numbered("dies", units.duration), read.numbered("returns", units.duration)
     if workers:
-        read.problems += [f"replicas.{fault}" for fault in worker_faults(len(workers), slow, dies, returns)]
+        read.problems += [
+            f"replicas.{fault}" for fault in worker_faults(len(workers), slow, dies, returns)
+        ]
     network = _network(read, scene, workers, servers, _sizes(read, scene, len(servers)))
-    seconds = {key: read.quantity(key, units.duration, 0.0) for key in ("update", "averages", "turn")}
+    seconds = {
+        key: read.quantity(key, units.duration, 0.0) for key in ("update", "averages", "turn")
+    }
     updates, repetitions = read.whole("updates", 100, 1), read.whole("repetitions", 20, 1)
     skip, seed = read.whole("skip", -1, 0), read.whole("seed", 0, 0, 2**64 - 1)
     if updates and repetitions and settings:
@@ -178,7 +187,9 @@ class _Reader(Table):
         return found
 
 
-def _bounds(read: _Reader, updates: int, repetitions: int, workers: int, settings: Settings) -> None:
+def _bounds(
+    read: _Reader, updates: int, repetitions: int, workers: int, settings: Settings
+) -> None:
     """More than memory is for."""
     steps = updates * settings.tokens_per_step + workers * settings.initial_tokens
     if steps > MOST_STEPS:
@@ -200,7 +211,12 @@ def _factor(value: object) -> float:
 
 
 def _places(
-    read: _Reader, key: str, scene: _Scene, devices: Sequence[str] | None, what: str, default: int | None
+    read: _Reader,
+    key: str,
+    scene: _Scene,
+    devices: Sequence[str] | None,
+    what: str,
+    default: int | None,
 ) -> tuple[str, ...]:
     """Devices by name or number; without a topology, as many names as asked for."""
     value = read.given.get(key, default)
@@ -233,7 +249,8 @@ def _named(read: _Reader, key: str, scene: _Scene, names: Sequence[str]) -> None
             read.fault(f"{key}[{i}]", f"{name!r} again")
         elif scene.topology and name not in (known := scene.devices):
             read.fault(
-                f"{key}[{i}]", f"{scene.topology.name} has no device {name!r}{did_you_mean(name, known)}"
+                f"{key}[{i}]",
+                f"{scene.topology.name} has no device {name!r}{did_you_mean(name, known)}",
             )
 
 
@@ -248,7 +265,11 @@ def _servers(topology: Topology) -> list[str]:
     return [host for _, _, host in sorted(turns)]
 
 
-_KEYS = {"replicas_to_aggregate": "aggregate", "total_num_replicas": "total", "num_tokens": "tokens"}
+_KEYS = {
+    "replicas_to_aggregate": "aggregate",
+    "total_num_replicas": "total",
+    "num_tokens": "tokens",
+}
 """By the arguments of `Settings`."""
 
 
@@ -261,7 +282,9 @@ def _settings(read: _Reader, workers: int, *, faithful: bool) -> Settings | None
     if not workers:
         return None
     if backups is not None and backups >= workers:
-        read.fault("backups", f"fewer than the {workers} {units.noun(workers, 'worker')}, not {backups}")
+        read.fault(
+            "backups", f"fewer than the {workers} {units.noun(workers, 'worker')}, not {backups}"
+        )
         return None
     if aggregate is None:
         aggregate = workers - (backups or 0)
@@ -310,14 +333,18 @@ def _compute(read: _Reader) -> Distribution | None:
     value = read.take("compute")
     if not isinstance(value, dict):
         if value is None:
-            read.fault("compute", 'missing; a time such as "120 ms", or a table with a distribution')
+            read.fault(
+                "compute", 'missing; a time such as "120 ms", or a table with a distribution'
+            )
             return None
         return read.read("compute", value, lambda text: Constant(units.duration(text)))
     inner = _Reader("replicas.compute", value)
     name = inner.take("distribution")
     if not isinstance(name, str) or name not in _TIMES:
         near = did_you_mean(name, _TIMES) if isinstance(name, str) else ""
-        read.fault("compute.distribution", f"expected one of {', '.join(_TIMES)}, not {shown(name)}{near}")
+        read.fault(
+            "compute.distribution", f"expected one of {', '.join(_TIMES)}, not {shown(name)}{near}"
+        )
         return None
     make, keys = _TIMES[name]
     given = [
@@ -342,7 +369,9 @@ def _figure(key: str) -> Callable[[object], Any]:
 
 def _list_of_times(value: object) -> list[float]:
     if not isinstance(value, list):
-        raise ValueError(f'expected a list of times such as ["120 ms", "95 ms"], not {shown(value)}')  # noqa: TRY004
+        raise ValueError(  # noqa: TRY004 - a fault of what a user wrote
+            f'expected a list of times such as ["120 ms", "95 ms"], not {shown(value)}'
+        )
     return [units.duration(each) for each in value]
 
 
@@ -356,7 +385,11 @@ def _sizes(read: _Reader, scene: _Scene, servers: int) -> tuple[int, ...]:
 
 
 def _network(
-    read: _Reader, scene: _Scene, workers: tuple[str, ...], servers: tuple[str, ...], sizes: tuple[int, ...]
+    read: _Reader,
+    scene: _Scene,
+    workers: tuple[str, ...],
+    servers: tuple[str, ...],
+    sizes: tuple[int, ...],
 ) -> Delays | Flows | None:
     """Variable v is on server v mod the number of servers, as `replica_device_setter` places them."""
     contention = read.typed("contention", bool)
@@ -383,7 +416,13 @@ def _network(
     homes = tuple(servers[v % len(servers)] for v in range(len(sizes)))
     try:
         flows = Flows(
-            scene.topology, workers, homes, sizes, scene.runtime, scene.calibration, scene.disturbance
+            scene.topology,
+            workers,
+            homes,
+            sizes,
+            scene.runtime,
+            scene.calibration,
+            scene.disturbance,
         )
         if contention is False:
             return flows.uncontended

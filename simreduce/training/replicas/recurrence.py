@@ -1,10 +1,12 @@
-"""The same semantics as `processes` for plain delays, as one loop over arrays: a thousand repetitions in seconds.
+"""The same semantics as `processes` for plain delays, as one loop over arrays: a thousand
+repetitions in seconds.
 
-Where nothing contends, a run is decided by who arrives when, and every worker, every variable and the chief have one event
-to come at most: a gradient arrives (worker w: item w), the global step goes up (item W), a round of the chief begins
-(variable v: item W + 1 + v), a worker asks for a token (item W + 1 + V + w) or comes back (item W + 1 + V + W + w). The least of (time, item) is next, which is the
-order of `processes`; a tournament tree finds it. That both give the same run, to the bit, is what
-`tests/training/test_recurrence.py` is about.
+Where nothing contends, a run is decided by who arrives when, and every worker, every variable and
+the chief have one event to come at most: a gradient arrives (worker w: item w), the global step
+goes up (item W), a round of the chief begins (variable v: item W + 1 + v), a worker asks for a
+token (item W + 1 + V + w) or comes back (item W + 1 + V + W + w). The least of (time, item) is
+next, which is the order of `processes`; a tournament tree finds it. That both give the same run, to
+the bit, is what `tests/training/test_recurrence.py` is about.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ _WORTH = 20_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Each:
-    """By [worker, step, variable], when a gradient arrived (NaN: it did not) and which update it entered, from 1 (0: dropped);
-    by [worker, step], `local_step`.
+    """By [worker, step, variable], when a gradient arrived (NaN: it did not) and which update it
+    entered, from 1 (0: dropped); by [worker, step], `local_step`.
     """
 
     arrived: Floats
@@ -41,8 +43,9 @@ class Each:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Times:
-    """One run. `update[u]` is when update u + 1 was made, of as many as were, and `gradients[u]` how many are in the means of
-    all variables; how many gradients arrived, and how many of these were dropped; and every single one, if asked for.
+    """One run. `update[u]` is when update u + 1 was made, of as many as were, and `gradients[u]`
+    how many are in the means of all variables; how many gradients arrived, and how many of these
+    were dropped; and every single one, if asked for.
     """
 
     update: Floats
@@ -64,7 +67,9 @@ class Runs:
         self._loop: Any = compiled.single(loop) if worth else loop
 
     def run(self, repetition: int, *, each: bool = False) -> Times:
-        """As `replicas` has it, without numbers. `each`: with every gradient, of which there may be many."""
+        """As `replicas` has it, without numbers. `each`: with every gradient, of which there may be
+        many.
+        """
         job, network = self.job, self.job.network
         if not isinstance(network, Delays):
             raise InternalError("flows take more than delays")
@@ -75,7 +80,9 @@ class Runs:
             shape = (workers, self._steps, variables) if each else (0, 0, 0)
             update, gradients = np.full(self.updates, np.nan), np.zeros(self.updates, np.int64)
             totals = np.zeros(2, np.int64)
-            every = Each(np.full(shape, np.nan), np.zeros(shape, np.int64), np.zeros(shape[:2], np.int64))
+            every = Each(
+                np.full(shape, np.nan), np.zeros(shape, np.int64), np.zeros(shape[:2], np.int64)
+            )
             made = self._loop(
                 job.seconds(repetition, self._steps), network.pull, network.push,
                 np.argsort(network.push, axis=1, kind="stable"), network.report, network.token, network.again,
@@ -85,7 +92,9 @@ class Runs:
             )  # fmt: skip
             if made >= 0:
                 arrived, dropped = totals.tolist()
-                return Times(update[:made], gradients[:made], arrived, dropped, every if each else None)
+                return Times(
+                    update[:made], gradients[:made], arrived, dropped, every if each else None
+                )
             self._steps *= 2
 
 
@@ -94,9 +103,9 @@ def loop(
     back: Floats, update: float, rest: float, required: int, per_step: int, initial: int, update_time: Floats,
     gradients: Ints, totals: Ints, each: bool, arrived: Floats, entered: Ints, local_step: Ints,
 ) -> int:  # fmt: skip
-    """Fill what a `Times` has (`totals` are those that arrived and were dropped), the last three only with `each`; how many
-    updates were made, or -1 if a worker has no more times to compute. `order[w]` are the variables in the order in which
-    the gradients of worker w arrive.
+    """Fill what a `Times` has (`totals` are those that arrived and were dropped), the last three
+    only with `each`; how many updates were made, or -1 if a worker has no more times to compute.
+    `order[w]` are the variables in the order in which the gradients of worker w arrive.
     """
     workers, steps = compute.shape
     variables, updates = len(report), len(update_time)
@@ -122,9 +131,13 @@ def loop(
     count = np.zeros(variables, np.int64)
     asked = np.zeros(variables, np.bool_)  # by the chief
     meant = np.zeros(variables, np.int64)  # gradients in the mean that it last got
-    left, synced = variables, 0.0  # variables that are not updated in this round, and when the others were
+    left, synced = (
+        variables,
+        0.0,
+    )  # variables that are not updated in this round, and when the others were
     made = 0
-    # The queue, as so many tokens of one step after another: those at first, of each update, and of a chief that is back.
+    # The queue, as so many tokens of one step after another: those at first, of each update, and of
+    # a chief that is back.
     token_step, tokens_left = np.zeros(updates + 2, np.int64), np.zeros(updates + 2, np.int64)
     tokens_left[0] = initial
     first_token, end_token = 0, 1

@@ -11,8 +11,9 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A gradient that came to its accumulator, of a worker's own `step`-th step. `update` is the one that it entered, or
-    will enter, from 1; 0 if it was dropped, as `local_step` was below that of the accumulator.
+    """A gradient that came to its accumulator, of a worker's own `step`-th step. `update` is the
+    one that it entered, or will enter, from 1; 0 if it was dropped, as `local_step` was below that
+    of the accumulator.
     """
 
     time: float  # s
@@ -25,8 +26,9 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """The global step goes from `number` - 1 to `number` at `time`. By variable: when its gradients were taken, how many
-    these were, and if there are numbers its value after that, and that of its moving average if there is one.
+    """The global step goes from `number` - 1 to `number` at `time`. By variable: when its gradients
+    were taken, how many these were, and if there are numbers its value after that, and that of its
+    moving average if there is one.
     """
 
     number: int
@@ -39,8 +41,9 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A worker's own `step`-th step: it had its token at `begun`, all variables at `read`, its gradients at `computed`, all of
-    these had been delivered and it asked for the next token at `asked`.
+    """A worker's own `step`-th step: it had its token at `begun`, all variables at `read`, its
+    gradients at `computed`, all of these had been delivered and it asked for the next token at
+    `asked`.
     """
 
     worker: int
@@ -54,8 +57,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """In order of time. `steps` are over; `unfinished` were under way at the end, or when their worker died, and what had
-    not happened by then has that time. `blocked` says what a run waits for that has not made all its updates; "" if it has.
+    """In order of time. `steps` are over; `unfinished` were under way at the end, or when their
+    worker died, and what had not happened by then has that time. `blocked` says what a run waits
+    for that has not made all its updates; "" if it has.
     """
 
     workers: int
@@ -77,8 +81,14 @@ class Run:
         return tuple(a for a in self.arrivals if not a.update)
 
     def entered(self, update: int, variable: int = 0) -> list[tuple[int, int]]:
-        """(worker, its own step) of every gradient that is in an update of a variable, in order of arrival."""
-        return [(a.worker, a.step) for a in self.arrivals if (a.update, a.variable) == (update, variable)]
+        """(worker, its own step) of every gradient that is in an update of a variable, in order of
+        arrival.
+        """
+        return [
+            (a.worker, a.step)
+            for a in self.arrivals
+            if (a.update, a.variable) == (update, variable)
+        ]
 
     def document(self) -> dict[str, Any]:
         """For JSON; times in microseconds, as in all documents."""
@@ -103,7 +113,10 @@ def _row(each: Arrival | Update | Step) -> dict[str, Any]:
 def _columns(row: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in row.items():
         if name in _TIMES:
-            yield f"{name}_us", [t * 1e6 for t in value] if isinstance(value, tuple) else value * 1e6
+            yield (
+                f"{name}_us",
+                [t * 1e6 for t in value] if isinstance(value, tuple) else value * 1e6,
+            )
         elif name in ("weights", "averages"):
             if value:
                 yield name, [np.asarray(each).tolist() for each in value]

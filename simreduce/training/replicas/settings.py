@@ -9,13 +9,14 @@ from simreduce.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`replicas_to_aggregate` gradients of every variable make an update, and every update puts out tokens for
-    `total_num_replicas` workers (or as many as it needs, if these are more; by default they are as many). More workers
-    than gradients are *backups*.
+    """`replicas_to_aggregate` gradients of every variable make an update, and every update puts out
+    tokens for `total_num_replicas` workers (or as many as it needs, if these are more; by default
+    they are as many). More workers than gradients are *backups*.
 
-    `num_tokens` are in the queue at the start; -1 are as many as an update needs. None are the fewest that do: none, unless
-    workers must send several gradients each. `faithful`: None is -1, as upstream, so that the first update waits for
-    nobody, and sparse gradients are averaged as upstream does.
+    `num_tokens` are in the queue at the start; -1 are as many as an update needs. None are the
+    fewest that do: none, unless workers must send several gradients each. `faithful`: None is -1,
+    as upstream, so that the first update waits for nobody, and sparse gradients are averaged as
+    upstream does.
     """
 
     replicas_to_aggregate: int
@@ -27,7 +28,9 @@ class Settings:
         problems = []
         needed, total = self.replicas_to_aggregate, self.total_num_replicas
         if needed < 1:
-            problems.append(f"replicas_to_aggregate: an update takes 1 gradient or more, not {needed}")
+            problems.append(
+                f"replicas_to_aggregate: an update takes 1 gradient or more, not {needed}"
+            )
         if total is not None and total < 1:
             problems.append(f"total_num_replicas: 1 or more, not {total}")
         tokens = self.num_tokens
@@ -43,7 +46,11 @@ class Settings:
     @property
     def total(self) -> int:
         """Workers that there are tokens for."""
-        return self.replicas_to_aggregate if self.total_num_replicas is None else self.total_num_replicas
+        return (
+            self.replicas_to_aggregate
+            if self.total_num_replicas is None
+            else self.total_num_replicas
+        )
 
     @property
     def fewest_tokens(self) -> int:
@@ -64,9 +71,10 @@ class Settings:
 
 
 def easyrec(workers: int) -> Settings:
-    """As EasyRec sets it (parameter-server strategy, `sync_replicas`, several workers): everybody's gradient in every
-    update, and no token at the start. InputError if it would not: one worker it does not synchronise. Its queue runner is another
-    hook's and its queue is closed at the end; neither changes what an update takes or is made of.
+    """As EasyRec sets it (parameter-server strategy, `sync_replicas`, several workers): everybody's
+    gradient in every update, and no token at the start. InputError if it would not: one worker it
+    does not synchronise. Its queue runner is another hook's and its queue is closed at the end;
+    neither changes what an update takes or is made of.
     """
     if workers < 2:
         raise InputError(f"EasyRec synchronises several workers, not {workers}")

@@ -1,4 +1,6 @@
-"""Numbers for a run: what the variables hold and what the gradients are, so that it can be seen who entered what."""
+"""Numbers for a run: what the variables hold and what the gradients are, so that it can be seen who
+entered what.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ Floats = npt.NDArray[np.float64]
 
 
 class Asked(NamedTuple):
-    """The gradient of a variable that a worker computes in its own `step`-th step, from 0, with a `local_step`; `read` is
-    what it has read of the variable.
+    """The gradient of a variable that a worker computes in its own `step`-th step, from 0, with a
+    `local_step`; `read` is what it has read of the variable.
     """
 
     worker: int
@@ -34,11 +36,11 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """`start[v]` is variable v at first; `gradient` makes an array of its shape, or `Slices` for the variables in
-    `sparse`. Every update subtracts `rate` times the mean. With `decay`, a moving average of every variable is kept:
-    after every update it moves (1 - decay) of the way to the variable, beginning where that begins. `warm_up`: as
-    `tf.train.ExponentialMovingAverage` with `num_updates=global_step`, whose decay is no more than (1 + n) / (10 + n) after
-    update n.
+    """`start[v]` is variable v at first; `gradient` makes an array of its shape, or `Slices` for
+    the variables in `sparse`. Every update subtracts `rate` times the mean. With `decay`, a moving
+    average of every variable is kept: after every update it moves (1 - decay) of the way to the
+    variable, beginning where that begins. `warm_up`: as `tf.train.ExponentialMovingAverage` with
+    `num_updates=global_step`, whose decay is no more than (1 + n) / (10 + n) after update n.
     """
 
     start: tuple[Floats, ...]
@@ -70,7 +72,9 @@ class Values:
 
 
 def by_worker(numbers: Sequence[float], variables: int = 1, rate: float = 1.0) -> Values:
-    """One number for each variable, 0 at first, and one for each worker, which is its gradient for ever."""
+    """One number for each variable, 0 at first, and one for each worker, which is its gradient for
+    ever.
+    """
 
     def gradient(asked: Asked) -> Floats:
         return np.array(float(numbers[asked.worker]))

@@ -99,7 +99,9 @@ GRAPHS = """<graphs version="1">
   </graph>
 </graphs>
 """
-"""Two rings, one of them to NICs, and a tree of which only the first of two equal channels stands there."""
+"""Two rings, one of them to NICs, and a tree of which only the first of two equal channels stands
+there.
+"""
 
 P2P_TEST = """[P2P (Peer-to-Peer) GPU Bandwidth Latency Test]
 Device: 0, Tesla V100, pciBusID: 4, pciDeviceID: 0, pciDomainID:0

@@ -1,6 +1,8 @@
-"""Whatever a file holds, what comes of it is a machine or a `TopologyError`: never another exception, never a hang.
+"""Whatever a file holds, what comes of it is a machine or a `TopologyError`: never another
+exception, never a hang.
 
-A few hundred inputs of every kind here; `make fuzz` tries ten thousand of each, and looks at the memory they take.
+A few hundred inputs of every kind here; `make fuzz` tries ten thousand of each, and looks at the
+memory they take.
 """
 
 from __future__ import annotations
@@ -20,7 +22,12 @@ from simreduce.errors import CalibrationError, TopologyError
 from simreduce.shipped import data_dir
 from simreduce.topology import load_topology, matrix_text
 from simreduce.topology.check import check_file
-from simreduce.topology.importers import model_named, read_nccl_graphs, read_nccl_topology, read_topo_m
+from simreduce.topology.importers import (
+    model_named,
+    read_nccl_graphs,
+    read_nccl_topology,
+    read_topo_m,
+)
 from simreduce.topology.toml_writer import to_toml
 from tests.topology.importers.files import (
     BARE_XML,
@@ -63,7 +70,11 @@ def damaged(texts: list[str], scraps: list[str]):
             at = draw(st.integers(0, len(text)))
             length = draw(st.integers(0, 40))
             scrap = draw(
-                st.one_of(st.sampled_from(scraps), st.text(max_size=12), st.just(text[at : at + length] * 3))
+                st.one_of(
+                    st.sampled_from(scraps),
+                    st.text(max_size=12),
+                    st.just(text[at : at + length] * 3),
+                )
             )
             text = text[:at] + scrap + text[at + length :]
         return text
@@ -126,11 +137,15 @@ def test_tables_that_contradict_themselves(size, data):
     above = {(i, j): data.draw(st.sampled_from(CELLS[1:])) for i in range(size) for j in range(i)}
     names = [f"GPU{i}" if data.draw(st.booleans()) or i == 0 else f"mlx5_{i}" for i in range(size)]
     rows = [
-        "\t".join([names[i], *("X" if i == j else above[max(i, j), min(i, j)] for j in range(size))])
+        "\t".join(
+            [names[i], *("X" if i == j else above[max(i, j), min(i, j)] for j in range(size))]
+        )
         for i in range(size)
     ]
     with in_time():
-        machine, _ = read_topo_m("\n".join(["\t" + "\t".join(names), *rows]), "fuzz", model_named("A100"))
+        machine, _ = read_topo_m(
+            "\n".join(["\t" + "\t".join(names), *rows]), "fuzz", model_named("A100")
+        )
         assert len(matrix_text(machine).splitlines()) > size
 
 
@@ -147,7 +162,9 @@ def test_toml(tmp_path, text):
 
 @INPUT
 @given(
-    text=st.one_of(damaged([XML, BARE_XML, TOPO_M, GRAPHS], XML_SCRAPS + TABLE_SCRAPS), st.text(max_size=60))
+    text=st.one_of(
+        damaged([XML, BARE_XML, TOPO_M, GRAPHS], XML_SCRAPS + TABLE_SCRAPS), st.text(max_size=60)
+    )
 )
 def test_check(tmp_path, text):
     path = tmp_path / "fuzz.txt"
@@ -159,7 +176,8 @@ def test_check(tmp_path, text):
 @INPUT
 @given(
     text=damaged(
-        [P2P_TEST, NCCL_TESTS, OLD_NCCL_TESTS], ["1e9", "-", "N/A", "\n", "D\\D", "9" * 400, "inf", "nan"]
+        [P2P_TEST, NCCL_TESTS, OLD_NCCL_TESTS],
+        ["1e9", "-", "N/A", "\n", "D\\D", "9" * 400, "inf", "nan"],
     )
 )
 def test_logs(text):
@@ -213,11 +231,14 @@ if THOROUGH in os.environ:  # or other tests of the process take memory too
 
 
 SMALLER = 300
-"""Megabytes of address space that one reading of a large file gets in a process of its own, beyond what Python has by then."""
+"""Megabytes of address space that one reading of a large file gets in a process of its own, beyond
+what Python has by then.
+"""
 
 
 @pytest.mark.parametrize(
-    "text", ["<system>" + "<cpu numaid='0'/>" * 200_000, "[" * 4_000_000, "names = 'gpu[0-262142]'\n" * 50]
+    "text",
+    ["<system>" + "<cpu numaid='0'/>" * 200_000, "[" * 4_000_000, "names = 'gpu[0-262142]'\n" * 50],
 )
 @pytest.mark.parametrize("name", ["large.xml", "large.toml", "large.txt"])
 def test_a_large_file_is_refused_within_a_limit_on_memory(tmp_path, name, text):

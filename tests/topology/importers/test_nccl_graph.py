@@ -12,7 +12,12 @@ from tests.topology.importers.files import GRAPHS
 def test_rings_and_trees():
     ring, tree = read_nccl_graphs(GRAPHS, "g.xml")
 
-    assert (ring.pattern, ring.speed_intra, ring.speed_inter, ring.type_intra) == ("ring", 20e9, 12e9, "NVL")
+    assert (ring.pattern, ring.speed_intra, ring.speed_inter, ring.type_intra) == (
+        "ring",
+        20e9,
+        12e9,
+        "NVL",
+    )
     assert [channel.gpus for channel in ring.channels] == [(0, 1, 2), (2, 1, 0)]
     assert [(c.net_in, c.net_out) for c in ring.channels] == [("0", "1"), (None, None)]
     assert (tree.id, tree.pattern, len(tree.channels)) == (1, "tree", 1)

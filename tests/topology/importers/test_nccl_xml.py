@@ -1,11 +1,21 @@
-"""NCCL's topology XML: what it means, what is refused, and that it is written back as the same machine."""
+"""NCCL's topology XML: what it means, what is refused, and that it is written back as the same
+machine.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from simreduce.errors import TopologyError
-from simreduce.topology import Topology, link_classes, load_topology, matrix_text, path_class, route, shipped
+from simreduce.topology import (
+    Topology,
+    link_classes,
+    load_topology,
+    matrix_text,
+    path_class,
+    route,
+    shipped,
+)
 from simreduce.topology.importers import model_named, read_nccl_topology, to_nccl_xml, with_nvlinks
 from simreduce.topology.toml_writer import to_toml
 from tests.topology.importers.files import BARE_XML, PAIR_XML, XML
@@ -16,7 +26,9 @@ def imported(text: str, **options) -> Topology:
 
 
 def links(machine: Topology) -> list[tuple[str, str, str, int]]:
-    return sorted((k.source, k.target, k.link_class, k.lanes) for k in machine.links if not k.is_figure)
+    return sorted(
+        (k.source, k.target, k.link_class, k.lanes) for k in machine.links if not k.is_figure
+    )
 
 
 def rates(machine: Topology) -> dict[str, float]:
@@ -29,11 +41,15 @@ def test_gpus_hang_where_the_file_says():
     box = imported(XML)
 
     assert box.devices == ("gpu0", "gpu1")
-    assert [path_class(box, "gpu0", other) for other in ("gpu1", "mlx5_0", "cpu0")] == ["NV4", "PIX", "PHB"]
-    assert path_class(box, "gpu1", "mlx5_0") == "SYS"
-    assert [(k.link_class, k.lanes) for k in box.links if (k.source, k.target) == ("gpu0", "nvswitch0")] == [
-        ("nvlink3", 4)
+    assert [path_class(box, "gpu0", other) for other in ("gpu1", "mlx5_0", "cpu0")] == [
+        "NV4",
+        "PIX",
+        "PHB",
     ]
+    assert path_class(box, "gpu1", "mlx5_0") == "SYS"
+    assert [
+        (k.link_class, k.lanes) for k in box.links if (k.source, k.target) == ("gpu0", "nvswitch0")
+    ] == [("nvlink3", 4)]
     assert {k.link_class for k in box.links if k.source == "gpu1"} >= {"pcie4_x8"}
     assert {k.link_class for k in box.links if k.source == "cpu0"} == {"pcie4_x16", "xgmi"}
     assert box.nodes["gpu0"].model == "A100"
@@ -42,9 +58,9 @@ def test_gpus_hang_where_the_file_says():
 def test_direct_links_count_once():
     pair = imported(PAIR_XML)
 
-    assert [(k.link_class, k.lanes) for k in pair.links if (k.source, k.target) == ("gpu0", "gpu1")] == [
-        ("nvlink2", 2)
-    ]
+    assert [
+        (k.link_class, k.lanes) for k in pair.links if (k.source, k.target) == ("gpu0", "gpu1")
+    ] == [("nvlink2", 2)]
 
 
 def test_devices_that_do_not_say_what_they_are():
@@ -71,7 +87,9 @@ def test_devices_that_do_not_say_what_they_are():
     ],
 )
 def test_the_speed_of_a_nic_says_which_network_it_has_a_port_for(speeds, network, told):
-    nets = "".join(f'<net name="mlx5_{i}"{speed and f" speed={speed!r}"}/>' for i, speed in enumerate(speeds))
+    nets = "".join(
+        f'<net name="mlx5_{i}"{speed and f" speed={speed!r}"}/>' for i, speed in enumerate(speeds)
+    )
     text = XML.replace('<net name="mlx5_0" dev="0" speed="200000" port="1"/>', nets)
     assert nets in text
 
@@ -85,7 +103,9 @@ def test_an_imported_machine_joins_the_network_of_its_nics(tmp_path):
     path = tmp_path / "box.toml"
     path.write_text(to_toml(imported(XML)))
 
-    assert {k.link_class for k in load_topology(f"{path}x2").links if k.target == "n0.mlx5_0"} >= {"ib_hdr"}
+    assert {k.link_class for k in load_topology(f"{path}x2").links if k.target == "n0.mlx5_0"} >= {
+        "ib_hdr"
+    }
 
 
 @pytest.mark.parametrize("text", [XML, PAIR_XML, BARE_XML])
@@ -98,8 +118,8 @@ def test_written_and_read_again_a_machine_is_the_same(text):
 
 @pytest.mark.parametrize("name", [name for name, _ in shipped() if name != "gb200-nvl72"])
 def test_a_shipped_machine_comes_back_with_its_matrix(name):
-    """The format does not say how sockets are joined, what a CPU's links to its GPU are but PCIe, and how NVSwitches are
-    joined; all else comes back.
+    """The format does not say how sockets are joined, what a CPU's links to its GPU are but PCIe,
+    and how NVSwitches are joined; all else comes back.
     """
     box = load_topology(name)
     again = imported(to_nccl_xml(box))
@@ -107,7 +127,9 @@ def test_a_shipped_machine_comes_back_with_its_matrix(name):
     assert matrix_text(again) == matrix_text(box)
     assert rates(again) == rates(box)
     nvlinks = [k for k in links(box) if k[2].startswith("nvlink") and "nvswitch" not in k[0] + k[1]]
-    assert [k for k in links(again) if k[2].startswith("nvlink") and "nvswitch" not in k[0] + k[1]] == nvlinks
+    assert [
+        k for k in links(again) if k[2].startswith("nvlink") and "nvswitch" not in k[0] + k[1]
+    ] == nvlinks
 
 
 def test_what_the_format_cannot_say():
@@ -122,9 +144,9 @@ def test_nvlinks_for_files_that_show_none():
 
     switched = with_nvlinks(box, "switch", load_topology)
     assert path_class(switched, "gpu0", "gpu3") == "NV12"
-    assert {k.lanes for k in with_nvlinks(box, "mesh", load_topology).links if k.link_class == "nvlink3"} == {
-        4
-    }
+    assert {
+        k.lanes for k in with_nvlinks(box, "mesh", load_topology).links if k.link_class == "nvlink3"
+    } == {4}
     # GPU i of the file is GPU order[i] of the machine.
     turned = with_nvlinks(imported(BARE_XML), "v100-mesh-4:3,2,1,0", load_topology)
     assert path_class(turned, "gpu0", "gpu1") == "NV2"
@@ -150,7 +172,10 @@ def test_nvlinks_for_files_that_show_none():
         ("<system/>", "line 1: no <cpu>"),
         ('<system><cpu numaid="0"/></system>', "no GPU"),
         (XML.replace('numaid="1"', 'numaid="0"'), "two CPUs with numaid 0"),
-        (XML.replace("0000:87:00.0", "0000:07:00.0"), "bus id '0000:07:00.0' is that of line 5 too"),
+        (
+            XML.replace("0000:87:00.0", "0000:07:00.0"),
+            "bus id '0000:07:00.0' is that of line 5 too",
+        ),
         (XML.replace('link_width="8"', 'link_width="7"'), "link_width '7'"),
         (XML.replace('"16.0 GT/s PCIe"', '"fast"'), "link_speed 'fast'"),
         (XML.replace('count="2"', 'count="two"', 1), "count 'two' is not a number of NVLinks"),
@@ -158,9 +183,14 @@ def test_nvlinks_for_files_that_show_none():
             PAIR_XML.replace('count="2"', 'count="1"', 1),
             "gpu0 states 1 NVLinks to gpu1, and gpu1 states 2 to gpu0",
         ),
-        (PAIR_XML.replace('target="0000:09:00.0"', 'target="0000:99:00.0"'), "target '0000:99:00.0'"),
         (
-            XML.replace('class="0x030200"', 'class="gpu"').replace("<gpu ", "<g ").replace("</gpu", "</g"),
+            PAIR_XML.replace('target="0000:09:00.0"', 'target="0000:99:00.0"'),
+            "target '0000:99:00.0'",
+        ),
+        (
+            XML.replace('class="0x030200"', 'class="gpu"')
+            .replace("<gpu ", "<g ")
+            .replace("</gpu", "</g"),
             "class",
         ),
         (
@@ -176,7 +206,9 @@ def test_faults(text, fault):
 
 
 def test_links_that_lead_nowhere_are_left_out_and_told():
-    """A container shows some of the GPUs; a GPU that lists itself is behind a bridge that the hypervisor hides."""
+    """A container shows some of the GPUs; a GPU that lists itself is behind a bridge that the
+    hypervisor hides.
+    """
     away = PAIR_XML.replace(
         '<nvlink target="0000:0a:00.0" count="2"/>',
         '<nvlink target="0000:99:00.0" count="2" tclass="0x030200"/>',
@@ -188,7 +220,10 @@ def test_links_that_lead_nowhere_are_left_out_and_told():
     box, notes = read_nccl_topology(away, "x.xml")
 
     assert not any(k.link_class.startswith("nvlink") for k in box.links)
-    assert notes[0] == "line 2: 2 NVLinks of gpu0 are left out, to '0000:99:00.0', which is not in the file"
+    assert (
+        notes[0]
+        == "line 2: 2 NVLinks of gpu0 are left out, to '0000:99:00.0', which is not in the file"
+    )
     assert notes[1] == "line 3: 1 NVLinks of gpu1 are left out, to itself"
 
 
@@ -202,7 +237,9 @@ def test_gpus_on_nvlinks_of_their_cpu():
     )
     box = imported(text)
 
-    assert [(k.link_class, k.lanes) for k in box.links if (k.source, k.target) == ("gpu1", "cpu0")] == [
+    assert [
+        (k.link_class, k.lanes) for k in box.links if (k.source, k.target) == ("gpu1", "cpu0")
+    ] == [
         ("pcie3_x16", 1),
         ("nvlink2", 3),
     ]

@@ -1,4 +1,6 @@
-"""What we write as NCCL's XML or as the table of `nvidia-smi topo -m` is read back as the same machine."""
+"""What we write as NCCL's XML or as the table of `nvidia-smi topo -m` is read back as the same
+machine.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ NETWORKS = ("", "tcp_10", "tcp_25", "ib_fdr", "ib_edr", "ib_hdr", "ib_ndr")
 
 @st.composite
 def boxes(draw: st.DrawFn) -> Topology:
-    """One or two sockets, each with GPUs and NICs on root ports or below trees of switches, and some NVLinks."""
+    """One or two sockets, each with GPUs and NICs on root ports or below trees of switches, and
+    some NVLinks.
+    """
     parts, sockets = Parts(), draw(st.integers(1, 2))
     model = model_named(draw(st.sampled_from(["V100", "A100", "H100"])))
     gpus: list[str] = []
@@ -104,11 +108,14 @@ def test_the_table_comes_back_as_itself(machine):
 
 
 def said(machine: Topology) -> nx.MultiGraph:
-    """What NCCL's XML has words for: devices, NICs' rates, compute capabilities, and links but those between sockets.
-    NVSwitches are one, as in NCCL.
+    """What NCCL's XML has words for: devices, NICs' rates, compute capabilities, and links but
+    those between sockets. NVSwitches are one, as in NCCL.
     """
     found = nx.MultiGraph()
-    one = {name: "nvswitch" if node.kind == "nvswitch" else name for name, node in machine.nodes.items()}
+    one = {
+        name: "nvswitch" if node.kind == "nvswitch" else name
+        for name, node in machine.nodes.items()
+    }
     for node in machine.nodes.values():
         what: tuple[object, ...] = (node.kind,)
         if node.kind == "gpu":
@@ -129,7 +136,9 @@ def is_between_sockets(machine: Topology, link: Link) -> bool:
 
 
 def lost(machine: Topology) -> dict[str, object]:
-    """What it has no words for, as `xml_writer` lists it. Switches are told apart by what hangs on them."""
+    """What it has no words for, as `xml_writer` lists it. Switches are told apart by what hangs on
+    them.
+    """
     nodes = machine.nodes.values()
     gpus = [node for node in nodes if node.kind == "gpu"]
     pairs = [link for link in machine.links if is_between_sockets(machine, link)]

@@ -25,9 +25,9 @@ def test_a_recent_table_with_escapes_affinities_and_a_legend():
         "SYS",
     ]
     assert path_class(box, "gpu2", "mlx5_1") == "PXB"
-    assert [(k.nominal, k.lanes) for k in box.links if (k.source, k.target) == ("gpu0", "gpu1")] == [
-        (50e9, 2)
-    ]
+    assert [
+        (k.nominal, k.lanes) for k in box.links if (k.source, k.target) == ("gpu0", "gpu1")
+    ] == [(50e9, 2)]
     assert box.nodes["gpu0"].memory_bandwidth == 900e9
 
 
@@ -54,7 +54,8 @@ def test_bridged_pairs_are_no_nvswitch():
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, _ in shipped() if name not in ("gb200-nvl72", "gh200", "alps", "hgx-h800")]
+    "name",
+    [name for name, _ in shipped() if name not in ("gb200-nvl72", "gh200", "alps", "hgx-h800")],
 )
 def test_the_table_we_print_is_read_back_as_itself(name):
     text = matrix_text(load_topology(name))
@@ -90,9 +91,13 @@ def test_a_table_that_no_machine_prints_is_told():
     table = "\tGPU0\tGPU1\tnic0\nGPU0\tX\tPIX\tPIX\nGPU1\tPIX\tX\tSYS\nnic0\tPIX\tSYS\tX\n"
     _, notes = read_topo_m(table, "t", model_named("V100"))
 
-    assert notes == ["no machine prints this table: nic0 is SYS to GPU1, but by the others it would be PIX"]
+    assert notes == [
+        "no machine prints this table: nic0 is SYS to GPU1, but by the others it would be PIX"
+    ]
     for text in (TOPO_M, CUBE_MESH, SWITCHED):
-        assert not any("no machine" in note for note in read_topo_m(text, "t", model_named("A100"))[1])
+        assert not any(
+            "no machine" in note for note in read_topo_m(text, "t", model_named("A100"))[1]
+        )
 
 
 def test_links_that_the_model_does_not_have():

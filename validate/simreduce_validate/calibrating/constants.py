@@ -12,8 +12,9 @@ from simreduce.engine import Calibration, LinkConstants, Processor
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """`name` as in the file, such as `links.cable.bandwidth`. The fit begins at `start` and stays between `low` and `high`, in SI units.
-    `hard` bounds are values like others (a number of cores is 1 or more), while nothing is found at one that is only far away.
+    """`name` as in the file, such as `links.cable.bandwidth`. The fit begins at `start` and stays
+    between `low` and `high`, in SI units. `hard` bounds are values like others (a number of cores
+    is 1 or more), while nothing is found at one that is only far away.
     """
 
     name: str
@@ -29,7 +30,9 @@ class Constant:
 
 
 def assembled(base: Calibration, values: Mapping[str, float]) -> Calibration:
-    """`base` with these constants in the place of its own. KeyError for a name that no calibration has."""
+    """`base` with these constants in the place of its own. KeyError for a name that no calibration
+    has.
+    """
     found = base
     for name, value in values.items():
         found = _with(found, name, value)

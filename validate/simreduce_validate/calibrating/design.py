@@ -37,17 +37,20 @@ KIB, MIB = 1 << 10, 1 << 20
 
 _TINY = 4
 WHOLE = ("chain", "bidirectional_ring")
-"""All-reduces among the micro-plans of one process: there an op takes longer amid many others of all kinds than in a row of its own kind."""
+"""All-reduces among the micro-plans of one process: there an op takes longer amid many others of
+all kinds than in a row of its own kind.
+"""
 _LONGEST_TRANSFER = 0.05
 """Seconds that the largest transfer over links of known rate may take."""
 
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """`micros` are measured and fitted together. `pairs` are transfers of two sizes, each alone, which show ports that
-    differ, and `relay` says whether two transfers from one device to another go one after the other; () and None where that
-    is not asked. `directions` says what is learnt of each direction of links, and what is not. `controls` are those of `micros` that are timed
-    again when the constants are tried.
+    """`micros` are measured and fitted together. `pairs` are transfers of two sizes, each alone,
+    which show ports that differ, and `relay` says whether two transfers from one device to another
+    go one after the other; () and None where that is not asked. `directions` says what is learnt of
+    each direction of links, and what is not. `controls` are those of `micros` that are timed again
+    when the constants are tried.
     """
 
     base: Calibration
@@ -61,8 +64,8 @@ class Design:
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """How many cores the workers of a computer have; `shared` by all workers, if there is one computer. `own_cache` is what each has for
-    itself, in bytes; 0: it is not known.
+    """How many cores the workers of a computer have; `shared` by all workers, if there is one
+    computer. `own_cache` is what each has for itself, in bytes; 0: it is not known.
     """
 
     count: float
@@ -71,8 +74,9 @@ class Cores:
 
 
 def cores_of(computers: Sequence[Computer]) -> Cores:
-    """Of the computers of all workers; none: this one's. Where there are several, a machine of the model is a worker: it has its part of
-    its computer's cores, and all have as many as the one with the fewest.
+    """Of the computers of all workers; none: this one's. Where there are several, a machine of the
+    model is a worker: it has its part of its computer's cores, and all have as many as the one with
+    the fewest.
     """
     if not computers:
         return Cores(usable_cores(), own_cache=own_cache())
@@ -83,7 +87,9 @@ def cores_of(computers: Sequence[Computer]) -> Cores:
 
 
 def design(devices: Devices, cores: Cores) -> Design:
-    """What to measure on these devices. The constants of cores of CPU devices begin with `cores`; the micro-plans do not depend on them."""
+    """What to measure on these devices. The constants of cores of CPU devices begin with `cores`;
+    the micro-plans do not depend on them.
+    """
     names = devices.layout.devices
     if devices.stage.backend == "gpu" and not devices.pretend:
         return _gpus(devices.stage.machine, names, devices.layout.ranks)
@@ -98,7 +104,10 @@ def _local(names: Sequence[str], ranks: int, sizes: Sequence[int]) -> list[Micro
     """What a device does without others: sums, joins, cuts; and all devices at once."""
     found = [sums(names, [0], length, _TINY) for length in (8, 64)]
     found += [sums(names, [0], 8, nbytes) for nbytes in sizes]
-    found += [sums(names, [0], 4, sizes[-1] // 2, terms=4), sums(names, range(ranks), 8, sizes[-1] // 2)]
+    found += [
+        sums(names, [0], 4, sizes[-1] // 2, terms=4),
+        sums(names, range(ranks), 8, sizes[-1] // 2),
+    ]
     found += [
         crossing(names, [(i % ranks, i % ranks) for i in range(many)], _TINY, f"{many} kept")
         for many in (8, 64)
@@ -133,7 +142,9 @@ def _one_process(devices: Devices, base: Calibration, own_cache: int) -> Design:
     back_and_forth = [to_and_fro(0, 1, hops) for hops in WITHIN.values()]
     micros = [flight(names, path, _TINY) for path in back_and_forth]
     micros += [flight(names, back_and_forth[0], nbytes) for nbytes in sizes]
-    micros += [crossing(names, [*around(ranks, times)], _TINY, f"{times} from each") for times in (4, 24)]
+    micros += [
+        crossing(names, [*around(ranks, times)], _TINY, f"{times} from each") for times in (4, 24)
+    ]
     micros += [crossing(names, [*around(ranks)], nbytes, "1 from each") for nbytes in sizes]
     micros += [whole(devices, name, nbytes) for name in WHOLE for nbytes in (KIB, 64 * KIB, MIB)]
     cpu = replace(base.cpu or Processor(), own_cache=own_cache)
@@ -148,12 +159,15 @@ def _one_process(devices: Devices, base: Calibration, own_cache: int) -> Design:
         Constant.about("cpu.memory", 15e9, 30.0),
     )
     micros += _local(names, ranks, sizes)
-    return Design(replace(base, cpu=cpu), constants, tuple(micros), controls=_controls(COPIES, sizes))
+    return Design(
+        replace(base, cpu=cpu), constants, tuple(micros), controls=_controls(COPIES, sizes)
+    )
 
 
 def _controls(between: str, sizes: Sequence[int]) -> tuple[Key, ...]:
-    """One of fixed costs, the others of bytes, between two devices and on one. No shorter one: a step of few small ops takes a quarter longer here, beside
-    large ones, than beside small candidates, as if all had become faster.
+    """One of fixed costs, the others of bytes, between two devices and on one. No shorter one: a
+    step of few small ops takes a quarter longer here, beside large ones, than beside small
+    candidates, as if all had become faster.
     """
     return (CHAINS, _TINY), *((kind, nbytes) for kind in (between, SUMS) for nbytes in sizes[-2:])
 
@@ -171,7 +185,9 @@ def whole(devices: Devices, strategy: str, nbytes: int) -> Micro:
 
 
 def _processes(devices: Devices, base: Calibration, names: Sequence[str]) -> Design:
-    """Devices of several processes: transfers between processes, copies within one if any has several devices."""
+    """Devices of several processes: transfers between processes, copies within one if any has
+    several devices.
+    """
     links, wired = devices.links, devices.links is not None
     largest = 8 * MIB
     if links is not None:
@@ -185,7 +201,8 @@ def _processes(devices: Devices, base: Calibration, names: Sequence[str]) -> Des
     micros = [flight(names, path, _TINY) for path in back_and_forth]
     micros += [flight(names, back_and_forth[1], nbytes) for nbytes in sizes]
     micros += [
-        crossing(names, [*_between(groups, times)], _TINY, f"{times} from each") for times in (1, 4, 12)
+        crossing(names, [*_between(groups, times)], _TINY, f"{times} from each")
+        for times in (1, 4, 12)
     ]
     micros += [crossing(names, [*_between(groups)], nbytes, "1 from each") for nbytes in sizes]
     if len(heads) > 2:
@@ -213,7 +230,11 @@ def _processes(devices: Devices, base: Calibration, names: Sequence[str]) -> Des
     if any(len(group) > 1 for group in groups):
         micros += _within(names, groups, sizes)
         constants += (Constant.about("dispatch.copy", 3e-6), Constant.about("cpu.rates.copy", 8e9))
-    alone = dict.fromkeys(around(len(heads), min(2, len(heads) - 1))) if wired and len(heads) > 2 else {}
+    alone = (
+        dict.fromkeys(around(len(heads), min(2, len(heads) - 1)))
+        if wired and len(heads) > 2
+        else {}
+    )
     pairs = [(pair, flight(names, pair, sizes[1]), flight(names, pair, sizes[2])) for pair in alone]
     follows = relay(names, heads[0], heads[1], heads[2], largest) if len(heads) > 2 else None
     return Design(
@@ -223,12 +244,17 @@ def _processes(devices: Devices, base: Calibration, names: Sequence[str]) -> Des
 
 
 def _directions(*, wired: bool, ports: bool) -> str:
-    """A step begins and ends at one clock, so whatever passes a port one way has passed, or will pass, it the other way too: only the
-    sum of both latencies shows. Rates show, as bytes go one way only.
+    """A step begins and ends at one clock, so whatever passes a port one way has passed, or will
+    pass, it the other way too: only the sum of both latencies shows. Rates show, as bytes go one
+    way only.
     """
     if not wired:
         return "alike in both"
-    rates = "rates of each port in each" if ports else "rates alike in both: ports are told apart by a third"
+    rates = (
+        "rates of each port in each"
+        if ports
+        else "rates alike in both: ports are told apart by a third"
+    )
     return f"{rates}; latencies alike in both: one clock sees their sum"
 
 
@@ -241,13 +267,17 @@ def _by_process(devices: Devices) -> list[list[int]]:
 
 
 def _between(groups: Sequence[Sequence[int]], times: int = 1) -> Iterator[Pair]:
-    """Pairs of ranks in different processes: `around` the processes, every rank to the one at its own place in the other process."""
+    """Pairs of ranks in different processes: `around` the processes, every rank to the one at its
+    own place in the other process.
+    """
     for source, target in around(len(groups), times):
         for place, rank in enumerate(groups[source]):
             yield rank, groups[target][place % len(groups[target])]
 
 
-def _within(names: Sequence[str], groups: Sequence[Sequence[int]], sizes: Sequence[int]) -> list[Micro]:
+def _within(
+    names: Sequence[str], groups: Sequence[Sequence[int]], sizes: Sequence[int]
+) -> list[Micro]:
     """Copies between devices of one process, in one and in all at once."""
     several = [group for group in groups if len(group) > 1]
     # A step of several processes takes as long as a hundred copies within one.
@@ -261,7 +291,9 @@ def _within(names: Sequence[str], groups: Sequence[Sequence[int]], sizes: Sequen
 
 
 def _gpus(machine: Topology, names: Sequence[str], ranks: Sequence[str]) -> Design:
-    """A pair of GPUs for every sort of way between two; and the ways to the host and back, each alone, as these differ."""
+    """A pair of GPUs for every sort of way between two; and the ways to the host and back, each
+    alone, as these differ.
+    """
     gpus = range(len(ranks))
     hosts = [i for i, name in enumerate(names) if machine.nodes[name].kind == "cpu"][:1]
     between = _ways(machine, names, combinations(gpus, 2))
@@ -269,7 +301,9 @@ def _gpus(machine: Topology, names: Sequence[str], ranks: Sequence[str]) -> Desi
     sizes = (MIB, 16 * MIB, 64 * MIB)
     micros: list[Micro] = []
     for a, b in between.values():
-        micros += [flight(names, [(a, b)[i % 2] for i in range(hops + 1)], _TINY) for hops in (2, 16)]
+        micros += [
+            flight(names, [(a, b)[i % 2] for i in range(hops + 1)], _TINY) for hops in (2, 16)
+        ]
         micros += [flight(names, (a, b, a), nbytes) for nbytes in sizes]
     for a, b in aside.values():
         micros += [flight(names, (a, b), nbytes) for nbytes in (_TINY, *sizes)]
@@ -278,7 +312,9 @@ def _gpus(machine: Topology, names: Sequence[str], ranks: Sequence[str]) -> Desi
     micros += [sums(names, [0], length, _TINY) for length in (8, 64)]
     micros += [sums(names, [0], 4, nbytes) for nbytes in sizes]
     used = dict.fromkeys(name for way in (*between, *aside) for name in way)
-    first = {name: next(link for link in machine.links if _name(machine, link) == name) for name in used}
+    first = {
+        name: next(link for link in machine.links if _name(machine, link) == name) for name in used
+    }
     constants = [
         Constant.about("step", 100e-6), Constant.about("dispatch.copy", 10e-6), Constant.about("dispatch.add", 10e-6),
         *(Constant.about(f"links.{name}.bandwidth", link.bandwidth / link.lanes, 30.0) for name, link in first.items()),
@@ -290,10 +326,14 @@ def _gpus(machine: Topology, names: Sequence[str], ranks: Sequence[str]) -> Desi
         *([f"{', '.join(apart)} each by itself"] if apart else []),
         *([f"{', '.join(alike)} alike in both: pairs were timed there and back"] if alike else []),
     ]
-    return Design(Calibration("fitted"), tuple(constants), tuple(micros), directions="; ".join(directions))
+    return Design(
+        Calibration("fitted"), tuple(constants), tuple(micros), directions="; ".join(directions)
+    )
 
 
-def _ways(machine: Topology, names: Sequence[str], pairs: Iterable[Pair]) -> dict[tuple[str, ...], Pair]:
+def _ways(
+    machine: Topology, names: Sequence[str], pairs: Iterable[Pair]
+) -> dict[tuple[str, ...], Pair]:
     """The first pair of every sort of way, by the constants of its links."""
     found: dict[tuple[str, ...], Pair] = {}
     for a, b in pairs:
@@ -303,6 +343,8 @@ def _ways(machine: Topology, names: Sequence[str], pairs: Iterable[Pair]) -> dic
 
 
 def _name(machine: Topology, link: Link) -> str:
-    """Whose constants a link has: its class's, in its own direction where it lies between a GPU and its host."""
+    """Whose constants a link has: its class's, in its own direction where it lies between a GPU and
+    its host.
+    """
     way = direction(machine.nodes[link.source], machine.nodes[link.target])
     return f"{link.link_class}:{way}" if way else link.link_class

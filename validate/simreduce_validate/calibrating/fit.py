@@ -20,7 +20,9 @@ VAGUE = 0.5
 """A standard error of more than this part of its constant: the measurements hardly determine it."""
 
 PULL = 0.02
-"""How much a constant that is ten times its start counts as a residual: enough to settle what nothing else settles."""
+"""How much a constant that is ten times its start counts as a residual: enough to settle what
+nothing else settles.
+"""
 
 _UNKNOWN = np.log(10)
 _EXACT = 1e-4
@@ -34,8 +36,9 @@ _STEP, _ENOUGH, _MOST = 1e-3, 1e-5, 30
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """`values` and their standard errors by name, in SI units. `vague` says of which of them, and of what has no value at all, the
-    measurements say little, and why. `residuals` are log(predicted / measured), in the order of the measurements.
+    """`values` and their standard errors by name, in SI units. `vague` says of which of them, and
+    of what has no value at all, the measurements say little, and why. `residuals` are log(predicted
+    / measured), in the order of the measurements.
     """
 
     values: Mapping[str, float]
@@ -51,10 +54,12 @@ def fitted(
 ) -> Fit:
     """The constants for which `predict` comes nearest to `measured` seconds.
 
-    Residuals are logarithms of ratios, so that microseconds count as much as seconds, and count less beyond `INLIER` (the
-    loss is 2(sqrt(1 + z) - 1)). Constants are fitted as logarithms: they are above 0 and their errors are parts of them.
-    Standard errors are those of linear least squares at the solution, for constants that are known to a factor of ten before: so they have a
-    limit also where constants can stand for each other. What nothing depends on, or fits best at a bound that is only far away, has no value: the rest is fitted again without it.
+    Residuals are logarithms of ratios, so that microseconds count as much as seconds, and count
+    less beyond `INLIER` (the loss is 2(sqrt(1 + z) - 1)). Constants are fitted as logarithms: they
+    are above 0 and their errors are parts of them. Standard errors are those of linear least
+    squares at the solution, for constants that are known to a factor of ten before: so they have a
+    limit also where constants can stand for each other. What nothing depends on, or fits best at a
+    bound that is only far away, has no value: the rest is fitted again without it.
     """
     without: dict[str, str] = {}
     while True:
@@ -62,18 +67,24 @@ def fitted(
         values, errors, residuals, bound = _solved(free, predict, np.log(np.array(measured)))
         for constant in free:
             if bound[constant.name] and not constant.hard:
-                without[constant.name] = f"no value from {constant.low:.3g} to {constant.high:.3g} fits best"
+                without[constant.name] = (
+                    f"no value from {constant.low:.3g} to {constant.high:.3g} fits best"
+                )
             elif not np.isfinite(errors[constant.name]):
                 without[constant.name] = "nothing that was measured depends on it"
         if len(free) == len(constants) - len(without):
             hardly = {
-                n: f"standard error {errors[n] / v:.0%}" for n, v in values.items() if errors[n] > VAGUE * v
+                n: f"standard error {errors[n] / v:.0%}"
+                for n, v in values.items()
+                if errors[n] > VAGUE * v
             }
             return Fit(values, errors, without | hardly, tuple(residuals.tolist()))
 
 
 def _solved(
-    free: Sequence[Constant], predict: Callable[[Mapping[str, float]], Sequence[float]], goal: Floats
+    free: Sequence[Constant],
+    predict: Callable[[Mapping[str, float]], Sequence[float]],
+    goal: Floats,
 ) -> tuple[dict[str, float], dict[str, float], Floats, dict[str, bool]]:
     begin = np.log([c.start for c in free])
 
@@ -94,9 +105,13 @@ def _solved(
     last = residuals(found.x)
     errors = _errors(_slopes(residuals, found.x), last)
     names = [c.name for c in free]
-    at_bound = [bool(x - a < 1e-3 or b - x < 1e-3) for x, a, b in zip(found.x, low, high, strict=True)]
+    at_bound = [
+        bool(x - a < 1e-3 or b - x < 1e-3) for x, a, b in zip(found.x, low, high, strict=True)
+    ]
     values = dict(zip(names, np.exp(found.x).tolist(), strict=True))
-    spread = {name: values[name] * error for name, error in zip(names, errors.tolist(), strict=True)}
+    spread = {
+        name: values[name] * error for name, error in zip(names, errors.tolist(), strict=True)
+    }
     return values, spread, last, dict(zip(names, at_bound, strict=True))
 
 
@@ -111,7 +126,9 @@ def _slopes(residuals: Callable[[Floats], Floats], at: Floats) -> Floats:
 
 
 def _errors(slopes: Floats, residuals: Floats) -> Floats:
-    """Standard errors; infinite where nothing depends on a constant. Residuals beyond `INLIER` count as in the loss."""
+    """Standard errors; infinite where nothing depends on a constant. Residuals beyond `INLIER`
+    count as in the loss.
+    """
     weight = 1 / np.sqrt(1 + (residuals / INLIER) ** 2)
     freedom = max(len(residuals) - slopes.shape[1], 1)
     variance = max(float((weight * residuals**2).sum()) / freedom, _EXACT**2)

@@ -50,7 +50,9 @@ class _Writer:
     def keep(self, value: Value, members: Iterable[int], divisor: int = 1) -> None:
         """Promise a value as a result."""
         self.b.output(value)
-        promise = Promise(value.device, value.lo, value.hi, value.dtype, frozenset(members), divisor)
+        promise = Promise(
+            value.device, value.lo, value.hi, value.dtype, frozenset(members), divisor
+        )
         self._promises.append(promise)
 
     def keep_parts(self, value: Value, parts: Sequence[Value]) -> None:
@@ -87,11 +89,12 @@ def crossing(devices: Sequence[str], pairs: Sequence[Pair], nbytes: int, name: s
 
 
 def relay(devices: Sequence[str], first: int, second: int, third: int, nbytes: int) -> Micro:
-    """Two values from `first` to `second`, of which the first to leave goes on to `third`: 2 units of time if they go one after
-    another, 3 if they share the way, as both are then there after 2.
+    """Two values from `first` to `second`, of which the first to leave goes on to `third`: 2 units
+    of time if they go one after another, 3 if they share the way, as both are then there after 2.
 
-    Which leaves first is settled by small messages back and forth: one before the first, two before the second. At the
-    start of a step the order would be that in which the receiver happened to ask for them.
+    Which leaves first is settled by small messages back and forth: one before the first, two before
+    the second. At the start of a step the order would be that in which the receiver happened to ask
+    for them.
     """
     write = _Writer(devices, nbytes)
     b = write.b
@@ -106,7 +109,9 @@ def relay(devices: Sequence[str], first: int, second: int, third: int, nbytes: i
     return write.done(f"{devices[first]}>{devices[second]} twice, then >{devices[third]}")
 
 
-def sums(devices: Sequence[str], on: Sequence[int], length: int, nbytes: int, terms: int = 2) -> Micro:
+def sums(
+    devices: Sequence[str], on: Sequence[int], length: int, nbytes: int, terms: int = 2
+) -> Micro:
     """On each of the devices `on`, `length` sums of `terms` values one after another."""
     write = _Writer(devices, nbytes)
     for device in on:
@@ -149,7 +154,9 @@ def to_and_fro(first: int, second: int, hops: int) -> list[int]:
 
 
 def around(count: int, times: int = 1) -> Iterator[Pair]:
-    """Pairs of ranks: each sends to the next, then to the one after, and so on, `times` in all for each."""
+    """Pairs of ranks: each sends to the next, then to the one after, and so on, `times` in all for
+    each.
+    """
     for step in range(times):
         for rank in range(count):
             yield rank, (rank + 1 + step % (count - 1)) % count

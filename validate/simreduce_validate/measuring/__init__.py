@@ -1,6 +1,7 @@
 """Times of real runs: taken in turns, kept as they come, and what they are worth.
 
-`turns` takes them, `statistics` has the pure functions, `record` the file, `provenance` what it all ran on.
+`turns` takes them, `statistics` has the pure functions, `record` the file, `provenance` what it all
+ran on.
 """
 
 from simreduce_validate.measuring.record import (

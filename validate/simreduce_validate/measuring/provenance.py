@@ -1,4 +1,6 @@
-"""What a result was measured on: hardware, versions, settings. Read from this machine; what cannot be read is left out."""
+"""What a result was measured on: hardware, versions, settings. Read from this machine; what cannot
+be read is left out.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,11 @@ def processors(hardware: Mapping[str, Any]) -> str:
 
 def cpu_model(cpuinfo: str) -> str:
     """The first model name of /proc/cpuinfo; "" without one."""
-    named = (line.partition(":")[2].strip() for line in cpuinfo.splitlines() if line.startswith("model name"))
+    named = (
+        line.partition(":")[2].strip()
+        for line in cpuinfo.splitlines()
+        if line.startswith("model name")
+    )
     return next(named, "")
 
 

@@ -11,8 +11,8 @@ JSON Lines, one document a line, whose `record` says what it is:
     {"record": "checked", "id": 0, "faults": []}
     {"record": "end"}
 
-All predictions are on the disk before `Record` can take a sample. A run that is killed leaves what it had: lines are only
-appended, and a last line that was cut is not read.
+All predictions are on the disk before `Record` can take a sample. A run that is killed leaves what
+it had: lines are only appended, and a last line that was cut is not read.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What will be measured, and what is predicted for it. `plan` is the plan's digest, "" for what is no plan of ours, and
-    `predicted_us` None where there is no prediction. `repeats` is the place of an earlier candidate that is the very same. A control
-    is no candidate, and has no prediction: `then_us` is what it took when the calibration was made, and `beside` the sizes, in bytes, of the candidates that it is
-    timed beside.
+    """What will be measured, and what is predicted for it. `plan` is the plan's digest, "" for what
+    is no plan of ours, and `predicted_us` None where there is no prediction. `repeats` is the place
+    of an earlier candidate that is the very same. A control is no candidate, and has no prediction:
+    `then_us` is what it took when the calibration was made, and `beside` the sizes, in bytes, of
+    the candidates that it is timed beside.
     """
 
     algorithm: str
@@ -61,7 +62,9 @@ class Record:
     _file: IO[str] = field(repr=False)
 
     def settled(self, candidate: int, steps: int) -> None:
-        """A sample of a candidate is the median of so many steps, after as many that do not count; if 0, one step."""
+        """A sample of a candidate is the median of so many steps, after as many that do not count;
+        if 0, one step.
+        """
         self._write({"record": "settled", "id": candidate, "steps": steps})
 
     def sample(self, candidate: int, number: int, seconds: float) -> None:
@@ -80,9 +83,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A result file that was read. `seconds` are the samples of each forecast in the order in which they were taken, `faults` what
-    was wrong with it, None if the run ended before it was checked; `settled` the steps whose median a sample is (see `Record.settled`),
-    None where the file does not say; `complete` says whether it came to its end.
+    """A result file that was read. `seconds` are the samples of each forecast in the order in which
+    they were taken, `faults` what was wrong with it, None if the run ended before it was checked;
+    `settled` the steps whose median a sample is (see `Record.settled`), None where the file does
+    not say; `complete` says whether it came to its end.
     """
 
     provenance: Mapping[str, Any]
@@ -94,8 +98,12 @@ class Recorded:
 
 
 @contextmanager
-def recording(path: Path, provenance: Mapping[str, Any], forecasts: Sequence[Forecast]) -> Iterator[Record]:
-    """Begin a file with all that is known before the measurement. InputError if it is there already: no result is overwritten."""
+def recording(
+    path: Path, provenance: Mapping[str, Any], forecasts: Sequence[Forecast]
+) -> Iterator[Record]:
+    """Begin a file with all that is known before the measurement. InputError if it is there
+    already: no result is overwritten.
+    """
     try:
         file = path.open("x", encoding="utf-8")
     except FileExistsError:
@@ -124,7 +132,9 @@ def read_record(path: Path) -> Recorded:
     try:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise InputError(
+            f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from None
     *whole, _cut = text.split("\n")
     documents = [_document(path, number, line) for number, line in enumerate(whole, start=1)]
     if not documents or documents[0].get("record") != "run" or documents[0].get("format") != FORMAT:
@@ -137,7 +147,9 @@ def read_record(path: Path) -> Recorded:
         kind = document["record"]
         try:
             if kind == "candidate":
-                fields = {key: value for key, value in document.items() if key not in ("record", "id")}
+                fields = {
+                    key: value for key, value in document.items() if key not in ("record", "id")
+                }
                 forecast = Forecast(**fields)
                 forecasts.append(replace(forecast, beside=tuple(forecast.beside)))
                 samples.append([])

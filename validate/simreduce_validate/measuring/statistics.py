@@ -1,7 +1,7 @@
 """Medians with intervals, and what disturbs them. Pure: equal samples and seeds give equal numbers.
 
-Times of a busy machine have a long tail, so medians stand for them. Nothing is dropped: outliers are counted and shown, and
-are in every number.
+Times of a busy machine have a long tail, so medians stand for them. Nothing is dropped: outliers
+are counted and shown, and are in every number.
 """
 
 from __future__ import annotations
@@ -20,14 +20,19 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 RESAMPLES = 2000
 LEVEL = 0.95
 NORMAL = 1.4826
-"""The median absolute deviation of normal samples, times this, is their standard deviation: 1 / Phi^-1(3/4)."""
+"""The median absolute deviation of normal samples, times this, is their standard deviation: 1 /
+Phi^-1(3/4).
+"""
 
 FAR = 5.0
-"""Standard deviations, so estimated, from which a sample is an outlier: of normal ones, about one in a million."""
+"""Standard deviations, so estimated, from which a sample is an outlier: of normal ones, about one
+in a million.
+"""
 
 FEW = 9
-"""Samples up to which a bootstrap promises too much: of seven, what it calls 95 % holds the median 88 times in 100. Their whole
-range is given instead, which holds it with 1 - 2 x 0.5^n. Of 10 to 20 samples the bootstrap's 95 % are 92 to 95.
+"""Samples up to which a bootstrap promises too much: of seven, what it calls 95 % holds the median
+88 times in 100. Their whole range is given instead, which holds it with 1 - 2 x 0.5^n. Of 10 to 20
+samples the bootstrap's 95 % are 92 to 95.
 """
 
 
@@ -55,9 +60,9 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """What is wrong with the samples of one candidate. `spread` is their deviation (`NORMAL` times the median absolute one) as a
-    part of the median, `outliers` the places of those that are `FAR` from it, and `drift` the median of the second half over
-    that of the first, less 1.
+    """What is wrong with the samples of one candidate. `spread` is their deviation (`NORMAL` times
+    the median absolute one) as a part of the median, `outliers` the places of those that are `FAR`
+    from it, and `drift` the median of the second half over that of the first, less 1.
     """
 
     spread: float
@@ -73,7 +78,9 @@ class Noise:
 def median_interval(
     samples: Floats, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
 ) -> Interval:
-    """The median, and its percentile bootstrap interval (Efron 1979); up to `FEW` samples, their range."""
+    """The median, and its percentile bootstrap interval (Efron 1979); up to `FEW` samples, their
+    range.
+    """
     _some(samples)
     value = float(np.median(samples))
     if len(samples) <= FEW:
@@ -86,8 +93,9 @@ def median_interval(
 def ratio_interval(
     ours: Floats, theirs: Floats, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
 ) -> Interval:
-    """Median of `ours` over median of `theirs`, taken in the same rounds: rounds are drawn, with both samples of each, so that
-    what disturbed a whole round cancels. Bounds are 0 and infinity where there are too few rounds for `level`: 95 % need six.
+    """Median of `ours` over median of `theirs`, taken in the same rounds: rounds are drawn, with
+    both samples of each, so that what disturbed a whole round cancels. Bounds are 0 and infinity
+    where there are too few rounds for `level`: 95 % need six.
     """
     low, high = ratio_bounds([ours, theirs], level=level, resamples=resamples, seed=seed)
     return Interval(float(np.median(ours) / np.median(theirs)), float(low[0, 1]), float(high[0, 1]))
@@ -96,8 +104,9 @@ def ratio_interval(
 def ratio_bounds(
     samples: Sequence[Floats], *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[Floats, Floats]:
-    """Between which bounds, low and high, the median of candidate i lies over that of candidate j, at [i, j]: `ratio_interval`
-    of all candidates that were timed in the same rounds. Each holds by itself with `level`.
+    """Between which bounds, low and high, the median of candidate i lies over that of candidate j,
+    at [i, j]: `ratio_interval` of all candidates that were timed in the same rounds. Each holds by
+    itself with `level`.
     """
     return _bounds(_together(samples), range(len(samples)), level, resamples, seed)
 
@@ -105,9 +114,10 @@ def ratio_bounds(
 def over_fastest(
     samples: Sequence[Floats], one: int, *, comparisons: int, level: float = LEVEL, seed: int = 0
 ) -> Interval:
-    """Median of candidate `one` over the least median of all that were timed in the same rounds. Which is the fastest is found in
-    the same samples, so that `one` is compared with every other: of so many `comparisons`, these and those of others, all bounds
-    hold together with `level` (Bonferroni). Never below 1, as it is one of them.
+    """Median of candidate `one` over the least median of all that were timed in the same rounds.
+    Which is the fastest is found in the same samples, so that `one` is compared with every other:
+    of so many `comparisons`, these and those of others, all bounds hold together with `level`
+    (Bonferroni). Never below 1, as it is one of them.
     """
     each = _together(samples)
     medians = np.median(each, axis=-1)
@@ -124,9 +134,10 @@ def common_factor(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Interval:
-    """By what factor candidates that were timed in the same rounds take longer than they took `then`: of their medians over these, the
-    geometric mean. What they took then is not doubted. Rounds are drawn, with the samples of all; up to `FEW` rounds, the bounds are those of
-    all samples. Bounds are 0 and infinity where there are too few rounds for `level`.
+    """By what factor candidates that were timed in the same rounds take longer than they took
+    `then`: of their medians over these, the geometric mean. What they took then is not doubted.
+    Rounds are drawn, with the samples of all; up to `FEW` rounds, the bounds are those of all
+    samples. Bounds are 0 and infinity where there are too few rounds for `level`.
     """
     each = _together(samples) / np.array(then)[:, None]
     count, value = each.shape[1], _mean(np.median(each, axis=-1))
@@ -158,7 +169,9 @@ def _together(samples: Sequence[Floats]) -> Floats:
 def _bounds(
     each: Floats, ours: Sequence[int], level: float, resamples: int, seed: int
 ) -> tuple[Floats, Floats]:
-    """`ratio_bounds` of some over all. Where there are too few rounds for `level` there are none: 0 and infinity."""
+    """`ratio_bounds` of some over all. Where there are too few rounds for `level` there are none: 0
+    and infinity.
+    """
     count = each.shape[1]
     if range_level(count) < level:
         itself = np.equal.outer(np.asarray(ours), np.arange(len(each)))
@@ -174,13 +187,17 @@ def _bounds(
 
 
 def range_level(count: int) -> float:
-    """With what probability the range of so many samples holds their median: no interval of them holds it with more."""
+    """With what probability the range of so many samples holds their median: no interval of them
+    holds it with more.
+    """
     return 1.0 - 2.0 * 0.5**count
 
 
-def noise(samples: Floats, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0) -> Noise:
-    """Spread, outliers and drift of samples in the order in which they were taken. Halves of `FEW` samples or fewer show no
-    drift: their interval is without bounds.
+def noise(
+    samples: Floats, *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = 0
+) -> Noise:
+    """Spread, outliers and drift of samples in the order in which they were taken. Halves of `FEW`
+    samples or fewer show no drift: their interval is without bounds.
     """
     _some(samples)
     median = float(np.median(samples))
@@ -192,7 +209,9 @@ def noise(samples: Floats, *, level: float = LEVEL, resamples: int = RESAMPLES, 
 
 
 def outliers(samples: Floats) -> list[int]:
-    """The places of samples more than `FAR` deviations from the median. None if half of the samples or more are equal."""
+    """The places of samples more than `FAR` deviations from the median. None if half of the samples
+    or more are equal.
+    """
     deviation = _deviation(samples)
     if deviation == 0.0:
         return []

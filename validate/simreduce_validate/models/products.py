@@ -1,8 +1,10 @@
-"""FLOPs of the ops of a TensorFlow graph: of matrix products and convolutions, two for a multiplication and an addition.
+"""FLOPs of the ops of a TensorFlow graph: of matrix products and convolutions, two for a
+multiplication and an addition.
 
-What touches every element a few times (norms, activations, pooling, softmax) counts for nothing, as in the models that come with
-simreduce and in what papers publish. An op that is neither is named, as nobody knows what it takes. Shapes must be known. It is the work of what TensorFlow runs: a dilated convolution
-of an image that the dilation does not divide is one of a padded image.
+What touches every element a few times (norms, activations, pooling, softmax) counts for nothing, as
+in the models that come with simreduce and in what papers publish. An op that is neither is named,
+as nobody knows what it takes. Shapes must be known. It is the work of what TensorFlow runs: a
+dilated convolution of an image that the dilation does not divide is one of a padded image.
 """
 
 from __future__ import annotations
@@ -75,7 +77,9 @@ def _loop(op: Op) -> Work:
 
 
 def _constant(tensor: Any) -> int | None:
-    """The number that a tensor always is; Keras gives loops their length as the maximum of one number."""
+    """The number that a tensor always is; Keras gives loops their length as the maximum of one
+    number.
+    """
     if tensor.shape != ():
         return None
     if tensor.op.type in {"Cast", "Identity", "Max"}:
@@ -102,8 +106,8 @@ def _matmul(op: Op) -> int:
 def _convolution(
     filters: Callable[[Op], Any], result: Callable[[Op], Any], channels: int
 ) -> Callable[[Op], int]:
-    """Every element of the convolution's result is a sum over the window and the channels that one filter reads: over all but the
-    last `channels` dimensions of the filters.
+    """Every element of the convolution's result is a sum over the window and the channels that one
+    filter reads: over all but the last `channels` dimensions of the filters.
     """
     return lambda op: 2 * prod(_dims(result(op))) * prod(_dims(filters(op))[:-channels])
 
@@ -125,7 +129,9 @@ def _einsum(op: Op) -> int:
 
 
 def _family(name: str, suffix: str, channels: int) -> dict[str, Callable[[Op], int]]:
-    """A convolution, and the two products that its gradients are; all three are the same multiplications."""
+    """A convolution, and the two products that its gradients are; all three are the same
+    multiplications.
+    """
     return {
         name: _convolution(lambda op: op.inputs[1], lambda op: op.outputs[0], channels),
         f"{name}BackpropInput{suffix}": _convolution(

@@ -1,4 +1,6 @@
-"""Keras models by what users have of them: a name of keras.applications, a function of their own, a saved file."""
+"""Keras models by what users have of them: a name of keras.applications, a function of their own, a
+saved file.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ _OURS = ("simreduce", "simreduce_validate", "__main__")
 
 
 def load(text: str, shape: tuple[int | None, ...] | None) -> Any:
-    """The model that `text` names; an application is made for inputs of `shape`, if that is given. Its weights are of no interest.
+    """The model that `text` names; an application is made for inputs of `shape`, if that is given.
+    Its weights are of no interest.
 
     InputError for what is none, and for what the user's own code raises.
     """
@@ -57,7 +60,9 @@ def _saved(text: str) -> Any:
     except OSError as error:
         raise InputError(f"{text}: {reason(error)}") from None
     if text.endswith(".keras") and not is_zipfile(text):
-        raise InputError(f"{text}: is no model that Keras has saved: a .keras file is a zip archive")
+        raise InputError(
+            f"{text}: is no model that Keras has saved: a .keras file is a zip archive"
+        )
     try:
         return keras.models.load_model(text, compile=False)
     except Exception as error:  # noqa: BLE001 - whatever Keras stumbles over is in the file
@@ -83,7 +88,9 @@ def _made(text: str) -> Any:
     if isinstance(made, keras.Model):
         return made
     if not callable(made):
-        raise InputError(f"{text}: is {shown(made)}, neither a keras.Model nor a function that returns one")
+        raise InputError(
+            f"{text}: is {shown(made)}, neither a keras.Model nor a function that returns one"
+        )
     try:
         inspect.signature(made).bind()
     except TypeError as error:
@@ -99,7 +106,9 @@ def _made(text: str) -> Any:
 
 @contextmanager
 def theirs(text: str) -> Iterator[None]:
-    """What is raised in the user's own code, that of the function `text`, becomes an InputError that says where."""
+    """What is raised in the user's own code, that of the function `text`, becomes an InputError
+    that says where.
+    """
     try:
         yield
     except InputError:
@@ -112,7 +121,9 @@ def theirs(text: str) -> Iterator[None]:
 
 
 def _place(error: BaseException, module: str) -> str | None:
-    """The last line of the user's on the way to an error: in the package of `module`, or in no library."""
+    """The last line of the user's on the way to an error: in the package of `module`, or in no
+    library.
+    """
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}"
     package = module.partition(".")[0]
@@ -125,8 +136,14 @@ def _place(error: BaseException, module: str) -> str | None:
 
 
 def _words(error: BaseException) -> str:
-    """What it says, in one line; where Keras says at length what it was doing, that and what went wrong there."""
-    lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", str(error)).splitlines() if line.strip()]
+    """What it says, in one line; where Keras says at length what it was doing, that and what went
+    wrong there.
+    """
+    lines = [
+        line.strip()
+        for line in re.sub(r"\x1b\[[0-9;]*m", "", str(error)).splitlines()
+        if line.strip()
+    ]
     first, *others = lines or [type(error).__name__]
     if first.startswith("Exception encountered"):
         said = [*takewhile(lambda line: not line.startswith("Arguments received"), others)]

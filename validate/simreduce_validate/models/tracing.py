@@ -1,7 +1,9 @@
-"""What a Keras model does in a training step, from the graph that TensorFlow makes of it: nothing is computed.
+"""What a Keras model does in a training step, from the graph that TensorFlow makes of it: nothing
+is computed.
 
-Ops belong to the innermost call of a layer that made them, and an op of the backward pass to the op whose gradient it is. So layers
-that are called twice, models within models and layers of one's own need no rule. Started by `simreduce_validate.model`.
+Ops belong to the innermost call of a layer that made them, and an op of the backward pass to the op
+whose gradient it is. So layers that are called twice, models within models and layers of one's own
+need no rule. Started by `simreduce_validate.model`.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class _Calls:
     @contextmanager
     def within(self, name: str) -> Iterator[None]:
         """While the layer of that name is called."""
-        if tf.compat.v1.get_default_graph() is not self._graph:  # in the body of a loop: that is one op here
+        if (
+            tf.compat.v1.get_default_graph() is not self._graph
+        ):  # in the body of a loop: that is one op here
             yield
             return
         self._number += 1
@@ -65,7 +69,9 @@ class _Calls:
 
 @contextmanager
 def _noting(calls: _Calls) -> Iterator[None]:
-    """Every call of a layer is noted; Keras tells nobody of them otherwise, and names of scopes are not those of layers."""
+    """Every call of a layer is noted; Keras tells nobody of them otherwise, and names of scopes are
+    not those of layers.
+    """
     original = keras.Layer.__call__
 
     def noted(layer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -80,13 +86,18 @@ def _noting(calls: _Calls) -> Iterator[None]:
 
 
 def traced(model: Any, inputs: Any) -> tuple[Model, list[str]]:
-    """Its layers in the order of the forward pass, and what is to be said of them. `inputs` are the `TensorSpec`s of one sample.
+    """Its layers in the order of the forward pass, and what is to be said of them. `inputs` are the
+    `TensorSpec`s of one sample.
 
-    A layer that is called again, or goes on after it has called others, is another layer, `NAME#2`. What has neither products nor a
-    variable that is read there first is left out.
+    A layer that is called again, or goes on after it has called others, is another layer, `NAME#2`.
+    What has neither products nor a variable that is read there first is left out.
     """
     if not getattr(model, "inputs", None):  # it has no variables before its first call
-        model(keras.tree.map_structure(lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name), inputs))
+        model(
+            keras.tree.map_structure(
+                lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name), inputs
+            )
+        )
     variables = list(model.trainable_variables)
     graph, sums, gradients, runs = _step(model, inputs, variables)
     notes = []
@@ -136,24 +147,34 @@ class _Run:
         return "/".join(name for _, name in self.calls[1:]) or model
 
 
-def _step(model: Any, inputs: Any, variables: Sequence[Any]) -> tuple[Any, list[Any], list[Any], list[_Run]]:
-    """The graph of a training step, the sums that it derives, their gradients and the runs of the forward pass."""
+def _step(
+    model: Any, inputs: Any, variables: Sequence[Any]
+) -> tuple[Any, list[Any], list[Any], list[_Run]]:
+    """The graph of a training step, the sums that it derives, their gradients and the runs of the
+    forward pass.
+    """
     found: list[tuple[list[Any], list[Any], list[_Run]]] = []
 
     def step(given: Any) -> None:
         calls = _Calls(tf.compat.v1.get_default_graph())
         with _noting(calls):
             results = keras.tree.flatten(model(given, training=True))
-        sums = [tf.reduce_sum(tf.cast(each, tf.float32)) for each in results if each.dtype.is_floating]
+        sums = [
+            tf.reduce_sum(tf.cast(each, tf.float32)) for each in results if each.dtype.is_floating
+        ]
         runs = list(calls.runs())
-        found.append((sums, tf.gradients(sums, [v.value for v in variables], name=_GRADIENTS), runs))
+        found.append(
+            (sums, tf.gradients(sums, [v.value for v in variables], name=_GRADIENTS), runs)
+        )
 
     graph = tf.function(step, autograph=False).get_concrete_function(inputs).graph
     return graph, *found[-1]
 
 
 def _readers(graph: Any, place: Mapping[str, int]) -> dict[int, int]:
-    """The run that reads a variable first, by the id of its handle: once its backward pass is done the gradient is complete."""
+    """The run that reads a variable first, by the id of its handle: once its backward pass is done
+    the gradient is complete.
+    """
     handles = {inner.name: id(outer) for outer, inner in graph.captures}
     found: dict[int, int] = {}
     for op in graph.get_operations():
@@ -186,19 +207,22 @@ def _layers(runs: Sequence[_Run], model: str) -> tuple[list[Layer], list[str]]:
         if names[name] > 1:
             name += f"#{names[name]}"
         forward, backward = (
-            sum(passes, Work()) for passes in zip(*((r.forward, r.backward) for r in same), strict=True)
+            sum(passes, Work())
+            for passes in zip(*((r.forward, r.backward) for r in same), strict=True)
         )
         gradients = tuple(gradient for run in same for gradient in run.gradients)
         both = forward + backward
         counted = both.flops > 0 or not both.uncounted
         layers.append(Layer(name, gradients, float(forward.flops), float(backward.flops), counted))
-        notes += [f"{name}: {count} x {what}: not counted" for what, count in both.uncounted.items()]
+        notes += [
+            f"{name}: {count} x {what}: not counted" for what, count in both.uncounted.items()
+        ]
     return layers, notes
 
 
 def specs(model: Any, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Any:
-    """What one sample is: the model's own inputs, with `shapes` (and dtypes, "" for the model's) in their order if they are given.
-    InputError if that leaves anything open.
+    """What one sample is: the model's own inputs, with `shapes` (and dtypes, "" for the model's) in
+    their order if they are given. InputError if that leaves anything open.
     """
     own = getattr(model, "inputs", None) or []
     if not own:
@@ -209,9 +233,13 @@ def specs(model: Any, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Any:
         given = [tf.TensorSpec([1, *shape], dtype or "float32") for shape, dtype in shapes]
         return given[0] if len(given) == 1 else given
     if shapes and len(shapes) != len(own):
-        raise InputError(f"{model.name}: {len(shapes)} --input, and it takes {len(own)}: {_shown(own)}")
+        raise InputError(
+            f"{model.name}: {len(shapes)} --input, and it takes {len(own)}: {_shown(own)}"
+        )
     found = []
-    for tensor, (shape, dtype) in zip(own, shapes or [(tuple(t.shape[1:]), "") for t in own], strict=True):
+    for tensor, (shape, dtype) in zip(
+        own, shapes or [(tuple(t.shape[1:]), "") for t in own], strict=True
+    ):
         fits = len(shape) == len(tensor.shape) - 1 and all(
             a in (None, b) for a, b in zip(tensor.shape[1:], shape, strict=True)
         )
@@ -221,7 +249,9 @@ def specs(model: Any, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Any:
             )
         found.append(tf.TensorSpec([1, *shape], dtype or tensor.dtype))
     return (
-        found[0] if isinstance(model, keras.Sequential) else keras.tree.pack_sequence_as(model.input, found)
+        found[0]
+        if isinstance(model, keras.Sequential)
+        else keras.tree.pack_sequence_as(model.input, found)
     )
 
 
@@ -233,7 +263,9 @@ def _shown(tensors: Sequence[Any]) -> str:
 
 
 def read(text: str, shapes: Sequence[tuple[tuple[int, ...], str]]) -> tuple[Model, list[str], str]:
-    """The model that `text` names, by layer; what is to be said of it, and what a sample is, with which versions."""
+    """The model that `text` names, by layer; what is to be said of it, and what a sample is, with
+    which versions.
+    """
     model = load(text, shapes[0][0] if len(shapes) == 1 else None)
     inputs = specs(model, shapes)
     with theirs(text):
@@ -241,7 +273,11 @@ def read(text: str, shapes: Sequence[tuple[tuple[int, ...], str]]) -> tuple[Mode
     sample = ", ".join(
         f"{'x'.join(map(str, s.shape[1:]))} {s.dtype.name}" for s in keras.tree.flatten(inputs)
     )
-    return found, notes, f"a sample is {sample}; TensorFlow {tf.__version__}, Keras {keras.__version__}"
+    return (
+        found,
+        notes,
+        f"a sample is {sample}; TensorFlow {tf.__version__}, Keras {keras.__version__}",
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Plans on real devices: emitted as TensorFlow ops, run, checked and timed.
 
-`open_backend` is the way in; what it yields takes plans and gives times. Modules that import TensorFlow (`emitter`,
-`session`, `function`, `builders`, `driver`, `server`, `member`) are loaded in child processes only.
+`open_backend` is the way in; what it yields takes plans and gives times. Modules that import
+TensorFlow (`emitter`, `session`, `function`, `builders`, `driver`, `server`, `member`) are loaded
+in child processes only.
 """
 
 from simreduce_validate.running.backend import (

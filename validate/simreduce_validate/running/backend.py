@@ -4,9 +4,11 @@
         measured = backend.run(plan, repetitions=20)
         measured.seconds, measured.wrong
 
-`measuring.in_rounds` times several candidates in turns, so that what else the machine does hits all alike.
+`measuring.in_rounds` times several candidates in turns, so that what else the machine does hits all
+alike.
 
-TensorFlow is not imported here: it is in the driver, a process of its own with the settings of `child.SETTINGS`.
+TensorFlow is not imported here: it is in the driver, a process of its own with the settings of
+`child.SETTINGS`.
 """
 
 from __future__ import annotations
@@ -44,8 +46,9 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """`seconds` of each step, divided by how often it does the plan. `wrong` is what was not as the contract says, and
-    `departures` how what was executed is not the plan: unless both are empty, the times mean nothing.
+    """`seconds` of each step, divided by how often it does the plan. `wrong` is what was not as the
+    contract says, and `departures` how what was executed is not the plan: unless both are empty,
+    the times mean nothing.
     """
 
     seconds: Seconds
@@ -63,9 +66,9 @@ class Measurement:
 class Backend:
     """Devices that are held until the `with` block ends.
 
-    `devices` are those of the plans it takes, or the first of them where the plans leave the others idle; `place` is the
-    TensorFlow device of each. `provenance` says what it runs on. DeviceError if a request takes more than `patience` seconds:
-    the backend is of no use then.
+    `devices` are those of the plans it takes, or the first of them where the plans leave the others
+    idle; `place` is the TensorFlow device of each. `provenance` says what it runs on. DeviceError
+    if a request takes more than `patience` seconds: the backend is of no use then.
     """
 
     name: str
@@ -79,8 +82,11 @@ class Backend:
     _count: int = field(default=0, repr=False)
     _functions: bool = field(default=False, repr=False)
 
-    def prepare(self, work: Plan | Builtin, *, chained: int = 1, route: str = ROUTES[0]) -> Candidate:
-        """Build a plan, or one of TensorFlow's own, run it once and check it. A step does it `chained` times in a row.
+    def prepare(
+        self, work: Plan | Builtin, *, chained: int = 1, route: str = ROUTES[0]
+    ) -> Candidate:
+        """Build a plan, or one of TensorFlow's own, run it once and check it. A step does it
+        `chained` times in a row.
 
         InputError for what these devices cannot do.
         """
@@ -133,8 +139,11 @@ class Backend:
         if chained > 1:
             problems.append(f"{work.name}: only plans are chained")
         if work.name == COLLECTIVE and self._functions and route == ROUTES[0] and self.workers:
-            # The workers' groups then belong to the functions' context, and a session's would wait for ever.
-            problems.append(f"{work.name}: not by session in a cluster that has run functions; open another")
+            # The workers' groups then belong to the functions' context, and a session's would wait
+            # for ever.
+            problems.append(
+                f"{work.name}: not by session in a cluster that has run functions; open another"
+            )
         return [*problems, *(by_rank.problems(work, self.workers) if work.name in BY_RANK else [])]
 
 
@@ -149,10 +158,14 @@ class Candidate:
     members: Members | None = field(default=None, repr=False)
 
     def time(self, repetitions: int) -> Seconds:
-        """Seconds of each of so many steps, one after another, divided by how often a step does the plan."""
+        """Seconds of each of so many steps, one after another, divided by how often a step does the
+        plan.
+        """
         if self.members:
             return np.array(self.members.time(repetitions))
-        found = self.backend.driver.ask("time", self.number, repetitions, seconds=self.backend.patience)
+        found = self.backend.driver.ask(
+            "time", self.number, repetitions, seconds=self.backend.patience
+        )
         return np.array(found) / self.chained
 
     def check(self) -> list[str]:
@@ -162,10 +175,16 @@ class Candidate:
         return list(self.backend.driver.ask("check", self.number, seconds=self.backend.patience))
 
     def trace(self) -> list[Event]:
-        """A step more, and when each of its ops began and ended. InputError for the route `function`."""
+        """A step more, and when each of its ops began and ended. InputError for the route
+        `function`.
+        """
         if self.members:
-            raise InputError("every rank runs a program of its own, and there is no common timeline")
-        found: list[Event] = self.backend.driver.ask("trace", self.number, seconds=self.backend.patience)
+            raise InputError(
+                "every rank runs a program of its own, and there is no common timeline"
+            )
+        found: list[Event] = self.backend.driver.ask(
+            "trace", self.number, seconds=self.backend.patience
+        )
         return found
 
     def measured(self, seconds: Seconds) -> Measurement:
@@ -195,21 +214,24 @@ def open_backend(
     pretend: bool = False,
     patience: float = PATIENCE,
 ) -> Iterator[Backend]:
-    """The first `used` devices of `layout` (all by default) on one of `BACKENDS`, until the `with` block ends.
+    """The first `used` devices of `layout` (all by default) on one of `BACKENDS`, until the `with`
+    block ends.
 
     `inproc`: CPU devices of one process, which share cores and memory.
 
-    `cluster`: a process for every device or, if the layout has several tasks, for every task, whose devices are CPU devices of
-    its process. `workers` are as many addresses, with what starts a process there; by default they are on this machine's
-    loopback. The driver is started with `driver_prefix`, and must reach all workers.
+    `cluster`: a process for every device or, if the layout has several tasks, for every task, whose
+    devices are CPU devices of its process. `workers` are as many addresses, with what starts a
+    process there; by default they are on this machine's loopback. The driver is started with
+    `driver_prefix`, and must reach all workers.
 
-    `shaped`: such a cluster, whose workers have `links` of known rate between them. The driver is beside the first worker.
+    `shaped`: such a cluster, whose workers have `links` of known rate between them. The driver is
+    beside the first worker.
 
-    `gpu`: rank i is GPU i of this machine, every host is its CPU. Each physical GPU is `split` into so many. To `pretend` is
-    to take CPU devices for the GPUs.
+    `gpu`: rank i is GPU i of this machine, every host is its CPU. Each physical GPU is `split` into
+    so many. To `pretend` is to take CPU devices for the GPUs.
 
-    `threads` is how many ops run at a time in one process, 0 for one per core. InputError for what cannot be; DeviceError if
-    a process does not start.
+    `threads` is how many ops run at a time in one process, 0 for one per core. InputError for what
+    cannot be; DeviceError if a process does not start.
     """
     check_names(name)
     check_tensorflow()
@@ -223,7 +245,9 @@ def open_backend(
             driver_prefix = workers[0].prefix
         if name in {"cluster", "shaped"}:
             place = placement.workers(layout, devices)
-            tasks = sorted({placement.process(p) for p in place}, key=lambda p: int(p.rpartition(":")[2]))
+            tasks = sorted(
+                {placement.process(p) for p in place}, key=lambda p: int(p.rpartition(":")[2])
+            )
             if workers and len(workers) != len(tasks):
                 raise InputError(
                     f"{len(workers)} workers for {len(tasks)} processes; give an address for each"
@@ -234,10 +258,15 @@ def open_backend(
             addresses = tuple(worker.address for worker in workers)
             setup = Setup(devices, tuple(place), threads=threads, cluster=addresses)
         elif name == "gpu" and not pretend:
-            setup = Setup(devices, tuple(placement.gpus(layout, devices)), gpus=split, threads=threads)
+            setup = Setup(
+                devices, tuple(placement.gpus(layout, devices)), gpus=split, threads=threads
+            )
         else:
             setup = Setup(
-                devices, tuple(placement.logical_cpus(len(devices))), cpus=len(devices), threads=threads
+                devices,
+                tuple(placement.logical_cpus(len(devices))),
+                cpus=len(devices),
+                threads=threads,
             )
         # TensorFlow then numbers GPUs as nvidia-smi does; without GPUs it shall not look for any.
         seen = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID") if setup.gpus else ("CUDA_VISIBLE_DEVICES", "")
@@ -251,7 +280,9 @@ def open_backend(
                 {"address": worker.address, **computer._asdict()}
                 for worker, computer in zip(workers, computers, strict=True)
             ]
-        yield Backend(name, devices, setup.place, tuple(workers), patience, provenance, driver, stack)
+        yield Backend(
+            name, devices, setup.place, tuple(workers), patience, provenance, driver, stack
+        )
 
 
 def check_tensorflow() -> None:

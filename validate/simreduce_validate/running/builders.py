@@ -1,7 +1,8 @@
 """The graphs of TensorFlow's own all-reduces.
 
-They are built in a graph of their own and then brought into the route's, so that copies between CPU devices of one
-process, which would share the buffer, can be made real on the way, as in plans of ours.
+They are built in a graph of their own and then brought into the route's, so that copies between CPU
+devices of one process, which would share the buffer, can be made real on the way, as in plans of
+ours.
 """
 
 from __future__ import annotations
@@ -26,8 +27,12 @@ Tensors: TypeAlias = list[list[Any]]
 ops = tf.raw_ops
 
 
-def builtin_program(work: Builtin, place: Sequence[str], devices: Sequence[str], key: int) -> Program:
-    """The program of one of `BUILTINS`. `key` tells its collectives from those of other candidates of the process."""
+def builtin_program(
+    work: Builtin, place: Sequence[str], devices: Sequence[str], key: int
+) -> Program:
+    """The program of one of `BUILTINS`. `key` tells its collectives from those of other candidates
+    of the process.
+    """
     ranks = place[: work.ranks]
     if work.name == "NcclAllReduce" and any(is_cpu(name) for name in ranks):
         raise InputError("NcclAllReduce: NCCL is for GPUs, and these devices are CPUs")
@@ -48,9 +53,15 @@ def builtin_program(work: Builtin, place: Sequence[str], devices: Sequence[str],
 
 
 def _brought(
-    build: Callable[[Tensors], Tensors], read: Sequence[Any], work: Builtin, ranks: Sequence[str], dtype: Any
+    build: Callable[[Tensors], Tensors],
+    read: Sequence[Any],
+    work: Builtin,
+    ranks: Sequence[str],
+    dtype: Any,
 ) -> list[Any]:
-    """The results of `build` for the tensors `read`, in the current graph; both gradient by gradient."""
+    """The results of `build` for the tensors `read`, in the current graph; both gradient by
+    gradient.
+    """
     with tf.Graph().as_default() as graph:
         own: Tensors = []
         for number, count in enumerate(work.elements):
@@ -64,14 +75,19 @@ def _brought(
     given = dict(zip((t.name for row in own for t in row), read, strict=True))
     names = [tensor.name for tensor in results]
     found: list[Any] = tf.graph_util.import_graph_def(
-        _with_real_copies(graph), {name: given[name] for name in sorted(feeds)}, names, name="builtin"
+        _with_real_copies(graph),
+        {name: given[name] for name in sorted(feeds)},
+        names,
+        name="builtin",
     )
     # A result that is what was given is no op of the graph that was brought.
     return [given.get(name, tensor) for name, tensor in zip(names, found, strict=True)]
 
 
 def _with_real_copies(graph: Any) -> Any:
-    """The `GraphDef` in which a CPU that reads from another of its process has a copy of its own of what it reads."""
+    """The `GraphDef` in which a CPU that reads from another of its process has a copy of its own of
+    what it reads.
+    """
     place = placement(graph.get_operations())
     definition = graph.as_graph_def()
     copies: dict[tuple[str, str], str] = {}
@@ -80,13 +96,20 @@ def _with_real_copies(graph: Any) -> Any:
         node.device = here
         for i, name in enumerate(node.input):
             source = place[name.removeprefix("^").partition(":")[0]]
-            shares = is_cpu(source) and is_cpu(here) and process(source) == process(here) and source != here
+            shares = (
+                is_cpu(source)
+                and is_cpu(here)
+                and process(source) == process(here)
+                and source != here
+            )
             if not shares or name.startswith("^"):
                 continue
             if (name, here) not in copies:
                 copies[name, here] = f"copy{len(copies)}"
                 output = graph.get_tensor_by_name(name if ":" in name else f"{name}:0")
-                made = definition.node.add(name=copies[name, here], op="DeepCopy", device=here, input=[name])
+                made = definition.node.add(
+                    name=copies[name, here], op="DeepCopy", device=here, input=[name]
+                )
                 made.attr["T"].type = output.dtype.as_datatype_enum
             node.input[i] = copies[name, here]
     return definition
@@ -94,14 +117,17 @@ def _with_real_copies(graph: Any) -> Any:
 
 def _cross_device(ops_of: Any, own: Tensors) -> Tensors:
     per_replica = [values.PerReplica(list(row)) for row in own]
-    reduced = ops_of.batch_reduce(tf.distribute.ReduceOp.SUM, [(value, value) for value in per_replica])
+    reduced = ops_of.batch_reduce(
+        tf.distribute.ReduceOp.SUM, [(value, value) for value in per_replica]
+    )
     return [list(value.values) for value in reduced]
 
 
 def _collective(own: Tensors, key: int) -> Tensors:
     """A ring collective per gradient; its group and instances are told from all others by number.
 
-    On every device they come one after another: if two devices began with different ones, all would wait for ever.
+    On every device they come one after another: if two devices began with different ones, all would
+    wait for ever.
     """
     found: Tensors = []
     for number, row in enumerate(own):
@@ -129,7 +155,9 @@ _BUILDERS: Mapping[str, Callable[[Tensors, int], Tensors]] = {
     "HierarchicalCopyAllReduce": lambda own, _: _cross_device(
         cross_device_ops.HierarchicalCopyAllReduce(num_packs=1 if len(own) == 1 else 0), own
     ),
-    "ReductionToOneDevice": lambda own, _: _cross_device(cross_device_ops.ReductionToOneDevice(), own),
+    "ReductionToOneDevice": lambda own, _: _cross_device(
+        cross_device_ops.ReductionToOneDevice(), own
+    ),
     "NcclAllReduce": lambda own, _: _cross_device(cross_device_ops.NcclAllReduce(), own),
     "CollectiveReduceV2": _collective,
 }

@@ -17,9 +17,11 @@ BUILTINS: Mapping[str, str] = {
     "MultiWorkerMirroredStrategy": "collective",
     "SyncReplicasOptimizer": "reduce_to_one+mean",
 }
-"""By name, our strategy that stands for it: what a prediction is made from. An odd number of devices is too much for upstream's
-hierarchical copy, which forgets the last. NCCL takes physical GPUs only; the last two are a process per rank, of a cluster. SyncReplicasOptimizer's variables are on
-rank 0, so that an update moves what `reduce_to_one` does; the tokens are not in it, nor that accumulators add one by one.
+"""By name, our strategy that stands for it: what a prediction is made from. An odd number of
+devices is too much for upstream's hierarchical copy, which forgets the last. NCCL takes physical
+GPUs only; the last two are a process per rank, of a cluster. SyncReplicasOptimizer's variables are
+on rank 0, so that an update moves what `reduce_to_one` does; the tokens are not in it, nor that
+accumulators add one by one.
 """
 
 COLLECTIVE = "CollectiveReduceV2"
@@ -44,7 +46,9 @@ class Builtin:
         return parse_strategy(BUILTINS[self.name]).mean
 
     def plan(self, devices: Sequence[str]) -> Plan:
-        """What it is given and what it must make, as a plan of INPUTs, OUTPUTs and a contract. It does nothing between."""
+        """What it is given and what it must make, as a plan of INPUTs, OUTPUTs and a contract. It
+        does nothing between.
+        """
         b, intervals, lo = PlanBuilder(devices), [], 0
         for count in self.elements:
             intervals.append((lo, lo + count, self.dtype))
@@ -52,7 +56,9 @@ class Builtin:
         for interval in intervals:
             for rank in range(self.ranks):
                 b.output(b.input(rank, *interval))
-        return b.finish(Contract.all_reduce(range(self.ranks), intervals, self.ranks if self.mean else 1))
+        return b.finish(
+            Contract.all_reduce(range(self.ranks), intervals, self.ranks if self.mean else 1)
+        )
 
 
 def check_builtin(name: str) -> str:

@@ -1,4 +1,6 @@
-"""TensorFlow's own for which every rank is a process that runs a program of its own; all run it at once."""
+"""TensorFlow's own for which every rank is a process that runs a program of its own; all run it at
+once.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +35,24 @@ def problems(work: Builtin, workers: Sequence[Worker]) -> list[str]:
         found.append(f"{work.name}: needs a process per rank: a cluster of one machine's devices")
     dtype = dtypes.NAMES[work.dtype]
     if work.name == SYNC_REPLICAS and dtype not in _ACCUMULATED:
-        found.append(f"{work.name}: its accumulators take no {dtype}, only {', '.join(_ACCUMULATED)}")
+        found.append(
+            f"{work.name}: its accumulators take no {dtype}, only {', '.join(_ACCUMULATED)}"
+        )
     return found
 
 
 class Members:
-    """The processes of one candidate, a rank each. They hold ports of their own beside the cluster's workers."""
+    """The processes of one candidate, a rank each. They hold ports of their own beside the
+    cluster's workers.
+    """
 
     def __init__(
-        self, work: Builtin, workers: Sequence[Worker], devices: Sequence[str], number: int, patience: float
+        self,
+        work: Builtin,
+        workers: Sequence[Worker],
+        devices: Sequence[str],
+        number: int,
+        patience: float,
     ) -> None:
         self._patience = patience
         self._stack = ExitStack()
@@ -49,7 +60,8 @@ class Members:
         addresses = [rank.address for rank in ranks]
         try:
             self._children = [
-                self._started(_MODULES[work.name], rank, addresses, index) for index, rank in enumerate(ranks)
+                self._started(_MODULES[work.name], rank, addresses, index)
+                for index, rank in enumerate(ranks)
             ]
             found = self._all("start", START_SECONDS, work, tuple(devices))
         except BaseException:
@@ -60,7 +72,9 @@ class Members:
 
     def time(self, repetitions: int) -> list[float]:
         """Seconds of each step, of the rank that took longest."""
-        return [max(step) for step in zip(*self._all("time", self._patience, repetitions), strict=True)]
+        return [
+            max(step) for step in zip(*self._all("time", self._patience, repetitions), strict=True)
+        ]
 
     def check(self) -> list[str]:
         """What is wrong with the last results."""
@@ -71,8 +85,14 @@ class Members:
         self._stack.close()
 
     def _started(self, module: str, rank: Worker, addresses: Sequence[str], index: int) -> Child:
-        config = {"cluster": {"worker": list(addresses)}, "task": {"type": "worker", "index": index}}
-        settings = [("TF_CONFIG", json.dumps(config, separators=(",", ":"))), ("CUDA_VISIBLE_DEVICES", "")]
+        config = {
+            "cluster": {"worker": list(addresses)},
+            "task": {"type": "worker", "index": index},
+        }
+        settings = [
+            ("TF_CONFIG", json.dumps(config, separators=(",", ":"))),
+            ("CUDA_VISIBLE_DEVICES", ""),
+        ]
         child = Child(module, f"rank {index} ({rank.address})", rank.prefix, settings)
         self._stack.callback(child.close)
         return child

@@ -1,8 +1,8 @@
 """Processes that hold TensorFlow, seen from the one that does not: started, asked, stopped.
 
-Requests and answers are pickles on the child's stdin and stdout, so that a child may be on another host or in another
-network namespace: whatever its `prefix` starts (`ssh HOST`, `ip netns exec NAME`). A child whose stdin ends exits at
-once, so none outlives this process, however that ends.
+Requests and answers are pickles on the child's stdin and stdout, so that a child may be on another
+host or in another network namespace: whatever its `prefix` starts (`ssh HOST`, `ip netns exec
+NAME`). A child whose stdin ends exits at once, so none outlives this process, however that ends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ SETTINGS = {
     "TF_ENABLE_ONEDNN_OPTS": "0",
     "no_proxy": "*",
 }
-"""What every child is started with. By default malloc maps every large tensor afresh, and page faults are what is timed."""
+"""What every child is started with. By default malloc maps every large tensor afresh, and page
+faults are what is timed.
+"""
 
 _UNSET = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "GRPC_PROXY", "grpc_proxy")
 """gRPC would ask a proxy for 127.0.0.1."""
@@ -49,7 +51,11 @@ class Child:
     """A process that runs `python -m MODULE`, and answers one request at a time."""
 
     def __init__(
-        self, module: str, name: str, prefix: Sequence[str] = (), settings: Iterable[tuple[str, str]] = ()
+        self,
+        module: str,
+        name: str,
+        prefix: Sequence[str] = (),
+        settings: Iterable[tuple[str, str]] = (),
     ) -> None:
         """`name` is what messages call it; `settings` are more environment variables."""
         self.name = name
@@ -61,7 +67,8 @@ class Child:
             *(f"{key}={value}" for key, value in variables.items()), sys.executable, "-m", module,
         ]  # fmt: skip
         try:
-            # A session of its own: what the terminal sends on Ctrl-C is for this process, which then stops its children.
+            # A session of its own: what the terminal sends on Ctrl-C is for this process, which
+            # then stops its children.
             self._process = subprocess.Popen(  # noqa: S603
                 command,
                 stdin=subprocess.PIPE,
@@ -71,7 +78,9 @@ class Child:
             )
         except OSError as error:
             self._stderr.close()
-            raise DeviceError(f"{name}: cannot be started: {command[0]}: {error.strerror}") from None
+            raise DeviceError(
+                f"{name}: cannot be started: {command[0]}: {error.strerror}"
+            ) from None
 
     @property
     def pid(self) -> int:
@@ -105,7 +114,9 @@ class Child:
         raise DeviceError(f"{self.name}: {value}")
 
     def close(self) -> None:
-        """End it: its stdin ends, and if that does not help it is killed, with all that its prefix started."""
+        """End it: its stdin ends, and if that does not help it is killed, with all that its prefix
+        started.
+        """
         for stream in (self._process.stdin, self._process.stdout):
             if stream:
                 with suppress(OSError):  # it has ended, with a request unread
@@ -135,5 +146,9 @@ class Child:
     def _last_words(self) -> str:
         """The last line that it wrote on stderr."""
         self._stderr.seek(0)
-        lines = [line for line in self._stderr.read().decode(errors="replace").splitlines() if line.strip()]
+        lines = [
+            line
+            for line in self._stderr.read().decode(errors="replace").splitlines()
+            if line.strip()
+        ]
         return f" (its last line: {lines[-1].strip()[:300]})" if lines else ""

@@ -1,4 +1,6 @@
-"""The computer that a process is on, as it sees it itself: a worker's need not be like the driver's."""
+"""The computer that a process is on, as it sees it itself: a worker's need not be like the
+driver's.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 class Computer(NamedTuple):
-    """`name` tells computers apart: the kernel's own for this start of it, or the host's. `cores` are those the process may use."""
+    """`name` tells computers apart: the kernel's own for this start of it, or the host's. `cores`
+    are those the process may use.
+    """
 
     name: str
     cores: int
@@ -27,13 +31,19 @@ def this_computer() -> Computer:
 
 
 def own_cache() -> int:
-    """Bytes that a core of this computer has of its second cache, the largest that it has for itself on most; 0 if the kernel does not say."""
+    """Bytes that a core of this computer has of its second cache, the largest that it has for
+    itself on most; 0 if the kernel does not say.
+    """
     fields = ("level", "type", "size", "shared_cpu_map")
     for about in sorted(_CACHES.glob("index*")):
         with suppress(OSError, ValueError):
-            level, kind, size, sharers = ((about / field).read_text("ascii").strip() for field in fields)
+            level, kind, size, sharers = (
+                (about / field).read_text("ascii").strip() for field in fields
+            )
             if level == "2" and kind in ("Unified", "Data"):
-                return (int(size.removesuffix("K")) << 10) // int(sharers.replace(",", ""), 16).bit_count()
+                return (int(size.removesuffix("K")) << 10) // int(
+                    sharers.replace(",", ""), 16
+                ).bit_count()
     return 0
 
 

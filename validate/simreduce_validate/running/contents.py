@@ -1,8 +1,10 @@
-"""What a run is given, and what it must then hold: whole numbers so small that every sum is exact in the plan's dtypes.
+"""What a run is given, and what it must then hold: whole numbers so small that every sum is exact
+in the plan's dtypes.
 
-Each contributor has a number of its own for every address, a hash of the two (the 32-bit finaliser of MurmurHash3, which
-its author, Austin Appleby, gave to the public). Lost, doubled and misplaced contributions change a sum at nearly every
-address; numbers in bfloat16 are few (1 to 32 for 8 ranks), so that there one element of 32 may look right by chance.
+Each contributor has a number of its own for every address, a hash of the two (the 32-bit finaliser
+of MurmurHash3, which its author, Austin Appleby, gave to the public). Lost, doubled and misplaced
+contributions change a sum at nearly every address; numbers in bfloat16 are few (1 to 32 for 8
+ranks), so that there one element of 32 may look right by chance.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ _EXACT = {
     "int32": 2**31 - 1,
     "int64": 2**53,
 }
-"""By dtype, the number up to which all whole numbers are exact (int64: in the float64 that we compare in)."""
+"""By dtype, the number up to which all whole numbers are exact (int64: in the float64 that we
+compare in).
+"""
 
 _LARGEST = 2**16
 """Larger ones would show nothing more."""
@@ -47,7 +51,9 @@ class Contents:
     @staticmethod
     def of(plan: Plan) -> Contents:
         """InputError if a dtype of the plan is too narrow for exact sums of so many contributors."""
-        kinds = sorted({dtypes.NAMES[code] for code in {*plan.dtype.tolist(), *plan.contract.dtype.tolist()}})
+        kinds = sorted(
+            {dtypes.NAMES[code] for code in {*plan.dtype.tolist(), *plan.contract.dtype.tolist()}}
+        )
         narrow = min(kinds, key=_EXACT.__getitem__, default="float32")
         most = max([1, *map(len, plan.contract.sets)])
         unit = math.lcm(*plan.contract.divisor.tolist())
@@ -120,7 +126,9 @@ def difference(where: str, lo: int, got: Numbers, wanted: Numbers) -> str:
             f"{wrong.size} of {len(got)} are wrong"
         )
     if loose.size:
-        return f"{where} [{lo}, {lo + len(got)}): element {lo + int(loose[0])} is not in the contract"
+        return (
+            f"{where} [{lo}, {lo + len(got)}): element {lo + int(loose[0])} is not in the contract"
+        )
     return ""
 
 

@@ -15,7 +15,8 @@ _MOST_SPLIT = 64
 
 
 def this_machine(split: int = 1) -> Topology:
-    """The GPUs that `nvidia-smi topo -m` shows; or, if `split` is above 1, the parts of the first one.
+    """The GPUs that `nvidia-smi topo -m` shows; or, if `split` is above 1, the parts of the first
+    one.
 
     DeviceError if there is no `nvidia-smi`, or it fails.
     """
@@ -33,9 +34,11 @@ def from_table(text: str, model: Model = UNKNOWN) -> Topology:
 
 
 def parts_of(model: Model, split: int) -> Topology:
-    """One GPU as so many: copies between them read and write its memory, and there is one for all of them.
+    """One GPU as so many: copies between them read and write its memory, and there is one for all
+    of them.
 
-    That they share that memory, and the way to the host, no link of this machine says: measure before believing.
+    That they share that memory, and the way to the host, no link of this machine says: measure
+    before believing.
     """
     if not 2 <= split <= _MOST_SPLIT:
         raise InputError(f"--split {split}: a GPU is split into 2 to {_MOST_SPLIT}")
@@ -44,14 +47,20 @@ def parts_of(model: Model, split: int) -> Topology:
 
 
 def model_of(product: str) -> Model:
-    """The model of a product as the driver names it, such as `NVIDIA A100-SXM4-80GB`; `UNKNOWN` if none fits."""
+    """The model of a product as the driver names it, such as `NVIDIA A100-SXM4-80GB`; `UNKNOWN` if
+    none fits.
+    """
     text = product.upper().replace(" ", "")
-    fitting = [model for name, model in MODELS.items() if all(part in text for part in name.split("-"))]
+    fitting = [
+        model for name, model in MODELS.items() if all(part in text for part in name.split("-"))
+    ]
     return max(fitting, key=lambda model: len(model.name), default=UNKNOWN)
 
 
 def visible(gpus: int) -> list[int]:
-    """Which of so many GPUs TensorFlow may use: those in CUDA_VISIBLE_DEVICES, if it names them by number."""
+    """Which of so many GPUs TensorFlow may use: those in CUDA_VISIBLE_DEVICES, if it names them by
+    number.
+    """
     text = os.environ.get("CUDA_VISIBLE_DEVICES")
     if text is None:
         return list(range(gpus))

@@ -43,10 +43,14 @@ class Driver:
         prepare_process(setup.cpus, setup.threads, setup.gpus)
         if setup.cluster:
             tf.config.experimental_connect_to_cluster(
-                tf.train.ClusterSpec({"worker": list(setup.cluster)}), job_name="driver", protocol="grpc"
+                tf.train.ClusterSpec({"worker": list(setup.cluster)}),
+                job_name="driver",
+                protocol="grpc",
             )
         physical = tf.config.list_physical_devices("GPU")
-        if (there := len(physical) * setup.gpus) < (needed := sum(not is_cpu(name) for name in setup.place)):
+        if (there := len(physical) * setup.gpus) < (
+            needed := sum(not is_cpu(name) for name in setup.place)
+        ):
             raise InputError(f"TensorFlow finds {there} GPUs here, and {needed} are needed")
         gpus = [tf.config.experimental.get_device_details(gpu) for gpu in physical]
         return {

@@ -1,21 +1,28 @@
-"""A plan as TensorFlow ops: each op of the plan is one op on its device, and waits for what the plan says.
+"""A plan as TensorFlow ops: each op of the plan is one op on its device, and waits for what the
+plan says.
 
 | plan | TensorFlow |
 | --- | --- |
 | INPUT | `ReadVariableOp`: what a step is given stays on its device, so that no feed is timed |
-| COPY | an op on the destination that reads the source: `DeepCopy` between CPU devices of one process, where TensorFlow would share the buffer instead of copying it, else `Identity`, as the transfer is the copy |
+| COPY | an op on the destination that reads the source: `DeepCopy` between CPU devices of one
+process, where TensorFlow would share the buffer instead of copying it, else `Identity`, as the
+transfer is the copy |
 | ADD | `AddV2` of two, `AddN` of more |
-| SLICE, CONCAT, CAST, SCALE | `Slice`, `ConcatV2`, `Cast`, `RealDiv` (`FloorDiv` of whole numbers) |
+| SLICE, CONCAT, CAST, SCALE | `Slice`, `ConcatV2`, `Cast`, `RealDiv` (`FloorDiv` of whole numbers)
+|
 | OUTPUT | its operand, which the route keeps on the device |
 
-A view of an operand is a `Slice` on the operand's device, which TensorFlow makes without copying where it begins and ends at
-64 bytes. A CONCAT in place makes no op: its value is the list of its parts, which are joined where an op needs them as one.
+A view of an operand is a `Slice` on the operand's device, which TensorFlow makes without copying
+where it begins and ends at 64 bytes. A CONCAT in place makes no op: its value is the list of its
+parts, which are joined where an op needs them as one.
 
-Ops wait (control edges, streams) by control edges. For a COPY these are on an `Identity` beside the source, as a receive
-is posted as soon as the step starts. An edge from another device is a message without contents, which the simulator
-does not count. `nccl` ops are copies and sums like others: CPUs have no NCCL.
+Ops wait (control edges, streams) by control edges. For a COPY these are on an `Identity` beside the
+source, as a receive is posted as soon as the step starts. An edge from another device is a message
+without contents, which the simulator does not count. `nccl` ops are copies and sums like others:
+CPUs have no NCCL.
 
-Plans for CPU devices of one process come `spelled_out`: they have neither views nor copies that wait.
+Plans for CPU devices of one process come `spelled_out`: they have neither views nor copies that
+wait.
 
 Nothing may be rewritten, or the executed graph would not be the plan: see `executed`.
 """
@@ -52,7 +59,8 @@ Pieces: TypeAlias = tuple[Piece, ...]
 
 
 def program(plan: Plan, place: Sequence[str], chained: int = 1) -> Program:
-    """The plan as a program, `chained` times in a row in one step. `place` is the TensorFlow device of every device.
+    """The plan as a program, `chained` times in a row in one step. `place` is the TensorFlow device
+    of every device.
 
     InputError for what TensorFlow would do elsewhere than the plan says.
     """
@@ -65,15 +73,17 @@ def program(plan: Plan, place: Sequence[str], chained: int = 1) -> Program:
 
 
 def emit(plan: Plan, place: Sequence[str], given: Mapping[int, Any], chained: int = 1) -> Made:
-    """Add the ops of `plan` to the current graph, `chained` times in a row; what its OUTPUTs are the last time.
+    """Add the ops of `plan` to the current graph, `chained` times in a row; what its OUTPUTs are
+    the last time.
 
-    `given` is the variable of every INPUT, by op. On every device, a repetition starts when all results
-    of the one before it are there, as in `simreduce.repeat`.
+    `given` is the variable of every INPUT, by op. On every device, a repetition starts when all
+    results of the one before it are there, as in `simreduce.repeat`.
     """
     emission, loose = _Emission(plan, place, given), []
     for number in range(chained):
         emission.add(f"again{number}/" if number else "")
-        # Empty parts, and what no op of the plan reads. TensorFlow would leave out what leads to nothing.
+        # Empty parts, and what no op of the plan reads. TensorFlow would leave out what leads to
+        # nothing.
         loose += [p.tensor for pieces in emission.made for p in pieces if not p.tensor.consumers()]
     outputs = np.flatnonzero(plan.kind == Kind.OUTPUT).tolist()
     results = {op: [piece.tensor for piece in emission.made[op]] for op in outputs}
@@ -107,7 +117,12 @@ class _Emission:
         for (op, before), kind, device, lo, hi in rows:
             operands = plan.operands_of(op)
             # What the op reads it waits for anyway.
-            control = [p.tensor.op for v in dict.fromkeys(before) if v not in operands for p in self.made[v]]
+            control = [
+                p.tensor.op
+                for v in dict.fromkeys(before)
+                if v not in operands
+                for p in self.made[v]
+            ]
             self.made.append(self._op(op, Kind(kind), device, lo, hi, operands, control))
 
     def _gates(self, prefix: str) -> dict[int, Any]:
@@ -115,7 +130,9 @@ class _Emission:
         results: dict[int, list[Any]] = {}
         for op, pieces in enumerate(self.made):
             if self.plan.kind[op] == Kind.OUTPUT:
-                results.setdefault(int(self.plan.device[op]), []).extend(p.tensor.op for p in pieces)
+                results.setdefault(int(self.plan.device[op]), []).extend(
+                    p.tensor.op for p in pieces
+                )
         gates = {}
         for device, waited in results.items():
             with tf.device(self.place[device]), tf.control_dependencies(waited):
@@ -123,7 +140,14 @@ class _Emission:
         return gates
 
     def _op(
-        self, op: int, kind: Kind, device: int, lo: int, hi: int, operands: list[int], control: list[Any]
+        self,
+        op: int,
+        kind: Kind,
+        device: int,
+        lo: int,
+        hi: int,
+        operands: list[int],
+        control: list[Any],
     ) -> Pieces:
         plan, name = self.plan, f"{self.prefix}op{op}"
         if kind == Kind.COPY:
@@ -175,7 +199,9 @@ class _Emission:
                 if len(read) == 2:
                     return ops.AddV2(x=read[0], y=read[1], name=name)
                 return (
-                    ops.AddN(inputs=read, name=name) if read[1:] else ops.Identity(input=read[0], name=name)
+                    ops.AddN(inputs=read, name=name)
+                    if read[1:]
+                    else ops.Identity(input=read[0], name=name)
                 )
             case Kind.SCALE:
                 divide = ops.RealDiv if dtype.is_floating else ops.FloorDiv
@@ -192,7 +218,9 @@ class _Emission:
                 self.numbers[key] = tf.constant([number], name=f"number{number}_{device}")
         return self.numbers[key]
 
-    def _copy(self, name: str, value: int, device: int, lo: int, hi: int, control: list[Any]) -> Any:
+    def _copy(
+        self, name: str, value: int, device: int, lo: int, hi: int, control: list[Any]
+    ) -> Any:
         source = self.place[self.plan.device[value]]
         target = self.place[device]
         tensor = self._view(value, lo, hi)
@@ -203,7 +231,11 @@ class _Emission:
         self.sent.add((tensor.name, device))
         shares = is_cpu(source) and is_cpu(target) and process(source) == process(target)
         with tf.device(target):
-            return ops.DeepCopy(x=tensor, name=name) if shares else ops.Identity(input=tensor, name=name)
+            return (
+                ops.DeepCopy(x=tensor, name=name)
+                if shares
+                else ops.Identity(input=tensor, name=name)
+            )
 
     def _held(self, name: str, pieces: Pieces, device: int, control: list[Any]) -> Pieces:
         """The same value, not before `control`."""
@@ -226,7 +258,9 @@ class _Emission:
             with tf.device(self.place[self.plan.device[value]]):
                 parts = [_cut(p, lo, hi, name) for p in pieces if p.lo < hi and p.hi > lo]
                 parts = parts or [_cut(pieces[0], pieces[0].lo, pieces[0].lo, name)]
-                self.views[key] = ops.ConcatV2(values=parts, axis=0, name=name) if parts[1:] else parts[0]
+                self.views[key] = (
+                    ops.ConcatV2(values=parts, axis=0, name=name) if parts[1:] else parts[0]
+                )
         return self.views[key]
 
 

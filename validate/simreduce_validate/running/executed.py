@@ -1,8 +1,9 @@
 """What was executed, read from the graphs that the devices got, against what the plan says.
 
-TensorFlow cuts a graph by device just before it is run, after every rewriting; the parts are what the executors get. A value
-that goes to another device is a `_Send` in one part and a `_Recv` in another. A control edge between devices is a pair of
-them too, which carries an empty tensor that is in no graph of ours.
+TensorFlow cuts a graph by device just before it is run, after every rewriting; the parts are what
+the executors get. A value that goes to another device is a `_Send` in one part and a `_Recv` in
+another. A control edge between devices is a pair of them too, which carries an empty tensor that is
+in no graph of ours.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _ADDS = {"AddN", "AddV2"}
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """How often each thing happens in a step. `messages` are control edges between devices; `copied` counts copies that
-    are ops of their own (between CPU devices of one process).
+    """How often each thing happens in a step. `messages` are control edges between devices;
+    `copied` counts copies that are ops of their own (between CPU devices of one process).
     """
 
     transfers: Counter[Transfer] = field(default_factory=Counter)
@@ -36,7 +37,9 @@ class Executed:
 
 
 def executed(partitions: Iterable[Any], graph: Any) -> Executed:
-    """What the graphs of the devices do. `graph` is the one they were cut from, which knows the shapes."""
+    """What the graphs of the devices do. `graph` is the one they were cut from, which knows the
+    shapes.
+    """
     found = Executed()
     messages = copied = 0
     for node in (node for part in partitions for node in part.node):
@@ -56,7 +59,9 @@ def executed(partitions: Iterable[Any], graph: Any) -> Executed:
 
 
 def wanted(plan: Plan, place: Sequence[str], chained: int = 1) -> Executed:
-    """What a step must do to be the plan, `chained` times. How many control edges there are between devices is not said."""
+    """What a step must do to be the plan, `chained` times. How many control edges there are between
+    devices is not said.
+    """
     name = dict(zip(plan.devices, place, strict=False))
     transfers: Counter[Transfer] = Counter()
     for source, target, elements in plan.copies():

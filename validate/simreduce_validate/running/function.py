@@ -1,7 +1,7 @@
 """The second route: the same ops as a function of version 2, which eager code calls.
 
-The function is made as `tf.function` makes one, but for the control edges that it adds by itself: those put all ops of
-one stateful kind in one chain, and `DeepCopy` is stateful.
+The function is made as `tf.function` makes one, but for the control edges that it adds by itself:
+those put all ops of one stateful kind in one chain, and `DeepCopy` is stateful.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class FunctionStep:
         for name, values in contents.items():
             variable = self._variables[name]
             variable.assign(values.astype(variable.dtype.as_numpy_dtype))
-        # On other workers an assignment may be under way still, and a function there would not wait for it.
+        # On other workers an assignment may be under way still, and a function there would not wait
+        # for it.
         context.async_wait()
 
     def run(self) -> None:
@@ -69,7 +70,9 @@ class FunctionStep:
         return made.handle
 
 
-def _body(program: Program, given: Mapping[int, Any], kept: Mapping[int, Sequence[Any]]) -> list[Any]:
+def _body(
+    program: Program, given: Mapping[int, Any], kept: Mapping[int, Sequence[Any]]
+) -> list[Any]:
     """A number on every device that has results, which is there when these are kept."""
     found = []
     for number, (device, stores) in enumerate(keep(program.body(given), kept).items()):
@@ -79,11 +82,13 @@ def _body(program: Program, given: Mapping[int, Any], kept: Mapping[int, Sequenc
 
 
 def prepare_process(cpus: int, threads: int = 0, gpus: int = 0) -> None:
-    """Give this process so many CPU devices, and cut every physical GPU into so many logical ones (0: use none). Let nothing
-    rewrite functions. Before TensorFlow is first used.
+    """Give this process so many CPU devices, and cut every physical GPU into so many logical ones
+    (0: use none). Let nothing rewrite functions. Before TensorFlow is first used.
     """
     split = tf.config.set_logical_device_configuration
-    split(tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * cpus)
+    split(
+        tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * cpus
+    )
     for gpu in tf.config.list_physical_devices("GPU"):
         if gpus > 1:
             split(gpu, [tf.config.LogicalDeviceConfiguration(memory_limit=MIB_OF_SPLIT)] * gpus)

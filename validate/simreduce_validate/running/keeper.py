@@ -1,8 +1,9 @@
 """The process that holds network namespaces and the links between them. Started by `shaped`.
 
-The namespaces have no names: they are open files of this process and nothing else. When it ends, however it ends, the
-kernel takes them down with all that is in them, so nothing is left to clean up and two sets never meet. Other processes
-enter one by `/proc/PID/fd/FD`. Nothing outside the namespaces is touched.
+The namespaces have no names: they are open files of this process and nothing else. When it ends,
+however it ends, the kernel takes them down with all that is in them, so nothing is left to clean up
+and two sets never meet. Other processes enter one by `/proc/PID/fd/FD`. Nothing outside the
+namespaces is touched.
 """
 
 from __future__ import annotations
@@ -20,7 +21,13 @@ from pathlib import Path
 from simreduce.errors import InputError
 from simreduce_validate.running.links import Links
 from simreduce_validate.running.serve import serve
-from simreduce_validate.running.shaping import address, route_settings, segments, shaping, tcp_settings
+from simreduce_validate.running.shaping import (
+    address,
+    route_settings,
+    segments,
+    shaping,
+    tcp_settings,
+)
 from simreduce_validate.running.switch import forward
 
 _NEWNET = 0x40000000
@@ -46,7 +53,12 @@ class Keeper:
             for port, held in enumerate(self._held):
                 with self._inside(held):
                     _batch(
-                        "ip", ["link set lo up", f"addr add {address(port)}/24 dev eth0", "link set eth0 up"]
+                        "ip",
+                        [
+                            "link set lo up",
+                            f"addr add {address(port)}/24 dev eth0",
+                            "link set eth0 up",
+                        ],
                     )
                     _tcp(links)
         except OSError as error:
@@ -55,7 +67,9 @@ class Keeper:
         return [f"/proc/{os.getpid()}/fd/{held}" for held in self._held]
 
     def lost(self) -> int:
-        """TCP segments that were sent again so far, in all namespaces: a link on which this grows is not what it should be."""
+        """TCP segments that were sent again so far, in all namespaces: a link on which this grows
+        is not what it should be.
+        """
         found = 0
         for held in self._held:
             with self._inside(held):
@@ -89,7 +103,9 @@ class Keeper:
             self._enter(self._home)
 
     def _veth(self, links: Links) -> None:
-        """A cable from every namespace to a bridge in one more, shaped at both ends: what a worker sends, what it gets."""
+        """A cable from every namespace to a bridge in one more, shaped at both ends: what a worker
+        sends, what it gets.
+        """
         middle = self._namespace()
         with self._inside(middle):
             _batch("ip", ["link add br0 type bridge", f"link set br0 mtu {links.mtu} up"])
@@ -116,9 +132,13 @@ class Keeper:
                 fcntl.ioctl(end, _TUNSETIFF, struct.pack("16sH22x", b"eth0", _TUN | _NO_PI))
                 _batch("ip", [f"link set eth0 mtu {links.mtu}", "link set eth0 txqueuelen 10000"])
             ends.append(end)
-        addresses = [bytes(int(part) for part in address(port).split(".")) for port in range(links.ports)]
+        addresses = [
+            bytes(int(part) for part in address(port).split(".")) for port in range(links.ports)
+        ]
         rates = [links.rate_of(port) for port in range(links.ports)]
-        threading.Thread(target=_forward, args=(ends, addresses, rates, links.delay), daemon=True).start()
+        threading.Thread(
+            target=_forward, args=(ends, addresses, rates, links.delay), daemon=True
+        ).start()
 
 
 def _tcp(links: Links) -> None:
@@ -138,13 +158,17 @@ def _run(command: Sequence[str], text: str) -> str:
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        number = next((line.rpartition(":")[2] for line in lines if line.startswith("Command failed")), "")
+        number = next(
+            (line.rpartition(":")[2] for line in lines if line.startswith("Command failed")), ""
+        )
         asked = text.splitlines()[int(number) - 1] if number.isdecimal() else " ".join(command)
         raise InputError(f"--backend shaped: this kernel cannot {command[0]} {asked}: {lines[0]}")
     return done.stdout
 
 
-def _forward(ends: Sequence[int], addresses: Sequence[bytes], rates: Sequence[float], delay: float) -> None:
+def _forward(
+    ends: Sequence[int], addresses: Sequence[bytes], rates: Sequence[float], delay: float
+) -> None:
     try:
         forward(ends, addresses, rates, delay)
     finally:

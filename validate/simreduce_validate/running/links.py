@@ -1,7 +1,8 @@
-"""Links of known rate and delay between workers, as a value: what is set, and the machine that this makes.
+"""Links of known rate and delay between workers, as a value: what is set, and the machine that this
+makes.
 
-Every worker has a port on one switch. A port carries its rate in each direction, counted as the wire counts it, headers
-included, so that a transfer gets a little less: its `goodput`.
+Every worker has a port on one switch. A port carries its rate in each direction, counted as the
+wire counts it, headers included, so that a transfer gets a little less: its `goodput`.
 """
 
 from __future__ import annotations
@@ -23,15 +24,19 @@ CABLE = "cable"
 """The class of link between workers."""
 
 SMALL = 512
-"""Bytes of a packet, a power of two, below which it goes first: acknowledgements and requests, no data that matters."""
+"""Bytes of a packet, a power of two, below which it goes first: acknowledgements and requests, no
+data that matters.
+"""
 
 ETHERNET = 14
-"""Bytes that a packet is longer on an Ethernet link, as the kernel counts (no preamble, no checksum)."""
+"""Bytes that a packet is longer on an Ethernet link, as the kernel counts (no preamble, no
+checksum).
+"""
 
 MOST_PORTS = 64
 SLOWEST, FASTEST = 1e6 / 8, 5e9 / 8
-"""Bytes/s that a port may be set to. Below, timers of TCP decide; above, cores do not keep up: two shared ones carried 2 Gbit/s, and
-93 % of 5.
+"""Bytes/s that a port may be set to. Below, timers of TCP decide; above, cores do not keep up: two
+shared ones carried 2 Gbit/s, and 93 % of 5.
 """
 LONGEST = 1.0
 """Seconds of the longest delay."""
@@ -39,10 +44,12 @@ LONGEST = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """`ports` workers round a switch. `rate` is that of every port and direction in bytes/s, `slow` that of single ports,
-    and `delay` the seconds from one worker to another besides the time that the bytes take.
+    """`ports` workers round a switch. `rate` is that of every port and direction in bytes/s, `slow`
+    that of single ports, and `delay` the seconds from one worker to another besides the time that
+    the bytes take.
 
-    Without a delay, packets are shaped by the kernel; with one, by a switch of our own, as kernels often have no netem.
+    Without a delay, packets are shaped by the kernel; with one, by a switch of our own, as kernels
+    often have no netem.
     """
 
     ports: int
@@ -60,7 +67,10 @@ class Links:
             for port in self.slow
             if not 0 <= port < self.ports
         ]
-        for option, rate in (("--rate", self.rate), *((f"--slow-port {p}", r) for p, r in self.slow.items())):
+        for option, rate in (
+            ("--rate", self.rate),
+            *((f"--slow-port {p}", r) for p, r in self.slow.items()),
+        ):
             if not SLOWEST <= rate <= FASTEST:
                 problems.append(
                     f"{option}: {rate * 8e-6:g} Mbit/s; links are shaped to 1 Mbit/s up to 5 Gbit/s"
@@ -82,7 +92,9 @@ class Links:
 
     @property
     def efficiency(self) -> float:
-        """Data in what a port carries: 1448 of 1514 bytes on Ethernet; our own switch sees no Ethernet header."""
+        """Data in what a port carries: 1448 of 1514 bytes on Ethernet; our own switch sees no
+        Ethernet header.
+        """
         wire = self.mtu + (0 if self.own_switch else ETHERNET)
         return (self.mtu - HEADERS) / wire
 
@@ -102,13 +114,17 @@ class Links:
     @property
     def text(self) -> str:
         """As it is printed."""
-        slow = "".join(f", port {port} {rate * 8e-6:g} Mbit/s" for port, rate in sorted(self.slow.items()))
+        slow = "".join(
+            f", port {port} {rate * 8e-6:g} Mbit/s" for port, rate in sorted(self.slow.items())
+        )
         delay = f", {self.delay * 1e3:g} ms" if self.delay else ""
         how = "switch of our own" if self.own_switch else "veth and htb"
         return f"{self.ports} ports of {self.rate * 8e-6:g} Mbit/s{slow}{delay} ({how}, mtu {self.mtu})"
 
     def machine(self) -> Topology:
-        """What is simulated: every worker is the CPU of a machine of its own, the links carry what is left for data."""
+        """What is simulated: every worker is the CPU of a machine of its own, the links carry what
+        is left for data.
+        """
         return self._star("cpu", [str(port) for port in range(self.ports)])
 
     def layout(self) -> Layout:
@@ -138,9 +154,14 @@ class Links:
 
 
 def read_links(
-    topology: str, rate: str | None, delay: str | None = None, slow: tuple[str, ...] | list[str] = ()
+    topology: str,
+    rate: str | None,
+    delay: str | None = None,
+    slow: tuple[str, ...] | list[str] = (),
 ) -> Links:
-    """`switch:4` with `--rate 200mbit`, `--delay 5ms` and `--slow-port 2=100mbit`. InputError tells all that is wrong."""
+    """`switch:4` with `--rate 200mbit`, `--delay 5ms` and `--slow-port 2=100mbit`. InputError tells
+    all that is wrong.
+    """
     problems: list[str] = []
     match = re.fullmatch(r"switch:([0-9]{1,4})", topology.strip())
     if match is None:
@@ -167,9 +188,12 @@ def read_links(
             problems.append(f"--slow-port {text}: port {int(port)} is given twice")
         elif (found := _rate(problems, f"--slow-port {text}", value)) is not None:
             ports[int(port)] = found
-    # What could not be read stands for itself; the rest is checked with harmless figures in its place.
+    # What could not be read stands for itself; the rest is checked with harmless figures in its
+    # place.
     try:
-        links = Links(int(match[1]) if match else MOST_PORTS, bytes_per_s or FASTEST, seconds, ports)
+        links = Links(
+            int(match[1]) if match else MOST_PORTS, bytes_per_s or FASTEST, seconds, ports
+        )
     except InputError as error:
         problems += error.problems
     if problems:

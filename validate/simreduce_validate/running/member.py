@@ -11,7 +11,9 @@ from simreduce_validate.running.rank import serve_rank
 
 
 class Member:
-    """An all-reduce of every gradient in one call, as the strategy makes it for a step. It finds the other ranks in TF_CONFIG."""
+    """An all-reduce of every gradient in one call, as the strategy makes it for a step. It finds
+    the other ranks in TF_CONFIG.
+    """
 
     def __init__(self) -> None:
         self._call: Any
@@ -29,7 +31,9 @@ class Member:
 
         def summed() -> Any:
             context = distribute.get_replica_context()
-            return context.all_reduce(distribute.ReduceOp.SUM, [tf.identity(each) for each in variables])
+            return context.all_reduce(
+                distribute.ReduceOp.SUM, [tf.identity(each) for each in variables]
+            )
 
         self._call = tf.function(lambda: strategy.run(summed), autograph=False)
 

@@ -40,9 +40,11 @@ def one_per_worker(count: int) -> list[str]:
 
 
 def by_task(tasks: Sequence[Sequence[int]], hosts: Sequence[int], count: int) -> list[str]:
-    """Tasks of several devices as one process each: its host (-1: none) and its ranks are CPU devices of the process.
+    """Tasks of several devices as one process each: its host (-1: none) and its ranks are CPU
+    devices of the process.
 
-    `count` devices in all; those that are in no task (switches that can sum) are processes of their own, after the tasks'.
+    `count` devices in all; those that are in no task (switches that can sum) are processes of their
+    own, after the tasks'.
     """
     names = [""] * count
     for task, (ranks, host) in enumerate(zip(tasks, hosts, strict=True)):
@@ -67,7 +69,9 @@ def gpus(layout: Layout, devices: Sequence[str]) -> list[str]:
     """Ranks are GPUs, hosts the CPU. InputError for a device that is neither, or for several tasks."""
     problems = []
     if len(layout.tasks) > 1:
-        problems.append(f"--backend gpu: the GPUs of one machine, and these are {len(layout.tasks)}")
+        problems.append(
+            f"--backend gpu: the GPUs of one machine, and these are {len(layout.tasks)}"
+        )
     problems += [
         f"--backend gpu: {name} is neither a GPU nor a CPU"
         for name in devices
@@ -75,4 +79,7 @@ def gpus(layout: Layout, devices: Sequence[str]) -> list[str]:
     ]
     if problems:
         raise InputError(problems)
-    return [device("GPU", i) if name in layout.ranks else device("CPU", 0) for i, name in enumerate(devices)]
+    return [
+        device("GPU", i) if name in layout.ranks else device("CPU", 0)
+        for i, name in enumerate(devices)
+    ]

@@ -1,4 +1,6 @@
-"""Plain TCP between two workers: what the links do when no TensorFlow is on them. Started by `shaped`."""
+"""Plain TCP between two workers: what the links do when no TensorFlow is on them. Started by
+`shaped`.
+"""
 
 from __future__ import annotations
 

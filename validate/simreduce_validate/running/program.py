@@ -1,4 +1,6 @@
-"""What a route builds and runs: variables that stay on devices, and the ops of one step between them."""
+"""What a route builds and runs: variables that stay on devices, and the ops of one step between
+them.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,10 @@ class Variable(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What a device did in a step, in seconds since its first event. `name` begins with `op12` for op 12 of a plan, with
-    `again1/op12` in its first repetition. A transfer between processes is an event of the receiver, `RecvTensor` and the name of
-    what was sent; the receiver's own op has the name of the COPY. Its time is in whole microseconds, and each worker has its own clock.
+    """What a device did in a step, in seconds since its first event. `name` begins with `op12` for
+    op 12 of a plan, with `again1/op12` in its first repetition. A transfer between processes is an
+    event of the receiver, `RecvTensor` and the name of what was sent; the receiver's own op has the
+    name of the COPY. Its time is in whole microseconds, and each worker has its own clock.
     """
 
     device: str
@@ -39,8 +42,9 @@ class Event(NamedTuple):
 
 
 class Made(NamedTuple):
-    """What a step comes to. `results` are, by OUTPUT, the tensors that hold it, end to end: one for each of its variables.
-    `loose` are tensors that nothing needs, and that a step makes all the same.
+    """What a step comes to. `results` are, by OUTPUT, the tensors that hold it, end to end: one for
+    each of its variables. `loose` are tensors that nothing needs, and that a step makes all the
+    same.
     """
 
     results: Mapping[int, Sequence[Any]]
@@ -78,10 +82,11 @@ class Step(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The INPUTs of `plan` are what it is given, its OUTPUTs and contract what it must make; `body` is what it does.
+    """The INPUTs of `plan` are what it is given, its OUTPUTs and contract what it must make; `body`
+    is what it does.
 
-    `place` is the TensorFlow device of every device of the plan. `body` adds the ops of a step to the current graph, given the
-    variable of every INPUT. A step makes the results `chained` times.
+    `place` is the TensorFlow device of every device of the plan. `body` adds the ops of a step to
+    the current graph, given the variable of every INPUT. A step makes the results `chained` times.
     """
 
     plan: Plan
@@ -94,25 +99,33 @@ class Program:
         """By INPUT."""
         plan = self.plan
         return {
-            op: self._variable(f"given{op}", op, *_interval(plan, op)) for op in _of_kind(plan, Kind.INPUT)
+            op: self._variable(f"given{op}", op, *_interval(plan, op))
+            for op in _of_kind(plan, Kind.INPUT)
         }
 
     @property
     def results(self) -> dict[int, list[Variable]]:
-        """By OUTPUT, a variable for each of its parts, so that a result in parts need not be joined to be kept."""
+        """By OUTPUT, a variable for each of its parts, so that a result in parts need not be joined
+        to be kept.
+        """
         return {
             op: [
-                self._variable(f"kept{op}_{i}", op, lo, hi) for i, (lo, hi) in enumerate(parts(self.plan, op))
+                self._variable(f"kept{op}_{i}", op, lo, hi)
+                for i, (lo, hi) in enumerate(parts(self.plan, op))
             ]
             for op in _of_kind(self.plan, Kind.OUTPUT)
         }
 
     def _variable(self, name: str, op: int, lo: int, hi: int) -> Variable:
-        return Variable(name, self.place[self.plan.device[op]], dtypes.NAMES[self.plan.dtype[op]], hi - lo)
+        return Variable(
+            name, self.place[self.plan.device[op]], dtypes.NAMES[self.plan.dtype[op]], hi - lo
+        )
 
 
 def parts(plan: Plan, op: int) -> Intervals:
-    """The intervals in which the value of an op lies on its device: several if CONCATs in place made it."""
+    """The intervals in which the value of an op lies on its device: several if CONCATs in place
+    made it.
+    """
     kind, operands = plan.kind[op], plan.operands_of(op)
     if kind == Kind.CONCAT and plan.arg[op] == IN_PLACE:
         return [part for operand in operands for part in parts(plan, operand)]
@@ -127,11 +140,15 @@ def load(program: Program, step: Step, contents: Contents) -> None:
 
 
 def faults(program: Program, step: Step, contents: Contents) -> list[str]:
-    """What the results of the last step are not as the contract says: device, interval and first wrong element."""
+    """What the results of the last step are not as the contract says: device, interval and first
+    wrong element.
+    """
     plan = program.plan
     found = list(unmade(plan))
     results = program.results
-    held = iter(step.read([variable.name for variables in results.values() for variable in variables]))
+    held = iter(
+        step.read([variable.name for variables in results.values() for variable in variables])
+    )
     for op, variables in results.items():
         where = plan.devices[plan.device[op]]
         got = np.concatenate([next(held) for _ in variables]).astype(np.float64)

@@ -1,4 +1,5 @@
-"""A candidate for which every rank is a process that runs a program of its own: what any such rank does.
+"""A candidate for which every rank is a process that runs a program of its own: what any such rank
+does.
 
 Started by `by_rank`, which sets TF_CONFIG.
 """

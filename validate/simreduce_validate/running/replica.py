@@ -1,4 +1,5 @@
-"""One task of a cluster with parameter servers, and what it does as a worker of SyncReplicasOptimizer.
+"""One task of a cluster with parameter servers, and what it does as a worker of
+SyncReplicasOptimizer.
 
 Started by `simreduce_validate.replicas`.
 """
@@ -38,18 +39,27 @@ class Replica:
             tf.train.ClusterSpec({name: list(all_) for name, all_ in jobs.items()}),
             task,
         )
-        self._server = tf.distribute.Server(self._cluster, job_name=job, task_index=task, protocol="grpc")
+        self._server = tf.distribute.Server(
+            self._cluster, job_name=job, task_index=task, protocol="grpc"
+        )
 
     def open(
-        self, name: str, settings: Settings, workers: int, variables: int, steps: int, compute: float
+        self,
+        name: str,
+        settings: Settings,
+        workers: int,
+        variables: int,
+        steps: int,
+        compute: float,
     ) -> None:
-        """Be ready for a training of that name. Every variable has one number for each of the first `steps` steps of every
-        worker, and the gradient of a step is 1 there.
+        """Be ready for a training of that name. Every variable has one number for each of the first
+        `steps` steps of every worker, and the gradient of a step is 1 there.
         """
         me = f"/job:worker/task:{self._task}"
         self._steps, self._times = [], []
         graph = tf.Graph()
-        # What is shared lives in a container of its own, so that trainings on the same servers do not meet.
+        # What is shared lives in a container of its own, so that trainings on the same servers do
+        # not meet.
         with graph.as_default(), graph.container(name):
             with v1.device(v1.train.replica_device_setter(worker_device=me, cluster=self._cluster)):
                 count = v1.train.get_or_create_global_step()
@@ -59,12 +69,18 @@ class Replica:
                 ]
                 rate = 1.0 + tf.cast(count, tf.float64) / PACE
                 optimizer = v1.train.SyncReplicasOptimizer(
-                    v1.train.GradientDescentOptimizer(rate), settings.replicas_to_aggregate, settings.total
+                    v1.train.GradientDescentOptimizer(rate),
+                    settings.replicas_to_aggregate,
+                    settings.total,
                 )
                 with v1.device(me):
-                    gradient = tf.numpy_function(self._computed(workers, steps, compute), held, tf.float64)
+                    gradient = tf.numpy_function(
+                        self._computed(workers, steps, compute), held, tf.float64
+                    )
                     gradient.set_shape([workers * steps])
-                train = optimizer.apply_gradients([(gradient, each) for each in held], global_step=count)
+                train = optimizer.apply_gradients(
+                    [(gradient, each) for each in held], global_step=count
+                )
             chief = self._task == 0
             hook = optimizer.make_session_run_hook(chief, settings.initial_tokens)
             hook.begin()
@@ -110,7 +126,9 @@ class Replica:
         threading.Thread(target=train_for_ever, daemon=True).start()
 
     def found(self) -> tuple[list[tuple[int, float]], list[list[float]]]:
-        """Of every step that is done: its local_step, and when its gradient was there (s); and the variables as they are."""
+        """Of every step that is done: its local_step, and when its gradient was there (s); and the
+        variables as they are.
+        """
         return list(self._steps), [value.tolist() for value in self._session.run(self._held)]
 
     def close(self) -> None:

@@ -1,4 +1,6 @@
-"""The child's end of `child`: answers requests until stdin ends, then exits at once, whatever it is doing."""
+"""The child's end of `child`: answers requests until stdin ends, then exits at once, whatever it is
+doing.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def _answer(method: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[boo
 
 
 def _told(text: str) -> str:
-    """The first line of an error of TensorFlow's, with the next if the first says only where it was."""
+    """The first line of an error of TensorFlow's, with the next if the first says only where it
+    was.
+    """
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [""]
     return " ".join(lines[: 2 if lines[0].endswith(":") else 1])[:500]
 

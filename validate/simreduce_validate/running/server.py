@@ -1,4 +1,6 @@
-"""One worker of a cluster: a `tf.distribute.Server` that runs what the driver sends it. Started by `workers`."""
+"""One worker of a cluster: a `tf.distribute.Server` that runs what the driver sends it. Started by
+`workers`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The default route: one graph, run by the Session executor of version 1, in this process or in a cluster."""
+"""The default route: one graph, run by the Session executor of version 1, in this process or in a
+cluster.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,10 @@ MIB_OF_SPLIT = 4096
 
 
 def settings(cpus: int = 1, threads: int = 0, gpus: int = 0) -> Any:
-    """A `ConfigProto` under which a graph is executed as it was built: without Grappler, and without the older passes
-    that fold constants and join equal ops. `threads` is how many ops run at a time, 0 for one per core; each takes one core.
-    `gpus` is how many logical GPUs each physical one is split into.
+    """A `ConfigProto` under which a graph is executed as it was built: without Grappler, and
+    without the older passes that fold constants and join equal ops. `threads` is how many ops run
+    at a time, 0 for one per core; each takes one core. `gpus` is how many logical GPUs each
+    physical one is split into.
     """
     config = v1.ConfigProto(
         device_count={"CPU": cpus},
@@ -38,8 +41,8 @@ def settings(cpus: int = 1, threads: int = 0, gpus: int = 0) -> Any:
 class SessionStep:
     """A `Step` in a graph and a session of its own.
 
-    `target` is a server's address, "" for this process; in a cluster, `scope` keeps the variables of one step apart from
-    those of others.
+    `target` is a server's address, "" for this process; in a cluster, `scope` keeps the variables
+    of one step apart from those of others.
     """
 
     def __init__(self, program: Program, config: Any, target: str = "", scope: str = "") -> None:
@@ -56,7 +59,8 @@ class SessionStep:
 
     def load(self, contents: Mapping[str, Array]) -> None:
         feeds = {
-            feed: contents[name].astype(feed.dtype.as_numpy_dtype) for name, (feed, _) in self._of(contents)
+            feed: contents[name].astype(feed.dtype.as_numpy_dtype)
+            for name, (feed, _) in self._of(contents)
         }
         self._session.run([assign for _, (_, assign) in self._of(contents)], feeds)
 
@@ -72,7 +76,9 @@ class SessionStep:
         return list(self._observed(options).partition_graphs)
 
     def trace(self) -> list[Event]:
-        return events(self._observed(v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)).step_stats)
+        return events(
+            self._observed(v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)).step_stats
+        )
 
     def close(self) -> None:
         self._session.run(self._free)
@@ -107,9 +113,14 @@ class SessionStep:
         name, dtype = variable.name, tf.dtypes.as_dtype(variable.dtype)
         with tf.device(variable.device):
             handle = ops.VarHandleOp(
-                dtype=dtype, shape=[variable.elements], shared_name=f"{self._scope}{name}", name=name
+                dtype=dtype,
+                shape=[variable.elements],
+                shared_name=f"{self._scope}{name}",
+                name=name,
             )
-            free = ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True, name=f"{name}/free")
+            free = ops.DestroyResourceOp(
+                resource=handle, ignore_lookup_error=True, name=f"{name}/free"
+            )
         self._free.append(free)
         return handle
 
@@ -145,10 +156,14 @@ def _nanoseconds(node: Any) -> tuple[int, int]:
     return node.all_start_micros * 1000, node.all_end_rel_micros * 1000
 
 
-def _step(program: Program, given: Mapping[int, Any], kept: Mapping[int, Sequence[Any]]) -> list[Any]:
-    """The ops of a step in the current graph: by device one that is done when all its results are kept, and all else is done.
+def _step(
+    program: Program, given: Mapping[int, Any], kept: Mapping[int, Sequence[Any]]
+) -> list[Any]:
+    """The ops of a step in the current graph: by device one that is done when all its results are
+    kept, and all else is done.
 
-    They have no op in common that waits for all of them, which would cost a message from every device.
+    They have no op in common that waits for all of them, which would cost a message from every
+    device.
     """
     done = []
     for number, (device, stores) in enumerate(keep(program.body(given), kept).items()):
@@ -158,7 +173,9 @@ def _step(program: Program, given: Mapping[int, Any], kept: Mapping[int, Sequenc
 
 
 def keep(made: Made, kept: Mapping[int, Sequence[Any]]) -> dict[str, list[Any]]:
-    """By device, the ops that end a step: they put results into their variables, which take the tensor without a copy."""
+    """By device, the ops that end a step: they put results into their variables, which take the
+    tensor without a copy.
+    """
     ends: dict[str, list[Any]] = {}
     for op, handles in kept.items():
         for i, (handle, tensor) in enumerate(zip(handles, made.results[op], strict=True)):

@@ -1,4 +1,6 @@
-"""What a backend tells its driver, and what it is told. Plain values: they travel between processes."""
+"""What a backend tells its driver, and what it is told. Plain values: they travel between
+processes.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,10 @@ ROUTES = ("session", "function")
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """`place` is the TensorFlow device of each of `devices`, which are those of plans. `cpus` are the CPU devices of the driver's
-    process and `gpus` how many logical GPUs each of its physical ones is split into, 0 for none at all. `threads` is how many
-    ops run at a time in a process, 0 for one per core. `cluster` are the addresses of workers, none if the driver does the work.
+    """`place` is the TensorFlow device of each of `devices`, which are those of plans. `cpus` are
+    the CPU devices of the driver's process and `gpus` how many logical GPUs each of its physical
+    ones is split into, 0 for none at all. `threads` is how many ops run at a time in a process, 0
+    for one per core. `cluster` are the addresses of workers, none if the driver does the work.
     """
 
     devices: tuple[str, ...]
@@ -27,8 +30,9 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A candidate's first step: what is wrong with its results, how what was executed departs from the plan (nothing is said
-    of what is no plan of ours), what was executed, and the seconds that it took to build and run first.
+    """A candidate's first step: what is wrong with its results, how what was executed departs from
+    the plan (nothing is said of what is no plan of ours), what was executed, and the seconds that
+    it took to build and run first.
     """
 
     faults: tuple[str, ...]

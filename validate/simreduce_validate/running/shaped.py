@@ -1,4 +1,6 @@
-"""Workers in network namespaces, with links of known rate and delay between them. Needs root, and ip and tc of iproute2."""
+"""Workers in network namespaces, with links of known rate and delay between them. Needs root, and
+ip and tc of iproute2.
+"""
 
 from __future__ import annotations
 
@@ -25,20 +27,27 @@ _SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Shaped:
-    """Links that are up until the `with` block ends. `workers` say where to start processes, by port."""
+    """Links that are up until the `with` block ends. `workers` say where to start processes, by
+    port.
+    """
 
     links: Links
     workers: tuple[Worker, ...]
     _keeper: Child = field(repr=False)
 
     def delay(self, source: int, target: int, rounds: int = 51) -> float:
-        """Seconds of half a round trip of one byte, the median of so many: plain TCP, and nothing else on the links."""
+        """Seconds of half a round trip of one byte, the median of so many: plain TCP, and nothing
+        else on the links.
+        """
         with self._probes([(source, target)]) as (probe,):
-            trips: list[float] = probe.ask("trips", address(target), _PROBE_PORT, rounds, seconds=_SECONDS)
+            trips: list[float] = probe.ask(
+                "trips", address(target), _PROBE_PORT, rounds, seconds=_SECONDS
+            )
         return statistics.median(trips) / 2
 
     def rates(self, pairs: Sequence[tuple[int, int]], nbytes: int, rounds: int = 3) -> list[float]:
-        """Bytes/s of data of plain TCP connections that all send `nbytes` from a source to a target at the same time.
+        """Bytes/s of data of plain TCP connections that all send `nbytes` from a source to a target
+        at the same time.
 
         The largest of so many rounds: what else the machine does can only take from it.
         """
@@ -46,7 +55,9 @@ class Shaped:
         found = []
         with self._probes(pairs) as probes:
             for number in range(rounds + 1):
-                size = nbytes if number else nbytes // 4  # before the first round, TCP opens its window
+                size = (
+                    nbytes if number else nbytes // 4
+                )  # before the first round, TCP opens its window
                 for probe, (_, target) in zip(probes, pairs, strict=True):
                     probe.tell("send", address(target), _PROBE_PORT, size)
                 found.append([size / (probe.answer("send", _SECONDS) - way) for probe in probes])
@@ -79,12 +90,16 @@ def why_not() -> str:
     if os.geteuid() != 0:
         return "--backend shaped needs root, for network namespaces"
     missing = [name for name in ("ip", "tc", "nsenter") if shutil.which(name) is None]
-    return f"--backend shaped needs {' and '.join(missing)} (iproute2, util-linux)" if missing else ""
+    return (
+        f"--backend shaped needs {' and '.join(missing)} (iproute2, util-linux)" if missing else ""
+    )
 
 
 @contextmanager
 def shaped(links: Links) -> Iterator[Shaped]:
-    """Make the links; take them down in the end, whatever happens. InputError, in one line, where this cannot be."""
+    """Make the links; take them down in the end, whatever happens. InputError, in one line, where
+    this cannot be.
+    """
     if problem := why_not():
         raise InputError(problem)
     keeper = Child(KEEPER, "the keeper of the links")

@@ -1,4 +1,6 @@
-"""What the kernel is told about links of known rate: queues, TCP. Text only; `keeper` carries it out."""
+"""What the kernel is told about links of known rate: queues, TCP. Text only; `keeper` carries it
+out.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +11,22 @@ _TURN = 0.25e-3
 """Seconds that a port takes for the packets that the kernel shapes at once."""
 
 _LATE = 0.06e-3
-"""Seconds for which a port makes up at full speed after it was idle or the timer late. More hides bandwidth from short transfers. So do
-the packets at once, as the last of a transfer pass when those before them have taken their time.
+"""Seconds for which a port makes up at full speed after it was idle or the timer late. More hides
+bandwidth from short transfers. So do the packets at once, as the last of a transfer pass when those
+before them have taken their time.
 """
 
 _FEWEST, _MOST = 6, 40
-"""Packets at once. The kernel takes 64 KiB. With four at once, 2 MiB reduced by four workers at 200 Mbit/s kept two cores 78 % busy and lost
-10 % of the rate; with six 40 %, and it lost 1 %. Eight hide more from short transfers: of 128 KiB, the strategy predicted to be
-fastest took 13 % more than the fastest, with six 9 %.
+"""Packets at once. The kernel takes 64 KiB. With four at once, 2 MiB reduced by four workers at 200
+Mbit/s kept two cores 78 % busy and lost 10 % of the rate; with six 40 %, and it lost 1 %. Eight
+hide more from short transfers: of 128 KiB, the strategy predicted to be fastest took 13 % more than
+the fastest, with six 9 %.
 """
 
 _IN_FLIGHT = 768 * 1024
-"""Bytes of socket buffer of one connection without a delay. A sender that waits for a core must not leave its link idle: with a
-quarter of this, a busy machine lost a tenth of the rate. Every queue has room for four times as much, so nothing is lost.
+"""Bytes of socket buffer of one connection without a delay. A sender that waits for a core must not
+leave its link idle: with a quarter of this, a busy machine lost a tenth of the rate. Every queue
+has room for four times as much, so nothing is lost.
 """
 
 
@@ -31,12 +36,13 @@ def address(port: int) -> str:
 
 
 def shaping(links: Links, port: int, device: str, other: str) -> list[str]:
-    """What tc is told of one end of a cable. `other` is where a packet says who is at the other end: `dst` for what a worker
-    sends, `src` for what it gets.
+    """What tc is told of one end of a cable. `other` is where a packet says who is at the other
+    end: `dst` for what a worker sends, `src` for what it gets.
 
-    All that goes to or comes from one other worker is a queue of its own, and the queues take turns: links are shared
-    fairly between pairs, as they are in the simulation. What is `SMALL` goes first: acknowledgements, as two-way transfers would
-    throttle each other else, and requests for data, which would wait behind what the other way has queued.
+    All that goes to or comes from one other worker is a queue of its own, and the queues take
+    turns: links are shared fairly between pairs, as they are in the simulation. What is `SMALL`
+    goes first: acknowledgements, as two-way transfers would throttle each other else, and requests
+    for data, which would wait behind what the other way has queued.
     """
     rate = links.rate_of(port)
     largest = segments(links) * (links.mtu + ETHERNET)
@@ -62,21 +68,25 @@ def shaping(links: Links, port: int, device: str, other: str) -> list[str]:
 
 
 def segments(links: Links) -> int:
-    """Packets that the kernel shapes at once, about `_TURN` of the slowest port: many hide bandwidth from short transfers, and few
-    cost the cores that the workers need.
+    """Packets that the kernel shapes at once, about `_TURN` of the slowest port: many hide
+    bandwidth from short transfers, and few cost the cores that the workers need.
     """
     slowest = min((links.rate, *links.slow.values()))
     return min(max(int(slowest * _TURN / (links.mtu + ETHERNET)), _FEWEST), _MOST)
 
 
 def in_flight(links: Links) -> int:
-    """Bytes of socket buffer of one connection: the kernel counts about twice the data, and the way there and back must fit."""
+    """Bytes of socket buffer of one connection: the kernel counts about twice the data, and the way
+    there and back must fit.
+    """
     fastest = max((links.rate, *links.slow.values()))
     return _IN_FLIGHT + round(4 * fastest * 2 * links.delay)
 
 
 def tcp_settings(links: Links) -> dict[str, str]:
-    """By name in /proc/sys/net/ipv4: connections that are never idle for TCP, and that lose nothing."""
+    """By name in /proc/sys/net/ipv4: connections that are never idle for TCP, and that lose
+    nothing.
+    """
     room = in_flight(links)
     return {
         "tcp_slow_start_after_idle": "0",
@@ -88,7 +98,9 @@ def tcp_settings(links: Links) -> dict[str, str]:
 
 
 def route_settings(links: Links) -> str:
-    """Of the one route: a retransmission timer longer than any queue, and a window that opens at once."""
+    """Of the one route: a retransmission timer longer than any queue, and a window that opens at
+    once.
+    """
     slowest = min((links.rate, *links.slow.values()))
     room = in_flight(links)
     wait = max(5, round(1e3 * (2 * links.delay + links.ports * room / slowest)))

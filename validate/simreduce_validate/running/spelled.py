@@ -1,9 +1,11 @@
 """A plan for CPU devices of one process, in which all that TensorFlow does there is an op.
 
-What costs nothing on paper is an op of the executor all the same: a view is a `Slice`, a value in several pieces is joined before it is
-read as one, each piece of a result is kept by itself, and a copy that must wait has an op beside its source that waits. In one
-process none of that is small beside the rest. So it is written into the plan, which is then run and, the very same, simulated: views and
-waits are SLICEs, joins CONCATs, and an op of another device that is waited for sends a COPY of nothing.
+What costs nothing on paper is an op of the executor all the same: a view is a `Slice`, a value in
+several pieces is joined before it is read as one, each piece of a result is kept by itself, and a
+copy that must wait has an op beside its source that waits. In one process none of that is small
+beside the rest. So it is written into the plan, which is then run and, the very same, simulated:
+views and waits are SLICEs, joins CONCATs, and an op of another device that is waited for sends a
+COPY of nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from simreduce.plan.waits import waits
 
 
 def spelled_out(plan: Plan) -> Plan:
-    """`plan` without views, streams and CONCATs in place: every op reads all of its operands, and copies wait for nothing else."""
+    """`plan` without views, streams and CONCATs in place: every op reads all of its operands, and
+    copies wait for nothing else.
+    """
     return _Spelling(plan).done()
 
 
@@ -25,7 +29,9 @@ class _Spelling:
         self.plan = plan
         self.b = PlanBuilder(plan.devices)
         self.made: list[tuple[Value, ...]] = []
-        """By op of `plan`, what it has made, end to end: several values if CONCATs in place made it."""
+        """By op of `plan`, what it has made, end to end: several values if CONCATs in place made
+        it.
+        """
         self.views: dict[tuple[int, int, int], Value] = {}
         self.nothing: dict[int, Value] = {}
         self.sent: set[tuple[int, int]] = set()
@@ -60,7 +66,10 @@ class _Spelling:
             values = tuple(value for operand in read for value in self.made[operand])
             return tuple(self._held(value, after) for value in values) if after else values
         whole = kind in (Kind.SLICE, Kind.CONCAT)
-        operands = [self._view(v, *((int(plan.lo[v]), int(plan.hi[v])) if whole else (lo, hi))) for v in read]
+        operands = [
+            self._view(v, *((int(plan.lo[v]), int(plan.hi[v])) if whole else (lo, hi)))
+            for v in read
+        ]
         return (b.again(plan, op, operands, after),)
 
     def _after(self, before: Sequence[int], device: int) -> list[int]:
@@ -71,7 +80,9 @@ class _Spelling:
         return list(found)
 
     def _told(self, value: Value, device: int) -> int:
-        """What tells another device that `value` is there: a COPY of nothing, of a cut that nothing else reads."""
+        """What tells another device that `value` is there: a COPY of nothing, of a cut that nothing
+        else reads.
+        """
         if value.op not in self.nothing:
             self.nothing[value.op] = self.b.slice(value, value.lo, value.lo)
         return self.b.copy(self.nothing[value.op], device).op
@@ -87,7 +98,9 @@ class _Spelling:
         if key not in self.views:
             read = [v for v in pieces if v.lo < hi and v.hi > lo] if lo < hi else []
             read = read or [next(v for v in pieces if v.lo <= lo <= v.hi)]  # of nothing
-            self.views[key] = self.b.concat([self._cut(v, max(v.lo, lo), min(v.hi, hi)) for v in read])
+            self.views[key] = self.b.concat(
+                [self._cut(v, max(v.lo, lo), min(v.hi, hi)) for v in read]
+            )
         return self.views[key]
 
     def _cut(self, value: Value, lo: int, hi: int) -> Value:

@@ -1,4 +1,6 @@
-"""Where a plan would run, known before anything is started: its devices' places, and the machine that they are."""
+"""Where a plan would run, known before anything is started: its devices' places, and the machine
+that they are.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ _BANDWIDTH = 1e12
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """`place` is the TensorFlow device of every device of `layout`, and `machine` what is simulated: not what planners are told, but
-    what the devices are.
+    """`place` is the TensorFlow device of every device of `layout`, and `machine` what is
+    simulated: not what planners are told, but what the devices are.
     """
 
     backend: str
@@ -31,7 +33,9 @@ class Stage:
     def played(self, plan: Plan) -> Plan:
         """The plan as it is run here, and simulated."""
         return (
-            spelled_out(plan) if self.one_process else across_processes(plan, placement.numbers(self.place))
+            spelled_out(plan)
+            if self.one_process
+            else across_processes(plan, placement.numbers(self.place))
         )
 
     @property
@@ -46,9 +50,16 @@ class Stage:
 
 
 def stage(
-    backend: str, layout: Layout, topology: Topology, links: Links | None = None, *, pretend: bool = False
+    backend: str,
+    layout: Layout,
+    topology: Topology,
+    links: Links | None = None,
+    *,
+    pretend: bool = False,
 ) -> Stage:
-    """The devices of `layout` on a backend of that name. GPUs are those of `topology`; CPU devices are what they are."""
+    """The devices of `layout` on a backend of that name. GPUs are those of `topology`; CPU devices
+    are what they are.
+    """
     devices = layout.devices
     if links is not None:
         place = placement.one_per_worker(len(devices))
@@ -56,20 +67,25 @@ def stage(
     if backend == "gpu" and not pretend:
         return Stage(backend, layout, tuple(placement.gpus(layout, devices)), topology)
     place = (
-        placement.workers(layout, devices) if backend == "cluster" else placement.logical_cpus(len(devices))
+        placement.workers(layout, devices)
+        if backend == "cluster"
+        else placement.logical_cpus(len(devices))
     )
     return Stage(backend, layout, tuple(place), stand_in(devices, place))
 
 
 def stand_in(devices: Sequence[str], place: Sequence[str]) -> Topology:
-    """CPU devices as a machine for each of their processes. What limits them is not wires but cores, which a calibration knows."""
+    """CPU devices as a machine for each of their processes. What limits them is not wires but
+    cores, which a calibration knows.
+    """
     numbers = placement.numbers(place)
     nodes = [
         Node(name, "cpu", machine=str(number), transit=False)
         for name, number in zip(devices, numbers, strict=True)
     ]
     cables = [
-        Cable(name, "computer", CABLE, 1, _BANDWIDTH, _BANDWIDTH, 0.0, holds_lane=False) for name in devices
+        Cable(name, "computer", CABLE, 1, _BANDWIDTH, _BANDWIDTH, 0.0, holds_lane=False)
+        for name in devices
     ]
     title = f"{units.counted(len(devices), 'CPU device')} in {units.counted(len(set(numbers)), 'process', 'processes')}"
     return build(

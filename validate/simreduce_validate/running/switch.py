@@ -1,7 +1,9 @@
-"""A switch in user space: every port has a rate each way, and every packet a delay. For kernels that have no netem.
+"""A switch in user space: every port has a rate each way, and every packet a delay. For kernels
+that have no netem.
 
-What a port sends waits in a queue for each destination, then is delayed, then waits at the destination's port in a queue for
-each source. A port serves its queues in turn, a packet at a time, so pairs share it fairly.
+What a port sends waits in a queue for each destination, then is delayed, then waits at the
+destination's port in a queue for each source. A port serves its queues in turn, a packet at a time,
+so pairs share it fairly.
 """
 
 from __future__ import annotations
@@ -40,10 +42,16 @@ class Line:
 
 
 class Switch:
-    """The lines of all ports, and what is due. Time is passed in, so that lateness of this process costs no rate."""
+    """The lines of all ports, and what is due. Time is passed in, so that lateness of this process
+    costs no rate.
+    """
 
-    def __init__(self, rates: Sequence[float], delay: float, deliver: Callable[[int, bytes], None]) -> None:
-        """`deliver` gets a port and a packet that has arrived there. Rates in bytes/s, `delay` in seconds."""
+    def __init__(
+        self, rates: Sequence[float], delay: float, deliver: Callable[[int, bytes], None]
+    ) -> None:
+        """`deliver` gets a port and a packet that has arrived there. Rates in bytes/s, `delay` in
+        seconds.
+        """
         self._delay = delay
         self._deliver = deliver
         self._due: list[tuple[float, int, Callable[..., None], tuple[object, ...]]] = []
@@ -109,8 +117,12 @@ class Switch:
         self._deliver(target, packet)
 
 
-def forward(ends: Sequence[int], addresses: Sequence[bytes], rates: Sequence[float], delay: float) -> None:
-    """Pass IPv4 packets on between TUN devices, for ever. `addresses` are those of the ports, four bytes each."""
+def forward(
+    ends: Sequence[int], addresses: Sequence[bytes], rates: Sequence[float], delay: float
+) -> None:
+    """Pass IPv4 packets on between TUN devices, for ever. `addresses` are those of the ports, four
+    bytes each.
+    """
     ctypes.CDLL(None).prctl(_SET_TIMERSLACK, 1000, 0, 0, 0)
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, -20)

@@ -1,8 +1,9 @@
-"""One rank of SyncReplicasOptimizer. Variables, accumulators and the queue of tokens are on rank 0, as if it were the parameter
-server too; rank 0 is the chief as well.
+"""One rank of SyncReplicasOptimizer. Variables, accumulators and the queue of tokens are on rank 0,
+as if it were the parameter server too; rank 0 is the chief as well.
 
-A step is one update: every rank sends its gradients, the accumulators take their mean when all are there, the variables are updated,
-every rank is given a token and reads the variables. No tokens are given at first, so that no rank runs ahead of an update.
+A step is one update: every rank sends its gradients, the accumulators take their mean when all are
+there, the variables are updated, every rank is given a token and reads the variables. No tokens are
+given at first, so that no rank runs ahead of an update.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ _Optimizer: Any = v1.train.Optimizer
 
 
 class _Keeping(_Optimizer):  # type: ignore[misc]  # TensorFlow has no types
-    """The new value of a variable is its gradient, the mean: so that every update can be checked, however many came before."""
+    """The new value of a variable is its gradient, the mean: so that every update can be checked,
+    however many came before.
+    """
 
     def __init__(self) -> None:
         super().__init__(use_locking=False, name="keeping")
@@ -60,16 +63,25 @@ class Synced:
                 gradients = [_zeros(f"g{i}", each, local=True) for i, each in enumerate(own)]
                 self._held = [_zeros(f"held{i}", each, local=True) for i, each in enumerate(own)]
                 feeds = [v1.placeholder(each.dtype, each.shape) for each in own]
-                load = [g.assign(feed, read_value=False) for g, feed in zip(gradients, feeds, strict=True)]
-                optimizer = v1.train.SyncReplicasOptimizer(_Keeping(), len(addresses), len(addresses))
+                load = [
+                    g.assign(feed, read_value=False)
+                    for g, feed in zip(gradients, feeds, strict=True)
+                ]
+                optimizer = v1.train.SyncReplicasOptimizer(
+                    _Keeping(), len(addresses), len(addresses)
+                )
                 # What is shared it puts where the variables are.
-                sent = [(g.read_value(), variable) for g, variable in zip(gradients, variables, strict=True)]
+                sent = [
+                    (g.read_value(), variable)
+                    for g, variable in zip(gradients, variables, strict=True)
+                ]
                 token = optimizer.apply_gradients(sent, global_step=count)
             with v1.control_dependencies([token]), v1.device(_SERVER):
                 read = [variable.read_value() for variable in variables]
             with v1.device(me):
                 kept = [
-                    held.assign(value, read_value=False) for held, value in zip(self._held, read, strict=True)
+                    held.assign(value, read_value=False)
+                    for held, value in zip(self._held, read, strict=True)
                 ]
                 update = tf.group(*kept)
             hook = optimizer.make_session_run_hook(rank == 0, num_tokens=0)

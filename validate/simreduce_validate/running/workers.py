@@ -15,8 +15,8 @@ SERVER = "simreduce_validate.running.server"
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """`address` is `HOST:PORT`, as the other workers reach it. `prefix` is the command that starts a process there:
-    `("ip", "netns", "exec", "ns0")`, `("ssh", "node3")`; none for this machine.
+    """`address` is `HOST:PORT`, as the other workers reach it. `prefix` is the command that starts
+    a process there: `("ip", "netns", "exec", "ns0")`, `("ssh", "node3")`; none for this machine.
     """
 
     address: str
@@ -36,7 +36,9 @@ def loopback(count: int) -> list[Worker]:
 
 
 def beside(worker: Worker, number: int) -> Worker:
-    """The same place with another port, for a process beside the worker's own: a free one on this machine, else `number` on."""
+    """The same place with another port, for a process beside the worker's own: a free one on this
+    machine, else `number` on.
+    """
     host, _, port = worker.address.rpartition(":")
     if not worker.prefix and host == "127.0.0.1":
         return loopback(1)[0]
@@ -44,8 +46,11 @@ def beside(worker: Worker, number: int) -> Worker:
 
 
 @contextmanager
-def started(workers: Sequence[Worker], cpus: Sequence[int], threads: int) -> Iterator[list[Computer]]:
-    """A server for every worker, with so many CPU devices each; all are stopped in the end, whatever happens. The computer of each.
+def started(
+    workers: Sequence[Worker], cpus: Sequence[int], threads: int
+) -> Iterator[list[Computer]]:
+    """A server for every worker, with so many CPU devices each; all are stopped in the end,
+    whatever happens. The computer of each.
 
     DeviceError if one does not start.
     """
@@ -54,7 +59,10 @@ def started(workers: Sequence[Worker], cpus: Sequence[int], threads: int) -> Ite
         children = []
         for task, worker in enumerate(workers):
             child = Child(
-                SERVER, f"worker {task} ({worker.address})", worker.prefix, [("CUDA_VISIBLE_DEVICES", "")]
+                SERVER,
+                f"worker {task} ({worker.address})",
+                worker.prefix,
+                [("CUDA_VISIBLE_DEVICES", "")],
             )
             stack.callback(child.close)
             children.append(child)
