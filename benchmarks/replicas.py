@@ -15,14 +15,14 @@ import time
 from simreduce.engine import IDEAL
 from simreduce.topology import load_topology
 from simreduce.training.distributions import Lognormal
-from simreduce.training.replicas import Flows, Job, Settings, delays
+from simreduce.training.replicas import Flows, ReplicasJob, SyncSettings, delays
 from simreduce.training.stragglers import repeat
 
 WORKERS, UPDATES = 64, 100
 
 
 def measure(name: str, network, repetitions: int) -> None:
-    job = Job(Settings(60, WORKERS), network, Lognormal(0.1, 0.02), seed=1)
+    job = ReplicasJob(SyncSettings(60, WORKERS), network, Lognormal(0.1, 0.02), seed=1)
     began = time.perf_counter()
     spread = repeat(job, UPDATES, repetitions, processes=2)
     seconds = time.perf_counter() - began

@@ -15,20 +15,20 @@ import time
 
 from simreduce.layouts import layout
 from simreduce.topology import load_topology
-from simreduce.training import Job, by_mode, from_seconds, simulate_step
+from simreduce.training import StepJob, method_for_mode, profile_from_seconds, simulate_step
 from simreduce.variable_update import Flags
 from simreduce.workload import load_model
 
 
 def main() -> None:
     model = load_model("resnet50")
-    job = Job(model, from_seconds(model, 0.3), 64)
+    job = StepJob(model, profile_from_seconds(model, 0.3), 64)
     print(f"{'GPUs':>5} {'plans':>6} {'made':>7} {'simulated':>10} {'MB':>6} {'step':>11}")
     for machines in [int(text) for text in sys.argv[1:]] or [4, 32]:
         topology = load_topology(f"p3-16xlargex{machines}")
         shape = layout(topology)
         began = time.process_time()
-        method = by_mode(
+        method = method_for_mode(
             "parameter_server", model.workload, shape, Flags(local_parameter_device="cpu")
         )
         made = time.process_time()

@@ -47,7 +47,7 @@ from simreduce.strategy import ALL, Strategy, misplaced, parse_strategy
 from simreduce.textfiles import dotted, exists, parse_toml, read_text
 from simreduce.topology import Topology, load_topology
 from simreduce.topology.load import find
-from simreduce.training import Question, look_at_step, replicas
+from simreduce.training import StepQuestion, look_at_step, replicas
 from simreduce.training.question import MOST_SAMPLES
 from simreduce.workload import Model, Workload, load_model, load_workload
 
@@ -113,7 +113,7 @@ class Scenario:
     repeat: int = 1
     gpu_indices: tuple[int, ...] = ()
     faithful: bool = False
-    step: Question | None = None
+    step: StepQuestion | None = None
 
     def layout(self) -> Layout:
         """What planners may know of the machine."""
@@ -395,7 +395,7 @@ def _build_replicas(
 
 def _step(
     read: _Reader, model: Model | None, topology: Topology | None, batch: object
-) -> Question | None:
+) -> StepQuestion | None:
     """The table `step`, if there is one."""
     if "step" not in read.document:
         return None

@@ -34,7 +34,7 @@ from simreduce.layouts import layout
 from simreduce.report import replicas_document, replicas_text, step_document, step_table
 from simreduce.scenario import keys_of, load_replicas, look_at_scenario
 from simreduce.trace import replicas_trace_text, step_trace_text
-from simreduce.training.stragglers import Choice, backups, repeat, sample
+from simreduce.training.stragglers import BackupChoice, compare_backups, repeat, sample
 from simreduce.tune.steps import NO_STEP, rank_steps
 
 
@@ -152,13 +152,15 @@ def _replicas(
     if trace and run is None:
         raise InputError("--trace: one update has too many gradients to show")
     told = progress("repetitions")
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[BackupChoice, ...] = ()
     with interruptible():
         spread = repeat(q.job, q.updates, q.repetitions, processes, told)
         complete = len(spread.updates) == q.repetitions
         if complete and try_backups:
             try:
-                choices = backups(q.job, q.updates, q.repetitions, None, q.skip, processes, told)
+                choices = compare_backups(
+                    q.job, q.updates, q.repetitions, None, q.skip, processes, told
+                )
             except KeyboardInterrupt:
                 complete = False
     if not complete:

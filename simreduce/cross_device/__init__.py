@@ -6,7 +6,7 @@ from simreduce.cross_device.calls import batch_reduce, broadcast, reduce, reduce
 from simreduce.cross_device.methods import (
     AllReduceCrossDeviceOps,
     CollectiveAllReduce,
-    Method,
+    CrossDeviceOps,
     MultiWorkerAllReduce,
     ReductionToOneDevice,
     Version,
@@ -17,7 +17,7 @@ from simreduce.cross_device.variables import broadcast_variables, result_labels
 __all__ = [
     "AllReduceCrossDeviceOps",
     "CollectiveAllReduce",
-    "Method",
+    "CrossDeviceOps",
     "MultiWorkerAllReduce",
     "PerDevice",
     "PerDeviceSlices",

@@ -14,7 +14,7 @@ from simreduce.cross_device.gather import gather_slices
 from simreduce.cross_device.methods import (
     AllReduceCrossDeviceOps,
     CollectiveAllReduce,
-    Method,
+    CrossDeviceOps,
     MultiWorkerAllReduce,
     Version,
 )
@@ -49,7 +49,7 @@ ALL_REDUCE_ALGORITHMS = ("nccl", "hierarchical_copy")
 class Call:
     """What all reductions of one call share."""
 
-    method: Method
+    method: CrossDeviceOps
     mean: bool
     layout: Layout
     version: Version

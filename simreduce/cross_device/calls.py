@@ -30,7 +30,7 @@ from simreduce.cross_device.checks import (
 from simreduce.cross_device.methods import (
     AllReduceCrossDeviceOps,
     CollectiveAllReduce,
-    Method,
+    CrossDeviceOps,
     ReductionToOneDevice,
     Version,
 )
@@ -42,7 +42,7 @@ from simreduce.plan import Contract, Plan, PlanBuilder, results_last, side_by_si
 
 
 def reduce(
-    method: Method,
+    method: CrossDeviceOps,
     reduce_op: str,
     value: Distributed,
     destinations: Destinations,
@@ -61,7 +61,7 @@ def reduce(
 
 
 def batch_reduce(
-    method: Method,
+    method: CrossDeviceOps,
     reduce_op: str,
     value_destination_pairs: Sequence[tuple[Distributed, Destinations]],
     layout: Layout,

@@ -10,7 +10,7 @@ from simreduce.cross_device.methods import (
     VERSIONS,
     AllReduceCrossDeviceOps,
     CollectiveAllReduce,
-    Method,
+    CrossDeviceOps,
     MultiWorkerAllReduce,
     ReductionToOneDevice,
     Version,
@@ -31,7 +31,7 @@ Pair: TypeAlias = tuple[Distributed, tuple[int, ...]]
 
 
 def checked_call(
-    method: Method,
+    method: CrossDeviceOps,
     reduce_op: str,
     layout: Layout,
     version: Version,

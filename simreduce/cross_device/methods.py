@@ -66,6 +66,6 @@ class CollectiveAllReduce:
     communication: str = "auto"
 
 
-Method: TypeAlias = (
+CrossDeviceOps: TypeAlias = (
     ReductionToOneDevice | AllReduceCrossDeviceOps | MultiWorkerAllReduce | CollectiveAllReduce
 )

@@ -13,9 +13,9 @@ import simreduce
 from simreduce import units
 from simreduce.report.replicas_timeline import replicas_timeline
 from simreduce.scenario import Replicas
-from simreduce.training.distributions import Constant, Distribution, Trace
-from simreduce.training.replicas import Delays, Job, Question, Run
-from simreduce.training.stragglers import CONFIDENCE, Choice, Interval, Spread
+from simreduce.training.distributions import Constant, Distribution, Empirical
+from simreduce.training.replicas import Delays, ReplicasJob, ReplicasQuestion, Run
+from simreduce.training.stragglers import CONFIDENCE, BackupChoice, Interval, Repetitions
 
 _MOST = 8
 """Workers that are not as the others, of which the head tells."""
@@ -25,9 +25,9 @@ _UNITS = ("", "(gradients)", "(ms)", "(+-)", "(ms)", "(1/s)", "(+-)", "(share)",
 
 
 def replicas_text(
-    question: Question,
-    spread: Spread,
-    choices: Sequence[Choice] = (),
+    question: ReplicasQuestion,
+    spread: Repetitions,
+    choices: Sequence[BackupChoice] = (),
     scenario: Replicas | None = None,
     run: Run | None = None,
     *,
@@ -69,7 +69,7 @@ def replicas_text(
     return "\n".join(lines)
 
 
-def _computing(job: Job) -> list[str]:
+def _computing(job: ReplicasJob) -> list[str]:
     """How long workers compute, and which of them are not as the others."""
     each = "by worker" if isinstance(job.compute, tuple) else _distribution(job.compute)
     odd = [
@@ -92,7 +92,7 @@ def _distribution(times: Distribution) -> str:
     """As the table of a scenario has it."""
     if isinstance(times, Constant):
         return units.format_duration(times.seconds)
-    if isinstance(times, Trace):
+    if isinstance(times, Empirical):
         mean = units.format_duration(times.expected)
         return f"one of {units.counted(len(times.seconds), 'measured time')}, {mean} on average"
     figures = {each.name: getattr(times, each.name) for each in fields(times)}  # type: ignore[arg-type]
@@ -126,7 +126,7 @@ def _header(scenario: Replicas) -> list[str]:
     return [*lines, "#"]
 
 
-def _of_those(spread: Spread) -> str:
+def _of_those(spread: Repetitions) -> str:
     """Whose times these are, where training stopped in some repetitions."""
     made = len(spread.updates) - spread.blocked
     return (
@@ -147,7 +147,7 @@ def _time(step: Interval) -> str:
     )
 
 
-def _table(choices: Sequence[Choice], workers: int) -> list[str]:
+def _table(choices: Sequence[BackupChoice], workers: int) -> list[str]:
     rows = [_COLUMNS, _UNITS, *(_row(each, workers) for each in choices)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
     lines = [
@@ -168,12 +168,12 @@ def _table(choices: Sequence[Choice], workers: int) -> list[str]:
     return lines
 
 
-def best_choice(choices: Sequence[Choice]) -> Choice | None:
+def best_choice(choices: Sequence[BackupChoice]) -> BackupChoice | None:
     """The one with the most gradients in a second; None if nothing is ever trained."""
     return next((each for each in choices if each.best), None)
 
 
-def _row(choice: Choice, workers: int) -> tuple[str, ...]:
+def _row(choice: BackupChoice, workers: int) -> tuple[str, ...]:
     def figure(value: float, digits: int) -> str:
         return f"{value:.{digits}f}" if isfinite(value) else "-"
 
@@ -192,9 +192,9 @@ def _row(choice: Choice, workers: int) -> tuple[str, ...]:
 
 
 def replicas_document(
-    question: Question,
-    spread: Spread,
-    choices: Sequence[Choice] = (),
+    question: ReplicasQuestion,
+    spread: Repetitions,
+    choices: Sequence[BackupChoice] = (),
     scenario: Replicas | None = None,
     *,
     complete: bool = True,

@@ -9,7 +9,7 @@ from typing import Any
 import simreduce
 from simreduce import units
 from simreduce.report.columns import aligned
-from simreduce.training import Bucket, Span, Step, named
+from simreduce.training import Bucket, Span, StepPrediction, device_label
 from simreduce.tune.steps import StepCandidate, StepRanking
 
 WIDTH = 64
@@ -135,7 +135,7 @@ def _described(ranking: StepRanking) -> list[str]:
     return lines
 
 
-def _times_of_steps(s: Step) -> str:
+def _times_of_steps(s: StepPrediction) -> str:
     """How long steps took that were not alike, each value once while it lasts; of many the first,
     the longest and the last.
     """
@@ -161,7 +161,7 @@ def _times_of_steps(s: Step) -> str:
     return f"steps took {', '.join(texts)} ms; this is the last"
 
 
-def _slowest(s: Step, names: Sequence[str], devices: Sequence[str]) -> list[str]:
+def _slowest(s: StepPrediction, names: Sequence[str], devices: Sequence[str]) -> list[str]:
     """The step that lost most by what went wrong."""
     return [
         f"The slowest step took {_ms(s.seconds)}, of which {_ms(s.exposed)} were exposed:",
@@ -172,11 +172,11 @@ def _slowest(s: Step, names: Sequence[str], devices: Sequence[str]) -> list[str]
     ]
 
 
-def _gpus(s: Step) -> str:
+def _gpus(s: StepPrediction) -> str:
     return units.counted(s.devices, "GPU")
 
 
-def timeline(step: Step, width: int = WIDTH) -> list[str]:
+def timeline(step: StepPrediction, width: int = WIDTH) -> list[str]:
     """Rows of characters: what computes (F forward, B backward), and what moves: - less than half
     of the time, = one at a time, or how many at once, + from 10.
     """
@@ -231,7 +231,7 @@ def _load(busy: float) -> str:
     return _BUSY if busy < 1.5 else f"{busy:.0f}" if busy < 9.5 else "+"
 
 
-def _buckets(step: Step, names: Sequence[str], devices: Sequence[str]) -> list[str]:
+def _buckets(step: StepPrediction, names: Sequence[str], devices: Sequence[str]) -> list[str]:
     """What was reduced when; of many, the first and the last."""
     rows: list[tuple[str, ...]] = [
         ("bucket", "gradients", "of", "size", "ready", "start", "finish", "after compute"),
@@ -249,7 +249,7 @@ def _buckets(step: Step, names: Sequence[str], devices: Sequence[str]) -> list[s
         if len(b.gradients) > 1:
             what = f"{len(b.gradients)}: {names[b.gradients[-1]]} to {what}"
         times = tuple(f"{t * 1e3:.3f}" for t in (b.ready, b.start, b.finish, late))
-        of = named([devices[rank] for rank in b.ranks], len(devices))
+        of = device_label([devices[rank] for rank in b.ranks], len(devices))
         rows.append((str(i), what, of, units.format_size(b.nbytes), *times))
     return aligned(rows, "<<<>>>>>") if step.buckets else ["  nothing is reduced"]
 

@@ -12,22 +12,24 @@ import numpy as np
 from simreduce.trace.chrome import US, document
 from simreduce.trace.rows import rows
 from simreduce.trace.threads import Slice, Thread, thread_events
-from simreduce.training import Bucket, Step
+from simreduce.training import Bucket, StepPrediction
 
 
-def step_trace_text(step: Step, names: Sequence[str], about: Mapping[str, Any]) -> Iterator[str]:
+def step_trace_text(
+    step: StepPrediction, names: Sequence[str], about: Mapping[str, Any]
+) -> Iterator[str]:
     """The file in pieces. `names` are those of the gradients, `about` what to say of the run as a
     whole.
     """
     return document(dict(about), step_trace_events(step, names))
 
 
-def step_trace_events(step: Step, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+def step_trace_events(step: StepPrediction, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """A thread for every device that computes, and as many as overlap for reads and reductions."""
     return thread_events(_threads(step, names))
 
 
-def _threads(step: Step, names: Sequence[str]) -> Iterator[Thread]:
+def _threads(step: StepPrediction, names: Sequence[str]) -> Iterator[Thread]:
     for device in dict.fromkeys(span.device for span in step.spans):
         mine = [span for span in step.spans if span.device == device]
         slices: list[Slice] = [

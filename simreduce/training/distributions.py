@@ -217,7 +217,7 @@ class Pareto(Distribution):
 
 
 @dataclass(frozen=True)
-class Trace(Distribution):
+class Empirical(Distribution):
     """Times that were measured: any of them, equally likely, whatever came before."""
 
     seconds: tuple[float, ...]

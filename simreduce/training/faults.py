@@ -9,13 +9,13 @@ from math import inf
 import simpy
 
 from simreduce.engine import Fabric, Fault
-from simreduce.training.books import Process
+from simreduce.training.ledger import Process
 
 _BEFORE = 2
 """Whole steps that are still simulated before a fault."""
 
 
-class Faults:
+class LinkFaults:
     """What happens to links, and when: seconds since the beginning of the first step, skipped ones
     among them.
     """

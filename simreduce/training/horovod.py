@@ -10,9 +10,9 @@ from typing import Any
 
 import simpy
 
-from simreduce.training.books import Books, Process
-from simreduce.training.moving import Moving
+from simreduce.training.ledger import Ledger, Process
 from simreduce.training.reductions import Fused, Reduction
+from simreduce.training.transfers import Transfers
 
 _LOW: Any = 2
 """SimPy's priorities are 0 (urgent) and 1 (normal); its types know no other."""
@@ -24,12 +24,12 @@ _ROUNDING = 1e-12
 class Negotiation:
     """The thread, step after step."""
 
-    def __init__(self, rule: Fused, moving: Moving, layer_of: Sequence[int]) -> None:
+    def __init__(self, rule: Fused, moving: Transfers, layer_of: Sequence[int]) -> None:
         self._rule, self._moving, self._layer_of = rule, moving, layer_of
         self._env = moving.env
         self._buffers: dict[tuple[int, ...], list[Reduction]] = {}
 
-    def step(self, books: Books, *, at_once: bool) -> Process:
+    def step(self, ledger: Ledger, *, at_once: bool) -> Process:
         """All reductions of a step, whose gradients are there from its beginning if `at_once`."""
         arrived: list[int] = []
         times: dict[int, float] = {}
@@ -37,7 +37,7 @@ class Negotiation:
 
         def arrive(layer: int) -> Process:
             if not at_once:
-                yield self._env.all_of([computed[layer] for computed in books.computed])
+                yield self._env.all_of([computed[layer] for computed in ledger.computed])
             mine = [i for i in reversed(range(len(self._layer_of))) if self._layer_of[i] == layer]
             arrived.extend(mine)
             times.update(dict.fromkeys(mine, self._env.now))
@@ -59,7 +59,7 @@ class Negotiation:
             ):
                 waited_since = max(times[i] for i in reduction.gradients)
                 moving.append(
-                    self._env.process(self._moving.reduce(reduction, books, waited_since))
+                    self._env.process(self._moving.reduce(reduction, ledger, waited_since))
                 )
         yield self._env.all_of(moving)
 

@@ -46,7 +46,7 @@ class Profile:
         )
 
 
-def from_seconds(model: Model, seconds: float) -> Profile:
+def profile_from_seconds(model: Model, seconds: float) -> Profile:
     """Both passes take `seconds`, spread by FLOPs; evenly and a third of it forward where nobody
     counted these.
     """
@@ -59,7 +59,7 @@ def from_seconds(model: Model, seconds: float) -> Profile:
     return Profile(*_by_flops(model, 1, rate), f"one number, spread by FLOPs{_uncounted(model)}")
 
 
-def from_rate(model: Model, batch: int, rate: float) -> Profile:
+def profile_from_rate(model: Model, batch: int, rate: float) -> Profile:
     """`batch` samples at `rate` FLOPs a second. InputError for a model with gradients whose work
     nobody counted.
     """

@@ -31,9 +31,14 @@ from simreduce.errors import InputError, did_you_mean, shown
 from simreduce.layouts import Layout
 from simreduce.strategy import Strategy
 from simreduce.topology import Topology
-from simreduce.training.profile import Profile, from_rate, from_seconds, load_profile
-from simreduce.training.reductions import CYCLE, Method, by_mode, by_strategy
-from simreduce.training.step import CONSISTENCIES, RELAXED, STAGED, STRONG, Job
+from simreduce.training.profile import (
+    Profile,
+    load_profile,
+    profile_from_rate,
+    profile_from_seconds,
+)
+from simreduce.training.reductions import CYCLE, Method, method_for_mode, method_for_strategy
+from simreduce.training.step import CONSISTENCIES, RELAXED, STAGED, STRONG, StepJob
 from simreduce.training.table import Table
 from simreduce.variable_update import MODES, Flags, check_mode
 from simreduce.workload import Model
@@ -68,10 +73,10 @@ SHORTEST, LONGEST = 1e-9, 3.6e6
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class StepQuestion:
     """What `[step]` says. Without a `mode`, strategies say how gradients are reduced."""
 
-    job: Job
+    job: StepJob
     mode: str = ""
     flags: Flags = field(default_factory=Flags)
     streams: int | None = None
@@ -85,10 +90,10 @@ class Question:
         """
         workload = self.job.model.workload
         if strategy is None:
-            return by_mode(
+            return method_for_mode(
                 self.mode, workload, layout, self.flags, streams=self.streams, cycle=self.cycle
             )
-        return by_strategy(
+        return method_for_strategy(
             strategy, workload, layout, faithful=faithful, streams=self.streams, cycle=self.cycle
         )
 
@@ -99,7 +104,7 @@ def read_step(
     topology: Topology,
     beside: Callable[[str], str] = str,
     batch: object = None,
-) -> Question:
+) -> StepQuestion:
     """The question that a `[step]` table is; InputError tells all that is wrong with it. `beside`
     finds files. A `batch` stands in the place of the table's, for which a time or a profile was
     measured: these change in proportion.
@@ -116,7 +121,7 @@ def look_at_step(
     topology: Topology | None,
     beside: Callable[[str], str] = str,
     given: object = None,
-) -> tuple[Question | None, list[str]]:
+) -> tuple[StepQuestion | None, list[str]]:
     """The question, if there is no fault, and its faults: those that can be told although there is
     no model, or no machine, as it has faults itself.
     """
@@ -150,7 +155,7 @@ def look_at_step(
     flags = reader.flags(mode, topology)
     if reader.problems or profile is None or model is None:
         return None, reader.problems
-    job = Job(
+    job = StepJob(
         model,
         profile,
         batch or 1,
@@ -159,7 +164,7 @@ def look_at_step(
         barrier if barrier is not None else True,
         slow,
     )
-    return Question(job, mode, flags, streams, CYCLE if cycle is None else cycle), []
+    return StepQuestion(job, mode, flags, streams, CYCLE if cycle is None else cycle), []
 
 
 def _used(mode: str, flags: Mapping[str, Any], topology: Topology | None) -> tuple[set[str], str]:
@@ -226,7 +231,9 @@ class _Reader(Table):
         """What one of the keys says of it."""
         if key == "time":
             seconds = self.quantity(key, units.duration)
-            return None if seconds is None or model is None else from_seconds(model, seconds), {}
+            return None if seconds is None or model is None else profile_from_seconds(
+                model, seconds
+            ), {}
         if key == "profile":
             text = self.typed(key, str)
             return None if text is None else load_profile(beside(text), model), {}
@@ -234,7 +241,9 @@ class _Reader(Table):
         best = max(rates.values(), default=0.0)
         if not best or model is None:
             return None, {}
-        return from_rate(model, batch, best), {name: best / rate for name, rate in rates.items()}
+        return profile_from_rate(model, batch, best), {
+            name: best / rate for name, rate in rates.items()
+        }
 
     def _rates(self, topology: Topology | None) -> dict[str, float]:
         """FLOPs a second of every GPU."""

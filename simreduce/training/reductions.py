@@ -99,7 +99,7 @@ class Fused:
         return [replace(r, gradients=tuple(sorted(order[i] for i in r.gradients))) for r in found]
 
 
-def by_strategy(
+def method_for_strategy(
     strategy: Strategy,
     workload: Workload,
     layout: Layout,
@@ -131,7 +131,7 @@ def by_strategy(
     )
 
 
-def by_mode(
+def method_for_mode(
     mode: str,
     workload: Workload,
     layout: Layout,
@@ -149,7 +149,7 @@ def by_mode(
         flags = replace(flags, packing="fusion")
     if mode in STRATEGIES:
         strategy = STRATEGIES[mode](layout, flags)
-        found = by_strategy(
+        found = method_for_strategy(
             strategy, workload, layout, faithful=flags.faithful, streams=streams, cycle=cycle
         )
         return replace(found, name=f"{mode}, {strategy.text}")

@@ -34,28 +34,28 @@ from simreduce.engine import CALM, NOMINAL, TENSORFLOW, Calibration, Disturbance
 from simreduce.engine.simulation import step_cost
 from simreduce.errors import InputError
 from simreduce.topology import Topology
-from simreduce.training.books import Books, Process, Waits
-from simreduce.training.computing import Computing
-from simreduce.training.describing import alike, described
-from simreduce.training.faults import Faults
-from simreduce.training.launching import Launching
-from simreduce.training.moving import Lowering, Moving
+from simreduce.training.faults import LinkFaults
+from simreduce.training.groups import by_layer, groups
+from simreduce.training.launcher import Launcher
+from simreduce.training.ledger import Ledger, Process, Waits
+from simreduce.training.passes import Passes
 from simreduce.training.reductions import Method
-from simreduce.training.step import STAGED, Job, Step
-from simreduce.training.together import by_layer, groups
+from simreduce.training.step import STAGED, StepJob, StepPrediction
+from simreduce.training.summary import steady, summarize
+from simreduce.training.transfers import Lowering, Transfers
 
 MOST_STEPS = 100
 
 
 def simulate_step(
-    job: Job,
+    job: StepJob,
     method: Method,
     topology: Topology,
     ranks: Sequence[str],
     runtime: Runtime = TENSORFLOW,
     calibration: Calibration = NOMINAL,
     disturbance: Disturbance = CALM,
-) -> Step:
+) -> StepPrediction:
     """One step of `job` on the GPUs `ranks`, which are those that `method` was made for. Deadlock
     if it can never end, InputError for faults of links that are not there, or so late that they are
     not among the steps that are simulated.
@@ -63,10 +63,10 @@ def simulate_step(
     env = simpy.Environment()
     disturbance.check(topology)
     fabric = Fabric(env, topology, calibration, runtime, replace(disturbance, faults=()))
-    run = _Run(fabric, job, method, ranks, Faults(fabric, disturbance.faults))
+    run = _Run(fabric, job, method, ranks, LinkFaults(fabric, disturbance.faults))
     faulty = bool(disturbance.faults)
     env.run(until=env.process(run.steps()))
-    return described(
+    return summarize(
         job, method, run.groups, run.done, run.launch, run.update, one=run.alike, faulty=faulty
     )
 
@@ -75,7 +75,7 @@ class _Run:
     """A job on one fabric, step after step."""
 
     def __init__(
-        self, fabric: Fabric, job: Job, method: Method, ranks: Sequence[str], faults: Faults
+        self, fabric: Fabric, job: StepJob, method: Method, ranks: Sequence[str], faults: LinkFaults
     ) -> None:
         self.env, self.job, self.faults = fabric.env, job, faults
         layers = job.model.layers
@@ -99,72 +99,72 @@ class _Run:
             else 0.0
         )
         self.update = job.update * max(factors(method.servers or ranks))
-        self.computing = Computing(fabric, job, self.groups, queued)
-        self.moving = Moving(fabric, lowering, method.streams, nbytes, self.layer_of)
-        self.launching = Launching(job, method, self.moving, self.layer_of)
+        self.computing = Passes(fabric, job, self.groups, queued)
+        self.moving = Transfers(fabric, lowering, method.streams, nbytes, self.layer_of)
+        self.launching = Launcher(job, method, self.moving, self.layer_of)
         everything = (
             [range(len(nbytes))] if method.fusion else [r.gradients for r in method.reductions]
         )
         self.unreduced = Counter(self.layer_of[i] for some in everything for i in some)
         self.alike = job.barrier and method.fusion is None and faults.over
-        self.done: list[Books] = []
+        self.done: list[Ledger] = []
 
     def steps(self) -> Process:
         """One step after another."""
-        before: Books | None = None
+        before: Ledger | None = None
         times: list[float] = []  # of steps since the last fault
         while len(self.done) < (1 if self.alike else MOST_STEPS):
-            if alike(self.job, times):
+            if steady(self.job, times):
                 if self.faults.over:
                     break
                 self.faults.approach(times[-1])
             begin, to_come = self.env.now, self.faults.left
             if self.launch > 0.0:
                 yield self.env.timeout(self.launch)
-            books = self._begin(begin, before if not self.job.barrier else None)
-            yield self.env.all_of(books.working)
+            ledger = self._begin(begin, before if not self.job.barrier else None)
+            yield self.env.all_of(ledger.working)
             if self.job.barrier:
-                yield self.env.all_of(books.moving)
+                yield self.env.all_of(ledger.moving)
                 if self.update > 0.0:
                     yield self.env.timeout(self.update)
-            books.end = self.env.now
-            self.done.append(books)
-            times = [*times, books.end - begin] if self.faults.left == to_come else []
-            before = books
+            ledger.end = self.env.now
+            self.done.append(ledger)
+            times = [*times, ledger.end - begin] if self.faults.left == to_come else []
+            before = ledger
         if not self.faults.over:
             late = self.faults.next
             raise InputError(
                 f"{late.link} at {late.time:g} s: later than {MOST_STEPS} steps, which do not come to take the same time"
             )
-        yield self.env.all_of(books.moving)
+        yield self.env.all_of(ledger.moving)
 
-    def _begin(self, begin: float, before: Books | None) -> Books:
+    def _begin(self, begin: float, before: Ledger | None) -> Ledger:
         """All processes of a step that began then; `before` is the one that may still be under way."""
-        books = Books.opened(
+        ledger = Ledger.opened(
             self.env, begin, self.groups, len(self.job.model.layers), self.unreduced
         )
-        waits = self._reads(books, before)
+        waits = self._reads(ledger, before)
         for number in range(len(self.groups)):
             if before is not None and self.job.consistency != STAGED:
                 for layer, updated in enumerate(before.updated):
                     waits.setdefault((number, layer), []).append(updated)
-            books.working.append(self.env.process(self.computing.passes(number, books, waits)))
-        books.moving += self.launching.begin(books)
-        return books
+            ledger.working.append(self.env.process(self.computing.passes(number, ledger, waits)))
+        ledger.moving += self.launching.begin(ledger)
+        return ledger
 
-    def _reads(self, books: Books, before: Books | None) -> Waits:
+    def _reads(self, ledger: Ledger, before: Ledger | None) -> Waits:
         """Start to read variables; by group and layer, what its forward pass waits for: staged,
         what the step before has read.
         """
         waits: Waits = {}
         for read in self.reads:
-            done = self.env.process(self.moving.read(read, books, before))
-            books.moving.append(done)
+            done = self.env.process(self.moving.read(read, ledger, before))
+            ledger.moving.append(done)
             for number, group in enumerate(self.groups):
                 if group.ranks & set(read.ranks):
                     for layer in {self.layer_of[i] for i in read.gradients}:
                         waits.setdefault((number, layer), []).append(done)
-        books.brought = waits
+        ledger.brought = waits
         if self.job.consistency == STAGED:
             waits = before.brought if before else {}
         return {key: list(events) for key, events in waits.items()}

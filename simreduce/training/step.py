@@ -17,7 +17,7 @@ variables that were read a step ago (`--staged_vars`).
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class StepJob:
     """What every device computes in a step: `batch` samples, then `update` seconds on the
     variables. `slow[device]` is how many times as long a device takes for it.
     """
@@ -69,7 +69,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepPrediction:
     """The prediction for one step. Times in seconds; `launch` is what it costs to start it,
     `compute` is that of the slowest device, for which the others wait `waiting` on average, and
     `communication` how long anything was on its way.
@@ -94,7 +94,7 @@ class Step:
     settled: bool  # whether steps have come to take the same time
     launch: float = 0.0
     waiting: float = 0.0
-    slowest: Step | None = None
+    slowest: StepPrediction | None = None
 
     @property
     def exposed(self) -> float:
@@ -112,7 +112,7 @@ class Step:
         return self.simulated[len(self.simulated) // 2 :]
 
 
-def named(devices: Sequence[str], of: int) -> str:
+def device_label(devices: Sequence[str], of: int) -> str:
     """`8 GPUs` for all of them, `gpu0`, `gpu0 and 3 more`."""
     if len(devices) == 1:
         return devices[0]

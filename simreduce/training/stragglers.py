@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from simreduce.errors import InputError
 from simreduce.training.distributions import Distribution
-from simreduce.training.replicas import Delays, Job, Run, replicas
+from simreduce.training.replicas import Delays, ReplicasJob, Run, simulate_replicas
 from simreduce.training.replicas.recurrence import Runs
 from simreduce.workers import in_processes
 
@@ -51,13 +51,13 @@ def interval(numbers: Floats, confidence: float = CONFIDENCE) -> Interval:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Spread:
+class Repetitions:
     """By repetition: when each update was made (NaN if it never was), of how many gradients its
     means are (all variables together), how many gradients arrived, and how many of these were
     dropped.
     """
 
-    job: Job
+    job: ReplicasJob
     updates: Floats
     gradients: npt.NDArray[np.int64]
     arrived: npt.NDArray[np.int64]
@@ -109,12 +109,12 @@ class Spread:
 
 
 def repeat(
-    job: Job,
+    job: ReplicasJob,
     updates: int,
     repetitions: int,
     processes: int = 1,
     progress: Callable[[int, int], None] | None = None,
-) -> Spread:
+) -> Repetitions:
     """So many runs of a job, each with random times of its own; the same ones for the same seed.
     Flows are simulated on `processes` processes. `progress` is told how many are done, of how many.
     Of what is stopped (Ctrl-C), those until then.
@@ -132,29 +132,33 @@ def repeat(
         if not rows:
             raise
     times, gradients, arrived, dropped = zip(*rows, strict=True)
-    return Spread(job, np.array(times), np.array(gradients), np.array(arrived), np.array(dropped))
+    return Repetitions(
+        job, np.array(times), np.array(gradients), np.array(arrived), np.array(dropped)
+    )
 
 
 _Row = tuple[Floats, npt.NDArray[np.int64], int, int]
 
 
-def _rows(job: Job, updates: int, repetitions: int, processes: int) -> Generator[_Row, None, None]:
-    """What a `Spread` has of every repetition."""
+def _rows(
+    job: ReplicasJob, updates: int, repetitions: int, processes: int
+) -> Generator[_Row, None, None]:
+    """What a `Repetitions` has of every repetition."""
     if isinstance(job.network, Delays):
         return _by_loop(job, updates, repetitions)
     chunk = max(1, min(16, repetitions // (4 * processes)))
     return in_processes(partial(_by_processes, job, updates), range(repetitions), processes, chunk)
 
 
-def _by_loop(job: Job, updates: int, repetitions: int) -> Generator[_Row, None, None]:
+def _by_loop(job: ReplicasJob, updates: int, repetitions: int) -> Generator[_Row, None, None]:
     runs = Runs(job, updates, repetitions)
     for repetition in range(repetitions):
         times = runs.run(repetition)
         yield (*_filled(times.update, times.gradients, updates), times.arrived, times.dropped)
 
 
-def _by_processes(job: Job, updates: int, repetition: int) -> _Row:
-    run = replicas(job, updates, repetition=repetition)
+def _by_processes(job: ReplicasJob, updates: int, repetition: int) -> _Row:
+    run = simulate_replicas(job, updates, repetition=repetition)
     times = np.array([each.time for each in run.updates])
     gradients = np.array([sum(each.gradients) for each in run.updates], np.int64)
     return (*_filled(times, gradients, updates), len(run.arrivals), len(run.dropped))
@@ -173,18 +177,18 @@ _MOST_SHOWN = 50_000
 """Gradients: few seconds."""
 
 
-def sample(job: Job, updates: int, skip: int = 0) -> Run | None:
+def sample(job: ReplicasJob, updates: int, skip: int = 0) -> Run | None:
     """The first repetition, gradient by gradient: with a few updates after the first `skip`, or
     fewer if there are very many gradients; None if one update has too many.
     """
     most = _MOST_SHOWN // (job.workers * job.variables)
-    return replicas(job, min(updates, skip + _SHOWN, most)) if most else None
+    return simulate_replicas(job, min(updates, skip + _SHOWN, most)) if most else None
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class BackupChoice:
     """So many of the workers are backups. `step` is seconds of an update, `rate` gradients that
-    enter updates in a second (see `Spread.rates`). `behind` is how much lower that rate is than the
+    enter updates in a second (see `Repetitions.rates`). `behind` is how much lower that rate is than the
     best choice's, in the same repetitions: all such intervals of a comparison are right together
     with 95 % confidence. A choice with which training stops more often than with others is none to
     compare: its `rate` and `behind` are NaN. `ideal` is what a step would take if everybody began
@@ -206,15 +210,15 @@ class Choice:
         return self.behind.low <= 0.0
 
 
-def backups(
-    job: Job,
+def compare_backups(
+    job: ReplicasJob,
     updates: int,
     repetitions: int,
     choices: Sequence[int] | None = None,
     skip: int = 0,
     processes: int = 1,
     progress: Callable[[int, int], None] | None = None,
-) -> tuple[Choice, ...]:
+) -> tuple[BackupChoice, ...]:
     """What becomes of the job if 0, 1, 2, ... of its workers are backups, whose gradients no update
     waits for (up to half of them, unless `choices` says which). A gradient is taken to be worth as
     much in a small update as in a large one, so that the best choice is the one with the most
@@ -253,7 +257,7 @@ def backups(
     pairs = max(comb(sum(compared), 2), 1)
     sure = 1.0 - (1.0 - CONFIDENCE) / pairs
     return tuple(
-        Choice(
+        BackupChoice(
             b, i == best and len(rates[i]) > 0, spread.step(skip), interval(rates[i]),
             interval(rates[best] - rates[i], sure) if compared[i] else interval(_NONE), spread.wasted, spread.blocked,
             _ideal(job, b),
@@ -265,7 +269,7 @@ def backups(
 _NONE: Floats = np.zeros(0)
 
 
-def _with(job: Job, count: int) -> Job:
+def _with(job: ReplicasJob, count: int) -> ReplicasJob:
     """The job with so many backups among its workers."""
     total = job.settings.total_num_replicas
     try:
@@ -281,7 +285,7 @@ def _with(job: Job, count: int) -> Job:
     return replace(job, settings=settings)
 
 
-def _ideal(job: Job, count: int) -> float | None:
+def _ideal(job: ReplicasJob, count: int) -> float | None:
     if not isinstance(job.compute, Distribution) or job.slow or job.dies:
         return None
     return job.compute.order_statistic(job.workers - count, job.workers)

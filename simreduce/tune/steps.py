@@ -20,7 +20,7 @@ from simreduce.layouts import Layout
 from simreduce.plan import verify, wrong_elements
 from simreduce.scenario import Scenario
 from simreduce.strategy import Strategy
-from simreduce.training import Question, Step, simulate_step
+from simreduce.training import StepPrediction, StepQuestion, simulate_step
 from simreduce.tune.candidates import candidates
 from simreduce.tune.chunks import with_best_chunk
 from simreduce.tune.rank import first_words
@@ -37,7 +37,7 @@ class StepCandidate:
     its own reads and updates.
     """
 
-    step: Step
+    step: StepPrediction
     alone: float
     wrong: int
     singly: float
@@ -55,7 +55,7 @@ class StepRanking:
     """
 
     scenario: Scenario
-    question: Question
+    question: StepQuestion
     layout: Layout
     candidates: tuple[StepCandidate, ...]
     refused: tuple[tuple[str, str], ...]
@@ -148,7 +148,7 @@ def step_of(
 
 
 def _singly(
-    scenario: Scenario, question: Question, shape: Layout, disturbance: Disturbance
+    scenario: Scenario, question: StepQuestion, shape: Layout, disturbance: Disturbance
 ) -> float:
     """Samples a second of all devices, each by itself: one of every kind and slowness is simulated.
     Where gradients are only reduced, one device has nothing to wait for.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from simreduce.layouts import Layout
 from simreduce.plan import Plan
+from simreduce.variable_update.builder import StepBuilder
 from simreduce.variable_update.flags import Flags
 from simreduce.variable_update.placement import least_loaded
-from simreduce.variable_update.step import Step
 from simreduce.workload import Workload
 
 
@@ -15,7 +15,7 @@ def distributed_replicated(workload: Workload, layout: Layout, flags: Flags) -> 
     server; after a barrier over the workers, each reads the variable once to its CPU and copies it
     to its GPUs.
     """
-    step = Step(workload, layout)
+    step = StepBuilder(workload, layout)
     hosts = layout.host_devices("distributed_replicated")
     servers = least_loaded([g.nbytes for g in workload.gradients], flags.servers(layout))
     sums = [step.reserve() for _ in layout.tasks]

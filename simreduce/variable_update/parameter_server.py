@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from simreduce.layouts import Layout
 from simreduce.plan import Plan
+from simreduce.variable_update.builder import StepBuilder
 from simreduce.variable_update.flags import Flags
 from simreduce.variable_update.placement import least_loaded
-from simreduce.variable_update.step import Step
 from simreduce.workload import Workload
 
 SMALL = 65_536
@@ -26,7 +26,7 @@ def parameter_server(workload: Workload, layout: Layout, flags: Flags) -> Plan:
 
 def _local(workload: Workload, layout: Layout, flags: Flags) -> Plan:
     """Each variable on the GPU with the fewest elements so far, or all on the CPU."""
-    step = Step(workload, layout)
+    step = StepBuilder(workload, layout)
     (task,) = layout.tasks
     places = task if flags.on_gpu() else layout.host_devices("local_parameter_device=cpu")
     sizes = [g.elements for g in workload.gradients]
@@ -44,7 +44,7 @@ def _distributed(workload: Workload, layout: Layout, flags: Flags) -> Plan:
     what it reads on its CPU if small, else on its least-loaded GPU (or on its CPU), and its GPUs
     copy from there.
     """
-    step = Step(workload, layout)
+    step = StepBuilder(workload, layout)
     hosts = layout.host_devices("parameter_server")
     servers = least_loaded([g.nbytes for g in workload.gradients], flags.servers(layout))
     sums = [step.reserve() for _ in layout.tasks]

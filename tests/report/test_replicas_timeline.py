@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simreduce.report.replicas_timeline import replicas_timeline
 from simreduce.training.distributions import Constant
-from simreduce.training.replicas import Job, Settings, delays, replicas
+from simreduce.training.replicas import ReplicasJob, SyncSettings, delays, simulate_replicas
 
 
 def test_what_workers_do_is_where_the_run_has_it():
@@ -12,7 +12,9 @@ def test_what_workers_do_is_where_the_run_has_it():
     variables.
     """
     compute = (Constant(4.0), Constant(2.0))
-    run = replicas(Job(Settings(2), delays(2, 1, 1.0, 2.0), compute, update=1.0), 2)
+    run = simulate_replicas(
+        ReplicasJob(SyncSettings(2), delays(2, 1, 1.0, 2.0), compute, update=1.0), 2
+    )
 
     lines = replicas_timeline(run, "ab", 16)
 
@@ -29,7 +31,7 @@ def test_what_workers_do_is_where_the_run_has_it():
 
 
 def test_only_the_last_updates_are_shown_and_some_of_many_workers():
-    run = replicas(Job(Settings(12), delays(12, 1), Constant(1.0)), 9)
+    run = simulate_replicas(ReplicasJob(SyncSettings(12), delays(12, 1), Constant(1.0)), 9)
     lines = replicas_timeline(run, [f"w{i}" for i in range(12)])
 
     assert "updates 6 to 9" in lines[0]
@@ -39,12 +41,16 @@ def test_only_the_last_updates_are_shown_and_some_of_many_workers():
 
 def test_a_worker_that_dies_is_gone_in_the_middle_of_its_step():
     """Worker 1 computes until 3 s; the other goes on."""
-    run = replicas(Job(Settings(1, 2), delays(2, 1), Constant(4.0), dies={1: 3.0}), 2)
+    run = simulate_replicas(
+        ReplicasJob(SyncSettings(1, 2), delays(2, 1), Constant(4.0), dies={1: 3.0}), 2
+    )
 
     assert ["  a       |CCCCCCCC|", "  b       |CCC.....|"] == replicas_timeline(run, "ab", 8)[2:4]
 
 
 def test_without_updates_there_is_nothing_to_show():
-    run = replicas(Job(Settings(2), delays(2, 1), Constant(4.0), dies={1: 3.0}), 2)
+    run = simulate_replicas(
+        ReplicasJob(SyncSettings(2), delays(2, 1), Constant(4.0), dies={1: 3.0}), 2
+    )
 
     assert [] == replicas_timeline(run, "ab")

@@ -11,14 +11,16 @@ from simreduce.engine import CALM, Disturbance, Fault
 from simreduce.report import step_document, step_table
 from simreduce.report.steps import _times_of_steps, timeline
 from simreduce.scenario import load_scenario
-from simreduce.training import Bucket, Span, Step
+from simreduce.training import Bucket, Span, StepPrediction
 from simreduce.tune.steps import rank_steps
 
 
 def step(
     *, spans: tuple[Span, ...] = (), buckets: tuple[Bucket, ...] = (), seconds: float = 16.0
-) -> Step:
-    return Step("test", 2, 4, seconds, 10.0, 0.0, 6.0, buckets, (), spans, (seconds,), True)
+) -> StepPrediction:
+    return StepPrediction(
+        "test", 2, 4, seconds, 10.0, 0.0, 6.0, buckets, (), spans, (seconds,), True
+    )
 
 
 def bucket(start: float, finish: float) -> Bucket:

@@ -6,15 +6,18 @@ import json
 
 from simreduce.trace import replicas_trace_events, replicas_trace_text
 from simreduce.training.distributions import Constant
-from simreduce.training.replicas import Job, Settings, delays, replicas
+from simreduce.training.replicas import ReplicasJob, SyncSettings, delays, simulate_replicas
 from tests.trace.test_steps import slices
 
 
 def made():
     """One gradient of two is enough; worker 1 dies in its second step."""
     compute = (Constant(2.0), Constant(5.0))
-    return replicas(
-        Job(Settings(1, 2, 0), delays(2, 1, 0.5, 0.25), compute, dies={1: 8.0}, update=0.125), 3
+    return simulate_replicas(
+        ReplicasJob(
+            SyncSettings(1, 2, 0), delays(2, 1, 0.5, 0.25), compute, dies={1: 8.0}, update=0.125
+        ),
+        3,
     )
 
 

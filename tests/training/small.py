@@ -11,7 +11,14 @@ from simreduce.engine import IDEAL, Runtime
 from simreduce.layouts import layout
 from simreduce.strategy import parse_strategy
 from simreduce.topology import Topology, load_topology
-from simreduce.training import Job, Method, Profile, Step, by_strategy, simulate_step
+from simreduce.training import (
+    Method,
+    Profile,
+    StepJob,
+    StepPrediction,
+    method_for_strategy,
+    simulate_step,
+)
 from simreduce.workload import Gradient, Layer, Model
 
 KIB = 256
@@ -33,29 +40,33 @@ def model(*kib: int) -> Model:
     )
 
 
-def job(kib: Sequence[int], forward: Sequence[int], backward: Sequence[int], **more: Any) -> Job:
+def job(
+    kib: Sequence[int], forward: Sequence[int], backward: Sequence[int], **more: Any
+) -> StepJob:
     """Times in ticks."""
     times = (tuple(t * TICK for t in each) for each in (forward, backward))
-    return Job(model(*kib), Profile(*times, "by hand"), **({"batch": 1} | more))
+    return StepJob(model(*kib), Profile(*times, "by hand"), **({"batch": 1} | more))
 
 
-def by(strategy: str, work: Job, machine: Topology, **more: Any) -> Method:
-    return by_strategy(parse_strategy(strategy), work.model.workload, layout(machine), **more)
+def by(strategy: str, work: StepJob, machine: Topology, **more: Any) -> Method:
+    return method_for_strategy(
+        parse_strategy(strategy), work.model.workload, layout(machine), **more
+    )
 
 
 def run(
-    work: Job,
+    work: StepJob,
     strategy: str | Method,
     machine: Topology | None = None,
     runtime: Runtime = IDEAL,
     **more: Any,
-) -> Step:
+) -> StepPrediction:
     """The step of `work` on `machine`, a pair unless given; `more` is for the method."""
     machine = machine or pair()
     method = by(strategy, work, machine, **more) if isinstance(strategy, str) else strategy
     return simulate_step(work, method, machine, layout(machine).ranks, runtime)
 
 
-def ticks(step: Step) -> list[tuple[float, float, float]]:
+def ticks(step: StepPrediction) -> list[tuple[float, float, float]]:
     """(ready, start, finish) of every bucket."""
     return [(b.ready / TICK, b.start / TICK, b.finish / TICK) for b in step.buckets]

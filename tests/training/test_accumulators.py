@@ -8,7 +8,11 @@ from hypothesis import given, strategies as st
 
 from simreduce.errors import InputError
 from simreduce.training.replicas import Slices
-from simreduce.training.replicas.accumulator import Dense, Sparse, UpstreamSparse
+from simreduce.training.replicas.accumulator import (
+    DenseAccumulator,
+    SparseAccumulator,
+    UpstreamSparseAccumulator,
+)
 
 
 def slices(rows):
@@ -17,7 +21,7 @@ def slices(rows):
 
 def test_a_dense_accumulator_divides_by_what_it_got_and_drops_what_is_old():
     """Measured: three gradients though two are enough; then steps 0, 1 and 5; then step set to 10."""
-    a = Dense(())
+    a = DenseAccumulator(())
 
     assert [True, True, True] == [a.apply(np.array(x), 0) for x in (1.0, 3.0, 8.0)]
     assert a.ready(2)
@@ -43,7 +47,7 @@ def test_upstream_s_sparse_accumulator(gradients, mean):
     """Measured: rows are divided by how many gradients had them; what is not ascending is not
     merged.
     """
-    a = UpstreamSparse((6,))
+    a = UpstreamSparseAccumulator((6,))
     for gradient in gradients:
         a.apply(slices(gradient), 0)
     found = a.take()
@@ -57,7 +61,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 4), st.integers(-8, 8)), max_size=6)
 @given(st.lists(ROWS, min_size=1, max_size=4))
 def test_a_sparse_mean_is_that_of_the_dense_gradients(gradients):
     """Whatever the order of rows, and however often one comes."""
-    sparse, dense = Sparse((5,)), Dense((5,))
+    sparse, dense = SparseAccumulator((5,)), DenseAccumulator((5,))
     for gradient in gradients:
         rows = slices(gradient)
         sparse.apply(rows, 0)
@@ -73,14 +77,14 @@ def test_a_sparse_mean_is_that_of_the_dense_gradients(gradients):
 
 def test_what_does_not_fit_is_refused():
     with pytest.raises(InputError, match=r"shape \(2,\) for a variable of shape \(3,\)"):
-        Dense((3,)).apply(np.zeros(2), 0)
+        DenseAccumulator((3,)).apply(np.zeros(2), 0)
     with pytest.raises(InputError, match="1 indices for 2 rows"):
-        Sparse((3,)).apply(Slices((1,), np.zeros(2)), 0)
+        SparseAccumulator((3,)).apply(Slices((1,), np.zeros(2)), 0)
     with pytest.raises(InputError, match="row 3 of a variable whose rows are 0 to 2"):
-        Sparse((3,)).apply(Slices((1, 3), np.zeros(2)), 0)
+        SparseAccumulator((3,)).apply(Slices((1, 3), np.zeros(2)), 0)
     with pytest.raises(InputError, match=r"rows of shape \(2,\) for a variable of shape \(3, 4\)"):
-        UpstreamSparse((3, 4)).apply(Slices((1,), np.zeros((1, 2))), 0)
+        UpstreamSparseAccumulator((3, 4)).apply(Slices((1,), np.zeros((1, 2))), 0)
     with pytest.raises(InputError, match="a number has no rows"):
-        Sparse(())
+        SparseAccumulator(())
     with pytest.raises(InputError, match="1 gradient or more, not 0"):
-        Dense(()).ready(0)
+        DenseAccumulator(()).ready(0)

@@ -23,11 +23,11 @@ from simreduce.training.distributions import Constant, Uniform
 from simreduce.training.replicas import (
     Delays,
     Flows,
-    Job,
-    Settings,
+    ReplicasJob,
+    SyncSettings,
     delays,
-    replicas,
-    through_ports,
+    port_delays,
+    simulate_replicas,
 )
 from tests.engine.small import cable, machine, node
 
@@ -62,9 +62,12 @@ def test_flows_and_delays_agree_where_nothing_contends(workers, variables, spare
     """
     sizes = [MB, 3 * MB, 0][:variables]
     network = flows(FULL, workers, range(5, 5 + variables), *sizes, runtime=runtime)
-    setting = Settings(max(workers - spare, 1), workers)
-    shared = Job(setting, network, Uniform(0.01, 0.02), update=1e-3, seed=seed)
-    one, other = replicas(shared, 5), replicas(replace(shared, network=network.uncontended), 5)
+    setting = SyncSettings(max(workers - spare, 1), workers)
+    shared = ReplicasJob(setting, network, Uniform(0.01, 0.02), update=1e-3, seed=seed)
+    one, other = (
+        simulate_replicas(shared, 5),
+        simulate_replicas(replace(shared, network=network.uncontended), 5),
+    )
 
     assert [(a.worker, a.step, a.variable, a.update) for a in other.arrivals] == [
         (a.worker, a.step, a.variable, a.update) for a in one.arrivals
@@ -107,8 +110,11 @@ def test_a_worker_shares_its_links_with_itself(runtime, sizes, data):
         st.lists(st.sampled_from([0, 5, 6]), min_size=len(sizes), max_size=len(sizes))
     )
     network = flows(STAR, 1, servers, *sizes, runtime=runtime)
-    job = Job(Settings(1), network, Uniform(0.01, 0.02))
-    one, other = replicas(job, 4), replicas(replace(job, network=network.uncontended), 4)
+    job = ReplicasJob(SyncSettings(1), network, Uniform(0.01, 0.02))
+    one, other = (
+        simulate_replicas(job, 4),
+        simulate_replicas(replace(job, network=network.uncontended), 4),
+    )
 
     assert [u.time for u in other.updates] == pytest.approx(
         [u.time for u in one.updates], rel=1e-12
@@ -124,7 +130,7 @@ def test_a_port_is_that_of_the_machine():
     """
     sizes = (3 * MB, MB, 0, 2 * MB, MB)
     alone = flows(STAR, 1, [7] * 5, *sizes).uncontended
-    table = through_ports(1, sizes, RATE, LATENCY)
+    table = port_delays(1, sizes, RATE, LATENCY)
 
     assert table.push == pytest.approx(alone.push)
     assert table.pull == pytest.approx(alone.pull)
@@ -156,7 +162,7 @@ def test_the_incast_of_a_parameter_server():
     of it: seven times as long as one.
     """
     network = flows(STAR, 7, (7,), MB)
-    run = replicas(Job(Settings(7), network, Constant(0.1)), 2)
+    run = simulate_replicas(ReplicasJob(SyncSettings(7), network, Constant(0.1)), 2)
     incast = LATENCY + 7 * MB / RATE
 
     assert run.updates[0].time == pytest.approx(2 * incast + 0.1)
@@ -171,8 +177,10 @@ def test_stale_gradients_take_bandwidth_too():
     when both are, with half of the link each.
     """
     network = flows(STAR, 2, (7,), 100 * MB)
-    run = replicas(Job(Settings(1, 2), network, Constant(1.0)), 1)
-    alone = replicas(Job(Settings(1), replace(network, workers=gpus(0)), Constant(1.0)), 1)
+    run = simulate_replicas(ReplicasJob(SyncSettings(1, 2), network, Constant(1.0)), 1)
+    alone = simulate_replicas(
+        ReplicasJob(SyncSettings(1), replace(network, workers=gpus(0)), Constant(1.0)), 1
+    )
 
     assert run.updates[0].time == pytest.approx(alone.updates[0].time + 0.2, abs=1e-4)
 
@@ -183,9 +191,13 @@ def test_a_link_that_fails_mid_step_delays_a_worker_and_its_backup_steps_in():
     """
     cut = Disturbance(faults=(Fault(0.15, "gpu2", 0.0), Fault(1.15, "gpu2")))
     network = flows(FULL, 3, (7,), 100 * MB)  # 0.1 s
-    calm = replicas(Job(Settings(3), network, Constant(0.0)), 1)
-    waits = replicas(Job(Settings(3), replace(network, disturbance=cut), Constant(0.0)), 1)
-    backup = replicas(Job(Settings(2, 3), replace(network, disturbance=cut), Constant(0.0)), 1)
+    calm = simulate_replicas(ReplicasJob(SyncSettings(3), network, Constant(0.0)), 1)
+    waits = simulate_replicas(
+        ReplicasJob(SyncSettings(3), replace(network, disturbance=cut), Constant(0.0)), 1
+    )
+    backup = simulate_replicas(
+        ReplicasJob(SyncSettings(2, 3), replace(network, disturbance=cut), Constant(0.0)), 1
+    )
 
     assert calm.updates[0].time == pytest.approx(0.2, abs=1e-4)
     assert waits.updates[0].time == pytest.approx(1.2, abs=1e-4)
@@ -196,8 +208,8 @@ def test_a_link_that_fails_mid_step_delays_a_worker_and_its_backup_steps_in():
 def test_a_link_that_stays_cut_blocks_training_unless_there_is_a_backup():
     cut = Disturbance(faults=(Fault(0.15, "gpu2", 0.0),))
     network = flows(FULL, 3, (7,), 100 * MB, disturbance=cut)
-    blocked = replicas(Job(Settings(3), network, Constant(0.0)), 3)
-    backed = replicas(Job(Settings(2, 3), network, Constant(0.0)), 3)
+    blocked = simulate_replicas(ReplicasJob(SyncSettings(3), network, Constant(0.0)), 3)
+    backed = simulate_replicas(ReplicasJob(SyncSettings(2, 3), network, Constant(0.0)), 3)
 
     assert "" == backed.blocked
     assert 3 == len(backed.updates)
@@ -238,10 +250,10 @@ def test_what_a_worker_had_under_way_when_it_died_ends_beside_what_it_sends_when
     """
     network = flows(STAR, 1, (7,), 10 * MB)
     compute, back = 0.005, 0.006
-    question = Job(
-        Settings(1, 2, 0), network, Constant(compute), dies={0: 0.003}, returns={0: back}
+    question = ReplicasJob(
+        SyncSettings(1, 2, 0), network, Constant(compute), dies={0: 0.003}, returns={0: back}
     )
-    run = replicas(question, 2)
+    run = simulate_replicas(question, 2)
     alone = LATENCY + 10 * MB / RATE
     first = back + alone + 4 * MB / RATE + compute + alone
 
@@ -256,9 +268,9 @@ def test_who_dies_while_a_token_is_on_its_way_reads_no_more():
     """
     machine = load_topology("switch:3,bandwidth=1GB/s,latency=1s")
     network = flows(machine, 2, (2,), 1000 * MB)
-    job = Job(Settings(1, 2), network, Constant(1.0))
-    begun = next(s.begun for s in replicas(job, 3).steps if (s.worker, s.step) == (1, 1))
-    run = replicas(replace(job, dies={1: begun - 0.5}), 3)
+    job = ReplicasJob(SyncSettings(1, 2), network, Constant(1.0))
+    begun = next(s.begun for s in simulate_replicas(job, 3).steps if (s.worker, s.step) == (1, 1))
+    run = simulate_replicas(replace(job, dies={1: begun - 0.5}), 3)
 
     reads = [s.read - s.begun for s in run.steps if s.worker == 0 and s.step]
     assert reads == pytest.approx([network.uncontended.pull[0]] * len(reads))

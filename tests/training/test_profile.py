@@ -7,7 +7,7 @@ from math import fsum
 import pytest
 
 from simreduce.errors import InputError
-from simreduce.training import from_rate, from_seconds, load_profile
+from simreduce.training import load_profile, profile_from_rate, profile_from_seconds
 from simreduce.workload import Model, load_model
 
 RESNET = load_model("resnet50")
@@ -34,7 +34,7 @@ def refused(text: str, model: Model = LIST) -> tuple[str, ...]:
 
 def test_one_number_is_spread_by_flops():
     """Its sum stays, and a layer gets its share in each pass."""
-    profile = from_seconds(RESNET, 0.3)
+    profile = profile_from_seconds(RESNET, 0.3)
 
     assert 0.3 == pytest.approx(profile.seconds)
     assert RESNET.layers[5].forward / RESNET.flops * 0.3 == pytest.approx(profile.forward[5])
@@ -44,7 +44,7 @@ def test_one_number_is_spread_by_flops():
 
 def test_a_list_of_unknown_work_is_spread_evenly():
     """A third of it forward."""
-    profile = from_seconds(load_model("bytes:4K"), 3.0)
+    profile = profile_from_seconds(load_model("bytes:4K"), 3.0)
 
     assert (1.0,) == pytest.approx(profile.forward)
     assert (2.0,) == pytest.approx(profile.backward)
@@ -53,17 +53,17 @@ def test_a_list_of_unknown_work_is_spread_evenly():
 
 def test_no_time_at_all():
     """Compute that takes nothing."""
-    assert 0.0 == from_seconds(RESNET, 0.0).seconds
+    assert 0.0 == profile_from_seconds(RESNET, 0.0).seconds
 
 
 def test_a_rate_gives_flops_over_flops_per_second():
     """Of all samples; a list has no FLOPs."""
-    profile = from_rate(RESNET, 64, 7e12)
+    profile = profile_from_rate(RESNET, 64, 7e12)
 
     assert 64 * RESNET.flops / 7e12 == pytest.approx(profile.seconds)
     assert 64 * RESNET.forward / 7e12 == pytest.approx(fsum(profile.forward))
     with pytest.raises(InputError, match="nobody counted its FLOPs"):
-        from_rate(load_model("bytes:4K"), 1, 1e12)
+        profile_from_rate(load_model("bytes:4K"), 1, 1e12)
 
 
 def test_what_nobody_counted_is_told(write):
@@ -79,12 +79,12 @@ def test_what_nobody_counted_is_told(write):
     )
 
     assert "one number, spread by FLOPs; nothing for 1 of 3 layers, whose FLOPs nobody counted" == (
-        from_seconds(some, 1.0).source
+        profile_from_seconds(some, 1.0).source
     )
-    assert "one number, spread by FLOPs" == from_seconds(none, 1.0).source
-    assert 3e9 / 1e12 == pytest.approx(from_rate(none, 1, 1e12).seconds)
+    assert "one number, spread by FLOPs" == profile_from_seconds(none, 1.0).source
+    assert 3e9 / 1e12 == pytest.approx(profile_from_rate(none, 1, 1e12).seconds)
     with pytest.raises(InputError, match=r"some\.toml: nobody counted the FLOPs of 'a'; give them"):
-        from_rate(some, 1, 1e12)
+        profile_from_rate(some, 1, 1e12)
 
 
 def test_files_give_times_with_units(write):

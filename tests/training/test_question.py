@@ -11,14 +11,14 @@ from simreduce.errors import InputError
 from simreduce.layouts import layout
 from simreduce.scenario import load_scenario
 from simreduce.topology import load_topology
-from simreduce.training import Question, read_step
+from simreduce.training import StepQuestion, read_step
 from simreduce.workload import load_model
 
 MODEL, MACHINE = load_model("resnet50"), load_topology("dgx1p")
 SCENARIO = 'topology = "dgx1p"\nworkload = "resnet50"\n[step]\n'
 
 
-def read(**table: object) -> Question:
+def read(**table: object) -> StepQuestion:
     return read_step(table, MODEL, MACHINE)
 
 

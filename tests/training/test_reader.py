@@ -14,15 +14,22 @@ from simreduce.report import replicas_document, replicas_text
 from simreduce.topology import load_topology
 from simreduce.training.distributions import (
     Constant,
+    Empirical,
     Exponential,
     Lognormal,
     Normal,
     Pareto,
-    Trace,
     Uniform,
 )
-from simreduce.training.replicas import Delays, Flows, Job, Settings, read_replicas, replicas
-from simreduce.training.stragglers import backups, repeat
+from simreduce.training.replicas import (
+    Delays,
+    Flows,
+    ReplicasJob,
+    SyncSettings,
+    read_replicas,
+    simulate_replicas,
+)
+from simreduce.training.stragglers import compare_backups, repeat
 from simreduce.workload import load_workload
 
 NODES = load_topology("dgx1vx2,nic=ib_edr")
@@ -43,14 +50,14 @@ def test_the_least_that_is_needed():
     asked = read('workers = 4\ncompute = "120 ms"')
     job = asked.job
 
-    assert (4, 1, Settings(4, 4), Constant(0.12)) == (
+    assert (4, 1, SyncSettings(4, 4), Constant(0.12)) == (
         job.workers,
         job.variables,
         job.settings,
         job.compute,
     )
     assert (100, 20, 10) == (asked.updates, asked.repetitions, asked.skip)
-    assert replicas(job, 2).seconds == pytest.approx(0.24)
+    assert simulate_replicas(job, 2).seconds == pytest.approx(0.24)
 
 
 def test_every_key_arrives_where_it_belongs():
@@ -79,7 +86,7 @@ def test_every_key_arrives_where_it_belongs():
     )
     job = asked.job
 
-    assert Settings(7, 9, 3) == job.settings
+    assert SyncSettings(7, 9, 3) == job.settings
     assert (Normal(0.12, 0.01), {3: 2.0}, {5: 10.0}, {5: 40.0}) == (
         job.compute,
         job.slow,
@@ -106,7 +113,7 @@ def test_every_key_arrives_where_it_belongs():
         ('{distribution = "exponential", mean = "1 s"}', Exponential(1.0)),
         ('{distribution = "exponential", mean = "1 s", least = "1 ms"}', Exponential(1.0, 0.001)),
         ('{distribution = "pareto", least = "1 s", shape = 1.5}', Pareto(1.0, 1.5)),
-        ('{distribution = "trace", times = ["1 s", "90 ms"]}', Trace((1.0, 0.09))),
+        ('{distribution = "trace", times = ["1 s", "90 ms"]}', Empirical((1.0, 0.09))),
     ],
 )
 def test_distributions(text, expected):
@@ -272,7 +279,7 @@ def test_easyrec_s_settings():
     """Everybody's gradients, no tokens at first, whatever is faithful."""
     asked = read('workers = 4\nsettings = "easyrec"\ncompute = "1 s"', faithful=True)
 
-    assert Settings(4, 4, 0) == asked.job.settings
+    assert SyncSettings(4, 4, 0) == asked.job.settings
 
 
 @pytest.mark.parametrize(
@@ -312,7 +319,7 @@ def test_whatever_stands_in_the_file_is_read_or_refused(value):
 def test_what_is_printed_and_what_programs_get():
     asked = read('workers = 4\nrepetitions = 5\nupdates = 8\nskip = 2\ncompute = {distribution = "uniform", low = "1 s", high = "3 s"}')  # fmt: skip
     spread = repeat(asked.job, asked.updates, asked.repetitions)
-    choices = backups(asked.job, asked.updates, asked.repetitions, skip=asked.skip)
+    choices = compare_backups(asked.job, asked.updates, asked.repetitions, skip=asked.skip)
     text, document = (
         replicas_text(asked, spread, choices),
         replicas_document(asked, spread, choices),
@@ -334,7 +341,7 @@ def test_a_job_that_blocks_is_told():
         'workers = 2\nrepetitions = 3\nupdates = 5\ncompute = "1 s"\ndies = {1 = "1500 ms"}'
     )
     spread = repeat(asked.job, asked.updates, asked.repetitions)
-    choices = backups(asked.job, asked.updates, asked.repetitions, [0])
+    choices = compare_backups(asked.job, asked.updates, asked.repetitions, [0])
     text, document = (
         replicas_text(asked, spread, choices),
         replicas_document(asked, spread, choices),
@@ -352,7 +359,7 @@ def test_flows_name_their_machine():
     )
     text = replicas_text(asked, repeat(asked.job, 1, 1))
 
-    assert isinstance(asked.job, Job)
+    assert isinstance(asked.job, ReplicasJob)
     assert f"# 2 workers, 1 variable, {NODES.name}" in text
 
 

@@ -8,13 +8,13 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.engine import compiled
 from simreduce.errors import InputError
-from simreduce.training.distributions import Constant, Exponential, Trace, Uniform
-from simreduce.training.replicas.job import Job
+from simreduce.training.distributions import Constant, Empirical, Exponential, Uniform
+from simreduce.training.replicas.job import ReplicasJob
 from simreduce.training.replicas.network import Delays, delays
-from simreduce.training.replicas.processes import replicas
+from simreduce.training.replicas.processes import simulate_replicas
 from simreduce.training.replicas.recurrence import Runs, Times, loop
 from simreduce.training.replicas.run import Run
-from simreduce.training.replicas.settings import Settings
+from simreduce.training.replicas.settings import SyncSettings
 
 ROUND = st.sampled_from([0.0, 0.25, 0.5, 1.0])
 """Few and exact, so that many things happen at one instant."""
@@ -23,7 +23,7 @@ ANY = st.floats(0.0, 1.0).map(lambda x: round(x, 6))
 
 
 @st.composite
-def jobs(draw: st.DrawFn) -> Job:
+def jobs(draw: st.DrawFn) -> ReplicasJob:
     """Workers, variables and settings of all sorts, with figures that tie often or hardly ever."""
     workers, variables = draw(st.integers(1, 6)), draw(st.integers(1, 4))
     delay = draw(st.sampled_from([ROUND, ANY]))
@@ -44,12 +44,12 @@ def jobs(draw: st.DrawFn) -> Job:
     returns = {w: at + more for w, at in dies.items() if (more := draw(away)) is not None}
     compute = st.one_of(
         st.sampled_from([0.25, 0.5, 1.0]).map(Constant),
-        st.just(Trace((0.25, 0.5, 0.5, 2.0))),
+        st.just(Empirical((0.25, 0.5, 0.5, 2.0))),
         st.just(Uniform(0.1, 1.5)),
         st.just(Exponential(1.0, 0.1)),
     )
-    return Job(
-        Settings(required, total, draw(st.sampled_from([None, -1, least, least + 2]))),
+    return ReplicasJob(
+        SyncSettings(required, total, draw(st.sampled_from([None, -1, least, least + 2]))),
         Delays(some(workers), some(workers * variables).reshape(workers, -1), some(variables), some(workers), some(variables)),
         draw(st.one_of(compute, st.tuples(*[compute] * workers))),
         slow=draw(st.dictionaries(st.integers(0, workers - 1), st.sampled_from([0.5, 3.0]), max_size=2)),
@@ -94,7 +94,7 @@ def differences(run: Run, times: Times) -> list[str]:
 @settings(max_examples=400)
 def test_both_give_the_same_run(job, updates, repetition):
     """Every arrival, what became of it, every token and every update."""
-    run = replicas(job, updates, repetition=repetition)
+    run = simulate_replicas(job, updates, repetition=repetition)
     runs = Runs(job, updates, 1)
     times = runs.run(repetition, each=True)
 
@@ -107,16 +107,16 @@ def test_a_worker_that_dies_as_tokens_come_gets_none():
     """Worker 1 waits from 0.5 s on and dies at 1 s, when the first update is made: its token goes
     to worker 0.
     """
-    job = Job(Settings(2), delays(2, 1), (Constant(1.0), Constant(0.5)), dies={1: 1.0})
-    run, times = replicas(job, 3), Runs(job, 3, 1).run(0)
+    job = ReplicasJob(SyncSettings(2), delays(2, 1), (Constant(1.0), Constant(0.5)), dies={1: 1.0})
+    run, times = simulate_replicas(job, 3), Runs(job, 3, 1).run(0)
 
     assert [1.0, 3.0, 5.0] == [u.time for u in run.updates] == times.update.tolist()
 
 
 def test_compiled_it_gives_the_same_bits():
     """Also when a worker needs more steps than were foreseen."""
-    job = Job(
-        Settings(6, 9, 40),
+    job = ReplicasJob(
+        SyncSettings(6, 9, 40),
         Delays(np.linspace(0, 1e-2, 9), np.arange(27.0).reshape(9, 3) * 1e-3, np.full(3, 1e-4), np.full(9, 2e-4), np.zeros(3)),
         Exponential(0.1),
         slow={0: 1e-3, 4: 3.0},
@@ -129,7 +129,7 @@ def test_compiled_it_gives_the_same_bits():
 
     assert runs._loop is compiled.single(loop)
     times = runs.run(5, each=True)
-    run = replicas(job, 60, repetition=5)
+    run = simulate_replicas(job, 60, repetition=5)
     assert runs._steps > first
     assert [] == differences(run, times)
     assert [] == differences(run, runs.run(5))
@@ -137,7 +137,7 @@ def test_compiled_it_gives_the_same_bits():
 
 def test_what_does_not_fit_into_memory_is_refused():
     """Times are drawn for all steps of a repetition."""
-    job = Job(Settings(1000), delays(1000, 1), Exponential(1.0))
+    job = ReplicasJob(SyncSettings(1000), delays(1000, 1), Exponential(1.0))
 
     with pytest.raises(
         InputError, match="steps of 1,000 workers are more than the 67,108,864 of one repetition"

@@ -15,7 +15,7 @@ from simreduce.packing import DdpBuckets, Fusion
 from simreduce.plan import Kind, verify
 from simreduce.strategy import parse_strategy
 from simreduce.topology import load_topology
-from simreduce.training import Method, by_mode, by_strategy
+from simreduce.training import Method, method_for_mode, method_for_strategy
 from simreduce.variable_update import MODES, Flags
 from simreduce.workload import Gradient, Workload, load_workload
 from tests.algorithms.test_nccl_and_hybrids import tasks_of
@@ -28,7 +28,7 @@ def gradients(*elements: int) -> Workload:
 
 
 def made(strategy: str, *elements: int, **more: object) -> Method:
-    method = by_strategy(parse_strategy(strategy), gradients(*elements), FOUR, **more)
+    method = method_for_strategy(parse_strategy(strategy), gradients(*elements), FOUR, **more)
     assert not verify(method.plan)
     return method
 
@@ -124,7 +124,7 @@ def test_the_buckets_of_ddp_are_those_that_were_observed(mib, observed):
     """
     work = Workload("resnet18", tuple(Gradient(*row) for row in RESNET18))
     strategy = replace(parse_strategy("nccl+ddp"), packer=DdpBuckets(mib * 2**20, 2**20))
-    method = by_strategy(strategy, work, FOUR)
+    method = method_for_strategy(strategy, work, FOUR)
 
     assert 11_689_512 == work.elements
     assert observed == [
@@ -152,7 +152,7 @@ def test_the_buffers_of_horovod_are_of_what_is_ready():
     assert [(3,)] == method.fusion.buffers([3])
     assert [(2, 4)] == method.fusion.buffers([2, 4])
     mixed = Workload("mixed", (Gradient("a", 2), Gradient("b", 4, 1), Gradient("c", 2)))
-    rule = by_strategy(parse_strategy("ring+fusion=40"), mixed, FOUR).fusion
+    rule = method_for_strategy(parse_strategy("ring+fusion=40"), mixed, FOUR).fusion
     assert [(2, 0), (1,)] == rule.buffers([2, 1, 0])
 
 
@@ -176,11 +176,11 @@ def test_a_buffer_of_horovod_is_reduced_as_one(order, count):
 def test_horovod_sends_buffers_of_its_own_size_unless_it_is_told():
     """128 MiB and a cycle of 1 ms, as since 0.21."""
     work = gradients(8, 8)
-    method = by_mode("horovod", work, tasks_of(2, 2), Flags())
+    method = method_for_mode("horovod", work, tasks_of(2, 2), Flags())
 
     assert Fusion(128 * 2**20) == method.fusion.fusion
     assert 1e-3 == method.fusion.cycle
-    assert by_mode("horovod", work, tasks_of(2, 2), Flags(packing="packs=1")).fusion is None
+    assert method_for_mode("horovod", work, tasks_of(2, 2), Flags(packing="packs=1")).fusion is None
 
 
 def test_a_parameter_server_is_pushed_to_by_every_worker_and_read_by_every_gpu():
@@ -188,7 +188,7 @@ def test_a_parameter_server_is_pushed_to_by_every_worker_and_read_by_every_gpu()
     its GPUs.
     """
     flags = Flags(local_parameter_device="cpu")
-    method = by_mode("parameter_server", gradients(10, 20), tasks_of(2, 2), flags)
+    method = method_for_mode("parameter_server", gradients(10, 20), tasks_of(2, 2), flags)
 
     assert [((1,), (0, 1)), ((1,), (2, 3)), ((0,), (0, 1)), ((0,), (2, 3))] == [
         (r.gradients, r.ranks) for r in method.reductions
@@ -207,7 +207,7 @@ def test_a_parameter_server_is_pushed_to_by_every_worker_and_read_by_every_gpu()
 
 def test_a_distributed_replica_is_one_plan_by_variable():
     """Its barrier joins the workers, and its reads follow it."""
-    method = by_mode("distributed_replicated", gradients(10, 20), tasks_of(2, 2), Flags())
+    method = method_for_mode("distributed_replicated", gradients(10, 20), tasks_of(2, 2), Flags())
 
     assert ([((1,), (0, 1, 2, 3)), ((0,), (0, 1, 2, 3))], ()) == (
         [(r.gradients, r.ranks) for r in method.reductions],
@@ -218,7 +218,7 @@ def test_a_distributed_replica_is_one_plan_by_variable():
 def test_modes_that_are_an_all_reduce_are_strategies():
     """Their names tell both."""
     flags = Flags(all_reduce_spec="nccl", packing="packs=2")
-    method = by_mode("replicated", gradients(8, 8), FOUR, flags)
+    method = method_for_mode("replicated", gradients(8, 8), FOUR, flags)
 
     assert "replicated, nccl+packs=2" == method.name
     assert [(0, 1)] == groups(method)
@@ -236,7 +236,7 @@ def test_every_mode_moves_every_gradient_or_none(mode, workers, gpus, sizes, dev
     spec = {"distributed_all_reduce": "psgpu", "collective_all_reduce": "collective"}.get(mode, "")
     flags = Flags(local_parameter_device=device, all_reduce_spec=spec)
     try:
-        method = by_mode(mode, gradients(*sizes), tasks_of(workers, gpus), flags)
+        method = method_for_mode(mode, gradients(*sizes), tasks_of(workers, gpus), flags)
     except StrategyError:
         return
     times = {"parameter_server": workers, "independent": 0}.get(mode, 1)
@@ -251,7 +251,7 @@ def test_every_mode_moves_every_gradient_or_none(mode, workers, gpus, sizes, dev
 def test_resnet50_on_a_parameter_server():
     """161 means to the CPU, and each variable to each GPU."""
     shape = layout(load_topology("dgx1p"))
-    method = by_mode(
+    method = method_for_mode(
         "parameter_server", load_workload("resnet50"), shape, Flags(local_parameter_device="cpu")
     )
 

@@ -27,9 +27,16 @@ from simreduce.engine.processor import working_set
 from simreduce.errors import Deadlock, InputError
 from simreduce.layouts import layout
 from simreduce.topology import Topology, load_topology
-from simreduce.training import Job, Method, Profile, Step, by_mode, simulate_step
+from simreduce.training import (
+    Method,
+    Profile,
+    StepJob,
+    StepPrediction,
+    method_for_mode,
+    simulate_step,
+)
 from simreduce.training.horovod import to_cycle
-from simreduce.training.moving import Lowering
+from simreduce.training.transfers import Lowering
 from simreduce.variable_update import Flags
 from simreduce.workload import Gradient, Layer, Model
 from tests.training.small import TICK, by, job, model, pair, run, ticks
@@ -109,7 +116,7 @@ def test_ddp_starts_no_bucket_before_those_ahead_of_it():
     gradients = (Gradient("a", 512), Gradient("b", 512), Gradient("c", 1024, dtype=1))
     layers = tuple(Layer(g.name, (g,)) for g in gradients)
     profile = Profile((0.0,) * 3, (TICK, TICK, TICK), "by hand")
-    work = Job(Model("mixed", layers), profile, 1)
+    work = StepJob(Model("mixed", layers), profile, 1)
     buckets = run(work, "ring+ddp").buckets
 
     # Neither dtype fills 1 MiB: buckets come last in the order in which they began, float16 first.
@@ -154,12 +161,12 @@ MISSED = 0.25
 """The part of a step's values that its host's cache does not hold."""
 
 
-def summed_by_the_host() -> tuple[Job, Method, Topology, Calibration]:
+def summed_by_the_host() -> tuple[StepJob, Method, Topology, Calibration]:
     """Buffers of one gradient, which are there at once and summed on the host, each in less than
     the cache holds.
     """
     machine = load_topology("pcie-single-root-4")
-    work = Job(model(8, 8, 8, 8), Profile((0.0,) * 4, (TICK,) * 4, "by hand"), 1)
+    work = StepJob(model(8, 8, 8, 8), Profile((0.0,) * 4, (TICK,) * 4, "by hand"), 1)
     method = by("pscpu+fusion=8K", work, machine, cycle=1000 * TICK)
     processor = Processor(rates={"add": 1e9}, memory=1e6)
     (whole,) = working_set(
@@ -207,7 +214,7 @@ def test_next_to_no_jitter_is_next_to_none():
 
 def test_horovod_with_a_long_cycle_sends_the_buffers_of_the_packer():
     """All gradients of a step are there when the thread looks; the threshold alone cuts them."""
-    work = Job(model(4, 8, 12, 16), Profile((0.0,) * 4, (TICK,) * 4, "by hand"), 1)
+    work = StepJob(model(4, 8, 12, 16), Profile((0.0,) * 4, (TICK,) * 4, "by hand"), 1)
     step = run(work, "ring+fusion=20K", cycle=1000 * TICK)
     static = by("ring+fusion=20K", work, pair()).fusion.fusion.arrange(
         work.model.workload.gradients
@@ -249,14 +256,16 @@ def test_without_a_barrier_a_layer_waits_for_its_own_variables_only():
     assert step.seconds == pytest.approx(16 * TICK)
 
 
-def served_by_its_host(forward: int, consistency: str, *faults: Fault) -> tuple[Step, float]:
+def served_by_its_host(
+    forward: int, consistency: str, *faults: Fault
+) -> tuple[StepPrediction, float]:
     """One GPU and a layer, without a barrier; and seconds of its variables on the way from the
     host, or of gradients to it.
     """
     machine = load_topology("gh200")
     work = job([1 << 21], [forward], [0], consistency=consistency, barrier=False)
     shape = layout(machine)
-    method = by_mode("parameter_server", work.model.workload, shape, SERVERS)
+    method = method_for_mode("parameter_server", work.model.workload, shape, SERVERS)
     step = simulate_step(
         work, method, machine, shape.ranks, IDEAL, disturbance=Disturbance(faults=faults)
     )
@@ -308,9 +317,9 @@ def test_servers_update_at_their_own_pace():
     machine = load_topology("pcie-single-root-4")
     shape, update = layout(machine), 64 * TICK
 
-    def step(place: str, **slow: float) -> Step:
+    def step(place: str, **slow: float) -> StepPrediction:
         work = job([2], [1], [1], update=update, slow={"gpu3": 2.0})
-        method = by_mode(
+        method = method_for_mode(
             "parameter_server", work.model.workload, shape, Flags(local_parameter_device=place)
         )
         return simulate_step(
@@ -329,7 +338,7 @@ def test_what_a_calibration_says_of_a_step_comes_first():
     machine = load_topology("full:2,bandwidth=1MiB/s,latency=0us")
     costly = Calibration("costly steps", step=5 * TICK)
 
-    def step(runtime: Runtime = TENSORFLOW, **more: object) -> Step:
+    def step(runtime: Runtime = TENSORFLOW, **more: object) -> StepPrediction:
         work = job([2], [1], [1], **more)
         method = by("nccl", work, machine)
         return simulate_step(work, method, machine, ("gpu0", "gpu1"), runtime, costly)
@@ -458,7 +467,7 @@ def test_a_link_that_fails_for_a_while_delays_one_step(at, expected):
     assert pytest.approx(10 * TICK) == step.slowest.exposed - step.exposed
 
 
-def faulty(*faults: Fault, **more: object) -> Step:
+def faulty(*faults: Fault, **more: object) -> StepPrediction:
     machine, work = pair(), job([4], [1], [1], **more)
     method = by("ring", work, machine)
     return simulate_step(
@@ -507,7 +516,7 @@ def incast(workers: int, kib: int, **more: object) -> tuple[object, float, float
     shape = layout(machine)
     step = simulate_step(
         work,
-        by_mode("parameter_server", work.model.workload, shape, SERVERS),
+        method_for_mode("parameter_server", work.model.workload, shape, SERVERS),
         machine,
         shape.ranks,
         IDEAL,
@@ -540,7 +549,7 @@ def test_staged_variables_are_read_while_the_layers_compute():
     work = {how: job([65536], [64], [1], consistency=how) for how in ("strong", "staged")}
     steps = {}
     for how, each in work.items():
-        method = by_mode("parameter_server", each.model.workload, shape, SERVERS)
+        method = method_for_mode("parameter_server", each.model.workload, shape, SERVERS)
         steps[how] = simulate_step(each, method, machine, shape.ranks, IDEAL)
     read = max(b.finish for b in steps["strong"].reads)
 
@@ -553,7 +562,7 @@ def test_a_distributed_replica_reads_at_the_end_of_the_step():
     """Its reads follow its updates, variable by variable, and are part of them."""
     machine = load_topology("gh200x2,nic=ib_edr")
     shape, work = layout(machine), job([64, 64], [1, 1], [1, 1])
-    method = by_mode(
+    method = method_for_mode(
         "distributed_replicated", work.model.workload, shape, Flags(local_parameter_device="cpu")
     )
     step = simulate_step(work, method, machine, shape.ranks, IDEAL)
@@ -566,7 +575,7 @@ def test_a_distributed_replica_reads_at_the_end_of_the_step():
 def test_independent_devices_wait_for_nobody():
     """And are as efficient as can be."""
     work, machine = job([2, 2], [1, 2], [3, 4]), pair()
-    method = by_mode("independent", work.model.workload, layout(machine), Flags())
+    method = method_for_mode("independent", work.model.workload, layout(machine), Flags())
     step = simulate_step(work, method, machine, ("gpu0", "gpu1"))
 
     assert (10 * TICK, 0.0) == (step.seconds, step.exposed)

@@ -15,19 +15,19 @@ from simreduce.errors import InputError
 from simreduce.topology import load_topology
 from simreduce.training.distributions import (
     Constant,
+    Empirical,
     Exponential,
     Lognormal,
     Normal,
     Pareto,
-    Trace,
     Uniform,
 )
-from simreduce.training.replicas import Flows, Job, Settings, delays, replicas
-from simreduce.training.stragglers import backups, interval, repeat
+from simreduce.training.replicas import Flows, ReplicasJob, SyncSettings, delays, simulate_replicas
+from simreduce.training.stragglers import compare_backups, interval, repeat
 
 EXPONENTIAL, UNIFORM, NORMAL = Exponential(2.0), Uniform(0.0, 1.0), Normal(1.0, 0.1)
 ALL = [EXPONENTIAL, UNIFORM, NORMAL, Constant(3.0), Normal(1.0, 2.0), Lognormal(2.0, 1.5), Pareto(1.0, 3.0),
-       Exponential(2.0, 1.5), Trace((1.0, 2.0, 2.0, 7.0))]  # fmt: skip
+       Exponential(2.0, 1.5), Empirical((1.0, 2.0, 2.0, 7.0))]  # fmt: skip
 
 
 def harmonic(n):
@@ -58,7 +58,7 @@ CLOSED = [
     ),
     (Pareto(1.0, 3.0), 7, 8, math.gamma(9) * math.gamma(5 / 3) / math.gamma(9 - 1 / 3)),
     (Constant(3.0), 2, 5, 3.0),
-    (Trace((1.0, 3.0)), 2, 2, 3.0 * 0.75 + 1.0 * 0.25),
+    (Empirical((1.0, 3.0)), 2, 2, 3.0 * 0.75 + 1.0 * 0.25),
 ]
 
 
@@ -73,7 +73,7 @@ def test_order_statistics_by_theory(times, k, n, expected):
 )
 def test_the_first_update_takes_as_long_as_the_kth_of_n(times, k, n, expected):
     """Within 1 % at 10,000 repetitions."""
-    spread = repeat(Job(Settings(k, n, 0), delays(n, 1), times, seed=1), 1, 10_000)
+    spread = repeat(ReplicasJob(SyncSettings(k, n, 0), delays(n, 1), times, seed=1), 1, 10_000)
     step = spread.step()
 
     assert step.mean == pytest.approx(expected, rel=0.01)
@@ -82,7 +82,7 @@ def test_the_first_update_takes_as_long_as_the_kth_of_n(times, k, n, expected):
 
 def test_without_backups_every_update_takes_as_long_as_the_slowest():
     """Bulk-synchronous steps do not depend on one another: 100 times 100 of them are 10,000."""
-    spread = repeat(Job(Settings(16), delays(16, 2), EXPONENTIAL, seed=2), 100, 100)
+    spread = repeat(ReplicasJob(SyncSettings(16), delays(16, 2), EXPONENTIAL, seed=2), 100, 100)
 
     assert spread.step().mean == pytest.approx(2.0 * harmonic(16), rel=0.01)
     assert 0.0 == spread.wasted
@@ -128,15 +128,17 @@ def test_without_a_mean_there_is_none():
         (lambda: Normal(1.0, -1.0), "sd: 0 s or more"),
         (lambda: Lognormal(math.inf, 1.0), "mean: above 0"),
         (lambda: Pareto(1.0, math.nan), "shape: above 0"),
-        (lambda: Trace(()), "no times"),
-        (lambda: Trace((1.0, -1.0)), "time 1: 0 s or more"),
+        (lambda: Empirical(()), "no times"),
+        (lambda: Empirical((1.0, -1.0)), "time 1: 0 s or more"),
         (lambda: Constant(1.0).order_statistic(3, 2), "k from 1 to 2, not 3"),
         (
-            lambda: backups(Job(Settings(1), delays(2, 1), Constant(1.0)), 1, 1, [2]),
+            lambda: compare_backups(
+                ReplicasJob(SyncSettings(1), delays(2, 1), Constant(1.0)), 1, 1, [2]
+            ),
             "backups: 0 to 1 of 2",
         ),
         (
-            lambda: repeat(Job(Settings(1), delays(1, 1), Constant(1.0)), 1, 0),
+            lambda: repeat(ReplicasJob(SyncSettings(1), delays(1, 1), Constant(1.0)), 1, 0),
             "1 repetition, or more",
         ),
     ],
@@ -158,9 +160,13 @@ def test_an_interval_holds_the_mean_as_often_as_it_says():
 
 def test_the_best_number_of_backups():
     """With constant times none; with a heavy tail some; a worker ten times as slow is one."""
-    even = backups(Job(Settings(8), delays(8, 1), Constant(1.0)), 5, 3)
-    heavy = backups(Job(Settings(8), delays(8, 1), Pareto(1.0, 1.5), seed=1), 20, 200)
-    slow = backups(Job(Settings(8), delays(8, 1), Constant(1.0), slow={3: 10.0}), 20, 3)
+    even = compare_backups(ReplicasJob(SyncSettings(8), delays(8, 1), Constant(1.0)), 5, 3)
+    heavy = compare_backups(
+        ReplicasJob(SyncSettings(8), delays(8, 1), Pareto(1.0, 1.5), seed=1), 20, 200
+    )
+    slow = compare_backups(
+        ReplicasJob(SyncSettings(8), delays(8, 1), Constant(1.0), slow={3: 10.0}), 20, 3
+    )
 
     def best(choices):
         return next(c.backups for c in choices if c.best)
@@ -175,8 +181,10 @@ def test_the_best_number_of_backups():
 
 def test_updates_come_sooner_the_fewer_gradients_they_need():
     """Every choice is given the same times."""
-    found = backups(
-        Job(Settings(12), delays(12, 1, 0.01, 0.01), Lognormal(1.0, 0.4), seed=4), 10, 50
+    found = compare_backups(
+        ReplicasJob(SyncSettings(12), delays(12, 1, 0.01, 0.01), Lognormal(1.0, 0.4), seed=4),
+        10,
+        50,
     )
 
     assert sorted((c.step.mean for c in found), reverse=True) == [c.step.mean for c in found]
@@ -186,12 +194,12 @@ def test_updates_come_sooner_the_fewer_gradients_they_need():
 
 def test_a_dead_worker_blocks_every_repetition_that_needs_it():
     """It dies in the middle of its third step."""
-    job = Job(Settings(3), delays(3, 1), Uniform(1.0, 1.1), dies={2: 2.5})
+    job = ReplicasJob(SyncSettings(3), delays(3, 1), Uniform(1.0, 1.1), dies={2: 2.5})
     spread = repeat(job, 10, 20)
 
     assert 20 == spread.blocked
     assert 0 == len(spread.steps())
-    choices = backups(job, 10, 20, [0, 1])
+    choices = compare_backups(job, 10, 20, [0, 1])
     assert [20, 0] == [c.blocked for c in choices]
     assert [False, True] == [c.best for c in choices] == [c.as_good for c in choices]
 
@@ -200,23 +208,25 @@ def test_gradients_that_arrive_while_the_chief_is_away_count():
     """Two are enough for an update, but the chief is away for ever so long: each mean is of all
     eight, of every variable.
     """
-    job = Job(Settings(2, 8), delays(8, 2), Constant(0.1), turn=1.0)
+    job = ReplicasJob(SyncSettings(2, 8), delays(8, 2), Constant(0.1), turn=1.0)
     spread = repeat(job, 11, 1)
-    run = replicas(job, 11)
+    run = simulate_replicas(job, 11)
 
     assert [2 * 8] * 9 == spread.gradients[0, 2:].tolist()
     entered = sum(sum(u.gradients) for u in run.updates[1:]) / 2
     assert entered / (run.updates[-1].time - run.updates[0].time) == pytest.approx(
         spread.rates(1)[0]
     )
-    assert backups(job, 11, 2, [6], 1)[0].rate.mean == pytest.approx(spread.rates(1)[0])
+    assert compare_backups(job, 11, 2, [6], 1)[0].rate.mean == pytest.approx(spread.rates(1)[0])
 
 
 def test_any_two_choices_may_be_those_that_are_compared():
     """Of three choices there are three pairs: each interval is wrong in a third of 5 % at most."""
-    job = Job(Settings(6), delays(6, 1), EXPONENTIAL, seed=6)
-    choices = backups(job, 12, 20, [0, 1, 2], 2)
-    rates = [repeat(replace(job, settings=Settings(6 - b, 6)), 12, 20).rates(2) for b in (0, 1, 2)]
+    job = ReplicasJob(SyncSettings(6), delays(6, 1), EXPONENTIAL, seed=6)
+    choices = compare_backups(job, 12, 20, [0, 1, 2], 2)
+    rates = [
+        repeat(replace(job, settings=SyncSettings(6 - b, 6)), 12, 20).rates(2) for b in (0, 1, 2)
+    ]
     best = max(rates, key=np.mean)
 
     assert [interval(best - rate, 1 - 0.05 / 3) for rate in rates] == [c.behind for c in choices]
@@ -241,18 +251,23 @@ def test_choices_that_are_alike_are_seldom_told_apart():
 
 def test_tokens_of_the_job_are_those_of_every_choice():
     """Two workers' tokens: without four at first, an update of six is refused."""
-    job = Job(Settings(4, 2, 2), delays(6, 1), Constant(1.0))
+    job = ReplicasJob(SyncSettings(4, 2, 2), delays(6, 1), Constant(1.0))
 
     with pytest.raises(InputError, match="with 0 backups: num_tokens: too few tokens"):
-        backups(job, 3, 2, [0])
-    tokens = replace(job, settings=Settings(4, 2))
-    assert [c.step.mean for c in backups(tokens, 6, 2, [2])] == [repeat(tokens, 6, 2).step().mean]
+        compare_backups(job, 3, 2, [0])
+    tokens = replace(job, settings=SyncSettings(4, 2))
+    assert [c.step.mean for c in compare_backups(tokens, 6, 2, [2])] == [
+        repeat(tokens, 6, 2).step().mean
+    ]
 
 
 def test_progress_is_told_over_all_choices():
     told = []
-    backups(
-        Job(Settings(2), delays(2, 1), Constant(1.0)), 2, 3, progress=lambda *at: told.append(at)
+    compare_backups(
+        ReplicasJob(SyncSettings(2), delays(2, 1), Constant(1.0)),
+        2,
+        3,
+        progress=lambda *at: told.append(at),
     )
 
     assert [(i, 6) for i in range(1, 7)] == told
@@ -261,7 +276,7 @@ def test_progress_is_told_over_all_choices():
 def test_one_seed_gives_one_answer_and_another_seed_another():
     def updates(seed):
         return repeat(
-            Job(Settings(3, 4), delays(4, 1), EXPONENTIAL, seed=seed), 5, 5
+            ReplicasJob(SyncSettings(3, 4), delays(4, 1), EXPONENTIAL, seed=seed), 5, 5
         ).updates.tolist()
 
     assert updates(1) == updates(1)
@@ -272,7 +287,9 @@ def test_one_seed_gives_one_answer_and_another_seed_another():
 
 def test_the_first_updates_may_be_left_out():
     """The tokens at the start make the first one cheap."""
-    spread = repeat(Job(Settings(4, 4, -1), delays(4, 1), Uniform(1.0, 2.0), seed=5), 6, 10)
+    spread = repeat(
+        ReplicasJob(SyncSettings(4, 4, -1), delays(4, 1), Uniform(1.0, 2.0), seed=5), 6, 10
+    )
 
     assert np.allclose(spread.steps(1), (spread.updates[:, -1] - spread.updates[:, 0]) / 5)
     with pytest.raises(InputError, match="skip: 0 to 5 of 6"):
@@ -282,7 +299,7 @@ def test_the_first_updates_may_be_left_out():
 def test_flows_are_repeated_too_on_any_number_of_processes():
     """The same numbers, whoever works them out."""
     network = Flows(load_topology("switch:4"), ("gpu0", "gpu1", "gpu2"), ("gpu3",), (1 << 20,))
-    job = Job(Settings(2, 3), network, Uniform(1e-4, 2e-4), seed=1)
+    job = ReplicasJob(SyncSettings(2, 3), network, Uniform(1e-4, 2e-4), seed=1)
     one, two = (repeat(job, 3, 4, processes).updates.tolist() for processes in (1, 2))
 
     assert one == two
@@ -291,7 +308,9 @@ def test_flows_are_repeated_too_on_any_number_of_processes():
 @pytest.mark.slow
 def test_a_thousand_repetitions_of_a_hundred_updates_of_64_workers():
     """Under a minute on two cores; in seconds on one."""
-    job = Job(Settings(60, 64), delays(64, 4, 1e-3, 1e-3, 1e-5), Lognormal(0.1, 0.02), seed=1)
+    job = ReplicasJob(
+        SyncSettings(60, 64), delays(64, 4, 1e-3, 1e-3, 1e-5), Lognormal(0.1, 0.02), seed=1
+    )
     began = time.perf_counter()
     spread = repeat(job, 100, 1000)
 

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from simreduce.errors import InputError
-from simreduce.training.distributions import Constant, Exponential, Trace
+from simreduce.training.distributions import Constant, Empirical, Exponential
 from simreduce.training.replicas import (
     Delays,
-    Job,
-    Settings,
+    ReplicasJob,
     Slices,
-    Values,
-    by_worker,
+    SyncSettings,
+    VariableValues,
+    constant_gradients,
     delays,
     easyrec,
-    replicas,
-    through_ports,
+    port_delays,
+    simulate_replicas,
 )
 
 # Measured on a cluster of one process with TensorFlow 1.14's optimizer: R, T, tokens, seconds of
@@ -63,14 +63,16 @@ MEASURED = {
 
 def job(*setting, compute, network=None, **rest):
     compute = tuple(Constant(c) for c in compute)
-    return Job(Settings(*setting), network or delays(len(compute), 1), compute, **rest)
+    return ReplicasJob(SyncSettings(*setting), network or delays(len(compute), 1), compute, **rest)
 
 
 @pytest.mark.parametrize("name", MEASURED)
 def test_what_was_measured_on_a_real_cluster(name):
     """Every gradient, what became of it, every update and the weight after it."""
     (required, total, tokens, compute), until, gradients, updates = MEASURED[name]
-    run = replicas(job(required, total, tokens, compute=compute), 12, by_worker([1, 100, 10000]))
+    run = simulate_replicas(
+        job(required, total, tokens, compute=compute), 12, constant_gradients([1, 100, 10000])
+    )
 
     assert gradients == [
         (round(a.time, 9), a.worker, a.step, a.local_step, a.update > 0)
@@ -87,19 +89,19 @@ def test_what_was_measured_on_a_real_cluster(name):
 def test_the_first_update_is_free_for_nobody_unless_faithful():
     """Upstream's tokens at the start let a worker send two gradients to the first update."""
     compute = {"network": delays(2, 1), "compute": (Constant(0.2), Constant(0.5))}
-    intended = replicas(Job(Settings(2), **compute), 1)
-    upstream = replicas(Job(Settings(2, faithful=True), **compute), 1)
+    intended = simulate_replicas(ReplicasJob(SyncSettings(2), **compute), 1)
+    upstream = simulate_replicas(ReplicasJob(SyncSettings(2, faithful=True), **compute), 1)
 
     assert [(0, 0), (1, 0)] == intended.entered(1)
     assert [(0, 0), (0, 1)] == upstream.entered(1)
-    assert upstream == replicas(Job(Settings(2, num_tokens=-1), **compute), 1)
+    assert upstream == simulate_replicas(ReplicasJob(SyncSettings(2, num_tokens=-1), **compute), 1)
 
 
 def test_easyrec_waits_for_everybody_from_the_first_step():
     """R = T = workers, no tokens. One worker is not synchronised."""
     with pytest.raises(InputError, match="several workers, not 1"):
         easyrec(1)
-    run = replicas(Job(easyrec(3), delays(3, 1), Exponential(1.0), seed=7), 20)
+    run = simulate_replicas(ReplicasJob(easyrec(3), delays(3, 1), Exponential(1.0), seed=7), 20)
 
     assert all([0, 1, 2] == sorted(w for w, _ in run.entered(u)) for u in range(1, 21))
     assert () == run.dropped
@@ -116,16 +118,23 @@ def test_easyrec_waits_for_everybody_from_the_first_step():
 )
 def test_settings_that_upstream_refuses(given, problem):
     with pytest.raises(InputError, match=problem):
-        Settings(*given)
+        SyncSettings(*given)
 
 
 def test_every_fault_of_a_job_is_told():
     with pytest.raises(InputError) as caught:
-        Job(Settings(1), delays(2, 0), (Constant(1.0),), slow={5: 0.0}, dies={0: -1.0}, update=-1.0)
+        ReplicasJob(
+            SyncSettings(1),
+            delays(2, 0),
+            (Constant(1.0),),
+            slow={5: 0.0},
+            dies={0: -1.0},
+            update=-1.0,
+        )
 
     assert len(caught.value.problems) == 6
     with pytest.raises(InputError, match="updates: 1 or more"):
-        replicas(job(1, compute=(1.0,)), 0)
+        simulate_replicas(job(1, compute=(1.0,)), 0)
 
 
 # Around an update, accumulators are on their own.
@@ -137,14 +146,14 @@ def test_a_gradient_may_be_late_for_one_variable_and_in_time_for_another():
     """
     push = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     network = Delays(np.zeros(3), push, np.zeros(2), np.zeros(3), np.zeros(2))
-    run = replicas(job(2, 3, 0, compute=(1.0, 1.25, 1.5), network=network), 1)
+    run = simulate_replicas(job(2, 3, 0, compute=(1.0, 1.25, 1.5), network=network), 1)
 
     assert [(0, 0), (2, 0)] == run.entered(1, variable=0)
     assert [(0, 0), (1, 0)] == run.entered(1, variable=1)
     assert (1.5, 1.25) == run.updates[0].taken
     assert 1.5 == run.updates[0].time
 
-    run = replicas(job(2, 3, 0, compute=(1.0, 1.25, 1.5), network=network), 2)
+    run = simulate_replicas(job(2, 3, 0, compute=(1.0, 1.25, 1.5), network=network), 2)
     late = {(a.worker, a.variable) for a in run.dropped if a.step == 0}
 
     assert {(1, 0), (2, 1)} == late
@@ -154,7 +163,9 @@ def test_gradients_that_come_while_no_round_is_on_are_all_in_the_next_mean():
     """The chief is away for 10 s after the first update: what all workers send meanwhile is divided
     by 3, not by 2.
     """
-    run = replicas(job(2, 3, 3, compute=(1.0, 1.0, 1.5), turn=10.0), 2, by_worker([1.0, 2.0, 9.0]))
+    run = simulate_replicas(
+        job(2, 3, 3, compute=(1.0, 1.0, 1.5), turn=10.0), 2, constant_gradients([1.0, 2.0, 9.0])
+    )
 
     assert (2,) == run.updates[0].gradients
     assert [(0, 0), (1, 0)] == run.entered(1)
@@ -168,7 +179,7 @@ def test_delays_add_up_to_the_step():
     network = Delays(
         np.array([0.5]), np.array([[0.25]]), np.array([0.125]), np.array([2.0]), np.array([0.0])
     )
-    run = replicas(job(1, compute=(1.0,), network=network, update=4.0, seed=3), 3)
+    run = simulate_replicas(job(1, compute=(1.0,), network=network, update=4.0, seed=3), 3)
 
     first = 0.5 + 1.0 + 0.25 + 4.0 + 0.125
     each = 2.0 + first
@@ -176,8 +187,8 @@ def test_delays_add_up_to_the_step():
 
 
 def test_a_moving_average_follows_the_variable():
-    values = Values((np.array(8.0),), lambda _: np.array(1.0), decay=0.75)
-    run = replicas(job(1, compute=(1.0,)), 2, values)
+    values = VariableValues((np.array(8.0),), lambda _: np.array(1.0), decay=0.75)
+    run = simulate_replicas(job(1, compute=(1.0,)), 2, values)
 
     assert [7.0, 6.0] == [u.weights[0] for u in run.updates]
     assert [7.75, 7.3125] == [u.averages[0] for u in run.updates]
@@ -187,8 +198,8 @@ def test_a_moving_average_may_warm_up():
     """As ExponentialMovingAverage with num_updates: after update n its decay is (1 + n) / (10 + n),
     until that is the greater.
     """
-    values = Values((np.array(8.0),), lambda _: np.array(1.0), decay=0.2, warm_up=True)
-    run = replicas(job(1, compute=(1.0,)), 2, values)
+    values = VariableValues((np.array(8.0),), lambda _: np.array(1.0), decay=0.2, warm_up=True)
+    run = simulate_replicas(job(1, compute=(1.0,)), 2, values)
     first = 8.0 - (1.0 - 2 / 11) * 1.0
 
     assert [pytest.approx(first), pytest.approx(first - 0.8 * (first - 6.0))] == [
@@ -206,7 +217,9 @@ def test_gradients_may_depend_on_what_was_read():
         read.append((asked.worker, asked.local_step, float(asked.read)))
         return asked.read
 
-    replicas(job(1, 2, 0, compute=(1.0, 1.5)), 3, Values((np.array(16.0),), gradient, rate=0.5))
+    simulate_replicas(
+        job(1, 2, 0, compute=(1.0, 1.5)), 3, VariableValues((np.array(16.0),), gradient, rate=0.5)
+    )
 
     assert (0, 0, 16.0) == read[0]
     assert (1, 0, 16.0) == read[1]
@@ -216,9 +229,9 @@ def test_gradients_may_depend_on_what_was_read():
 def test_sparse_gradients_are_means_unless_faithful():
     """Row 0 has a gradient of worker 0 alone: upstream moves it as far as if both had it."""
     rows = {0: Slices((0, 1), np.array([2.0, 2.0])), 1: Slices((1,), np.array([4.0]))}
-    values = Values((np.zeros(2),), lambda asked: rows[asked.worker], sparse=frozenset([0]))
-    intended = replicas(job(2, compute=(1.0, 1.0)), 1, values)
-    upstream = replicas(job(2, 2, 0, True, compute=(1.0, 1.0)), 1, values)
+    values = VariableValues((np.zeros(2),), lambda asked: rows[asked.worker], sparse=frozenset([0]))
+    intended = simulate_replicas(job(2, compute=(1.0, 1.0)), 1, values)
+    upstream = simulate_replicas(job(2, 2, 0, True, compute=(1.0, 1.0)), 1, values)
 
     assert [-1.0, -3.0] == intended.updates[0].weights[0].tolist()
     assert [-2.0, -3.0] == upstream.updates[0].weights[0].tolist()
@@ -230,7 +243,7 @@ def test_sparse_gradients_are_means_unless_faithful():
 def test_a_dead_backup_costs_nothing_but_its_gradients():
     """Worker 2 dies at 2.5 s; two of three are enough."""
     compute = (1.0, 1.0, 1.0)
-    run = replicas(job(2, 3, 0, compute=compute, dies={2: 2.5}), 6)
+    run = simulate_replicas(job(2, 3, 0, compute=compute, dies={2: 2.5}), 6)
 
     assert "" == run.blocked
     assert 2 == max(a.step for a in run.arrivals if a.worker == 2) + 1
@@ -238,7 +251,7 @@ def test_a_dead_backup_costs_nothing_but_its_gradients():
 
 
 def test_without_enough_workers_training_blocks_and_says_why():
-    run = replicas(job(2, compute=(1.0, 1.0), dies={1: 2.5}), 6)
+    run = simulate_replicas(job(2, compute=(1.0, 1.0), dies={1: 2.5}), 6)
 
     assert 2 == len(run.updates)
     assert (
@@ -251,7 +264,7 @@ def test_the_token_of_a_worker_that_dies_waiting_goes_to_another():
     """Who then sends two gradients to every update: training goes on without it. One that dies
     computing takes its token along.
     """
-    run = replicas(job(2, compute=(1.0, 0.5), dies={1: 0.75}), 4)
+    run = simulate_replicas(job(2, compute=(1.0, 0.5), dies={1: 0.75}), 4)
 
     assert "" == run.blocked
     assert [(1, 0), (0, 0)] == run.entered(1)
@@ -259,7 +272,7 @@ def test_the_token_of_a_worker_that_dies_waiting_goes_to_another():
 
 
 def test_without_the_chief_no_update_is_made():
-    run = replicas(job(1, 2, 0, compute=(1.0, 1.0), dies={0: 1.5}), 6)
+    run = simulate_replicas(job(1, 2, 0, compute=(1.0, 1.0), dies={0: 1.5}), 6)
 
     assert 1 == len(run.updates)
     assert "the chief, worker 0, is dead" in run.blocked
@@ -267,7 +280,7 @@ def test_without_the_chief_no_update_is_made():
 
 def test_what_is_on_its_way_when_a_worker_dies_is_lost():
     network = delays(2, 1, push=1.0)
-    run = replicas(job(1, 2, 0, compute=(5.0, 1.0), dies={1: 1.5}, network=network), 1)
+    run = simulate_replicas(job(1, 2, 0, compute=(5.0, 1.0), dies={1: 1.5}, network=network), 1)
 
     assert [(0, 0)] == run.entered(1)
 
@@ -276,7 +289,7 @@ def test_a_worker_that_comes_back_begins_at_the_global_step():
     """Worker 1 dies in its third step, after update 2. What it needs to go on is no token: there is
     again one for everybody.
     """
-    run = replicas(job(2, compute=(1.0, 1.0), dies={1: 2.5}, returns={1: 5.0}), 5)
+    run = simulate_replicas(job(2, compute=(1.0, 1.0), dies={1: 2.5}, returns={1: 5.0}), 5)
     back = [
         (a.time, a.step, a.local_step, a.update)
         for a in run.arrivals
@@ -291,7 +304,7 @@ def test_what_a_worker_computes_before_it_notices_is_dropped():
     """It is back at step 2, and when its gradient comes 3 s later others have made updates 3, 4 and
     5.
     """
-    run = replicas(job(1, 2, 0, compute=(1.0, 3.0), dies={1: 0.5}, returns={1: 2.5}), 7)
+    run = simulate_replicas(job(1, 2, 0, compute=(1.0, 3.0), dies={1: 0.5}, returns={1: 2.5}), 7)
     first = next(a for a in run.arrivals if a.worker == 1)
 
     assert (5.5, 2, 0) == (first.time, first.local_step, first.update)
@@ -301,7 +314,7 @@ def test_a_worker_that_comes_back_does_not_answer_for_what_it_had_asked():
     """Worker 1 dies waiting for a token, before which it is back: the two that come after update 1
     are for both workers.
     """
-    run = replicas(job(2, compute=(2.0, 0.5), dies={1: 0.75}, returns={1: 1.0}), 3)
+    run = simulate_replicas(job(2, compute=(2.0, 0.5), dies={1: 0.75}, returns={1: 1.0}), 3)
 
     assert [(1, 0), (1, 1)] == run.entered(1)  # its first gradient was there before it died
     assert 1.5 == run.updates[0].time
@@ -309,7 +322,7 @@ def test_a_worker_that_comes_back_does_not_answer_for_what_it_had_asked():
 
 def test_a_chief_that_comes_back_begins_a_round():
     """Nothing is updated meanwhile. Accumulators keep what came, which is taken at once."""
-    run = replicas(job(1, 2, 0, compute=(1.0, 1.0), dies={0: 3.5}, returns={0: 6.25}), 5)
+    run = simulate_replicas(job(1, 2, 0, compute=(1.0, 1.0), dies={0: 3.5}, returns={0: 6.25}), 5)
 
     assert [1.0, 2.0, 3.0, 6.25, 7.25] == [u.time for u in run.updates]
     assert [(1, 3)] == run.entered(4)
@@ -319,7 +332,7 @@ def test_a_chief_that_comes_back_puts_out_the_initial_tokens_again():
     """Worker 1 waits since 4 s for a token of update 3. It gets one of step 2, and what it then
     sends is dropped.
     """
-    run = replicas(job(2, 2, 2, compute=(1.0, 1.0), dies={0: 3.5}, returns={0: 6.25}), 3)
+    run = simulate_replicas(job(2, 2, 2, compute=(1.0, 1.0), dies={0: 3.5}, returns={0: 6.25}), 3)
 
     assert [1.0, 3.0, 7.25] == [u.time for u in run.updates]
     assert [(1, 3), (0, 4)] == run.entered(3)
@@ -333,7 +346,7 @@ def test_a_round_that_the_chief_did_not_end_is_made_again():
     push = np.array([[0.0, 1.0], [0.0, 1.0]])
     network = Delays(np.zeros(2), push, np.zeros(2), np.zeros(2), np.zeros(2))
     question = job(1, 2, 0, compute=(1.0, 1.25), network=network, dies={0: 1.5}, returns={0: 4.0})
-    run = replicas(question, 2, by_worker([1.0, 10.0], variables=2))
+    run = simulate_replicas(question, 2, constant_gradients([1.0, 10.0], variables=2))
 
     # Variable 0 took worker 0's gradient at 1 s, and holds worker 1's, dropped then. Variable 1 got
     # worker 1's at 2.25 s.
@@ -356,11 +369,15 @@ def test_what_every_run_obeys(workers, required, variables, more, seed):
     """Means are of what entered, nobody enters late, and there is a token for every step but the
     first.
     """
-    times = Trace((0.5, 1.0, 1.0, 1.5))
+    times = Empirical((0.5, 1.0, 1.0, 1.5))
     tokens = max(required - workers, 0) + more
-    setting = Settings(required, workers, tokens)
-    question = Job(setting, delays(workers, variables, 0.25, 0.125, 0.0625), times, seed=seed)
-    run = replicas(question, 5, by_worker(range(1, workers + 1), variables, rate=1.0))
+    setting = SyncSettings(required, workers, tokens)
+    question = ReplicasJob(
+        setting, delays(workers, variables, 0.25, 0.125, 0.0625), times, seed=seed
+    )
+    run = simulate_replicas(
+        question, 5, constant_gradients(range(1, workers + 1), variables, rate=1.0)
+    )
 
     assert 5 == len(run.updates)
     for update in run.updates:
@@ -374,7 +391,9 @@ def test_what_every_run_obeys(workers, required, variables, more, seed):
     taken = sum(step.step > 0 for step in run.steps)
     assert taken <= tokens + 5 * setting.tokens_per_step
     assert json.loads(json.dumps(run.document())) == run.document()
-    assert run == replicas(question, 5, by_worker(range(1, workers + 1), variables, rate=1.0))
+    assert run == simulate_replicas(
+        question, 5, constant_gradients(range(1, workers + 1), variables, rate=1.0)
+    )
 
 
 @st.composite
@@ -394,14 +413,14 @@ def lives(draw):
         st.sampled_from(
             [
                 delays(workers, variables),
-                through_ports(workers, range(1, variables + 1), 4.0, 0.125),
+                port_delays(workers, range(1, variables + 1), 4.0, 0.125),
             ]
         )
     )
-    return Job(
-        Settings(required, workers, draw(st.sampled_from([None, -1]))),
+    return ReplicasJob(
+        SyncSettings(required, workers, draw(st.sampled_from([None, -1]))),
         network,
-        Trace((0.5, 1.0, 1.0, 1.5)),
+        Empirical((0.5, 1.0, 1.0, 1.5)),
         slow={workers - 1: draw(st.sampled_from([1.0, 3.0]))},
         dies=dies,
         returns=returns,
@@ -416,7 +435,7 @@ def test_every_gradient_that_is_computed_is_somewhere(question):
     """In a mean, in an accumulator, dropped, or under way: of the step that a worker has begun
     last, or in which it died. So gradients of steps that are over are variables times steps.
     """
-    run = replicas(question, 6)
+    run = simulate_replicas(question, 6)
     made, variables = len(run.updates), range(question.variables)
     arrived = Counter((a.worker, a.step) for a in run.arrivals)
     over = Counter((step.worker, step.step) for step in run.steps)

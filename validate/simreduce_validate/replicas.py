@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from simreduce.training.distributions import Constant
-from simreduce.training.replicas import Job, Settings, delays, replicas
+from simreduce.training.replicas import ReplicasJob, SyncSettings, delays, simulate_replicas
 from simreduce_validate.running.child import START_SECONDS, Child
 from simreduce_validate.running.workers import loopback
 
@@ -49,7 +49,7 @@ class Cluster:
         self._names = count()
 
     def train(
-        self, settings: Settings, compute: Sequence[float], seconds: float, variables: int = 1
+        self, settings: SyncSettings, compute: Sequence[float], seconds: float, variables: int = 1
     ) -> list[Entered]:
         """Train for so many seconds, each worker computing as long as it says: by variable, what
         happened.
@@ -115,14 +115,20 @@ def cluster(servers: int, workers: int) -> Iterator[Cluster]:
 
 
 def differences(
-    found: Entered, settings: Settings, compute: Sequence[float], until: float, variable: int = 0
+    found: Entered,
+    settings: SyncSettings,
+    compute: Sequence[float],
+    until: float,
+    variable: int = 0,
 ) -> list[str]:
     """What happened otherwise than predicted, of all that is predicted to be settled before `until`
     (s). The prediction has no communication time: workers must compute long enough that it does not
     matter.
     """
-    job = Job(settings, delays(len(compute), variable + 1), tuple(Constant(c) for c in compute))
-    run = replicas(job, 10 * _STEPS)
+    job = ReplicasJob(
+        settings, delays(len(compute), variable + 1), tuple(Constant(c) for c in compute)
+    )
+    run = simulate_replicas(job, 10 * _STEPS)
     made = sum(update.time < until for update in run.updates)
     counts = {update.number: update.gradients[variable] for update in run.updates}
     wrong = []

@@ -48,7 +48,13 @@ import simreduce as sr
 from simreduce.engine import TENSORFLOW, Calibration
 from simreduce.layouts import Layout
 from simreduce.topology import Topology
-from simreduce.training import Job, Step, by_mode, from_seconds, simulate_step
+from simreduce.training import (
+    StepJob,
+    StepPrediction,
+    method_for_mode,
+    profile_from_seconds,
+    simulate_step,
+)
 from simreduce.variable_update import Flags
 from simreduce.workload import Model, load_model
 
@@ -104,7 +110,7 @@ class Prediction:
     row: Row
     compute: float
     cost: float
-    steps: Mapping[int, Step]
+    steps: Mapping[int, StepPrediction]
 
     def error(self, gpus: int) -> float:
         """Of images/s: 0.01 is 1 % too many."""
@@ -124,7 +130,7 @@ class Prediction:
         )
 
 
-def _outside(step: Step) -> float:
+def _outside(step: StepPrediction) -> float:
     """Seconds before the first layer, had it to wait for all reads, and after the last."""
     reads = max((bucket.finish for bucket in step.reads), default=0.0)
     return reads + step.seconds - step.update - max(span.end for span in step.spans)
@@ -160,9 +166,9 @@ def predict(row: Row, calibration: Calibration | None = None) -> Prediction:
     calibration = calibration or shipped
     model = load_model(row.model)
 
-    def step(gpus: int, compute: float, cost: float = 0.0) -> Step:
+    def step(gpus: int, compute: float, cost: float = 0.0) -> StepPrediction:
         ranks = shape.subset(gpus)
-        method = by_mode(row.mode[0], model.workload, ranks, row.mode[1])
+        method = method_for_mode(row.mode[0], model.workload, ranks, row.mode[1])
         job = replace(_job(model, row.batch, compute), update=cost if gpus > 1 else 0.0)
         return simulate_step(job, method, machine, ranks.ranks, TENSORFLOW, calibration)
 
@@ -179,8 +185,8 @@ def _machine() -> tuple[Topology, Layout, Calibration]:
     return machine, sr.layout(machine), sr.load_calibration(CALIBRATION)
 
 
-def _job(model: Model, batch: int, compute: float) -> Job:
-    return Job(model, from_seconds(model, compute), batch)
+def _job(model: Model, batch: int, compute: float) -> StepJob:
+    return StepJob(model, profile_from_seconds(model, compute), batch)
 
 
 def report(rows: tuple[Row, ...]) -> Iterator[str]:

@@ -7,7 +7,7 @@ import tensorflow as tf
 from hypothesis import given, settings, strategies as st
 
 from simreduce.training.replicas import Slices
-from simreduce.training.replicas.accumulator import Dense, UpstreamSparse
+from simreduce.training.replicas.accumulator import DenseAccumulator, UpstreamSparseAccumulator
 
 v1 = tf.compat.v1
 
@@ -25,7 +25,7 @@ STEP = st.integers(0, 3)
 )
 def test_dense_gradients(sequence):
     """After each gradient, as many as are required are taken if there are."""
-    ours = Dense(())
+    ours = DenseAccumulator(())
     with tf.Graph().as_default(), v1.Session() as session:
         theirs = v1.ConditionalAccumulator(tf.float64, shape=())
         number, step, count = (
@@ -48,7 +48,7 @@ def test_dense_gradients(sequence):
 @given(st.lists(st.tuples(ROWS, STEP, st.integers(1, 3)), min_size=1, max_size=8))
 def test_sparse_gradients(sequence):
     """In any order, with doubles: row by row what TensorFlow makes of them."""
-    ours = UpstreamSparse((6,))
+    ours = UpstreamSparseAccumulator((6,))
     with tf.Graph().as_default(), v1.Session() as session:
         theirs = v1.SparseConditionalAccumulator(tf.float64, shape=())
         rows, numbers = v1.placeholder(tf.int64, (None,)), v1.placeholder(tf.float64, (None,))

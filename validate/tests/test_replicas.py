@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from simreduce_validate.replicas import cluster, differences
 
-from simreduce.training.replicas import Settings
+from simreduce.training.replicas import SyncSettings
 
 SLOWER = 2.0
 """Times that of the measured scenarios: their gaps of 0.1 s are then wider than what a busy machine
@@ -15,10 +15,10 @@ loses.
 """
 
 SCENARIOS = [
-    (Settings(2, 2, -1), (0.2, 0.5), 1.4, 1),
-    (Settings(2, 2, 0), (0.2, 0.5), 1.4, 1),
-    (Settings(2, 3, 0), (0.2, 0.3, 0.75), 1.25, 1),
-    (Settings(3, 2, 1), (0.2, 0.5), 1.45, 2),
+    (SyncSettings(2, 2, -1), (0.2, 0.5), 1.4, 1),
+    (SyncSettings(2, 2, 0), (0.2, 0.5), 1.4, 1),
+    (SyncSettings(2, 3, 0), (0.2, 0.3, 0.75), 1.25, 1),
+    (SyncSettings(3, 2, 1), (0.2, 0.5), 1.45, 2),
 ]
 
 
@@ -43,9 +43,10 @@ def test_real_servers_make_the_same_updates_and_drop_the_same_gradients(
 
 def test_a_difference_is_told(servers):
     """Two gradients an update are not one."""
-    found = servers.train(Settings(1, 2, 0), (0.4, 1.0), 2.5)
+    found = servers.train(SyncSettings(1, 2, 0), (0.4, 1.0), 2.5)
 
-    assert [] == differences(found[0], Settings(1, 2, 0), (0.4, 1.0), 1.5)
+    assert [] == differences(found[0], SyncSettings(1, 2, 0), (0.4, 1.0), 1.5)
     assert any(
-        "predicted" in text for text in differences(found[0], Settings(2, 2, 0), (0.4, 1.0), 1.5)
+        "predicted" in text
+        for text in differences(found[0], SyncSettings(2, 2, 0), (0.4, 1.0), 1.5)
     )

@@ -2,31 +2,36 @@
 stragglers and failures.
 """
 
-from simreduce.training.replicas.job import Job
-from simreduce.training.replicas.network import Delays, Flows, delays, through_ports
-from simreduce.training.replicas.processes import replicas
-from simreduce.training.replicas.reader import Question, read_replicas
-from simreduce.training.replicas.run import Arrival, Run, Step, Update
-from simreduce.training.replicas.settings import Settings, easyrec
-from simreduce.training.replicas.values import Asked, Slices, Values, by_worker
+from simreduce.training.replicas.job import ReplicasJob
+from simreduce.training.replicas.network import Delays, Flows, delays, port_delays
+from simreduce.training.replicas.processes import simulate_replicas
+from simreduce.training.replicas.reader import ReplicasQuestion, read_replicas
+from simreduce.training.replicas.run import Arrival, Run, Update, WorkerStep
+from simreduce.training.replicas.settings import SyncSettings, easyrec
+from simreduce.training.replicas.values import (
+    GradientRequest,
+    Slices,
+    VariableValues,
+    constant_gradients,
+)
 
 __all__ = [
     "Arrival",
-    "Asked",
     "Delays",
     "Flows",
-    "Job",
-    "Question",
+    "GradientRequest",
+    "ReplicasJob",
+    "ReplicasQuestion",
     "Run",
-    "Settings",
     "Slices",
-    "Step",
+    "SyncSettings",
     "Update",
-    "Values",
-    "by_worker",
+    "VariableValues",
+    "WorkerStep",
+    "constant_gradients",
     "delays",
     "easyrec",
+    "port_delays",
     "read_replicas",
-    "replicas",
-    "through_ports",
+    "simulate_replicas",
 ]

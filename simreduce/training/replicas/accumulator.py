@@ -78,7 +78,7 @@ class Accumulator(ABC, Generic[T]):
     def _mean(self, total: Any, count: int) -> T: ...
 
 
-class Counted(Accumulator[None]):
+class CountAccumulator(Accumulator[None]):
     """Without numbers: who may enter which update does not depend on them."""
 
     def _first(self, gradient: None) -> Any:  # noqa: ARG002
@@ -91,7 +91,7 @@ class Counted(Accumulator[None]):
         pass
 
 
-class Dense(Accumulator[Floats]):
+class DenseAccumulator(Accumulator[Floats]):
     """Gradients of a variable's shape."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -111,7 +111,7 @@ class Dense(Accumulator[Floats]):
         return total / count
 
 
-class Sparse(Accumulator[Slices]):
+class SparseAccumulator(Accumulator[Slices]):
     """Gradients of some rows of a variable of that shape. The mean is that of the dense gradients
     that they stand for: rows come in ascending order, each divided by the number of gradients.
     """
@@ -152,7 +152,7 @@ class Sparse(Accumulator[Slices]):
         return Slices(tuple(rows), np.array([total[row] / count for row in rows]))
 
 
-class UpstreamSparse(Sparse):
+class UpstreamSparseAccumulator(SparseAccumulator):
     """As `SparseConditionalAccumulator` adds: each row is divided by the number of gradients that
     had it, so that a rare row moves as far as one that all have; and two lists are merged as if
     both were ascending and without doubles.

@@ -13,7 +13,7 @@ from simreduce.engine.disturbance import uniform
 from simreduce.errors import InputError
 from simreduce.training.distributions import Distribution
 from simreduce.training.replicas.network import Delays, Flows
-from simreduce.training.replicas.settings import Settings
+from simreduce.training.replicas.settings import SyncSettings
 
 Floats = npt.NDArray[np.float64]
 
@@ -25,7 +25,7 @@ MOST_TIMES = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ReplicasJob:
     """`compute` is how long a worker computes in a step, between having the variables and having
     the gradients: for all, or one for each; `slow[w]` times as long for worker w. At `dies[w]`
     seconds worker w stops, for ever or until it begins a step again at `returns[w]`: what it has
@@ -36,7 +36,7 @@ class Job:
     moving averages.
     """
 
-    settings: Settings
+    settings: SyncSettings
     network: Delays | Flows
     compute: Distribution | tuple[Distribution, ...]
     slow: Mapping[int, float] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class Job:
 def worker_faults(
     workers: int, slow: Mapping[int, float], dies: Mapping[int, float], returns: Mapping[int, float]
 ) -> list[str]:
-    """What is wrong with figures of single workers; see `Job`."""
+    """What is wrong with figures of single workers; see `ReplicasJob`."""
     problems = []
     for name, least, given in (("slow", "above 0", slow), ("dies", "0 s or more", dies)):
         for worker, value in given.items():

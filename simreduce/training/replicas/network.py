@@ -95,7 +95,7 @@ def delays(
     )
 
 
-def through_ports(workers: int, nbytes: Sequence[int], rate: float, latency: float) -> Delays:
+def port_delays(workers: int, nbytes: Sequence[int], rate: float, latency: float) -> Delays:
     """Every worker has a port of `rate` bytes/s each way, which what it sends at one time shares
     evenly, and nothing else is in the way. Messages take the latency, too; the token queue is with
     the first variable.

@@ -39,10 +39,10 @@ import simpy
 from simpy.core import EmptySchedule
 
 from simreduce.errors import Deadlock, InputError
-from simreduce.training.replicas.accumulator import Accumulator, Counted
-from simreduce.training.replicas.job import Job
-from simreduce.training.replicas.run import Arrival, Run, Step, Update
-from simreduce.training.replicas.values import Asked, Values
+from simreduce.training.replicas.accumulator import Accumulator, CountAccumulator
+from simreduce.training.replicas.job import ReplicasJob
+from simreduce.training.replicas.run import Arrival, Run, Update, WorkerStep
+from simreduce.training.replicas.values import GradientRequest, VariableValues
 
 Events = Generator[simpy.Event, Any, None]
 
@@ -50,7 +50,9 @@ _FIRST_STEPS = 16
 """Steps of every worker whose times are drawn at first; then twice as many, and so on."""
 
 
-def replicas(job: Job, updates: int, values: Values | None = None, repetition: int = 0) -> Run:
+def simulate_replicas(
+    job: ReplicasJob, updates: int, values: VariableValues | None = None, repetition: int = 0
+) -> Run:
     """Train until so many updates are made, or until nothing happens any more. `repetition` chooses
     other random times.
     """
@@ -150,14 +152,16 @@ class _Delivery:
 class _Training:
     """The state of one run, and the processes that change it."""
 
-    def __init__(self, job: Job, updates: int, values: Values | None, repetition: int) -> None:
+    def __init__(
+        self, job: ReplicasJob, updates: int, values: VariableValues | None, repetition: int
+    ) -> None:
         self.job, self.updates, self.values, self.repetition = job, updates, values, repetition
         self.env = env = simpy.Environment()
         self.network = job.network.opened(env)
         self.messages = self.network.messages
         self.variables = range(job.variables)
         self.accumulators: list[Accumulator[Any]] = [
-            values.accumulator(v, faithful=job.settings.faithful) if values else Counted()
+            values.accumulator(v, faithful=job.settings.faithful) if values else CountAccumulator()
             for v in self.variables
         ]
         self.weights: list[Any] = list(values.start) if values else []
@@ -170,8 +174,8 @@ class _Training:
         self.times = job.seconds(repetition, _FIRST_STEPS)
         self.arrivals: list[Arrival] = []
         self.made: list[Update] = []
-        self.steps: list[Step] = []
-        self.unfinished: list[Step] = []
+        self.steps: list[WorkerStep] = []
+        self.unfinished: list[WorkerStep] = []
         # Of a worker: step, local_step, times so far.
         self.under_way: dict[int, tuple[int, int, list[float]]] = {}
 
@@ -219,7 +223,7 @@ class _Training:
             if self.now >= until:
                 return
             begun, had, computed = times
-            self.steps.append(Step(w, step, local_step, begun, had, computed, self.now))
+            self.steps.append(WorkerStep(w, step, local_step, begun, had, computed, self.now))
             del self.under_way[w]
             local_step = yield self.tokens.get(until)
             step = self.next_step(w)
@@ -230,7 +234,7 @@ class _Training:
     def arrive(self, w: int, step: int, local_step: int, v: int, read: list[Any]) -> None:
         """A gradient is at its accumulator."""
         accumulator = self.accumulators[v]
-        asked = Asked(w, step, local_step, v, read[v] if read else _NO_NUMBERS)
+        asked = GradientRequest(w, step, local_step, v, read[v] if read else _NO_NUMBERS)
         update = accumulator.step + 1
         added = accumulator.apply(self.values.gradient(asked) if self.values else None, local_step)
         self.arrivals.append(Arrival(self.now, w, step, local_step, v, update if added else 0))
@@ -256,7 +260,7 @@ class _Training:
             end = min(self.now, self.lives_until[w])
             happened = [time for time in times if time <= end]
             self.unfinished.append(
-                Step(w, step, local_step, *happened, *[end] * (4 - len(happened)))
+                WorkerStep(w, step, local_step, *happened, *[end] * (4 - len(happened)))
             )
 
     def chief(self, until: float) -> Events:

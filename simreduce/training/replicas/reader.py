@@ -16,7 +16,7 @@ size = "100 MB"                  # of one variable on each server, where the sce
 contention = true                # false: transfers take what they take alone
 bandwidth = "10 Gbit/s"          # of every worker's port, where the scenario has no topology; else transfers cost nothing
 latency = "50 us"                # of every transfer, likewise
-update = "1 ms"                  # of the variables, by their servers; likewise `averages` and `turn` (see `Job`)
+update = "1 ms"                  # of the variables, by their servers; likewise `averages` and `turn` (see `ReplicasJob`)
 updates = 100
 repetitions = 20
 skip = 10                        # updates that do not count; a tenth of them, as the first ones begin together
@@ -39,16 +39,16 @@ from simreduce.topology import Topology
 from simreduce.training.distributions import (
     Constant,
     Distribution,
+    Empirical,
     Exponential,
     Lognormal,
     Normal,
     Pareto,
-    Trace,
     Uniform,
 )
-from simreduce.training.replicas.job import Job, worker_faults
-from simreduce.training.replicas.network import Delays, Flows, through_ports
-from simreduce.training.replicas.settings import Settings, easyrec
+from simreduce.training.replicas.job import ReplicasJob, worker_faults
+from simreduce.training.replicas.network import Delays, Flows, port_delays
+from simreduce.training.replicas.settings import SyncSettings, easyrec
 from simreduce.training.table import Table
 from simreduce.workload import Workload
 
@@ -61,12 +61,12 @@ repetitions: of each, what about 1 GiB of memory is enough for.
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ReplicasQuestion:
     """A job, and how often it is to be simulated: `updates` in each repetition, of which the first
     `skip` do not count.
     """
 
-    job: Job
+    job: ReplicasJob
     updates: int
     repetitions: int
     skip: int
@@ -82,7 +82,7 @@ def read_replicas(
     *,
     faithful: bool = False,
     faulty: Collection[str] = (),
-) -> Question:
+) -> ReplicasQuestion:
     """What the table asks, of the scenario's machine and gradients. ScenarioError with every fault,
     by its key. What is `faulty`, of topology, workload and disturbance, has faults itself, and only
     those of the table are told that do not depend on it.
@@ -122,7 +122,7 @@ def read_replicas(
     read.close()
     if not read.problems and settings and compute and network and updates and repetitions:
         try:
-            job = Job(
+            job = ReplicasJob(
                 settings,
                 network,
                 compute,
@@ -132,7 +132,7 @@ def read_replicas(
                 seed=seed or 0,
                 **{k: s or 0.0 for k, s in seconds.items()},
             )
-            return Question(job, updates, repetitions, skip or 0)
+            return ReplicasQuestion(job, updates, repetitions, skip or 0)
         except InputError as error:
             read.problems += [f"replicas.{problem}" for problem in error.problems]
     raise ScenarioError(read.problems)
@@ -188,7 +188,7 @@ class _Reader(Table):
 
 
 def _bounds(
-    read: _Reader, updates: int, repetitions: int, workers: int, settings: Settings
+    read: _Reader, updates: int, repetitions: int, workers: int, settings: SyncSettings
 ) -> None:
     """More than memory is for."""
     steps = updates * settings.tokens_per_step + workers * settings.initial_tokens
@@ -270,10 +270,10 @@ _KEYS = {
     "total_num_replicas": "total",
     "num_tokens": "tokens",
 }
-"""By the arguments of `Settings`."""
+"""By the arguments of `SyncSettings`."""
 
 
-def _settings(read: _Reader, workers: int, *, faithful: bool) -> Settings | None:
+def _settings(read: _Reader, workers: int, *, faithful: bool) -> SyncSettings | None:
     aggregate, backups = read.whole("aggregate", None, 1), read.whole("backups", None, 0)
     total, tokens = read.whole("total", workers, 1), read.whole("tokens", None, -1)
     named = read.take("settings")
@@ -294,14 +294,14 @@ def _settings(read: _Reader, workers: int, *, faithful: bool) -> Settings | None
             f"{aggregate}, but {workers} workers of which {backups} are backups are {workers - backups}",
         )
     try:
-        return Settings(aggregate, total, tokens, faithful)
+        return SyncSettings(aggregate, total, tokens, faithful)
     except InputError as error:
         for argument, _, problem in (text.partition(": ") for text in error.problems):
             read.fault(_KEYS[argument], problem)
         return None
 
 
-def _named_settings(read: _Reader, name: object, workers: int) -> Settings | None:
+def _named_settings(read: _Reader, name: object, workers: int) -> SyncSettings | None:
     if name != "easyrec":
         near = did_you_mean(name, ["easyrec"]) if isinstance(name, str) else ""
         read.fault("settings", f'expected "easyrec", not {shown(name)}{near}')
@@ -324,7 +324,7 @@ _TIMES: Mapping[str, tuple[Callable[..., Distribution], tuple[str, ...]]] = {
     "lognormal": (Lognormal, ("mean", "sd")),
     "exponential": (Exponential, ("mean", "least")),
     "pareto": (Pareto, ("least", "shape")),
-    "trace": (lambda times: Trace(tuple(times)), ("times",)),
+    "trace": (lambda times: Empirical(tuple(times)), ("times",)),
 }
 """Distributions, and what they are made of, in the order of their arguments."""
 
@@ -441,4 +441,4 @@ def _everywhere(read: _Reader, workers: int, sizes: tuple[int, ...]) -> Delays |
         read.fault("bandwidth", "must be above 0")
     if not rate or latency is None or not (workers and sizes):
         return None
-    return through_ports(workers, sizes, rate, latency)
+    return port_delays(workers, sizes, rate, latency)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from simreduce.engine import compiled
 from simreduce.errors import InternalError
-from simreduce.training.replicas.job import Job
+from simreduce.training.replicas.job import ReplicasJob
 from simreduce.training.replicas.network import Delays
 
 Floats = npt.NDArray[np.float64]
@@ -58,7 +58,7 @@ class Times:
 class Runs:
     """Repetitions of one job, whose network is plain delays."""
 
-    def __init__(self, job: Job, updates: int, repetitions: int) -> None:
+    def __init__(self, job: ReplicasJob, updates: int, repetitions: int) -> None:
         self.job, self.updates = job, updates
         settings = job.settings
         per_worker = updates * settings.tokens_per_step / job.workers

@@ -40,7 +40,7 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class WorkerStep:
     """A worker's own `step`-th step: it had its token at `begun`, all variables at `read`, its
     gradients at `computed`, all of these had been delivered and it asked for the next token at
     `asked`.
@@ -66,8 +66,8 @@ class Run:
     variables: int
     arrivals: tuple[Arrival, ...]
     updates: tuple[Update, ...]
-    steps: tuple[Step, ...]
-    unfinished: tuple[Step, ...] = ()
+    steps: tuple[WorkerStep, ...]
+    unfinished: tuple[WorkerStep, ...] = ()
     blocked: str = ""
 
     @property
@@ -106,7 +106,7 @@ class Run:
 _TIMES = ("time", "taken", "begun", "read", "computed", "asked")
 
 
-def _row(each: Arrival | Update | Step) -> dict[str, Any]:
+def _row(each: Arrival | Update | WorkerStep) -> dict[str, Any]:
     return dict(_columns(asdict(each)))
 
 

@@ -8,7 +8,7 @@ from simreduce.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SyncSettings:
     """`replicas_to_aggregate` gradients of every variable make an update, and every update puts out
     tokens for `total_num_replicas` workers (or as many as it needs, if these are more; by default
     they are as many). More workers than gradients are *backups*.
@@ -70,7 +70,7 @@ class Settings:
         return max(self.total, self.replicas_to_aggregate)
 
 
-def easyrec(workers: int) -> Settings:
+def easyrec(workers: int) -> SyncSettings:
     """As EasyRec sets it (parameter-server strategy, `sync_replicas`, several workers): everybody's
     gradient in every update, and no token at the start. InputError if it would not: one worker it
     does not synchronise. Its queue runner is another hook's and its queue is closed at the end;
@@ -78,4 +78,4 @@ def easyrec(workers: int) -> Settings:
     """
     if workers < 2:
         raise InputError(f"EasyRec synchronises several workers, not {workers}")
-    return Settings(replicas_to_aggregate=workers, total_num_replicas=workers, num_tokens=0)
+    return SyncSettings(replicas_to_aggregate=workers, total_num_replicas=workers, num_tokens=0)

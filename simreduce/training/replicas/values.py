@@ -13,16 +13,16 @@ import numpy.typing as npt
 
 from simreduce.training.replicas.accumulator import (
     Accumulator,
-    Dense,
+    DenseAccumulator,
     Slices,
-    Sparse,
-    UpstreamSparse,
+    SparseAccumulator,
+    UpstreamSparseAccumulator,
 )
 
 Floats = npt.NDArray[np.float64]
 
 
-class Asked(NamedTuple):
+class GradientRequest(NamedTuple):
     """The gradient of a variable that a worker computes in its own `step`-th step, from 0, with a
     `local_step`; `read` is what it has read of the variable.
     """
@@ -35,7 +35,7 @@ class Asked(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class VariableValues:
     """`start[v]` is variable v at first; `gradient` makes an array of its shape, or `Slices` for
     the variables in `sparse`. Every update subtracts `rate` times the mean. With `decay`, a moving
     average of every variable is kept: after every update it moves (1 - decay) of the way to the
@@ -44,7 +44,7 @@ class Values:
     """
 
     start: tuple[Floats, ...]
-    gradient: Callable[[Asked], Any]
+    gradient: Callable[[GradientRequest], Any]
     rate: float = 1.0
     sparse: frozenset[int] = frozenset()
     decay: float | None = None
@@ -53,8 +53,10 @@ class Values:
     def accumulator(self, variable: int, *, faithful: bool) -> Accumulator[Any]:
         """An empty one, for that variable."""
         if variable in self.sparse:
-            return (UpstreamSparse if faithful else Sparse)(np.shape(self.start[variable]))
-        return Dense(np.shape(self.start[variable]))
+            return (UpstreamSparseAccumulator if faithful else SparseAccumulator)(
+                np.shape(self.start[variable])
+            )
+        return DenseAccumulator(np.shape(self.start[variable]))
 
     def updated(self, weights: Floats, mean: Floats | Slices) -> Floats:
         """A variable after an update."""
@@ -71,15 +73,17 @@ class Values:
         return average - (1.0 - decay) * (average - weights)
 
 
-def by_worker(numbers: Sequence[float], variables: int = 1, rate: float = 1.0) -> Values:
+def constant_gradients(
+    numbers: Sequence[float], variables: int = 1, rate: float = 1.0
+) -> VariableValues:
     """One number for each variable, 0 at first, and one for each worker, which is its gradient for
     ever.
     """
 
-    def gradient(asked: Asked) -> Floats:
+    def gradient(asked: GradientRequest) -> Floats:
         return np.array(float(numbers[asked.worker]))
 
-    return Values((np.array(0.0),) * variables, gradient, rate)
+    return VariableValues((np.array(0.0),) * variables, gradient, rate)
 
 
-__all__ = ["Asked", "Slices", "Values", "by_worker"]
+__all__ = ["GradientRequest", "Slices", "VariableValues", "constant_gradients"]

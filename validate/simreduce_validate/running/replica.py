@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from simreduce.training.replicas import Settings
+from simreduce.training.replicas import SyncSettings
 from simreduce_validate.replicas import PACE
 from simreduce_validate.running.serve import serve
 
@@ -46,7 +46,7 @@ class Replica:
     def open(
         self,
         name: str,
-        settings: Settings,
+        settings: SyncSettings,
         workers: int,
         variables: int,
         steps: int,

@@ -8,15 +8,15 @@ from dataclasses import replace
 from math import inf
 from statistics import fmean
 
-from simreduce.training.books import Books
+from simreduce.training.groups import Group
+from simreduce.training.ledger import Ledger
 from simreduce.training.reductions import Method
-from simreduce.training.step import Bucket, Job, Step
-from simreduce.training.together import Group
+from simreduce.training.step import Bucket, StepJob, StepPrediction
 
 _SAME = 1e-9
 
 
-def alike(job: Job, times: Sequence[float]) -> bool:
+def steady(job: StepJob, times: Sequence[float]) -> bool:
     """Whether the last steps took the same time: two, or where what a step leaves behind is felt
     two steps later, four.
     """
@@ -24,21 +24,21 @@ def alike(job: Job, times: Sequence[float]) -> bool:
     return len(last) == (2 if job.barrier else 4) and max(last) - min(last) <= _SAME * times[-1]
 
 
-def described(
-    job: Job, method: Method, groups: Sequence[Group], done: Sequence[Books], launch: float, update: float,
+def summarize(
+    job: StepJob, method: Method, groups: Sequence[Group], done: Sequence[Ledger], launch: float, update: float,
     *, one: bool, faulty: bool,
-) -> Step:  # fmt: skip
+) -> StepPrediction:  # fmt: skip
     """The last step, after which others would be the same; or there is only `one`. With faults, the
     slowest as well.
     """
-    ends = [0.0, *(books.end for books in done)]
+    ends = [0.0, *(ledger.end for ledger in done)]
     times = tuple(end - begin for begin, end in itertools.pairwise(ends))
     factors = [group.factor for group in groups for _ in group.ranks]
     place = {group.name: i for i, group in enumerate(groups)}
-    settled = one or alike(job, times)
+    settled = one or steady(job, times)
 
-    def step(books: Books, seconds: float) -> Step:
-        return Step(
+    def step(ledger: Ledger, seconds: float) -> StepPrediction:
+        return StepPrediction(
             method=method.name,
             devices=len(factors),
             batch=job.batch,
@@ -46,10 +46,10 @@ def described(
             compute=job.profile.seconds * max(factors),
             update=update,
             launch=launch,
-            communication=_covered([*books.buckets, *books.reads]),
-            buckets=tuple(sorted(books.buckets, key=lambda b: (b.start, b.finish))),
-            reads=tuple(sorted(books.reads, key=lambda b: (b.start, b.finish))),
-            spans=tuple(sorted(books.spans, key=lambda span: (place[span.device], span.begin))),
+            communication=_covered([*ledger.buckets, *ledger.reads]),
+            buckets=tuple(sorted(ledger.buckets, key=lambda b: (b.start, b.finish))),
+            reads=tuple(sorted(ledger.reads, key=lambda b: (b.start, b.finish))),
+            spans=tuple(sorted(ledger.spans, key=lambda span: (place[span.device], span.begin))),
             simulated=times,
             settled=settled,
             waiting=job.profile.seconds * (max(factors) - fmean(factors)),

@@ -8,21 +8,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simreduce.engine import Fabric
-from simreduce.training.books import Books, Process, Waits
-from simreduce.training.step import Job, Span
-from simreduce.training.together import Group
+from simreduce.training.groups import Group
+from simreduce.training.ledger import Ledger, Process, Waits
+from simreduce.training.step import Span, StepJob
 
 
 @dataclass(frozen=True, slots=True)
-class Computing:
+class Passes:
     """`queued`: kernels are in one queue with what else is executed on the device."""
 
     fabric: Fabric
-    job: Job
+    job: StepJob
     groups: Sequence[Group]
     queued: bool
 
-    def passes(self, number: int, books: Books, waits: Waits) -> Process:
+    def passes(self, number: int, ledger: Ledger, waits: Waits) -> Process:
         """The layers of one group, whose forward passes wait for `waits`. Their gradients are there
         when their backward pass is done.
         """
@@ -30,13 +30,13 @@ class Computing:
         for layer, seconds in enumerate(profile.forward):
             if awaited := waits.get((number, layer)):
                 yield self.fabric.env.all_of(awaited)
-            yield from self._kernel(number, layer, seconds, books, backward=False)
+            yield from self._kernel(number, layer, seconds, ledger, backward=False)
         for layer in reversed(range(len(profile.backward))):
-            yield from self._kernel(number, layer, profile.backward[layer], books, backward=True)
-            books.computed[number][layer].succeed()
+            yield from self._kernel(number, layer, profile.backward[layer], ledger, backward=True)
+            ledger.computed[number][layer].succeed()
 
     def _kernel(
-        self, number: int, layer: int, seconds: float, books: Books, *, backward: bool
+        self, number: int, layer: int, seconds: float, ledger: Ledger, *, backward: bool
     ) -> Process:
         """One pass of a layer."""
         env, group = self.fabric.env, self.groups[number]
@@ -50,6 +50,6 @@ class Computing:
         else:
             yield env.timeout(seconds)
         name = self.job.model.layers[layer].name
-        books.spans.append(
-            Span(group.name, name, backward, begin - books.begin, env.now - books.begin)
+        ledger.spans.append(
+            Span(group.name, name, backward, begin - ledger.begin, env.now - ledger.begin)
         )

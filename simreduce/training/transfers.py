@@ -11,10 +11,10 @@ import simpy
 from simreduce.engine import Fabric
 from simreduce.engine.lower import Lowered
 from simreduce.plan import Kind, Plan, side_by_side
-from simreduce.training.books import Books, Process
+from simreduce.training.groups import Group
+from simreduce.training.ledger import Ledger, Process
 from simreduce.training.reductions import Reduction
 from simreduce.training.step import Bucket
-from simreduce.training.together import Group
 
 
 class Lowering:
@@ -51,7 +51,7 @@ class Lowering:
         return found
 
 
-class Moving:
+class Transfers:
     """Reductions and reads. `streams` of them move at once, those first that asked first; 0: all."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Moving:
         self._queue = simpy.Resource(fabric.env, streams) if streams else None
         self._nbytes, self._layer_of = nbytes, layer_of
 
-    def read(self, read: Reduction, books: Books, before: Books | None) -> Process:
+    def read(self, read: Reduction, ledger: Ledger, before: Ledger | None) -> Process:
         """Bring variables to those that compute with them; those of the step `before`, if it is
         still under way.
         """
@@ -74,24 +74,24 @@ class Moving:
             yield self.env.all_of([before.updated[layer] for layer in {self._layer_of[i] for i in read.gradients}])  # fmt: skip
         begin = self.env.now
         yield self.fabric.submit(read.plan, lowered=self._lowering.of(read.plan))
-        books.reads.append(self._bucket(read, books, begin, begin))
+        ledger.reads.append(self._bucket(read, ledger, begin, begin))
 
-    def reduce(self, reduction: Reduction, books: Books, ready: float) -> Process:
+    def reduce(self, reduction: Reduction, ledger: Ledger, ready: float) -> Process:
         """Reduce what all its devices have, since `ready`, when there is a turn."""
         if self._queue is None:
-            yield from self._reduce(reduction, books, ready)
+            yield from self._reduce(reduction, ledger, ready)
             return
         with self._queue.request() as turn:
             yield turn
-            yield from self._reduce(reduction, books, ready)
+            yield from self._reduce(reduction, ledger, ready)
 
-    def _reduce(self, reduction: Reduction, books: Books, ready: float) -> Process:
+    def _reduce(self, reduction: Reduction, ledger: Ledger, ready: float) -> Process:
         start = self.env.now
         yield self.fabric.submit(reduction.plan, lowered=self._lowering.of(reduction.plan))
-        self._done(reduction, books, ready, start)
+        self._done(reduction, ledger, ready, start)
 
     def reduce_as_given(
-        self, reduction: Reduction, given: Collection[tuple[Group, simpy.Event]], books: Books
+        self, reduction: Reduction, given: Collection[tuple[Group, simpy.Event]], ledger: Ledger
     ) -> Process:
         """Reduce what some of its devices have, and of the others what they give, when they do."""
         start, plan = self.env.now, reduction.plan
@@ -106,22 +106,22 @@ class Moving:
         for places, event in late:
             event.callbacks.append(partial(self._release, done, places))
         yield done
-        self._done(reduction, books, start, start)
+        self._done(reduction, ledger, start, start)
 
     def _release(self, done: simpy.Event, places: np.ndarray, _: simpy.Event) -> None:
         self.fabric.release(done, places)
 
-    def _done(self, reduction: Reduction, books: Books, ready: float, start: float) -> None:
-        books.buckets.append(self._bucket(reduction, books, ready, start))
-        books.reduced([self._layer_of[i] for i in reduction.gradients])
+    def _done(self, reduction: Reduction, ledger: Ledger, ready: float, start: float) -> None:
+        ledger.buckets.append(self._bucket(reduction, ledger, ready, start))
+        ledger.reduced([self._layer_of[i] for i in reduction.gradients])
 
-    def _bucket(self, what: Reduction, books: Books, ready: float, start: float) -> Bucket:
+    def _bucket(self, what: Reduction, ledger: Ledger, ready: float, start: float) -> Bucket:
         """What has just ended."""
         return Bucket(
             what.gradients,
             what.ranks,
             sum(self._nbytes[i] for i in what.gradients),
-            ready - books.begin,
-            start - books.begin,
-            self.env.now - books.begin,
+            ready - ledger.begin,
+            start - ledger.begin,
+            self.env.now - ledger.begin,
         )

@@ -9,8 +9,8 @@ from typing import Any
 
 import simpy
 
+from simreduce.training.groups import Group
 from simreduce.training.step import Bucket, Span
-from simreduce.training.together import Group
 
 Process = Generator[simpy.Event, Any, None]
 Waits = dict[tuple[int, int], list[simpy.Event]]
@@ -18,7 +18,7 @@ Waits = dict[tuple[int, int], list[simpy.Event]]
 
 
 @dataclass(slots=True)
-class Books:
+class Ledger:
     """`computed[g][layer]` is when group g has that layer's gradients, `updated[layer]` when the
     variables of a layer are ready for the next step. `unreduced` counts, by layer, gradients that
     are still on their way. `brought` is, by group and layer, when the variables are there that are
@@ -45,9 +45,9 @@ class Books:
         groups: Sequence[Group],
         layers: int,
         unreduced: Counter[int],
-    ) -> Books:
+    ) -> Ledger:
         """Of a step that began then; what nobody reduces is updated at once."""
-        books = Books(
+        ledger = Ledger(
             begin,
             groups,
             [[env.event() for _ in range(layers)] for _ in groups],
@@ -55,9 +55,9 @@ class Books:
             Counter(unreduced),
         )
         for layer in range(layers):
-            if not books.unreduced[layer]:
-                books.updated[layer].succeed()
-        return books
+            if not ledger.unreduced[layer]:
+                ledger.updated[layer].succeed()
+        return ledger
 
     def given(self, layer: int, ranks: Collection[int]) -> list[tuple[Group, simpy.Event]]:
         """The groups that some of `ranks` are in, and when each has a layer's gradients."""

@@ -9,7 +9,7 @@ from simreduce.plan import Contract, Plan, PlanBuilder, Promise, Value
 from simreduce.workload import Gradient, Workload
 
 
-class Step:
+class StepBuilder:
     """Builds a step's plan. Every use of a gradient list takes addresses of its own: a variable's
     new value is not its gradient, and two workers' updates of one variable are two results.
     """

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from simreduce.plan import side_by_side
 from simreduce.training.reductions import Reduction
-from simreduce.training.step import named
+from simreduce.training.step import device_label
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def groups(ranks: Sequence[str], factors: Sequence[float], *, apart: bool) -> li
     return [
         Group(
             frozenset(members),
-            named([ranks[rank] for rank in members], len(ranks)),
+            device_label([ranks[rank] for rank in members], len(ranks)),
             ranks[members[0]],
             factor,
         )
