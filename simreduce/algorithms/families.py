@@ -71,9 +71,7 @@ FAMILIES: Mapping[str, Family] = {family.name: family for family in _TABLE}
 """Every family by the name users type."""
 
 IN_RANK_ORDER = ("reduce_scatter", "all_gather", "all_to_all")
-"""Collectives whose contract says which rank holds which part, so that the ranks cannot be put in
-another order.
-"""
+"""Collectives whose contract fixes the rank of each part, and so the order of the ranks."""
 
 
 def planner(name: str, collective: Collective) -> Planner:
@@ -82,11 +80,8 @@ def planner(name: str, collective: Collective) -> Planner:
     """
 
     def plan(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
-        order = (
-            range(len(layout.ranks))
-            if name in IN_RANK_ORDER
-            else [r for task in layout.ring_tasks for r in task]
-        )
+        ringed = [r for task in layout.ring_tasks for r in task]
+        order = range(len(layout.ranks)) if name in IN_RANK_ORDER else ringed
         rank_at = np.array(order, dtype=np.int64)
         position = np.argsort(rank_at)
         results: Results = []

@@ -36,19 +36,15 @@ def nccl_all_reduce(
     orders: Sequence[Sequence[int]],
     before: Sequence[Value],
 ) -> list[Value]:
-    """The sum of `values` on the device of each; the results come by ascending device.
-
-    `before` are the results of the collective that the communicator runs before.
-    """
+    """The sum of `values` on each one's device, by ascending device, after the results `before`."""
     if len(values) == 1:
         return list(values)
     launch = b.barrier(values[0].device, [v.op for v in (*values, *before)])
     mine = Values.of(sorted(values, key=lambda v: v.device))
     pieces = []
     with executed_by_nccl(b):
-        for channel, (order, share) in enumerate(
-            zip(orders, shares(mine, len(orders)), strict=True)
-        ):
+        parts = shares(mine, len(orders))
+        for channel, (order, share) in enumerate(zip(orders, parts, strict=True)):
             position = np.searchsorted(mine.device, order)
             ring = all_reduce_pieces(b, share[position].reshape(1, -1), channel, after=[launch])
             pieces.append(ring[0, np.argsort(position)])
@@ -62,9 +58,7 @@ def shares(values: Values, parts: int) -> list[Values]:
 
 
 def nccl_broadcast(b: PlanBuilder, value: Value, orders: Sequence[Sequence[int]]) -> list[Value]:
-    """`value` on every device of the rings, by ascending device; each ring carries a share, cut in
-    chunks.
-    """
+    """`value` on every device, by ascending device; each ring carries a share in n chunks."""
     n = len(orders[0])
     done: dict[int, list[Value]] = {device: [] for device in orders[0]}
     with executed_by_nccl(b):
@@ -82,10 +76,9 @@ def nccl_broadcast(b: PlanBuilder, value: Value, orders: Sequence[Sequence[int]]
                 for hop in range(max(0, tick - n + 1), min(tick + 1, n - 1)):
                     chunk = chunks[tick - hop]
                     stream = b.stream(chain[hop], channel)
-                    chunks[tick - hop] = b.copy(
-                        chunk, chain[hop + 1], chunk.lo, chunk.hi, stream=stream
-                    )
-                    done[chain[hop + 1]].append(chunks[tick - hop])
+                    target, bounds = chain[hop + 1], (chunk.lo, chunk.hi)
+                    chunks[tick - hop] = b.copy(chunk, target, *bounds, stream=stream)
+                    done[target].append(chunks[tick - hop])
         done[value.device] = [value]
         return [b.concat(done[device], in_place=True) for device in sorted(done)]
 

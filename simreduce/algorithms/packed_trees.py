@@ -1,14 +1,14 @@
 """Trees packed into the graph at hand (Blink, Wang et al. 2020; ForestColl, Zhao et al. 2024).
 
-Every tree has a share of the tensor, cut into the same number of chunks on all of them: one, or as
-many as `options.chunk` asks for. Chunks are summed up the tree and handed out down again, pipelined
-(see `pipelined_trees`). The rate of a packing is that of `ideal`; where a GPU sends one copy at a
-time (TensorFlow) it may be half of that.
+Every tree carries a share of the tensor in the same number of chunks: one, or as `options.chunk`
+says. Chunks are summed up the tree and handed out down it, pipelined (`pipelined_trees`). Where a
+GPU sends one copy at a time (TensorFlow), a packing may reach half its rate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,23 +22,15 @@ from simreduce.synthesis import rings, trees
 from simreduce.synthesis.trees import SpanningTree
 
 FILLED = 0.98
-"""The part of their rate that trees come to while their pipeline fills and empties, with the best
-chunk of a large tensor.
-"""
+"""Share of their rate that trees reach with the best chunk of a large tensor."""
 
 Shares = Sequence[tuple[SpanningTree, float]]
 
 
 def all_reduce(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
-    """Every tree sums its share at its root and hands it out.
-
-    Where rings come as close to the best rate, chunks go over them: a ring is 2n paths, two from
-    each rank, that never idle.
-    """
-    packing, circles = (
-        trees.all_reduce_trees(layout.network()),
-        rings.ring_packing(layout.network()),
-    )
+    """Every tree sums its share and hands it out; rings do, if as fast: they never idle."""
+    network = layout.network()
+    packing, circles = trees.all_reduce_trees(network), rings.ring_packing(network)
     ringed = rings.all_reduce_rate(layout.n, circles.rate) >= FILLED * packing.rate
     results: Results = []
     for own in map(Values.of, tensors):
@@ -74,41 +66,32 @@ def reduce(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -
 
 def reduce_scatter(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """The part of every rank is summed over trees of its own."""
-    shares = trees.reduce_scatter_trees(layout.network()).patterns
-    return [
-        _summed_up(b, own, own.cut(layout.n)[0, :], shares, options)
-        for own in map(Values.of, tensors)
-    ]
+    shares, n = trees.reduce_scatter_trees(layout.network()).patterns, layout.n
+    owned = map(Values.of, tensors)
+    return [_summed_up(b, own, own.cut(n)[0, :], shares, options) for own in owned]
 
 
-def _handed_out(
-    b: PlanBuilder, own: Values, parts: Values, shares: Shares, options: Options
-) -> list[Value]:
-    """On every rank part i, which the i-th root has."""
+def _handed_out(b: PlanBuilder, own: Values, parts: Values, *packed: Any) -> list[Value]:
+    """On every rank part i, which the i-th root has; `packed` as for `_carried`."""
     results = list(parts)
-    for root, made in _carried(b, own, parts, shares, options):
+    for root, made in _carried(b, own, parts, *packed):
         results += b.joins(made[np.arange(len(own)) != root])
     return results
 
 
-def _summed_up(
-    b: PlanBuilder, own: Values, parts: Values, shares: Shares, options: Options
-) -> list[Value]:
-    """On the i-th root the sum of part i."""
+def _summed_up(b: PlanBuilder, own: Values, parts: Values, *packed: Any) -> list[Value]:
+    """On the i-th root the sum of part i; `packed` as for `_carried`."""
     if len(own) == 1:
         return list(parts)
-    return [
-        b.joins(made[np.array([root])])[0]
-        for root, made in _carried(b, own, parts, shares, options)
-    ]
+    return [b.joins(made[[root]])[0] for root, made in _carried(b, own, parts, *packed)]
 
 
 def _carried(
     b: PlanBuilder, own: Values, parts: Values, shares: Shares, options: Options
 ) -> list[tuple[int, Values]]:
     """By root, what every rank has of its part, in pieces."""
-    roots = sorted({tree.root for tree, _ in shares})
     loads: list[Load] = []
+    roots = sorted({tree.root for tree, _ in shares})
     for root, part in zip(roots, parts, strict=True):
         loads += shared_out([each for each in shares if each[0].root == root], part.lo, part.hi)
     made = carry(b, own, loads, chunks(loads, options.chunk, own.dtype))

@@ -1,10 +1,8 @@
 """Chunks that go up and down trees in rounds: how a packing of trees becomes copies and sums.
 
-What one device sends another, for whichever trees, goes in the order of the rounds (see
-`synthesis.timetable`) over a few streams, always the one that has had least to send. The order
-keeps the trees in step: fair sharing alone would let those of small shares run ahead at the expense
-of the others, and leave links idle at the end. Several streams rather than one, so that while one
-waits for the latency of its next transfer the others have the link.
+A device sends in the order of the rounds (`synthesis.timetable`), over the least loaded of a few
+streams. The order keeps trees in step: fair sharing alone would let small shares run ahead and
+leave links idle at the end. While one stream waits for a latency, the others use the link.
 """
 
 from __future__ import annotations
@@ -26,19 +24,16 @@ Load: TypeAlias = tuple[SpanningTree, int, int]
 
 
 def chunks(loads: Sequence[Load], most: int, dtype: int) -> int:
-    """How many chunks all loads are cut into, so that none has more than `most` bytes (0: no limit)
-    and none is empty.
-    """
+    """How many chunks to cut loads into: none over `most` bytes (0: no limit), none empty."""
     sizes = [hi - lo for _, lo, hi in loads]
     elements = max(1, most // dtypes.SIZES[dtype]) if most else max(*sizes, 1)
     return max(1, min(-(-max(sizes) // elements), (min(sizes) + 1) // 2))
 
 
 def carry(b: PlanBuilder, own: Values, loads: Sequence[Load], chunks: int) -> Values:
-    """Send `chunks` chunks of every load up and down its tree; `own[r]` is what rank r gives.
+    """Send `chunks` chunks of every load up and down its tree; rank r gives `own[r]`.
 
-    The result has shape (trees, ranks, chunks): what each rank has in the end. Where a tree leaves
-    nothing new on a rank, that is what the rank gave.
+    By tree, rank and chunk, what the rank has in the end: by default what it gave.
     """
     n = len(own)
     check_chunks(chunks, n * len(loads))
@@ -50,10 +45,10 @@ def carry(b: PlanBuilder, own: Values, loads: Sequence[Load], chunks: int) -> Va
     hops, sums = timetable(trees, (bounds[:, -1] - bounds[:, -2]).tolist())
     table = np.array(hops, dtype=np.int64).reshape(-1, 5)
     arities = {len(each.children) for each in sums}
-    totals = [
-        np.array([(*s[:3], *s.children) for s in sums if len(s.children) == k])
-        for k in sorted(arities)
+    rows_of = [
+        [(*s[:3], *s.children) for s in sums if len(s.children) == k] for k in sorted(arities)
     ]
+    totals = [np.array(rows) for rows in rows_of]
 
     def values(op: Ints, tree: Ints, rank: Ints, chunk: Ints) -> Values:
         return Values(op, own.device[rank], bounds[tree, chunk], bounds[tree, chunk + 1], own.dtype)
@@ -71,9 +66,8 @@ def carry(b: PlanBuilder, own: Values, loads: Sequence[Load], chunks: int) -> Va
             chunk, up = now - start, upwards == 1
             ready = values(held[tree, source, chunk], tree, source, chunk)
             channel = target * MOST_STREAMS + _turns(sent, source, target, ready.elements)
-            moved = b.copies(
-                ready, own.device[target], stream=b.streams(own.device[source], channel)
-            ).op
+            stream = b.streams(own.device[source], channel)
+            moved = b.copies(ready, own.device[target], stream=stream).op
             came[tree[up], source[up], chunk[up]] = moved[up]
             held[tree[~up], target[~up], chunk[~up]] = moved[~up]
     grid = np.indices(held.shape)
@@ -86,9 +80,7 @@ def _due(rows: Ints, now: int, chunks: int) -> Ints:
 
 
 def _cut(lo: int, hi: int, chunks: int) -> Ints:
-    """Edges of chunks that are alike but for the first, half as large: the streams of a link never
-    all wait at once.
-    """
+    """Edges of equal chunks, the first half as large so that streams never all wait at once."""
     half = np.maximum(2 * np.arange(chunks + 1) - 1, 0)
     return lo + (hi - lo) * half // (2 * chunks - 1)
 
@@ -96,13 +88,10 @@ def _cut(lo: int, hi: int, chunks: int) -> Ints:
 def _turns(
     sent: Mapping[tuple[int, int], list[int]], source: Ints, target: Ints, elements: Ints
 ) -> Ints:
-    """The stream of every transfer: of its pair's streams the one that has had least to send, which
-    `sent` counts.
-    """
+    """The stream of every transfer: the one of its pair that has `sent` least."""
     turn = np.empty_like(source)
-    for i, (u, v, size) in enumerate(
-        zip(source.tolist(), target.tolist(), elements.tolist(), strict=True)
-    ):
+    transfers = zip(source.tolist(), target.tolist(), elements.tolist(), strict=True)
+    for i, (u, v, size) in enumerate(transfers):
         had = sent[u, v]
         turn[i] = least = had.index(min(had))
         had[least] += size
