@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simreduce_validate.asked import read_devices
+from simreduce_validate.devices import read_devices
 
 _UNLESS_STATED = {
     "backend": "inproc", "route": "session", "hosts": None, "launch": "", "rate": None, "delay": None, "slow_port": (), "split": 1,

@@ -18,14 +18,14 @@ from simreduce_validate.calibrate import _beside, _held_out, _learnt, _micros, c
 from simreduce_validate.calibrating import (
     Constant,
     Cores,
-    assembled,
+    assemble,
     cores_of,
     design,
-    fitted,
+    fit_constants,
     slow_ports,
 )
 from simreduce_validate.calibrating.design import WHOLE
-from simreduce_validate.cases import RUNTIME, Case, Question, Row
+from simreduce_validate.campaign import RUNTIME, Campaign, Case, Timing
 from simreduce_validate.running import Measurement, computer
 from simreduce_validate.running.computer import Computer
 from simreduce_validate.running.placement import numbers
@@ -82,7 +82,7 @@ def test_micro_plans_are_right_also_as_they_are_run(name):
     assert len({(micro.name, micro.nbytes) for micro in micros}) == len(micros) > 20
     for micro in micros:
         assert [] == sr.verify(micro.plan), micro.name
-        assert [] == sr.verify(where.stage.played(micro.plan)), micro.name
+        assert [] == sr.verify(where.stage.adapt(micro.plan)), micro.name
         assert set(micro.plan.devices) <= set(where.stage.machine.nodes)
 
 
@@ -120,10 +120,10 @@ def test_transfers_over_slow_links_are_small():
 
 
 def predictor(where, plan):
-    plans = [where.stage.played(micro.plan) for micro in plan.micros]
+    plans = [where.stage.adapt(micro.plan) for micro in plan.micros]
 
     def predict(values):
-        found = assembled(plan.base, values)
+        found = assemble(plan.base, values)
         return [sr.simulate(each, where.stage.machine, RUNTIME, found).seconds for each in plans]
 
     return predict
@@ -160,10 +160,10 @@ def test_a_fit_finds_the_constants_that_matter(name, noise):
     where = asked(name)
     plan = design(where, CORES)
     known = {c.name: KNOWN[c.name] for c in plan.constants}
-    plan = replace(plan, base=assembled(plan.base, known))
+    plan = replace(plan, base=assemble(plan.base, known))
     free = [c for c in plan.constants if c.name in FOUND[name]]
     predict = predictor(where, plan)
-    fit = fitted(free, predict, noisy(predict(known), noise))
+    fit = fit_constants(free, predict, noisy(predict(known), noise))
     off = 0.05 if noise else 0.01
 
     for n in FOUND[name]:
@@ -183,7 +183,7 @@ def test_a_fit_finds_them_among_all_others(name, noise):
     plan = design(where, CORES)
     known = {c.name: KNOWN[c.name] for c in plan.constants}
     predict = predictor(where, plan)
-    fit = fitted(plan.constants, predict, noisy(predict(known), noise))
+    fit = fit_constants(plan.constants, predict, noisy(predict(known), noise))
 
     for n in FOUND[name]:
         # Of noisy measurements, as near as the fit itself says.
@@ -258,12 +258,12 @@ def measured(where, plan, known, noise):
     """Rows of all micro-plans, as if devices of these constants had been measured."""
     rows = []
     for micro in _micros(plan):
-        played = where.stage.played(micro.plan)
-        seconds = sr.simulate(played, where.stage.machine, RUNTIME, known).seconds
-        rows.append((Case(micro.name, played, micro.nbytes // 4, 0, "sum", math.nan), seconds))
+        adapted = where.stage.adapt(micro.plan)
+        seconds = sr.simulate(adapted, where.stage.machine, RUNTIME, known).seconds
+        rows.append((Case(micro.name, adapted, micro.nbytes // 4, 0, "sum", math.nan), seconds))
     found = noisy([seconds for _, seconds in rows], noise)
     return [
-        Row(case, Measurement(np.array([seconds]), (), (), None))
+        Timing(case, Measurement(np.array([seconds]), (), (), None))
         for (case, _), seconds in zip(rows, found.tolist(), strict=True)
     ]
 
@@ -297,10 +297,10 @@ def test_a_port_that_differs_in_one_direction_is_found_in_that_direction(slow):
         for c in plan.constants
         if c.name.startswith("links.") or c.name in ("step", "cpu.message")
     ]
-    plan = replace(plan, base=assembled(plan.base, known), constants=tuple(free))
+    plan = replace(plan, base=assemble(plan.base, known), constants=tuple(free))
     usual = known["links.cable.bandwidth"]
     ports = {f"links.{name}.bandwidth": usual * part for name, part in slow.items()}
-    found, fit = _learnt(plan, where, measured(where, plan, assembled(plan.base, ports), 0.005))
+    found, fit = _learnt(plan, where, measured(where, plan, assemble(plan.base, ports), 0.005))
     expected = {**{c.name: known[c.name] for c in free}, **ports}
 
     assert {"cable", *slow} == set(found.links)
@@ -321,7 +321,7 @@ def test_ways_to_the_host_and_back_have_constants_of_their_own(name):
         c.name: c.start * (0.8 if ":d2h.bandwidth" in c.name else 1.3 if ":h2d" in c.name else 1.1)
         for c in plan.constants
     }
-    rows = measured(where, plan, assembled(plan.base, known), 0.01)
+    rows = measured(where, plan, assemble(plan.base, known), 0.01)
     _, fit = _learnt(plan, where, rows)
     aside = {
         n: value
@@ -344,7 +344,7 @@ def linear(values, small=1.0):
 
 def test_what_nothing_depends_on_has_no_value():
     constants = [Constant.about("a", 1.0), Constant.about("idle", 1.0)]
-    fit = fitted(constants, linear, linear({"a": 3.0}))
+    fit = fit_constants(constants, linear, linear({"a": 3.0}))
 
     assert {"a": 3.0} == pytest.approx(dict(fit.values), rel=1e-3)
     assert {"idle": "nothing that was measured depends on it"} == fit.vague
@@ -356,9 +356,9 @@ def test_a_bound_is_a_value_only_where_it_is_hard():
     hard = [away[0], replace(away[1], hard=True)]
     measured = linear({"a": 3.0, "b": 0.0})
 
-    assert {"b": "no value from 1 to 100 fits best"} == fitted(away, linear, measured).vague
-    assert fitted(away, linear, measured).values["a"] == pytest.approx(3.0, rel=1e-3)
-    assert fitted(hard, linear, measured).values["b"] == pytest.approx(1.0, rel=0.01)
+    assert {"b": "no value from 1 to 100 fits best"} == fit_constants(away, linear, measured).vague
+    assert fit_constants(away, linear, measured).values["a"] == pytest.approx(3.0, rel=1e-3)
+    assert fit_constants(hard, linear, measured).values["b"] == pytest.approx(1.0, rel=0.01)
 
 
 def test_one_false_time_pulls_little():
@@ -366,7 +366,7 @@ def test_one_false_time_pulls_little():
     constants = [Constant.about("a", 1.0)]
     measured = np.full(12, 3.0)
     measured[4] *= 4
-    fit = fitted(constants, lambda values: [values["a"]] * 12, measured)
+    fit = fit_constants(constants, lambda values: [values["a"]] * 12, measured)
 
     assert fit.values["a"] == pytest.approx(3.0, rel=0.02)
 
@@ -375,7 +375,7 @@ def test_what_scatters_widely_is_told_to_be_vague():
     """`b` is a part of the time in a thousand, and the times scatter by five."""
     constants = [Constant.about("a", 1.0), Constant.about("b", 1.0)]
     little = partial(linear, small=0.001)
-    fit = fitted(
+    fit = fit_constants(
         constants, little, little({"a": 3.0, "b": 1.0}) * np.array([1.05, 0.95, 1.05, 0.97])
     )
 
@@ -431,19 +431,19 @@ def test_every_constant_of_a_design_is_one_of_a_calibration(name, tmp_path):
     """It changes the value, and a file keeps it."""
     plan = design(asked(name), CORES)
     values = {c.name: c.start * 1.5 for c in plan.constants}
-    found = assembled(plan.base, values)
+    found = assemble(plan.base, values)
     (tmp_path / "found.toml").write_text(to_toml(found), "utf-8")
     read = load_calibration(str(tmp_path / "found.toml"))
 
     assert len(values) == len(plan.constants)
-    assert assembled(found, values) == found
-    assert all(assembled(found, {n: value * 1.1}) != found for n, value in values.items())
+    assert assemble(found, values) == found
+    assert all(assemble(found, {n: value * 1.1}) != found for n, value in values.items())
     assert replace(read, name=found.name, title=found.title) == replace(found, errors=read.errors)
     assert all(c.low <= c.start <= c.high for c in plan.constants)
 
 
 def test_constants_of_links_may_have_dots():
-    found = assembled(
+    found = assemble(
         Calibration("c"), {"links.eth0.1.latency": 1e-3, "links.eth0.1.bandwidth": 2e9}
     )
 
@@ -458,7 +458,7 @@ def test_constants_of_links_may_have_dots():
 )  # fmt: skip
 def test_no_other_name_is_a_constant(name):
     with pytest.raises(KeyError, match=re.escape(repr(name))):
-        assembled(Calibration("c"), {name: 1.0})
+        assemble(Calibration("c"), {name: 1.0})
 
 
 @pytest.fixture
@@ -470,7 +470,7 @@ def command(monkeypatch, capsys, tmp_path):
 
     def ask(which, *arguments):
         monkeypatch.setattr(
-            "simreduce_validate.asked.open_backend", lambda *_, **__: started.append(1)
+            "simreduce_validate.devices.open_backend", lambda *_, **__: started.append(1)
         )
         monkeypatch.setattr(sys, "argv", ["simreduce", *arguments])
         with pytest.raises(SystemExit) as end:
@@ -592,9 +592,9 @@ def test_the_design_is_the_same_each_time():
 def test_what_is_held_out_is_not_in_the_fit(ranks, nbytes):
     """By its plan, whatever its name; and enough is left."""
     where = devices(f"switch:{ranks}")
-    found = _held_out(Question(where, Calibration("c", cpu=Processor())), nbytes)
+    found = _held_out(Campaign(where, Calibration("c", cpu=Processor())), nbytes)
     learnt = [
-        where.stage.played(compile_plan(name, tensor(nbytes, 0), where.layout)) for name in WHOLE
+        where.stage.adapt(compile_plan(name, tensor(nbytes, 0), where.layout)) for name in WHOLE
     ]
 
     assert {plan.digest for plan in learnt}.isdisjoint(case.plan.digest for case in found)
@@ -603,7 +603,7 @@ def test_what_is_held_out_is_not_in_the_fit(ranks, nbytes):
 
 def test_between_processes_no_whole_all_reduce_is_in_the_fit():
     """So all strategies are held out, chains by other names too."""
-    asking = Question(devices("switch:2", backend="cluster"), Calibration("c", cpu=Processor()))
+    asking = Campaign(devices("switch:2", backend="cluster"), Calibration("c", cpu=Processor()))
 
     assert {"reduce_to_one", "hierarchical_copy"} < {
         case.algorithm for case in _held_out(asking, 1 << 10)

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from simreduce_validate.asked import Devices
 from simreduce_validate.calibrate import _controls
 from simreduce_validate.calibrating import Cores, design
 from simreduce_validate.calibrating.controls import like, repeated
-from simreduce_validate.cases import Case, Question, Row
+from simreduce_validate.campaign import Campaign, Case, Timing
+from simreduce_validate.devices import Devices
 from simreduce_validate.running import Measurement
 
 import simreduce as sr
@@ -48,8 +48,8 @@ def kept(where):
     """What a calibration on these devices keeps, if the n-th plan takes n seconds."""
     plan = design(where, Cores(2))
     rows = [
-        Row(
-            Case(micro.name, where.stage.played(micro.plan), micro.nbytes // 4, 0, "sum", math.nan),
+        Timing(
+            Case(micro.name, where.stage.adapt(micro.plan), micro.nbytes // 4, 0, "sum", math.nan),
             Measurement(np.array([float(number)]), (), (), None),
         )
         for number, micro in enumerate(plan.micros, 1)
@@ -112,7 +112,7 @@ def test_any_number_of_devices_of_that_kind_repeats_them(learnt, tried, same):
 
     assert set(again) == (set(found) if same else set())
     for micro in again.values():
-        assert [] == sr.verify(where.stage.played(micro.plan))
+        assert [] == sr.verify(where.stage.adapt(micro.plan))
         assert set(micro.plan.devices) <= set(where.stage.machine.nodes)
 
 
@@ -137,7 +137,7 @@ def test_controls_are_like_the_candidates_they_are_beside():
 
 
 def question(controls, backend="inproc"):
-    return Question(
+    return Campaign(
         devices("switch:3", backend=backend),
         Calibration("c", step=1e-4, cpu=Processor(), controls=controls),
     )
@@ -179,14 +179,14 @@ def test_progress_counts_plans(monkeypatch):
     asking, told = question(IN_ONE_PROCESS), []
     cases = asking.with_controls(group(asking, 1 << 10))
     monkeypatch.setattr(
-        "simreduce_validate.cases.progress",
+        "simreduce_validate.campaign.progress",
         lambda what, done: lambda many, total: told.append(f"{done} {many} of {total} {what}"),
     )
     monkeypatch.setattr(
         Devices, "open", lambda _self, _used: contextlib.nullcontext(SimpleNamespace(provenance={}))
     )
     monkeypatch.setattr(
-        Question, "_rows", lambda _self, _backend, here, _first, _record: list(here)
+        Campaign, "_rows", lambda _self, _backend, here, _first, _record: list(here)
     )
     asking.measure([cases])
 

@@ -15,13 +15,13 @@ from simreduce_validate.measuring import (
     Forecast,
     Interval,
     common_factor,
-    in_rounds,
     median_interval,
     noise,
+    open_record,
     outliers,
     ratio_interval,
     read_record,
-    recording,
+    time_in_rounds,
 )
 from simreduce_validate.measuring.provenance import cpu_model, memory, processors, provenance
 from simreduce_validate.running.computer import this_computer
@@ -176,7 +176,7 @@ class Clock:
 
 def test_candidates_take_turns():
     log, notes = [], []
-    first, second = in_rounds(
+    first, second = time_in_rounds(
         [Clock("A", log), Clock("B", log)], 3, warmup=2, note=lambda *each: notes.append(each)
     )
 
@@ -189,7 +189,7 @@ def test_candidates_take_turns():
 def test_steps_in_a_row_make_one_sample():
     """The first half of them only settles what the others left behind."""
     log = []
-    first, second = in_rounds([Clock("A", log), Clock("B", log)], 2, warmup=0, settled=(3, 1))
+    first, second = time_in_rounds([Clock("A", log), Clock("B", log)], 2, warmup=0, settled=(3, 1))
 
     assert [*"AAAAAABB" * 2] == log
     assert [5, 13] == first.tolist()
@@ -203,7 +203,7 @@ CONTROL = Forecast("copies", 64, 16, "float32", "sum", "def", None, None, 4.5, (
 
 def test_a_file_has_predictions_before_it_has_samples(tmp_path):
     path = tmp_path / "result.jsonl"
-    with recording(path, {"where": "here"}, [RING, OTHER, CONTROL]) as record:
+    with open_record(path, {"where": "here"}, [RING, OTHER, CONTROL]) as record:
         before = read_record(path)
         record.sample(0, 0, 2e-3)
         record.sample(1, 0, 3e-3)
@@ -227,7 +227,7 @@ def test_a_file_has_predictions_before_it_has_samples(tmp_path):
 
 def test_what_a_sample_is_is_kept_by_candidate(tmp_path):
     path = tmp_path / "result.jsonl"
-    with recording(path, {}, [RING, OTHER]) as record:
+    with open_record(path, {}, [RING, OTHER]) as record:
         before = read_record(path).settled
         record.settled(1, 6)
         record.settled(0, 0)
@@ -238,7 +238,7 @@ def test_what_a_sample_is_is_kept_by_candidate(tmp_path):
 
 def test_what_was_measured_before_a_fault_is_kept(tmp_path):
     path = tmp_path / "result.jsonl"
-    with suppress(KeyboardInterrupt), recording(path, {}, [RING]) as record:
+    with suppress(KeyboardInterrupt), open_record(path, {}, [RING]) as record:
         record.sample(0, 0, 1.0)
         raise KeyboardInterrupt
     text = path.read_text("utf-8")
@@ -252,11 +252,11 @@ def test_what_was_measured_before_a_fault_is_kept(tmp_path):
 def test_results_are_not_overwritten(tmp_path):
     path = tmp_path / "result.jsonl"
     path.write_text("mine", "utf-8")
-    with pytest.raises(InputError, match="is there already"), recording(path, {}, []):
+    with pytest.raises(InputError, match="is there already"), open_record(path, {}, []):
         pass
     with (
         pytest.raises(InputError, match="cannot be written"),
-        recording(tmp_path / "no" / "file", {}, []),
+        open_record(tmp_path / "no" / "file", {}, []),
     ):
         pass
 
@@ -280,7 +280,7 @@ def test_results_are_not_overwritten(tmp_path):
 )
 def test_a_damaged_file_is_told_by_its_line(tmp_path, damage, message):
     path = tmp_path / "result.jsonl"
-    with recording(path, {}, [RING]):
+    with open_record(path, {}, [RING]):
         pass
     lines = damage(path.read_text("utf-8").splitlines())
     path.write_text("".join(f"{line}\n" for line in lines), "utf-8")

@@ -10,11 +10,19 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given, strategies as st
-from simreduce_validate import asked
+from simreduce_validate.devices import read_devices
 from simreduce_validate.measuring import Interval
-from simreduce_validate.remeasure import Again, Remeasured, _first, document, in_turns, read, table
+from simreduce_validate.remeasure import (
+    MeasuredCandidate,
+    MeasuredRanking,
+    _first,
+    document,
+    in_turns,
+    read,
+    table,
+)
 from simreduce_validate.running.backend import BACKENDS, PATIENCE
-from simreduce_validate.running.setup import ROUTES
+from simreduce_validate.running.protocol import ROUTES
 
 from simreduce import units
 from simreduce.cli.devices import device_options
@@ -66,10 +74,10 @@ def with_settings(ranking, *runnable):
 def measured(ranking, *intervals, faulty=()):
     """The first of a ranking, as if it had been measured: (low, median, high) of each."""
     rows = tuple(
-        Again(place, ranking.candidates[place - 1], 1e-3, Interval(median, low, high), ("wrong",) * (place in faulty))
+        MeasuredCandidate(place, ranking.candidates[place - 1], 1e-3, Interval(median, low, high), ("wrong",) * (place in faulty))
         for place, (low, median, high) in enumerate(intervals, 1)
     )  # fmt: skip
-    return Remeasured(ranking, rows, RAN_ON)
+    return MeasuredRanking(ranking, rows, RAN_ON)
 
 
 def everything(ranking):
@@ -196,7 +204,7 @@ def test_strategies_take_turns_as_far_as_memory_goes():
 
 
 def read_inproc(ranking):
-    return asked.read_devices(ranking.scenario, None, None, **OPTIONS)
+    return read_devices(ranking.scenario, None, None, **OPTIONS)
 
 
 def test_devices_stand_for_those_of_the_scenario_with_its_own_order_of_gpus(tmp_path):
@@ -205,7 +213,7 @@ def test_devices_stand_for_those_of_the_scenario_with_its_own_order_of_gpus(tmp_
     path.write_text('topology = "dgx1v"\nworkload = "bytes:1MiB"\ngpu_indices = [0, 3, 2, 1, 4, 5, 6, 7]\n'
                     '[topology_overrides]\n"links.qpi.bandwidth" = "1 GB/s"\n', "utf-8")  # fmt: skip
     scenario = load_scenario(str(path))
-    found = asked.read_devices(scenario, None, None, **OPTIONS)
+    found = read_devices(scenario, None, None, **OPTIONS)
 
     assert found.layout == scenario.layout()
     assert found.topology.digest == scenario.topology.digest
@@ -271,8 +279,8 @@ def test_times_of_the_ranking_are_told_from_measured_ones(ranking):
         replace(c, settings=Settings(None, "call" if c is ranking.candidates[1] else None)) for c in ranking.candidates
     ))  # fmt: skip
     other, first = few.candidates[1], few.candidates[0]
-    rows = (Again(1, first, math.nan, Interval(2e-3, 1e-3, 3e-3)),)
-    found = Remeasured(few, rows, RAN_ON)
+    rows = (MeasuredCandidate(1, first, math.nan, Interval(2e-3, 1e-3, 3e-3)),)
+    found = MeasuredRanking(few, rows, RAN_ON)
 
     assert (
         f"its fastest is {other.strategy.text}, predicted {units.format_duration(other.seconds)}:"

@@ -12,11 +12,11 @@ import click
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from simreduce_validate.asked import read_workers
+from simreduce_validate.devices import read_workers
 from simreduce_validate.running.builtin import BUILTINS, Builtin
 from simreduce_validate.running.contents import Contents, difference, unmade
 from simreduce_validate.running.discover import from_table, model_of, parts_of, visible
-from simreduce_validate.running.executed import wanted
+from simreduce_validate.running.execution import expect_execution
 from simreduce_validate.running.placement import by_task, device, logical_cpus, process
 from simreduce_validate.running.program import parts
 from simreduce_validate.running.serve import _answer
@@ -147,7 +147,7 @@ def test_a_ring_s_result_stays_in_its_parts():
 
 
 def test_a_chained_step_makes_every_transfer_as_often():
-    once, thrice = (wanted(plan(), logical_cpus(5), times) for times in (1, 3))
+    once, thrice = (expect_execution(plan(), logical_cpus(5), times) for times in (1, 3))
 
     assert {key: 3 * count for key, count in once.transfers.items()} == thrice.transfers
     assert {key: 3 * count for key, count in once.sums.items()} == thrice.sums

@@ -70,10 +70,10 @@ def test_strategies_are_right_as_they_are_run(text, topology):
     one, several = devices(topology, 4).stage, devices(topology, 4, backend="cluster").stage
     plan = compile_plan(text, tensor(1 << 14, 0), several.layout)
     for stage in (one, several):
-        played = stage.played(plan)
-        assert [] == sr.verify(played)
-        assert moved(plan) == moved(played)
-        assert sr.simulate(played, stage.machine).seconds > 0
+        adapted = stage.adapt(plan)
+        assert [] == sr.verify(adapted)
+        assert moved(plan) == moved(adapted)
+        assert sr.simulate(adapted, stage.machine).seconds > 0
 
 
 def moved(plan):
@@ -91,4 +91,4 @@ def test_order_between_devices_costs_a_message():
     plan = b.finish(Contract.of("none", ()))
 
     for stage in (one, several):
-        assert 1 == np.count_nonzero(stage.played(plan).kind == Kind.COPY)
+        assert 1 == np.count_nonzero(stage.adapt(plan).kind == Kind.COPY)

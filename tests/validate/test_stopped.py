@@ -6,12 +6,12 @@ import signal
 import click
 import pytest
 from simreduce_validate.calibrate import _stoppable
-from simreduce_validate.cases import Stopped
+from simreduce_validate.campaign import Stopped
 from simreduce_validate.validate import _measured
 
 
 class _Stopping:
-    """A question whose measuring somebody stops."""
+    """A campaign whose measuring somebody stops."""
 
     def __init__(self, *rows):
         self.rows = rows

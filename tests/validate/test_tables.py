@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from simreduce_validate.cases import Case, Control, Question, Row
-from simreduce_validate.judged import judged
+from simreduce_validate.accuracy import assess
+from simreduce_validate.campaign import Campaign, Case, Control, Timing
 from simreduce_validate.running import Measurement
-from simreduce_validate.tables import fault_lines, judgement_lines, samples_line, transfer_lines
+from simreduce_validate.tables import accuracy_lines, fault_lines, samples_line, transfer_lines
 from simreduce_validate.transfers import Transfer
 from simreduce_validate.validate import _best, _warnings
 
@@ -29,7 +29,7 @@ README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 def row(name, scale=1.0, settled=0, rounds=20):
     case = Case(name, None, 1024, 0, "sum", 1e-3 * scale)
     scatter = np.random.default_rng(len(name)).lognormal(0.0, 0.1, rounds)
-    return Row(case, Measurement(scale * 1e-3 * scatter, (), (), None), settled=settled)
+    return Timing(case, Measurement(scale * 1e-3 * scatter, (), (), None), settled=settled)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_what_a_sample_is_is_said(settled, chained, expected):
 
 
 def parts(line):
-    """Of a line of the judgement, with N for numbers, S for a size and A for strategies."""
+    """Of a line of the accuracy, with N for numbers, S for a size and A for strategies."""
     line = re.sub(r"^[\d.]+ k?M?G?B(?=: )", "S", line.lstrip("# "))
     line = re.sub(r"fastest [^,]+", "fastest A", line)
     line = re.sub(r"^controls, [^:]+: (.*), of [^;]+", r"controls, S: \1, of C", line)
@@ -70,11 +70,11 @@ def measured(rounds=20):
     ]
     again = replace(rows[0], case=replace(rows[0].case, repeats=0))
     case = Case("copies", None, 16384, 0, "sum", math.nan, control=Control(1e-3, (4096,)))
-    return [*rows, again, Row(case, Measurement(np.full(rounds, 1.2e-3), (), (), None))]
+    return [*rows, again, Timing(case, Measurement(np.full(rounds, 1.2e-3), (), (), None))]
 
 
-def judgement(rounds):
-    return judged(measured(rounds))
+def accuracy(rounds):
+    return assess(measured(rounds))
 
 
 def test_readme_shows_what_is_said_of_predictions():
@@ -84,7 +84,7 @@ def test_readme_shows_what_is_said_of_predictions():
     said = {
         part
         for rounds in (5, 20)
-        for line in judgement_lines(judgement(rounds))
+        for line in accuracy_lines(accuracy(rounds))
         for part in parts(line)
     }
     shown = [
@@ -106,7 +106,7 @@ def test_a_fault_of_a_control_is_told_as_one():
 
 
 def test_what_a_control_says_is_said_by_size_and_over_all():
-    lines = judgement_lines(judgement(20))
+    lines = accuracy_lines(accuracy(20))
 
     assert lines[-2].startswith(
         "controls: plans of the calibration, timed again, are off what they took then by 16.7% in the median, "
@@ -154,11 +154,11 @@ def test_nothing_is_predicted_of_cpu_devices_that_the_calibration_does_not_know(
 ):
     """Unless their links are known, which bound the time."""
     constants = replace(NOMINAL, cpu=Processor(cores=2)) if knows else NOMINAL
-    question = Question(devices("switch:3", **asked), constants)
-    (case,) = question.cases(tensor(1 << 20, 0), [parse_strategy("ring")])
+    campaign = Campaign(devices("switch:3", **asked), constants)
+    (case,) = campaign.cases(tensor(1 << 20, 0), [parse_strategy("ring")])
 
-    assert blind == question.blind == math.isnan(case.predicted)
-    assert blind == any("nothing is predicted" in line for line in _warnings(question))
+    assert blind == campaign.blind == math.isnan(case.predicted)
+    assert blind == any("nothing is predicted" in line for line in _warnings(campaign))
 
 
 @pytest.mark.parametrize("knows", [False, True])
@@ -172,8 +172,8 @@ def test_the_best_of_a_scenario_are_so_wherever_they_stand_in_it(tmp_path, knows
         f'topology = "switch:4"\nworkload = "bytes:64MiB"\nstrategies = {list(listed)}\n'
     )
     constants = replace(NOMINAL, cpu=Processor(cores=2)) if knows else NOMINAL
-    question = Question(devices("switch:4"), constants)
-    found = [strategy.text for strategy in _best(question, load_scenario(str(path)), 2)]
+    campaign = Campaign(devices("switch:4"), constants)
+    found = [strategy.text for strategy in _best(campaign, load_scenario(str(path)), 2)]
 
-    assert knows != question.blind
+    assert knows != campaign.blind
     assert ["ring", "chain"] == found

@@ -40,26 +40,26 @@ from simreduce.plan import Kind
 from simreduce.strategy import parse_strategy
 from simreduce.tune.bench import tensor
 from simreduce.units import format_bandwidth, format_duration, format_size
-from simreduce_validate.asked import Devices, read_devices, refusals
+from simreduce_validate.accuracy import Accuracy, assess
 from simreduce_validate.calibrating import (
     Constant,
     Design,
     Fit,
     Micro,
-    assembled,
+    assemble,
     cores_of,
     design,
-    fitted,
+    fit_constants,
     slow_ports,
 )
 from simreduce_validate.calibrating.controls import Key, repeated
 from simreduce_validate.calibrating.design import WHOLE, whole
 from simreduce_validate.calibrating.fit import Floats
-from simreduce_validate.cases import RUNTIME, Case, Question, Row
-from simreduce_validate.judged import Judgement, judged
+from simreduce_validate.campaign import RUNTIME, Campaign, Case, Timing
+from simreduce_validate.devices import Devices, read_devices, refusals
 from simreduce_validate.measuring.provenance import processors
 from simreduce_validate.running.computer import Computer
-from simreduce_validate.tables import fault_lines, judgement_document, judgement_lines
+from simreduce_validate.tables import accuracy_document, accuracy_lines, fault_lines
 
 HELD_OUT = (
     "ring",
@@ -141,31 +141,33 @@ def calibrate(
     path.parent.mkdir(parents=True, exist_ok=True)
     fit_file, tried_file = (_beside(path, kind) for kind in ("fit", "held-out"))
     plan = design(asked, cores_of([]))
-    question = Question(asked, NOMINAL, iters, warmup_iters)
+    campaign = Campaign(asked, NOMINAL, iters, warmup_iters)
     with _stoppable(fit_file):
-        rows, ran_on = _measured(question, _cases(asked, plan), fit_file)
+        rows, provenance = _measured(campaign, _cases(asked, plan), fit_file)
     if _told(rows):
         return 1
     # What is measured is the same, whatever cores the workers say that they have.
-    computers = [Computer(each["name"], each["cores"]) for each in ran_on["hardware"]["workers"]]
+    computers = [
+        Computer(each["name"], each["cores"]) for each in provenance["hardware"]["workers"]
+    ]
     plan = design(asked, cores_of(computers))
     with _stoppable(fit_file, tried_file):
         found, fit = _learnt(plan, asked, rows)
         found = replace(found, controls=_controls(plan, asked, rows))
-        tried = _tried(replace(question, calibration=found), tried_file) if held_out else []
-    judgement = judged(tried)
+        tried = _tried(replace(campaign, calibration=found), tried_file) if held_out else []
+    accuracy = assess(tried)
     found = replace(
         found,
         name=path.stem,
         title=_title(asked),
-        provenance=_provenance(ran_on, plan, fit, judgement, asked),
+        provenance=_provenance(provenance, plan, fit, accuracy, asked),
     )
     write_text(str(path), to_toml(found))
     serial = _serial(plan, asked, rows, found)
     if as_json:
-        echo_json(_document(found, fit, judgement, serial, path, rows))
+        echo_json(_document(found, fit, accuracy, serial, path, rows))
     else:
-        click.echo("\n".join(_lines(found, fit, judgement, serial, path, rows)))
+        click.echo("\n".join(_lines(found, fit, accuracy, serial, path, rows)))
     return int(_told(tried))
 
 
@@ -183,7 +185,7 @@ def _stoppable(*samples: Path) -> Iterator[None]:
         raise click.exceptions.Exit(130) from None
 
 
-def _told(rows: Sequence[Row]) -> bool:
+def _told(rows: Sequence[Timing]) -> bool:
     """Whether anything makes the times of rows meaningless; says so."""
     faults = fault_lines(rows)
     for fault in faults:
@@ -229,33 +231,33 @@ def _micros(plan: Design) -> list[Micro]:
 
 def _cases(devices: Devices, plan: Design) -> list[Case]:
     return [
-        Case(micro.name, devices.stage.played(micro.plan), micro.nbytes // 4, 0, "sum", math.nan)
+        Case(micro.name, devices.stage.adapt(micro.plan), micro.nbytes // 4, 0, "sum", math.nan)
         for micro in _micros(plan)
     ]
 
 
 def _measured(
-    question: Question, cases: Sequence[Case], out: Path
-) -> tuple[list[Row], dict[str, Any]]:
+    campaign: Campaign, cases: Sequence[Case], out: Path
+) -> tuple[list[Timing], dict[str, Any]]:
     """The cases, timed in turns with others that move about as much: what comes after a large one
     finds cold caches. Where steps settle, all take turns, so that a slow minute is everybody's.
     """
     order = sorted(range(len(cases)), key=lambda i: int(cases[i].plan.nbytes.sum()))
-    many = len(order) if question.devices.stage.one_process else _IN_TURNS
+    many = len(order) if campaign.devices.stage.one_process else _IN_TURNS
     groups = [[cases[i] for i in order[at : at + many]] for at in range(0, len(order), many)]
-    rows, ran_on = question.measure(groups, out)
+    rows, provenance = campaign.measure(groups, out)
     back = dict(zip(order, rows, strict=True))
-    return [back[i] for i in range(len(cases))], ran_on
+    return [back[i] for i in range(len(cases))], provenance
 
 
-def _controls(plan: Design, devices: Devices, rows: Sequence[Row]) -> dict[Key, float]:
+def _controls(plan: Design, devices: Devices, rows: Sequence[Timing]) -> dict[Key, float]:
     """What the controls took, among all that was measured."""
     taken = {row.case.plan.digest: row.measured.median for row in rows}
     micros = repeated(devices, plan.controls)
-    return {key: taken[devices.stage.played(micro.plan).digest] for key, micro in micros.items()}
+    return {key: taken[devices.stage.adapt(micro.plan).digest] for key, micro in micros.items()}
 
 
-def _learnt(plan: Design, devices: Devices, rows: Sequence[Row]) -> tuple[Calibration, Fit]:
+def _learnt(plan: Design, devices: Devices, rows: Sequence[Timing]) -> tuple[Calibration, Fit]:
     """The calibration that fits best, and the fit. Ports that differ have constants of their own,
     and what showed them is then fitted too.
     """
@@ -265,14 +267,14 @@ def _learnt(plan: Design, devices: Devices, rows: Sequence[Row]) -> tuple[Calibr
     machine, plans = devices.stage.machine, [row.case.plan for row in rows[:many]]
 
     def predict(values: Mapping[str, float]) -> list[float]:
-        found = assembled(plan.base, values)
+        found = assemble(plan.base, values)
         return [sr.simulate(each, machine, RUNTIME, found).seconds for each in plans]
 
-    fit = fitted(constants, predict, [row.measured.median for row in rows[:many]])
-    return replace(assembled(plan.base, fit.values), errors=fit.errors), fit
+    fit = fit_constants(constants, predict, [row.measured.median for row in rows[:many]])
+    return replace(assemble(plan.base, fit.values), errors=fit.errors), fit
 
 
-def _ports(plan: Design, rows: Sequence[Row]) -> dict[str, float]:
+def _ports(plan: Design, rows: Sequence[Timing]) -> dict[str, float]:
     """About what rate those links have that differ, by the names of the constants: what does not
     depend on the size of a transfer cancels.
     """
@@ -294,32 +296,32 @@ def _ports(plan: Design, rows: Sequence[Row]) -> dict[str, float]:
     }
 
 
-def _tried(question: Question, out: Path) -> list[Row]:
+def _tried(campaign: Campaign, out: Path) -> list[Timing]:
     """Strategies that the constants were not learnt from, measured beside what they predict."""
-    devices, groups = question.devices, []
+    devices, groups = campaign.devices, []
     for nbytes in _WIDELY if devices.stage.one_process else _TARGETS:
-        cases = [case for case in _held_out(question, nbytes) if case.predicted < _PATIENCE]
+        cases = [case for case in _held_out(campaign, nbytes) if case.predicted < _PATIENCE]
         groups += [cases] if cases else []
     # A slow second is everybody's, and large ones would leave the others few rounds.
     if devices.stage.one_process:
         quick = [case for group in groups for case in group if case.nbytes < _LARGE]
         groups = [quick, *(group for group in groups if group[0].nbytes >= _LARGE)]
-    return question.measure([question.with_controls(group) for group in groups], out)[0]
+    return campaign.measure([campaign.with_controls(group) for group in groups], out)[0]
 
 
-def _held_out(question: Question, nbytes: int) -> list[Case]:
+def _held_out(campaign: Campaign, nbytes: int) -> list[Case]:
     """The strategies of one size, without those that are in the fit by another name: on two or
     three devices, some are a chain.
     """
-    devices, workload = question.devices, tensor(nbytes, 0)
+    devices, workload = campaign.devices, tensor(nbytes, 0)
     learnt = WHOLE if devices.stage.one_process else ()
-    plans = {devices.stage.played(whole(devices, name, nbytes).plan).digest for name in learnt}
+    plans = {devices.stage.adapt(whole(devices, name, nbytes).plan).digest for name in learnt}
     strategies = [s for s in map(parse_strategy, HELD_OUT) if not refusals(s, devices, [workload])]
-    return [case for case in question.cases(workload, strategies) if case.plan.digest not in plans]
+    return [case for case in campaign.cases(workload, strategies) if case.plan.digest not in plans]
 
 
 def _serial(
-    plan: Design, devices: Devices, rows: Sequence[Row], found: Calibration
+    plan: Design, devices: Devices, rows: Sequence[Timing], found: Calibration
 ) -> dict[str, float] | None:
     """Of two transfers from one device to another at once, of which the first goes on: seconds as
     measured, and as predicted if they go one after the other, or share the way.
@@ -339,12 +341,16 @@ def _title(devices: Devices) -> str:
 
 
 def _provenance(
-    ran_on: Mapping[str, Any], plan: Design, fit: Fit, judgement: Judgement | None, devices: Devices
+    provenance: Mapping[str, Any],
+    plan: Design,
+    fit: Fit,
+    accuracy: Accuracy | None,
+    devices: Devices,
 ) -> dict[str, str]:
-    hardware, versions = ran_on["hardware"], ran_on["versions"]
+    hardware, versions = provenance["hardware"], provenance["versions"]
     off = np.abs(np.expm1(fit.residuals))
     found = {
-        "date": ran_on["started"],
+        "date": provenance["started"],
         "hardware": processors(hardware) + (f", {hardware['gpus']}" if hardware["gpus"] else ""),
         "software": ", ".join(f"{name} {version}" for name, version in versions.items() if version),
         "source": f"simreduce calibrate {devices.topology.name} --backend {devices.stage.backend} --route {devices.route}",
@@ -356,8 +362,8 @@ def _provenance(
     }
     if plan.directions:
         found["directions"] = plan.directions
-    if judgement is not None:
-        found["held_out"] = judgement_lines(judgement)[0].removeprefix("predictions: ")
+    if accuracy is not None:
+        found["held_out"] = accuracy_lines(accuracy)[0].removeprefix("predictions: ")
     return found
 
 
@@ -376,7 +382,7 @@ def _off(errors: Floats) -> str:
 
 
 def _lines(
-    found: Calibration, fit: Fit, judgement: Judgement | None, serial: Mapping[str, float] | None, path: Path, rows: Sequence[Row]
+    found: Calibration, fit: Fit, accuracy: Accuracy | None, serial: Mapping[str, float] | None, path: Path, rows: Sequence[Timing]
 ) -> list[str]:  # fmt: skip
     off = np.abs(np.expm1(fit.residuals))
     lines = [
@@ -416,10 +422,10 @@ def _lines(
             f"# two transfers from one device to another {how}: {format_duration(serial['measured'])} measured, "
             f"{format_duration(one)} one after the other, {format_duration(both)} shared"
         )
-    if judgement is not None:
+    if accuracy is not None:
         lines += [
             "# strategies that were not in the fit:",
-            *(f"#   {line}" for line in judgement_lines(judgement)),
+            *(f"#   {line}" for line in accuracy_lines(accuracy)),
         ]
     return [
         *lines,
@@ -432,7 +438,7 @@ def _shown(name: str, value: float) -> str:
 
 
 def _document(
-    found: Calibration, fit: Fit, judgement: Judgement | None, serial: Mapping[str, float] | None, path: Path, rows: Sequence[Row]
+    found: Calibration, fit: Fit, accuracy: Accuracy | None, serial: Mapping[str, float] | None, path: Path, rows: Sequence[Timing]
 ) -> dict[str, Any]:  # fmt: skip
     return {
         "command": "calibrate",
@@ -457,5 +463,5 @@ def _document(
             {"plan": kind, "size_bytes": nbytes, "time_us": seconds * 1e6}
             for (kind, nbytes), seconds in found.controls.items()
         ],
-        "held_out": judgement_document(judgement),
+        "held_out": accuracy_document(accuracy),
     }  # fmt: skip

@@ -102,7 +102,7 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PairErrors:
     """How far off the predictions of some pairs are: |predicted / measured - 1|."""
 
     machine: str
@@ -181,12 +181,12 @@ def errors(cells: Iterable[tuple[float, float]]) -> list[float]:
     return [abs(guess / measured - 1) for measured, guess in cells]
 
 
-def summary(matrices: Sequence[Published], *, held: bool = False) -> Row:
+def summary(matrices: Sequence[Published], *, held: bool = False) -> PairErrors:
     """One row over the pairs of these matrices, which are of one machine."""
     cells = [cell for matrix in matrices for cell in pairs(matrix, held=held)]
     off = errors(cells)
     first = matrices[0]
-    return Row(
+    return PairErrors(
         machine=first.machine,
         topology=MACHINES[first.machine],
         kind=first.kind,
@@ -199,7 +199,7 @@ def summary(matrices: Sequence[Published], *, held: bool = False) -> Row:
     )
 
 
-def by_kind() -> list[Row]:
+def by_kind() -> list[PairErrors]:
     """A row for every machine, kind of matrix and case of peer access, exceptions included."""
 
     def key(matrix: Published) -> tuple[str, str, bool]:
@@ -208,12 +208,12 @@ def by_kind() -> list[Row]:
     return [summary(list(group)) for _, group in groupby(sorted(published(), key=key), key)]
 
 
-def is_close(row: Row) -> bool:
+def is_close(row: PairErrors) -> bool:
     """Whether no more is wrong than is accepted."""
     return row.median <= MEDIAN and row.high <= HIGH
 
 
-def bandwidths(machine: str, *, held: bool) -> Row:
+def bandwidths(machine: str, *, held: bool) -> PairErrors:
     """All bandwidths of a machine together; `held`: without `EXCEPTIONS`."""
     mine = [each for each in published() if each.machine == machine and each.kind != "latency"]
     return summary(mine, held=held)

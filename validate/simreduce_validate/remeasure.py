@@ -18,8 +18,8 @@ from simreduce.errors import InputError
 from simreduce.report import how_lines
 from simreduce.scenario import Scenario
 from simreduce.tune import Candidate, Ranking
-from simreduce_validate.asked import Devices, accepted, read_devices
-from simreduce_validate.cases import Question
+from simreduce_validate.campaign import Campaign
+from simreduce_validate.devices import Devices, can_run, read_devices
 from simreduce_validate.measuring import Interval
 from simreduce_validate.measuring.provenance import processors
 from simreduce_validate.running.backend import check_tensorflow
@@ -34,7 +34,7 @@ _UNITS = ("place", "", "(ms)", "(ms)", "(ms)", "place", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class MeasuredCandidate:
     """One of a ranking, measured. `place` is that in the ranking, from 1; `predicted` the seconds
     of one all-reduce on the devices it was measured on, which need not be those of the scenario, or
     NaN; `faults` is all that makes the measured time meaningless.
@@ -48,21 +48,21 @@ class Again:
 
 
 @dataclass(frozen=True, slots=True)
-class Remeasured:
+class MeasuredRanking:
     """Some of a ranking, in its order, measured in turns; what they ran on."""
 
     ranking: Ranking
-    rows: tuple[Again, ...]
-    ran_on: dict[str, Any]
+    rows: tuple[MeasuredCandidate, ...]
+    provenance: dict[str, Any]
 
     @property
-    def fastest(self) -> tuple[Again, ...]:
+    def fastest(self) -> tuple[MeasuredCandidate, ...]:
         """Those without faults, by measured median."""
         right = [row for row in self.rows if not row.faults]
         return tuple(sorted(right, key=lambda row: (row.measured.value, row.place)))
 
     @property
-    def equals(self) -> tuple[Again, ...]:
+    def equals(self) -> tuple[MeasuredCandidate, ...]:
         """The fastest of those that can be recommended, and those whose intervals overlap with its
         own: they are not told apart.
         """
@@ -71,7 +71,7 @@ class Remeasured:
         return tuple(row for row in known if row.measured.low <= known[0].measured.high)
 
     @property
-    def recommended(self) -> Again | None:
+    def recommended(self) -> MeasuredCandidate | None:
         """Of `equals`, the one predicted to be fastest; None if every one has faults."""
         return min(self.equals, key=lambda row: row.place, default=None)
 
@@ -88,7 +88,9 @@ def read(scenario: Scenario | None, **options: Any) -> Devices:
     return devices
 
 
-def remeasure(ranking: Ranking, top: int, devices: Devices, iters: int | None = None) -> Remeasured:
+def remeasure(
+    ranking: Ranking, top: int, devices: Devices, iters: int | None = None
+) -> MeasuredRanking:
     """Time the first `top` of a ranking in turns, `iters` rounds or as many as some seconds have
     room for. InputError if these devices can do none of them.
     """
@@ -96,19 +98,19 @@ def remeasure(ranking: Ranking, top: int, devices: Devices, iters: int | None = 
     chosen = _first(ranking, top, devices)
     if not chosen:
         raise InputError("--measure: these devices can do no strategy of the ranking")
-    question = Question(
+    campaign = Campaign(
         devices, scenario.calibration, iters, chained=scenario.repeat, faithful=scenario.faithful
     )
-    cases = question.cases(scenario.workload, [candidate.strategy for _, candidate in chosen])
+    cases = campaign.cases(scenario.workload, [candidate.strategy for _, candidate in chosen])
     together = in_turns(scenario.workload.nbytes, devices.layout.n)
-    rows, ran_on = question.measure(
+    rows, provenance = campaign.measure(
         [cases[i : i + together] for i in range(0, len(cases), together)]
     )
     found = [
-        Again(place, candidate, row.predicted, row.interval, row.faults)
+        MeasuredCandidate(place, candidate, row.predicted, row.interval, row.faults)
         for (place, candidate), row in zip(chosen, rows, strict=True)
     ]
-    return Remeasured(ranking, tuple(found), ran_on)
+    return MeasuredRanking(ranking, tuple(found), provenance)
 
 
 def in_turns(nbytes: int, ranks: int, memory: int | None = None) -> int:
@@ -131,12 +133,12 @@ def _first(ranking: Ranking, top: int, devices: Devices) -> list[tuple[int, Cand
             continue
         if len(chosen) >= top and any(c.runnable for _, c in chosen):
             break
-        if accepted(candidate.strategy, devices, [scenario.workload], faithful=scenario.faithful):
+        if can_run(candidate.strategy, devices, [scenario.workload], faithful=scenario.faithful):
             chosen.append((place, candidate))
     return chosen
 
 
-def table(found: Remeasured) -> str:
+def table(found: MeasuredRanking) -> str:
     """What was measured beside what was predicted for it, and the strategy to take."""
     places = {row.place: str(place) for place, row in enumerate(found.fastest, 1)}
     cells = [_COLUMNS, _UNITS, *(_cells(row, places.get(row.place, "-")) for row in found.rows)]
@@ -153,18 +155,18 @@ def table(found: Remeasured) -> str:
     return "\n".join(["", *_header(found), *lines, *faults[:20], "", *_recommendation(found)])
 
 
-def _header(found: Remeasured) -> list[str]:
-    settings, hardware = found.ran_on["settings"], found.ran_on["hardware"]
+def _header(found: MeasuredRanking) -> list[str]:
+    settings, hardware = found.provenance["settings"], found.provenance["hardware"]
     links = f", {settings['links']}" if settings.get("links") else ""
     return [
         f"# measured on  {settings['backend']}, route {settings['route']}{links}",
-        f"#              {processors(hardware)}, TensorFlow {found.ran_on['versions']['tensorflow']}",
+        f"#              {processors(hardware)}, TensorFlow {found.provenance['versions']['tensorflow']}",
         f"# here         predicted for {settings['simulated']}, calibration {settings['calibration']}",
         "#",
     ]
 
 
-def _cells(row: Again, place: str) -> tuple[str, ...]:
+def _cells(row: MeasuredCandidate, place: str) -> tuple[str, ...]:
     def ms(seconds: float) -> str:
         return f"{seconds * 1e3:.3f}" if isfinite(seconds) else "-"
 
@@ -179,7 +181,7 @@ def _cells(row: Again, place: str) -> tuple[str, ...]:
     )
 
 
-def _recommendation(found: Remeasured) -> list[str]:
+def _recommendation(found: MeasuredRanking) -> list[str]:
     best = found.recommended
     if best is None:
         return ["Recommended: none, as no measured step was right"]
@@ -198,7 +200,7 @@ def _recommendation(found: Remeasured) -> list[str]:
     return lines + how_lines(found.ranking, best.candidate, "predicted")
 
 
-def document(found: Remeasured) -> dict[str, Any]:
+def document(found: MeasuredRanking) -> dict[str, Any]:
     """The keys that it adds to the document of the ranking, or that stand in the place of the
     ranking's; times in microseconds.
     """
@@ -218,7 +220,7 @@ def document(found: Remeasured) -> dict[str, Any]:
             }
             for row in found.rows
         ],
-        "measured_on": found.ran_on,
+        "measured_on": found.provenance,
         "not_told_apart": [row.candidate.strategy.text for row in found.equals],
         "recommended": best.candidate.strategy.text if best else None,
     }

@@ -13,8 +13,8 @@ import numpy as np
 import simreduce as sr
 from simreduce import dtypes, units
 from simreduce.report.busbw import algbw, busbw
-from simreduce_validate.cases import RUNTIME, Question, Row
-from simreduce_validate.judged import Drift, Judgement, Size
+from simreduce_validate.accuracy import Accuracy, Drift, Size
+from simreduce_validate.campaign import RUNTIME, Campaign, Timing
 from simreduce_validate.measuring import Interval, noise
 from simreduce_validate.measuring.statistics import FEW, LEVEL, range_level
 from simreduce_validate.transfers import Transfer
@@ -26,7 +26,7 @@ _HEADER = (
 )  # fmt: skip
 
 
-def table(rows: Sequence[Row], ranks: int, about: Sequence[str], judgement: Sequence[str]) -> str:
+def table(rows: Sequence[Timing], ranks: int, about: Sequence[str], accuracy: Sequence[str]) -> str:
     """nccl-tests' columns of what was measured, what was predicted, and how far off that is; faults
     below.
     """
@@ -43,14 +43,14 @@ def table(rows: Sequence[Row], ranks: int, about: Sequence[str], judgement: Sequ
         + f"  {len(r.faults):6d}  {sum(r.measured.prepared.executed.transfers.values()):9d}  {r.case.algorithm}{' again' if r.case.repeats is not None else ''}"
         for r in candidates
     ]
-    lines += [f"# {line}" for line in (*judgement, *noise_lines(candidates))]
+    lines += [f"# {line}" for line in (*accuracy, *noise_lines(candidates))]
     faults = fault_lines(rows)
     lines.append(f"# Faults               : {len(faults)} {'FAILED' if faults else 'OK'}")
     lines += [f"#   {fault}" for fault in faults[:20]]
     return "\n".join(lines)
 
 
-def samples_line(rows: Sequence[Row], chained: int = 1) -> str:
+def samples_line(rows: Sequence[Timing], chained: int = 1) -> str:
     """What a time is the median of."""
     settled = [row.settled for row in rows]
     fewest, most = min(settled), max(settled)
@@ -62,7 +62,7 @@ def samples_line(rows: Sequence[Row], chained: int = 1) -> str:
     return f"medians of {units.counted(len(rows[0].measured.seconds), 'sample')}, each {each}{after}{reduced}"
 
 
-def fault_lines(rows: Sequence[Row]) -> list[str]:
+def fault_lines(rows: Sequence[Timing]) -> list[str]:
     """All that makes times of rows meaningless."""
     return [
         f"{'control: ' * bool(r.case.control)}{r.case.algorithm}, {r.case.nbytes} bytes: {fault}"
@@ -71,7 +71,7 @@ def fault_lines(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def noise_lines(rows: Sequence[Row]) -> list[str]:
+def noise_lines(rows: Sequence[Timing]) -> list[str]:
     """What the medians are worth: their intervals, outliers and drift."""
     found = [noise(row.measured.seconds) for row in rows]
     widths = [(r.interval.high - r.interval.low) / 2 / r.measured.median for r in rows]
@@ -92,32 +92,32 @@ def noise_lines(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def judgement_lines(judgement: Judgement | None) -> list[str]:
+def accuracy_lines(accuracy: Accuracy | None) -> list[str]:
     """What the predictions were worth, in words."""
-    if judgement is None:
+    if accuracy is None:
         return []
     lines = [
         (
-            f"predictions: |error| {judgement.median_error:.1%} in the median, {judgement.p90_error:.1%} at the 90th percentile; "
-            f"regret {judgement.median_regret:.1%} in the median, {judgement.worst_regret:.1%} at worst, {judgement.worst_cost:.1%} for certain"
+            f"predictions: |error| {accuracy.median_error:.1%} in the median, {accuracy.p90_error:.1%} at the 90th percentile; "
+            f"regret {accuracy.median_regret:.1%} in the median, {accuracy.worst_regret:.1%} at worst, {accuracy.worst_cost:.1%} for certain"
         )
     ]
-    if judgement.wrong:
-        lines.append(f"{judgement.wrong} with wrong results are left out of this")
+    if accuracy.wrong:
+        lines.append(f"{accuracy.wrong} with wrong results are left out of this")
     lines += [
         _size_line(size)
-        for size in judgement.sizes
+        for size in accuracy.sizes
         if size.order.pairs
         or size.chosen != size.best
         or size.floor
         or not math.isnan(size.default)
     ]
-    if drift := judgement.drift:
-        of = [size for size in judgement.sizes if size.drift]
+    if drift := accuracy.drift:
+        of = [size for size in accuracy.sizes if size.drift]
         sizes = (
             ""
-            if len(of) == len(judgement.sizes)
-            else f" at {len(of)} of {len(judgement.sizes)} sizes"
+            if len(of) == len(accuracy.sizes)
+            else f" at {len(of)} of {len(accuracy.sizes)} sizes"
         )
         lines.append(
             f"controls: plans of the calibration, timed again{sizes}, are off what they took then by {drift.median_repeat:.1%} in the median, "
@@ -173,7 +173,7 @@ def _between(interval: Interval) -> str:
     )
 
 
-def transfer_lines(row: Row, found: Sequence[Transfer], most: int = 40) -> list[str]:
+def transfer_lines(row: Timing, found: Sequence[Transfer], most: int = 40) -> list[str]:
     """The transfers of one step of a candidate, as they ended; of very many, those that are
     farthest off.
     """
@@ -208,7 +208,7 @@ def transfer_lines(row: Row, found: Sequence[Transfer], most: int = 40) -> list[
     return lines
 
 
-def _level(rows: Sequence[Row]) -> float:
+def _level(rows: Sequence[Timing]) -> float:
     """With what probability, in percent, the intervals hold their medians: that of the range of a
     few samples.
     """
@@ -217,14 +217,14 @@ def _level(rows: Sequence[Row]) -> float:
 
 
 def document(
-    question: Question,
-    rows: Sequence[Row],
-    judgement: Judgement | None,
+    campaign: Campaign,
+    rows: Sequence[Timing],
+    accuracy: Accuracy | None,
     details: Sequence[Sequence[Transfer]],
-    ran_on: Any,
+    provenance: Any,
 ) -> dict[str, Any]:
     """The same as a document, with every single time."""
-    devices = question.devices
+    devices = campaign.devices
     ranks = devices.layout.n
     return {
         "command": "validate",
@@ -233,11 +233,11 @@ def document(
         "ranks": ranks,
         "backend": devices.stage.backend,
         "route": devices.route,
-        "chained": question.chained,
+        "chained": campaign.chained,
         "runtime": RUNTIME,
-        "calibration": question.calibration.name,
-        "provenance": dict(ran_on),
-        "judgement": judgement_document(judgement),
+        "calibration": campaign.calibration.name,
+        "provenance": dict(provenance),
+        "judgement": accuracy_document(accuracy),
         "rows": [
             {
                 "size_bytes": r.case.nbytes,
@@ -285,18 +285,18 @@ def document(
     }  # fmt: skip
 
 
-def judgement_document(judgement: Judgement | None) -> dict[str, Any] | None:
+def accuracy_document(accuracy: Accuracy | None) -> dict[str, Any] | None:
     """Numbers that there are none of (no two candidates, no builtin, bounds of too few rounds) are
     null.
     """
-    if judgement is None:
+    if accuracy is None:
         return None
     return {
-        "median_error": judgement.median_error,
-        "p90_error": judgement.p90_error,
-        "median_regret": judgement.median_regret,
-        "worst_regret": judgement.worst_regret,
-        "worst_certain_regret": judgement.worst_cost,
+        "median_error": accuracy.median_error,
+        "p90_error": accuracy.p90_error,
+        "median_regret": accuracy.median_regret,
+        "worst_regret": accuracy.worst_regret,
+        "worst_certain_regret": accuracy.worst_cost,
         "sizes": [
             {
                 "size_bytes": size.nbytes, "predicted_fastest": size.chosen, "measured_fastest": size.best,
@@ -309,9 +309,9 @@ def judgement_document(judgement: Judgement | None) -> dict[str, Any] | None:
                 "default_regret": None if math.isnan(size.default) else size.default,
                 "controls": _drift_document(size.drift),
             }
-            for size in judgement.sizes
+            for size in accuracy.sizes
         ],
-        "controls": _drift_document(judgement.drift),
+        "controls": _drift_document(accuracy.drift),
     }  # fmt: skip
 
 
@@ -337,7 +337,7 @@ def _bounds(name: str, interval: Interval | None) -> dict[str, float | None]:
     }
 
 
-def _worth(row: Row) -> dict[str, Any]:
+def _worth(row: Timing) -> dict[str, Any]:
     """What the median of a row is worth. `drift` has no bounds where there are too few samples for
     them.
     """

@@ -67,7 +67,7 @@ SERVER, NCCL = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Throughput:
     """Images/s on 1, 2, 4 and 8 GPUs, and how the variables were kept."""
 
     model: str
@@ -87,19 +87,19 @@ class Row:
 
 
 PUBLISHED = (
-    Row("inception3", 64, (142, 284, 569, 1131)),
-    Row("resnet50", 64, (219, 422, 852, 1734)),
-    Row("resnet152", 64, (91.8, 181, 356, 716)),
-    Row("alexnet", 512, (2987, 5658, 10509, 17822), NCCL),
-    Row("vgg16", 64, (154, 295, 584, 1081), NCCL),
+    Throughput("inception3", 64, (142, 284, 569, 1131)),
+    Throughput("resnet50", 64, (219, 422, 852, 1734)),
+    Throughput("resnet152", 64, (91.8, 181, 356, 716)),
+    Throughput("alexnet", 512, (2987, 5658, 10509, 17822), NCCL),
+    Throughput("vgg16", 64, (154, 295, 584, 1081), NCCL),
 )
 """The main table."""
 
 PUBLISHED_32 = (
-    Row("inception3", 32, (128, 259, 520, 995)),
-    Row("resnet50", 32, (195, 368, 768, 1485)),
-    Row("resnet152", 32, (82.7, 160, 317, 632)),
-    Row("vgg16", 32, (144, 281, 549, 820), NCCL),
+    Throughput("inception3", 32, (128, 259, 520, 995)),
+    Throughput("resnet50", 32, (195, 368, 768, 1485)),
+    Throughput("resnet152", 32, (82.7, 160, 317, 632)),
+    Throughput("vgg16", 32, (144, 281, 549, 820), NCCL),
 )
 
 
@@ -107,7 +107,7 @@ PUBLISHED_32 = (
 class Prediction:
     """Of one row: what was fitted, in seconds, and the step on each number of GPUs."""
 
-    row: Row
+    row: Throughput
     compute: float
     cost: float
     steps: Mapping[int, StepPrediction]
@@ -136,7 +136,7 @@ def _outside(step: StepPrediction) -> float:
     return reads + step.seconds - step.update - max(span.end for span in step.spans)
 
 
-def others(row: Row) -> list[tuple[Prediction, Prediction]]:
+def others(row: Throughput) -> list[tuple[Prediction, Prediction]]:
     """Two predictions for every constant that has a standard error: with it greater and less by
     that.
     """
@@ -160,7 +160,7 @@ def one_off(calibration: Calibration, name: str, by: int) -> Calibration:
     return replace(calibration, links={**calibration.links, link: changed})
 
 
-def predict(row: Row, calibration: Calibration | None = None) -> Prediction:
+def predict(row: Throughput, calibration: Calibration | None = None) -> Prediction:
     """Fit what may be fitted, predict the rest."""
     machine, shape, shipped = _machine()
     calibration = calibration or shipped
@@ -189,7 +189,7 @@ def _job(model: Model, batch: int, compute: float) -> StepJob:
     return StepJob(model, profile_from_seconds(model, compute), batch)
 
 
-def report(rows: tuple[Row, ...]) -> Iterator[str]:
+def report(rows: tuple[Throughput, ...]) -> Iterator[str]:
     """A line for every cell of the table."""
     yield f"{'':22}  {'images/s':^40}  {'longer than 1 GPU (ms)':^44}  {'exposed':>7}"
     yield (

@@ -14,7 +14,7 @@ from simreduce.engine import Calibration, runtime_named
 from simreduce.engine.simulation import step_cost
 from simreduce.plan import Kind, Plan
 from simreduce.topology import Topology
-from simreduce_validate.cases import RUNTIME
+from simreduce_validate.campaign import RUNTIME
 from simreduce_validate.running.program import Event
 
 

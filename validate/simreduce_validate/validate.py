@@ -41,14 +41,14 @@ from simreduce.scenario import Scenario, load_scenario
 from simreduce.strategy import Strategy
 from simreduce.tune.bench import tensor
 from simreduce.tune.candidates import candidates
-from simreduce_validate.asked import Devices, accepted, read_devices
-from simreduce_validate.cases import RUNTIME, Case, Question, Row, Stopped
-from simreduce_validate.judged import judged
+from simreduce_validate.accuracy import assess
+from simreduce_validate.campaign import RUNTIME, Campaign, Case, Stopped, Timing
+from simreduce_validate.devices import Devices, can_run, read_devices
 from simreduce_validate.measuring import already_there
 from simreduce_validate.measuring.provenance import processors
 from simreduce_validate.running import BUILTINS, ROUTES
 from simreduce_validate.running.builtin import COLLECTIVE, check_builtin
-from simreduce_validate.tables import document, judgement_lines, samples_line, table, transfer_lines
+from simreduce_validate.tables import accuracy_lines, document, samples_line, table, transfer_lines
 from simreduce_validate.transfers import Transfer, transfers
 
 _OF_THE_SCENARIO = {
@@ -181,38 +181,38 @@ def validate(
     gather(problems, check_pictures, svg, png)
     if problems or not (stage and swept and named is not None and constants) or dtype is None:
         raise InputError(problems)
-    question = Question(stage, constants, iters, warmup_iters, times, traced)
+    campaign = Campaign(stage, constants, iters, warmup_iters, times, traced)
     if asked:
         workloads = [asked.workload]
-        strategies = _best(question, asked, top)
+        strategies = _best(campaign, asked, top)
     else:
         workloads = [tensor(nbytes, dtype) for nbytes in swept]
-        strategies = [s for s, wanted in named if wanted or accepted(s, stage, workloads)]
+        strategies = [s for s, wanted in named if wanted or can_run(s, stage, workloads)]
     if not strategies and not builtins:
         raise InputError("none of the strategies can run on these devices")
     groups = [
-        question.with_controls(question.cases(workload, strategies, builtins, twice=True))
+        campaign.with_controls(campaign.cases(workload, strategies, builtins, twice=True))
         for workload in workloads
     ]
-    rows, ran_on, stopped = _measured(question, groups, None if out is None else Path(out))
-    judgement = judged(rows, COLLECTIVE)
-    details = [_transfers(question, row) for row in rows]
+    rows, provenance, stopped = _measured(campaign, groups, None if out is None else Path(out))
+    accuracy = assess(rows, COLLECTIVE)
+    details = [_transfers(campaign, row) for row in rows]
     if as_json:
-        echo_json({**document(question, rows, judgement, details, ran_on), "complete": not stopped})
+        echo_json(
+            {**document(campaign, rows, accuracy, details, provenance), "complete": not stopped}
+        )
     else:
         about = [
             f"simreduce {sr.__version__}: {_title(stage, constants.name)}",
-            *_about(question, ran_on, rows),
+            *_about(campaign, provenance, rows),
         ]
-        click.echo(table(rows, stage.layout.n, about, judgement_lines(judgement)))
+        click.echo(table(rows, stage.layout.n, about, accuracy_lines(accuracy)))
         for row, found in zip(rows, details, strict=True):
             for line in transfer_lines(row, found):
                 click.echo(line)
     marks = _marks(rows)
     if marks and (svg is not None or png is not None):
-        drawing = validation_picture(
-            marks, _title(stage, constants.name), judgement_lines(judgement)
-        )
+        drawing = validation_picture(marks, _title(stage, constants.name), accuracy_lines(accuracy))
         write_pictures(drawing, svg, png)
     if stopped:
         all_of_them = sum(case.control is None for group in groups for case in group)
@@ -227,34 +227,34 @@ def validate(
 
 
 def _measured(
-    question: Question, groups: Sequence[Sequence[Case]], out: Path | None
-) -> tuple[Sequence[Row], Mapping[str, Any], bool]:
+    campaign: Campaign, groups: Sequence[Sequence[Case]], out: Path | None
+) -> tuple[Sequence[Timing], Mapping[str, Any], bool]:
     """All rows, what they ran on, and whether somebody stopped it: then those of whole groups, if
     there is one.
     """
     try:
         with interruptible():
-            return *question.measure(groups, out), False
+            return *campaign.measure(groups, out), False
     except Stopped as early:
         if not early.rows:
             raise
-        return early.rows, early.ran_on, True
+        return early.rows, early.provenance, True
 
 
-def _best(question: Question, scenario: Scenario, top: int) -> list[Strategy]:
+def _best(campaign: Campaign, scenario: Scenario, top: int) -> list[Strategy]:
     """The strategies of a scenario that are predicted to be fastest on these devices (see
-    `Question.fastest`).
+    `Campaign.fastest`).
     """
-    layout, workload = question.devices.layout, scenario.workload
+    layout, workload = campaign.devices.layout, scenario.workload
     all_of_them = scenario.strategies or candidates(layout)
-    known = [s for s in all_of_them if accepted(s, question.devices, [workload])]
-    return [known[i] for i in question.fastest(question.cases(workload, known))[:top]]
+    known = [s for s in all_of_them if can_run(s, campaign.devices, [workload])]
+    return [known[i] for i in campaign.fastest(campaign.cases(workload, known))[:top]]
 
 
-def _transfers(question: Question, row: Row) -> list[Transfer]:
-    machine, calibration = question.devices.stage.machine, question.calibration
+def _transfers(campaign: Campaign, row: Timing) -> list[Transfer]:
+    machine, calibration = campaign.devices.stage.machine, campaign.calibration
     found = transfers(row.case.plan, machine, calibration, row.events) if row.events else []
-    return [each._replace(predicted=math.nan) for each in found] if question.blind else found
+    return [each._replace(predicted=math.nan) for each in found] if campaign.blind else found
 
 
 def _title(devices: Devices, calibration: str) -> str:
@@ -262,29 +262,29 @@ def _title(devices: Devices, calibration: str) -> str:
     return f"all-reduce on {units.counted(devices.layout.n, 'device')} of {backend}, route {devices.route}, calibration {calibration}"
 
 
-def _about(question: Question, ran_on: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
-    devices = question.devices
-    settings, hardware = ran_on["settings"], ran_on["hardware"]
+def _about(campaign: Campaign, provenance: Mapping[str, Any], rows: Sequence[Timing]) -> list[str]:
+    devices = campaign.devices
+    settings, hardware = provenance["settings"], provenance["hardware"]
     links = f", {settings['links']}" if settings.get("links") else ""
     return [
         f"topology {devices.topology.name} ({devices.topology.digest}), simulated as {devices.stage.machine.name}, runtime tensorflow",
-        f"{processors(hardware)}, TensorFlow {ran_on['versions']['tensorflow']}{links}",
-        samples_line([row for row in rows if row.case.control is None], question.chained),
-        *_warnings(question),
+        f"{processors(hardware)}, TensorFlow {provenance['versions']['tensorflow']}{links}",
+        samples_line([row for row in rows if row.case.control is None], campaign.chained),
+        *_warnings(campaign),
     ]
 
 
-def _warnings(question: Question) -> list[str]:
+def _warnings(campaign: Campaign) -> list[str]:
     """What makes predictions worthless."""
-    if question.devices.stage.on_cpus and question.calibration.cpu is None:
-        what = "nothing is predicted" if question.blind else "predictions are of no CPU at all"
+    if campaign.devices.stage.on_cpus and campaign.calibration.cpu is None:
+        what = "nothing is predicted" if campaign.blind else "predictions are of no CPU at all"
         return [
             f"these are CPU devices, and the calibration knows none: {what}; see simreduce calibrate"
         ]
     return []
 
 
-def _marks(rows: Sequence[Row]) -> list[Measured]:
+def _marks(rows: Sequence[Timing]) -> list[Measured]:
     return [
         Measured(
             r.case.algorithm, r.case.nbytes, r.measured.median, r.interval.low, r.interval.high,

@@ -13,10 +13,10 @@ import numpy as np
 import tensorflow as tf
 from simreduce_validate.running.contents import Contents
 from simreduce_validate.running.emitter import program
-from simreduce_validate.running.executed import departures, executed
+from simreduce_validate.running.execution import find_departures, read_execution
 from simreduce_validate.running.placement import logical_cpus
-from simreduce_validate.running.program import Array, Program, Step, faults, load
-from simreduce_validate.running.session import SessionStep, settings
+from simreduce_validate.running.program import Array, Program, Runner, faults, load
+from simreduce_validate.running.session import SessionRunner, session_config
 
 from simreduce.algorithms import ALGORITHMS
 from simreduce.errors import StrategyError
@@ -37,10 +37,10 @@ def compiled(text: str, ranks: int, sizes: Sequence[int], tasks: int = 1, dtype:
 
 
 @contextmanager
-def started(plan: Plan, chained: int = 1) -> Iterator[tuple[Program, Step, Contents]]:
+def started(plan: Plan, chained: int = 1) -> Iterator[tuple[Program, Runner, Contents]]:
     """The plan, loaded."""
     prog = program(plan, logical_cpus(len(plan.devices)), chained)
-    step, contents = SessionStep(prog, settings(len(plan.devices))), Contents.of(plan)
+    step, contents = SessionRunner(prog, session_config(len(plan.devices))), Contents.of(plan)
     try:
         load(prog, step, contents)
         yield prog, step, contents
@@ -51,8 +51,8 @@ def started(plan: Plan, chained: int = 1) -> Iterator[tuple[Program, Step, Conte
 def found_wrong(plan: Plan, chained: int = 1) -> list[str]:
     """What is wrong with the results of the plan, and how what was executed departs from it."""
     with started(plan, chained) as (prog, step, contents):
-        ran = executed(step.partitions(), step.graph)
-        return [*faults(prog, step, contents), *departures(plan, prog.place, ran, chained)]
+        ran = read_execution(step.partitions(), step.graph)
+        return [*faults(prog, step, contents), *find_departures(plan, prog.place, ran, chained)]
 
 
 def served(text: str, layouts: Sequence[Layout], sizes: Sequence[int]) -> Iterator[Plan]:
@@ -73,8 +73,8 @@ class EditedStep:
     """A step whose graph was changed after it was built: `edit` is given its `GraphDef`."""
 
     def __init__(self, prog: Program, edit: Callable[[Any], None]) -> None:
-        config = settings(len(prog.place))
-        built = SessionStep(prog, config)
+        config = session_config(len(prog.place))
+        built = SessionRunner(prog, config)
         definition = built.graph.as_graph_def()
         self._types = {name: feed.dtype.as_numpy_dtype for name, (feed, _) in built._feeds.items()}
         built.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from simreduce_validate.running.links import Links
-from simreduce_validate.running.shaped import shaped
+from simreduce_validate.running.shaped_links import shape_links
 
 from simreduce.errors import DeviceError, InputError
 
@@ -15,7 +15,7 @@ def possible():
     """Why not, in one line; "" if they can be."""
     for delay in (0.0, 1e-3):
         try:
-            with shaped(Links(2, 25e6, delay)):
+            with shape_links(Links(2, 25e6, delay)):
                 pass
         except (InputError, DeviceError) as error:
             return str(error).splitlines()[0]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from simreduce_validate.measuring import in_rounds
+from simreduce_validate.measuring import time_in_rounds
 from simreduce_validate.running import BUILTINS, ROUTES, Builtin, Worker, open_backend
 from simreduce_validate.running.by_rank import BY_RANK
 from simreduce_validate.running.child import Child
@@ -225,7 +225,7 @@ def test_what_these_devices_cannot_do_is_told(inproc):
 
 def test_candidates_take_turns(inproc):
     candidates = [inproc.prepare(on_four(text)) for text in ("ring", "direct")]
-    times = in_rounds(candidates, 7)
+    times = time_in_rounds(candidates, 7)
     ring, direct = (
         candidate.measured(seconds) for candidate, seconds in zip(candidates, times, strict=True)
     )

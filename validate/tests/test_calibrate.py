@@ -87,14 +87,14 @@ def test_what_is_to_be_measured_is_kept_before_its_times(calibrated):
 
 
 def test_predictions_with_it_are_judged(calibrated):
-    """Rows, judgement, transfers and picture; ten times off is what no calibration of this machine
+    """Rows, accuracy, transfers and picture; ten times off is what no calibration of this machine
     is.
     """
     folder, _ = calibrated
     said = document(
         "validate switch:2 --algo ring,reduce_to_one -b 4K -e 64K -f 16 --calibration x.toml --transfers --svg p.svg", folder
     )  # fmt: skip
-    rows, judgement = said["rows"], said["judgement"]
+    rows, accuracy = said["rows"], said["judgement"]
 
     assert ("validate", "x") == (said["command"], said["calibration"])
     twice = ["ring", "reduce_to_one", "ring"]
@@ -114,9 +114,9 @@ def test_predictions_with_it_are_judged(calibrated):
             math.isfinite(each["predicted_us"] - each["measured_us"])
             for each in row["transfer_times"]
         )
-    assert [4096, 65536] == [size["size_bytes"] for size in judgement["sizes"]]
-    assert judgement["median_error"] <= judgement["p90_error"]
-    assert all(size["regret"] >= 0 for size in judgement["sizes"])
+    assert [4096, 65536] == [size["size_bytes"] for size in accuracy["sizes"]]
+    assert accuracy["median_error"] <= accuracy["p90_error"]
+    assert all(size["regret"] >= 0 for size in accuracy["sizes"])
     assert (folder / "p.svg").read_text("utf-8").startswith("<svg")
     assert {"ring", "reduce_to_one"} == {row["algorithm"] for row in rows}
 

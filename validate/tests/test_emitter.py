@@ -11,10 +11,10 @@ import pytest
 from hypothesis import assume, given, settings as repeat, strategies as st
 from simreduce_validate.running.contents import Contents
 from simreduce_validate.running.emitter import program
-from simreduce_validate.running.executed import departures, executed
+from simreduce_validate.running.execution import find_departures, read_execution
 from simreduce_validate.running.placement import logical_cpus
 from simreduce_validate.running.program import load
-from simreduce_validate.running.session import SessionStep, settings
+from simreduce_validate.running.session import SessionRunner, session_config
 
 import simreduce as sr
 from simreduce import dtypes
@@ -225,7 +225,7 @@ def test_what_was_executed_is_held_against_the_plan():
     """The transfers and sums of another plan are told."""
     plan, other = compiled("ring", 3, [6]), compiled("direct", 3, [6])
     with started(other) as (prog, step, _):
-        found = departures(plan, prog.place, executed(step.partitions(), step.graph))
+        found = find_departures(plan, prog.place, read_execution(step.partitions(), step.graph))
 
     assert any("transfer only in the plan" in text for text in found)
     assert any("transfer not in the plan" in text for text in found)
@@ -266,7 +266,7 @@ def test_equal_ops_stay_two():
         b.output(value)
     plan = b.finish(Contract.of("none", []))
     with started(plan) as (_, step, _):
-        ran = executed(step.partitions(), step.graph)
+        ran = read_execution(step.partitions(), step.graph)
 
     assert 3 == sum(ran.transfers.values()) == ran.copied
     assert 2 == sum(ran.sums.values())
@@ -285,7 +285,7 @@ def test_any_plan_is_executed_as_it_stands(plan):
     transfers as planned.
     """
     prog, contents = program(plan, logical_cpus(3)), Contents.of(plan)
-    step = SessionStep(prog, settings(3))
+    step = SessionRunner(prog, session_config(3))
     try:
         load(prog, step, contents)
         step.run()
@@ -293,11 +293,11 @@ def test_any_plan_is_executed_as_it_stands(plan):
             op: np.concatenate(step.read([v.name for v in variables]))
             for op, variables in prog.results.items()
         }
-        ran = executed(step.partitions(), step.graph)
+        ran = read_execution(step.partitions(), step.graph)
     finally:
         step.close()
 
-    assert [] == departures(plan, prog.place, ran)
+    assert [] == find_departures(plan, prog.place, ran)
     values = evaluated(plan, contents)
     for op, value in found.items():
         np.testing.assert_allclose(value.astype(float), values[op].astype(float), rtol=0.01)
@@ -372,4 +372,4 @@ def test_copies_within_a_process_are_real():
     """What arrives lies in a buffer of its own: as many as the plan has COPYs."""
     plan = compiled("direct", 4, [64])
     with started(plan) as (_, step, _):
-        assert plan.transfers == executed(step.partitions(), step.graph).copied
+        assert plan.transfers == read_execution(step.partitions(), step.graph).copied

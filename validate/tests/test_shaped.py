@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from simreduce_validate.measuring import read_record
 from simreduce_validate.running import open_backend
-from simreduce_validate.running.keeper import _batch
 from simreduce_validate.running.links import Links
-from simreduce_validate.running.shaped import shaped, why_not
+from simreduce_validate.running.namespaces import _batch
+from simreduce_validate.running.shaped_links import shape_links, why_not
 
 import simreduce as sr
 from simreduce.errors import InputError
@@ -41,7 +41,7 @@ def _links_can_be_shaped():
 def up(request):
     if reason := possible():
         pytest.skip(reason)
-    with shaped(Links(4, 200 * MBIT, request.param, {2: 100 * MBIT})) as found:
+    with shape_links(Links(4, 200 * MBIT, request.param, {2: 100 * MBIT})) as found:
         yield found
 
 
@@ -99,8 +99,8 @@ def measured_on(backend):
 SCRIPT = """
 import time
 from simreduce_validate.running.links import Links
-from simreduce_validate.running.shaped import shaped
-with shaped(Links(2, 25e6, {delay})) as links:
+from simreduce_validate.running.shaped_links import shape_links
+with shape_links(Links(2, 25e6, {delay})) as links:
     child = __import__("subprocess").Popen([*links.workers[0].prefix, "sleep", "1000"])
     print(links._keeper.pid, child.pid, flush=True)
     try:
@@ -163,7 +163,7 @@ def _named():
 
 def test_two_sets_do_not_meet():
     links = Links(2, 100 * MBIT)
-    with shaped(links) as one, shaped(links) as other:
+    with shape_links(links) as one, shape_links(links) as other:
         found = [each.rates([(0, 1)], 2 << 20)[0] for each in (one, other)]
 
     assert [links.goodput(0)] * 2 == pytest.approx(found, rel=0.05)
@@ -207,7 +207,7 @@ def test_what_cannot_be_is_told_in_one_line(monkeypatch):
         pass
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert "--backend shaped needs root, for network namespaces" == why_not()
-    with pytest.raises(InputError, match="needs root"), shaped(Links(2, 25e6)):
+    with pytest.raises(InputError, match="needs root"), shape_links(Links(2, 25e6)):
         pass
     monkeypatch.undo()
     monkeypatch.setenv("PATH", "/nowhere")

@@ -1,8 +1,8 @@
 """Constants from measurements: micro-plans that determine them, and the fit."""
 
-from simreduce_validate.calibrating.constants import Constant, assembled
+from simreduce_validate.calibrating.constants import Constant, assemble
 from simreduce_validate.calibrating.design import Cores, Design, cores_of, design
-from simreduce_validate.calibrating.fit import Fit, fitted
+from simreduce_validate.calibrating.fit import Fit, fit_constants
 from simreduce_validate.calibrating.micro import Micro
 from simreduce_validate.calibrating.ports import slow_ports
 
@@ -12,9 +12,9 @@ __all__ = [
     "Design",
     "Fit",
     "Micro",
-    "assembled",
+    "assemble",
     "cores_of",
     "design",
-    "fitted",
+    "fit_constants",
     "slow_ports",
 ]

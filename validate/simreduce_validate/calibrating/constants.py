@@ -29,7 +29,7 @@ class Constant:
         return Constant(name, start, start / factor, start * factor)
 
 
-def assembled(base: Calibration, values: Mapping[str, float]) -> Calibration:
+def assemble(base: Calibration, values: Mapping[str, float]) -> Calibration:
     """`base` with these constants in the place of its own. KeyError for a name that no calibration
     has.
     """

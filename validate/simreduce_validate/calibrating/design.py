@@ -11,7 +11,6 @@ from simreduce.engine import Calibration, Processor
 from simreduce.strategy import compile_plan
 from simreduce.topology import Link, Topology, direction, route
 from simreduce.tune.bench import tensor
-from simreduce_validate.asked import SHAPED, Devices
 from simreduce_validate.calibrating.constants import Constant
 from simreduce_validate.calibrating.controls import BETWEEN, WITHIN, Key
 from simreduce_validate.calibrating.micro import (
@@ -29,6 +28,7 @@ from simreduce_validate.calibrating.micro import (
     sums,
     to_and_fro,
 )
+from simreduce_validate.devices import SHAPED, Devices
 from simreduce_validate.running import placement
 from simreduce_validate.running.computer import Computer, own_cache, usable_cores
 from simreduce_validate.running.links import CABLE

@@ -47,7 +47,7 @@ class Fit:
     residuals: tuple[float, ...]
 
 
-def fitted(
+def fit_constants(
     constants: Sequence[Constant],
     predict: Callable[[Mapping[str, float]], Sequence[float]],
     measured: Sequence[float],

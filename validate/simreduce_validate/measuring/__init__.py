@@ -7,10 +7,10 @@ ran on.
 from simreduce_validate.measuring.record import (
     Forecast,
     Record,
-    Recorded,
+    Recording,
     already_there,
+    open_record,
     read_record,
-    recording,
 )
 from simreduce_validate.measuring.statistics import (
     Interval,
@@ -23,24 +23,24 @@ from simreduce_validate.measuring.statistics import (
     ratio_bounds,
     ratio_interval,
 )
-from simreduce_validate.measuring.turns import Timed, in_rounds
+from simreduce_validate.measuring.turns import Timed, time_in_rounds
 
 __all__ = [
     "Forecast",
     "Interval",
     "Noise",
     "Record",
-    "Recorded",
+    "Recording",
     "Timed",
     "already_there",
     "common_factor",
-    "in_rounds",
     "median_interval",
     "noise",
+    "open_record",
     "outliers",
     "over_fastest",
     "ratio_bounds",
     "ratio_interval",
     "read_record",
-    "recording",
+    "time_in_rounds",
 ]

@@ -15,7 +15,7 @@ from typing import Any
 
 import simreduce as sr
 from simreduce import units
-from simreduce_validate.running.child import SETTINGS
+from simreduce_validate.running.child import ENVIRONMENT
 from simreduce_validate.running.computer import usable_cores
 
 _PACKAGES = ("networkx", "numba", "numpy", "scipy", "simpy")
@@ -42,7 +42,7 @@ def provenance(backend: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[
             "kernel": about.pop("machine", platform.platform()),
             **{name: importlib.metadata.version(name) for name in _PACKAGES},
         },
-        "settings": {**settings, **about, "environment": dict(SETTINGS)},
+        "settings": {**settings, **about, "environment": dict(ENVIRONMENT)},
     }  # fmt: skip
 
 

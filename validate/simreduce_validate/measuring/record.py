@@ -82,7 +82,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class Recording:
     """A result file that was read. `seconds` are the samples of each forecast in the order in which
     they were taken, `faults` what was wrong with it, None if the run ended before it was checked;
     `settled` the steps whose median a sample is (see `Record.settled`), None where the file does
@@ -98,7 +98,7 @@ class Recorded:
 
 
 @contextmanager
-def recording(
+def open_record(
     path: Path, provenance: Mapping[str, Any], forecasts: Sequence[Forecast]
 ) -> Iterator[Record]:
     """Begin a file with all that is known before the measurement. InputError if it is there
@@ -127,7 +127,7 @@ def already_there(path: Path | str) -> str:
     return f"--out {path}: is there already, and results are not overwritten"
 
 
-def read_record(path: Path) -> Recorded:
+def read_record(path: Path) -> Recording:
     """What a result file holds. InputError names the line that cannot be read."""
     try:
         text = path.read_text("utf-8")
@@ -165,7 +165,7 @@ def read_record(path: Path) -> Recorded:
                 faults[document["id"]] = tuple(document["faults"])
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise InputError(f"{path}:{number}: {kind}: {error}") from None
-    return Recorded(
+    return Recording(
         documents[0]["provenance"],
         tuple(forecasts),
         tuple(np.array(each) for each in samples),

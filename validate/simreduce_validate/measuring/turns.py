@@ -17,7 +17,7 @@ class Timed(Protocol):
         """Seconds of each of so many steps, one after another."""
 
 
-def in_rounds(
+def time_in_rounds(
     candidates: Sequence[Timed],
     rounds: int,
     *,

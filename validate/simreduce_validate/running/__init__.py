@@ -14,7 +14,7 @@ from simreduce_validate.running.backend import (
 )
 from simreduce_validate.running.builtin import BUILTINS, Builtin
 from simreduce_validate.running.links import Links
-from simreduce_validate.running.setup import ROUTES
+from simreduce_validate.running.protocol import ROUTES
 from simreduce_validate.running.workers import Worker
 
 __all__ = [

@@ -4,11 +4,11 @@
         measured = backend.run(plan, repetitions=20)
         measured.seconds, measured.wrong
 
-`measuring.in_rounds` times several candidates in turns, so that what else the machine does hits all
+`measuring.time_in_rounds` times several candidates in turns, so that what else the machine does hits all
 alike.
 
 TensorFlow is not imported here: it is in the driver, a process of its own with the settings of
-`child.SETTINGS`.
+`child.ENVIRONMENT`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from simreduce_validate.running.child import START_SECONDS, Child
 from simreduce_validate.running.computer import Computer
 from simreduce_validate.running.links import Links
 from simreduce_validate.running.program import Event
-from simreduce_validate.running.setup import ROUTES, Prepared, Setup
-from simreduce_validate.running.shaped import shaped
-from simreduce_validate.running.workers import Worker, loopback, started
+from simreduce_validate.running.protocol import ROUTES, DriverConfig, FirstStep
+from simreduce_validate.running.shaped_links import shape_links
+from simreduce_validate.running.workers import Worker, loopback, start_workers
 
 Seconds = npt.NDArray[np.float64]
 
@@ -54,7 +54,7 @@ class Measurement:
     seconds: Seconds
     wrong: tuple[str, ...]
     departures: tuple[str, ...]
-    prepared: Prepared
+    prepared: FirstStep
 
     @property
     def median(self) -> float:
@@ -99,7 +99,7 @@ class Backend:
             self._stack.callback(members.close)
             return Candidate(self, self._count, chained, members.prepared, members)
         found = self.driver.ask("prepare", self._count, work, chained, route, seconds=self.patience)
-        assert isinstance(found, Prepared)  # noqa: S101
+        assert isinstance(found, FirstStep)  # noqa: S101
         return Candidate(self, self._count, chained, found)
 
     def run(
@@ -154,7 +154,7 @@ class Candidate:
     backend: Backend = field(repr=False)
     number: int
     chained: int
-    prepared: Prepared
+    prepared: FirstStep
     members: Members | None = field(default=None, repr=False)
 
     def time(self, repetitions: int) -> Seconds:
@@ -241,7 +241,7 @@ def open_backend(
         if name == "shaped":
             if links is None:
                 raise InputError("--backend shaped: --rate is missing, such as --rate 200mbit")
-            workers = stack.enter_context(shaped(links)).workers
+            workers = stack.enter_context(shape_links(links)).workers
             driver_prefix = workers[0].prefix
         if name in {"cluster", "shaped"}:
             place = placement.workers(layout, devices)
@@ -254,25 +254,25 @@ def open_backend(
                 )
             workers = tuple(workers) or tuple(loopback(len(tasks)))
             cpus = [sum(placement.process(p) == task for p in place) for task in tasks]
-            computers = stack.enter_context(started(workers, cpus, threads))
+            computers = stack.enter_context(start_workers(workers, cpus, threads))
             addresses = tuple(worker.address for worker in workers)
-            setup = Setup(devices, tuple(place), threads=threads, cluster=addresses)
+            config = DriverConfig(devices, tuple(place), threads=threads, cluster=addresses)
         elif name == "gpu" and not pretend:
-            setup = Setup(
+            config = DriverConfig(
                 devices, tuple(placement.gpus(layout, devices)), gpus=split, threads=threads
             )
         else:
-            setup = Setup(
+            config = DriverConfig(
                 devices,
                 tuple(placement.logical_cpus(len(devices))),
                 cpus=len(devices),
                 threads=threads,
             )
         # TensorFlow then numbers GPUs as nvidia-smi does; without GPUs it shall not look for any.
-        seen = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID") if setup.gpus else ("CUDA_VISIBLE_DEVICES", "")
+        seen = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID") if config.gpus else ("CUDA_VISIBLE_DEVICES", "")
         driver = Child(DRIVER, f"{name}: the driver", driver_prefix, [seen])
         stack.callback(driver.close)
-        provenance = driver.ask("open", setup, seconds=START_SECONDS)
+        provenance = driver.ask("open", config, seconds=START_SECONDS)
         if links is not None:
             provenance["links"] = links.text
         if computers:
@@ -281,7 +281,7 @@ def open_backend(
                 for worker, computer in zip(workers, computers, strict=True)
             ]
         yield Backend(
-            name, devices, setup.place, tuple(workers), patience, provenance, driver, stack
+            name, devices, config.place, tuple(workers), patience, provenance, driver, stack
         )
 
 

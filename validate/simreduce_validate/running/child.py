@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from simreduce.errors import DeviceError, InputError
 
-SETTINGS = {
+ENVIRONMENT = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": "100000000000",
     "MALLOC_ARENA_MAX": "1",
@@ -61,7 +61,7 @@ class Child:
         self.name = name
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - held until close()
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-        variables = {**SETTINGS, "PYTHONPATH": path, **dict(settings)}
+        variables = {**ENVIRONMENT, "PYTHONPATH": path, **dict(settings)}
         command = [
             *prefix, "env", *(part for key in _UNSET for part in ("-u", key)),
             *(f"{key}={value}" for key, value in variables.items()), sys.executable, "-m", module,

@@ -21,7 +21,7 @@ source, as a receive is posted as soon as the step starts. An edge from another 
 without contents, which the simulator does not count. `nccl` ops are copies and sums like others:
 CPUs have no NCCL.
 
-Plans for CPU devices of one process come `spelled_out`: they have neither views nor copies that
+Plans for CPU devices of one process come `make_ops_explicit`: they have neither views nor copies that
 wait.
 
 Nothing may be rewritten, or the executed graph would not be the plan: see `executed`.

@@ -17,8 +17,8 @@ from simreduce_validate.running.program import Array, Event, Program, Variable
 from simreduce_validate.running.session import MIB_OF_SPLIT, keep
 
 
-class FunctionStep:
-    """A `Step` as a function. The process must have the devices already: see `prepare_process`."""
+class FunctionRunner:
+    """A `Runner` as a function. The process must have the devices already: see `prepare_process`."""
 
     def __init__(self, program: Program) -> None:
         self._variables: dict[str, Any] = {}

@@ -55,7 +55,7 @@ Intervals: TypeAlias = Sequence[tuple[int, int]]
 """Adjacent [lo, hi)."""
 
 
-class Step(Protocol):
+class Runner(Protocol):
     """A program that is ready to run."""
 
     graph: Any
@@ -134,12 +134,12 @@ def parts(plan: Plan, op: int) -> Intervals:
     return [_interval(plan, op)]
 
 
-def load(program: Program, step: Step, contents: Contents) -> None:
+def load(program: Program, runner: Runner, contents: Contents) -> None:
     """Put the numbers of every INPUT where they belong."""
-    step.load({variable.name: contents.given(op) for op, variable in program.given.items()})
+    runner.load({variable.name: contents.given(op) for op, variable in program.given.items()})
 
 
-def faults(program: Program, step: Step, contents: Contents) -> list[str]:
+def faults(program: Program, runner: Runner, contents: Contents) -> list[str]:
     """What the results of the last step are not as the contract says: device, interval and first
     wrong element.
     """
@@ -147,7 +147,7 @@ def faults(program: Program, step: Step, contents: Contents) -> list[str]:
     found = list(unmade(plan))
     results = program.results
     held = iter(
-        step.read([variable.name for variables in results.values() for variable in variables])
+        runner.read([variable.name for variables in results.values() for variable in variables])
     )
     for op, variables in results.items():
         where = plan.devices[plan.device[op]]

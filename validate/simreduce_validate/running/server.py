@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from simreduce_validate.running.computer import Computer, this_computer
 from simreduce_validate.running.serve import serve
-from simreduce_validate.running.session import settings
+from simreduce_validate.running.session import session_config
 
 JOB = "worker"
 _held: list[object] = []
@@ -18,7 +18,7 @@ _held: list[object] = []
 
 def start(addresses: Sequence[str], task: int, cpus: int, threads: int) -> Computer:
     """Begin to serve; the computer that this is on."""
-    config = settings(cpus, threads)
+    config = session_config(cpus, threads)
     config.experimental.collective_group_leader = f"/job:{JOB}/replica:0/task:0"
     server = tf.distribute.Server(
         tf.train.ClusterSpec({JOB: list(addresses)}),

@@ -18,7 +18,7 @@ MIB_OF_SPLIT = 4096
 """Memory of a logical GPU that is a part of a physical one: TensorFlow must be told."""
 
 
-def settings(cpus: int = 1, threads: int = 0, gpus: int = 0) -> Any:
+def session_config(cpus: int = 1, threads: int = 0, gpus: int = 0) -> Any:
     """A `ConfigProto` under which a graph is executed as it was built: without Grappler, and
     without the older passes that fold constants and join equal ops. `threads` is how many ops run
     at a time, 0 for one per core; each takes one core. `gpus` is how many logical GPUs each
@@ -38,8 +38,8 @@ def settings(cpus: int = 1, threads: int = 0, gpus: int = 0) -> Any:
     return config
 
 
-class SessionStep:
-    """A `Step` in a graph and a session of its own.
+class SessionRunner:
+    """A `Runner` in a graph and a session of its own.
 
     `target` is a server's address, "" for this process; in a cluster, `scope` keeps the variables
     of one step apart from those of others.

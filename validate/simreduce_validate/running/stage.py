@@ -12,8 +12,8 @@ from simreduce.layouts import Layout
 from simreduce.plan import Plan, across_processes
 from simreduce.topology import Cable, Node, Topology, build
 from simreduce_validate.running import placement
+from simreduce_validate.running.explicit_ops import make_ops_explicit
 from simreduce_validate.running.links import CABLE, Links
-from simreduce_validate.running.spelled import spelled_out
 
 _BANDWIDTH = 1e12
 """Bytes/s between CPU devices, uncalibrated: no wire limits them."""
@@ -30,10 +30,10 @@ class Stage:
     place: tuple[str, ...]
     machine: Topology
 
-    def played(self, plan: Plan) -> Plan:
+    def adapt(self, plan: Plan) -> Plan:
         """The plan as it is run here, and simulated."""
         return (
-            spelled_out(plan)
+            make_ops_explicit(plan)
             if self.one_process
             else across_processes(plan, placement.numbers(self.place))
         )
@@ -49,7 +49,7 @@ class Stage:
         return all(map(placement.is_cpu, self.place))
 
 
-def stage(
+def build_stage(
     backend: str,
     layout: Layout,
     topology: Topology,
@@ -71,10 +71,10 @@ def stage(
         if backend == "cluster"
         else placement.logical_cpus(len(devices))
     )
-    return Stage(backend, layout, tuple(place), stand_in(devices, place))
+    return Stage(backend, layout, tuple(place), cpu_machine(devices, place))
 
 
-def stand_in(devices: Sequence[str], place: Sequence[str]) -> Topology:
+def cpu_machine(devices: Sequence[str], place: Sequence[str]) -> Topology:
     """CPU devices as a machine for each of their processes. What limits them is not wires but
     cores, which a calibration knows.
     """

@@ -46,7 +46,7 @@ def beside(worker: Worker, number: int) -> Worker:
 
 
 @contextmanager
-def started(
+def start_workers(
     workers: Sequence[Worker], cpus: Sequence[int], threads: int
 ) -> Iterator[list[Computer]]:
     """A server for every worker, with so many CPU devices each; all are stopped in the end,

@@ -21,15 +21,15 @@ from simreduce.errors import InternalError, StrategyError
 from simreduce.plan import Plan
 from simreduce.strategy import Strategy, compile_plan
 from simreduce.workload import Workload
-from simreduce_validate.asked import Devices
 from simreduce_validate.calibrating.controls import Key, like, repeated
+from simreduce_validate.devices import Devices
 from simreduce_validate.measuring import (
     Forecast,
     Interval,
     Record,
-    in_rounds,
     median_interval,
-    recording,
+    open_record,
+    time_in_rounds,
 )
 from simreduce_validate.measuring.provenance import provenance as provenance_of
 from simreduce_validate.running import BUILTINS, Builtin, Measurement
@@ -105,7 +105,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Timing:
     """One case, measured. `events` is the timeline of one more step, empty if none was asked for. A
     sample is the median of `settled` steps, after as many that do not count; if 0, it is one step.
     """
@@ -139,13 +139,13 @@ class Row:
 class Stopped(KeyboardInterrupt):
     """An interrupt while candidates are measured: what there is until then, and what it ran on."""
 
-    def __init__(self, rows: Sequence[Row], ran_on: Mapping[str, Any]) -> None:
+    def __init__(self, rows: Sequence[Timing], provenance: Mapping[str, Any]) -> None:
         super().__init__()
-        self.rows, self.ran_on = rows, ran_on
+        self.rows, self.provenance = rows, provenance
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Campaign:
     """What all rows have in common."""
 
     devices: Devices
@@ -171,7 +171,7 @@ class Question:
         count, layout = workload.elements, self.devices.layout
         found = []
         for strategy in strategies:
-            plan = self.devices.stage.played(
+            plan = self.devices.stage.adapt(
                 compile_plan(strategy, workload, layout, faithful=self.faithful)
             )
             redop = "avg" if strategy.mean else "sum"
@@ -202,7 +202,7 @@ class Question:
                 beside.setdefault(key, []).append(nbytes)
         found = []
         for key, sizes in sorted(beside.items()):
-            plan = self.devices.stage.played(micros[key].plan)
+            plan = self.devices.stage.adapt(micros[key].plan)
             control = Control(then[key], tuple(sizes))
             found.append(Case(key[0], plan, key[1] // 4, 0, "sum", math.nan, control=control))
         return [*cases, *found]
@@ -247,7 +247,7 @@ class Question:
         self,
         groups: Sequence[Sequence[Case]],
         out: Path | None = None,
-    ) -> tuple[list[Row], dict[str, Any]]:
+    ) -> tuple[list[Timing], dict[str, Any]]:
         """Every group in turns; what it ran on. All predictions are in the file `out` before
         anything is measured.
 
@@ -260,21 +260,21 @@ class Question:
         cases = [case for group in groups for case in group]
         with ExitStack() as stack:
             backend = stack.enter_context(self.devices.open(used))
-            ran_on = provenance_of(backend.provenance, self.settings)
+            provenance = provenance_of(backend.provenance, self.settings)
             record = None
             if out is not None:
                 record = stack.enter_context(
-                    recording(out, ran_on, [case.forecast for case in cases])
+                    open_record(out, provenance, [case.forecast for case in cases])
                 )
-            rows: list[Row] = []
+            rows: list[Timing] = []
             told(0, len(cases))
             try:
                 for group in groups:
                     rows += self._rows(backend, group, len(rows), record)
                     told(len(rows), len(cases))
             except KeyboardInterrupt:
-                raise Stopped(rows, ran_on) from None
-        return rows, ran_on
+                raise Stopped(rows, provenance) from None
+        return rows, provenance
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -290,7 +290,7 @@ class Question:
 
     def _rows(
         self, backend: Backend, cases: Sequence[Case], first: int, record: Record | None
-    ) -> list[Row]:
+    ) -> list[Timing]:
         """Time cases in turns. The first is candidate `first` of the record."""
         candidates = [
             backend.prepare(
@@ -314,7 +314,7 @@ class Question:
             sum(each * (2 * many or 1) for each, many in zip(seconds, settled, strict=True)),
             len(candidates),
         )
-        samples = in_rounds(candidates, rounds, warmup=self.warmup, settled=settled, note=note)
+        samples = time_in_rounds(candidates, rounds, warmup=self.warmup, settled=settled, note=note)
         found = []
         for place, (case, candidate, times, many) in enumerate(
             zip(cases, candidates, samples, settled, strict=True), start=first
@@ -326,7 +326,7 @@ class Question:
                 and case.control is None
             )
             events = tuple(candidate.trace()) if traced else ()
-            found.append(Row(case, candidate.measured(times), events, many))
+            found.append(Timing(case, candidate.measured(times), events, many))
             if record:
                 record.checked(place, found[-1].faults)
             candidate.release()
@@ -337,7 +337,7 @@ class Question:
             plan = compile_plan(BUILTINS[name], workload, self.devices.layout)
         except StrategyError:
             return math.nan
-        return self.predicted(self.devices.stage.played(plan))
+        return self.predicted(self.devices.stage.adapt(plan))
 
 
 def _settled(seconds: float) -> int:

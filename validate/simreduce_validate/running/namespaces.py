@@ -35,7 +35,7 @@ _TUNSETIFF, _TUN, _NO_PI = 0x400454CA, 0x0001, 0x1000
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Keeper:
+class Namespaces:
     """What one set of links has open."""
 
     def __init__(self) -> None:
@@ -176,5 +176,5 @@ def _forward(
 
 
 if __name__ == "__main__":
-    keeper = Keeper()
+    keeper = Namespaces()
     serve({"open": keeper.open, "lost": keeper.lost})

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from scipy.stats import spearmanr
 
 from simreduce import units
-from simreduce_validate.cases import Row
+from simreduce_validate.campaign import Timing
 from simreduce_validate.measuring import (
     Interval,
     common_factor,
@@ -105,13 +105,13 @@ class _Beside:
     than then.
     """
 
-    rows: Sequence[Row]
-    controls: Sequence[Row]
+    rows: Sequence[Timing]
+    controls: Sequence[Timing]
     factor: Interval
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Accuracy:
     """Over all rows whose results are right: the median and the 90th percentile of |error|, and
     what is true by size. `wrong` rows are left out. `drift` is over all sizes that have controls.
     """
@@ -138,7 +138,7 @@ class Judgement:
         return max(size.regret.low for size in self.sizes)
 
 
-def judged(rows: Sequence[Row], default: str = "") -> Judgement | None:
+def assess(rows: Sequence[Timing], default: str = "") -> Accuracy | None:
     """What the predictions were worth, of candidates that have one; TensorFlow's own choice is the
     one named `default`. None if none has.
     """
@@ -170,7 +170,7 @@ def judged(rows: Sequence[Row], default: str = "") -> Judgement | None:
         drifted += [found] if found else []
         drift = _drift([found]) if found else None
         sizes.append(_size(nbytes, here, theirs, floor, comparisons, drift))
-    return Judgement(
+    return Accuracy(
         float(np.median(errors)),
         float(np.quantile(errors, 0.9)),
         tuple(sizes),
@@ -180,7 +180,7 @@ def judged(rows: Sequence[Row], default: str = "") -> Judgement | None:
 
 
 def _size(
-    nbytes: int, rows: Sequence[Row], default: Sequence[float], floor: Interval | None, comparisons: int, drift: Drift | None
+    nbytes: int, rows: Sequence[Timing], default: Sequence[float], floor: Interval | None, comparisons: int, drift: Drift | None
 ) -> Size:  # fmt: skip
     # Of equal ones, the first is then the same whatever the order of rows.
     rows = sorted(rows, key=lambda row: row.case.algorithm)
@@ -219,7 +219,7 @@ def _size(
     )
 
 
-def _floor(rows: Sequence[Row]) -> Interval | None:
+def _floor(rows: Sequence[Timing]) -> Interval | None:
     """What a candidate that was measured twice takes over itself, less 1."""
     again = next((row for row in rows if row.case.repeats is not None), None)
     if again is None:
@@ -232,18 +232,18 @@ def _floor(rows: Sequence[Row]) -> Interval | None:
     )
 
 
-def _beside(rows: Sequence[Row], controls: Sequence[Row]) -> _Beside | None:
+def _beside(rows: Sequence[Timing], controls: Sequence[Timing]) -> _Beside | None:
     """Candidates of one size, and the controls in their rounds; None without any."""
     nbytes = rows[0].case.nbytes
     there = [row for row in controls if row.case.control and nbytes in row.case.control.beside]
     return _Beside(rows, there, _factor(there)) if there else None
 
 
-def _then(control: Row) -> float:
+def _then(control: Timing) -> float:
     return control.case.control.then if control.case.control else math.nan
 
 
-def _factor(controls: Sequence[Row]) -> Interval:
+def _factor(controls: Sequence[Timing]) -> Interval:
     """By what factor controls in the same rounds take longer than then."""
     return common_factor(
         [row.measured.seconds for row in controls], [_then(row) for row in controls]
@@ -256,7 +256,7 @@ def _drift(parts: Sequence[_Beside]) -> Drift | None:
     """
     if not parts:
         return None
-    own, seen = list[list[Row]](), set[int]()
+    own, seen = list[list[Timing]](), set[int]()
     for part in parts:
         own.append([row for row in part.controls if id(row) not in seen])
         seen |= {id(row) for row in part.controls}
@@ -281,7 +281,7 @@ def _drift(parts: Sequence[_Beside]) -> Drift | None:
     )
 
 
-def _mean_factor(parts: Sequence[Sequence[Row]]) -> Interval:
+def _mean_factor(parts: Sequence[Sequence[Timing]]) -> Interval:
     """The geometric mean over controls, of which those of one part were in the same rounds. Bounds
     are as if all parts erred the same way: they may have rounds in common.
     """

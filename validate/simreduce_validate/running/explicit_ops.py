@@ -17,14 +17,14 @@ from simreduce.plan.plan import IN_PLACE, Executor
 from simreduce.plan.waits import waits
 
 
-def spelled_out(plan: Plan) -> Plan:
+def make_ops_explicit(plan: Plan) -> Plan:
     """`plan` without views, streams and CONCATs in place: every op reads all of its operands, and
     copies wait for nothing else.
     """
-    return _Spelling(plan).done()
+    return _Writer(plan).done()
 
 
-class _Spelling:
+class _Writer:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.b = PlanBuilder(plan.devices)

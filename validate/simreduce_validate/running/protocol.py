@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simreduce_validate.running.executed import Executed
+from simreduce_validate.running.execution import Execution
 
 ROUTES = ("session", "function")
 """How TensorFlow runs a step: the Session executor of version 1, or a function of version 2."""
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class DriverConfig:
     """`place` is the TensorFlow device of each of `devices`, which are those of plans. `cpus` are
     the CPU devices of the driver's process and `gpus` how many logical GPUs each of its physical
     ones is split into, 0 for none at all. `threads` is how many ops run at a time in a process, 0
@@ -29,7 +29,7 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class FirstStep:
     """A candidate's first step: what is wrong with its results, how what was executed departs from
     the plan (nothing is said of what is no plan of ours), what was executed, and the seconds that
     it took to build and run first.
@@ -37,5 +37,5 @@ class Prepared:
 
     faults: tuple[str, ...]
     departures: tuple[str, ...]
-    executed: Executed
+    executed: Execution
     seconds: float

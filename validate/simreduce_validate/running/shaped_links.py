@@ -18,7 +18,7 @@ from simreduce_validate.running.links import Links
 from simreduce_validate.running.shaping import address
 from simreduce_validate.running.workers import Worker
 
-KEEPER = "simreduce_validate.running.keeper"
+NAMESPACES = "simreduce_validate.running.namespaces"
 PROBE = "simreduce_validate.running.probe"
 _PORT = 2222
 _PROBE_PORT = 5301
@@ -26,7 +26,7 @@ _SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Shaped:
+class ShapedLinks:
     """Links that are up until the `with` block ends. `workers` say where to start processes, by
     port.
     """
@@ -96,19 +96,19 @@ def why_not() -> str:
 
 
 @contextmanager
-def shaped(links: Links) -> Iterator[Shaped]:
+def shape_links(links: Links) -> Iterator[ShapedLinks]:
     """Make the links; take them down in the end, whatever happens. InputError, in one line, where
     this cannot be.
     """
     if problem := why_not():
         raise InputError(problem)
-    keeper = Child(KEEPER, "the keeper of the links")
+    keeper = Child(NAMESPACES, "the keeper of the links")
     try:
         paths: list[str] = keeper.ask("open", links, seconds=_SECONDS)
         workers = tuple(
             Worker(f"{address(port)}:{_PORT}", ("nsenter", f"--net={path}"))
             for port, path in enumerate(paths)
         )
-        yield Shaped(links, workers, keeper)
+        yield ShapedLinks(links, workers, keeper)
     finally:
         keeper.close()

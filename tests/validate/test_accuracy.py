@@ -8,12 +8,12 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from simreduce_validate.cases import RUNTIME, Case, Control, Row
-from simreduce_validate.judged import Order, judged
+from simreduce_validate.accuracy import Order, assess
+from simreduce_validate.campaign import RUNTIME, Case, Control, Timing
 from simreduce_validate.measuring import Interval
 from simreduce_validate.running import Measurement
 from simreduce_validate.running.program import Event
-from simreduce_validate.tables import judgement_document, judgement_lines
+from simreduce_validate.tables import accuracy_document, accuracy_lines
 from simreduce_validate.transfers import transfers
 
 import simreduce as sr
@@ -29,12 +29,12 @@ ROUNDS = np.linspace(0.9, 1.1, 21)
 def row(name, measured, predicted, nbytes=1024, repeats=None, rounds=ROUNDS):
     """`measured` and `predicted` in milliseconds; the samples are `measured` times `rounds`."""
     case = Case(name, None, nbytes // 4, 0, "sum", predicted * 1e-3, repeats)
-    return Row(case, Measurement(rounds * measured * 1e-3, (), (), None))
+    return Timing(case, Measurement(rounds * measured * 1e-3, (), (), None))
 
 
 def test_regret_is_what_the_chosen_one_takes_over_the_best():
     """`a` is predicted to be fastest and takes 3 ms; `b` takes 2."""
-    (size,) = judged([row("a", 3, 1), row("b", 2, 2), row("c", 4, 5)]).sizes
+    (size,) = assess([row("a", 3, 1), row("b", 2, 2), row("c", 4, 5)]).sizes
 
     assert ("a", "b") == (size.chosen, size.best)
     assert 0.5 == pytest.approx(size.regret.value)
@@ -45,7 +45,7 @@ def test_regret_is_what_the_chosen_one_takes_over_the_best():
 def test_errors_are_of_all_rows():
     """-50 %, 0, +25 % and +100 %."""
     rows = [row("a", 2, 1), row("b", 2, 2), row("a", 4, 5, 4096), row("b", 4, 8, 4096)]
-    found = judged(rows)
+    found = assess(rows)
 
     assert [-0.5, 0.0, 0.25, 1.0] == pytest.approx([each.error for each in rows])
     assert 0.375 == pytest.approx(found.median_error)
@@ -57,20 +57,20 @@ def test_wrong_results_are_no_candidates():
     """However fast they are; how many there are is told."""
     fast = row("wrong", 1, 1)
     wrong = replace(fast, measured=replace(fast.measured, wrong=("not the sum",)))
-    found = judged([wrong, row("a", 2, 2), row("b", 3, 3)])
+    found = assess([wrong, row("a", 2, 2), row("b", 3, 3)])
 
     assert ("a", "a") == (found.sizes[0].chosen, found.sizes[0].best)
     assert Interval(0.0, 0.0, 0.0) == found.sizes[0].regret
     assert 1 == found.wrong
-    assert any("1 with wrong results" in line for line in judgement_lines(found))
-    assert judged([wrong]) is None
+    assert any("1 with wrong results" in line for line in accuracy_lines(found))
+    assert assess([wrong]) is None
 
 
 def test_regret_over_sizes():
     rows = []
     for nbytes, chosen in ((64, 1.0), (256, 1.1), (1024, 2.0)):
         rows += [row("a", chosen, 1, nbytes), row("b", 1, 2, nbytes)]
-    found = judged(rows)
+    found = assess(rows)
 
     assert [0.0, 0.1, 1.0] == pytest.approx([size.regret.value for size in found.sizes])
     assert 0.1 == pytest.approx(found.median_regret)
@@ -79,7 +79,7 @@ def test_regret_over_sizes():
 
 def test_what_is_hardly_apart_has_no_order():
     """3 % apart, and predicted the wrong way round: no pair, and little regret."""
-    (size,) = judged([row("a", 1.03, 1), row("b", 1, 2)]).sizes
+    (size,) = assess([row("a", 1.03, 1), row("b", 1, 2)]).sizes
 
     assert Order(0, 0) == size.order == size.certain
     assert 0.03 == pytest.approx(size.regret.value)
@@ -96,7 +96,7 @@ def test_what_disturbs_whole_rounds_hides_nothing():
     wrong way round.
     """
     rounds = scattered(1, 0.5)
-    (size,) = judged([row("a", 1.1, 1, rounds=rounds), row("b", 1, 2, rounds=rounds)]).sizes
+    (size,) = assess([row("a", 1.1, 1, rounds=rounds), row("b", 1, 2, rounds=rounds)]).sizes
 
     assert Order(0, 1) == size.order == size.certain
     assert 0.1 == pytest.approx(size.regret.low) == pytest.approx(size.regret.high)
@@ -107,7 +107,7 @@ def test_what_scatters_has_an_order_by_medians_only():
     certain costs nothing.
     """
     rows = [row("a", 1.1, 1, rounds=scattered(1, 0.3)), row("b", 1, 2, rounds=scattered(2, 0.3))]
-    found = judged(rows)
+    found = assess(rows)
     (size,) = found.sizes
 
     assert (Order(0, 1), Order(0, 0)) == (size.order, size.certain)
@@ -118,7 +118,7 @@ def test_what_scatters_has_an_order_by_medians_only():
 
 def test_five_percent_and_not_more_is_never_certain():
     """The rounds leave nothing open, but 4 % is hardly apart however well it is known."""
-    (size,) = judged([row("a", 1.04, 2), row("b", 1, 1), row("c", 1.2, 3)]).sizes
+    (size,) = assess([row("a", 1.04, 2), row("b", 1, 1), row("c", 1.2, 3)]).sizes
 
     assert Order(2, 2) == size.certain
 
@@ -136,7 +136,7 @@ def test_of_equal_candidates_no_regret_is_certain():
             for nbytes in (64, 1024)
             for place, name in enumerate("abcdefgh")
         ]
-        found = judged(rows)
+        found = assess(rows)
         certain.append(found.worst_cost > 0)
         assert all(
             0 <= size.regret.low <= size.regret.value <= size.regret.high for size in found.sizes
@@ -158,9 +158,9 @@ def test_few_rounds_make_nothing_certain(rounds, sure):
         row("b", 1, 2, rounds=even),
         row("a", 3, 1, repeats=0, rounds=even),
     ]
-    found = judged(rows)
+    found = assess(rows)
     (size,) = found.sizes
-    said = judgement_document(found)["sizes"][0]
+    said = accuracy_document(found)["sizes"][0]
 
     assert (Order(0, 1), Order(0, int(sure))) == (size.order, size.certain)
     assert 2.0 == pytest.approx(size.regret.value)
@@ -170,7 +170,7 @@ def test_few_rounds_make_nothing_certain(rounds, sure):
         said[key] is not None
         for key in ("regret_low", "regret_high", "noise_floor_low", "noise_floor_high")
     ]
-    assert (0 if sure else 2) == judgement_lines(found)[1].count("too few rounds for bounds")
+    assert (0 if sure else 2) == accuracy_lines(found)[1].count("too few rounds for bounds")
 
 
 def test_more_comparisons_need_more_rounds():
@@ -179,7 +179,7 @@ def test_more_comparisons_need_more_rounds():
     """
     for count, sure in ((8, False), (9, True)):
         even = np.ones(count)
-        found = judged([row(str(i), 3 - i * 0.1, i, rounds=even) for i in range(9)])
+        found = assess([row(str(i), 3 - i * 0.1, i, rounds=even) for i in range(9)])
 
         assert sure == found.sizes[0].regret.bounded
 
@@ -189,7 +189,7 @@ def test_what_is_predicted_alike_is_in_no_order():
     rows = [row("a", 1, 5), row("b", 2, 5), row("c", 3, 6)]
 
     for given in permutations(rows):
-        (size,) = judged(given).sizes
+        (size,) = assess(given).sizes
         assert Order(2, 3) == size.order == size.certain
         assert "a" == size.chosen
 
@@ -203,18 +203,18 @@ def test_the_order_of_rows_says_nothing():
     ]
     rows.append(replace(rows[0], case=replace(rows[0].case, repeats=0)))
 
-    assert 1 == len({repr(judged(given)) for given in permutations(rows)})
+    assert 1 == len({repr(assess(given)) for given in permutations(rows)})
 
 
 @pytest.mark.parametrize("shift", [0.97, 1.0, 1.2])
 def test_the_noise_floor_is_what_a_candidate_differs_by_from_itself(shift):
     rows = [row("a", 2, 1), row("b", 4, 3), row("a", 2 * shift, 1, repeats=0)]
-    (size,) = judged(rows).sizes
+    (size,) = assess(rows).sizes
 
     assert [shift - 1] * 3 == pytest.approx([size.floor.value, size.floor.low, size.floor.high])
-    assert f"noise floor {shift - 1:+.1%}" in judgement_lines(judged(rows))[1]
-    assert shift - 1 == pytest.approx(judgement_document(judged(rows))["sizes"][0]["noise_floor"])
-    assert judged(rows[:2]).sizes[0].floor is None
+    assert f"noise floor {shift - 1:+.1%}" in accuracy_lines(assess(rows))[1]
+    assert shift - 1 == pytest.approx(accuracy_document(assess(rows))["sizes"][0]["noise_floor"])
+    assert assess(rows[:2]).sizes[0].floor is None
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_the_noise_floor_is_what_a_candidate_differs_by_from_itself(shift):
 )
 def test_rank_is_spearman_s(predicted, rank):
     """1 - 6 sum(d^2) / (n (n^2 - 1))."""
-    (size,) = judged(
+    (size,) = assess(
         [row(name, i + 1, p) for i, (name, p) in enumerate(zip("abcd", predicted, strict=True))]
     ).sizes
 
@@ -234,54 +234,54 @@ def test_rank_is_spearman_s(predicted, rank):
     "rows", [[row("a", 1, 2)], [row("a", 1, 2), row("b", 3, 2)], [row("a", 1, 2), row("b", 1, 3)]]
 )
 def test_no_rank_where_nothing_differs(rows):
-    (size,) = judged(rows).sizes
+    (size,) = assess(rows).sizes
 
     assert math.isnan(size.rank)
-    assert judgement_document(judged(rows))["sizes"][0]["rank_correlation"] is None
+    assert accuracy_document(assess(rows))["sizes"][0]["rank_correlation"] is None
 
 
 @pytest.mark.parametrize(("own", "expected"), [(3.0, 0.5), (1.0, 0.0)])
 def test_tensorflow_s_own_choice_has_a_regret_and_is_no_candidate(own, expected):
     """It is over the fastest of all, its own among these; that ours chooses is judged among ours."""
     rows = [row("a", 2, 1), row("b", 4, 3), row("theirs", own, 0.5)]
-    (size,) = judged(rows, "theirs").sizes
+    (size,) = assess(rows, "theirs").sizes
 
     assert expected == pytest.approx(size.default)
     assert ("a", "a", 0.0, 1) == (size.chosen, size.best, size.regret.value, size.order.pairs)
     assert any(
         f"TensorFlow's own is {expected:+.1%}" in line
-        for line in judgement_lines(judged(rows, "theirs"))
+        for line in accuracy_lines(assess(rows, "theirs"))
     )
 
 
 def test_tensorflow_s_own_choice_without_a_prediction():
     rows = [row("a", 2, 1), row("theirs", 3, math.nan)]
-    found = judged(rows, "theirs")
+    found = assess(rows, "theirs")
 
     assert 0.5 == pytest.approx(found.sizes[0].default)
     assert 0.5 == pytest.approx(found.median_error)
-    assert math.isnan(judged(rows).sizes[0].default)
+    assert math.isnan(assess(rows).sizes[0].default)
 
 
 def test_what_is_measured_twice_counts_once():
     rows = [row("a", 2, 2), row("b", 3, 3)]
 
-    (once,), (twice,) = judged(rows).sizes, judged([*rows, row("a", 20, 2, repeats=0)]).sizes
+    (once,), (twice,) = assess(rows).sizes, assess([*rows, row("a", 20, 2, repeats=0)]).sizes
 
     assert repr(once) == repr(replace(twice, floor=None))
 
 
 def test_nothing_is_judged_without_predictions():
-    assert judged([row("a", 1, math.nan)]) is None
-    assert judged([]) is None
-    assert [] == judgement_lines(None)
-    assert judgement_document(None) is None
+    assert assess([row("a", 1, math.nan)]) is None
+    assert assess([]) is None
+    assert [] == accuracy_lines(None)
+    assert accuracy_document(None) is None
 
 
 def control(kind, nbytes, then, now, beside, rounds=ROUNDS, wrong=()):
     """`then` and `now` in milliseconds; the samples are `now` times `rounds`."""
     case = Case(kind, None, nbytes // 4, 0, "sum", math.nan, control=Control(then * 1e-3, beside))
-    return Row(case, Measurement(rounds * now * 1e-3, wrong, (), None))
+    return Timing(case, Measurement(rounds * now * 1e-3, wrong, (), None))
 
 
 def test_what_all_plans_take_longer_is_told_beside_the_error():
@@ -290,7 +290,7 @@ def test_what_all_plans_take_longer_is_told_beside_the_error():
     """
     rows = [row("a", 3, 2), row("b", 1.3, 1)]
     there = [control("copies", 65536, 2, 3, (1024,)), control("sums", 4096, 1, 1.5, (1024,))]
-    plain, found = judged(rows), judged([*rows, *there])
+    plain, found = assess(rows), assess([*rows, *there])
     (size,) = found.sizes
 
     assert 0.5 == pytest.approx(found.drift.since.value)
@@ -310,7 +310,7 @@ def test_what_controls_took_then_is_judged_as_a_prediction_of_them():
         control(kind, 1024, 1, now, (1024,))
         for kind, now in (("chains", 0.5), ("copies", 1), ("sums", 1.25))
     ]
-    found = judged([row("a", 2, 1), *there])
+    found = assess([row("a", 2, 1), *there])
 
     assert (-0.5, 0.0, 0.25) == pytest.approx(found.drift.each)
     assert 0.2 == pytest.approx(found.drift.median_repeat)
@@ -318,7 +318,7 @@ def test_what_controls_took_then_is_judged_as_a_prediction_of_them():
     assert 0.625 ** (1 / 3) - 1 == pytest.approx(found.drift.since.value)
     assert (
         "of chains of 1 KiB -50.0%, copies of 1 KiB +0.0%, sums of 1 KiB +25.0%; "
-        in judgement_lines(found)[-1]
+        in accuracy_lines(found)[-1]
     )
 
 
@@ -329,11 +329,11 @@ def test_controls_are_no_candidates():
         control("copies", 1024, 0.1, 0.1, (1024,)),
         control("sums", 1024, 9, 9, (1024,), wrong=("no sum",)),
     ]
-    plain, found = judged(rows), judged([*there, *rows])
+    plain, found = assess(rows), assess([*there, *rows])
 
     assert repr(plain.sizes) == repr(tuple(replace(size, drift=None) for size in found.sizes))
     assert 0 == found.wrong
-    assert judged(there) is None
+    assert assess(there) is None
 
 
 def test_a_control_with_faults_shows_nothing():
@@ -341,9 +341,9 @@ def test_a_control_with_faults_shows_nothing():
     right = control("copies", 1024, 1, 2, (1024,))
     wrong = control("sums", 1024, 1, 50, (1024,), wrong=("not the sum",))
 
-    assert 1.0 == pytest.approx(judged([*rows, right, wrong]).drift.since.value)
-    assert ("copies of 1 KiB",) == judged([*rows, right, wrong]).drift.controls
-    assert judged([*rows, wrong]).drift is None
+    assert 1.0 == pytest.approx(assess([*rows, right, wrong]).drift.since.value)
+    assert ("copies of 1 KiB",) == assess([*rows, right, wrong]).drift.controls
+    assert assess([*rows, wrong]).drift is None
 
 
 def test_a_control_counts_at_the_sizes_in_whose_rounds_it_was():
@@ -351,8 +351,8 @@ def test_a_control_counts_at_the_sizes_in_whose_rounds_it_was():
     sizes = (64, 256, 1024, 4096)
     rows = [row("a", 2, 1, nbytes) for nbytes in sizes]
     there = [control("chains", 4, 1, 2, (64, 256)), control("copies", 1 << 20, 1, 4, (1024,))]
-    found = judged([*rows, *there])
-    said = judgement_lines(found)
+    found = assess([*rows, *there])
+    said = accuracy_lines(found)
 
     assert [1.0, 1.0, 3.0, None] == [
         size.drift and pytest.approx(size.drift.since.value) for size in found.sizes
@@ -369,8 +369,8 @@ def test_a_control_counts_at_the_sizes_in_whose_rounds_it_was():
         line[: line.index(": ")] for line in said[2:]
     ]
     assert (None, 1.0) == (
-        judgement_document(found)["sizes"][3]["controls"],
-        judgement_document(found)["sizes"][0]["controls"]["since"],
+        accuracy_document(found)["sizes"][3]["controls"],
+        accuracy_document(found)["sizes"][0]["controls"]["since"],
     )
 
 
@@ -378,7 +378,7 @@ def test_errors_without_what_controls_show_stand_beside_those_of_the_same_candid
     """Of two sizes, only the first has controls: there |error| is 50 %, at the other one 75 %."""
     rows = [row("a", 2, 1), row("a", 4, 1, 4096)]
     there = [control("copies", 65536, 1, 2, (1024,))]
-    (line,) = [each for each in judgement_lines(judged([*rows, *there])) if "timed again" in each]
+    (line,) = [each for each in accuracy_lines(assess([*rows, *there])) if "timed again" in each]
 
     assert "|error| of the candidates beside them 50.0% in the median; " in line
     assert (
@@ -388,23 +388,23 @@ def test_errors_without_what_controls_show_stand_beside_those_of_the_same_candid
 
 
 def test_nothing_is_said_of_controls_without_any():
-    found = judged([row("a", 2, 1), row("b", 3, 2)])
+    found = assess([row("a", 2, 1), row("b", 3, 2)])
 
     assert found.drift is None
-    assert judgement_document(found)["controls"] is None
-    assert not any("controls" in line for line in judgement_lines(found))
+    assert accuracy_document(found)["controls"] is None
+    assert not any("controls" in line for line in accuracy_lines(found))
 
 
 def test_few_rounds_bound_no_drift():
     even = np.ones(5)
-    found = judged(
+    found = assess(
         [row("a", 2, 1, rounds=even), control("copies", 1024, 1, 2, (1024,), rounds=even)]
     )
 
     assert 1.0 == pytest.approx(found.drift.since.value)
     assert not found.drift.since.bounded
-    assert judgement_document(found)["controls"]["since_high"] is None
-    assert "(too few rounds for bounds)" in judgement_lines(found)[1]
+    assert accuracy_document(found)["controls"]["since_high"] is None
+    assert "(too few rounds for bounds)" in accuracy_lines(found)[1]
 
 
 SLOW = Calibration(
@@ -419,7 +419,7 @@ SLOW = Calibration(
 def step(request):
     """A plan, its machine, and the timeline that is predicted for it: op by op, from the first on."""
     stage = devices("switch:3", **request.param).stage
-    plan = stage.played(compile_plan("ring", tensor(1 << 16, 0), stage.layout))
+    plan = stage.adapt(compile_plan("ring", tensor(1 << 16, 0), stage.layout))
     result = sr.simulate(plan, stage.machine, RUNTIME, SLOW)
     before = step_cost(plan, stage.machine, runtime_named(RUNTIME), SLOW)
     events = [

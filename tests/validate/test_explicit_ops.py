@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from simreduce_validate.running.spelled import spelled_out
+from simreduce_validate.running.explicit_ops import make_ops_explicit
 
 import simreduce as sr
 from simreduce.plan import Contract, Kind, PlanBuilder
@@ -27,37 +27,40 @@ def test_nothing_is_left_unsaid(plan):
     """Every op reads all of its operands, copies wait for these only, no value goes to one device
     twice, and nothing waits elsewhere.
     """
-    spelled = spelled_out(plan)
+    explicit = make_ops_explicit(plan)
     sent = set()
 
-    assert {NO_STREAM} >= set(spelled.stream.tolist())
-    for op, kind in enumerate(spelled.kind.tolist()):
-        waits = spelled.controls[spelled.control_start[op] : spelled.control_start[op + 1]].tolist()
-        read = spelled.operands_of(op)
-        assert all(spelled.device[wait] == spelled.device[op] for wait in waits)
+    assert {NO_STREAM} >= set(explicit.stream.tolist())
+    for op, kind in enumerate(explicit.kind.tolist()):
+        waits = explicit.controls[
+            explicit.control_start[op] : explicit.control_start[op + 1]
+        ].tolist()
+        read = explicit.operands_of(op)
+        assert all(explicit.device[wait] == explicit.device[op] for wait in waits)
         if kind not in (Kind.SLICE, Kind.CONCAT):
             assert all(
-                (spelled.lo[v], spelled.hi[v]) == (spelled.lo[op], spelled.hi[op]) for v in read
+                (explicit.lo[v], explicit.hi[v]) == (explicit.lo[op], explicit.hi[op]) for v in read
             )
         if kind == Kind.CONCAT:
-            assert spelled.arg[op] == 0
+            assert explicit.arg[op] == 0
         if kind == Kind.COPY:
             assert not waits
-            assert (read[0], spelled.device[op]) not in sent
-            sent.add((read[0], spelled.device[op]))
+            assert (read[0], explicit.device[op]) not in sent
+            sent.add((read[0], explicit.device[op]))
 
 
 @given(plan=strategies.plans(["gpu0", "gpu1", "gpu2"], FIGURES, 30))
 def test_sums_and_transfers_stay_what_they_are(plan):
     """Besides messages, which are COPYs of nothing."""
-    spelled = spelled_out(plan)
+    explicit = make_ops_explicit(plan)
 
     for kind in (Kind.INPUT, Kind.ADD, Kind.SCALE, Kind.CAST):
         assert (
-            plan.nbytes[plan.kind == kind].tolist() == spelled.nbytes[spelled.kind == kind].tolist()
+            plan.nbytes[plan.kind == kind].tolist()
+            == explicit.nbytes[explicit.kind == kind].tolist()
         )
     moved = [
-        [size for size in p.nbytes[p.kind == Kind.COPY].tolist() if size] for p in (plan, spelled)
+        [size for size in p.nbytes[p.kind == Kind.COPY].tolist() if size] for p in (plan, explicit)
     ]
     assert moved[0] == moved[1]
 
@@ -69,7 +72,7 @@ def test_sums_and_transfers_stay_what_they_are(plan):
 def test_strategies_keep_their_promise(text, count):
     layout = sr.layout(load_topology("switch:4"))
 
-    assert [] == sr.verify(spelled_out(compile_plan(text, tensor(4 * count, 0), layout)))
+    assert [] == sr.verify(make_ops_explicit(compile_plan(text, tensor(4 * count, 0), layout)))
 
 
 def test_a_view_is_cut_once_and_a_wait_is_beside_the_source():
@@ -80,17 +83,17 @@ def test_a_view_is_cut_once_and_a_wait_is_beside_the_source():
     b.output(total)
     late = b.copy(x, 1, 4, 8, after=[total.op])
     b.output(late)
-    spelled = spelled_out(b.finish(Contract.of("none", ())))
+    explicit = make_ops_explicit(b.finish(Contract.of("none", ())))
 
-    at = kinds(spelled)
-    hold = spelled.operands_of(max(op for op, kind in enumerate(at) if kind == "COPY"))[0]
-    waited = spelled.controls[
-        spelled.control_start[hold] : spelled.control_start[hold + 1]
+    at = kinds(explicit)
+    hold = explicit.operands_of(max(op for op, kind in enumerate(at) if kind == "COPY"))[0]
+    waited = explicit.controls[
+        explicit.control_start[hold] : explicit.control_start[hold + 1]
     ].tolist()
     assert "SLICE" == at[hold]
-    assert [0] == [int(spelled.nbytes[op]) for op in waited]
-    assert {0} == set(spelled.device[waited].tolist())
-    assert 2 == np.count_nonzero((spelled.kind == Kind.COPY) & (spelled.nbytes > 0))
+    assert [0] == [int(explicit.nbytes[op]) for op in waited]
+    assert {0} == set(explicit.device[waited].tolist())
+    assert 2 == np.count_nonzero((explicit.kind == Kind.COPY) & (explicit.nbytes > 0))
 
 
 def test_pieces_are_kept_one_by_one_and_joined_where_they_are_read():
@@ -100,7 +103,7 @@ def test_pieces_are_kept_one_by_one_and_joined_where_they_are_read():
     b.output(whole)
     b.output(b.copy(whole, 1))
     b.output(b.scale(whole, 2))
-    spelled = spelled_out(b.finish(Contract.of("none", ())))
+    explicit = make_ops_explicit(b.finish(Contract.of("none", ())))
 
     assert [
         "INPUT",
@@ -112,4 +115,4 @@ def test_pieces_are_kept_one_by_one_and_joined_where_they_are_read():
         "OUTPUT",
         "SCALE",
         "OUTPUT",
-    ] == kinds(spelled)
+    ] == kinds(explicit)

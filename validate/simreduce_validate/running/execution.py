@@ -25,7 +25,7 @@ _ADDS = {"AddN", "AddV2"}
 
 
 @dataclass(frozen=True, slots=True)
-class Executed:
+class Execution:
     """How often each thing happens in a step. `messages` are control edges between devices;
     `copied` counts copies that are ops of their own (between CPU devices of one process).
     """
@@ -36,11 +36,11 @@ class Executed:
     messages: int = 0
 
 
-def executed(partitions: Iterable[Any], graph: Any) -> Executed:
+def read_execution(partitions: Iterable[Any], graph: Any) -> Execution:
     """What the graphs of the devices do. `graph` is the one they were cut from, which knows the
     shapes.
     """
-    found = Executed()
+    found = Execution()
     messages = copied = 0
     for node in (node for part in partitions for node in part.node):
         if node.op in {"_Send", "_HostSend"}:
@@ -55,10 +55,10 @@ def executed(partitions: Iterable[Any], graph: Any) -> Executed:
             found.sums[node.device, terms, _elements(graph, node.name) or 0] += 1
         elif node.op == "DeepCopy":
             copied += 1
-    return Executed(found.transfers, found.sums, copied, messages)
+    return Execution(found.transfers, found.sums, copied, messages)
 
 
-def wanted(plan: Plan, place: Sequence[str], chained: int = 1) -> Executed:
+def expect_execution(plan: Plan, place: Sequence[str], chained: int = 1) -> Execution:
     """What a step must do to be the plan, `chained` times. How many control edges there are between
     devices is not said.
     """
@@ -71,12 +71,14 @@ def wanted(plan: Plan, place: Sequence[str], chained: int = 1) -> Executed:
     for op, terms in enumerate(plan.operand_count.tolist()):
         if plan.kind[op] == Kind.ADD and terms > 1:
             sums[place[plan.device[op]], terms, int(plan.hi[op] - plan.lo[op])] += chained
-    return Executed(transfers, sums)
+    return Execution(transfers, sums)
 
 
-def departures(plan: Plan, place: Sequence[str], found: Executed, chained: int = 1) -> list[str]:
+def find_departures(
+    plan: Plan, place: Sequence[str], found: Execution, chained: int = 1
+) -> list[str]:
     """How what was executed is not the plan, in words; empty if it is."""
-    goal = wanted(plan, place, chained)
+    goal = expect_execution(plan, place, chained)
     return [
         *_differences("transfer", goal.transfers, found.transfers),
         *_differences("sum", goal.sums, found.sums),

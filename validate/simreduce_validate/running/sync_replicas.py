@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from simreduce_validate.running.rank import serve_rank
-from simreduce_validate.running.session import settings
+from simreduce_validate.running.session import session_config
 
 v1 = tf.compat.v1
 v1.disable_v2_behavior()
@@ -40,7 +40,7 @@ class _Keeping(_Optimizer):  # type: ignore[misc]  # TensorFlow has no types
         return handle.assign(grad, read_value=False)
 
 
-class Synced:
+class SyncReplicas:
     """What a worker of SyncReplicasOptimizer runs."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Synced:
 
     def join(self, addresses: Sequence[str], rank: int, own: Sequence[Any]) -> None:
         """Serve, and be ready to send these gradients."""
-        config = settings()
+        config = session_config()
         cluster = tf.train.ClusterSpec({"worker": list(addresses)})
         self._server = tf.distribute.Server(cluster, "worker", rank, protocol="grpc", config=config)
         me = f"/job:worker/task:{rank}"
@@ -118,4 +118,4 @@ def _zeros(name: str, like: Any, *, local: bool = False) -> Any:
 
 
 if __name__ == "__main__":
-    serve_rank(Synced())
+    serve_rank(SyncReplicas())

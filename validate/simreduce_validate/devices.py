@@ -24,7 +24,7 @@ from simreduce_validate.running import Worker, open_backend
 from simreduce_validate.running.backend import Backend, check_names
 from simreduce_validate.running.discover import this_machine, visible
 from simreduce_validate.running.links import MOST_PORTS, Links, read_links
-from simreduce_validate.running.stage import Stage, stage
+from simreduce_validate.running.stage import Stage, build_stage
 
 SHAPED = "shaped"
 AUTO = "auto"
@@ -103,7 +103,7 @@ def read_devices(
             problems.append(f"{option}: only --backend shaped sets the links")
     if problems or not machine or not order:
         raise InputError(problems)
-    where = stage(backend, order, machine, links, pretend=pretend)
+    where = build_stage(backend, order, machine, links, pretend=pretend)
     return Devices(where, machine, links, tuple(workers or ()), route, split, pretend, timeout)
 
 
@@ -151,7 +151,7 @@ def _shape(machine: Topology, ngpus: int | None, gpus: str | None, *, auto: bool
     return shape_of(shape.only(visible(shape.n)) if auto else shape, ngpus, gpus)
 
 
-def accepted(
+def can_run(
     strategy: Strategy, devices: Devices, workloads: Sequence[Workload], *, faithful: bool = False
 ) -> bool:
     """Whether these devices can do it with every workload; says on stderr why not."""
