@@ -170,6 +170,8 @@ def _unknown(text: str) -> TopologyError:
     near = did_you_mean(head, [*names, *GENERATORS])
     if head in FABRICS:
         near = f"; {head} is a network of machines, such as dgx1vx4,fabric={head}"
+    if os.path.isfile(text):  # noqa: PTH113 - never raises
+        near = f"; there is a file of that name: write ./{text}"
     return TopologyError(
         f"no topology {quoted(text)}{near}; `simreduce topo list` names what is shipped; "
         f"inline are {', '.join(g.form for g in GENERATORS.values())} and MACHINExN; or give the path of a file"

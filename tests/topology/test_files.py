@@ -308,3 +308,12 @@ def test_faults_of_overrides_are_all_told():
         ),
         "dgx1v.toml with overrides: links.qpi.lanes: lanes must be a whole number from 1 to 1024, not 0",
     ]
+
+
+def test_a_file_of_that_name_is_pointed_out(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").write_text("", "utf-8")
+
+    assert "no topology 'mine'; there is a file of that name: write ./mine;" in str(
+        problems(load_topology, "mine")
+    )
