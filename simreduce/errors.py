@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 
@@ -72,26 +73,45 @@ class InternalError(SimreduceError, RuntimeError):
     """A fault of simreduce itself. Please report it with the command that shows it."""
 
 
+_WIDTH = 80
+_TYPES = {dict: "table", list: "list", int: "whole number", float: "number"}
+
+
+def cut(text: str) -> str:
+    """The text if it fits a line, else its beginning."""
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
+
+
 def shown(value: object) -> str:
-    """`repr`, cut to a line's length, for messages."""
+    """`repr`, cut to a line's length; a value too large to print is named by its type."""
     try:
-        text = repr(value)
-    except ValueError:  # whole numbers with thousands of digits
-        return f"this {type(value).__name__}"
-    return text if len(text) <= 80 else f"{text[:77]}..."
+        return cut(repr(value))
+    except (ValueError, RecursionError):  # whole numbers with thousands of digits
+        return f"this {_TYPES.get(type(value), type(value).__name__)}"
+
+
+def printable(text: str) -> str:
+    """The text with control characters and those that turn its direction escaped."""
+    return "".join(
+        c if c.isprintable() or c in " \n" or unicodedata.category(c) == "Zs" else ascii(c)[1:-1]
+        for c in text
+    )
 
 
 _LIKE = 0.6
-"""What is less like a known word, by the ratio of `difflib`, is another word."""
+"""Words less alike than this, by the ratio of `difflib`, are no misspellings of each other."""
 _BEGINNING = 3
-"""So many letters may be the beginning of a known word."""
+"""The fewest letters that count as the beginning of a known word."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The text " (did you mean 'x'?)" for the known word nearest to `word`, or "" when none is
-    near.
+    """The text " (did you mean 'x'?)" for the known word nearest to `word`, whatever their case,
+    or "" when none is near.
     """
-    words = list(known)
-    near = difflib.get_close_matches(word, words, n=1, cutoff=_LIKE)
-    near = near or [each for each in words if len(word) >= _BEGINNING and each.startswith(word)]
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    words = {each.casefold(): each for each in reversed(list(known))}
+    folded = word.casefold()
+    near = difflib.get_close_matches(folded, reversed(words), n=1, cutoff=_LIKE)
+    near = near or [
+        each for each in reversed(words) if len(folded) >= _BEGINNING and each.startswith(folded)
+    ]
+    return f" (did you mean {words[near[0]]!r}?)" if near else ""

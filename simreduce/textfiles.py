@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import errno
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -47,25 +48,56 @@ def reason(error: OSError) -> str:
 def read_text(path: Path, refuse: type[InputError]) -> str:
     """The text of a UTF-8 file; raises `refuse` when it cannot be read."""
     try:
-        return read_bytes(path).decode("utf-8")
+        content = read_bytes(path)
+        # Editors on Windows begin a file with a byte order mark.
+        return content.decode("utf-8-sig")
     except OSError as error:
         raise refuse(f"{path}: {reason(error)}") from None
     except UnicodeDecodeError as error:
-        raise refuse(f"{path}: not UTF-8 text (byte {error.start})") from None
+        line = content[: error.start].count(b"\n") + 1
+        raise refuse(f"{path}: line {line} is not UTF-8 text") from None
     except ValueError as error:  # a name with a NUL or a lone surrogate
         raise refuse(f"{str(path)!r}: cannot be read: {error}") from None
 
 
+MOST_TOML = 4 << 20
+"""Characters of the longest TOML document: the parser takes seconds for it."""
+MOST_DEPTH = 64
+"""Parts of the longest dotted key, and brackets that stand one inside the other."""
+_TOKEN = re.compile(
+    r'''(?P<text>"""(?:[^"\\]|\\.|"{1,2}(?!"))*+(?:""")?'''
+    r"""|'{3}(?:[^']|'{1,2}(?!'))*+(?:'{3})?"""
+    r"""|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?|\#[^\n]*+)"""
+    r"""|(?P<end>[=,\n][=,\s]*+)|[.\[\]{}]""",
+    re.DOTALL,
+)
+
+
 def parse_toml(source: str, content: str, refuse: type[InputError]) -> dict[str, Any]:
-    """The document that `content` is; raises `refuse` with `source` and the place when it is not
-    TOML.
+    """Parse a TOML document; raises `refuse` with `source` and the place when it is none.
+
+    The document is bounded first: the parser takes time and memory by the square of a key's parts.
     """
+    if len(content) > MOST_TOML:
+        raise refuse(f"{source}: more than {MOST_TOML >> 20} MiB of TOML")
+    dots = depth = 0
+    for token in _TOKEN.finditer(content):
+        mark = content[token.start()]
+        if token["end"]:
+            dots = 0
+        elif mark == ".":
+            dots += 1
+        elif mark in "[{":
+            depth, dots = depth + 1, 0
+        elif mark in "]}":
+            depth, dots = max(depth - 1, 0), 0
+        if dots > MOST_DEPTH or depth > MOST_DEPTH:
+            line = content.count("\n", 0, token.start()) + 1
+            raise refuse(f"{source}: line {line}: nested too deeply, more than {MOST_DEPTH} levels")
     try:
         return tomllib.loads(content)
-    except RecursionError:
-        raise refuse(f"{source}: nested too deeply") from None
     except ValueError as error:  # TOMLDecodeError, and whole numbers with thousands of digits
-        raise refuse(f"{source}: {error}") from None
+        raise refuse(f"{source}: not valid TOML: {error}") from None
 
 
 def csv_rows(

@@ -43,6 +43,8 @@ def test_bad_input_lists_every_fault():
     [
         ("rng", " (did you mean 'ring'?)"),
         ("xrign", " (did you mean 'xring'?)"),
+        ("XRING", " (did you mean 'xring'?)"),
+        ("PSG", " (did you mean 'psgpu'?)"),
         ("zzz", ""),
         ("", ""),
     ],
@@ -56,7 +58,7 @@ def test_what_is_shown_of_a_value_fits_a_line():
     """Its repr, cut; whole numbers too long to print are named by their type."""
     assert "'short'" == shown("short")
     assert "'" + "x" * 76 + "..." == shown("x" * 100)
-    assert "this int" == shown(16**5000)
+    assert "this whole number" == shown(16**5000)
     assert "this list" == shown([16**5000])
 
 

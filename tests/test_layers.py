@@ -21,7 +21,7 @@ RUNGS = (
     ("__main__",),
     ("cli",),
     ("pictures", "report", "trace"),
-    ("tune",),
+    ("schemas", "tune"),
     ("scenario",),
     ("training",),
     ("calibrate", "cross_device", "export", "variable_update"),
@@ -29,6 +29,7 @@ RUNGS = (
     ("algorithms", "packing"),
     ("layouts",),
     ("plan", "synthesis", "topology", "workload"),
+    ("formats",),
     ("dtypes", "shipped", "textfiles", "units", "workers"),
     ("errors",),
 )

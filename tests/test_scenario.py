@@ -213,10 +213,13 @@ topology_overrides = 3
             SMALL + '[topology_overrides]\nbandwith = "1 GB/s"',
             ["topology: full:2: bandwith: unknown key (did you mean 'bandwidth'?)"],
         ),
-        (SMALL + "title = 0x" + "f" * 5000, ["title: expected text, not this int"]),
-        ("x = " + "[" * 9999, ["nested too deeply"]),
-        (b"\xff", ["not UTF-8 text (byte 0)"]),
-        ("topology", ["Expected '=' after a key in a key/value pair (at end of document)"]),
+        (SMALL + "title = 0x" + "f" * 5000, ["title: expected text, not this whole number"]),
+        ("x = " + "[" * 9999, ["line 1: nested too deeply, more than 64 levels"]),
+        (b"\xff", ["line 1 is not UTF-8 text"]),
+        (
+            "topology",
+            ["not valid TOML: Expected '=' after a key in a key/value pair (at end of document)"],
+        ),
     ],
 )
 def test_a_scenario_that_cannot_be_run(write, content, messages):

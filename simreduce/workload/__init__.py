@@ -2,12 +2,14 @@
 belong to, layer by layer.
 """
 
+from simreduce.workload.files import GRADIENTS, MODEL, model_text
 from simreduce.workload.load import load_model, load_workload, shipped
 from simreduce.workload.model import Layer, Model, of_list
-from simreduce.workload.model_file import model_text
 from simreduce.workload.workload import MOST_BYTES, Gradient, Workload
 
 __all__ = [
+    "GRADIENTS",
+    "MODEL",
     "MOST_BYTES",
     "Gradient",
     "Layer",

@@ -326,9 +326,12 @@ def test_what_cannot_be_read_is_told(name, message):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"\xff", "mine.toml: not UTF-8 text (byte 0)"),
-        (b"x", "mine.toml: Expected '=' after a key in a key/value pair (at end of document)"),
-        (b"x = " + b"[" * 9999, "mine.toml: nested too deeply"),
+        (b"\xff", "mine.toml: line 1 is not UTF-8 text"),
+        (
+            b"x",
+            "mine.toml: not valid TOML: Expected '=' after a key in a key/value pair (at end of document)",
+        ),
+        (b"x = " + b"[" * 9999, "mine.toml: line 1: nested too deeply, more than 64 levels"),
     ],
 )
 def test_what_is_no_toml_is_told(write, content, message):

@@ -99,8 +99,8 @@ BAD = {
     ),
     "a scenario file that is not there": (["run", "missing.toml"], "missing.toml: there is no such file"),
     "a scenario that is a folder": (["run", "folder"], "folder: is a directory, not a file"),
-    "a scenario that is no text": (["run", "binary.toml"], "binary.toml: not UTF-8 text (byte 0)"),
-    "a scenario that is no TOML": (["run", "nul.toml"], "nul.toml: Invalid statement (at line 1, column 1)"),
+    "a scenario that is no text": (["run", "binary.toml"], "binary.toml: line 1 is not UTF-8 text"),
+    "a scenario that is no TOML": (["run", "nul.toml"], "nul.toml: not valid TOML: Invalid statement (at line 1, column 1)"),
     "a scenario that is a machine": (
         ["run", "rate.toml"],
         ("rate.toml: is a machine file, not a scenario; try `simreduce bench rate.toml`, or write a scenario with "
@@ -132,7 +132,7 @@ BAD = {
     ),
     "a calibration that is no text": (
         ["run", "good.toml", "--calibration", "binary.toml"],
-        "--calibration: binary.toml: not UTF-8 text (byte 0)",
+        "--calibration: binary.toml: line 1 is not UTF-8 text",
     ),
     "an unknown dtype": (
         ["bench", "full:2", "-d", "flaot32"],

@@ -84,7 +84,6 @@ def test_a_scalar_has_an_empty_shape_in_toml(write):
         ("bytes:64MiB", 2**24, "float32"),
         ("bytes:64M,dtype=float16", 2**25, "float16"),
         ("bytes:8,dtype=double", 1, "float64"),
-        ("bytes:0", 0, "float32"),
     ],
 )
 def test_one_gradient_may_be_written_inline(text, elements, dtype):
@@ -103,7 +102,7 @@ def test_every_fault_of_an_inline_gradient_is_told_at_once():
 
     assert (
         f"{text}: 'x' is not a size; write for example '64M', '512K', '64MiB' or '1048576'",
-        f"{text}: unknown option 'dtpye' (did you mean 'dtype'?); only dtype= is known",
+        f"{text}: dtpye: unknown key (did you mean 'dtype'?)",
         f"{text}: unknown dtype 'flaot16' (did you mean 'float16'?); one of {', '.join(dtypes.NAMES)}",
     ) == _refused(text)
 
@@ -111,6 +110,7 @@ def test_every_fault_of_an_inline_gradient_is_told_at_once():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("bytes:0", "bytes:0: a gradient has at least one element, and this has 0 bytes"),
         ("bytes:7", "bytes:7: 7 bytes are not a whole number of float32 elements"),
         (
             "bytes:",
@@ -145,7 +145,7 @@ def test_every_fault_of_a_csv_file_is_told_at_once_with_its_line(write):
 
     assert (
         "bad.csv: line 8: unexpected end of data",
-        "bad.csv: line 2: unknown key 'elemnts' (did you mean 'elements'?)",
+        "bad.csv: line 2: elemnts: unknown key (did you mean 'elements'?)",
         "bad.csv: line 2: two columns 'name'",
         "bad.csv: line 4: 2 fields where the header has 5",
     ) == _refused(path)
@@ -160,10 +160,10 @@ def test_every_fault_of_the_rows_is_told_at_once(write):
     assert (
         "bad.csv: line 2: give elements or shape, one of the two",
         "bad.csv: line 3: give elements or shape, one of the two",
-        "bad.csv: line 4: elements: '-1' is not made of whole numbers from 0",
-        "bad.csv: line 5: shape: [2, 'y'] is not made of whole numbers from 0",
+        "bad.csv: line 4: elements: must be a whole number from 0, got '-1'",
+        "bad.csv: line 5: shape[1]: must be a whole number from 0, got 'y'",
         f"bad.csv: line 5: dtype: unknown dtype 'flaot32' (did you mean 'float32'?); one of {', '.join(dtypes.NAMES)}",
-        "bad.csv: line 6: elements: '1.5' is not made of whole numbers from 0",
+        "bad.csv: line 6: elements: must be a whole number from 0, got '1.5'",
     ) == _refused(path)
 
 
@@ -175,9 +175,9 @@ def test_every_fault_of_a_toml_file_is_told_at_once_with_its_index(write):
     )
 
     assert (
-        "bad.toml: unknown key 'titel' (did you mean 'title'?)",
-        "bad.toml: gradients[0]: unknown key 'nmae' (did you mean 'name'?)",
-        "bad.toml: gradients[1]: unknown key 'shap' (did you mean 'shape'?)",
+        "bad.toml: titel: unknown key (did you mean 'title'?)",
+        "bad.toml: gradients[0].nmae: unknown key (did you mean 'name'?)",
+        "bad.toml: gradients[1].shap: unknown key (did you mean 'shape'?)",
         "bad.toml: gradients[1]: give elements or shape, one of the two",
     ) == _refused(path)
 
@@ -191,11 +191,11 @@ def test_every_fault_of_the_tables_is_told_at_once(write):
     )
 
     assert (
-        "bad.toml: gradients[0]: elements: True is not made of whole numbers from 0",
-        "bad.toml: gradients[1]: elements: [1] is not made of whole numbers from 0",
-        "bad.toml: gradients[2]: shape: 3.5 is not made of whole numbers from 0",
-        "bad.toml: gradients[2]: name: expected text, not 5",
-        "bad.toml: gradients[3]: dtype: expected text, not 32",
+        "bad.toml: gradients[0].elements: must be a whole number from 0, got True",
+        "bad.toml: gradients[1].elements: must be a whole number from 0, got [1]",
+        "bad.toml: gradients[2].name: must be text, got 5",
+        "bad.toml: gradients[2].shape: must be a list, got 3.5",
+        "bad.toml: gradients[3].dtype: must be text, got 32",
     ) == _refused(path)
 
 
@@ -209,27 +209,27 @@ def test_every_fault_of_the_tables_is_told_at_once(write):
             "a.csv: empty; the first line names the columns: name,elements,dtype",
         ),
         ("a.csv", "name,elements\n", "a.csv: there is no gradient to reduce"),
-        ("a.csv", b"\xff\xfe", "a.csv: not UTF-8 text (byte 0)"),
-        ("a.csv", b"name\n\x80", "a.csv: not UTF-8 text (byte 5)"),
+        ("a.csv", b"\xff\xfe", "a.csv: line 1 is not UTF-8 text"),
+        ("a.csv", b"name\n\x80", "a.csv: line 2 is not UTF-8 text"),
         ("a.csv", "elements\n" + "9" * 19, "a.csv: more than 1 PiB of gradients"),
         (
             "a.toml",
             "gradients = 1",
-            "a.toml: gradients: expected [[gradients]] tables with name and elements or shape",
+            "a.toml: gradients: must be [[gradients]] tables with name, elements, shape, dtype, got 1",
         ),
         (
             "a.toml",
             "",
-            "a.toml: gradients: expected [[gradients]] tables with name and elements or shape",
+            "a.toml: gradients: missing; must be [[gradients]] tables with name, elements, shape, dtype",
         ),
         ("a.toml", "gradients = []", "a.toml: there is no gradient to reduce"),
-        ("a.toml", "x = " + "[" * 9999, "a.toml: nested too deeply"),
+        ("a.toml", "x = " + "[" * 9999, "a.toml: line 1: nested too deeply, more than 64 levels"),
         (
             "a.toml",
             "[[gradients]]\nelements = 0x" + "f" * 9999,
             "a.toml: more than 1 PiB of gradients",
         ),
-        ("a.toml", b"\x00", "a.toml: Invalid statement (at line 1, column 1)"),
+        ("a.toml", b"\x00", "a.toml: not valid TOML: Invalid statement (at line 1, column 1)"),
     ],
 )
 def test_a_file_that_is_no_gradient_list(write, name, content, message):
@@ -241,7 +241,49 @@ def test_a_toml_file_with_a_number_that_python_will_not_read_is_refused(write):
     """Thousands of digits."""
     (message,) = _refused(write("a.toml", "[[gradients]]\nelements = 1" + "0" * 5000))
 
-    assert message.startswith("a.toml: Exceeds the limit")
+    assert message.startswith("a.toml: not valid TOML: Exceeds the limit")
+
+
+def test_a_file_that_is_no_table_is_not_echoed(write):
+    """Its first line names no columns, so what is expected is said."""
+    (message,) = _refused(write("notes.txt", "root:x:0:0:root:/root:/bin/sh\nuser,1\n"))
+
+    assert (
+        "notes.txt: line 1: no columns; expected a CSV file that begins with name,elements,dtype"
+        == message
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.csv", "name,elements\nw,1\n"), ("a.toml", "[[gradients]]\nname = 'w'\nelements = 1\n")],
+)
+def test_a_byte_order_mark_does_not_count(write, name, content):
+    """Editors on Windows begin files with one."""
+    assert (Gradient("w", 1),) == load_workload(write(name, "\ufeff" + content)).gradients
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "place"),
+    [
+        ("a.csv", "name,elements\nw,1\nw,2\n", "line 3: name"),
+        ("a.toml", "gradients = [{name='w', elements=1}, {name='w', elements=1}]", "gradients[1].name"),
+    ],
+)  # fmt: skip
+def test_a_name_stands_once(write, name, content, place):
+    """Two gradients of one name could not be told apart."""
+    assert (f"{name}: {place}: a second gradient 'w'",) == _refused(write(name, content))
+
+
+@pytest.mark.parametrize("character", ["\x1b", "\x07", "\u202e", "\u2066"])
+def test_no_text_hides_what_it_says(write, character):
+    """Control characters and those that turn the direction of text are refused, and escaped."""
+    text = f'title = "{ascii(character)[1:-1].replace("x", "u00")}"' if character < " " else ""
+    text = text or f'title = "a{character}b"'
+    (message,) = _refused(write("a.toml", f"{text}\n[[gradients]]\nelements = 1\n"))
+
+    assert message.startswith("a.toml: title: has a control character, which could hide")
+    assert message.isprintable()
 
 
 @pytest.mark.parametrize("text", ["missing.csv", "missing.toml", "no/such/folder/a.csv"])

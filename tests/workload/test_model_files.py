@@ -87,16 +87,16 @@ def test_every_fault_is_told_at_once_with_its_place(write):
     )
 
     assert (
-        "model.toml: layers[0]: forward: '3 MFLOPS': unknown unit 'MFLOPS' for a number of floating-point operations; write for example '7.7 GFLOP'",
-        "model.toml: layers[0]: gradients[0]: unknown key 'elemnts' (did you mean 'elements'?)",
-        "model.toml: layers[0]: gradients[0]: give elements or shape, one of the two",
-        "model.toml: layers[0]: gradients[1]: shape: [2, -1] is not made of whole numbers from 0",
-        "model.toml: layers[0]: gradients[1]: dtype: unknown dtype 'flaot32' (did you mean 'float32'?); one of float32, float16, float64, bfloat16, int32, int64",
-        "model.toml: layers[1]: name: a second layer 'a'",
-        "model.toml: layers[1]: backward: without forward",
-        "model.toml: layers[1]: gradients: expected a list of tables with name and elements or shape, not [1]",
-        "model.toml: layers[2]: name: missing",
-        "model.toml: layers[2]: forward: 5 has no unit; write a number of floating-point operations as text, for example '7.7 GFLOP'",
+        "model.toml: layers[0].forward: '3 MFLOPS': unknown unit 'MFLOPS' for a number of floating-point operations; write for example '7.7 GFLOP'",
+        "model.toml: layers[0].gradients[0].elemnts: unknown key (did you mean 'elements'?)",
+        "model.toml: layers[0].gradients[0]: give elements or shape, one of the two",
+        "model.toml: layers[0].gradients[1].shape[1]: must be a whole number from 0, got -1",
+        "model.toml: layers[0].gradients[1].dtype: unknown dtype 'flaot32' (did you mean 'float32'?); one of float32, float16, float64, bfloat16, int32, int64",
+        "model.toml: layers[1].gradients: must be [[gradients]] tables with name, elements, shape, dtype, got [1]",
+        "model.toml: layers[2].name: missing; must be text",
+        "model.toml: layers[2].forward: 5 has no unit; write a number of floating-point operations as text, for example '7.7 GFLOP'",
+        "model.toml: layers[1].name: a second layer 'a'",
+        "model.toml: layers[1].backward: needs forward beside it",
     ) == _refused(path)
 
 
@@ -115,23 +115,23 @@ def test_a_misspelt_key_hides_no_other_fault(write):
     )
 
     assert (
-        "model.toml: title: expected text, not 3",
-        "model.toml: layers[0]: unknown key 'forwrd' (did you mean 'forward'?)",
-        "model.toml: layers[1]: name: a second layer 'a'",
-        "model.toml: layers[1]: gradients[0]: name: a second gradient 'w'",
+        "model.toml: title: must be text, got 3",
+        "model.toml: layers[0].forwrd: unknown key (did you mean 'forward'?)",
+        "model.toml: layers[1].name: a second layer 'a'",
+        "model.toml: layers[1].gradients[0].name: a second gradient 'w'",
     ) == _refused(path)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("[[layer]]\nname = 'a'", "unknown key 'layer' (did you mean 'layers'?)"),
-        ("[[layers]]\nnam = 'a'", "layers[0]: unknown key 'nam' (did you mean 'name'?)"),
+        ("[[layer]]\nname = 'a'", "layer: unknown key (did you mean 'layers'?)"),
+        ("[[layers]]\nnam = 'a'", "layers[0].nam: unknown key (did you mean 'name'?)"),
         ("layers = []\ngradients = []", "give either layers, with their gradients in them, or gradients"),
-        ("layers = 3", "layers: expected [[layers]] tables with name, work and gradients"),
+        ("layers = 3", "layers: must be [[layers]] tables with name, forward, backward, gradients, got 3"),
         ("[[layers]]\nname = 'a'", "there is no gradient to reduce"),
-        ("[[layers]]\nname = 'a'\nforward = '1e300 GFLOP'", "layers[0]: forward: '1e300 GFLOP' is too large for the work on a sample"),
-        ("[[layers]]\nname = 'a'\ngradients = [{ elements = 1e9 }]", "layers[0]: gradients[0]: elements: 1000000000.0 is not made of whole numbers from 0"),
+        ("[[layers]]\nname = 'a'\nforward = '1e300 GFLOP'", "layers[0].forward: '1e300 GFLOP' is too large for the work on a sample"),
+        ("[[layers]]\nname = 'a'\ngradients = [{ elements = 1e9 }]", "layers[0].gradients[0].elements: must be a whole number from 0, got 1000000000.0"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_model(write, content, message):
@@ -139,7 +139,7 @@ def test_a_file_that_is_no_model(write, content, message):
     assert f"model.toml: {message}" == _refused(write(content))[0]
 
 
-names = st.text(max_size=12)
+names = st.text(st.characters(exclude_categories=["C"]), max_size=12)
 gradients = st.builds(Gradient, names, st.integers(0, 2**31), st.integers(0, len(dtypes.NAMES) - 1))
 works = st.one_of(st.just(0.0), st.integers(1, 2**53).map(float), st.floats(1e-3, 1e17))
 layer_lists = st.lists(
@@ -163,8 +163,8 @@ def _of(layers):
 
 @given(layer_lists)
 def test_what_is_written_reads_back_as_the_same(tmp_path_factory, layers):
-    """Names, elements, dtypes and work to the bit, whatever names hold."""
+    """Names, elements, dtypes and work to the bit, whatever printable names hold."""
     path = tmp_path_factory.getbasetemp() / "written.toml"
-    path.write_bytes(model_text(Model("a\n#b", tuple(layers)), ["from a test"]).encode())
+    path.write_bytes(model_text(Model("a #b", tuple(layers)), ["from a test"]).encode())
 
-    assert Model("a\n#b", tuple(layers)) == load_model(str(path))
+    assert Model("a #b", tuple(layers)) == load_model(str(path))

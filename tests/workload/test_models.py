@@ -154,8 +154,8 @@ def test_a_sequence_changes_the_work_and_not_the_gradients():
         load_model("bert-base,seqence=1,sequence=513")
 
     assert (
-        "bert-base,seqence=1,sequence=513: unknown option 'seqence' (did you mean 'sequence'?); only sequence= is known",
-        "bert-base,seqence=1,sequence=513: sequence=513: a whole number of tokens from 1 to 512",
+        "bert-base,seqence=1,sequence=513: seqence: unknown key (did you mean 'sequence'?)",
+        "bert-base,seqence=1,sequence=513: sequence: must be a whole number of tokens from 1 to 512, got '513'",
     ) == caught.value.problems
 
 

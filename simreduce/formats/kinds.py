@@ -1,0 +1,178 @@
+"""What a single value may be: how it is read, how editors check it, and its words for people."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from typing import Any, Generic, TypeVar
+
+from simreduce import units
+from simreduce.errors import did_you_mean, shown
+from simreduce.formats.faults import Faults
+
+T = TypeVar("T")
+_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Characters that change the direction of text, so that a name looks like another one."""
+
+
+class Kind(Generic[T]):
+    """A kind of value. `read` raises ValueError with the reason; `words` follow "must be"."""
+
+    def __init__(
+        self, words: str, schema: Mapping[str, Any], read: Callable[[object], T] | None = None
+    ) -> None:
+        self.words = words
+        self.schema = schema
+        self._read = read
+
+    def read(self, value: object) -> T:
+        """Return the value of what a user wrote; raise ValueError if it is none."""
+        if self._read is None:
+            raise NotImplementedError
+        return self._read(value)
+
+    def take(self, value: object, faults: Faults, path: str) -> T | None:
+        """Return the value, or note its faults at `path` and return None."""
+        return faults.attempt(path, self.read, value)
+
+
+def refused(words: str, value: object, near: str = "") -> ValueError:
+    """The fault of a value that is not what `words` say."""
+    return ValueError(f"must be {words}, got {shown(value)}{near}")
+
+
+def _text(value: object, allowed: str) -> str:
+    if not isinstance(value, str):
+        raise refused("text", value)
+    if any((c < " " and c not in allowed) or "\x7f" <= c <= "\x9f" or c in _BIDI for c in value):
+        raise ValueError(f"has a control character, which could hide what it says: {shown(value)}")
+    return value
+
+
+def _free_text(value: object) -> str:
+    return _text(str(value) if isinstance(value, date) else value, "\n\t")
+
+
+ANYTHING: Kind[Any] = Kind("any value", {}, lambda value: value)
+LINE: Kind[str] = Kind("text", {"type": "string"}, lambda value: _text(value, "\t"))
+"""One line of text, such as a title or a name."""
+TEXT: Kind[str] = Kind("text", {"type": ["string", "number"]}, _free_text)
+"""Text of any number of lines, or a date."""
+
+
+def _flag(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise refused("true or false", value)
+
+
+FLAG: Kind[bool] = Kind("true or false", {"type": "boolean"}, _flag)
+
+
+def text_of(read: Callable[[str], T], words: str, example: str = "") -> Kind[T]:
+    """Text that `read` understands, such as the name of a machine."""
+    schema = {"type": "string", "examples": [example]} if example else {"type": "string"}
+    return Kind(words, schema, lambda value: read(_text(value, "\n\t")))
+
+
+def choice(known: Sequence[str], what: str) -> Kind[str]:
+    """One of some words, each a `what`."""
+
+    def read(value: object) -> str:
+        if not isinstance(value, str):
+            raise refused(f"one of {', '.join(known)}", value)
+        if value not in known:
+            near = did_you_mean(value, known) or f"; known are {', '.join(known)}"
+            raise ValueError(f"unknown {what} {shown(value)}{near}")
+        return value
+
+    return Kind(f"one of {', '.join(known)}", {"enum": list(known)}, read)
+
+
+def whole(least: int, most: int | None = None, what: str = "") -> Kind[int]:
+    """A whole number, `what` it counts."""
+    to = "" if most is None else f" to {most}"
+    words = f"a whole number {f'of {what} ' if what else ''}from {least}{to}"
+    schema = {"type": "integer", "minimum": least, **({} if most is None else {"maximum": most})}
+
+    def read(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise refused(words, value)
+        if least <= value and (most is None or value <= most):
+            return value
+        raise refused(words, value)
+
+    return Kind(words, schema, read)
+
+
+def number(least: float, most: float = math.inf, what: str = "") -> Kind[float]:
+    """A number from `least` to `most`, `what` it counts."""
+    to = f"from {least:g} to {most:g}" if math.isfinite(most) else f"of at least {least:g}"
+    words = f"a number {f'of {what} ' if what else ''}{to}"
+    schema = {"type": "number", "minimum": least}
+    schema |= {"maximum": most} if math.isfinite(most) else {}
+
+    def read(value: object) -> float:
+        if (
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and least <= value <= most
+            and not (isinstance(value, float) and math.isinf(value))
+        ):
+            return float(value)
+        raise refused(words, value)
+
+    return Kind(words, schema, read)
+
+
+def quantity(
+    read: Callable[[object], T],
+    words: str,
+    examples: Sequence[str],
+    limits: tuple[float, float, str] | None = None,
+) -> Kind[T]:
+    """Text with a unit, read by a function of `units`; `limits` are in SI units, then in words."""
+
+    def within(value: object) -> T:
+        found = read(value)
+        if limits and not limits[0] <= found <= limits[1]:  # type: ignore[operator]
+            raise refused(limits[2], value)
+        return found
+
+    schema = {"type": "string", "pattern": "[0-9]", "examples": list(examples)}
+    return Kind(f"{words} {limits[2]}" if limits else words, schema, within)
+
+
+_RATES, _TIMES = ("25 GB/s", "200 Gbit/s"), ("1.5 us", "700 ns", "2 ms")
+# Wider than any machine, narrow enough to catch a wrong prefix (25 B/s, 25 s).
+BANDWIDTH = quantity(
+    units.bandwidth, "a bandwidth", _RATES, (1e3, 1e15, "between 1 kB/s and 1 PB/s")
+)
+LATENCY = quantity(units.duration, "a time", _TIMES, (0.0, 10.0, "between 0 s and 10 s"))
+RATE = quantity(units.bandwidth, "a bandwidth", _RATES)
+"""A bandwidth of any size, such as a standard error."""
+DURATION = quantity(units.duration, "a time", _TIMES)
+SIZE = quantity(units.size, "a size", ("64 MiB", "64 MB"))
+FLOPS = quantity(units.flops, "a rate of computing", ("6.5 TFLOP/s",))
+WORK = quantity(units.work, "a number of floating-point operations", ("7.7 GFLOP",))
+
+
+class ListOf(Kind[list[T]]):
+    """A list of values of one kind; `least` of them."""
+
+    def __init__(self, kind: Kind[T], least: int = 0) -> None:
+        words = f"a list of {kind.words.removeprefix('a ')}"
+        super().__init__(words, {"type": "array", "items": kind.schema, "minItems": least})
+        self.kind, self._least = kind, least
+
+    def take(self, value: object, faults: Faults, path: str) -> list[T] | None:
+        """Read every entry; None if one is wrong."""
+        if not isinstance(value, list) or len(value) < self._least:
+            faults.add(
+                path, refused("a list" if self._least == 0 else "a list with entries", value)
+            )
+            return None
+        before = len(faults.problems)
+        found = [self.kind.take(each, faults, f"{path}[{i}]") for i, each in enumerate(value)]
+        return None if len(faults.problems) > before else found  # type: ignore[return-value]

@@ -1,0 +1,81 @@
+"""What a declaration says of itself: a JSON Schema for editors, and a table for the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from simreduce.formats.fields import Format, MapOf, TableOf, TablesOf
+from simreduce.formats.kinds import Kind, ListOf
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def json_schema(form: Format) -> dict[str, Any]:
+    """The JSON Schema of a file."""
+    return {"$schema": DRAFT, "title": form.name, **_object(form)}
+
+
+def _object(form: Format) -> dict[str, Any]:
+    properties = {}
+    for field in form.fields:
+        default = {"default": field.default} if _is_plain(field.default) else {}
+        properties[field.key] = {**_of(field.kind), "description": field.about, **default}
+    required = [field.key for field in form.fields if field.required]
+    return {
+        "description": form.about,
+        "type": "object",
+        "properties": properties,
+        **({"required": required} if required else {}),
+        "additionalProperties": False,
+    }
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, bool | int | str)
+
+
+def _of(kind: Kind[Any]) -> dict[str, Any]:
+    if isinstance(kind, TableOf):
+        return _object(kind.form)
+    if isinstance(kind, TablesOf):
+        return {"type": "array", "items": _object(kind.form)}
+    if isinstance(kind, ListOf):
+        return {**kind.schema, "items": _of(kind.kind)}
+    if isinstance(kind, MapOf) and kind.known:
+        properties = {key: _of(kind.kind) for key in kind.known}
+        return {"type": "object", "properties": properties, "additionalProperties": False}
+    if isinstance(kind, MapOf):
+        return {"type": "object", "additionalProperties": _of(kind.kind)}
+    return dict(kind.schema)
+
+
+def reference(form: Format) -> str:
+    """The reference of a format in Markdown: its keys, then those of the tables in it."""
+    return "\n".join(_tables(form, "")).rstrip() + "\n"
+
+
+def _tables(form: Format, place: str) -> Iterator[str]:
+    yield from (f"### `[{place}]`" if place else f"## {form.name}", "", form.about, "")
+    yield from ("| key | value | default | meaning |", "| --- | --- | --- | --- |")
+    inner: list[tuple[Format, str]] = []
+    for field in form.fields:
+        default = "required" if field.required else field.default_words or _words(field.default)
+        cells = (f"`{field.key}`", field.kind.words, default, field.about)
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        kind, path = field.kind, f"{place}.{field.key}".lstrip(".")
+        if isinstance(kind, MapOf) and isinstance(kind.kind, TableOf):
+            inner.append((kind.kind.form, f"{path}.{kind.key}"))
+        elif isinstance(kind, TableOf):
+            inner.append((kind.form, path))
+        elif isinstance(kind, TablesOf):
+            inner.append((kind.form, f"[{path}]"))
+    yield ""
+    for inside, path in inner:
+        yield from _tables(inside, path)
+
+
+def _words(default: object) -> str:
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    return f"`{default}`" if _is_plain(default) and default != "" else ""

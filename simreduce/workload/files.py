@@ -1,0 +1,182 @@
+"""Gradient lists and models as files; writes models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from simreduce import dtypes, units
+from simreduce.errors import WorkloadError, did_you_mean
+from simreduce.formats import (
+    LINE,
+    WORK,
+    Faults,
+    Field,
+    Format,
+    ListOf,
+    TablesOf,
+    Values,
+    inside,
+    read_csv,
+    text_of,
+    toml_text,
+    whole,
+)
+from simreduce.textfiles import parse_toml, read_text
+from simreduce.workload.model import Layer, Model
+from simreduce.workload.workload import Gradient, Workload
+
+_COUNT = whole(0)
+
+
+def _one_of_two(table: Values, faults: Faults, place: str) -> None:
+    if len(table.given & {"elements", "shape"}) != 1:
+        faults.add(place, "give elements or shape, one of the two")
+
+
+GRADIENT = Format(
+    "gradients",
+    "A gradient, with either its elements or its shape.",
+    Field("name", LINE, "Its name, different from all others.", default_words="`gradient0`, ..."),
+    Field("elements", _COUNT, "How many elements it has."),
+    Field("shape", ListOf(_COUNT), "The sizes of its dimensions; in CSV `7x7x3x64`."),
+    Field("dtype", text_of(dtypes.code, f"one of {', '.join(dtypes.NAMES)}", "float16"),
+          "The type of its elements.", 0, default_words="`float32`"),
+    check=_one_of_two,
+)  # fmt: skip
+_LAYER = Format(
+    "layers",
+    "A layer, whose gradients are complete when its backward pass is done, after those of all"
+    " layers below it. What a model calls twice is two layers, the first of which has the"
+    " gradients.",
+    Field("name", LINE, "Its name, different from all others.", required=True),
+    Field("forward", WORK, "Work of one sample's forward pass, two operations for a multiplication"
+          " and an addition.", default_words="not counted"),
+    Field("backward", WORK, "Work of one sample's backward pass.", default_words="twice `forward`"),
+    Field("gradients", TablesOf(GRADIENT), "Its gradients."),
+)  # fmt: skip
+_TITLE = Field("title", LINE, "The name in reports.", default_words="the file's path")
+GRADIENTS = Format(
+    "gradient list",
+    "The gradients of a model in the framework's order, as TOML; or as CSV with the keys of a"
+    " gradient as columns.",
+    _TITLE,
+    Field("gradients", TablesOf(GRADIENT), "The gradients.", required=True),
+)
+MODEL = Format(
+    "model",
+    "The layers of a model in the order of the forward pass. `simreduce model` writes such files"
+    " of Keras models.",
+    _TITLE,
+    Field("layers", TablesOf(_LAYER), "The layers.", required=True),
+)
+_EXAMPLE = "name,elements,dtype"
+
+
+def read_file(text: str) -> Model | Workload:
+    """The model or gradient list of the file at `text`; WorkloadError lists every fault."""
+    content = read_text(Path(text), WorkloadError)
+    faults = Faults(text)
+    if Path(text).suffix != ".toml":
+        rows = read_csv(content, GRADIENT.keys, _EXAMPLE, faults, WorkloadError)
+        tables = [(place, GRADIENT.read(_cells(row), faults, place)) for place, row in rows]
+        return _list("", text, tables, faults)
+    document = parse_toml(text, content, WorkloadError)
+    if "layers" in document and "gradients" in document:
+        faults.add("", "give either layers, with their gradients in them, or gradients")
+        faults.raise_any(WorkloadError)
+    if _has_layers(document):
+        return _model(text, MODEL.read(document, faults), faults)
+    values = GRADIENTS.read(document, faults)
+    tables = [(f"gradients[{i}]", each) for i, each in enumerate(values["gradients"] or ())]
+    return _list(values["title"] or "", text, tables, faults)
+
+
+def _has_layers(document: Mapping[str, object]) -> bool:
+    """Whether a TOML file is a model by layer, if misspelt."""
+    return "gradients" not in document and any(
+        key == "layers" or did_you_mean(key, ["layers"]) for key in document
+    )
+
+
+def _cells(row: Mapping[str, str]) -> dict[str, object]:
+    """The cells that are not empty, with numbers in place of their digits."""
+    cells: dict[str, object] = {key: text for key, text in row.items() if text != ""}
+    if "elements" in cells:
+        cells["elements"] = _number(row["elements"])
+    if "shape" in cells:
+        cells["shape"] = [_number(part) for part in row["shape"].split("x")]
+    return cells
+
+
+def _number(text: str) -> int | str:
+    return int(text) if text.isdecimal() and len(text) < 20 else text
+
+
+def _list(title: str, source: str, tables: list[tuple[str, Values]], faults: Faults) -> Workload:
+    names: set[str] = set()
+    gradients = [_gradient(table, i, names, faults, p) for i, (p, table) in enumerate(tables)]
+    faults.raise_any(WorkloadError)
+    return replace(Workload(source, tuple(gradients)), name=title or source)
+
+
+def _gradient(table: Values, index: int, names: set[str], faults: Faults, place: str) -> Gradient:
+    name = table["name"] if table["name"] is not None else f"gradient{index}"
+    if name in names:
+        faults.add(inside(place, "name"), f"a second gradient {name!r}")
+    names.add(name)
+    count = table["elements"] if table["shape"] is None else math.prod(table["shape"])
+    return Gradient(name, count or 0, table["dtype"])
+
+
+def _model(source: str, values: Values, faults: Faults) -> Model:
+    layers: list[Layer] = []
+    names: set[str] = set()
+    of_gradients: set[str] = set()
+    count = 0
+    for i, table in enumerate(values["layers"] or ()):
+        place = f"layers[{i}]"
+        if table["name"] in names:
+            faults.add(f"{place}.name", f"a second layer {table['name']!r}")
+        names.add(table["name"])
+        if "backward" in table.given and "forward" not in table.given:
+            faults.add(f"{place}.backward", "needs forward beside it")
+        gradients = []
+        for j, each in enumerate(table["gradients"] or ()):
+            where = f"{place}.gradients[{j}]"
+            gradients.append(_gradient(each, count, of_gradients, faults, where))
+            count += 1
+        forward, backward = table["forward"] or 0.0, table["backward"]
+        backward = 2 * forward if backward is None else backward
+        counted = "forward" in table.given
+        layers.append(Layer(str(table["name"]), tuple(gradients), forward, backward, counted))
+    faults.raise_any(WorkloadError)
+    model = Model(source, tuple(layers))
+    model.workload  # noqa: B018 - raises for what no workload can be
+    return replace(model, name=values["title"] or source)
+
+
+def model_text(model: Model, about: Iterable[str] = ()) -> str:
+    """The text of a model's file, which reads back as the same layers. Lines `about` the model
+    stand first.
+    """
+    layers = [_layer_table(layer) for layer in model.layers]
+    return toml_text({"title": model.name, "layers": layers}, about)
+
+
+def _layer_table(layer: Layer) -> dict[str, Any]:
+    table: dict[str, Any] = {"name": layer.name}
+    if layer.counted:
+        table["forward"] = units.exact_work(layer.forward)
+        table["backward"] = units.exact_work(layer.backward)
+    if layer.gradients:
+        table["gradients"] = [_gradient_table(gradient) for gradient in layer.gradients]
+    return table
+
+
+def _gradient_table(gradient: Gradient) -> dict[str, Any]:
+    dtype = {"dtype": dtypes.NAMES[gradient.dtype]} if gradient.dtype else {}
+    return {"name": gradient.name, "elements": gradient.elements, **dtype}
