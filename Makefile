@@ -6,7 +6,7 @@ TF     := .venv-tensorflow
 DEVICES := $(patsubst %,validate/tests/test_%.py,backends calibrate_links replicas shaped)
 TF_GPU := .venv-tensorflow-gpu
 
-.PHONY: run test lint types tests test-slow fuzz test-tensorflow test-devices test-tensorflow-slow validate-gpu bench clean
+.PHONY: run docs test lint types tests test-slow fuzz test-tensorflow test-devices test-tensorflow-slow validate-gpu bench clean
 
 run: $(VENV)/.installed
 	$(BIN)/simreduce run scenarios/dgx1v-resnet50.toml
@@ -64,6 +64,10 @@ validate-gpu: $(GPU_TF)
 	$(GPU_RUN) calibrate $(TOPOLOGY) $(GPU_FLAGS) --out $(GPU_NAME).toml
 	$(GPU_RUN) validate $(TOPOLOGY) $(GPU_FLAGS) --algo all $(SIZES) -n $(ITERS) --calibration $(GPU_NAME).toml --out $(GPU_NAME).jsonl --svg $(GPU_NAME).svg
 
+# The documentation as a site in build/docs; a warning is an error.
+docs: $(VENV)/.documented
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -b html docs build/docs
+
 bench: $(VENV)/.benched
 	$(BIN)/pytest benchmarks --benchmark-only
 
@@ -79,6 +83,10 @@ $(VENV)/.tested: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
 	touch $@ $(VENV)/.installed
 
+$(VENV)/.documented: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	touch $@ $(VENV)/.installed
+
 $(VENV)/.benched: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	touch $@ $(VENV)/.installed
@@ -92,4 +100,4 @@ $(TF_GPU)/.installed: pyproject.toml | $(TF_GPU)/bin/python
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(TF) $(TF_GPU) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
+	rm -rf $(VENV) $(TF) $(TF_GPU) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -1,0 +1,102 @@
+"""The documentation site: `make docs` builds it. Reference pages come from the code."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+
+import click
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+import simreduce
+from simreduce.algorithms import ALGORITHMS
+from simreduce.cli.main import cli
+
+project = "simreduce"
+author = "The simreduce authors"
+release = version = simreduce.__version__
+extensions = ["myst_parser", "sphinx_copybutton"]
+myst_enable_extensions = ["colon_fence"]
+html_theme = "furo"
+html_title = f"simreduce {version}"
+copybutton_prompt_text = "$ "
+nitpicky = True
+
+
+class _Generated(SphinxDirective):
+    """Markdown that a function of the code writes."""
+
+    optional_arguments = 9
+
+    def markdown(self) -> str:
+        raise NotImplementedError
+
+    def run(self) -> list[nodes.Node]:
+        lines = self.markdown().splitlines()
+        source = StringList(lines, f"<{self.name}>")
+        return self.parse_text_to_nodes("\n".join(source), allow_section_headings=True)
+
+
+class Command(_Generated):
+    """The help of a command."""
+
+    def markdown(self) -> str:
+        command: click.Command = cli
+        context = click.Context(cli, info_name="simreduce")
+        for name in self.arguments:
+            assert isinstance(command, click.Group)
+            found = command.get_command(context, name)
+            assert found is not None, name
+            command, context = found, click.Context(found, info_name=name, parent=context)
+        context.max_content_width = 99
+        return f"```text\n{command.get_help(context)}\n```"
+
+
+class Algorithms(_Generated):
+    """Every registered algorithm."""
+
+    def markdown(self) -> str:
+        rows = [f"| `{a.name}` | {a.summary} |" for a in ALGORITHMS.values()]
+        return "\n".join(["| algorithm | how |", "| --- | --- |", *rows])
+
+
+class Api(_Generated):
+    """Every public name with its signature and docstring."""
+
+    def markdown(self) -> str:
+        return "\n\n".join(_entry(name) for name in sorted(simreduce.__all__))
+
+
+def _entry(name: str) -> str:
+    value = getattr(simreduce, name)
+    text = inspect.getdoc(value) or ""
+    if not callable(value):
+        return f"## {name}\n\n{text}"
+    return f"## {name}\n\n```python\n{name}{_signature(value)}\n```\n\n{text}"
+
+
+def _signature(value: Callable[..., object]) -> str:
+    signature = inspect.signature(value)
+    one = f"{signature}"
+    if len(one) < 80:
+        return one
+    inner = ",\n".join(f"    {parameter}" for parameter in signature.parameters.values())
+    return f"(\n{inner},\n)"
+
+
+class Formats(_Generated):
+    """The keys of every file format."""
+
+    def markdown(self) -> str:
+        return importlib.import_module("simreduce.formats").reference()
+
+
+def setup(app: Sphinx) -> None:
+    app.add_directive("command", Command)
+    app.add_directive("algorithms", Algorithms)
+    app.add_directive("api", Api)
+    app.add_directive("formats", Formats)

@@ -1,0 +1,117 @@
+"""README.md and the pages of docs: every console block, Python block, picture and link is real."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+UPDATE = "SIMREDUCE_UPDATE_GOLDENS"
+
+
+def _found(pattern: str) -> list[tuple[Path, tuple[str, ...]]]:
+    """(page, groups) of every match in the pages."""
+    return [
+        (page, match.groups())
+        for page in PAGES
+        for match in re.finditer(pattern, page.read_text("utf-8"), re.DOTALL)
+    ]
+
+
+CONSOLE = _found(r"```console\n\$ ([^\n]*)\n(.*?)```")
+PYTHON = _found(r"```python\n(.*?)```")
+LINKS = _found(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def _ids(found: list[tuple[Path, tuple[str, ...]]]) -> list[str]:
+    return [f"{page.relative_to(ROOT)}: {groups[0][:80]}" for page, groups in found]
+
+
+@cache
+def _printed(command: str) -> str:
+    """What a command of ours prints; several pipes may show parts of it."""
+    real = command.replace("simreduce ", f"{sys.executable} -m simreduce ", 1)
+    real = real.replace(
+        "python -m simreduce_validate", f"{sys.executable} -m simreduce_validate", 1
+    )
+    return _shell(real)
+
+
+def _shell(command: str, given: str = "") -> str:
+    done = subprocess.run(  # noqa: S602 - the documents' own commands
+        command,
+        shell=True,
+        cwd=ROOT,
+        input=given,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+@pytest.mark.xdist_group("documents")
+@pytest.mark.parametrize(("page", "block"), CONSOLE, ids=_ids(CONSOLE))
+def test_console_blocks_show_real_output(page, block):
+    """`SIMREDUCE_UPDATE_GOLDENS=1 pytest tests/test_documents.py` rewrites what is shown."""
+    command, expected = block
+    ours, pipe, rest = command.partition(" | ")
+    shown = _printed(ours)
+    if pipe:
+        shown = _shell(rest, shown)
+    if os.environ.get(UPDATE):
+        text = page.read_text("utf-8")
+        page.write_text(text.replace(f"$ {command}\n{expected}```", f"$ {command}\n{shown}```"))
+
+    assert expected == shown
+
+
+@pytest.mark.parametrize(("page", "block"), PYTHON, ids=_ids(PYTHON))
+def test_python_blocks_run(page, block, tmp_path):
+    """They run as they stand, and their assertions hold."""
+    subprocess.run([sys.executable, "-c", block[0]], cwd=tmp_path, check=True)
+
+
+def test_the_picture_of_the_readme_is_drawn_by_topo_show(tmp_path):
+    """`SIMREDUCE_UPDATE_GOLDENS=1` draws it anew."""
+    place = ROOT / "docs" / "dgx1v.svg"
+    file = place if os.environ.get(UPDATE) else tmp_path / "picture.svg"
+    subprocess.run(
+        [sys.executable, "-m", "simreduce", "topo", "show", "dgx1v", "--svg", file],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+
+    assert file.read_text("utf-8") == place.read_text("utf-8")
+
+
+def test_links_between_pages_lead_to_files():
+    """Every relative link names a file of the repository."""
+    missing = [
+        f"{page.relative_to(ROOT)}: {target}"
+        for page, (target,) in LINKS
+        if "://" not in target and not (page.parent / target).exists()
+    ]
+
+    assert LINKS
+    assert [] == missing
+
+
+@pytest.mark.parametrize(("page", "most"), [("README.md", 200), ("ARCHITECTURE.md", 200)])
+def test_pages_stay_short(page, most):
+    """A stranger reads them in one go; lines of prose end at 100 columns."""
+    lines = (ROOT / page).read_text("utf-8").splitlines()
+
+    assert len(lines) <= most
+    assert [] == [line for line in lines if len(line) > 100 and not line.startswith(("|", "$ "))]
