@@ -23,7 +23,7 @@ from simreduce.strategy import parse_strategy
 from simreduce.tune.bench import tensor
 from tests.validate.devices import devices
 
-README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+README = (Path(__file__).parents[2] / "docs" / "tutorials" / "calibrate.md").read_text("utf-8")
 
 
 def row(name, scale=1.0, settled=0, rounds=20):

@@ -1,4 +1,4 @@
-"""The worked examples of ARCHITECTURE.md, a family and a planner, work as they stand there."""
+"""The worked examples of CONTRIBUTING.md, a family and a planner, work as they stand there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simreduce.plan import PlanBuilder, Values, verify
 from tests.algorithms.boxes import compiled, seconds, tasks_of
 from tests.algorithms.transfers import plan_for
 
-PAGE = Path(__file__).parents[2] / "ARCHITECTURE.md"
+PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 TYPES = {name: getattr(planner_types, name) for name in ("Options", "Results", "Tensors")} | {
     each.__name__: each for each in (Algorithm, Family, Knobs, Layout, PlanBuilder, Values)
 }
