@@ -48,9 +48,9 @@ class Command(_Generated):
         command: click.Command = cli
         context = click.Context(cli, info_name="simreduce")
         for name in self.arguments:
-            assert isinstance(command, click.Group)
-            found = command.get_command(context, name)
-            assert found is not None, name
+            found = command.get_command(context, name) if isinstance(command, click.Group) else None
+            if found is None:
+                raise self.error(f"no command {name}")
             command, context = found, click.Context(found, info_name=name, parent=context)
         context.max_content_width = 99
         return f"```text\n{command.get_help(context)}\n```"

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from simreduce.topology import load_topology
+
 ROOT = Path(__file__).parents[1]
 PAGES = [
     *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")),
@@ -76,10 +78,10 @@ def test_console_blocks_show_real_output(page, block):
     assert expected == shown
 
 
-@pytest.mark.parametrize(("page", "block"), PYTHON, ids=_ids(PYTHON))
-def test_python_blocks_run(page, block, tmp_path):
+@pytest.mark.parametrize("code", [block[0] for _, block in PYTHON], ids=_ids(PYTHON))
+def test_python_blocks_run(code, tmp_path):
     """They run as they stand, and their assertions hold."""
-    subprocess.run([sys.executable, "-c", block[0]], cwd=tmp_path, check=True)
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
 
 
 def test_the_picture_of_the_readme_is_drawn_by_topo_show(tmp_path):
@@ -115,3 +117,15 @@ def test_pages_stay_short(page, most):
 
     assert len(lines) <= most
     assert [] == [line for line in lines if len(line) > 100 and not line.startswith(("|", "$ "))]
+
+
+MACHINES = _found(r"```toml\n((?:[^`]*\n)?(?:extends|\[nodes|nodes) ?[^`]*)```")
+
+
+@pytest.mark.parametrize("text", [block[0] for _, block in MACHINES], ids=_ids(MACHINES))
+def test_machine_files_of_the_pages_load(text, tmp_path):
+    """Every machine and cluster that a page shows is a file that loads."""
+    file = tmp_path / "shown.toml"
+    file.write_text(text, "utf-8")
+
+    assert load_topology(str(file)).devices
