@@ -14,6 +14,7 @@ import sys
 import time
 
 from simreduce.layouts import layout
+from simreduce.setup import Setup
 from simreduce.topology import load_topology
 from simreduce.training import StepJob, method_for_mode, profile_from_seconds, simulate_step
 from simreduce.variable_update import Flags
@@ -32,7 +33,7 @@ def main() -> None:
             "parameter_server", model.workload, shape, Flags(local_parameter_device="cpu")
         )
         made = time.process_time()
-        step = simulate_step(job, method, topology, shape.ranks)
+        step = simulate_step(job, method, Setup(topology))
         ended = time.process_time()
         plans = len(step.buckets) + len(step.reads)
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

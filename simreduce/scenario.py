@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,8 +40,9 @@ from simreduce.engine import (
     runtime_named,
 )
 from simreduce.errors import InputError, ScenarioError, did_you_mean, shown
-from simreduce.layouts import Layout, layout
+from simreduce.layouts import layout
 from simreduce.packing import Fusion
+from simreduce.setup import Setup
 from simreduce.shipped import data_dir
 from simreduce.strategy import ALL, Strategy, misplaced, parse_strategy
 from simreduce.textfiles import dotted, exists, parse_toml, read_text
@@ -105,50 +106,28 @@ class Scenario:
 
     name: str
     title: str
-    topology: Topology
+    setup: Setup
     workload: Workload
-    runtime: Runtime
-    calibration: Calibration
     strategies: tuple[Strategy, ...] | None
     repeat: int = 1
-    gpu_indices: tuple[int, ...] = ()
     faithful: bool = False
     step: StepQuestion | None = None
 
-    def layout(self) -> Layout:
-        """What planners may know of the machine."""
-        shape = layout(self.topology)
-        return shape.ordered(self.gpu_indices) if self.gpu_indices else shape
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A runtime is made of functions: it goes to another process by its name.
-        return _named, (
-            self.name, self.title, self.topology, self.workload, self.runtime.name, self.calibration,
-            self.strategies, self.repeat, self.gpu_indices, self.faithful, self.step,
-        )  # fmt: skip
+    def but(self, **changes: Any) -> Scenario:
+        """The same scenario with another `disturbance`, or whatever else `Setup.but` takes."""
+        return replace(self, setup=self.setup.but(**changes))
 
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """A question about synchronous replicas. Without a topology, transfers take what the table
-    says.
-    """
+    """A question about synchronous replicas. Without a setup, transfers take what the table says."""
 
     name: str
     title: str
-    topology: Topology | None
+    setup: Setup | None
     workload: Workload | None
-    runtime: Runtime
-    calibration: Calibration
-    disturbance: Disturbance
     faithful: bool
     question: replicas.Question
-
-
-def _named(
-    name: str, title: str, topology: Topology, workload: Workload, runtime: str, *rest: Any
-) -> Scenario:
-    return Scenario(name, title, topology, workload, runtime_named(runtime), *rest)
 
 
 def load_scenario(text: str, batch: object = None, **overrides: object) -> Scenario:
@@ -335,10 +314,11 @@ def _build(read: _Reader, batch: object) -> tuple[Scenario | None, Topology | No
         )
     if problems or topology is None or model is None or runtime is None or calibration is None:
         return None, topology, problems
+    part = layout(topology).ordered(gpu_indices) if gpu_indices else None
+    setup = Setup(topology, runtime, calibration, part=part)
     scenario = Scenario(
-        read.path.stem, title, topology, model.workload, runtime, calibration, strategies, repeat, gpu_indices,
-        faithful, step,
-    )  # fmt: skip
+        read.path.stem, title, setup, model.workload, strategies, repeat, faithful, step
+    )
     return scenario, topology, []
 
 
@@ -378,19 +358,18 @@ def _build_replicas(
         if key in document and not value
     }
     faulty |= {"disturbance"} if lacking else set()
-    question = None
+    question = setup = None
+    if topology is not None:
+        setup = Setup(topology, runtime or TENSORFLOW, calibration or NOMINAL, disturbance)
     try:
         question = replicas.read_replicas(
-            document.get("replicas"), topology, workload, runtime or TENSORFLOW, calibration or NOMINAL, disturbance,
-            faithful=faithful, faulty=faulty,
-        )  # fmt: skip
+            document.get("replicas"), setup, workload, faithful=faithful, faulty=faulty
+        )
     except ScenarioError as error:
         problems += [f"{path}: {problem}" for problem in error.problems]
     if problems or lacking or question is None or runtime is None or calibration is None:
         raise ScenarioError([*problems, *lacking])
-    return Replicas(
-        path.stem, title, topology, workload, runtime, calibration, disturbance, faithful, question
-    )
+    return Replicas(path.stem, title, setup, workload, faithful, question)
 
 
 def _step(

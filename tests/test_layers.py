@@ -24,6 +24,7 @@ RUNGS = (
     ("schemas", "tune"),
     ("scenario",),
     ("training",),
+    ("setup",),
     ("calibrate", "cross_device", "export", "variable_update"),
     ("engine", "strategy"),
     ("algorithms", "packing"),

@@ -65,14 +65,14 @@ repeat = 5
     assert ("mine", "a question", "dgx1v", "bytes:4M") == (
         scenario.name,
         scenario.title,
-        scenario.topology.name,
+        scenario.setup.topology.name,
         scenario.workload.name,
     )
     assert {2 * 9.6e9} == {
-        link.bandwidth for link in scenario.topology.links if link.link_class == "qpi"
+        link.bandwidth for link in scenario.setup.topology.links if link.link_class == "qpi"
     }
-    assert IDEAL is scenario.runtime
-    assert load_calibration("dgx1p-tf2018") == scenario.calibration
+    assert IDEAL is scenario.setup.runtime
+    assert load_calibration("dgx1p-tf2018") == scenario.setup.calibration
     assert (parse_strategy("ring"), parse_strategy("xring#2+packs=8+mean")) == scenario.strategies
     assert 5 == scenario.repeat
 
@@ -83,8 +83,8 @@ def test_a_topology_and_a_workload_are_enough(write):
 
     assert ("mine", TENSORFLOW, NOMINAL, None, 1) == (
         scenario.title,
-        scenario.runtime,
-        scenario.calibration,
+        scenario.setup.runtime,
+        scenario.setup.calibration,
         scenario.strategies,
         scenario.repeat,
     )
@@ -96,7 +96,7 @@ def test_the_command_line_wins_over_the_file(write):
     path = write(SMALL + 'runtime = "x"\ncalibration = "y"\n')
     scenario = load_scenario(path, runtime="ideal", calibration="nominal")
 
-    assert (IDEAL, NOMINAL) == (scenario.runtime, scenario.calibration)
+    assert (IDEAL, NOMINAL) == (scenario.setup.runtime, scenario.setup.calibration)
 
 
 def test_files_are_looked_for_beside_the_scenario(write):
@@ -112,9 +112,9 @@ def test_files_are_looked_for_beside_the_scenario(write):
     scenario = load_scenario(path)
 
     assert ("beside", 3, "beside") == (
-        scenario.topology.title,
+        scenario.setup.topology.title,
         scenario.workload.elements,
-        scenario.calibration.title,
+        scenario.setup.calibration.title,
     )
     assert (
         5
@@ -277,7 +277,7 @@ def test_a_scenario_crosses_to_another_process(write, runtime):
 
     assert scenario == copy
     assert RUNTIMES[runtime] is copy.runtime
-    assert layout(scenario.topology) == layout(copy.topology)
+    assert layout(scenario.setup.topology) == layout(copy.setup.topology)
 
 
 def test_faults_cross_to_another_process_one_by_one():

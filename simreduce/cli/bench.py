@@ -40,6 +40,7 @@ from simreduce.engine import check_routes, runtime_named
 from simreduce.errors import InputError
 from simreduce.layouts import Layout, layout
 from simreduce.report import bench_document, bench_table, folded_lines, nccl_tests_document
+from simreduce.setup import Setup
 from simreduce.strategy import Strategy, compile_collective
 from simreduce.topology import Folded, Topology, load_machine
 from simreduce.tune.bench import DIVIDED, Stuck, bench as measure, tensor
@@ -151,7 +152,8 @@ def bench(
     )
     strategies = [strategy for strategy, by_name in named if by_name or accepted(strategy)]
     coming = measure(
-        machine, shape, strategies, swept, dtype, chosen, constants, disturbance, faithful=bool(faithful), root=root
+        Setup(machine, chosen, constants, disturbance, shape), strategies, swept, dtype,
+        faithful=bool(faithful), root=root,
     )  # fmt: skip
     rows, complete = _until_stopped(coming)
     ranks = shape.n

@@ -8,9 +8,8 @@ import click
 
 from simreduce.cli.options import as_json, echo_json, progress
 from simreduce.cli.question import question_options, read_question
-from simreduce.engine import record
 from simreduce.report import explanation_document, explanation_text
-from simreduce.tune.whatif import Machine, savings
+from simreduce.tune.whatif import savings
 
 
 @click.command()
@@ -22,13 +21,10 @@ def explain(as_json: bool, **options: Any) -> int:
     SCENARIO|TOPOLOGY is what `simreduce run` or `simreduce bench` takes. Every saving is simulated.
     """
     asked = read_question(**options)
-    recording = record(
-        asked.plan, asked.topology, asked.runtime, asked.calibration, disturbance=asked.disturbance
-    )
-    machine = Machine(asked.topology, asked.runtime, asked.calibration, asked.disturbance)
-    found = savings(recording, machine, progress("changes"))
+    recording = asked.setup.record(asked.plan)
+    found = savings(recording, asked.setup, progress("changes"))
     if as_json:
         echo_json(explanation_document(recording, found, asked.about))
     else:
-        click.echo(explanation_text(recording, found, asked.about, asked.calibration.title))
+        click.echo(explanation_text(recording, found, asked.about, asked.setup.calibration.title))
     return 0

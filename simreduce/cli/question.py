@@ -33,13 +33,14 @@ from simreduce.cli.options import (
     shape_of,
 )
 from simreduce.cli.strategies import read_strategy
-from simreduce.engine import Calibration, Disturbance, Runtime, runtime_named
+from simreduce.engine import runtime_named
 from simreduce.errors import InputError, did_you_mean, shown
 from simreduce.layouts import layout
 from simreduce.plan import Plan, repeat
 from simreduce.scenario import Scenario, is_scenario, look_at_scenario, shipped as scenarios
-from simreduce.strategy import compile_collective, compile_plan, parse_strategy
-from simreduce.topology import Topology, load_topology, shipped as machines
+from simreduce.setup import Setup
+from simreduce.strategy import parse_strategy
+from simreduce.topology import load_topology, shipped as machines
 from simreduce.tune import rank
 from simreduce.tune.bench import DIVIDED, tensor
 
@@ -73,10 +74,7 @@ class Question:
     ranks: int
     times: int
     plan: Plan
-    topology: Topology
-    runtime: Runtime
-    calibration: Calibration
-    disturbance: Disturbance
+    setup: Setup
 
     @property
     def about(self) -> dict[str, Any]:
@@ -89,7 +87,7 @@ class Question:
             "size_bytes": self.size_bytes,
             "ranks": self.ranks,
             "repeat": self.times,
-            "disturbance": self.disturbance.text,
+            "disturbance": self.setup.disturbance.text,
         }
 
 
@@ -167,29 +165,27 @@ def _of_scenario(
     if problems or scenario is None or disturbance is None:
         raise InputError(problems)
     if strategy is None:
-        strategy = parse_strategy(_recommended(scenario, workers, disturbance))
-    plan = compile_plan(strategy, scenario.workload, scenario.layout(), faithful=scenario.faithful)
+        strategy = parse_strategy(_recommended(scenario.but(disturbance=disturbance), workers))
+    setup = scenario.setup.but(disturbance=disturbance)
+    plan = setup.compile(strategy, scenario.workload, faithful=scenario.faithful)
     return Question(
         name=scenario.name,
         strategy=strategy.text,
         collective="all_reduce",
         workload=scenario.workload.name,
         size_bytes=scenario.workload.nbytes,
-        ranks=len(scenario.layout().ranks),
+        ranks=len(setup.layout),
         times=scenario.repeat,
         plan=repeat(plan, scenario.repeat) if scenario.repeat > 1 else plan,
-        topology=scenario.topology,
-        runtime=scenario.runtime,
-        calibration=scenario.calibration,
-        disturbance=disturbance,
+        setup=setup,
     )
 
 
-def _recommended(scenario: Scenario, workers: int | None, disturbance: Disturbance) -> str:
+def _recommended(scenario: Scenario, workers: int | None) -> str:
     """What `simreduce run` recommends; said on stderr."""
     if scenario.strategies and len(scenario.strategies) == 1:
         return scenario.strategies[0].text
-    ranking = rank(scenario, workers or os.cpu_count() or 1, progress("strategies"), disturbance)
+    ranking = rank(scenario, workers or os.cpu_count() or 1, progress("strategies"))
     best = ranking.recommended
     if best is None:
         raise InputError(
@@ -244,9 +240,8 @@ def _of_topology(
         raise InputError(problems)
     assert disturbance is not None  # noqa: S101 - else there is a problem
     workload = tensor(size, dtype, shape.n if collective in DIVIDED else 1)
-    plan = compile_collective(
-        collective, strategy, workload, shape, root=root, faithful=bool(faithful)
-    )
+    setup = Setup(machine, chosen, constants, disturbance, shape)
+    plan = setup.compile(strategy, workload, root=root, faithful=bool(faithful))
     return Question(
         name=machine.name,
         strategy=strategy.text,
@@ -256,8 +251,5 @@ def _of_topology(
         ranks=shape.n,
         times=1,
         plan=plan,
-        topology=machine,
-        runtime=chosen,
-        calibration=constants,
-        disturbance=disturbance,
+        setup=setup,
     )

@@ -98,7 +98,8 @@ def run(
             )
     if problems or question is None or disturbance is None:
         raise InputError(problems)
-    ranking = rank(question, workers or os.cpu_count() or 1, progress("strategies"), disturbance)
+    question = question.but(disturbance=disturbance)
+    ranking = rank(question, workers or os.cpu_count() or 1, progress("strategies"))
     wrong = any(c.wrong for c in ranking.candidates)
     document: dict[str, Any] = ranking_document(ranking) if as_json else {}
     if not as_json:

@@ -111,13 +111,14 @@ def step(
         strategies=texts or None, batch=batch,
     )  # fmt: skip
     problems += faults
-    places = question.layout() if question else layout(machine) if machine else None
+    places = question.setup.layout if question else layout(machine) if machine else None
     shape = gather(problems, shape_of, places, ngpus, gpus) if places else None
     disturbance = gather(problems, read_disturbance, **disturb, topology=machine)
     if problems or question is None or shape is None or disturbance is None:
         raise InputError(problems)
     with interruptible():
-        ranking = rank_steps(question, shape, processes, progress("steps"), disturbance)
+        question = question.but(part=shape, disturbance=disturbance)
+        ranking = rank_steps(question, processes, progress("steps"))
     if ranking.untried:
         clear_progress()
     document = step_document(ranking) if as_json or trace else {}
@@ -144,7 +145,8 @@ def _replicas(
     disturbance = gather([], read_disturbance, **disturb)
     asked = gather(problems, load_replicas, scenario, disturbance or CALM, **given)
     if disturbance is None:  # its faults, with what the machine lacks
-        gather(problems, read_disturbance, **disturb, topology=asked.topology if asked else None)
+        machine = asked.setup.topology if asked and asked.setup else None
+        gather(problems, read_disturbance, **disturb, topology=machine)
     if problems or asked is None:
         raise InputError(problems)
     q = asked.question

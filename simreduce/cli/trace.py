@@ -9,7 +9,6 @@ import click
 from simreduce import units
 from simreduce.cli.options import check_place, gather, write_pieces
 from simreduce.cli.question import question_options, read_question
-from simreduce.engine import record
 from simreduce.errors import InputError
 from simreduce.trace import trace_text
 
@@ -36,10 +35,8 @@ def trace(output: str, **options: Any) -> int:
     asked = gather(problems, read_question, **options)
     if problems or asked is None:
         raise InputError(problems)
-    recording = record(
-        asked.plan, asked.topology, asked.runtime, asked.calibration, disturbance=asked.disturbance
-    )
-    pieces = trace_text(recording, asked.topology, asked.about)
+    recording = asked.setup.record(asked.plan)
+    pieces = trace_text(recording, asked.setup.topology, asked.about)
     if output == "-":
         for piece in pieces:
             click.echo(piece, nl=False)
@@ -47,6 +44,6 @@ def trace(output: str, **options: Any) -> int:
     write_pieces(output, pieces)
     took = units.format_duration(recording.result.seconds)
     click.echo(
-        f"{output}: {asked.strategy} on {asked.topology.name}, {took}; open it in ui.perfetto.dev"
+        f"{output}: {asked.strategy} on {asked.setup.topology.name}, {took}; open it in ui.perfetto.dev"
     )
     return 0

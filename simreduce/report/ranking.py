@@ -50,7 +50,7 @@ def ranking_table(ranking: Ranking) -> str:
 
 
 def _row(place: int, c: Candidate, ranking: Ranking) -> tuple[str, ...]:
-    nbytes, n = ranking.scenario.workload.nbytes, len(ranking.layout.ranks)
+    nbytes, n = ranking.scenario.workload.nbytes, len(ranking.scenario.setup.layout)
     return (
         str(place),
         c.strategy.text,
@@ -72,18 +72,19 @@ def _share(name: str, share: float) -> str:
 def _header(ranking: Ranking) -> list[str]:
     s = ranking.scenario
     w = s.workload
-    calibration = f"{s.calibration.name}" + (
-        f" ({s.calibration.title})" if s.calibration.title else ""
+    at = s.setup
+    calibration = at.calibration.name + (
+        f" ({at.calibration.title})" if at.calibration.title else ""
     )
     chained = f", each of {s.repeat} chained in one step" if s.repeat > 1 else ""
     return [
         f"# {s.title}",
-        f"# topology     {s.topology.name}: {s.topology.title}, {units.counted(len(ranking.layout.ranks), 'rank')}, {s.topology.digest}",
+        f"# topology     {at.topology.name}: {at.topology.title}, {units.counted(len(at.layout), 'rank')}, {at.topology.digest}",
         f"# workload     {w.name}: {units.counted(len(w.gradients), 'gradient')}, {units.counted(w.elements, 'element')}, {units.format_size(w.nbytes)}",
-        f"# runtime      {s.runtime.name}, time of one all-reduce{chained}{', faithful to upstream' * s.faithful}",
+        f"# runtime      {at.runtime.name}, time of one all-reduce{chained}{', faithful to upstream' * s.faithful}",
         f"# calibration  {calibration}",
         *_uncalibrated(ranking),
-        *([f"# disturbed    {ranking.disturbance.text}"] if ranking.disturbance.text else []),
+        *([f"# disturbed    {at.disturbance.text}"] if at.disturbance.text else []),
         "#",
     ]
 
@@ -91,7 +92,7 @@ def _header(ranking: Ranking) -> list[str]:
 def _uncalibrated(ranking: Ranking) -> list[str]:
     """Whom the calibration says nothing about."""
     by_nccl = any("nccl" in r.algorithm for c in ranking.candidates for r in c.strategy.ranges)
-    if not by_nccl or ranking.scenario.calibration.name == "nominal":
+    if not by_nccl or ranking.scenario.setup.calibration.name == "nominal":
         return []
     return [
         "#              nccl rows come from link rates alone: its launches and protocols cost nothing here"
@@ -162,20 +163,20 @@ def _refused(ranking: Ranking) -> list[str]:
 def ranking_document(ranking: Ranking) -> dict[str, Any]:
     """The keys that others may rely on, in a fixed order; times in microseconds."""
     s = ranking.scenario
-    nbytes, n = s.workload.nbytes, len(ranking.layout.ranks)
+    at, nbytes, n = s.setup, s.workload.nbytes, len(s.setup.layout)
     return {
         "command": "run",
         "version": simreduce.__version__,
         "scenario": s.name,
-        "topology": s.topology.name,
-        "topology_digest": s.topology.digest,
+        "topology": at.topology.name,
+        "topology_digest": at.topology.digest,
         "workload": s.workload.name,
         "size_bytes": nbytes,
         "ranks": n,
-        "runtime": s.runtime.name,
-        "calibration": s.calibration.name,
+        "runtime": at.runtime.name,
+        "calibration": at.calibration.name,
         "faithful": s.faithful,
-        "disturbance": ranking.disturbance.text,
+        "disturbance": at.disturbance.text,
         "candidates": [
             {
                 "place": place,

@@ -11,6 +11,7 @@ from typing import Any
 
 import simreduce
 from simreduce import units
+from simreduce.engine import NOMINAL, TENSORFLOW
 from simreduce.report.replicas_timeline import replicas_timeline
 from simreduce.scenario import Replicas
 from simreduce.training.distributions import Constant, Distribution, Empirical
@@ -41,7 +42,7 @@ def replicas_text(
     links = (
         "no two workers share a link"
         if isinstance(job.network, Delays)
-        else job.network.topology.name
+        else job.network.setup.topology.name
     )
     lines = [
         *(_header(scenario) if scenario else []),
@@ -106,12 +107,13 @@ def _distribution(times: Distribution) -> str:
 
 def _header(scenario: Replicas) -> list[str]:
     lines = [f"# {scenario.title}"]
-    if scenario.topology:
-        machine, calibration = scenario.topology, scenario.calibration
+    at = scenario.setup
+    if at:
+        machine, calibration = at.topology, at.calibration
         about = f" ({calibration.title})" if calibration.title else ""
         lines += [
             f"# topology     {machine.name}: {machine.title}, {machine.digest}",
-            f"# runtime      {scenario.runtime.name}",
+            f"# runtime      {at.runtime.name}",
             f"# calibration  {calibration.name}{about}",
         ]
     if scenario.workload:
@@ -119,8 +121,8 @@ def _header(scenario: Replicas) -> list[str]:
         lines.append(
             f"# workload     {w.name}: {units.counted(len(w.gradients), 'gradient')}, {units.format_size(w.nbytes)}"
         )
-    if scenario.disturbance.text:
-        lines.append(f"# disturbed    {scenario.disturbance.text}")
+    if at and at.disturbance.text:
+        lines.append(f"# disturbed    {at.disturbance.text}")
     if scenario.faithful:
         lines.append("# faithful to upstream")
     return [*lines, "#"]
@@ -239,18 +241,18 @@ def replicas_document(
 
 def _about(scenario: Replicas) -> dict[str, Any]:
     """As other documents begin; null for what the scenario does not have."""
-    machine, workload = scenario.topology, scenario.workload
+    at, workload = scenario.setup, scenario.workload
     return {
         "command": "step",
         "version": simreduce.__version__,
         "scenario": scenario.name,
-        "topology": machine.name if machine else None,
-        "topology_digest": machine.digest if machine else None,
+        "topology": at.topology.name if at else None,
+        "topology_digest": at.topology.digest if at else None,
         "workload": workload.name if workload else None,
         "size_bytes": workload.nbytes if workload else None,
-        "runtime": scenario.runtime.name,
-        "calibration": scenario.calibration.name,
-        "disturbance": scenario.disturbance.text,
+        "runtime": (at.runtime if at else TENSORFLOW).name,
+        "calibration": (at.calibration if at else NOMINAL).name,
+        "disturbance": at.disturbance.text if at else "",
         "faithful": scenario.faithful,
     }
 

@@ -44,7 +44,10 @@ def step_table(ranking: StepRanking) -> str:
 def _header(ranking: StepRanking) -> list[str]:
     s, job = ranking.scenario, ranking.question.job
     w, profile = s.workload, job.profile
-    calibration = s.calibration.name + (f" ({s.calibration.title})" if s.calibration.title else "")
+    at = s.setup
+    calibration = at.calibration.name + (
+        f" ({at.calibration.title})" if at.calibration.title else ""
+    )
     passes = f"{_ms(fsum(profile.forward))} forward, {_ms(fsum(profile.backward))} backward"
     slow = ", ".join(
         f"{name} {factor:.4g} times as slow" for name, factor in job.slow.items() if factor != 1
@@ -53,14 +56,14 @@ def _header(ranking: StepRanking) -> list[str]:
     after = "" if job.barrier else ", no barrier between steps"
     return [
         f"# {s.title}",
-        f"# topology     {s.topology.name}: {s.topology.title}, {units.counted(len(ranking.layout.ranks), 'rank')}, {s.topology.digest}",
+        f"# topology     {at.topology.name}: {at.topology.title}, {units.counted(len(at.layout), 'rank')}, {at.topology.digest}",
         f"# model        {w.name}: {units.counted(len(job.model.layers), 'layer')}, {units.counted(len(w.gradients), 'gradient')}, {units.format_size(w.nbytes)}",
         f"# compute      {job.batch} a GPU: {passes}{update} ({profile.source})",
         *([f"#              {slow}"] if slow else []),
-        f"# runtime      {s.runtime.name}, consistency {job.consistency}{after}{', faithful to upstream' * s.faithful}",
+        f"# runtime      {at.runtime.name}, consistency {job.consistency}{after}{', faithful to upstream' * s.faithful}",
         f"# calibration  {calibration}",
         *_free_launches(ranking),
-        *([f"# disturbed    {ranking.disturbance.text}"] if ranking.disturbance.text else []),
+        *([f"# disturbed    {at.disturbance.text}"] if at.disturbance.text else []),
         "#",
     ]
 
@@ -112,6 +115,7 @@ def _rows(candidates: Sequence[StepCandidate]) -> list[str]:
 def _described(ranking: StepRanking) -> list[str]:
     best, s = ranking.best, ranking.best.step
     names = [g.name for g in ranking.scenario.workload.gradients]
+    ranks = ranking.scenario.setup.layout.ranks
     update = (f", update {_ms(s.update)}" if s.update else "") + (
         f", launch {_ms(s.launch)}" if s.launch else ""
     )
@@ -129,9 +133,9 @@ def _described(ranking: StepRanking) -> list[str]:
         )
     if max(s.simulated) - min(s.simulated) > _SAME * s.seconds:
         lines.append(f"  {_times_of_steps(s)}")
-    lines += ["", *timeline(s), _LEGEND, "", *_buckets(s, names, ranking.layout.ranks)]
+    lines += ["", *timeline(s), _LEGEND, "", *_buckets(s, names, ranks)]
     if s.slowest:
-        lines += ["", *_slowest(s.slowest, names, ranking.layout.ranks)]
+        lines += ["", *_slowest(s.slowest, names, ranks)]
     return lines
 
 
@@ -259,19 +263,19 @@ def step_document(ranking: StepRanking) -> dict[str, Any]:
     of the best.
     """
     s, job, best = ranking.scenario, ranking.question.job, ranking.best
-    names = [g.name for g in s.workload.gradients]
+    at, names = s.setup, [g.name for g in s.workload.gradients]
     return {
         "command": "step",
         "version": simreduce.__version__,
         "scenario": s.name,
-        "topology": s.topology.name,
-        "topology_digest": s.topology.digest,
+        "topology": at.topology.name,
+        "topology_digest": at.topology.digest,
         "workload": s.workload.name,
         "size_bytes": s.workload.nbytes,
-        "ranks": len(ranking.layout.ranks),
-        "runtime": s.runtime.name,
-        "calibration": s.calibration.name,
-        "disturbance": ranking.disturbance.text,
+        "ranks": len(at.layout),
+        "runtime": at.runtime.name,
+        "calibration": at.calibration.name,
+        "disturbance": at.disturbance.text,
         "batch": job.batch,
         "compute_source": job.profile.source,
         "consistency": job.consistency,
@@ -280,8 +284,8 @@ def step_document(ranking: StepRanking) -> dict[str, Any]:
         "settled": best.step.settled,
         "simulated_us": [t * 1e6 for t in best.step.simulated],
         "slowest_us": max(best.step.simulated) * 1e6,
-        "buckets": [_bucket(b, names, ranking.layout.ranks) for b in best.step.buckets],
-        "reads": [_bucket(b, names, ranking.layout.ranks) for b in best.step.reads],
+        "buckets": [_bucket(b, names, at.layout.ranks) for b in best.step.buckets],
+        "reads": [_bucket(b, names, at.layout.ranks) for b in best.step.reads],
         "candidates": [{"place": i, **_figures(c)} for i, c in enumerate(ranking.candidates, 1)],
         "refused": [{"strategy": name, "reason": reason} for name, reason in ranking.refused],
         "complete": not ranking.untried,

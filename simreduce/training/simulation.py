@@ -30,10 +30,10 @@ from dataclasses import replace
 
 import simpy
 
-from simreduce.engine import CALM, NOMINAL, TENSORFLOW, Calibration, Disturbance, Fabric, Runtime
+from simreduce.engine import Fabric
 from simreduce.engine.simulation import step_cost
 from simreduce.errors import InputError
-from simreduce.topology import Topology
+from simreduce.setup import Setup
 from simreduce.training.faults import LinkFaults
 from simreduce.training.groups import by_layer, groups
 from simreduce.training.launcher import Launcher
@@ -47,23 +47,18 @@ from simreduce.training.transfers import Lowering, Transfers
 MOST_STEPS = 100
 
 
-def simulate_step(
-    job: StepJob,
-    method: Method,
-    topology: Topology,
-    ranks: Sequence[str],
-    runtime: Runtime = TENSORFLOW,
-    calibration: Calibration = NOMINAL,
-    disturbance: Disturbance = CALM,
-) -> StepPrediction:
-    """One step of `job` on the GPUs `ranks`, which are those that `method` was made for. Deadlock
+def simulate_step(job: StepJob, method: Method, setup: Setup) -> StepPrediction:
+    """One step of `job` on the ranks of the setup's layout, which `method` was made for. Deadlock
     if it can never end, InputError for faults of links that are not there, or so late that they are
     not among the steps that are simulated.
     """
     env = simpy.Environment()
+    topology, disturbance = setup.topology, setup.disturbance
     disturbance.check(topology)
-    fabric = Fabric(env, topology, calibration, runtime, replace(disturbance, faults=()))
-    run = _Run(fabric, job, method, ranks, LinkFaults(fabric, disturbance.faults))
+    fabric = Fabric(
+        env, topology, setup.calibration, setup.runtime, replace(disturbance, faults=())
+    )
+    run = _Run(fabric, job, method, setup.layout.ranks, LinkFaults(fabric, disturbance.faults))
     faulty = bool(disturbance.faults)
     env.run(until=env.process(run.steps()))
     return summarize(

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from simreduce import dtypes, units
-from simreduce.engine import CALM, Calibration, Disturbance, Runtime, check_routes, simulate
+from simreduce.engine import CALM, check_routes
 from simreduce.errors import Deadlock, InputError, NotFoldable, PlanTooLarge, StrategyError
-from simreduce.layouts import Layout
-from simreduce.plan import verify, wrong_elements
-from simreduce.strategy import SUMMING, Strategy, compile_collective
+from simreduce.plan import Plan, verify, wrong_elements
+from simreduce.setup import Setup
+from simreduce.strategy import SUMMING, Strategy
 from simreduce.topology import Folded, Topology
 from simreduce.tune.chunks import with_best_chunk
 from simreduce.tune.folding import folded, proved_on_few, unfolded
@@ -111,45 +111,34 @@ def tensor(nbytes: int, dtype: int, parts: int = 1) -> Workload:
 
 
 def bench(
-    topology: Topology | Folded,
-    layout: Layout,
+    setup: Setup,
     strategies: Sequence[Strategy],
     nbytes: Sequence[int],
-    dtype: int,
-    runtime: Runtime,
-    calibration: Calibration,
-    disturbance: Disturbance = CALM,
+    dtype: int = 0,
     *,
     faithful: bool = False,
     root: int = 0,
 ) -> Iterator[BenchRow | Stuck]:
-    """Rows size by size, in the order of `strategies` within a size. Strategies that cannot be are
-    an InputError before the first size is simulated, or if they can be there, after the first at
-    which some cannot. Sizes are rounded down to whole elements, and to equal parts where every rank
-    has one. A pipeline that is told no size of its chunks gets the one that is best if nothing
-    disturbs. Equal machines are folded where a plan is too large to hold; sizes are then rounded
-    down to equal parts too, and a pipeline is sent in chunks only if told. Those that are folded
-    because they are many are not where that does not serve the strategy.
+    """Rows size by size, in the order of `strategies` within a size.
+
+    InputError names every strategy that is refused: before the first size is simulated, or after
+    the first size at which one is. Sizes are rounded down to whole elements, and to equal parts
+    where every rank has one. Pipelined strategies without a chunk size get the best one for an
+    undisturbed run. Equal machines are folded where a plan is too large to hold; sizes are then
+    rounded down to equal parts too, and only strategies with a chunk size are pipelined. Machines
+    that are folded because they are many are unfolded for strategies that cannot be folded.
     """
-    if isinstance(topology, Folded) and disturbance != CALM:
+    if isinstance(setup.machine, Folded) and setup.disturbance != CALM:
         # Loaded whole instead, they would not fit.
         raise InputError(
-            f"{topology.name}: {disturbance.text}: its equal machines are folded, and nothing may disturb one of them; "
-            "leave out --fold, or take fewer machines"
+            f"{setup.machine.name}: {setup.disturbance.text}: its equal machines are folded, and "
+            "nothing may disturb one of them; leave out --fold, or take fewer machines"
         )
-    at = _Machines(
-        _Setting(topology, layout, dtype, runtime, calibration, faithful, root, disturbance)
-    )
-    faults: list[tuple[str, InputError]] = []
-    for asked in (
-        strategies if len(strategies) > 1 else ()
-    ):  # one by itself is refused as soon anyway
-        try:
-            at.do(_check, asked, nbytes[0])
-        except InputError as error:
-            faults.append((asked.text, error))
-    _refuse(faults)
+    at = _Machines(_Setting(setup, dtype, faithful, root))
+    if len(strategies) > 1:  # one by itself is refused as soon anyway
+        _refuse([each for each in (at.refusal(asked, nbytes[0]) for asked in strategies) if each])
     for size in nbytes:
+        faults: list[tuple[str, InputError]] = []
         for asked in strategies:
             try:
                 row = at.do(_row, asked, size)
@@ -178,14 +167,14 @@ def _refuse(faults: Sequence[tuple[str, InputError]]) -> None:
 class _Setting:
     """What all rows have in common."""
 
-    topology: Topology | Folded
-    layout: Layout
+    setup: Setup
     dtype: int
-    runtime: Runtime
-    calibration: Calibration
     faithful: bool
     root: int
-    disturbance: Disturbance
+
+    def compile(self, strategy: Strategy, workload: Workload) -> Plan:
+        """The plan on these machines."""
+        return self.setup.compile(strategy, workload, root=self.root, faithful=self.faithful)
 
 
 class _Machines:
@@ -201,20 +190,27 @@ class _Machines:
         try:
             return what(setting, asked, size)
         except PlanTooLarge as why:
-            one, its_layout = folded(setting.topology, setting.layout, why)
+            one = replace(setting, setup=folded(setting.setup, why))
             try:
-                return what(replace(setting, topology=one, layout=its_layout), asked, size)
+                return what(one, asked, size)
             except NotFoldable as either:
                 raise PlanTooLarge([*why.problems, *either.problems]) from None
         except NotFoldable as why:
             if self._whole is None:
-                every, its_layout = unfolded(setting.topology, setting.layout, why)
-                self._whole = replace(setting, topology=every, layout=its_layout)
+                self._whole = replace(setting, setup=unfolded(setting.setup, why))
             return what(self._whole, asked, size)
+
+    def refusal(self, asked: Strategy, size: int) -> tuple[str, InputError] | None:
+        """Why there is no such plan, or no way for what it sends; nothing is simulated."""
+        try:
+            self.do(_check, asked, size)
+        except InputError as error:
+            return asked.text, error
+        return None
 
 
 def _workload(at: _Setting, asked: Strategy, size: int) -> Workload:
-    layout = at.layout
+    layout = at.setup.layout
     divided = asked.collective in DIVIDED or layout.boxes > 1
     workload = tensor(size, at.dtype, layout.n if divided else 1)
     if layout.boxes > 1 and not workload.elements:
@@ -225,32 +221,20 @@ def _workload(at: _Setting, asked: Strategy, size: int) -> Workload:
 
 
 def _check(at: _Setting, asked: Strategy, size: int) -> None:
-    """InputError if there is no such plan on these machines, or no way for what it sends; nothing
-    is simulated.
-    """
-    workload = _workload(at, asked, size)
-    check_routes(
-        compile_collective(
-            asked.collective, asked, workload, at.layout, root=at.root, faithful=at.faithful
-        ),
-        at.topology,
-    )
+    """InputError if there is no such plan on these machines, or no way for what it sends."""
+    check_routes(at.compile(asked, _workload(at, asked, size)), at.setup.machine)
 
 
 def _row(at: _Setting, asked: Strategy, size: int) -> BenchRow | Stuck:
-    collective, layout = asked.collective, at.layout
+    collective, layout = asked.collective, at.setup.layout
     workload, strategy = _workload(at, asked, size), asked
-    if isinstance(at.topology, Topology):
-        strategy = with_best_chunk(
-            asked, workload, at.topology, layout, at.runtime, at.calibration, root=at.root
-        )
-    plan = compile_collective(
-        collective, strategy, workload, layout, root=at.root, faithful=at.faithful
-    )
+    if isinstance(at.setup.machine, Topology):
+        strategy = with_best_chunk(asked, workload, at.setup, root=at.root)
+    plan = at.compile(strategy, workload)
     redop = ("avg" if strategy.mean else "sum") if collective in SUMMING else "none"
     root = at.root if collective in ROOTED else -1
     try:
-        result = simulate(plan, at.topology, at.runtime, at.calibration, disturbance=at.disturbance)
+        result = at.setup.simulate(plan)
     except Deadlock as error:
         return Stuck(
             strategy.text, workload.elements, at.dtype, redop, first_words(error), collective=collective, root=root

@@ -18,11 +18,10 @@ from itertools import pairwise
 import numpy as np
 
 from simreduce import units
-from simreduce.engine import Calibration, Result, Runtime, simulate
-from simreduce.layouts import Layout
+from simreduce.engine import CALM, Result
 from simreduce.plan import Kind, Plan
-from simreduce.strategy import Strategy, compile_collective, parse_strategy
-from simreduce.topology import Topology
+from simreduce.setup import Setup
+from simreduce.strategy import Strategy, parse_strategy
 from simreduce.workload import Workload
 
 LARGEST = 200_000
@@ -52,21 +51,14 @@ fewest ops.
 
 
 def with_best_chunk(
-    strategy: Strategy,
-    workload: Workload,
-    topology: Topology,
-    layout: Layout,
-    runtime: Runtime,
-    calibration: Calibration,
-    *,
-    root: int = 0,
+    strategy: Strategy, workload: Workload, setup: Setup, *, root: int = 0
 ) -> Strategy:
-    """`strategy` with the `+chunk=` it is fastest with here, as it is if it sends no chunks, has a
-    size for them or is no faster with any.
+    """`strategy` with the `+chunk=` it is fastest with if nothing disturbs; unchanged if it sends
+    no chunks, has a size for them or is no faster with any.
     """
     if strategy.chunk or not strategy.pipelined:
         return strategy
-    trials = _Trials(strategy, workload, topology, layout, runtime, calibration, root)
+    trials = _Trials(strategy, workload, setup.but(disturbance=CALM), root)
     best = trials.best()
     return _chunked(strategy, best) if best else strategy
 
@@ -91,10 +83,7 @@ class _Trials:
 
     strategy: Strategy
     workload: Workload
-    topology: Topology
-    layout: Layout
-    runtime: Runtime
-    calibration: Calibration
+    setup: Setup
     root: int
     seconds: dict[int, float] = field(default_factory=dict)
 
@@ -111,7 +100,7 @@ class _Trials:
         rungs = [i for i in rungs if len(whole) * (1 + share * tensor / rung(i)) <= limit]
         if not rungs:
             return 0
-        result = self._simulate(whole)
+        result = self.setup.simulate(whole)
         self.seconds[0] = result.seconds
         if not result.floors.resource:
             return 0
@@ -181,7 +170,9 @@ class _Trials:
         self.seconds.update({0: whole, **measured})
 
     def _whole(self, chunk: int) -> float:
-        return self._simulate(self._plan(_chunked(self.strategy, chunk), self.workload)).seconds
+        return self.setup.simulate(
+            self._plan(_chunked(self.strategy, chunk), self.workload)
+        ).seconds
 
     def _rule(self, whole: Plan, result: Result) -> tuple[float, float]:
         """The depth of the pipeline, and how many chunks the theory wants."""
@@ -195,7 +186,7 @@ class _Trials:
 
     def _delays(self, whole: Plan) -> float:
         """Seconds of `whole` if every link were infinitely fast."""
-        return self._simulate(replace(whole, lo=whole.hi)).seconds
+        return self.setup.simulate(replace(whole, lo=whole.hi)).seconds
 
     def _time(self, chunk: int, depth: float) -> float:
         """Seconds with chunks of `chunk` bytes. A long pipeline of one tensor is measured at two
@@ -210,15 +201,10 @@ class _Trials:
         one = self.workload.gradients[0]
         fill = 2 * math.ceil(2 * depth + 4) * max(strategy.chunk * one.elements // one.nbytes, 1)
         if not self._one_tensor or one.elements <= 3 * fill:
-            return self._simulate(self._plan(strategy, self.workload)).seconds
+            return self.setup.simulate(self._plan(strategy, self.workload)).seconds
         parts = [Workload("part", (replace(one, elements=n),)) for n in (fill, 2 * fill)]
-        short, long = (self._simulate(self._plan(strategy, part)).seconds for part in parts)
+        short, long = (self.setup.simulate(self._plan(strategy, part)).seconds for part in parts)
         return short + (long - short) * (one.elements / fill - 1)
 
     def _plan(self, strategy: Strategy, workload: Workload) -> Plan:
-        return compile_collective(
-            strategy.collective, strategy, workload, self.layout, root=self.root
-        )
-
-    def _simulate(self, plan: Plan) -> Result:
-        return simulate(plan, self.topology, self.runtime, self.calibration)
+        return self.setup.compile(strategy, workload, root=self.root)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simreduce.errors import NotFoldable, PlanTooLarge, StrategyError, TopologyError
-from simreduce.layouts import Layout, layout as layout_of
+from simreduce.layouts import Layout, layout
 from simreduce.plan import verify, wrong_elements
+from simreduce.setup import Setup
 from simreduce.strategy import Strategy, compile_plan
 from simreduce.topology import Folded, Topology, fold
 from simreduce.workload import Workload
@@ -17,53 +18,55 @@ accepts.
 """
 
 
-def folded(topology: Topology | Folded, layout: Layout, why: PlanTooLarge) -> tuple[Folded, Layout]:
-    """The equal machines of a topology as one, for a plan that is too large to hold; `layout` is
-    the whole topology's.
+def folded(setup: Setup, why: PlanTooLarge) -> Setup:
+    """The setup with its equal machines as one, for a plan that is too large to hold.
 
     Raises `why`, with what keeps the machines from being folded.
     """
-    if isinstance(topology, Folded):
+    if isinstance(setup.machine, Folded):
         raise why
     try:
-        one = fold(topology)
+        one = fold(setup.machine)
     except TopologyError as error:
         raise PlanTooLarge([*why.problems, *error.problems]) from None
-    if layout.n < len(topology.devices):
+    if setup.layout.n < len(setup.machine.devices):
         raise PlanTooLarge(
             [*why.problems, "and with some of the GPUs only, the machines cannot be folded"]
         )
-    return one, replace(layout_of(one), order=layout.order)
+    return _on(setup, one)
 
 
-def unfolded(
-    topology: Topology | Folded, layout: Layout, why: NotFoldable
-) -> tuple[Topology, Layout]:
-    """All the equal machines that one stands for, and their layout. Raises `why` if they cannot be
+def unfolded(setup: Setup, why: NotFoldable) -> Setup:
+    """The setup with all the equal machines that one stands for. Raises `why` if they cannot be
     held, or were to be folded.
     """
-    if not isinstance(topology, Folded) or topology.whole is None:
+    if not isinstance(setup.machine, Folded) or setup.machine.whole is None:
         raise why
-    whole = topology.whole()
-    return whole, replace(layout_of(whole), order=layout.order)
+    return _on(setup, setup.machine.whole())
 
 
-def proved_on_few(strategy: Strategy, workload: Workload, layout: Layout) -> tuple[int, int]:
-    """How many of the machines that `layout` has folded `strategy` was proved on, and the elements
+def _on(setup: Setup, machine: Topology | Folded) -> Setup:
+    """The setup on the same machine, folded or whole, with rings in the same order."""
+    shape = replace(layout(machine), order=setup.layout.order)
+    return setup.but(machine=machine, part=shape)
+
+
+def proved_on_few(strategy: Strategy, workload: Workload, shape: Layout) -> tuple[int, int]:
+    """How many of the machines that `shape` has folded `strategy` was proved on, and the elements
     that were wrong there.
 
     Every rank has as large a part of the workload there as here.
     """
     refused: StrategyError | None = None
     for machines in PROVED_ON:
-        if machines > layout.boxes:
+        if machines > shape.boxes:
             continue
         parts = [
-            replace(g, elements=g.elements // layout.boxes * machines) for g in workload.gradients
+            replace(g, elements=g.elements // shape.boxes * machines) for g in workload.gradients
         ]
         few = replace(workload, gradients=tuple(parts))
         try:
-            plan = compile_plan(strategy, few, layout.few(machines))
+            plan = compile_plan(strategy, few, shape.few(machines))
         except StrategyError as error:
             refused = error
             continue

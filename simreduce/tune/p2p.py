@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from simreduce.engine import NOMINAL, Calibration, simulate
+from simreduce.engine import IDEAL, NOMINAL, Calibration
 from simreduce.errors import TopologyError
 from simreduce.plan import Contract, Plan, PlanBuilder
+from simreduce.setup import Setup
 from simreduce.topology import Link, Topology, route
 
 LARGE = 1 << 30
@@ -81,7 +82,7 @@ class _Measure:
     """Simulates each pair of GPUs, once for all pairs whose ways have the same figures."""
 
     def __init__(self, topology: Topology, calibration: Calibration) -> None:
-        self._topology, self._calibration = topology, calibration
+        self._topology, self._setup = topology, Setup(topology, IDEAL, calibration)
         self._known: dict[tuple[object, ...], float] = {}
 
     def one_way(self, a: str, b: str) -> float | None:
@@ -114,7 +115,7 @@ class _Measure:
         )
         if key not in self._known:
             plan = _copies(a, b, nbytes, both=both)
-            self._known[key] = simulate(plan, self._topology, "ideal", self._calibration).seconds
+            self._known[key] = self._setup.simulate(plan).seconds
         return self._known[key]
 
 

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from simreduce import units
-from simreduce.engine import CALM, Disturbance, Use, simulate
+from simreduce.engine import Use
 from simreduce.errors import Deadlock, InputError, StrategyError
 from simreduce.export import Settings, as_typed, settings
-from simreduce.layouts import Layout
 from simreduce.plan import Plan, repeat, verify, wrong_elements
 from simreduce.scenario import Scenario
-from simreduce.strategy import Strategy, compile_plan
+from simreduce.strategy import Strategy
 from simreduce.strategy.automatic import tensorflow_choice
 from simreduce.tune.candidates import candidates
 from simreduce.tune.chunks import with_best_chunk
@@ -55,10 +54,8 @@ class Ranking:
     """
 
     scenario: Scenario
-    layout: Layout
     candidates: tuple[Candidate, ...]
     refused: tuple[tuple[Strategy, str], ...]
-    disturbance: Disturbance = CALM
 
     @property
     def recommended(self) -> Candidate | None:
@@ -80,18 +77,14 @@ def rank(
     scenario: Scenario,
     workers: int = 1,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
-    disturbance: Disturbance = CALM,
 ) -> Ranking:
     """Evaluate every strategy, on `workers` processes. Strategies given by name that the machine
     does not accept raise StrategyError, all at once; with "all" they are listed in `refused`. So
     are those that a fault cuts off for ever, unless it does all of them, which is a Deadlock.
     """
-    shape = scenario.layout()
-    strategies = scenario.strategies or candidates(shape)
+    strategies = scenario.strategies or candidates(scenario.setup.layout)
     outcomes: list[Candidate | Deadlock | str] = []
-    for outcome in in_processes(
-        partial(evaluate, scenario, disturbance=disturbance), strategies, workers
-    ):
+    for outcome in in_processes(partial(evaluate, scenario), strategies, workers):
         outcomes.append(outcome)
         progress(len(outcomes), len(strategies))
     pairs = list(zip(strategies, outcomes, strict=True))
@@ -106,7 +99,7 @@ def rank(
         (o for o in outcomes if isinstance(o, Candidate)),
         key=lambda c: (c.seconds, c.strategy.text),
     )
-    return Ranking(scenario, shape, tuple(found), refused, disturbance)
+    return Ranking(scenario, tuple(found), refused)
 
 
 def first_words(error: Deadlock) -> str:
@@ -115,38 +108,22 @@ def first_words(error: Deadlock) -> str:
     return f"{head} {rest.splitlines()[0]}" if rest else head
 
 
-def evaluate(
-    scenario: Scenario, strategy: Strategy, disturbance: Disturbance = CALM
-) -> Candidate | Deadlock | str:
+def evaluate(scenario: Scenario, strategy: Strategy) -> Candidate | Deadlock | str:
     """One strategy's prediction, or why the machine does not accept it or never finishes it. A
     pipeline that is told no size of its chunks gets the one that is best if nothing disturbs.
     """
-    shape, times = scenario.layout(), scenario.repeat
+    setup, times = scenario.setup, scenario.repeat
     try:
-        strategy = with_best_chunk(
-            strategy,
-            scenario.workload,
-            scenario.topology,
-            shape,
-            scenario.runtime,
-            scenario.calibration,
-        )
-        plan = compile_plan(strategy, scenario.workload, shape, faithful=scenario.faithful)
-        chained = repeat(plan, times) if times > 1 else plan
-        result = simulate(
-            chained,
-            scenario.topology,
-            scenario.runtime,
-            scenario.calibration,
-            disturbance=disturbance,
-        )
+        strategy = with_best_chunk(strategy, scenario.workload, setup)
+        plan = setup.compile(strategy, scenario.workload, faithful=scenario.faithful)
+        result = setup.simulate(repeat(plan, times) if times > 1 else plan)
     except Deadlock as error:
         return error
     except StrategyError as error:
         return "; ".join(error.problems)
     except InputError as error:  # GPUs that the plan joins and nothing else does
         return "; ".join(f"{strategy.text}: {p}" for p in error.problems)
-    theirs = plan if scenario.faithful else _upstream(scenario, shape, strategy)
+    theirs = plan if scenario.faithful else _upstream(scenario, strategy)
     link, lane = _first(result.links), _first(result.lanes)
     return Candidate(
         strategy=strategy,
@@ -158,21 +135,22 @@ def evaluate(
         link_share=link.share,
         lane=lane.name,
         lane_share=lane.share,
-        settings=_settings(scenario, shape, strategy, plan, theirs),
-        chosen_by=tuple(n for n, text in tensorflow_choice(shape).items() if text == strategy.text),
+        settings=_settings(scenario, strategy, plan, theirs),
+        chosen_by=tuple(
+            n for n, text in tensorflow_choice(setup.layout).items() if text == strategy.text
+        ),
         upstream=_difference(plan, theirs),
     )
 
 
-def _settings(
-    scenario: Scenario, shape: Layout, strategy: Strategy, plan: Plan, theirs: Plan | str
-) -> Settings:
+def _settings(scenario: Scenario, strategy: Strategy, plan: Plan, theirs: Plan | str) -> Settings:
     """What to type; nothing where upstream would run another plan than the one that was ranked."""
+    shape = scenario.setup.layout
     if scenario.faithful:
         return settings(strategy, shape, faithful=True)
     typed = as_typed(strategy)
     if typed is not strategy:
-        theirs = _upstream(scenario, shape, typed)
+        theirs = _upstream(scenario, typed)
     same = not isinstance(theirs, str) and theirs.digest == plan.digest
     return settings(strategy, shape) if same else Settings(None, None)
 
@@ -188,10 +166,10 @@ def _difference(plan: Plan, theirs: Plan | str) -> str:
     return f"upstream makes {units.counted(theirs.transfers, 'transfer')} of it{sums}"
 
 
-def _upstream(scenario: Scenario, shape: Layout, strategy: Strategy) -> Plan | str:
+def _upstream(scenario: Scenario, strategy: Strategy) -> Plan | str:
     """The plan that upstream makes of `strategy`, or why it refuses it."""
     try:
-        return compile_plan(strategy, scenario.workload, shape, faithful=True)
+        return scenario.setup.compile(strategy, scenario.workload, faithful=True)
     except StrategyError as error:
         return "; ".join(error.problems)
 

@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 
-from simreduce.engine import CALM, Disturbance, simulate
 from simreduce.errors import Deadlock, InputError, ScenarioError, StrategyError
-from simreduce.layouts import Layout
 from simreduce.plan import verify, wrong_elements
 from simreduce.scenario import Scenario
+from simreduce.setup import Setup
 from simreduce.strategy import Strategy
 from simreduce.training import StepPrediction, StepQuestion, simulate_step
 from simreduce.tune.candidates import candidates
@@ -56,10 +55,8 @@ class StepRanking:
 
     scenario: Scenario
     question: StepQuestion
-    layout: Layout
     candidates: tuple[StepCandidate, ...]
     refused: tuple[tuple[str, str], ...]
-    disturbance: Disturbance = CALM
     untried: int = 0
 
     @property
@@ -70,13 +67,10 @@ class StepRanking:
 
 def rank_steps(
     scenario: Scenario,
-    shape: Layout,
     workers: int = 1,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
-    disturbance: Disturbance = CALM,
 ) -> StepRanking:
-    """The step of every strategy, or of the mode that the scenario's `[step]` names, on the GPUs of
-    `shape`.
+    """The step of every strategy, or of the mode that the scenario's `[step]` names.
 
     As in `rank`: what is named and not accepted raises StrategyError, and so does a scenario
     without a `[step]`.
@@ -86,8 +80,8 @@ def rank_steps(
         raise ScenarioError(f"{scenario.name}: {NO_STEP}")
     methods: tuple[Strategy | None, ...] = (None,)
     if not question.mode:
-        methods = scenario.strategies or tuple(candidates(shape))
-    work = partial(step_of, scenario, shape, disturbance)
+        methods = scenario.strategies or tuple(candidates(scenario.setup.layout))
+    work = partial(step_of, scenario)
     outcomes: list[StepCandidate | Deadlock | str] = []
     try:
         with closing(in_processes(work, methods, workers)) as coming:
@@ -108,35 +102,22 @@ def rank_steps(
     refused += [(name, f"{name}: {first_words(o)}") for name, o in stuck]
     found.sort(key=lambda c: (c.step.seconds, c.alone, c.step.method))
     untried = len(methods) - len(outcomes)
-    return StepRanking(
-        scenario, question, shape, tuple(found), tuple(refused), disturbance, untried
-    )
+    return StepRanking(scenario, question, tuple(found), tuple(refused), untried)
 
 
-def step_of(
-    scenario: Scenario, shape: Layout, disturbance: Disturbance, strategy: Strategy | None
-) -> StepCandidate | Deadlock | str:
+def step_of(scenario: Scenario, strategy: Strategy | None) -> StepCandidate | Deadlock | str:
     """The step of one strategy, of the scenario's mode if it is None; or why it is not accepted or
     never ends.
     """
-    machine, question = (scenario.topology, scenario.runtime, scenario.calibration), scenario.step
+    setup, question = scenario.setup, scenario.step
     assert question is not None  # noqa: S101 - `rank_steps` has looked
     try:
         if strategy is not None:
-            strategy = with_best_chunk(
-                strategy,
-                scenario.workload,
-                scenario.topology,
-                shape,
-                scenario.runtime,
-                scenario.calibration,
-            )
-        method = question.method(strategy, shape, faithful=scenario.faithful)
-        step = simulate_step(
-            question.job, method, machine[0], shape.ranks, *machine[1:], disturbance
-        )
-        alone = simulate(method.plan, *machine, disturbance=disturbance).seconds
-        singly = _singly(scenario, question, shape, disturbance)
+            strategy = with_best_chunk(strategy, scenario.workload, setup)
+        method = question.method(strategy, setup.layout, faithful=scenario.faithful)
+        step = simulate_step(question.job, method, setup)
+        alone = setup.simulate(method.plan).seconds
+        singly = _singly(question, setup)
     except Deadlock as error:
         return error
     except StrategyError as error:
@@ -147,28 +128,25 @@ def step_of(
     return StepCandidate(step, alone, wrong_elements(verify(method.plan)), singly)
 
 
-def _singly(
-    scenario: Scenario, question: StepQuestion, shape: Layout, disturbance: Disturbance
-) -> float:
+def _singly(question: StepQuestion, setup: Setup) -> float:
     """Samples a second of all devices, each by itself: one of every kind and slowness is simulated.
     Where gradients are only reduced, one device has nothing to wait for.
     """
-    job, topology = question.job, scenario.topology
+    job, shape, disturbance = question.job, setup.layout, setup.disturbance
     kinds: dict[tuple[float, str], list[int]] = {}
     for rank, name in enumerate(shape.ranks):
         factor = job.slow.get(name, 1.0) * disturbance.slow.get(name, 1.0)
-        kinds.setdefault((factor, topology.nodes[name].model), []).append(rank)
-    calm, total = replace(disturbance, faults=()), 0.0
+        kinds.setdefault((factor, setup.topology.nodes[name].model), []).append(rank)
+    total = 0.0
     for (factor, _), ranks in kinds.items():
         if question.mode in STRATEGIES or not question.mode:
-            launch = scenario.calibration.step if job.barrier and scenario.runtime.dispatch else 0.0
+            launch = setup.calibration.step if job.barrier and setup.runtime.dispatch else 0.0
             seconds = launch + factor * (job.profile.seconds + job.update)
         else:
             one = shape.only(ranks[:1])
             flags = replace(question.flags, ps_tasks=())  # there is one machine
             method = replace(question, flags=flags).method(None, one)
-            seconds = simulate_step(
-                job, method, topology, one.ranks, scenario.runtime, scenario.calibration, calm
-            ).seconds
+            alone = setup.but(part=one, disturbance=replace(disturbance, faults=()))
+            seconds = simulate_step(job, method, alone).seconds
         total += len(ranks) * job.batch / seconds if seconds else inf
     return total

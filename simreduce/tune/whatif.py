@@ -10,31 +10,14 @@ from types import MappingProxyType
 
 import numpy as np
 
-from simreduce.engine import (
-    CALM,
-    Calibration,
-    Disturbance,
-    LinkConstants,
-    Recording,
-    Runtime,
-    simulate,
-)
+from simreduce.engine import LinkConstants, Recording
 from simreduce.engine.processor import CPU
 from simreduce.engine.runtime import Call
 from simreduce.plan import Kind
+from simreduce.setup import Setup
 from simreduce.topology import DIRECTIONS, Link, Node, Topology
 
 MORE, LESS = 1.1, 0.9
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """All of a simulation that can be changed."""
-
-    topology: Topology
-    runtime: Runtime
-    calibration: Calibration
-    disturbance: Disturbance = CALM
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +33,7 @@ class Change:
     resource: str
     figure: str
     amount: str
-    apply: Callable[[Machine], Machine]
+    apply: Callable[[Setup], Setup]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,50 +47,46 @@ class Saving:
 
 def savings(
     recording: Recording,
-    machine: Machine,
+    setup: Setup,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> tuple[Saving, ...]:
     """Every change of `changes`, simulated; those that save most come first. What costs time saves
     less than 0.
     """
     before = recording.result.seconds
-    tried = list(changes(recording, machine))
+    tried = list(changes(recording, setup))
     found: list[Saving] = []
     for change in tried:
         progress(len(found), len(tried))
-        now = change.apply(machine)
-        result = simulate(
-            recording.plan, now.topology, now.runtime, now.calibration, disturbance=now.disturbance
-        )
-        after = result.seconds
+        after = change.apply(setup).simulate(recording.plan).seconds
         found.append(Saving(change, after, before - after))
     progress(len(tried), len(tried))
     return tuple(sorted(found, key=lambda s: -s.saved))
 
 
-def changes(recording: Recording, machine: Machine) -> Iterator[Change]:
+def changes(recording: Recording, setup: Setup) -> Iterator[Change]:
     """One for each figure that the plan meets: of the links it crosses, the memories, dispatch and
     lanes it uses.
     """
-    lowered, links = recording.lowered, machine.topology.links
+    lowered, links = recording.lowered, setup.topology.links
     used = np.unique(lowered.uses)
     crossed = [links[i] for i in used.tolist() if i < len(links)]
     for name in dict.fromkeys(link.link_class for link in crossed):
         mine = [link for link in crossed if link.link_class == name]
-        sort = "nic" if any(_network(machine.topology, link) for link in mine) else "link"
+        sort = "nic" if any(_network(setup.topology, link) for link in mine) else "link"
         yield Change(sort, name, "bandwidth", "+10%", _links(name, bandwidth=MORE))
         yield Change(sort, name, "lanes", "one more on each", _more_lanes(name))
         if any(recording.resources.latency[link.id] for link in mine):
             yield Change(sort, name, "latency", "-10%", _links(name, latency=LESS))
     index = {i: name for name, i in recording.resources.memory.items()}
-    kinds = [machine.topology.nodes[index[i]].kind for i in used.tolist() if i in index]
+    kinds = [setup.topology.nodes[index[i]].kind for i in used.tolist() if i in index]
     for kind in dict.fromkeys(kinds):
         yield Change("memory", f"{kind} memory", "bandwidth", "+10%", _memory(kind))
     paid = [
         Kind(k).name.lower()
         for k in np.unique(recording.plan.kind[lowered.overhead + lowered.work > 0]).tolist()
     ]
-    for name in [name for name in paid if machine.calibration.dispatch.get(name)]:
+    for name in [name for name in paid if setup.calibration.dispatch.get(name)]:
         yield Change("dispatch", name, "cost", "-10%", _dispatch(name))
     held = np.unique(lowered.lanes).tolist()
     kinds_of_lanes = dict.fromkeys(lane_kind(lowered.lane_names[lane]) for lane in held)
@@ -145,7 +124,7 @@ def _times(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor
 
 
-def _links(name: str, bandwidth: float = 1.0, latency: float = 1.0) -> Callable[[Machine], Machine]:
+def _links(name: str, bandwidth: float = 1.0, latency: float = 1.0) -> Callable[[Setup], Setup]:
     """Every link of a class, whether its figures come from the topology or from the calibration,
     there for the class, a direction or one link.
     """
@@ -155,34 +134,32 @@ def _links(name: str, bandwidth: float = 1.0, latency: float = 1.0) -> Callable[
             return each
         return replace(each, bandwidth=each.bandwidth * bandwidth, latency=each.latency * latency)
 
-    def apply(machine: Machine) -> Machine:
+    def apply(setup: Setup) -> Setup:
         members = {name, *(f"{name}:{way}" for way in DIRECTIONS)}
-        members.update(each.name for each in machine.topology.links if each.link_class == name)
+        members.update(each.name for each in setup.topology.links if each.link_class == name)
         constants = {
             known: LinkConstants(_times(old.bandwidth, bandwidth), _times(old.latency, latency))
             if known in members
             else old
-            for known, old in machine.calibration.links.items()
+            for known, old in setup.calibration.links.items()
         }
-        calibration = replace(machine.calibration, links=constants)
-        return replace(
-            machine, topology=_with(machine.topology, link=link), calibration=calibration
-        )
+        calibration = replace(setup.calibration, links=constants)
+        return setup.but(machine=_with(setup.topology, link=link), calibration=calibration)
 
     return apply
 
 
-def _more_lanes(name: str) -> Callable[[Machine], Machine]:
+def _more_lanes(name: str) -> Callable[[Setup], Setup]:
     def link(each: Link) -> Link:
         if each.link_class != name:
             return each
         more = (each.lanes + 1) / each.lanes
         return replace(each, lanes=each.lanes + 1, bandwidth=each.bandwidth * more)
 
-    return lambda machine: replace(machine, topology=_with(machine.topology, link=link))
+    return lambda setup: setup.but(machine=_with(setup.topology, link=link))
 
 
-def _memory(kind: str) -> Callable[[Machine], Machine]:
+def _memory(kind: str) -> Callable[[Setup], Setup]:
     def node(each: Node) -> Node:
         return (
             replace(each, memory_bandwidth=each.memory_bandwidth * MORE)
@@ -190,41 +167,41 @@ def _memory(kind: str) -> Callable[[Machine], Machine]:
             else each
         )
 
-    return lambda machine: replace(machine, topology=_with(machine.topology, node=node))
+    return lambda setup: setup.but(machine=_with(setup.topology, node=node))
 
 
-def _dispatch(name: str) -> Callable[[Machine], Machine]:
-    def apply(machine: Machine) -> Machine:
-        costs = dict(machine.calibration.dispatch)
+def _dispatch(name: str) -> Callable[[Setup], Setup]:
+    def apply(setup: Setup) -> Setup:
+        costs = dict(setup.calibration.dispatch)
         costs[name] *= LESS
-        return replace(machine, calibration=replace(machine.calibration, dispatch=costs))
+        return setup.but(calibration=replace(setup.calibration, dispatch=costs))
 
     return apply
 
 
-def _cores(machine: Machine) -> Machine:
-    cpu = machine.calibration.cpu
+def _cores(setup: Setup) -> Setup:
+    cpu = setup.calibration.cpu
     assert cpu  # noqa: S101 - something waits for it
-    costs = {name: cost / MORE for name, cost in machine.calibration.dispatch.items()}
+    costs = {name: cost / MORE for name, cost in setup.calibration.dispatch.items()}
     rates = {name: rate * MORE for name, rate in cpu.rates.items()}
     cpu = replace(cpu, message=cpu.message / MORE, rates=rates, past_own=cpu.past_own * MORE)
-    return replace(machine, calibration=replace(machine.calibration, dispatch=costs, cpu=cpu))
+    return setup.but(calibration=replace(setup.calibration, dispatch=costs, cpu=cpu))
 
 
-def _shared_memory(machine: Machine) -> Machine:
-    cpu = machine.calibration.cpu
+def _shared_memory(setup: Setup) -> Setup:
+    cpu = setup.calibration.cpu
     assert cpu  # noqa: S101 - something is written to it
     cpu = replace(cpu, memory=cpu.memory * MORE)
-    return replace(machine, calibration=replace(machine.calibration, cpu=cpu))
+    return setup.but(calibration=replace(setup.calibration, cpu=cpu))
 
 
-def _no_queue(name: str) -> Callable[[Machine], Machine]:
-    def apply(machine: Machine) -> Machine:
+def _no_queue(name: str) -> Callable[[Setup], Setup]:
+    def apply(setup: Setup) -> Setup:
         def without(queues: Callable[[Call], tuple[str, ...]]) -> Callable[[Call], tuple[str, ...]]:
             return lambda call: tuple(lane for lane in queues(call) if lane_kind(lane) != name)
 
-        runtime = machine.runtime
+        runtime = setup.runtime
         runtime = replace(runtime, lanes=without(runtime.lanes), pipes=without(runtime.pipes))
-        return replace(machine, runtime=runtime)
+        return setup.but(runtime=runtime)
 
     return apply

@@ -8,10 +8,11 @@ import pytest
 
 from simreduce.algorithms import Options, packed_trees
 from simreduce.algorithms.multi_ring import best_ring, multi_ring
-from simreduce.engine import IDEAL, NOMINAL, simulate
+from simreduce.engine import IDEAL, simulate
 from simreduce.errors import StrategyError
 from simreduce.layouts import Layout, layout
 from simreduce.plan import Contract, Plan, PlanBuilder, verify
+from simreduce.setup import Setup
 from simreduce.strategy import compile_collective, parse_strategy
 from simreduce.synthesis import optimum
 from simreduce.topology import Topology, load_topology
@@ -55,7 +56,7 @@ def tuned(collective: str, shape: Layout, machine: Topology, root: int = 0) -> f
         Workload("one", (Gradient("a", GIB // 4),)),
         parse_strategy("trees", collective),
     )
-    chosen = with_best_chunk(trees, gradients, machine, shape, IDEAL, NOMINAL, root=root)
+    chosen = with_best_chunk(trees, gradients, Setup(machine, IDEAL, part=shape), root=root)
     made = compile_collective(collective, chosen, gradients, shape, root=root)
     return simulate(made, machine, runtime="ideal").seconds
 

@@ -8,13 +8,12 @@ from dataclasses import replace
 import pytest
 
 import simreduce
-from simreduce.engine import NOMINAL, TENSORFLOW, Calibration
+from simreduce.engine import Calibration
 from simreduce.export import Settings
-from simreduce.layouts import layout
 from simreduce.report import ranking_document, ranking_table
 from simreduce.scenario import Scenario
+from simreduce.setup import Setup
 from simreduce.strategy import parse_strategy
-from simreduce.topology import load_topology
 from simreduce.tune import Candidate, Ranking
 from simreduce.workload import load_workload
 
@@ -49,13 +48,10 @@ def _candidate(
 def _ranking(
     *candidates: Candidate, refused: tuple[tuple[str, str], ...] = (), repeat: int = 1
 ) -> Ranking:
-    machine = load_topology("full:4")
     scenario = Scenario(
-        "name", "a title", machine, load_workload("bytes:1MB"), TENSORFLOW, NOMINAL, None, repeat
+        "name", "a title", Setup("full:4"), load_workload("bytes:1MB"), None, repeat
     )
-    return Ranking(
-        scenario, layout(machine), candidates, tuple((parse_strategy(s), why) for s, why in refused)
-    )
+    return Ranking(scenario, candidates, tuple((parse_strategy(s), why) for s, why in refused))
 
 
 def test_the_table_names_what_was_asked_and_what_came_out():
@@ -68,7 +64,7 @@ def test_the_table_names_what_was_asked_and_what_came_out():
 
     assert f"""\
 # a title
-# topology     full:4: 4 devices, every pair linked, 25 GB/s, 1 us, 4 ranks, {ranking.scenario.topology.digest}
+# topology     full:4: 4 devices, every pair linked, 25 GB/s, 1 us, 4 ranks, {ranking.scenario.setup.topology.digest}
 # workload     bytes:1MB: 1 gradient, 250000 elements, 1 MB
 # runtime      tensorflow, time of one all-reduce
 # calibration  nominal (published link rates and latencies, no fitted constant, no dispatch cost)
@@ -193,7 +189,7 @@ def test_the_document_has_the_keys_that_others_rely_on():
         "version": simreduce.__version__,
         "scenario": "name",
         "topology": "full:4",
-        "topology_digest": ranking.scenario.topology.digest,
+        "topology_digest": ranking.scenario.setup.topology.digest,
         "workload": "bytes:1MB",
         "size_bytes": 1_000_000,
         "ranks": 4,
@@ -260,12 +256,7 @@ def test_the_document_has_the_keys_that_others_rely_on():
 
 def test_the_calibration_is_named_with_what_it_is():
     """Its title, where it has one."""
-    machine = load_topology("full:2")
-    scenario = Scenario(
-        "n", "t", machine, load_workload("bytes:4"), TENSORFLOW, Calibration("mine"), None
-    )
+    setup = Setup("full:2", calibration=Calibration("mine"))
+    scenario = Scenario("n", "t", setup, load_workload("bytes:4"), None)
 
-    assert (
-        "# calibration  mine"
-        in ranking_table(Ranking(scenario, layout(machine), (), ())).splitlines()
-    )
+    assert "# calibration  mine" in ranking_table(Ranking(scenario, (), ())).splitlines()

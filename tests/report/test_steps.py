@@ -56,7 +56,7 @@ def ranking(tmp_path_factory):
         "utf-8",
     )
     scenario = load_scenario(str(path))
-    return rank_steps(scenario, scenario.layout())
+    return rank_steps(scenario)
 
 
 def test_the_document_has_the_keys_that_others_rely_on(ranking):
@@ -123,7 +123,7 @@ def asked(
         f'topology = "{topology}"\nworkload = "bytes:1MB"\nruntime = "ideal"\n{step}', "utf-8"
     )
     scenario = load_scenario(str(path))
-    found = rank_steps(scenario, scenario.layout(), disturbance=disturbance)
+    found = rank_steps(scenario.but(disturbance=disturbance))
     return step_table(found), step_document(found)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from simreduce.engine import IDEAL, Runtime
 from simreduce.layouts import layout
+from simreduce.setup import Setup
 from simreduce.strategy import parse_strategy
 from simreduce.topology import Topology, load_topology
 from simreduce.training import (
@@ -64,7 +65,7 @@ def run(
     """The step of `work` on `machine`, a pair unless given; `more` is for the method."""
     machine = machine or pair()
     method = by(strategy, work, machine, **more) if isinstance(strategy, str) else strategy
-    return simulate_step(work, method, machine, layout(machine).ranks, runtime)
+    return simulate_step(work, method, Setup(machine, runtime))
 
 
 def ticks(step: StepPrediction) -> list[tuple[float, float, float]]:

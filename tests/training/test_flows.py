@@ -9,7 +9,6 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.engine import (
     IDEAL,
-    NOMINAL,
     TENSORFLOW,
     Calibration,
     Disturbance,
@@ -18,6 +17,7 @@ from simreduce.engine import (
     Processor,
 )
 from simreduce.errors import InputError
+from simreduce.setup import Setup
 from simreduce.topology import load_topology
 from simreduce.training.distributions import Constant, Uniform
 from simreduce.training.replicas import (
@@ -43,9 +43,12 @@ def gpus(*numbers):
 
 
 def flows(topology, workers, servers, *nbytes, **rest):
-    return Flows(
-        topology, gpus(*range(workers)), gpus(*servers), nbytes, **{"runtime": IDEAL, **rest}
-    )
+    setup = Setup(topology, **{"runtime": IDEAL, **rest})
+    return Flows(setup, gpus(*range(workers)), gpus(*servers), nbytes)
+
+
+def but(network, **changes):
+    return replace(network, setup=network.setup.but(**changes))
 
 
 @given(
@@ -89,7 +92,7 @@ def test_transfers_have_the_cache_of_a_step(cache, seconds):
     calibration = Calibration(
         "here", cpu=Processor(rates={"copy": 400.0}, cache=cache, memory=100.0)
     )
-    network = Flows(one_machine, ("cpu0",), ("cpu1",), (400,), calibration=calibration)
+    network = Flows(Setup(one_machine, calibration=calibration), ("cpu0",), ("cpu1",), (400,))
 
     assert network.working_set == {"0": 1600.0}
     assert network.uncontended.pull.tolist() == pytest.approx([seconds])
@@ -152,7 +155,7 @@ def test_what_a_transfer_takes_alone():
     assert alone.again == pytest.approx([2 * LATENCY, LATENCY])
     link = FULL.links[0].link_class
     slower = Calibration("slower", links={link: LinkConstants(bandwidth=RATE / 2, latency=1e-3)})
-    assert replace(network, calibration=slower).uncontended.push[0, 0] == pytest.approx(
+    assert but(network, calibration=slower).uncontended.push[0, 0] == pytest.approx(
         1e-3 + 2 * MB / RATE
     )
 
@@ -193,10 +196,10 @@ def test_a_link_that_fails_mid_step_delays_a_worker_and_its_backup_steps_in():
     network = flows(FULL, 3, (7,), 100 * MB)  # 0.1 s
     calm = simulate_replicas(ReplicasJob(SyncSettings(3), network, Constant(0.0)), 1)
     waits = simulate_replicas(
-        ReplicasJob(SyncSettings(3), replace(network, disturbance=cut), Constant(0.0)), 1
+        ReplicasJob(SyncSettings(3), but(network, disturbance=cut), Constant(0.0)), 1
     )
     backup = simulate_replicas(
-        ReplicasJob(SyncSettings(2, 3), replace(network, disturbance=cut), Constant(0.0)), 1
+        ReplicasJob(SyncSettings(2, 3), but(network, disturbance=cut), Constant(0.0)), 1
     )
 
     assert calm.updates[0].time == pytest.approx(0.2, abs=1e-4)
@@ -219,7 +222,7 @@ def test_a_link_that_stays_cut_blocks_training_unless_there_is_a_backup():
 
 def test_a_slow_device_is_slow_on_its_links():
     network = flows(FULL, 2, (7,), MB)
-    slow = replace(network, disturbance=Disturbance(slow={"gpu1": 4.0})).uncontended
+    slow = but(network, disturbance=Disturbance(slow={"gpu1": 4.0})).uncontended
 
     assert slow.push[1, 0] - LATENCY == pytest.approx(
         4 * (network.uncontended.push[1, 0] - LATENCY)
@@ -229,7 +232,7 @@ def test_a_slow_device_is_slow_on_its_links():
 
 def test_faults_of_a_network_are_all_told():
     with pytest.raises(InputError) as caught:
-        Flows(STAR, ("gpu0", "gpu9"), ("gpux",), (1, -1), IDEAL, NOMINAL)
+        Flows(Setup(STAR, IDEAL), ("gpu0", "gpu9"), ("gpux",), (1, -1))
 
     assert 4 == len(caught.value.problems)
     assert "no device 'gpu9' (did you mean" in caught.value.problems[0]

@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 from simreduce.engine import IDEAL, Disturbance, Fault
 from simreduce.errors import ScenarioError
 from simreduce.report import replicas_document, replicas_text
+from simreduce.setup import Setup
 from simreduce.topology import load_topology
 from simreduce.training.distributions import (
     Constant,
@@ -123,7 +124,7 @@ def test_distributions(text, expected):
 def test_workers_and_servers_of_a_topology():
     """GPUs in order; hosts of different machines first; variables in turn."""
     asked = read(
-        'workers = 3\nservers = 2\ncompute = "1 ms"', NODES, load_workload("resnet50"), IDEAL
+        'workers = 3\nservers = 2\ncompute = "1 ms"', Setup(NODES, IDEAL), load_workload("resnet50")
     )
     network = asked.job.network
 
@@ -132,14 +133,15 @@ def test_workers_and_servers_of_a_topology():
     assert 2 == len({NODES.nodes[name].machine for name in network.servers})
     assert len(load_workload("resnet50").gradients) == len(network.nbytes) == asked.job.variables
     assert network.servers[0] == network.servers[2] != network.servers[1]
-    alone = read('workers = 3\nservers = 2\ncontention = false\ncompute = "1 ms"', NODES, load_workload("resnet50"), IDEAL)  # fmt: skip
+    alone = read('workers = 3\nservers = 2\ncontention = false\ncompute = "1 ms"', Setup(NODES, IDEAL), load_workload("resnet50"))  # fmt: skip
     assert (network.uncontended.push == alone.job.network.push).all()
 
 
 def test_names_of_devices():
     first, last = NODES.devices[0], NODES.devices[-1]
     asked = read(
-        f'workers = ["{last}"]\nservers = ["{first}"]\nsize = "1 MB"\ncompute = "1 ms"', NODES
+        f'workers = ["{last}"]\nservers = ["{first}"]\nsize = "1 MB"\ncompute = "1 ms"',
+        Setup(NODES),
     )
 
     assert ((last,), (first,), (1_000_000,)) == (
@@ -240,7 +242,9 @@ def test_what_does_not_depend_on_what_is_faulty_is_told_with_it():
         "replicas.latency: the topology says it",
         "replicas.contention: jitter needs it",
     ] == faults(
-        text, NODES, disturbance=Disturbance({"gpux": 2.0}, jitter=0.1), faulty={"disturbance"}
+        text,
+        Setup(NODES, disturbance=Disturbance({"gpux": 2.0}, jitter=0.1)),
+        faulty={"disturbance"},
     )
     assert ["replicas.bandwidth: 5 has no unit; write a bandwidth as text, for example '25 GB/s' or '200 Gbit/s'"] == faults(
         'workers = 4\ncompute = "1 s"\nbandwidth = 5', faulty={"workload"}
@@ -262,7 +266,7 @@ def test_what_does_not_depend_on_what_is_faulty_is_told_with_it():
 )  # fmt: skip
 def test_a_fault_has_the_key_that_was_written(text, fault):
     """Of settings, too, which have other names in Python."""
-    assert [fault] == faults(f'{text}\ncompute = "1 s"', NODES)
+    assert [fault] == faults(f'{text}\ncompute = "1 s"', Setup(NODES))
 
 
 def test_the_first_tenth_does_not_count_unless_the_table_says_so():
@@ -300,7 +304,7 @@ def test_a_fault_with_a_topology(text, fault):
     assert any(
         fault in problem
         for problem in faults(
-            f'{text}\ncompute = "1 s"', NODES, load_workload("bytes:1M"), disturbance=broken
+            f'{text}\ncompute = "1 s"', Setup(NODES, disturbance=broken), load_workload("bytes:1M")
         )
     )
 
@@ -355,7 +359,7 @@ def test_a_job_that_blocks_is_told():
 
 def test_flows_name_their_machine():
     asked = read(
-        'workers = 2\nrepetitions = 1\nupdates = 1\nsize = "1 MB"\ncompute = "1 ms"', NODES
+        'workers = 2\nrepetitions = 1\nupdates = 1\nsize = "1 MB"\ncompute = "1 ms"', Setup(NODES)
     )
     text = replicas_text(asked, repeat(asked.job, 1, 1))
 

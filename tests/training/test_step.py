@@ -26,6 +26,7 @@ from simreduce.engine import (
 from simreduce.engine.processor import working_set
 from simreduce.errors import Deadlock, InputError
 from simreduce.layouts import layout
+from simreduce.setup import Setup
 from simreduce.topology import Topology, load_topology
 from simreduce.training import (
     Method,
@@ -203,9 +204,7 @@ def test_next_to_no_jitter_is_next_to_none():
     work, method, machine, calibration = summed_by_the_host()
     method = replace(method, fusion=None)
     calm, jittered = (
-        simulate_step(
-            work, method, machine, layout(machine).ranks, TENSORFLOW, calibration, disturbance
-        )
+        simulate_step(work, method, Setup(machine, TENSORFLOW, calibration, disturbance))
         for disturbance in (CALM, Disturbance(jitter=1e-12))
     )
 
@@ -267,7 +266,7 @@ def served_by_its_host(
     shape = layout(machine)
     method = method_for_mode("parameter_server", work.model.workload, shape, SERVERS)
     step = simulate_step(
-        work, method, machine, shape.ranks, IDEAL, disturbance=Disturbance(faults=faults)
+        work, method, Setup(machine, IDEAL, disturbance=Disturbance(faults=faults))
     )
     return step, max(b.finish - b.start for b in step.reads)
 
@@ -323,7 +322,7 @@ def test_servers_update_at_their_own_pace():
             "parameter_server", work.model.workload, shape, Flags(local_parameter_device=place)
         )
         return simulate_step(
-            work, method, machine, shape.ranks, IDEAL, disturbance=Disturbance(slow=slow)
+            work, method, Setup(machine, IDEAL, disturbance=Disturbance(slow=slow))
         )
 
     assert update == step("cpu").update == step("gpu").update  # which is gpu0
@@ -341,7 +340,7 @@ def test_what_a_calibration_says_of_a_step_comes_first():
     def step(runtime: Runtime = TENSORFLOW, **more: object) -> StepPrediction:
         work = job([2], [1], [1], **more)
         method = by("nccl", work, machine)
-        return simulate_step(work, method, machine, ("gpu0", "gpu1"), runtime, costly)
+        return simulate_step(work, method, Setup(machine, runtime, costly))
 
     assert (9 * TICK, 5 * TICK, 2 * TICK) == (step().seconds, step().launch, step().exposed)
     assert 7 * TICK == step().buckets[0].start
@@ -380,9 +379,7 @@ def test_a_disturbance_slows_down_compute_as_well():
     """A slow device is slow in all that it does."""
     work, machine = job([2], [2], [2]), pair()
     slow = Disturbance(slow={"gpu0": 2.0})
-    step = simulate_step(
-        work, by("ring", work, machine), machine, ("gpu0", "gpu1"), IDEAL, disturbance=slow
-    )
+    step = simulate_step(work, by("ring", work, machine), Setup(machine, IDEAL, disturbance=slow))
 
     assert (8 + 4) * TICK == step.seconds  # links of the device carry half as much, too
 
@@ -395,9 +392,7 @@ def test_sums_and_kernels_queue_on_a_device_under_tensorflow():
 
     def first_end(runtime):
         method = by("reduce_to_one", work, machine)
-        return (
-            simulate_step(work, method, machine, layout(machine).ranks, runtime).buckets[0].finish
-        )
+        return simulate_step(work, method, Setup(machine, runtime)).buckets[0].finish
 
     assert first_end(IDEAL) < 4 * TICK
     assert first_end(TENSORFLOW) > (2 + 1 + 512) * TICK
@@ -410,7 +405,7 @@ def test_kernels_wait_for_sums_under_tensorflow():
     machine, work = load_topology("full:2"), job([2] * 3, [1] * 3, [4] * 3)
     calibration = Calibration("slow sums", dispatch={"add": TICK})
     method = by("reduce_to_one", work, machine)
-    step = simulate_step(work, method, machine, layout(machine).ranks, TENSORFLOW, calibration)
+    step = simulate_step(work, method, Setup(machine, TENSORFLOW, calibration))
     ends = {
         name: max(s.end for s in step.spans if s.device == name) / TICK for name in ("gpu0", "gpu1")
     }
@@ -430,7 +425,7 @@ def test_a_lone_reduction_takes_as_long_as_its_plan(strategy, runtime):
     machine = load_topology("full:4")
     work = job([64], [0], [0])
     method = by(strategy, work, machine)
-    step = simulate_step(work, method, machine, layout(machine).ranks, runtime)
+    step = simulate_step(work, method, Setup(machine, runtime))
 
     assert sr.simulate(method.plan, machine, runtime).seconds == step.seconds
 
@@ -441,9 +436,7 @@ def test_a_link_that_never_comes_back_is_a_deadlock():
     cut = Disturbance(faults=(Fault(TICK, "gpu0", 0.0),))
     for strategy in ("ring", "ring+fusion"):
         with pytest.raises(Deadlock, match="no bandwidth on gpu0"):
-            simulate_step(
-                work, by(strategy, work, machine), machine, ("gpu0", "gpu1"), IDEAL, disturbance=cut
-            )
+            simulate_step(work, by(strategy, work, machine), Setup(machine, IDEAL, disturbance=cut))
 
 
 @pytest.mark.parametrize(("at", "expected"), [(3, [16, 6, 6]), (15, [6, 6, 10 + 6, 6, 6])])
@@ -454,10 +447,7 @@ def test_a_link_that_fails_for_a_while_delays_one_step(at, expected):
     step = simulate_step(
         work,
         by("ring", work, machine),
-        machine,
-        ("gpu0", "gpu1"),
-        IDEAL,
-        disturbance=Disturbance(faults=faults),
+        Setup(machine, IDEAL, disturbance=Disturbance(faults=faults)),
     )
 
     assert [pytest.approx(t) for t in expected] == [t / TICK for t in step.simulated]
@@ -471,7 +461,7 @@ def faulty(*faults: Fault, **more: object) -> StepPrediction:
     machine, work = pair(), job([4], [1], [1], **more)
     method = by("ring", work, machine)
     return simulate_step(
-        work, method, machine, ("gpu0", "gpu1"), IDEAL, disturbance=Disturbance(faults=faults)
+        work, method, Setup(machine, IDEAL, disturbance=Disturbance(faults=faults))
     )
 
 
@@ -517,9 +507,7 @@ def incast(workers: int, kib: int, **more: object) -> tuple[object, float, float
     step = simulate_step(
         work,
         method_for_mode("parameter_server", work.model.workload, shape, SERVERS),
-        machine,
-        shape.ranks,
-        IDEAL,
+        Setup(machine, IDEAL),
     )
     route = machine.router.route(shape.hosts[1], shape.hosts[0])
     links = [machine.links[i] for i in route.links]
@@ -550,7 +538,7 @@ def test_staged_variables_are_read_while_the_layers_compute():
     steps = {}
     for how, each in work.items():
         method = method_for_mode("parameter_server", each.model.workload, shape, SERVERS)
-        steps[how] = simulate_step(each, method, machine, shape.ranks, IDEAL)
+        steps[how] = simulate_step(each, method, Setup(machine, IDEAL))
     read = max(b.finish for b in steps["strong"].reads)
 
     assert steps["strong"].seconds - steps["staged"].seconds == pytest.approx(read)
@@ -565,7 +553,7 @@ def test_a_distributed_replica_reads_at_the_end_of_the_step():
     method = method_for_mode(
         "distributed_replicated", work.model.workload, shape, Flags(local_parameter_device="cpu")
     )
-    step = simulate_step(work, method, machine, shape.ranks, IDEAL)
+    step = simulate_step(work, method, Setup(machine, IDEAL))
 
     assert () == step.reads
     assert [(1,), (0,)] == [b.gradients for b in step.buckets]
@@ -576,7 +564,7 @@ def test_independent_devices_wait_for_nobody():
     """And are as efficient as can be."""
     work, machine = job([2, 2], [1, 2], [3, 4]), pair()
     method = method_for_mode("independent", work.model.workload, layout(machine), Flags())
-    step = simulate_step(work, method, machine, ("gpu0", "gpu1"))
+    step = simulate_step(work, method, Setup(machine))
 
     assert (10 * TICK, 0.0) == (step.seconds, step.exposed)
     assert 2 * 1 / (10 * TICK) == step.images_per_second
@@ -656,9 +644,7 @@ def test_jitter_is_that_of_each_reduction_by_itself():
     first, second = (
         [
             b.finish - b.start
-            for b in simulate_step(
-                work, method, machine, layout(machine).ranks, IDEAL, disturbance=d
-            ).buckets
+            for b in simulate_step(work, method, Setup(machine, IDEAL, disturbance=d)).buckets
         ]
         for d in (Disturbance(jitter=0.5, seed=3), Disturbance(jitter=0.5, seed=3))
     )

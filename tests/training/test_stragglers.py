@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from scipy import stats
 
 from simreduce.errors import InputError
-from simreduce.topology import load_topology
+from simreduce.setup import Setup
 from simreduce.training.distributions import (
     Constant,
     Empirical,
@@ -298,7 +298,7 @@ def test_the_first_updates_may_be_left_out():
 
 def test_flows_are_repeated_too_on_any_number_of_processes():
     """The same numbers, whoever works them out."""
-    network = Flows(load_topology("switch:4"), ("gpu0", "gpu1", "gpu2"), ("gpu3",), (1 << 20,))
+    network = Flows(Setup("switch:4"), ("gpu0", "gpu1", "gpu2"), ("gpu3",), (1 << 20,))
     job = ReplicasJob(SyncSettings(2, 3), network, Uniform(1e-4, 2e-4), seed=1)
     one, two = (repeat(job, 3, 4, processes).updates.tolist() for processes in (1, 2))
 

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from simreduce import dtypes
-from simreduce.engine import IDEAL, NOMINAL, simulate
+from simreduce.engine import IDEAL, simulate
 from simreduce.errors import InputError
 from simreduce.layouts import layout
+from simreduce.setup import Setup
 from simreduce.strategy import compile_plan, parse_strategy
 from simreduce.topology import load_machine, load_topology
 from simreduce.tune.bench import MOST_SIZES, bench, sizes
@@ -98,7 +99,7 @@ def test_rows_go_size_by_size_and_within_a_size_in_the_order_asked_for():
     machine = load_topology("switch:3,bandwidth=10GB/s,latency=2us")
     shape, strategies = layout(machine), [parse_strategy(text) for text in ("ring+mean", "psgpu")]
     dtype = dtypes.code("float64")
-    rows = list(bench(machine, shape, strategies, [100, 4100], dtype, IDEAL, NOMINAL))
+    rows = list(bench(Setup(machine, IDEAL, part=shape), strategies, [100, 4100], dtype))
 
     assert [("ring+mean", 12, 96, "avg"), ("psgpu", 12, 96, "sum"),
             ("ring+mean", 512, 4096, "avg"), ("psgpu", 512, 4096, "sum")] == [
@@ -119,12 +120,12 @@ def test_rows_go_size_by_size_and_within_a_size_in_the_order_asked_for():
 @pytest.mark.parametrize("fold", [False, True])
 def test_what_cannot_be_is_told_before_anything_is_simulated(monkeypatch, fold):
     """All of it."""
-    monkeypatch.setattr("simreduce.tune.bench.simulate", None)
+    monkeypatch.setattr("simreduce.setup.simulate", None)
     machine = load_machine("dgx1vx3" if fold else "full:4", folded=fold)
     shape = layout(machine)
     strategies = [parse_strategy(text) for text in ("ring", "xring#99", "direct", "xring#98")]
     with pytest.raises(InputError) as caught:
-        next(bench(machine, shape, strategies, [1 << 12], 0, IDEAL, NOMINAL))
+        next(bench(Setup(machine, IDEAL, part=shape), strategies, [1 << 12]))
 
     assert ["xring#99", "xring#98"] == [problem.split(":")[0] for problem in caught.value.problems]
 
@@ -132,15 +133,15 @@ def test_what_cannot_be_is_told_before_anything_is_simulated(monkeypatch, fold):
 def test_what_has_no_way_is_told_before_anything_is_simulated(monkeypatch):
     machine = load_topology("ring:4")
     strategies = [parse_strategy(text) for text in ("ring", "copy_to_gpus")]
-    monkeypatch.setattr("simreduce.tune.bench.simulate", None)
+    monkeypatch.setattr("simreduce.setup.simulate", None)
 
     with pytest.raises(InputError, match="no route from"):
-        next(bench(machine, layout(machine), strategies, [1 << 12], 0, IDEAL, NOMINAL))
+        next(bench(Setup(machine, IDEAL), strategies, [1 << 12]))
 
 
 def test_a_single_rank_takes_no_time_and_no_link():
     """It has its sum already."""
     machine = load_topology("switch:1")
-    (row,) = bench(machine, layout(machine), [parse_strategy("ring")], [64], 0, IDEAL, NOMINAL)
+    (row,) = bench(Setup(machine, IDEAL), [parse_strategy("ring")], [64])
 
     assert (0.0, 0, "", 0.0) == (row.seconds, row.transfers, row.link, row.link_share)

@@ -6,9 +6,8 @@ import pytest
 
 from simreduce import units
 from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Calibration, simulate
-from simreduce.layouts import layout
-from simreduce.strategy import compile_collective, parse_strategy
-from simreduce.topology import load_topology
+from simreduce.setup import Setup
+from simreduce.strategy import parse_strategy
 from simreduce.tune import chunks
 from simreduce.tune.chunks import WORTH, readable, rung, with_best_chunk
 from simreduce.workload import Gradient, Workload
@@ -30,16 +29,13 @@ def tensors(*nbytes):
 
 
 def found(text, collective, machine, workload, runtime=IDEAL, calibration=NOMINAL):
-    """The strategy with its chunk, the layout and a function that gives the seconds of a strategy."""
-    topology = load_topology(machine)
-    shape = layout(topology)
+    """The strategy with its chunk, and a function that gives the result of a strategy."""
+    setup = Setup(machine, runtime, calibration)
 
-    def seconds(strategy):
-        plan = compile_collective(collective, strategy, workload, shape)
-        return simulate(plan, topology, runtime, calibration)
+    def result(strategy):
+        return setup.simulate(setup.compile(strategy, workload))
 
-    strategy = parse_strategy(text, collective)
-    return with_best_chunk(strategy, workload, topology, shape, runtime, calibration), seconds
+    return with_best_chunk(parse_strategy(text, collective), workload, setup), result
 
 
 def switch(n):
@@ -97,7 +93,7 @@ def test_a_plateau_is_no_summit(monkeypatch, collective, runtime):
         made.append(len(plan))
         return simulate(plan, *rest)
 
-    monkeypatch.setattr(chunks, "simulate", counted)
+    monkeypatch.setattr("simreduce.setup.simulate", counted)
     strategy, run = found("trees", collective, "dgx1vx2", tensors(2**26), runtime)
     sizes = [rung(i) for i in range(34, 50, 2)]
     others = [run(parse_strategy(f"trees+chunk={size}", collective)).seconds for size in sizes]
@@ -114,7 +110,7 @@ def test_a_long_pipeline_is_judged_by_short_ones(monkeypatch):
         made.append(len(plan))
         return simulate(plan, *rest)
 
-    monkeypatch.setattr(chunks, "simulate", counted)
+    monkeypatch.setattr("simreduce.setup.simulate", counted)
     strategy, run = found("chain", "broadcast", switch(8), tensors(GIB))
 
     assert "chain+chunk=3MiB" == strategy.text
@@ -129,7 +125,7 @@ def test_many_tensors_are_simulated_as_they_are_but_in_no_huge_plan(monkeypatch)
         made.append(len(plan))
         return simulate(plan, *rest)
 
-    monkeypatch.setattr(chunks, "simulate", counted)
+    monkeypatch.setattr("simreduce.setup.simulate", counted)
     monkeypatch.setattr(chunks, "MOST_SIMULATED", 2000)
     strategy, run = found("chain", "all_reduce", switch(8), tensors(*[2**20] * 20))
 

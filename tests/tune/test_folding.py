@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import pytest
 
-from simreduce.engine import IDEAL, NOMINAL
+from simreduce.engine import IDEAL
 from simreduce.errors import NotFoldable, PlanTooLarge, StrategyError
 from simreduce.layouts import layout
 from simreduce.plan import builder
+from simreduce.setup import Setup
 from simreduce.strategy import parse_strategy
 from simreduce.topology import Folded, Topology, fold, load_machine, load_topology
 from simreduce.tune.bench import BenchRow, bench
@@ -17,7 +18,7 @@ from simreduce.tune.bench import BenchRow, bench
 
 def row(machine: Topology | Folded, strategy: str, nbytes: int = 1 << 20) -> BenchRow:
     asked = [parse_strategy(strategy)]
-    (found,) = bench(machine, layout(machine), asked, [nbytes], 0, IDEAL, NOMINAL)
+    (found,) = bench(Setup(machine, IDEAL), asked, [nbytes])
     return found
 
 
@@ -58,13 +59,9 @@ def test_some_of_the_gpus_are_not_folded(monkeypatch):
     with pytest.raises(PlanTooLarge, match="some of the GPUs only"):
         list(
             bench(
-                machine,
-                layout(machine).subset(8),
+                Setup(machine, IDEAL, part=layout(machine).subset(8)),
                 [parse_strategy("ring")],
                 [1 << 20],
-                0,
-                IDEAL,
-                NOMINAL,
             )
         )
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from simreduce.algorithms import ALGORITHMS, TWO_LEVEL, Algorithm
-from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, simulate
+from simreduce.engine import IDEAL, simulate
 from simreduce.errors import StrategyError
 from simreduce.layouts import layout
 from simreduce.scenario import Scenario
+from simreduce.setup import Setup
 from simreduce.strategy import compile_plan, parse_strategy
 from simreduce.topology import load_topology
 from simreduce.tune import candidates, rank
@@ -22,8 +23,7 @@ def _scenario(
     *strategies: str, machine: str = "full:4", workload: str = "bytes:1M", repeat: int = 1
 ) -> Scenario:
     chosen = tuple(map(parse_strategy, strategies)) or None
-    topology, gradients = load_topology(machine), load_workload(workload)
-    return Scenario("test", "a test", topology, gradients, TENSORFLOW, NOMINAL, chosen, repeat)
+    return Scenario("test", "a test", Setup(machine), load_workload(workload), chosen, repeat)
 
 
 def _lazy(b, layout, tensors, options):  # noqa: ARG001 - a planner's signature
@@ -42,7 +42,7 @@ def test_the_fastest_comes_first():
     """Every candidate that the machine accepts, each with the time that its plan takes."""
     scenario = _scenario("psgpu", "ring", "reduce_to_one", "xring", machine="switch:4")
     ranking = rank(scenario)
-    shape = layout(scenario.topology)
+    shape = scenario.setup.layout
 
     times = [c.seconds for c in ranking.candidates]
     assert sorted(times) == times
@@ -51,7 +51,7 @@ def test_the_fastest_comes_first():
     }
     for c in ranking.candidates:
         plan = compile_plan(c.strategy, scenario.workload, shape)
-        result = simulate(plan, scenario.topology)
+        result = simulate(plan, scenario.setup.topology)
         assert (result.seconds, result.floors.seconds, plan.transfers) == (
             c.seconds,
             c.floor_seconds,
@@ -92,7 +92,7 @@ def test_all_is_every_candidate_or_the_reason_why_not(machine, reasons):
     """Nothing is left out silently."""
     scenario = _scenario(machine=machine, workload="bytes:64K")
     ranking = rank(scenario)
-    tried = candidates(layout(scenario.topology))
+    tried = candidates(scenario.setup.layout)
 
     assert sorted(s.text for s in tried) == sorted(
         [c.strategy.text.partition("+chunk=")[0] for c in ranking.candidates]
@@ -178,13 +178,13 @@ def test_repeated_reductions_give_the_time_of_one():
 )  # from Python 3.12 on, beside numpy's threads
 def test_many_processes_give_the_same_ranking():
     """To the last bit, in the same order, with the same reasons; progress is told one by one."""
-    scenario = replace(_scenario(machine="full:3", workload="bytes:64K"), runtime=IDEAL)
+    scenario = _scenario(machine="full:3", workload="bytes:64K").but(runtime=IDEAL)
     told: list[tuple[int, int]] = []
     alone, together = rank(scenario), rank(scenario, 2, lambda done, of: told.append((done, of)))
 
     assert alone.candidates == together.candidates
     assert alone.refused == together.refused
-    total = len(candidates(layout(scenario.topology)))
+    total = len(candidates(scenario.setup.layout))
     assert [(i + 1, total) for i in range(total)] == told
 
 
@@ -286,7 +286,8 @@ def test_what_upstream_does_instead_is_told():
 def test_rings_take_the_order_of_the_scenario():
     """`gpu_indices` reaches the planners: on a ring of four GPUs only neighbours are joined."""
     scenario = _scenario("xring", machine="ring:4", workload="bytes:64K")
+    ring = scenario.setup.layout
 
-    assert rank(replace(scenario, gpu_indices=(3, 2, 1, 0))).candidates
+    assert rank(scenario.but(part=ring.ordered((3, 2, 1, 0)))).candidates
     with pytest.raises(StrategyError, match="xring: no route from"):
-        rank(replace(scenario, gpu_indices=(0, 2, 1, 3)))
+        rank(scenario.but(part=ring.ordered((0, 2, 1, 3))))

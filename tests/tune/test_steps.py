@@ -22,8 +22,7 @@ def ranked(tmp_path):
     """The ranking of a scenario that is written here."""
 
     def _ranked(text: str, **more: object) -> StepRanking:
-        scenario = written(text)
-        return rank_steps(scenario, scenario.layout(), **more)
+        return rank_steps(written(text), **more)
 
     def written(text: str) -> Scenario:
         path = tmp_path / "mine.toml"
@@ -54,9 +53,9 @@ def test_what_a_candidate_says_is_what_its_plan_takes(ranked):
     ranking = ranked(BASE + 'strategies = ["ring+packs=1"]\n' + STEP)
     (found,) = ranking.candidates
     scenario = ranking.scenario
-    plan = sr.compile("ring+packs=1", scenario.workload, ranking.layout)
+    plan = sr.compile("ring+packs=1", scenario.workload, scenario.setup.layout)
 
-    assert (sr.simulate(plan, scenario.topology, "ideal").seconds, len(verify(plan))) == (
+    assert (sr.simulate(plan, scenario.setup.topology, "ideal").seconds, len(verify(plan))) == (
         found.alone,
         found.wrong,
     )
@@ -97,7 +96,7 @@ def test_a_mode_is_one_candidate(ranked):
 def test_fewer_gpus_than_the_machine_has(ranked):
     """The layout says which."""
     ranking = ranked(BASE + 'strategies = ["ring"]\n' + STEP)
-    pair = rank_steps(ranking.scenario, ranking.layout.subset(2))
+    pair = rank_steps(ranking.scenario.but(part=ranking.scenario.setup.layout.subset(2)))
 
     assert [4, 2] == [ranking.candidates[0].step.devices, pair.candidates[0].step.devices]
 
@@ -149,7 +148,7 @@ def test_a_gpu_by_itself_reads_from_its_own_server(ranked):
     text = 'topology = "pcie-single-root-4"\nworkload = "alexnet"\nruntime = "ideal"\n' + STEP
     served = text + 'variable_update = "parameter_server"\nlocal_parameter_device = "cpu"\n'
     ranking = ranked(served)
-    alone = rank_steps(ranking.scenario, ranking.layout.subset(1))
+    alone = rank_steps(ranking.scenario.but(part=ranking.scenario.setup.layout.subset(1)))
     (four,), (one,) = ranking.candidates, alone.candidates
 
     assert 1.0 == pytest.approx(one.efficiency)

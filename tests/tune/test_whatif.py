@@ -15,8 +15,9 @@ from simreduce.engine import (
     simulate,
 )
 from simreduce.report import explanation_text
+from simreduce.setup import Setup
 from simreduce.topology import load_topology
-from simreduce.tune.whatif import Machine, changes, lane_kind, savings
+from simreduce.tune.whatif import changes, lane_kind, savings
 from tests.engine.small import cable, copy_plan, machine, node, pair, plan_of
 
 COSTS = Calibration("costs", dispatch={"copy": 0.5, "add": 0.25})
@@ -26,7 +27,7 @@ def found(plan, topology, runtime=TENSORFLOW, calibration=COSTS):
     recording = record(plan, topology, runtime, calibration)
     return {
         (s.change.resource, s.change.figure): s
-        for s in savings(recording, Machine(topology, runtime, calibration))
+        for s in savings(recording, Setup(topology, runtime, calibration))
     }
 
 
@@ -50,7 +51,7 @@ def test_what_saves_most_comes_first():
     topology = pair(latency=1.0)
     plan = copy_plan(topology, (0, 1))
     recording = record(plan, topology, TENSORFLOW, COSTS)
-    saved = [s.saved for s in savings(recording, Machine(topology, TENSORFLOW, COSTS))]
+    saved = [s.saved for s in savings(recording, Setup(topology, TENSORFLOW, COSTS))]
 
     assert saved == sorted(saved, reverse=True)
 
@@ -96,7 +97,7 @@ def test_faster_cores_are_faster_past_their_caches_too():
     topology = machine(node("cpu0"), node("cpu1"), cable("cpu0", "cpu1", 1e9))
     calibration = Calibration("here", cpu=Processor(rates={"copy": 400.0}, past_own=100.0))
     recording = record(copy_plan(topology, (0, 1)), topology, TENSORFLOW, calibration)
-    [saved] = [s.saved for s in savings(recording, Machine(topology, TENSORFLOW, calibration)) if s.change.resource == "cores"]  # fmt: skip
+    [saved] = [s.saved for s in savings(recording, Setup(topology, TENSORFLOW, calibration)) if s.change.resource == "cores"]  # fmt: skip
 
     assert saved == pytest.approx(9.0 - 9.0 / 1.1)
 
@@ -109,7 +110,7 @@ def test_memory_of_cpu_devices():
     calibration = Calibration("here", cpu=Processor(rates={"copy": 400.0}, memory=100.0))
     plan = copy_plan(topology, (0, 1))
     recording = record(plan, topology, TENSORFLOW, calibration)
-    tried = savings(recording, Machine(topology, TENSORFLOW, calibration))
+    tried = savings(recording, Setup(topology, TENSORFLOW, calibration))
     saved = {(s.change.sort, s.change.resource): s.saved for s in tried}
     about = {
         "repeat": 1,
@@ -134,7 +135,7 @@ def test_only_what_the_plan_meets_is_changed():
     recording = record(plan, topology)
     known = {
         (c.sort, c.resource, c.figure)
-        for c in changes(recording, Machine(topology, TENSORFLOW, sr.load_calibration("nominal")))
+        for c in changes(recording, Setup(topology, TENSORFLOW, sr.load_calibration("nominal")))
     }
 
     assert ("nic", "ib_edr", "bandwidth") in known
@@ -170,7 +171,7 @@ def test_the_attribution_foretells_small_savings(calibration):
             spent[cause] = spent.get(cause, 0.0) + part.seconds
     saved = {
         (s.change.sort, s.change.figure): s
-        for s in savings(recording, Machine(topology, TENSORFLOW, constants))
+        for s in savings(recording, Setup(topology, TENSORFLOW, constants))
     }
 
     assert saved["link", "latency"].saved == pytest.approx(spent["latency"] / 10, rel=1e-6)

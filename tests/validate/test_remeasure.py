@@ -215,8 +215,8 @@ def test_devices_stand_for_those_of_the_scenario_with_its_own_order_of_gpus(tmp_
     scenario = load_scenario(str(path))
     found = read_devices(scenario, None, None, **OPTIONS)
 
-    assert found.layout == scenario.layout()
-    assert found.topology.digest == scenario.topology.digest
+    assert found.layout == scenario.setup.layout
+    assert found.topology.digest == scenario.setup.topology.digest
 
 
 def test_every_fault_of_a_scenario_and_of_devices_is_told_at_once(simreduce, tmp_path):

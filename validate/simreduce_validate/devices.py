@@ -76,16 +76,16 @@ def read_devices(
     if backend == SHAPED:
         if links := gather(problems, read_links, _workers(topology), rate, delay, tuple(slow_port)):
             machine, order = links.machine(), links.layout()
-            if isinstance(topology, Scenario) and topology.gpu_indices:
-                order = order.ordered(topology.gpu_indices)
+            if isinstance(topology, Scenario) and topology.setup.layout.order:
+                order = order.ordered(topology.setup.layout.order)
         problems += [
             f"{option}: with --backend shaped, switch:N says how many workers there are"
             for option, value in (("-g", ngpus), ("--gpus", gpus))
             if value is not None
         ]
     elif isinstance(topology, Scenario):
-        machine = topology.topology
-        order = gather(problems, shape_of, topology.layout(), ngpus, gpus)
+        machine = topology.setup.topology
+        order = gather(problems, shape_of, topology.setup.layout, ngpus, gpus)
     elif topology is not None and (machine := gather(problems, _machine, topology, split)):
         order = gather(problems, _shape, machine, ngpus, gpus, auto=topology == AUTO and split == 1)
     workers = gather(problems, read_workers, hosts, launch)
@@ -137,7 +137,7 @@ def read_workers(hosts: str | None, launch: str) -> list[Worker]:
 def _workers(topology: str | Scenario | None) -> str:
     """What says how many workers shaped links have; the most, where that is not known."""
     if isinstance(topology, Scenario):
-        return topology.topology.name
+        return topology.setup.topology.name
     return f"switch:{MOST_PORTS}" if topology is None else topology
 
 

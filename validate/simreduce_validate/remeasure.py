@@ -99,7 +99,11 @@ def remeasure(
     if not chosen:
         raise InputError("--measure: these devices can do no strategy of the ranking")
     campaign = Campaign(
-        devices, scenario.calibration, iters, chained=scenario.repeat, faithful=scenario.faithful
+        devices,
+        scenario.setup.calibration,
+        iters,
+        chained=scenario.repeat,
+        faithful=scenario.faithful,
     )
     cases = campaign.cases(scenario.workload, [candidate.strategy for _, candidate in chosen])
     together = in_turns(scenario.workload.nbytes, devices.layout.n)

@@ -47,6 +47,7 @@ from math import hypot
 import simreduce as sr
 from simreduce.engine import TENSORFLOW, Calibration
 from simreduce.layouts import Layout
+from simreduce.setup import Setup
 from simreduce.topology import Topology
 from simreduce.training import (
     StepJob,
@@ -170,7 +171,7 @@ def predict(row: Throughput, calibration: Calibration | None = None) -> Predicti
         ranks = shape.subset(gpus)
         method = method_for_mode(row.mode[0], model.workload, ranks, row.mode[1])
         job = replace(_job(model, row.batch, compute), update=cost if gpus > 1 else 0.0)
-        return simulate_step(job, method, machine, ranks.ranks, TENSORFLOW, calibration)
+        return simulate_step(job, method, Setup(machine, TENSORFLOW, calibration, part=ranks))
 
     compute = row.seconds(1)
     for _ in range(3):  # transfers hide ever the same: what is missing after one pass is rounding

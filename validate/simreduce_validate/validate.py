@@ -141,9 +141,9 @@ def validate(
             for option, name in _OF_THE_SCENARIO.items()
             if typed(name)
         ]
-    if asked and asked.runtime.name != RUNTIME:
+    if asked and asked.setup.runtime.name != RUNTIME:
         problems.append(
-            f"--scenario {scenario}: runtime {asked.runtime.name!r}, and devices are TensorFlow's"
+            f"--scenario {scenario}: runtime {asked.setup.runtime.name!r}, and devices are TensorFlow's"
         )
     times = chained or (asked.repeat if asked else 1)
     for option, useless in (
@@ -163,7 +163,7 @@ def validate(
     named = gather(
         problems, read_strategies, algo or (() if builtin else ("ring",)), list(ALGORITHMS)
     )
-    constants: Calibration | None = asked.calibration if asked else NOMINAL
+    constants: Calibration | None = asked.setup.calibration if asked else NOMINAL
     if calibration is not None:
         constants = gather_of("--calibration", problems, load_calibration, calibration)
     builtins = [

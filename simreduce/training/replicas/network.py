@@ -17,22 +17,13 @@ import numpy as np
 import numpy.typing as npt
 import simpy
 
-from simreduce.engine import (
-    CALM,
-    NOMINAL,
-    TENSORFLOW,
-    Calibration,
-    Disturbance,
-    Fabric,
-    Runtime,
-    Standing,
-)
+from simreduce.engine import Fabric, Standing
 from simreduce.engine.lower import Lowered, lower
 from simreduce.engine.processor import scope
 from simreduce.engine.resources import Resources
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Contract, Plan, PlanBuilder
-from simreduce.topology import Topology
+from simreduce.setup import Setup
 
 Floats = npt.NDArray[np.float64]
 
@@ -129,19 +120,16 @@ class Flows:
     InputError if a device is not there.
     """
 
-    topology: Topology
+    setup: Setup
     workers: tuple[str, ...]
     servers: tuple[str, ...]
     nbytes: tuple[int, ...]
-    runtime: Runtime = TENSORFLOW
-    calibration: Calibration = NOMINAL
-    disturbance: Disturbance = CALM
 
     def __post_init__(self) -> None:
-        nodes = self.topology.nodes
+        nodes = self.setup.topology.nodes
         named = dict.fromkeys((*self.workers, *self.servers))
         problems = [
-            f"{self.topology.name}: no device {name!r}{did_you_mean(name, nodes)}"
+            f"{self.setup.topology.name}: no device {name!r}{did_you_mean(name, nodes)}"
             for name in named
             if name not in nodes
         ]
@@ -167,9 +155,9 @@ class Flows:
         with these each transfer is lowered.
         """
         held: dict[str, float] = {}
-        if (cpu := self.calibration.cpu) is None:
+        if (cpu := self.setup.calibration.cpu) is None:
             return held
-        nodes, kept = self.topology.nodes, list(zip(self.servers, self.nbytes, strict=True))
+        nodes, kept = self.setup.topology.nodes, list(zip(self.servers, self.nbytes, strict=True))
         # Variables and gradients where they are made, and what each has become where it was sent.
         made = kept + [(worker, nbytes) for worker in self.workers for _, nbytes in kept]
         sent = [(end, n) for w in self.workers for s, n in kept if s != w for end in (w, s)]
@@ -179,13 +167,13 @@ class Flows:
         return held
 
     @property
-    def _calm(self) -> Disturbance:
-        return replace(self.disturbance, faults=(), jitter=0.0)
+    def _calm(self) -> Setup:
+        return self.setup.but(disturbance=replace(self.setup.disturbance, faults=(), jitter=0.0))
 
     @cached_property
     def messages(self) -> Messages:
         """The latencies of their ways. Without faults."""
-        transfers, _ = _lowered(replace(self, disturbance=self._calm))
+        transfers, _ = _lowered(replace(self, setup=self._calm))
 
         def latency(source: str, target: str) -> float:
             moved = transfers.of([source], target, [0])
@@ -203,9 +191,7 @@ class Flows:
         """The same transfers, every worker as if it were alone: what flows take where no two
         workers share a link. Without faults.
         """
-        alone = [
-            replace(self, workers=(worker,), disturbance=self._calm) for worker in self.workers
-        ]
+        alone = [replace(self, workers=(worker,), setup=self._calm) for worker in self.workers]
         return Delays(
             np.array([_pulling(flows) for flows in alone]),
             np.array([_pushing(flows) for flows in alone]),
@@ -293,9 +279,8 @@ class _Shared:
     def __init__(self, env: simpy.Environment, flows: Flows) -> None:
         self._env, self.messages = env, flows.messages
         transfers, lanes = _remembered(flows)
-        fabric = Fabric(
-            env, flows.topology, flows.calibration, flows.runtime, flows.disturbance, lanes
-        )
+        at = flows.setup
+        fabric = Fabric(env, at.topology, at.calibration, at.runtime, at.disturbance, lanes)
 
         def often(sources: Sequence[str], target: str, sizes: Sequence[int]) -> _Often | None:
             moved = transfers.of(sources, target, sizes)
@@ -317,12 +302,13 @@ class _Shared:
 
 def _lowered(flows: Flows) -> tuple[_Transfers, dict[str, int]]:
     """Its transfers, and the numbers of their lanes."""
-    resources = Resources.of(flows.topology, flows.calibration, flows.disturbance)
+    at = flows.setup
+    resources = Resources.of(at.topology, at.calibration, at.disturbance)
     lanes: dict[str, int] = {}
 
     def one(plan: Plan) -> Lowered:
         return lower(
-            plan, flows.topology, flows.runtime, flows.calibration, resources, lanes, flows.disturbance,
+            plan, at.topology, at.runtime, at.calibration, resources, lanes, at.disturbance,
             flows.working_set,
         )  # fmt: skip
 

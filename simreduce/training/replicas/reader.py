@@ -33,8 +33,8 @@ import numpy as np
 import simpy
 
 from simreduce import units
-from simreduce.engine import CALM, NOMINAL, TENSORFLOW, Calibration, Disturbance, Runtime
 from simreduce.errors import InputError, ScenarioError, did_you_mean, shown
+from simreduce.setup import Setup
 from simreduce.topology import Topology
 from simreduce.training.distributions import (
     Constant,
@@ -74,11 +74,8 @@ class ReplicasQuestion:
 
 def read_replicas(
     table: object,
-    topology: Topology | None = None,
+    setup: Setup | None = None,
     workload: Workload | None = None,
-    runtime: Runtime = TENSORFLOW,
-    calibration: Calibration = NOMINAL,
-    disturbance: Disturbance = CALM,
     *,
     faithful: bool = False,
     faulty: Collection[str] = (),
@@ -93,15 +90,16 @@ def read_replicas(
     if not isinstance(table, dict):
         raise ScenarioError(f"replicas: expected a table, not {shown(table)}")
     read = _Reader("replicas", table)
-    scene = _Scene(topology, workload, runtime, calibration, disturbance, faulty)
+    scene = _Scene(setup, workload, faulty)
+    topology = setup.topology if setup else None
     workers = _places(read, "workers", scene, topology.devices if topology else None, "GPUs", None)
     servers = _places(read, "servers", scene, _servers(topology) if topology else None, "hosts", 1)
     settings = _settings(read, len(workers), faithful=faithful)
     compute = _compute(read)
     slow = read.numbered("slow", _factor)
     for worker, device in enumerate(workers):
-        if device in disturbance.slow:
-            slow[worker] = slow.get(worker, 1.0) * disturbance.slow[device]
+        if setup and device in setup.disturbance.slow:
+            slow[worker] = slow.get(worker, 1.0) * setup.disturbance.slow[device]
     dies, returns = read.numbered("dies", units.duration), read.numbered("returns", units.duration)
     if workers:
         read.problems += [
@@ -142,22 +140,19 @@ def read_replicas(
 class _Scene:
     """What a table is read beside."""
 
-    topology: Topology | None
+    setup: Setup | None
     workload: Workload | None
-    runtime: Runtime
-    calibration: Calibration
-    disturbance: Disturbance
     faulty: Collection[str]
 
     @property
     def on_machine(self) -> bool:
         """Whether the scenario names a machine."""
-        return self.topology is not None or "topology" in self.faulty
+        return self.setup is not None or "topology" in self.faulty
 
     @property
     def devices(self) -> list[str]:
         """Those of the machine: its GPUs and hosts."""
-        return [*self.topology.devices, *self.topology.hosts] if self.topology else []
+        return [*self.setup.topology.devices, *self.setup.topology.hosts] if self.setup else []
 
     @property
     def has_gradients(self) -> bool:
@@ -247,10 +242,10 @@ def _named(read: _Reader, key: str, scene: _Scene, names: Sequence[str]) -> None
     for i, name in enumerate(names):
         if name in names[:i]:
             read.fault(f"{key}[{i}]", f"{name!r} again")
-        elif scene.topology and name not in (known := scene.devices):
+        elif scene.setup and name not in (known := scene.devices):
             read.fault(
                 f"{key}[{i}]",
-                f"{scene.topology.name} has no device {name!r}{did_you_mean(name, known)}",
+                f"{scene.setup.topology.name} has no device {name!r}{did_you_mean(name, known)}",
             )
 
 
@@ -406,24 +401,16 @@ def _network(
     for key in ("bandwidth", "latency"):
         if read.take(key) is not None:
             read.fault(key, "the topology says it")
-    if contention is False and scene.disturbance.faults:
+    if contention is False and scene.setup and scene.setup.disturbance.faults:
         read.fault("contention", "links that fail need it")
-    if contention is False and scene.disturbance.jitter:
+    if contention is False and scene.setup and scene.setup.disturbance.jitter:
         read.fault("contention", "jitter needs it")
     known = set(scene.devices).issuperset((*workers, *servers))
-    if scene.faulty or scene.topology is None or not (workers and servers and known):
+    if scene.faulty or scene.setup is None or not (workers and servers and known):
         return None
     homes = tuple(servers[v % len(servers)] for v in range(len(sizes)))
     try:
-        flows = Flows(
-            scene.topology,
-            workers,
-            homes,
-            sizes,
-            scene.runtime,
-            scene.calibration,
-            scene.disturbance,
-        )
+        flows = Flows(scene.setup, workers, homes, sizes)
         if contention is False:
             return flows.uncontended
         flows.opened(simpy.Environment())  # which looks for every way

@@ -1,0 +1,181 @@
+"""A machine and how plans run on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike, fspath
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from simreduce.calibrate import load_calibration
+from simreduce.engine import (
+    CALM,
+    NOMINAL,
+    RUNTIMES,
+    TENSORFLOW,
+    Calibration,
+    Disturbance,
+    Recording,
+    Result,
+    Runtime,
+    record,
+    runtime_named,
+    simulate,
+)
+from simreduce.errors import TopologyError, shown
+from simreduce.layouts import Layout, layout as layout_of
+from simreduce.plan import Plan
+from simreduce.strategy import Strategy, compile_collective, parse_strategy
+from simreduce.topology import Folded, Topology, load_topology
+from simreduce.workload import Workload, load_workload
+
+T = TypeVar("T")
+Text = str | PathLike[str]
+Ready = float | npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, init=False)
+class Setup:
+    """A machine, the runtime that executes plans on it, the model's constants and what goes wrong.
+
+    `part` is the layout that plans are made for if that is not the whole machine's: some of its
+    GPUs, or rings in another order. Machine, runtime and calibration may be given by name.
+    """
+
+    machine: Topology | Folded
+    runtime: Runtime
+    calibration: Calibration
+    disturbance: Disturbance
+    part: Layout | None
+
+    def __init__(
+        self,
+        machine: Topology | Folded | Text,
+        runtime: Runtime | str = TENSORFLOW,
+        calibration: Calibration | Text = NOMINAL,
+        disturbance: Disturbance = CALM,
+        part: Layout | None = None,
+    ) -> None:
+        values = {
+            "machine": read_machine(machine),
+            "runtime": read_runtime(runtime),
+            "calibration": read_calibration(calibration),
+            "disturbance": expect(disturbance, Disturbance, "a Disturbance"),
+            "part": part if part is None else expect(part, Layout, "a Layout"),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def topology(self) -> Topology:
+        """The machine with all that is in it. TopologyError if equal machines are folded."""
+        if isinstance(self.machine, Folded):
+            raise TopologyError(f"{self.machine.name}: its equal machines are folded into one")
+        return self.machine
+
+    @cached_property
+    def layout(self) -> Layout:
+        """What planners see of the machine."""
+        return self.part or layout_of(self.machine)
+
+    def but(
+        self,
+        *,
+        machine: Topology | Folded | Text | None = None,
+        runtime: Runtime | str | None = None,
+        calibration: Calibration | Text | None = None,
+        disturbance: Disturbance | None = None,
+        part: Layout | None = None,
+    ) -> Setup:
+        """The same setup with other values. Another machine without a `part` is used as a whole."""
+        return Setup(
+            self.machine if machine is None else machine,
+            self.runtime if runtime is None else runtime,
+            self.calibration if calibration is None else calibration,
+            self.disturbance if disturbance is None else disturbance,
+            self.part if part is None and machine is None else part,
+        )
+
+    def compile(
+        self,
+        strategy: Strategy | str,
+        workload: Workload | Text,
+        collective: str = "all_reduce",
+        *,
+        root: int = 0,
+        faithful: bool = False,
+    ) -> Plan:
+        """The plan of a strategy for this machine; a `Strategy` has its own collective.
+
+        StrategyError if the machine does not accept it.
+        """
+        chosen = read_strategy(strategy, collective)
+        return compile_collective(
+            chosen.collective,
+            chosen,
+            read_workload(workload),
+            self.layout,
+            root=root,
+            faithful=faithful,
+        )
+
+    def simulate(self, plan: Plan, ready: Ready = 0.0) -> Result:
+        """The prediction for a plan whose inputs exist from `ready` on, in seconds."""
+        expect(plan, Plan, "a Plan, as compile makes it")
+        return simulate(plan, self.machine, self.runtime, self.calibration, ready, self.disturbance)
+
+    def record(self, plan: Plan, ready: Ready = 0.0) -> Recording:
+        """The prediction with the rate of every flow over time."""
+        expect(plan, Plan, "a Plan, as compile makes it")
+        return record(plan, self.topology, self.runtime, self.calibration, ready, self.disturbance)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A runtime's functions need not be importable: a known one goes by its name.
+        known = RUNTIMES.get(self.runtime.name) == self.runtime
+        runtime = self.runtime.name if known else self.runtime
+        return Setup, (self.machine, runtime, self.calibration, self.disturbance, self.part)
+
+
+def read_machine(machine: Topology | Folded | Text) -> Topology | Folded:
+    """The machine itself, or the one of that name or in that file."""
+    return _read(machine, (Topology, Folded), load_topology, "a Topology or the name of one")
+
+
+def read_runtime(runtime: Runtime | str) -> Runtime:
+    """The runtime itself, or the one of that name."""
+    return _read(runtime, (Runtime,), runtime_named, f"a Runtime or one of {', '.join(RUNTIMES)}")
+
+
+def read_calibration(calibration: Calibration | Text) -> Calibration:
+    """The calibration itself, or the one of that name or in that file."""
+    return _read(calibration, (Calibration,), load_calibration, "a Calibration or the name of one")
+
+
+def read_workload(workload: Workload | Text) -> Workload:
+    """The workload itself, or the one of that name or in that file."""
+    return _read(workload, (Workload,), load_workload, "a Workload or the name of one")
+
+
+def read_strategy(strategy: Strategy | str, collective: str = "all_reduce") -> Strategy:
+    """The strategy itself, or the one that the text says."""
+    return _read(
+        strategy, (Strategy,), lambda text: parse_strategy(text, collective), "a strategy's text"
+    )
+
+
+def _read(value: Any, kinds: tuple[type, ...], load: Callable[[str], T], meant: str) -> T:
+    """`value` if it is of these kinds, or what `load` makes of text. TypeError for all else."""
+    if isinstance(value, (str, PathLike)):
+        return load(str(fspath(value)))
+    return expect(value, kinds, meant)
+
+
+def expect(value: Any, kinds: type[T] | tuple[type, ...], meant: str) -> T:
+    """`value`; TypeError that says what was meant unless it is of these kinds."""
+    if isinstance(value, kinds):
+        return value  # type: ignore[return-value]
+    raise TypeError(f"expected {meant}, got {type(value).__name__} {shown(value)}")

@@ -1,0 +1,109 @@
+"""One value for a machine and how plans run on it."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import FrozenInstanceError, replace
+
+import pytest
+
+from simreduce.calibrate import load_calibration
+from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Disturbance, simulate
+from simreduce.errors import InputError, TopologyError
+from simreduce.layouts import layout
+from simreduce.setup import Setup
+from simreduce.strategy import compile_collective, compile_plan, parse_strategy
+from simreduce.topology import fold, load_topology
+from simreduce.workload import load_workload
+
+MACHINE = load_topology("full:4")
+MIB = load_workload("bytes:1M")
+
+
+def test_names_mean_what_they_name():
+    setup = Setup("full:4", "ideal", "dgx1p-tf2018")
+
+    assert Setup(MACHINE, IDEAL, load_calibration("dgx1p-tf2018")) == setup
+    assert Setup(MACHINE, TENSORFLOW, NOMINAL) == Setup("full:4")
+
+
+def test_its_plans_and_predictions_are_those_of_its_parts():
+    slow = Disturbance(slow={"gpu1": 2.0})
+    setup = Setup(MACHINE, IDEAL, disturbance=slow)
+    plan = setup.compile("xring#2+packs=2", "bytes:1M")
+    result = setup.simulate(plan)
+
+    assert compile_plan("xring#2+packs=2", MIB, layout(MACHINE)).digest == plan.digest
+    assert simulate(plan, MACHINE, "ideal", disturbance=slow).to_json() == result.to_json()
+    assert setup.record(plan).result.to_json() == result.to_json()
+
+
+def test_it_compiles_every_collective():
+    setup = Setup(MACHINE)
+    direct = parse_strategy("direct", "reduce")
+    plan = compile_collective("reduce", direct, MIB, setup.layout, root=2)
+
+    assert plan.digest == setup.compile("direct", MIB, "reduce", root=2).digest
+    assert plan.digest == setup.compile(direct, MIB, root=2).digest
+
+
+def test_what_is_changed_is_all_that_changes():
+    setup = Setup(MACHINE, IDEAL, part=layout(MACHINE).subset(2))
+
+    assert Setup(MACHINE, TENSORFLOW, part=setup.part) == setup.but(runtime="tensorflow")
+    assert setup.layout == setup.but(calibration="dgx1p-tf2018").layout
+    assert layout(load_topology("full:3")) == setup.but(machine="full:3").layout
+
+
+def test_it_goes_to_another_process():
+    """A runtime of ours by its name; another one as it is."""
+    setup = Setup(MACHINE, IDEAL, part=layout(MACHINE).subset(2))
+    other = setup.but(runtime=replace(IDEAL, name="mine", local=True))
+
+    assert pickle.loads(pickle.dumps(setup)) == setup
+    assert pickle.loads(pickle.dumps(setup)).runtime is IDEAL
+    assert pickle.loads(pickle.dumps(other)) == other
+
+
+def test_it_cannot_be_changed():
+    with pytest.raises(FrozenInstanceError):
+        Setup(MACHINE).runtime = IDEAL
+
+
+def test_folded_machines_have_no_topology_of_their_own():
+    setup = Setup(fold(load_topology("switch:4")))
+
+    assert (4, 1) == (setup.layout.n, len(setup.layout))
+    with pytest.raises(TopologyError, match="switch:4: its equal machines are folded"):
+        _ = setup.topology
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"machine": 8}, "expected a Topology or the name of one, got int 8"),
+        ({"machine": MIB}, "expected a Topology or the name of one, got Workload Workload"),
+        ({"runtime": None}, "expected a Runtime or one of tensorflow, ideal, got NoneType None"),
+        ({"calibration": 0.5}, "expected a Calibration or the name of one, got float 0.5"),
+        ({"disturbance": "slow"}, "expected a Disturbance, got str 'slow'"),
+        ({"part": MACHINE}, "expected a Layout, got Topology Topology"),
+    ],
+)
+def test_a_wrong_kind_of_value_is_a_type_error_that_says_what_was_meant(wrong, message):
+    with pytest.raises(TypeError, match=message):
+        Setup(**{"machine": MACHINE, **wrong})
+
+
+def test_a_wrong_kind_of_plan_strategy_or_workload_too():
+    setup = Setup(MACHINE)
+    with pytest.raises(TypeError, match="expected a Plan, as compile makes it, got str 'ring'"):
+        setup.simulate("ring")
+    with pytest.raises(TypeError, match="expected a strategy's text, got int 3"):
+        setup.compile(3, MIB)
+    with pytest.raises(TypeError, match="expected a Workload or the name of one, got int 3"):
+        setup.compile("ring", 3)
+
+
+def test_an_unknown_name_is_bad_input():
+    with pytest.raises(InputError, match="did you mean 'ideal'"):
+        Setup(MACHINE, "idel")
