@@ -276,7 +276,7 @@ def test_a_scenario_crosses_to_another_process(write, runtime):
     copy = pickle.loads(pickle.dumps(scenario))  # noqa: S301 - our own
 
     assert scenario == copy
-    assert RUNTIMES[runtime] is copy.runtime
+    assert RUNTIMES[runtime] is copy.setup.runtime
     assert layout(scenario.setup.topology) == layout(copy.setup.topology)
 
 

@@ -18,16 +18,23 @@ BASE = (
 
 
 @pytest.fixture
-def ranked(tmp_path):
+def written(tmp_path):
+    """A scenario that is written here."""
+
+    def _written(text: str) -> Scenario:
+        path = tmp_path / "mine.toml"
+        path.write_text(text, "utf-8")
+        return load_scenario(str(path))
+
+    return _written
+
+
+@pytest.fixture
+def ranked(written):
     """The ranking of a scenario that is written here."""
 
     def _ranked(text: str, **more: object) -> StepRanking:
         return rank_steps(written(text), **more)
-
-    def written(text: str) -> Scenario:
-        path = tmp_path / "mine.toml"
-        path.write_text(text, "utf-8")
-        return load_scenario(str(path))
 
     return _ranked
 
@@ -115,11 +122,11 @@ def test_what_is_not_accepted(ranked, text, error, says):
         ranked(text.replace("switch:4", "ring:4"))
 
 
-def test_faults_that_cut_off_for_ever(ranked):
+def test_faults_that_cut_off_for_ever(written):
     """All of them: a Deadlock."""
     cut = Disturbance(faults=(Fault(0.0, "gpu0", 0.0),))
     with pytest.raises(Deadlock):
-        ranked(BASE + 'strategies = ["ring"]\n' + STEP, disturbance=cut)
+        rank_steps(written(BASE + 'strategies = ["ring"]\n' + STEP).but(disturbance=cut))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
