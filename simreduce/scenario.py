@@ -127,7 +127,7 @@ class Replicas:
     setup: Setup | None
     workload: Workload | None
     faithful: bool
-    question: replicas.Question
+    question: replicas.ReplicasQuestion
 
 
 def load_scenario(text: str, batch: object = None, **overrides: object) -> Scenario:
