@@ -29,9 +29,9 @@ class Wiring(Protocol):
     """The networks of a machine, worked out when somebody asks."""
 
     def network(
-        self, ranks: tuple[str, ...], boxes: tuple[tuple[int, ...], ...], *, routed: bool
+        self, ranks: tuple[str, ...], tasks: tuple[tuple[int, ...], ...], *, routed: bool
     ) -> Network:
-        """That of the GPUs `ranks`, of which `boxes` stand in one machine each; see
+        """That of the GPUs `ranks`, of which `tasks` stand in one machine each; see
         `Layout.network`.
         """
 
@@ -106,7 +106,7 @@ class Layout:
     inside every task (tf_cnn_benchmarks' `--gpu_indices`): positions in the task; empty for that of
     the task itself. `reducers` are the switches that can sum. `wiring` knows what lies between the
     ranks; without it, what `links` says is taken for all there is to know. Of a folded machine, all
-    of this is that of one of `boxes` equal ones, which count as tasks of their own unless they are
+    of this is that of one of `machines` equal ones, which count as tasks of their own unless they are
     `one_task`.
     """
 
@@ -116,7 +116,7 @@ class Layout:
     links: tuple[Sequence[int], ...]
     order: tuple[int, ...] = ()
     reducers: tuple[Reducer, ...] = ()
-    boxes: int = 1
+    machines: int = 1
     one_task: bool = False
     wiring: Wiring | None = field(default=None, compare=False, repr=False)
 
@@ -126,12 +126,12 @@ class Layout:
     @property
     def n(self) -> int:
         """The number of ranks, of all equal machines."""
-        return len(self.ranks) * self.boxes
+        return len(self.ranks) * self.machines
 
     @property
     def task_count(self) -> int:
         """The number of tasks, of all equal machines."""
-        return 1 if self.one_task else len(self.tasks) * self.boxes
+        return 1 if self.one_task else len(self.tasks) * self.machines
 
     @property
     def ring_tasks(self) -> tuple[tuple[int, ...], ...]:
@@ -191,7 +191,7 @@ class Layout:
                 Row({rank + n * i: lanes for rank, lanes in enumerate(row) if lanes}, n * machines)
                 for i in copies for row in self.links
             ),
-            boxes=1,
+            machines=1,
             one_task=False,
         )  # fmt: skip
 
@@ -217,9 +217,9 @@ class Layout:
         return self._kept(sorted(ranks))
 
     def _kept(self, ranks: Sequence[int]) -> Layout:
-        if self.boxes > 1:
+        if self.machines > 1:
             raise ValueError(
-                f"one of {self.boxes} equal machines stands for all (folded): none can be left out"
+                f"one of {self.machines} equal machines stands for all (folded): none can be left out"
             )
         place = {rank: i for i, rank in enumerate(ranks)}
         kept = [
@@ -276,20 +276,20 @@ class _Machine:
     topology: Topology
 
     def network(
-        self, ranks: tuple[str, ...], boxes: tuple[tuple[int, ...], ...], *, routed: bool
+        self, ranks: tuple[str, ...], tasks: tuple[tuple[int, ...], ...], *, routed: bool
     ) -> Network:
-        return _network(self.topology, ranks, boxes, routed)
+        return _network(self.topology, ranks, tasks, routed)
 
 
 @functools.lru_cache(maxsize=32)
 def _network(
-    topology: Topology, ranks: tuple[str, ...], boxes: tuple[tuple[int, ...], ...], routed: bool
+    topology: Topology, ranks: tuple[str, ...], tasks: tuple[tuple[int, ...], ...], routed: bool
 ) -> Network:
     """The achievable rates, in bytes/s, of the links that the engine's routes between `ranks`
     cross. Figures (what copies through the host share besides) are loops, which take capacity and
     join nothing.
     """
-    linked = {(link.source, link.target) for link in topology.links if not link.is_figure}
+    linked = {(link.source, link.target) for link in topology.links if not link.is_toll}
     n = range(len(ranks))
     pairs = [(u, v) for u in n for v in n if u != v]
     direct = [(u, v) for u, v in pairs if (ranks[u], ranks[v]) in linked]
@@ -308,7 +308,7 @@ def _network(
         arcs=tuple(
             (
                 vertex[link.source],
-                vertex[link.source if link.is_figure else link.target],
+                vertex[link.source if link.is_toll else link.target],
                 link.bandwidth,
             )
             for link in ends
@@ -316,7 +316,7 @@ def _network(
         ways=tuple(
             tuple(tuple(links[link] for link in crossed.get((u, v), ())) for v in n) for u in n
         ),
-        boxes=boxes,
+        tasks=tasks,
     )
 
 
@@ -330,7 +330,7 @@ def _links(topology: Topology, source: str, target: str) -> Way:
         return ()
     hops = set(itertools.pairwise(found.path))
     ends = [topology.links[link] for link in found.links]
-    return tuple(link.id for link in ends if link.is_figure or (link.source, link.target) in hops)
+    return tuple(link.id for link in ends if link.is_toll or (link.source, link.target) in hops)
 
 
 def layout(topology: Topology | Folded) -> Layout:
@@ -344,7 +344,7 @@ def layout(topology: Topology | Folded) -> Layout:
             one,
             hosts=tuple(host if host in topology.hosts else "" for host in one.hosts),
             reducers=(),
-            boxes=topology.boxes,
+            machines=topology.machines,
             one_task=topology.one_task,
             wiring=None,
         )
@@ -358,12 +358,12 @@ def layout(topology: Topology | Folded) -> Layout:
         hosts.setdefault(topology.nodes[name].machine, name)
     links: list[dict[int, int]] = [{} for _ in ranks]
     for link in topology.links:
-        if link.source in index and link.target in index and not link.is_figure:
+        if link.source in index and link.target in index and not link.is_toll:
             row, column = links[index[link.source]], index[link.target]
             row[column] = row.get(column, 0) + link.lanes
     near: dict[str, list[str]] = {node.name: [] for node in topology.nodes.values() if node.reduces}
     for link in topology.links:
-        if link.source in near and not link.is_figure:
+        if link.source in near and not link.is_toll:
             near[link.source].append(link.target)
     return Layout(
         ranks=ranks,

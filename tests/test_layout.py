@@ -197,7 +197,7 @@ def test_a_layout_is_a_value_without_rates():
         "hosts",
         "links",
         "order",
-        "boxes",
+        "machines",
         "one_task",
         "reducers",
         "wiring",

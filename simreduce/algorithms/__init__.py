@@ -110,9 +110,9 @@ class Algorithm:
             raise OptionNotTaken("the number of shards is 1 or more")
         if options.chunk and not self.pipelined:
             raise OptionNotTaken(f"{self.name} sends no chunks; leave out +chunk")
-        if layout.boxes > 1 and not self.symmetric:
+        if layout.machines > 1 and not self.symmetric:
             raise NotFoldable(
-                f"{self.name} does not do the same on each of the {layout.boxes} equal machines, so that one of them could "
+                f"{self.name} does not do the same on each of the {layout.machines} equal machines, so that one of them could "
                 f"stand for all; those that do: {', '.join(f.name for f in FAMILIES.values() if f.symmetric)}, and inner/outer "
                 "with one of them as the outer"
             )

@@ -88,7 +88,7 @@ def planner(name: str, collective: Collective) -> Planner:
         for tensor in tensors:
             group = Values.of(tensor)[rank_at].reshape(1, -1)
             root = int(position[options.root])
-            set_to = replace(knobs(options, group.dtype, root), boxes=layout.boxes)
+            set_to = replace(knobs(options, group.dtype, root), machines=layout.machines)
             made = collective(b, group, set_to).reshape(-1)
             results.append(made[position] if len(made) == len(position) else made)
         return results

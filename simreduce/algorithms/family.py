@@ -7,7 +7,7 @@ two-level algorithm over 512 machines is a few calls. Every stream they use has 
 
 A family is *symmetric* if every position does the same as position 0, shifted: what position p has
 of position q depends on where q is as seen from p (q - p, or p XOR q), and so do the steps. Its
-all-reduce then plans one of `knobs.boxes` equal machines for all of them. It is written once: it
+all-reduce then plans one of `knobs.machines` equal machines for all of them. It is written once: it
 takes the number of positions from `size`, its parts from `parts`, numbers positions from 0 to n - 1
 whether or not they are here, and gets what others have by `pull`.
 """
@@ -36,14 +36,14 @@ After: TypeAlias = "Sequence[int] | Ints"
 class Knobs:
     """`channel` is the first stream channel to take; `chunk` the most elements that a pipeline
     sends as one piece (0: no limit); `root` the position that a rooted collective starts from or
-    ends at. The positions that are given are those of the first of `boxes` equal machines, of which
+    ends at. The positions that are given are those of the first of `machines` equal machines, of which
     the next has the next positions.
     """
 
     channel: int = 0
     chunk: int = 0
     root: int = 0
-    boxes: int = 1
+    machines: int = 1
 
 
 Collective: TypeAlias = Callable[[PlanBuilder, Values, Knobs], Values]
@@ -92,7 +92,7 @@ def knobs(options: Options, dtype: int, root: int = 0, channel: int = 0) -> Knob
 
 def size(values: Values, knobs: Knobs) -> int:
     """The number of positions, those of other machines included."""
-    return values.shape[1] * knobs.boxes
+    return values.shape[1] * knobs.machines
 
 
 def parts(values: Values, knobs: Knobs) -> Values:
@@ -114,7 +114,7 @@ def common_parts(values: Values, knobs: Knobs) -> Values:
 def _check_even(values: Values, knobs: Knobs) -> None:
     n = size(values, knobs)
     uneven = values.elements[values.elements % n > 0]
-    if knobs.boxes > 1 and len(uneven):
+    if knobs.machines > 1 and len(uneven):
         raise NotFoldable(
             f"{uneven[0]} elements are no {n} equal parts, so the machines do not do the same and cannot be folded; "
             f"try a size that {n} divides"
@@ -125,7 +125,7 @@ def everyones(shards: Values, knobs: Knobs) -> Values:
     """The shards of all positions, of which those here have position p's at p; the others', of the
     same size, are told by their intervals only.
     """
-    if knobs.boxes == 1:
+    if knobs.machines == 1:
         return shards
     lo = shards.lo[:, :1] + shards.elements[:, :1] * np.arange(size(shards, knobs))
     return shards[:, np.zeros(lo.shape[1], dtype=np.int64)].view(lo, lo + shards.elements[:, :1])

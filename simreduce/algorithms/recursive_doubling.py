@@ -91,7 +91,7 @@ def folded(b: PlanBuilder, values: Values, knobs: Knobs, core: Core) -> Values:
     planned for all, n is one.
     """
     n, channel = size(values, knobs), knobs.channel
-    if knobs.boxes > 1 and n & (n - 1):
+    if knobs.machines > 1 and n & (n - 1):
         raise NotFoldable(
             f"{n} ranks are no power of two, so some of them have more to do than others; their machines cannot be folded"
         )

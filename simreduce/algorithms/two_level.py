@@ -55,21 +55,21 @@ def two_level(inner: Family, outer: Family) -> Planner:
             count = chunk_count(int(whole.elements[0]), chunk, layout.n)
             chunks = whole.cut(count)
             made = [
-                one_chunk(b, [chunks[alike, i] for alike in tasks], layout.boxes)
+                one_chunk(b, [chunks[alike, i] for alike in tasks], layout.machines)
                 for i in range(count)
             ]
             results.append(b.joins(Values.stack(made, axis=-1)[place]))
         return results
 
-    def one_chunk(b: PlanBuilder, tasks: list[Values], boxes: int) -> Values:
+    def one_chunk(b: PlanBuilder, tasks: list[Values], machines: int) -> Values:
         """From shape (tasks, ranks) for each size of a task to all ranks in that order; only those
-        across know of `boxes`.
+        across know of `machines`.
         """
         inwards, back = _inside(inner, alike=len(tasks) == 1)
         summed = Values.concatenate([inwards(b, values, Knobs(0)) for values in tasks])
-        crossed = across(b, summed.swapaxes(0, 1), Knobs(inner.channels, boxes=boxes)).swapaxes(
-            0, 1
-        )
+        crossed = across(
+            b, summed.swapaxes(0, 1), Knobs(inner.channels, machines=machines)
+        ).swapaxes(0, 1)
         channel = inner.channels + outer.channels
         results = []
         for values, end in zip(tasks, accumulate(len(values) for values in tasks), strict=True):

@@ -86,7 +86,7 @@ def _links(machine: Topology) -> list[str]:
     lines: list[str] = []
     seen: dict[tuple[str, str, int], tuple[object, ...]] = {}
     for link in machine.links:
-        if link.is_figure:
+        if link.is_toll:
             continue
         figures = (
             link.link_class,

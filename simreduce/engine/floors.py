@@ -132,7 +132,7 @@ def narrowest_cut(topology: Topology, capacity: tuple[float, ...], ranks: tuple[
         return _narrowest_port(topology, capacity, ranks)
     graph: nx.DiGraph[str] = nx.DiGraph()
     for link in topology.links:
-        if link.is_figure:
+        if link.is_toll:
             continue
         before = graph.get_edge_data(link.source, link.target, {"capacity": 0})["capacity"]
         graph.add_edge(link.source, link.target, capacity=before + int(capacity[link.id] * _WHOLE))
@@ -147,7 +147,7 @@ def _narrowest_port(
 ) -> float:
     out, into = dict.fromkeys(topology.nodes, 0.0), dict.fromkeys(topology.nodes, 0.0)
     for link in topology.links:
-        if link.is_figure:
+        if link.is_toll:
             continue
         out[link.source] += capacity[link.id]
         into[link.target] += capacity[link.id]

@@ -230,10 +230,10 @@ class _Site(NamedTuple):
 
 
 def _site(plan: Plan, topology: Topology | Folded) -> _Site:
-    folded = topology.boxes if isinstance(topology, Folded) else 1
-    if folded != plan.boxes:
+    folded = topology.machines if isinstance(topology, Folded) else 1
+    if folded != plan.machines:
         raise InputError(
-            f"{topology.name}: the plan is that of {_machines(plan.boxes)}, and the topology {_machines(folded)}"
+            f"{topology.name}: the plan is that of {_machines(plan.machines)}, and the topology {_machines(folded)}"
         )
     graph = topology.pair if isinstance(topology, Folded) else topology
     missing = [d for d in plan.devices if d not in graph.nodes]
@@ -254,10 +254,10 @@ def _site(plan: Plan, topology: Topology | Folded) -> _Site:
     return _Site(graph, place, tuple(nodes), home)
 
 
-def _machines(boxes: int) -> str:
+def _machines(count: int) -> str:
     return (
-        f"one of {boxes} equal machines (folded)"
-        if boxes > 1
+        f"one of {count} equal machines (folded)"
+        if count > 1
         else "all devices, none of them folded"
     )
 
@@ -321,7 +321,7 @@ def _away(plan: Plan, ops: Ids) -> Column:
     another machine, which are as many and as large, so that the way they take is the sender's way
     out and then the receiver's way in.
     """
-    return np.where(plan.kind[ops] == Kind.COPY, plan.arg[ops], 0) if plan.boxes > 1 else _ONE
+    return np.where(plan.kind[ops] == Kind.COPY, plan.arg[ops], 0) if plan.machines > 1 else _ONE
 
 
 def _passes(plan: Plan) -> Ints:

@@ -66,7 +66,7 @@ def working_set(plan: Plan, nodes: Sequence[Node], processor: Processor) -> dict
         kind = plan.kind[some]
         made = np.isin(kind, _OWNING) & ((kind != Kind.CONCAT) | (plan.arg[some] != IN_PLACE))
         own += np.bincount(plan.device[some][made], plan.sizes(some)[made], minlength=len(own))
-    machines = plan.boxes if processor.shared else 1
+    machines = plan.machines if processor.shared else 1
     for node, nbytes in zip(nodes, own.tolist(), strict=True):
         held[scope(processor, node.machine)] += nbytes * machines / plan.times
     return held

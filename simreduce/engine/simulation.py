@@ -93,7 +93,7 @@ def step_cost(
     )
     if isinstance(topology, Folded):
         # The next machine stands for all others.
-        machines, graph, others = plan.boxes, topology.pair, [topology.twin[names[0]]]
+        machines, graph, others = plan.machines, topology.pair, [topology.twin[names[0]]]
         sent = True
     else:
         graph = topology

@@ -140,13 +140,13 @@ def kinds(nodes: Iterable[Node]) -> str:
 
 
 def cables(topology: Topology) -> list[Cable]:
-    """Every wire of the machine once, in the order of the links; figures (`Link.is_figure`) are
+    """Every wire of the machine once, in the order of the links; figures (`Link.is_toll`) are
     none.
     """
     first: dict[tuple[str, str, str, int], Link] = {}
     pairs: dict[int, Link | None] = {}
     for link in topology.links:
-        if link.is_figure:
+        if link.is_toll:
             continue
         there = first.pop((link.target, link.source, link.link_class, link.parallel), None)
         if there is None:

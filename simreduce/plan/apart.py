@@ -102,6 +102,6 @@ def _cut(
             control_start=(waits - waits[0]).astype(np.int32),
             controls=controls[waits[0] : waits[-1]].astype(np.int32),
             contract=contract,
-            boxes=plan.boxes,
+            machines=plan.machines,
             times=plan.times,
         )

@@ -125,12 +125,12 @@ class PlanBuilder:
     """Appends ops in program order. `executor` is stamped on the ops that follow; planners may set
     it.
 
-    With `boxes`, what is appended is done by so many equal machines (see `Plan`).
+    With `machines`, what is appended is done by so many equal machines (see `Plan`).
     """
 
-    def __init__(self, devices: Sequence[str], boxes: int = 1) -> None:
+    def __init__(self, devices: Sequence[str], machines: int = 1) -> None:
         self.devices = tuple(devices)
-        self.boxes = boxes
+        self.machines = machines
         self.executor = Executor.TF
         self._columns = {name: _Column(dtype) for name, dtype in _DTYPES.items()}
         self._before = 0  # ops in the columns
@@ -387,7 +387,7 @@ class PlanBuilder:
                 columns[name.replace("count", "start")] = column.starts()
             else:
                 columns[name] = column.filled()
-        return Plan(devices=self.devices, **columns, contract=contract, boxes=self.boxes)
+        return Plan(devices=self.devices, **columns, contract=contract, machines=self.machines)
 
     def _append(
         self,

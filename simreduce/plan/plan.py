@@ -69,7 +69,7 @@ class Plan:
     another in program order. Addresses are 64 bits wide where some need it; a column of one number
     for all ops may be a view of that number.
 
-    A *folded* plan is that of `boxes` equal machines which all do the same at the same time, and
+    A *folded* plan is that of `machines` equal machines which all do the same at the same time, and
     holds the ops of one of them. A COPY from the `arg`-th next machine reads the op that the other
     has made when this one made its operand, so it crosses the way out of one machine and the way
     into another. Nobody can prove such a plan by itself: what it stands for is what the same
@@ -92,7 +92,7 @@ class Plan:
     control_start: Column
     controls: Column
     contract: Contract
-    boxes: int = 1
+    machines: int = 1
     times: int = 1
 
     def __len__(self) -> int:
@@ -130,7 +130,7 @@ class Plan:
     @property
     def transfers(self) -> int:
         """How many values move between devices, of all machines."""
-        return int(np.count_nonzero(self.kind == Kind.COPY)) * self.boxes
+        return int(np.count_nonzero(self.kind == Kind.COPY)) * self.machines
 
     @property
     def column_bytes(self) -> int:
@@ -146,7 +146,11 @@ class Plan:
     def digest(self) -> str:
         """A short hash of everything in the plan; equal plans have equal digests on every machine."""
         many = (
-            (self.boxes, self.times) if self.times > 1 else (self.boxes,) if self.boxes > 1 else ()
+            (self.machines, self.times)
+            if self.times > 1
+            else (self.machines,)
+            if self.machines > 1
+            else ()
         )
         head = (self.devices, self.contract.collective, *many)
         h = hashlib.sha256(repr(head).encode())
@@ -159,7 +163,7 @@ class Plan:
 
     def is_away(self, op: int) -> bool:
         """Whether op `op` is a COPY from another machine of a folded plan."""
-        return self.boxes > 1 and bool(self.kind[op] == Kind.COPY and self.arg[op] > 0)
+        return self.machines > 1 and bool(self.kind[op] == Kind.COPY and self.arg[op] > 0)
 
     def operands_of(self, op: int) -> list[int]:
         """Ids of the values that op `op` reads."""

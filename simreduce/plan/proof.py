@@ -53,9 +53,9 @@ def verify(plan: Plan) -> list[Problem]:
 
     PlanError for a folded plan: what it stands for is proved on few machines, each by itself.
     """
-    if plan.boxes > 1:
+    if plan.machines > 1:
         raise PlanError(
-            f"the plan is that of one of {plan.boxes} equal machines; prove what the strategy compiles to for a few of them"
+            f"the plan is that of one of {plan.machines} equal machines; prove what the strategy compiles to for a few of them"
         )
     return list(_malformed(plan)) or list(_broken_promises(plan))
 

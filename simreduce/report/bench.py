@@ -20,11 +20,13 @@ _HEADER = (
 def folded_lines(rows: Sequence[BenchRow | Stuck]) -> list[str]:
     """What a reader must know of rows for which one of many equal machines was simulated."""
     done, _ = _parted(rows)
-    found = dict.fromkeys((r.boxes, r.proved_on) for r in done if r.boxes > 1)
-    some = "" if all(r.boxes > 1 for r in done) else " (where the whole plan is too large to hold)"
+    found = dict.fromkeys((r.machines, r.proved_on) for r in done if r.machines > 1)
+    some = (
+        "" if all(r.machines > 1 for r in done) else " (where the whole plan is too large to hold)"
+    )
     return [
-        f"folded{some}: one of {boxes} equal machines is simulated; #wrong is proved on {proved_on} of them"
-        for boxes, proved_on in found
+        f"folded{some}: one of {machines} equal machines is simulated; #wrong is proved on {proved_on} of them"
+        for machines, proved_on in found
     ]
 
 
@@ -133,7 +135,7 @@ def bench_document(
                 "floor_us": r.floor_seconds * 1e6,
                 "bottleneck": r.link,
                 "transfers": r.transfers,
-                "folded_machines": r.boxes,
+                "folded_machines": r.machines,
             }
             for r in done
         ],

@@ -38,7 +38,7 @@ def compile_collective(
         strategy = parse_strategy(strategy, collective)
     if collective == "all_reduce":
         return compile_plan(strategy, workload, layout, faithful=faithful)
-    if layout.boxes > 1:
+    if layout.machines > 1:
         raise NotFoldable(f"{strategy.text}: only all-reduces are folded, and this is {collective}")
     if not 0 <= root < layout.n:
         raise StrategyError(f"root {root}: the ranks are 0 to {layout.n - 1}")

@@ -37,7 +37,7 @@ def compile_plan(
         strategy = resolved(strategy, layout)
         faithful = faithful and strategy.spec.partition("#")[0] not in INTENDED
     ranks = range(len(layout.ranks))
-    b = PlanBuilder(layout.devices, layout.boxes)
+    b = PlanBuilder(layout.devices, layout.machines)
     fields: dict[int, Field] = {}
     results: dict[int, list[Value]] = {}
     taken = assign(list(strategy.ranges), [g.elements for g in workload.gradients])

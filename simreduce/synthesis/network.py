@@ -22,7 +22,7 @@ class Network:
     `arcs` are directed links (from, to, capacity); one from a vertex to itself only limits the
     transfers whose ways hold it, and no cut knows it. Capacities are rates in one unit, whichever:
     only their ratios shape a packing. `ways[u][v]` are the arcs that a transfer from rank u to rank
-    v crosses, () if there is no way from u to v (or u is v). `boxes` are the ranks of every
+    v crosses, () if there is no way from u to v (or u is v). `tasks` are the ranks of every
     machine. The content is the identity: searches are remembered by it.
     """
 
@@ -30,7 +30,7 @@ class Network:
     ranks: int
     arcs: tuple[tuple[int, int, float], ...]
     ways: tuple[tuple[Way, ...], ...]
-    boxes: tuple[tuple[int, ...], ...]
+    tasks: tuple[tuple[int, ...], ...]
 
     @property
     def direct(self) -> bool:
@@ -93,7 +93,7 @@ class Network:
             ranks=self.ranks,
             arcs=tuple((b, a, rate) for a, b, rate in self.arcs),
             ways=tuple(tuple(self.ways[v][u][::-1] for v in n) for u in n),
-            boxes=self.boxes,
+            tasks=self.tasks,
         )
 
 
@@ -118,7 +118,7 @@ def _reached(root: int, ranks: int, edges: Sequence[Edge]) -> set[int]:
 
 
 def direct_network(
-    names: Sequence[str], lanes: Mapping[Edge, float], boxes: Sequence[Sequence[int]] = ()
+    names: Sequence[str], lanes: Mapping[Edge, float], tasks: Sequence[Sequence[int]] = ()
 ) -> Network:
     """Ranks with links of their own between some of them: `lanes[u, v]` is the capacity from u to
     v.
@@ -133,18 +133,18 @@ def direct_network(
         ways=tuple(
             tuple((index[u, v],) if (u, v) in index else () for v in range(n)) for u in range(n)
         ),
-        boxes=tuple(tuple(box) for box in boxes) or (tuple(range(n)),),
+        tasks=tuple(tuple(task) for task in tasks) or (tuple(range(n)),),
     )
 
 
 def switched_network(
-    names: Sequence[str], lanes: Mapping[Edge, float], boxes: Sequence[Sequence[int]] = ()
+    names: Sequence[str], lanes: Mapping[Edge, float], tasks: Sequence[Sequence[int]] = ()
 ) -> Network:
     """As `direct_network`, and every rank has a port besides, of capacity 1, on one switch that
     joins them all.
     """
     n = len(names)
-    direct = direct_network(names, lanes, boxes)
+    direct = direct_network(names, lanes, tasks)
     first = len(direct.arcs)
     ports = [arc for u in range(n) for arc in ((u, n, 1.0), (n, u, 1.0))]
     return Network(
@@ -158,5 +158,5 @@ def switched_network(
             )
             for u in range(n)
         ),
-        boxes=direct.boxes,
+        tasks=direct.tasks,
     )

@@ -105,7 +105,7 @@ def _widest(network: Network, left: Sequence[float]) -> Ring | None:
     while low <= high:
         middle = (low + high) // 2
         wide = np.where(np.array(rooms) >= levels[middle], costs, math.inf)
-        ring = next(iter(tours(wide, network.boxes)), None)
+        ring = next(iter(tours(wide, network.tasks)), None)
         if ring is None:
             low = middle + 1
         else:
@@ -145,7 +145,7 @@ def best_order(network: Network) -> Ring | None:
             ]
             for u, row in enumerate(network.ways)
         ]
-        candidates += tours(np.array(costs), network.boxes)
+        candidates += tours(np.array(costs), network.tasks)
 
     def merit(ring: Ring) -> tuple[float, int, Ring]:
         return -network.rate(hops(ring)), sum(network.load(hops(ring)).values()), ring
@@ -160,4 +160,4 @@ def _costs(network: Network, prices: Sequence[float]) -> Floats:
 
 
 def _cheap(network: Network, prices: Sequence[float]) -> Iterator[Ring]:
-    return tours(_costs(network, prices), network.boxes)
+    return tours(_costs(network, prices), network.tasks)

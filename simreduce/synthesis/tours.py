@@ -1,4 +1,4 @@
-"""Cheapest tours (Hamiltonian cycles): exact up to 16 ranks (Held and Karp 1962), by boxes or by
+"""Cheapest tours (Hamiltonian cycles): exact up to 16 ranks (Held and Karp 1962), by tasks or by
 insertion beyond.
 """
 
@@ -19,11 +19,11 @@ MOST_EXACT = 16
 _STARTS = 8
 
 
-def tours(costs: Floats, boxes: Sequence[Sequence[int]]) -> Iterator[Tour]:
+def tours(costs: Floats, tasks: Sequence[Sequence[int]]) -> Iterator[Tour]:
     """Cheap tours over all ranks, each starting at rank 0; only such as have a finite cost.
 
-    Up to `MOST_EXACT` ranks a cheapest one is among them. Beyond, with several boxes of up to so
-    many ranks each, it is the cheapest of those that go through the boxes one after another, in
+    Up to `MOST_EXACT` ranks a cheapest one is among them. Beyond, with several tasks of up to so
+    many ranks each, it is the cheapest of those that go through the tasks one after another, in
     order or against it. Otherwise it is what inserting ranks where they cost least comes to.
     """
     n = len(costs)
@@ -31,9 +31,9 @@ def tours(costs: Floats, boxes: Sequence[Sequence[int]]) -> Iterator[Tour]:
         yield (0,)
     elif n <= MOST_EXACT:
         yield from _exact(costs)
-    elif len(boxes) > 1 and max(map(len, boxes)) <= MOST_EXACT:
-        for order in (boxes, boxes[::-1]):
-            yield from _through_boxes(costs, order)
+    elif len(tasks) > 1 and max(map(len, tasks)) <= MOST_EXACT:
+        for order in (tasks, tasks[::-1]):
+            yield from _through_tasks(costs, order)
     else:
         yield from _inserted(costs)
 
@@ -81,36 +81,36 @@ def _walked(costs: Floats, table: Floats, visited: int, last: int) -> Tour:
     return tuple(reversed(path))
 
 
-def _through_boxes(costs: Floats, boxes: Sequence[Sequence[int]]) -> Iterator[Tour]:
-    """For every rank of the first box, the cheapest tour that enters there and leaves a box when it
+def _through_tasks(costs: Floats, tasks: Sequence[Sequence[int]]) -> Iterator[Tour]:
+    """For every rank of the first task, the cheapest tour that enters there and leaves a task when it
     is done with it.
     """
-    inside = [_through_box(costs[np.ix_(box, box)]) for box in boxes]
-    for entry in range(len(boxes[0])):
-        # By rank of the box at hand: what it costs to leave from there, and the ways so far.
+    inside = [_through_task(costs[np.ix_(task, task)]) for task in tasks]
+    for entry in range(len(tasks[0])):
+        # By rank of the task at hand: what it costs to leave from there, and the ways so far.
         least, ways = inside[0][0][entry], []
-        for (before, box), (through, _) in zip(pairwise(boxes), inside[1:], strict=True):
-            enter = (least[:, None] + costs[np.ix_(before, box)]).min(axis=0)
-            came = (least[:, None] + costs[np.ix_(before, box)]).argmin(axis=0)
+        for (before, task), (through, _) in zip(pairwise(tasks), inside[1:], strict=True):
+            enter = (least[:, None] + costs[np.ix_(before, task)]).min(axis=0)
+            came = (least[:, None] + costs[np.ix_(before, task)]).argmin(axis=0)
             least = (enter[:, None] + through).min(axis=0)
             ways.append(((enter[:, None] + through).argmin(axis=0), came))
-        home = least + costs[list(boxes[-1]), boxes[0][entry]]
+        home = least + costs[list(tasks[-1]), tasks[0][entry]]
         out = int(home.argmin())
         if not np.isfinite(home[out]):
             continue
         parts: list[Tour] = []
-        for (_, paths), box, (into, came) in zip(
-            inside[:0:-1], boxes[:0:-1], ways[::-1], strict=True
+        for (_, paths), task, (into, came) in zip(
+            inside[:0:-1], tasks[:0:-1], ways[::-1], strict=True
         ):
             door = int(into[out])
-            parts.append(tuple(box[i] for i in paths[door, out]))
+            parts.append(tuple(task[i] for i in paths[door, out]))
             out = int(came[door])
-        parts.append(tuple(boxes[0][i] for i in inside[0][1][entry, out]))
+        parts.append(tuple(tasks[0][i] for i in inside[0][1][entry, out]))
         yield _from_zero([rank for part in reversed(parts) for rank in part])
 
 
-def _through_box(costs: Floats) -> tuple[Floats, dict[tuple[int, int], Tour]]:
-    """From every rank of a box to every other: the least cost of a path through all, and the path."""
+def _through_task(costs: Floats) -> tuple[Floats, dict[tuple[int, int], Tour]]:
+    """From every rank of a task to every other: the least cost of a path through all, and the path."""
     n, full = len(costs), (1 << len(costs)) - 1
     least = np.full((n, n), math.inf)
     paths: dict[tuple[int, int], Tour] = {}

@@ -104,7 +104,7 @@ def faults_of(
     yield from _links(machine, place)
     yield from _orders(machine, place)
     linked = {
-        name for link in machine.links if not link.is_figure for name in (link.source, link.target)
+        name for link in machine.links if not link.is_toll for name in (link.source, link.target)
     }
     yield from _alone(machine, place, linked if named is None else named)
     if named is None:
@@ -169,7 +169,7 @@ def _islands(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
     chips = {link.source for link in machine.links if link.link_class.startswith("c2c")}
     on_gpus: set[str] = set()
     for link in machine.links:
-        if link.is_figure:
+        if link.is_toll:
             continue
         ends = [
             name
@@ -228,7 +228,7 @@ def _orders(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
     """
     first: dict[frozenset[str], Link] = {}
     for link in machine.links[::2]:
-        if link.is_figure:
+        if link.is_toll:
             continue
         other = first.setdefault(frozenset((link.source, link.target)), link)
         if (other.source, other.target) == (link.target, link.source):

@@ -177,7 +177,7 @@ class Spreader:
         self._equal: dict[tuple[str, str], list[Link]] = {}
         for link in links:
             hop = link.source, link.target
-            if not link.is_figure and _merit(link) == _merit(best[hop]):
+            if not link.is_toll and _merit(link) == _merit(best[hop]):
                 self._equal.setdefault(hop, []).append(link)
         self._searches: dict[tuple[str, frozenset[int | None]], Search] = {}
         self._webs: dict[tuple[str, str], _Web] = {}

@@ -25,14 +25,14 @@ FOLDED_LIMIT = 1 << 20
 
 @dataclass(frozen=True)
 class Folded:
-    """`boxes` equal machines on one switch. `pair` is the graph of two of them; `devices` and
+    """`machines` equal machines on one switch. `pair` is the graph of two of them; `devices` and
     `hosts` are those of the first. `one_task` says that the machines are single GPUs, all of one
     task.
     """
 
     name: str
     title: str
-    boxes: int
+    machines: int
     one_task: bool
     pair: Topology
     devices: tuple[str, ...]
@@ -49,11 +49,11 @@ class Folded:
     @property
     def digest(self) -> str:
         """Names the content, as that of a topology does."""
-        return hashlib.sha256(f"{self.boxes} x {self.pair.digest}".encode()).hexdigest()[:12]
+        return hashlib.sha256(f"{self.machines} x {self.pair.digest}".encode()).hexdigest()[:12]
 
 
-def fold(topology: Topology, boxes: int | None = None) -> Folded:
-    """The equal machines of a topology as one; with `boxes`, as many more of them.
+def fold(topology: Topology, machines: int | None = None) -> Folded:
+    """The equal machines of a topology as one; with `machines`, as many more of them.
 
     TopologyError says why they cannot stand for each other: links or devices that differ, links
     from machine to machine, more than one switch between them.
@@ -63,13 +63,11 @@ def fold(topology: Topology, boxes: int | None = None) -> Folded:
         raise TopologyError(
             f"{topology.name}: equal paths are {choice}: equal machines are folded only if all take the first"
         )
-    machines = _machines(topology)
-    if len(machines) < 2:
+    parts = _machines(topology)
+    if len(parts) < 2:
         raise TopologyError(f"{topology.name}: one machine cannot be folded")
-    hub = _hub(topology, machines)
-    first, *others = [
-        _Part(topology, machine, hub, links) for machine, links in _linked(topology, machines)
-    ]
+    hub = _hub(topology, parts)
+    first, *others = [_Part(topology, part, hub, links) for part, links in _linked(topology, parts)]
     for other in others:
         difference = _difference(first, other)
         if difference:
@@ -88,9 +86,8 @@ def fold(topology: Topology, boxes: int | None = None) -> Folded:
     return Folded(
         name=topology.name,
         title=topology.title,
-        boxes=boxes or len(machines),
-        one_task=len({topology.nodes[name].machine for machine in machines for name in machine})
-        == 1,
+        machines=machines or len(parts),
+        one_task=len({topology.nodes[name].machine for part in parts for name in part}) == 1,
         pair=pair,
         devices=tuple(name for name in topology.devices if name in first.place),
         hosts=tuple(name for name in topology.hosts if name in first.place),

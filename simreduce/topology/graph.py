@@ -83,7 +83,7 @@ class Link:
         return f"{self.source}{arrow}{self.target}" + (f"#{self.parallel}" if self.parallel else "")
 
     @property
-    def is_figure(self) -> bool:
+    def is_toll(self) -> bool:
         """Whether this is no wire: it limits the copies that take it, but nothing is routed over it
         by itself.
         """

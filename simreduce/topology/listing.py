@@ -56,7 +56,7 @@ def _up_to(reach: str) -> str:
 
 def _figures(machine: Topology) -> Iterator[str]:
     for link in machine.links[::2]:
-        if not link.is_figure:
+        if not link.is_toll:
             continue
         rate, delay = units.format_bandwidth(link.bandwidth), units.format_duration(link.latency)
         if link.source == link.target:

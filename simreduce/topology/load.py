@@ -69,19 +69,19 @@ def load_machine(
     overrides = overrides or {}
     fewest = _two_of(text, overrides)
     if fewest is not None:
-        two, boxes = fewest
-        count = boxes * len(two.devices) // 2
+        two, copies = fewest
+        count = copies * len(two.devices) // 2
         if folded or count > FOLDED_ABOVE:
-            if boxes > FOLDED_LIMIT:
+            if copies > FOLDED_LIMIT:
                 raise TopologyError(f"{cut(text)}: more than {FOLDED_LIMIT} machines")
-            one = fold(two, boxes)
+            one = fold(two, copies)
             whole = (
                 None
                 if folded or count > WHOLE_LIMIT
                 else partial(_loaded, text, overrides, WHOLE_LIMIT)
             )
             return replace(
-                one, name=text, title=f"{boxes} equal machines: {two.title}", whole=whole
+                one, name=text, title=f"{copies} equal machines: {two.title}", whole=whole
             )
     machine = load_topology(text, overrides)
     return fold(machine) if folded else machine

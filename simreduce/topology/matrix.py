@@ -56,7 +56,7 @@ def _nvlinks(topology: Topology, a: str, b: str, *, direct: bool) -> int:
     for end in (a, b):
         for _, target, link in topology.graph.out_edges(end, data="link"):
             wanted = target in (a, b) if direct else topology.nodes[target].kind == "nvswitch"
-            if wanted and link.link_class.startswith("nvlink") and not link.is_figure:
+            if wanted and link.link_class.startswith("nvlink") and not link.is_toll:
                 lanes[end] += link.lanes
     return min(lanes.values())
 

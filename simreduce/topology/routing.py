@@ -103,7 +103,7 @@ def route(topology: Topology, source: str, target: str) -> Route:
 
 def _whole(source: str, links: Sequence[Link]) -> Route:
     """The route of these links from a node on, of all bytes."""
-    path = (source, *(link.target for link in links if not link.is_figure))
+    path = (source, *(link.target for link in links if not link.is_toll))
     return _along(path, [(link, 1.0) for link in links])
 
 
@@ -150,7 +150,7 @@ class Router:
         self._figures: dict[tuple[str, str], list[Link]] = {}
         for link in links:
             key = (link.source, link.target)
-            if link.is_figure:
+            if link.is_toll:
                 self._figures.setdefault(key, []).append(link)
                 continue
             known = self._best.get(key)

@@ -61,7 +61,7 @@ class Stuck(Tried):
 
 @dataclass(frozen=True, slots=True)
 class BenchRow(Tried):
-    """What it takes; seconds. Where `boxes` is above 1, one of so many equal machines was simulated
+    """What it takes; seconds. Where `machines` is above 1, one of so many equal machines was simulated
     for all, and `wrong` is what was found on `proved_on` of them.
     """
 
@@ -71,7 +71,7 @@ class BenchRow(Tried):
     wrong: int
     link: str
     link_share: float
-    boxes: int = 1
+    machines: int = 1
     proved_on: int = 1
 
 
@@ -211,9 +211,9 @@ class _Machines:
 
 def _workload(at: _Setting, asked: Strategy, size: int) -> Workload:
     layout = at.setup.layout
-    divided = asked.collective in DIVIDED or layout.boxes > 1
+    divided = asked.collective in DIVIDED or layout.machines > 1
     workload = tensor(size, at.dtype, layout.n if divided else 1)
-    if layout.boxes > 1 and not workload.elements:
+    if layout.machines > 1 and not workload.elements:
         raise StrategyError(
             f"{asked.text}: {size} bytes are less than an element for each of {layout.n} ranks"
         )
@@ -240,7 +240,7 @@ def _row(at: _Setting, asked: Strategy, size: int) -> BenchRow | Stuck:
             strategy.text, workload.elements, at.dtype, redop, first_words(error), collective=collective, root=root
         )  # fmt: skip
     proved_on, wrong = 1, 0
-    if layout.boxes > 1:
+    if layout.machines > 1:
         proved_on, wrong = proved_on_few(strategy, workload, layout)
     else:
         wrong = wrong_elements(verify(plan))
@@ -257,6 +257,6 @@ def _row(at: _Setting, asked: Strategy, size: int) -> BenchRow | Stuck:
         link_share=result.links[0].share if result.links else 0.0,
         collective=collective,
         root=root,
-        boxes=layout.boxes,
+        machines=layout.machines,
         proved_on=proved_on,
     )

@@ -59,10 +59,10 @@ def proved_on_few(strategy: Strategy, workload: Workload, shape: Layout) -> tupl
     """
     refused: StrategyError | None = None
     for machines in PROVED_ON:
-        if machines > shape.boxes:
+        if machines > shape.machines:
             continue
         parts = [
-            replace(g, elements=g.elements // shape.boxes * machines) for g in workload.gradients
+            replace(g, elements=g.elements // shape.machines * machines) for g in workload.gradients
         ]
         few = replace(workload, gradients=tuple(parts))
         try:

@@ -95,7 +95,7 @@ def test_a_link_table_gives_what_the_text_leaves_out(simreduce, tmp_path):
 
     assert status == 0
     figures = {
-        k.link_class: (k.nominal, k.bandwidth, k.latency) for k in box.links if not k.is_figure
+        k.link_class: (k.nominal, k.bandwidth, k.latency) for k in box.links if not k.is_toll
     }
     assert figures["nvlink2"] == (50e9, 46e9, 1.8e-6)  # two of them
     assert figures["pcie_odd"] == (30e9, 20e9, pytest.approx(0.7e-6))

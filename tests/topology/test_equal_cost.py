@@ -252,7 +252,7 @@ def test_on_every_fabric_bytes_arrive_that_were_sent(name):
         flow: Counter[str] = Counter()
         for i, share in zip(found.links, found.shares, strict=True):
             link = split.links[i]
-            if not link.is_figure:
+            if not link.is_toll:
                 flow[link.source] -= share
                 flow[link.target] += share
         assert {node: round(left, 9) for node, left in flow.items() if abs(left) > 1e-9} == {

@@ -59,7 +59,7 @@ def check_routes(topology: Topology, pairs) -> None:
     many = topology.router.routes(*np.array([[index[a], index[b]] for a, b in pairs], np.int64).T)
     rows = [many.links[i:j].tolist() for i, j in itertools.pairwise(many.start)]
     for (a, b), row in zip(pairs, rows, strict=True):
-        wires = [link for link in map(topology.links.__getitem__, row) if not link.is_figure]
+        wires = [link for link in map(topology.links.__getitem__, row) if not link.is_toll]
         path = [a, *(link.target for link in wires)]
         assert [*(link.source for link in wires), b] == path
         assert len(set(path)) == len(path)
@@ -67,7 +67,7 @@ def check_routes(topology: Topology, pairs) -> None:
     for i in range(0, len(pairs), max(len(pairs) // 50, 1)):
         found = route(topology, *pairs[i])
         assert found.links == tuple(rows[i])
-        wires = [topology.links[link] for link in rows[i] if not topology.links[link].is_figure]
+        wires = [topology.links[link] for link in rows[i] if not topology.links[link].is_toll]
         assert found.path == (pairs[i][0], *(link.target for link in wires))
 
 

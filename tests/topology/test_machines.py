@@ -167,7 +167,7 @@ def test_shipped_machines_whose_gpus_are_far_from_nics_pay_for_the_host():
     for name, _ in shipped():
         machine = load_topology(name)
         far[name] = [gpu for gpu in machine.devices if machine.router.nics_beyond(gpu)]
-        figures = {link.source for link in machine.links if link.is_figure}
+        figures = {link.source for link in machine.links if link.is_toll}
         assert figures >= set(far[name]), name
     some = {name: len(gpus) for name, gpus in far.items() if gpus}
     assert some == {

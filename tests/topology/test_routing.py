@@ -50,7 +50,7 @@ def test_no_route_passes_through_a_gpu_and_every_one_adds_up(name):
             continue  # trays are joined by NVLink alone
         found = route(topology, a, b)
         links = [topology.links[i] for i in found.links]
-        wires = [link for link in links if not link.is_figure]
+        wires = [link for link in links if not link.is_toll]
         assert [link.source for link in wires] == list(found.path[:-1])
         assert [link.target for link in wires] == list(found.path[1:])
         assert all(topology.nodes[name].kind != "gpu" for name in found.path[1:-1])
@@ -258,7 +258,7 @@ def test_gpus_copy_directly_as_far_as_their_peer_access_reaches(tmp_path, peer, 
 
     for other in ("gpu1", "gpu2", "gpu3"):
         found = route(box, "gpu0", other)
-        figures = [box.links[i].name for i in found.links if box.links[i].is_figure]
+        figures = [box.links[i].name for i in found.links if box.links[i].is_toll]
         assert box.router.is_peer("gpu0", other) == (f"gpu0-{other}" in direct)
         assert ("gpu0>gpu0" in figures) == (f"gpu0-{other}" not in direct)
         if figures:
@@ -356,13 +356,13 @@ def test_gpus_send_directly_to_nics_as_near_as_their_gpudirect_reaches(tmp_path,
     )  # fmt: skip
     across = route(pair, "n0.gpu1", "n1.gpu0")
     assert across.path[1:7] == (*(f"n0.{name}" for name in far), "switch0")
-    figures = {pair.links[i].name for i in across.links if pair.links[i].is_figure}
+    figures = {pair.links[i].name for i in across.links if pair.links[i].is_toll}
     out = {"n0.gpu1>n0.gpu1", "n0.gpu1>n0.gpu1#1", "n0.plx1>n0.plx1", "n0.plx1>n0.plx1#1"}
     into = {"n1.plx0<n1.plx0", "n1.plx0>n1.plx0#1", "n1.gpu0<n1.gpu0", "n1.gpu0>n1.gpu0#1"}
     assert figures == (into if by_host[0] else set()) | (out if by_host[1] else set())
     assert (across.bandwidth == 10e9) == by_host[1]
     # In a machine it says nothing.
-    assert not any(pair.links[i].is_figure for i in route(pair, "n0.gpu0", "n0.gpu1").links)
+    assert not any(pair.links[i].is_toll for i in route(pair, "n0.gpu0", "n0.gpu1").links)
     assert path_class(pair, "n0.gpu0", "n0.nic0") == "PIX"
 
 

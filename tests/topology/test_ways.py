@@ -222,7 +222,7 @@ def test_every_route_is_a_path(text):
         if not reachable(topology, a, b):
             continue
         found = route(topology, a, b)
-        links = [topology.links[i] for i in found.links if not topology.links[i].is_figure]
+        links = [topology.links[i] for i in found.links if not topology.links[i].is_toll]
         assert [a, *(link.target for link in links)] == list(found.path)
         assert [*(link.source for link in links), b] == list(found.path)
         assert len(set(found.path)) == len(found.path)

@@ -30,8 +30,8 @@ def test_a_folded_row_is_the_row_of_all():
 
     assert folded.seconds == whole.seconds
     assert folded.transfers == whole.transfers
-    assert (folded.wrong, folded.boxes, folded.proved_on) == (0, 4, 4)
-    assert (whole.boxes, whole.proved_on) == (1, 1)
+    assert (folded.wrong, folded.machines, folded.proved_on) == (0, 4, 4)
+    assert (whole.machines, whole.proved_on) == (1, 1)
 
 
 def test_a_plan_too_large_to_hold_is_folded(monkeypatch):
@@ -40,7 +40,7 @@ def test_a_plan_too_large_to_hold_is_folded(monkeypatch):
     monkeypatch.setattr(builder, "MOST_OPS", 500)
     folded = row(machine, "ring")
 
-    assert (folded.boxes, folded.seconds) == (16, whole.seconds)
+    assert (folded.machines, folded.seconds) == (16, whole.seconds)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_machines_that_are_many_are_loaded_whole_for_a_tree(monkeypatch):
 
     assert isinstance(machine, Folded)
     assert row(machine, "ring/binary_tree+chunk=64KiB") == expected
-    assert row(machine, "ring/ring").boxes == 4
+    assert row(machine, "ring/ring").machines == 4
 
 
 def test_machines_that_were_to_be_folded_are_not_loaded_whole():

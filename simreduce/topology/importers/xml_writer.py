@@ -74,7 +74,7 @@ class _Writer:
         self._topology = topology
         self._links: dict[str, list[int]] = {}
         for link in topology.links:
-            if not link.is_figure:
+            if not link.is_toll:
                 self._links.setdefault(link.source, []).append(link.id)
         kinds = ("gpu", "nic", "pcie_switch")
         order = sorted(

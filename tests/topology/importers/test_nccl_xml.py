@@ -27,7 +27,7 @@ def imported(text: str, **options) -> Topology:
 
 def links(machine: Topology) -> list[tuple[str, str, str, int]]:
     return sorted(
-        (k.source, k.target, k.link_class, k.lanes) for k in machine.links if not k.is_figure
+        (k.source, k.target, k.link_class, k.lanes) for k in machine.links if not k.is_toll
     )
 
 

@@ -126,7 +126,7 @@ def said(machine: Topology) -> nx.MultiGraph:
         found.add_node(one[node.name], what=what)
     for link in machine.links[::2]:
         a, b = one[link.source], one[link.target]
-        if a != b and not link.is_figure and not is_between_sockets(machine, link):
+        if a != b and not link.is_toll and not is_between_sockets(machine, link):
             found.add_edge(a, b, key=(link.link_class, link.lanes, link.nominal))
     return found
 
@@ -146,7 +146,7 @@ def lost(machine: Topology) -> dict[str, object]:
     figures = Counter(
         (machine.nodes[k.source].kind, k.link_class, k.bandwidth, k.latency)
         for k in machine.links
-        if k.is_figure
+        if k.is_toll
     )
     return {
         "which sockets are joined, and how": {(k.source, k.target, k.link_class, k.nominal) for k in pairs},

@@ -131,9 +131,9 @@ class Backend:
                 problems.append(
                     f"the plan is for {', '.join(work.devices)}, and these devices are {', '.join(self.devices)}"
                 )
-            if work.boxes > 1:
+            if work.machines > 1:
                 problems.append(
-                    f"the plan is that of one of {work.boxes} equal machines, and cannot run alone"
+                    f"the plan is that of one of {work.machines} equal machines, and cannot run alone"
                 )
             return problems
         if chained > 1:
