@@ -19,8 +19,8 @@ import numpy as np
 
 from simreduce.algorithms.family import Knobs
 from simreduce.algorithms.recursive_doubling import steps
+from simreduce.arrays import Ints
 from simreduce.plan import PlanBuilder, Values
-from simreduce.plan.values import Ints
 
 
 def all_gather(b: PlanBuilder, shards: Values, _: Knobs) -> Values:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from simreduce.algorithms.family import Knobs, everyones, parts, pull, size
+from simreduce.arrays import Ints
 from simreduce.plan import PlanBuilder, Values
-from simreduce.plan.values import Ints
 
 
 def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:

@@ -18,8 +18,8 @@ import numpy as np
 from simreduce.algorithms import tree
 from simreduce.algorithms.family import Knobs
 from simreduce.algorithms.tree_shape import Tree
+from simreduce.arrays import Ints
 from simreduce.plan import PlanBuilder, Values
-from simreduce.plan.values import Ints
 
 
 def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:

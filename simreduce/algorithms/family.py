@@ -22,11 +22,11 @@ import numpy as np
 
 from simreduce import dtypes
 from simreduce.algorithms.planner import Options
+from simreduce.arrays import Ints
 from simreduce.errors import NotFoldable, PlanTooLarge
 from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.builder import MOST_OPS, Numbers
 from simreduce.plan.plan import NO_STREAM
-from simreduce.plan.values import Ints
 
 After: TypeAlias = "Sequence[int] | Ints"
 """Ops to wait for."""

@@ -12,8 +12,8 @@ import numpy as np
 
 from simreduce.algorithms import recursive_doubling as whole
 from simreduce.algorithms.family import Knobs, common_parts
+from simreduce.arrays import Ints
 from simreduce.plan import PlanBuilder, Values
-from simreduce.plan.values import Ints
 
 
 def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:

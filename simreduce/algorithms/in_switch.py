@@ -16,10 +16,10 @@ import numpy as np
 
 from simreduce.algorithms.family import chunk_count, knobs
 from simreduce.algorithms.planner import Options, Results, Tensors
+from simreduce.arrays import Ints
 from simreduce.errors import StrategyError
 from simreduce.layouts import Layout, Reducer
 from simreduce.plan import PlanBuilder, Values
-from simreduce.plan.values import Ints
 
 
 def in_switch(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:

@@ -14,8 +14,8 @@ import numpy as np
 
 from simreduce import dtypes
 from simreduce.algorithms.family import check_chunks
+from simreduce.arrays import Ints
 from simreduce.plan import PlanBuilder, Values
-from simreduce.plan.values import Ints
 from simreduce.synthesis.timetable import MOST_STREAMS, streams, timetable
 from simreduce.synthesis.trees import SpanningTree
 

@@ -13,9 +13,9 @@ from collections.abc import Callable
 import numpy as np
 
 from simreduce.algorithms.family import After, Knobs, pull, size
+from simreduce.arrays import Ints
 from simreduce.errors import NotFoldable
 from simreduce.plan import PlanBuilder, Values
-from simreduce.plan.values import Ints
 
 Core = Callable[[PlanBuilder, Values, Knobs], Values]
 """An all-reduce over a power of two."""

@@ -13,8 +13,8 @@ import numpy as np
 from simreduce.algorithms.binomial_tree import binomial
 from simreduce.algorithms.family import Knobs
 from simreduce.algorithms.tree_shape import Tree
+from simreduce.arrays import Ints
 from simreduce.plan import PlanBuilder, Values
-from simreduce.plan.values import Ints
 
 
 def broadcast(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:

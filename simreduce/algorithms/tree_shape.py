@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simreduce.plan.values import Ints
+from simreduce.arrays import Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,7 +10,7 @@ from math import inf, log
 import numpy as np
 import simpy
 
-from simreduce.engine.disturbance import uniform
+from simreduce.arrays import uniform
 from simreduce.engine.fabric import Fabric
 from simreduce.engine.lower import Lowered, lower
 from simreduce.engine.runtime import IDEAL

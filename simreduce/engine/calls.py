@@ -8,16 +8,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from simreduce.arrays import AnyInts, Bools, Floats, Ints, ranges, row_starts
 from simreduce.engine.disturbance import Disturbance, scatter
 from simreduce.engine.processor import Work
-from simreduce.plan.ragged import ranges, starts
-
-Ids = npt.NDArray[np.integer]
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 
 NONE = -1
 
@@ -31,7 +25,7 @@ class Calls:
     overhead: Floats
     work: Floats  # s of a core that its flow takes whatever its size
     latency: Floats
-    holds: Flags
+    holds: Bools
     cap: Floats
     lane_start: Ints
     early: Ints  # how many of its lanes come before its pipes
@@ -41,11 +35,11 @@ class Calls:
     weight: Floats
 
     @property
-    def piped(self) -> Flags:
+    def piped(self) -> Bools:
         """Whether a call has pipes."""
         return np.diff(self.lane_start) > self.early
 
-    def only(self, which: Ids) -> Calls:
+    def only(self, which: AnyInts) -> Calls:
         """Some of them, in that order."""
         lanes, uses = np.diff(self.lane_start)[which], np.diff(self.use_start)[which]
         lane, use = ranges(self.lane_start[which], lanes), ranges(self.use_start[which], uses)
@@ -55,22 +49,22 @@ class Calls:
             latency=self.latency[which],
             holds=self.holds[which],
             cap=self.cap[which],
-            lane_start=starts(lanes),
+            lane_start=row_starts(lanes),
             early=self.early[which],
             lanes=self.lanes[lane],
-            use_start=starts(uses),
+            use_start=row_starts(uses),
             uses=self.uses[use],
             weight=self.weight[use],
         )
 
-    def emptied(self, which: Flags) -> Calls:
+    def emptied(self, which: Bools) -> Calls:
         """Of those, all but the last of what they use is left out."""
         count = np.diff(self.use_start)
         kept = ~np.repeat(which, count)
         kept[self.use_start[1:] - 1] = True
         return replace(
             self,
-            use_start=starts(np.where(which, 1, count)),
+            use_start=row_starts(np.where(which, 1, count)),
             uses=self.uses[kept],
             weight=self.weight[kept],
         )
@@ -87,14 +81,14 @@ class Calls:
 
 
 def worked(
-    call: Ids,
+    call: AnyInts,
     amount: Floats,
     calls: Calls,
     work: Work,
     moving: Collection[int],
     unit: float,
     disturbance: Disturbance,
-) -> tuple[Ids, Calls, Floats]:
+) -> tuple[AnyInts, Calls, Floats]:
     """Calls and amounts, where ops that cores `work` on have calls of their own, after all others,
     by their size. Their amounts are what a core does, in bytes that it would move in the time at
     `unit` bytes/s: of all else that an op uses it then takes as much for each of them as its bytes
@@ -135,7 +129,7 @@ def worked(
     return *_of_their_own(call, ops, which, calls, own), amount
 
 
-def jittered(call: Ids, calls: Calls, disturbance: Disturbance) -> tuple[Ids, Calls]:
+def jittered(call: AnyInts, calls: Calls, disturbance: Disturbance) -> tuple[AnyInts, Calls]:
     """A call of its own, after all others, for every op that pays overhead or latency: both are
     scattered.
     """
@@ -148,7 +142,9 @@ def jittered(call: Ids, calls: Calls, disturbance: Disturbance) -> tuple[Ids, Ca
     return _of_their_own(call, paying, np.arange(len(paying)), calls, own)
 
 
-def _of_their_own(call: Ids, ops: Ids, which: Ids, calls: Calls, own: Calls) -> tuple[Ids, Calls]:
+def _of_their_own(
+    call: AnyInts, ops: AnyInts, which: AnyInts, calls: Calls, own: Calls
+) -> tuple[AnyInts, Calls]:
     """`ops` have the calls `which` of `own`, which come after all others."""
     call = call.copy()
     call[ops] = len(calls.cap) + which

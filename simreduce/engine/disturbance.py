@@ -8,14 +8,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
-import numpy as np
-import numpy.typing as npt
-
 from simreduce import units
+from simreduce.arrays import Floats, uniform
 from simreduce.errors import InputError, did_you_mean
 from simreduce.topology import Topology
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,28 +126,7 @@ def links_named(topology: Topology, text: str) -> list[int]:
     raise InputError(f"{topology.name}: no link, node or link class {text!r}{near}")
 
 
-_STEP, _MIX_1, _MIX_2 = (
-    np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
-)
-
-
 def scatter(seed: int, ops: int) -> tuple[Floats, Floats]:
     """Two numbers in [-1, 1) for each op, made of nothing but the seed and the op's id."""
     numbers = 2.0 * uniform(seed, 0, 2 * ops) - 1.0
     return numbers[0::2], numbers[1::2]
-
-
-def uniform(seed: int, first: int, count: int) -> Floats:
-    """The numbers `first`, `first + 1`, ... of an endless row in [0, 1), the same on every machine
-    (splitmix64).
-    """
-    key = _mixed(np.array([seed & (2**64 - 1)], dtype=np.uint64))
-    bits = _mixed(key + np.arange(first, first + count, dtype=np.uint64) * _STEP)
-    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
-def _mixed(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    bits = bits + _STEP
-    bits = (bits ^ (bits >> np.uint64(30))) * _MIX_1
-    bits = (bits ^ (bits >> np.uint64(27))) * _MIX_2
-    return bits ^ (bits >> np.uint64(31))

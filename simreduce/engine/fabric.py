@@ -26,10 +26,11 @@ import numpy.typing as npt
 import simpy
 
 from simreduce import units
+from simreduce.arrays import ULP, AnyInts, Bools, Floats
 from simreduce.engine import tables
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, Disturbance, Fault
-from simreduce.engine.lower import Ids, Lowered, lower, occupying
+from simreduce.engine.lower import Lowered, lower, occupying
 from simreduce.engine.processor import working_set
 from simreduce.engine.resources import Resources, changed
 from simreduce.engine.runtime import TENSORFLOW, Call, Runtime
@@ -39,12 +40,10 @@ from simreduce.plan import Contract, Executor, Kind, Plan, PlanBuilder
 from simreduce.plan.plan import NO_STREAM
 from simreduce.topology import Folded, Topology
 
-Floats = npt.NDArray[np.float64]
-
 _NORMAL, _LOW = 1, 2
 """SimPy's priorities are 0 (urgent) and 1 (normal)."""
 
-_SAME_INSTANT = 4 * 2.220446049250313e-16
+_SAME_INSTANT = 4 * ULP
 """What ends within 4 ulp of now ends now; the clock may be that far ahead of SimPy's."""
 
 _NAMED = 5
@@ -74,8 +73,8 @@ class _Submission:
     plan: Plan
     first: int  # id of its first op in the kernel's tables
     number: int
-    laned: npt.NDArray[np.bool_] | None  # ops that have lanes, if there are any
-    piped: npt.NDArray[np.bool_] | None  # and pipes
+    laned: Bools | None  # ops that have lanes, if there are any
+    piped: Bools | None  # and pipes
     done: simpy.Event
     background: bool = False
     standing: bool = False
@@ -116,7 +115,7 @@ class Standing:
         return self._done
 
 
-def _waits(plan: Plan, lowered: Lowered) -> tuple[Ids, Ids]:
+def _waits(plan: Plan, lowered: Lowered) -> tuple[AnyInts, AnyInts]:
     """How many things each op waits for, its release among them if it is an INPUT; and which are."""
     inputs = np.flatnonzero(plan.kind == Kind.INPUT)
     waits = lowered.waits.astype(np.int32)
@@ -197,7 +196,7 @@ class Fabric:
         self.resources = Resources.of(topology, calibration, disturbance)
         self._lanes: dict[str, int] = {} if lanes is None else lanes
         self._submissions: list[_Submission] = []
-        self._held: dict[simpy.Event, Ids] = {}  # the INPUTs of what waits for some of its own
+        self._held: dict[simpy.Event, AnyInts] = {}  # the INPUTs of what waits for some of its own
         self._capacity = [float(each) for each in self.resources.capacity]
         self._wake: _Wake | None = None
         self._clock = float(env.now)
@@ -235,7 +234,7 @@ class Fabric:
         lowered: Lowered | None = None,
         *,
         background: bool = False,
-        held: Ids | None = None,
+        held: AnyInts | None = None,
     ) -> simpy.Event:
         """Start a plan now. Its INPUTs become ready `ready` seconds from now: one number, or one
         per INPUT in program order. The event succeeds with the plan's `Timeline` when its last op
@@ -260,7 +259,7 @@ class Fabric:
             self._held[done] = inputs + submission.first
         return done
 
-    def release(self, done: simpy.Event, inputs: Ids) -> None:
+    def release(self, done: simpy.Event, inputs: AnyInts) -> None:
         """Let INPUTs that were held become ready now: of the plan whose event is `done`, by their
         places.
         """
@@ -279,8 +278,8 @@ class Fabric:
         self,
         plan: Plan,
         lowered: Lowered,
-        waits: Ids,
-        release: Ids,
+        waits: AnyInts,
+        release: AnyInts,
         times: Floats,
         done: simpy.Event,
     ) -> _Submission:
@@ -305,7 +304,7 @@ class Fabric:
         )
         return _Submission(plan, first, number, laned, piped, done)
 
-    def _start(self, submission: _Submission, waits: Ids, inputs: Ids) -> None:
+    def _start(self, submission: _Submission, waits: AnyInts, inputs: AnyInts) -> None:
         """A standing plan, from its beginning."""
         self._touch()
         self._store.again(submission.number, submission.first, waits, inputs, float(self.env.now))

@@ -9,13 +9,13 @@ from functools import lru_cache
 import networkx as nx
 import numpy as np
 
+from simreduce.arrays import Floats, blocks
 from simreduce.dtypes import SIZES
 from simreduce.engine import compiled
-from simreduce.engine.lower import Floats, Lowered
+from simreduce.engine.lower import Lowered
 from simreduce.engine.resources import Resources
 from simreduce.engine.tables import Array
 from simreduce.plan import Contract, Kind, Plan
-from simreduce.plan.ragged import blocks
 from simreduce.topology import Folded, Topology
 
 _WHOLE = 1 << 64

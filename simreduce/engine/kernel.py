@@ -35,6 +35,7 @@ submission have smaller ids.
 
 from __future__ import annotations
 
+from simreduce.arrays import ULP
 from simreduce.engine.calendar import NONE, put, take_until
 from simreduce.engine.sharing import close_flow, due_of, open_flow, share
 from simreduce.engine.tables import (
@@ -62,8 +63,6 @@ from simreduce.engine.tables import (
     State,
 )
 
-_ULP = 2.220446049250313e-16
-
 
 def advance(ops: Ops, state: State, now: float, horizon: float) -> tuple[bool, float]:
     """Run every instant at or before `now` and every one before `horizon`, but stop after a
@@ -75,7 +74,7 @@ def advance(ops: Ops, state: State, now: float, horizon: float) -> tuple[bool, f
     """
     while True:
         time = next_due(state)
-        if state.flows.scalar[DIRTY_COUNT] > 0 and time > now + 4.0 * _ULP * abs(now):
+        if state.flows.scalar[DIRTY_COUNT] > 0 and time > now + 4.0 * ULP * abs(now):
             share(
                 now, state.flows
             )  # a capacity has changed; what ends at this very instant still ends
@@ -83,7 +82,7 @@ def advance(ops: Ops, state: State, now: float, horizon: float) -> tuple[bool, f
         if time == INFINITY or (time > now and time >= horizon):
             return False, time
         state.clock[0] = time
-        due = take_due(time + 4.0 * _ULP * abs(time), state)
+        due = take_due(time + 4.0 * ULP * abs(time), state)
         completed = happen(due, time, ops, state)
         share(time, state.flows)
         if completed:

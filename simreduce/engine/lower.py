@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from simreduce.arrays import AnyInts, Bools, Floats, Ints, blocks, ranges, row_starts
 from simreduce.engine.calibration import Calibration, Processor
 from simreduce.engine.calls import Calls, jittered, worked
 from simreduce.engine.disturbance import CALM, Disturbance
@@ -19,14 +19,8 @@ from simreduce.engine.runtime import IDEAL, Call, Runtime
 from simreduce.engine.successors import turned_round
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Executor, Kind, Plan
-from simreduce.plan.plan import IN_PLACE, NO_STREAM, Column
-from simreduce.plan.ragged import blocks, ranges, starts
+from simreduce.plan.plan import IN_PLACE, NO_STREAM
 from simreduce.topology import Folded, Node, Routes, Topology
-
-Ids = npt.NDArray[np.integer]
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +28,15 @@ class Lowered:
     """One plan, ready to run: `call[op]` is its place in `calls`.
 
     An op waits for its operands, its controls and the op before it on its stream, each counted
-    once. Ids of ops are 32 bits wide where they fit.
+    once. AnyInts of ops are 32 bits wide where they fit.
     """
 
-    call: Ids
+    call: AnyInts
     calls: Calls
     amount: Floats
-    waits: Ids  # how many ops each one waits for
-    successor_start: Ids
-    successors: Ids  # ascending in every row
+    waits: AnyInts  # how many ops each one waits for
+    successor_start: AnyInts
+    successors: AnyInts  # ascending in every row
     lane_names: tuple[str, ...]
 
     def part(self, plan: Plan, first: int) -> Lowered:
@@ -60,7 +54,7 @@ class Lowered:
             self.lane_names,
         )
 
-    def _waiting(self, plan: Plan, first: int) -> tuple[Ids, Ids, Ids]:
+    def _waiting(self, plan: Plan, first: int) -> tuple[AnyInts, AnyInts, AnyInts]:
         """Who waits for whom in `plan`, as in `part`. On streams, others beside it would be waited
         for.
         """
@@ -71,9 +65,9 @@ class Lowered:
         return self.waits[first : first + len(plan)], start - start[0], successors
 
     @property
-    def predecessor_start(self) -> Ids:
+    def predecessor_start(self) -> AnyInts:
         """Where the rows of what ops wait for would begin."""
-        return starts(self.waits)
+        return row_starts(self.waits)
 
     @property
     def overhead(self) -> Floats:
@@ -91,7 +85,7 @@ class Lowered:
         return self.calls.latency[self.call]
 
     @property
-    def holds(self) -> Flags:
+    def holds(self) -> Bools:
         """Of every op."""
         return self.calls.holds[self.call]
 
@@ -103,7 +97,7 @@ class Lowered:
     @property
     def lane_start(self) -> Ints:
         """Where the rows of `lanes` begin, by op."""
-        return starts(np.diff(self.calls.lane_start)[self.call])
+        return row_starts(np.diff(self.calls.lane_start)[self.call])
 
     @property
     def lanes(self) -> Ints:
@@ -111,7 +105,7 @@ class Lowered:
         return self.calls.lanes[self._rows(self.calls.lane_start)]
 
     @property
-    def is_pipe(self) -> Flags:
+    def is_pipe(self) -> Bools:
         """Of every entry of `lanes`."""
         calls = self.calls
         count = np.diff(calls.lane_start)
@@ -121,7 +115,7 @@ class Lowered:
     @property
     def use_start(self) -> Ints:
         """Where the rows of `uses` and `weight` begin, by op."""
-        return starts(np.diff(self.calls.use_start)[self.call])
+        return row_starts(np.diff(self.calls.use_start)[self.call])
 
     @property
     def uses(self) -> Ints:
@@ -196,12 +190,12 @@ def occupying(lanes: Ints, seconds: float, lane_names: tuple[str, ...]) -> Lower
     count = np.array([len(lanes)])
     calls = Calls(
         overhead=np.array([seconds]), work=np.zeros(1), latency=np.zeros(1), holds=np.ones(1, dtype=np.bool_), cap=np.array([np.inf]),
-        lane_start=starts(count), early=count, lanes=lanes, use_start=starts(nothing), uses=none, weight=np.zeros(0),
+        lane_start=row_starts(count), early=count, lanes=lanes, use_start=row_starts(nothing), uses=none, weight=np.zeros(0),
     )  # fmt: skip
-    return Lowered(nothing, calls, np.zeros(1), nothing, starts(nothing), none, lane_names)
+    return Lowered(nothing, calls, np.zeros(1), nothing, row_starts(nothing), none, lane_names)
 
 
-def _amount(plan: Plan, call: Ids, moves: Flags) -> Floats:
+def _amount(plan: Plan, call: AnyInts, moves: Bools) -> Floats:
     """The bytes that each op moves, if its call moves any."""
     amount = np.empty(len(plan))
     for some in blocks(len(plan)):
@@ -271,13 +265,13 @@ class _Heads(NamedTuple):
     the target is, if the machines are folded and something may queue for it.
     """
 
-    executor: Column
-    kind: Column
-    source: Column
-    target: Column
-    channel: Column
-    passes: Column
-    away: Column
+    executor: AnyInts
+    kind: AnyInts
+    source: AnyInts
+    target: AnyInts
+    channel: AnyInts
+    passes: AnyInts
+    away: AnyInts
 
 
 _ONE: Ints = np.array([-1], dtype=np.int64)
@@ -287,7 +281,7 @@ _NOTHING = _Heads(
 )
 
 
-def _heads(plan: Plan, runtime: Runtime) -> tuple[Ids, _Heads]:
+def _heads(plan: Plan, runtime: Runtime) -> tuple[AnyInts, _Heads]:
     """The call of every op, and the calls in ascending order."""
     queues = runtime.queues
     call = np.zeros(len(plan), dtype=np.int32)
@@ -316,7 +310,7 @@ def _heads(plan: Plan, runtime: Runtime) -> tuple[Ids, _Heads]:
     return call, _Heads(*(np.concatenate(pair) for pair in zip(_NOTHING, distinct, strict=True)))
 
 
-def _away(plan: Plan, ops: Ids) -> Column:
+def _away(plan: Plan, ops: AnyInts) -> AnyInts:
     """How many machines on the operand of each op is, if it is a copy. They are taken for copies to
     another machine, which are as many and as large, so that the way they take is the sender's way
     out and then the receiver's way in.
@@ -331,7 +325,7 @@ def _passes(plan: Plan) -> Ints:
     )
 
 
-def _distinct(rows: _Heads) -> tuple[Column, _Heads]:
+def _distinct(rows: _Heads) -> tuple[AnyInts, _Heads]:
     """The distinct rows in ascending order, and the place among them of each; a column may be of
     one number.
     """
@@ -343,7 +337,7 @@ def _distinct(rows: _Heads) -> tuple[Column, _Heads]:
             key *= many
             key += column
             key -= least
-    which: Column
+    which: AnyInts
     if math.prod(size) > 4 * len(key) + (1 << 20):
         distinct, which = np.unique(key, return_inverse=True)
     else:
@@ -413,7 +407,7 @@ def _overhead(
 
 def _uses(
     heads: _Heads, site: _Site, runtime: Runtime, resources: Resources, cores: Work
-) -> tuple[Ints, Ints, Floats, Floats, Flags]:
+) -> tuple[Ints, Ints, Floats, Floats, Bools]:
     """Rows of resources and their weights; the latency of the way, and whether the lanes are held
     on it.
     """
@@ -446,7 +440,7 @@ def _uses(
     moving = rated & bool(resources.moving)
     for has in (working, moving, through):
         count[cores.calls[has]] += 1
-    use_start = starts(count)
+    use_start = row_starts(count)
     uses, weight = np.empty(use_start[-1], dtype=np.int32), np.ones(use_start[-1])
     on_links = np.ones(len(uses), dtype=np.bool_)
     at_memory = use_start[:-1][works]
@@ -469,7 +463,7 @@ def _uses(
     return use_start, uses, weight, delay, holds
 
 
-def _at_home(hops: Ints, links: Ids, site: _Site) -> tuple[Ints, Ids, Floats | float]:
+def _at_home(hops: Ints, links: AnyInts, site: _Site) -> tuple[Ints, AnyInts, Floats | float]:
     """Rows of links, each in the place of those that it stands for, and how often: a link that a
     transfer takes on its way out and the one from elsewhere on its way in carries both.
     """
@@ -496,7 +490,7 @@ def _ways(heads: _Heads, site: _Site, runtime: Runtime) -> Routes:
     into = np.where(crosses & (host[target] >= 0), host[target], out)
     legs = [router.routes(a, b) for a, b in ((source, out), (out, into), (into, target))]
     hops = np.stack([np.diff(leg.start) for leg in legs])
-    start = starts(hops.sum(axis=0))
+    start = row_starts(hops.sum(axis=0))
     links, shares = np.empty(start[-1], dtype=np.int32), np.ones(start[-1])
     at = start[:-1]
     for leg, count in zip(legs, hops, strict=True):
@@ -555,7 +549,7 @@ def _lanes(
         )
         early.append(len(lanes))
     return (
-        starts(np.array([len(row) for row in rows])),
+        row_starts(np.array([len(row) for row in rows])),
         np.array(early, dtype=np.int64),
         np.array([lane for row in rows for lane in row], dtype=np.int64),
     )

@@ -9,16 +9,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from simreduce.arrays import ULP, Bools, Floats, Ints, ranges
 from simreduce.engine.fabric import Timeline
 from simreduce.engine.lower import Lowered
 from simreduce.engine.resources import Resources
-from simreduce.plan.ragged import ranges
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 
 RELEASE, DISPATCH, LATENCY, BANDWIDTH, SHARE, LANE = (
     "release", "dispatch", "latency", "bandwidth", "bandwidth share", "lane wait",
@@ -26,7 +21,7 @@ RELEASE, DISPATCH, LATENCY, BANDWIDTH, SHARE, LANE = (
 CAUSES = (LANE, BANDWIDTH, SHARE, LATENCY, DISPATCH, RELEASE)
 
 _NONE = -1
-_NEAR = 8 * 2.220446049250313e-16
+_NEAR = 8 * ULP
 """Two computations of one instant differ by less."""
 
 
@@ -125,7 +120,7 @@ def critical(lowered: Lowered, resources: Resources, timeline: Timeline) -> Path
     )
 
 
-def _chain(lowered: Lowered, timeline: Timeline) -> tuple[Ints, Flags]:
+def _chain(lowered: Lowered, timeline: Timeline) -> tuple[Ints, Bools]:
     """The ops of the path, first to last, and whether it begins at an op when that had waited for a
     pipe. An op may be on it twice: another that it let go on by freeing a lane came before it to a
     pipe.
@@ -200,7 +195,7 @@ def _amid(
     return sum(spent.values()), max(spent, key=lambda r: (spent[r], -r))
 
 
-def _lanes(path: Ints, waited: Flags, lowered: Lowered) -> Ints:
+def _lanes(path: Ints, waited: Bools, lowered: Lowered) -> Ints:
     """The lane that each op got from the one before, if it waited for one; else -1."""
     calls = lowered.calls
     found = np.full(len(path), _NONE, dtype=np.int64)

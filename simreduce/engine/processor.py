@@ -7,17 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from simreduce.arrays import AnyInts, Bools, Floats, blocks
 from simreduce.engine.calibration import Processor
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.plan import IN_PLACE
-from simreduce.plan.ragged import blocks
 from simreduce.topology import Node, Topology
-
-Ints = npt.NDArray[np.integer]
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 
 COMPUTER = "computer"
 """Stands for all machines where one computer does the work of all."""
@@ -84,13 +79,13 @@ class Work:
     `apart` whether its bytes move after its work, not with it; `owner` whose cores they are.
     """
 
-    calls: Ints
+    calls: AnyInts
     seconds: Floats
     per_byte: Floats
     past: Floats
     touched: Floats
     through: Floats
-    apart: Flags
+    apart: Bools
     owner: tuple[str, ...]
     own_cache: int
 
@@ -99,7 +94,7 @@ class Work:
         """Of `seconds`, what is one flow with the bytes."""
         return np.where(self.apart, 0.0, self.seconds)
 
-    def moves(self, which: Ints, nbytes: Floats) -> Floats:
+    def moves(self, which: AnyInts, nbytes: Floats) -> Floats:
         """How long one core moves results of so many bytes, of the entries `which`."""
         beyond = np.maximum(self.touched[which] * nbytes - self.own_cache, 0.0)
         return nbytes * self.per_byte[which] + beyond * self.past[which]
@@ -127,7 +122,7 @@ NO_WORK = Work(
 
 
 def work(
-    kind: Ints, executor: Ints, passes: Ints, source: Sequence[Node], target: Sequence[Node], processor: Processor,
+    kind: AnyInts, executor: AnyInts, passes: AnyInts, source: Sequence[Node], target: Sequence[Node], processor: Processor,
     dispatch: Mapping[str, float], slow: Mapping[str, float], held: Mapping[str, float],
 ) -> Work:  # fmt: skip
     """Of calls, by column: those that are dispatched on CPU devices and stay on them. `slow`

@@ -10,10 +10,10 @@ from functools import cached_property
 
 import numpy as np
 
+from simreduce.arrays import Floats, Ints
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, Disturbance
-from simreduce.engine.fabric import Floats
-from simreduce.engine.lower import Ints, Lowered, lower
+from simreduce.engine.lower import Lowered, lower
 from simreduce.engine.path import Path, Step
 from simreduce.engine.replay import Rates, opening, replay
 from simreduce.engine.resources import Resources

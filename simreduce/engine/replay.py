@@ -12,17 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from simreduce.arrays import ULP, Floats, Ints
 from simreduce.engine.fabric import Timeline
 from simreduce.engine.lower import Lowered
 from simreduce.engine.resources import Resources
 from simreduce.errors import InternalError
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-
-_INSTANT = 8 * 2.220446049250313e-16
+_INSTANT = 8 * ULP
 """Times this close are one instant (the kernel: 4 ulp; the start of a flow is computed anew here).
 """
 _SAME = 1.0 + 1e-12

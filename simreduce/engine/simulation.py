@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import simpy
 
+from simreduce.arrays import Floats
 from simreduce.engine import floors
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, Disturbance
-from simreduce.engine.fabric import Fabric, Floats, Timeline
+from simreduce.engine.fabric import Fabric, Timeline
 from simreduce.engine.lower import Lowered
 from simreduce.engine.path import critical
 from simreduce.engine.replay import opening

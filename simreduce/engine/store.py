@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from simreduce.arrays import AnyInts, Floats
 from simreduce.engine import compiled, kernel, sharing
 from simreduce.engine.calendar import NONE, Heap
 from simreduce.engine.calls import Calls
@@ -27,9 +28,6 @@ from simreduce.engine.tables import (
     Queues,
     State,
 )
-
-Ints = npt.NDArray[np.integer[Any]]
-Floats = npt.NDArray[np.float64]
 
 _KINDS: dict[type, str] = {
     np.float64: "amount overhead latency cap weight ready start begun finish release_time lane_freed capacity load own known"
@@ -118,12 +116,12 @@ class Store:
     def append(
         self,
         calls: Calls,
-        call: Ints,
+        call: AnyInts,
         amount: Floats,
-        waits: Ints,
-        successor_start: Ints,
-        successors: Ints,
-        release_op: Ints,
+        waits: AnyInts,
+        successor_start: AnyInts,
+        successors: AnyInts,
+        release_op: AnyInts,
         release_time: Floats,
         lanes: int,
     ) -> int:
@@ -192,7 +190,9 @@ class Store:
         self.state = _state(old)
         return number
 
-    def again(self, number: int, first: int, waits: Ints, release_op: Ints, now: float) -> None:
+    def again(
+        self, number: int, first: int, waits: AnyInts, release_op: AnyInts, now: float
+    ) -> None:
         """Let a submission that is done, or has never begun, begin anew: its ops `release_op`, in
         ascending order, are released now.
         """
@@ -206,7 +206,7 @@ class Store:
             column[first:last] = value if self.compiled else [value] * len(waits)
         self.release(release_op, now)
 
-    def release(self, op: Ints, now: float) -> None:
+    def release(self, op: AnyInts, now: float) -> None:
         """Ops that wait for it, in ascending order, are released now."""
         state = self.state
         times, ops, done = state.release_time, state.release_op, int(state.released[0])
@@ -305,7 +305,7 @@ class Store:
                 old["first_use"][resource] = place[use]
         old["scalar"][SHIFT] = wider
 
-    def _release(self, old: dict[str, Any], op: Ints, time: Floats) -> None:
+    def _release(self, old: dict[str, Any], op: AnyInts, time: Floats) -> None:
         """Sort the releases that are still to come, by time and op."""
         done = old["released"][0]
         times = np.concatenate([np.asarray(old["release_time"][done:-1], dtype=np.float64), time])
@@ -318,9 +318,9 @@ class Store:
         old["released"][0] = 0
 
 
-def _shifted(column: Ints, by: int) -> Ints:
+def _shifted(column: AnyInts, by: int) -> AnyInts:
     return column + by if by else column
 
 
-def _full(count: int, value: int) -> Ints:
+def _full(count: int, value: int) -> AnyInts:
     return np.full(count, value, dtype=np.int32)

@@ -7,21 +7,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from simreduce.arrays import AnyInts, blocks
 from simreduce.engine import compiled
 from simreduce.engine.waiting import follow
 from simreduce.errors import PlanError
 from simreduce.plan import Plan
-from simreduce.plan.plan import NO_STREAM, Column
-from simreduce.plan.ragged import blocks
+from simreduce.plan.plan import NO_STREAM
 
-Ids = npt.NDArray[np.integer]
-
-_NO_IDS: Ids = np.zeros(0, dtype=np.int32)
+_NO_IDS: AnyInts = np.zeros(0, dtype=np.int32)
 
 
-def turned_round(plan: Plan) -> tuple[Ids, Ids, Ids]:
+def turned_round(plan: Plan) -> tuple[AnyInts, AnyInts, AnyInts]:
     """How many ops each one waits for; and, as rows, who waits for it."""
     n, streams = len(plan), int(plan.stream.max(initial=NO_STREAM)) + 1
     reads = (
@@ -64,7 +61,7 @@ def _check_order(plan: Plan) -> None:
         raise PlanError("a stream has a number below -1")
 
 
-def _too_late(start: Column, read: Column) -> bool:
+def _too_late(start: AnyInts, read: AnyInts) -> bool:
     for some in blocks(len(start) - 1):
         edges = start[some.start : some.stop + 1]
         readers = np.repeat(np.arange(some.start, some.stop, dtype=np.int32), np.diff(edges))
@@ -73,12 +70,12 @@ def _too_late(start: Column, read: Column) -> bool:
     return False
 
 
-def _ids(column: Column) -> Ids:
+def _ids(column: AnyInts) -> AnyInts:
     """As the compiled function wants them; nothing is copied where they are so already."""
     return np.require(column, np.int32, ["C", "W"])
 
 
-def _narrowest(counts: Ids) -> np.dtype[np.signedinteger[Any]]:
+def _narrowest(counts: AnyInts) -> np.dtype[np.signedinteger[Any]]:
     """The dtype that takes least memory."""
     return next(
         d for d in map(np.dtype, ("i1", "i2", "i4")) if counts.max(initial=0) <= np.iinfo(d).max

@@ -7,13 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
+from simreduce.arrays import AnyInts, Ints, ranges, row_starts
 from simreduce.plan.contract import Contract
-from simreduce.plan.plan import Column, Kind, Plan
-from simreduce.plan.ragged import ranges, starts
-
-Ints = npt.NDArray[np.int64]
+from simreduce.plan.plan import Kind, Plan
 
 
 def apart(plan: Plan, *, loose: bool = False) -> list[Plan]:
@@ -56,26 +53,26 @@ def apart(plan: Plan, *, loose: bool = False) -> list[Plan]:
     order = np.lexsort((op, member))
     inside = (label[waiter] == label[awaited]) & ~shared[waiter]
     kept = np.bincount(waiter[inside], minlength=n)
-    return list(_cut(plan, member[order], op[order], count, starts(kept), awaited[inside]))
+    return list(_cut(plan, member[order], op[order], count, row_starts(kept), awaited[inside]))
 
 
 def _cut(
-    plan: Plan, member: Ints, op: Ints, count: int, waits: Ints, awaited: Column
+    plan: Plan, member: Ints, op: Ints, count: int, waits: Ints, awaited: AnyInts
 ) -> Iterator[Plan]:
     """The parts; row i says that op[i] is in part member[i], and rows are in ascending order. What
     each op waits for is row op of `awaited`.
     """
     n = len(plan)
-    first = starts(np.bincount(member, minlength=count))
+    first = row_starts(np.bincount(member, minlength=count))
     place = member * n + op
 
-    def rows(start: Column, items: Column) -> tuple[Ints, Ints]:
+    def rows(start: AnyInts, items: AnyInts) -> tuple[Ints, Ints]:
         """Of every row: where its entries begin, and their places in the part."""
         size = np.diff(start)[op]
         found = np.searchsorted(
             place, np.repeat(member, size) * n + items[ranges(start[:-1][op], size)]
         )
-        return starts(size), found - np.repeat(first[member], size)
+        return row_starts(size), found - np.repeat(first[member], size)
 
     operand_start, operands = rows(plan.operand_start, plan.operands)
     control_start, controls = rows(waits, awaited)

@@ -21,9 +21,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from simreduce.arrays import AnyInts, Ints, row_starts
 from simreduce.errors import InternalError, PlanError, PlanTooLarge
 from simreduce.plan.contract import Contract
-from simreduce.plan.plan import IN_PLACE, NO_STREAM, ZEROS, Column, Executor, Ints, Kind, Plan
+from simreduce.plan.plan import IN_PLACE, NO_STREAM, ZEROS, Executor, Kind, Plan
 from simreduce.plan.values import Value, Values
 
 MOST_SINGLE_OPS = 5_000_000
@@ -41,7 +42,7 @@ _FEW = 48
 _ROWS = 1 << 16
 """Ops appended one by one that are held, when blocks are."""
 
-Numbers: TypeAlias = "int | Column"
+Numbers: TypeAlias = "int | AnyInts"
 """One number for all ops of a block, or one for each."""
 
 
@@ -55,7 +56,7 @@ class _Column:
     def __init__(self, dtype: type[np.signedinteger[Any]]) -> None:
         self.dtype = dtype
         self.only: int | None = None
-        self.array: Column = np.empty(0, dtype=dtype)
+        self.array: AnyInts = np.empty(0, dtype=dtype)
         self.size = 0
 
     def extend(self, count: int, numbers: Numbers) -> None:
@@ -87,20 +88,18 @@ class _Column:
         wider[: self.size] = self.array[: self.size]
         self.array = wider
 
-    def filled(self) -> Column:
+    def filled(self) -> AnyInts:
         """The array, which must not grow any more; of one number, one that takes no memory."""
         if self.only is not None:
             return np.broadcast_to(np.array(self.only, dtype=self.dtype), self.size)
         self.array.resize(self.size, refcheck=False)
         return self.array
 
-    def starts(self) -> Column:
+    def starts(self) -> AnyInts:
         """Where rows of these lengths begin, and where the last ends."""
         if self.only == 0:
             return np.broadcast_to(np.array(0, dtype=np.int32), self.size + 1)
-        start = np.zeros(self.size + 1, dtype=np.int32)
-        np.cumsum(self.filled(), out=start[1:])
-        return start
+        return row_starts(self.filled()).astype(np.int32)
 
 
 def _one(numbers: Numbers) -> int | None:

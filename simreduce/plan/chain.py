@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from simreduce.arrays import Ints, row_starts
 from simreduce.plan.builder import PlanBuilder
 from simreduce.plan.contract import Contract
 from simreduce.plan.plan import Kind, Plan
 from simreduce.plan.side_by_side import side_by_side
-
-Ints = npt.NDArray[np.int64]
 
 
 def repeat(plan: Plan, times: int) -> Plan:
@@ -60,7 +58,7 @@ def _with_controls(plan: Plan, waiters: Ints, waited: Ints) -> Plan:
     )
     waited = np.concatenate([plan.controls, waited])
     order = np.argsort(waiters, kind="stable")
-    start = np.concatenate([[0], np.cumsum(np.bincount(waiters, minlength=len(plan)))])
+    start = row_starts(np.bincount(waiters, minlength=len(plan)))
     return replace(
         plan,
         control_start=start.astype(plan.control_start.dtype),

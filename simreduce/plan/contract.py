@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-Column = npt.NDArray[np.integer]
+from simreduce.arrays import AnyInts, Ints
 
 
 class Promise(NamedTuple):
@@ -37,12 +36,12 @@ class Contract:
     """
 
     collective: str
-    device: Column
-    lo: Column
-    hi: Column
-    dtype: Column
-    members: Column
-    divisor: Column
+    device: AnyInts
+    lo: AnyInts
+    hi: AnyInts
+    dtype: AnyInts
+    members: AnyInts
+    divisor: AnyInts
     sets: tuple[frozenset[int], ...]
     home: Mapping[int, int] = field(default_factory=dict)
 
@@ -127,18 +126,16 @@ class Contract:
         return replace(Contract.of("broadcast", promises), home={source: source})
 
 
-Rows = npt.NDArray[np.int64]
-"""(lo, hi, dtype) by row."""
-
-
-def _each(devices: Sequence[int], intervals: Sequence[tuple[int, int, int]]) -> tuple[Column, Rows]:
-    """Every interval on every device, device by device."""
+def _each(
+    devices: Sequence[int], intervals: Sequence[tuple[int, int, int]]
+) -> tuple[AnyInts, Ints]:
+    """Devices, and rows of (lo, hi, dtype): every interval on every device, device by device."""
     table = np.array(intervals, dtype=np.int64).reshape(-1, 3)
     return np.repeat(devices, len(table)), np.tile(table, (len(devices), 1))
 
 
-def _parts(intervals: Sequence[tuple[int, int, int]], n: int) -> Rows:
-    """Every interval in n parts of nearly equal size, in order."""
+def _parts(intervals: Sequence[tuple[int, int, int]], n: int) -> Ints:
+    """Rows of (lo, hi, dtype): every interval in n parts of nearly equal size, in order."""
     lo, hi, dtype = np.array(intervals, dtype=np.int64).reshape(-1, 3).T
     # size * i // n, which might be more than 64 bits hold on the way
     each, more = np.divmod((hi - lo)[:, None], n)
@@ -149,7 +146,7 @@ def _parts(intervals: Sequence[tuple[int, int, int]], n: int) -> Rows:
 
 
 def _sums(
-    collective: str, ranks: Sequence[int], device: Column, rows: Rows, divisor: int
+    collective: str, ranks: Sequence[int], device: AnyInts, rows: Ints, divisor: int
 ) -> Contract:
     """Row i: `device[i]` has the sum of all ranks."""
     everyone = np.zeros(len(rows), dtype=np.int32)
@@ -157,7 +154,7 @@ def _sums(
 
 
 def _from_one(
-    collective: str, ranks: Sequence[int], device: Column, rows: Rows, giver: Column
+    collective: str, ranks: Sequence[int], device: AnyInts, rows: Ints, giver: AnyInts
 ) -> Contract:
     """Row i: `device[i]` has what `ranks[giver[i]]` gave."""
     return _contract(
@@ -166,7 +163,7 @@ def _from_one(
 
 
 def _contract(
-    collective: str, ranks: Sequence[int], device: Column, rows: Rows, members: Column,
+    collective: str, ranks: Sequence[int], device: AnyInts, rows: Ints, members: AnyInts,
     sets: tuple[frozenset[int], ...], divisor: int,
 ) -> Contract:  # fmt: skip
     """Every rank's contributions are at home on the rank."""

@@ -15,14 +15,10 @@ from dataclasses import dataclass, fields
 from enum import IntEnum
 
 import numpy as np
-import numpy.typing as npt
 
 from simreduce import dtypes
+from simreduce.arrays import AnyInts, Ints, blocks
 from simreduce.plan.contract import Contract
-from simreduce.plan.ragged import blocks
-
-Ints = npt.NDArray[np.int64]
-Column = npt.NDArray[np.integer]
 
 ZEROS = -1
 """The contributor of an INPUT that holds zeros (padding)."""
@@ -79,18 +75,18 @@ class Plan:
     """
 
     devices: tuple[str, ...]
-    kind: Column
-    device: Column
-    lo: Column
-    hi: Column
-    dtype: Column
-    arg: Column
-    stream: Column
-    executor: Column
-    operand_start: Column
-    operands: Column
-    control_start: Column
-    controls: Column
+    kind: AnyInts
+    device: AnyInts
+    lo: AnyInts
+    hi: AnyInts
+    dtype: AnyInts
+    arg: AnyInts
+    stream: AnyInts
+    executor: AnyInts
+    operand_start: AnyInts
+    operands: AnyInts
+    control_start: AnyInts
+    controls: AnyInts
     contract: Contract
     machines: int = 1
     times: int = 1
@@ -111,12 +107,12 @@ class Plan:
         return size
 
     @property
-    def operand_count(self) -> Column:
+    def operand_count(self) -> AnyInts:
         """Number of operands of each op."""
         return np.diff(self.operand_start)
 
     @property
-    def source(self) -> Column:
+    def source(self) -> AnyInts:
         """The device of each op's first operand; its own device where it has none."""
         source = self.device.copy()
         for some in blocks(len(self)):

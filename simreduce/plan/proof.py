@@ -15,16 +15,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from simreduce import dtypes
+from simreduce.arrays import AnyInts, Bools, Ints, distinct, invert, ranges, row_starts, splitmix
 from simreduce.errors import PlanError
 from simreduce.plan.contract import Contract
 from simreduce.plan.plan import ZEROS, Kind, Plan
-from simreduce.plan.ragged import distinct, levels, ranges
-
-Ints = npt.NDArray[np.int64]
-Column = npt.NDArray[np.integer]
 
 PRIME = 2**31 - 1
 _SEED = np.uint64(0x5EED)
@@ -75,7 +71,7 @@ def _malformed(plan: Plan) -> Iterator[Problem]:
     used = plan.operands.astype(np.int64)
     waiter = np.repeat(np.arange(n), np.diff(plan.control_start))
 
-    def fault(rule: str, bad: Column, text: str) -> Iterator[Problem]:
+    def fault(rule: str, bad: AnyInts, text: str) -> Iterator[Problem]:
         for op in np.unique(bad)[:_EXPLAINED]:
             yield Problem(rule, f"{plan.describe(int(op))} {text}")
 
@@ -165,31 +161,23 @@ class _Atoms:
         return _Atoms(cuts, np.searchsorted(cuts, plan.lo), np.searchsorted(cuts, plan.hi))
 
 
-def _residue(contributor: Column, atom: Ints) -> Ints:
+def _residue(contributor: AnyInts, atom: Ints) -> Ints:
     """What each contributor gives for the atom at the same place: 1 to PRIME - 1, and 0 for ZEROS."""
-    mixed = _mixed(_mixed(contributor.astype(np.uint64) + _SEED) + atom.astype(np.uint64))
+    nothing = np.uint64(0)
+    mixed = splitmix(nothing, contributor.astype(np.uint64) + _SEED)
+    mixed = splitmix(nothing, mixed + atom.astype(np.uint64))
     return np.where(contributor == ZEROS, 0, (mixed % np.uint64(PRIME - 1)).astype(np.int64) + 1)
-
-
-def _mixed(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """SplitMix64 (Steele, Lea and Flood 2014): the state x, a step on, as a number that shows
-    nothing of it.
-    """
-    x = x * np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
 
 
 def _residues(plan: Plan, atoms: _Atoms) -> tuple[Ints, Ints]:
     """The residues of every op's atoms, as one flat array, and where each op's begin in it."""
-    steps = list(levels(plan.operand_start, plan.operands))
+    steps = list(_levels(plan.operand_start, plan.operands))
     # Ops by depth: what is computed in one step is one stretch of the array, and so is what it
     # reads, below.
     order = np.concatenate([np.zeros(0, dtype=np.int64), *steps])
     ops = np.cumsum([0, *map(len, steps)])
     width = atoms.last - atoms.first
-    ends = _ends(width[order])
+    ends = row_starts(width[order])
     offset = np.empty(len(plan), dtype=np.int64)
     offset[order] = ends[:-1]
 
@@ -234,7 +222,22 @@ def _reads(plan: Plan, atoms: _Atoms, offset: Ints, readers: Ints) -> tuple[Ints
     count = np.maximum(np.minimum(atoms.last[user], atoms.last[used]) - lo, 0)
     target = ranges(offset[user] + lo - atoms.first[user], count)
     source = ranges(offset[used] + lo - atoms.first[used], count)
-    return target, source, _ends(count)[_ends(reads)]
+    return target, source, row_starts(count)[row_starts(reads)]
+
+
+def _levels(start: AnyInts, predecessors: AnyInts) -> Iterator[Ints]:
+    """Ops by depth: each array holds the ops whose predecessors are all in earlier arrays,
+    ascending. Ops on a cycle never come.
+    """
+    left = np.diff(start)
+    successor_start, successors = invert(start, predecessors, len(left))
+    level = np.flatnonzero(left == 0)
+    while len(level):
+        yield level
+        count = successor_start[level + 1] - successor_start[level]
+        reached = successors[ranges(successor_start[level], count)]
+        np.subtract.at(left, reached, 1)
+        level = distinct(reached[left[reached] == 0])
 
 
 def _at_once(ends: Ints) -> Iterator[slice]:
@@ -248,28 +251,21 @@ def _at_once(ends: Ints) -> Iterator[slice]:
         yield slice(begin, end)
 
 
-def _ends(count: Column) -> Ints:
-    """0, and where each of the rows of these lengths ends."""
-    ends = np.zeros(len(count) + 1, dtype=np.int64)
-    np.cumsum(count, out=ends[1:])
-    return ends
-
-
-def _inverse(divisors: Column) -> Ints:
+def _inverse(divisors: AnyInts) -> Ints:
     values, place = np.unique(divisors, return_inverse=True)
     return np.array([pow(int(d), -1, PRIME) for d in values], dtype=np.int64)[place]
 
 
-def _sums(contract: Contract, members: Column, atom: Ints) -> Ints:
+def _sums(contract: Contract, members: AnyInts, atom: Ints) -> Ints:
     """The residue of the sum over the set `members` of each atom."""
     width = int(atom.max(initial=0)) + 1
     pairs, place = np.unique(members.astype(np.int64) * width + atom, return_inverse=True)
     row, atom = np.divmod(pairs, width)
     size = np.array([len(s) for s in contract.sets], dtype=np.int64)
     flat = np.array([member for s in contract.sets for member in sorted(s)], dtype=np.int64)
-    start, count = _ends(size)[row], size[row]
+    start, count = row_starts(size)[row], size[row]
     total = np.zeros(len(pairs), dtype=np.int64)
-    for some in _at_once(_ends(count)):
+    for some in _at_once(row_starts(count)):
         index = np.repeat(np.arange(some.stop - some.start), count[some])
         given = _residue(flat[ranges(start[some], count[some])], atom[some][index])
         np.add.at(total[some], index, given)
@@ -308,7 +304,7 @@ def _broken_promises(plan: Plan) -> Iterator[Problem]:
         wrong = (found == 1) & (got[at] != expected)
         mistyped = (found == 1) & ~wrong & (plan.dtype[maker[at]] != contract.dtype[row])
 
-    def gather(rule: str, bad: npt.NDArray[np.bool_], explain: bool = False) -> Iterator[Problem]:
+    def gather(rule: str, bad: Bools, explain: bool = False) -> Iterator[Problem]:
         for n, (start, stop) in enumerate(_runs(promised, bad)):
             device, a, b = plan.devices[promised[start] // width], atom[start], atom[stop - 1] + 1
             text = f"{device} [{atoms.cuts[a]}, {atoms.cuts[b]})"
@@ -331,7 +327,7 @@ def _broken_promises(plan: Plan) -> Iterator[Problem]:
         yield Problem("not promised", text, int(width_of[maker[extra] == op].sum()))
 
 
-def _runs(key: Ints, bad: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+def _runs(key: Ints, bad: Bools) -> Iterator[tuple[int, int]]:
     """[start, stop) of each run of bad entries whose keys are consecutive."""
     ids = np.flatnonzero(bad)
     if not ids.size:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
+from simreduce.arrays import AnyInts, Ints, ranges, row_starts
 from simreduce.plan.contract import Contract
-from simreduce.plan.plan import Column, Kind, Plan
-from simreduce.plan.ragged import ranges
+from simreduce.plan.plan import Kind, Plan
 
 
 def side_by_side(plans: Sequence[Plan], devices: Sequence[str]) -> Plan:
@@ -23,18 +22,18 @@ def side_by_side(plans: Sequence[Plan], devices: Sequence[str]) -> Plan:
     index = {name: i for i, name in enumerate(devices)}
     moved = [_on(plan, [index[name] for name in plan.devices], len(devices)) for plan in plans]
     tops = [max(int(p.hi.max(initial=0)), int(p.contract.hi.max(initial=0))) for p in moved]
-    room = np.concatenate([[0], np.cumsum(tops[:-1])]).astype(np.int64)
-    base = np.concatenate([[0], np.cumsum([len(p) for p in moved[:-1]])]).astype(np.int64)
+    room = row_starts(np.array(tops))[:-1]
+    base = row_starts(np.array([len(p) for p in moved]))[:-1]
 
-    def joined(name: str, by: npt.NDArray[np.int64] | None = None) -> Column:
+    def joined(name: str, by: Ints | None = None) -> AnyInts:
         columns = [getattr(p, name) for p in moved]
         if by is not None:
             columns = [(c + k).astype(c.dtype) for c, k in zip(columns, by, strict=True)]
         return np.concatenate(columns)
 
-    def starts(name: str) -> Column:
+    def starts(name: str) -> AnyInts:
         counts = np.concatenate([np.diff(getattr(p, name)) for p in moved])
-        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        return row_starts(counts).astype(np.int32)
 
     return Plan(
         devices=tuple(devices),
@@ -70,8 +69,8 @@ def _on(plan: Plan, place: Sequence[int], devices: int) -> Plan:
     return replace(plan, device=to[plan.device], stream=stream, contract=contract)
 
 
-def _joined_contracts(contracts: Sequence[Contract], room: npt.NDArray[np.int64]) -> Contract:
-    first = np.concatenate([[0], np.cumsum([len(c.sets) for c in contracts[:-1]])]).astype(np.int32)
+def _joined_contracts(contracts: Sequence[Contract], room: Ints) -> Contract:
+    first = row_starts(np.array([len(c.sets) for c in contracts]))[:-1].astype(np.int32)
     pairs = list(zip(contracts, room, strict=True))
     return Contract(
         collective=contracts[0].collective,
@@ -102,10 +101,10 @@ def results_last(plan: Plan, key: Sequence[int]) -> Plan:
     place = np.empty(len(plan), dtype=np.int64)
     place[order] = np.arange(len(plan))
 
-    def permuted(start: Column, items: Column) -> tuple[Column, Column]:
+    def permuted(start: AnyInts, items: AnyInts) -> tuple[AnyInts, AnyInts]:
         counts = np.diff(start)[order]
         moved = place[items[ranges(start[:-1][order], counts)]].astype(items.dtype)
-        return np.concatenate([[0], np.cumsum(counts)]).astype(start.dtype), moved
+        return row_starts(counts).astype(start.dtype), moved
 
     operand_start, operands = permuted(plan.operand_start, plan.operands)
     control_start, controls = permuted(plan.control_start, plan.controls)

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, TypeAlias, overload
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
+from simreduce.arrays import Ints
+
 Many: TypeAlias = "slice | EllipsisType | npt.NDArray[Any] | tuple[Any, ...] | None"
 """What numpy is indexed by besides an integer."""
 

@@ -5,11 +5,9 @@ here.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from simreduce.arrays import Floats
 from simreduce.errors import InternalError
-
-Floats = npt.NDArray[np.float64]
 
 
 def maximise(goal: Floats, table: Floats, limit: Floats) -> tuple[float, Floats, Floats]:

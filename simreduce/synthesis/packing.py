@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from simreduce.arrays import Floats
 from simreduce.synthesis.lp import maximise
 
-Floats = npt.NDArray[np.float64]
 P = TypeVar("P", bound=Hashable)
 Load = Mapping[int, int]
 

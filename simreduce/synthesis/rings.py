@@ -15,10 +15,11 @@ from itertools import pairwise
 
 import numpy as np
 
+from simreduce.arrays import Floats
 from simreduce.synthesis.network import Edge, Network
 from simreduce.synthesis.optimum import narrowest
 from simreduce.synthesis.packing import GAP, LOST, Packing, Task, pack
-from simreduce.synthesis.tours import MOST_EXACT, Floats, tours
+from simreduce.synthesis.tours import MOST_EXACT, tours
 
 Ring = tuple[int, ...]
 Rings = Packing[Ring]

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from simreduce.arrays import Floats
+
 Tour = tuple[int, ...]
 
 MOST_EXACT = 16

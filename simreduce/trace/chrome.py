@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 import simreduce
+from simreduce.arrays import Floats, Ints, invert
 from simreduce.engine import Curve, Recording
 from simreduce.plan import Kind
-from simreduce.plan.ragged import invert
 from simreduce.topology import Topology
-from simreduce.trace.rows import Floats, Ints, rows
+from simreduce.trace.rows import rows
 
 US = 1e6
 BEGIN, END, _SENT, _USED, _COUNT = "B", "E", "s", "f", "C"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from simreduce.arrays import ULP, Floats, Ints
 
-_INSTANT = 8 * 2.220446049250313e-16
+_INSTANT = 8 * ULP
 """Slices that overlap by less only touch: their ends are two computations of one instant."""
 
 

@@ -12,11 +12,9 @@ from functools import cached_property
 from math import exp, inf, isfinite, lgamma, log, log1p, pi, sqrt
 
 import numpy as np
-import numpy.typing as npt
 
+from simreduce.arrays import Floats
 from simreduce.errors import InputError
-
-Floats = npt.NDArray[np.float64]
 
 
 class Distribution(ABC):

@@ -12,16 +12,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from simreduce.arrays import Ints
 from simreduce.layouts import Layout
 from simreduce.packing import DdpBuckets, Fusion
 from simreduce.plan import ZEROS, Executor, Kind, Plan, apart
 from simreduce.strategy import Strategy, compile_plan
 from simreduce.variable_update import STRATEGIES, Flags, variable_update
 from simreduce.workload import Workload
-
-Ints = npt.NDArray[np.int64]
 
 CYCLE = 1e-3
 """`HOROVOD_CYCLE_TIME` in seconds, since 0.21; before it was 5 ms."""

@@ -11,15 +11,13 @@ from functools import partial
 from math import comb, inf, nan, sqrt
 
 import numpy as np
-import numpy.typing as npt
 
+from simreduce.arrays import Bools, Floats, Ints
 from simreduce.errors import InputError
 from simreduce.training.distributions import Distribution
 from simreduce.training.replicas import Delays, ReplicasJob, Run, simulate_replicas
 from simreduce.training.replicas.recurrence import Runs
 from simreduce.workers import in_processes
-
-Floats = npt.NDArray[np.float64]
 
 CONFIDENCE = 0.95
 """Of every interval; where choices are compared, of all comparisons together."""
@@ -59,12 +57,12 @@ class Repetitions:
 
     job: ReplicasJob
     updates: Floats
-    gradients: npt.NDArray[np.int64]
-    arrived: npt.NDArray[np.int64]
-    dropped: npt.NDArray[np.int64]
+    gradients: Ints
+    arrived: Ints
+    dropped: Ints
 
     @property
-    def whole(self) -> npt.NDArray[np.bool_]:
+    def whole(self) -> Bools:
         """Whether each repetition made all its updates. Only these have times."""
         return ~np.isnan(self.updates[:, -1])
 
@@ -137,7 +135,7 @@ def repeat(
     )
 
 
-_Row = tuple[Floats, npt.NDArray[np.int64], int, int]
+_Row = tuple[Floats, Ints, int, int]
 
 
 def _rows(
@@ -164,9 +162,7 @@ def _by_processes(job: ReplicasJob, updates: int, repetition: int) -> _Row:
     return (*_filled(times, gradients, updates), len(run.arrivals), len(run.dropped))
 
 
-def _filled(
-    times: Floats, gradients: npt.NDArray[np.int64], updates: int
-) -> tuple[Floats, npt.NDArray[np.int64]]:
+def _filled(times: Floats, gradients: Ints, updates: int) -> tuple[Floats, Ints]:
     """As many as there should have been: NaN, and 0, for updates that were never made."""
     missing = updates - len(times)
     return np.pad(times, (0, missing), constant_values=nan), np.pad(gradients, (0, missing))

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-import numpy.typing as npt
 from scipy.stats import spearmanr
 
 from simreduce import units
+from simreduce.arrays import Bools
 from simreduce_validate.campaign import Timing
 from simreduce_validate.measuring import (
     Interval,
@@ -193,7 +193,7 @@ def _size(
     fastest = min([measured[best], *default])
     regret = over_fastest(samples, chosen, comparisons=comparisons)
 
-    def order(differ: npt.NDArray[np.bool_]) -> Order:
+    def order(differ: Bools) -> Order:
         """`differ` at [i, j]: i takes longer than j by more than `APART`. Those predicted to be
         alike are in no order.
         """

@@ -21,6 +21,7 @@ import click
 import numpy as np
 
 import simreduce as sr
+from simreduce.arrays import Floats
 from simreduce.calibrate import in_its_unit, own_calibrations, shipped, to_toml
 from simreduce.cli.devices import device_options
 from simreduce.cli.options import (
@@ -54,7 +55,6 @@ from simreduce_validate.calibrating import (
 )
 from simreduce_validate.calibrating.controls import Key, repeated
 from simreduce_validate.calibrating.design import WHOLE, whole
-from simreduce_validate.calibrating.fit import Floats
 from simreduce_validate.campaign import RUNTIME, Campaign, Case, Timing
 from simreduce_validate.devices import Devices, read_devices, refusals
 from simreduce_validate.measuring.provenance import processors

@@ -17,14 +17,12 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 
 import simreduce as sr
+from simreduce.arrays import Floats
 from simreduce.engine import NOMINAL, Calibration, LinkConstants
 from simreduce.plan import Plan
 from simreduce.topology import Topology
-
-Floats = npt.NDArray[np.float64]
 
 STEPS = 5
 PUBLISHED: Mapping[str, float] = {

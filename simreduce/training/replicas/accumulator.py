@@ -9,11 +9,10 @@ from collections import deque
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from simreduce.arrays import Floats
 from simreduce.errors import InputError, InternalError
 
-Floats = npt.NDArray[np.float64]
 T = TypeVar("T")
 
 

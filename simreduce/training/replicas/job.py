@@ -7,15 +7,12 @@ from dataclasses import dataclass, field
 from math import inf, isfinite
 
 import numpy as np
-import numpy.typing as npt
 
-from simreduce.engine.disturbance import uniform
+from simreduce.arrays import Floats, uniform
 from simreduce.errors import InputError
 from simreduce.training.distributions import Distribution
 from simreduce.training.replicas.network import Delays, Flows
 from simreduce.training.replicas.settings import SyncSettings
-
-Floats = npt.NDArray[np.float64]
 
 _APART = 1 << 40
 """Random numbers of one repetition."""

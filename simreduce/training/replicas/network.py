@@ -14,9 +14,9 @@ from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import simpy
 
+from simreduce.arrays import Floats
 from simreduce.engine import Fabric, Standing
 from simreduce.engine.lower import Lowered, lower
 from simreduce.engine.processor import scope
@@ -24,8 +24,6 @@ from simreduce.engine.resources import Resources
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Contract, Plan, PlanBuilder
 from simreduce.setup import Setup
-
-Floats = npt.NDArray[np.float64]
 
 
 class Messages(NamedTuple):

@@ -16,15 +16,12 @@ from math import inf
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from simreduce.arrays import Floats, Ints
 from simreduce.engine import compiled
 from simreduce.errors import InternalError
 from simreduce.training.replicas.job import ReplicasJob
 from simreduce.training.replicas.network import Delays
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 _WORTH = 20_000
 """Steps of workers that take longer as they stand than to load numba and the compiled loop."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from simreduce.arrays import Floats
 from simreduce.training.replicas.accumulator import (
     Accumulator,
     DenseAccumulator,
@@ -18,8 +18,6 @@ from simreduce.training.replicas.accumulator import (
     SparseAccumulator,
     UpstreamSparseAccumulator,
 )
-
-Floats = npt.NDArray[np.float64]
 
 
 class GradientRequest(NamedTuple):

@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import least_squares
 
+from simreduce.arrays import Floats
 from simreduce_validate.calibrating.constants import Constant
-
-Floats = npt.NDArray[np.float64]
 
 INLIER = 0.05
 """Residuals, as a part of the time, from which a measurement pulls less than in proportion."""

@@ -28,8 +28,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from simreduce.arrays import Floats
 from simreduce.errors import InputError
-from simreduce_validate.measuring.statistics import Floats
 
 FORMAT = 1
 

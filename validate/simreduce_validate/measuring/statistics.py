@@ -10,12 +10,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-Floats: TypeAlias = npt.NDArray[np.float64]
+from simreduce.arrays import Floats, Ints
 
 RESAMPLES = 2000
 LEVEL = 0.95
@@ -236,7 +234,7 @@ def _edges(level: float) -> tuple[float, float]:
     return (1 - level) / 2, (1 + level) / 2
 
 
-def _drawn(count: int, resamples: int, seed: int) -> npt.NDArray[np.int64]:
+def _drawn(count: int, resamples: int, seed: int) -> Ints:
     return np.random.default_rng(seed).integers(0, count, (resamples, count))
 
 

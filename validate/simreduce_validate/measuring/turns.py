@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from simreduce_validate.measuring.statistics import Floats
+from simreduce.arrays import Floats
 
 
 class Timed(Protocol):

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from simreduce.arrays import Floats
 from simreduce.errors import InputError, did_you_mean
 from simreduce.layouts import Layout
 from simreduce.plan import Plan
@@ -36,8 +36,6 @@ from simreduce_validate.running.protocol import ROUTES, DriverConfig, FirstStep
 from simreduce_validate.running.shaped_links import shape_links
 from simreduce_validate.running.workers import Worker, loopback, start_workers
 
-Seconds = npt.NDArray[np.float64]
-
 BACKENDS = ("inproc", "cluster", "shaped", "gpu")
 DRIVER = "simreduce_validate.running.driver"
 PATIENCE = 120.0
@@ -51,7 +49,7 @@ class Measurement:
     the times mean nothing.
     """
 
-    seconds: Seconds
+    seconds: Floats
     wrong: tuple[str, ...]
     departures: tuple[str, ...]
     prepared: FirstStep
@@ -157,7 +155,7 @@ class Candidate:
     prepared: FirstStep
     members: Members | None = field(default=None, repr=False)
 
-    def time(self, repetitions: int) -> Seconds:
+    def time(self, repetitions: int) -> Floats:
         """Seconds of each of so many steps, one after another, divided by how often a step does the
         plan.
         """
@@ -187,7 +185,7 @@ class Candidate:
         )
         return found
 
-    def measured(self, seconds: Seconds) -> Measurement:
+    def measured(self, seconds: Floats) -> Measurement:
         """These times, with what is found wrong now or was at first."""
         wrong = dict.fromkeys((*self.prepared.faults, *self.check()))
         return Measurement(seconds, tuple(wrong), self.prepared.departures, self.prepared)

@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from simreduce import dtypes
+from simreduce.arrays import Floats
 from simreduce.errors import InputError
 from simreduce.plan import Kind, Plan
 from simreduce.plan.plan import ZEROS
 
-Numbers = npt.NDArray[np.float64]
 """Whole numbers, or halves, quarters, ... of them, all exact."""
 
 _EXACT = {
@@ -67,7 +67,7 @@ class Contents:
             )
         return Contents(plan, unit, top)
 
-    def of_contributor(self, rank: int, lo: int, hi: int) -> Numbers:
+    def of_contributor(self, rank: int, lo: int, hi: int) -> Floats:
         """What `rank` contributes to the addresses [lo, hi)."""
         if rank == ZEROS:
             return np.zeros(hi - lo)
@@ -76,12 +76,12 @@ class Contents:
             mixed = _finalised(np.arange(lo, hi, dtype=np.int64).astype(np.uint32) + seed)
         return (mixed % np.uint32(self.top) + np.uint32(1)).astype(np.float64) * self.unit
 
-    def given(self, op: int) -> Numbers:
+    def given(self, op: int) -> Floats:
         """What the INPUT `op` holds."""
         plan = self.plan
         return self.of_contributor(int(plan.arg[op]), int(plan.lo[op]), int(plan.hi[op]))
 
-    def promised(self, op: int) -> Numbers:
+    def promised(self, op: int) -> Floats:
         """What the OUTPUT `op` must hold; NaN where nothing is promised."""
         plan, contract = self.plan, self.plan.contract
         lo, hi = int(plan.lo[op]), int(plan.hi[op])
@@ -115,7 +115,7 @@ def unmade(plan: Plan) -> Iterator[str]:
             yield f"{plan.devices[contract.device[row]]} [{lo}, {hi}): not all of it is an output"
 
 
-def difference(where: str, lo: int, got: Numbers, wanted: Numbers) -> str:
+def difference(where: str, lo: int, got: Floats, wanted: Floats) -> str:
     """What is wrong with the values `got` of the addresses from `lo` on, "" if nothing is."""
     wrong = np.flatnonzero(~((got == wanted) | np.isnan(wanted)))
     loose = np.flatnonzero(np.isnan(wanted))
