@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simreduce.engine.calls import Calls
-from simreduce.engine.store import Store
+from simreduce.engine.kernel.store import Store
+from simreduce.engine.lowering.calls import Calls
 
 HOSTS, HOSTS_PER_LEAF, SPINES = 1024, 32, 16
 LEAVES = HOSTS // HOSTS_PER_LEAF

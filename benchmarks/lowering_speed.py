@@ -17,9 +17,10 @@ import tracemalloc
 import numpy as np
 
 import simreduce as sr
-from simreduce.engine import IDEAL, NOMINAL, floors
-from simreduce.engine.lower import check_routes, lower
-from simreduce.engine.resources import Resources
+from simreduce.engine import IDEAL, NOMINAL
+from simreduce.engine.lowering.lower import check_routes, lower
+from simreduce.engine.lowering.resources import Resources
+from simreduce.engine.results import floors
 from simreduce.plan import Contract, Kind, Plan
 from simreduce.plan.plan import NO_STREAM
 

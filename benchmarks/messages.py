@@ -19,7 +19,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from simreduce.engine import NOMINAL, compiled, runtime_named, simulate
+from simreduce.engine import NOMINAL, runtime_named, simulate
+from simreduce.engine.kernel import compiled
 from simreduce.errors import InputError
 from simreduce.layouts import layout
 from simreduce.plan import Kind, Plan

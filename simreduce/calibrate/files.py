@@ -49,7 +49,7 @@ from typing import Any
 
 from simreduce import units
 from simreduce.engine import NOMINAL, Calibration, LinkConstants, Processor
-from simreduce.engine.processor import TRANSFER
+from simreduce.engine.lowering.processor import TRANSFER
 from simreduce.errors import CalibrationError, did_you_mean, shown
 from simreduce.plan import Kind
 from simreduce.textfiles import exists, parse_toml, read_text, toml_text

@@ -27,14 +27,14 @@ import simpy
 
 from simreduce import units
 from simreduce.arrays import ULP, AnyInts, Bools, Floats
-from simreduce.engine import tables
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, Disturbance, Fault
-from simreduce.engine.lower import Lowered, lower, occupying
-from simreduce.engine.processor import working_set
-from simreduce.engine.resources import Resources, changed
+from simreduce.engine.kernel import tables
+from simreduce.engine.kernel.store import Store
+from simreduce.engine.lowering.lower import Lowered, lower, occupying
+from simreduce.engine.lowering.processor import working_set
+from simreduce.engine.lowering.resources import Resources, changed
 from simreduce.engine.runtime import TENSORFLOW, Call, Runtime
-from simreduce.engine.store import Store
 from simreduce.errors import Deadlock, InputError, InternalError, NotFoldable, did_you_mean
 from simreduce.plan import Contract, Executor, Kind, Plan, PlanBuilder
 from simreduce.plan.plan import NO_STREAM

@@ -6,15 +6,15 @@ import numpy as np
 import simpy
 
 from simreduce.arrays import Floats
-from simreduce.engine import floors
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, Disturbance
 from simreduce.engine.fabric import Fabric, Timeline
-from simreduce.engine.lower import Lowered
-from simreduce.engine.path import critical
-from simreduce.engine.replay import opening
-from simreduce.engine.resources import Resources
-from simreduce.engine.result import Floors, Result, Use
+from simreduce.engine.lowering.lower import Lowered
+from simreduce.engine.lowering.resources import Resources
+from simreduce.engine.results import floors
+from simreduce.engine.results.path import critical
+from simreduce.engine.results.replay import opening
+from simreduce.engine.results.result import Floors, Result, Use
 from simreduce.engine.runtime import Runtime, runtime_named
 from simreduce.plan import Kind, Plan
 from simreduce.topology import Folded, Topology

@@ -9,7 +9,7 @@ import numpy as np
 import simpy
 
 from simreduce.engine import Fabric
-from simreduce.engine.lower import Lowered
+from simreduce.engine.lowering.lower import Lowered
 from simreduce.plan import Kind, Plan, side_by_side
 from simreduce.training.groups import Group
 from simreduce.training.ledger import Ledger, Process

@@ -18,14 +18,14 @@ from simreduce.engine import (
     Calibration,
     LinkConstants,
     Result,
-    kernel,
     simulate,
 )
-from simreduce.engine.floors import narrowest_cut
-from simreduce.engine.lower import lower
-from simreduce.engine.resources import Resources
-from simreduce.engine.result import Floors
-from simreduce.engine.tables import SHIFT
+from simreduce.engine.kernel import advance as kernel
+from simreduce.engine.kernel.tables import SHIFT
+from simreduce.engine.lowering.lower import lower
+from simreduce.engine.lowering.resources import Resources
+from simreduce.engine.results.floors import narrowest_cut
+from simreduce.engine.results.result import Floors
 from simreduce.plan import Contract, Kind, PlanBuilder
 from simreduce.topology import Node, Topology, route
 from tests.engine.small import cable, copy_plan, machine, node, pair, plan_of

@@ -28,8 +28,8 @@ from simreduce.engine import (
     simulate,
     traffic,
 )
-from simreduce.engine.lower import lower
-from simreduce.engine.resources import Resources
+from simreduce.engine.lowering.lower import lower
+from simreduce.engine.lowering.resources import Resources
 from simreduce.errors import Deadlock, InputError
 from tests.engine.small import RATE, cable, copy_plan, machine, node, pair, plan_of
 from tests.engine.test_fabric import bits, xring_on_a_dgx1
@@ -319,7 +319,8 @@ def test_jitter_of_a_plan_does_not_depend_on_others():
 
 
 _SCRIPT = """
-from simreduce.engine import Disturbance, Fault, compiled
+from simreduce.engine import Disturbance, Fault
+from simreduce.engine.kernel import compiled
 from tests.engine.test_fabric import bits, simulate, xring_on_a_dgx1
 compiled.WORTH = {worth}
 shaky = Disturbance({{"gpu3": 1.5, "gpu1": 2.0}}, 0.1, 7, (Fault(2e-5, "gpu0", 0.0), Fault(4e-5, "gpu0")))

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from simreduce.engine import kernel, sharing
-from simreduce.engine.calls import Calls
-from simreduce.engine.store import Store
+from simreduce.engine.kernel import advance as kernel, sharing
+from simreduce.engine.kernel.store import Store
+from simreduce.engine.lowering.calls import Calls
 from tests.engine.oracle import Demand, max_min
 
 

@@ -22,19 +22,11 @@ from hypothesis import HealthCheck, given, settings
 from numba.core.errors import TypingError
 
 import simreduce as sr
-from simreduce.engine import (
-    NOMINAL,
-    TENSORFLOW,
-    Calibration,
-    Fabric,
-    compiled,
-    kernel,
-    sharing,
-    simulate,
-)
-from simreduce.engine.calendar import Heap
-from simreduce.engine.store import Store, as_arrays
-from simreduce.engine.tables import SCALARS, Flows, Queues
+from simreduce.engine import NOMINAL, TENSORFLOW, Calibration, Fabric, simulate
+from simreduce.engine.kernel import advance as kernel, compiled, sharing
+from simreduce.engine.kernel.calendar import Heap
+from simreduce.engine.kernel.store import Store, as_arrays
+from simreduce.engine.kernel.tables import SCALARS, Flows, Queues
 from simreduce.plan import Kind
 from tests.strategies import ANY, ROUND, TWO_ENDED, Scene, scenes
 
@@ -248,7 +240,7 @@ def test_where_nothing_can_be_cached_every_process_compiles_for_itself():
 
 _SCRIPT = """
 import numpy as np, simreduce as sr
-from simreduce.engine import compiled
+from simreduce.engine.kernel import compiled
 compiled.WORTH = compiled.SMALL = 0
 topology = sr.load_topology("dgx1v")
 plan = sr.compile("xring#2", sr.load_workload("bytes:1M"), sr.layout(topology))

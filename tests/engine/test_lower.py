@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import simreduce as sr
-from simreduce.engine import IDEAL, NOMINAL, compiled, floors, simulate
-from simreduce.engine.lower import Lowered, lower
-from simreduce.engine.processor import working_set
-from simreduce.engine.resources import Resources
+from simreduce.engine import IDEAL, NOMINAL, simulate
+from simreduce.engine.kernel import compiled
+from simreduce.engine.lowering.lower import Lowered, lower
+from simreduce.engine.lowering.processor import working_set
+from simreduce.engine.lowering.resources import Resources
+from simreduce.engine.results import floors
 from simreduce.errors import PlanError, TopologyError
 from simreduce.plan import PlanBuilder, side_by_side
 from simreduce.topology import load_topology, route

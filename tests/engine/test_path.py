@@ -12,7 +12,16 @@ from hypothesis import given, settings
 
 import simreduce as sr
 from simreduce.engine import IDEAL, TENSORFLOW, Calibration, Result, record
-from simreduce.engine.path import BANDWIDTH, CAUSES, DISPATCH, LANE, LATENCY, RELEASE, SHARE, Part
+from simreduce.engine.results.path import (
+    BANDWIDTH,
+    CAUSES,
+    DISPATCH,
+    LANE,
+    LATENCY,
+    RELEASE,
+    SHARE,
+    Part,
+)
 from simreduce.plan import Kind, PlanBuilder
 from tests.engine.small import RATE, cable, copy_plan, machine, node, pair, plan_of
 from tests.strategies import Scene, either_scenes

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 import simreduce as sr
 from simreduce.engine import IDEAL, TENSORFLOW, Calibration, record
-from simreduce.engine.replay import replay
+from simreduce.engine.results.replay import replay
 from simreduce.errors import InternalError
 from tests.engine.small import RATE, cable, copy_plan, machine, plan_of
 from tests.strategies import either_scenes

@@ -6,7 +6,8 @@ import pytest
 import simpy
 from hypothesis import given, settings, strategies as st
 
-from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Fabric, compiled
+from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Fabric
+from simreduce.engine.kernel import compiled
 from simreduce.errors import Deadlock, InternalError
 from simreduce.plan import Plan
 from simreduce.topology import Topology

@@ -23,7 +23,7 @@ from simreduce.engine import (
     Processor,
     Runtime,
 )
-from simreduce.engine.processor import working_set
+from simreduce.engine.lowering.processor import working_set
 from simreduce.errors import Deadlock, InputError
 from simreduce.layouts import layout
 from simreduce.setup import Setup

@@ -18,9 +18,9 @@ import simpy
 
 from simreduce.arrays import Floats
 from simreduce.engine import Fabric, Standing
-from simreduce.engine.lower import Lowered, lower
-from simreduce.engine.processor import scope
-from simreduce.engine.resources import Resources
+from simreduce.engine.lowering.lower import Lowered, lower
+from simreduce.engine.lowering.processor import scope
+from simreduce.engine.lowering.resources import Resources
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Contract, Plan, PlanBuilder
 from simreduce.setup import Setup

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from simreduce.arrays import Floats, Ints
-from simreduce.engine import compiled
+from simreduce.engine.kernel import compiled
 from simreduce.errors import InternalError
 from simreduce.training.replicas.job import ReplicasJob
 from simreduce.training.replicas.network import Delays

@@ -11,7 +11,7 @@ import numpy as np
 
 from simreduce.arrays import AnyInts, Bools, Floats, Ints, ranges, row_starts
 from simreduce.engine.disturbance import Disturbance, scatter
-from simreduce.engine.processor import Work
+from simreduce.engine.lowering.processor import Work
 
 NONE = -1
 

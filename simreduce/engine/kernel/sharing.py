@@ -30,8 +30,8 @@ done per flow. A flow at its own cap is a group.
 
 from __future__ import annotations
 
-from simreduce.engine.calendar import NONE, Heap, put, remove
-from simreduce.engine.tables import (
+from simreduce.engine.kernel.calendar import NONE, Heap, put, remove
+from simreduce.engine.kernel.tables import (
     DIRTY_COUNT,
     INFINITY,
     MOVED_COUNT,

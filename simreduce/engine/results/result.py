@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simreduce.engine.fabric import Timeline
-from simreduce.engine.path import Path, Step, parts
+from simreduce.engine.results.path import Path, Step, parts
 from simreduce.plan import Kind, Plan
 
 Array = npt.NDArray[Any]

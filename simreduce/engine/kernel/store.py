@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from simreduce.arrays import AnyInts, Floats
-from simreduce.engine import compiled, kernel, sharing
-from simreduce.engine.calendar import NONE, Heap
-from simreduce.engine.calls import Calls
-from simreduce.engine.tables import (
+from simreduce.engine.kernel import compiled, sharing
+from simreduce.engine.kernel.advance import advance
+from simreduce.engine.kernel.calendar import NONE, Heap
+from simreduce.engine.kernel.tables import (
     FREE_SLOT,
     INFINITY,
     RESOURCES,
@@ -28,6 +28,7 @@ from simreduce.engine.tables import (
     Queues,
     State,
 )
+from simreduce.engine.lowering.calls import Calls
 
 _KINDS: dict[type, str] = {
     np.float64: "amount overhead latency cap weight ready start begun finish release_time lane_freed capacity load own known"
@@ -97,7 +98,7 @@ class Store:
 
     def advance(self, now: float, horizon: float) -> tuple[bool, float]:
         """See `kernel.advance`."""
-        run = compiled.load() if self.compiled else kernel.advance
+        run = compiled.load() if self.compiled else advance
         # The compiled kernel would be compiled anew for whole numbers.
         completed, time = run(self.ops, self.state, float(now), float(horizon))
         return bool(completed), float(time)

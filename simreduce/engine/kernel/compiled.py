@@ -14,8 +14,8 @@ from functools import cache
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from simreduce.engine import calendar, kernel, sharing, tables
-from simreduce.engine.kernel import advance
+from simreduce.engine.kernel import advance as kernel, calendar, sharing, tables
+from simreduce.engine.kernel.advance import advance
 
 Advance = Callable[[Any, Any, float, float], tuple[bool, float]]
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from simreduce.arrays import ULP, Bools, Floats, Ints, ranges
 from simreduce.engine.fabric import Timeline
-from simreduce.engine.lower import Lowered
-from simreduce.engine.resources import Resources
+from simreduce.engine.lowering.lower import Lowered
+from simreduce.engine.lowering.resources import Resources
 
 RELEASE, DISPATCH, LATENCY, BANDWIDTH, SHARE, LANE = (
     "release", "dispatch", "latency", "bandwidth", "bandwidth share", "lane wait",

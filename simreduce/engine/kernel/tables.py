@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from simreduce.engine.calendar import Heap
+from simreduce.engine.kernel.calendar import Heap
 
 INFINITY = float("inf")
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from simreduce.arrays import AnyInts, blocks
-from simreduce.engine import compiled
-from simreduce.engine.waiting import follow
+from simreduce.engine.kernel import compiled
+from simreduce.engine.lowering.waiting import follow
 from simreduce.errors import PlanError
 from simreduce.plan import Plan
 from simreduce.plan.plan import NO_STREAM

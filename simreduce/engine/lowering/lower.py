@@ -11,12 +11,12 @@ import numpy as np
 
 from simreduce.arrays import AnyInts, Bools, Floats, Ints, blocks, ranges, row_starts
 from simreduce.engine.calibration import Calibration, Processor
-from simreduce.engine.calls import Calls, jittered, worked
 from simreduce.engine.disturbance import CALM, Disturbance
-from simreduce.engine.processor import CPU, NO_WORK, Work, work, working_set
-from simreduce.engine.resources import Resources
+from simreduce.engine.lowering.calls import Calls, jittered, worked
+from simreduce.engine.lowering.dependencies import turned_round
+from simreduce.engine.lowering.processor import CPU, NO_WORK, Work, work, working_set
+from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.runtime import IDEAL, Call, Runtime
-from simreduce.engine.successors import turned_round
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Executor, Kind, Plan
 from simreduce.plan.plan import IN_PLACE, NO_STREAM

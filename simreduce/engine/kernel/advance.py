@@ -36,9 +36,9 @@ submission have smaller ids.
 from __future__ import annotations
 
 from simreduce.arrays import ULP
-from simreduce.engine.calendar import NONE, put, take_until
-from simreduce.engine.sharing import close_flow, due_of, open_flow, share
-from simreduce.engine.tables import (
+from simreduce.engine.kernel.calendar import NONE, put, take_until
+from simreduce.engine.kernel.sharing import close_flow, due_of, open_flow, share
+from simreduce.engine.kernel.tables import (
     AT_PIPE,
     DIRTY_COUNT,
     DONE,

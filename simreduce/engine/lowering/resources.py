@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from simreduce.engine.calibration import Calibration
 from simreduce.engine.disturbance import CALM, Disturbance, Fault, links_named
-from simreduce.engine.processor import COMPUTER, MEMORY, scopes
+from simreduce.engine.lowering.processor import COMPUTER, MEMORY, scopes
 from simreduce.errors import NotFoldable
 from simreduce.topology import Folded, Link, Topology, direction
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from simreduce.arrays import Floats, blocks
 from simreduce.dtypes import SIZES
-from simreduce.engine import compiled
-from simreduce.engine.lower import Lowered
-from simreduce.engine.resources import Resources
-from simreduce.engine.tables import Array
+from simreduce.engine.kernel import compiled
+from simreduce.engine.kernel.tables import Array
+from simreduce.engine.lowering.lower import Lowered
+from simreduce.engine.lowering.resources import Resources
 from simreduce.plan import Contract, Kind, Plan
 from simreduce.topology import Folded, Topology
 

@@ -6,7 +6,7 @@ Compiled where that pays (see `compiled`), so it uses only what numba understand
 
 from __future__ import annotations
 
-from simreduce.engine.tables import Array
+from simreduce.engine.kernel.tables import Array
 
 NONE = -1
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from simreduce.arrays import ULP, Floats, Ints
 from simreduce.engine.fabric import Timeline
-from simreduce.engine.lower import Lowered
-from simreduce.engine.resources import Resources
+from simreduce.engine.lowering.lower import Lowered
+from simreduce.engine.lowering.resources import Resources
 from simreduce.errors import InternalError
 
 _INSTANT = 8 * ULP

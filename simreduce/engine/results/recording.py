@@ -13,11 +13,11 @@ import numpy as np
 from simreduce.arrays import Floats, Ints
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, Disturbance
-from simreduce.engine.lower import Lowered, lower
-from simreduce.engine.path import Path, Step
-from simreduce.engine.replay import Rates, opening, replay
-from simreduce.engine.resources import Resources
-from simreduce.engine.result import Result
+from simreduce.engine.lowering.lower import Lowered, lower
+from simreduce.engine.lowering.resources import Resources
+from simreduce.engine.results.path import Path, Step
+from simreduce.engine.results.replay import Rates, opening, replay
+from simreduce.engine.results.result import Result
 from simreduce.engine.runtime import Runtime, runtime_named
 from simreduce.engine.simulation import simulate
 from simreduce.plan import Plan

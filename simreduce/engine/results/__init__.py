@@ -1,0 +1,1 @@
+"""What a finished run says: a result, its critical path, its floors and its rates over time."""
