@@ -9,8 +9,7 @@ from functools import partial
 
 import click
 
-import simreduce
-from simreduce import dtypes, units
+from simreduce import dtypes, tables, units
 from simreduce.algorithms import COLLECTIVES, NAMES, TWO_LEVEL
 from simreduce.calibrate import load_calibration
 from simreduce.cli.options import (
@@ -172,12 +171,14 @@ def bench(
             )
         )
     else:
-        about = [
-            f"simreduce {simreduce.__version__}: simulated {collective.replace('_', '-')}, {units.counted(ranks, 'rank')}",
-            f"topology {machine.name} ({machine.digest}), runtime {chosen.name}, calibration {constants.name}",
+        about = tables.setup_lines(
+            f"simulated {collective.replace('_', '-')}, {units.counted(ranks, 'rank')}",
+            (machine.name, machine.digest),
+            chosen.name,
+            constants.name,
             *folded_lines(rows),
-        ]
-        about += [f"disturbed: {disturbance.text}"] if disturbance.text else []
+            f"disturbed: {disturbance.text}" if disturbance.text else "",
+        )
         click.echo(bench_table(rows, ranks, about, complete=complete))
     if output_file is not None:
         write_json(

@@ -6,26 +6,38 @@ from collections.abc import Sequence
 from typing import Any
 
 import simreduce
-from simreduce import dtypes
+from simreduce import dtypes, tables
 from simreduce.report.busbw import algbw, busbw
+from simreduce.tables import Column, Table
 from simreduce.tune.bench import DIVIDED, BenchRow, Stuck, Tried
 
 _TYPES = {"float32": "float", "float16": "half", "float64": "double", "bfloat16": "bfloat16"}
-_HEADER = (
-    "#       size         count      type   redop    root     time   algbw   busbw  #wrong   floor  transfers  algorithm, busiest link",
-    "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)",
-)  # fmt: skip
+_COLUMNS = (
+    Column("size", "(B)", width=12),
+    Column("count", "(elements)", width=12),
+    Column("type", width=8),
+    Column("redop", width=6),
+    Column("root", width=6),
+    Column("time", "(us)", width=7),
+    Column("algbw", "(GB/s)"),
+    Column("busbw", "(GB/s)"),
+    Column("#wrong"),
+    Column("floor", "(us)", width=6),
+    Column("transfers"),
+    Column("algorithm, busiest link", left=True),
+)
 
 
 def folded_lines(rows: Sequence[BenchRow | Stuck]) -> list[str]:
-    """What a reader must know of rows for which one of many equal machines was simulated."""
+    """Says for which rows one of many equal machines was simulated."""
     done, _ = _parted(rows)
     found = dict.fromkeys((r.machines, r.proved_on) for r in done if r.machines > 1)
     some = (
         "" if all(r.machines > 1 for r in done) else " (where the whole plan is too large to hold)"
     )
     return [
-        f"folded{some}: one of {machines} equal machines is simulated; #wrong is proved on {proved_on} of them"
+        f"folded{some}: one of {machines} equal machines is simulated; "
+        f"#wrong is proved on {proved_on} of them"
         for machines, proved_on in found
     ]
 
@@ -33,11 +45,10 @@ def folded_lines(rows: Sequence[BenchRow | Stuck]) -> list[str]:
 def bench_table(
     rows: Sequence[BenchRow | Stuck], ranks: int, about: Sequence[str], *, complete: bool = True
 ) -> str:
-    """nccl-tests' columns in its places; ours to the right of them. What is not `complete` was
-    stopped.
+    """nccl-tests' columns in its places, ours to the right; the last line says if the run is not
+    `complete`.
     """
-    lines = [*(f"# {line}" for line in about), *_HEADER]
-    lines += [_line(r, ranks) for r in rows]
+    lines = [*tables.comments(about), *bench_rows(rows, ranks).lines(comment=True)]
     done, stuck = _parted(rows)
     wrong = sum(r.wrong for r in done)
     lines.append(f"# Out of bounds values : {wrong} {'OK' if wrong == 0 else 'FAILED'}")
@@ -49,20 +60,29 @@ def bench_table(
     return "\n".join(lines)
 
 
+def bench_rows(rows: Sequence[BenchRow | Stuck], ranks: int) -> Table:
+    """A row per size and algorithm."""
+    return Table(_COLUMNS, tuple(_cells(r, ranks) for r in rows))
+
+
 def _parted(rows: Sequence[BenchRow | Stuck]) -> tuple[list[BenchRow], list[Stuck]]:
-    """What ends, and what never does."""
+    """Rows that end, and rows that never do."""
     return [r for r in rows if isinstance(r, BenchRow)], [r for r in rows if isinstance(r, Stuck)]
 
 
-def _line(r: BenchRow | Stuck, ranks: int) -> str:
-    asked = f"{r.nbytes:12d}  {_count(r, ranks):12d}  {_type(r):>8}  {r.redop:>6}  {r.root:6d}  "
+def _cells(r: BenchRow | Stuck, ranks: int) -> tuple[str, ...]:
+    question = (str(r.nbytes), str(_count(r, ranks)), _type(r), r.redop, str(r.root))
     if isinstance(r, Stuck):
-        return f"{asked}{'-':>7}  {'-':>6}  {'-':>6}  {'-':>6}  {'-':>6}  {'-':>9}  {r.algorithm} failed: {r.reason}"
+        return (*question, *"------", f"{r.algorithm} failed: {r.reason}")
     return (
-        f"{asked}{_cell(r.seconds * 1e6):>7}  "
-        f"{_cell(algbw(r.nbytes, r.seconds) / 1e9, 6):>6}  {_cell(busbw(r.nbytes, r.seconds, ranks, r.collective) / 1e9, 6):>6}  "
-        f"{r.wrong:6d}  {_cell(r.floor_seconds * 1e6):>6}  {r.transfers:9d}  "
-        f"{r.algorithm}" + (f", {r.link} {r.link_share:.0%}" if r.link else "")
+        *question,
+        _cell(r.seconds * 1e6),
+        _cell(algbw(r.nbytes, r.seconds) / 1e9, 6),
+        _cell(busbw(r.nbytes, r.seconds, ranks, r.collective) / 1e9, 6),
+        str(r.wrong),
+        _cell(r.floor_seconds * 1e6),
+        str(r.transfers),
+        r.algorithm + (f", {r.link} {r.link_share:.0%}" if r.link else ""),
     )
 
 
@@ -86,8 +106,8 @@ def _cell(value: float, width: int = 7) -> str:
 
 
 def _best_average(rows: Sequence[BenchRow], ranks: int) -> str:
-    """nccl-tests' last figure. An average over several algorithms would describe none of them: the
-    highest is told.
+    """nccl-tests' last figure: of several algorithms the highest average, because one over all
+    would describe none of them.
     """
     names = list(dict.fromkeys(r.algorithm for r in rows))
     found = {name: _average([r for r in rows if r.algorithm == name], ranks) for name in names}
@@ -108,8 +128,9 @@ def bench_document(
     rows: Sequence[BenchRow | Stuck], ranks: int, topology: str, runtime: str, calibration: str,
     collective: str = "all_reduce", disturbance: str = "", *, complete: bool = True,
 ) -> dict[str, Any]:  # fmt: skip
-    """The keys that others may rely on, in a fixed order. What can never finish is no row, as it
-    has no time.
+    """The document of `--json`. Its keys and their order are stable.
+
+    A plan that never finishes has no time, so it stands under `failed`.
     """
     done, stuck = _parted(rows)
     return {
@@ -154,9 +175,10 @@ def nccl_tests_document(
     began: str,
     ended: str,
 ) -> dict[str, Any]:
-    """The shape of nccl-tests' `-J` file, times in microseconds; what can never finish is left out.
-    A simulation knows no difference between out of place and in place, and the algorithm, which
-    theirs does not name, is a key of ours.
+    """nccl-tests' `-J` file, times in microseconds, without plans that never finish.
+
+    Out of place and in place are the same in a simulation. nccl-tests' file names no algorithm:
+    that key is ours.
     """
     done, _ = _parted(rows)
     results = [

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import simreduce
-from simreduce import units
+from simreduce import tables, units
 from simreduce.engine import CAUSES, LANE, Part, Recording, Use
-from simreduce.report.columns import aligned
+from simreduce.tables import Column, Table
 from simreduce.tune.whatif import Saving
 
 _ROWS = 4
@@ -41,12 +41,21 @@ def explanation_text(
     """Where the time goes, what is busy, how far from the floors, and what would help."""
     result = recording.result
     chained = f", {about['repeat']} of them chained in one step" if about["repeat"] > 1 else ""
-    calibration = result.calibration + (f" ({title})" if title else "")
-    what = f"{about['workload']} ({units.format_size(about['size_bytes'])}), {units.counted(about['ranks'], 'rank')}{chained}"
+    what = (
+        f"{about['strategy']}, {about['collective'].replace('_', '-')} of {about['workload']} "
+        f"({units.format_size(about['size_bytes'])}), "
+        f"{units.counted(about['ranks'], 'rank')}{chained}"
+    )
     lines = [
-        f"# simreduce {simreduce.__version__}: {about['strategy']}, {about['collective'].replace('_', '-')} of {what}",
-        f"# topology {result.topology} ({result.topology_digest}), runtime {result.runtime}, calibration {calibration}",
-        *([f"# disturbed: {result.disturbance}"] if result.disturbance else []),
+        *tables.comments(
+            tables.setup_lines(
+                what,
+                (result.topology, result.topology_digest),
+                result.runtime,
+                tables.titled(result.calibration, title),
+                f"disturbed: {result.disturbance}" if result.disturbance else "",
+            )
+        ),
         "",
         *_times(recording),
         "",
@@ -66,7 +75,7 @@ def _us(seconds: float) -> str:
 def _times(recording: Recording) -> Iterator[str]:
     """The time, and the floors that it cannot be below."""
     result, floors = recording.result, recording.result.floors
-    rows = [("", "(us)", "of the time"), ("time", _us(result.seconds), "")]
+    rows = [("time", _us(result.seconds), "")]
     for name, seconds in (
         ("floor: longest chain of ops, each alone", floors.critical_path),
         ("floor: most loaded link or memory at full rate", floors.resource),
@@ -75,14 +84,15 @@ def _times(recording: Recording) -> Iterator[str]:
     ):
         if seconds > 0:
             rows.append((name, _us(seconds), _share(seconds, result.seconds)))
-    yield from aligned(rows, "<>>")
+    columns = (Column("", left=True), Column("(us)"), Column("of the time"))
+    yield from Table(columns, tuple(rows)).lines(indent=2)
 
 
 def _path(recording: Recording) -> Iterator[str]:
     steps, whole = recording.critical_path(), recording.result.seconds
     parts = [part for step in steps for part in step.parts]
     yield f"critical path: {units.counted(len(steps), 'op')}, the end of each lets the next begin"
-    rows: list[tuple[str, ...]] = [("cause", "where", "(us)", "of the time")]
+    rows: list[tuple[str, ...]] = []
     for cause in CAUSES:
         mine = [part for part in parts if part.cause == cause]
         if not mine:
@@ -94,12 +104,18 @@ def _path(recording: Recording) -> Iterator[str]:
         )
         seconds = math.fsum(part.seconds for part in mine)
         rows.append((cause, where, _us(seconds), _share(seconds, whole)))
-    yield from aligned(rows, "<<>>")
+    yield from _four("cause|where", rows)
     if any(part.cause == LANE for part in parts):
         yield ""
         yield "the same, with what the holder of the lane did for the waits"
         found = [(*names, _us(s), _share(s, whole)) for names, s in _grouped(parts, _spent)]
-        yield from aligned([("spent on", "class", "(us)", "of the time"), *found], "<<>>")
+        yield from _four("spent on|class", found)
+
+
+def _four(names: str, rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """A table of two columns of names, a time and its share."""
+    columns = tables.columns(f"{names}|(us)|of the time", left=names)
+    return Table(columns, tuple(rows)).lines(indent=2)
 
 
 def _share(part: float, whole: float) -> str:
@@ -110,15 +126,15 @@ def _busy(title: str, uses: Sequence[Use]) -> list[str]:
     busy = [use for use in uses if use.share > 0]
     if not busy:
         return []
-    rows = [(use.name, f"{use.share:.1%}") for use in busy[:_ROWS]]
+    rows = tuple((use.name, f"{use.share:.1%}") for use in busy[:_ROWS])
     more = [f"  and {len(busy) - _ROWS} more"] if len(busy) > _ROWS else []
-    return [title, *aligned(rows, "<>"), *more, ""]
+    return [title, *Table((Column("", left=True), Column("")), rows).lines(indent=2), *more, ""]
 
 
 def _help(savings: Sequence[Saving], seconds: float) -> list[str]:
     if not savings:
         return []
-    rows: list[tuple[str, ...]] = [("what", "figure", "change", "time (us)", "saves (us)", "saves")]
+    rows: list[tuple[str, ...]] = []
     for s in savings:
         percent = f"{s.saved / seconds:.2%}" if seconds else "-"
         c = s.change
@@ -132,7 +148,13 @@ def _help(savings: Sequence[Saving], seconds: float) -> list[str]:
                 percent,
             )
         )
-    return ["the same plan, simulated again with one change", *aligned(rows, "<<<>>>")]
+    columns = tables.columns(
+        "what|figure|change|time (us)|saves (us)|saves", left="what|figure|change"
+    )
+    return [
+        "the same plan, simulated again with one change",
+        *Table(columns, tuple(rows)).lines(indent=2),
+    ]
 
 
 _NAMES = {

@@ -6,19 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import simreduce
+from simreduce.tables import Column, Table
 from simreduce.topology import Topology
 from simreduce.tune.p2p import Matrices, Matrix, PeerToPeer
 
 
 def p2p_table(predicted: PeerToPeer) -> str:
-    """The text of the test, with a dash on the diagonal, where it measures memory, and where there
-    is no way.
+    """The text of the test. A dash stands on the diagonal, where it measures memory, and where no
+    route exists.
     """
     peers = tuple(
         tuple(1.0 if i == j or cell else 0.0 for j, cell in enumerate(row))
         for i, row in enumerate(predicted.peers)
     )
-    parts = [_matrix("P2P Connectivity Matrix", peers, 1.0, "{:6.0f}")]
+    parts = [_matrix("P2P Connectivity Matrix", peers, 1.0, "{:.0f}")]
     for name, title, scale in (
         ("one_way", "Unidirectional P2P={} Bandwidth Matrix (GB/s)", 1e-9),
         ("both_ways", "Bidirectional P2P={} Bandwidth Matrix (GB/s)", 1e-9),
@@ -26,18 +27,18 @@ def p2p_table(predicted: PeerToPeer) -> str:
     ):
         for word, matrices in (("Disabled", predicted.disabled), ("Enabled", predicted.enabled)):
             rows: Matrix = getattr(matrices, name)
-            parts.append(_matrix(title.format(word), rows, scale, "{:6.2f}"))
+            parts.append(_matrix(title.format(word), rows, scale, "{:.2f}"))
     return "\n\n".join(parts)
 
 
 def _matrix(title: str, rows: Sequence[Sequence[float | None]], scale: float, form: str) -> str:
-    head = "   D\\D " + " ".join(f"{column:>6}" for column in range(len(rows)))
-    lines = [
-        f"{number:>6} "
-        + " ".join("     -" if cell is None else form.format(cell * scale) for cell in row)
+    names = ("D\\D", *map(str, range(len(rows))))
+    cells = tuple(
+        (str(number), *("-" if cell is None else form.format(cell * scale) for cell in row))
         for number, row in enumerate(rows)
-    ]
-    return "\n".join([title, head, *lines])
+    )
+    table = Table(tuple(Column(name, width=6) for name in names), cells)
+    return "\n".join([title, *table.lines(gap=1)])
 
 
 def p2p_document(topology: Topology, predicted: PeerToPeer, calibration: str) -> dict[str, Any]:

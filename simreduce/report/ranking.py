@@ -5,48 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 import simreduce
-from simreduce import units
+from simreduce import tables, units
 from simreduce.report.busbw import algbw, busbw
+from simreduce.tables import Table
 from simreduce.tune import Candidate, Ranking
 
-_COLUMNS = (
-    "#",
-    "strategy",
-    "time",
-    "algbw",
-    "busbw",
-    "transfers",
-    "busiest link",
-    "busiest lane",
-    "#wrong",
-    "chosen by",
-)
-_UNITS = (
-    "",
-    "",
-    "(ms)",
-    "(GB/s)",
-    "(GB/s)",
-    "",
-    "(share of the time)",
-    "(share of the time)",
-    "",
-    "",
+_COLUMNS = tables.columns(
+    "#|strategy|time|algbw|busbw|transfers|busiest link|busiest lane|#wrong|chosen by",
+    units="||(ms)|(GB/s)|(GB/s)||(share of the time)|(share of the time)||",
+    left="strategy|busiest link|busiest lane|chosen by",
 )
 
 
 def ranking_table(ranking: Ranking) -> str:
     """One row per strategy, best first, and the recommendation below."""
-    rows: list[tuple[str, ...]] = [_COLUMNS, _UNITS]
-    rows += [_row(place, c, ranking) for place, c in enumerate(ranking.candidates, 1)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
-    left = {1, 6, 7, 9}
-    lines = [
-        "  ".join(cell.ljust(w) if i in left else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))).rstrip()
-        for row in rows
-    ]  # fmt: skip
     after = [*_recommendation(ranking), *_upstream(ranking), *_refused(ranking)]
-    return "\n".join([*_header(ranking), *lines, "", *after])
+    return "\n".join([*_header(ranking), *ranking_rows(ranking).lines(), "", *after])
+
+
+def ranking_rows(ranking: Ranking) -> Table:
+    """A row per strategy, best first."""
+    return Table(
+        _COLUMNS, tuple(_row(place, c, ranking) for place, c in enumerate(ranking.candidates, 1))
+    )
 
 
 def _row(place: int, c: Candidate, ranking: Ranking) -> tuple[str, ...]:
@@ -71,32 +52,29 @@ def _share(name: str, share: float) -> str:
 
 def _header(ranking: Ranking) -> list[str]:
     s = ranking.scenario
-    w = s.workload
-    at = s.setup
-    calibration = at.calibration.name + (
-        f" ({at.calibration.title})" if at.calibration.title else ""
-    )
+    at, w = s.setup, s.workload
     chained = f", each of {s.repeat} chained in one step" if s.repeat > 1 else ""
-    return [
-        f"# {s.title}",
-        f"# topology     {at.topology.name}: {at.topology.title}, {units.counted(len(at.layout), 'rank')}, {at.topology.digest}",
-        f"# workload     {w.name}: {units.counted(len(w.gradients), 'gradient')}, {units.counted(w.elements, 'element')}, {units.format_size(w.nbytes)}",
-        f"# runtime      {at.runtime.name}, time of one all-reduce{chained}{', faithful to upstream' * s.faithful}",
-        f"# calibration  {calibration}",
-        *_uncalibrated(ranking),
-        *([f"# disturbed    {at.disturbance.text}"] if at.disturbance.text else []),
-        "#",
+    ranks = units.counted(len(at.layout), "rank")
+    gradients = units.counted(len(w.gradients), "gradient")
+    size = f"{units.counted(w.elements, 'element')}, {units.format_size(w.nbytes)}"
+    faithful = ", faithful to upstream" * s.faithful
+    facts = [
+        ("topology", f"{at.topology.name}: {at.topology.title}, {ranks}, {at.topology.digest}"),
+        ("workload", f"{w.name}: {gradients}, {size}"),
+        ("runtime", f"{at.runtime.name}, time of one all-reduce{chained}{faithful}"),
+        ("calibration", tables.titled(at.calibration.name, at.calibration.title)),
+        ("", _uncalibrated(ranking)),
+        ("disturbed", at.disturbance.text),
     ]
+    return tables.header(s.title, facts)
 
 
-def _uncalibrated(ranking: Ranking) -> list[str]:
-    """Whom the calibration says nothing about."""
+def _uncalibrated(ranking: Ranking) -> str:
+    """The warning that no calibration covers NCCL; empty where it does not apply."""
     by_nccl = any("nccl" in r.algorithm for c in ranking.candidates for r in c.strategy.ranges)
     if not by_nccl or ranking.scenario.setup.calibration.name == "nominal":
-        return []
-    return [
-        "#              nccl rows come from link rates alone: its launches and protocols cost nothing here"
-    ]
+        return ""
+    return "nccl rows come from link rates alone: its launches and protocols cost nothing here"
 
 
 def _recommendation(ranking: Ranking) -> list[str]:
@@ -114,8 +92,9 @@ def _recommendation(ranking: Ranking) -> list[str]:
 
 
 def how_lines(ranking: Ranking, best: Candidate, kind: str = "") -> list[str]:
-    """What to type for one of the candidates. `kind` stands before times of the ranking, where
-    there are others: `predicted`.
+    """What to type for one of the candidates.
+
+    `kind`, such as `predicted`, stands before times of the ranking where there are others too.
     """
     return [
         *_how(ranking, best, kind, "tf_cnn_benchmarks", "tf_cnn_benchmarks", "flags"),
@@ -161,7 +140,7 @@ def _refused(ranking: Ranking) -> list[str]:
 
 
 def ranking_document(ranking: Ranking) -> dict[str, Any]:
-    """The keys that others may rely on, in a fixed order; times in microseconds."""
+    """The document of `--json`, times in microseconds. Its keys and their order are stable."""
     s = ranking.scenario
     at, nbytes, n = s.setup, s.workload.nbytes, len(s.setup.layout)
     return {

@@ -10,10 +10,11 @@ from math import isfinite
 from typing import Any
 
 import simreduce
-from simreduce import units
+from simreduce import tables, units
 from simreduce.engine import NOMINAL, TENSORFLOW
 from simreduce.report.replicas_timeline import replicas_timeline
 from simreduce.scenario import Replicas
+from simreduce.tables import Table
 from simreduce.training.distributions import Constant, Distribution, Empirical
 from simreduce.training.replicas import Delays, ReplicasJob, ReplicasQuestion, Run
 from simreduce.training.stragglers import CONFIDENCE, BackupChoice, Interval, Repetitions
@@ -21,8 +22,10 @@ from simreduce.training.stragglers import CONFIDENCE, BackupChoice, Interval, Re
 _MOST = 8
 """Workers that are not as the others, of which the head tells."""
 
-_COLUMNS = ("backups", "in an update", "update", "", "ideal", "gradients", "", "dropped", "blocked")
-_UNITS = ("", "(gradients)", "(ms)", "(+-)", "(ms)", "(1/s)", "(+-)", "(share)", "(runs)")
+_COLUMNS = tables.columns(
+    "backups|in an update|update||ideal|gradients||dropped|blocked",
+    units="|(gradients)|(ms)|(+-)|(ms)|(1/s)|(+-)|(share)|(runs)",
+)
 
 
 def replicas_text(
@@ -106,26 +109,22 @@ def _distribution(times: Distribution) -> str:
 
 
 def _header(scenario: Replicas) -> list[str]:
-    lines = [f"# {scenario.title}"]
+    facts: list[tuple[str, str]] = []
     at = scenario.setup
     if at:
         machine, calibration = at.topology, at.calibration
-        about = f" ({calibration.title})" if calibration.title else ""
-        lines += [
-            f"# topology     {machine.name}: {machine.title}, {machine.digest}",
-            f"# runtime      {at.runtime.name}",
-            f"# calibration  {calibration.name}{about}",
+        facts += [
+            ("topology", f"{machine.name}: {machine.title}, {machine.digest}"),
+            ("runtime", at.runtime.name),
+            ("calibration", tables.titled(calibration.name, calibration.title)),
         ]
     if scenario.workload:
         w = scenario.workload
-        lines.append(
-            f"# workload     {w.name}: {units.counted(len(w.gradients), 'gradient')}, {units.format_size(w.nbytes)}"
-        )
-    if at and at.disturbance.text:
-        lines.append(f"# disturbed    {at.disturbance.text}")
-    if scenario.faithful:
-        lines.append("# faithful to upstream")
-    return [*lines, "#"]
+        gradients = units.counted(len(w.gradients), "gradient")
+        facts.append(("workload", f"{w.name}: {gradients}, {units.format_size(w.nbytes)}"))
+    facts.append(("disturbed", at.disturbance.text if at else ""))
+    head = tables.header(scenario.title, facts)
+    return [*head[:-1], *(["# faithful to upstream"] if scenario.faithful else []), head[-1]]
 
 
 def _of_those(spread: Repetitions) -> str:
@@ -150,12 +149,7 @@ def _time(step: Interval) -> str:
 
 
 def _table(choices: Sequence[BackupChoice], workers: int) -> list[str]:
-    rows = [_COLUMNS, _UNITS, *(_row(each, workers) for each in choices)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
-    lines = [
-        "  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+    lines = Table(_COLUMNS, tuple(_row(each, workers) for each in choices)).lines()
     best = best_choice(choices)
     if best is None:
         return [*lines, "", "No choice makes all its updates."]

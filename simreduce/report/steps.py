@@ -7,8 +7,8 @@ from math import fsum
 from typing import Any
 
 import simreduce
-from simreduce import units
-from simreduce.report.columns import aligned
+from simreduce import tables, units
+from simreduce.tables import Table
 from simreduce.training import Bucket, Span, StepPrediction, device_label
 from simreduce.tune.steps import StepCandidate, StepRanking
 
@@ -24,14 +24,28 @@ _SAME = 1e-6
 _FORWARD, _BACKWARD, _BUSY, _RARE, _IDLE = "FB=-."
 
 
-_LEGEND = "  F forward, B backward, . neither; below: - less than half of the time, = one at a time, 2 to 9 at once, + more"
+_LEGEND = (
+    "  F forward, B backward, . neither; below: - less than half of the time, = one at a time, "
+    "2 to 9 at once, + more"
+)
+
+_COLUMNS = tables.columns(
+    "#|strategy|step|exposed|samples/s|efficiency|buckets|alone|# alone|#wrong",
+    units="||(ms)|(ms)||||(ms)||",
+    left="strategy",
+)
+_BUCKET_COLUMNS = tables.columns(
+    "bucket|gradients|of|size|ready|start|finish|after compute",
+    units="||||(ms)|(ms)|(ms)|(ms)",
+    left="bucket|gradients|of",
+)
 
 
 def step_table(ranking: StepRanking) -> str:
     """Header, one row per method if there are several, the timeline of the best and its buckets."""
     lines = _header(ranking)
     if len(ranking.candidates) > 1:
-        lines += [*_rows(ranking.candidates), ""]
+        lines += [*step_rows(ranking).lines(indent=2), ""]
     lines += _described(ranking)
     if ranking.refused:
         lines += ["", f"Not possible here ({len(ranking.refused)}):"]
@@ -43,73 +57,67 @@ def step_table(ranking: StepRanking) -> str:
 
 def _header(ranking: StepRanking) -> list[str]:
     s, job = ranking.scenario, ranking.question.job
-    w, profile = s.workload, job.profile
-    at = s.setup
-    calibration = at.calibration.name + (
-        f" ({at.calibration.title})" if at.calibration.title else ""
-    )
+    at, w, profile = s.setup, s.workload, job.profile
     passes = f"{_ms(fsum(profile.forward))} forward, {_ms(fsum(profile.backward))} backward"
     slow = ", ".join(
         f"{name} {factor:.4g} times as slow" for name, factor in job.slow.items() if factor != 1
     )
     update = f", {_ms(job.update)} for the update" if job.update else ""
     after = "" if job.barrier else ", no barrier between steps"
-    return [
-        f"# {s.title}",
-        f"# topology     {at.topology.name}: {at.topology.title}, {units.counted(len(at.layout), 'rank')}, {at.topology.digest}",
-        f"# model        {w.name}: {units.counted(len(job.model.layers), 'layer')}, {units.counted(len(w.gradients), 'gradient')}, {units.format_size(w.nbytes)}",
-        f"# compute      {job.batch} a GPU: {passes}{update} ({profile.source})",
-        *([f"#              {slow}"] if slow else []),
-        f"# runtime      {at.runtime.name}, consistency {job.consistency}{after}{', faithful to upstream' * s.faithful}",
-        f"# calibration  {calibration}",
-        *_free_launches(ranking),
-        *([f"# disturbed    {at.disturbance.text}"] if at.disturbance.text else []),
-        "#",
+    ranks = units.counted(len(at.layout), "rank")
+    layers = units.counted(len(job.model.layers), "layer")
+    gradients = f"{units.counted(len(w.gradients), 'gradient')}, {units.format_size(w.nbytes)}"
+    faithful = ", faithful to upstream" * s.faithful
+    facts = [
+        ("topology", f"{at.topology.name}: {at.topology.title}, {ranks}, {at.topology.digest}"),
+        ("model", f"{w.name}: {layers}, {gradients}"),
+        ("compute", f"{job.batch} a GPU: {passes}{update} ({profile.source})"),
+        ("", slow),
+        ("runtime", f"{at.runtime.name}, consistency {job.consistency}{after}{faithful}"),
+        ("calibration", tables.titled(at.calibration.name, at.calibration.title)),
+        ("", _uncalibrated(ranking)),
+        ("disturbed", at.disturbance.text),
     ]
+    return tables.header(s.title, facts)
 
 
-def _free_launches(ranking: StepRanking) -> list[str]:
-    """Whom no calibration says anything about."""
+def _uncalibrated(ranking: StepRanking) -> str:
+    """The warning that no calibration covers NCCL; empty where it does not apply."""
     by_nccl = any("nccl" in c.step.method for c in ranking.candidates)
-    return [
-        "#              nccl by link rates alone: its launches and protocols cost nothing here"
-    ] * by_nccl
+    text = "nccl by link rates alone: its launches and protocols cost nothing here"
+    return text if by_nccl else ""
 
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.3f} ms"
 
 
-def _rows(candidates: Sequence[StepCandidate]) -> list[str]:
-    """By step time; the last columns tell what the reductions take alone, and the place that this
-    would give.
+def step_rows(ranking: StepRanking) -> Table:
+    """A row per method, shortest step first.
+
+    The last columns give the time of the reductions alone, and the place that this time would have.
     """
+    candidates = ranking.candidates
     by_itself = sorted(candidates, key=lambda c: (c.alone, c.step.seconds, c.step.method))
     place = {id(c): i for i, c in enumerate(by_itself, 1)}
-    rows: list[tuple[str, ...]] = [
-        (
-            "#",
-            "strategy",
-            "step",
-            "exposed",
-            "samples/s",
-            "efficiency",
-            "buckets",
-            "alone",
-            "# alone",
-            "#wrong",
-        ),
-        ("", "", "(ms)", "(ms)", "", "", "", "(ms)", "", ""),
-    ]
+    rows = []
     for i, c in enumerate(candidates, 1):
         s = c.step
         rows.append(
             (
-                str(i), s.method, f"{s.seconds * 1e3:.3f}", f"{s.exposed * 1e3:.3f}", f"{s.images_per_second:.1f}",
-                f"{c.efficiency:.1%}", str(len(s.buckets)), f"{c.alone * 1e3:.3f}", str(place[id(c)]), str(c.wrong),
+                str(i),
+                s.method,
+                f"{s.seconds * 1e3:.3f}",
+                f"{s.exposed * 1e3:.3f}",
+                f"{s.images_per_second:.1f}",
+                f"{c.efficiency:.1%}",
+                str(len(s.buckets)),
+                f"{c.alone * 1e3:.3f}",
+                str(place[id(c)]),
+                str(c.wrong),
             )
-        )  # fmt: skip
-    return aligned(rows, "><>>>>>>>>")
+        )
+    return Table(_COLUMNS, tuple(rows))
 
 
 def _described(ranking: StepRanking) -> list[str]:
@@ -237,10 +245,9 @@ def _load(busy: float) -> str:
 
 def _buckets(step: StepPrediction, names: Sequence[str], devices: Sequence[str]) -> list[str]:
     """What was reduced when; of many, the first and the last."""
-    rows: list[tuple[str, ...]] = [
-        ("bucket", "gradients", "of", "size", "ready", "start", "finish", "after compute"),
-        ("", "", "", "", "(ms)", "(ms)", "(ms)", "(ms)"),
-    ]
+    if not step.buckets:
+        return ["  nothing is reduced"]
+    rows: list[tuple[str, ...]] = []
     ended = max((span.end for span in step.spans), default=0.0)
     left_out = len(step.buckets) - _FIRST - _LAST
     for i, b in enumerate(step.buckets, 1):
@@ -255,7 +262,7 @@ def _buckets(step: StepPrediction, names: Sequence[str], devices: Sequence[str])
         times = tuple(f"{t * 1e3:.3f}" for t in (b.ready, b.start, b.finish, late))
         of = device_label([devices[rank] for rank in b.ranks], len(devices))
         rows.append((str(i), what, of, units.format_size(b.nbytes), *times))
-    return aligned(rows, "<<<>>>>>") if step.buckets else ["  nothing is reduced"]
+    return Table(_BUCKET_COLUMNS, tuple(rows)).lines(indent=2)
 
 
 def step_document(ranking: StepRanking) -> dict[str, Any]:

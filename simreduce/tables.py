@@ -1,0 +1,129 @@
+"""The text table, the HTML table and the header that every report uses, from plain rows."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import simreduce
+
+_WORD = len("calibration")
+"""Width of the first word of a header line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A heading, the unit below it, the side on which cells stand, and the least width."""
+
+    name: str
+    unit: str = ""
+    left: bool = False
+    width: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Columns and rows of text. A cell never holds a line break."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    @property
+    def head(self) -> list[tuple[str, ...]]:
+        """Headings, and units if any column has one."""
+        names = tuple(column.name for column in self.columns)
+        units = tuple(column.unit for column in self.columns)
+        return [each for each in (names, units) if any(each)]
+
+    def lines(self, *, indent: int = 0, gap: int = 2, comment: bool = False) -> list[str]:
+        """The table as text, `gap` blanks between columns.
+
+        `comment` puts a # in front of the headings, as nccl-tests does, so that a program which
+        skips comments reads rows only.
+        """
+        head = self.head
+        if comment:  # the blank makes room for the sign
+            head = [(f" {cells[0]}", *cells[1:]) for cells in head]
+        rows = [*head, *self.rows]
+        widths = [
+            max(column.width, *(len(row[i]) for row in rows))
+            for i, column in enumerate(self.columns)
+        ]
+        sides = ["<" if column.left else ">" for column in self.columns]
+        margin, between = " " * indent, " " * gap
+        lines = []
+        for row in rows:
+            cells = zip(row, sides, widths, strict=True)
+            padded = between.join(f"{cell:{side}{width}}" for cell, side, width in cells)
+            lines.append((margin + padded).rstrip())
+        if comment:
+            lines[: len(head)] = [f"#{line[1:]}" for line in lines[: len(head)]]
+        return lines
+
+    def html(self, caption: Iterable[str] = ()) -> str:
+        """The table as HTML for a notebook, with the lines of `caption` above it."""
+        aligned = ["left" if column.left else "right" for column in self.columns]
+
+        def row(tag: str, cells: Sequence[str]) -> str:
+            inside = "".join(
+                f'<{tag} style="text-align: {side}">{html.escape(cell)}</{tag}>'
+                for cell, side in zip(cells, aligned, strict=True)
+            )
+            return f"<tr>{inside}</tr>"
+
+        above = "<br>".join(html.escape(line) for line in caption)
+        return "".join(
+            (
+                "<table>",
+                f'<caption style="text-align: left">{above}</caption>' if above else "",
+                "<thead>",
+                *(row("th", cells) for cells in self.head),
+                "</thead><tbody>",
+                *(row("td", cells) for cells in self.rows),
+                "</tbody></table>",
+            )
+        )
+
+
+def columns(names: str, *, left: str = "", units: str = "") -> tuple[Column, ...]:
+    """Columns from names with a | between them; `left` names those whose cells stand left."""
+    words, lefts = names.split("|"), left.split("|")
+    below = units.split("|") if units else [""] * len(words)
+    return tuple(
+        Column(word, unit, bool(word) and word in lefts)
+        for word, unit in zip(words, below, strict=True)
+    )
+
+
+def comments(lines: Iterable[str]) -> list[str]:
+    """The lines behind a #, which programs that read a table skip."""
+    return [f"# {line}".rstrip() for line in lines]
+
+
+def titled(name: str, title: str) -> str:
+    """`name (title)`, or the name alone where there is no title."""
+    return f"{name} ({title})" if title else name
+
+
+def header(title: str, facts: Iterable[tuple[str, str]]) -> list[str]:
+    """The head of a report: its title, then a line a fact, such as `# topology     dgx1v`.
+
+    A fact without a word continues the one above; a fact without text is left out.
+    """
+    return comments((title, *(f"{word:{_WORD}}  {text}" for word, text in facts if text), ""))
+
+
+def setup_lines(
+    title: str, machine: tuple[str, str], runtime: str, calibration: str, *more: str
+) -> list[str]:
+    """What a report says of one simulation, not yet behind a #; `machine` is a name and a digest.
+
+    Empty lines of `more` are left out.
+    """
+    name, digest = machine
+    return [
+        f"simreduce {simreduce.__version__}: {title}",
+        f"topology {name} ({digest}), runtime {runtime}, calibration {calibration}",
+        *filter(None, more),
+    ]
