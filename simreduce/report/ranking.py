@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from textwrap import wrap
 from typing import Any
 
 import simreduce
@@ -19,7 +21,9 @@ _COLUMNS = tables.columns(
 
 def ranking_table(ranking: Ranking) -> str:
     """One row per strategy, best first, and the recommendation below."""
-    after = [*_recommendation(ranking), *_upstream(ranking), *_refused(ranking)]
+    after = [
+        *_recommendation(ranking), *_also(ranking), *_upstream(ranking), *_refused(ranking)
+    ]  # fmt: skip
     return "\n".join([*_header(ranking), *ranking_rows(ranking).lines(), "", *after])
 
 
@@ -121,8 +125,22 @@ def _how(
     ]
 
 
+def _also(ranking: Ranking) -> list[str]:
+    """Other names of the plans."""
+    lines: list[str] = []
+    for c in ranking.candidates:
+        names = ", ".join(other.strategy.text for other in c.also)
+        if names:
+            lines += wrap(
+                f"{c.strategy.text} = {names}", 100, initial_indent="  ", subsequent_indent="    ",
+                break_long_words=False, break_on_hyphens=False,
+            )  # fmt: skip
+    return ["", "The same plan under other names:", *lines] if lines else []
+
+
 def _upstream(ranking: Ranking) -> list[str]:
-    different = [c for c in ranking.candidates if c.upstream]
+    names = [name for c in ranking.candidates for name in (c, *c.also)]
+    different = [c for c in names if c.upstream]
     if not different:
         return []
     lines = [f"  {c.strategy.text}: {c.upstream}" for c in different]
@@ -174,10 +192,18 @@ def ranking_document(ranking: Ranking) -> dict[str, Any]:
                 "busiest_lane_share": c.lane_share,
                 "chosen_by": list(c.chosen_by),
                 "upstream": c.upstream,
-                "settings": {
-                    "tf_cnn_benchmarks": c.settings.tf_cnn_benchmarks,
-                    "tensorflow": c.settings.tensorflow,
-                },
+                "settings": asdict(c.settings),
+                "also": [
+                    {
+                        "strategy": other.strategy.text,
+                        "spec": other.strategy.spec,
+                        "packing": other.strategy.packing,
+                        "chosen_by": list(other.chosen_by),
+                        "upstream": other.upstream,
+                        "settings": asdict(other.settings),
+                    }
+                    for other in c.also
+                ],
             }
             for place, c in enumerate(ranking.candidates, 1)
         ],

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from simreduce import units
@@ -23,9 +23,9 @@ from simreduce.workers import in_processes
 class Candidate:
     """One strategy's prediction. Times are seconds of one all-reduce of the whole workload.
 
-    `chosen_by` names the rules of TensorFlow that would have chosen it here. `upstream` says where
-    upstream does something else under the same name (`faithful` reproduces that), "" if it does
-    not.
+    `chosen_by` names the rules of TensorFlow that would choose its plan here. `upstream` says what
+    upstream does instead under the same name (`faithful` reproduces that), "" for the same. `also`
+    are the other strategies that make the plan named by `digest`.
     """
 
     strategy: Strategy
@@ -40,17 +40,19 @@ class Candidate:
     settings: Settings
     chosen_by: tuple[str, ...] = ()
     upstream: str = ""
+    digest: str = ""
+    also: tuple[Candidate, ...] = ()
 
     @property
     def runnable(self) -> bool:
-        """Whether tf_cnn_benchmarks or TensorFlow can be told to run it."""
+        """Whether tf_cnn_benchmarks or TensorFlow has a setting for it."""
         return bool(self.settings.tf_cnn_benchmarks or self.settings.tensorflow)
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Candidates, fastest first, and the strategies that the machine does not accept, with the
-    reason.
+    """Candidates, one for each plan, fastest first; and the strategies that the machine refuses,
+    with the reason.
     """
 
     scenario: Scenario
@@ -59,18 +61,17 @@ class Ranking:
 
     @property
     def recommended(self) -> Candidate | None:
-        """The fastest proven candidate that tf_cnn_benchmarks or TensorFlow can be told to run; if
-        there is none, the fastest proven one; None if no plan is proven.
+        """The fastest proven candidate that tf_cnn_benchmarks or TensorFlow can run; if there is
+        none, the fastest proven one; None if no plan is proven.
         """
         proven = [c for c in self.candidates if not c.wrong]
         runnable = [c for c in proven if c.runnable]
         return next(iter(runnable or proven), None)
 
     def fastest_by(self, target: str) -> Candidate | None:
-        """The fastest proven candidate that `target`, a field of `Settings`, can be told to run."""
-        return next(
-            (c for c in self.candidates if not c.wrong and getattr(c.settings, target)), None
-        )
+        """The fastest proven strategy that `target`, a field of `Settings`, can run."""
+        names = (name for c in self.candidates if not c.wrong for name in (c, *c.also))
+        return next((name for name in names if getattr(name.settings, target)), None)
 
 
 def rank(
@@ -78,9 +79,11 @@ def rank(
     workers: int = 1,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Ranking:
-    """Evaluate every strategy, on `workers` processes. Strategies given by name that the machine
-    does not accept raise StrategyError, all at once; with "all" they are listed in `refused`. So
-    are those that a fault cuts off for ever, unless it does all of them, which is a Deadlock.
+    """Evaluate every strategy, on `workers` processes.
+
+    Strategies given by name that the machine refuses raise one StrategyError; those that "all"
+    stands for are listed in `refused`. So are those that a fault cuts off for ever, unless it cuts
+    off all of them, which raises Deadlock.
     """
     strategies = scenario.strategies or candidates(scenario.setup.layout)
     outcomes: list[Candidate | Deadlock | str] = []
@@ -95,11 +98,26 @@ def rank(
     if stuck and len(stuck) + len(refused) == len(pairs):
         raise Deadlock(f"{stuck[0][0].text}: {stuck[0][1]}")
     refused += tuple((s, f"{s.text}: {first_words(o)}") for s, o in stuck)
-    found = sorted(
-        (o for o in outcomes if isinstance(o, Candidate)),
-        key=lambda c: (c.seconds, c.strategy.text),
-    )
-    return Ranking(scenario, tuple(found), refused)
+    found = [o for o in outcomes if isinstance(o, Candidate)]
+    return Ranking(scenario, tuple(_one_for_each_plan(found)), refused)
+
+
+def _one_for_each_plan(found: Sequence[Candidate]) -> list[Candidate]:
+    """Candidates in order. Of those with the same plan, the first that can be run has the others
+    in `also`.
+    """
+    by_plan: dict[str, list[Candidate]] = {}
+    for candidate in sorted(found, key=lambda c: (not c.runnable, c.strategy.text)):
+        by_plan.setdefault(candidate.digest, []).append(candidate)
+    rows = [
+        replace(
+            first,
+            also=tuple(others),
+            chosen_by=tuple(rule for each in (first, *others) for rule in each.chosen_by),
+        )
+        for first, *others in by_plan.values()
+    ]
+    return sorted(rows, key=lambda c: (c.seconds, c.strategy.text))
 
 
 def first_words(error: Deadlock) -> str:
@@ -109,8 +127,8 @@ def first_words(error: Deadlock) -> str:
 
 
 def evaluate(scenario: Scenario, strategy: Strategy) -> Candidate | Deadlock | str:
-    """One strategy's prediction, or why the machine does not accept it or never finishes it. A
-    pipeline that is told no size of its chunks gets the one that is best if nothing disturbs.
+    """One strategy's prediction, or why the machine refuses it or never finishes it. Pipelined
+    strategies without a chunk size get the best one for an undisturbed run.
     """
     setup, times = scenario.setup, scenario.repeat
     try:
@@ -140,6 +158,7 @@ def evaluate(scenario: Scenario, strategy: Strategy) -> Candidate | Deadlock | s
             n for n, text in tensorflow_choice(setup.layout).items() if text == strategy.text
         ),
         upstream=_difference(plan, theirs),
+        digest=plan.digest,
     )
 
 

@@ -85,6 +85,22 @@ Not possible here (1):
   hierarchical_copy: not here""" == ranking_table(ranking)
 
 
+def test_other_names_of_a_plan_stand_below_the_table():
+    """All of them in the document, with what each is typed as."""
+    row = _candidate("nccl+bucket=0", 1e-3, chosen_by=("a_rule",))
+    packs = [_candidate(f"nccl+packs={k}", 1e-3, settings=NONE) for k in range(1, 12)]
+    ranking = _ranking(replace(row, also=tuple(packs)))
+    lines = ranking_table(ranking).splitlines()
+    start = lines.index("The same plan under other names:")
+    others = ranking_document(ranking)["candidates"][0]["also"]
+
+    assert lines[start + 1].startswith("  nccl+bucket=0 = nccl+packs=1, nccl+packs=2, ")
+    assert lines[start + 2].startswith("    nccl+packs=")
+    assert all(len(line) <= 100 for line in lines[start:])
+    assert [c.strategy.text for c in packs] == [other["strategy"] for other in others]
+    assert {"tf_cnn_benchmarks": None, "tensorflow": None} == others[0]["settings"]
+
+
 def test_a_chained_step_is_said_to_be_one():
     """The time is still that of one all-reduce."""
     table = ranking_table(_ranking(_candidate("ring", 1e-3), repeat=5))
@@ -216,6 +232,7 @@ def test_the_document_has_the_keys_that_others_rely_on():
                 "chosen_by": ["a_rule"],
                 "upstream": "",
                 "settings": {"tf_cnn_benchmarks": "--num_gpus=4 --flag", "tensorflow": "tf.call()"},
+                "also": [],
             },
             {
                 "place": 2,
@@ -235,6 +252,7 @@ def test_the_document_has_the_keys_that_others_rely_on():
                 "chosen_by": [],
                 "upstream": "upstream refuses it",
                 "settings": {"tf_cnn_benchmarks": None, "tensorflow": None},
+                "also": [],
             },
         ],
         "refused": [{"strategy": "xring#9", "reason": "xring#9: too many"}],

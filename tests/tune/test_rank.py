@@ -14,8 +14,8 @@ from simreduce.scenario import Scenario
 from simreduce.setup import Setup
 from simreduce.strategy import compile_plan, parse_strategy
 from simreduce.topology import load_topology
-from simreduce.tune import candidates, rank
-from simreduce.tune.rank import Candidate, evaluate
+from simreduce.tune import Candidate, Ranking, candidates, rank
+from simreduce.tune.rank import evaluate
 from simreduce.workload import load_workload
 
 
@@ -24,6 +24,11 @@ def _scenario(
 ) -> Scenario:
     chosen = tuple(map(parse_strategy, strategies)) or None
     return Scenario("test", "a test", Setup(machine), load_workload(workload), chosen, repeat)
+
+
+def names(ranking: Ranking) -> list[Candidate]:
+    """The candidates, each with the others that make the same plan."""
+    return [name for c in ranking.candidates for name in (c, *c.also)]
 
 
 def _lazy(b, layout, tensors, options):  # noqa: ARG001 - a planner's signature
@@ -46,10 +51,8 @@ def test_the_fastest_comes_first():
 
     times = [c.seconds for c in ranking.candidates]
     assert sorted(times) == times
-    assert {"psgpu", "ring", "reduce_to_one", "xring"} == {
-        c.strategy.text for c in ranking.candidates
-    }
-    for c in ranking.candidates:
+    assert {"psgpu", "ring", "reduce_to_one", "xring"} == {c.strategy.text for c in names(ranking)}
+    for c in names(ranking):
         plan = compile_plan(c.strategy, scenario.workload, shape)
         result = simulate(plan, scenario.setup.topology)
         assert (result.seconds, result.floors.seconds, plan.transfers) == (
@@ -61,10 +64,10 @@ def test_the_fastest_comes_first():
         assert c.floor_seconds <= c.seconds
 
 
-def test_equal_times_go_by_name():
+def test_one_plan_is_one_row_whatever_its_names():
     """However they were listed: one gradient makes copy_to_gpus a star on the first GPU, too."""
     orders = [
-        [c.strategy.text for c in rank(_scenario(*texts)).candidates]
+        [c.strategy.text for c in names(rank(_scenario(*texts)))]
         for texts in (
             ("reduce_to_one", "psgpu", "copy_to_gpus"),
             ("psgpu", "copy_to_gpus", "reduce_to_one"),
@@ -72,6 +75,19 @@ def test_equal_times_go_by_name():
     ]
 
     assert [["copy_to_gpus", "psgpu", "reduce_to_one"]] * 2 == orders
+
+
+def test_other_names_keep_what_is_typed_for_them():
+    """A row has the first name that can be run, and every target has the settings of one."""
+    ranking = rank(_scenario("copy_to_gpus", "nccl+bucket=0", "nccl+packs=1", "nccl+ddp"))
+    row = next(c for c in ranking.candidates if c.strategy.spec == "nccl")
+
+    assert ("nccl+bucket=0", ["nccl+packs=1", "nccl+ddp"]) == (
+        row.strategy.text,
+        [c.strategy.text for c in row.also],
+    )
+    assert {row.digest} == {c.digest for c in row.also}
+    assert "nccl+packs=1" == ranking.fastest_by("tf_cnn_benchmarks").strategy.text
 
 
 @pytest.mark.parametrize(
@@ -95,7 +111,7 @@ def test_all_is_every_candidate_or_the_reason_why_not(machine, reasons):
     tried = candidates(scenario.setup.layout)
 
     assert sorted(s.text for s in tried) == sorted(
-        [c.strategy.text.partition("+chunk=")[0] for c in ranking.candidates]
+        [c.strategy.text.partition("+chunk=")[0] for c in names(ranking)]
         + [s.text for s, _ in ranking.refused]
     )
     assert set(reasons) == {s.ranges[0].algorithm for s, _ in ranking.refused}
@@ -111,9 +127,7 @@ def test_a_machine_without_a_route_for_a_plan_does_not_accept_it():
     ranking = rank(_scenario(machine="ring:4", workload="bytes:64K"))
     refused = dict(ranking.refused)
 
-    assert {"ring", "xring", "copy_to_cpu", "pscpu"} <= {
-        c.strategy.spec for c in ranking.candidates
-    }
+    assert {"ring", "xring", "copy_to_cpu", "pscpu"} <= {c.strategy.spec for c in names(ranking)}
     assert {"reduce_to_one", "copy_to_gpus", "psgpu#4"} <= {s.spec for s in refused}
     assert "reduce_to_one: no route from 'gpu2' to 'gpu0'" in refused[
         parse_strategy("reduce_to_one")
@@ -258,11 +272,10 @@ def test_what_tensorflow_would_choose_is_named():
         _scenario("nccl+packs=1", "ring", "nccl+bucket=0", machine="full:2", workload="bytes:64K")
     )
 
-    assert {
-        "nccl+packs=1": ("choose_the_best", "select_cross_device_ops"),
-        "nccl+bucket=0": ("mirrored_strategy",),
-        "ring": (),
-    } == {c.strategy.text: c.chosen_by for c in ranking.candidates}
+    rules = ("choose_the_best", "select_cross_device_ops"), ("mirrored_strategy",)
+    assert {"nccl+bucket=0": (*rules[1], *rules[0]), "nccl+packs=1": rules[0], "ring": ()} == {
+        c.strategy.text: c.chosen_by for c in names(ranking)
+    }
 
 
 def test_what_upstream_does_instead_is_told():
