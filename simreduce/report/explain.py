@@ -164,6 +164,7 @@ _NAMES = {
     "dispatch": "dispatch of {}",
     "cpu": "{} of CPU devices",
     "lane": "{} lanes",
+    "together": "{} together",
 }
 
 

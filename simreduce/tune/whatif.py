@@ -1,11 +1,12 @@
 """What a little more of each resource would save: the same plan, simulated again with one thing
-changed.
+changed, or with several that help only together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from types import MappingProxyType
 
 import numpy as np
@@ -18,6 +19,8 @@ from simreduce.setup import Setup
 from simreduce.topology import DIRECTIONS, Link, Node, Topology
 
 MORE, LESS = 1.1, 0.9
+TIED = 1e-3
+"""Changes that save no more than this part of the time alone may help together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class Change:
 
     Resources are link classes, `gpu memory`, kinds of op, kinds of lane, and of a calibration's
     `[cpu]` its `cores` and their `memory`; `sort` says which (`link`, `nic` for the links of a
-    network, `memory`, `dispatch`, `lane`, `cpu`).
+    network, `memory`, `dispatch`, `lane`, `cpu`, and `together` for several that tie).
     """
 
     sort: str
@@ -50,18 +53,53 @@ def savings(
     setup: Setup,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> tuple[Saving, ...]:
-    """Every change of `changes`, simulated; those that save most come first. What costs time saves
-    less than 0.
+    """Every change of `changes`, simulated, and those of one figure that help only together; what
+    saves most comes first. A change that costs time saves less than 0.
     """
     before = recording.result.seconds
     tried = list(changes(recording, setup))
     found: list[Saving] = []
+
+    def simulate(change: Change) -> Saving:
+        after = change.apply(setup).simulate(recording.plan).seconds
+        return Saving(change, after, before - after)
+
     for change in tried:
         progress(len(found), len(tried))
-        after = change.apply(setup).simulate(recording.plan).seconds
-        found.append(Saving(change, after, before - after))
+        found.append(simulate(change))
+    weak = [s for s in found if abs(s.saved) <= TIED * before]
+    for figure in dict.fromkeys(s.change.figure for s in weak):
+        same = [s for s in weak if s.change.figure == figure]
+        found += _tied(same, simulate, TIED * before)
     progress(len(tried), len(tried))
     return tuple(sorted(found, key=lambda s: -s.saved))
+
+
+def _tied(
+    weak: Sequence[Saving], simulate: Callable[[Change], Saving], least: float
+) -> list[Saving]:
+    """The fewest of these changes that together save `least` seconds more than each alone."""
+    best = None
+    for left_out in (None, *weak):  # first all of them, and then without those that add nothing
+        some = [s for s in weak if s is not left_out]
+        if len(some) < 2:
+            break
+        joint = simulate(_together([s.change for s in some]))
+        if joint.saved - sum(s.saved for s in some) > least:
+            best, weak = joint, some
+        elif left_out is None:
+            break
+    return [best] if best else []
+
+
+def _together(parts: Sequence[Change]) -> Change:
+    """All these changes at once."""
+
+    def apply(setup: Setup) -> Setup:
+        return reduce(lambda changed, part: part.apply(changed), parts, setup)
+
+    resources = " + ".join(part.resource for part in parts)
+    return Change("together", resources, parts[0].figure, parts[0].amount, apply)
 
 
 def changes(recording: Recording, setup: Setup) -> Iterator[Change]:

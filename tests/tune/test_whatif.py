@@ -79,6 +79,21 @@ def test_two_copies_without_their_queue_go_at_once():
     assert found(plan, topology)["device-to-device", "queue"].seconds == 4.5
 
 
+def test_two_links_that_tie_help_only_together():
+    """A third that is not full has no part in it; one that is full alone needs no other."""
+    topology = machine(
+        cable("gpu0", "gpu1", link_class="a"), cable("gpu0", "gpu2", link_class="b"),
+        cable("gpu0", "gpu3", 1000.0, link_class="c"),
+    )  # fmt: skip
+    tied = found(copy_plan(topology, (0, 1), (0, 2), (0, 3)), topology, IDEAL)
+    alone = found(copy_plan(topology, (0, 1), (0, 3)), topology, IDEAL)
+
+    assert tied["a + b", "bandwidth"].saved == pytest.approx(4.0 - 4.0 / 1.1)
+    assert tied["a + b", "lanes"].saved == 2.0
+    assert all(s.saved == 0.0 for (name, _), s in tied.items() if name != "a + b")
+    assert {"a", "c"} == {name for name, _ in alone}
+
+
 def test_memory():
     topology = machine(cable("gpu0", "gpu1"), node("gpu0", memory=100.0))
 
