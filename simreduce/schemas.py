@@ -10,10 +10,12 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from simreduce.calibrate import CALIBRATION
 from simreduce.formats import Format, json_schema, reference
 from simreduce.workload import GRADIENTS, MODEL
 
 FORMATS: Mapping[str, Format] = {
+    "calibration": CALIBRATION,
     "gradients": GRADIENTS,
     "model": MODEL,
 }

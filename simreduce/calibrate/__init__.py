@@ -1,6 +1,7 @@
 """Calibrations as files: constants with their provenance, loaded by name."""
 
 from simreduce.calibrate.files import (
+    CALIBRATION,
     CHAINS,
     CONTROLS,
     COPIES,
@@ -16,6 +17,7 @@ from simreduce.calibrate.files import (
 )
 
 __all__ = [
+    "CALIBRATION",
     "CHAINS",
     "CONTROLS",
     "COPIES",
