@@ -15,7 +15,8 @@ from simreduce.pictures.shapes import Drawing, Point
 from simreduce.pictures.style import HEIGHT, box, box_size, counts, line
 from simreduce.pictures.wires import Place, arc_room, routes
 from simreduce.topology import Node, Topology, natural
-from simreduce.topology.ways import Copies, TorusWays
+from simreduce.topology.routing.equal_machines import EqualMachines
+from simreduce.topology.routing.torus import TorusRule
 
 _MOST = 8
 """Places in a row of the grid that are drawn one by one; of more, the first ones and the last."""
@@ -41,13 +42,13 @@ def torus_of(topology: Topology, wires: Sequence[Cable]) -> Torus | None:
     """The torus that a network is by its rule for routes; None if it has no such rule, or something
     hangs on several routers.
     """
-    ways = topology.router.ways
-    if isinstance(ways, Copies):  # of machines: the rule of the network between them
-        ways = ways.network
-    if not isinstance(ways, TorusWays):
+    rule = topology.router.rule
+    if isinstance(rule, EqualMachines):  # of machines: the rule of the network between them
+        rule = rule.network
+    if not isinstance(rule, TorusRule):
         return None
     # Ports are numbered router by router.
-    ports = (topology.links[2 * (ways.first + port)].target for port in range(len(ways.hosts)))
+    ports = (topology.links[2 * (rule.first + port)].target for port in range(len(rule.hosts)))
     number = {name: i for i, name in enumerate(dict.fromkeys(ports))}
     near = neighbours(wires)
     hosts: list[list[tuple[Node, ...]]] = [[] for _ in number]
@@ -56,14 +57,14 @@ def torus_of(topology: Topology, wires: Sequence[Cable]) -> Torus | None:
         if len(ends) != 1:
             return None
         hosts[ends.pop()].append(tuple(topology.nodes[name] for name in sorted(names, key=natural)))
-    if len(number) != math.prod(ways.sizes) or not all(hosts):
+    if len(number) != math.prod(rule.sizes) or not all(hosts):
         return None
     for each in hosts:
         each.sort(
             key=lambda host: (all(node.kind != "gpu" for node in host), natural(host[0].name))
         )
     return Torus(
-        tuple(topology.nodes[name] for name in number), tuple(map(tuple, hosts)), ways.sizes
+        tuple(topology.nodes[name] for name in number), tuple(map(tuple, hosts)), rule.sizes
     )
 
 

@@ -8,12 +8,13 @@
 from __future__ import annotations
 
 from simreduce.topology.classes import LinkClass, link_classes
+from simreduce.topology.elements import DIRECTIONS, Cable, Kind, Link, Node, direction
 from simreduce.topology.folded import Folded, fold
-from simreduce.topology.graph import DIRECTIONS, Cable, Kind, Link, Node, Topology, build, direction
+from simreduce.topology.graph import Topology, build, route
 from simreduce.topology.load import load_machine, load_topology, shipped
 from simreduce.topology.matrix import matrix_text, path_class
 from simreduce.topology.naming import natural
-from simreduce.topology.routing import Route, Routes, route
+from simreduce.topology.routing.route import Route, Routes
 
 __all__ = [
     "DIRECTIONS",

@@ -16,8 +16,9 @@ from simreduce.errors import TopologyError
 from simreduce.textfiles import exists, read_text
 from simreduce.topology.classes import link_classes
 from simreduce.topology.clusters import is_cluster
+from simreduce.topology.elements import DEFAULT_NIC_REACH, DEFAULT_REACH, STAGED, Link
 from simreduce.topology.files import Document, is_path, read_document
-from simreduce.topology.graph import Link, Topology
+from simreduce.topology.graph import Topology
 from simreduce.topology.importers import (
     CONTRADICTION,
     is_topo_m,
@@ -29,7 +30,6 @@ from simreduce.topology.importers.models import model_in
 from simreduce.topology.load import find, load_topology
 from simreduce.topology.machine import UNREAD, read_machine
 from simreduce.topology.naming import expanded, natural
-from simreduce.topology.peer import DEFAULT_NIC_REACH, DEFAULT_REACH, STAGED
 from simreduce.units import format_bandwidth, format_duration
 
 # Between these lie the links and memories of all machines there are, by an order of magnitude on

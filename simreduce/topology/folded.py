@@ -16,8 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from simreduce.errors import TopologyError
-from simreduce.topology.equal_cost import FIRST
-from simreduce.topology.graph import Link, Node, Topology, assemble
+from simreduce.topology.elements import Link, Node
+from simreduce.topology.graph import Topology, assemble
+from simreduce.topology.routing.spread import FIRST
 
 FOLDED_LIMIT = 1 << 20
 """Machines that are folded: plans grow with their number."""

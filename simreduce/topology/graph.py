@@ -1,4 +1,4 @@
-"""What a machine is: devices, switches, and the links between them, as immutable values."""
+"""Machines as immutable values: devices, switches, and the links between them."""
 
 from __future__ import annotations
 
@@ -8,124 +8,36 @@ import json
 import math
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 
-from simreduce.topology.equal_cost import EqualCost
+from simreduce.topology.elements import (
+    DEFAULT_NIC_REACH,
+    DEFAULT_REACH,
+    OFF,
+    Cable,
+    Kind,
+    Link,
+    Node,
+)
 from simreduce.topology.naming import natural
-from simreduce.topology.peer import DEFAULT_NIC_REACH, DEFAULT_REACH, OFF, ROUTE
-from simreduce.topology.routing import Router
+from simreduce.topology.routing.equal_machines import EqualMachines
+from simreduce.topology.routing.route import Route
+from simreduce.topology.routing.router import Router
+from simreduce.topology.routing.rule import RoutingRule
+from simreduce.topology.routing.spread import EqualCost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from simreduce.topology.ways import Copies, Ways
-
-Kind = Literal["gpu", "cpu", "pcie_switch", "nvswitch", "nic", "switch"]
-KINDS: tuple[Kind, ...] = ("gpu", "cpu", "pcie_switch", "nvswitch", "nic", "switch")
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A device or a switch.
-
-    `memory_bandwidth` is in bytes/s, infinite when unstated. `machine` is the box the node stands
-    in, "" for a switch of the fabric. `transit` says whether traffic of others may pass through; a
-    GPU never lets it. `reduces` says whether a switch can sum what passes through. `peer` is the
-    farthest way on which a GPU copies to others of its machine directly, one of `peer.REACHES`;
-    `gpudirect` the farthest to a NIC that reads its memory, of `peer.NIC_REACHES`. `network` is the
-    class of link that a NIC has a port for, "" when unstated: it matters only where the machine is
-    put on a network, and the digest leaves it out.
-    """
-
-    name: str
-    kind: Kind
-    model: str = ""
-    memory_bandwidth: float = math.inf
-    machine: str = "0"
-    transit: bool = True
-    reduces: bool = False
-    peer: str = DEFAULT_REACH
-    gpudirect: str = DEFAULT_NIC_REACH
-    network: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """One direction of a link; the other direction is a link of its own.
-
-    Rates are in bytes/s over all lanes: `nominal` is that of the wire, `bandwidth` what a large
-    copy reaches. `latency` is in seconds. `holds_lane` says whether a transfer keeps its sender's
-    queue busy for the latency. `parallel` counts the links of other classes between the same two
-    nodes that come before this one. A link of a node to itself, and one of class `route`, is no
-    wire but a figure that copies take (`topology.peer`).
-    """
-
-    id: int
-    source: str
-    target: str
-    link_class: str
-    lanes: int
-    nominal: float
-    bandwidth: float
-    latency: float
-    holds_lane: bool
-    parallel: int = 0
-
-    @property
-    def name(self) -> str:
-        """`gpu0>gpu1`, with `#1` at the end for a second link between the two, and so on.
-
-        Of the two links of a node to itself, `gpu0>gpu0` is out of it and `gpu0<gpu0` into it.
-        """
-        arrow = "<" if self.source == self.target and self.id % 2 else ">"
-        return f"{self.source}{arrow}{self.target}" + (f"#{self.parallel}" if self.parallel else "")
-
-    @property
-    def is_toll(self) -> bool:
-        """Whether this is no wire: it limits the copies that take it, but nothing is routed over it
-        by itself.
-        """
-        return self.source == self.target or self.link_class == ROUTE
-
-
-DIRECTIONS = ("d2h", "h2d")
-"""Of links between GPUs and their host: from device to host and back, as CUDA names them."""
-
-_HEIGHT = {"gpu": 0, "pcie_switch": 1, "cpu": 2}
-"""From a GPU to its host, by kind of node."""
-
-
-def direction(source: Node, target: Node) -> str:
-    """Of a link, which of `DIRECTIONS`: `d2h` where it leads from GPUs to their host, `h2d` where
-    it leads back, "" elsewhere.
-    """
-    a, b = (_HEIGHT.get(node.kind, -1) for node in (source, target))
-    if a == b or min(a, b) < 0:
-        return ""
-    return DIRECTIONS[a > b]
-
-
-@dataclass(frozen=True, slots=True)
-class Cable:
-    """Both directions of a link, before it has a place in a topology. Rates are those of `Link`."""
-
-    a: str
-    b: str
-    link_class: str
-    lanes: int
-    nominal: float
-    bandwidth: float
-    latency: float
-    holds_lane: bool
+Rule = RoutingRule | EqualMachines | None
+"""The routing rule of a network, or of equal machines on one; None where routes are searched."""
 
 
 @dataclass(frozen=True)
 class Topology:
     """A machine or a fabric; two are equal when name, source and content are.
-
-    Which of equal paths transfers take is `router.equal_cost`.
 
     `links[i].id == i`. `devices` are the GPUs, machine by machine and gpu2 before gpu10; `hosts`
     are the CPUs in the same order. `digest` names the content (nodes, links and the rule for equal
@@ -143,14 +55,14 @@ class Topology:
     router: Router = field(compare=False, repr=False)
 
     @functools.cached_property
-    def graph(self) -> nx.MultiDiGraph:
-        """Nodes and links as a graph that cannot be changed; made when it is first asked for."""
-        graph = nx.MultiDiGraph(name=self.name)
-        graph.add_nodes_from((node.name, {"node": node}) for node in self.nodes.values())
-        graph.add_edges_from(
-            (link.source, link.target, link.id, {"link": link}) for link in self.links
-        )
-        return nx.freeze(graph)
+    def graph(self) -> nx.MultiDiGraph[str]:
+        """The graph that routes are searched on, made when it is first needed; it cannot be changed.
+
+        Nodes and edges carry the fields of `Node` and `Link` as attributes, and the key of an edge
+        is the id of its link.
+        """
+        self.router.graph.graph["name"] = self.name
+        return nx.freeze(self.router.graph)
 
     def scaled(self, bandwidth: float = 1.0, latency: float = 1.0) -> Topology:
         """The same machine with every bandwidth, of links and memories, and every latency times a
@@ -173,37 +85,41 @@ class Topology:
             for link in self.links
         ]
         source = f"{self.source}, bandwidth x {bandwidth:g}, latency x {latency:g}"
-        return assemble(
-            self.name, self.title, source, nodes, links, self.router.ways, self.router.equal_cost
-        )
+        return self._with(source, nodes, links)
 
     def without_peers(self) -> Topology:
         """The same machine with peer access switched off: its GPUs copy to each other through the
         host.
         """
         nodes = [replace(n, peer=OFF) if n.kind == "gpu" else n for n in self.nodes.values()]
-        source, router = f"{self.source}, no peer access", self.router
-        return assemble(
-            self.name, self.title, source, nodes, self.links, router.ways, router.equal_cost
-        )
+        return self._with(f"{self.source}, no peer access", nodes, self.links)
+
+    def _with(self, source: str, nodes: Iterable[Node], links: Iterable[Link]) -> Topology:
+        rule, equal_cost = self.router.rule, self.router.equal_cost
+        return assemble(self.name, self.title, source, nodes, links, rule, equal_cost)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A read-only mapping cannot be pickled, and the graph says nothing that nodes and links do
         # not.
         nodes, router = tuple(self.nodes.values()), self.router
         return assemble, (
-            self.name, self.title, self.source, nodes, self.links, router.ways, router.equal_cost,
+            self.name, self.title, self.source, nodes, self.links, router.rule, router.equal_cost,
         )  # fmt: skip
+
+
+def route(topology: Topology, source: str, target: str) -> Route:
+    """The route of a transfer; raises `TopologyError` when there is none or a node is unknown."""
+    return topology.router.route(source, target)
 
 
 def build(
     name: str, title: str, source: str, nodes: Iterable[Node], cables: Iterable[Cable],
-    ways: Ways | Copies | None = None, equal_cost: EqualCost = EqualCost(),  # noqa: B008 - it cannot be changed
+    rule: Rule = None, equal_cost: EqualCost = EqualCost(),  # noqa: B008 - it cannot be changed
 ) -> Topology:  # fmt: skip
     """A topology of nodes with distinct names and of cables between them, in the order given.
 
-    `ways` are the routes of a network that has a rule for them; without one they are searched for.
-    `equal_cost` says which of equal ones a transfer takes.
+    Routes are searched for where no `rule` gives them. `equal_cost` says which of equal paths a
+    transfer takes.
     """
     links: list[Link] = []
     seen: dict[frozenset[str], int] = {}
@@ -226,7 +142,7 @@ def build(
                     parallel=parallel,
                 )
             )
-    return assemble(name, title, source, nodes, links, ways, equal_cost)
+    return assemble(name, title, source, nodes, links, rule, equal_cost)
 
 
 def assemble(
@@ -235,7 +151,7 @@ def assemble(
     source: str,
     nodes: Iterable[Node],
     links: Iterable[Link],
-    ways: Ways | Copies | None = None,
+    rule: Rule = None,
     equal_cost: EqualCost = EqualCost(),  # noqa: B008 - a value that cannot be changed
 ) -> Topology:
     """A topology of nodes with distinct names and of directed links, numbered from 0."""
@@ -250,7 +166,7 @@ def assemble(
         links=links,
         devices=_in_order(table, "gpu"),
         hosts=_in_order(table, "cpu"),
-        router=Router(table, links, ways, equal_cost),
+        router=Router(table, links, rule, equal_cost),
     )
 
 

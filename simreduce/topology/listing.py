@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from simreduce import units
-from simreduce.topology.equal_cost import FIRST, HASHED
-from simreduce.topology.peer import DEFAULT_NIC_REACH, DEFAULT_REACH, OFF
+from simreduce.topology.elements import DEFAULT_NIC_REACH, DEFAULT_REACH, OFF
+from simreduce.topology.routing.spread import FIRST, HASHED
 
 if TYPE_CHECKING:
     from simreduce.topology.graph import Topology

@@ -10,19 +10,22 @@ import networkx as nx
 
 from simreduce.errors import TopologyError, did_you_mean
 from simreduce.topology.classes import link_classes, networks
-from simreduce.topology.equal_cost import CHOICES, FIRST, HASHED, EqualCost
-from simreduce.topology.faults import Faults, quoted
-from simreduce.topology.graph import KINDS, Cable, Node, Topology, build
-from simreduce.topology.naming import NAME, expanded, natural, paired
-from simreduce.topology.peer import (
+from simreduce.topology.elements import (
     BOTH_WAYS,
     DEFAULT_NIC_REACH,
     DEFAULT_REACH,
+    KINDS,
     NIC_REACHES,
     REACHES,
     ROUTE,
     STAGED,
+    Cable,
+    Node,
 )
+from simreduce.topology.faults import Faults, quoted
+from simreduce.topology.graph import Topology, build
+from simreduce.topology.naming import NAME, expanded, natural, paired
+from simreduce.topology.routing.spread import CHOICES, FIRST, HASHED, EqualCost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

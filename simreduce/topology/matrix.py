@@ -6,10 +6,10 @@ import itertools
 from typing import TYPE_CHECKING
 
 from simreduce.errors import TopologyError
+from simreduce.topology.graph import route
 from simreduce.topology.naming import natural
-from simreduce.topology.peer import way_class
-from simreduce.topology.routing import route
-from simreduce.topology.ways import Copies
+from simreduce.topology.routing.equal_machines import EqualMachines
+from simreduce.topology.routing.reach import path_kind
 
 if TYPE_CHECKING:
     from simreduce.topology.graph import Topology
@@ -46,7 +46,7 @@ def path_class(topology: Topology, a: str, b: str) -> str:
     except TopologyError:
         return NO_PATH
     used = [topology.router.link(*hop) for hop in itertools.pairwise(path)]
-    kind = way_class([topology.nodes[name] for name in path], used)
+    kind = path_kind([topology.nodes[name] for name in path], used)
     return f"NV{_nvlinks(topology, a, b, direct=len(path) == 2)}" if kind == "NV" else kind
 
 
@@ -54,7 +54,8 @@ def _nvlinks(topology: Topology, a: str, b: str, *, direct: bool) -> int:
     """Lanes of the NVLinks between two devices, or of those with which both reach the NVSwitches."""
     lanes = {a: 0, b: 0}
     for end in (a, b):
-        for _, target, link in topology.graph.out_edges(end, data="link"):
+        for _, target, key in topology.graph.out_edges(end, keys=True):
+            link = topology.links[key]
             wanted = target in (a, b) if direct else topology.nodes[target].kind == "nvswitch"
             if wanted and link.link_class.startswith("nvlink") and not link.is_toll:
                 lanes[end] += link.lanes
@@ -80,15 +81,15 @@ def matrix_text(topology: Topology) -> str:
 
 def _excerpt(topology: Topology, names: list[str]) -> tuple[list[str], str]:
     """Some of the names, and the words for which."""
-    ways = topology.router.ways
-    if isinstance(ways, Copies):
+    rule = topology.router.rule
+    if isinstance(rule, EqualMachines):
         own = [
             name
             for name in names
             if topology.nodes[name].machine == topology.nodes[names[0]].machine
         ]
         if len(own) <= MOST_ROWS:
-            return own, f"The first of {ways.count} equal machines"
+            return own, f"The first of {rule.count} equal machines"
     return names[:_FEW], f"The first {_FEW} rows and columns"
 
 

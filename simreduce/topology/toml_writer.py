@@ -11,9 +11,16 @@ from typing import NamedTuple
 from simreduce import units
 from simreduce.textfiles import toml_text
 from simreduce.topology.classes import link_classes
-from simreduce.topology.equal_cost import EqualCost
-from simreduce.topology.graph import Link, Node, Topology
-from simreduce.topology.peer import BOTH_WAYS, DEFAULT_NIC_REACH, DEFAULT_REACH, ROUTE
+from simreduce.topology.elements import (
+    BOTH_WAYS,
+    DEFAULT_NIC_REACH,
+    DEFAULT_REACH,
+    ROUTE,
+    Link,
+    Node,
+)
+from simreduce.topology.graph import Topology
+from simreduce.topology.routing.spread import EqualCost
 
 _WIDTH = 100
 

@@ -19,7 +19,7 @@ from simreduce.pictures.shapes import Drawing, Group, Rect, Text, along, flat, p
 from simreduce.pictures.style import stroke
 from simreduce.topology import Cable, Node, build, load_topology, shipped
 from simreduce.topology.graph import assemble
-from simreduce.topology.ways import TorusWays
+from simreduce.topology.routing.torus import TorusRule
 
 SVG = "{http://www.w3.org/2000/svg}"
 NETWORKS = [
@@ -233,7 +233,7 @@ def test_machines_on_a_torus_stand_in_a_grid():
     pairs += [(f"router{i}", f"router{i + 3}") for i in range(3)]
     wires += [Cable(a, b, "ib_edr", 1, 12e9, 12e9, 1e-6, False) for a, b in pairs]
     nodes += [Node(f"router{i}", "switch", machine="") for i in range(6)]
-    drawing = check(build("t", "", "", nodes, wires, TorusWays((1, 3, 5, 7, 9, 11), (3, 2), 6)))
+    drawing = check(build("t", "", "", nodes, wires, TorusRule((1, 3, 5, 7, 9, 11), (3, 2), 6)))
     (frame,) = groups(drawing, "detail")
     routers = [area(g.shapes[0])[:2] for g in groups(drawing, "node") if "switch" in g.kind]
 

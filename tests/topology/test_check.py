@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simreduce.topology.check import check_file
-from simreduce.topology.routing import Router
+from simreduce.topology.routing.router import Router
 from tests.topology.importers.files import CUBE_MESH, GRAPHS, TOPO_M, XML
 
 GOOD = """

@@ -40,7 +40,7 @@ def test_a_file_is_what_is_written_inline(files):
     assert pod.digest == inline.digest
     assert pod.title == inline.title
     assert pod.name.endswith("pod.toml")
-    assert pod.router.ways == inline.router.ways
+    assert pod.router.rule == inline.router.rule
     assert check_file(pod.name) == []
 
 

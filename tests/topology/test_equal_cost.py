@@ -17,7 +17,7 @@ import simreduce as sr
 from simreduce.errors import TopologyError
 from simreduce.plan import Contract, PlanBuilder
 from simreduce.topology import Cable, Node, Topology, build, fold, load_topology, route
-from simreduce.topology.equal_cost import EqualCost
+from simreduce.topology.routing.spread import EqualCost
 from simreduce.topology.toml_writer import to_toml
 from simreduce.tune.p2p import peer_to_peer
 

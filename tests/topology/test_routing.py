@@ -198,7 +198,7 @@ def test_routes_are_the_best_of_all_simple_paths(topology):
 
 def merit(topology: Topology, path: list[str]) -> tuple[object, ...]:
     links = [topology.graph.get_edge_data(*hop) for hop in itertools.pairwise(path)]
-    links = [next(iter(parallel.values()))["link"] for parallel in links]
+    links = [topology.links[next(iter(parallel))] for parallel in links]
     micros = sum(round(link.latency * 1e6) for link in links)
     return len(path), -min(link.bandwidth for link in links), micros, path
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from simreduce.topology import Cable, Node, build, load_topology, shipped
-from simreduce.topology.equal_cost import EqualCost
 from simreduce.topology.importers import model_named, read_nccl_topology, read_topo_m
+from simreduce.topology.routing.spread import EqualCost
 from simreduce.topology.toml_writer import to_toml
 from tests.topology.importers.files import SWITCHED, TOPO_M, XML
 

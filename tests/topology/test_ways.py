@@ -234,7 +234,7 @@ def test_a_rule_outlives_scaling_and_pickling(text):
     topology = load_topology(text)
 
     for copy in (topology.scaled(bandwidth=2), pickle.loads(pickle.dumps(topology))):  # noqa: S301 - our own
-        assert copy.router.ways == topology.router.ways
+        assert copy.router.rule == topology.router.rule
         assert route(copy, "gpu0", "gpu13").path == route(topology, "gpu0", "gpu13").path
 
 
@@ -338,4 +338,4 @@ def test_the_routes_of_equal_machines_are_those_of_the_first_two(text):
     ends = machine.router.routes(np.array([place["switch0"]]), np.array([place[machine.hosts[0]]]))
     assert tuple(ends.links) == route(machine, "switch0", machine.hosts[0]).links
     again = pickle.loads(pickle.dumps(machine))  # noqa: S301 - our own
-    assert again.router.ways == machine.router.ways
+    assert again.router.rule == machine.router.rule

@@ -37,7 +37,7 @@ has `switch_latency=` instead, 0.1 us unless stated. The module of each shape sa
 and cables it has.
 
 `equal_cost=hashed` (with a `seed=`) or `split` says what transfers do that have several equal paths
-(`topology.equal_cost`).
+(`topology.routing.spread`).
 """
 
 from __future__ import annotations
@@ -99,4 +99,4 @@ def generate(
     equal_cost = settings.equal_cost()
     shape = generator.shape(settings)
     title = f"{shape.title}, {format_bandwidth(settings.bandwidth())}, {format_duration(settings.latency())}"
-    return build(inline.text, title, inline.text, shape.nodes, shape.cables, shape.ways, equal_cost)
+    return build(inline.text, title, inline.text, shape.nodes, shape.cables, shape.rule, equal_cost)

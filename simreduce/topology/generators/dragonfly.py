@@ -24,10 +24,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simreduce.topology.elements import Node
 from simreduce.topology.generators.inline import DEVICES_LIMIT, Settings
 from simreduce.topology.generators.shape import Join, Shape, Wired, switches, textbook
-from simreduce.topology.graph import Node
-from simreduce.topology.ways import DragonflyWays
+from simreduce.topology.routing.dragonfly import DragonflyRule
 from simreduce.units import counted
 
 DRAGONFLY_KEYS = ("p", "a", "h", "g")
@@ -65,7 +65,7 @@ class Dragonfly:
 
     def wire(self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join) -> Wired:
         """See `Network`; hosts beyond its own sit at the last router."""
-        ways = DragonflyWays(tuple(hosts), self.p, self.a, self.g, self.parallel, first)
+        rule = DragonflyRule(tuple(hosts), self.p, self.a, self.g, self.parallel, first)
         routers = switches("router", self.g * self.a)
         cables = [
             join(nodes[host], routers[min(i // self.p, len(routers) - 1)])
@@ -77,12 +77,12 @@ class Dragonfly:
         shared = np.arange(self.parallel)
         for i, j in itertools.combinations(range(self.g), 2):
             ends = zip(
-                ways.router(shared, i, j).tolist(), ways.router(shared, j, i).tolist(), strict=True
+                rule.router(shared, i, j).tolist(), rule.router(shared, j, i).tolist(), strict=True
             )
             cables += [
                 join(routers[i * self.a + one], routers[j * self.a + other]) for one, other in ends
             ]
-        return Wired(routers, cables, ways)
+        return Wired(routers, cables, rule)
 
 
 def dragonfly(settings: Settings) -> Shape:

@@ -25,10 +25,10 @@ from fractions import Fraction
 
 import numpy as np
 
+from simreduce.topology.elements import Node
 from simreduce.topology.generators.inline import DEVICES_LIMIT, Settings
 from simreduce.topology.generators.shape import Join, Shape, Wired, switches, textbook
-from simreduce.topology.graph import Node
-from simreduce.topology.ways import FatTreeWays
+from simreduce.topology.routing.fat_tree import FatTreeRule
 from simreduce.units import counted
 
 RADIX = 32
@@ -87,7 +87,7 @@ class Tree:
     def wire(self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join) -> Wired:
         """See `Network`; hosts beyond those of the tree sit on the last leaf."""
         large = self.leaves - self.dealt * (self.pod - 1) if self.dealt else self.pods
-        ways = FatTreeWays(
+        rule = FatTreeRule(
             tuple(hosts),
             self.radix,
             self.leaves,
@@ -104,15 +104,15 @@ class Tree:
                 ("leaf", self.leaves), ("spine", self.pods * self.spines), ("core", self.spines * self.cores)
             )
         )  # fmt: skip
-        seats = ways.seat(np.arange(len(hosts)))[0].tolist()
+        seats = rule.seat(np.arange(len(hosts)))[0].tolist()
         cables = [join(nodes[host], leaves[seat]) for host, seat in zip(hosts, seats, strict=True)]
-        pods = ways.in_pod(np.arange(self.leaves)).tolist() if self.pod else [0] * self.leaves
+        pods = rule.in_pod(np.arange(self.leaves)).tolist() if self.pod else [0] * self.leaves
         for leaf, pod in zip(leaves, pods, strict=True):
             cables += [join(leaf, spine) for spine in spines[pod * self.spines :][: self.spines]]
         for i, spine in enumerate(spines if cores else ()):
             place = i % self.spines
             cables += [join(spine, core) for core in cores[place * self.cores :][: self.cores]]
-        return Wired([*leaves, *spines, *cores], cables, ways)
+        return Wired([*leaves, *spines, *cores], cables, rule)
 
 
 def fat_tree(settings: Settings) -> Shape:

@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from simreduce.errors import did_you_mean
-from simreduce.topology.equal_cost import CHOICES, HASHED, EqualCost
 from simreduce.topology.faults import Faults, cut, quoted
+from simreduce.topology.routing.spread import CHOICES, HASHED, EqualCost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,6 +10,7 @@ import networkx as nx
 
 from simreduce.errors import TopologyError
 from simreduce.topology.classes import link_classes, networks
+from simreduce.topology.elements import Cable, Node
 from simreduce.topology.generators.dragonfly import DRAGONFLY_KEYS, read_dragonfly
 from simreduce.topology.generators.fat_tree import TREE_KEYS, read_tree
 from simreduce.topology.generators.inline import DEVICES_LIMIT, Inline, Settings
@@ -17,8 +18,8 @@ from simreduce.topology.generators.rails import RAIL_KEYS, read_rails, read_rail
 from simreduce.topology.generators.shape import Read, check_cables
 from simreduce.topology.generators.switch import read_switch
 from simreduce.topology.generators.torus import TORUS_KEYS, read_torus
-from simreduce.topology.graph import Cable, Node, Topology, build
-from simreduce.topology.ways import Copies
+from simreduce.topology.graph import Topology, build
+from simreduce.topology.routing.equal_machines import EqualMachines
 from simreduce.units import noun
 
 DEFAULT_NIC = "ib_edr"
@@ -114,10 +115,10 @@ def machines(
     places = [place for place, node in enumerate(nodes) if node.kind == "nic"]
     wired = network.wire(nodes, places, len(cables), lambda a, b: _cable(nic, a, b, trunk))
     parts = tuple(i % (nics // boards) if fabric.apart else 0 for i in range(nics))
-    ways = Copies(count, len(box.nodes), len(box.links) // 2, wired.ways, parts)
+    rule = EqualMachines(count, len(box.nodes), len(box.links) // 2, wired.rule, parts)
     title = f"{count} x {box.title}, {nics} {nic} {noun(nics, 'port')} each, on {network.title}"
     everything = [*nodes, *wired.switches], [*cables, *wired.cables]
-    return build(inline.text, title, inline.text, *everything, ways, equal_cost)
+    return build(inline.text, title, inline.text, *everything, rule, equal_cost)
 
 
 def _boards(box: Topology) -> int:

@@ -8,9 +8,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from simreduce.topology.elements import Cable, Node
 from simreduce.topology.generators.inline import DEVICES_LIMIT, Settings
-from simreduce.topology.graph import Cable, Node
-from simreduce.topology.ways import Ways
+from simreduce.topology.routing.rule import RoutingRule
 from simreduce.units import counted
 
 CABLES_LIMIT = 1 << 20
@@ -26,7 +26,7 @@ class Shape:
     title: str
     nodes: list[Node]
     cables: list[Cable]
-    ways: Ways | None = None
+    rule: RoutingRule | None = None
 
 
 Join = Callable[[Node, Node], Cable]
@@ -38,7 +38,7 @@ class Wired(NamedTuple):
 
     switches: list[Node]
     cables: list[Cable]
-    ways: Ways
+    rule: RoutingRule
 
 
 class Network(Protocol):
@@ -78,7 +78,7 @@ def textbook(settings: Settings, read: Read, limit: int = DEVICES_LIMIT) -> Shap
         nodes, [*places, count], 0, lambda a, b: cable(a, b, bandwidth, latency / 2)
     )
     title = f"{counted(count, 'device')} on {network.title}"
-    return Shape(title, [*nodes, *wired.switches], wired.cables, wired.ways)
+    return Shape(title, [*nodes, *wired.switches], wired.cables, wired.rule)
 
 
 def check_cables(settings: Settings, network: Network) -> None:

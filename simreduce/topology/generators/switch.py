@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from simreduce.topology.elements import Node
 from simreduce.topology.generators.inline import Settings
 from simreduce.topology.generators.shape import Join, Shape, Wired, switches, textbook
-from simreduce.topology.graph import Node
-from simreduce.topology.ways import FatTreeWays
+from simreduce.topology.routing.fat_tree import FatTreeRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class Switch:
     def wire(self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join) -> Wired:
         """See `Network`."""
         made = switches("switch", 1, reduces=self.reduces)
-        ways = FatTreeWays(tuple(hosts), radix=len(hosts), leaves=1, spines=0, first=first)
-        return Wired(made, [join(nodes[host], made[0]) for host in hosts], ways)
+        rule = FatTreeRule(tuple(hosts), radix=len(hosts), leaves=1, spines=0, first=first)
+        return Wired(made, [join(nodes[host], made[0]) for host in hosts], rule)
 
 
 def switch(settings: Settings) -> Shape:

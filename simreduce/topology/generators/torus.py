@@ -14,10 +14,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from simreduce.topology.elements import Cable, Node
 from simreduce.topology.generators.inline import DEVICES_LIMIT, Settings
 from simreduce.topology.generators.shape import Join, Shape, Wired, cable, ends, placed, switches
-from simreduce.topology.graph import Cable, Node
-from simreduce.topology.ways import TorusWays
+from simreduce.topology.routing.torus import TorusRule
 from simreduce.units import counted
 
 TORUS_KEYS = ("dims",)
@@ -63,7 +63,7 @@ class Torus:
                 if size > 2 or x + 1 < size:
                     cables.append(join(routers[i], routers[i + ((x + 1) % size - x) * stride]))
             stride *= size
-        return Wired(routers, cables, TorusWays(tuple(hosts), self.sizes, first, self.each))
+        return Wired(routers, cables, TorusRule(tuple(hosts), self.sizes, first, self.each))
 
 
 def torus(settings: Settings) -> Shape:
@@ -86,7 +86,7 @@ def torus(settings: Settings) -> Shape:
         f"{counted(count, 'device')} on {shape.title}",
         [*nodes, *wired.switches],
         wired.cables,
-        wired.ways,
+        wired.rule,
     )
 
 

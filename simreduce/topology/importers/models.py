@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from simreduce.errors import TopologyError, did_you_mean
-from simreduce.topology.peer import DEFAULT_NIC_REACH, OFF
+from simreduce.topology.elements import DEFAULT_NIC_REACH, OFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Model:
     `memory` in bytes/s.
 
     `sm` is NCCL's name of its compute capability. `peer` and `gpudirect` are the farthest ways of
-    peer copies and of GPUDirect RDMA (`topology.peer`).
+    peer copies and of GPUDirect RDMA (`topology.routing.staging`).
     """
 
     name: str

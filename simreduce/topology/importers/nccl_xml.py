@@ -18,13 +18,13 @@ from dataclasses import dataclass, field, replace
 from simreduce import units
 from simreduce.errors import TopologyError
 from simreduce.topology.classes import LinkClass, link_classes, networks
+from simreduce.topology.elements import OFF, STAGED
 from simreduce.topology.faults import Faults, quoted
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.importers.models import MODELS, UNKNOWN, Model, model_of_sm
 from simreduce.topology.importers.parts import GENERATIONS, Parts, host_like
 from simreduce.topology.importers.xml_reader import Element, read_xml
 from simreduce.topology.naming import NAME, natural
-from simreduce.topology.peer import OFF, STAGED
 
 _SPEED = re.compile(r"\s*([0-9]{1,2}(\.[0-9])?)\s*GT/s.*")
 _SWITCH_CLASS, _CPU_CLASS = "0x068000", "0x068001"

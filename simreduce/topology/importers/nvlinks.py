@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 
 from simreduce.errors import TopologyError
 from simreduce.topology.classes import LinkClass, link_classes
-from simreduce.topology.graph import Cable, Topology, build
+from simreduce.topology.elements import Cable
+from simreduce.topology.graph import Topology, build
 from simreduce.topology.importers.models import MODELS, UNKNOWN
 from simreduce.topology.importers.parts import Parts
 

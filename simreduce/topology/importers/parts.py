@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from simreduce.topology.classes import LinkClass, link_classes
-from simreduce.topology.graph import Cable, Kind, Node
+from simreduce.topology.elements import BOTH_WAYS, Cable, Kind, Node
 from simreduce.topology.importers.models import Model
-from simreduce.topology.peer import BOTH_WAYS
 
 GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """PCIe generations by GT/s."""

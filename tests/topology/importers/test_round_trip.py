@@ -12,10 +12,10 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.topology import Link, Topology, build, load_topology, matrix_text, shipped
 from simreduce.topology.classes import link_classes
+from simreduce.topology.elements import OFF
 from simreduce.topology.importers import model_named, read_nccl_topology, read_topo_m, to_nccl_xml
 from simreduce.topology.importers.models import model_in
 from simreduce.topology.importers.parts import Parts
-from simreduce.topology.peer import OFF
 
 NETWORKS = ("", "tcp_10", "tcp_25", "ib_fdr", "ib_edr", "ib_hdr", "ib_ndr")
 """Of each rate that a NIC may have, the class that is taken for it."""

@@ -1,0 +1,133 @@
+"""Nodes, links and cables: what machines are made of."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["gpu", "cpu", "pcie_switch", "nvswitch", "nic", "switch"]
+KINDS: tuple[Kind, ...] = ("gpu", "cpu", "pcie_switch", "nvswitch", "nic", "switch")
+
+OFF = "off"
+"""No direct copies, not even over NVLink."""
+REACHES = (OFF, "NV", "PIX", "PXB", "PHB", "SYS")
+"""Values of `Node.peer`, nearest first: nothing, NVLink only, below one PCIe switch, below PCIe
+switches, one socket, the whole machine.
+"""
+NIC_REACHES = (OFF, "PIX", "PXB", "P2C", "PHB", "SYS")
+"""Values of `Node.gpudirect`. P2C is C2C followed by PCIe; no NVLink leads to a NIC."""
+DEFAULT_REACH = "SYS"
+DEFAULT_NIC_REACH = "P2C"
+"""NCCL's default too (NCCL_NET_GDR_LEVEL): below one tree of PCIe switches (PXB), or where C2C joins
+the GPU to the NIC's host, as on Grace (NCCL_NET_GDR_C2C).
+"""
+
+ROUTE = "route"
+"""The class of a toll on every copy between its two ends."""
+STAGED = "staged"
+"""Prefix of the classes of tolls on copies through a host."""
+TCP = "tcp"
+"""Prefix of the classes of networks that send and receive in the memory of hosts only, whatever
+`gpudirect` says.
+"""
+BOTH_WAYS = " both ways"
+"""Suffix of the class of the toll that copies out of a GPU and into it share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A device or a switch.
+
+    `memory_bandwidth` is in bytes/s, infinite when unstated. `machine` names the machine that holds
+    the node, "" for a switch of the fabric. `transit` says whether other nodes' traffic may pass
+    through; a GPU never lets it. `reduces` says whether a switch can sum what passes through.
+    `peer` is the farthest path over which a GPU copies to others of its machine directly, one of
+    `REACHES`; `gpudirect` is the farthest path to a NIC that accesses its memory, one of
+    `NIC_REACHES`. `network` is the class of link that a NIC has a port for, "" when unstated: it
+    matters only when the machine joins a network, and the digest leaves it out.
+    """
+
+    name: str
+    kind: Kind
+    model: str = ""
+    memory_bandwidth: float = math.inf
+    machine: str = "0"
+    transit: bool = True
+    reduces: bool = False
+    peer: str = DEFAULT_REACH
+    gpudirect: str = DEFAULT_NIC_REACH
+    network: str = ""
+
+    @property
+    def forwards(self) -> bool:
+        """Whether traffic between other nodes may pass through."""
+        return self.transit and self.kind != "gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One direction of a link; the other direction is a link of its own.
+
+    Rates are in bytes/s over all lanes: `nominal` is that of the wire, `bandwidth` what a large
+    copy reaches. `latency` is in seconds. `holds_lane` says whether a transfer keeps its sender's
+    queue busy for the latency. `parallel` counts the links of other classes between the same two
+    nodes that come before this one.
+    """
+
+    id: int
+    source: str
+    target: str
+    link_class: str
+    lanes: int
+    nominal: float
+    bandwidth: float
+    latency: float
+    holds_lane: bool
+    parallel: int = 0
+
+    @property
+    def name(self) -> str:
+        """`gpu0>gpu1`, with `#1` at the end for a second link between the two, and so on.
+
+        Of the two links of a node to itself, `gpu0>gpu0` is out of it and `gpu0<gpu0` into it.
+        """
+        arrow = "<" if self.source == self.target and self.id % 2 else ">"
+        return f"{self.source}{arrow}{self.target}" + (f"#{self.parallel}" if self.parallel else "")
+
+    @property
+    def is_toll(self) -> bool:
+        """Whether this is no wire but a toll: a rate and a latency that certain copies pay besides
+        those of their wires. No route is searched over it. Tolls are the links of a node to itself
+        and those of class `route`.
+        """
+        return self.source == self.target or self.link_class == ROUTE
+
+
+@dataclass(frozen=True, slots=True)
+class Cable:
+    """Both directions of a link, before it has a place in a topology. Rates are those of `Link`."""
+
+    a: str
+    b: str
+    link_class: str
+    lanes: int
+    nominal: float
+    bandwidth: float
+    latency: float
+    holds_lane: bool
+
+
+DIRECTIONS = ("d2h", "h2d")
+"""Directions of links between GPUs and their host, as CUDA names them."""
+
+_HEIGHT = {"gpu": 0, "pcie_switch": 1, "cpu": 2}
+"""From a GPU up to its host, by kind of node."""
+
+
+def direction(source: Node, target: Node) -> str:
+    """The direction of a link: `d2h` from GPUs to their host, `h2d` back, "" elsewhere."""
+    a, b = (_HEIGHT.get(node.kind, -1) for node in (source, target))
+    if a == b or min(a, b) < 0:
+        return ""
+    return DIRECTIONS[a > b]

@@ -1,0 +1,78 @@
+"""Routes: one with its figures, and many as rows of links."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from simreduce.arrays import AnyInts, Bools, Floats, Ints, ranges, row_starts
+from simreduce.topology.elements import Link
+from simreduce.topology.routing.search import Path
+
+Share: TypeAlias = "tuple[Link, float]"
+"""A link, and the part of a transfer's bytes that takes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path: link ids in order, the sum of their latencies (s), the least of their bandwidths
+    (bytes/s).
+
+    `holds_lane` is true when all links hold their sender's lane; `path` names the nodes, both ends
+    included. Among the links are the tolls that the copy pays. `shares` are the parts of the bytes
+    that the links carry: 1 unless they are split over equal paths. Then `path` is the first of
+    these, and `bandwidth` and `latency` are those of all together.
+    """
+
+    links: tuple[int, ...]
+    shares: tuple[float, ...]
+    latency: float
+    bandwidth: float
+    holds_lane: bool
+    path: Path
+
+
+class Routes(NamedTuple):
+    """Many routes: the links of route i are `links[start[i]:start[i + 1]]`, and `shares` stand
+    beside them, None where all are 1; `holds_lane[i]` is that of `Route`.
+    """
+
+    start: Ints
+    links: AnyInts
+    holds_lane: Bools
+    shares: Floats | None = None
+
+
+def whole_route(source: str, links: Sequence[Link]) -> Route:
+    """The route of these links from a node on, of all bytes."""
+    path = (source, *(link.target for link in links if not link.is_toll))
+    return shared_route(path, [(link, 1.0) for link in links])
+
+
+def shared_route(path: Path, shares: Sequence[Share]) -> Route:
+    """The route of these links, each with the part of the bytes that takes it."""
+    return Route(
+        links=tuple(link.id for link, _ in shares),
+        shares=tuple(share for _, share in shares),
+        latency=math.fsum(link.latency * share for link, share in shares),
+        bandwidth=min((link.bandwidth / share for link, share in shares), default=math.inf),
+        holds_lane=all(link.holds_lane for link, _ in shares),
+        path=path,
+    )
+
+
+def merge_rows(
+    first: Bools, yes: tuple[Ints, AnyInts], no: tuple[Ints, AnyInts]
+) -> tuple[Ints, AnyInts]:
+    """Rows in order: the next of `yes` where `first` is true, the next of `no` where it is false."""
+    count = np.empty(len(first), dtype=np.int64)
+    count[first], count[~first] = np.diff(yes[0]), np.diff(no[0])
+    start = row_starts(count)
+    links = np.empty(start[-1], dtype=np.int32)
+    for chosen, (_, values) in ((first, yes), (~first, no)):
+        links[ranges(start[:-1][chosen], count[chosen])] = values
+    return start, links

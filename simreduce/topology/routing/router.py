@@ -1,0 +1,260 @@
+"""Which links a transfer crosses.
+
+GPUs never forward traffic for others; every other node does unless it says `transit = false`. A
+transfer between two nodes of one machine stays in it when it can. Then `search` chooses among paths.
+
+A network may have a rule for its routes (`rule`). The route between two of its ports is then the
+rule's: at once for nodes that have no other cable, and for the NICs of a machine in place of what
+the search has found there. Between equal machines (`equal_machines`) a transfer takes the NICs that
+it would if all of them hung on one switch, and the search looks at the first two machines only.
+Where every rail is a network of its own, that is one switch per rail: a transfer to another rail
+goes within a machine, over its PCIe and host, to a NIC on the rail of the other end. It is refused
+where a machine has no such path, as GPUs, and so NVLink, do not forward.
+
+Copies beyond the reach of a GPU go through a host (`staging`). Where a network has several equal
+paths, `equal_cost` says which of them a transfer takes (`spread`).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simreduce.arrays import AnyInts, Bools, Floats, Ints, ranges, row_starts
+from simreduce.errors import TopologyError, did_you_mean
+from simreduce.topology.routing.equal_machines import EqualMachines, MachineRoutes
+from simreduce.topology.routing.rails import Rails
+from simreduce.topology.routing.route import (
+    Route,
+    Routes,
+    merge_rows,
+    shared_route,
+    whole_route,
+)
+from simreduce.topology.routing.search import Path, Search
+from simreduce.topology.routing.spread import FIRST, EqualCost, Spreader
+from simreduce.topology.routing.staging import Staging
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import networkx as nx
+
+    from simreduce.topology.elements import Link, Node
+    from simreduce.topology.routing.rule import RoutingRule
+
+
+class Router:
+    """Finds routes and remembers them; one belongs to each topology.
+
+    `index` gives the place of every node among the nodes of the topology, which `routes` takes.
+    """
+
+    def __init__(
+        self,
+        nodes: Mapping[str, Node],
+        links: Sequence[Link],
+        rule: RoutingRule | EqualMachines | None = None,
+        equal_cost: EqualCost = EqualCost(),  # noqa: B008 - a value that cannot be changed
+    ) -> None:
+        self.rule, self.equal_cost = rule, equal_cost
+        self.index = {name: place for place, name in enumerate(nodes)}
+        self._nodes, self._names, self._links = nodes, tuple(nodes), links
+        self._search = Search(nodes, links)
+        self._rails = Rails(self._search)
+        self._staging = Staging(self._search, self.path)
+        self._machines = rule if isinstance(rule, EqualMachines) else None
+        self._network = rule.network if isinstance(rule, EqualMachines) else rule
+        self._found: dict[tuple[str, str], Route] = {}
+
+    @property
+    def graph(self) -> nx.MultiDiGraph[str]:
+        """The graph that is searched; see `Topology.graph`."""
+        return self._search.graph
+
+    def route(self, source: str, target: str) -> Route:
+        """The route of a transfer; raises `TopologyError` when there is none or a node is unknown."""
+        found = self._found.get((source, target))
+        if found is None:
+            found = self._found[source, target] = self._route(source, target)
+        return found
+
+    def _route(self, source: str, target: str) -> Route:
+        if self._spreader is None:
+            links = self._ruled_links(source, target, staged=True)
+            if links is not None:
+                return whole_route(source, links)
+        path, tolls = self._staging.detour(self.path(source, target))
+        if len(path) > 1:
+            tolls = [*tolls, *self._search.tolls.get((path[0], path[-1]), ())]
+        if self._spreader is None:
+            return whole_route(source, [*map(self.link, path, path[1:]), *tolls])
+        path, shares = self._spreader.spread(path)
+        return shared_route(path, [*shares, *((toll, 1.0) for toll in tolls)])
+
+    def routes(self, source: Ints, target: Ints) -> Routes:
+        """The routes of many transfers, from and to nodes given by their places; raises
+        `TopologyError` like `route`.
+        """
+        if self._spreader:
+            start, links, shares = self._look_up(source, target)
+            return Routes(start, links, self._hold(start, links), shares)
+        ruled = self._are_ruled(source, target)
+        if not ruled.any():
+            start, links, _ = self._look_up(source, target)
+        elif ruled.all():
+            start, links = self._rule_rows(source, target)
+        else:
+            by_rule = self._rule_rows(source[ruled], target[ruled])
+            start, links = merge_rows(
+                ruled, by_rule, self._look_up(source[~ruled], target[~ruled])[:2]
+            )
+        return Routes(start, links, self._hold(start, links))
+
+    def path(self, source: str, target: str) -> Path:
+        """The nodes on the way, both ends included, as if all GPUs had peer access and GPUDirect,
+        and no two paths were equal.
+        """
+        for name in (source, target):
+            if name not in self._nodes:
+                raise TopologyError(f"no node named {name!r}{did_you_mean(name, self._nodes)}")
+        if source == target:
+            return (source,)
+        links = self._ruled_links(source, target, staged=False)
+        if links is not None:
+            return (source, *(link.target for link in links))
+        home = self._nodes[source].machine
+        for machine in (home, "") if home and home == self._nodes[target].machine else ("",):
+            path = self._search.path(source, target, machine, self._rails.nic)
+            if path:
+                return self._reroute(path)
+        raise TopologyError(
+            f"no route from {source!r} to {target!r}: no switch or host joins them, "
+            "and GPUs do not forward traffic for others"
+        )
+
+    def link(self, source: str, target: str) -> Link:
+        """The link of a hop from one node to the next."""
+        return self._search.wires[source, target]
+
+    def is_peer(self, source: str, target: str) -> bool:
+        """Whether two GPUs copy to each other directly; False too if no path joins them."""
+        try:
+            return not self._staging.is_staged(self.path(source, target))
+        except TopologyError:
+            return False
+
+    def nics_beyond(self, gpu: str) -> list[str]:
+        """The NICs of a GPU's machine, if it reaches some and its `gpudirect` none of them; else
+        [].
+        """
+        return self._staging.nics_beyond(gpu)
+
+    @functools.cached_property
+    def _spreader(self) -> Spreader | None:
+        if self.equal_cost.choice == FIRST:
+            return None
+        areas = self._network.areas() if self._network else ()
+        switches = self._names[len(self._names) - len(areas) :]
+        return Spreader(self.equal_cost, self._search, dict(zip(switches, areas, strict=True)))
+
+    @functools.cached_property
+    def _port(self) -> Ints:
+        """The port of every node in the network that has a rule, -1 for none."""
+        port = np.full(len(self._names), -1, dtype=np.int64)
+        if self._network:
+            hosts = np.array(self._network.hosts, dtype=np.int64)
+            port[hosts] = np.arange(len(hosts))
+        return port
+
+    @functools.cached_property
+    def _only_port(self) -> Ints:
+        """Likewise, of the nodes that have no other cable."""
+        if self._network is None:
+            return self._port
+        cables = np.bincount(
+            [self.index[link.source] for link in self._links], minlength=len(self._names)
+        )
+        return np.where(cables == 1, self._port, -1)
+
+    def _are_ruled(self, source: Ints, target: Ints) -> Bools:
+        """Whether a rule has the whole route: of equal machines, or between ports of a network."""
+        if self._machines:
+            return self._machines.hold(np.maximum(source, target))
+        ruled: Bools = np.minimum(self._only_port[source], self._only_port[target]) >= 0
+        return ruled
+
+    def _rule_rows(
+        self, source: Ints, target: Ints, *, staged: bool = True
+    ) -> tuple[Ints, AnyInts]:
+        """Rows of links by the rule, through hosts where copies go through them if `staged`."""
+        if self._machines:
+            find = self._first_two_links if staged else self._first_two_wires
+            return MachineRoutes(self._machines, self._names, find).rows(source, target)
+        assert self._network is not None  # noqa: S101 - there are ports
+        return self._network.between(self._only_port[source], self._only_port[target])
+
+    def _ruled_links(self, source: str, target: str, *, staged: bool) -> list[Link] | None:
+        """`_rule_rows` of a single transfer, None where no rule has its route."""
+        if self._network is None or not (source in self.index and target in self.index):
+            return None
+        ends = np.array([[self.index[source]], [self.index[target]]])
+        if not self._are_ruled(*ends).all():
+            return None
+        links = self._rule_rows(ends[0], ends[1], staged=staged)[1]
+        return [self._links[link] for link in links.tolist()]
+
+    @functools.cached_property
+    def _first_two(self) -> Router:
+        """The router of the first two of equal machines."""
+        assert self._machines is not None  # noqa: S101 - whoever asks has looked
+        return Router(*self._machines.first_two(self._nodes, self._links))
+
+    def _first_two_links(self, source: str, target: str) -> tuple[int, ...]:
+        return self._first_two.route(source, target).links
+
+    def _first_two_wires(self, source: str, target: str) -> tuple[int, ...]:
+        path = self._first_two.path(source, target)
+        return tuple(link.id for link in map(self._first_two.link, path, path[1:]))
+
+    def _look_up(self, source: Ints, target: Ints) -> tuple[Ints, AnyInts, Floats]:
+        """Rows of the links of `route`, which is called once for each pair, and their shares."""
+        names, many = self._names, len(self._names)
+        pairs, which = np.unique(source * many + target, return_inverse=True)
+        found = [self.route(names[pair // many], names[pair % many]) for pair in pairs.tolist()]
+        count = np.array([len(each.links) for each in found], dtype=np.int64)
+        table = np.array([link for each in found for link in each.links], dtype=np.int32)
+        shares = np.array([share for each in found for share in each.shares], dtype=np.float64)
+        entry = ranges(row_starts(count)[:-1][which], count[which])
+        return row_starts(count[which]), table[entry], shares[entry]
+
+    @functools.cached_property
+    def _holds(self) -> Bools:
+        return np.array([link.holds_lane for link in self._links], dtype=np.bool_)
+
+    def _hold(self, start: Ints, links: AnyInts) -> Bools:
+        """For rows of links, whether all of each hold their sender's lane."""
+        count: Ints = np.diff(start)
+        holding = count if self._holds.all() else np.zeros_like(count)
+        if self._holds.any() and not self._holds.all():
+            holding = np.diff(row_starts(self._holds[links])[start])
+        same: Bools = holding == count
+        return same
+
+    def _reroute(self, path: Path) -> Path:
+        """`path`, with its way through the network by the network's rule."""
+        if self._network is None:
+            return path
+        ports = [int(self._port[self.index[name]]) for name in path]
+        hops = [link.id for link in map(self.link, path, path[1:])]
+        cables = [2 * (self._network.first + port) if port >= 0 else -2 for port in ports]
+        enter = [place for place, hop in enumerate(hops) if hop == cables[place]]
+        leave = [place for place, hop in enumerate(hops, 1) if hop == cables[place] + 1]
+        if not (enter and leave and enter[0] < leave[-1]):
+            return path
+        a, b = enter[0], leave[-1]
+        ends = (np.array([ports[place]]) for place in (a, b))
+        across = [self._links[link] for link in self._network.between(*ends)[1].tolist()]
+        return (*path[: a + 1], *(link.target for link in across), *path[b + 1 :])
