@@ -239,7 +239,7 @@ class Router:
         count: Ints = np.diff(start)
         holding = count if self._holds.all() else np.zeros_like(count)
         if self._holds.any() and not self._holds.all():
-            holding = np.diff(row_starts(self._holds[links])[start])
+            holding = np.diff(row_starts(self._holds[links].view(np.int8))[start])
         same: Bools = holding == count
         return same
 
