@@ -31,7 +31,7 @@ RUNGS = (
     ("layouts",),
     ("plan", "synthesis", "topology", "workload"),
     ("formats",),
-    ("arrays", "dtypes", "shipped", "tables", "textfiles", "units", "workers"),
+    ("arrays", "dtypes", "outputs", "shipped", "tables", "textfiles", "units", "workers"),
     ("errors",),
 )
 """Top to bottom; the units of one rung know nothing of each other."""

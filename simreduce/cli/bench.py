@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -17,9 +18,10 @@ from simreduce.cli.options import (
     as_json,
     calibration_option,
     check_collective,
-    check_place,
+    check_outputs,
     check_used,
     disturbance_options,
+    echo_beside,
     echo_json,
     faithful_option,
     gather,
@@ -31,7 +33,7 @@ from simreduce.cli.options import (
     read_gpu_indices,
     runtime_option,
     shape_of,
-    write_json,
+    write_output,
 )
 from simreduce.cli.sizes import read_sizes, sizes_options
 from simreduce.cli.strategies import algo_option, read_strategies
@@ -77,7 +79,7 @@ from simreduce.workload import Workload
     "--output-file",
     default=None,
     metavar="FILE",
-    help="Also write nccl-tests' JSON.",
+    help="Also write nccl-tests' JSON; -: stdout, with the table on stderr.",
 )
 @as_json
 def bench(
@@ -125,8 +127,7 @@ def bench(
     constants = gather_of("--calibration", problems, load_calibration, calibration)
     disturbance = gather(problems, read_disturbance, jitter, seed, slow, fault,
                          machine if isinstance(machine, Topology) else None)  # fmt: skip
-    if output_file is not None:
-        gather(problems, check_place, output_file)
+    gather(problems, check_outputs, {"-J": output_file}, as_json=as_json)
     if shape and not 0 <= root < shape.n:
         problems.append(f"-r {root}: the ranks are 0 to {shape.n - 1}")
     parts = shape.n if shape and collective in DIVIDED else 1
@@ -179,11 +180,10 @@ def bench(
             *folded_lines(rows),
             f"disturbed: {disturbance.text}" if disturbance.text else "",
         )
-        click.echo(bench_table(rows, ranks, about, complete=complete))
+        echo_beside(bench_table(rows, ranks, about, complete=complete), output_file)
     if output_file is not None:
-        write_json(
-            output_file, nccl_tests_document(rows, ranks, sys.argv[1:], machine.name, began, ended)
-        )
+        document = nccl_tests_document(rows, ranks, sys.argv[1:], machine.name, began, ended)
+        write_output(output_file, [json.dumps(document, indent=2) + "\n"])
     return int(any(isinstance(r, Stuck) or r.wrong for r in rows)) if complete else 130
 
 

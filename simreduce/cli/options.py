@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import json
 import math
-import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import click
@@ -21,8 +18,9 @@ from simreduce.algorithms import NAMES
 from simreduce.algorithms.families import IN_RANK_ORDER
 from simreduce.engine import Disturbance, Fault
 from simreduce.engine.disturbance import SLOWEST
-from simreduce.errors import InputError, did_you_mean, shown
+from simreduce.errors import InputError, did_you_mean
 from simreduce.layouts import Layout
+from simreduce.outputs import STDOUT, check_place, write_file
 from simreduce.topology import Topology
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -258,49 +256,33 @@ def check_used(collective: str, faithful: bool | None, gpu_indices: str | None) 
         raise InputError(problems)
 
 
-def check_place(path: str) -> None:
-    """InputError if there is no place for a file at `path`: told before the work, not after."""
-    # os.path, as Path raises for names that no file can have
-    if os.path.isdir(path or "."):  # noqa: PTH112
-        raise InputError(f"{path or shown(path)}: cannot be written: it is a folder")
-    folder = os.path.dirname(path) or "."  # noqa: PTH120
-    if not os.path.isdir(folder):  # noqa: PTH112
-        raise InputError(f"{path}: cannot be written: there is no such folder")
-    if not os.access(path if os.path.exists(path) else folder, os.W_OK):  # noqa: PTH110
-        raise InputError(f"{path}: cannot be written: you may not (see its permissions)")
-
-
-def write_json(path: str, document: dict[str, Any]) -> None:
-    """A document in a file of the user's; InputError if it cannot be written."""
-    write_text(path, json.dumps(document, indent=2) + "\n")
-
-
-def write_text(path: str, text: str) -> None:
-    """Text in a file of the user's; InputError if it cannot be written."""
-    write_bytes(path, text.encode())
-
-
-def write_bytes(path: str, content: bytes) -> None:
-    """A file of the user's; InputError if it cannot be written."""
-    try:
-        Path(path).write_bytes(content)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
-
-
-def write_pieces(path: str, pieces: Iterable[str]) -> None:
-    """Text in a file of the user's, compressed if its name says so; equal texts make equal files.
-    InputError if it cannot be written.
+def check_outputs(paths: Mapping[str, str | None], *, as_json: bool) -> None:
+    """Raises InputError if a file, by the option that names it, cannot be written, or if stdout
+    would get two documents.
     """
-    try:
-        with Path(path).open("wb") as file:
-            if path.endswith(".gz"):
-                with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
-                    packed.writelines(piece.encode() for piece in pieces)
-            else:
-                file.writelines(piece.encode() for piece in pieces)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+    problems: list[str] = []
+    for path in paths.values():
+        if path is not None:
+            gather(problems, check_place, path)
+    printed = ["--json"] * as_json + [f"{option} -" for option in paths if paths[option] == STDOUT]
+    if len(printed) > 1:
+        problems.append(f"{' and '.join(printed)}: stdout takes one of them")
+    if problems:
+        raise InputError(problems)
+
+
+def write_output(path: str, pieces: Iterable[str | bytes]) -> None:
+    """Write a file of the user's, or stdout for `-`."""
+    if path != STDOUT:
+        write_file(path, pieces)
+        return
+    for piece in pieces:
+        click.echo(piece, nl=False)
+
+
+def echo_beside(text: str, *paths: str | None) -> None:
+    """Print a text: on stderr if a file of `paths` takes stdout."""
+    click.echo(text, err=STDOUT in paths)
 
 
 @contextlib.contextmanager

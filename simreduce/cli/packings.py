@@ -13,6 +13,7 @@ import simreduce
 from simreduce.cli.options import (
     F,
     as_json,
+    echo_beside,
     echo_json,
     gather,
     gpus_options,
@@ -60,7 +61,7 @@ def rings(
     Where direct links connect the GPUs, only these are used; otherwise the routes between them.
     """
     problems: list[str] = []
-    machine, shape = _read(problems, topology, ngpus, gpus, svg, png)
+    machine, shape = _read(problems, topology, ngpus, gpus, svg, png, as_json)
     if problems or machine is None or shape is None:
         raise InputError(problems)
     network = shape.network()
@@ -119,7 +120,7 @@ def trees(
     Where direct links connect the GPUs, only these are used; otherwise the routes between them.
     """
     problems: list[str] = []
-    machine, shape = _read(problems, topology, ngpus, gpus, svg, png)
+    machine, shape = _read(problems, topology, ngpus, gpus, svg, png, as_json)
     if collective not in PACKINGS:
         near = did_you_mean(collective, PACKINGS) or f"; known are {', '.join(PACKINGS)}"
         problems.append(f"--collective {collective}: no trees are packed for it{near}")
@@ -225,13 +226,9 @@ def _show(
     if as_json:
         echo_json(document)
         return
-    click.echo(
-        f"# {shown.machine.name} ({shown.machine.digest}), {counted(network.ranks, 'GPU')}: {shown.about}"
-    )
-    click.echo(f"# {reached}")
-    click.echo(f"# bottleneck {outcome.bottleneck}\n")
-    for line in shown.lines:
-        click.echo(line)
+    about = f"# {shown.machine.name} ({shown.machine.digest}), {counted(network.ranks, 'GPU')}"
+    head = [f"{about}: {shown.about}", f"# {reached}", f"# bottleneck {outcome.bottleneck}", ""]
+    echo_beside("\n".join([*head, *shown.lines]), svg, png)
 
 
 def _read(
@@ -241,10 +238,11 @@ def _read(
     gpus: str | None,
     svg: str | None,
     png: str | None,
+    as_json: bool,
 ) -> tuple[Topology | None, Layout | None]:
     machine = gather(problems, load_topology, topology)
     shape = None if machine is None else gather(problems, _shape, topology, machine, ngpus, gpus)
-    gather(problems, check_pictures, svg, png)
+    gather(problems, check_pictures, svg, png, as_json=as_json)
     return machine, shape
 
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import click
 
-from simreduce.cli.options import F, check_place, gather, write_bytes, write_text
+from simreduce.cli.options import F, check_outputs, gather, write_output
 from simreduce.errors import InputError
+from simreduce.outputs import STDOUT
 from simreduce.pictures import Drawing, check_png, to_png, to_svg
 
 _FORMATS = ("svg", "png")
@@ -28,21 +29,19 @@ def picture_options(what: str) -> Callable[[F], F]:
     return added
 
 
-def check_pictures(svg: str | None, png: str | None) -> None:
-    """InputError with every reason why these files could not be written: told before the work, not
-    after.
-    """
+def check_pictures(svg: str | None, png: str | None, *, as_json: bool = False) -> None:
+    """Raises InputError listing every reason why these files cannot be written."""
     problems: list[str] = []
+    gather(problems, check_outputs, {"--svg": svg, "--png": png}, as_json=as_json)
     for form, path in zip(_FORMATS, (svg, png), strict=True):
         if path is None:
             continue
-        gather(problems, check_place, path)
         other = os.path.splitext(path)[1].lower().removeprefix(".")  # noqa: PTH122 - Path raises for some names
         if other in _FORMATS and other != form:
             problems.append(
                 f"--{form} {path}: the name says that it is {other.upper()}; write --{other} {path}"
             )
-    if svg is not None and svg == png:
+    if svg is not None and svg == png != STDOUT:
         problems.append(f"--svg {svg} and --png {png}: one file cannot be both")
     if png is not None:
         gather(problems, _check_png, png)
@@ -58,13 +57,13 @@ def _check_png(path: str) -> None:
 
 
 def write_pictures(drawing: Drawing, svg: str | None, png: str | None) -> list[str]:
-    """The files of a drawing that are asked for; a line about each."""
+    """Write a drawing to each file that is given; returns a line about each, but stdout."""
     size = f"{drawing.width:.0f} x {drawing.height:.0f} pixels"
     lines = []
     if svg is not None:
-        write_text(svg, to_svg(drawing))
+        write_output(svg, [to_svg(drawing)])
         lines.append(f"{svg}: {size}, as SVG")
     if png is not None:
-        write_bytes(png, to_png(drawing))
+        write_output(png, [to_png(drawing)])
         lines.append(f"{png}: {size}, doubled, as PNG")
-    return lines
+    return [line for line in lines if not line.startswith(f"{STDOUT}:")]

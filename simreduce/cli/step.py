@@ -11,9 +11,10 @@ import click
 from simreduce.cli.options import (
     as_json,
     calibration_option,
-    check_place,
+    check_outputs,
     clear_progress,
     disturbance_options,
+    echo_beside,
     echo_json,
     faithful_option,
     gather,
@@ -25,7 +26,7 @@ from simreduce.cli.options import (
     read_gpu_indices,
     runtime_option,
     shape_of,
-    write_pieces,
+    write_output,
 )
 from simreduce.cli.strategies import algo_option, strategy_texts
 from simreduce.engine import CALM
@@ -55,7 +56,7 @@ from simreduce.tune.steps import NO_STEP, rank_steps
     "--trace",
     default=None,
     metavar="FILE",
-    help="Write the step's timeline for trace viewers, or the first updates of [replicas]; .gz: compressed.",
+    help="Write the step's timeline for trace viewers, or the first updates of [replicas]; .gz: compressed; -: stdout.",
 )
 @click.option(
     "--backups",
@@ -103,8 +104,7 @@ def step(
     if keys and "step" not in keys:
         problems.append(f"{scenario}: {NO_STEP}")
     order = gather(problems, read_gpu_indices, gpu_indices)
-    if trace is not None:
-        gather(problems, check_place, trace)
+    gather(problems, check_outputs, {"--trace": trace}, as_json=as_json)
     texts = strategy_texts(problems, algo)
     question, machine, faults = look_at_scenario(
         scenario, runtime=runtime, calibration=calibration, gpu_indices=order, faithful=faithful,
@@ -125,11 +125,11 @@ def step(
     if as_json:
         echo_json(document)
     else:
-        click.echo(step_table(ranking))
+        echo_beside(step_table(ranking), trace)
     if trace:
         names = [g.name for g in question.workload.gradients]
         about = {key: value for key, value in document.items() if not isinstance(value, list)}
-        write_pieces(trace, step_trace_text(ranking.best.step, names, about))
+        write_output(trace, step_trace_text(ranking.best.step, names, about))
     return 130 if ranking.untried else int(any(c.wrong for c in ranking.candidates))
 
 
@@ -140,8 +140,7 @@ def _replicas(
     """The answer to a `[replicas]`; as where a step never ends, exit status 1 if no repetition
     makes all its updates.
     """
-    if trace is not None:
-        gather(problems, check_place, trace)
+    gather(problems, check_outputs, {"--trace": trace}, as_json=as_json)
     disturbance = gather([], read_disturbance, **disturb)
     asked = gather(problems, load_replicas, scenario, disturbance or CALM, **given)
     if disturbance is None:  # its faults, with what the machine lacks
@@ -171,8 +170,8 @@ def _replicas(
     if as_json:
         echo_json(document)
     else:
-        click.echo(replicas_text(q, spread, choices, asked, run, complete=complete))
+        echo_beside(replicas_text(q, spread, choices, asked, run, complete=complete), trace)
     if trace and run:
         about = {key: value for key, value in document.items() if not isinstance(value, list)}
-        write_pieces(trace, replicas_trace_text(run, q.job.names, about))
+        write_output(trace, replicas_trace_text(run, q.job.names, about))
     return int(spread.blocked == len(spread.updates)) if complete else 130

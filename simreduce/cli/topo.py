@@ -60,15 +60,15 @@ def show(topology: str, svg: str | None, png: str | None, as_json: bool) -> None
     """
     problems: list[str] = []
     machine = gather(problems, load_topology, topology)
-    gather(problems, check_pictures, svg, png)
+    gather(problems, check_pictures, svg, png, as_json=as_json)
     if problems or machine is None:
         raise InputError(problems)
-    written = write_pictures(machine_picture(machine), svg, png) if svg or png else []
+    for line in write_pictures(machine_picture(machine), svg, png) if svg or png else ():
+        if not as_json:
+            click.echo(line)
     if as_json:
         echo_json(_document(machine))
-        return
-    if written:
-        click.echo("\n".join(written))
+    if as_json or svg or png:
         return
     click.echo(f"# {machine.name}: {machine.title} ({machine.digest})\n")
     click.echo(matrix_text(machine))

@@ -26,17 +26,16 @@ from simreduce.calibrate import in_its_unit, own_calibrations, shipped, to_toml
 from simreduce.cli.devices import device_options
 from simreduce.cli.options import (
     as_json,
-    check_place,
     clear_progress,
     echo_json,
     gather,
     gpus_options,
     interruptible,
-    write_text,
 )
 from simreduce.engine import NOMINAL, Calibration, runtime_named
 from simreduce.engine.runtime import no_lanes
 from simreduce.errors import InputError
+from simreduce.outputs import check_place, write_file
 from simreduce.plan import Kind
 from simreduce.strategy import parse_strategy
 from simreduce.tune.bench import tensor
@@ -162,7 +161,7 @@ def calibrate(
         title=_title(asked),
         provenance=_provenance(provenance, plan, fit, accuracy, asked),
     )
-    write_text(str(path), to_toml(found))
+    write_file(str(path), [to_toml(found)])
     serial = _serial(plan, asked, rows, found)
     if as_json:
         echo_json(_document(found, fit, accuracy, serial, path, rows))

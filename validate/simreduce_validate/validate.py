@@ -24,7 +24,7 @@ from simreduce.cli.devices import device_options, typed
 from simreduce.cli.options import (
     as_json,
     calibration_option,
-    check_place,
+    echo_beside,
     echo_json,
     gather,
     gather_of,
@@ -36,6 +36,7 @@ from simreduce.cli.sizes import read_sizes, sizes_options
 from simreduce.cli.strategies import algo_option, read_strategies
 from simreduce.engine import NOMINAL, Calibration
 from simreduce.errors import InputError
+from simreduce.outputs import check_place
 from simreduce.pictures import Measured, validation_picture
 from simreduce.scenario import Scenario, load_scenario
 from simreduce.strategy import Strategy
@@ -178,7 +179,7 @@ def validate(
         problems.append(already_there(out))
     if out is not None:
         gather(problems, check_place, out)
-    gather(problems, check_pictures, svg, png)
+    gather(problems, check_pictures, svg, png, as_json=as_json)
     if problems or not (stage and swept and named is not None and constants) or dtype is None:
         raise InputError(problems)
     campaign = Campaign(stage, constants, iters, warmup_iters, times, traced)
@@ -206,10 +207,10 @@ def validate(
             f"simreduce {sr.__version__}: {_title(stage, constants.name)}",
             *_about(campaign, provenance, rows),
         ]
-        click.echo(table(rows, stage.layout.n, about, accuracy_lines(accuracy)))
+        echo_beside(table(rows, stage.layout.n, about, accuracy_lines(accuracy)), svg, png)
         for row, found in zip(rows, details, strict=True):
             for line in transfer_lines(row, found):
-                click.echo(line)
+                echo_beside(line, svg, png)
     marks = _marks(rows)
     if marks and (svg is not None or png is not None):
         drawing = validation_picture(marks, _title(stage, constants.name), accuracy_lines(accuracy))
