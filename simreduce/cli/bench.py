@@ -28,13 +28,13 @@ from simreduce.cli.options import (
     gather_of,
     gpu_indices_option,
     gpus_options,
-    interruptible,
     read_disturbance,
     read_gpu_indices,
     runtime_option,
     shape_of,
     write_output,
 )
+from simreduce.cli.progress import Progress
 from simreduce.cli.sizes import read_sizes, sizes_options
 from simreduce.cli.strategies import algo_option, read_strategies
 from simreduce.engine import check_routes, runtime_named
@@ -155,7 +155,7 @@ def bench(
         Setup(machine, chosen, constants, disturbance, shape), strategies, swept, dtype,
         faithful=bool(faithful), root=root,
     )  # fmt: skip
-    rows, complete = _until_stopped(coming)
+    rows, complete = _until_stopped(coming, len(strategies) * len(swept))
     ranks = shape.n
     ended = _now()
     if as_json:
@@ -187,13 +187,15 @@ def bench(
     return int(any(isinstance(r, Stuck) or r.wrong for r in rows)) if complete else 130
 
 
-def _until_stopped(coming: Iterable[T]) -> tuple[list[T], bool]:
+def _until_stopped(coming: Iterable[T], total: int) -> tuple[list[T], bool]:
     """What came, and whether nobody stopped it; an interrupt before the first is the caller's."""
     rows: list[T] = []
     try:
-        with interruptible():
+        with Progress("simulated {} of {} rows") as progress:
+            progress(0, total)
             for row in coming:
-                rows.append(row)  # noqa: PERF402 - those until then are kept
+                rows.append(row)
+                progress(len(rows), total)
     except KeyboardInterrupt:
         if not rows:
             raise

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from simreduce.cli.options import as_json, echo_json, progress
+from simreduce.cli.options import as_json, echo_json
+from simreduce.cli.progress import Progress
 from simreduce.cli.question import question_options, read_question
 from simreduce.report import explanation_document, explanation_text
 from simreduce.tune.whatif import savings
@@ -21,10 +22,15 @@ def explain(as_json: bool, **options: Any) -> int:
     SCENARIO|TOPOLOGY is what `simreduce run` or `simreduce bench` takes. Every saving is simulated.
     """
     asked = read_question(**options)
-    recording = asked.setup.record(asked.plan)
-    found = savings(recording, asked.setup, progress("changes"))
+    with Progress("simulating the plan"):
+        recording = asked.setup.record(asked.plan)
+    with Progress("simulated {} of {} changes") as progress:
+        found = savings(recording, asked.setup, progress)
     if as_json:
-        echo_json(explanation_document(recording, found, asked.about))
+        document = explanation_document(recording, found, asked.about)
+        echo_json({**document, "complete": progress.complete})
     else:
         click.echo(explanation_text(recording, found, asked.about, asked.setup.calibration.title))
-    return 0
+        if not progress.complete:
+            click.echo("\nstopped before all changes were simulated")
+    return 0 if progress.complete else 130

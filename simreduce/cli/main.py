@@ -11,6 +11,7 @@ import click
 
 from simreduce import __version__
 from simreduce.cli.group import Group
+from simreduce.cli.progress import interruptible
 from simreduce.errors import Deadlock, DeviceError, InputError
 
 _COMMANDS: Mapping[str, tuple[str, str]] = {
@@ -72,10 +73,11 @@ def cli() -> None:
 
 
 def main(command: click.Command = cli) -> None:
-    """Run a command line. Exit status 0 done, 1 a check failed, 2 bad input."""
+    """Run a command line. Exit status 0 done, 1 a check failed, 2 bad input, 130 stopped."""
     stdout = sys.stdout
     try:
-        status = command.main(standalone_mode=False)
+        with interruptible():
+            status = command.main(standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()
     except SystemExit as end:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import signal
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any, ParamSpec, TypeVar
 
@@ -283,31 +280,3 @@ def write_output(path: str, pieces: Iterable[str | bytes]) -> None:
 def echo_beside(text: str, *paths: str | None) -> None:
     """Print a text: on stderr if a file of `paths` takes stdout."""
     click.echo(text, err=STDOUT in paths)
-
-
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """SIGTERM is as Ctrl-C here, so that what there is can be told."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def progress(what: str, done_to_them: str = "simulated") -> Callable[[int, int], None]:
-    """What tells how many of `what` are simulated, or what else is done to them: on a terminal's
-    stderr, else nowhere.
-    """
-
-    def told(done: int, total: int) -> None:
-        end = "\r\033[K" if done == total else ""
-        click.echo(f"\r{done_to_them} {done} of {total} {what}{end}", nl=False, err=True)
-
-    return told if sys.stderr.isatty() else lambda _done, _total: None
-
-
-def clear_progress() -> None:
-    """Of what was stopped, the line on a terminal's stderr."""
-    if sys.stderr.isatty():
-        click.echo("\r\033[K", nl=False, err=True)

@@ -20,6 +20,7 @@ from simreduce.cli.options import (
     shape_of,
 )
 from simreduce.cli.pictures import check_pictures, picture_options, write_pictures
+from simreduce.cli.progress import Progress
 from simreduce.errors import InputError, did_you_mean
 from simreduce.layouts import Layout, layout
 from simreduce.pictures import Panel, patterns_picture
@@ -67,7 +68,8 @@ def rings(
     network = shape.network()
     if not ring_packing(network).patterns:
         network = shape.network(routed=True)
-    found, best = ring_packing(network), best_order(network)
+    with Progress("packing rings"):
+        found, best = ring_packing(network), best_order(network)
     if best is None:
         raise InputError(
             f"{topology}: no ring over these GPUs was found on the links and routes between them"
@@ -133,7 +135,8 @@ def trees(
     network = shape.network()
     if not connected(network.ranks, network.edges):
         raise InputError(f"{topology}: some of these GPUs have no way to others")
-    found = PACKINGS[collective](network, root or 0)
+    with Progress("packing trees"):
+        found = PACKINGS[collective](network, root or 0)
     # The share of one root's trees is 1/n of the tensor.
     times = network.ranks if collective in ("all_gather", "reduce_scatter") else 1
     best = optimum.of(network, collective, root or 0)

@@ -25,13 +25,13 @@ from simreduce.cli.options import (
     gather_of,
     gpu_indices_option,
     gpus_options,
-    progress,
     read_disturbance,
     read_gpu_indices,
     read_size,
     runtime_option,
     shape_of,
 )
+from simreduce.cli.progress import Progress
 from simreduce.cli.strategies import read_strategy
 from simreduce.engine import runtime_named
 from simreduce.errors import InputError, did_you_mean, shown
@@ -185,7 +185,10 @@ def _recommended(scenario: Scenario, workers: int | None) -> str:
     """What `simreduce run` recommends; said on stderr."""
     if scenario.strategies and len(scenario.strategies) == 1:
         return scenario.strategies[0].text
-    ranking = rank(scenario, workers or os.cpu_count() or 1, progress("strategies"))
+    with Progress("simulated {} of {} strategies") as progress:
+        ranking = rank(scenario, workers or os.cpu_count() or 1, progress)
+    if ranking.untried:
+        raise KeyboardInterrupt
     best = ranking.recommended
     if best is None:
         raise InputError(

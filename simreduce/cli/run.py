@@ -17,11 +17,11 @@ from simreduce.cli.options import (
     faithful_option,
     gather,
     gpu_indices_option,
-    progress,
     read_disturbance,
     read_gpu_indices,
     runtime_option,
 )
+from simreduce.cli.progress import Progress
 from simreduce.cli.strategies import algo_option, strategy_texts
 from simreduce.errors import InputError
 from simreduce.report import ranking_document, ranking_table
@@ -99,14 +99,17 @@ def run(
     if problems or question is None or disturbance is None:
         raise InputError(problems)
     question = question.but(disturbance=disturbance)
-    ranking = rank(question, workers or os.cpu_count() or 1, progress("strategies"))
+    with Progress("simulated {} of {} strategies") as progress:
+        ranking = rank(question, workers or os.cpu_count() or 1, progress)
     wrong = any(c.wrong for c in ranking.candidates)
-    document: dict[str, Any] = ranking_document(ranking) if as_json else {}
+    document: dict[str, Any] = {}
+    if as_json:
+        document = {**ranking_document(ranking), "complete": not ranking.untried}
     if not as_json:
         click.echo(ranking_table(ranking))
     # What was simulated is shown even if measuring fails.
     try:
-        if measure is not None:
+        if measure is not None and not ranking.untried:
             document["measured"] = None
             found = real.remeasure(ranking, measure, asked, iters)
             wrong |= any(row.faults for row in found.rows)
@@ -116,4 +119,4 @@ def run(
     finally:
         if as_json:
             echo_json(document)
-    return int(wrong)
+    return 130 if ranking.untried else int(wrong)

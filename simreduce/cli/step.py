@@ -12,7 +12,6 @@ from simreduce.cli.options import (
     as_json,
     calibration_option,
     check_outputs,
-    clear_progress,
     disturbance_options,
     echo_beside,
     echo_json,
@@ -20,14 +19,13 @@ from simreduce.cli.options import (
     gather,
     gpu_indices_option,
     gpus_options,
-    interruptible,
-    progress,
     read_disturbance,
     read_gpu_indices,
     runtime_option,
     shape_of,
     write_output,
 )
+from simreduce.cli.progress import Progress
 from simreduce.cli.strategies import algo_option, strategy_texts
 from simreduce.engine import CALM
 from simreduce.errors import InputError
@@ -116,11 +114,9 @@ def step(
     disturbance = gather(problems, read_disturbance, **disturb, topology=machine)
     if problems or question is None or shape is None or disturbance is None:
         raise InputError(problems)
-    with interruptible():
-        question = question.but(part=shape, disturbance=disturbance)
-        ranking = rank_steps(question, processes, progress("steps"))
-    if ranking.untried:
-        clear_progress()
+    question = question.but(part=shape, disturbance=disturbance)
+    with Progress("simulated {} of {} steps") as progress:
+        ranking = rank_steps(question, processes, progress)
     document = step_document(ranking) if as_json or trace else {}
     if as_json:
         echo_json(document)
@@ -152,20 +148,17 @@ def _replicas(
     run = None if as_json and not trace else sample(q.job, q.updates, q.skip)
     if trace and run is None:
         raise InputError("--trace: one update has too many gradients to show")
-    told = progress("repetitions")
     choices: tuple[BackupChoice, ...] = ()
-    with interruptible():
-        spread = repeat(q.job, q.updates, q.repetitions, processes, told)
+    with Progress("simulated {} of {} repetitions") as progress:
+        spread = repeat(q.job, q.updates, q.repetitions, processes, progress)
         complete = len(spread.updates) == q.repetitions
         if complete and try_backups:
             try:
                 choices = compare_backups(
-                    q.job, q.updates, q.repetitions, None, q.skip, processes, told
+                    q.job, q.updates, q.repetitions, None, q.skip, processes, progress
                 )
             except KeyboardInterrupt:
                 complete = False
-    if not complete:
-        clear_progress()
     document = replicas_document(q, spread, choices, asked, complete=complete)
     if as_json:
         echo_json(document)

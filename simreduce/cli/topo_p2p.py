@@ -6,6 +6,7 @@ import click
 
 from simreduce.calibrate import load_calibration
 from simreduce.cli.options import as_json, calibration_option, echo_json
+from simreduce.cli.progress import Progress
 from simreduce.report.p2p import p2p_document, p2p_table
 from simreduce.topology import load_topology
 from simreduce.tune.p2p import peer_to_peer
@@ -18,7 +19,8 @@ from simreduce.tune.p2p import peer_to_peer
 def p2p(topology: str, calibration: str, as_json: bool) -> None:
     """The matrices of p2pBandwidthLatencyTest, predicted for a machine."""
     machine, constants = load_topology(topology), load_calibration(calibration)
-    predicted = peer_to_peer(machine, constants)
+    with Progress("predicting the copies"):
+        predicted = peer_to_peer(machine, constants)
     if as_json:
         echo_json(p2p_document(machine, predicted, constants.name))
         return

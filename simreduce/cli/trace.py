@@ -8,6 +8,7 @@ import click
 
 from simreduce import units
 from simreduce.cli.options import gather, write_output
+from simreduce.cli.progress import Progress
 from simreduce.cli.question import question_options, read_question
 from simreduce.errors import InputError
 from simreduce.outputs import STDOUT, check_place
@@ -35,8 +36,10 @@ def trace(output: str, **options: Any) -> int:
     asked = gather(problems, read_question, **options)
     if problems or asked is None:
         raise InputError(problems)
-    recording = asked.setup.record(asked.plan)
-    write_output(output, trace_text(recording, asked.setup.topology, asked.about))
+    with Progress("simulating the plan"):
+        recording = asked.setup.record(asked.plan)
+    with Progress("writing the timeline"):
+        write_output(output, trace_text(recording, asked.setup.topology, asked.about))
     if output != STDOUT:
         took = units.format_duration(recording.result.seconds)
         where = f"{asked.strategy} on {asked.setup.topology.name}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -19,12 +18,11 @@ from simreduce.cli.options import (
     as_json,
     check_collective,
     check_used,
-    clear_progress,
     echo_json,
     faithful_option,
     gather,
-    interruptible,
 )
+from simreduce.cli.progress import Progress
 from simreduce.cli.strategies import algo_option, strategy_texts
 from simreduce.errors import InputError
 from simreduce.strategy import ALL, misplaced, parse_strategy
@@ -146,25 +144,22 @@ def _everything(
     """The proofs that were made, and whether nobody stopped them; `tell` is given each as it comes."""
     cases = everything()
     proofs: dict[int, Proof] = {}
-    shown = sys.stderr.isatty()
-    step = 1 if shown else -(-len(cases) // 20)
     try:
-        with interruptible(), contextlib.closing(prove_all(cases, counts, workers)) as coming:
+        with (
+            Progress("proved {} of {} cases") as progress,
+            contextlib.closing(prove_all(cases, counts, workers)) as coming,
+        ):
             for place, proof in coming:
                 proofs[place] = proof
                 tell(proof)
-                if len(proofs) % step == 0 or len(proofs) == len(cases):
-                    line = f"proved {len(proofs)} of {units.counted(len(cases), 'case')}"
-                    click.echo(f"\r\033[K{line}" if shown else line, nl=not shown, err=True)
+                progress(len(proofs), len(cases))
     except KeyboardInterrupt:
         pass
     except BrokenProcessPool:
         click.echo(
-            "\nsimreduce: a process that proves was killed (out of memory?); try fewer --workers",
+            "simreduce: a process that proves was killed (out of memory?); try fewer --workers",
             err=True,
         )
-    finally:
-        clear_progress()
     return [proofs[place] for place in sorted(proofs)], len(proofs) == len(cases)
 
 

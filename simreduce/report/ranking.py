@@ -24,6 +24,8 @@ def ranking_table(ranking: Ranking) -> str:
     after = [
         *_recommendation(ranking), *_also(ranking), *_upstream(ranking), *_refused(ranking)
     ]  # fmt: skip
+    if ranking.untried:
+        after += ["", f"stopped with {units.counted(ranking.untried, 'other')} untried"]
     return "\n".join([*_header(ranking), *ranking_rows(ranking).lines(), "", *after])
 
 

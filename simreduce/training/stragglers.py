@@ -120,6 +120,8 @@ def repeat(
     if repetitions < 1 or updates < 1:
         raise InputError(f"1 update and 1 repetition, or more; not {updates} and {repetitions}")
     rows: list[_Row] = []
+    if progress:
+        progress(0, repetitions)
     try:
         with closing(_rows(job, updates, repetitions, processes)) as coming:
             for row in coming:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -52,12 +53,13 @@ class Candidate:
 @dataclass(frozen=True, slots=True)
 class Ranking:
     """Candidates, one for each plan, fastest first; and the strategies that the machine refuses,
-    with the reason.
+    with the reason. `untried` counts those that Ctrl-C left out.
     """
 
     scenario: Scenario
     candidates: tuple[Candidate, ...]
     refused: tuple[tuple[Strategy, str], ...]
+    untried: int = 0
 
     @property
     def recommended(self) -> Candidate | None:
@@ -83,14 +85,21 @@ def rank(
 
     Strategies given by name that the machine refuses raise one StrategyError; those that "all"
     stands for are listed in `refused`. So are those that a fault cuts off for ever, unless it cuts
-    off all of them, which raises Deadlock.
+    off all of them, which raises Deadlock. Ctrl-C leaves out the strategies that are not simulated
+    yet, if there is a candidate.
     """
     strategies = scenario.strategies or candidates(scenario.setup.layout)
     outcomes: list[Candidate | Deadlock | str] = []
-    for outcome in in_processes(partial(evaluate, scenario), strategies, workers):
-        outcomes.append(outcome)
-        progress(len(outcomes), len(strategies))
-    pairs = list(zip(strategies, outcomes, strict=True))
+    progress(0, len(strategies))
+    try:
+        with closing(in_processes(partial(evaluate, scenario), strategies, workers)) as coming:
+            for outcome in coming:
+                outcomes.append(outcome)
+                progress(len(outcomes), len(strategies))
+    except KeyboardInterrupt:
+        if not any(isinstance(o, Candidate) for o in outcomes):
+            raise
+    pairs = list(zip(strategies, outcomes, strict=False))
     refused = tuple((s, o) for s, o in pairs if isinstance(o, str))
     if refused and scenario.strategies:
         raise StrategyError([reason for _, reason in refused])
@@ -99,7 +108,8 @@ def rank(
         raise Deadlock(f"{stuck[0][0].text}: {stuck[0][1]}")
     refused += tuple((s, f"{s.text}: {first_words(o)}") for s, o in stuck)
     found = [o for o in outcomes if isinstance(o, Candidate)]
-    return Ranking(scenario, tuple(_one_for_each_plan(found)), refused)
+    untried = len(strategies) - len(outcomes)
+    return Ranking(scenario, tuple(_one_for_each_plan(found)), refused, untried)
 
 
 def _one_for_each_plan(found: Sequence[Candidate]) -> list[Candidate]:

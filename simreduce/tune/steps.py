@@ -83,6 +83,7 @@ def rank_steps(
         methods = scenario.strategies or tuple(candidates(scenario.setup.layout))
     work = partial(step_of, scenario)
     outcomes: list[StepCandidate | Deadlock | str] = []
+    progress(0, len(methods))
     try:
         with closing(in_processes(work, methods, workers)) as coming:
             for outcome in coming:

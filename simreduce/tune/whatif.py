@@ -54,7 +54,8 @@ def savings(
     progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> tuple[Saving, ...]:
     """Every change of `changes`, simulated, and those of one figure that help only together; what
-    saves most comes first. A change that costs time saves less than 0.
+    saves most comes first. A change that costs time saves less than 0. Ctrl-C leaves out the
+    changes that are not simulated yet, if there is a saving.
     """
     before = recording.result.seconds
     tried = list(changes(recording, setup))
@@ -64,14 +65,20 @@ def savings(
         after = change.apply(setup).simulate(recording.plan).seconds
         return Saving(change, after, before - after)
 
-    for change in tried:
-        progress(len(found), len(tried))
-        found.append(simulate(change))
-    weak = [s for s in found if abs(s.saved) <= TIED * before]
-    for figure in dict.fromkeys(s.change.figure for s in weak):
-        same = [s for s in weak if s.change.figure == figure]
-        found += _tied(same, simulate, TIED * before)
-    progress(len(tried), len(tried))
+    progress(0, len(tried))
+    try:
+        for done, change in enumerate(tried):
+            found.append(simulate(change))
+            if done + 1 < len(tried):
+                progress(done + 1, len(tried))
+        weak = [s for s in found if abs(s.saved) <= TIED * before]
+        for figure in dict.fromkeys(s.change.figure for s in weak):
+            same = [s for s in weak if s.change.figure == figure]
+            found += _tied(same, simulate, TIED * before)
+        progress(len(tried), len(tried))
+    except KeyboardInterrupt:
+        if not found:
+            raise
     return tuple(sorted(found, key=lambda s: -s.saved))
 
 

@@ -16,7 +16,6 @@ import simreduce as sr
 from simreduce.algorithms import ALGORITHMS, FAMILIES, TWO_LEVEL, Algorithm
 from simreduce.errors import Deadlock, StrategyError
 from simreduce.tune import bench
-from simreduce.tune.prove import everything
 from tests.cli.command import REPOSITORY, process
 
 UPDATE = "SIMREDUCE_UPDATE_GOLDENS"
@@ -448,9 +447,8 @@ def test_verify_all_proves_everything(simreduce, monkeypatch, forgetful):
     status, out, err = simreduce("verify", "--all", "--count", "7", "--workers", "1")
     lines = out.splitlines()
     told = {line.split(":")[0] for line in lines if not line.startswith("WRONG ")}
-    cases = len(everything())
 
-    assert (1, f"proved {cases} of {cases} cases") == (status, err.splitlines()[-1])
+    assert (1, "") == (status, err)
     untried = {"hierarchical_copy_gcp_v100"}  # on 8 GPUs only
     assert {
         name + packs for name in set(ALGORITHMS) - untried for packs in ("", "+packs=3")

@@ -75,7 +75,7 @@ def test_the_document_of_an_explanation(simreduce):
     assert list(document) == [
         "command", "version", "question", "strategy", "collective", "workload", "size_bytes", "ranks", "repeat", "disturbance",
         "topology", "topology_digest", "runtime", "calibration", "time_us", "floor_us", "floors", "critical_path",
-        "links", "lanes", "changes",
+        "links", "lanes", "changes", "complete",
     ]  # fmt: skip
     causes = document["critical_path"]["causes"]
     assert sum(cause["share"] for cause in causes) == pytest.approx(1.0, rel=1e-12)

@@ -26,12 +26,11 @@ from simreduce.calibrate import in_its_unit, own_calibrations, shipped, to_toml
 from simreduce.cli.devices import device_options
 from simreduce.cli.options import (
     as_json,
-    clear_progress,
     echo_json,
     gather,
     gpus_options,
-    interruptible,
 )
+from simreduce.cli.progress import interruptible
 from simreduce.engine import NOMINAL, Calibration, runtime_named
 from simreduce.engine.runtime import no_lanes
 from simreduce.errors import InputError
@@ -179,7 +178,6 @@ def _stoppable(*samples: Path) -> Iterator[None]:
     except KeyboardInterrupt:
         kept = " and ".join(str(file) for file in samples if file.exists())
         kept = f"the samples until then are in {kept}" if kept else "nothing was measured"
-        clear_progress()
         click.echo(f"simreduce: stopped, without a calibration; {kept}", err=True)
         raise click.exceptions.Exit(130) from None
 

@@ -15,7 +15,7 @@ import numpy as np
 
 import simreduce as sr
 from simreduce import dtypes
-from simreduce.cli.options import progress
+from simreduce.cli.progress import Progress
 from simreduce.engine import Calibration
 from simreduce.errors import InternalError, StrategyError
 from simreduce.plan import Plan
@@ -253,7 +253,6 @@ class Campaign:
 
         `Stopped` if it is interrupted, with the rows of groups that are complete.
         """
-        told = progress("plans", "measured")
         used = max(
             [self.devices.layout.n, *(_used(case.work) for group in groups for case in group)]
         )
@@ -267,6 +266,7 @@ class Campaign:
                     open_record(out, provenance, [case.forecast for case in cases])
                 )
             rows: list[Timing] = []
+            told = stack.enter_context(Progress("measured {} of {} plans"))
             told(0, len(cases))
             try:
                 for group in groups:

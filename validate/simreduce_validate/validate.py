@@ -29,9 +29,9 @@ from simreduce.cli.options import (
     gather,
     gather_of,
     gpus_options,
-    interruptible,
 )
 from simreduce.cli.pictures import check_pictures, picture_options, write_pictures
+from simreduce.cli.progress import interruptible
 from simreduce.cli.sizes import read_sizes, sizes_options
 from simreduce.cli.strategies import algo_option, read_strategies
 from simreduce.engine import NOMINAL, Calibration

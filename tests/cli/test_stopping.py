@@ -1,0 +1,163 @@
+"""Ctrl-C and SIGTERM: status 130 and the results so far; and how far a command is, on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from simreduce.cli import progress
+
+SCENARIO = 'topology = "full:4"\nworkload = "bytes:64K"\nstrategies = ["ring", "direct", "xring"]\n'
+
+
+@pytest.fixture
+def scenario(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(SCENARIO)
+    return path
+
+
+@pytest.fixture
+def stop_after(monkeypatch):
+    """Send this process a SIGTERM when a function of a module was called so many times."""
+
+    def replace(module, name, calls):
+        function, called = getattr(module, name), []
+
+        def counted(*arguments, **options):
+            called.append(name)
+            if len(called) > calls:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return function(*arguments, **options)
+
+        monkeypatch.setattr(module, name, counted)
+
+    return replace
+
+
+def test_a_ranking_that_is_stopped_ranks_what_it_has(simreduce, scenario, stop_after):
+    stop_after(sys.modules["simreduce.tune.rank"], "evaluate", 2)
+    status, out, _ = simreduce("run", scenario, "--workers", "1")
+    assert (130, "stopped with 1 other untried") == (status, out.splitlines()[-1])
+
+
+def test_the_document_of_a_ranking_that_is_stopped(simreduce, scenario, stop_after):
+    stop_after(sys.modules["simreduce.tune.rank"], "evaluate", 1)
+    status, out, _ = simreduce("run", scenario, "--workers", "1", "--json")
+    document = json.loads(out)
+
+    assert (130, False, ["ring"]) == (
+        status,
+        document["complete"],
+        [each["strategy"] for each in document["candidates"]],
+    )
+
+
+def test_an_explanation_that_is_stopped_keeps_the_changes_it_tried(simreduce, stop_after):
+    stop_after(sys.modules["simreduce.setup"], "simulate", 2)
+    command = ("explain", "full:4", "-b", "64K")
+    status, out, _ = simreduce(*command)
+
+    assert (130, "stopped before all changes were simulated") == (status, out.splitlines()[-1])
+    assert "the same plan, simulated again with one change" in out
+
+
+def test_a_recommendation_is_never_that_of_a_part(simreduce, scenario, stop_after):
+    stop_after(sys.modules["simreduce.tune.rank"], "evaluate", 2)
+    status, out, _ = simreduce("explain", scenario, "--workers", "1")
+
+    assert (130, "") == (status, out)
+
+
+@pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topo", "trees", "dgx1vx8"],
+        ["trace", "fat_tree:1024", "--algo", "ring", "-b", "64M", "-o", "trace.json"],
+    ],
+    ids=["topo", "trace"],
+)
+def test_a_command_without_partial_results_ends_with_status_130(tmp_path, arguments, blow):
+    """It leaves no file, and no traceback."""
+    command = [sys.executable, "-m", "simreduce", *arguments]
+    terminal, its = os.openpty()  # where progress is drawn after a second
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=its) as child:
+        os.close(its)
+        told = os.read(terminal, 1000)
+        child.send_signal(blow)
+        out = child.communicate(timeout=60)[0]
+        told += os.read(terminal, 1000)
+    os.close(terminal)
+
+    assert (130, b"") == (child.returncode, out), told
+    assert b"ing the plan" in told or b"packing trees" in told
+    assert b"Traceback" not in told
+    assert [] == list(tmp_path.iterdir())
+
+
+def _draw(monkeypatch, capsys, *, terminal):
+    """What is said of some slow work."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    monkeypatch.setattr(progress, "QUIET", 0.05)
+    with progress.Progress("made {} of {} things") as told:
+        told(1, 3)
+        time.sleep(0.13)
+        told(3, 3)
+    assert told.complete
+    return capsys.readouterr().err
+
+
+def test_without_a_terminal_there_is_a_line_now_and_then(monkeypatch, capsys):
+    said = _draw(monkeypatch, capsys, terminal=False)
+
+    assert {"made 1 of 3 things, 0 s"} == set(said.splitlines())
+    assert "\r" not in said
+
+
+def test_on_a_terminal_a_line_is_drawn_at_once_and_disappears(monkeypatch, capsys):
+    said = _draw(monkeypatch, capsys, terminal=True)
+
+    assert said.startswith("\r\033[Kmade 1 of 3 things, 0 s\r\033[K")
+    assert said.endswith("things, 0 s\r\033[K")
+
+
+def test_quick_work_says_nothing_where_there_is_no_terminal(capsys):
+    with progress.Progress("made {} of {} things") as told:
+        told(3, 3)
+
+    assert "" == capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["bench", "full:4", "-b", "1K"],
+        ["trace", "full:4", "-b", "1K", "-o", "/dev/null"],
+        ["topo", "trees", "dgx1v"],
+        ["topo", "rings", "dgx1v"],
+        ["topo", "p2p", "dgx1v"],
+        ["verify", "--all", "--count", "1", "--workers", "1"],
+        ["explain", "full:4", "-b", "1K"],
+        ["run", "scenario", "--workers", "1"],
+        ["step", "scenario", "--workers", "1"],
+    ],
+    ids=" ".join,
+)
+def test_every_long_command_says_how_far_it_is(simreduce, monkeypatch, scenario, arguments):
+    """Each does its work inside a `Progress`; here that is all it gets to."""
+
+    def reached(_self):
+        raise Deadlock("reached")
+
+    scenario.write_text(f'{SCENARIO}[step]\nbatch = 1\ntime = "1 ms"\n')
+    monkeypatch.setattr(progress.Progress, "__enter__", reached)
+    done = simreduce(*(str(scenario) if a == "scenario" else a for a in arguments))
+
+    assert (1, "simreduce: reached\n") == (done.status, done.err)
