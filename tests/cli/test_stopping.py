@@ -12,6 +12,7 @@ import time
 import pytest
 
 from simreduce.cli import progress
+from simreduce.errors import Deadlock
 
 SCENARIO = 'topology = "full:4"\nworkload = "bytes:64K"\nstrategies = ["ring", "direct", "xring"]\n'
 
@@ -96,7 +97,10 @@ def test_a_command_without_partial_results_ends_with_status_130(tmp_path, argume
         told += os.read(terminal, 1000)
     os.close(terminal)
 
-    assert (130, b"") == (child.returncode, out), told
+    # Where the interrupt passed through an `exec` (an import of scipy), Python ends itself with
+    # SIGINT, which shells show as 130 too.
+    assert child.returncode in (130, -signal.SIGINT)
+    assert b"" == out
     assert b"ing the plan" in told or b"packing trees" in told
     assert b"Traceback" not in told
     assert [] == list(tmp_path.iterdir())
