@@ -16,7 +16,7 @@ from simreduce.arrays import Bools, Floats, Ints
 from simreduce.errors import InputError
 from simreduce.training.distributions import Distribution
 from simreduce.training.replicas import Delays, ReplicasJob, Run, simulate_replicas
-from simreduce.training.replicas.recurrence import Runs
+from simreduce.training.replicas.recurrence import DelayRuns
 from simreduce.workers import in_processes
 
 CONFIDENCE = 0.95
@@ -151,7 +151,7 @@ def _rows(
 
 
 def _by_loop(job: ReplicasJob, updates: int, repetitions: int) -> Generator[_Row, None, None]:
-    runs = Runs(job, updates, repetitions)
+    runs = DelayRuns(job, updates, repetitions)
     for repetition in range(repetitions):
         times = runs.run(repetition)
         yield (*_filled(times.update, times.gradients, updates), times.arrived, times.dropped)

@@ -12,7 +12,7 @@ from simreduce.training.distributions import Constant, Empirical, Exponential, U
 from simreduce.training.replicas.job import ReplicasJob
 from simreduce.training.replicas.network import Delays, delays
 from simreduce.training.replicas.processes import simulate_replicas
-from simreduce.training.replicas.recurrence import Runs, Times, loop
+from simreduce.training.replicas.recurrence import DelayRuns, RunTimes, loop
 from simreduce.training.replicas.run import Run
 from simreduce.training.replicas.settings import SyncSettings
 
@@ -62,7 +62,7 @@ def jobs(draw: st.DrawFn) -> ReplicasJob:
     )  # fmt: skip
 
 
-def differences(run: Run, times: Times) -> list[str]:
+def differences(run: Run, times: RunTimes) -> list[str]:
     """What one has and the other has not."""
     found = []
     if [u.time for u in run.updates] != times.update.tolist():
@@ -75,15 +75,15 @@ def differences(run: Run, times: Times) -> list[str]:
         found.append(
             f"{len(run.arrivals)}, {len(run.dropped)} and {times.arrived}, {times.dropped}"
         )
-    each = times.each
-    if each is None:
+    log = times.log
+    if log is None:
         return found
     gradients = {
         (a.worker, a.step, a.variable): (a.time, a.local_step, a.update) for a in run.arrivals
     }
-    rows = np.argwhere(~np.isnan(each.arrived))
+    rows = np.argwhere(~np.isnan(log.arrived))
     others = {
-        (w, s, v): (each.arrived[w, s, v], each.local_step[w, s], each.entered[w, s, v])
+        (w, s, v): (log.arrived[w, s, v], log.local_step[w, s], log.entered[w, s, v])
         for w, s, v in rows.tolist()
     }
     found += [f"{key}: {gradients.get(key)} and {others.get(key)}" for key in gradients.keys() | others if gradients.get(key) != others.get(key)]  # fmt: skip
@@ -95,8 +95,8 @@ def differences(run: Run, times: Times) -> list[str]:
 def test_both_give_the_same_run(job, updates, repetition):
     """Every arrival, what became of it, every token and every update."""
     run = simulate_replicas(job, updates, repetition=repetition)
-    runs = Runs(job, updates, 1)
-    times = runs.run(repetition, each=True)
+    runs = DelayRuns(job, updates, 1)
+    times = runs.run(repetition, log=True)
 
     assert [] == differences(run, times)
     assert [] == differences(run, runs.run(repetition))
@@ -108,7 +108,7 @@ def test_a_worker_that_dies_as_tokens_come_gets_none():
     to worker 0.
     """
     job = ReplicasJob(SyncSettings(2), delays(2, 1), (Constant(1.0), Constant(0.5)), dies={1: 1.0})
-    run, times = simulate_replicas(job, 3), Runs(job, 3, 1).run(0)
+    run, times = simulate_replicas(job, 3), DelayRuns(job, 3, 1).run(0)
 
     assert [1.0, 3.0, 5.0] == [u.time for u in run.updates] == times.update.tolist()
 
@@ -124,11 +124,11 @@ def test_compiled_it_gives_the_same_bits():
         returns={0: 1.3, 7: 2.1},
         update=1e-3,
     )  # fmt: skip
-    runs = Runs(job, 60, 10_000)
+    runs = DelayRuns(job, 60, 10_000)
     first = runs._steps
 
-    assert runs._loop is compiled.single(loop)
-    times = runs.run(5, each=True)
+    assert runs._loop is compiled.family(loop)
+    times = runs.run(5, log=True)
     run = simulate_replicas(job, 60, repetition=5)
     assert runs._steps > first
     assert [] == differences(run, times)
@@ -142,4 +142,4 @@ def test_what_does_not_fit_into_memory_is_refused():
     with pytest.raises(
         InputError, match="steps of 1,000 workers are more than the 67,108,864 of one repetition"
     ):
-        Runs(job, 1_000_000, 1).run(0)
+        DelayRuns(job, 1_000_000, 1).run(0)

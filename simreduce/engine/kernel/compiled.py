@@ -25,6 +25,9 @@ WORTH = 60_000
 SMALL = 500
 """Fewer ops are quicker interpreted although the compiled kernel is there."""
 
+_CALLEE = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+"""Only compiled code calls it: without wrappers for Python and C, compiling takes half as long."""
+
 _MODULES: tuple[ModuleType, ...] = (calendar, sharing, kernel)  # callees first
 _seen = [0]
 
@@ -66,9 +69,7 @@ def load() -> Advance:
             if callee in functions and callee not in done:
                 compile_with_callees(callee)
         copy = FunctionType(code, scope, name, functions[name].__defaults__)
-        # Nobody but the kernel calls it: without the wrappers that Python and C would need,
-        # compiling takes half as long.
-        scope[name] = njit(copy, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+        scope[name] = njit(copy, **_CALLEE)
 
     compile_with_callees("advance")
     scope["bare"] = _compiled_bare()
@@ -114,6 +115,29 @@ def single(function: Callable[..., Any]) -> Any:
         return numba.njit(cache=True)(function)
     except RuntimeError:  # no folder for the cache
         return numba.njit(function)
+
+
+@cache
+def family(function: Callable[..., Any]) -> Any:
+    """A function that allocates nothing, with those of its module that it calls, compiled."""
+    import numba  # noqa: PLC0415 - as above
+
+    scope = dict(function.__globals__)
+
+    def compile_with_callees(each: FunctionType, **options: Any) -> Any:
+        for name in each.__code__.co_names:
+            callee = scope.get(name)
+            if isinstance(callee, FunctionType) and callee.__module__ == each.__module__:
+                scope[name] = compile_with_callees(callee, **_CALLEE)
+        copy = FunctionType(each.__code__, scope, each.__name__, each.__defaults__)
+        # Counting references to arrays would take nine tenths of the time.
+        return numba.njit(copy, _nrt=False, **options)
+
+    entry: Any = function
+    try:
+        return compile_with_callees(entry, cache=True)
+    except RuntimeError:  # no folder for the cache
+        return compile_with_callees(entry)
 
 
 def bare(table: Any) -> Any:

@@ -1,36 +1,44 @@
-"""The same semantics as `processes` for plain delays, as one loop over arrays: a thousand
-repetitions in seconds.
+"""The semantics of `processes` for plain delays, as a loop over arrays: a thousand repetitions in
+seconds.
 
-Where nothing contends, a run is decided by who arrives when, and every worker, every variable and
-the chief have one event to come at most: a gradient arrives (worker w: item w), the global step
-goes up (item W), a round of the chief begins (variable v: item W + 1 + v), a worker asks for a
-token (item W + 1 + V + w) or comes back (item W + 1 + V + W + w). The least of (time, item) is
-next, which is the order of `processes`; a tournament tree finds it. That both give the same run, to
-the bit, is what `tests/training/test_recurrence.py` is about.
+Without contention, arrival times decide a run, and every worker, every variable and the chief has
+at most one pending event. Each has an item in a calendar, for W workers and V variables:
+
+    item               event
+    w                  a gradient of worker w arrives
+    W                  the global step goes up
+    W + 1 + v          the chief begins a round of variable v
+    W + 1 + V + w      worker w asks for a token
+    W + 1 + V + W + w  worker w comes back
+
+The least (time, item) is next, which is the order of `processes`. A tournament tree finds it.
+tests/training/test_recurrence.py holds both to the same run, bit for bit.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from simreduce.arrays import Floats, Ints
+from simreduce.arrays import Bools, Floats, Ints
 from simreduce.engine.kernel import compiled
 from simreduce.errors import InternalError
 from simreduce.training.replicas.job import ReplicasJob
 from simreduce.training.replicas.network import Delays
 
 _WORTH = 20_000
-"""Steps of workers that take longer as they stand than to load numba and the compiled loop."""
+"""Worker steps that take longer interpreted than loading numba and the compiled loop."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Each:
-    """By [worker, step, variable], when a gradient arrived (NaN: it did not) and which update it
-    entered, from 1 (0: dropped); by [worker, step], `local_step`.
+class GradientLog:
+    """Every gradient of a run.
+
+    By [worker, step, variable]: when a gradient arrived (NaN: it did not) and which update it
+    entered, from 1 (0: dropped). By [worker, step]: `local_step`.
     """
 
     arrived: Floats
@@ -39,21 +47,20 @@ class Each:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Times:
-    """One run. `update[u]` is when update u + 1 was made, of as many as were, and `gradients[u]`
-    how many are in the means of all variables; how many gradients arrived, and how many of these
-    were dropped; and every single one, if asked for.
+class RunTimes:
+    """One run: `update[u]` is when update u + 1 was made, and `gradients[u]` how many gradients its
+    means contain, over all variables. `arrived` and `dropped` count gradients.
     """
 
     update: Floats
     gradients: Ints
     arrived: int
     dropped: int
-    each: Each | None
+    log: GradientLog | None
 
 
-class Runs:
-    """Repetitions of one job, whose network is plain delays."""
+class DelayRuns:
+    """Repetitions of one job whose network is plain delays."""
 
     def __init__(self, job: ReplicasJob, updates: int, repetitions: int) -> None:
         self.job, self.updates = job, updates
@@ -61,220 +68,331 @@ class Runs:
         per_worker = updates * settings.tokens_per_step / job.workers
         self._steps = int(1.25 * per_worker) + settings.initial_tokens + 16
         worth = self._steps * job.workers * job.variables * repetitions >= _WORTH
-        self._loop: Any = compiled.single(loop) if worth else loop
+        self._loop: Any = compiled.family(loop) if worth else loop
 
-    def run(self, repetition: int, *, each: bool = False) -> Times:
-        """As `replicas` has it, without numbers. `each`: with every gradient, of which there may be
-        many.
-        """
-        job, network = self.job, self.job.network
-        if not isinstance(network, Delays):
-            raise InternalError("flows take more than delays")
-        settings, workers, variables = job.settings, job.workers, job.variables
-        death = np.array([job.death(w) for w in range(workers)])
-        back = np.array([job.back(w) for w in range(workers)])
+    def run(self, repetition: int, *, log: bool = False) -> RunTimes:
+        """As `simulate_replicas` without values. `log` keeps every gradient."""
+        job = self.job
         while True:
-            shape = (workers, self._steps, variables) if each else (0, 0, 0)
-            update, gradients = np.full(self.updates, np.nan), np.zeros(self.updates, np.int64)
-            totals = np.zeros(2, np.int64)
-            every = Each(
-                np.full(shape, np.nan), np.zeros(shape, np.int64), np.zeros(shape[:2], np.int64)
-            )
-            made = self._loop(
-                job.seconds(repetition, self._steps), network.pull, network.push,
-                np.argsort(network.push, axis=1, kind="stable"), network.report, network.token, network.again,
-                death, back, job.update, job.averages + job.turn, settings.replicas_to_aggregate,
-                settings.tokens_per_step, settings.initial_tokens,
-                update, gradients, totals, each, every.arrived, every.entered, every.local_step,
-            )  # fmt: skip
+            tables = _rules(job, job.seconds(repetition, self._steps)), _state(job, self.updates)
+            out = _outcome(job, self.updates, self._steps if log else 0)
+            made = self._loop(*tables, out)
             if made >= 0:
-                arrived, dropped = totals.tolist()
-                return Times(
-                    update[:made], gradients[:made], arrived, dropped, every if each else None
-                )
+                arrived, dropped = out.totals.tolist()
+                every = GradientLog(out.arrived, out.entered, out.local_step) if log else None
+                return RunTimes(out.update[:made], out.gradients[:made], arrived, dropped, every)
             self._steps *= 2
 
 
-def loop(
-    compute: Floats, pull: Floats, push: Floats, order: Ints, report: Floats, token: Floats, again: Floats, death: Floats,
-    back: Floats, update: float, rest: float, required: int, per_step: int, initial: int, update_time: Floats,
-    gradients: Ints, totals: Ints, each: bool, arrived: Floats, entered: Ints, local_step: Ints,
-) -> int:  # fmt: skip
-    """Fill what a `Times` has (`totals` are those that arrived and were dropped), the last three
-    only with `each`; how many updates were made, or -1 if a worker has no more times to compute.
-    `order[w]` are the variables in the order in which the gradients of worker w arrive.
+class Rules(NamedTuple):
+    """A job as arrays; seconds. Gradients of worker w arrive in the order `order[w]`."""
+
+    compute: Floats  # [worker, step]
+    pull: Floats
+    push: Floats
+    order: Ints
+    report: Floats
+    token: Floats
+    again: Floats
+    back: Floats
+    update: float
+    rest: float  # between an update and the next round
+    required: int  # gradients
+    per_step: int  # tokens
+    initial: int  # tokens
+
+
+class State(NamedTuple):
+    """What a run changes: the calendar, the workers, the variables, the token queue.
+
+    The queue holds runs of equal tokens: the initial ones, those of each update, and those of a
+    chief that came back. `waiting` is a ring buffer of workers.
     """
-    workers, steps = compute.shape
-    variables, updates = len(report), len(update_time)
-    sync, begin, ask = workers, workers + 1, workers + 1 + variables
-    again_there = ask + workers
-    items = again_there + workers
-    leaves = 1
-    while leaves < items:
-        leaves *= 2
-    due = np.full(leaves, inf)  # when each item is
-    winner = np.empty(2 * leaves, np.int64)  # of the two below; the first of equals
-    for i in range(leaves):
-        winner[leaves + i] = i
-    changed = np.empty(2 * items, np.int64)
 
-    step = np.zeros(workers, np.int64)  # of each worker, by its own count
-    local = np.zeros(workers, np.int64)
-    until = death.copy()  # each lives
-    computed = np.empty(workers)
-    sent = np.zeros(workers, np.int64)  # gradients of this step that have arrived
-    delivered = np.zeros(workers)  # when the queue knows of all of them
-    taken = np.zeros(variables, np.int64)  # the accumulators' own steps
-    count = np.zeros(variables, np.int64)
-    asked = np.zeros(variables, np.bool_)  # by the chief
-    meant = np.zeros(variables, np.int64)  # gradients in the mean that it last got
-    left, synced = (
-        variables,
-        0.0,
-    )  # variables that are not updated in this round, and when the others were
-    made = 0
-    # The queue, as so many tokens of one step after another: those at first, of each update, and of
-    # a chief that is back.
-    token_step, tokens_left = np.zeros(updates + 2, np.int64), np.zeros(updates + 2, np.int64)
-    tokens_left[0] = initial
-    first_token, end_token = 0, 1
-    waiting = np.empty(workers, np.int64)
-    first_waiting, waiters = 0, 0
+    due: Floats  # by item
+    winner: Ints  # of the two nodes below; the first of equals
+    step: Ints  # of each worker, by its own count
+    local_step: Ints
+    until: Floats  # each worker lives
+    computed: Floats
+    sent: Ints  # gradients of this step that have arrived
+    delivered: Floats  # when the queue knows of all of them
+    taken: Ints  # means taken from each accumulator
+    count: Ints  # gradients in it
+    asked: Bools  # by the chief
+    entered: Ints  # gradients in the last mean
+    token_step: Ints
+    tokens_left: Ints
+    waiting: Ints
+    cursor: Ints  # see the indices below
+    synced: Floats  # [0]: when all variables updated so far in this round were
 
+
+MADE, LEFT, FIRST_TOKEN, END_TOKEN, FIRST_WAITING, WAITING = range(6)
+"""Indices of `State.cursor`: updates made, variables left to update in this round, the queue."""
+
+
+class Outcome(NamedTuple):
+    """What a run fills; the last three, one entry a gradient, are empty without a log."""
+
+    update: Floats
+    gradients: Ints
+    totals: Ints  # gradients that arrived, that were dropped
+    arrived: Floats
+    entered: Ints
+    local_step: Ints
+
+
+def _rules(job: ReplicasJob, compute: Floats) -> Rules:
+    """The job, with these times to compute."""
+    network, settings = job.network, job.settings
+    if not isinstance(network, Delays):
+        raise InternalError("flows take more than delays")
+    back = np.array([job.back(w) for w in range(job.workers)])
+    return Rules(
+        compute, network.pull, network.push, np.argsort(network.push, axis=1, kind="stable"),
+        network.report, network.token, network.again, back, job.update, job.averages + job.turn,
+        settings.replicas_to_aggregate, settings.tokens_per_step, settings.initial_tokens,
+    )  # fmt: skip
+
+
+def _state(job: ReplicasJob, updates: int) -> State:
+    """The state before anything happens, with an empty calendar."""
+    workers, variables = job.workers, job.variables
+    leaves = 1 << (3 * workers + variables).bit_length()
+    winner = np.empty(2 * leaves, np.int64)
+    winner[leaves:] = np.arange(leaves)
+
+    def zeros(length: int) -> Ints:
+        return np.zeros(length, np.int64)
+
+    return State(
+        due=np.full(leaves, inf), winner=winner,
+        step=zeros(workers), local_step=zeros(workers),
+        until=np.array([job.death(w) for w in range(workers)]), computed=np.zeros(workers),
+        sent=zeros(workers), delivered=np.zeros(workers),
+        taken=zeros(variables), count=zeros(variables), asked=np.zeros(variables, np.bool_),
+        entered=zeros(variables),
+        token_step=zeros(updates + 2), tokens_left=zeros(updates + 2), waiting=zeros(workers),
+        cursor=zeros(6), synced=np.zeros(1),
+    )  # fmt: skip
+
+
+def _outcome(job: ReplicasJob, updates: int, steps: int) -> Outcome:
+    """Nothing so far; room for a log of so many steps."""
+    shape = (job.workers, steps, job.variables)
+    return Outcome(
+        np.full(updates, np.nan), np.zeros(updates, np.int64), np.zeros(2, np.int64),
+        np.full(shape, np.nan), np.zeros(shape, np.int64), np.zeros(shape[:2], np.int64),
+    )  # fmt: skip
+
+
+def loop(rules: Rules, state: State, out: Outcome) -> int:
+    """Run until every update is made or nothing is pending. The number of updates; -1 if a worker
+    needs more steps than `rules.compute` has.
+    """
+    workers, variables = len(rules.pull), len(rules.report)
+    begin, ask = workers + 1, workers + 1 + variables
+    back = ask + workers
+    start(rules, state)
+    while True:
+        item = state.winner[1]
+        now = state.due[item]
+        if now == inf:
+            return int(state.cursor[MADE])
+        state.due[item] = inf
+        enough = True
+        if item < workers:
+            arrive(rules, state, out, item, now)
+        elif item == workers:
+            if now < state.until[0] and sync(rules, state, out, now):
+                return int(state.cursor[MADE])
+            enough = hand_out(rules, state, out, now)
+        elif item < ask:
+            state.asked[item - begin] = True
+            take(rules, state, item - begin, now)
+        elif item < back:
+            if now < state.until[item - ask]:
+                queue_up(state, item - ask)
+            enough = hand_out(rules, state, out, now)
+        else:
+            enough = come_back(rules, state, out, item - back, now)
+            enough = enough and hand_out(rules, state, out, now)
+        if not enough:
+            return -1
+        replay(state, item)
+
+
+def start(rules: Rules, state: State) -> None:
+    """Every worker has begun its first step, and the chief its first round."""
+    workers, variables = len(rules.pull), len(rules.report)
+    put_tokens(state, 0, rules.initial)
+    state.cursor[LEFT] = variables
     for w in range(workers):
-        computed[w] = pull[w] + compute[w, 0]
-        due[w] = computed[w] + push[w, order[w, 0]]
-        due[again_there + w] = back[w]
+        state.computed[w] = rules.pull[w] + rules.compute[w, 0]
+        state.due[w] = state.computed[w] + rules.push[w, rules.order[w, 0]]
+        state.due[2 * workers + 1 + variables + w] = rules.back[w]
     for v in range(variables):
-        due[begin + v] = 0.0
-    for node in range(leaves - 1, 0, -1):
+        state.due[workers + 1 + v] = 0.0
+    winner, due = state.winner, state.due
+    for node in range(len(due) - 1, 0, -1):
         a, b = winner[2 * node], winner[2 * node + 1]
         winner[node] = a if due[a] <= due[b] else b
 
-    while True:
-        item = winner[1]
-        now = due[item]
-        if now == inf:
-            return made
-        due[item] = inf
-        changed[0] = item
-        changes = 1
-        v = -1
-        if item < sync:  # a gradient arrives
-            w = item
-            if now < until[w]:
-                v, s = order[w, sent[w]], step[w]
-                totals[0] += 1
-                if each:
-                    arrived[w, s, v] = now
-                if local[w] >= taken[v]:
-                    if each:
-                        entered[w, s, v] = taken[v] + 1
-                    count[v] += 1
-                else:
-                    totals[1] += 1
-                delivered[w] = max(delivered[w], now + report[v])
-                sent[w] += 1
-                if sent[w] == variables:
-                    due[ask + w] = delivered[w]
-                    changed[changes] = ask + w
-                    changes += 1
-                else:
-                    due[w] = computed[w] + push[w, order[w, sent[w]]]
-        elif item == sync:
-            if now < until[0]:
-                update_time[made] = now
-                for u in range(variables):
-                    gradients[made] += meant[u]
-                made += 1
-                if made == updates:
-                    return made
-                token_step[end_token], tokens_left[end_token] = made, per_step
-                end_token += 1
-                left, synced = variables, 0.0
-                for u in range(variables):
-                    due[begin + u] = now + rest + again[u]
-                    changed[changes] = begin + u
-                    changes += 1
-        elif item < ask:  # a round begins
-            v = item - begin
-            asked[v] = True
-        elif item < again_there:
-            w = item - ask
-            if now < until[w]:
-                waiting[(first_waiting + waiters) % workers] = w
-                waiters += 1
-        else:  # a worker is back; what it was about to do is not done
-            w = item - again_there
-            until[w] = inf
-            due[ask + w] = inf
-            others = 0
-            for i in range(waiters):
-                other = waiting[(first_waiting + i) % workers]
-                if other != w:
-                    waiting[(first_waiting + others) % workers] = other
-                    others += 1
-            waiters = others
-            step[w] += 1
-            if step[w] == steps:
-                return -1
-            local[w] = made
-            if each:
-                local_step[w, step[w]] = made
-            sent[w], delivered[w] = 0, 0.0
-            computed[w] = now + pull[w] + compute[w, step[w]]
-            due[w] = computed[w] + push[w, order[w, 0]]
-            changed[changes], changed[changes + 1] = w, ask + w
-            changes += 2
-            if w == 0:
-                token_step[end_token], tokens_left[end_token] = made, initial
-                end_token += 1
-                left, synced = variables, 0.0
-                due[sync] = inf
-                changed[changes] = sync
-                changes += 1
-                for u in range(variables):
-                    taken[u], asked[u] = made, False
-                    due[begin + u] = now
-                    changed[changes] = begin + u
-                    changes += 1
 
-        if v >= 0 and asked[v] and count[v] >= required and now < until[0]:
-            asked[v] = False
-            taken[v] += 1
-            meant[v] = count[v]
-            count[v] = 0
-            left -= 1
-            synced = max(synced, now + update + report[v])
-            if left == 0:
-                due[sync] = synced
-                changed[changes] = sync
-                changes += 1
-        while waiters > 0:
-            while first_token < end_token and tokens_left[first_token] == 0:
-                first_token += 1
-            if first_token == end_token:
-                break
-            w = waiting[first_waiting]
-            first_waiting = (first_waiting + 1) % workers
-            waiters -= 1
-            if now >= until[w]:
-                continue
-            local[w] = token_step[first_token]
-            tokens_left[first_token] -= 1
-            step[w] += 1
-            if step[w] == steps:
-                return -1
-            if each:
-                local_step[w, step[w]] = local[w]
-            sent[w], delivered[w] = 0, 0.0
-            computed[w] = now + token[w] + pull[w] + compute[w, step[w]]
-            due[w] = computed[w] + push[w, order[w, 0]]
-            changed[changes] = w
-            changes += 1
-        for i in range(changes):
-            node = (leaves + changed[i]) >> 1
-            while node > 0:
-                a, b = winner[2 * node], winner[2 * node + 1]
-                winner[node] = a if due[a] <= due[b] else b
-                node >>= 1
+def arrive(rules: Rules, state: State, out: Outcome, w: int, now: float) -> None:
+    """The next gradient of worker w is at its accumulator."""
+    if now >= state.until[w]:
+        return
+    variables = len(rules.report)
+    v, s = rules.order[w, state.sent[w]], state.step[w]
+    out.totals[0] += 1
+    if out.arrived.size > 0:
+        out.arrived[w, s, v] = now
+    if state.local_step[w] >= state.taken[v]:
+        if out.entered.size > 0:
+            out.entered[w, s, v] = state.taken[v] + 1
+        state.count[v] += 1
+    else:
+        out.totals[1] += 1
+    state.delivered[w] = max(state.delivered[w], now + rules.report[v])
+    state.sent[w] += 1
+    if state.sent[w] == variables:
+        schedule(state, len(rules.pull) + 1 + variables + w, state.delivered[w])
+    else:
+        state.due[w] = state.computed[w] + rules.push[w, rules.order[w, state.sent[w]]]
+    take(rules, state, v, now)
+
+
+def take(rules: Rules, state: State, v: int, now: float) -> None:
+    """Hand the mean of variable v to the chief, if it asked and there are enough gradients."""
+    if not (state.asked[v] and state.count[v] >= rules.required and now < state.until[0]):
+        return
+    state.asked[v] = False
+    state.taken[v] += 1
+    state.entered[v] = state.count[v]
+    state.count[v] = 0
+    state.cursor[LEFT] -= 1
+    state.synced[0] = max(state.synced[0], now + rules.update + rules.report[v])
+    if state.cursor[LEFT] == 0:
+        schedule(state, len(rules.pull), state.synced[0])
+
+
+def sync(rules: Rules, state: State, out: Outcome, now: float) -> bool:
+    """The global step goes up, and the chief goes on to the next round; True after the last."""
+    workers, variables, made = len(rules.pull), len(rules.report), state.cursor[MADE]
+    out.update[made] = now
+    for v in range(variables):
+        out.gradients[made] += state.entered[v]
+    made += 1
+    state.cursor[MADE] = made
+    if made == len(out.update):
+        return True
+    put_tokens(state, made, rules.per_step)
+    state.cursor[LEFT], state.synced[0] = variables, 0.0
+    for v in range(variables):
+        schedule(state, workers + 1 + v, now + rules.rest + rules.again[v])
+    return False
+
+
+def come_back(rules: Rules, state: State, out: Outcome, w: int, now: float) -> bool:
+    """Worker w begins a step at the global step; what it had pending is not done. The chief also
+    resets accumulators and queue, and begins a round. False if w needs more steps.
+    """
+    workers, variables, made = len(rules.pull), len(rules.report), state.cursor[MADE]
+    state.until[w] = inf
+    schedule(state, workers + 1 + variables + w, inf)
+    leave_queue(state, w)
+    if not begin_step(rules, state, out, w, made, now):
+        return False
+    if w == 0:
+        put_tokens(state, made, rules.initial)
+        state.cursor[LEFT], state.synced[0] = variables, 0.0
+        schedule(state, workers, inf)
+        for v in range(variables):
+            state.taken[v], state.asked[v] = made, False
+            schedule(state, workers + 1 + v, now)
+    return True
+
+
+def begin_step(
+    rules: Rules, state: State, out: Outcome, w: int, local_step: int, now: float
+) -> bool:
+    """Worker w begins a step with this `local_step`; False if there are no times for it."""
+    state.step[w] += 1
+    step = state.step[w]
+    if step == rules.compute.shape[1]:
+        return False
+    state.local_step[w] = local_step
+    if out.local_step.size > 0:
+        out.local_step[w, step] = local_step
+    state.sent[w], state.delivered[w] = 0, 0.0
+    state.computed[w] = now + rules.pull[w] + rules.compute[w, step]
+    schedule(state, w, state.computed[w] + rules.push[w, rules.order[w, 0]])
+    return True
+
+
+def put_tokens(state: State, step: int, count: int) -> None:
+    """`count` tokens of one step into the queue."""
+    end = state.cursor[END_TOKEN]
+    state.token_step[end], state.tokens_left[end] = step, count
+    state.cursor[END_TOKEN] = end + 1
+
+
+def queue_up(state: State, w: int) -> None:
+    """Worker w waits for a token, after all others."""
+    cursor = state.cursor
+    state.waiting[(cursor[FIRST_WAITING] + cursor[WAITING]) % len(state.waiting)] = w
+    cursor[WAITING] += 1
+
+
+def leave_queue(state: State, w: int) -> None:
+    """Worker w waits no longer."""
+    first, others, length = state.cursor[FIRST_WAITING], 0, len(state.waiting)
+    for i in range(state.cursor[WAITING]):
+        other = state.waiting[(first + i) % length]
+        if other != w:
+            state.waiting[(first + others) % length] = other
+            others += 1
+    state.cursor[WAITING] = others
+
+
+def hand_out(rules: Rules, state: State, out: Outcome, now: float) -> bool:
+    """Give tokens to waiting workers, first come, first served; False if one needs more steps."""
+    cursor = state.cursor
+    while cursor[WAITING] > 0:
+        token = cursor[FIRST_TOKEN]
+        while token < cursor[END_TOKEN] and state.tokens_left[token] == 0:
+            token += 1
+        cursor[FIRST_TOKEN] = token
+        if token == cursor[END_TOKEN]:
+            break
+        w = state.waiting[cursor[FIRST_WAITING]]
+        cursor[FIRST_WAITING] = (cursor[FIRST_WAITING] + 1) % len(state.waiting)
+        cursor[WAITING] -= 1
+        if now < state.until[w]:
+            state.tokens_left[token] -= 1
+            sent = now + rules.token[w]
+            if not begin_step(rules, state, out, w, state.token_step[token], sent):
+                return False
+    return True
+
+
+def schedule(state: State, item: int, time: float) -> None:
+    """An item's next event is at `time`; inf for none."""
+    state.due[item] = time
+    replay(state, item)
+
+
+def replay(state: State, item: int) -> None:
+    """Play all matches of an item whose time has changed."""
+    winner, due = state.winner, state.due
+    best, time = item, due[item]
+    node = len(due) + item
+    while node > 1:
+        other = winner[node ^ 1]
+        theirs = due[other]
+        first = (theirs < time) | ((theirs == time) & (other < best))
+        best, time = other if first else best, theirs if first else time
+        node >>= 1
+        winner[node] = best
