@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from simreduce_validate.calibrate import _beside, _held_out, _learnt, _micros, calibrate
+from simreduce_validate.calibrate import _set_aside, calibrate
 from simreduce_validate.calibrating import (
     Constant,
     Cores,
@@ -25,7 +25,9 @@ from simreduce_validate.calibrating import (
     slow_ports,
 )
 from simreduce_validate.calibrating.design import WHOLE
-from simreduce_validate.campaign import RUNTIME, Campaign, Case, Timing
+from simreduce_validate.calibrating.session import all_micros, held_out_cases, learn
+from simreduce_validate.campaign import RUNTIME, Campaign
+from simreduce_validate.cases import Case, Timing
 from simreduce_validate.running import Measurement, computer
 from simreduce_validate.running.computer import Computer
 from simreduce_validate.running.placement import numbers
@@ -77,7 +79,7 @@ def asked(name):
 @pytest.mark.parametrize("name", ASKED)
 def test_micro_plans_are_right_also_as_they_are_run(name):
     where = asked(name)
-    micros = _micros(design(where, CORES))
+    micros = all_micros(design(where, CORES))
 
     assert len({(micro.name, micro.nbytes) for micro in micros}) == len(micros) > 20
     for micro in micros:
@@ -104,7 +106,7 @@ def test_a_plan_crosses_processes_or_stays_within_one(name, kinds):
     devices.
     """
     where = asked(name)
-    each = [set(crossed(where, micro)) for micro in _micros(design(where, CORES))]
+    each = [set(crossed(where, micro)) for micro in all_micros(design(where, CORES))]
 
     assert all(len(found) <= 1 for found in each)
     assert kinds == set().union(*each)
@@ -112,7 +114,9 @@ def test_a_plan_crosses_processes_or_stays_within_one(name, kinds):
 
 def test_transfers_over_slow_links_are_small():
     """At 2 Mbit/s the smallest there are; else none is longer than its limit."""
-    largest = {name: max(m.nbytes for m in _micros(design(asked(name), CORES))) for name in ASKED}
+    largest = {
+        name: max(m.nbytes for m in all_micros(design(asked(name), CORES))) for name in ASKED
+    }
 
     assert 64 << 10 == largest["shaped, 2 workers"]
     assert 0.025 < largest["shaped"] / (200e6 / 8) <= 0.05
@@ -257,7 +261,7 @@ def test_what_is_measured_does_not_depend_on_cores():
 def measured(where, plan, known, noise):
     """Rows of all micro-plans, as if devices of these constants had been measured."""
     rows = []
-    for micro in _micros(plan):
+    for micro in all_micros(plan):
         adapted = where.stage.adapt(micro.plan)
         seconds = sr.simulate(adapted, where.stage.machine, RUNTIME, known).seconds
         rows.append((Case(micro.name, adapted, micro.nbytes // 4, 0, "sum", math.nan), seconds))
@@ -300,7 +304,8 @@ def test_a_port_that_differs_in_one_direction_is_found_in_that_direction(slow):
     plan = replace(plan, base=assemble(plan.base, known), constants=tuple(free))
     usual = known["links.cable.bandwidth"]
     ports = {f"links.{name}.bandwidth": usual * part for name, part in slow.items()}
-    found, fit = _learnt(plan, where, measured(where, plan, assemble(plan.base, ports), 0.005))
+    session = learn(plan, where, measured(where, plan, assemble(plan.base, ports), 0.005))
+    found, fit = session.calibration, session.fit
     expected = {**{c.name: known[c.name] for c in free}, **ports}
 
     assert {"cable", *slow} == set(found.links)
@@ -322,7 +327,7 @@ def test_ways_to_the_host_and_back_have_constants_of_their_own(name):
         for c in plan.constants
     }
     rows = measured(where, plan, assemble(plan.base, known), 0.01)
-    _, fit = _learnt(plan, where, rows)
+    fit = learn(plan, where, rows).fit
     aside = {
         n: value
         for n, value in known.items()
@@ -529,14 +534,14 @@ def test_calibrate_overwrites_nothing(command, tmp_path):
     status, _, lines = command(calibrate, "switch:2", "--out", "x.toml")
 
     assert 2 == status
-    told(lines, "x.toml: is there")
+    told(lines, "x.toml: exists")
     assert "kept" == (tmp_path / "x.toml").read_text("utf-8")
 
 
 def test_samples_of_a_run_that_came_to_nothing_are_put_aside(tmp_path):
     (tmp_path / "x.fit.jsonl").write_text("samples", "utf-8")
 
-    assert tmp_path / "x.fit.jsonl" == _beside(tmp_path / "x.toml", "fit")
+    assert tmp_path / "x.fit.jsonl" == _set_aside(tmp_path / "x.toml", "fit")
     assert "samples" == (tmp_path / "x.fit.jsonl.old").read_text("utf-8")
 
 
@@ -580,7 +585,7 @@ def test_validate_takes_a_scenario_or_strategies(command):
 def test_the_design_is_the_same_each_time():
     """Records of two calibrations of one machine can be compared."""
     first, again = (
-        json.dumps([m.plan.digest for m in _micros(design(asked("shaped"), CORES))])
+        json.dumps([m.plan.digest for m in all_micros(design(asked("shaped"), CORES))])
         for _ in range(2)
     )
 
@@ -592,7 +597,7 @@ def test_the_design_is_the_same_each_time():
 def test_what_is_held_out_is_not_in_the_fit(ranks, nbytes):
     """By its plan, whatever its name; and enough is left."""
     where = devices(f"switch:{ranks}")
-    found = _held_out(Campaign(where, Calibration("c", cpu=Processor())), nbytes)
+    found = held_out_cases(Campaign(where, Calibration("c", cpu=Processor())), nbytes)
     learnt = [
         where.stage.adapt(compile_plan(name, tensor(nbytes, 0), where.layout)) for name in WHOLE
     ]
@@ -606,5 +611,5 @@ def test_between_processes_no_whole_all_reduce_is_in_the_fit():
     asking = Campaign(devices("switch:2", backend="cluster"), Calibration("c", cpu=Processor()))
 
     assert {"reduce_to_one", "hierarchical_copy"} < {
-        case.algorithm for case in _held_out(asking, 1 << 10)
+        case.algorithm for case in held_out_cases(asking, 1 << 10)
     }

@@ -10,10 +10,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from simreduce_validate.calibrate import _controls
 from simreduce_validate.calibrating import Cores, design
-from simreduce_validate.calibrating.controls import like, repeated
-from simreduce_validate.campaign import Campaign, Case, Timing
+from simreduce_validate.calibrating.controls import choose_controls, control_plans
+from simreduce_validate.calibrating.session import _control_seconds
+from simreduce_validate.campaign import Campaign
+from simreduce_validate.cases import Case, Timing
 from simreduce_validate.devices import Devices
 from simreduce_validate.running import Measurement
 
@@ -54,7 +55,7 @@ def kept(where):
         )
         for number, micro in enumerate(plan.micros, 1)
     ]
-    return plan.micros, _controls(plan, where, rows)
+    return plan.micros, _control_seconds(plan, where, rows)
 
 
 @pytest.mark.parametrize("name", ASKED)
@@ -62,7 +63,7 @@ def test_controls_are_among_what_is_measured(name):
     """Few, of fixed costs and of bytes; and each has the time of its own plan."""
     where = asked(name)
     micros, found = kept(where)
-    again = repeated(where, found)
+    again = control_plans(where, found)
 
     assert 3 <= len(found) <= 6
     assert {"chains", "sums"} < {kind for kind, _ in found} <= set(CONTROLS)
@@ -81,7 +82,7 @@ def test_controls_are_among_what_is_measured(name):
 def test_a_kind_is_always_the_same_plan(name, hops):
     """Calibrations of then hold what these took: another plan needs another name."""
     where = asked(name)
-    again = repeated(where, [(kind, 64) for kind in (*hops, "sums")])
+    again = control_plans(where, [(kind, 64) for kind in (*hops, "sums")])
     ops = {key[0]: micro.plan.kind.tolist() for key, micro in again.items()}
 
     assert hops == {kind: ops[kind].count(Kind.COPY) for kind in hops}
@@ -108,7 +109,7 @@ def test_any_number_of_devices_of_that_kind_repeats_them(learnt, tried, same):
     """Others have something else between two devices, and repeat none."""
     where = asked(tried)
     _, found = kept(asked(learnt))
-    again = repeated(where, found)
+    again = control_plans(where, found)
 
     assert set(again) == (set(found) if same else set())
     for micro in again.values():
@@ -120,20 +121,24 @@ def test_controls_are_like_the_candidates_they_are_beside():
     """Of three, the nearest in time; none of far larger values, none that takes much longer than
     all of them or far less than most.
     """
-    assert [("chains", 4)] == like(IN_ONE_PROCESS, 1 << 10, [200e-6, math.nan, 150e-6])
-    assert [("chains", 4), ("sums", 1 << 20), ("copies", 1 << 20)] == like(
+    assert [("chains", 4)] == choose_controls(IN_ONE_PROCESS, 1 << 10, [200e-6, math.nan, 150e-6])
+    assert [("chains", 4), ("sums", 1 << 20), ("copies", 1 << 20)] == choose_controls(
         IN_ONE_PROCESS, 1 << 18, [230e-6]
     )
-    assert [("chains", 4)] == like(IN_ONE_PROCESS, 1 << 10, [20e-6])
-    assert [("copies", 1 << 20)] == like(
+    assert [("chains", 4)] == choose_controls(IN_ONE_PROCESS, 1 << 10, [20e-6])
+    assert [("copies", 1 << 20)] == choose_controls(
         {("copies", 1 << 20): 11e-3, ("sums", 1 << 20): 13e-3}, 1 << 20, [6e-3]
     )
-    assert [("sums", 1 << 24), ("copies", 1 << 24)] == like(
+    assert [("sums", 1 << 24), ("copies", 1 << 24)] == choose_controls(
         IN_ONE_PROCESS, 1 << 26, [50e-3, 60e-3, 80e-3]
     )
-    assert [("sums", 1 << 24)] == like(IN_ONE_PROCESS, 1 << 24, [3e-3, 100e-3, 200e-3])
-    assert [] == like(IN_ONE_PROCESS, 1 << 26, [1.0])
-    assert [] == like(IN_ONE_PROCESS, 1 << 26, [math.nan]) == like({}, 1 << 26, [1.0])
+    assert [("sums", 1 << 24)] == choose_controls(IN_ONE_PROCESS, 1 << 24, [3e-3, 100e-3, 200e-3])
+    assert [] == choose_controls(IN_ONE_PROCESS, 1 << 26, [1.0])
+    assert (
+        []
+        == choose_controls(IN_ONE_PROCESS, 1 << 26, [math.nan])
+        == choose_controls({}, 1 << 26, [1.0])
+    )
 
 
 def question(controls, backend="inproc"):
@@ -179,14 +184,14 @@ def test_progress_counts_plans(monkeypatch):
     asking, told = question(IN_ONE_PROCESS), []
     cases = asking.with_controls(group(asking, 1 << 10))
     monkeypatch.setattr(
-        "simreduce_validate.campaign.progress",
-        lambda what, done: lambda many, total: told.append(f"{done} {many} of {total} {what}"),
+        "simreduce_validate.campaign.Progress",
+        lambda text: contextlib.nullcontext(lambda *counts: told.append(text.format(*counts))),
     )
     monkeypatch.setattr(
         Devices, "open", lambda _self, _used: contextlib.nullcontext(SimpleNamespace(provenance={}))
     )
     monkeypatch.setattr(
-        Campaign, "_rows", lambda _self, _backend, here, _first, _record: list(here)
+        Campaign, "_time_group", lambda _self, _backend, here, _first, _record: list(here)
     )
     asking.measure([cases])
 

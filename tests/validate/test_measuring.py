@@ -252,7 +252,7 @@ def test_what_was_measured_before_a_fault_is_kept(tmp_path):
 def test_results_are_not_overwritten(tmp_path):
     path = tmp_path / "result.jsonl"
     path.write_text("mine", "utf-8")
-    with pytest.raises(InputError, match="is there already"), open_record(path, {}, []):
+    with pytest.raises(InputError, match="exists, and"), open_record(path, {}, []):
         pass
     with (
         pytest.raises(InputError, match="cannot be written"),

@@ -271,20 +271,39 @@ def test_the_help_names_what_there_is():
     assert set(OPTIONS) == {option.name for option in device_options(lambda: None).__click_params__}
 
 
-def test_times_of_the_ranking_are_told_from_measured_ones(ranking):
-    """Also in what is said of another strategy, which was not measured; where nothing is known of
-    the devices, there is none.
-    """
+def test_times_of_the_ranking_do_not_stand_beside_measured_ones(ranking):
+    """They are of other devices. A measured strategy with a setting comes first."""
     few = replace(ranking, candidates=tuple(
         replace(c, settings=Settings(None, "call" if c is ranking.candidates[1] else None)) for c in ranking.candidates
     ))  # fmt: skip
-    other, first = few.candidates[1], few.candidates[0]
-    rows = (MeasuredCandidate(1, first, math.nan, Interval(2e-3, 1e-3, 3e-3)),)
-    found = MeasuredRanking(few, rows, RAN_ON)
+    first, other = few.candidates[:2]
+    row = MeasuredCandidate(1, first, math.nan, Interval(2e-3, 1e-3, 3e-3))
+    slower = MeasuredCandidate(2, other, math.nan, Interval(8e-3, 7e-3, 9e-3))
+    alone, both = (MeasuredRanking(few, rows, RAN_ON) for rows in ((row,), (row, slower)))
 
-    assert (
-        f"its fastest is {other.strategy.text}, predicted {units.format_duration(other.seconds)}:"
-        in table(found)
+    unmeasured = (
+        f"has no call for a measured one; predicted fastest on switch:4 is {other.strategy.text}:"
     )
-    assert ["1", first.strategy.text, "-", "2.000"] == table(found).splitlines()[7].split()[:4]
-    assert document(found)["measured"][0]["predicted_time_us"] is None
+    assert unmeasured in table(alone)
+    assert units.format_duration(other.seconds) not in table(alone)
+    assert "Recommended: " + other.strategy.text in table(both)
+    assert "TensorFlow         call" in table(both)
+    assert ["1", first.strategy.text, "-", "2.000"] == table(alone).splitlines()[7].split()[:4]
+    assert document(alone)["measured"][0]["predicted_time_us"] is None
+
+
+def test_the_fastest_measured_strategy_with_a_setting_stands_beside_the_recommended(ranking):
+    flags, call = Settings("--all_reduce_spec=x", None), Settings(None, "call")
+    chosen = [
+        replace(c, settings=s) for c, s in zip(ranking.candidates, (flags, call), strict=False)
+    ]
+    few = replace(ranking, candidates=tuple(chosen))
+    rows = tuple(
+        MeasuredCandidate(
+            place, c, math.nan, Interval(place * 2e-3, place * 1.9e-3, place * 2.1e-3)
+        )
+        for place, c in enumerate(chosen, 1)
+    )
+
+    text = f"has no call for it; the fastest measured with one is {chosen[1].strategy.text}, measured 4 ms:"
+    assert text in table(MeasuredRanking(few, rows, RAN_ON))

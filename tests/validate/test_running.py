@@ -298,7 +298,9 @@ def test_no_gpu_is_told(asked, monkeypatch):
     monkeypatch.setattr("shutil.which", lambda _: None)
     status, _, err = asked("auto", "--backend", "gpu")
 
-    assert (1, "simreduce: there is no nvidia-smi here, so no GPU of NVIDIA's\n") == (status, err)
+    message = "simreduce: auto: this machine has no nvidia-smi, so its GPUs are unknown\n"
+
+    assert (2, message) == (status, err)
 
 
 def test_devices_that_fail_are_one_line(monkeypatch, capsys):

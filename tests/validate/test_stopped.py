@@ -6,31 +6,30 @@ import signal
 import click
 import pytest
 from simreduce_validate.calibrate import _stoppable
-from simreduce_validate.campaign import Stopped
-from simreduce_validate.validate import _measured
+from simreduce_validate.campaign import Interruption
+from simreduce_validate.validation import measure
 
 
 class _Stopping:
     """A campaign whose measuring somebody stops."""
 
-    def __init__(self, *rows):
-        self.rows = rows
+    def __init__(self, *timings):
+        self.timings = timings
 
     def measure(self, _groups, _out):
-        raise Stopped(self.rows, {"versions": {}})
+        raise Interruption(self.timings, {"versions": {}})
 
 
 def test_sizes_that_are_complete_are_kept():
-    assert _measured(_Stopping("ring", "direct"), [], None) == (
-        ("ring", "direct"),
-        {"versions": {}},
-        True,
-    )
+    found = measure(_Stopping("ring", "direct"), [])
+
+    assert (("ring", "direct"), {"versions": {}}) == (found.timings, found.provenance)
+    assert not found.complete
 
 
 def test_without_any_it_is_an_interrupt():
     with pytest.raises(KeyboardInterrupt):
-        _measured(_Stopping(), [], None)
+        measure(_Stopping(), [])
 
 
 @pytest.mark.parametrize("there", [[], ["a.fit.jsonl"], ["a.fit.jsonl", "a.held-out.jsonl"]])
@@ -45,6 +44,6 @@ def test_a_calibration_says_which_samples_it_keeps(tmp_path, capsys, there):
 
     assert 130 == end.value.exit_code
     assert (
-        f"simreduce: stopped, without a calibration; {f'the samples until then are in {told}' if there else 'nothing was measured'}\n"
+        f"simreduce: stopped, without a calibration; {f'the samples so far are in {told}' if there else 'nothing was measured'}\n"
         == capsys.readouterr().err
     )

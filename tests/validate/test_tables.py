@@ -10,11 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from simreduce_validate.accuracy import assess
-from simreduce_validate.campaign import Campaign, Case, Control, Timing
+from simreduce_validate.accuracy_report import accuracy_lines
+from simreduce_validate.campaign import Campaign
+from simreduce_validate.cases import Case, Control, Timing
 from simreduce_validate.running import Measurement
-from simreduce_validate.tables import accuracy_lines, fault_lines, samples_line, transfer_lines
+from simreduce_validate.tables import fault_lines, samples_line, transfer_lines, warnings
 from simreduce_validate.transfers import Transfer
-from simreduce_validate.validate import _best, _warnings
+from simreduce_validate.validation import best_of
 
 from simreduce.engine import NOMINAL
 from simreduce.engine.calibration import Processor
@@ -36,16 +38,16 @@ def row(name, scale=1.0, settled=0, rounds=20):
     ("settled", "chained", "expected"),
     [
         ((0, 0), 1, "medians of 20 samples, each one step"),
-        ((1, 1), 1, "medians of 20 samples, each one step after as many that do not count"),
+        ((1, 1), 1, "medians of 20 samples, each one step after as many warm-up steps"),
         (
             (6, 6),
             1,
-            "medians of 20 samples, each the median of 6 steps after as many that do not count",
+            "medians of 20 samples, each the median of 6 steps after as many warm-up steps",
         ),
         (
             (1, 6),
             3,
-            "medians of 20 samples, each the median of 1 to 6 steps after as many that do not count; a step is 3 all-reduces",
+            "medians of 20 samples, each the median of 1 to 6 steps after as many warm-up steps; a step is 3 all-reduces",
         ),
     ],
 )
@@ -109,7 +111,7 @@ def test_what_a_control_says_is_said_by_size_and_over_all():
     lines = accuracy_lines(accuracy(20))
 
     assert lines[-2].startswith(
-        "controls: plans of the calibration, timed again, are off what they took then by 16.7% in the median, "
+        "controls: plans of the calibration, timed again, differ by 16.7% in the median, "
         "16.7% at the 90th percentile; all together +20.0% (+20.0% to +20.0%); |error| of the candidates beside them "
     )
     assert lines[-1].startswith(
@@ -123,7 +125,7 @@ def test_readme_shows_what_a_sample_is():
     assert shown
     for line in shown:
         assert re.fullmatch(
-            r"# medians of \d+ samples, each (one step|the median of \d+( to \d+)? steps)( after as many that do not count)?",
+            r"# medians of \d+ samples, each (one step|the median of \d+( to \d+)? steps)( after as many warm-up steps)?",
             line,
         )
 
@@ -158,7 +160,7 @@ def test_nothing_is_predicted_of_cpu_devices_that_the_calibration_does_not_know(
     (case,) = campaign.cases(tensor(1 << 20, 0), [parse_strategy("ring")])
 
     assert blind == campaign.blind == math.isnan(case.predicted)
-    assert blind == any("nothing is predicted" in line for line in _warnings(campaign))
+    assert blind == any("nothing is predicted" in line for line in warnings(campaign))
 
 
 @pytest.mark.parametrize("knows", [False, True])
@@ -173,7 +175,7 @@ def test_the_best_of_a_scenario_are_so_wherever_they_stand_in_it(tmp_path, knows
     )
     constants = replace(NOMINAL, cpu=Processor(cores=2)) if knows else NOMINAL
     campaign = Campaign(devices("switch:4"), constants)
-    found = [strategy.text for strategy in _best(campaign, load_scenario(str(path)), 2)]
+    found = [strategy.text for strategy in best_of(campaign, load_scenario(str(path)), 2)]
 
     assert knows != campaign.blind
     assert ["ring", "chain"] == found

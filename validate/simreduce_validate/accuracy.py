@@ -1,14 +1,13 @@
-"""What predictions were worth: errors, order, and what following them would have cost. Functions of
-rows only.
+"""How good predictions were: errors, order, and the cost of following them. Pure functions.
 
-Candidates of one size were timed in the same rounds, and what two of them differ by is taken round
-by round. So it is told what is certain (the 95 % interval of the ratio of medians says so) and what
-another run might show otherwise. A pair is certain by itself; regrets hold all together, as the
-fastest is found in the same samples, and the worst of all sizes is asked for.
+Candidates of one size were timed in the same rounds, so they are compared round by round. That
+shows which differences are certain (the 95 % interval of the ratio of medians) and which another
+run might not show. Each pair is judged by itself. The bounds of all regrets hold together, since
+the fastest candidate is found in the same samples and the worst regret of all sizes counts.
 
-Controls, in the same rounds too, are plans that the calibration was learnt from. What these now
-take over what they took then is in the error of every candidate, and no constant of then can have
-it: it is told beside the error, which stays what it is.
+Controls are plans of the calibration, timed again in the same rounds. Their change since then is in
+the error of every candidate, and no constant can predict it. It stands beside the error, which
+stays as it is.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from scipy.stats import spearmanr
 
 from simreduce import units
 from simreduce.arrays import Bools
-from simreduce_validate.campaign import Timing
+from simreduce_validate.cases import Timing
 from simreduce_validate.measuring import (
     Interval,
     common_factor,
@@ -33,12 +32,12 @@ from simreduce_validate.measuring import (
 )
 
 APART = 0.05
-"""Candidates whose measured times differ by less are not told apart."""
+"""Candidates whose measured times differ by less count as equally fast."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Of `pairs` pairs of candidates, `kept` are in the order in which they were predicted."""
+    """Of `pairs` pairs of candidates, `kept` are in the predicted order."""
 
     kept: int
     pairs: int
@@ -46,10 +45,11 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """What controls now take over what they took when the calibration was made, less 1: `since`,
-    the geometric mean, and `each`, once for each time that one was timed. `median_error` is that of
-    |error| of the candidates beside them, and `median_rest` and `p90_rest` are of what remains of
-    their errors if predictions are as much longer.
+    """How much longer controls take than when the calibration was made, less 1.
+
+    `since` is the geometric mean, `each` has one value per timing. `median_error` is of the
+    candidates in the same rounds. `median_rest` and `p90_rest` are of what remains of their errors
+    if predictions are made longer by the drift.
     """
 
     since: Interval
@@ -61,30 +61,32 @@ class Drift:
 
     @property
     def repeat_errors(self) -> list[float]:
-        """|error| of what each control took then as a prediction of what it takes now: a yardstick,
-        no bound, as a change since then may also make up for an error of the constants.
+        """|error| of each control's old time as a prediction of its new one.
+
+        A yardstick and no bound: a change may also cancel an error of the constants.
         """
         return [abs(1 / (1 + change) - 1) for change in self.each]
 
     @property
     def median_repeat(self) -> float:
-        """Of `repeat_errors`."""
+        """The median of `repeat_errors`."""
         return float(np.median(self.repeat_errors))
 
     @property
     def p90_repeat(self) -> float:
-        """Of `repeat_errors`, the 90th percentile."""
+        """The 90th percentile of `repeat_errors`."""
         return float(np.quantile(self.repeat_errors, 0.9))
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The candidates of one size. `regret` is what the one predicted to be fastest takes over what
-    the fastest measured one takes, less 1: at least `regret.low`, for certain; `rank` Spearman's
-    correlation of the two orders. `certain` counts the pairs that are certainly more than `APART`
-    apart, `order` those whose medians are. `floor` is what the same candidate, measured twice,
-    takes over itself, less 1; None if none was. `default` is the regret of TensorFlow's own choice,
-    NaN if it was not measured. `drift` is what controls show; None without any.
+    """The candidates of one size.
+
+    `chosen` is predicted to be the fastest, `best` is the fastest measured one. `regret` is the
+    time of `chosen` over that of `best`, less 1, and certainly at least `regret.low`. `rank` is
+    Spearman's correlation of the two orders. `certain` counts the pairs that are certainly more
+    than `APART` apart, `order` those whose medians are. `floor` is one candidate measured twice
+    over itself, less 1. `default` is the regret of TensorFlow's own choice, NaN if not measured.
     """
 
     nbytes: int
@@ -100,20 +102,19 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class _Beside:
-    """Candidates of one size, the controls in their rounds, and by what factor these take longer
-    than then.
-    """
+class _Group:
+    """Candidates of one size, the controls in their rounds, and the drift of these as a factor."""
 
-    rows: Sequence[Timing]
+    timings: Sequence[Timing]
     controls: Sequence[Timing]
     factor: Interval
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Over all rows whose results are right: the median and the 90th percentile of |error|, and
-    what is true by size. `wrong` rows are left out. `drift` is over all sizes that have controls.
+    """Median and 90th percentile of |error|, and the accuracy at each size.
+
+    The `wrong` timings with faults are left out. `drift` is over all sizes that have controls.
     """
 
     median_error: float
@@ -124,69 +125,72 @@ class Accuracy:
 
     @property
     def median_regret(self) -> float:
-        """Over sizes."""
+        """The median over sizes."""
         return float(np.median([size.regret.value for size in self.sizes]))
 
     @property
     def worst_regret(self) -> float:
-        """Over sizes."""
+        """The largest over sizes."""
         return max(size.regret.value for size in self.sizes)
 
     @property
     def worst_cost(self) -> float:
-        """Over sizes: the largest regret that is certain."""
+        """The largest certain regret over sizes."""
         return max(size.regret.low for size in self.sizes)
 
 
-def assess(rows: Sequence[Timing], default: str = "") -> Accuracy | None:
-    """What the predictions were worth, of candidates that have one; TensorFlow's own choice is the
-    one named `default`. None if none has.
+def assess(timings: Sequence[Timing], default: str = "") -> Accuracy | None:
+    """The accuracy of all predictions, None without any.
+
+    TensorFlow's own choice is the algorithm named `default`.
     """
-    timed = [row for row in rows if row.case.control is None]
-    controls = [row for row in rows if row.case.control is not None and not row.faults]
-    right = [row for row in timed if not row.faults]
-    own = [row for row in right if row.case.repeats is None]
-    known = [row for row in own if math.isfinite(row.predicted)]
+    timed = [timing for timing in timings if timing.case.control is None]
+    controls = [
+        timing for timing in timings if timing.case.control is not None and not timing.faults
+    ]
+    right = [timing for timing in timed if not timing.faults]
+    own = [timing for timing in right if timing.case.repeats is None]
+    known = [timing for timing in own if math.isfinite(timing.predicted)]
     if not known:
         return None
-    errors = [abs(row.error) for row in known]
+    errors = [abs(timing.error) for timing in known]
     by_size = {
-        nbytes: [row for row in known if row.case.nbytes == nbytes]
-        for nbytes in dict.fromkeys(row.case.nbytes for row in known)
+        nbytes: [timing for timing in known if timing.case.nbytes == nbytes]
+        for nbytes in dict.fromkeys(timing.case.nbytes for timing in known)
     }
     ours = {
-        n: [r for r in here if r.case.algorithm != default] or here for n, here in by_size.items()
+        n: [t for t in here if t.case.algorithm != default] or here for n, here in by_size.items()
     }
     comparisons = sum(len(here) - 1 for here in ours.values())
-    sizes, drifted = list[Size](), list[_Beside]()
+    sizes, parts = list[Size](), list[_Group]()
     for nbytes, here in ours.items():
         theirs = [
-            r.measured.median
-            for r in own
-            if r.case.nbytes == nbytes and r.case.algorithm == default
+            t.measured.median
+            for t in own
+            if t.case.nbytes == nbytes and t.case.algorithm == default
         ]
-        floor = _floor([row for row in right if row.case.nbytes == nbytes])
-        found = _beside(by_size[nbytes], controls)
-        drifted += [found] if found else []
+        floor = _floor([timing for timing in right if timing.case.nbytes == nbytes])
+        found = _group(by_size[nbytes], controls)
+        parts += [found] if found else []
         drift = _drift([found]) if found else None
         sizes.append(_size(nbytes, here, theirs, floor, comparisons, drift))
     return Accuracy(
         float(np.median(errors)),
         float(np.quantile(errors, 0.9)),
         tuple(sizes),
-        sum(bool(row.faults) for row in timed),
-        _drift(drifted),
+        sum(bool(timing.faults) for timing in timed),
+        _drift(parts),
     )
 
 
 def _size(
-    nbytes: int, rows: Sequence[Timing], default: Sequence[float], floor: Interval | None, comparisons: int, drift: Drift | None
+    nbytes: int, timings: Sequence[Timing], default: Sequence[float], floor: Interval | None, comparisons: int, drift: Drift | None
 ) -> Size:  # fmt: skip
-    # Of equal ones, the first is then the same whatever the order of rows.
-    rows = sorted(rows, key=lambda row: row.case.algorithm)
-    measured = np.array([row.measured.median for row in rows])
-    predicted = np.array([row.predicted for row in rows])
-    samples = [row.measured.seconds for row in rows]
+    # The first of equal ones must not depend on the order of timings.
+    timings = sorted(timings, key=lambda timing: timing.case.algorithm)
+    measured = np.array([timing.measured.median for timing in timings])
+    predicted = np.array([timing.predicted for timing in timings])
+    samples = [timing.measured.seconds for timing in timings]
     low, _ = ratio_bounds(samples)
     chosen, best = int(np.argmin(predicted)), int(np.argmin(measured))
     several = len(set(measured.tolist())) > 1 and len(set(predicted.tolist())) > 1
@@ -194,11 +198,12 @@ def _size(
     regret = over_fastest(samples, chosen, comparisons=comparisons)
 
     def order(differ: Bools) -> Order:
-        """`differ` at [i, j]: i takes longer than j by more than `APART`. Those predicted to be
-        alike are in no order.
+        """The pairs of which one takes longer, `differ[i, j]`: i longer than j.
+
+        Equal predictions put a pair in no order.
         """
         pairs = [
-            (i, j) for i, j in combinations(range(len(rows)), 2) if differ[i, j] or differ[j, i]
+            (i, j) for i, j in combinations(range(len(timings)), 2) if differ[i, j] or differ[j, i]
         ]
         kept = sum(
             (measured[i] - measured[j]) * (predicted[i] - predicted[j]) > 0 for i, j in pairs
@@ -207,8 +212,8 @@ def _size(
 
     return Size(
         nbytes=nbytes,
-        chosen=rows[chosen].case.algorithm,
-        best=rows[best].case.algorithm,
+        chosen=timings[chosen].case.algorithm,
+        best=timings[best].case.algorithm,
         regret=_less_one(regret),
         floor=floor,
         rank=float(spearmanr(measured, predicted).statistic) if several else math.nan,
@@ -219,12 +224,14 @@ def _size(
     )
 
 
-def _floor(rows: Sequence[Timing]) -> Interval | None:
-    """What a candidate that was measured twice takes over itself, less 1."""
-    again = next((row for row in rows if row.case.repeats is not None), None)
+def _floor(timings: Sequence[Timing]) -> Interval | None:
+    """A candidate that was measured twice, over itself, less 1."""
+    again = next((timing for timing in timings if timing.case.repeats is not None), None)
     if again is None:
         return None
-    first = [r for r in rows if r.case.repeats is None and r.case.algorithm == again.case.algorithm]
+    first = [
+        t for t in timings if t.case.repeats is None and t.case.algorithm == again.case.algorithm
+    ]
     return (
         _less_one(ratio_interval(again.measured.seconds, first[0].measured.seconds))
         if first
@@ -232,11 +239,15 @@ def _floor(rows: Sequence[Timing]) -> Interval | None:
     )
 
 
-def _beside(rows: Sequence[Timing], controls: Sequence[Timing]) -> _Beside | None:
-    """Candidates of one size, and the controls in their rounds; None without any."""
-    nbytes = rows[0].case.nbytes
-    there = [row for row in controls if row.case.control and nbytes in row.case.control.beside]
-    return _Beside(rows, there, _factor(there)) if there else None
+def _group(timings: Sequence[Timing], controls: Sequence[Timing]) -> _Group | None:
+    """Candidates of one size with the controls in their rounds; None without controls."""
+    nbytes = timings[0].case.nbytes
+    there = [
+        timing
+        for timing in controls
+        if timing.case.control and nbytes in timing.case.control.beside
+    ]
+    return _Group(timings, there, _factor(there)) if there else None
 
 
 def _then(control: Timing) -> float:
@@ -244,37 +255,36 @@ def _then(control: Timing) -> float:
 
 
 def _factor(controls: Sequence[Timing]) -> Interval:
-    """By what factor controls in the same rounds take longer than then."""
+    """The drift of controls in the same rounds, as a factor."""
     return common_factor(
-        [row.measured.seconds for row in controls], [_then(row) for row in controls]
+        [timing.measured.seconds for timing in controls], [_then(timing) for timing in controls]
     )
 
 
-def _drift(parts: Sequence[_Beside]) -> Drift | None:
-    """What controls show over sizes. One in the rounds of several sizes counts once: with those of
-    the first.
-    """
+def _drift(parts: Sequence[_Group]) -> Drift | None:
+    """The drift over sizes. A control in the rounds of several sizes counts once, with the first."""
     if not parts:
         return None
     own, seen = list[list[Timing]](), set[int]()
     for part in parts:
-        own.append([row for row in part.controls if id(row) not in seen])
-        seen |= {id(row) for row in part.controls}
-    controls = [row for mine in own for row in mine]
-    plain = [abs(row.error) for part in parts for row in part.rows]
+        own.append([timing for timing in part.controls if id(timing) not in seen])
+        seen |= {id(timing) for timing in part.controls}
+    controls = [timing for mine in own for timing in mine]
+    plain = [abs(timing.error) for part in parts for timing in part.timings]
     rest = [
-        abs(row.predicted * part.factor.value / row.measured.median - 1)
+        abs(timing.predicted * part.factor.value / timing.measured.median - 1)
         for part in parts
-        for row in part.rows
+        for timing in part.timings
     ]
     return Drift(
         since=_less_one(_mean_factor([mine for mine in own if mine])),
         controls=tuple(
             dict.fromkeys(
-                f"{row.case.algorithm} of {units.exact_size(row.case.nbytes)}" for row in controls
+                f"{timing.case.algorithm} of {units.exact_size(timing.case.nbytes)}"
+                for timing in controls
             )
         ),
-        each=tuple(row.measured.median / _then(row) - 1 for row in controls),
+        each=tuple(timing.measured.median / _then(timing) - 1 for timing in controls),
         median_error=float(np.median(plain)),
         median_rest=float(np.median(rest)),
         p90_rest=float(np.quantile(rest, 0.9)),
@@ -282,8 +292,9 @@ def _drift(parts: Sequence[_Beside]) -> Drift | None:
 
 
 def _mean_factor(parts: Sequence[Sequence[Timing]]) -> Interval:
-    """The geometric mean over controls, of which those of one part were in the same rounds. Bounds
-    are as if all parts erred the same way: they may have rounds in common.
+    """The geometric mean over controls; those of one part were in the same rounds.
+
+    Parts may have rounds in common, so the bounds assume that all of them err the same way.
     """
     weights = np.array([len(mine) for mine in parts]) / sum(len(mine) for mine in parts)
     factors = [_factor(mine) for mine in parts]

@@ -1,6 +1,4 @@
-"""What is measured and what is predicted for it: strategies and TensorFlow's own, at sizes; and
-what is timed beside them.
-"""
+"""A campaign measures cases on real devices, in turns, beside what is predicted for them."""
 
 from __future__ import annotations
 
@@ -8,153 +6,80 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import simreduce as sr
-from simreduce import dtypes
 from simreduce.cli.progress import Progress
 from simreduce.engine import Calibration
-from simreduce.errors import InternalError, StrategyError
+from simreduce.errors import StrategyError
 from simreduce.plan import Plan
-from simreduce.strategy import Strategy, compile_plan
+from simreduce.setup import Setup
+from simreduce.strategy import Strategy
 from simreduce.workload import Workload
-from simreduce_validate.calibrating.controls import Key, like, repeated
+from simreduce_validate.calibrating.controls import Key, choose_controls, control_plans
+from simreduce_validate.cases import Case, Control, Timing
 from simreduce_validate.devices import Devices
-from simreduce_validate.measuring import (
-    Forecast,
-    Interval,
-    Record,
-    median_interval,
-    open_record,
-    time_in_rounds,
-)
-from simreduce_validate.measuring.provenance import provenance as provenance_of
-from simreduce_validate.running import BUILTINS, Builtin, Measurement
-from simreduce_validate.running.backend import Backend
-from simreduce_validate.running.program import Event
+from simreduce_validate.measuring import Record, open_record, time_in_rounds
+from simreduce_validate.measuring.provenance import provenance
+from simreduce_validate.running import BUILTINS, Builtin
+from simreduce_validate.running.backend import Backend, Candidate
 
 RUNTIME = "tensorflow"
 
 BUDGET = 8.0
-"""Seconds for the rounds of candidates that are timed in turns, where their number is not given."""
+"""Seconds for all rounds of candidates timed in turns, where their number is not given."""
 
 _IN_BUDGET = 8
-"""Candidates for which that is enough; more have more."""
+"""Candidates for which the budget is enough. More candidates get more."""
 
 _FEWEST, _MOST = 7, 200
 
 _SETTLED, _MOST_SETTLED = 4e-3, 6
-"""Seconds of steps in a row, and how many at most, after which those of one process no longer feel
-what came before.
-"""
+"""Within one process, caches forget the candidate before after 4 ms of steps, or after 6 steps."""
 
 
-@dataclass(frozen=True, slots=True)
-class Control:
-    """Makes a case a control, which is no candidate: a plan that took `then` seconds when the
-    calibration was made is timed in the rounds of candidates of the sizes `beside`, in bytes.
-    """
+class Interruption(KeyboardInterrupt):
+    """An interrupt during a campaign, with the timings so far and their provenance."""
 
-    then: float
-    beside: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """What is to be measured, and the seconds predicted for it: NaN where a builtin has no plan of
-    ours for these devices, or nothing is known of them, and of controls. `repeats` is the place of
-    an earlier case that is the very same: what the two differ by is noise.
-    """
-
-    algorithm: str
-    work: Plan | Builtin
-    count: int
-    dtype: int
-    redop: str
-    predicted: float
-    repeats: int | None = None
-    control: Control | None = None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the tensor."""
-        return self.count * dtypes.SIZES[self.dtype]
-
-    @property
-    def plan(self) -> Plan:
-        """Of a case that is one of ours."""
-        if not isinstance(self.work, Plan):
-            raise InternalError(f"{self.algorithm} is no plan")
-        return self.work
-
-    @property
-    def forecast(self) -> Forecast:
-        """As it is recorded."""
-        plan = self.work.digest if isinstance(self.work, Plan) else ""
-        predicted = self.predicted * 1e6 if math.isfinite(self.predicted) else None
-        then, beside = (
-            (self.control.then * 1e6, self.control.beside) if self.control else (None, ())
-        )
-        return Forecast(
-            self.algorithm, self.nbytes, self.count, dtypes.NAMES[self.dtype], self.redop, plan, predicted, self.repeats,
-            then, beside,
-        )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """One case, measured. `events` is the timeline of one more step, empty if none was asked for. A
-    sample is the median of `settled` steps, after as many that do not count; if 0, it is one step.
-    """
-
-    case: Case
-    measured: Measurement
-    events: tuple[Event, ...] = ()
-    settled: int = 0
-
-    @property
-    def interval(self) -> Interval:
-        """Between which seconds the median lies."""
-        return median_interval(self.measured.seconds)
-
-    @property
-    def predicted(self) -> float:
-        """Seconds."""
-        return self.case.predicted
-
-    @property
-    def error(self) -> float:
-        """Predicted over measured, less 1."""
-        return self.predicted / self.measured.median - 1
-
-    @property
-    def faults(self) -> tuple[str, ...]:
-        """All that makes the time meaningless."""
-        return (*self.measured.wrong, *self.measured.departures)
-
-
-class Stopped(KeyboardInterrupt):
-    """An interrupt while candidates are measured: what there is until then, and what it ran on."""
-
-    def __init__(self, rows: Sequence[Timing], provenance: Mapping[str, Any]) -> None:
+    def __init__(self, timings: Sequence[Timing], provenance: Mapping[str, Any]) -> None:
         super().__init__()
-        self.rows, self.provenance = rows, provenance
+        self.timings, self.provenance = timings, provenance
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Campaign:
-    """What all rows have in common."""
+    """What all timings of a validation or a calibration have in common.
+
+    A step reduces `chained` times in a row. `repetitions` is the number of rounds; None takes as
+    many as `BUDGET` has time for. `traced` keeps a timeline of every plan. `faithful` compiles
+    strategies with upstream's quirks.
+    """
 
     devices: Devices
     calibration: Calibration
-    repetitions: int | None = 20  # None: as many as `BUDGET` has time for
+    repetitions: int | None = 20
     warmup: int = 2
     chained: int = 1
     traced: bool = False
-    faithful: bool = False  # strategies with upstream's quirks
+    faithful: bool = False
+
+    @cached_property
+    def setup(self) -> Setup:
+        """What is simulated for these devices."""
+        devices = self.devices
+        return Setup(devices.stage.machine, RUNTIME, self.calibration, part=devices.layout)
+
+    def compile(self, strategy: Strategy | str, workload: Workload) -> Plan:
+        """The plan of a strategy, as these devices run it.
+
+        Raises StrategyError if they cannot.
+        """
+        plan = self.setup.compile(strategy, workload, faithful=self.faithful)
+        return self.devices.stage.adapt(plan)
 
     def cases(
         self,
@@ -164,41 +89,35 @@ class Campaign:
         *,
         twice: bool = False,
     ) -> list[Case]:
-        """All candidates for one workload (of one dtype), with what is predicted; the first once
-        more in the end, if `twice`.
+        """The candidates for one workload of one dtype, with their predictions.
+
+        `twice` repeats the first candidate at the end, which shows the noise.
         """
-        dtype = workload.gradients[0].dtype
-        count, layout = workload.elements, self.devices.layout
+        dtype, count = workload.gradients[0].dtype, workload.elements
+        elements = tuple(gradient.elements for gradient in workload.gradients)
         found = []
         for strategy in strategies:
-            plan = self.devices.stage.adapt(
-                compile_plan(strategy, workload, layout, faithful=self.faithful)
-            )
-            redop = "avg" if strategy.mean else "sum"
-            found.append(
-                Case(strategy.text, plan, count, dtype, redop, self.predicted(plan, self.chained))
-            )
+            plan, redop = self.compile(strategy, workload), "avg" if strategy.mean else "sum"
+            predicted = self.predict(plan, self.chained)
+            found.append(Case(strategy.text, plan, count, dtype, redop, predicted))
         for name in builtins:
-            work = Builtin(
-                name, tuple(gradient.elements for gradient in workload.gradients), layout.n, dtype
-            )
+            work = Builtin(name, elements, self.devices.layout.n, dtype)
             redop = "avg" if work.mean else "sum"
-            found.append(
-                Case(name, work, count, dtype, redop, self._builtin_predicted(name, workload))
-            )
+            predicted = self._predict_builtin(name, workload)
+            found.append(Case(name, work, count, dtype, redop, predicted))
         return [*found, replace(found[0], repeats=0)] if twice else found
 
     def with_controls(self, cases: Sequence[Case]) -> list[Case]:
-        """The candidates of a group, and what is timed again in their rounds of what the
-        calibration was learnt from (see `like`).
+        """The candidates of a group, then the controls to time in the same rounds.
+
+        `choose_controls` says which plans of the calibration these are.
         """
-        micros = repeated(self.devices, self.calibration.controls)
+        micros = control_plans(self.devices, self.calibration.controls)
         then = {key: self.calibration.controls[key] for key in micros}
         beside: dict[Key, list[int]] = {}
         for nbytes in dict.fromkeys(case.nbytes for case in cases):
-            for key in like(
-                then, nbytes, [case.predicted for case in cases if case.nbytes == nbytes]
-            ):
+            predicted = [case.predicted for case in cases if case.nbytes == nbytes]
+            for key in choose_controls(then, nbytes, predicted):
                 beside.setdefault(key, []).append(nbytes)
         found = []
         for key, sizes in sorted(beside.items()):
@@ -209,8 +128,10 @@ class Campaign:
 
     @property
     def blind(self) -> bool:
-        """Whether nothing is known of the devices: they are CPU devices, the calibration knows
-        none, and nobody has set their links.
+        """Whether predictions are impossible.
+
+        The devices are CPU devices that the calibration does not know, and no rate was set for
+        their links.
         """
         return (
             self.devices.stage.on_cpus
@@ -218,139 +139,128 @@ class Campaign:
             and self.devices.links is None
         )
 
-    def predicted(self, plan: Plan, times: int = 1) -> float:
-        """Seconds of the plan, `times` in a row in one step, divided by that; NaN if nothing is
-        known of the devices.
-        """
-        return math.nan if self.blind else self._simulated(plan, times)
+    def predict(self, plan: Plan, times: int = 1) -> float:
+        """Seconds of a plan that a step does `times` in a row, divided by `times`; NaN if blind."""
+        return math.nan if self.blind else self._simulate(plan, times)
 
-    def fastest(self, cases: Sequence[Case]) -> list[int]:
-        """The places of cases that are plans, the one predicted to be fastest first. Where nothing
-        is known of the devices, what the constants make of their plans is no prediction, and yet
+    def order(self, cases: Sequence[Case]) -> list[int]:
+        """The places of cases that are plans, by prediction, the fastest first.
+
+        A blind campaign orders them by what its constants make of their plans: no prediction, but
         better than no order.
         """
         seconds = [
-            self._simulated(case.plan, self.chained) if self.blind else case.predicted
+            self._simulate(case.plan, self.chained) if self.blind else case.predicted
             for case in cases
         ]
         return sorted(range(len(cases)), key=seconds.__getitem__)
 
-    def _simulated(self, plan: Plan, times: int) -> float:
-        """With the constants, whether or not these know the devices."""
+    def _simulate(self, plan: Plan, times: int) -> float:
         whole = sr.repeat(plan, times) if times > 1 else plan
-        return (
-            sr.simulate(whole, self.devices.stage.machine, RUNTIME, self.calibration).seconds
-            / times
-        )
+        return self.setup.simulate(whole).seconds / times
+
+    def _predict_builtin(self, name: str, workload: Workload) -> float:
+        try:
+            return self.predict(self.compile(BUILTINS[name], workload))
+        except StrategyError:
+            return math.nan
 
     def measure(
-        self,
-        groups: Sequence[Sequence[Case]],
-        out: Path | None = None,
+        self, groups: Sequence[Sequence[Case]], out: Path | None = None
     ) -> tuple[list[Timing], dict[str, Any]]:
-        """Every group in turns; what it ran on. All predictions are in the file `out` before
-        anything is measured.
+        """Time each group in turns; returns the timings and their provenance.
 
-        `Stopped` if it is interrupted, with the rows of groups that are complete.
+        All predictions are in the file `out` before the first measurement. Raises `Interruption`
+        with the complete groups.
         """
-        used = max(
-            [self.devices.layout.n, *(_used(case.work) for group in groups for case in group)]
-        )
         cases = [case for group in groups for case in group]
+        used = max([self.devices.layout.n, *(_devices_used(case.work) for case in cases)])
         with ExitStack() as stack:
             backend = stack.enter_context(self.devices.open(used))
-            provenance = provenance_of(backend.provenance, self.settings)
+            about = provenance(backend.provenance, self.settings)
             record = None
             if out is not None:
-                record = stack.enter_context(
-                    open_record(out, provenance, [case.forecast for case in cases])
-                )
-            rows: list[Timing] = []
-            told = stack.enter_context(Progress("measured {} of {} plans"))
-            told(0, len(cases))
+                forecasts = [case.forecast for case in cases]
+                record = stack.enter_context(open_record(out, about, forecasts))
+            timings: list[Timing] = []
+            show = stack.enter_context(Progress("measured {} of {} plans"))
+            show(0, len(cases))
             try:
                 for group in groups:
-                    rows += self._rows(backend, group, len(rows), record)
-                    told(len(rows), len(cases))
+                    timings += self._time_group(backend, group, len(timings), record)
+                    show(len(timings), len(cases))
             except KeyboardInterrupt:
-                raise Stopped(rows, provenance) from None
-        return rows, provenance
+                raise Interruption(timings, about) from None
+        return timings, about
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What was asked for, for a result's provenance."""
+        """The settings that a result's provenance records."""
         machine, devices = self.devices.stage.machine, self.devices
+        settled = {"settled_s": _SETTLED, "most_settled": _MOST_SETTLED}
         return {
-            "topology": devices.topology.name, "topology_digest": devices.topology.digest, "simulated": machine.name,
-            "simulated_digest": machine.digest, "backend": devices.stage.backend, "route": devices.route,
-            "runtime": RUNTIME, "calibration": self.calibration.name, "iterations": self.repetitions, "warmup": self.warmup,
+            "topology": devices.topology.name,
+            "topology_digest": devices.topology.digest,
+            "simulated": machine.name,
+            "simulated_digest": machine.digest,
+            "backend": devices.stage.backend,
+            "route": devices.route,
+            "runtime": RUNTIME,
+            "calibration": self.calibration.name,
+            "iterations": self.repetitions,
+            "warmup": self.warmup,
             "chained": self.chained,
-            **({"settled_s": _SETTLED, "most_settled": _MOST_SETTLED} if devices.stage.one_process else {}),
-        }  # fmt: skip
+            **(settled if devices.stage.one_process else {}),
+        }
 
-    def _rows(
+    def _time_group(
         self, backend: Backend, cases: Sequence[Case], first: int, record: Record | None
     ) -> list[Timing]:
-        """Time cases in turns. The first is candidate `first` of the record."""
-        candidates = [
-            backend.prepare(
-                case.work,
-                chained=self.chained if isinstance(case.work, Plan) and not case.control else 1,
-                route=self.devices.route,
-            )
-            for case in cases
-        ]
-
-        def note(place: int, number: int, seconds: float) -> None:
-            if record:
-                record.sample(first + place, number, seconds)
-
+        """Time cases in turns. The first is number `first` of the record."""
+        candidates = [self._prepare(backend, case) for case in cases]
         seconds = [float(candidate.time(1)[0]) for candidate in candidates]
-        settled = [_settled(each) if self.devices.stage.one_process else 0 for each in seconds]
+        settled = [_steps(each) if self.devices.stage.one_process else 0 for each in seconds]
+
+        def note(place: int, number: int, sample: float) -> None:
+            if record:
+                record.sample(first + place, number, sample)
+
         if record:
             for place, many in enumerate(settled, start=first):
                 record.settled(place, many)
-        rounds = self.repetitions or _rounds(
-            sum(each * (2 * many or 1) for each, many in zip(seconds, settled, strict=True)),
-            len(candidates),
-        )
+        a_round = sum(each * (2 * many or 1) for each, many in zip(seconds, settled, strict=True))
+        rounds = self.repetitions or _rounds(a_round, len(candidates))
         samples = time_in_rounds(candidates, rounds, warmup=self.warmup, settled=settled, note=note)
         found = []
-        for place, (case, candidate, times, many) in enumerate(
-            zip(cases, candidates, samples, settled, strict=True), start=first
-        ):
-            traced = (
-                self.traced
-                and isinstance(case.work, Plan)
-                and self.chained == 1
-                and case.control is None
-            )
-            events = tuple(candidate.trace()) if traced else ()
-            found.append(Timing(case, candidate.measured(times), events, many))
+        for place, (case, candidate) in enumerate(zip(cases, candidates, strict=True)):
+            events = tuple(candidate.trace()) if self._keeps_events(case) else ()
+            measured = candidate.measured(samples[place])
+            found.append(Timing(case, measured, events, settled[place]))
             if record:
-                record.checked(place, found[-1].faults)
+                record.checked(first + place, found[-1].faults)
             candidate.release()
         return found
 
-    def _builtin_predicted(self, name: str, workload: Workload) -> float:
-        try:
-            plan = compile_plan(BUILTINS[name], workload, self.devices.layout)
-        except StrategyError:
-            return math.nan
-        return self.predicted(self.devices.stage.adapt(plan))
+    def _prepare(self, backend: Backend, case: Case) -> Candidate:
+        chained = self.chained if isinstance(case.work, Plan) and not case.control else 1
+        return backend.prepare(case.work, chained=chained, route=self.devices.route)
+
+    def _keeps_events(self, case: Case) -> bool:
+        is_candidate = isinstance(case.work, Plan) and case.control is None
+        return self.traced and self.chained == 1 and is_candidate
 
 
-def _settled(seconds: float) -> int:
-    """How many steps of so many seconds make a sample."""
+def _steps(seconds: float) -> int:
+    """How many steps of this length make a sample."""
     return int(min(max(math.ceil(_SETTLED / seconds), 1), _MOST_SETTLED))
 
 
 def _rounds(seconds: float, candidates: int) -> int:
-    """How many rounds of so many seconds there is time for."""
+    """How many rounds of this length the budget has time for."""
     budget = BUDGET * max(candidates / _IN_BUDGET, 1.0)
     return int(min(max(budget / seconds, _FEWEST), _MOST))
 
 
-def _used(work: Plan | Builtin) -> int:
-    """How many of its devices, from the first on, a plan needs."""
+def _devices_used(work: Plan | Builtin) -> int:
+    """How many devices a plan needs, counted from the first."""
     return int(np.max(work.device, initial=0)) + 1 if isinstance(work, Plan) else work.ranks

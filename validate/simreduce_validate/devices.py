@@ -1,6 +1,4 @@
-"""What is asked of devices: what the options mean that `calibrate`, `validate` and `run --measure`
-share.
-"""
+"""Devices as the options of `calibrate`, `validate` and `run --measure` name them."""
 
 from __future__ import annotations
 
@@ -33,8 +31,9 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """Devices that were asked for, none of them started. `topology` is what planners are told,
-    `stage.machine` what is simulated.
+    """Devices to measure on, none of them started yet.
+
+    Planners see `topology`; what is simulated is `stage.machine`.
     """
 
     stage: Stage
@@ -53,20 +52,39 @@ class Devices:
 
     @contextmanager
     def open(self, used: int) -> Iterator[Backend]:
-        """The first `used` of them, until the `with` block ends."""
+        """Start the first `used` devices, until the `with` block ends."""
         with open_backend(
-            self.stage.backend, self.layout, used=used, workers=self.workers, links=self.links, split=self.split,
-            pretend=self.pretend, patience=self.patience,
-        ) as backend:  # fmt: skip
+            self.stage.backend,
+            self.layout,
+            used=used,
+            workers=self.workers,
+            links=self.links,
+            split=self.split,
+            pretend=self.pretend,
+            patience=self.patience,
+        ) as backend:
             yield backend
 
 
 def read_devices(
-    topology: str | Scenario | None, ngpus: int | None, gpus: str | None, *, backend: str, route: str, hosts: str | None,
-    launch: str, rate: str | None, delay: str | None, slow_port: Sequence[str], split: int, pretend: bool, timeout: float,
-) -> Devices:  # fmt: skip
-    """What the options of `device_options` ask for, as a machine by its name or that of a scenario.
-    InputError tells all that is wrong; None is a machine of which something is wrong that is told
+    topology: str | Scenario | None,
+    ngpus: int | None,
+    gpus: str | None,
+    *,
+    backend: str,
+    route: str,
+    hosts: str | None,
+    launch: str,
+    rate: str | None,
+    delay: str | None,
+    slow_port: Sequence[str],
+    split: int,
+    pretend: bool,
+    timeout: float,
+) -> Devices:
+    """The devices that stand for a machine, by name, or for that of a scenario.
+
+    Raises InputError with every fault. None stands for a machine with a fault that is reported
     already.
     """
     problems: list[str] = []
@@ -74,10 +92,9 @@ def read_devices(
     machine: Topology | None = None
     order: Layout | None = None
     if backend == SHAPED:
-        if links := gather(problems, read_links, _workers(topology), rate, delay, tuple(slow_port)):
-            machine, order = links.machine(), links.layout()
-            if isinstance(topology, Scenario) and topology.setup.layout.order:
-                order = order.ordered(topology.setup.layout.order)
+        links = gather(problems, read_links, _ports(topology), rate, delay, tuple(slow_port))
+        if links:
+            machine, order = links.machine(), _order(links, topology)
         problems += [
             f"{option}: with --backend shaped, switch:N says how many workers there are"
             for option, value in (("-g", ngpus), ("--gpus", gpus))
@@ -87,29 +104,33 @@ def read_devices(
         machine = topology.setup.topology
         order = gather(problems, shape_of, topology.setup.layout, ngpus, gpus)
     elif topology is not None and (machine := gather(problems, _machine, topology, split)):
-        order = gather(problems, _shape, machine, ngpus, gpus, auto=topology == AUTO and split == 1)
+        whole_gpus = topology == AUTO and split == 1
+        order = gather(problems, _layout, machine, ngpus, gpus, only_visible=whole_gpus)
     workers = gather(problems, read_workers, hosts, launch)
     if not timeout > 0:
         problems.append(f"--timeout {timeout:g}: needs seconds above 0")
     gather(problems, check_names, backend, route)
-    for option, useless in (("--split", split > 1), ("--pretend", pretend)):
-        if useless and backend != "gpu":
-            problems.append(f"{option}: only --backend gpu has GPUs")
-    for option, value in (("--hosts", hosts), ("--launch", launch)):
-        if value and backend != "cluster":
-            problems.append(f"{option}: only --backend cluster has other processes")
-    for option, given in (("--rate", rate), ("--delay", delay), ("--slow-port", slow_port)):
-        if given and backend != SHAPED:
-            problems.append(f"{option}: only --backend shaped sets the links")
+    gpu_only = {"--split": split > 1, "--pretend": pretend}
+    cluster_only = {"--hosts": hosts, "--launch": launch}
+    shaped_only = {"--rate": rate, "--delay": delay, "--slow-port": slow_port}
+    for name, options, why in (
+        ("gpu", gpu_only, "has GPUs"),
+        ("cluster", cluster_only, "has other processes"),
+        (SHAPED, shaped_only, "sets the links"),
+    ):
+        if backend != name:
+            useless = [option for option, given in options.items() if given]
+            problems += [f"{option}: only --backend {name} {why}" for option in useless]
     if problems or not machine or not order:
         raise InputError(problems)
-    where = build_stage(backend, order, machine, links, pretend=pretend)
-    return Devices(where, machine, links, tuple(workers or ()), route, split, pretend, timeout)
+    stage = build_stage(backend, order, machine, links, pretend=pretend)
+    return Devices(stage, machine, links, tuple(workers or ()), route, split, pretend, timeout)
 
 
 def read_workers(hosts: str | None, launch: str) -> list[Worker]:
-    """`--hosts a:2222,b:2222`, started with `--launch`, in which {host} and {i} stand for a
-    worker's own.
+    """The workers of `--hosts a:2222,b:2222`, started with `--launch`.
+
+    In the command, {host} and {i} stand for a worker's own.
     """
     if hosts is None:
         if launch:
@@ -134,27 +155,35 @@ def read_workers(hosts: str | None, launch: str) -> list[Worker]:
     return found
 
 
-def _workers(topology: str | Scenario | None) -> str:
-    """What says how many workers shaped links have; the most, where that is not known."""
+def _ports(topology: str | Scenario | None) -> str:
+    """The text that says how many workers shaped links have; the most if that is unknown."""
     if isinstance(topology, Scenario):
         return topology.setup.topology.name
     return f"switch:{MOST_PORTS}" if topology is None else topology
+
+
+def _order(links: Links, topology: str | Scenario | None) -> Layout:
+    """The workers on shaped links, in the order of a scenario's rings."""
+    order = topology.setup.layout.order if isinstance(topology, Scenario) else ()
+    return links.layout().ordered(order) if order else links.layout()
 
 
 def _machine(topology: str, split: int) -> Topology:
     return this_machine(split) if topology == AUTO else load_topology(topology)
 
 
-def _shape(machine: Topology, ngpus: int | None, gpus: str | None, *, auto: bool) -> Layout:
+def _layout(
+    machine: Topology, ngpus: int | None, gpus: str | None, *, only_visible: bool
+) -> Layout:
     """The devices to use; of this machine's GPUs, those that TensorFlow may."""
-    shape = sr.layout(machine)
-    return shape_of(shape.only(visible(shape.n)) if auto else shape, ngpus, gpus)
+    whole = sr.layout(machine)
+    return shape_of(whole.only(visible(whole.n)) if only_visible else whole, ngpus, gpus)
 
 
 def can_run(
     strategy: Strategy, devices: Devices, workloads: Sequence[Workload], *, faithful: bool = False
 ) -> bool:
-    """Whether these devices can do it with every workload; says on stderr why not."""
+    """Whether these devices can run a strategy with every workload; prints on stderr why not."""
     reasons = refusals(strategy, devices, workloads, faithful=faithful)
     for reason in reasons:
         click.echo(f"{strategy.text} left out: {reason}", err=True)
@@ -164,8 +193,9 @@ def can_run(
 def refusals(
     strategy: Strategy, devices: Devices, workloads: Sequence[Workload], *, faithful: bool = False
 ) -> list[str]:
-    """Why these devices cannot do it with every workload. NCCL's plans are for GPUs: between CPU
-    devices they are copies like others, which nobody would ask for.
+    """Why these devices cannot run a strategy with every workload.
+
+    NCCL's plans are for GPUs. Between CPU devices they would be plain copies, which nobody wants.
     """
     try:
         plans = [

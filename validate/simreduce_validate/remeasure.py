@@ -1,8 +1,8 @@
-"""The best of a ranking once more, on real devices: what `simreduce run --measure` adds.
+"""`simreduce run --measure`: time the best of a ranking on real devices.
 
-Predictions put thousands of settings in order; among the first of them, which are often within a
-few per cent, devices decide. Of strategies that measuring does not tell apart either, the one that
-was predicted to be faster is recommended.
+Predictions order thousands of settings. The first of them are often within a few per cent, and
+devices decide between those. Of strategies that measuring cannot tell apart, the one predicted to
+be faster is recommended.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 from simreduce import units
 from simreduce.cli.options import gather
 from simreduce.errors import InputError
-from simreduce.report import how_lines
 from simreduce.scenario import Scenario
 from simreduce.tune import Candidate, Ranking
 from simreduce_validate.campaign import Campaign
@@ -25,19 +24,26 @@ from simreduce_validate.measuring.provenance import processors
 from simreduce_validate.running.backend import check_tensorflow
 
 _COPIES = 5
-"""Tensors' worth of memory that a strategy takes on every rank while it is ready: what is given,
-what comes out, what is between. ResNet-50 on 8 CPU devices took 4.9.
+"""Memory of a strategy on every rank, in tensors: inputs, results and what is between.
+
+ResNet-50 on 8 CPU devices took 4.9.
 """
 
 _COLUMNS = ("predicted", "strategy", "here", "measured", "95 % interval", "measured", "#faults")
 _UNITS = ("place", "", "(ms)", "(ms)", "(ms)", "place", "")
+_TARGETS = (
+    ("tf_cnn_benchmarks", "tf_cnn_benchmarks", "flags"),
+    ("tensorflow", "TensorFlow", "call"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCandidate:
-    """One of a ranking, measured. `place` is that in the ranking, from 1; `predicted` the seconds
-    of one all-reduce on the devices it was measured on, which need not be those of the scenario, or
-    NaN; `faults` is all that makes the measured time meaningless.
+    """A candidate of a ranking, measured.
+
+    `place` is its place in the ranking, from 1. `predicted` are the seconds of one all-reduce on
+    the measured devices, which need not be those of the scenario, or NaN. `faults` says why the
+    measured time means nothing.
     """
 
     place: int
@@ -49,7 +55,7 @@ class MeasuredCandidate:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRanking:
-    """Some of a ranking, in its order, measured in turns; what they ran on."""
+    """Some candidates of a ranking, in its order, measured in turns; and their provenance."""
 
     ranking: Ranking
     rows: tuple[MeasuredCandidate, ...]
@@ -57,14 +63,14 @@ class MeasuredRanking:
 
     @property
     def fastest(self) -> tuple[MeasuredCandidate, ...]:
-        """Those without faults, by measured median."""
+        """The candidates without faults, by measured median."""
         right = [row for row in self.rows if not row.faults]
         return tuple(sorted(right, key=lambda row: (row.measured.value, row.place)))
 
     @property
     def equals(self) -> tuple[MeasuredCandidate, ...]:
-        """The fastest of those that can be recommended, and those whose intervals overlap with its
-        own: they are not told apart.
+        """The fastest candidate that can be recommended, and all whose intervals overlap with its
+        own.
         """
         runnable = [row for row in self.fastest if row.candidate.runnable]
         known = runnable or self.fastest
@@ -72,13 +78,14 @@ class MeasuredRanking:
 
     @property
     def recommended(self) -> MeasuredCandidate | None:
-        """Of `equals`, the one predicted to be fastest; None if every one has faults."""
+        """The one of `equals` predicted to be fastest; None if every candidate has faults."""
         return min(self.equals, key=lambda row: row.place, default=None)
 
 
 def read(scenario: Scenario | None, **options: Any) -> Devices:
-    """The devices that the options ask for, to stand for those of the scenario. InputError tells
-    all that is wrong, also if there is no scenario because something else is.
+    """The devices that the options ask for, to stand for those of the scenario.
+
+    Raises InputError with every fault, also without a scenario.
     """
     problems: list[str] = []
     devices = gather(problems, read_devices, scenario, None, None, **options)
@@ -91,13 +98,14 @@ def read(scenario: Scenario | None, **options: Any) -> Devices:
 def remeasure(
     ranking: Ranking, top: int, devices: Devices, iters: int | None = None
 ) -> MeasuredRanking:
-    """Time the first `top` of a ranking in turns, `iters` rounds or as many as some seconds have
-    room for. InputError if these devices can do none of them.
+    """Time the first `top` of a ranking in turns, for `iters` rounds or a few seconds.
+
+    Raises InputError if these devices can run none of them.
     """
     scenario = ranking.scenario
     chosen = _first(ranking, top, devices)
     if not chosen:
-        raise InputError("--measure: these devices can do no strategy of the ranking")
+        raise InputError("--measure: these devices can run no strategy of the ranking")
     campaign = Campaign(
         devices,
         scenario.setup.calibration,
@@ -118,18 +126,19 @@ def remeasure(
 
 
 def in_turns(nbytes: int, ranks: int, memory: int | None = None) -> int:
-    """How many strategies are held ready at a time, and so timed in turns, if tensors have `nbytes`
-    on each of so many ranks and this machine has so many bytes of memory: those that half of it has
-    room for. The others are timed after them.
+    """How many strategies half of the memory (in bytes, by default this machine's) has room for.
+
+    So many are ready at a time and take turns. The others are timed after them.
     """
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if memory is None else memory
     return max(1, memory // 2 // (_COPIES * nbytes * ranks))
 
 
 def _first(ranking: Ranking, top: int, devices: Devices) -> list[tuple[int, Candidate]]:
-    """The first `top` that are proven and that these devices can do, by place. If TensorFlow can be
-    told to run none of them, the next that it can be as well: what is recommended is one that can
-    be typed, if there is any.
+    """The first `top` candidates, with their places, that are proven and that these devices run.
+
+    If TensorFlow has a setting for none of them, the next one that it has a setting for too: a
+    recommendation should be one that a user can type.
     """
     scenario, chosen = ranking.scenario, list[tuple[int, Candidate]]()
     for place, candidate in enumerate(ranking.candidates, 1):
@@ -143,7 +152,7 @@ def _first(ranking: Ranking, top: int, devices: Devices) -> list[tuple[int, Cand
 
 
 def table(found: MeasuredRanking) -> str:
-    """What was measured beside what was predicted for it, and the strategy to take."""
+    """Measured beside predicted times, then the strategy to take."""
     places = {row.place: str(place) for place, row in enumerate(found.fastest, 1)}
     cells = [_COLUMNS, _UNITS, *(_cells(row, places.get(row.place, "-")) for row in found.rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -201,13 +210,35 @@ def _recommendation(found: MeasuredRanking) -> list[str]:
     if len(found.equals) > 1:
         names = ", ".join(row.candidate.strategy.text for row in found.equals)
         lines.append(f"  (not told apart: {names}; of these it is predicted to be fastest)")
-    return lines + how_lines(found.ranking, best.candidate, "predicted")
+    return lines + [line for target in _TARGETS for line in _setting_lines(found, best, *target)]
+
+
+def _setting_lines(
+    found: MeasuredRanking, best: MeasuredCandidate, target: str, title: str, what: str
+) -> list[str]:
+    """What to type for `target`: for the recommended strategy, or else for the fastest that has a
+    setting.
+
+    Times of the ranking are of other devices than the measured ones, so they are left out.
+    """
+    if own := getattr(best.candidate.settings, target):
+        return [f"  {title:17}  {own}"]
+    measured = [row for row in found.fastest if getattr(row.candidate.settings, target)]
+    other = found.ranking.fastest_by(target)
+    if measured:
+        other, time = measured[0].candidate, measured[0].measured.value
+        text = f"{other.strategy.text}, measured {units.format_duration(time)}"
+        lead = f"has no {what} for it; the fastest measured with one is {text}:"
+    elif other:
+        machine = found.ranking.scenario.setup.topology.name
+        lead = f"has no {what} for a measured one; predicted fastest on {machine} is {other.strategy.text}:"
+    else:
+        return [f"  {title:17}  has no {what} for any of them"]
+    return [f"  {title:17}  {lead}", f"  {'':17}  {getattr(other.settings, target)}"]
 
 
 def document(found: MeasuredRanking) -> dict[str, Any]:
-    """The keys that it adds to the document of the ranking, or that stand in the place of the
-    ranking's; times in microseconds.
-    """
+    """Keys that are added to the document of the ranking, or replace its own; times in us."""
     best = found.recommended
     places = {row.place: place for place, row in enumerate(found.fastest, 1)}
     return {

@@ -40,7 +40,7 @@ _LARGE = 16
 """
 
 
-def repeated(devices: Devices, keys: Iterable[Key]) -> dict[Key, Micro]:
+def control_plans(devices: Devices, keys: Iterable[Key]) -> dict[Key, Micro]:
     """The controls of a calibration on these devices: a value that goes back and forth between two,
     or eight sums one after another on the first. None if it was learnt on others, between which
     there is something else to do.
@@ -71,7 +71,9 @@ def _paths(devices: Devices) -> dict[str, list[int]]:
     return {SUMS: [0], **{kind: to_and_fro(0, other, many) for kind, many in hops.items()}}
 
 
-def like(controls: Mapping[Key, float], nbytes: int, predicted: Sequence[float]) -> list[Key]:
+def choose_controls(
+    controls: Mapping[Key, float], nbytes: int, predicted: Sequence[float]
+) -> list[Key]:
     """Those few controls that took about as long as candidates of so many bytes are predicted to
     take, and whose values are not much larger: what fills their time, be it fixed costs or bytes,
     slows both down. Fewer, or none, if there are no such.

@@ -107,7 +107,7 @@ def open_record(
     try:
         file = path.open("x", encoding="utf-8")
     except FileExistsError:
-        raise InputError(already_there(path)) from None
+        raise InputError(f"--out {overwrite_fault(path)}") from None
     except OSError as error:
         raise InputError(f"--out {path}: cannot be written: {error.strerror}") from None
     with file:
@@ -122,9 +122,9 @@ def open_record(
         os.fsync(file.fileno())
 
 
-def already_there(path: Path | str) -> str:
-    """The fault of a file that exists."""
-    return f"--out {path}: is there already, and results are not overwritten"
+def overwrite_fault(path: Path | str) -> str:
+    """The fault of a result file that exists."""
+    return f"{path}: exists, and results are not overwritten"
 
 
 def read_record(path: Path) -> Recording:

@@ -15,16 +15,15 @@ _MOST_SPLIT = 64
 
 
 def this_machine(split: int = 1) -> Topology:
-    """The GPUs that `nvidia-smi topo -m` shows; or, if `split` is above 1, the parts of the first
-    one.
+    """The GPUs that `nvidia-smi topo -m` shows, or the parts of the first if `split` is above 1.
 
-    DeviceError if there is no `nvidia-smi`, or it fails.
+    Raises InputError without an `nvidia-smi`, DeviceError if it fails.
     """
-    names = _asked("--query-gpu=name", "--format=csv,noheader").splitlines()
+    names = _nvidia_smi("--query-gpu=name", "--format=csv,noheader").splitlines()
     model = model_of(names[0] if names else "")
     if split > 1:
         return parts_of(model, split)
-    return from_table(_asked("topo", "-m"), model)
+    return from_table(_nvidia_smi("topo", "-m"), model)
 
 
 def from_table(text: str, model: Model = UNKNOWN) -> Topology:
@@ -34,11 +33,10 @@ def from_table(text: str, model: Model = UNKNOWN) -> Topology:
 
 
 def parts_of(model: Model, split: int) -> Topology:
-    """One GPU as so many: copies between them read and write its memory, and there is one for all
-    of them.
+    """One GPU as several. Copies between its parts read and write the one memory.
 
-    That they share that memory, and the way to the host, no link of this machine says: measure
-    before believing.
+    No link of this machine says that the parts share that memory and the route to the host, so
+    measure before you trust a prediction.
     """
     if not 2 <= split <= _MOST_SPLIT:
         raise InputError(f"--split {split}: a GPU is split into 2 to {_MOST_SPLIT}")
@@ -47,9 +45,7 @@ def parts_of(model: Model, split: int) -> Topology:
 
 
 def model_of(product: str) -> Model:
-    """The model of a product as the driver names it, such as `NVIDIA A100-SXM4-80GB`; `UNKNOWN` if
-    none fits.
-    """
+    """The model of a product by the driver's name, such as `NVIDIA A100-SXM4-80GB`, or `UNKNOWN`."""
     text = product.upper().replace(" ", "")
     fitting = [
         model for name, model in MODELS.items() if all(part in text for part in name.split("-"))
@@ -58,9 +54,7 @@ def model_of(product: str) -> Model:
 
 
 def visible(gpus: int) -> list[int]:
-    """Which of so many GPUs TensorFlow may use: those in CUDA_VISIBLE_DEVICES, if it names them by
-    number.
-    """
+    """Which of this many GPUs TensorFlow may use, by the numbers in CUDA_VISIBLE_DEVICES."""
     text = os.environ.get("CUDA_VISIBLE_DEVICES")
     if text is None:
         return list(range(gpus))
@@ -73,10 +67,10 @@ def visible(gpus: int) -> list[int]:
     return found
 
 
-def _asked(*arguments: str) -> str:
+def _nvidia_smi(*arguments: str) -> str:
     program = shutil.which("nvidia-smi")
     if program is None:
-        raise DeviceError("there is no nvidia-smi here, so no GPU of NVIDIA's")
+        raise InputError("auto: this machine has no nvidia-smi, so its GPUs are unknown")
     try:
         done = subprocess.run(  # noqa: S603
             [program, *arguments], capture_output=True, text=True, timeout=_SECONDS, check=True

@@ -1,0 +1,204 @@
+"""What `simreduce validate` reads from its options, and what it measures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from simreduce import dtypes
+from simreduce.algorithms import ALGORITHMS
+from simreduce.calibrate import load_calibration
+from simreduce.cli.devices import typed
+from simreduce.cli.options import gather, gather_of
+from simreduce.cli.progress import interruptible
+from simreduce.cli.sizes import read_sizes
+from simreduce.cli.strategies import read_strategies
+from simreduce.engine import NOMINAL
+from simreduce.errors import InputError
+from simreduce.scenario import Scenario, load_scenario
+from simreduce.strategy import Strategy
+from simreduce.tune.bench import tensor
+from simreduce.tune.candidates import candidates
+from simreduce.workload import Workload
+from simreduce_validate.accuracy import Accuracy, assess
+from simreduce_validate.campaign import RUNTIME, Campaign, Interruption
+from simreduce_validate.cases import Case, Timing
+from simreduce_validate.devices import can_run, read_devices
+from simreduce_validate.running import ROUTES
+from simreduce_validate.running.builtin import COLLECTIVE, check_builtin
+from simreduce_validate.transfers import Transfer, transfers
+
+_OF_THE_SCENARIO = {
+    "--algo": "algo",
+    "-b": "minbytes",
+    "-e": "maxbytes",
+    "-i": "stepbytes",
+    "-f": "stepfactor",
+    "-d": "datatype",
+}
+"""Options that say what a scenario says too, with the parameters of the command."""
+
+
+@dataclass(frozen=True)
+class Validation:
+    """The timings of a campaign, and whether all of its `candidates` were measured."""
+
+    campaign: Campaign
+    timings: Sequence[Timing]
+    provenance: Mapping[str, Any]
+    candidates: int
+    complete: bool = True
+
+    @property
+    def of_candidates(self) -> list[Timing]:
+        """The timings without those of controls."""
+        return [timing for timing in self.timings if timing.case.control is None]
+
+    @cached_property
+    def accuracy(self) -> Accuracy | None:
+        """How good the predictions were, beside TensorFlow's own choice."""
+        return assess(self.timings, COLLECTIVE)
+
+    @cached_property
+    def transfers(self) -> list[list[Transfer]]:
+        """The transfers of one step of each timing, measured and predicted; none without events."""
+        return [self._transfers(timing) for timing in self.timings]
+
+    def _transfers(self, timing: Timing) -> list[Transfer]:
+        campaign = self.campaign
+        if not timing.events:
+            return []
+        found = transfers(timing.case.plan, campaign.setup, timing.events)
+        return [each._replace(predicted=math.nan) for each in found] if campaign.blind else found
+
+
+def measure(
+    campaign: Campaign, groups: Sequence[Sequence[Case]], out: Path | None = None
+) -> Validation:
+    """Measure all groups, or those that are complete before Ctrl-C or SIGTERM.
+
+    Without a complete group, the interrupt goes on to the caller.
+    """
+    count = sum(case.control is None for group in groups for case in group)
+    try:
+        with interruptible():
+            return Validation(campaign, *campaign.measure(groups, out), count)
+    except Interruption as early:
+        if not early.timings:
+            raise
+        return Validation(campaign, early.timings, early.provenance, count, complete=False)
+
+
+def read_campaign(
+    *,
+    topology: str | None,
+    scenario: str | None,
+    top: int,
+    algo: tuple[str, ...],
+    builtin: tuple[str, ...],
+    minbytes: str,
+    maxbytes: str | None,
+    stepbytes: str,
+    stepfactor: float,
+    ngpus: int | None,
+    gpus: str | None,
+    datatype: str,
+    iters: int,
+    warmup_iters: int,
+    chained: int | None,
+    traced: bool,
+    calibration: str | None,
+    problems: list[str],
+    **options: Any,
+) -> tuple[Campaign, list[list[Case]]]:
+    """The campaign that the options ask for, and its cases by workload.
+
+    Raises InputError with every fault, those in `problems` included.
+    """
+    asked = _read_scenario(problems, topology, scenario)
+    times = chained or (asked.repeat if asked else 1)
+    _check_step(problems, times, builtin, options["route"], traced=traced)
+    where = asked if topology is None else topology
+    devices = gather(problems, read_devices, where, ngpus, gpus, **options)
+    sizes = minbytes, maxbytes, stepbytes, stepfactor
+    workloads = _read_workloads(problems, datatype, *sizes)
+    texts = algo or (() if builtin else ("ring",))
+    named = gather(problems, read_strategies, texts, list(ALGORITHMS))
+    constants = asked.setup.calibration if asked else NOMINAL
+    if calibration is not None:
+        constants = gather_of("--calibration", problems, load_calibration, calibration) or NOMINAL
+    names = [name for text in builtin for name in text.split(",")]
+    builtins = [name for name in names if gather(problems, check_builtin, name)]
+    if problems or devices is None or named is None:
+        raise InputError(problems)
+    campaign = Campaign(devices, constants, iters, warmup_iters, times, traced)
+    if asked:
+        workloads = [asked.workload]
+        strategies = best_of(campaign, asked, top)
+    else:
+        strategies = [s for s, wanted in named if wanted or can_run(s, devices, workloads)]
+    if not strategies and not builtins:
+        raise InputError("none of the strategies can run on these devices")
+    groups = [campaign.cases(each, strategies, builtins, twice=True) for each in workloads]
+    return campaign, [campaign.with_controls(group) for group in groups]
+
+
+def _read_scenario(
+    problems: list[str], topology: str | None, scenario: str | None
+) -> Scenario | None:
+    if scenario is None:
+        if topology is None:
+            problems.append(
+                "TOPOLOGY is missing: a name, a file or e.g. switch:4; or give a --scenario"
+            )
+        return None
+    asked = gather(problems, load_scenario, scenario)
+    problems += [
+        f"{option}: the --scenario says what is reduced and how"
+        for option, name in _OF_THE_SCENARIO.items()
+        if typed(name)
+    ]
+    if asked and asked.setup.runtime.name != RUNTIME:
+        problems.append(
+            f"--scenario {scenario}: devices run with {RUNTIME}, "
+            f"and its runtime is {asked.setup.runtime.name!r}"
+        )
+    return asked
+
+
+def _check_step(
+    problems: list[str], times: int, builtin: Sequence[str], route: str, *, traced: bool
+) -> None:
+    """What a step of several all-reduces, and a route without a timeline, cannot do."""
+    problems += [
+        f"{option}: not with several all-reduces in one step (--chained)"
+        for option, given in (("--builtin", builtin), ("--transfers", traced))
+        if given and times > 1
+    ]
+    if traced and route != ROUTES[0]:
+        problems.append(f"--transfers: --route {route} keeps no timeline; {ROUTES[0]} does")
+
+
+def _read_workloads(
+    problems: list[str], datatype: str, minbytes: str, *sizes: Any
+) -> list[Workload]:
+    dtype = gather_of("--datatype", problems, dtypes.code, datatype)
+    found = gather(problems, read_sizes, minbytes, *sizes)
+    if dtype is None or not found:
+        return []
+    if found[0] < dtypes.SIZES[dtype]:
+        problems.append(f"-b {minbytes}: less than one element of {dtypes.NAMES[dtype]}")
+        return []
+    return [tensor(nbytes, dtype) for nbytes in found]
+
+
+def best_of(campaign: Campaign, scenario: Scenario, top: int) -> list[Strategy]:
+    """The strategies of a scenario that are predicted fastest on these devices."""
+    workload = scenario.workload
+    every = scenario.strategies or candidates(campaign.devices.layout)
+    known = [s for s in every if can_run(s, campaign.devices, [workload])]
+    return [known[i] for i in campaign.order(campaign.cases(workload, known))[:top]]
