@@ -23,7 +23,7 @@ from typing import Any
 
 from simreduce import units
 from simreduce.engine import NOMINAL, Calibration, LinkConstants, Processor
-from simreduce.engine.lowering.processor import TRANSFER
+from simreduce.engine.lowering.cores import TRANSFER
 from simreduce.errors import CalibrationError, did_you_mean, shown
 from simreduce.formats import (
     ANYTHING,

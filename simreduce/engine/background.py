@@ -12,7 +12,8 @@ import simpy
 
 from simreduce.arrays import uniform
 from simreduce.engine.fabric import Fabric
-from simreduce.engine.lowering.lower import Lowered, lower
+from simreduce.engine.lowering.lower import lower
+from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.runtime import IDEAL
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Contract, Plan, PlanBuilder

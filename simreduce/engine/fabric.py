@@ -31,9 +31,10 @@ from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, Disturbance, Fault
 from simreduce.engine.kernel import tables
 from simreduce.engine.kernel.store import Store
-from simreduce.engine.lowering.lower import Lowered, lower, occupying
-from simreduce.engine.lowering.processor import working_set
-from simreduce.engine.lowering.resources import Resources, changed
+from simreduce.engine.lowering.cores import measure_working_set
+from simreduce.engine.lowering.lower import lower
+from simreduce.engine.lowering.lowered import Lowered, hold_lanes
+from simreduce.engine.lowering.resources import Resources, capacity_changes
 from simreduce.engine.runtime import TENSORFLOW, Call, Runtime
 from simreduce.errors import Deadlock, InputError, InternalError, NotFoldable, did_you_mean
 from simreduce.plan import Contract, Executor, Kind, Plan, PlanBuilder
@@ -205,10 +206,10 @@ class Fabric:
         self._schedule(self.resources.changes)
 
     def lower(
-        self, plan: Plan, number: int = 0, held: Mapping[str, float] | None = None
+        self, plan: Plan, number: int = 0, working_set: Mapping[str, float] | None = None
     ) -> Lowered:
         """Costs, lanes and resources of every op of `plan` on this fabric. Plans of other numbers
-        get other jitter. `held` is the `working_set` of a step of which it is a part.
+        get other jitter. `working_set` is that of the step that the plan is a part of.
         """
         disturbance = replace(self.disturbance, seed=self.disturbance.seed + number)
         return lower(
@@ -219,13 +220,13 @@ class Fabric:
             self.resources,
             self._lanes,
             disturbance,
-            held,
+            working_set,
         )
 
-    def working_set(self, plan: Plan) -> Mapping[str, float]:
+    def measure_working_set(self, plan: Plan) -> Mapping[str, float]:
         """The bytes of a plan that is a whole step, as all its parts are lowered with."""
         cpu, nodes = self.calibration.cpu, self.unfolded().nodes
-        return working_set(plan, [nodes[name] for name in plan.devices], cpu) if cpu else {}
+        return measure_working_set(plan, [nodes[name] for name in plan.devices], cpu) if cpu else {}
 
     def submit(
         self,
@@ -327,7 +328,7 @@ class Fabric:
         b.input(0, 0, 0)
         return self.submit(
             b.finish(Contract.of("compute", [])),
-            lowered=occupying(lanes, seconds, tuple(self._lanes)),
+            lowered=hold_lanes(lanes, seconds, tuple(self._lanes)),
         )
 
     def set_bandwidth(self, link: str, bandwidth: float) -> None:
@@ -348,7 +349,7 @@ class Fabric:
         """Let links fail, slow down and recover; times count from now."""
         topology = self.unfolded()
         Disturbance(faults=tuple(faults)).check(topology)
-        self._schedule(changed(topology, self.resources.capacity, faults))
+        self._schedule(capacity_changes(topology, self.resources.capacity, faults))
 
     def unfolded(self) -> Topology:
         """The topology, whose machines may then become unlike; NotFoldable if it is folded."""

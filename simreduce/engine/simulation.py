@@ -9,7 +9,7 @@ from simreduce.arrays import Floats
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, Disturbance
 from simreduce.engine.fabric import Fabric, Timeline
-from simreduce.engine.lowering.lower import Lowered
+from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.results import floors
 from simreduce.engine.results.path import critical

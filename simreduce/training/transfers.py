@@ -9,7 +9,7 @@ import numpy as np
 import simpy
 
 from simreduce.engine import Fabric
-from simreduce.engine.lowering.lower import Lowered
+from simreduce.engine.lowering.lowered import Lowered
 from simreduce.plan import Kind, Plan, side_by_side
 from simreduce.training.groups import Group
 from simreduce.training.ledger import Ledger, Process
@@ -25,13 +25,13 @@ class Lowering:
 
     def __init__(self, fabric: Fabric, whole: Plan, plans: Sequence[Plan]) -> None:
         self._fabric = fabric
-        self._held = fabric.working_set(whole)
+        self._working_set = fabric.measure_working_set(whole)
         self._known: dict[int, tuple[Plan, Lowered]] = {}
         plans = list({id(plan): plan for plan in plans}.values())
         if not plans or fabric.disturbance.jitter:
             return
         devices = dict.fromkeys(name for plan in plans for name in plan.devices)
-        together = fabric.lower(side_by_side(plans, tuple(devices)), held=self._held)
+        together = fabric.lower(side_by_side(plans, tuple(devices)), working_set=self._working_set)
         first = 0
         for plan in plans:
             self._known[id(plan)] = plan, together.part(plan, first)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 import numpy as np
 
 from simreduce.engine import LinkConstants, Recording
-from simreduce.engine.lowering.processor import CPU
+from simreduce.engine.lowering.cores import CPU
 from simreduce.engine.runtime import Call
 from simreduce.plan import Kind
 from simreduce.setup import Setup

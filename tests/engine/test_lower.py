@@ -12,8 +12,9 @@ from hypothesis import given, settings, strategies as st
 import simreduce as sr
 from simreduce.engine import IDEAL, NOMINAL, simulate
 from simreduce.engine.kernel import compiled
-from simreduce.engine.lowering.lower import Lowered, lower
-from simreduce.engine.lowering.processor import working_set
+from simreduce.engine.lowering.cores import measure_working_set
+from simreduce.engine.lowering.lower import lower
+from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.results import floors
 from simreduce.errors import PlanError, TopologyError
@@ -194,8 +195,10 @@ def test_a_part_is_lowered_as_by_itself(scene, copies):
     resources = Resources.of(scene.topology, scene.calibration)
     whole = lower(together, *machine, resources)
     nodes = [scene.topology.nodes[name] for name in scene.plan.devices]
-    held = working_set(together, nodes, scene.calibration.cpu) if scene.calibration.cpu else {}
-    alone = lower(scene.plan, *machine, resources, held=held)
+    held = (
+        measure_working_set(together, nodes, scene.calibration.cpu) if scene.calibration.cpu else {}
+    )
+    alone = lower(scene.plan, *machine, resources, working_set=held)
 
     def told(found: Lowered) -> list[object]:
         columns = "overhead latency holds cap amount waits successor_start successors use_start uses weight lane_start is_pipe"

@@ -23,7 +23,7 @@ from simreduce.engine import (
     Processor,
     Runtime,
 )
-from simreduce.engine.lowering.processor import working_set
+from simreduce.engine.lowering.cores import measure_working_set
 from simreduce.errors import Deadlock, InputError
 from simreduce.layouts import layout
 from simreduce.setup import Setup
@@ -170,7 +170,7 @@ def summed_by_the_host() -> tuple[StepJob, Method, Topology, Calibration]:
     work = StepJob(model(8, 8, 8, 8), Profile((0.0,) * 4, (TICK,) * 4, "by hand"), 1)
     method = by("pscpu+fusion=8K", work, machine, cycle=1000 * TICK)
     processor = Processor(rates={"add": 1e9}, memory=1e6)
-    (whole,) = working_set(
+    (whole,) = measure_working_set(
         method.plan, [machine.nodes[d] for d in method.plan.devices], processor
     ).values()
     processor = replace(processor, cache=int(whole * (1 - MISSED)))

@@ -1,5 +1,5 @@
-"""Who waits for whom in a plan: its operands, controls and streams turned round, once they are seen
-to fit it.
+"""Who waits for whom in a plan. An op waits for its operands, its controls and the op before it on
+its stream, each counted once.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import numpy as np
 
 from simreduce.arrays import AnyInts, blocks
 from simreduce.engine.kernel import compiled
-from simreduce.engine.lowering.waiting import follow
 from simreduce.errors import PlanError
 from simreduce.plan import Plan
 from simreduce.plan.plan import NO_STREAM
 
+_NONE = -1
 _NO_IDS: AnyInts = np.zeros(0, dtype=np.int32)
 
 
-def turned_round(plan: Plan) -> tuple[AnyInts, AnyInts, AnyInts]:
-    """How many ops each one waits for; and, as rows, who waits for it."""
+def find_successors(plan: Plan) -> tuple[AnyInts, AnyInts, AnyInts]:
+    """How many ops each one waits for, and the CSR rows of the ops that wait for it."""
     n, streams = len(plan), int(plan.stream.max(initial=NO_STREAM)) + 1
     reads = (
         plan.operand_start,
@@ -34,16 +34,65 @@ def turned_round(plan: Plan) -> tuple[AnyInts, AnyInts, AnyInts]:
     # Memory that is never touched costs nothing.
     found = np.empty(len(plan.operands) + len(plan.controls) + n * (streams > 0), dtype=np.int32)
     total = compiled.fill(
-        follow, n, [_ids(column) for column in reads], [last, seen, waits, start, found]
+        fill_successors, n, [_ids(column) for column in reads], [last, seen, waits, start, found]
     )
     found.resize(total, refcheck=False)
     return waits.astype(_narrowest(waits)), start, found
 
 
+def fill_successors(
+    operand_start: Any, operands: Any, control_start: Any, controls: Any, stream: Any,
+    last: Any, seen: Any, waits: Any, start: Any, successors: Any,
+) -> int:  # fmt: skip
+    """Fill `waits` with how many ops each one waits for, and the rows of `successors` that begin at
+    `start` with the ops that wait for it, ascending. Returns the number of all successors.
+
+    numba may compile it, so it uses only what numba understands.
+
+    `start` has a place more than there are ops. `last`, an entry per stream, is room for its latest
+    op, and `seen`, an entry per op, for the latest that was found to wait for it; `control_start`
+    and `stream` are empty if no op has any.
+    """
+    for filling in (False, True):
+        for op in range(len(seen)):
+            seen[op] = _NONE
+        for op in range(len(last)):
+            last[op] = _NONE
+        for op in range(len(seen)):
+            reads = operand_start[op + 1] - operand_start[op]
+            obeys = control_start[op + 1] - control_start[op] if len(control_start) > 0 else 0
+            on = stream[op] if len(stream) > 0 else _NONE
+            for i in range(reads + obeys + (on != _NONE)):
+                if i < reads:
+                    used = operands[operand_start[op] + i]
+                elif i < reads + obeys:
+                    used = controls[control_start[op] + i - reads]
+                else:
+                    used = last[on]
+                if used == _NONE or seen[used] == op:
+                    continue
+                seen[used] = op
+                if filling:
+                    successors[start[used]] = op
+                    waits[op] += 1
+                start[used] += 1
+            if on != _NONE:
+                last[on] = op
+        # Counts become where rows begin; filling moves that to where they end, which is where the
+        # next begin.
+        total = 0
+        for op in range(len(start)):
+            count = start[op]
+            start[op] = total
+            total = count if filling else total + count
+    return total
+
+
 def _check_order(plan: Plan) -> None:
-    """PlanError for ops that read others than those before them, or wait for ones that are not
-    there: compiled code would go by such numbers as by addresses. Controls may be against the
-    order, and then end in a Deadlock.
+    """Raises PlanError if an op reads one that does not come before it, or waits for one that does
+    not exist: compiled code would use such numbers as addresses.
+
+    Controls may be against the order, and then end in a Deadlock.
     """
     for start, waited in ((plan.operand_start, plan.operands), (plan.control_start, plan.controls)):
         if (
@@ -71,12 +120,12 @@ def _too_late(start: AnyInts, read: AnyInts) -> bool:
 
 
 def _ids(column: AnyInts) -> AnyInts:
-    """As the compiled function wants them; nothing is copied where they are so already."""
+    """The column as the compiled function wants it, copied only if it is not so already."""
     return np.require(column, np.int32, ["C", "W"])
 
 
 def _narrowest(counts: AnyInts) -> np.dtype[np.signedinteger[Any]]:
-    """The dtype that takes least memory."""
+    """The smallest dtype that holds the counts."""
     return next(
         d for d in map(np.dtype, ("i1", "i2", "i4")) if counts.max(initial=0) <= np.iinfo(d).max
     )

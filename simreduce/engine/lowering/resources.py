@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from simreduce.engine.calibration import Calibration
 from simreduce.engine.disturbance import CALM, Disturbance, Fault, links_named
-from simreduce.engine.lowering.processor import COMPUTER, MEMORY, scopes
+from simreduce.engine.lowering.cores import COMPUTER, MEMORY, core_owners
 from simreduce.errors import NotFoldable
 from simreduce.topology import Folded, Link, Topology, direction
 
@@ -62,7 +62,7 @@ class Resources:
                 capacity.append(node.memory_bandwidth / slow.get(node.name, 1.0))
         cores, moving, shared_memory = {}, {}, {}
         if processor := calibration.cpu:
-            for owner in scopes(topology, processor):
+            for owner in core_owners(topology, processor):
                 named = COMPUTER if processor.shared else f"machine {owner} CPU"
                 cores[owner] = len(names)
                 names.append(f"{named} cores")
@@ -75,7 +75,7 @@ class Resources:
                     shared_memory[owner] = len(names)
                     names.append(f"{named} {MEMORY}")
                     capacity.append(processor.memory)
-        changes = changed(topology, capacity, disturbance.faults)
+        changes = capacity_changes(topology, capacity, disturbance.faults)
         return Resources(
             tuple(names),
             tuple(capacity),
@@ -101,7 +101,7 @@ class Resources:
         return replace(self, capacity=tuple(capacity), changes=())
 
 
-def changed(
+def capacity_changes(
     topology: Topology, whole: Sequence[float], faults: Sequence[Fault]
 ) -> tuple[tuple[float, int, float], ...]:
     """What `faults` do to links that carry `whole` bytes/s, as in `Resources`; of one instant, the

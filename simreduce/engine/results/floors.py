@@ -13,7 +13,7 @@ from simreduce.arrays import Floats, blocks
 from simreduce.dtypes import SIZES
 from simreduce.engine.kernel import compiled
 from simreduce.engine.kernel.tables import Array
-from simreduce.engine.lowering.lower import Lowered
+from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.plan import Contract, Kind, Plan
 from simreduce.topology import Folded, Topology

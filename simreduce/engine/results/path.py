@@ -12,7 +12,7 @@ import numpy as np
 
 from simreduce.arrays import ULP, Bools, Floats, Ints, ranges
 from simreduce.engine.fabric import Timeline
-from simreduce.engine.lowering.lower import Lowered
+from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
 
 RELEASE, DISPATCH, LATENCY, BANDWIDTH, SHARE, LANE = (

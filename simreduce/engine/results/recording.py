@@ -13,7 +13,8 @@ import numpy as np
 from simreduce.arrays import Floats, Ints
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, Disturbance
-from simreduce.engine.lowering.lower import Lowered, lower
+from simreduce.engine.lowering.lower import lower
+from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.results.path import Path, Step
 from simreduce.engine.results.replay import Rates, opening, replay

@@ -15,7 +15,7 @@ import numpy as np
 
 from simreduce.arrays import ULP, Floats, Ints
 from simreduce.engine.fabric import Timeline
-from simreduce.engine.lowering.lower import Lowered
+from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.errors import InternalError
 

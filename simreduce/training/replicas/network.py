@@ -18,8 +18,9 @@ import simpy
 
 from simreduce.arrays import Floats
 from simreduce.engine import Fabric, Standing
-from simreduce.engine.lowering.lower import Lowered, lower
-from simreduce.engine.lowering.processor import scope
+from simreduce.engine.lowering.cores import core_owner
+from simreduce.engine.lowering.lower import lower
+from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.errors import InputError, did_you_mean
 from simreduce.plan import Contract, Plan, PlanBuilder
@@ -160,7 +161,7 @@ class Flows:
         made = kept + [(worker, nbytes) for worker in self.workers for _, nbytes in kept]
         sent = [(end, n) for w in self.workers for s, n in kept if s != w for end in (w, s)]
         for device, nbytes in made + sent:
-            owner = scope(cpu, nodes[device].machine)
+            owner = core_owner(cpu, nodes[device].machine)
             held[owner] = held.get(owner, 0.0) + nbytes
         return held
 
