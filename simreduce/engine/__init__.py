@@ -3,13 +3,14 @@
 from simreduce.engine.background import traffic
 from simreduce.engine.calibration import NOMINAL, Calibration, LinkConstants, Processor
 from simreduce.engine.disturbance import CALM, Disturbance, Fault, links_named
-from simreduce.engine.fabric import Fabric, Standing, Timeline
+from simreduce.engine.fabric import Fabric, Standing
 from simreduce.engine.lowering.lower import check_routes
 from simreduce.engine.results.path import CAUSES, LANE, Part, Step
 from simreduce.engine.results.recording import Curve, Recording, record
 from simreduce.engine.results.result import Floors, Result, Use
 from simreduce.engine.runtime import IDEAL, RUNTIMES, TENSORFLOW, Runtime, runtime_named
 from simreduce.engine.simulation import simulate
+from simreduce.engine.submission import Timeline
 
 __all__ = [
     "CALM",

@@ -15,70 +15,31 @@ and stopping changes no bit of what it computes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from heapq import heappush
-from math import inf, nan
-from typing import Any
+from math import inf
 
 import numpy as np
-import numpy.typing as npt
 import simpy
 
-from simreduce import units
-from simreduce.arrays import ULP, AnyInts, Bools, Floats
+from simreduce.arrays import ULP, AnyInts, Floats
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, Disturbance, Fault
-from simreduce.engine.kernel import tables
+from simreduce.engine.events import LOW, Moment, pending_events, succeed_at
 from simreduce.engine.kernel.store import Store
 from simreduce.engine.lowering.cores import measure_working_set
 from simreduce.engine.lowering.lower import lower
 from simreduce.engine.lowering.lowered import Lowered, hold_lanes
 from simreduce.engine.lowering.resources import Resources, capacity_changes
 from simreduce.engine.runtime import TENSORFLOW, Call, Runtime
+from simreduce.engine.submission import Submission, Timeline, explain_deadlock
 from simreduce.errors import Deadlock, InputError, InternalError, NotFoldable, did_you_mean
 from simreduce.plan import Contract, Executor, Kind, Plan, PlanBuilder
 from simreduce.plan.plan import NO_STREAM
 from simreduce.topology import Folded, Topology
 
-_NORMAL, _LOW = 1, 2
-"""SimPy's priorities are 0 (urgent) and 1 (normal)."""
-
 _SAME_INSTANT = 4 * ULP
 """What ends within 4 ulp of now ends now; the clock may be that far ahead of SimPy's."""
-
-_NAMED = 5
-"""Stuck ops that a Deadlock names."""
-
-
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """When each op of a plan was ready, got its lanes, and was done: seconds of the environment's
-    clock.
-
-    `blame[op]` is the op whose end `op` waited for last (-1: its release time). `begun` is when it
-    got its pipes, NaN for one that has none, and `pipe_blame[op]` the op whose end it waited for
-    then (-1: it did not wait); None if none of them has pipes.
-    """
-
-    ready: Floats
-    start: Floats
-    finish: Floats
-    blame: npt.NDArray[np.int32]
-    begun: Floats | None = None
-    pipe_blame: npt.NDArray[np.int32] | None = None
-
-
-@dataclass(slots=True)
-class _Submission:
-    plan: Plan
-    first: int  # id of its first op in the kernel's tables
-    number: int
-    laned: Bools | None  # ops that have lanes, if there are any
-    piped: Bools | None  # and pipes
-    done: simpy.Event
-    background: bool = False
-    standing: bool = False
 
 
 class Standing:
@@ -124,25 +85,8 @@ def _waits(plan: Plan, lowered: Lowered) -> tuple[AnyInts, AnyInts]:
     return waits, inputs
 
 
-class _Wake(simpy.Event):
-    """Calls the fabric at a time, after everything else at that time."""
-
-    def __init__(self, env: simpy.Environment, at: float, run: Any) -> None:
-        super().__init__(env)
-        self._ok, self._value = True, None
-        self.at = at
-        self.callbacks.append(run)
-        _schedule(env, self, at, _LOW)
-
-
-def _schedule(env: simpy.Environment, event: simpy.Event, at: float, priority: int) -> None:
-    """Put `event` in the environment's queue at exactly `at`.
-
-    `env.schedule` takes a delay, and there need not be one that, added to the clock, gives `at` to
-    the bit.
-    """
-    entry: Any = (max(at, env.now), priority, next(env._eid), event)  # noqa: SLF001
-    heappush(env._queue, entry)  # noqa: SLF001
+class _Wake(Moment):
+    """Wakes the fabric, after everything else at that time."""
 
 
 def _checked(plan: Plan, ready: float | Floats) -> Floats:
@@ -156,16 +100,6 @@ def _checked(plan: Plan, ready: float | Floats) -> Floats:
     if not np.all(np.isfinite(times) & (times >= 0.0)):
         raise InputError("ready: every time must be a number of seconds from 0")
     return times
-
-
-def _numbered(ops: npt.NDArray[Any], first: int, alone: bool) -> npt.NDArray[np.int32]:
-    """Ops of the kernel's tables as ops of the submission that begins at `first` and has as many;
-    -1 for those of others, if it is not `alone`.
-    """
-    if alone:
-        return ops.astype(np.int32, copy=False)
-    mine = (ops >= first) & (ops < first + len(ops))
-    return np.where(mine, ops - first, -1).astype(np.int32, copy=False)
 
 
 class Fabric:
@@ -196,10 +130,10 @@ class Fabric:
         self.disturbance = disturbance
         self.resources = Resources.of(topology, calibration, disturbance)
         self._lanes: dict[str, int] = {} if lanes is None else lanes
-        self._submissions: list[_Submission] = []
+        self._submissions: list[Submission] = []
         self._held: dict[simpy.Event, AnyInts] = {}  # the INPUTs of what waits for some of its own
         self._capacity = [float(each) for each in self.resources.capacity]
-        self._wake: _Wake | None = None
+        self._wake: Moment | None = None
         self._clock = float(env.now)
         self._stands = False
         self._clear()
@@ -283,7 +217,7 @@ class Fabric:
         release: AnyInts,
         times: Floats,
         done: simpy.Event,
-    ) -> _Submission:
+    ) -> Submission:
         """Put the ops of a plan into the tables; `release` are INPUTs, and `times` when they are
         ready.
         """
@@ -303,9 +237,9 @@ class Fabric:
             has[lowered.call] if has.any() else None
             for has in (lowered.calls.early > 0, lowered.calls.piped)
         )
-        return _Submission(plan, first, number, laned, piped, done)
+        return Submission(plan, first, number, laned, piped, done)
 
-    def _start(self, submission: _Submission, waits: AnyInts, inputs: AnyInts) -> None:
+    def _start(self, submission: Submission, waits: AnyInts, inputs: AnyInts) -> None:
         """A standing plan, from its beginning."""
         self._touch()
         self._store.again(submission.number, submission.first, waits, inputs, float(self.env.now))
@@ -362,10 +296,8 @@ class Fabric:
 
     def _schedule(self, changes: Sequence[tuple[float, int, float]]) -> None:
         for delay, link, bandwidth in changes:
-            event = self.env.event()
-            event._ok, event._value = True, None  # noqa: SLF001 - as simpy.Timeout does
+            event = Moment(self.env, self.env.now + delay)
             event.callbacks.append(partial(self._change, link, bandwidth))
-            _schedule(self.env, event, self.env.now + delay, _NORMAL)
 
     def _change(self, link: int, bandwidth: float, _: simpy.Event) -> None:
         self._set(link, bandwidth)
@@ -381,7 +313,12 @@ class Fabric:
                 f"the fabric is at {self._clock!r} s; it was touched at {self.env.now!r} s"
             )
         if self._wake is None or self._wake.at != self.env.now:
-            self._wake = _Wake(self.env, self.env.now, self._run)
+            self._wake = self._wake_at(self.env.now)
+
+    def _wake_at(self, at: float) -> Moment:
+        wake = _Wake(self.env, at, LOW)
+        wake.callbacks.append(self._run)
+        return wake
 
     def _run(self, wake: simpy.Event) -> None:
         """Advance to the next event of anybody else, or to the next completion."""
@@ -397,11 +334,16 @@ class Fabric:
             return
         if not completed and time == inf and horizon == inf:
             if self._awaited():
-                raise Deadlock(self._stuck())
+                raise Deadlock(
+                    explain_deadlock(
+                        self._awaited(), self._store, self._capacity, self.resources.names,
+                        list(self._lanes),
+                    )
+                )  # fmt: skip
             return
-        self._wake = _Wake(self.env, time if completed else min(time, horizon), self._run)
+        self._wake = self._wake_at(time if completed else min(time, horizon))
 
-    def _awaited(self) -> list[_Submission]:
+    def _awaited(self) -> list[Submission]:
         """What is running, but for the background."""
         return [submission for submission in self._submissions if not submission.background]
 
@@ -409,25 +351,14 @@ class Fabric:
         """Whether a plan can go on, or an event is to come that is none of `idle`: else only the
         background moves.
         """
-        if any(not isinstance(event, (_Wake, *idle)) for *_, event in self.env._queue):  # noqa: SLF001
+        if any(not isinstance(event, (_Wake, *idle)) for event in pending_events(self.env)):
             return True
-        return any(self._moves(submission) for submission in self._awaited())
-
-    def _moves(self, submission: _Submission) -> bool:
-        """Whether an op is on its way to an end, as things stand."""
-        state, ops, first = self._store.state, self._store.ops, submission.first
-        if self._store.state.released[0] < len(state.release_op):
-            return True
-        for op in range(first, first + len(submission.plan)):
-            phase = state.phase[op]
-            if phase in (tables.OVERHEAD, tables.LATENCY):
-                return True
-            if phase == tables.FLOW:
-                call = ops.call[op]
-                uses = ops.uses[ops.use_start[call] : ops.use_start[call + 1]]
-                if all(self._capacity[r] > 0.0 for r in uses):
-                    return True
-        return False
+        state = self._store.state
+        if not (awaited := self._awaited()):
+            return False
+        return bool(state.released[0] < len(state.release_op)) or any(
+            submission.can_move(self._store, self._capacity) for submission in awaited
+        )
 
     def _complete(self, time: float) -> None:
         """Schedule the event of every submission whose ops are all done."""
@@ -439,77 +370,11 @@ class Fabric:
                 continue
             event = submission.done
             self._held.pop(event, None)
-            event._ok = True  # noqa: SLF001 - as simpy.Timeout does: succeed() has no delay
-            event._value = None if submission.standing else self._timeline(submission)  # noqa: SLF001
-            _schedule(self.env, event, time, _NORMAL)
+            value = None if submission.standing else submission.timeline(self._store.state)
+            succeed_at(event, time, value=value)
         self._submissions = live
         if not live and not self._stands:
             self._clear()
-
-    def _timeline(self, submission: _Submission) -> Timeline:
-        """Of a plan that is done."""
-        state, first = self._store.state, submission.first
-        mine = slice(first, first + len(submission.plan))
-        alone = len(submission.plan) == len(state.ready)
-        ready, blame = np.asarray(state.ready[mine]), np.asarray(state.blame[mine], dtype=np.int32)
-        start = ready
-        if submission.laned is not None:
-            start = np.where(submission.laned, np.asarray(state.start[mine]), ready)
-        begun = pipe_blame = None
-        if submission.piped is not None:
-            begun = np.where(submission.piped, np.asarray(state.begun[mine]), nan)
-            pipe_blame = _numbered(
-                np.where(submission.piped, np.asarray(state.pipe_blame[mine]), -1), first, alone
-            )
-        return Timeline(
-            ready,
-            start,
-            np.asarray(state.finish[mine]),
-            _numbered(blame, first, alone),
-            begun,
-            pipe_blame,
-        )
-
-    def _stuck(self) -> str:
-        """What the ops that can still move, and the first of those that wait, are waiting for."""
-        state, ops, count = self._store.state, self._store.ops, 0
-        lines: list[str] = []
-        for submission in self._awaited():
-            plan, first = submission.plan, submission.first
-            for op in range(len(plan)):
-                phase = state.phase[first + op]
-                if phase == tables.DONE:
-                    continue
-                count += 1
-                text = plan.describe(op)
-                if phase == tables.FLOW:
-                    call = ops.call[first + op]
-                    uses = ops.uses[ops.use_start[call] : ops.use_start[call + 1]]
-                    dead = [self.resources.names[r] for r in uses if self._capacity[r] == 0.0]
-                    lines.insert(0, f"{text}: no bandwidth on {', '.join(dead)}")
-                elif phase in (tables.QUEUED, tables.AT_PIPE):
-                    lines.append(
-                        f"{text}: waits for {self._asked(first + op, phase == tables.AT_PIPE)}"
-                    )
-                else:
-                    lines.append(
-                        f"{text}: waits for {units.counted(state.slot[first + op], 'op')} before it"
-                    )
-        rest = f"\n  and {count - _NAMED} more" if count > _NAMED else ""
-        return (
-            f"{units.counted(count, 'op')} can never finish:\n  "
-            + "\n  ".join(lines[:_NAMED])
-            + rest
-        )
-
-    def _asked(self, op: int, piped: bool) -> str:
-        """The names of the lanes, or the pipes, that an op needs."""
-        ops, names = self._store.ops, list(self._lanes)
-        call = ops.call[op]
-        lanes, pipes, end = ops.lane_start[call], ops.pipe_start[call], ops.lane_start[call + 1]
-        return ", ".join(
-            names[ops.lanes[i]] for i in (range(pipes, end) if piped else range(lanes, pipes))
-        )
 
     def _clear(self) -> None:
         """Empty tables: no op is alive."""

@@ -6,16 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil
-from typing import Any
 
 import simpy
 
+from simreduce.engine.events import LOW, Moment
 from simreduce.training.ledger import Ledger, Process
 from simreduce.training.reductions import Fused, Reduction
 from simreduce.training.transfers import Transfers
-
-_LOW: Any = 2
-"""SimPy's priorities are 0 (urgent) and 1 (normal); its types know no other."""
 
 _ROUNDING = 1e-12
 """Part of a time by which a boundary may be missed that is only rounded."""
@@ -50,7 +47,9 @@ class Negotiation:
         left = len(self._layer_of)
         while left:
             yield bell[0]
-            yield _Cycle(self._env, to_cycle(self._env.now, self._rule.cycle))
+            # After all else at that instant: what is ready just then is in time.
+            now = self._env.now
+            yield Moment(self._env, now + to_cycle(now, self._rule.cycle), LOW)
             ready, bell[0] = list(arrived), self._env.event()
             arrived.clear()
             left -= len(ready)
@@ -75,14 +74,3 @@ def to_cycle(now: float, cycle: float) -> float:
     if not cycle:
         return 0.0
     return max(ceil(now / cycle * (1.0 - _ROUNDING)) * cycle - now, 0.0)
-
-
-class _Cycle(simpy.Event):
-    """After `delay` seconds, and after all else at that instant: what is ready just then is in
-    time.
-    """
-
-    def __init__(self, env: simpy.Environment, delay: float) -> None:
-        super().__init__(env)
-        self._ok, self._value = True, None
-        env.schedule(self, priority=_LOW, delay=delay)

@@ -262,6 +262,30 @@ class Oracle:
             whole += 0 if shares or self._owner(there) != owner else int(plan.nbytes[op])
         return Fraction(1 - cpu.cache / whole) if whole > cpu.cache else Fraction(0)
 
+    def _core_flow(
+        self,
+        owner: str,
+        work: Fraction,
+        moving: Fraction,
+        nbytes: Fraction,
+        weights: Mapping[str, Fraction],
+    ) -> tuple[Fraction, Mapping[str, Fraction], Fraction | None]:
+        """Amount, weights and cap of an op that takes a core for `work` and `moving` seconds, in
+        bytes that a core would copy meanwhile: it is time that flows share at the cores.
+        """
+        cpu = self.calibration.cpu
+        assert cpu
+        if not work + moving:
+            return nbytes, weights, None
+        fastest = max(map(Fraction, cpu.rates.values()), default=max(self.capacity.values()))
+        speed = Fraction(cpu.rates["copy"]) if "copy" in cpu.rates else fastest
+        amount = (work + moving) * speed
+        taken = {name: weight * nbytes for name, weight in weights.items() if nbytes}
+        if moving and isfinite(cpu.moving):
+            taken[f"moving of {owner}"] = moving
+        taken[f"cores of {owner}"] = work + moving
+        return amount, {name: each / amount for name, each in taken.items()}, speed
+
     def _jobs(self, number: int, submission: Submission) -> list[Job]:
         plan = submission.plan
         releases = iter(submission.ready)
@@ -339,21 +363,7 @@ class Oracle:
                 if past := self._past_the_cache(call, owner, plan):
                     weights = {**weights, f"shared memory of {owner}": past}
                 moved = nbytes * per_byte + self._past_its_own(call, per_byte, passes, nbytes)
-                # Flows of cores are told in what a core copies: it is time that they share there.
-                rates = self.calibration.cpu.rates
-                fastest = max(map(Fraction, rates.values()), default=max(self.capacity.values()))
-                cap = Fraction(rates["copy"]) if "copy" in rates else fastest
-                done = (seconds + moved) * cap
-                if done:
-                    weights = {
-                        name: weight * nbytes / done for name, weight in weights.items() if nbytes
-                    }
-                    weights |= {f"cores of {owner}": 1 / cap}
-                    if moved and isfinite(self.calibration.cpu.moving):
-                        weights |= {f"moving of {owner}": moved / done}
-                    nbytes = done
-                else:
-                    cap = None
+                nbytes, weights, cap = self._core_flow(owner, seconds, moved, nbytes, weights)
             if plan.executor[op] == Executor.NCCL:  # the steps of one kernel: nothing is dispatched
                 overhead = Fraction(0)
             if kind == Kind.CONCAT and plan.arg[op] == 1:  # in place: nothing happens

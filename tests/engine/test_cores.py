@@ -4,9 +4,11 @@ these pass.
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from simreduce.engine import TENSORFLOW, Calibration, Processor, Result, simulate
+from simreduce.engine.lowering.cores import core_flow
 from simreduce.plan import Kind, Plan, PlanBuilder, repeat
 from tests.engine.small import cable, copy_plan, machine, node, plan_of
 from tests.engine.test_closed_forms import close_to, finish
@@ -190,3 +192,12 @@ def test_the_critical_path_tells_work_from_bytes_and_from_what_others_took():
     ]
     assert [part.seconds for part in copy.parts] == close_to([2.0, 2.0, 4.0])
     assert read.parts == ()
+
+
+def test_the_worked_example_of_a_core_flow():
+    """100 us of work, 1 MB moved in 100 us, on a core of 10 GB/s: see the docstring."""
+    work, moving, demand = np.array([100e-6]), np.array([100e-6]), np.array([1e6, 0.0])
+    amount, weight = core_flow(work, moving, demand, np.array([2]), 10e9)
+
+    assert [2e6] == pytest.approx(amount.tolist())
+    assert [0.5, 1e-10] == pytest.approx(weight.tolist())

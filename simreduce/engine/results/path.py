@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from simreduce.arrays import ULP, Bools, Floats, Ints, ranges
-from simreduce.engine.fabric import Timeline
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
+from simreduce.engine.submission import Timeline
 
 RELEASE, DISPATCH, LATENCY, BANDWIDTH, SHARE, LANE = (
     "release", "dispatch", "latency", "bandwidth", "bandwidth share", "lane wait",

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from simreduce.arrays import ULP, Floats, Ints
-from simreduce.engine.fabric import Timeline
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
+from simreduce.engine.submission import Timeline
 from simreduce.errors import InternalError
 
 _INSTANT = 8 * ULP

@@ -1,5 +1,5 @@
-"""What a simulation says: a value that tables, traces and reports are made from, and that survives
-JSON.
+"""The result of a simulation: a value that tables, traces and reports are made from, and that
+survives JSON.
 """
 
 from __future__ import annotations
@@ -12,22 +12,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simreduce.engine.fabric import Timeline
 from simreduce.engine.results.path import Path, Step, parts
+from simreduce.engine.submission import Timeline
 from simreduce.plan import Kind, Plan
 
 Array = npt.NDArray[Any]
 
 _COLUMNS = {
     "kind": np.int8, "source": np.int32, "device": np.int32, "nbytes": np.int64,
-    "ready": np.float64, "start": np.float64, "finish": np.float64, "blame": np.int64,
+    "ready": np.float64, "start": np.float64, "finish": np.float64, "blame": np.int32,
 }  # fmt: skip
+_PATH_DTYPES = {"Ints": np.int64, "Floats": np.float64}
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How busy a link, a memory or a lane was. `share` is of the whole time, 0 to 1; a lane moves
-    no bytes itself.
+    """How busy a link, a memory or a lane was: `share` of the whole time, from 0 to 1. A lane itself
+    moves no bytes.
     """
 
     name: str
@@ -36,7 +37,7 @@ class Use:
 
 
 ROUNDED = 1e-9
-"""A floor that is higher than a run by less is taken for met."""
+"""A run that is faster than a floor by less than this, relatively, meets it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,8 @@ class Floors:
         return max(self.critical_path, self.resource, self.lane, self.cut)
 
     def under(self, seconds: float) -> Floors:
-        """The floors of a run of so many seconds. One that is higher by rounding alone, and so was
-        met, becomes `seconds`.
+        """The floors of a run of so many seconds. A floor that is higher by rounding alone becomes
+        `seconds`.
 
         A run adds up the same times as a floor does, but rounds elsewhere: what is due within 4 ulp
         happens at one instant, and levels within 1e-12 are one level. `ROUNDED` has room for a
@@ -75,7 +76,7 @@ class Result:
     topology_digest: str
     runtime: str
     calibration: str
-    digested: Plan | str  # the plan, or its digest if the result was read from a document
+    digested: Plan | str  # the plan, or its digest if the result was read from JSON
     transfers: int
     floors: Floors
     links: tuple[Use, ...]  # directed links and memories, busiest first
@@ -95,12 +96,12 @@ class Result:
 
     @property
     def plan_digest(self) -> str:
-        """The digest of the plan, worked out when somebody asks."""
+        """The digest of the plan."""
         return self.digested if isinstance(self.digested, str) else self.digested.digest
 
     @property
     def timeline(self) -> Timeline:
-        """When each op was ready, started and was done; whom it waited for at a pipe is not kept."""
+        """When each op was ready, started and was done. `pipe_blame` is not kept."""
         return Timeline(self.ready, self.start, self.finish, self.blame, self.begun)
 
     @property
@@ -159,11 +160,10 @@ class Result:
         document["links"] = tuple(Use(**u) for u in document["links"])
         document["lanes"] = tuple(Use(**u) for u in document["lanes"])
         document["devices"] = tuple(document["devices"])
+        columns = {f.name: _PATH_DTYPES[str(f.type)] for f in fields(Path) if f.name != "names"}
         path = document["path"]
-        for name in ("stood", "begin", "overhead", "latency", "alone"):
-            path[name] = np.array(path[name], dtype=np.float64)
-        for name in ("op", "limit", "shared", "lane"):
-            path[name] = np.array(path[name], dtype=np.int64)
+        for name, dtype in columns.items():
+            path[name] = np.array(path[name], dtype=dtype)
         document["path"] = Path(**path | {"names": tuple(path["names"])})
         return Result(**document)
 

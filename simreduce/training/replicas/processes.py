@@ -32,12 +32,13 @@ from collections import deque
 from collections.abc import Generator
 from functools import partial
 from math import inf
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import simpy
 from simpy.core import EmptySchedule
 
+from simreduce.engine.events import NORMAL, Moment
 from simreduce.errors import Deadlock, InputError
 from simreduce.training.replicas.accumulator import Accumulator, CountAccumulator
 from simreduce.training.replicas.job import ReplicasJob
@@ -61,19 +62,6 @@ def simulate_replicas(
     if values is not None and len(values.start) != job.variables:
         raise InputError(f"values of {len(values.start)} variables for a job with {job.variables}")
     return _Training(job, updates, values, repetition).run()
-
-
-class _Moment(simpy.Event):
-    """Comes after `delay` seconds and, at that instant, after everything that SimPy orders by
-    itself and before the fabric looks: by `rank`, from 0 up to but not 1.
-    """
-
-    def __init__(self, env: simpy.Environment, delay: float, rank: float) -> None:
-        super().__init__(env)
-        self._ok, self._value = True, None
-        # SimPy's normal priority is 1 and the fabric's 2; they are only compared, and need not be
-        # whole.
-        env.schedule(self, cast("Any", 1.0 + rank), delay)
 
 
 class _Tokens:
@@ -339,10 +327,13 @@ class _Training:
         """Whether a worker has died, and is not back."""
         return self.now >= self.lives_until[w]
 
-    def moment(self, delay: float, kind: int, which: int) -> _Moment:
-        """What happens at an instant in the order of the docstring above."""
+    def moment(self, delay: float, kind: int, which: int) -> Moment:
+        """An event after `delay` seconds; those of one instant come in the order of the docstring
+        above, after SimPy's own events and before the fabric's.
+        """
         most = self.job.workers * len(self.variables)
-        return _Moment(self.env, float(delay), (kind + which / most) / (_RETURN + 1))
+        rank = (kind + which / most) / (_RETURN + 1)
+        return Moment(self.env, self.env.now + float(delay), NORMAL + rank)
 
     def why(self) -> str:
         """What a run that is blocked waits for."""

@@ -1,0 +1,137 @@
+"""A plan that the fabric runs: its place in the kernel's tables, its timeline, and what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import nan
+
+import numpy as np
+import numpy.typing as npt
+import simpy
+
+from simreduce import units
+from simreduce.arrays import AnyInts, Bools, Floats
+from simreduce.engine.kernel import tables
+from simreduce.engine.kernel.store import Store
+from simreduce.engine.kernel.tables import State
+from simreduce.plan import Plan
+
+_NAMED = 5
+"""Stuck ops that a Deadlock names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """When each op of a plan was ready, got its lanes, and was done, in seconds of the
+    environment's clock.
+
+    `blame[op]` is the op whose end `op` waited for last (-1: its release time). `begun` is when an
+    op got its pipes (NaN: it has none), and `pipe_blame[op]` the op whose end it waited for then
+    (-1: it did not wait). Both are None if no op has pipes.
+    """
+
+    ready: Floats
+    start: Floats
+    finish: Floats
+    blame: npt.NDArray[np.int32]
+    begun: Floats | None = None
+    pipe_blame: npt.NDArray[np.int32] | None = None
+
+
+@dataclass(slots=True)
+class Submission:
+    """A plan in the kernel's tables."""
+
+    plan: Plan
+    first: int  # id of its first op in the kernel's tables
+    number: int
+    laned: Bools | None  # ops that have lanes, if there are any
+    piped: Bools | None  # and pipes
+    done: simpy.Event
+    background: bool = False
+    standing: bool = False
+
+    def timeline(self, state: State) -> Timeline:
+        """The timeline of the plan, which is done."""
+        first = self.first
+        mine = slice(first, first + len(self.plan))
+        alone = len(self.plan) == len(state.ready)
+        ready, blame = np.asarray(state.ready[mine]), np.asarray(state.blame[mine], dtype=np.int32)
+        start = ready
+        if self.laned is not None:
+            start = np.where(self.laned, np.asarray(state.start[mine]), ready)
+        begun = pipe_blame = None
+        if self.piped is not None:
+            begun = np.where(self.piped, np.asarray(state.begun[mine]), nan)
+            pipe_blame = _own_ids(
+                np.where(self.piped, np.asarray(state.pipe_blame[mine]), -1), first, alone
+            )
+        return Timeline(
+            ready,
+            start,
+            np.asarray(state.finish[mine]),
+            _own_ids(blame, first, alone),
+            begun,
+            pipe_blame,
+        )
+
+    def can_move(self, store: Store, capacity: Sequence[float]) -> bool:
+        """Whether an op is on its way to an end, as things stand."""
+        state, ops = store.state, store.ops
+        for op in range(self.first, self.first + len(self.plan)):
+            phase = state.phase[op]
+            if phase in (tables.OVERHEAD, tables.LATENCY):
+                return True
+            if phase == tables.FLOW:
+                call = ops.call[op]
+                uses = ops.uses[ops.use_start[call] : ops.use_start[call + 1]]
+                if all(capacity[r] > 0.0 for r in uses):
+                    return True
+        return False
+
+
+def _own_ids(ops: AnyInts, first: int, alone: bool) -> npt.NDArray[np.int32]:
+    """Ids in the kernel's tables as ids in the submission that begins at `first`; -1 for ops of
+    other submissions, of which there are none if it is `alone`.
+    """
+    if alone:
+        return ops.astype(np.int32, copy=False)
+    mine = (ops >= first) & (ops < first + len(ops))
+    return np.where(mine, ops - first, -1).astype(np.int32, copy=False)
+
+
+def explain_deadlock(
+    submissions: Iterable[Submission], store: Store, capacity: Sequence[float], names: Sequence[str],
+    lanes: Sequence[str],
+) -> str:  # fmt: skip
+    """The first ops that are stuck and what each waits for; those without bandwidth come first.
+
+    `names` are those of resources, and `lanes` those of lanes.
+    """
+    state, ops, count = store.state, store.ops, 0
+    lines: list[str] = []
+    for submission in submissions:
+        plan, first = submission.plan, submission.first
+        for op in range(len(plan)):
+            phase, call = state.phase[first + op], ops.call[first + op]
+            if phase == tables.DONE:
+                continue
+            count += 1
+            text = plan.describe(op)
+            if phase == tables.FLOW:
+                uses = ops.uses[ops.use_start[call] : ops.use_start[call + 1]]
+                dead = [names[r] for r in uses if capacity[r] == 0.0]
+                lines.insert(0, f"{text}: no bandwidth on {', '.join(dead)}")
+            elif phase in (tables.QUEUED, tables.AT_PIPE):
+                begin, end = ops.lane_start[call], ops.pipe_start[call]
+                if phase == tables.AT_PIPE:
+                    begin, end = end, ops.lane_start[call + 1]
+                wanted = ", ".join(lanes[lane] for lane in ops.lanes[begin:end])
+                lines.append(f"{text}: waits for {wanted}")
+            else:
+                before = units.counted(state.slot[first + op], "op")
+                lines.append(f"{text}: waits for {before} before it")
+    rest = f"\n  and {count - _NAMED} more" if count > _NAMED else ""
+    stuck = "\n  ".join(lines[:_NAMED])
+    return f"{units.counted(count, 'op')} can never finish:\n  {stuck}{rest}"
