@@ -25,7 +25,7 @@ from simreduce.algorithms.planner import Options
 from simreduce.arrays import Ints
 from simreduce.errors import NotFoldable, PlanTooLarge
 from simreduce.plan import PlanBuilder, Values
-from simreduce.plan.builder import MOST_OPS, Numbers
+from simreduce.plan.columns import MOST_OPS, Numbers
 from simreduce.plan.plan import NO_STREAM
 
 After: TypeAlias = "Sequence[int] | Ints"

@@ -24,8 +24,8 @@ def succeed_at(
     """
     env = event.env
     event._ok, event._value = True, value  # noqa: SLF001 - as simpy.Timeout does
-    entry: Any = (max(at, env.now), priority, next(env._eid), event)  # type: ignore[attr-defined]  # noqa: SLF001
-    heappush(env._queue, entry)  # type: ignore[attr-defined]  # noqa: SLF001
+    entry: Any = (max(at, env.now), priority, next(env._eid), event)  # noqa: SLF001
+    heappush(env._queue, entry)  # noqa: SLF001
 
 
 class Moment(simpy.Event):

@@ -1,12 +1,12 @@
 """What moves and adds, and where: an SSA program over device-resident values, with its contract."""
 
-from simreduce.plan.apart import apart
 from simreduce.plan.builder import PlanBuilder
-from simreduce.plan.chain import repeat
 from simreduce.plan.contract import Contract, Promise
+from simreduce.plan.independent import split_independent
 from simreduce.plan.plan import ZEROS, Executor, Kind, Plan
 from simreduce.plan.processes import across_processes
 from simreduce.plan.proof import Problem, verify, wrong_elements
+from simreduce.plan.repeat import repeat
 from simreduce.plan.side_by_side import results_last, side_by_side
 from simreduce.plan.values import Value, Values
 
@@ -22,10 +22,10 @@ __all__ = [
     "Value",
     "Values",
     "across_processes",
-    "apart",
     "repeat",
     "results_last",
     "side_by_side",
+    "split_independent",
     "verify",
     "wrong_elements",
 ]

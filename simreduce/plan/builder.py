@@ -1,4 +1,4 @@
-"""Verbs for planners. A planner names values and devices; the builder keeps the books.
+"""Verbs for planners. A planner names values and devices; the builder appends ops.
 
 b = PlanBuilder(("gpu0", "gpu1"))
 x = b.input(0, 0, 8), b.input(1, 0, 8)
@@ -14,135 +14,29 @@ verbs would take one call an op.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
-from types import MappingProxyType
-from typing import Any, TypeAlias
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, Ints, row_starts
-from simreduce.errors import InternalError, PlanError, PlanTooLarge
+from simreduce.arrays import Ints
+from simreduce.plan.columns import Numbers
 from simreduce.plan.contract import Contract
-from simreduce.plan.plan import IN_PLACE, NO_STREAM, ZEROS, Executor, Kind, Plan
+from simreduce.plan.ops import OpList
+from simreduce.plan.plan import IN_PLACE, NO_STREAM, ZEROS, Kind, Plan
 from simreduce.plan.values import Value, Values
 
-MOST_SINGLE_OPS = 5_000_000
-"""More would take minutes to append one by one."""
 
-MOST_OPS = 20_000_000
-"""A larger plan would take gigabytes."""
+class PlanBuilder(OpList):
+    """The verbs of planners, each of which appends ops.
 
-_HI = 3
-"""The place of an interval's end among the numbers of an op."""
-
-_FEW = 48
-"""Ops, operands and controls of a block that is appended op by op."""
-
-_ROWS = 1 << 16
-"""Ops appended one by one that are held, when blocks are."""
-
-Numbers: TypeAlias = "int | AnyInts"
-"""One number for all ops of a block, or one for each."""
-
-
-class _Column:
-    """A column of a plan, which grows at its end. While all its numbers are one number, that is all
-    it keeps: most plans have one dtype, one executor and no controls.
-    """
-
-    __slots__ = ("array", "dtype", "only", "size")
-
-    def __init__(self, dtype: type[np.signedinteger[Any]]) -> None:
-        self.dtype = dtype
-        self.only: int | None = None
-        self.array: AnyInts = np.empty(0, dtype=dtype)
-        self.size = 0
-
-    def extend(self, count: int, numbers: Numbers) -> None:
-        """Append `count` numbers; one stands for all."""
-        if count == 0:
-            return
-        end = self.size + count
-        if self.size == 0 or self.only is not None:
-            one = _one(numbers)
-            if one is not None and (self.size == 0 or one == self.only):
-                self.only, self.size = one, end
-                return
-        if end > len(self.array):
-            self._make_room(end)
-        self.array[self.size : end] = numbers
-        self.size, self.only = end, None
-
-    def _make_room(self, end: int) -> None:
-        # Far too large: memory that is never touched costs nothing, and to grow often costs more
-        # than to fill.
-        grown = np.empty(max(end, 64, min(len(self.array) * 16, MOST_OPS)), dtype=self.dtype)
-        grown[: self.size] = self.array[: self.size] if self.only is None else self.only
-        self.array = grown
-
-    def widen(self, dtype: type[np.signedinteger[Any]]) -> None:
-        """Keep numbers of another dtype from now on."""
-        self.dtype = dtype
-        wider = np.empty(len(self.array), dtype=dtype)
-        wider[: self.size] = self.array[: self.size]
-        self.array = wider
-
-    def filled(self) -> AnyInts:
-        """The array, which must not grow any more; of one number, one that takes no memory."""
-        if self.only is not None:
-            return np.broadcast_to(np.array(self.only, dtype=self.dtype), self.size)
-        self.array.resize(self.size, refcheck=False)
-        return self.array
-
-    def starts(self) -> AnyInts:
-        """Where rows of these lengths begin, and where the last ends."""
-        if self.only == 0:
-            return np.broadcast_to(np.array(0, dtype=np.int32), self.size + 1)
-        return row_starts(self.filled()).astype(np.int32)
-
-
-def _one(numbers: Numbers) -> int | None:
-    """The number that all of them are, if they are one."""
-    if not isinstance(numbers, np.ndarray):
-        return numbers
-    first = numbers[0]
-    return int(first) if numbers[-1] == first and (numbers == first).all() else None
-
-
-_NARROW = np.iinfo(np.int32).max
-"""The highest address of columns of 32 bits, which get 64 once there is a higher one."""
-
-_DTYPES: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType({
-    "kind": np.int8, "device": np.int32, "lo": np.int32, "hi": np.int32, "dtype": np.int8, "arg": np.int32,
-    "stream": np.int32, "executor": np.int8, "operand_count": np.int32, "control_count": np.int32,
-    "operands": np.int32, "controls": np.int32,
-})  # fmt: skip
-
-
-class PlanBuilder:
-    """Appends ops in program order. `executor` is stamped on the ops that follow; planners may set
-    it.
-
-    With `machines`, what is appended is done by so many equal machines (see `Plan`).
+    With `machines`, so many equal machines do what is appended (see `Plan`).
     """
 
     def __init__(self, devices: Sequence[str], machines: int = 1) -> None:
-        self.devices = tuple(devices)
+        super().__init__(devices)
         self.machines = machines
-        self.executor = Executor.TF
-        self._columns = {name: _Column(dtype) for name, dtype in _DTYPES.items()}
-        self._before = 0  # ops in the columns
-        self._finished = False
-        # Ops appended one by one since then; their numbers of operands and controls come last in a
-        # row.
-        self._rows: list[tuple[int, int, int, int, int, int, int, int, int, int]] = []
-        self._operands: list[int] = []
-        self._controls: list[int] = []
         self._copied: dict[tuple[int, int, int, int], Value] = {}
-
-    def __len__(self) -> int:
-        return self._before + len(self._rows)
 
     def stream(self, device: int, channel: int = 0) -> int:
         """The stream of `channel` on `device`: ops given it run one after another in program order."""
@@ -378,139 +272,8 @@ class PlanBuilder:
 
     def finish(self, contract: Contract) -> Plan:
         """The plan, with its promise. The builder must not be used afterwards."""
-        self._flush()
-        self._finished = True
-        columns: dict[str, Any] = {}
-        for name, column in self._columns.items():
-            if name.endswith("_count"):
-                columns[name.replace("count", "start")] = column.starts()
-            else:
-                columns[name] = column.filled()
+        columns = self._finish_columns()
         return Plan(devices=self.devices, **columns, contract=contract, machines=self.machines)
-
-    def _append(
-        self,
-        kind: Kind,
-        device: int,
-        lo: int,
-        hi: int,
-        dtype: int,
-        operands: tuple[int, ...],
-        *,
-        arg: int = 0,
-        stream: int = NO_STREAM,
-        after: Sequence[int] = (),
-    ) -> Value:
-        if hi < lo:
-            raise PlanError(
-                f"{kind.name} on {self.devices[device]}: the interval [{lo}, {hi}) is reversed"
-            )
-        op = self._before + len(self._rows)
-        if len(self._rows) >= MOST_SINGLE_OPS:
-            raise PlanTooLarge(
-                f"the plan would have more than {MOST_SINGLE_OPS} ops; try fewer GPUs or gradients"
-            )
-        self._rows.append(
-            (kind, device, lo, hi, dtype, arg, stream, self.executor, len(operands), len(after))
-        )
-        self._operands += operands
-        self._controls += after
-        return Value(op, device, lo, hi, dtype)
-
-    def _extend(
-        self,
-        kind: Kind,
-        made: Values,
-        operands: Sequence[Ints] | Ints = (),
-        *,
-        arg: Numbers = 0,
-        stream: Numbers = NO_STREAM,
-        after: Sequence[int] | Ints = (),
-        count: Numbers = 1,
-    ) -> Values:
-        """One op per entry of `made`, whose devices and intervals are given.
-
-        Entry i reads entry i of each of the `operands`; as an array, it has them along a last axis.
-        It waits for all `after`; of an array, for the next count[i] (or `count`) of its entries.
-        """
-        if (made.hi < made.lo).any():
-            raise PlanError(f"{kind.name}: an interval is reversed")
-        shape, size, first = made.lo.shape, made.lo.size, len(self)
-        if first + size > MOST_OPS:
-            raise PlanTooLarge(
-                f"the plan would have more than {MOST_OPS} ops; try fewer GPUs or larger chunks"
-            )
-        if isinstance(operands, np.ndarray):
-            read, reads = operands.reshape(-1), operands.shape[-1]
-        elif len(operands) == 1:
-            only = operands[
-                0
-            ]  # and nearly always of this shape, which numpy takes long to find out
-            read, reads = (
-                (only if only.shape == shape else np.broadcast_to(only, shape)).reshape(-1),
-                1,
-            )
-        else:
-            reads = len(operands)
-            read = np.empty(size * reads, dtype=np.int64)
-            for i, operand in enumerate(operands):
-                read[i::reads].reshape(shape)[...] = operand
-        if isinstance(after, np.ndarray):
-            controls = after.reshape(-1)
-        else:
-            count, controls = (
-                len(after),
-                np.tile(np.array(after, dtype=np.int64), size) if after else _NONE,
-            )
-        numbers = (
-            kind, made.device, made.lo, made.hi, made.dtype, arg, stream, self.executor, reads, count
-        )  # fmt: skip
-        if size + len(read) + len(controls) <= _FEW:
-            self._write_few(size, *numbers, operands=read, controls=controls)
-        else:
-            self._flush()
-            self._write(size, *numbers, operands=read, controls=controls)
-        return made.made_by(np.arange(first, first + size).reshape(shape))
-
-    def _flush(self) -> None:
-        """Append what was appended one by one to the columns."""
-        if self._rows:
-            columns = np.array(self._rows, dtype=np.int64).T
-            operands, controls = (
-                np.array(flat, dtype=np.int64) for flat in (self._operands, self._controls)
-            )
-            self._write(len(self._rows), *columns, operands=operands, controls=controls)
-            self._rows, self._operands, self._controls = [], [], []
-
-    def _write_few(self, size: int, *numbers: Numbers, operands: Ints, controls: Ints) -> None:
-        """`_write`, for so few ops that it takes less time to append them one by one."""
-        if self._finished:
-            raise InternalError("the plan is finished")
-        columns = [
-            n.reshape(-1).tolist() if isinstance(n, np.ndarray) else (n,) * size for n in numbers
-        ]
-        self._rows += zip(*columns, strict=True)
-        self._operands += operands.tolist()
-        self._controls += controls.tolist()
-        if len(self._rows) >= _ROWS:
-            self._flush()
-
-    def _write(self, size: int, *numbers: Numbers, operands: Ints, controls: Ints) -> None:
-        """Append `size` ops, whose numbers are in the order of `_DTYPES`."""
-        if self._finished:
-            raise InternalError("the plan is finished")
-        high = numbers[_HI]
-        if self._columns["hi"].dtype is np.int32 and np.max(high, initial=0) > _NARROW:
-            self._columns["lo"].widen(np.int64)
-            self._columns["hi"].widen(np.int64)
-        for column, part in zip(self._columns.values(), numbers, strict=False):
-            column.extend(size, part.reshape(-1) if isinstance(part, np.ndarray) else part)
-        self._columns["operands"].extend(len(operands), operands)
-        self._columns["controls"].extend(len(controls), controls)
-        self._before += size
-
-
-_NONE: Ints = np.zeros(0, dtype=np.int64)
 
 
 def _intervals(like: Ints, lo: Numbers, hi: Numbers) -> tuple[Ints, Ints]:

@@ -16,7 +16,7 @@ import numpy as np
 from simreduce.arrays import Ints
 from simreduce.layouts import Layout
 from simreduce.packing import DdpBuckets, Fusion
-from simreduce.plan import ZEROS, Executor, Kind, Plan, apart
+from simreduce.plan import ZEROS, Executor, Kind, Plan, split_independent
 from simreduce.strategy import Strategy, compile_plan
 from simreduce.variable_update import STRATEGIES, Flags, variable_update
 from simreduce.workload import Workload
@@ -179,7 +179,7 @@ def _parts(
     places = _Places.of(plan, workload)
     reductions: list[Reduction] = []
     reads: list[Reduction] = []
-    for part in apart(plan, loose=loose):
+    for part in split_independent(plan, loose=loose):
         inputs = np.flatnonzero((part.kind == Kind.INPUT) & (part.arg != ZEROS))
         given = inputs[part.arg[inputs] != variable]
         starts, ends = (

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from simreduce.errors import InternalError, PlanError
 from simreduce.plan import ZEROS, Contract, Executor, Kind, Plan, PlanBuilder, Value, Values, verify
-from simreduce.plan.builder import _Column
+from simreduce.plan.columns import GrowingColumn
 from simreduce.plan.plan import NO_STREAM
 from tests.engine.small import NO_CONTRACT
 
@@ -361,7 +361,7 @@ def test_addresses_are_as_wide_as_the_highest_needs(b, top):
 )
 def test_a_column_is_what_was_appended_to_it(parts):
     """One number at a time, one for many, or an array; and it takes no memory while all are one."""
-    column = _Column(np.int32)
+    column = GrowingColumn(np.int32)
     for count, numbers in parts:
         column.extend(count, numbers)
     expected = [int(n) for count, numbers in parts for n in np.broadcast_to(numbers, count)]
