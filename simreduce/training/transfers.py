@@ -40,7 +40,10 @@ class Lowering:
     def of(self, plan: Plan) -> Lowered:
         """A plan's."""
         if id(plan) not in self._known:
-            self._known[id(plan)] = plan, self._fabric.lower(plan, len(self._known), self._working_set)
+            self._known[id(plan)] = (
+                plan,
+                self._fabric.lower(plan, len(self._known), self._working_set),
+            )
         return self._known[id(plan)][1]
 
     def lanes(self, plans: Iterable[Plan]) -> set[str]:
