@@ -1,0 +1,20 @@
+"""Plots of plain data: accuracy, curves over sizes, bars and timelines.
+
+matplotlib draws them (the extra `simreduce[plot]`); it loads when a plot is drawn. No plot needs a
+display.
+"""
+
+from simreduce.plots.accuracy import Measured, draw_accuracy
+from simreduce.plots.charts import Span, draw_bars, draw_curves, draw_timeline
+from simreduce.plots.figure import Plot, check_plot
+
+__all__ = [
+    "Measured",
+    "Plot",
+    "Span",
+    "check_plot",
+    "draw_accuracy",
+    "draw_bars",
+    "draw_curves",
+    "draw_timeline",
+]

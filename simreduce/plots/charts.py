@@ -1,0 +1,93 @@
+"""Curves over sizes, bars and timelines."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from simreduce import units
+from simreduce.plots.figure import COLOURS, figure, looks_of, short, size_axis, styled
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_MOST_BARS = 40
+
+
+class Span(NamedTuple):
+    """What a track does from `begin` to `end`, in seconds; spans of a kind share a colour."""
+
+    begin: float
+    end: float
+    kind: str
+
+
+@styled
+def draw_curves(
+    curves: Mapping[str, Sequence[tuple[int, float]]], title: str, quantity: str = "busbw"
+) -> Figure:
+    """A curve for each name: a bandwidth in bytes/s, such as busbw or algbw, at each size."""
+    drawn = figure(8.0, 5.0, title)
+    axes = drawn.add_subplot()
+    looks = looks_of(curves)
+    for name, points in curves.items():
+        sizes, rates = zip(*sorted(points), strict=True) if points else ((), ())
+        axes.plot(sizes, [rate / 1e9 for rate in rates], label=short(name), **looks[name])
+    size_axis(axes, [size for points in curves.values() for size, _ in points])
+    axes.set_ylabel(f"{quantity} (GB/s)")
+    axes.set_ylim(bottom=0)
+    if curves:
+        drawn.legend(loc="outside lower left", ncols=3, frameon=False)
+    return drawn
+
+
+@styled
+def draw_bars(
+    bars: Sequence[tuple[str, float]], title: str, floors: Mapping[str, float] | None = None
+) -> Figure:
+    """A bar for each name and time in seconds, the first on top; a tick marks its floor."""
+    shown = bars[:_MOST_BARS]
+    more = f" (the first {len(shown)} of {len(bars):,})" if len(shown) < len(bars) else ""
+    drawn = figure(8.0, 1.4 + 0.26 * len(shown), f"{title}{more}")
+    axes = drawn.add_subplot()
+    places = range(len(shown))
+    axes.barh(places, [seconds * 1e3 for _, seconds in shown], color=COLOURS[0], height=0.7)
+    for place, (name, seconds) in enumerate(shown):
+        axes.annotate(
+            units.format_duration(seconds), (seconds * 1e3, place), (4, 0), va="center",
+            textcoords="offset points",
+        )  # fmt: skip
+        if floors and name in floors:
+            at = floors[name] * 1e3
+            axes.plot((at, at), (place - 0.35, place + 0.35), color=COLOURS[1])
+    axes.set_yticks(places, [short(name) for name, _ in shown])
+    axes.set_xlabel("time (ms)")
+    axes.margins(x=0.15)
+    axes.set_xlim(left=0)
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    return drawn
+
+
+@styled
+def draw_timeline(tracks: Sequence[tuple[str, Sequence[Span]]], title: str) -> Figure:
+    """A row for each track, with a bar for each of its spans."""
+    kinds = list(dict.fromkeys(span.kind for _, spans in tracks for span in spans))
+    colours = dict(zip(kinds, itertools.cycle(COLOURS), strict=False))
+    drawn = figure(10.0, 1.6 + 0.3 * len(tracks), title)
+    axes = drawn.add_subplot()
+    seen = set[str]()
+    for place, (_, spans) in enumerate(tracks):
+        for kind in kinds:
+            bars = [(s.begin * 1e3, (s.end - s.begin) * 1e3) for s in spans if s.kind == kind]
+            label = {} if kind in seen or not bars else {"label": short(kind)}
+            seen.update([kind] if bars else [])
+            axes.broken_barh(bars, (place - 0.35, 0.7), color=colours[kind], alpha=0.8, **label)
+    axes.set_yticks(range(len(tracks)), [short(name) for name, _ in tracks])
+    axes.set_xlabel("time (ms)")
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    if kinds:
+        drawn.legend(loc="outside lower left", ncols=6, frameon=False)
+    return drawn
