@@ -30,7 +30,7 @@ RUNGS = (
     ("algorithms", "packing"),
     ("layouts",),
     ("plan", "synthesis", "topology", "workload"),
-    ("formats",),
+    ("formats", "plots"),
     ("arrays", "dtypes", "outputs", "shipped", "tables", "textfiles", "units", "workers"),
     ("errors",),
 )

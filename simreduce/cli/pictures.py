@@ -11,26 +11,31 @@ from simreduce.cli.options import F, check_outputs, gather, write_output
 from simreduce.errors import InputError
 from simreduce.outputs import STDOUT
 from simreduce.pictures import Drawing, check_png, to_png, to_svg
+from simreduce.plots import Plot, check_plot
 
 _FORMATS = ("svg", "png")
 
 
-def picture_options(what: str) -> Callable[[F], F]:
-    """`--svg` and `--png`; `what` says what they draw."""
+def picture_options(what: str, extras: tuple[str, str] = ("", "png")) -> Callable[[F], F]:
+    """`--svg` and `--png`; `what` says what they draw, and `extras` what each needs installed."""
 
     def added(command: F) -> F:
-        for form in reversed(_FORMATS):
-            text = f"{what}, as {form.upper()}" + (
-                " (needs simreduce[png])." if form == "png" else "."
-            )
+        for form, extra in zip(reversed(_FORMATS), reversed(extras), strict=True):
+            needs = f" (needs simreduce[{extra}])" if extra else ""
+            text = f"{what}, as {form.upper()}{needs}."
             command = click.option(f"--{form}", default=None, metavar="FILE", help=text)(command)
         return command
 
     return added
 
 
-def check_pictures(svg: str | None, png: str | None, *, as_json: bool = False) -> None:
-    """Raises InputError listing every reason why these files cannot be written."""
+def check_pictures(
+    svg: str | None, png: str | None, *, as_json: bool = False, plot: bool = False
+) -> None:
+    """Raises InputError listing every reason why these files cannot be written.
+
+    A `plot` needs matplotlib for both, a drawing needs resvg for its PNG.
+    """
     problems: list[str] = []
     gather(problems, check_outputs, {"--svg": svg, "--png": png}, as_json=as_json)
     for form, path in zip(_FORMATS, (svg, png), strict=True):
@@ -43,17 +48,26 @@ def check_pictures(svg: str | None, png: str | None, *, as_json: bool = False) -
             )
     if svg is not None and svg == png != STDOUT:
         problems.append(f"--svg {svg} and --png {png}: one file cannot be both")
-    if png is not None:
-        gather(problems, _check_png, png)
+    for form, path in zip(_FORMATS, (svg, png), strict=True):
+        if path is not None and (plot or form == "png"):
+            gather(problems, _check_extra, f"--{form} {path}", check_plot if plot else check_png)
     if problems:
         raise InputError(problems)
 
 
-def _check_png(path: str) -> None:
+def _check_extra(place: str, check: Callable[[], None]) -> None:
     try:
-        check_png()
+        check()
     except InputError as error:
-        raise InputError(f"--png {path}: {error}") from None
+        raise InputError(f"{place}: {error}") from None
+
+
+def write_plot(plot: Plot, svg: str | None, png: str | None) -> None:
+    """Write a plot to each file that is given."""
+    if svg is not None:
+        write_output(svg, [plot.svg()])
+    if png is not None:
+        write_output(png, [plot.png()])
 
 
 def write_pictures(drawing: Drawing, svg: str | None, png: str | None) -> list[str]:

@@ -32,9 +32,11 @@ def draw_curves(
     axes = drawn.add_subplot()
     looks = looks_of(curves)
     for name, points in curves.items():
-        sizes, rates = zip(*sorted(points), strict=True) if points else ((), ())
-        axes.plot(sizes, [rate / 1e9 for rate in rates], label=short(name), **looks[name])
-    size_axis(axes, [size for points in curves.values() for size, _ in points])
+        ordered = sorted(points)
+        rates = [rate / 1e9 for _, rate in ordered]
+        axes.plot([size for size, _ in ordered], rates, label=short(name), **looks[name])
+    if sizes := [size for points in curves.values() for size, _ in points]:
+        size_axis(axes, sizes)
     axes.set_ylabel(f"{quantity} (GB/s)")
     axes.set_ylim(bottom=0)
     if curves:

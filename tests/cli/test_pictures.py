@@ -66,13 +66,13 @@ def test_every_fault_is_told_and_nothing_is_written(
     assert [] == list(Path(tmp_path).iterdir())
 
 
-def test_png_without_pillow_is_refused_before_the_work(simreduce, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "PIL.ImageDraw", None)
+def test_png_without_its_renderer_is_refused_before_the_work(simreduce, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
     status, out, err = simreduce("topo", "show", "dgxv", "--png", tmp_path / "a.png")
 
     assert (2, "") == (status, out)
     assert "no topology 'dgxv'" in err
     assert (
-        "a.png: PNG needs Pillow, install it with: pip install 'simreduce[png]'; SVG needs nothing"
+        "a.png: PNG needs resvg, install it with: pip install 'simreduce[png]'; SVG needs nothing"
         in err
     )

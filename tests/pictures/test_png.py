@@ -15,7 +15,7 @@ from simreduce.topology import load_topology
 
 
 def painted(*shapes, width=100.0, height=50.0) -> Image.Image:
-    return Image.open(io.BytesIO(to_png(Drawing(width, height, shapes))))
+    return Image.open(io.BytesIO(to_png(Drawing(width, height, shapes)))).convert("RGB")
 
 
 def test_a_png_has_twice_the_pixels_of_the_drawing_and_equal_bytes_each_time():
@@ -74,10 +74,11 @@ def test_huge_drawings_are_painted_smaller_instead_of_filling_the_memory():
     assert 2 == pytest.approx(image.height / image.width, rel=0.01)
 
 
-def test_without_pillow_it_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "PIL.ImageDraw", None)
+@pytest.mark.parametrize("missing", ["resvg_py", "matplotlib"])
+def test_without_its_extra_it_says_what_to_install(monkeypatch, missing):
+    monkeypatch.setitem(sys.modules, missing, None)
 
     with pytest.raises(
-        InputError, match=r"PNG needs Pillow, install it with: pip install 'simreduce\[png\]'"
+        InputError, match=r"PNG needs resvg, install it with: pip install 'simreduce\[png\]'"
     ):
         to_png(Drawing(1, 1, ()))

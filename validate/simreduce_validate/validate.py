@@ -24,11 +24,11 @@ from simreduce.cli.options import (
     gather,
     gpus_options,
 )
-from simreduce.cli.pictures import check_pictures, picture_options, write_pictures
+from simreduce.cli.pictures import check_pictures, picture_options, write_plot
 from simreduce.cli.sizes import sizes_options
 from simreduce.cli.strategies import algo_option
 from simreduce.outputs import check_place
-from simreduce.pictures import Measured, validation_picture
+from simreduce.plots import Measured, draw_accuracy
 from simreduce_validate.accuracy_report import accuracy_lines
 from simreduce_validate.documents import document
 from simreduce_validate.measuring import overwrite_fault
@@ -101,7 +101,7 @@ from simreduce_validate.validation import Validation, measure, read_campaign
     metavar="FILE",
     help="Keep predictions, then every sample, in a new file.",
 )
-@picture_options("Measured against predicted")
+@picture_options("Measured against predicted", ("plot", "plot"))
 @calibration_option(None)
 @as_json
 def validate(
@@ -118,7 +118,7 @@ def validate(
         problems.append(f"--out {overwrite_fault(out)}")
     if out is not None:
         gather(problems, check_place, out)
-    gather(problems, check_pictures, svg, png, as_json=as_json)
+    gather(problems, check_pictures, svg, png, as_json=as_json, plot=True)
     campaign, groups = read_campaign(problems=problems, **options)
     found = measure(campaign, groups, None if out is None else Path(out))
     if as_json:
@@ -127,8 +127,8 @@ def validate(
         echo_beside("\n".join(validation_lines(found)), svg, png)
     marks = _marks(found)
     if marks and (svg is not None or png is not None):
-        drawing = validation_picture(marks, title(campaign), accuracy_lines(found.accuracy))
-        write_pictures(drawing, svg, png)
+        plot = draw_accuracy(marks, title(campaign), accuracy_lines(found.accuracy))
+        write_plot(plot, svg, png)
     if not found.complete:
         count = f"{len(found.of_candidates)} of {units.counted(found.candidates, 'candidate')}"
         kept = f"; every sample is in {out}" if out else ""

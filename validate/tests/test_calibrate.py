@@ -117,7 +117,7 @@ def test_predictions_with_it_are_judged(calibrated):
     assert [4096, 65536] == [size["size_bytes"] for size in accuracy["sizes"]]
     assert accuracy["median_error"] <= accuracy["p90_error"]
     assert all(size["regret"] >= 0 for size in accuracy["sizes"])
-    assert (folder / "p.svg").read_text("utf-8").startswith("<svg")
+    assert "<svg" in (folder / "p.svg").read_text("utf-8")[:400]
     assert {"ring", "reduce_to_one"} == {row["algorithm"] for row in rows}
 
 
