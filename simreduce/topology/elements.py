@@ -19,10 +19,16 @@ NIC_REACHES = (OFF, "PIX", "PXB", "P2C", "PHB", "SYS")
 """Values of `Node.gpudirect`. P2C is C2C followed by PCIe; no NVLink leads to a NIC."""
 DEFAULT_REACH = "SYS"
 DEFAULT_NIC_REACH = "P2C"
-"""NCCL's default too (NCCL_NET_GDR_LEVEL): below one tree of PCIe switches (PXB), or where C2C joins
-the GPU to the NIC's host, as on Grace (NCCL_NET_GDR_C2C).
+"""NCCL's default too (NCCL_NET_GDR_LEVEL): below one tree of PCIe switches (PXB), or where C2C
+joins the GPU to the NIC's host, as on Grace (NCCL_NET_GDR_C2C).
 """
 
+CABLE = "cable"
+"""The class of links of no product: textbooks' networks, and edges of graphs without a class."""
+DEFAULT_BANDWIDTH = 25e9
+"""Bytes/s of such a link, unless stated."""
+DEFAULT_LATENCY = 1e-6
+"""Seconds, likewise."""
 ROUTE = "route"
 """The class of a toll on every copy between its two ends."""
 STAGED = "staged"

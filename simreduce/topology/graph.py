@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from simreduce.topology.elements import (
     Link,
     Node,
 )
+from simreduce.topology.from_networkx import read_graph, wiring
 from simreduce.topology.naming import natural
 from simreduce.topology.routing.equal_machines import EqualMachines
 from simreduce.topology.routing.route import Route
@@ -54,15 +55,58 @@ class Topology:
     hosts: tuple[str, ...] = field(compare=False, repr=False)
     router: Router = field(compare=False, repr=False)
 
+    @classmethod
+    def from_networkx(
+        cls, graph: nx.Graph[Any], name: str = "", title: str = "", equal_cost: str = ""
+    ) -> Topology:
+        """The machine that a networkx graph describes, directed or not, with parallel edges or not.
+
+        A node may carry the fields of `Node` and an edge those of `Link` as attributes, all of them
+        optional: `kind` is `gpu`, `bandwidth` 25 GB/s and `latency` 1 us unless stated, or what
+        `link_class` has. Rates are numbers in bytes/s, of all `lanes` together and per direction,
+        times numbers in seconds; text with a unit is read too. An undirected edge is a link in both
+        directions. Numbers and tuples become names behind the kind: (0, 1) is `gpu0.1`.
+
+        GPUs do not forward, here as in `ring:8`: in `nx.hypercube_graph(3)` only neighbours have a
+        route, and a plan with other transfers is refused when it is simulated. For a machine that
+        routes in its network, as `torus:4x4`, add a node of kind `switch` for each GPU.
+
+        `Topology.graph` gives an equal machine back. A routing rule that it carries (`fat_tree:64`)
+        is kept while its nodes and the ends of its edges are. Raises `TopologyError` with every
+        fault.
+
+        >>> import networkx as nx
+        >>> cube = Topology.from_networkx(nx.hypercube_graph(3))
+        >>> route(cube, "gpu0.0.0", "gpu0.1.0").bandwidth
+        25000000000.0
+        """
+        nodes, links = read_graph(graph)
+        about = graph.graph
+        rule = about.get("rule")
+        if rule and wiring((node.name for node in nodes), links) != about.get("wiring"):
+            rule = None
+        choice = EqualCost(*about.get("equal_cost", ()))
+        return assemble(
+            name or about.get("name") or "graph",
+            title or about.get("title") or "a networkx graph",
+            about.get("source", "a networkx graph"),
+            nodes, links, rule, EqualCost(equal_cost) if equal_cost else choice,
+        )  # fmt: skip
+
     @functools.cached_property
     def graph(self) -> nx.MultiDiGraph[str]:
-        """The graph that routes are searched on, made when it is first needed; it cannot be changed.
+        """The graph that routes are searched on, made when first needed; it cannot be changed.
 
         Nodes and edges carry the fields of `Node` and `Link` as attributes, and the key of an edge
         is the id of its link.
         """
-        self.router.graph.graph["name"] = self.name
-        return nx.freeze(self.router.graph)
+        graph, router = self.router.graph, self.router
+        graph.graph.update(name=self.name, title=self.title, source=self.source)
+        if router.equal_cost != EqualCost():
+            graph.graph["equal_cost"] = astuple(router.equal_cost)
+        if router.rule:
+            graph.graph.update(rule=router.rule, wiring=wiring(self.nodes, self.links))
+        return nx.freeze(graph)
 
     def scaled(self, bandwidth: float = 1.0, latency: float = 1.0) -> Topology:
         """The same machine with every bandwidth, of links and memories, and every latency times a

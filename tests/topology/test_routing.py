@@ -469,3 +469,24 @@ def test_more_gpus_than_nics_take_turns():
         for i in range(4)
     ]
     assert used == [[f"n0.cxi{i % 2}", f"n1.cxi{i % 2}"] for i in range(4)]
+
+
+def test_a_gpu_below_two_switches_has_a_nic_of_its_own():
+    kinds = {"gpu0": "gpu", "gpu1": "gpu", "plx0": "pcie_switch", "plx1": "pcie_switch"}
+    kinds |= {"nic0": "nic", "nic1": "nic"}
+    nodes = [Node(name, kind, transit=kind != "gpu") for name, kind in kinds.items()]
+    nodes.append(Node("out", "switch", machine=""))
+    pairs = [(a, b) for b in ("plx0", "plx1") for a in kinds if "plx" not in a]
+    pairs += [("nic0", "out"), ("nic1", "out")]
+    box = build("t", "", "t", nodes, [Cable(*ab, "pcie3", 1, 1e9, 1e9, 1e-6, True) for ab in pairs])
+
+    assert route(box, "gpu0", "out").path == ("gpu0", "plx0", "nic0", "out")
+    assert route(box, "gpu1", "out").path == ("gpu1", "plx0", "nic1", "out")
+
+
+def test_switches_of_two_rails_reach_each_other_through_a_machine():
+    rails = load_topology("dgx1vx2,fabric=rail_only")
+
+    path = route(rails, "leaf0", "leaf1").path
+    assert (path[0], path[-1]) == ("leaf0", "leaf1")
+    assert path[1] == "n0.mlx5_0"

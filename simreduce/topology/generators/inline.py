@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 from simreduce.errors import did_you_mean
 from simreduce.topology.faults import Faults, cut, quoted
+from simreduce.topology.elements import DEFAULT_BANDWIDTH, DEFAULT_LATENCY
 from simreduce.topology.routing.spread import CHOICES, HASHED, EqualCost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-DEFAULT_BANDWIDTH = 25e9
-DEFAULT_LATENCY = 1e-6
 DEVICES_LIMIT = 1 << 14
 """Every node and link of what is loaded is held, and most plans grow with the square of the ranks.
 """

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from simreduce.arrays import AnyInts, Bools, Ints, ranges, row_starts
+from simreduce.arrays import AnyInts, Ints, ranges, row_starts
 from simreduce.errors import TopologyError
 from simreduce.topology.elements import Link, Node
 from simreduce.topology.routing.rule import RoutingRule
@@ -33,11 +33,6 @@ class EqualMachines:
     cables: int
     network: RoutingRule
     parts: tuple[int, ...]
-
-    def hold(self, node: Ints) -> Bools:
-        """Whether nodes stand in the machines."""
-        inside: Bools = node < self.count * self.nodes
-        return inside
 
     def of_first(self, source: Nodes, target: Nodes) -> tuple[Nodes, Nodes, Nodes, Nodes]:
         """The machines of transfers, and the same transfers within the first machine or from it to
@@ -84,6 +79,19 @@ class EqualMachines:
         links[ranges((start[:-1] + head)[crosses], across[crosses])] = net[1]
         return start, links
 
+    def row(self, found: Sequence[int], here: int, there: int) -> list[int]:
+        """`rows` of a single transfer; by lists, as arrays of one take three times as long."""
+        mine, first, each = 2 * self.cables, 2 * self.network.first, len(self.parts)
+
+        def moved(links: Sequence[int]) -> list[int]:
+            return [link % mine + mine * (here if link < mine else there) for link in links]
+
+        enter = next((i for i, link in enumerate(found) if link >= first), len(found))
+        ports = [(link - first) // 2 for link in found[enter : enter + 2]]
+        ends = [np.array([(here if port < each else there) * each + port % each]) for port in ports]
+        across = self.network.between(*ends)[1].tolist() if ends else []
+        return [*moved(found[:enter]), *across, *moved(found[enter + 2 :])]
+
     def _moved(self, links: AnyInts, here: Ints, there: Ints) -> AnyInts:
         """Links of the first machine and the second, as those in the same place of machines `here`
         and `there`.
@@ -128,6 +136,13 @@ class MachineRoutes:
         _, example, which = np.unique(pair, return_index=True, return_inverse=True)
         found = [self._as_first(int(source[one]), int(target[one])) for one in example]
         return self.machines.rows(found, which, here, there)
+
+    def row(self, source: int, target: int) -> list[int]:
+        """The links of one transfer."""
+        found = self._as_first(source, target)
+        return self.machines.row(
+            found, source // self.machines.nodes, target // self.machines.nodes
+        )
 
     def _as_first(self, source: int, target: int) -> Sequence[int]:
         """The links of the same transfer within the first machine, or from it to the second."""

@@ -1,9 +1,9 @@
 """Which copies go directly, and which have to go through the memory of a host.
 
-The *reach* of a GPU is the farthest kind of path over which it copies directly: `Node.peer` to other
-GPUs of its machine, where the nearer of the two counts, and `Node.gpudirect` to a NIC (GPUDirect
-RDMA). A copy beyond the reach is *staged*: it goes through the memory of a host, and pays the tolls
-(`[links.staged_pcie3]` in a machine file) of the GPUs and PCIe switches on its way.
+The *reach* of a GPU is the farthest kind of path over which it copies directly: `Node.peer` to
+other GPUs of its machine, where the nearer of the two counts, and `Node.gpudirect` to a NIC
+(GPUDirect RDMA). A copy beyond the reach is *staged*: it goes through the memory of a host, and
+pays the tolls (`[links.staged_pcie3]` in a machine file) of the GPUs and PCIe switches on its way.
 """
 
 from __future__ import annotations

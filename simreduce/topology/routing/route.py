@@ -68,7 +68,7 @@ def shared_route(path: Path, shares: Sequence[Share]) -> Route:
 def merge_rows(
     first: Bools, yes: tuple[Ints, AnyInts], no: tuple[Ints, AnyInts]
 ) -> tuple[Ints, AnyInts]:
-    """Rows in order: the next of `yes` where `first` is true, the next of `no` where it is false."""
+    """Rows in order: the next of `yes` where `first` is true, else the next of `no`."""
     count = np.empty(len(first), dtype=np.int64)
     count[first], count[~first] = np.diff(yes[0]), np.diff(no[0])
     start = row_starts(count)

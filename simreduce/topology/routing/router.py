@@ -1,7 +1,7 @@
 """Which links a transfer crosses.
 
 GPUs never forward traffic for others; every other node does unless it says `transit = false`. A
-transfer between two nodes of one machine stays in it when it can. Then `search` chooses among paths.
+transfer between two nodes of one machine stays in it when it can. `search` chooses among paths.
 
 A network may have a rule for its routes (`rule`). The route between two of its ports is then the
 rule's: at once for nodes that have no other cable, and for the NICs of a machine in place of what
@@ -75,7 +75,7 @@ class Router:
         return self._search.graph
 
     def route(self, source: str, target: str) -> Route:
-        """The route of a transfer; raises `TopologyError` when there is none or a node is unknown."""
+        """The route of a transfer; raises `TopologyError` for an unknown node or without a path."""
         found = self._found.get((source, target))
         if found is None:
             found = self._found[source, target] = self._route(source, target)
@@ -172,7 +172,7 @@ class Router:
     @functools.cached_property
     def _only_port(self) -> Ints:
         """Likewise, of the nodes that have no other cable."""
-        if self._network is None:
+        if self._network is None or self._machines:
             return self._port
         cables = np.bincount(
             [self.index[link.source] for link in self._links], minlength=len(self._names)
@@ -181,30 +181,34 @@ class Router:
 
     def _are_ruled(self, source: Ints, target: Ints) -> Bools:
         """Whether a rule has the whole route: of equal machines, or between ports of a network."""
-        if self._machines:
-            return self._machines.hold(np.maximum(source, target))
         ruled: Bools = np.minimum(self._only_port[source], self._only_port[target]) >= 0
+        if self._machines:
+            ruled = np.maximum(source, target) < self._machines.count * self._machines.nodes
         return ruled
 
-    def _rule_rows(
-        self, source: Ints, target: Ints, *, staged: bool = True
-    ) -> tuple[Ints, AnyInts]:
-        """Rows of links by the rule, through hosts where copies go through them if `staged`."""
+    def _rule_rows(self, source: Ints, target: Ints) -> tuple[Ints, AnyInts]:
+        """Rows of the links of `route`, by the rule."""
         if self._machines:
-            find = self._first_two_links if staged else self._first_two_wires
-            return MachineRoutes(self._machines, self._names, find).rows(source, target)
+            return self._machine_routes.rows(source, target)
         assert self._network is not None  # noqa: S101 - there are ports
         return self._network.between(self._only_port[source], self._only_port[target])
 
     def _ruled_links(self, source: str, target: str, *, staged: bool) -> list[Link] | None:
-        """`_rule_rows` of a single transfer, None where no rule has its route."""
+        """The links of `route`, or those of `path` unless `staged`, where a rule has them all; None
+        elsewhere.
+        """
         if self._network is None or not (source in self.index and target in self.index):
             return None
-        ends = np.array([[self.index[source]], [self.index[target]]])
-        if not self._are_ruled(*ends).all():
+        a, b = self.index[source], self.index[target]
+        if self._machines:
+            if max(a, b) >= self._machines.count * self._machines.nodes:
+                return None
+            links = (self._machine_routes if staged else self._machine_paths).row(a, b)
+        elif min(self._only_port[a], self._only_port[b]) < 0:
             return None
-        links = self._rule_rows(ends[0], ends[1], staged=staged)[1]
-        return [self._links[link] for link in links.tolist()]
+        else:
+            links = self._rule_rows(np.array([a]), np.array([b]))[1].tolist()
+        return [self._links[link] for link in links]
 
     @functools.cached_property
     def _first_two(self) -> Router:
@@ -212,12 +216,22 @@ class Router:
         assert self._machines is not None  # noqa: S101 - whoever asks has looked
         return Router(*self._machines.first_two(self._nodes, self._links))
 
-    def _first_two_links(self, source: str, target: str) -> tuple[int, ...]:
-        return self._first_two.route(source, target).links
+    @functools.cached_property
+    def _machine_routes(self) -> MachineRoutes:
+        assert self._machines is not None  # noqa: S101 - likewise
+        find = self._first_two.route
+        return MachineRoutes(self._machines, self._names, lambda a, b: find(a, b).links)
 
-    def _first_two_wires(self, source: str, target: str) -> tuple[int, ...]:
-        path = self._first_two.path(source, target)
-        return tuple(link.id for link in map(self._first_two.link, path, path[1:]))
+    @functools.cached_property
+    def _machine_paths(self) -> MachineRoutes:
+        """Of the direct paths, without hosts and tolls."""
+        assert self._machines is not None  # noqa: S101 - likewise
+
+        def find(source: str, target: str) -> list[int]:
+            path = self._first_two.path(source, target)
+            return [link.id for link in map(self._first_two.link, path, path[1:])]
+
+        return MachineRoutes(self._machines, self._names, find)
 
     def _look_up(self, source: Ints, target: Ints) -> tuple[Ints, AnyInts, Floats]:
         """Rows of the links of `route`, which is called once for each pair, and their shares."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RoutingRule(Protocol):
-    """`hosts` are indices of nodes in their topology; `first` is the number of the cable of port 0."""
+    """`hosts` are places of nodes in their topology; `first` numbers the cable of port 0."""
 
     @property
     def hosts(self) -> tuple[int, ...]: ...

@@ -26,7 +26,7 @@ Own: TypeAlias = Callable[[str], str]
 
 NODE_ATTRIBUTES = tuple(field.name for field in fields(Node) if field.name != "name")
 LINK_ATTRIBUTES = tuple(
-    field.name for field in fields(Link) if field.name not in ("id", "source", "target")
+    field.name for field in fields(Link) if field.name not in ("id", "source", "target", "parallel")
 )
 
 

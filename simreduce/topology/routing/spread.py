@@ -2,14 +2,15 @@
 
 Paths between where a transfer enters a network and where it leaves it are equal when they have the
 fewest hops, of those the highest bottleneck bandwidth, and of those the lowest latency; cables side
-by side make paths of their own. A network is made of switches, NVSwitches included; inside a machine
-there is one path. A network may have areas (`RoutingRule.areas`), as the groups of a dragonfly: paths
-then stay in the areas of their two ends. One of three choices holds for all of a topology:
+by side make paths of their own. A network is made of switches, NVSwitches included; inside a
+machine there is one path. A network may have areas (`RoutingRule.areas`), as the groups of a
+dragonfly: paths then stay in the areas of their two ends. One of three choices holds for all of a
+topology:
 
     first    all transfers take the first by node names, or the one of the network's routing rule
-    hashed   each pair of ends takes one, drawn evenly by a hash of the names of the ends and a seed:
-             static ECMP
-    split    the bytes of every transfer go evenly over all of them, as perfect packet spraying would
+    hashed   each pair of ends takes one, drawn evenly by a hash of the ends' names and a seed
+             (static ECMP)
+    split    the bytes of every transfer go evenly over all of them (perfect packet spraying)
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def _in_network(node: Node) -> bool:
 
 
 class Spreader:
-    """Chooses among the equal-cost paths of one topology. Those between two switches are found once.
+    """Chooses among the equal-cost paths of one topology; each two switches are searched once.
 
     `areas` gives the area of each switch; switches that it does not name share one.
     """

@@ -33,7 +33,7 @@ class Staging:
         return is_staged([self._nodes[name] for name in path], self._wires(path))
 
     def detour(self, path: Path) -> tuple[Path, list[Link]]:
-        """The path that a copy takes where `path` is the direct one, and the tolls for hosts on it."""
+        """The path that a copy takes instead of the direct one, and the tolls of its hosts."""
         if self.is_staged(path):
             path = self._through_host(path)
             hosts = [place for place, name in enumerate(path) if self._nodes[name].kind == "cpu"]

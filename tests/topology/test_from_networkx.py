@@ -1,0 +1,167 @@
+"""Machines from networkx graphs: defaults, faults, and the way there and back."""
+
+from __future__ import annotations
+
+import networkx as nx
+import pytest
+
+import simreduce as sr
+from simreduce.errors import TopologyError
+from simreduce.topology import Topology, load_topology, route, shipped
+
+CUBE = Topology.from_networkx(nx.hypercube_graph(3))
+
+
+def test_a_bare_graph_is_a_machine_of_gpus_on_cables():
+    assert CUBE.devices[:3] == ("gpu0.0.0", "gpu0.0.1", "gpu0.1.0")
+    assert len(CUBE.links) == 24
+    ring, same = load_topology("ring:5"), Topology.from_networkx(nx.cycle_graph(5))
+    assert same.devices == ring.devices
+    wire = route(ring, "gpu4", "gpu0")
+    found = route(same, "gpu4", "gpu0")
+    assert (found.bandwidth, found.latency) == (wire.bandwidth, wire.latency) == (25e9, 1e-6)
+    assert found.holds_lane == wire.holds_lane
+    with pytest.raises(TopologyError, match="GPUs do not forward"):
+        route(same, "gpu0", "gpu2")
+
+
+@pytest.mark.parametrize("spec", ["multi_ring", "halving_doubling", "trees"])
+def test_plans_for_neighbours_run_on_a_bare_graph(spec):
+    plan = sr.compile(spec, sr.load_workload("bytes:1MiB"), sr.layout(CUBE))
+
+    assert not sr.verify(plan)
+    assert sr.simulate(plan, CUBE, runtime="ideal").seconds > 0
+
+
+def test_a_ring_in_the_order_of_a_cycle():
+    ring = Topology.from_networkx(nx.cycle_graph(6))
+    plan = sr.compile("ring", sr.load_workload("bytes:6MB"), sr.layout(ring))
+
+    assert not sr.verify(plan)
+    # 2 (n - 1) steps of a sixth each.
+    assert sr.simulate(plan, ring, runtime="ideal").seconds == pytest.approx(
+        10 * (1e-6 + 1e6 / 25e9)
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name, _ in shipped()]
+    + [
+        "dgx1vx2,fabric=rail_only",
+        "fat_tree:20,radix=4",
+        "torus:3x3",
+        "dragonfly:20,equal_cost=split",
+    ],
+)
+def test_the_graph_of_a_machine_is_that_machine(name):
+    machine = load_topology(name)
+
+    for graph in (machine.graph, nx.MultiDiGraph(machine.graph)):
+        back = Topology.from_networkx(graph)
+        assert back == machine
+        assert back.links == machine.links
+        assert dict(back.nodes) == dict(machine.nodes)
+        assert back.router.rule == machine.router.rule
+        assert back.router.equal_cost == machine.router.equal_cost
+
+
+def test_a_rule_goes_when_the_network_changes():
+    tree = load_topology("fat_tree:16,radix=4")
+    graph = nx.MultiDiGraph(tree.graph)
+    for edge in graph.edges:
+        graph.edges[edge]["bandwidth"] = graph.edges[edge]["nominal"] = "12.5 GB/s"
+    slow = Topology.from_networkx(graph)
+    assert slow.router.rule == tree.router.rule
+    assert route(slow, "gpu0", "gpu9").bandwidth == 12.5e9
+
+    graph.remove_node("spine0")
+    less = Topology.from_networkx(graph, name="less")
+    assert (less.name, less.router.rule) == ("less", None)
+    assert "spine0" not in route(less, "gpu0", "gpu9").path
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("multiple", [False, True])
+def test_every_class_of_graph_gives_the_same_machine(directed, multiple):
+    graphs = {
+        (False, False): nx.Graph, (False, True): nx.MultiGraph,
+        (True, False): nx.DiGraph, (True, True): nx.MultiDiGraph,
+    }  # fmt: skip
+    graph = graphs[directed, multiple]()
+    for a, b in [("a", "b"), ("b", "c")]:
+        graph.add_edge(a, b, bandwidth=4e9, latency="2 us", lanes=2)
+        if directed:
+            graph.add_edge(b, a, bandwidth="4 GB/s", latency=2e-6, lanes=2)
+    found = Topology.from_networkx(graph)
+
+    assert [link.name for link in found.links] == ["a>b", "b>a", "b>c", "c>b"]
+    assert {(link.bandwidth, link.latency, link.lanes) for link in found.links} == {(4e9, 2e-6, 2)}
+
+
+def test_directions_may_differ_and_edges_may_be_parallel():
+    graph = nx.MultiDiGraph()
+    graph.add_edge("a", "b", bandwidth=1e9)
+    graph.add_edge("b", "a", bandwidth=2e9)
+    graph.add_edge("a", "b", link_class="nvlink2", lanes=2)
+    graph.add_edge("b", "a", link_class="nvlink2", lanes=2)
+    found = Topology.from_networkx(graph)
+
+    assert [link.name for link in found.links] == ["a>b", "b>a", "a>b#1", "b>a#1"]
+    assert [link.bandwidth for link in found.links[:2]] == [1e9, 2e9]
+    assert found.links[2].nominal == 50e9
+    assert found.links[2].holds_lane
+    assert [found.links[i].link_class for i in route(found, "a", "b").links] == ["nvlink2"]
+
+
+def test_kinds_and_switches():
+    star = nx.star_graph(4)
+    star.nodes[0].update(kind="switch", reduces=True)
+    found = Topology.from_networkx(star)
+
+    assert found.devices == ("gpu1", "gpu2", "gpu3", "gpu4")
+    assert found.nodes["switch0"].machine == ""
+    assert route(found, "gpu1", "gpu4").path == ("gpu1", "switch0", "gpu4")
+
+
+def test_every_fault_is_told_at_once_with_its_place_and_the_nearest_spelling():
+    graph = nx.Graph()
+    graph.add_node("x", kind="gpuu", transit=3)
+    graph.add_edge("gpu0", "gpu1", bandwith="3 GB/s", latency="fast")
+    graph.add_edge("gpu0", 2.5, lanes=0)
+    graph.add_edge("gpu1", "gpu1", link_class="nvlnk2")
+    graph.add_edge("gpu1", "x", bandwidth=25)
+    with pytest.raises(TopologyError) as error:
+        Topology.from_networkx(graph)
+
+    text = str(error.value)
+    for part in (
+        "node 'x'.kind: unknown kind 'gpuu' (did you mean 'gpu'?)",
+        "node 'x'.transit: must be true or false, got 3",
+        "edge gpu0 - gpu1.bandwith: unknown key (did you mean 'bandwidth'?)",
+        "edge gpu0 - gpu1.latency: 'fast' is not a time",
+        "node 2.5: must be text",
+        "edge gpu1 - gpu1.latency: missing, as 'nvlnk2' is no known class (did you mean 'nvlink2'",
+        "edge gpu1 - gpu1: joins a node to itself",
+        "edge x - gpu1.bandwidth: must be a bandwidth between 1 kB/s and 1 PB/s, got 25",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("graph", "fault"),
+    [
+        (nx.DiGraph([(0, 1)]), "has no edge of class 'cable' back"),
+        (nx.Graph([(0, 1), (2, 3)]), "no edges join 'gpu2' to 'gpu0'"),
+        (nx.Graph(), "0 GPUs"),
+        (nx.Graph([(1, "gpu1")]), "would be named 'gpu1', as 1 is"),
+    ],
+)
+def test_graphs_that_are_no_machines(graph, fault):
+    with pytest.raises(TopologyError, match=fault):
+        Topology.from_networkx(graph)
+
+
+def test_no_graph():
+    with pytest.raises(TypeError, match=r"must be a networkx Graph.*'dgx1v'"):
+        Topology.from_networkx("dgx1v")
