@@ -1,12 +1,12 @@
-"""Equal machines on one switch, of which one is simulated for all.
+"""Folding: equal machines on one switch, one simulated for all.
 
-Where all machines hang on one switch by equal links, and do the same at the same time, what one
-sends to another crosses its own way out and the other's way in, which is loaded exactly as its own
-way in is. So one machine is enough, whatever their number: a transfer to another machine runs over
-the links of this one.
+Machines that hang on one switch by equal links and do the same at the same time load their links
+equally. A transfer crosses the sender's links out and the receiver's links in, and these carry the
+same as the sender's own links in. So one machine is enough, whatever their number: a transfer to
+another machine runs over the links of this one.
 
-A `Folded` machine holds two of them, as a graph in which routes are found, and what belongs to the
-second stands for what is in its place in the first.
+A `Folded` machine holds two of them. Routes are searched between the two, and each node and link of
+the second stands for the one in its place in the first.
 """
 
 from __future__ import annotations
@@ -41,11 +41,9 @@ class Folded:
     twin: Mapping[str, str] = field(repr=False)
     """The node in the second machine that is in the place of one in the first."""
     home: tuple[int, ...] = field(repr=False)
-    """By link of `pair`, the link of the first machine that stands for it."""
+    """For each link of `pair`, the link of the first machine that stands for it."""
     whole: Callable[[], Topology] | None = field(default=None, compare=False, repr=False)
-    """Loads all machines, if they are folded only because they are many, and not too many to be
-    held.
-    """
+    """Loads all machines. None if folding was asked for, or they are too many to hold."""
 
     @property
     def digest(self) -> str:
@@ -56,13 +54,14 @@ class Folded:
 def fold(topology: Topology, machines: int | None = None) -> Folded:
     """The equal machines of a topology as one; with `machines`, as many more of them.
 
-    TopologyError says why they cannot stand for each other: links or devices that differ, links
-    from machine to machine, more than one switch between them.
+    Raises `TopologyError` if they cannot stand for each other: if links or devices differ, if links
+    join two machines, or if more than one switch does.
     """
     choice = topology.router.equal_cost.choice
     if choice != FIRST:
         raise TopologyError(
-            f"{topology.name}: equal paths are {choice}: equal machines are folded only if all take the first"
+            f"{topology.name}: equal paths are {choice}: equal machines are folded only if all "
+            "take the first"
         )
     parts = _machines(topology)
     if len(parts) < 2:
@@ -114,16 +113,16 @@ def _hub(topology: Topology, machines: Sequence[Sequence[str]]) -> str:
         a, b = machine.get(link.source), machine.get(link.target)
         if a is not None and b is not None and a != b:
             raise TopologyError(
-                f"{topology.name}: {link.source!r} is linked to {link.target!r} of another machine, so machines are nearer "
-                "to some than to others and one cannot stand for all"
+                f"{topology.name}: {link.source!r} is linked to {link.target!r} of another "
+                "machine, so machines are nearer to some than to others and one cannot stand for all"
             )
         if a is not None and b is None:
             hubs[link.target] = None
     if len(hubs) != 1:
         named = ", ".join(repr(name) for name in list(hubs)[:3]) or "nothing"
         raise TopologyError(
-            f"{topology.name}: its machines hang on {named}, not on one switch, so some are nearer to each other than to "
-            "others and one cannot stand for all"
+            f"{topology.name}: its machines hang on {named}, not on one switch, so some are "
+            "nearer to each other than to others and one cannot stand for all"
         )
     return next(iter(hubs))
 

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 NO_PATH = "-"
 MOST_ROWS = 256
-"""Nobody reads a matrix with more, and it takes long: part of it is shown."""
+"""Of a matrix with more only a part is shown: nobody reads it, and it takes long."""
 _FEW = 16
 
 _LEGEND = {
     "X": "Self",
     "NET": "Connection that leaves the machine, or crosses a network link",
-    "SYS": "Connection traversing PCIe as well as the interconnect between sockets (e.g. QPI or UPI)",
+    "SYS": "Connection traversing PCIe as well as the interconnect between sockets "
+    "(e.g. QPI or UPI)",
     "PHB": "Connection traversing PCIe as well as a PCIe host bridge (typically the CPU)",
     "PXB": "Connection traversing several PCIe switches without a PCIe host bridge",
     "PIX": "Connection traversing at most a single PCIe switch",
@@ -51,7 +52,7 @@ def path_class(topology: Topology, a: str, b: str) -> str:
 
 
 def _nvlinks(topology: Topology, a: str, b: str, *, direct: bool) -> int:
-    """Lanes of the NVLinks between two devices, or of those with which both reach the NVSwitches."""
+    """Lanes of the NVLinks between two devices, or of those from both to the NVSwitches."""
     lanes = {a: 0, b: 0}
     for end in (a, b):
         for _, target, key in topology.graph.out_edges(end, keys=True):

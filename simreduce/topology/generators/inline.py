@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from simreduce.errors import did_you_mean
-from simreduce.topology.faults import Faults, cut, quoted
 from simreduce.topology.elements import DEFAULT_BANDWIDTH, DEFAULT_LATENCY
+from simreduce.topology.faults import Faults, cut, quoted
 from simreduce.topology.routing.spread import CHOICES, HASHED, EqualCost
 
 if TYPE_CHECKING:
