@@ -158,33 +158,43 @@ _CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 
 _FREE = frozenset(
     """
-    Abs Acos Acosh Add AddN AddV2 All Any ArgMax ArgMin Asin Asinh AssignAddVariableOp AssignSubVariableOp AssignVariableOp Atan
-    Atan2 Atanh AvgPool AvgPool3D AvgPool3DGrad AvgPoolGrad BatchToSpaceND BiasAdd BiasAddGrad Bitcast BroadcastArgs
-    BroadcastGradientArgs BroadcastTo Bucketize Cast Ceil CheckNumerics ClipByValue Complex Concat ConcatOffset ConcatV2 Const Conj
-    ControlTrigger Cos Cosh Cross Cumprod Cumsum CumulativeLogsumexp DepthToSpace Diag DiagPart Digamma Div DivNoNan
-    DynamicPartition DynamicStitch Elu EluGrad Empty EmptyTensorList EnsureShape Equal Erf Erfc Erfinv Exp ExpandDims Expm1
-    ExtractImagePatches FakeParam Fill Floor FloorDiv FloorMod FractionalAvgPool FractionalMaxPool FusedBatchNorm
-    FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3 FusedBatchNormV2 FusedBatchNormV3 Gather GatherNd GatherV2 Greater
-    GreaterEqual Identity IdentityN Igamma Igammac Imag InTopKV2 InvGrad Inv InvertPermutation IsFinite IsInf IsNan L2Loss LRN
-    LRNGrad LeakyRelu LeakyReluGrad LeftShift Less LessEqual Lgamma LinSpace Log Log1p LogSoftmax LogicalAnd LogicalNot LogicalOr
-    LoopCond LowerBound MatrixBandPart MatrixDiagPartV3 MatrixDiagV3 MatrixSetDiagV3 Max MaxPool MaxPool3D MaxPool3DGrad
-    MaxPool3DGradGrad MaxPoolGrad MaxPoolGradGrad MaxPoolGradV2 MaxPoolV2 MaxPoolWithArgmax MaxPoolGradWithArgmax Maximum Mean Min
-    Minimum MirrorPad MirrorPadGrad Mod Mul MulNoNan Multinomial Neg NextAfter NoOp NotEqual OneHot OnesLike OptionalFromValue
-    OptionalGetValue OptionalNone Pack Pad PadV2 ParallelConcat Placeholder PlaceholderWithDefault Polygamma Pow PreventGradient Prod
-    RandomStandardNormal RandomUniform RandomUniformInt Range Rank ReadVariableOp Real RealDiv Reciprocal ReciprocalGrad Relu Relu6
-    Relu6Grad ReluGrad Reshape ResizeBicubic ResizeBicubicGrad ResizeBilinear ResizeBilinearGrad ResizeNearestNeighbor
-    ResizeNearestNeighborGrad ResourceGather ResourceGatherNd Reverse ReverseSequence ReverseV2 RightShift Rint Roll Round Rsqrt
-    RsqrtGrad ScaleAndTranslate ScaleAndTranslateGrad ScatterNd Select SelectV2 Selu SeluGrad Shape ShapeN Sigmoid SigmoidGrad Sign
-    Sin Sinh Size Slice Softmax SoftmaxCrossEntropyWithLogits Softplus SoftplusGrad Softsign SoftsignGrad SpaceToBatchND
-    SpaceToDepth SparseSoftmaxCrossEntropyWithLogits Split SplitV Sqrt SqrtGrad Square SquaredDifference Squeeze StackPushV2
-    StackPopV2 StatelessMultinomial StatelessRandomGetAlg StatelessRandomGetKeyCounter StatelessRandomNormal
-    StatelessRandomNormalV2 StatelessRandomUniform StatelessRandomUniformInt StatelessRandomUniformIntV2 StatelessRandomUniformV2
-    StatelessTruncatedNormal StatelessTruncatedNormalV2 StopGradient StridedSlice StridedSliceGrad Sub Sum Tan Tanh TanhGrad
-    TensorListConcatV2 TensorListElementShape TensorListFromTensor TensorListGather TensorListGetItem TensorListLength
-    TensorListPopBack TensorListPushBack TensorListReserve TensorListResize TensorListScatterV2 TensorListSetItem TensorListSplit
-    TensorListStack TensorScatterAdd TensorScatterMax TensorScatterMin TensorScatterSub TensorScatterUpdate Tile TopKV2 Transpose
-    TruncateDiv TruncateMod TruncatedNormal Unique UniqueV2 Unpack UnravelIndex UnsortedSegmentMax UnsortedSegmentMin
-    UnsortedSegmentProd UnsortedSegmentSum UpperBound VarHandleOp VarIsInitializedOp VariableShape Where Xdivy Xlogy ZerosLike
+    Abs Acos Acosh Add AddN AddV2 All Any ArgMax ArgMin Asin Asinh AssignAddVariableOp
+    AssignSubVariableOp AssignVariableOp Atan Atan2 Atanh AvgPool AvgPool3D AvgPool3DGrad
+    AvgPoolGrad BatchToSpaceND BiasAdd BiasAddGrad Bitcast BroadcastArgs BroadcastGradientArgs
+    BroadcastTo Bucketize Cast Ceil CheckNumerics ClipByValue Complex Concat ConcatOffset ConcatV2
+    Const Conj ControlTrigger Cos Cosh Cross Cumprod Cumsum CumulativeLogsumexp DepthToSpace Diag
+    DiagPart Digamma Div DivNoNan DynamicPartition DynamicStitch Elu EluGrad Empty EmptyTensorList
+    EnsureShape Equal Erf Erfc Erfinv Exp ExpandDims Expm1 ExtractImagePatches FakeParam Fill
+    Floor FloorDiv FloorMod FractionalAvgPool FractionalMaxPool FusedBatchNorm FusedBatchNormGrad
+    FusedBatchNormGradV2 FusedBatchNormGradV3 FusedBatchNormV2 FusedBatchNormV3 Gather GatherNd
+    GatherV2 Greater GreaterEqual Identity IdentityN Igamma Igammac Imag InTopKV2 InvGrad Inv
+    InvertPermutation IsFinite IsInf IsNan L2Loss LRN LRNGrad LeakyRelu LeakyReluGrad LeftShift
+    Less LessEqual Lgamma LinSpace Log Log1p LogSoftmax LogicalAnd LogicalNot LogicalOr LoopCond
+    LowerBound MatrixBandPart MatrixDiagPartV3 MatrixDiagV3 MatrixSetDiagV3 Max MaxPool MaxPool3D
+    MaxPool3DGrad MaxPool3DGradGrad MaxPoolGrad MaxPoolGradGrad MaxPoolGradV2 MaxPoolV2
+    MaxPoolWithArgmax MaxPoolGradWithArgmax Maximum Mean Min Minimum MirrorPad MirrorPadGrad Mod
+    Mul MulNoNan Multinomial Neg NextAfter NoOp NotEqual OneHot OnesLike OptionalFromValue
+    OptionalGetValue OptionalNone Pack Pad PadV2 ParallelConcat Placeholder PlaceholderWithDefault
+    Polygamma Pow PreventGradient Prod RandomStandardNormal RandomUniform RandomUniformInt Range
+    Rank ReadVariableOp Real RealDiv Reciprocal ReciprocalGrad Relu Relu6 Relu6Grad ReluGrad
+    Reshape ResizeBicubic ResizeBicubicGrad ResizeBilinear ResizeBilinearGrad
+    ResizeNearestNeighbor ResizeNearestNeighborGrad ResourceGather ResourceGatherNd Reverse
+    ReverseSequence ReverseV2 RightShift Rint Roll Round Rsqrt RsqrtGrad ScaleAndTranslate
+    ScaleAndTranslateGrad ScatterNd Select SelectV2 Selu SeluGrad Shape ShapeN Sigmoid SigmoidGrad
+    Sign Sin Sinh Size Slice Softmax SoftmaxCrossEntropyWithLogits Softplus SoftplusGrad Softsign
+    SoftsignGrad SpaceToBatchND SpaceToDepth SparseSoftmaxCrossEntropyWithLogits Split SplitV Sqrt
+    SqrtGrad Square SquaredDifference Squeeze StackPushV2 StackPopV2 StatelessMultinomial
+    StatelessRandomGetAlg StatelessRandomGetKeyCounter StatelessRandomNormal
+    StatelessRandomNormalV2 StatelessRandomUniform StatelessRandomUniformInt
+    StatelessRandomUniformIntV2 StatelessRandomUniformV2 StatelessTruncatedNormal
+    StatelessTruncatedNormalV2 StopGradient StridedSlice StridedSliceGrad Sub Sum Tan Tanh
+    TanhGrad TensorListConcatV2 TensorListElementShape TensorListFromTensor TensorListGather
+    TensorListGetItem TensorListLength TensorListPopBack TensorListPushBack TensorListReserve
+    TensorListResize TensorListScatterV2 TensorListSetItem TensorListSplit TensorListStack
+    TensorScatterAdd TensorScatterMax TensorScatterMin TensorScatterSub TensorScatterUpdate Tile
+    TopKV2 Transpose TruncateDiv TruncateMod TruncatedNormal Unique UniqueV2 Unpack UnravelIndex
+    UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentSum UpperBound
+    VarHandleOp VarIsInitializedOp VariableShape Where Xdivy Xlogy ZerosLike
     """.split()  # noqa: SIM905 - a list of so many lines would be hard to read
 )
 """Ops whose work is a few operations an element, or none."""
