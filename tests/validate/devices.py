@@ -5,7 +5,8 @@ from __future__ import annotations
 from simreduce_validate.devices import read_devices
 
 _UNLESS_STATED = {
-    "backend": "inproc", "route": "session", "hosts": None, "launch": "", "rate": None, "delay": None, "slow_port": (), "split": 1,
+    "backend": "inproc", "route": "session", "hosts": None, "launch": "", "rate": None,
+    "delay": None, "slow_port": (), "split": 1,
     "pretend": False, "timeout": 100.0,
 }  # fmt: skip
 

@@ -242,7 +242,7 @@ def test_no_rank_where_nothing_differs(rows):
 
 @pytest.mark.parametrize(("own", "expected"), [(3.0, 0.5), (1.0, 0.0)])
 def test_tensorflow_s_own_choice_has_a_regret_and_is_no_candidate(own, expected):
-    """It is over the fastest of all, its own among these; that ours chooses is judged among ours."""
+    """Over the fastest of all. Which of ours is chosen is judged among ours."""
     rows = [row("a", 2, 1), row("b", 4, 3), row("theirs", own, 0.5)]
     (size,) = assess(rows, "theirs").sizes
 
@@ -347,7 +347,7 @@ def test_a_control_with_faults_shows_nothing():
 
 
 def test_a_control_counts_at_the_sizes_in_whose_rounds_it_was():
-    """One beside two sizes, one beside the third, none beside the last: over all, each counts once."""
+    """One beside two sizes, one beside the third, none beside the last; each counts once."""
     sizes = (64, 256, 1024, 4096)
     rows = [row("a", 2, 1, nbytes) for nbytes in sizes]
     there = [control("chains", 4, 1, 2, (64, 256)), control("copies", 1 << 20, 1, 4, (1024,))]
@@ -405,7 +405,8 @@ def test_few_rounds_bound_no_drift():
 
 
 SLOW = Calibration(
-    "slow", dispatch={"copy": 1e-5}, step=2e-3, cpu=Processor(cores=2.0, moving=2.0, message=1e-3, rates={"transfer": 1e9})
+    "slow", dispatch={"copy": 1e-5}, step=2e-3, cpu=Processor(cores=2.0, moving=2.0, message=1e-3,
+    rates={"transfer": 1e9})
 )  # fmt: skip
 
 

@@ -52,20 +52,26 @@ ASKED = {
     "cluster of hosts": ("switch:3", {"backend": "cluster", "hosts": "a:1,b:1,c:1"}),
     "shaped": ("switch:3", {"backend": "shaped", "rate": "200mbit"}),
     "shaped, 2 workers": ("switch:2", {"backend": "shaped", "rate": "2mbit"}),
-    "shaped with delay": ("switch:4", {"backend": "shaped", "rate": "200mbit", "delay": "5ms", "slow_port": ("1=100mbit",)}),
+    "shaped with delay": (
+        "switch:4",
+        {"backend": "shaped", "rate": "200mbit", "delay": "5ms", "slow_port": ("1=100mbit",)},
+    ),
     "DGX-1": ("dgx1v", {"backend": "gpu"}),
     "v100-pcie-4": ("v100-pcie-4", {"backend": "gpu"}),
     "DGX A100": ("dgx-a100", {"backend": "gpu"}),
     "pretended GPUs": ("dgx1v", {"backend": "gpu", "pretend": True, "ngpus": 3}),
-}  # fmt: skip
+}
 
 CORES = Cores(4, own_cache=1 << 20)
 
 KNOWN = {
-    "step": 0.4e-3, "dispatch.input": 2e-6, "dispatch.output": 2.5e-6, "dispatch.copy": 5e-6, "dispatch.add": 4e-6,
-    "dispatch.concat": 6e-6, "dispatch.slice": 3.5e-6, "cpu.message": 0.3e-3, "cpu.cores": 3.0, "cpu.moving": 2.0, "cpu.cache": 16 << 20, "cpu.memory": 20e9,
+    "step": 0.4e-3, "dispatch.input": 2e-6, "dispatch.output": 2.5e-6, "dispatch.copy": 5e-6,
+    "dispatch.add": 4e-6,
+    "dispatch.concat": 6e-6, "dispatch.slice": 3.5e-6, "cpu.message": 0.3e-3, "cpu.cores": 3.0,
+    "cpu.moving": 2.0, "cpu.cache": 16 << 20, "cpu.memory": 20e9,
     "cpu.past_own": 40e9,
-    "cpu.rates.copy": 6e9, "cpu.rates.add": 12e9, "cpu.rates.concat": 5e9, "cpu.rates.transfer": 0.7e9,
+    "cpu.rates.copy": 6e9, "cpu.rates.add": 12e9, "cpu.rates.concat": 5e9,
+    "cpu.rates.transfer": 0.7e9,
     "dispatch.scale": 3e-6, "dispatch.cast": 4.5e-6, "cpu.rates.scale": 9e9, "cpu.rates.cast": 4e9,
     "links.cable.bandwidth": 20e6, "links.cable.latency": 2e-3,
 }  # fmt: skip
@@ -99,7 +105,8 @@ def crossed(where, micro):
 
 @pytest.mark.parametrize(
     ("name", "kinds"),
-    [("cluster of 3", {True}), ("shaped", {True}), ("cluster of 2 x 2", {True, False}), ("cluster of 2 + 1", {True, False})],
+    [("cluster of 3", {True}), ("shaped", {True}), ("cluster of 2 x 2", {True, False}),
+    ("cluster of 2 + 1", {True, False})],
 )  # fmt: skip
 def test_a_plan_crosses_processes_or_stays_within_one(name, kinds):
     """Never both, so that what each costs is told apart; both are there where a process has several
@@ -457,8 +464,10 @@ def test_constants_of_links_may_have_dots():
 
 @pytest.mark.parametrize(
     "name",
-    ["", "stp", "step.more", "dispatch", "dispatch.cpy", "dispatch.copy.more", "links", "links.bandwidth", "links..latency",
-     "links.cable.latnecy", "links.cable", "cpu", "cpu.core", "cpu.shared", "cpu.rates", "cpu.rates.input", "cpu.rates.copy.more",
+    ["", "stp", "step.more", "dispatch", "dispatch.cpy", "dispatch.copy.more", "links",
+    "links.bandwidth", "links..latency",
+     "links.cable.latnecy", "links.cable", "cpu", "cpu.core", "cpu.shared", "cpu.rates",
+     "cpu.rates.input", "cpu.rates.copy.more",
      "title", "provenance.date"],
 )  # fmt: skip
 def test_no_other_name_is_a_constant(name):
@@ -496,7 +505,8 @@ def told(lines, *parts):
 
 def test_calibrate_tells_every_fault_at_once(command):
     status, out, lines = command(
-        calibrate, "swich:4", "--backend", "inprc", "--route", "sesion", "--rate", "5mbit", "--launch", "ssh", "--timeout", "0",
+        calibrate, "swich:4", "--backend", "inprc", "--route", "sesion", "--rate", "5mbit",
+        "--launch", "ssh", "--timeout", "0",
         "--name", "a", "--out", "b.toml",
     )  # fmt: skip
 
@@ -519,7 +529,8 @@ def test_calibrate_tells_every_fault_at_once(command):
      (("switch:4", "-g", "1", "--out", "x.tml"), ("two devices or more", "ends in .toml")),
      (("switch:4", "--name", "a/b"), ("letters, digits",)),
      (("switch:4", "--out", "nowhere/x.toml"), ("nowhere",)),
-     (("mesh:4", "--backend", "shaped", "--delay", "fast", "-g", "2"), ("write switch:N", "--rate is missing", "--delay", "-g")),
+     (("mesh:4", "--backend", "shaped", "--delay", "fast", "-g", "2"),
+     ("write switch:N", "--rate is missing", "--delay", "-g")),
      (("dgx1v", "--slow-port", "1=5mbit"), ("--slow-port",))],
 )  # fmt: skip
 def test_calibrate_takes_no_nonsense(command, arguments, parts):
@@ -557,7 +568,8 @@ def test_calibrate_overwrites_no_calibration_of_that_name(command, tmp_path):
 def test_validate_tells_every_fault_at_once(command, tmp_path):
     (tmp_path / "there.jsonl").write_text("kept", "utf-8")
     status, out, lines = command(
-        validate, "--algo", "rng", "--calibration", "nowhere", "-b", "1", "--dtype", "double", "--out", "there.jsonl",
+        validate, "--algo", "rng", "--calibration", "nowhere", "-b", "1", "--dtype", "double",
+        "--out", "there.jsonl",
         "--svg", "nowhere/p.svg", "--builtin", "NcclReduce",
     )  # fmt: skip
 

@@ -35,7 +35,8 @@ ASKED = {
     "shaped": ("switch:3", {"backend": "shaped", "rate": "200mbit"}),
 }
 IN_ONE_PROCESS = {
-    ("chains", 4): 160e-6, ("copies", 1 << 20): 450e-6, ("copies", 1 << 24): 6e-3, ("sums", 1 << 20): 350e-6,
+    ("chains", 4): 160e-6, ("copies", 1 << 20): 450e-6, ("copies", 1 << 24): 6e-3,
+    ("sums", 1 << 20): 350e-6,
     ("sums", 1 << 24): 11e-3,
 }  # fmt: skip
 
@@ -152,8 +153,10 @@ def group(asking, *sizes):
     return [
         case
         for nbytes in sizes
-        for case in asking.cases(tensor(nbytes, 0), [parse_strategy("ring"), parse_strategy("direct")], twice=True)
-    ]  # fmt: skip
+        for case in asking.cases(
+            tensor(nbytes, 0), [parse_strategy("ring"), parse_strategy("direct")], twice=True
+        )
+    ]
 
 
 def test_a_group_is_timed_beside_its_controls():

@@ -38,8 +38,10 @@ def test_every_fault_is_told_at_once():
     text = "\n".join(error.value.problems)
 
     assert 7 == len(error.value.problems)
-    for part in ("ring:4: ", "'200' has no unit", "'5' has no unit", "--slow-port x: ", "port 1 is given twice",
-                 "--slow-port 70: there is no such port; choose from 0 to 63", "--slow-port 3: 0.001 Mbit/s"):  # fmt: skip
+    for part in ("ring:4: ", "'200' has no unit", "'5' has no unit", "--slow-port x: ",
+    "port 1 is given twice",
+                 "--slow-port 70: there is no such port; choose from 0 to 63",
+                 "--slow-port 3: 0.001 Mbit/s"):  # fmt: skip
         assert part in text
     with pytest.raises(InputError, match="--rate is missing"):
         read_links("switch:4", None)
@@ -82,7 +84,7 @@ def test_a_slow_port_is_in_the_machine_and_in_the_planners_network():
 
 
 def test_workers_send_to_several_at_once():
-    """They are CPUs of machines of their own: nothing but the port limits them, and it is shared."""
+    """They are CPUs of machines of their own: only the shared port limits them."""
     links = Links(4, 200 * MBIT)
 
     assert simulated(links, "direct", 4 << 20) == pytest.approx(6 * (1 << 20) / links.goodput(0))

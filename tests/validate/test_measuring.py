@@ -110,7 +110,7 @@ def test_a_common_factor_is_found_as_often_as_its_interval_says(count):
 
 
 def test_plans_that_change_in_opposite_ways_have_no_common_factor():
-    """Half as long and twice as long: the geometric mean is 1, whatever the plan that takes most."""
+    """Half as long and twice as long: the geometric mean is 1, whichever plan takes longest."""
     found = common_factor([np.full(12, 5e-6), np.full(12, 4.0)], [10e-6, 2.0])
 
     assert [1.0] * 3 == pytest.approx([found.value, found.low, found.high])

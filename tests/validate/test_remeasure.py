@@ -52,7 +52,8 @@ RAN_ON = {
     "versions": {"tensorflow": "2.21.0"},
 }
 OPTIONS = {
-    "backend": "inproc", "route": "session", "hosts": None, "launch": "", "rate": None, "delay": None, "slow_port": (), "split": 1,
+    "backend": "inproc", "route": "session", "hosts": None, "launch": "", "rate": None,
+    "delay": None, "slow_port": (), "split": 1,
     "pretend": False, "timeout": 120.0,
 }  # fmt: skip
 
@@ -74,9 +75,15 @@ def with_settings(ranking, *runnable):
 def measured(ranking, *intervals, faulty=()):
     """The first of a ranking, as if it had been measured: (low, median, high) of each."""
     rows = tuple(
-        MeasuredCandidate(place, ranking.candidates[place - 1], 1e-3, Interval(median, low, high), ("wrong",) * (place in faulty))
+        MeasuredCandidate(
+            place,
+            ranking.candidates[place - 1],
+            1e-3,
+            Interval(median, low, high),
+            ("wrong",) * (place in faulty),
+        )
         for place, (low, median, high) in enumerate(intervals, 1)
-    )  # fmt: skip
+    )
     return MeasuredRanking(ranking, rows, RAN_ON)
 
 
@@ -210,8 +217,10 @@ def read_inproc(ranking):
 def test_devices_stand_for_those_of_the_scenario_with_its_own_order_of_gpus(tmp_path):
     """Not for those of a machine that only has the same name."""
     path = tmp_path / "ordered.toml"
-    path.write_text('topology = "dgx1v"\nworkload = "bytes:1MiB"\ngpu_indices = [0, 3, 2, 1, 4, 5, 6, 7]\n'
-                    '[topology_overrides]\n"links.qpi.bandwidth" = "1 GB/s"\n', "utf-8")  # fmt: skip
+    path.write_text('topology = "dgx1v"\nworkload = "bytes:1MiB"\ngpu_indices = [0, 3, 2, 1, 4, '
+                    '5, 6, 7]\n'
+                    '[topology_overrides]\n"links.qpi.bandwidth" = "1 GB/s"\n',
+                    "utf-8")  # fmt: skip
     scenario = load_scenario(str(path))
     found = read_devices(scenario, None, None, **OPTIONS)
 
@@ -223,7 +232,8 @@ def test_every_fault_of_a_scenario_and_of_devices_is_told_at_once(simreduce, tmp
     path = tmp_path / "bad.toml"
     path.write_text('topology = "dgx1w"\nworkload = "bytes:1MiB"\n', "utf-8")
     found = simreduce(
-        "run", path, "--measure", "2", "--backend", "inprok", "--route", "x", "--timeout", "0", "--jitter", "0.1",
+        "run", path, "--measure", "2", "--backend", "inprok", "--route", "x", "--timeout", "0",
+        "--jitter", "0.1",
         "--hosts", "nohost",
     )  # fmt: skip
 
@@ -273,9 +283,13 @@ def test_the_help_names_what_there_is():
 
 def test_times_of_the_ranking_do_not_stand_beside_measured_ones(ranking):
     """They are of other devices. A measured strategy with a setting comes first."""
-    few = replace(ranking, candidates=tuple(
-        replace(c, settings=Settings(None, "call" if c is ranking.candidates[1] else None)) for c in ranking.candidates
-    ))  # fmt: skip
+    few = replace(
+        ranking,
+        candidates=tuple(
+            replace(c, settings=Settings(None, "call" if c is ranking.candidates[1] else None))
+            for c in ranking.candidates
+        ),
+    )
     first, other = few.candidates[:2]
     row = MeasuredCandidate(1, first, math.nan, Interval(2e-3, 1e-3, 3e-3))
     slower = MeasuredCandidate(2, other, math.nan, Interval(8e-3, 7e-3, 9e-3))
@@ -305,5 +319,6 @@ def test_the_fastest_measured_strategy_with_a_setting_stands_beside_the_recommen
         for place, c in enumerate(chosen, 1)
     )
 
-    text = f"has no call for it; the fastest measured with one is {chosen[1].strategy.text}, measured 4 ms:"
+    name = chosen[1].strategy.text
+    text = f"has no call for it; the fastest measured with one is {name}, measured 4 ms:"
     assert text in table(MeasuredRanking(few, rows, RAN_ON))

@@ -177,8 +177,10 @@ def test_a_device_has_its_full_name():
 
 @pytest.mark.parametrize(
     ("product", "model"),
-    [("NVIDIA H200", "H200"), ("NVIDIA A100-SXM4-80GB", "A100-80GB"), ("NVIDIA A100-SXM4-40GB", "A100"),
-     ("Tesla V100-PCIE-32GB", "V100-PCIE"), ("Tesla V100-SXM2-16GB", "V100"), ("NVIDIA GeForce RTX 4090", "RTX4090"),
+    [("NVIDIA H200", "H200"), ("NVIDIA A100-SXM4-80GB", "A100-80GB"),
+    ("NVIDIA A100-SXM4-40GB", "A100"),
+     ("Tesla V100-PCIE-32GB", "V100-PCIE"), ("Tesla V100-SXM2-16GB", "V100"),
+     ("NVIDIA GeForce RTX 4090", "RTX4090"),
      ("NVIDIA A10G", "A10G"), ("Radeon", "")],
 )  # fmt: skip
 def test_products_are_models(product, model):
@@ -205,7 +207,8 @@ def test_parts_of_a_gpu_copy_through_its_memory():
 
 
 @pytest.mark.parametrize(
-    ("text", "found"), [(None, [0, 1, 2, 3]), ("1,3", [1, 3]), ("0", [0]), ("3,1", "ascending"), ("", "ascending"),
+    ("text", "found"), [(None, [0, 1, 2, 3]), ("1,3", [1, 3]), ("0", [0]), ("3,1", "ascending"),
+    ("", "ascending"),
                         ("4", "by number, 0 to 3"), ("GPU-8f", "by number")],
 )  # fmt: skip
 def test_gpus_that_tensorflow_may_use(monkeypatch, text, found):
@@ -250,8 +253,10 @@ def test_hosts_are_workers_that_a_command_starts():
 
 @pytest.mark.parametrize(
     ("hosts", "launch", "problem"),
-    [("a", "", "'a' is not HOST:PORT"), ("a:0,b:99999", "", "'b:99999' is not"), (None, "ssh", "needs --hosts"),
-     ("a:1", "ssh {node}", "only {host} and {i}"), ("a:1", "ssh {", "only {host} and {i}"), ("a:1", "'", "only {host} and {i}")],
+    [("a", "", "'a' is not HOST:PORT"), ("a:0,b:99999", "", "'b:99999' is not"),
+    (None, "ssh", "needs --hosts"),
+     ("a:1", "ssh {node}", "only {host} and {i}"), ("a:1", "ssh {", "only {host} and {i}"),
+     ("a:1", "'", "only {host} and {i}")],
 )  # fmt: skip
 def test_bad_hosts_are_told(hosts, launch, problem):
     with pytest.raises(InputError) as error:
@@ -273,12 +278,14 @@ def asked(monkeypatch, capsys):
 
 def test_every_fault_of_a_question_is_told_at_once(asked):
     status, out, err = asked(
-        "swich:4", "--algo", "rng", "--backend", "inprc", "--route", "sesion", "--hosts", "a", "--dtype", "floot", "-b", "x",
+        "swich:4", "--algo", "rng", "--backend", "inprc", "--route", "sesion", "--hosts", "a",
+        "--dtype", "floot", "-b", "x",
         "--builtin", "NcclReduce", "--calibration", "nowhere", "--timeout", "0",
     )  # fmt: skip
 
     assert (2, "") == (status, out)
-    for part in ("swich", "rng", "'inproc'", "'session'", "'a' is not HOST:PORT", "floot", "-b", "'NcclAllReduce'", "nowhere",
+    for part in ("swich", "rng", "'inproc'", "'session'", "'a' is not HOST:PORT", "floot", "-b",
+    "'NcclAllReduce'", "nowhere",
                  "--timeout 0"):  # fmt: skip
         assert part in err, part
     assert all(line.startswith("simreduce: ") for line in err.splitlines())
@@ -339,7 +346,8 @@ def test_a_contract_s_other_sets_have_other_sums():
     [
         ("", ""),
         ("no such node\nand a long trace", "no such node"),
-        ("From /job:worker/replica:0/task:1:\n\n  Step was cancelled\n more", "From /job:worker/replica:0/task:1: Step was cancelled"),
+        ("From /job:worker/replica:0/task:1:\n\n  Step was cancelled\n more",
+        "From /job:worker/replica:0/task:1: Step was cancelled"),
         ("x" * 600, "x" * 500),
     ],
 )  # fmt: skip

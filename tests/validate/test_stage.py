@@ -25,8 +25,10 @@ def processes(stage):
 
 @pytest.mark.parametrize(
     ("options", "topology", "count"),
-    [({}, "switch:4", 1), ({"backend": "cluster"}, "switch:4", 5), ({"backend": "cluster"}, TWO_TASKS, 2),
-     ({"backend": "shaped", "rate": "1gbit"}, "switch:4", 4), ({"backend": "gpu", "pretend": True}, "dgx1v", 1),
+    [({}, "switch:4", 1), ({"backend": "cluster"}, "switch:4", 5),
+    ({"backend": "cluster"}, TWO_TASKS, 2),
+     ({"backend": "shaped", "rate": "1gbit"}, "switch:4", 4),
+     ({"backend": "gpu", "pretend": True}, "dgx1v", 1),
      ({"backend": "gpu"}, "dgx1v", 1)],
 )  # fmt: skip
 def test_a_process_is_a_machine(options, topology, count):

@@ -44,6 +44,7 @@ def test_a_calibration_says_which_samples_it_keeps(tmp_path, capsys, there):
 
     assert 130 == end.value.exit_code
     assert (
-        f"simreduce: stopped, without a calibration; {f'the samples so far are in {told}' if there else 'nothing was measured'}\n"
+        f"simreduce: stopped, without a calibration; "
+        f"{f'the samples so far are in {told}' if there else 'nothing was measured'}\n"
         == capsys.readouterr().err
     )

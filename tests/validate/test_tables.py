@@ -47,7 +47,10 @@ def row(name, scale=1.0, settled=0, rounds=20):
         (
             (1, 6),
             3,
-            "medians of 20 samples, each the median of 1 to 6 steps after as many warm-up steps; a step is 3 all-reduces",
+            (
+                "medians of 20 samples, each the median of 1 to 6 steps after as many warm-up "
+                "steps; a step is 3 all-reduces"
+            ),
         ),
     ],
 )
@@ -66,7 +69,7 @@ def parts(line):
 
 
 def measured(rounds=20):
-    """Three candidates, the first measured twice, and a control that takes 20 % longer than then."""
+    """Three candidates, the first measured twice, and a control that now takes 20 % longer."""
     rows = [
         row(name, scale, rounds=rounds) for scale, name in enumerate(("a", "bb", "ccc"), start=1)
     ]
@@ -112,7 +115,8 @@ def test_what_a_control_says_is_said_by_size_and_over_all():
 
     assert lines[-2].startswith(
         "controls: plans of the calibration, timed again, differ by 16.7% in the median, "
-        "16.7% at the 90th percentile; all together +20.0% (+20.0% to +20.0%); |error| of the candidates beside them "
+        "16.7% at the 90th percentile; all together +20.0% (+20.0% to +20.0%); |error| of the "
+        "candidates beside them "
     )
     assert lines[-1].startswith(
         "controls, 4.096 kB: +20.0% (+20.0% to +20.0%), of copies of 64 KiB +20.0%; |error| "
@@ -125,7 +129,8 @@ def test_readme_shows_what_a_sample_is():
     assert shown
     for line in shown:
         assert re.fullmatch(
-            r"# medians of \d+ samples, each (one step|the median of \d+( to \d+)? steps)( after as many warm-up steps)?",
+            r"# medians of \d+ samples, each (one step|the median of \d+( to \d+)? steps)( after "
+            r"as many warm-up steps)?",
             line,
         )
 

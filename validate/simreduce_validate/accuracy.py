@@ -184,8 +184,13 @@ def assess(timings: Sequence[Timing], default: str = "") -> Accuracy | None:
 
 
 def _size(
-    nbytes: int, timings: Sequence[Timing], default: Sequence[float], floor: Interval | None, comparisons: int, drift: Drift | None
-) -> Size:  # fmt: skip
+    nbytes: int,
+    timings: Sequence[Timing],
+    default: Sequence[float],
+    floor: Interval | None,
+    comparisons: int,
+    drift: Drift | None,
+) -> Size:
     # The first of equal ones must not depend on the order of timings.
     timings = sorted(timings, key=lambda timing: timing.case.algorithm)
     measured = np.array([timing.measured.median for timing in timings])
@@ -262,7 +267,7 @@ def _factor(controls: Sequence[Timing]) -> Interval:
 
 
 def _drift(parts: Sequence[_Group]) -> Drift | None:
-    """The drift over sizes. A control in the rounds of several sizes counts once, with the first."""
+    """The drift over sizes. A control in the rounds of several sizes counts once."""
     if not parts:
         return None
     own, seen = list[list[Timing]](), set[int]()

@@ -1,5 +1,4 @@
-"""`simreduce model`: a Keras model as a file of layers, gradients and FLOPs, which a scenario's
-`workload` takes.
+"""`simreduce model`: a Keras model as a workload file of layers, gradients and FLOPs.
 
 simreduce model ResNet50 > resnet50.toml
 simreduce model package.module:function --input 128:int32 > mine.toml
@@ -26,17 +25,16 @@ _SETTINGS = (("CUDA_VISIBLE_DEVICES", ""), ("KERAS_BACKEND", "tensorflow"))
 @click.argument("model", metavar="MODEL")
 @click.option(
     "--input", "inputs", multiple=True, metavar="SHAPE[:DTYPE]",
-    help="Of one sample, such as 224x224x3, where the model leaves it open; once for each of its inputs.",
+    help="Shape of a sample, such as 224x224x3, if the model leaves it open; once per input.",
 )  # fmt: skip
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     default=600.0,
-    help="Seconds to load TensorFlow and build it; default 600.",
+    help="Wait this many seconds for TensorFlow to build the model; default 600.",
 )
 def model(model: str, inputs: tuple[str, ...], timeout: float) -> None:
-    """The layers of a Keras model, with gradients and FLOPs, as a file on stdout that is a
-    scenario's workload.
+    """Print the layers of a Keras model, with gradients and FLOPs, as a workload file.
 
     MODEL is a name of keras.applications (ResNet50), PACKAGE.MODULE:FUNCTION that returns a model,
     or a saved .keras file.
@@ -54,19 +52,24 @@ def model(model: str, inputs: tuple[str, ...], timeout: float) -> None:
     for note in notes:
         click.echo(f"{model}: {note}", err=True)
     workload = found.workload
-    size = f"{units.counted(len(found.layers), 'layer')}, {units.counted(len(workload.gradients), 'gradient')}, {units.counted(workload.elements, 'element')}, {units.format_size(workload.nbytes)}"
-    work = f"{units.exact_work(found.forward)} forward, {units.exact_work(found.flops - found.forward)} backward"
+    counts = (
+        units.counted(len(found.layers), "layer"),
+        units.counted(len(workload.gradients), "gradient"),
+        units.counted(workload.elements, "element"),
+        units.format_size(workload.nbytes),
+    )
+    forward, backward = map(units.exact_work, (found.forward, found.flops - found.forward))
     head = [
         f"simreduce model {' '.join([model, *(f'--input {text}' for text in inputs)])}",
-        size,
-        f"{work}; {about}",
+        ", ".join(counts),
+        f"{forward} forward, {backward} backward; {about}",
         *notes,
     ]
     click.echo(model_text(found, head), nl=False)
 
 
 def read_input(text: str) -> tuple[tuple[int, ...], str]:
-    """The shape of a sample and its dtype, "" where none is given."""
+    """The shape of a sample and its dtype, which may be ""."""
     shape, _, dtype = text.partition(":")
     if not re.fullmatch(r"[1-9][0-9]{0,8}(x[1-9][0-9]{0,8})*", shape, re.ASCII):
         raise InputError(

@@ -52,7 +52,8 @@ EXCEPTIONS = (
         "both_ways",
         peer_access=True,
         gpus=range(4),
-        reason="with GPUs 0 to 3 of this node copies reach 407 to 421 GB/s both ways together, among 4 to 7 they reach 518; the links are not what limits them, as "
+        reason="with GPUs 0 to 3 of this node copies reach 407 to 421 GB/s both ways together, "
+        "among 4 to 7 they reach 518; the links are not what limits them, as "
         "NCCL's rings send and receive 235 each on such nodes",
     ),
     Exempt(
@@ -60,7 +61,8 @@ EXCEPTIONS = (
         "both_ways",
         peer_access=False,
         gpus=range(4),
-        reason="this board stages no more both ways together (17.7 to 20.2 GB/s) than one way (16.4 to 18.9); how its GPUs reach the host is not published",
+        reason="this board stages no more both ways together (17.7 to 20.2 GB/s) than one way "
+        "(16.4 to 18.9); how its GPUs reach the host is not published",
     ),
     Exempt(
         "dgx1-p100",
@@ -68,7 +70,8 @@ EXCEPTIONS = (
         peer_access=True,
         gpus=range(8),
         only_staged=True,
-        reason="with peer access on, the driver of 2017 makes the two copies of pairs without it one after the other "
+        reason="with peer access on, the driver of 2017 makes the two copies of pairs without it "
+        "one after the other "
         "(9.2 GB/s, and 9.2 one way); with peer access off it does not (17.4, and 10.1)",
     ),
 )
@@ -223,7 +226,8 @@ def report() -> str:
     """The table, then every machine as a whole, then the exceptions."""
     lines = [
         (
-            f"{'machine':27} {'topology':18} {'matrix':9} {'peers':5} {'pairs':>5} {'measured':>9} {'predicted':>9} "
+            f"{'machine':27} {'topology':18} {'matrix':9} {'peers':5} {'pairs':>5} "
+            f"{'measured':>9} {'predicted':>9} "
             f"{'median':>7} {'90 %':>7}"
         )
     ]
@@ -233,8 +237,10 @@ def report() -> str:
         place = row.machine, row.kind, row.peer_access
         mark = " *" if place in marked else " +" if place in ALONE else ""
         lines.append(
-            f"{row.machine:27} {row.topology:18} {row.kind:9} {'on' if row.peer_access else 'off':5} {row.pairs:5} "
-            f"{row.measured * unit:9.2f} {row.predicted * unit:9.2f} {row.median:7.1%} {row.high:7.1%}{mark}"
+            f"{row.machine:27} {row.topology:18} {row.kind:9} "
+            f"{'on' if row.peer_access else 'off':5} {row.pairs:5} "
+            f"{row.measured * unit:9.2f} {row.predicted * unit:9.2f} {row.median:7.1%} "
+            f"{row.high:7.1%}{mark}"
         )
     lines += [
         "",
@@ -243,22 +249,31 @@ def report() -> str:
     for machine in dict.fromkeys(matrix.machine for matrix in published()):
         every, held = bandwidths(machine, held=False), bandwidths(machine, held=True)
         lines.append(
-            f"{machine:27} {every.topology:18} {every.pairs:5} {every.median:7.1%} {every.high:6.1%}"
-            f"   {held.pairs:5} {held.median:7.1%} {held.high:7.1%}{' i' if machine in INFERRED else ''}"
+            f"{machine:27} {every.topology:18} {every.pairs:5} {every.median:7.1%} "
+            f"{every.high:6.1%}"
+            f"   {held.pairs:5} {held.median:7.1%} "
+            f"{held.high:7.1%}{' i' if machine in INFERRED else ''}"
         )
     lines += ["", "* exceptions:"]
     for each in EXCEPTIONS:
-        which = f"GPUs {each.gpus[0]} to {each.gpus[-1]}{', pairs without peer access' if each.only_staged else ''}"
+        staged = ", pairs without peer access" if each.only_staged else ""
+        which = f"GPUs {each.gpus[0]} to {each.gpus[-1]}{staged}"
         case = f"{each.kind}, peers {'on' if each.peer_access else 'off'}, {which}"
         lines.append(f"  {each.machine}, {case}: {each.reason}")
     lines += [
         "",
-        "+ more than 10 % off on the median or 20 % at the 90th percentile, but not with the machine's others",
+        (
+            "+ more than 10 % off on the median or 20 % at the 90th percentile, but not with the "
+            "machine's others"
+        ),
     ]
     lines += ["", "i inferred:", *(f"  {machine}: {what}" for machine, what in INFERRED.items())]
     lines += [
         "",
-        "measured, predicted: of the median pair, GB/s or us; median, 90 %: of |predicted / measured - 1| over the pairs",
+        (
+            "measured, predicted: of the median pair, GB/s or us; median, 90 %: of |predicted / "
+            "measured - 1| over the pairs"
+        ),
     ]
     return "\n".join(lines)
 

@@ -158,10 +158,11 @@ def table(found: MeasuredRanking) -> str:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
         "  ".join(
-            cell.ljust(w) if i == 1 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(w) if i == 1 else cell.rjust(w)
+            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in cells
-    ]  # fmt: skip
+    ]
     faults = [
         f"  {row.candidate.strategy.text}: {fault}" for row in found.rows for fault in row.faults
     ]
@@ -173,8 +174,14 @@ def _header(found: MeasuredRanking) -> list[str]:
     links = f", {settings['links']}" if settings.get("links") else ""
     return [
         f"# measured on  {settings['backend']}, route {settings['route']}{links}",
-        f"#              {processors(hardware)}, TensorFlow {found.provenance['versions']['tensorflow']}",
-        f"# here         predicted for {settings['simulated']}, calibration {settings['calibration']}",
+        (
+            f"#              {processors(hardware)}, TensorFlow "
+            f"{found.provenance['versions']['tensorflow']}"
+        ),
+        (
+            f"# here         predicted for {settings['simulated']}, calibration "
+            f"{settings['calibration']}"
+        ),
         "#",
     ]
 
@@ -199,12 +206,16 @@ def _recommendation(found: MeasuredRanking) -> list[str]:
     if best is None:
         return ["Recommended: none, as no measured step was right"]
     lines = [
-        f"Recommended: {best.candidate.strategy.text}, measured {units.format_duration(best.measured.value)}"
+        (
+            f"Recommended: {best.candidate.strategy.text}, measured "
+            f"{units.format_duration(best.measured.value)}"
+        )
     ]
     fastest = found.fastest[0]
     if not fastest.candidate.runnable and best.candidate.runnable:
         lines.append(
-            f"  ({fastest.candidate.strategy.text} is faster, {units.format_duration(fastest.measured.value)}, "
+            f"  ({fastest.candidate.strategy.text} is faster, "
+            f"{units.format_duration(fastest.measured.value)}, "
             "but no setting of TensorFlow runs it)"
         )
     if len(found.equals) > 1:
@@ -231,7 +242,8 @@ def _setting_lines(
         lead = f"has no {what} for it; the fastest measured with one is {text}:"
     elif other:
         machine = found.ranking.scenario.setup.topology.name
-        lead = f"has no {what} for a measured one; predicted fastest on {machine} is {other.strategy.text}:"
+        where = f"predicted fastest on {machine}"
+        lead = f"has no {what} for a measured one; {where} is {other.strategy.text}:"
     else:
         return [f"  {title:17}  has no {what} for any of them"]
     return [f"  {title:17}  {lead}", f"  {'':17}  {getattr(other.settings, target)}"]

@@ -4,8 +4,8 @@ tensorflow/benchmarks, commit 3777598 (2018-04-24): ResNet-50 gradients, fp32, 8
 of 5 chained all-reduces. The machine is not named; a DGX-1 with P100 fits from its link rates
 alone, one with V100 does not.
 
-    python -m simreduce_validate.step_of_five          # published against predicted, on both machines
-    python -m simreduce_validate.step_of_five --fit    # fits the two constants of the calibration dgx1p-tf2018
+    python -m simreduce_validate.step_of_five          # published against predicted
+    python -m simreduce_validate.step_of_five --fit    # fits the constants of dgx1p-tf2018
 """
 
 from __future__ import annotations
@@ -164,7 +164,10 @@ def fit_report() -> str:
     """The two constants, their errors, and what each point alone would have given."""
     found = fit()
     lines = [
-        f"dispatch per transfer  {found.dispatch * 1e6:6.1f} us    +- {found.dispatch_error * 1e6:.1f}",
+        (
+            f"dispatch per transfer  {found.dispatch * 1e6:6.1f} us    +- "
+            f"{found.dispatch_error * 1e6:.1f}"
+        ),
         f"QPI per lane           {found.qpi / 1e9:6.2f} GB/s  +- {found.qpi_error / 1e9:.2f}",
         "",
         "each point alone           dispatch (QPI as fitted)   QPI (dispatch as fitted)",

@@ -194,7 +194,8 @@ def report(rows: tuple[Throughput, ...]) -> Iterator[str]:
     """A line for every cell of the table."""
     yield f"{'':22}  {'images/s':^40}  {'longer than 1 GPU (ms)':^44}  {'exposed':>7}"
     yield (
-        f"{'model':11}{'batch':>5}  {'GPUs':>4}  {'published':>9}  {'predicted':>29}  {'published':>9}"
+        f"{'model':11}{'batch':>5}  {'GPUs':>4}  {'published':>9}  {'predicted':>29}  "
+        f"{'published':>9}"
         f"  {'layer by layer':>15}  {'all first':>16}  {'(ms)':>7}"
     )
     for row in rows:
@@ -227,8 +228,10 @@ def _line(found: Prediction, moved: Sequence[tuple[Prediction, Prediction]], gpu
     images = cell(lambda each: each.steps[gpus].images_per_second, 1)
     return (
         f"{row.model:11}{row.batch:>5}  {gpus:>4}  {row.images[GPUS.index(gpus)]:>9g}"
-        f"  {images:>18} {'(fitted)' if fitted else f'({found.error(gpus):+5.1%})':>10}  {row.exposed(gpus) * 1e3:>9.2f}"
-        f"  {cell(lambda each: each.exposed(gpus), 2, 1e3):>15}  {cell(lambda each: each.waiting(gpus), 2, 1e3):>16}"
+        f"  {images:>18} {'(fitted)' if fitted else f'({found.error(gpus):+5.1%})':>10}  "
+        f"{row.exposed(gpus) * 1e3:>9.2f}"
+        f"  {cell(lambda each: each.exposed(gpus), 2, 1e3):>15}  "
+        f"{cell(lambda each: each.waiting(gpus), 2, 1e3):>16}"
         f"  {found.steps[gpus].exposed * 1e3:>7.2f}"
     )
 

@@ -18,7 +18,8 @@ def document(line, folder):
     """What a command line prints with --json, in that folder; it must succeed."""
     done = subprocess.run(
         [sys.executable, "-m", "simreduce", *line.split(), "--json"],
-        capture_output=True, text=True, timeout=400, check=False, cwd=folder, env={**os.environ, "PYTHONPATH": PATH},
+        capture_output=True, text=True, timeout=400, check=False, cwd=folder,
+        env={**os.environ, "PYTHONPATH": PATH},
     )  # fmt: skip
     assert 0 == done.returncode, done.stderr
     return json.loads(done.stdout)

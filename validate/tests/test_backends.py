@@ -389,8 +389,10 @@ def _alive(pid):
 def test_the_command_prints_both_times(tmp_path):
     (tmp_path / "own.toml").write_text('step = "50 us"\n[cpu]\ncores = 2\n', "utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", "simreduce", "validate", "switch:3", "--algo", "ring,direct", "-b", "1K", "-e", "64K", "-f", "64",
-         "-n", "3", "--builtin", "ReductionToOneDevice", "--calibration", str(tmp_path / "own.toml")],
+        [sys.executable, "-m", "simreduce", "validate", "switch:3", "--algo", "ring,direct", "-b",
+        "1K", "-e", "64K", "-f", "64",
+         "-n", "3", "--builtin", "ReductionToOneDevice", "--calibration",
+         str(tmp_path / "own.toml")],
         capture_output=True, text=True, timeout=120, check=False, cwd=REPOSITORY,
     )  # fmt: skip
     rows = [
@@ -407,7 +409,8 @@ def test_the_command_prints_both_times(tmp_path):
 
 def test_the_command_fails_where_a_result_is_wrong():
     done = subprocess.run(
-        [sys.executable, "-m", "simreduce", "validate", "switch:3", "-b", "64", "-n", "1", "--json", "--builtin",
+        [sys.executable, "-m", "simreduce", "validate", "switch:3", "-b", "64", "-n", "1", "--json",
+        "--builtin",
          "HierarchicalCopyAllReduce"],
         capture_output=True, text=True, timeout=120, check=False, cwd=REPOSITORY,
     )  # fmt: skip
@@ -422,7 +425,8 @@ def test_the_command_predicts_an_update_of_synchronous_replicas_by_the_plan_that
     """The mean, by way of rank 0: as that plan with the same constants, if without its tokens."""
     (tmp_path / "own.toml").write_text('step = "50 us"\n[cpu]\ncores = 2\n', "utf-8")
     found = document(
-        "validate switch:3 --algo reduce_to_one+mean --builtin SyncReplicasOptimizer -b 4K -e 4K -n 3 --backend cluster "
+        "validate switch:3 --algo reduce_to_one+mean --builtin SyncReplicasOptimizer -b 4K -e 4K "
+        "-n 3 --backend cluster "
         "--calibration own.toml", tmp_path,
     )["rows"]  # fmt: skip
 

@@ -13,11 +13,13 @@ from simreduce.errors import StrategyError
 from validate.tests.upstream import differences, graph, machine, plan
 
 SIZES = [1, 2, 3, 5, 7, 8, 16, 17, 64, 100, 257]
-MACHINES = [(1, 2), (1, 3), (1, 4), (1, 5), (1, 8), (2, 1), (2, 2), (2, 3), (2, 4), (3, 1), (3, 2), (4, 2),
+MACHINES = [(1, 2), (1, 3), (1, 4), (1, 5), (1, 8), (2, 1), (2, 2), (2, 3), (2, 4), (3, 1), (3, 2),
+(4, 2),
             (8, 1)]  # fmt: skip
 """Tasks, and GPUs of each."""
 
-ORDERS = {1: [(0,)], 2: [(1, 0)], 3: [(0, 2, 1)], 4: [(0, 1, 3, 2), (3, 1, 0, 2)], 5: [(4, 2, 0, 3, 1)],
+ORDERS = {1: [(0,)], 2: [(1, 0)], 3: [(0, 2, 1)], 4: [(0, 1, 3, 2), (3, 1, 0, 2)],
+5: [(4, 2, 0, 3, 1)],
           8: [(0, 1, 2, 3, 7, 6, 5, 4)]}  # fmt: skip
 
 
@@ -117,7 +119,8 @@ def test_reduce_to_one(tasks, gpus):
     assert {} == differences("reduce_to_one", machine(tasks, gpus), SIZES)
 
 
-ALGORITHMS = ["xring", "psgpu", "pscpu", "pscpu/pscpu", "nccl", "nccl/xring", "nccl/rechd", "nccl/pscpu",
+ALGORITHMS = ["xring", "psgpu", "pscpu", "pscpu/pscpu", "nccl", "nccl/xring", "nccl/rechd",
+"nccl/pscpu",
               "hierarchical_copy", "reduce_to_one"]  # fmt: skip
 
 
@@ -190,8 +193,10 @@ def test_hierarchical_copy_copies_twice_to_a_secondary_on_the_mains_side(devices
     ("algorithm", "tasks", "gpus", "size", "shards"),
     [("xring", 1, 1, 8, 1), ("xring", 1, 4, 8, 5), ("xring", 2, 2, 8, 3), ("xring", 1, 4, 8, 0),
      ("nccl/xring", 2, 4, 8, 2), ("nccl/xring", 3, 1, 9, 2),
-     ("nccl/rechd", 3, 2, 9, 1), ("nccl/rechd", 6, 1, 12, 1), ("nccl/rechd", 2, 1, 7, 1), ("nccl/rechd", 4, 2, 10, 1),
-     ("pscpu", 2, 2, 8, 3), ("psgpu", 1, 4, 8, 5), ("pscpu/pscpu", 2, 2, 8, 3), ("nccl/pscpu", 2, 2, 8, 3)],
+     ("nccl/rechd", 3, 2, 9, 1), ("nccl/rechd", 6, 1, 12, 1), ("nccl/rechd", 2, 1, 7, 1),
+     ("nccl/rechd", 4, 2, 10, 1),
+     ("pscpu", 2, 2, 8, 3), ("psgpu", 1, 4, 8, 5), ("pscpu/pscpu", 2, 2, 8, 3),
+     ("nccl/pscpu", 2, 2, 8, 3)],
 )  # fmt: skip
 def test_what_tensorflow_refuses_is_refused(algorithm, tasks, gpus, size, shards):
     with pytest.raises((ValueError, ZeroDivisionError)):

@@ -92,7 +92,8 @@ def test_predictions_with_it_are_judged(calibrated):
     """
     folder, _ = calibrated
     said = document(
-        "validate switch:2 --algo ring,reduce_to_one -b 4K -e 64K -f 16 --calibration x.toml --transfers --svg p.svg", folder
+        "validate switch:2 --algo ring,reduce_to_one -b 4K -e 64K -f 16 --calibration x.toml "
+        "--transfers --svg p.svg", folder
     )  # fmt: skip
     rows, accuracy = said["rows"], said["judgement"]
 

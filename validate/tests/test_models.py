@@ -27,7 +27,7 @@ def found(model, *shapes):
 
 
 def layers(model, *shapes):
-    """Name, gradients' elements, FLOPs forward and backward, by layer; nothing may be left to say."""
+    """Name, gradients' elements, FLOPs forward and backward by layer, without any note."""
     read_, notes = found(model, *shapes)
 
     assert [] == notes
@@ -125,7 +125,8 @@ def test_models_within_models_are_named_by_their_path():
     model = keras.Model(given, L.Dense(2, name="last")(Own()(given)))
 
     assert [
-        ("own/inner/a", [12, 3], 24, 24), ("own/inner/b", [6, 2], 12, 24), ("own", [10], 20, 40), ("last", [10, 2], 20, 40),
+        ("own/inner/a", [12, 3], 24, 24), ("own/inner/b", [6, 2], 12, 24), ("own", [10], 20, 40),
+        ("last", [10, 2], 20, 40),
     ] == layers(model)  # fmt: skip
 
 
@@ -137,14 +138,16 @@ def test_attention_has_the_products_of_two_activations():
     rows = layers(model)
     projection, scores = 2 * 6 * 8 * 8, 2 * 2 * 6 * 6 * 4
 
-    assert [("mha/query", projection), ("mha/key", projection), ("mha/value", projection), ("mha", 2 * scores),
-            ("mha/attention_output", projection)] == [(name, forward) for name, _, forward, _ in rows]  # fmt: skip
+    assert [("mha/query", projection), ("mha/key", projection), ("mha/value", projection),
+    ("mha", 2 * scores),
+            ("mha/attention_output", projection)] == [(name, forward) for name, _, forward,
+            _ in rows]  # fmt: skip
     assert [projection] * 3 + [4 * scores, 2 * projection] == [backward for *_, backward in rows]
     assert model.count_params() == sum(sum(elements) for _, elements, _, _ in rows)
 
 
 def test_a_loop_is_as_many_times_its_body():
-    """An LSTM of 7 steps. Its cell is called once more while the graph is made, which nobody runs."""
+    """An LSTM of 7 steps. Building the graph calls its cell once more, which nobody runs."""
     given = keras.Input((7, 4))
     rows = layers(keras.Model(given, L.LSTM(5)(given)))
     step = 2 * (4 * 20 + 5 * 20)
@@ -309,11 +312,17 @@ class Late(keras.Model):
         ("ends", r"faulty:ends: {0}/faulty.py:10, in ends: SystemExit: 3"),
         (
             "Late",
-            r"faulty:Late: {0}/faulty.py:14, in call: AttributeError: .* has no attribute 'missing'",
+            (
+                r"faulty:Late: {0}/faulty.py:14, in call: AttributeError: .* has no attribute "
+                r"'missing'"
+            ),
         ),
         (
             "keras",
-            "faulty:keras: is <module 'keras' .*, neither a keras.Model nor a function that returns one",
+            (
+                "faulty:keras: is <module 'keras' .*, neither a keras.Model nor a function that "
+                "returns one"
+            ),
         ),
     ],
 )
@@ -360,7 +369,8 @@ def test_the_command_writes_what_a_step_takes(tmp_path):
         "import keras\n"
         "def build():\n"
         "    print('not on stdout')\n"
-        "    return keras.Sequential([keras.layers.Dense(64, name='a'), keras.layers.Dense(10, name='b')])\n",
+        "    return keras.Sequential([keras.layers.Dense(64, name='a'), keras.layers.Dense(10, "
+        "name='b')])\n",
         "utf-8",
     )
     done = subprocess.run(

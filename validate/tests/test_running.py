@@ -18,13 +18,15 @@ from simreduce.plan import ZEROS, Kind
 from validate.tests.upstream import graph, machine, plan
 
 CASES = [
-    ("xring", 1, 2, {}), ("xring", 1, 3, {"shards": 2}), ("xring", 1, 4, {"packs": 2}), ("xring", 1, 8, {}),
+    ("xring", 1, 2, {}), ("xring", 1, 3, {"shards": 2}), ("xring", 1, 4, {"packs": 2}),
+    ("xring", 1, 8, {}),
     ("xring", 2, 2, {"shards": 2}), ("xring", 3, 2, {}),
     ("psgpu", 1, 2, {}), ("psgpu", 1, 4, {"shards": 3}), ("psgpu", 2, 3, {"shards": 2, "packs": 3}),
     ("pscpu", 1, 3, {}), ("pscpu", 2, 2, {"shards": 2}), ("pscpu", 3, 1, {"shards": 2}),
     ("pscpu/pscpu", 1, 2, {}), ("pscpu/pscpu", 2, 2, {}), ("pscpu/pscpu", 3, 2, {"shards": 2}),
     ("rechd", 2, 1, {}), ("rechd", 4, 1, {}), ("rechd", 8, 1, {"packs": 2}),
-    ("hierarchical_copy", 1, 2, {}), ("hierarchical_copy", 1, 4, {}), ("hierarchical_copy", 1, 8, {"packs": 8}),
+    ("hierarchical_copy", 1, 2, {}), ("hierarchical_copy", 1, 4, {}),
+    ("hierarchical_copy", 1, 8, {"packs": 8}),
     ("reduce_to_one", 1, 2, {}), ("reduce_to_one", 1, 5, {}), ("reduce_to_one", 2, 3, {}),
 ]  # fmt: skip
 SIZES = [10, 1, 37, 8]

@@ -120,7 +120,8 @@ def test_nothing_is_left(end, delay):
     then = "raise ZeroDivisionError" if end == "exception" else "time.sleep(1000)"
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT.format(delay=delay, then=then)], text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": PATH}, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": PATH},
+        start_new_session=True,
     )  # fmt: skip
     keeper, inside = map(int, process.stdout.readline().split())
     try:
@@ -172,9 +173,12 @@ def test_two_sets_do_not_meet():
 def test_the_command_keeps_predictions_and_samples(tmp_path):
     out = tmp_path / "result.jsonl"
     done = subprocess.run(
-        [sys.executable, "-m", "simreduce", "validate", "switch:3", "--backend", "shaped", "--rate", "400mbit", "--delay", "2ms",
-         "--slow-port", "1=200mbit", "--algo", "ring,direct", "-b", "96K", "-n", "4", "--out", str(out), "--json"],
-        capture_output=True, text=True, timeout=200, check=False, cwd=REPOSITORY, env={**os.environ, "PYTHONPATH": PATH},
+        [sys.executable, "-m", "simreduce", "validate", "switch:3", "--backend", "shaped", "--rate",
+        "400mbit", "--delay", "2ms",
+         "--slow-port", "1=200mbit", "--algo", "ring,direct", "-b", "96K", "-n", "4", "--out",
+         str(out), "--json"],
+        capture_output=True, text=True, timeout=200, check=False, cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": PATH},
     )  # fmt: skip
     assert 0 == done.returncode, done.stderr
     rows, recorded = json.loads(done.stdout)["rows"], read_record(out)

@@ -316,10 +316,18 @@ def _gpus(machine: Topology, names: Sequence[str], ranks: Sequence[str]) -> Desi
         name: next(link for link in machine.links if _name(machine, link) == name) for name in used
     }
     constants = [
-        Constant.about("step", 100e-6), Constant.about("dispatch.copy", 10e-6), Constant.about("dispatch.add", 10e-6),
-        *(Constant.about(f"links.{name}.bandwidth", link.bandwidth / link.lanes, 30.0) for name, link in first.items()),
-        *(Constant.about(f"links.{name}.latency", max(link.latency, 1e-6), 100.0) for name, link in first.items()),
-    ]  # fmt: skip
+        Constant.about("step", 100e-6),
+        Constant.about("dispatch.copy", 10e-6),
+        Constant.about("dispatch.add", 10e-6),
+        *(
+            Constant.about(f"links.{name}.bandwidth", link.bandwidth / link.lanes, 30.0)
+            for name, link in first.items()
+        ),
+        *(
+            Constant.about(f"links.{name}.latency", max(link.latency, 1e-6), 100.0)
+            for name, link in first.items()
+        ),
+    ]
     apart = [name for name in used if ":" in name]
     alike = [name for name in used if ":" not in name]
     directions = [

@@ -97,9 +97,16 @@ def _solved(
 
     low, high = (np.log([getattr(c, edge) for c in free]) for edge in ("low", "high"))
     found = least_squares(
-        pulled, np.clip(begin, low + 1e-6, high - 1e-6), bounds=(low, high), loss="soft_l1", f_scale=INLIER, diff_step=_STEP,
-        xtol=_ENOUGH, ftol=_ENOUGH, max_nfev=_MOST,
-    )  # fmt: skip
+        pulled,
+        np.clip(begin, low + 1e-6, high - 1e-6),
+        bounds=(low, high),
+        loss="soft_l1",
+        f_scale=INLIER,
+        diff_step=_STEP,
+        xtol=_ENOUGH,
+        ftol=_ENOUGH,
+        max_nfev=_MOST,
+    )
     last = residuals(found.x)
     errors = _errors(_slopes(residuals, found.x), last)
     names = [c.name for c in free]

@@ -65,7 +65,8 @@ def _relay_line(relay: Relay) -> str:
     )
     return (
         f"# two transfers from one device to another {how}: "
-        f"{format_duration(relay.measured)} measured, predicted {format_duration(relay.queued)} if they "
+        f"{format_duration(relay.measured)} measured, predicted {format_duration(relay.queued)} "
+        f"if they "
         f"queue, {format_duration(relay.shared)} if they share"
     )
 

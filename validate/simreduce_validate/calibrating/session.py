@@ -72,7 +72,7 @@ class Relay:
 
 @dataclass(frozen=True)
 class Session:
-    """What a calibration found. `timings` are of the micro-plans, `tried` of held-out strategies."""
+    """What a calibration found, from timings of micro-plans and those of held-out strategies."""
 
     calibration: Calibration
     fit: Fit

@@ -3,8 +3,8 @@
 JSON Lines, one document a line, whose `record` says what it is:
 
     {"record": "run", "format": 1, "provenance": {...}}
-    {"record": "candidate", "id": 0, "algorithm": "ring", "size_bytes": 1048576, "plan": "...", "predicted_us": 65780.1, ...}
-    {"record": "candidate", "id": 7, "algorithm": "copies", "predicted_us": null, "then_us": 479.3, "beside": [1048576], ...}
+    {"record": "candidate", "id": 0, "algorithm": "ring", "predicted_us": 65780.1, ...}
+    {"record": "candidate", "id": 7, "then_us": 479.3, "beside": [1048576], ...}
     {"record": "predicted", "candidates": 8}
     {"record": "settled", "id": 0, "steps": 0}
     {"record": "sample", "id": 0, "round": 0, "us": 82010.4}

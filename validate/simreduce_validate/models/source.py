@@ -39,7 +39,8 @@ def load(text: str, shape: tuple[int | None, ...] | None) -> Any:
     builders = applications()
     if text not in builders:
         raise InputError(
-            f"no Keras model {shown(text)}{did_you_mean(text, builders)}; a name of keras.applications, a function as "
+            f"no Keras model {shown(text)}{did_you_mean(text, builders)}; a name of "
+            f"keras.applications, a function as "
             "PACKAGE.MODULE:FUNCTION, or a file that ends in .keras"
         )
     return builders[text](weights=None, **({} if shape is None else {"input_shape": shape}))

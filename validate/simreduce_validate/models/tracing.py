@@ -143,7 +143,7 @@ class _Run:
         return bool(both.flops or both.uncounted or self.gradients)
 
     def name(self, model: str) -> str:
-        """The layers of the calls; without the model that all are in, which has the name `model`."""
+        """The layers of the calls, without the outermost, which is the model."""
         return "/".join(name for _, name in self.calls[1:]) or model
 
 
@@ -228,7 +228,8 @@ def specs(model: Any, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Any:
     if not own:
         if not shapes:
             raise InputError(
-                f"{model.name}: it does not say what it takes; give the shape of a sample, --input 224x224x3"
+                f"{model.name}: it does not say what it takes; give the shape of a sample, "
+                f"--input 224x224x3"
             )
         given = [tf.TensorSpec([1, *shape], dtype or "float32") for shape, dtype in shapes]
         return given[0] if len(given) == 1 else given
@@ -245,7 +246,8 @@ def specs(model: Any, shapes: Sequence[tuple[tuple[int, ...], str]]) -> Any:
         )
         if not fits or None in shape:
             raise InputError(
-                f"{model.name}: it takes {_shown(own)}; give the shape of each by --input, such as 224x224x3"
+                f"{model.name}: it takes {_shown(own)}; give the shape of each by --input, such "
+                f"as 224x224x3"
             )
         found.append(tf.TensorSpec([1, *shape], dtype or tensor.dtype))
     return (

@@ -4,11 +4,11 @@
         measured = backend.run(plan, repetitions=20)
         measured.seconds, measured.wrong
 
-`measuring.time_in_rounds` times several candidates in turns, so that what else the machine does hits all
-alike.
+`measuring.time_in_rounds` times several candidates in turns, so that other load on the machine
+hits all of them alike.
 
-TensorFlow is not imported here: it is in the driver, a process of its own with the settings of
-`child.ENVIRONMENT`.
+TensorFlow is not imported here. It runs in the driver, a process of its own with the environment
+of `child.ENVIRONMENT`.
 """
 
 from __future__ import annotations
@@ -127,11 +127,13 @@ class Backend:
             fits = work.device.max(initial=-1) < len(self.devices)
             if not fits or work.devices[: len(self.devices)] != self.devices:
                 problems.append(
-                    f"the plan is for {', '.join(work.devices)}, and these devices are {', '.join(self.devices)}"
+                    f"the plan is for {', '.join(work.devices)}, and these devices are "
+                    f"{', '.join(self.devices)}"
                 )
             if work.machines > 1:
                 problems.append(
-                    f"the plan is that of one of {work.machines} equal machines, and cannot run alone"
+                    f"the plan is that of one of {work.machines} equal machines, and cannot run "
+                    f"alone"
                 )
             return problems
         if chained > 1:
@@ -167,7 +169,7 @@ class Candidate:
         return np.array(found) / self.chained
 
     def check(self) -> list[str]:
-        """What the results of the last step are not as the contract says; empty if they are right."""
+        """Every result of the last step that the contract does not allow."""
         if self.members:
             return self.members.check()
         return list(self.backend.driver.ask("check", self.number, seconds=self.backend.patience))
@@ -212,24 +214,24 @@ def open_backend(
     pretend: bool = False,
     patience: float = PATIENCE,
 ) -> Iterator[Backend]:
-    """The first `used` devices of `layout` (all by default) on one of `BACKENDS`, until the `with`
+    """The first `used` devices of `layout` (default: all) on one of `BACKENDS`, until the `with`
     block ends.
 
     `inproc`: CPU devices of one process, which share cores and memory.
 
-    `cluster`: a process for every device or, if the layout has several tasks, for every task, whose
-    devices are CPU devices of its process. `workers` are as many addresses, with what starts a
-    process there; by default they are on this machine's loopback. The driver is started with
-    `driver_prefix`, and must reach all workers.
+    `cluster`: one process per device or, if the layout has several tasks, per task, whose devices
+    are CPU devices of its process. `workers` are their addresses and commands to start them, by
+    default on this machine's loopback. `driver_prefix` starts the driver, which must reach all
+    workers.
 
-    `shaped`: such a cluster, whose workers have `links` of known rate between them. The driver is
-    beside the first worker.
+    `shaped`: a cluster with `links` of known rate between its workers. The driver is beside the
+    first worker.
 
     `gpu`: rank i is GPU i of this machine, every host is its CPU. Each physical GPU is `split` into
-    so many. To `pretend` is to take CPU devices for the GPUs.
+    parts. `pretend` takes CPU devices for the GPUs.
 
-    `threads` is how many ops run at a time in one process, 0 for one per core. InputError for what
-    cannot be; DeviceError if a process does not start.
+    `threads` is how many ops run at a time in one process, 0 for one per core. Raises InputError
+    for what cannot be, DeviceError if a process does not start.
     """
     check_names(name)
     check_tensorflow()
@@ -242,45 +244,58 @@ def open_backend(
             workers = stack.enter_context(shape_links(links)).workers
             driver_prefix = workers[0].prefix
         if name in {"cluster", "shaped"}:
-            place = placement.workers(layout, devices)
-            tasks = sorted(
-                {placement.process(p) for p in place}, key=lambda p: int(p.rpartition(":")[2])
-            )
-            if workers and len(workers) != len(tasks):
-                raise InputError(
-                    f"{len(workers)} workers for {len(tasks)} processes; give an address for each"
-                )
-            workers = tuple(workers) or tuple(loopback(len(tasks)))
-            cpus = [sum(placement.process(p) == task for p in place) for task in tasks]
+            place, workers, cpus = _place_workers(layout, devices, workers)
             computers = stack.enter_context(start_workers(workers, cpus, threads))
             addresses = tuple(worker.address for worker in workers)
-            config = DriverConfig(devices, tuple(place), threads=threads, cluster=addresses)
+            config = DriverConfig(devices, place, threads=threads, cluster=addresses)
         elif name == "gpu" and not pretend:
-            config = DriverConfig(
-                devices, tuple(placement.gpus(layout, devices)), gpus=split, threads=threads
-            )
+            place = tuple(placement.gpus(layout, devices))
+            config = DriverConfig(devices, place, gpus=split, threads=threads)
         else:
-            config = DriverConfig(
-                devices,
-                tuple(placement.logical_cpus(len(devices))),
-                cpus=len(devices),
-                threads=threads,
-            )
-        # TensorFlow then numbers GPUs as nvidia-smi does; without GPUs it shall not look for any.
-        seen = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID") if config.gpus else ("CUDA_VISIBLE_DEVICES", "")
-        driver = Child(DRIVER, f"{name}: the driver", driver_prefix, [seen])
-        stack.callback(driver.close)
+            place = tuple(placement.logical_cpus(len(devices)))
+            config = DriverConfig(devices, place, cpus=len(devices), threads=threads)
+        driver = _start_driver(stack, name, driver_prefix, config)
         provenance = driver.ask("open", config, seconds=START_SECONDS)
-        if links is not None:
-            provenance["links"] = links.text
-        if computers:
-            provenance["workers"] = [
-                {"address": worker.address, **computer._asdict()}
-                for worker, computer in zip(workers, computers, strict=True)
-            ]
-        yield Backend(
-            name, devices, config.place, tuple(workers), patience, provenance, driver, stack
+        provenance |= _links_and_computers(links, workers, computers)
+        yield Backend(name, devices, place, tuple(workers), patience, provenance, driver, stack)
+
+
+def _place_workers(
+    layout: Layout, devices: Sequence[str], workers: Sequence[Worker]
+) -> tuple[tuple[str, ...], tuple[Worker, ...], list[int]]:
+    """The TensorFlow device of each device, the workers, and the CPU devices of each worker."""
+    place = placement.workers(layout, devices)
+    processes = {placement.process(each) for each in place}
+    tasks = sorted(processes, key=lambda name: int(name.rpartition(":")[2]))
+    if workers and len(workers) != len(tasks):
+        raise InputError(
+            f"{len(workers)} workers for {len(tasks)} processes; give an address for each"
         )
+    cpus = [sum(placement.process(each) == task for each in place) for task in tasks]
+    return tuple(place), tuple(workers) or tuple(loopback(len(tasks))), cpus
+
+
+def _start_driver(
+    stack: ExitStack, name: str, prefix: Sequence[str], config: DriverConfig
+) -> Child:
+    # TensorFlow then numbers GPUs as nvidia-smi does, and looks for none where there are none.
+    visible = ("CUDA_DEVICE_ORDER", "PCI_BUS_ID") if config.gpus else ("CUDA_VISIBLE_DEVICES", "")
+    driver = Child(DRIVER, f"{name}: the driver", prefix, [visible])
+    stack.callback(driver.close)
+    return driver
+
+
+def _links_and_computers(
+    links: Links | None, workers: Sequence[Worker], computers: Sequence[Computer]
+) -> dict[str, Any]:
+    """What a backend adds to the provenance that the driver gives."""
+    found: dict[str, Any] = {} if links is None else {"links": links.text}
+    if computers:
+        found["workers"] = [
+            {"address": worker.address, **computer._asdict()}
+            for worker, computer in zip(workers, computers, strict=True)
+        ]
+    return found
 
 
 def check_tensorflow() -> None:

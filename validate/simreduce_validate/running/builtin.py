@@ -1,4 +1,4 @@
-"""TensorFlow's own all-reduces, as candidates beside our plans: checked and timed in the same way."""
+"""TensorFlow's own all-reduces, checked and timed like our plans."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MULTI_WORKER, SYNC_REPLICAS = "MultiWorkerMirroredStrategy", "SyncReplicasOptimi
 
 @dataclass(frozen=True, slots=True)
 class Builtin:
-    """An all-reduce of gradients of so many elements among the first `ranks` devices of a backend."""
+    """An all-reduce among the first `ranks` devices, of gradients with these `elements`."""
 
     name: str
     elements: tuple[int, ...]
@@ -65,6 +65,7 @@ def check_builtin(name: str) -> str:
     """The name of one; InputError names the nearest."""
     if name not in BUILTINS:
         raise InputError(
-            f"--builtin: unknown {name!r}{did_you_mean(name, BUILTINS)}; one of {', '.join(BUILTINS)}"
+            f"--builtin: unknown {name!r}{did_you_mean(name, BUILTINS)}; one of "
+            f"{', '.join(BUILTINS)}"
         )
     return name

@@ -1,4 +1,4 @@
-"""Processes that hold TensorFlow, seen from the one that does not: started, asked, stopped.
+"""Child processes that import TensorFlow, as the parent sees them.
 
 Requests and answers are pickles on the child's stdin and stdout, so that a child may be on another
 host or in another network namespace: whatever its `prefix` starts (`ssh HOST`, `ip netns exec
@@ -88,7 +88,7 @@ class Child:
         return self._process.pid
 
     def ask(self, method: str, *arguments: Any, seconds: float) -> Any:
-        """The answer to a request. DeviceError if it fails, or if there is none within `seconds`."""
+        """The answer to a request. Raises DeviceError if it fails or takes too long."""
         self.tell(method, *arguments)
         return self.answer(method, seconds)
 

@@ -50,7 +50,7 @@ class Contents:
 
     @staticmethod
     def of(plan: Plan) -> Contents:
-        """InputError if a dtype of the plan is too narrow for exact sums of so many contributors."""
+        """Raises InputError if a dtype of the plan is too narrow for exact sums."""
         kinds = sorted(
             {dtypes.NAMES[code] for code in {*plan.dtype.tolist(), *plan.contract.dtype.tolist()}}
         )
@@ -63,7 +63,8 @@ class Contents:
         if top < 1:
             divided = f" divided by {unit}" if unit > 1 else ""
             raise InputError(
-                f"{narrow}: sums of {most} ranks{divided} are not exact, so nothing could be checked"
+                f"{narrow}: sums of {most} ranks{divided} are not exact, so nothing could be "
+                f"checked"
             )
         return Contents(plan, unit, top)
 
@@ -122,7 +123,8 @@ def difference(where: str, lo: int, got: Floats, wanted: Floats) -> str:
     if wrong.size:
         i = int(wrong[0])
         return (
-            f"{where} [{lo}, {lo + len(got)}): element {lo + i} is {got[i]:g} instead of {wanted[i]:g}; "
+            f"{where} [{lo}, {lo + len(got)}): element {lo + i} is {got[i]:g} instead of "
+            f"{wanted[i]:g}; "
             f"{wrong.size} of {len(got)} are wrong"
         )
     if loose.size:

@@ -45,7 +45,7 @@ def parts_of(model: Model, split: int) -> Topology:
 
 
 def model_of(product: str) -> Model:
-    """The model of a product by the driver's name, such as `NVIDIA A100-SXM4-80GB`, or `UNKNOWN`."""
+    """The model by the driver's name, such as `NVIDIA A100-SXM4-80GB`, or `UNKNOWN`."""
     text = product.upper().replace(" ", "")
     fitting = [
         model for name, model in MODELS.items() if all(part in text for part in name.split("-"))

@@ -21,10 +21,10 @@ source, as a receive is posted as soon as the step starts. An edge from another 
 without contents, which the simulator does not count. `nccl` ops are copies and sums like others:
 CPUs have no NCCL.
 
-Plans for CPU devices of one process come `make_ops_explicit`: they have neither views nor copies that
-wait.
+Plans for CPU devices of one process have been through `make_ops_explicit`: they have neither views
+nor copies that wait.
 
-Nothing may be rewritten, or the executed graph would not be the plan: see `executed`.
+Nothing may be rewritten, or the executed graph would not be the plan: see `execution`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ def program(plan: Plan, place: Sequence[str], chained: int = 1) -> Program:
     int32 = dtypes.code("int32")
     if not all(map(is_cpu, place)) and (plan.dtype == int32).any():
         raise InputError(
-            "int32: TensorFlow keeps it in the memory of the host, not of the GPU; use int64 or a float"
+            "int32: TensorFlow keeps it in the memory of the host, not of the GPU; use int64 or a "
+            "float"
         )
     return Program(plan, tuple(place), lambda given: emit(plan, place, given, chained), chained)
 

@@ -93,7 +93,7 @@ def _differences(what: str, ours: Counter[Any], theirs: Counter[Any]) -> Iterato
 
 
 def _elements(graph: Any, tensor: str) -> int | None:
-    """The elements of a tensor by its name in a `NodeDef`; None if the graph has none of that name."""
+    """The elements of a tensor by its name in a `NodeDef`, None if the graph has no such tensor."""
     node, _, output = tensor.partition(":")
     try:
         shape = graph.get_tensor_by_name(f"{node}:{output or 0}").shape

@@ -18,7 +18,7 @@ from simreduce_validate.running.session import MIB_OF_SPLIT, keep
 
 
 class FunctionRunner:
-    """A `Runner` as a function. The process must have the devices already: see `prepare_process`."""
+    """A `Runner` as a function, in a process that `prepare_process` gave its devices."""
 
     def __init__(self, program: Program) -> None:
         self._variables: dict[str, Any] = {}

@@ -119,7 +119,8 @@ class Links:
         )
         delay = f", {self.delay * 1e3:g} ms" if self.delay else ""
         how = "switch of our own" if self.own_switch else "veth and htb"
-        return f"{self.ports} ports of {self.rate * 8e-6:g} Mbit/s{slow}{delay} ({how}, mtu {self.mtu})"
+        rates = f"{self.rate * 8e-6:g} Mbit/s{slow}{delay}"
+        return f"{self.ports} ports of {rates} ({how}, mtu {self.mtu})"
 
     def machine(self) -> Topology:
         """What is simulated: every worker is the CPU of a machine of its own, the links carry what
@@ -166,7 +167,8 @@ def read_links(
     match = re.fullmatch(r"switch:([0-9]{1,4})", topology.strip())
     if match is None:
         problems.append(
-            f"{topology}: --backend shaped makes the links itself; write switch:N, for so many workers"
+            f"{topology}: --backend shaped makes the links itself; write switch:N, for so many "
+            f"workers"
         )
     bytes_per_s = None
     if rate is None:

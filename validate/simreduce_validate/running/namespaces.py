@@ -113,7 +113,8 @@ class Namespaces:
         for port, held in enumerate(self._held):
             with self._inside(held):
                 _batch("ip", [
-                    f"link add eth0 mtu {links.mtu} type veth peer name p{port} mtu {links.mtu} netns /proc/{os.getpid()}/fd/{middle}",
+                    (f"link add eth0 mtu {links.mtu} type veth peer name p{port} mtu {links.mtu} "
+                    f"netns /proc/{os.getpid()}/fd/{middle}"),
                     f"link set dev eth0 gso_max_size {large}",
                 ])  # fmt: skip
                 _batch("tc", shaping(links, port, "eth0", "dst"))
@@ -142,7 +143,7 @@ class Namespaces:
 
 
 def _tcp(links: Links) -> None:
-    """Connections that are never idle for TCP and that lose nothing; a timer longer than any queue."""
+    """TCP connections that never restart slowly and lose nothing, with a patient timer."""
     for name, value in tcp_settings(links).items():
         Path("/proc/sys/net/ipv4", name).write_text(value, "ascii")
     found = _run(["ip", "route", "show", "dev", "eth0"], "").split("\n")[0].strip()

@@ -66,7 +66,7 @@ def workers(layout: Layout, devices: Sequence[str]) -> list[str]:
 
 
 def gpus(layout: Layout, devices: Sequence[str]) -> list[str]:
-    """Ranks are GPUs, hosts the CPU. InputError for a device that is neither, or for several tasks."""
+    """Ranks as GPUs, hosts as the CPU. Raises InputError for other devices and several tasks."""
     problems = []
     if len(layout.tasks) > 1:
         problems.append(

@@ -62,7 +62,7 @@ class Runner(Protocol):
     """What was built, which knows the shape of every tensor."""
 
     def load(self, contents: Mapping[str, Array]) -> None:
-        """Give variables what they hold, by name: all those that a step is given, before it is run."""
+        """Set all variables that a step reads, by name, before it runs."""
 
     def run(self) -> None:
         """One step; returns when all results are on their devices."""

@@ -48,21 +48,23 @@ def shaping(links: Links, port: int, device: str, other: str) -> list[str]:
     largest = segments(links) * (links.mtu + ETHERNET)
     burst = max(round(rate * _LATE), links.mtu + ETHERNET)
     bits, some = f"{round(rate * 8)}bit", f"burst {burst} cburst {burst}"
+    htb = f"htb rate {bits} {some} quantum {largest}"
+    head, ip = f"dev {device} parent", f"filter add dev {device} parent 1: protocol ip"
     lines = [
         f"qdisc add dev {device} root handle 1: htb default 0",
-        f"class add dev {device} parent 1: classid 1:1 htb rate {bits} {some} quantum {largest}",
-        f"class add dev {device} parent 1:1 classid 1:2 htb rate {bits} {some} quantum {largest} prio 0",
-        f"qdisc add dev {device} parent 1:2 handle 2: bfifo limit {1 << 20}",
-        f"filter add dev {device} parent 1: protocol ip prio 1 u32 match u16 0 {0x10000 - SMALL:#x} at 2 flowid 1:2",
+        f"class add {head} 1: classid 1:1 {htb}",
+        f"class add {head} 1:1 classid 1:2 {htb} prio 0",
+        f"qdisc add {head} 1:2 handle 2: bfifo limit {1 << 20}",
+        f"{ip} prio 1 u32 match u16 0 {0x10000 - SMALL:#x} at 2 flowid 1:2",
     ]
     for peer in range(links.ports):
         if peer != port:
-            minor = f"{peer + 16:x}"
+            minor, limit = f"{peer + 16:x}", 4 * in_flight(links)
             shape = f"htb rate 8kbit burst 2000 ceil {bits} cburst {burst} quantum {largest} prio 1"
             lines += [
-                f"class add dev {device} parent 1:1 classid 1:{minor} {shape}",
-                f"qdisc add dev {device} parent 1:{minor} handle {minor}: bfifo limit {4 * in_flight(links)}",
-                f"filter add dev {device} parent 1: protocol ip prio 2 u32 match ip {other} {address(peer)}/32 flowid 1:{minor}",
+                f"class add {head} 1:1 classid 1:{minor} {shape}",
+                f"qdisc add {head} 1:{minor} handle {minor}: bfifo limit {limit}",
+                f"{ip} prio 2 u32 match ip {other} {address(peer)}/32 flowid 1:{minor}",
             ]
     return lines
 
@@ -91,7 +93,7 @@ def tcp_settings(links: Links) -> dict[str, str]:
     return {
         "tcp_slow_start_after_idle": "0",
         "tcp_no_metrics_save": "1",
-        "tcp_congestion_control": "reno",  # what every kernel lets a namespace choose; nothing is lost anyway
+        "tcp_congestion_control": "reno",  # any kernel lets a namespace choose it
         "tcp_wmem": f"4096 {room} {room}",
         "tcp_rmem": f"4096 {4 * room} {4 * room}",
     }

@@ -87,7 +87,8 @@ def cpu_machine(devices: Sequence[str], place: Sequence[str]) -> Topology:
         Cable(name, "computer", CABLE, 1, _BANDWIDTH, _BANDWIDTH, 0.0, holds_lane=False)
         for name in devices
     ]
-    title = f"{units.counted(len(devices), 'CPU device')} in {units.counted(len(set(numbers)), 'process', 'processes')}"
+    count = units.counted(len(devices), "CPU device")
+    title = f"{count} in {units.counted(len(set(numbers)), 'process', 'processes')}"
     return build(
         f"cpu:{len(devices)}",
         title,

@@ -113,7 +113,8 @@ def _zeros(name: str, like: Any, *, local: bool = False) -> Any:
     """A variable that nothing trains, of the rank's own if it is `local`."""
     where = v1.GraphKeys.LOCAL_VARIABLES if local else v1.GraphKeys.GLOBAL_VARIABLES
     return v1.get_variable(
-        name, like.shape, like.dtype, v1.zeros_initializer(), use_resource=True, trainable=False, collections=[where]
+        name, like.shape, like.dtype, v1.zeros_initializer(), use_resource=True, trainable=False,
+        collections=[where]
     )  # fmt: skip
 
 
