@@ -1,10 +1,10 @@
 """simreduce: which gradient reduction is fastest on this machine?
 
     import simreduce as sr
-    machine = sr.load_topology("dgx1v")
-    plan = sr.compile("xring#2+packs=8", sr.load_workload("resnet50"), sr.layout(machine))
+    plan = sr.compile("xring#2+packs=8", "resnet50", "dgx1v")
     assert not sr.verify(plan)
-    result = sr.simulate(plan, machine, runtime="tensorflow")
+    result = sr.simulate(plan, "dgx1v", runtime="tensorflow")
+    sr.rank("dgx1v", "resnet50").recommended
 
 Names load their modules when first used, so that `import simreduce` is quick.
 """
@@ -17,38 +17,74 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 _HOME = {
-    "compile": ("simreduce.strategy", "compile_plan"),
-    "fold": ("simreduce.topology", "fold"),
-    "layout": ("simreduce.layouts", "layout"),
-    "load_calibration": ("simreduce.calibrate", "load_calibration"),
-    "load_topology": ("simreduce.topology", "load_topology"),
-    "load_workload": ("simreduce.workload", "load_workload"),
-    "record": ("simreduce.engine", "record"),
-    "repeat": ("simreduce.plan", "repeat"),
-    "simulate": ("simreduce.engine", "simulate"),
-    "verify": ("simreduce.plan", "verify"),
-    "wrong_elements": ("simreduce.plan", "wrong_elements"),
+    "Disturbance": "simreduce.engine",
+    "Fault": "simreduce.engine",
+    "Scenario": "simreduce.scenario",
+    "Setup": "simreduce.setup",
+    "Topology": "simreduce.topology",
+    "algorithm": "simreduce.algorithms",
+    "bench": "simreduce.api",
+    "compile": "simreduce.api",
+    "fold": "simreduce.api",
+    "layout": "simreduce.api",
+    "load_calibration": "simreduce.api",
+    "load_scenario": "simreduce.api",
+    "load_topology": "simreduce.api",
+    "load_workload": "simreduce.api",
+    "rank": "simreduce.api",
+    "record": "simreduce.api",
+    "repeat": "simreduce.api",
+    "simulate": "simreduce.api",
+    "step": "simreduce.api",
+    "verify": "simreduce.api",
+    "wrong_elements": "simreduce.plan",
 }
+"""The module of each public name."""
 
 if TYPE_CHECKING:
-    from simreduce.calibrate import load_calibration
-    from simreduce.engine import record, simulate
-    from simreduce.layouts import layout
-    from simreduce.plan import repeat, verify, wrong_elements
-    from simreduce.strategy import compile_plan as compile  # noqa: A004 - as re.compile
-    from simreduce.topology import fold, load_topology
-    from simreduce.workload import load_workload
+    from simreduce.algorithms import algorithm
+    from simreduce.api import (
+        bench,
+        compile,  # noqa: A004 - as re.compile
+        fold,
+        layout,
+        load_calibration,
+        load_scenario,
+        load_topology,
+        load_workload,
+        rank,
+        record,
+        repeat,
+        simulate,
+        step,
+        verify,
+    )
+    from simreduce.engine import Disturbance, Fault
+    from simreduce.plan import wrong_elements
+    from simreduce.scenario import Scenario
+    from simreduce.setup import Setup
+    from simreduce.topology import Topology
 
 __all__ = [
+    "Disturbance",
+    "Fault",
+    "Scenario",
+    "Setup",
+    "Topology",
+    "algorithm",
+    "bench",
     "compile",
     "fold",
     "layout",
     "load_calibration",
+    "load_scenario",
     "load_topology",
     "load_workload",
+    "rank",
     "record",
     "repeat",
     "simulate",
+    "step",
     "verify",
     "wrong_elements",
 ]
@@ -56,8 +92,11 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name in _HOME:
-        module, attribute = _HOME[name]
-        value = getattr(import_module(module), attribute)
+        value = getattr(import_module(_HOME[name]), name)
         globals()[name] = value
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -160,6 +160,11 @@ def read_workload(workload: Workload | Text) -> Workload:
     return _read(workload, (Workload,), load_workload, "a Workload or the name of one")
 
 
+def read_text(text: Text, meant: str) -> str:
+    """The text, or the path as text."""
+    return str(fspath(expect(text, (str, PathLike), meant)))
+
+
 def read_strategy(strategy: Strategy | str, collective: str = "all_reduce") -> Strategy:
     """The strategy itself, or the one that the text says."""
     return _read(

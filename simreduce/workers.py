@@ -9,7 +9,11 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from importlib import import_module
 from typing import TypeVar
+
+modules: set[str] = set()
+"""Modules that every worker imports: those that register algorithms."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -21,7 +25,7 @@ def pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     minutes; so does the end of this one, be it killed.
     """
     before = multiprocessing.active_children()
-    with ProcessPoolExecutor(workers, initializer=_bound) as processes:
+    with ProcessPoolExecutor(workers, initializer=_start, initargs=(tuple(modules),)) as processes:
         try:
             yield processes
         except BaseException:
@@ -53,11 +57,14 @@ def _all_of(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
     return [work(item) for item in items]
 
 
-def _bound() -> None:
-    """Of a worker. Ctrl-C goes to all processes of a terminal: the first of them ends the others."""
+def _start(needed: tuple[str, ...]) -> None:
+    """Prepare a worker. Ctrl-C goes to all processes of a terminal: the first of them ends the others."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    for module in needed:
+        if module != "__main__":  # which a worker has already
+            import_module(module)
 
 
 def _end_with_parent() -> None:

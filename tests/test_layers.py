@@ -19,7 +19,8 @@ PACKAGE = REPOSITORY / "simreduce"
 
 RUNGS = (
     ("__main__",),
-    ("cli",),
+    ("api", "cli", "testing"),
+    ("answers",),
     ("pictures", "report", "trace"),
     ("schemas", "tune"),
     ("scenario",),

@@ -10,10 +10,15 @@ too, and any two make a two-level algorithm `inner/outer`.
 
 from __future__ import annotations
 
+import inspect
+import re
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from types import MappingProxyType
 
+from simreduce import workers
 from simreduce.algorithms import packed_trees
 from simreduce.algorithms.blueconnect import blueconnect
 from simreduce.algorithms.collective import collective
@@ -31,7 +36,7 @@ from simreduce.algorithms.reduce_to_one import reduce_to_one
 from simreduce.algorithms.shuffle import pscpu, psgpu
 from simreduce.algorithms.two_level import fits, two_level
 from simreduce.algorithms.xring import xring
-from simreduce.errors import NotFoldable, OptionNotTaken, did_you_mean
+from simreduce.errors import NotFoldable, OptionNotTaken, StrategyError, did_you_mean
 from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder
 from simreduce.synthesis.network import MOST_RANKS
@@ -247,6 +252,64 @@ tensors, those in parts for large ones, `chain/double_tree` as NCCL's tree, and 
 the squares in a DGX-1.
 """
 
+
+def algorithm(
+    name: str,
+    summary: str,
+    *,
+    collective: str = "all_reduce",
+    shards: str = "",
+    choices: Choices = _one,
+    pipelined: bool = False,
+    packs: Sequence[int] = PACKS,
+) -> Callable[[Planner], Planner]:
+    """Register the planner below it: `--algo NAME`, `compile("NAME", ...)` and rankings find it.
+
+    `collective` is what the planner does; the others are those of `Algorithm`. StrategyError if
+    the name is taken or no name, TypeError unless the planner takes four arguments.
+    """
+    known = COLLECTIVES.get(collective)
+    if known is None:
+        near = did_you_mean(collective, NAMES)
+        raise StrategyError(f"{name}: unknown collective {collective!r}{near}")
+    if not _NAME.fullmatch(name) or name in _RESERVED:
+        raise StrategyError(f"{name!r} is no name for an algorithm; letters, digits and _ make one")
+
+    def register(planner: Planner) -> Planner:
+        taken = known.get(name)
+        if taken is not None and _place(taken.plan) != _place(planner):
+            raise StrategyError(f"{name}: there is an algorithm of that name: {taken.summary}")
+        try:
+            inspect.signature(planner).bind(*_ARGUMENTS)
+        except TypeError as error:
+            takes = ", ".join(_ARGUMENTS)
+            raise TypeError(f"{name}: a planner takes ({takes}): {error}") from None
+        known[name] = Algorithm(name, planner, summary, shards, choices, pipelined, packs)
+        workers.modules.add(planner.__module__)
+        return planner
+
+    return register
+
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_RESERVED = ("all", "auto")
+_ARGUMENTS = ("builder", "layout", "tensors", "options")
+
+
+def _place(planner: Planner) -> tuple[object, object]:
+    """Where a planner is defined: a notebook may define it again."""
+    return getattr(planner, "__module__", None), getattr(planner, "__qualname__", planner)
+
+
+def _load_plugins() -> None:
+    """Import what other packages name as entry points, whose planners register themselves."""
+    for entry in entry_points(group="simreduce.algorithms"):
+        try:
+            entry.load()
+        except Exception as error:  # noqa: BLE001 - whatever another package does wrong
+            warnings.warn(f"algorithm {entry.name} ({entry.value}): {error}", stacklevel=2)
+
+
 __all__ = [
     "ALGORITHMS",
     "COLLECTIVES",
@@ -258,4 +321,7 @@ __all__ = [
     "Planner",
     "Results",
     "Tensors",
+    "algorithm",
 ]
+
+_load_plugins()

@@ -1,0 +1,246 @@
+"""Results as the Python API returns them: with a short repr, a table, a document and a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from importlib import import_module
+from typing import Any, TypeVar
+
+from simreduce import engine, plots, tune, units
+from simreduce.plan import Kind
+from simreduce.report import bench_document, busbw, ranking_document, step_document
+from simreduce.report.bench import bench_rows
+from simreduce.report.ranking import ranking_rows
+from simreduce.report.steps import step_rows
+from simreduce.setup import Setup
+from simreduce.tables import Table, columns
+from simreduce.tune import steps
+from simreduce.tune.bench import BenchRow, Stuck
+
+A = TypeVar("A")
+
+_FRAMES: Mapping[str, Callable[[Any, list[dict[str, Any]]], object]] = {
+    "pandas": lambda pandas, rows: pandas.DataFrame(rows),
+    "polars": lambda polars, rows: polars.DataFrame(rows, infer_schema_length=None),
+}
+"""Libraries that make a frame of rows, the first that is installed does."""
+
+
+class Answer:
+    """What a result shows of itself. Subclasses define `headline`, `table`, `to_dict` and `plot`."""
+
+    __slots__ = ()
+
+    @property
+    def headline(self) -> str:
+        """The result in one line."""
+        raise NotImplementedError
+
+    def table(self) -> Table:
+        """The result as rows of text."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as JSON types, with the keys of `--json` documents."""
+        raise NotImplementedError
+
+    def plot(self) -> plots.Plot:
+        """The result as a matplotlib figure."""
+        raise NotImplementedError
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows of `to_frame`."""
+        raise NotImplementedError
+
+    def to_frame(self) -> Any:
+        """The rows as a pandas or a polars frame, whichever is installed."""
+        for name, make in _FRAMES.items():
+            try:
+                library = import_module(name)
+            except ImportError:
+                continue
+            return make(library, self.records())
+        raise ImportError(f"to_frame needs one of {', '.join(_FRAMES)}: pip install pandas")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.headline}>"
+
+    def _repr_html_(self) -> str:
+        return self.table().html([self.headline])
+
+
+class Prediction(Answer, engine.Result):
+    """The prediction for one plan: an `engine.Result` that shows itself."""
+
+    __slots__ = ()
+
+    @property
+    def headline(self) -> str:
+        """How long the plan takes, where, and what is busiest."""
+        took = units.format_duration(self.seconds)
+        busy = f", busiest {self.bottleneck} {self.links[0].share:.0%}" if self.links else ""
+        moved = units.counted(self.transfers, "transfer")
+        return f"{took} on {self.topology} ({self.runtime}, {self.calibration}), {moved}{busy}"
+
+    def table(self) -> Table:
+        """What is busy: links, memories and lanes."""
+        rows = [(use.name, f"{use.share:.1%}") for use in (*self.links, *self.lanes)]
+        return Table(columns("link, memory or lane|busy", left="link, memory or lane"), tuple(rows))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Time, floors and what is busy; times in microseconds, shares from 0 to 1."""
+        return {
+            "topology": self.topology,
+            "topology_digest": self.topology_digest,
+            "runtime": self.runtime,
+            "calibration": self.calibration,
+            "disturbance": self.disturbance,
+            "plan_digest": self.plan_digest,
+            "time_us": self.seconds * 1e6,
+            "floor_us": self.floors.seconds * 1e6,
+            "transfers": self.transfers,
+            "bottleneck": self.bottleneck,
+            "links": [{"name": u.name, "share": u.share, "bytes": u.nbytes} for u in self.links],
+            "lanes": [{"name": u.name, "share": u.share} for u in self.lanes],
+        }
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row per op of the plan."""
+        names = self.devices
+        return [
+            {
+                "op": op,
+                "kind": Kind(kind).name,
+                "source": names[source] if kind == Kind.COPY else names[device],
+                "device": names[device],
+                "bytes": nbytes,
+                "ready_us": ready * 1e6,
+                "start_us": start * 1e6,
+                "finish_us": finish * 1e6,
+            }
+            for op, (kind, source, device, nbytes, ready, start, finish) in enumerate(
+                zip(
+                    *(c.tolist() for c in (self.kind, self.source, self.device, self.nbytes)),
+                    *(c.tolist() for c in (self.ready, self.start, self.finish)),
+                    strict=True,
+                )
+            )
+        ]
+
+    def plot(self) -> plots.Plot:
+        """Seconds that each link, memory and lane is busy, as bars."""
+        uses = [(use.name, use.share * self.seconds) for use in (*self.links, *self.lanes)]
+        return plots.draw_bars(uses, self.headline)
+
+
+class Ranking(Answer, tune.Ranking):
+    """Strategies in order: a `tune.Ranking` that shows itself."""
+
+    __slots__ = ()
+
+    @property
+    def headline(self) -> str:
+        """What was ranked, and what is recommended."""
+        s, best = self.scenario, self.recommended
+        first = "none is proven right"
+        if best:
+            first = f"recommended {best.strategy.text}, {units.format_duration(best.seconds)}"
+        ways = units.counted(len(self.candidates), "plan")
+        return f"{s.workload.name} on {s.setup.topology.name}: {ways}, {first}"
+
+    def table(self) -> Table:
+        """A row per plan, fastest first."""
+        return ranking_rows(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of `simreduce run --json`."""
+        return ranking_document(self)
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row per plan."""
+        return list(self.to_dict()["candidates"])
+
+    def plot(self) -> plots.Plot:
+        """The time of each plan as a bar."""
+        return plots.draw_bars(
+            [(c.strategy.text, c.seconds) for c in self.candidates], self.headline
+        )
+
+
+class StepRanking(Answer, steps.StepRanking):
+    """Methods by the training step around them: a `tune.steps.StepRanking` that shows itself."""
+
+    __slots__ = ()
+
+    @property
+    def headline(self) -> str:
+        """What was ranked, and the fastest step."""
+        s, best = self.scenario, self.best.step
+        took = units.format_duration(best.seconds)
+        return f"{s.workload.name} on {s.setup.topology.name}: {best.method}, {took} a step"
+
+    def table(self) -> Table:
+        """A row per method, shortest step first."""
+        return step_rows(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of `simreduce step --json`."""
+        return step_document(self)
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row per method."""
+        return list(self.to_dict()["candidates"])
+
+    def plot(self) -> plots.Plot:
+        """The time of each step as a bar."""
+        return plots.draw_bars(
+            [(c.step.method, c.step.seconds) for c in self.candidates], self.headline
+        )
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Bench(Answer):
+    """Strategies over sizes, one tensor each, as nccl-tests measures them."""
+
+    setup: Setup
+    collective: str
+    rows: tuple[BenchRow | Stuck, ...]
+
+    @property
+    def headline(self) -> str:
+        """What was simulated."""
+        rows = units.counted(len(self.rows), "row")
+        ranks = units.counted(self.setup.layout.n, "rank")
+        return f"{self.collective} on {self.setup.machine.name}, {ranks}: {rows}"
+
+    def table(self) -> Table:
+        """A row per size and strategy."""
+        return bench_rows(self.rows, self.setup.layout.n)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of `simreduce bench --json`."""
+        at = self.setup
+        return bench_document(
+            self.rows, at.layout.n, at.machine.name, at.runtime.name, at.calibration.name,
+            self.collective, at.disturbance.text,
+        )  # fmt: skip
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row per size and strategy that ends."""
+        return list(self.to_dict()["rows"])
+
+    def plot(self) -> plots.Plot:
+        """Bus bandwidth over sizes, a curve for each strategy."""
+        curves: dict[str, list[tuple[int, float]]] = {}
+        for row in self.rows:
+            if isinstance(row, BenchRow):
+                rate = busbw(row.nbytes, row.seconds, self.setup.layout.n, row.collective)
+                name = row.algorithm.partition("+chunk=")[0]
+                curves.setdefault(name, []).append((row.nbytes, rate))
+        return plots.draw_curves(curves, self.headline)
+
+
+def present(kind: type[A], value: Any) -> A:
+    """The same value as one of `kind`, which adds no fields."""
+    return kind(**{field.name: getattr(value, field.name) for field in fields(value)})

@@ -1,0 +1,153 @@
+"""Algorithms from outside the package: registered by a decorator, found by an entry point."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import simreduce as sr
+from simreduce.algorithms import ALGORITHMS, COLLECTIVES
+from simreduce.errors import StrategyError
+
+EXAMPLE = Path(__file__).parents[1] / "docs" / "examples" / "my_algorithm.py"
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    """Catalogues that are as before when the test ends."""
+    for catalogue in COLLECTIVES.values():
+        before = dict(catalogue)
+        monkeypatch.setattr(catalogue, "_before", before, raising=False)
+    yield
+    for catalogue in COLLECTIVES.values():
+        for name in catalogue.keys() - catalogue._before.keys():
+            del catalogue[name]
+
+
+def star(builder, layout, tensors, options):  # noqa: ARG001 - a planner's signature
+    return [
+        [builder.copy(builder.add([t[0], *(builder.copy(v, 0) for v in t[1:])]), r) for r in range(len(t))]
+        for t in tensors
+    ]  # fmt: skip
+
+
+def broken(builder, layout, tensors, options):  # noqa: ARG001
+    return [list(tensor) for tensor in tensors]
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_registered_planner_is_an_algorithm_like_any_other():
+    planner = sr.algorithm("own_nothing", "does nothing", shards="ignored")(broken)
+    plan = sr.compile("own_nothing#3+packs=2", "resnet50", "full:2")
+
+    assert planner is broken
+    assert "does nothing" == ALGORITHMS["own_nothing"].summary
+    assert sr.verify(plan)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_planner_may_be_registered_again():
+    """A notebook runs its cells again; another planner may not take the name."""
+    sr.algorithm("own_star", "first")(star)
+    sr.algorithm("own_star", "second")(star)
+
+    assert "second" == ALGORITHMS["own_star"].summary
+    with pytest.raises(StrategyError, match="own_star: there is an algorithm of that name: second"):
+        sr.algorithm("own_star", "third")(broken)
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("ring", "ring: there is an algorithm of that name: "),
+        ("ring/ring", "'ring/ring' is no name for an algorithm"),
+        ("my ring", "'my ring' is no name for an algorithm"),
+        ("all", "'all' is no name for an algorithm"),
+    ],
+)
+def test_names_that_are_taken_or_cannot_be_typed_are_refused(name, message):
+    with pytest.raises(StrategyError, match=message):
+        sr.algorithm(name, "mine")(star)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_wrong_signature_is_a_type_error():
+    with pytest.raises(
+        TypeError, match=r"own: a planner takes \(builder, layout, tensors, options\)"
+    ):
+        sr.algorithm("own", "mine")(lambda builder, layout: [])
+    with pytest.raises(StrategyError, match="unknown collective 'all_redcue'"):
+        sr.algorithm("own", "mine", collective="all_redcue")(star)
+    assert "own" not in ALGORITHMS
+
+
+@pytest.mark.usefixtures("fresh")
+def test_other_collectives_too():
+    @sr.algorithm("own_broadcast", "one copy each", collective="broadcast")
+    def planner(builder, layout, tensors, options):  # noqa: ARG001
+        return [[builder.copy(tensor[0], r) for r in range(len(tensor))] for tensor in tensors]
+
+    assert not sr.verify(sr.compile("own_broadcast", "bytes:4K", "full:3", "broadcast"))
+
+
+@pytest.fixture
+def simreduce_with_mine(tmp_path):
+    """The command line with the example installed as a package."""
+    package = tmp_path / "mine-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n", "utf-8")
+    (package / "entry_points.txt").write_text(
+        "[simreduce.algorithms]\nmine = my_algorithm\n", "utf-8"
+    )
+    paths = [str(tmp_path), str(EXAMPLE.parent), *sys.path]
+
+    def run(*arguments: str, status: int = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "simreduce", *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        )
+        assert status == done.returncode, done.stderr
+        return done.stdout
+
+    run.packages = tmp_path
+    return run
+
+
+def test_commands_know_an_entry_point(simreduce_with_mine):
+    """`verify`, `bench` and `run`, this one in processes of its own."""
+    proved = json.loads(simreduce_with_mine("verify", "--algo", "mine", "-g", "4", "--json"))
+    rows = json.loads(simreduce_with_mine("bench", "switch:4", "--algo", "mine", "--json"))["rows"]
+    ranking = simreduce_with_mine(
+        "run", "dgx-h100-gpt2-ddp", "--algo", "mine,ring", "--workers", "2", "--json"
+    )
+
+    assert (True, []) == (proved["checked"] > 0, proved["problems"])
+    assert [("mine", 0)] == [(row["algorithm"], row["wrong"]) for row in rows]
+    assert {"mine", "ring"} == {c["strategy"] for c in json.loads(ranking)["candidates"]}
+
+
+def test_an_entry_point_that_cannot_be_loaded_is_a_warning(simreduce_with_mine):
+    """Commands go on without it."""
+    entries = simreduce_with_mine.packages / "mine-1.0.dist-info" / "entry_points.txt"
+    entries.write_text("[simreduce.algorithms]\nmine = no_such_module\n", "utf-8")
+
+    assert simreduce_with_mine("bench", "switch:4", "--algo", "ring")
+    simreduce_with_mine("bench", "switch:4", "--algo", "mine", status=2)
+
+
+def test_the_example_runs():
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE)], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.startswith("<Prediction: ")
+    assert "<Ranking: resnet50 on dgx1v: 2 plans, recommended " in done.stdout
