@@ -19,9 +19,9 @@ import simreduce as sr
 from simreduce.algorithms import ALGORITHMS, COLLECTIVES, FAMILIES, TWO_LEVEL
 from simreduce.errors import InputError
 from simreduce.strategy import compile_collective, parse_strategy
+from simreduce.testing.strategies import ANY, ROUND, topologies
 from simreduce.topology import Cable, Node, Topology, build
 from simreduce.tune.bench import tensor
-from tests.strategies import ANY, ROUND, topologies
 
 
 def _sides(machine: Topology) -> Iterator[tuple[frozenset[str], int, Fraction]]:

@@ -81,7 +81,7 @@ def test_a_wrong_signature_is_a_type_error():
     with pytest.raises(
         TypeError, match=r"own: a planner takes \(builder, layout, tensors, options\)"
     ):
-        sr.algorithm("own", "mine")(lambda builder, layout: [])
+        sr.algorithm("own", "mine")(lambda _builder, _layout: [])
     with pytest.raises(StrategyError, match="unknown collective 'all_redcue'"):
         sr.algorithm("own", "mine", collective="all_redcue")(star)
     assert "own" not in ALGORITHMS

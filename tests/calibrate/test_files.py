@@ -11,7 +11,7 @@ from hypothesis import example, given, strategies as st
 from simreduce.calibrate import CONTROLS, load_calibration, own_calibrations, shipped, to_toml
 from simreduce.engine import NOMINAL, Calibration, LinkConstants, Processor
 from simreduce.errors import CalibrationError
-from tests.strategies import ANY, calibrations
+from simreduce.testing.strategies import ANY, calibrations
 
 FULL = """
 title = "everything a file can say"

@@ -12,10 +12,7 @@ from hypothesis import assume, given, settings, strategies as st
 import simreduce as sr
 from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Calibration, Fabric, Runtime
 from simreduce.plan import Kind
-from simreduce.topology import Topology
-from simreduce.workload import Gradient, Workload
-from tests.engine.oracle import Change, Oracle, Submission, Times, as_times
-from tests.strategies import (
+from simreduce.testing.strategies import (
     ANY,
     ROUND,
     Figures,
@@ -27,6 +24,9 @@ from tests.strategies import (
     scenes,
     topologies,
 )
+from simreduce.topology import Topology
+from simreduce.workload import Gradient, Workload
+from tests.engine.oracle import Change, Oracle, Submission, Times, as_times
 
 
 def engine_times(

@@ -28,9 +28,9 @@ from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.results.floors import narrowest_cut
 from simreduce.engine.results.result import Floors
 from simreduce.plan import Contract, Kind, PlanBuilder
+from simreduce.testing.small import cable, copy_plan, machine, node, pair, plan_of
+from simreduce.testing.strategies import ANY, ROUND, Scene, scenes
 from simreduce.topology import Node, Topology, route
-from tests.engine.small import cable, copy_plan, machine, node, pair, plan_of
-from tests.strategies import ANY, ROUND, Scene, scenes
 
 S = 400.0  # bytes of a value of small.ELEMENTS float32
 A, B = 3e-6, 7e9  # latency and bandwidth that do not come out even

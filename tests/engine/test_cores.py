@@ -10,7 +10,7 @@ import pytest
 from simreduce.engine import TENSORFLOW, Calibration, Processor, Result, simulate
 from simreduce.engine.lowering.cores import core_flow
 from simreduce.plan import Kind, Plan, PlanBuilder, repeat
-from tests.engine.small import cable, copy_plan, machine, node, plan_of
+from simreduce.testing.small import cable, copy_plan, machine, node, plan_of
 from tests.engine.test_closed_forms import close_to, finish
 
 

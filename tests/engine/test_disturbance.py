@@ -31,9 +31,9 @@ from simreduce.engine import (
 from simreduce.engine.lowering.lower import lower
 from simreduce.engine.lowering.resources import Resources
 from simreduce.errors import Deadlock, InputError
-from tests.engine.small import RATE, cable, copy_plan, machine, node, pair, plan_of
+from simreduce.testing.small import RATE, cable, copy_plan, machine, node, pair, plan_of
+from simreduce.testing.strategies import ANY, ROUND, either_scenes, scenes
 from tests.engine.test_fabric import bits, xring_on_a_dgx1
-from tests.strategies import ANY, ROUND, either_scenes, scenes
 
 _COSTS = Calibration("costs", dispatch={"copy": 0.5, "add": 0.25})
 

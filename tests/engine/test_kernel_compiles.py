@@ -28,7 +28,7 @@ from simreduce.engine.kernel.calendar import Heap
 from simreduce.engine.kernel.store import Store, as_arrays
 from simreduce.engine.kernel.tables import SCALARS, Flows, Queues
 from simreduce.plan import Kind
-from tests.strategies import ANY, ROUND, TWO_ENDED, Scene, scenes
+from simreduce.testing.strategies import ANY, ROUND, TWO_ENDED, Scene, scenes
 
 Advance = Callable[..., tuple[bool, float]]
 

@@ -19,9 +19,9 @@ from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.results import floors
 from simreduce.errors import PlanError, TopologyError
 from simreduce.plan import PlanBuilder, side_by_side
+from simreduce.testing.small import NO_CONTRACT, pair, plan_of
+from simreduce.testing.strategies import ROUND, Scene, scenes
 from simreduce.topology import load_topology, route
-from tests.engine.small import NO_CONTRACT, pair, plan_of
-from tests.strategies import ROUND, Scene, scenes
 
 
 def lowered(scene: Scene) -> tuple[Lowered, Resources]:

@@ -23,8 +23,8 @@ from simreduce.engine.results.path import (
     Part,
 )
 from simreduce.plan import Kind, PlanBuilder
-from tests.engine.small import RATE, cable, copy_plan, machine, node, pair, plan_of
-from tests.strategies import Scene, either_scenes
+from simreduce.testing.small import RATE, cable, copy_plan, machine, node, pair, plan_of
+from simreduce.testing.strategies import Scene, either_scenes
 
 DISPATCHED = Calibration("costs", dispatch={"copy": 0.5})
 

@@ -9,8 +9,8 @@ from simreduce.engine import IDEAL, TENSORFLOW, Calibration, Result, record, sim
 from simreduce.engine.runtime import Runtime, no_lanes
 from simreduce.errors import Deadlock
 from simreduce.plan import Kind
-from tests.engine.small import RATE, cable, copy_plan, machine, node, pair
-from tests.strategies import PIPED
+from simreduce.testing.small import RATE, cable, copy_plan, machine, node, pair
+from simreduce.testing.strategies import PIPED
 
 DELAY = 3.0
 

@@ -12,8 +12,8 @@ import simreduce as sr
 from simreduce.engine import IDEAL, TENSORFLOW, Calibration, record
 from simreduce.engine.results.replay import replay
 from simreduce.errors import InternalError
-from tests.engine.small import RATE, cable, copy_plan, machine, plan_of
-from tests.strategies import either_scenes
+from simreduce.testing.small import RATE, cable, copy_plan, machine, plan_of
+from simreduce.testing.strategies import either_scenes
 
 
 def curves(recording):

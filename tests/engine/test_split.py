@@ -10,11 +10,11 @@ from hypothesis import assume, given, settings, strategies as st
 import simreduce as sr
 from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW
 from simreduce.plan import Contract, PlanBuilder
+from simreduce.testing.strategies import ANY, ROUND, Figures, calibrations, plans, readies, runtimes
 from simreduce.topology import Cable, Node, Topology, build
 from simreduce.topology.routing.spread import EqualCost
 from tests.engine.oracle import Submission
 from tests.engine.test_against_oracle import check, check_strategy
-from tests.strategies import ANY, ROUND, Figures, calibrations, plans, readies, runtimes
 
 
 @st.composite

@@ -10,9 +10,9 @@ from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Fabric
 from simreduce.engine.kernel import compiled
 from simreduce.errors import Deadlock, InternalError
 from simreduce.plan import Plan
+from simreduce.testing.small import cable, copy_plan, machine, pair
+from simreduce.testing.strategies import ANY, scenes
 from simreduce.topology import Topology
-from tests.engine.small import cable, copy_plan, machine, pair
-from tests.strategies import ANY, scenes
 
 STAR = machine(*(cable(f"gpu{i}", "switch0", 100.0, 0.5) for i in range(4)))
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 import simreduce as sr
 from simreduce.plan import Contract, Kind, Plan, PlanBuilder, across_processes, verify
 from simreduce.plan.plan import NO_STREAM
-from tests.strategies import ANY, plans
+from simreduce.testing.strategies import ANY, plans
 
 DEVICES = ("gpu0", "gpu1", "gpu2", "gpu3")
 

@@ -26,7 +26,7 @@ from simreduce.plan import (
     verify,
     wrong_elements,
 )
-from tests.strategies import with_controls
+from simreduce.testing.strategies import with_controls
 
 FLOAT16 = 1
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 import simreduce as sr
 from simreduce.engine import IDEAL, TENSORFLOW, Calibration, Processor, record
 from simreduce.plan import Kind
+from simreduce.testing.small import cable, copy_plan, machine, node, plan_of
+from simreduce.testing.strategies import either_scenes
 from simreduce.trace import trace_events, trace_text
-from tests.engine.small import cable, copy_plan, machine, node, plan_of
-from tests.strategies import either_scenes
 
 
 def check_format(events):

@@ -18,6 +18,7 @@ from simreduce.engine import (
 )
 from simreduce.errors import InputError
 from simreduce.setup import Setup
+from simreduce.testing.small import cable, machine, node
 from simreduce.topology import load_topology
 from simreduce.training.distributions import Constant, Uniform
 from simreduce.training.replicas import (
@@ -29,7 +30,6 @@ from simreduce.training.replicas import (
     port_delays,
     simulate_replicas,
 )
-from tests.engine.small import cable, machine, node
 
 MB = 1_000_000
 RATE = 1e9  # bytes/s of `STAR` and `FULL`

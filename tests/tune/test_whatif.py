@@ -16,9 +16,9 @@ from simreduce.engine import (
 )
 from simreduce.report import explanation_text
 from simreduce.setup import Setup
+from simreduce.testing.small import cable, copy_plan, machine, node, pair, plan_of
 from simreduce.topology import load_topology
 from simreduce.tune.whatif import changes, lane_kind, savings
-from tests.engine.small import cable, copy_plan, machine, node, pair, plan_of
 
 COSTS = Calibration("costs", dispatch={"copy": 0.5, "add": 0.25})
 

@@ -11,9 +11,9 @@ import simreduce as sr
 from simreduce.plan import Contract, Kind, PlanBuilder
 from simreduce.plan.plan import NO_STREAM
 from simreduce.strategy import compile_plan
+from simreduce.testing import strategies
 from simreduce.topology import load_topology
 from simreduce.tune.bench import tensor
-from tests import strategies
 
 FIGURES = strategies.Figures(st.none(), st.none(), st.sampled_from([1, 3, 16]))
 

@@ -23,11 +23,11 @@ from simreduce.errors import InputError, StrategyError
 from simreduce.plan import Contract, Kind, Plan, PlanBuilder, Values, verify
 from simreduce.plan.plan import IN_PLACE, NO_STREAM
 from simreduce.strategy import compile_collective
+from simreduce.testing import strategies
 from simreduce.topology import load_topology
 from simreduce.tune.bench import ROOTED
 from simreduce.tune.prove import machines
 from simreduce.variable_update import MODES, Flags, variable_update
-from tests import strategies
 from validate.tests.emitted import (
     compiled,
     found_wrong,

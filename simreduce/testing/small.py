@@ -16,6 +16,7 @@ ELEMENTS = 100
 """Of float32: 400 bytes, 4 seconds at RATE."""
 
 NO_CONTRACT = replace(Contract.all_reduce([], []), collective="none")
+"""The contract of a plan that is only there to be timed."""
 
 
 def cable(
@@ -27,10 +28,12 @@ def cable(
     holds: bool = True,
     link_class: str = "wire",
 ) -> Cable:
+    """Joins two nodes, `bandwidth` bytes/s each way; `holds` says whether latency holds lanes."""
     return Cable(a, b, link_class, 1, bandwidth, bandwidth, latency, holds)
 
 
 def node(name: str, memory: float = inf, machine: str = "0") -> Node:
+    """A node whose name begins with its kind; `memory` is in bytes/s."""
     kind: Kind = "gpu" if name.startswith("gpu") else "cpu" if name.startswith("cpu") else "switch"
     return Node(name, kind, memory_bandwidth=memory, machine=machine)
 

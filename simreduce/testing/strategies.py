@@ -8,16 +8,18 @@ hardly anything ties.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
 
+from simreduce.arrays import Floats
 from simreduce.engine import IDEAL, TENSORFLOW, Calibration, LinkConstants, Processor, Runtime
 from simreduce.engine.runtime import Call
-from simreduce.plan import Contract, Kind, Plan, PlanBuilder
+from simreduce.plan import Kind, Plan, PlanBuilder, Value
+from simreduce.testing.small import NO_CONTRACT
 from simreduce.topology import Cable, Node, Topology, build
 
 
@@ -92,7 +94,7 @@ class Scene(NamedTuple):
     topology: Topology
     runtime: Runtime
     calibration: Calibration
-    ready: np.ndarray
+    ready: Floats
 
 
 @st.composite
@@ -183,10 +185,6 @@ def processors(draw: st.DrawFn, figures: Figures) -> Processor:
     )
 
 
-NOTHING = Contract.all_reduce([], [])
-NOTHING = replace(NOTHING, collective="none")
-"""The contract of a plan that is only there to be timed."""
-
 _CUTS = 6
 _VERBS = ("input", *["copy"] * 6, *["add"] * 3, "concat", "slice", "scale", "cast", "output")
 
@@ -203,10 +201,10 @@ def plans(draw: st.DrawFn, devices: Sequence[str], figures: Figures, most_ops: i
         value = _VERB[draw(st.sampled_from(_VERBS))](draw, b, unit, values)
         if value is not None and value not in values:
             values.append(value)
-    return _with_controls(draw, b.finish(NOTHING))
+    return _with_controls(draw, b.finish(NO_CONTRACT))
 
 
-def _interval(draw, lo, hi, unit):
+def _interval(draw: st.DrawFn, lo: int, hi: int, unit: int) -> tuple[int, int]:
     """Mostly all of it; else a part, which may be empty."""
     if draw(st.integers(0, 3)):
         return lo, hi
@@ -215,18 +213,18 @@ def _interval(draw, lo, hi, unit):
     return first * unit, last * unit
 
 
-def _stream(draw, b):
+def _stream(draw: st.DrawFn, b: PlanBuilder) -> int:
     if draw(st.integers(0, 2)):
         return -1
     return b.stream(draw(st.integers(0, len(b.devices) - 1)), draw(st.integers(0, 1)))
 
 
-def _input(draw, b, unit, _=None):
+def _input(draw: st.DrawFn, b: PlanBuilder, unit: int, _: object = None) -> Value:
     lo, hi = _interval(draw, 0, _CUTS * unit, unit)
     return b.input(draw(st.integers(0, len(b.devices) - 1)), lo, hi)
 
 
-def _copy(draw, b, unit, values):
+def _copy(draw: st.DrawFn, b: PlanBuilder, unit: int, values: list[Value]) -> Value:
     value = draw(st.sampled_from(values))
     others = [d for d in range(len(b.devices)) if d != value.device]
     if not others:
@@ -236,11 +234,11 @@ def _copy(draw, b, unit, values):
     return b.copy(value, target, lo, hi, stream=_stream(draw, b))
 
 
-def _alike(values, one):
+def _alike(values: list[Value], one: Value) -> list[Value]:
     return [v for v in values if (v.device, v.dtype) == (one.device, one.dtype)]
 
 
-def _add(draw, b, unit, values):  # noqa: ARG001 - as the other verbs
+def _add(draw: st.DrawFn, b: PlanBuilder, unit: int, values: list[Value]) -> Value:  # noqa: ARG001 - as the other verbs
     first = draw(st.sampled_from(values))
     terms = [v for v in _alike(values, first) if max(v.lo, first.lo) < min(v.hi, first.hi)]
     chosen = [first]
@@ -250,7 +248,7 @@ def _add(draw, b, unit, values):  # noqa: ARG001 - as the other verbs
     return b.add(chosen, stream=_stream(draw, b))
 
 
-def _concat(draw, b, unit, values):
+def _concat(draw: st.DrawFn, b: PlanBuilder, unit: int, values: list[Value]) -> Value | None:
     first = draw(st.sampled_from(values))
     after = [v for v in _alike(values, first) if v.lo == first.hi and v is not first]
     if after:
@@ -261,24 +259,24 @@ def _concat(draw, b, unit, values):
     return b.concat([b.slice(first, first.lo, middle), b.slice(first, middle, first.hi)])
 
 
-def _slice(draw, b, unit, values):
+def _slice(draw: st.DrawFn, b: PlanBuilder, unit: int, values: list[Value]) -> Value:
     value = draw(st.sampled_from(values))
     return b.slice(value, *_interval(draw, value.lo, value.hi, unit))
 
 
-def _scale(draw, b, unit, values):  # noqa: ARG001
+def _scale(draw: st.DrawFn, b: PlanBuilder, unit: int, values: list[Value]) -> Value:  # noqa: ARG001
     return b.scale(draw(st.sampled_from(values)), 2)
 
 
-def _cast(draw, b, unit, values):  # noqa: ARG001
+def _cast(draw: st.DrawFn, b: PlanBuilder, unit: int, values: list[Value]) -> Value:  # noqa: ARG001
     return b.cast(draw(st.sampled_from(values)), draw(st.integers(0, 2)))
 
 
-def _output(draw, b, unit, values):  # noqa: ARG001
+def _output(draw: st.DrawFn, b: PlanBuilder, unit: int, values: list[Value]) -> None:  # noqa: ARG001
     b.output(draw(st.sampled_from(values)))
 
 
-_VERB = {
+_VERB: Mapping[str, Callable[..., Value | None]] = {
     "input": _input, "copy": _copy, "add": _add, "concat": _concat,
     "slice": _slice, "scale": _scale, "cast": _cast, "output": _output,
 }  # fmt: skip
@@ -304,7 +302,7 @@ def with_controls(plan: Plan, waits: Sequence[Sequence[int]]) -> Plan:
 
 
 @st.composite
-def readies(draw: st.DrawFn, plan: Plan, figures: Figures) -> np.ndarray:
+def readies(draw: st.DrawFn, plan: Plan, figures: Figures) -> Floats:
     """When each INPUT may begin."""
     count = int(np.count_nonzero(plan.kind == Kind.INPUT))
     if draw(st.booleans()):

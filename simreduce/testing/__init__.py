@@ -1,0 +1,9 @@
+"""What our own tests use, for the tests of plugins: small machines, and the check of an algorithm.
+
+`simreduce.testing.strategies` has hypothesis strategies for random machines and plans.
+"""
+
+from simreduce.testing.check import check_algorithm
+from simreduce.testing.small import cable, copy_plan, machine, node, pair, plan_of
+
+__all__ = ["cable", "check_algorithm", "copy_plan", "machine", "node", "pair", "plan_of"]
