@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from simreduce.engine.kernel import advance as kernel, sharing
+from simreduce.engine.kernel.flows import close_flow, due_of, open_flow, served_at
 from simreduce.engine.kernel.store import Store
 from simreduce.engine.lowering.calls import Calls
 from tests.engine.oracle import Demand, max_min
@@ -71,12 +72,12 @@ class System:
     def open(self, *flows: int, now: float = 0.0) -> System:
         for flow in flows:
             slot = kernel.slot_for(flow, self.state)
-            sharing.open_flow(slot, self.ops.amount[flow], flow, now, self.ops, self.state.flows)
+            open_flow(slot, self.ops.amount[flow], flow, now, self.ops, self.state.flows)
         return self
 
     def close(self, *flows: int, now: float = 0.0) -> System:
         for flow in flows:
-            sharing.close_flow(self.state.slot[flow], now, self.state.flows)
+            close_flow(self.state.slot[flow], now, self.state.flows)
             kernel.free_slot(flow, self.state)
         return self
 
@@ -95,7 +96,7 @@ class System:
     def moved(self, flow: int, now: float) -> float:
         """Bytes that are through."""
         slot, flows = self.state.slot[flow], self.state.flows
-        left = flows.goal[slot] - sharing.served_at(flows.bottleneck[slot], now, flows)
+        left = flows.goal[slot] - served_at(flows.bottleneck[slot], now, flows)
         return self.ops.amount[flow] - left
 
     def count(self, flow: int) -> tuple[float, float, float]:
@@ -103,7 +104,7 @@ class System:
         slot, flows = self.state.slot[flow], self.state.flows
         group = flows.bottleneck[slot]
         left = flows.goal[slot] - flows.served[group]
-        return left, flows.anchor[group], sharing.due_of(slot, flows)
+        return left, flows.anchor[group], due_of(slot, flows)
 
 
 def rates(capacity: Sequence[float], flows: Sequence[Flow]) -> list[float]:

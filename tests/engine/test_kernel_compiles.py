@@ -23,7 +23,7 @@ from numba.core.errors import TypingError
 
 import simreduce as sr
 from simreduce.engine import NOMINAL, TENSORFLOW, Calibration, Fabric, simulate
-from simreduce.engine.kernel import advance as kernel, compiled, sharing
+from simreduce.engine.kernel import advance as kernel, compiled, flows
 from simreduce.engine.kernel.calendar import Heap
 from simreduce.engine.kernel.store import Store, as_arrays
 from simreduce.engine.kernel.tables import SCALARS, Flows, Queues
@@ -68,7 +68,7 @@ def drive(
         now = begin
         if now == cut:
             state.flows.capacity[0] /= 2
-            sharing.mark_dirty(0, state.flows)
+            flows.mark_dirty(0, state.flows)
         completed = True
         while completed:
             completed, time = advance(ops, state, now, horizon)

@@ -8,23 +8,19 @@ rates are shared in `sharing`, and what is due when is kept in a `calendar`.
 Time semantics
 --------------
 1. An op is *ready* when all its predecessors are done: operands, control predecessors and the op
-   before it on its
-   stream; an INPUT also waits for its release time.
+   before it on its stream. An INPUT also waits for its release time.
 2. A ready op waits for its *lanes*, queues that serve one op at a time in order of readiness. It
-   starts when it is
-   first in the queue of each of its lanes and all of them are free.
-3. Holding its lanes it pays its *overhead*.
-4. Then its *latency* passes; an op that does not hold its lanes frees them first.
-5. Then it waits for its *pipes*, if it has any: lanes that it takes only now. Of those that wait
-   for a pipe, too, the
-   one that was ready first (1.) comes first, whichever arrived first.
+   starts when it is first in the queue of each of its lanes and all of them are free.
+3. It holds its lanes while it pays its *overhead*.
+4. Then its *latency* passes. An op that does not hold its lanes frees them first.
+5. Then it waits for its *pipes*, if it has any: lanes that it takes only now. Of the ops that wait
+   for a pipe, the one that was ready first (1.) comes first, whichever arrived first.
 6. Then its bytes move as a *fluid flow* over resources, each used with a weight, at the max-min
-   fair rate, which is
-   also limited by the flow's own cap. Rates change only when a flow starts or ends or a capacity changes, and a flow
-   is anchored (its remaining bytes are computed) only when its own rate changes.
-7. It is done when its last byte has moved; lanes and pipes it still holds are free then. Without
-   bytes it is done
-   after its latency, or when it has its pipes.
+   fair rate, which the flow's own cap also limits. Rates change only when a flow starts or ends or a
+   capacity changes. A flow is anchored (its remaining bytes are computed) only when its own rate
+   changes.
+7. It is done when its last byte has moved. Lanes and pipes that it still holds are free then.
+   Without bytes it is done after its latency, or when it has its pipes.
 
 Ties. Time goes from instant to instant. Everything due within 4 ulp of the earliest due time
 happens at that instant, lowest op id first. At one instant, first everything that needs no lane
@@ -37,13 +33,14 @@ from __future__ import annotations
 
 from simreduce.arrays import ULP
 from simreduce.engine.kernel.calendar import NONE, put, take_until
-from simreduce.engine.kernel.sharing import close_flow, due_of, open_flow, share
+from simreduce.engine.kernel.flows import close_flow, due_of, open_flow
+from simreduce.engine.kernel.queues import free_lanes, join_queues, may_take, sort, take_lanes
+from simreduce.engine.kernel.sharing import share
 from simreduce.engine.kernel.tables import (
     AT_PIPE,
     DIRTY_COUNT,
     DONE,
     FLOW,
-    FREE,
     FREE_SLOT,
     INFINITY,
     LATENCY,
@@ -55,11 +52,9 @@ from simreduce.engine.kernel.tables import (
     SLOTS,
     SUBMISSIONS,
     UNMOVED,
-    USED,
     WAITING,
     Array,
     Ops,
-    Queues,
     State,
 )
 
@@ -131,43 +126,6 @@ def take_due(late: float, state: State) -> int:
     return count
 
 
-def before(op: int, other: int, ready: Array, timed: bool) -> bool:
-    """Whether `op` comes first: by id, or by (time of readiness, id) if `timed`."""
-    earlier: bool = ready[op] < ready[other]
-    return earlier if timed and ready[op] != ready[other] else op < other
-
-
-def sort(ops: Array, count: int, spare: Array, ready: Array, timed: bool) -> None:
-    """Sort the first `count` of `ops` by merging neighbouring runs: what is in order already costs
-    nothing.
-    """
-    runs = 2
-    while runs > 1:
-        runs, left = 0, 0
-        while left < count:
-            middle = left + 1
-            while middle < count and not before(ops[middle], ops[middle - 1], ready, timed):
-                middle += 1
-            runs += 1
-            if middle == count:
-                break
-            right = middle + 1
-            while right < count and not before(ops[right], ops[right - 1], ready, timed):
-                right += 1
-            for i in range(left, middle):
-                spare[i] = ops[i]
-            a, b, to = left, middle, left
-            while a < middle:
-                if b < right and before(ops[b], spare[a], ready, timed):
-                    ops[to] = ops[b]
-                    b += 1
-                else:
-                    ops[to] = spare[a]
-                    a += 1
-                to += 1
-            left = right
-
-
 def wait_until(due: float, op: int, state: State) -> None:
     """Let `op` come up again at `due`."""
     put(state.flows.calendar, state.flows.scalar[RESOURCES] + slot_for(op, state), due)
@@ -200,92 +158,6 @@ def free_slot(op: int, state: State) -> None:
         state.slot[op] = NONE
 
 
-def join_queues(op: int, first: int, end: int, lanes: Array, ready: Array, queues: Queues) -> None:
-    """Put `op` in the queues of the lanes from `first` on, by (time of readiness, op id)."""
-    for i in range(first, end):
-        lane = lanes[i]
-        entry = queues.entries[FREE]
-        if entry == NONE:
-            entry = queues.entries[USED]
-            queues.entries[USED] = entry + 1
-        else:
-            queues.entries[FREE] = queues.entry_next[entry]
-        place = queues.lane_tail[lane]
-        while place != NONE and before(op, queues.entry_op[place], ready, True):
-            place = queues.entry_prev[place]
-        after = queues.lane_head[lane] if place == NONE else queues.entry_next[place]
-        queues.entry_op[entry] = op
-        queues.entry_prev[entry] = place
-        queues.entry_next[entry] = after
-        if place == NONE:
-            queues.lane_head[lane] = entry
-        else:
-            queues.entry_next[place] = entry
-        if after == NONE:
-            queues.lane_tail[lane] = entry
-        else:
-            queues.entry_prev[after] = entry
-
-
-def may_take(op: int, first: int, end: int, lanes: Array, queues: Queues) -> bool:
-    """Whether `op` is first in the queue of each of these lanes and all are free."""
-    for i in range(first, end):
-        lane = lanes[i]
-        head = queues.lane_head[lane]
-        if queues.lane_busy[lane] or head == NONE or queues.entry_op[head] != op:
-            return False
-    return True
-
-
-def take_lanes(since: float, first: int, end: int, lanes: Array, queues: Queues) -> int:
-    """Leave the queues, joined at `since`, and hold the lanes. Returns who freed one last and is to
-    blame for a wait, or NONE.
-    """
-    freed, blame = since, NONE
-    for i in range(first, end):
-        lane = lanes[i]
-        entry = queues.lane_head[lane]
-        after = queues.entry_next[entry]
-        queues.lane_head[lane] = after
-        if after == NONE:
-            queues.lane_tail[lane] = NONE
-        else:
-            queues.entry_prev[after] = NONE
-        queues.entry_next[entry] = queues.entries[FREE]
-        queues.entries[FREE] = entry
-        queues.lane_busy[lane] = True
-        if queues.lane_last[lane] != NONE and queues.lane_freed[lane] > freed:
-            freed = queues.lane_freed[lane]
-            blame = queues.lane_last[lane]
-    return blame
-
-
-def free_lanes(
-    op: int,
-    first: int,
-    end: int,
-    now: float,
-    lanes: Array,
-    queues: Queues,
-    candidates: Array,
-    count: int,
-) -> int:
-    """Let the next in each queue come: it may be able to go on. Returns how many of `candidates`
-    there are now.
-    """
-    for i in range(first, end):
-        lane = lanes[i]
-        queues.lane_busy[lane] = False
-        queues.lane_last[lane] = op
-        queues.lane_freed[lane] = now
-    for i in range(first, end):
-        head = queues.lane_head[lanes[i]]
-        if head != NONE:
-            candidates[count] = queues.entry_op[head]
-            count += 1
-    return count
-
-
 def submission_of(op: int, start: Array, end: int) -> int:
     """The number of the submission that `op` belongs to; there are `end`."""
     number = 0
@@ -298,12 +170,41 @@ def submission_of(op: int, start: Array, end: int) -> int:
     return number
 
 
-def happen(due: int, time: float, ops: Ops, state: State) -> bool:
-    """Everything that happens at one instant, begun by the first `due` ops of `turn`, whose phase
-    ends.
-
-    Returns whether a submission completed.
+def grant_lanes(waiting: int, time: float, ops: Ops, state: State) -> int:
+    """Give free lanes to the first `waiting` of `candidates` that may take theirs, in order of
+    readiness. Fills `turn` with those that go on at this instant, and returns how many they are.
     """
+    queues, candidates, turn, due = state.queues, state.candidates, state.turn, 0
+    sort(candidates, waiting, state.spare, state.ready, True)
+    for c in range(waiting):
+        op = candidates[c]
+        call, phase = ops.call[op], state.phase[op]
+        lanes, pipes, rest = ops.lane_start[call], ops.pipe_start[call], ops.lane_start[call + 1]
+        if phase == QUEUED and may_take(op, lanes, pipes, ops.lanes, queues):
+            blame = take_lanes(state.ready[op], lanes, pipes, ops.lanes, queues)
+            if blame != NONE:
+                state.blame[op] = blame
+            state.start[op] = time
+            state.phase[op] = OVERHEAD
+            if ops.overhead[call] > 0.0:
+                wait_until(time + ops.overhead[call], op, state)
+            else:
+                turn[due] = op
+                due += 1
+        elif phase == AT_PIPE and may_take(op, pipes, rest, ops.lanes, queues):
+            state.pipe_blame[op] = take_lanes(state.begun[op], pipes, rest, ops.lanes, queues)
+            state.begun[op] = time
+            state.phase[op] = PIPE
+            turn[due] = op
+            due += 1
+    return due
+
+
+def happen(due: int, time: float, ops: Ops, state: State) -> bool:
+    """Do everything that happens at one instant, starting with the first `due` ops of `turn`, whose
+    phase ends. Returns whether a submission completed.
+    """
+    # One long loop: what an op goes through in one instant costs no call.
     completed = False
     number, first, end = NONE, 0, 0
     queues, turn, candidates, waiting = state.queues, state.turn, state.candidates, 0
@@ -379,31 +280,4 @@ def happen(due: int, time: float, ops: Ops, state: State) -> bool:
                     state.slot[successor] -= 1
         if waiting == 0:
             return completed
-        sort(candidates, waiting, state.spare, state.ready, True)
-        due = 0
-        for c in range(waiting):
-            op = candidates[c]
-            call, phase = ops.call[op], state.phase[op]
-            lanes, pipes, rest = (
-                ops.lane_start[call],
-                ops.pipe_start[call],
-                ops.lane_start[call + 1],
-            )
-            if phase == QUEUED and may_take(op, lanes, pipes, ops.lanes, queues):
-                blame = take_lanes(state.ready[op], lanes, pipes, ops.lanes, queues)
-                if blame != NONE:
-                    state.blame[op] = blame
-                state.start[op] = time
-                state.phase[op] = OVERHEAD
-                if ops.overhead[call] > 0.0:
-                    wait_until(time + ops.overhead[call], op, state)
-                else:
-                    turn[due] = op
-                    due += 1
-            elif phase == AT_PIPE and may_take(op, pipes, rest, ops.lanes, queues):
-                state.pipe_blame[op] = take_lanes(state.begun[op], pipes, rest, ops.lanes, queues)
-                state.begun[op] = time
-                state.phase[op] = PIPE
-                turn[due] = op
-                due += 1
-        waiting = 0
+        due, waiting = grant_lanes(waiting, time, ops, state), 0

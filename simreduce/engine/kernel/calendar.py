@@ -1,7 +1,7 @@
 """A heap of items with a key each, in arrays: the least key first, and the key of any item may
 change.
 
-Part of the kernel (see `kernel`): interpreted it is given lists, compiled by numba arrays. Only
+Part of the kernel (see `advance`): interpreted it is given lists, compiled by numba arrays. Only
 keys are compared. Items with equal keys therefore go in and come out without moving one another,
 however many they are.
 """

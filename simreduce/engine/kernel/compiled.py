@@ -14,7 +14,7 @@ from functools import cache
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from simreduce.engine.kernel import advance as kernel, calendar, sharing, tables
+from simreduce.engine.kernel import advance as kernel, calendar, flows, queues, sharing, tables
 from simreduce.engine.kernel.advance import advance
 
 Advance = Callable[[Any, Any, float, float], tuple[bool, float]]
@@ -28,7 +28,7 @@ SMALL = 500
 _CALLEE = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 """Only compiled code calls it: without wrappers for Python and C, compiling takes half as long."""
 
-_MODULES: tuple[ModuleType, ...] = (calendar, sharing, kernel)  # callees first
+_MODULES: tuple[ModuleType, ...] = (calendar, queues, flows, sharing, kernel)  # callees first
 _seen = [0]
 
 
@@ -47,7 +47,7 @@ def pays(ops: int, *, again: bool = False) -> bool:
 
 @cache
 def load() -> Advance:
-    """`kernel.advance`, compiled."""
+    """`advance`, compiled."""
     import numba  # noqa: PLC0415 - takes a while to load; small plans do without
 
     njit: Any = numba.njit

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from simreduce.arrays import AnyInts, Floats
-from simreduce.engine.kernel import compiled, sharing
+from simreduce.engine.kernel import compiled
 from simreduce.engine.kernel.advance import advance
 from simreduce.engine.kernel.calendar import NONE, Heap
+from simreduce.engine.kernel.flows import mark_dirty
 from simreduce.engine.kernel.tables import (
     FREE_SLOT,
     INFINITY,
@@ -97,7 +98,7 @@ class Store:
         self.state = _state(columns)
 
     def advance(self, now: float, horizon: float) -> tuple[bool, float]:
-        """See `kernel.advance`."""
+        """See the function `advance`."""
         run = compiled.load() if self.compiled else advance
         # The compiled kernel would be compiled anew for whole numbers.
         completed, time = run(self.ops, self.state, float(now), float(horizon))
@@ -106,7 +107,7 @@ class Store:
     def set_capacity(self, resource: int, capacity: float) -> None:
         """A resource gives as much from now on."""
         self.state.flows.capacity[resource] = capacity
-        sharing.mark_dirty(resource, self.state.flows)
+        mark_dirty(resource, self.state.flows)
 
     def compile(self) -> None:
         """Go on with arrays, and the compiled kernel."""
