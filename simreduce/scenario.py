@@ -40,6 +40,7 @@ from simreduce.engine import (
     runtime_named,
 )
 from simreduce.errors import InputError, ScenarioError, did_you_mean, shown
+from simreduce.formats import Faults
 from simreduce.layouts import layout
 from simreduce.packing import Fusion
 from simreduce.setup import Setup
@@ -48,7 +49,7 @@ from simreduce.strategy import ALL, Strategy, misplaced, parse_strategy
 from simreduce.textfiles import dotted, exists, parse_toml, read_text
 from simreduce.topology import Topology, load_topology
 from simreduce.topology.load import find
-from simreduce.training import StepQuestion, look_at_step, replicas
+from simreduce.training import StepQuestion, parse_step, replicas
 from simreduce.training.question import MOST_SAMPLES
 from simreduce.workload import Model, Workload, load_model, load_workload
 
@@ -358,15 +359,14 @@ def _build_replicas(
         if key in document and not value
     }
     faulty |= {"disturbance"} if lacking else set()
-    question = setup = None
+    setup = None
     if topology is not None:
         setup = Setup(topology, runtime or TENSORFLOW, calibration or NOMINAL, disturbance)
-    try:
-        question = replicas.read_replicas(
-            document.get("replicas"), setup, workload, faithful=faithful, faulty=faulty
-        )
-    except ScenarioError as error:
-        problems += [f"{path}: {problem}" for problem in error.problems]
+    faults = Faults(str(path))
+    question = replicas.parse_replicas(
+        document.get("replicas"), faults, setup, workload, faithful=faithful, faulty=faulty
+    )
+    problems += faults.problems
     if problems or lacking or question is None or runtime is None or calibration is None:
         raise ScenarioError([*problems, *lacking])
     return Replicas(path.stem, title, setup, workload, faithful, question)
@@ -384,10 +384,9 @@ def _step(
         )
         batch = 1
     table = read.document["step"]
-    found, faults = look_at_step(
-        table, model, topology, lambda name: _beside(read.path, name), batch
-    )
-    read.problems += [f"{read.path}: {fault}" for fault in faults]
+    faults = Faults(str(read.path))
+    found = parse_step(table, model, topology, faults, lambda name: _beside(read.path, name), batch)
+    read.problems += faults.problems
     if isinstance(table, dict) and "variable_update" in table and "strategies" in read.document:
         read.fault("strategies", "step.variable_update says how to reduce; give one of the two")
     return found

@@ -1,12 +1,13 @@
 """Training steps: compute, reductions and reads of variables on one fabric, as SimPy processes."""
 
 from simreduce.training.profile import (
+    PROFILE,
     Profile,
     load_profile,
     profile_from_rate,
     profile_from_seconds,
 )
-from simreduce.training.question import StepQuestion, look_at_step, read_step
+from simreduce.training.question import STEP, StepQuestion, parse_step, read_step
 from simreduce.training.reductions import Method, Reduction, method_for_mode, method_for_strategy
 from simreduce.training.simulation import simulate_step
 from simreduce.training.step import (
@@ -20,6 +21,8 @@ from simreduce.training.step import (
 
 __all__ = [
     "CONSISTENCIES",
+    "PROFILE",
+    "STEP",
     "Bucket",
     "Method",
     "Profile",
@@ -30,9 +33,9 @@ __all__ = [
     "StepQuestion",
     "device_label",
     "load_profile",
-    "look_at_step",
     "method_for_mode",
     "method_for_strategy",
+    "parse_step",
     "profile_from_rate",
     "profile_from_seconds",
     "read_step",

@@ -1,30 +1,47 @@
-"""How long each layer computes: from one number, from FLOPs and an achievable rate, or from a
-measured file.
+"""How long each layer computes: from one number, from FLOPs and an achieved rate, or from a file.
 
-A file is CSV with the columns `layer`, `forward` and `backward`, or TOML with `[[layers]]` tables
-of the same keys; times have a unit (`1.25 ms`) and are of one batch on one device. Layers are those
-of the model; of a gradient list, every gradient is a layer. A layer that is left out, or named
-twice, is a fault. Every fault is reported at once.
+A file is CSV with the columns `layer`, `forward` and `backward`, or TOML (`PROFILE`). It has each
+layer of the model once; a gradient list has one layer for each gradient.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
-from simreduce import units
 from simreduce.errors import InputError, did_you_mean, shown
-from simreduce.textfiles import csv_rows, parse_toml, read_text, toml_rows
+from simreduce.formats import (
+    DURATION,
+    LINE,
+    Faults,
+    Field,
+    Format,
+    TablesOf,
+    read_csv,
+)
+from simreduce.textfiles import parse_toml, read_text
 from simreduce.workload import Model
 
-_KEYS = ("layer", "forward", "backward")
+_LAYER = Format(
+    "layers",
+    "The times of a layer.",
+    Field("layer", LINE, "Its name in the model.", required=True),
+    Field("forward", DURATION, "Time of the forward pass of one batch.", required=True),
+    Field("backward", DURATION, "Time of the backward pass of one batch.", required=True),
+)
+PROFILE = Format(
+    "profile",
+    "How long each layer of a model computes for one batch on one device.",
+    Field("title", LINE, "What was measured."),
+    Field("layers", TablesOf(_LAYER), "Every layer of the model.", required=True),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Seconds of one batch on one device, by layer in the order of the forward pass; `source` says
-    where they are from.
+    """Seconds of one batch on one device, by layer in the order of the forward pass, and their
+    `source` in words.
     """
 
     forward: tuple[float, ...]
@@ -33,11 +50,11 @@ class Profile:
 
     @property
     def seconds(self) -> float:
-        """Both passes."""
+        """Seconds of both passes."""
         return sum(self.forward) + sum(self.backward)
 
     def rescaled(self, measured: int, batch: int) -> Profile:
-        """Of another batch than the one that was measured, in proportion."""
+        """The profile of another batch, in proportion."""
         factor = batch / measured
         return Profile(
             tuple(factor * seconds for seconds in self.forward),
@@ -47,8 +64,8 @@ class Profile:
 
 
 def profile_from_seconds(model: Model, seconds: float) -> Profile:
-    """Both passes take `seconds`, spread by FLOPs; evenly and a third of it forward where nobody
-    counted these.
+    """A profile of `seconds` for both passes, spread by FLOPs. Where no FLOPs are known, layers
+    take equal times, a third of it forward.
     """
     whole = model.flops
     if not whole:
@@ -60,8 +77,8 @@ def profile_from_seconds(model: Model, seconds: float) -> Profile:
 
 
 def profile_from_rate(model: Model, batch: int, rate: float) -> Profile:
-    """`batch` samples at `rate` FLOPs a second. InputError for a model with gradients whose work
-    nobody counted.
+    """A profile of `batch` samples at `rate` FLOP/s. InputError if a layer with gradients has no
+    FLOPs.
     """
     if len(model.uncounted) == len(model.layers):
         raise InputError(f"{model.name}: nobody counted its FLOPs; give a time or a profile")
@@ -78,7 +95,7 @@ def profile_from_rate(model: Model, batch: int, rate: float) -> Profile:
 
 
 def _uncounted(model: Model) -> str:
-    """Whose work takes no time because it is not known."""
+    """A remark on layers that take no time because their FLOPs are unknown."""
     count, layers = len(model.uncounted), len(model.layers)
     return f"; nothing for {count} of {layers} layers, whose FLOPs nobody counted" if count else ""
 
@@ -95,55 +112,38 @@ def load_profile(text: str, model: Model) -> Profile: ...
 @overload
 def load_profile(text: str, model: Model | None) -> Profile | None: ...
 def load_profile(text: str, model: Model | None) -> Profile | None:
-    """The times in the file `text`, for the layers of `model`; InputError tells all that is wrong
-    with it. Without a model, what can be told without one.
+    """The times in the file `text`, for the layers of `model`; InputError lists every fault.
+    Without a model, None after those faults that need none.
     """
     path = Path(text)
     content = read_text(path, InputError)
-    problems: list[str] = []
-    rows: list[tuple[str, dict[str, Any]]]
+    faults = Faults(text)
     if path.suffix == ".toml":
-        document = parse_toml(text, content, InputError)
-        _, rows = toml_rows(text, document, "layers", _KEYS, ", ".join(_KEYS), problems)
+        values = PROFILE.read(parse_toml(text, content, InputError), faults)
+        rows = [(f"layers[{i}]", each) for i, each in enumerate(values["layers"] or ())]
     else:
-        rows = [*csv_rows(text, content, _KEYS, ",".join(_KEYS), InputError, problems)]
+        lines = read_csv(content, _LAYER.keys, ",".join(_LAYER.keys), faults, InputError)
+        cells = [(place, {k: cell for k, cell in row.items() if cell}) for place, row in lines]
+        rows = [(place, _LAYER.read(row, faults, place)) for place, row in cells]
     known = [layer.name for layer in model.layers] if model else []
     layers = frozenset(known)
     times: dict[str, tuple[float, float]] = {}
-    for line, row in rows:
-        place = f"{text}: {line}"
-        problems += [f"{place}: {k}: missing" for k in _KEYS if row.get(k, "") == ""]
-        name = row.get("layer")
-        if name is not None and not isinstance(name, str):
-            problems.append(f"{place}: layer: expected text, not {shown(name)}")
-        elif name is not None and model and name not in layers:
-            problems.append(
-                f"{place}: {model.name} has no layer {shown(name)}{did_you_mean(name, known)}"
-            )
-        elif isinstance(name, str) and name in times:
-            problems.append(f"{place}: a second row for {name!r}")
-        pair = [
-            _time(f"{place}: {key}", row[key], problems)
-            for key in _KEYS[1:]
-            if row.get(key, "") != ""
-        ]
-        if isinstance(name, str) and len(pair) == 2:
-            times.setdefault(name, (pair[0], pair[1]))
+    for place, row in rows:
+        name = row["layer"]
+        if name is None:
+            continue
+        if model and name not in layers:
+            near = did_you_mean(name, known)
+            faults.add(place, f"{model.name} has no layer {shown(name)}{near}")
+        elif name in times:
+            faults.add(place, f"a second row for {name!r}")
+        times.setdefault(name, (row["forward"], row["backward"]))
     missing = [name for name in known if name not in times]
-    if missing and not problems:
+    if missing and not faults.problems:
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-        problems.append(f"{text}: no times for {', '.join(missing[:5])}{more}")
-    if problems:
-        raise InputError(problems)
+        faults.add("", f"no times for {', '.join(missing[:5])}{more}")
+    faults.raise_any()
     if model is None:
         return None
     forward, backward = zip(*(times[name] for name in known), strict=True)
     return Profile(forward, backward, f"profile {path.name}")
-
-
-def _time(place: str, value: object, problems: list[str]) -> float:
-    try:
-        return units.duration(value)
-    except ValueError as error:
-        problems.append(f"{place}: {error}")
-        return 0.0

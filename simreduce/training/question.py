@@ -1,24 +1,4 @@
-"""The table `[step]` of a scenario: what a training step computes, and how its gradients are
-reduced.
-
-[step]
-batch = 64                          # samples per GPU; with --batch, a time or a profile of this one changes in proportion
-time = "292 ms"                     # forward and backward of that on one GPU, spread over the layers by FLOPs; or
-rate = "6.5 TFLOP/s"                # what a GPU achieves; or by GPU or its model, rate.gpu0 = "5 TFLOP/s"; or
-profile = "layers.csv"              # measured, by layer
-update = "2 ms"                     # of the variables, once a step
-consistency = "strong"              # relaxed: reduce the step before; staged: compute with variables read a step ago
-barrier = true                      # false: a layer's next forward pass waits for its own variables only
-streams = 1                         # reductions at once, 0 for all that are ready; unless given, as the library has it
-cycle = "1 ms"                      # of Horovod (+fusion)
-variable_update = "replicated"      # a mode of tf_cnn_benchmarks instead of strategies, with those of these flags that it reads:
-local_parameter_device = "cpu"
-all_reduce_spec = "nccl"
-hierarchical_copy = false
-network_topology = "dgx1"
-packing = "packs=8"
-ps_tasks = [0]
-"""
+"""The table `[step]` of a scenario: what a training step computes, and how it reduces gradients."""
 
 from __future__ import annotations
 
@@ -27,7 +7,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simreduce import units
-from simreduce.errors import InputError, did_you_mean, shown
+from simreduce.errors import did_you_mean
+from simreduce.formats import (
+    FLAG,
+    LINE,
+    Faults,
+    Field,
+    Format,
+    Kind,
+    ListOf,
+    TableOf,
+    Values,
+    choice,
+    inside,
+    quantity,
+    whole,
+)
 from simreduce.layouts import Layout
 from simreduce.strategy import Strategy
 from simreduce.topology import Topology
@@ -39,42 +34,126 @@ from simreduce.training.profile import (
 )
 from simreduce.training.reductions import CYCLE, Method, method_for_mode, method_for_strategy
 from simreduce.training.step import CONSISTENCIES, RELAXED, STAGED, STRONG, StepJob
-from simreduce.training.table import Table
-from simreduce.variable_update import MODES, Flags, check_mode
+from simreduce.variable_update import MODES, Flags
 from simreduce.workload import Model
 
-_FLAGS: Mapping[str, type] = {
-    "local_parameter_device": str,
-    "all_reduce_spec": str,
-    "hierarchical_copy": bool,
-    "network_topology": str,
-    "packing": str,
-    "ps_tasks": list,
-}
-_TIMES = ("time", "rate", "profile")
-_KEYS = (
-    "batch",
-    *_TIMES,
-    "update",
-    "consistency",
-    "barrier",
-    "streams",
-    "cycle",
-    "variable_update",
-    *_FLAGS,
-)
-_PLACES = ("cpu", "gpu")
-"""Of `local_parameter_device`."""
-_TASKS = "a list of task numbers"
 MOST_SAMPLES = 10**9
 MOST_STREAMS = 10**6
 SHORTEST, LONGEST = 1e-9, 3.6e6
-"""Seconds of a cycle, and of a step: what is beyond is a slip."""
+"""Limits in seconds of a cycle, and of a step."""
+
+_EXAMPLES = ("2 ms", "100 us")
+_AT_MOST = quantity(units.duration, "a time", _EXAMPLES, (0.0, LONGEST, "at most 1000 h"))
+_TIMES = ("time", "rate", "profile")
+
+
+def _cycle(value: object) -> float:
+    seconds = units.duration(value)
+    if seconds and not SHORTEST <= seconds <= LONGEST:
+        raise ValueError("must be from 1 ns to 1000 h, or 0 s for none")
+    return seconds
+
+
+def _rate(value: object) -> float:
+    rate = units.flops(value)
+    if rate <= 0.0:
+        raise ValueError("must be a rate above 0")
+    return rate
+
+
+_RATE = quantity(_rate, "a rate of computing", ("6.5 TFLOP/s",))
+
+
+class _Rates(Kind[dict[str, float]]):
+    """One rate for all GPUs, as that of "", or a table of rates by GPU or model."""
+
+    def __init__(self) -> None:
+        schema = {"anyOf": [_RATE.schema, {"type": "object", "additionalProperties": _RATE.schema}]}
+        super().__init__("a rate of computing, or a table of rates by GPU or model", schema)
+
+    def take(self, value: object, faults: Faults, path: str) -> dict[str, float] | None:
+        """Read one rate, or every rate of a table; None if one is wrong."""
+        rates = value if isinstance(value, dict) else {"": value}
+        found = {
+            name: _RATE.take(rate, faults, inside(path, name) if name else path)
+            for name, rate in rates.items()
+        }
+        known = {name: rate for name, rate in found.items() if rate is not None}
+        return known if len(known) == len(found) else None
+
+
+_FLAGS = (
+    Field("local_parameter_device", choice(("cpu", "gpu"), "device"),
+          "Where a GPU keeps its copy of the variables.", default_words="`gpu`"),
+    Field("all_reduce_spec", LINE, "The all-reduce, such as `nccl` or `pscpu:32k:xring`."),
+    Field("hierarchical_copy", FLAG, "Whether to use the hierarchical copy.",
+          default_words="`false`"),
+    Field("network_topology", LINE, "Its machine, `dgx1` or `gcp_v100`.", default_words="`dgx1`"),
+    Field("packing", LINE, "How to pack gradients, such as `packs=8`."),
+    Field("ps_tasks", ListOf(whole(0)), "Tasks whose CPUs are parameter servers.",
+          default_words="all tasks"),
+)  # fmt: skip
+
+
+def _check(values: Values, faults: Faults, path: str) -> None:
+    """Note the faults of keys that do not go together."""
+    given = [key for key in _TIMES if key in values.given]
+    if len(given) != 1:
+        have = f"has {' and '.join(given)}" if given else "has none"
+        faults.add(path, f"give one of {', '.join(_TIMES)}; it {have}")
+    if values["barrier"] is False and values["update"]:
+        faults.add(
+            inside(path, "update"), "needs a barrier, a time at which all variables are updated"
+        )
+    mode, consistency = values["variable_update"], values["consistency"]
+    place = inside(path, "consistency")
+    if consistency == STAGED and mode != "parameter_server":
+        faults.add(place, '"staged" delays reads, which need variable_update = "parameter_server"')
+    if consistency == RELAXED and mode in _NO_ALL_REDUCE:
+        faults.add(place, f'"relaxed" delays all-reduces; {mode} {_NO_ALL_REDUCE[mode]}')
+    if "variable_update" not in values.given:
+        for each in _FLAGS:
+            if each.key in values.given:
+                why = "is for variable_update; strategies say how to reduce"
+                faults.add(inside(path, each.key), why)
+
+
+_NO_ALL_REDUCE = {
+    "parameter_server": "sends gradients to their servers",
+    "distributed_replicated": "sends gradients to their servers",
+    "independent": "reduces nothing",
+}
+
+STEP = Format(
+    "step",
+    "A training step: what it computes, and how it reduces gradients.",
+    Field("batch", whole(1, MOST_SAMPLES), "Samples per GPU. With `--batch`, a time or a profile of"
+          " this batch changes in proportion.", required=True),
+    Field("time", _AT_MOST, "Time of the forward and backward pass of one batch on one GPU, spread"
+          " over the layers by FLOPs. Give one of time, rate and profile."),
+    Field("rate", _Rates(), "FLOP/s that a GPU achieves; or a table by GPU or model."),
+    Field("profile", LINE, "A file with measured times by layer, beside the scenario or not."),
+    Field("update", _AT_MOST, "Time to update the variables, once a step.", 0.0,
+          default_words="`0 s`"),
+    Field("cycle", quantity(_cycle, "a time", _EXAMPLES), "Time between two runs of Horovod's"
+          " background thread (`+fusion`).", default_words="`1 ms`"),
+    Field("streams", whole(0, MOST_STREAMS), "Reductions in flight at once; 0 for no limit.",
+          default_words="as the library has it"),
+    Field("barrier", FLAG, "Whether a step ends when all its work is done; otherwise a layer's next"
+          " forward pass waits for its own variables only.", True),
+    Field("variable_update", choice(MODES, "mode"),
+          "A mode of tf_cnn_benchmarks instead of strategies, with those flags below that it"
+          " reads."),
+    Field("consistency", choice(CONSISTENCIES, "consistency"), "`relaxed` reduces the gradients of"
+          " the step before; `staged` computes with variables read a step earlier.", STRONG),
+    *_FLAGS,
+    check=_check,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class StepQuestion:
-    """What `[step]` says. Without a `mode`, strategies say how gradients are reduced."""
+    """What `[step]` asks. Without a `mode`, strategies reduce the gradients."""
 
     job: StepJob
     mode: str = ""
@@ -85,9 +164,7 @@ class StepQuestion:
     def method(
         self, strategy: Strategy | None, layout: Layout, *, faithful: bool = False
     ) -> Method:
-        """The reductions of `strategy`, or without one those of the mode; StrategyError for what is
-        not accepted.
-        """
+        """The reductions of `strategy`, or of the mode if it is None. StrategyError if refused."""
         workload = self.job.model.workload
         if strategy is None:
             return method_for_mode(
@@ -103,74 +180,63 @@ def read_step(
     model: Model,
     topology: Topology,
     beside: Callable[[str], str] = str,
-    batch: object = None,
+    batch: int | None = None,
 ) -> StepQuestion:
-    """The question that a `[step]` table is; InputError tells all that is wrong with it. `beside`
-    finds files. A `batch` stands in the place of the table's, for which a time or a profile was
-    measured: these change in proportion.
-    """
-    question, problems = look_at_step(table, model, topology, beside, batch)
-    if problems or question is None:
-        raise InputError(problems)
+    """As `parse_step`; InputError lists every fault."""
+    faults = Faults()
+    question = parse_step(table, model, topology, faults, beside, batch)
+    faults.raise_any()
+    assert question is not None  # noqa: S101 - it has no fault
     return question
 
 
-def look_at_step(
+def parse_step(
     table: object,
     model: Model | None,
     topology: Topology | None,
+    faults: Faults,
     beside: Callable[[str], str] = str,
-    given: object = None,
-) -> tuple[StepQuestion | None, list[str]]:
-    """The question, if there is no fault, and its faults: those that can be told although there is
-    no model, or no machine, as it has faults itself.
+    batch: int | None = None,
+) -> StepQuestion | None:
+    """The question of a `[step]` table; None if there is a fault, which `faults` notes. Without a
+    model or a machine, those that need none.
+
+    `beside` finds files. A `batch` replaces the table's: measured times change in proportion.
     """
-    if not isinstance(table, dict):
-        return None, [f"step: expected a table, not {shown(table)}"]
-    reader = _Reader("step", table)
-    reader.only(_KEYS)
-    measured = reader.whole("batch", None, 1, MOST_SAMPLES)
-    if "batch" not in table and given is None:
-        reader.fault("batch", "missing: samples per GPU")
-    batch = measured if given is None else reader.number("batch", given, 1, MOST_SAMPLES)
-    profile, slow = reader.compute(model, batch or 1, topology, beside)
-    if profile and batch and measured and batch != measured and "rate" not in table:
+    if isinstance(table, dict) and batch is not None and "batch" not in table:
+        table = {"batch": batch, **table}
+    before = len(faults.problems)
+    values = TableOf(STEP).take(table, faults, "step")
+    if values is None:
+        return None
+    measured = values["batch"] or 1
+    batch = measured if batch is None else batch
+    profile, slow = _compute(values, model, batch, topology, beside, faults)
+    if profile and batch != measured and "rate" not in values.given:
         profile = profile.rescaled(measured, batch)
-    update = reader.quantity("update", units.duration) or 0.0
-    cycle = reader.quantity("cycle", units.duration)
-    streams = reader.whole("streams", None, 0, MOST_STREAMS)
-    if cycle and not SHORTEST <= cycle <= LONGEST:
-        reader.fault("cycle", "from 1 ns to 1000 h, or 0 s for none")
-    for key, seconds in (
-        ("update", update),
-        ("time, rate or profile", profile.seconds if profile else 0.0),
-    ):
-        if not seconds <= LONGEST:
-            reader.fault(key, "more than 1000 h")
-    barrier = reader.typed("barrier", bool)
-    if barrier is False and update:
-        reader.fault("update", "needs a barrier, a time at which all variables are updated")
-    consistency = reader.typed("consistency", str) or STRONG
-    mode = reader.mode(consistency)
-    flags = reader.flags(mode, topology)
-    if reader.problems or profile is None or model is None:
-        return None, reader.problems
+    if profile and profile.seconds > LONGEST:
+        faults.add("step.time, rate or profile", "more than 1000 h")
+    flags = {key: values[key] for key in _FLAG_KEYS if values[key] is not None}
+    mode = values["variable_update"] or ""
+    if mode:
+        used, when = _used(mode, flags, topology)
+        for key in (*_FLAG_KEYS, "cycle", "streams"):
+            if key in values.given and key not in used:
+                faults.add(f"step.{key}", f"{mode}{when} does not use it")
+    if len(faults.problems) > before or profile is None or model is None:
+        return None
     job = StepJob(
-        model,
-        profile,
-        batch or 1,
-        update,
-        consistency,
-        barrier if barrier is not None else True,
-        slow,
+        model, profile, batch, values["update"], values["consistency"], values["barrier"], slow
     )
-    return StepQuestion(job, mode, flags, streams, CYCLE if cycle is None else cycle), []
+    cycle = CYCLE if values["cycle"] is None else values["cycle"]
+    return StepQuestion(job, mode, Flags(**flags), values["streams"], cycle)
+
+
+_FLAG_KEYS = tuple(each.key for each in _FLAGS)
 
 
 def _used(mode: str, flags: Mapping[str, Any], topology: Topology | None) -> tuple[set[str], str]:
-    """The keys that a mode reads, of its flags, `cycle` and `streams`; and what it depends on that
-    it reads no others.
-    """
+    """The keys that a mode reads, of its flags, `cycle` and `streams`, and the condition for it."""
     reduction = {"packing", "streams"}
     if mode == "independent":
         return set(), ""
@@ -196,138 +262,45 @@ def _used(mode: str, flags: Mapping[str, Any], topology: Topology | None) -> tup
     return reduction | {"all_reduce_spec"}, " with all_reduce_spec" if mode == "replicated" else ""
 
 
-class _Reader(Table):
-    """The table, and what of it needs more than one key."""
-
-    def compute(
-        self,
-        model: Model | None,
-        batch: int,
-        topology: Topology | None,
-        beside: Callable[[str], str],
-    ) -> tuple[Profile | None, Mapping[str, float]]:
-        """The profile, and how many times as long a device takes."""
-        given = [key for key in _TIMES if key in self.given]
-        if len(given) != 1:
-            have = f"has {' and '.join(given)}" if given else "has none"
-            self.problems.append(f"step: give one of {', '.join(_TIMES)}; it {have}")
-        found: tuple[Profile | None, Mapping[str, float]] = None, {}
-        for key in given:
-            try:
-                found = self._computed(key, model, batch, topology, beside)
-            except InputError as error:
-                for problem in error.problems:
-                    self.fault(key, problem)
-        return found
-
-    def _computed(
-        self,
-        key: str,
-        model: Model | None,
-        batch: int,
-        topology: Topology | None,
-        beside: Callable[[str], str],
-    ) -> tuple[Profile | None, Mapping[str, float]]:
-        """What one of the keys says of it."""
-        if key == "time":
-            seconds = self.quantity(key, units.duration)
-            return None if seconds is None or model is None else profile_from_seconds(
-                model, seconds
-            ), {}
-        if key == "profile":
-            text = self.typed(key, str)
-            return None if text is None else load_profile(beside(text), model), {}
-        rates = self._rates(topology)
+def _compute(
+    values: Values,
+    model: Model | None,
+    batch: int,
+    topology: Topology | None,
+    beside: Callable[[str], str],
+    faults: Faults,
+) -> tuple[Profile | None, Mapping[str, float]]:
+    """The profile, and how many times as long each device takes."""
+    profile, slow = None, {}
+    if values["profile"] is not None:
+        profile = faults.attempt("step.profile", load_profile, beside(values["profile"]), model)
+    if values["rate"] is not None:
+        rates = _rates(values["rate"], topology, faults)
         best = max(rates.values(), default=0.0)
-        if not best or model is None:
-            return None, {}
-        return profile_from_rate(model, batch, best), {
-            name: best / rate for name, rate in rates.items()
-        }
+        if best and model is not None:
+            profile = faults.attempt("step.rate", profile_from_rate, model, batch, best)
+            slow = {name: best / rate for name, rate in rates.items()}
+    if values["time"] is not None and model is not None:
+        profile = profile_from_seconds(model, values["time"])
+    return profile, slow
 
-    def _rates(self, topology: Topology | None) -> dict[str, float]:
-        """FLOPs a second of every GPU."""
-        value = self.given["rate"]
-        given = value if isinstance(value, dict) else {"": value}
-        model = {name: topology.nodes[name].model for name in topology.devices} if topology else {}
-        known = {*model, *model.values()}
-        rates: dict[str, float] = {}
-        for name, text in given.items():
-            key = f"rate.{name}" if name else "rate"
-            rate = self.read(key, text, units.flops)
-            if name and topology and name not in known:
-                self.fault(
-                    key, f"no GPU and no model of one is called so{did_you_mean(name, known)}"
-                )
-            elif rate is not None and rate <= 0.0:
-                self.fault(key, "needs a rate above 0")
-            elif rate is not None:
-                rates[name] = rate
-        if len(rates) < len(given):
-            return {}
-        found = {
-            name: rates.get(name, rates.get(kind, rates.get("", 0.0)))
-            for name, kind in model.items()
-        }
-        without = [name for name, rate in found.items() if not rate]
-        if without:
-            self.fault("rate", f"there is none for {', '.join(without[:5])}")
-            return {}
-        return found
 
-    def mode(self, consistency: str) -> str:
-        """The mode, "" for none, and whether it knows the consistency that is asked for."""
-        mode = self.typed("variable_update", str) or ""
-        if mode:
-            try:
-                check_mode(mode)
-            except InputError as error:
-                self.problems += [f"step.variable_update: {problem}" for problem in error.problems]
-        if consistency not in CONSISTENCIES:
-            near = did_you_mean(consistency, CONSISTENCIES)
-            self.fault(
-                "consistency", f"unknown {consistency!r}{near}; one of {', '.join(CONSISTENCIES)}"
-            )
-        if consistency == STAGED and mode != "parameter_server":
-            self.fault(
-                "consistency",
-                '"staged" is about reading variables, which only variable_update = "parameter_server" does',
-            )
-        if consistency == RELAXED and mode in (
-            "parameter_server",
-            "distributed_replicated",
-            "independent",
-        ):
-            other = (
-                "reduces nothing" if mode == "independent" else "sends gradients to their servers"
-            )
-            self.fault("consistency", f'"relaxed" is about all-reduces; {mode} {other}')
-        return mode
-
-    def flags(self, mode: str, topology: Topology | None) -> Flags:
-        """What the mode is told, all of which it must use."""
-        flags: dict[str, Any] = {
-            key: value
-            for key, kind in _FLAGS.items()
-            if (value := self.typed(key, kind, _TASKS if kind is list else "")) is not None
-        }
-        if flags and not mode:
-            for key in flags:
-                self.fault(key, "is for variable_update; strategies say how to reduce")
-        elif mode in MODES:
-            used, when = _used(mode, flags, topology)
-            for key in (*flags, *(key for key in ("cycle", "streams") if key in self.given)):
-                if key not in used:
-                    self.fault(key, f"{mode}{when} does not use it")
-        place = flags.get("local_parameter_device", "cpu")
-        if place not in _PLACES:
-            near = did_you_mean(place, _PLACES)
-            self.fault(
-                "local_parameter_device", f"{' or '.join(_PLACES)}, not {shown(place)}{near}"
-            )
-        tasks = flags.get("ps_tasks", [])
-        if isinstance(tasks, list) and not all(
-            isinstance(t, int) and not isinstance(t, bool) for t in tasks
-        ):
-            self.fault("ps_tasks", f"expected {_TASKS}, not {shown(tasks)}")
-        return Flags(**flags)
+def _rates(
+    given: Mapping[str, float], topology: Topology | None, faults: Faults
+) -> dict[str, float]:
+    """FLOP/s of every GPU: by its name, its model, or for all."""
+    model = {name: topology.nodes[name].model for name in topology.devices} if topology else {}
+    known = {*model, *model.values()}
+    unknown = [name for name in given if name and topology and name not in known]
+    for name in unknown:
+        faults.add(f"step.rate.{name}", f"no GPU or model has this name{did_you_mean(name, known)}")
+    if unknown:
+        return {}
+    found = {
+        name: given.get(name, given.get(kind, given.get("", 0.0))) for name, kind in model.items()
+    }
+    without = [name for name, rate in found.items() if not rate]
+    if without:
+        faults.add("step.rate", f"there is none for {', '.join(without[:5])}")
+        return {}
+    return found

@@ -102,7 +102,7 @@ def test_every_fault_is_told_at_once(simreduce, small, tmp_path):
     err = simreduce("step", small, "-g", "9").err
 
     assert [
-        "step.batch: expected a whole number from 1 to 1000000000, not 'many'",
+        "step.batch: must be a whole number from 1 to 1000000000, got 'many'",
         "step.time: '20' has no unit; write for example '1.5 us' or '700 ns'",
         "-g 9: cannot take 9 of 4 devices; choose from 1 to 4",
     ] == [line.removeprefix("simreduce: ").removeprefix(f"{small}: ") for line in err.splitlines()]

@@ -167,7 +167,7 @@ def test_faults_of_the_head_do_not_hide_those_of_the_table(simreduce, asking):
         "runtime: only a topology has use for it",
         "workload: no workload 'resnet5000'",
         "replicas.slow: the workers are 0 to 3, not 9",
-        "replicas.skip: fewer than the 6 updates, not 6",
+        "replicas.skip: must be fewer than the 6 updates, got 6",
     ] == [line.split(f"{path}: ")[1].split(" (")[0].split(";")[0] for line in err.splitlines()]
 
 
@@ -193,7 +193,7 @@ def test_of_what_repetitions_times_are(simreduce, asking):
         (SMALL, ("--slow", "gpu9=2", "--jitter", "3"), "switch:4: no device 'gpu9'"),
         (PLAIN, ("--slow", "gpu0=2"), "has no topology, so nothing is there to disturb"),
         (PLAIN, ("--runtime", "ideal"), "runtime: only a topology has use for it"),
-        ("replicas = 3\n", (), "replicas: expected a table, not 3"),
+        ("replicas = 3\n", (), "replicas: must be a table, got 3"),
         (SMALL.replace("switch:4", "swich:4"), (), "topology: no topology 'swich:4'"),
         ('topology = "full:2"\nworkload = "bytes:1M"\n[step]\nbatch = 1\ntime = "1 s"\n', ("--backups",), "--backups: only a scenario with [replicas]"),
     ],
@@ -258,7 +258,7 @@ def test_choices_that_are_not_all_tried_are_not_compared(simreduce, asking, monk
     def stopped(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simreduce.cli.step.backups", stopped)
+    monkeypatch.setattr("simreduce.cli.step.compare_backups", stopped)
     status, text, _ = simreduce("step", asking(PLAIN), "--backups", "--workers", "1")
 
     assert (130, "stopped before all backups were tried") == (status, text.splitlines()[-1])

@@ -159,12 +159,12 @@ def test_upstream_s_own_tokens_if_faithful():
 
 def test_every_fault_is_told_at_once():
     assert [
-        "replicas.slow.1: expected a factor such as 2.0, not '2'",
-        "replicas.dies: expected the number of a worker, not 'one'",
-        "replicas.update: 5 has no unit; write a time as text, for example '1.5 us' or '700 ns'",
-        "replicas.repetitions: expected a whole number from 1 to 1000000, not 0",
-        "replicas.skip: fewer than the 5 updates, not 5",
         "replicas.backup: unknown key (did you mean 'backups'?)",
+        "replicas.slow.1: must be a number of at least 0, got '2'",
+        "replicas.dies: must have the numbers of workers as keys, got 'one'",
+        "replicas.update: 5 has no unit; write a time as text, for example '1.5 us' or '700 ns'",
+        "replicas.repetitions: must be a whole number from 1 to 1000000, got 0",
+        "replicas.skip: must be fewer than the 5 updates, got 5",
     ] == faults(
         """
         workers = 4
@@ -185,14 +185,14 @@ def test_every_fault_is_told_at_once():
     [
         ('compute = "1 s"', "replicas.workers: missing"),
         ("workers = 2", "replicas.compute: missing"),
-        ('workers = 0\ncompute = "1 s"', "replicas.workers: expected a whole number from 1"),
-        ('workers = [1]\ncompute = "1 s"', "replicas.workers: expected a number, or names"),
+        ('workers = 0\ncompute = "1 s"', "replicas.workers: must be a whole number from 1"),
+        ('workers = [1]\ncompute = "1 s"', "replicas.workers: must be a number, or names"),
         ('workers = ["gpu0"]\ncompute = "1 s"', "only a topology has devices with names"),
-        ('workers = 2\naggregate = 2\nbackups = 1\ncompute = "1 s"', "replicas.aggregate: 2, but 2 workers of which 1"),
-        ('workers = 2\nbackups = 2\ncompute = "1 s"', "replicas.backups: fewer than the 2 workers, not 2"),
+        ('workers = 2\naggregate = 2\nbackups = 1\ncompute = "1 s"', "replicas.aggregate: must be 1: 2 workers less 1 backups"),
+        ('workers = 2\nbackups = 2\ncompute = "1 s"', "replicas.backups: must be fewer than the 2 workers, got 2"),
         ('workers = 2\naggregate = 3\ntokens = 0\ncompute = "1 s"', "too few tokens to finish the first step"),
         ('workers = 2\ncontention = true\ncompute = "1 s"', "only a topology has links to contend for"),
-        ('workers = 2\ncontention = "no"\ncompute = "1 s"', "expected true or false"),
+        ('workers = 2\ncontention = "no"\ncompute = "1 s"', "must be true or false"),
         ('workers = 2\nbandwidth = "0 GB/s"\ncompute = "1 s"', "replicas.bandwidth: must be above 0"),
         ('workers = 2\ndies = {7 = "1 s"}\ncompute = "1 s"', "replicas.dies: the workers are 0 to 1, not 7"),
         ('workers = 2\nreturns = {1 = "1 s"}\ncompute = "1 s"', "replicas.returns: worker 1 does not die"),
@@ -201,15 +201,15 @@ def test_every_fault_is_told_at_once():
         ('workers = 2\nbackups = 1\nsettings = "easyrec"\ncompute = "1 s"', "replicas.backups: replicas.settings says it"),
         ('workers = 2\nsettings = "easyrek"\ncompute = "1 s"', "did you mean 'easyrec'?"),
         ('workers = 1000\nupdates = 1000000\nrepetitions = 1\ncompute = "1 s"', "replicas.updates: 1,000,000 are 1,000,000,000 steps of workers"),
-        ('workers = 2\ntokens = 1000000000\ncompute = "1 s"', "replicas.tokens: expected a whole number from -1 to 1000000"),
+        ('workers = 2\ntokens = 1000000000\ncompute = "1 s"', "replicas.tokens: must be a whole number from -1 to 1000000"),
         ('workers = 2\nupdates = 1000\nrepetitions = 100000\ncompute = "1 s"', "replicas.repetitions: 100,000 times 1,000 updates"),
         ('workers = 10000\nservers = 10000\ncompute = "1 s"', "10,000 workers with 10,000 variables are more than 16,777,216 transfers"),
-        ('workers = 2\ncompute = {distribution = "gamma"}', "replicas.compute.distribution: expected one of constant"),
+        ('workers = 2\ncompute = {distribution = "gamma"}', "replicas.compute.distribution: unknown distribution 'gamma'; known are constant"),
         ('workers = 2\ncompute = {distribution = "parto"}', "did you mean 'pareto'?"),
         ('workers = 2\ncompute = {distribution = "normal", mean = "1 s"}', "replicas.compute.sd: missing"),
         ('workers = 2\ncompute = {distribution = "normal", mean = "1 s", sd = "1 s", mu = 1}', "replicas.compute.mu: unknown key"),
         ('workers = 2\ncompute = {distribution = "uniform", low = "2 s", high = "1 s"}', "replicas.compute: high: no less"),
-        ('workers = 2\ncompute = {distribution = "trace", times = "1 s"}', "expected a list of times"),
+        ('workers = 2\ncompute = {distribution = "trace", times = "1 s"}', "replicas.compute.times: must be a list"),
     ],
 )  # fmt: skip
 def test_a_fault(text, fault):
@@ -219,9 +219,9 @@ def test_a_fault(text, fault):
 def test_faults_of_the_table_are_told_beside_those_of_its_machine():
     """Of what depends on the machine nothing is said."""
     assert [
-        "replicas.workers: expected a number, or names of devices, not [1]",
+        "replicas.workers: must be a number, or names of devices, got [1]",
         "replicas.update: 5 has no unit; write a time as text, for example '1.5 us' or '700 ns'",
-        "replicas.skip: fewer than the 5 updates, not 9",
+        "replicas.skip: must be fewer than the 5 updates, got 9",
     ] == faults(
         'workers = [1]\ncontention = true\ncompute = "1 s"\nupdate = 5\nupdates = 5\nskip = 9',
         faulty={"topology"},
@@ -254,8 +254,8 @@ def test_what_does_not_depend_on_what_is_faulty_is_told_with_it():
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("workers = 4\nbackups = 4", "replicas.backups: fewer than the 4 workers, not 4"),
-        ("workers = 1\nbackups = 8", "replicas.backups: fewer than the 1 worker, not 8"),
+        ("workers = 4\nbackups = 4", "replicas.backups: must be fewer than the 4 workers, got 4"),
+        ("workers = 1\nbackups = 8", "replicas.backups: must be fewer than the 1 worker, got 8"),
         ("workers = 4\ntotal = 1\ntokens = 2", "replicas.tokens: too few tokens to finish the first step: 2 given, 3 needed"),
         ('workers = ["n0.gpu0", "n0.gpu00"]', f"replicas.workers[1]: {NODES.name} has no device 'n0.gpu00' (did you mean 'n0.gpu0'?)"),
         ('workers = ["n0.gpu0", "n1.gpu0", "n0.gpu0"]', "replicas.workers[2]: 'n0.gpu0' again"),

@@ -5,7 +5,12 @@ stragglers and failures.
 from simreduce.training.replicas.job import ReplicasJob
 from simreduce.training.replicas.network import Delays, Flows, delays, port_delays
 from simreduce.training.replicas.processes import simulate_replicas
-from simreduce.training.replicas.reader import ReplicasQuestion, read_replicas
+from simreduce.training.replicas.reader import (
+    REPLICAS,
+    ReplicasQuestion,
+    parse_replicas,
+    read_replicas,
+)
 from simreduce.training.replicas.run import Arrival, Run, Update, WorkerStep
 from simreduce.training.replicas.settings import SyncSettings, easyrec
 from simreduce.training.replicas.values import (
@@ -16,6 +21,7 @@ from simreduce.training.replicas.values import (
 )
 
 __all__ = [
+    "REPLICAS",
     "Arrival",
     "Delays",
     "Flows",
@@ -31,6 +37,7 @@ __all__ = [
     "constant_gradients",
     "delays",
     "easyrec",
+    "parse_replicas",
     "port_delays",
     "read_replicas",
     "simulate_replicas",
