@@ -12,12 +12,14 @@ from pathlib import Path
 
 from simreduce.calibrate import CALIBRATION
 from simreduce.formats import Format, json_schema, reference
+from simreduce.training import PROFILE
 from simreduce.workload import GRADIENTS, MODEL
 
 FORMATS: Mapping[str, Format] = {
     "calibration": CALIBRATION,
     "gradients": GRADIENTS,
     "model": MODEL,
+    "profile": PROFILE,
 }
 """Every format, by the name of its schema."""
 FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
