@@ -23,12 +23,12 @@ from simreduce.cli.devices import device_options
 from simreduce.cli.options import (
     as_json,
     echo_json,
-    gather,
     gpus_options,
 )
 from simreduce.cli.progress import interruptible
 from simreduce.engine import NOMINAL
 from simreduce.errors import InputError
+from simreduce.formats import Faults
 from simreduce.outputs import check_place, write_file
 from simreduce_validate.calibrating import cores_of, design
 from simreduce_validate.calibrating.printing import session_document, session_lines
@@ -133,13 +133,13 @@ def _read(
     options: dict[str, Any],
 ) -> tuple[Devices, Path]:
     """The devices, and where to keep the calibration. Raises InputError with every fault."""
-    problems: list[str] = []
-    devices = gather(problems, read_devices, topology, ngpus, gpus, **options)
-    path = gather(problems, _read_path, name, out, options["backend"])
+    faults = Faults()
+    devices = faults.attempt("", read_devices, topology, ngpus, gpus, **options)
+    path = faults.attempt("", _read_path, name, out, options["backend"])
     if devices is not None and devices.layout.n < 2:
-        problems.append("calibrate: needs two devices or more")
-    if problems or devices is None or path is None:
-        raise InputError(problems)
+        faults.add("calibrate", "needs two devices or more")
+    if faults.problems or devices is None or path is None:
+        raise InputError(faults.problems)
     return devices, path
 
 

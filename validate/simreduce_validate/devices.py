@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import click
 
 import simreduce as sr
-from simreduce.cli.options import gather, shape_of
+from simreduce.cli.options import shape_of
 from simreduce.errors import InputError, StrategyError
+from simreduce.formats import Faults
 from simreduce.layouts import Layout
 from simreduce.plan import Executor
 from simreduce.scenario import Scenario
@@ -87,29 +88,27 @@ def read_devices(
     Raises InputError with every fault. None stands for a machine with a fault that is reported
     already.
     """
-    problems: list[str] = []
+    faults = Faults()
     links: Links | None = None
     machine: Topology | None = None
     order: Layout | None = None
     if backend == SHAPED:
-        links = gather(problems, read_links, _ports(topology), rate, delay, tuple(slow_port))
+        links = faults.attempt("", read_links, _ports(topology), rate, delay, tuple(slow_port))
         if links:
             machine, order = links.machine(), _order(links, topology)
-        problems += [
-            f"{option}: with --backend shaped, switch:N says how many workers there are"
-            for option, value in (("-g", ngpus), ("--gpus", gpus))
-            if value is not None
-        ]
+        for option, value in (("-g", ngpus), ("--gpus", gpus)):
+            if value is not None:
+                faults.add(option, "with --backend shaped, switch:N gives the number of workers")
     elif isinstance(topology, Scenario):
         machine = topology.setup.topology
-        order = gather(problems, shape_of, topology.setup.layout, ngpus, gpus)
-    elif topology is not None and (machine := gather(problems, _machine, topology, split)):
+        order = faults.attempt("", shape_of, topology.setup.layout, ngpus, gpus)
+    elif topology is not None and (machine := faults.attempt("", _machine, topology, split)):
         whole_gpus = topology == AUTO and split == 1
-        order = gather(problems, _layout, machine, ngpus, gpus, only_visible=whole_gpus)
-    workers = gather(problems, read_workers, hosts, launch)
+        order = faults.attempt("", _layout, machine, ngpus, gpus, only_visible=whole_gpus)
+    workers = faults.attempt("", read_workers, hosts, launch)
     if not timeout > 0:
-        problems.append(f"--timeout {timeout:g}: needs seconds above 0")
-    gather(problems, check_names, backend, route)
+        faults.add(f"--timeout {timeout:g}", "needs seconds above 0")
+    faults.attempt("", check_names, backend, route)
     gpu_only = {"--split": split > 1, "--pretend": pretend}
     cluster_only = {"--hosts": hosts, "--launch": launch}
     shaped_only = {"--rate": rate, "--delay": delay, "--slow-port": slow_port}
@@ -118,11 +117,11 @@ def read_devices(
         ("cluster", cluster_only, "has other processes"),
         (SHAPED, shaped_only, "sets the links"),
     ):
-        if backend != name:
-            useless = [option for option, given in options.items() if given]
-            problems += [f"{option}: only --backend {name} {why}" for option in useless]
-    if problems or not machine or not order:
-        raise InputError(problems)
+        for option, given in options.items():
+            if given and backend != name:
+                faults.add(option, f"only --backend {name} {why}")
+    if faults.problems or not machine or not order:
+        raise InputError(faults.problems)
     stage = build_stage(backend, order, machine, links, pretend=pretend)
     return Devices(stage, machine, links, tuple(workers or ()), route, split, pretend, timeout)
 
@@ -136,22 +135,19 @@ def read_workers(hosts: str | None, launch: str) -> list[Worker]:
         if launch:
             raise InputError("--launch: needs --hosts, which says where the workers are")
         return []
-    problems, found = [], []
+    faults, found = Faults(), []
     for i, address in enumerate(hosts.split(",")):
         host, _, port = address.strip().rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            problems.append(f"--hosts: {address!r} is not HOST:PORT, such as 10.0.0.1:2222")
+            faults.add("--hosts", f"{address!r} is not HOST:PORT, such as 10.0.0.1:2222")
             continue
         try:
             prefix = tuple(part.format(host=host, i=i) for part in shlex.split(launch))
         except (ValueError, KeyError, IndexError, AttributeError):
-            problems.append(
-                f"--launch {launch!r}: a command in which only {{host}} and {{i}} stand in braces"
-            )
+            faults.add(f"--launch {launch!r}", "only {host} and {i} may stand in its braces")
             break
         found.append(Worker(address.strip(), prefix))
-    if problems:
-        raise InputError(problems)
+    faults.raise_any()
     return found
 
 

@@ -11,8 +11,8 @@ import re
 import click
 
 from simreduce import dtypes, units
-from simreduce.cli.options import gather
 from simreduce.errors import InputError
+from simreduce.formats import Faults
 from simreduce.workload import model_text
 from simreduce_validate.running.backend import check_tensorflow
 from simreduce_validate.running.child import Child
@@ -39,10 +39,9 @@ def model(model: str, inputs: tuple[str, ...], timeout: float) -> None:
     MODEL is a name of keras.applications (ResNet50), PACKAGE.MODULE:FUNCTION that returns a model,
     or a saved .keras file.
     """
-    problems: list[str] = []
-    shapes = [gather(problems, read_input, text) for text in inputs]
-    if problems:
-        raise InputError(problems)
+    faults = Faults()
+    shapes = [faults.attempt("", read_input, text) for text in inputs]
+    faults.raise_any()
     check_tensorflow()
     child = Child(TRACING, f"model {model}", (), _SETTINGS)
     try:

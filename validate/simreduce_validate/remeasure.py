@@ -13,8 +13,8 @@ from math import isfinite
 from typing import Any
 
 from simreduce import units
-from simreduce.cli.options import gather
 from simreduce.errors import InputError
+from simreduce.formats import Faults
 from simreduce.scenario import Scenario
 from simreduce.tune import Candidate, Ranking
 from simreduce_validate.campaign import Campaign
@@ -87,11 +87,11 @@ def read(scenario: Scenario | None, **options: Any) -> Devices:
 
     Raises InputError with every fault, also without a scenario.
     """
-    problems: list[str] = []
-    devices = gather(problems, read_devices, scenario, None, None, **options)
-    gather(problems, check_tensorflow)
-    if problems or devices is None:
-        raise InputError(problems)
+    faults = Faults()
+    devices = faults.attempt("", read_devices, scenario, None, None, **options)
+    faults.attempt("", check_tensorflow)
+    if faults.problems or devices is None:
+        raise InputError(faults.problems)
     return devices
 
 

@@ -21,12 +21,12 @@ from simreduce.cli.options import (
     calibration_option,
     echo_beside,
     echo_json,
-    gather,
     gpus_options,
 )
 from simreduce.cli.pictures import check_pictures, picture_options, write_plot
 from simreduce.cli.sizes import sizes_options
 from simreduce.cli.strategies import algo_option
+from simreduce.formats import Faults
 from simreduce.outputs import check_place
 from simreduce.plots import Measured, draw_accuracy
 from simreduce_validate.accuracy_report import accuracy_lines
@@ -113,13 +113,13 @@ def validate(
     this machine's GPUs. On Ctrl-C or SIGTERM, prints the sizes that are complete and exits with
     status 130.
     """
-    problems: list[str] = []
+    faults = Faults()
     if out is not None and Path(out).exists():
-        problems.append(f"--out {overwrite_fault(out)}")
+        faults.add("", f"--out {overwrite_fault(out)}")
     if out is not None:
-        gather(problems, check_place, out)
-    gather(problems, check_pictures, svg, png, as_json=as_json, plot=True)
-    campaign, groups = read_campaign(problems=problems, **options)
+        faults.attempt("", check_place, out)
+    faults.attempt("", check_pictures, svg, png, as_json=as_json, plot=True)
+    campaign, groups = read_campaign(faults, **options)
     found = measure(campaign, groups, None if out is None else Path(out))
     if as_json:
         echo_json(document(found))

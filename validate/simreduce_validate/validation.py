@@ -13,12 +13,12 @@ from simreduce import dtypes
 from simreduce.algorithms import ALGORITHMS
 from simreduce.calibrate import load_calibration
 from simreduce.cli.devices import typed
-from simreduce.cli.options import gather, gather_of
 from simreduce.cli.progress import interruptible
 from simreduce.cli.sizes import read_sizes
 from simreduce.cli.strategies import read_strategies
 from simreduce.engine import NOMINAL
 from simreduce.errors import InputError
+from simreduce.formats import Faults
 from simreduce.scenario import Scenario, load_scenario
 from simreduce.strategy import Strategy
 from simreduce.tune.bench import tensor
@@ -94,6 +94,7 @@ def measure(
 
 
 def read_campaign(
+    faults: Faults,
     *,
     topology: str | None,
     scenario: str | None,
@@ -112,29 +113,28 @@ def read_campaign(
     chained: int | None,
     traced: bool,
     calibration: str | None,
-    problems: list[str],
     **options: Any,
 ) -> tuple[Campaign, list[list[Case]]]:
     """The campaign that the options ask for, and its cases by workload.
 
-    Raises InputError with every fault, those in `problems` included.
+    Raises InputError with every fault, the earlier ones in `faults` included.
     """
-    asked = _read_scenario(problems, topology, scenario)
+    asked = _read_scenario(faults, topology, scenario)
     times = chained or (asked.repeat if asked else 1)
-    _check_step(problems, times, builtin, options["route"], traced=traced)
+    _check_step(faults, times, builtin, options["route"], traced=traced)
     where = asked if topology is None else topology
-    devices = gather(problems, read_devices, where, ngpus, gpus, **options)
+    devices = faults.attempt("", read_devices, where, ngpus, gpus, **options)
     sizes = minbytes, maxbytes, stepbytes, stepfactor
-    workloads = _read_workloads(problems, datatype, *sizes)
+    workloads = _read_workloads(faults, datatype, *sizes)
     texts = algo or (() if builtin else ("ring",))
-    named = gather(problems, read_strategies, texts, list(ALGORITHMS))
+    named = faults.attempt("", read_strategies, texts, list(ALGORITHMS))
     constants = asked.setup.calibration if asked else NOMINAL
     if calibration is not None:
-        constants = gather_of("--calibration", problems, load_calibration, calibration) or NOMINAL
+        constants = faults.attempt("--calibration", load_calibration, calibration) or NOMINAL
     names = [name for text in builtin for name in text.split(",")]
-    builtins = [name for name in names if gather(problems, check_builtin, name)]
-    if problems or devices is None or named is None:
-        raise InputError(problems)
+    builtins = [name for name in names if faults.attempt("", check_builtin, name)]
+    if faults.problems or devices is None or named is None:
+        raise InputError(faults.problems)
     campaign = Campaign(devices, constants, iters, warmup_iters, times, traced)
     if asked:
         workloads = [asked.workload]
@@ -147,51 +147,40 @@ def read_campaign(
     return campaign, [campaign.with_controls(group) for group in groups]
 
 
-def _read_scenario(
-    problems: list[str], topology: str | None, scenario: str | None
-) -> Scenario | None:
+def _read_scenario(faults: Faults, topology: str | None, scenario: str | None) -> Scenario | None:
     if scenario is None:
         if topology is None:
-            problems.append(
-                "TOPOLOGY is missing: a name, a file or e.g. switch:4; or give a --scenario"
-            )
+            form = "a name, a file or e.g. switch:4; or give a --scenario"
+            faults.add("TOPOLOGY is missing", form)
         return None
-    asked = gather(problems, load_scenario, scenario)
-    problems += [
-        f"{option}: the --scenario says what is reduced and how"
-        for option, name in _OF_THE_SCENARIO.items()
-        if typed(name)
-    ]
+    asked = faults.attempt("", load_scenario, scenario)
+    for option, name in _OF_THE_SCENARIO.items():
+        if typed(name):
+            faults.add(option, "the --scenario says what is reduced and how")
     if asked and asked.setup.runtime.name != RUNTIME:
-        problems.append(
-            f"--scenario {scenario}: devices run with {RUNTIME}, "
-            f"and its runtime is {asked.setup.runtime.name!r}"
-        )
+        runtime = asked.setup.runtime.name
+        faults.add(f"--scenario {scenario}", f"runtime {runtime!r}; devices have {RUNTIME}'s only")
     return asked
 
 
 def _check_step(
-    problems: list[str], times: int, builtin: Sequence[str], route: str, *, traced: bool
+    faults: Faults, times: int, builtin: Sequence[str], route: str, *, traced: bool
 ) -> None:
     """What a step of several all-reduces, and a route without a timeline, cannot do."""
-    problems += [
-        f"{option}: not with several all-reduces in one step (--chained)"
-        for option, given in (("--builtin", builtin), ("--transfers", traced))
-        if given and times > 1
-    ]
+    for option, given in (("--builtin", builtin), ("--transfers", traced)):
+        if given and times > 1:
+            faults.add(option, "not with several all-reduces in one step (--chained)")
     if traced and route != ROUTES[0]:
-        problems.append(f"--transfers: --route {route} keeps no timeline; {ROUTES[0]} does")
+        faults.add("--transfers", f"--route {route} keeps no timeline; {ROUTES[0]} does")
 
 
-def _read_workloads(
-    problems: list[str], datatype: str, minbytes: str, *sizes: Any
-) -> list[Workload]:
-    dtype = gather_of("--datatype", problems, dtypes.code, datatype)
-    found = gather(problems, read_sizes, minbytes, *sizes)
+def _read_workloads(faults: Faults, datatype: str, minbytes: str, *sizes: Any) -> list[Workload]:
+    dtype = faults.attempt("--datatype", dtypes.code, datatype)
+    found = faults.attempt("", read_sizes, minbytes, *sizes)
     if dtype is None or not found:
         return []
     if found[0] < dtypes.SIZES[dtype]:
-        problems.append(f"-b {minbytes}: less than one element of {dtypes.NAMES[dtype]}")
+        faults.add(f"-b {minbytes}", f"less than one element of {dtypes.NAMES[dtype]}")
         return []
     return [tensor(nbytes, dtype) for nbytes in found]
 

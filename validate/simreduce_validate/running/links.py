@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import simreduce as sr
 from simreduce import units
 from simreduce.errors import InputError
+from simreduce.formats import Faults
 from simreduce.layouts import Layout
 from simreduce.topology import Cable, Kind, Node, Topology, build
 
@@ -163,53 +164,40 @@ def read_links(
     """`switch:4` with `--rate 200mbit`, `--delay 5ms` and `--slow-port 2=100mbit`. InputError tells
     all that is wrong.
     """
-    problems: list[str] = []
+    faults = Faults()
     match = re.fullmatch(r"switch:([0-9]{1,4})", topology.strip())
     if match is None:
-        problems.append(
-            f"{topology}: --backend shaped makes the links itself; write switch:N, for so many "
-            f"workers"
-        )
+        form = "write switch:N, for so many workers"
+        faults.add(topology, f"--backend shaped makes the links itself; {form}")
     bytes_per_s = None
     if rate is None:
-        problems.append("--backend shaped: --rate is missing, such as --rate 200mbit")
+        faults.add("--backend shaped", "--rate is missing, such as --rate 200mbit")
     else:
-        bytes_per_s = _rate(problems, "--rate", rate)
+        bytes_per_s = faults.attempt("--rate", _rate, rate)
     seconds = 0.0
-    if delay is not None:
-        try:
-            seconds = 0.0 if delay == "0" else units.duration(delay)
-        except ValueError as error:
-            problems.append(f"--delay: {error}")
+    if delay not in (None, "0"):
+        seconds = faults.attempt("--delay", units.duration, delay) or 0.0
     ports: dict[int, float] = {}
     for text in slow:
         port, equals, value = text.partition("=")
+        option = f"--slow-port {text}"
         if not equals or not port.isdecimal():
-            problems.append(f"--slow-port {text}: a port and its rate, such as 2=100mbit")
+            faults.add(option, "a port and its rate, such as 2=100mbit")
         elif int(port) in ports:
-            problems.append(f"--slow-port {text}: port {int(port)} is given twice")
-        elif (found := _rate(problems, f"--slow-port {text}", value)) is not None:
+            faults.add(option, f"port {int(port)} is given twice")
+        elif (found := faults.attempt(option, _rate, value)) is not None:
             ports[int(port)] = found
-    # What could not be read stands for itself; the rest is checked with harmless figures in its
-    # place.
-    try:
-        links = Links(
-            int(match[1]) if match else MOST_PORTS, bytes_per_s or FASTEST, seconds, ports
-        )
-    except InputError as error:
-        problems += error.problems
-    if problems:
-        raise InputError(problems)
+    # Values that could not be read are replaced by harmless ones, so that the rest is checked.
+    count = int(match[1]) if match else MOST_PORTS
+    links = faults.attempt("", Links, count, bytes_per_s or FASTEST, seconds, ports)
+    if faults.problems or links is None:
+        raise InputError(faults.problems)
     return links
 
 
-def _rate(problems: list[str], option: str, text: str) -> float | None:
+def _rate(text: str) -> float:
     """Bytes/s of `200 Mbit/s`, or `200mbit` as tc writes it."""
     if match := re.fullmatch(r"\s*([0-9.]+)\s*([kmg])bit\s*", text, re.IGNORECASE):
         prefix = match[2].lower() if match[2] in "kK" else match[2].upper()
         text = f"{match[1]} {prefix}bit/s"
-    try:
-        return units.bandwidth(text)
-    except ValueError as error:
-        problems.append(f"{option}: {error}")
-        return None
+    return units.bandwidth(text)
