@@ -1,0 +1,196 @@
+"""The Python API: names wherever objects are, and results that show themselves."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+import simreduce as sr
+from simreduce.errors import InputError, StrategyError
+from simreduce.plan import PlanBuilder
+from simreduce.report import ranking_document
+from simreduce.topology import load_topology
+
+PLAN = sr.compile("ring", "bytes:1MiB", "full:4")
+SHORT = 160
+
+
+def test_names_and_objects_mean_the_same():
+    machine, gradients = sr.load_topology("full:4"), sr.load_workload("bytes:1MiB")
+    shape = sr.layout(machine)
+    fitted = sr.load_calibration("dgx1p-tf2018")
+    one = sr.simulate(PLAN, "full:4", runtime="ideal", calibration="dgx1p-tf2018")
+
+    assert sr.layout("full:4") == shape
+    assert PLAN.digest == sr.compile("ring", gradients, machine).digest
+    assert PLAN.digest == sr.compile("ring", gradients, shape).digest
+    assert one.to_json() == sr.simulate(PLAN, machine, "ideal", fitted).to_json()
+    assert one.to_json() == sr.record(PLAN, machine, "ideal", fitted).result.to_json()
+    assert 4 == sr.fold("switch:4").machines
+
+
+def test_other_collectives_are_compiled_too():
+    plan = sr.compile("direct", "bytes:1MiB", "full:4", "reduce", root=3)
+
+    assert "reduce" == plan.contract.collective
+    assert not sr.verify(plan)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "message"),
+    [
+        ("simulate", (PLAN, 8), "expected a Topology or the name of one, got int 8"),
+        ("simulate", ("ring", "full:4"), "expected a Plan, as compile makes it, got str 'ring'"),
+        (
+            "simulate",
+            (PLAN, "full:4", 1),
+            "expected a Runtime or one of tensorflow, ideal, got int",
+        ),
+        ("record", (PLAN, "full:4", "ideal", 0.5), "expected a Calibration or the name of one"),
+        ("compile", (PLAN, "bytes:4", "full:4"), "expected a strategy's text, got Plan"),
+        ("compile", ("ring", 4, "full:4"), "expected a Workload or the name of one, got int 4"),
+        ("compile", ("ring", "bytes:4", None), "expected a Topology or the name of one"),
+        ("layout", (PLAN,), "expected a Topology or the name of one, got Plan"),
+        ("fold", (8,), "expected a Topology or the name of one, got int 8"),
+        ("verify", ([PLAN],), "expected a Plan, as compile makes it, got list"),
+        ("repeat", ("ring", 2), "expected a Plan, as compile makes it, got str 'ring'"),
+        ("load_topology", (4,), "expected the name of a machine, got int 4"),
+        ("load_workload", (4,), "expected the name of a workload, got int 4"),
+        ("load_calibration", (None,), "expected the name of a calibration, got NoneType None"),
+        ("load_scenario", ({},), "expected the name of a scenario, got dict {}"),
+        ("rank", (3,), "expected a Scenario or the name of one, got int 3"),
+        ("rank", (3, "bytes:4"), "expected a Topology or the name of one, got int 3"),
+        ("step", (PLAN,), "expected a Scenario or the name of one, got Plan"),
+        ("bench", ("full:4", [3]), "expected a strategy's text, got int 3"),
+    ],
+)
+def test_a_wrong_kind_of_argument_says_what_was_meant(function, arguments, message):
+    with pytest.raises(TypeError) as caught:
+        getattr(sr, function)(*arguments)
+
+    assert message in str(caught.value)
+    assert len(str(caught.value)) <= SHORT
+
+
+def test_unknown_names_are_bad_input():
+    with pytest.raises(InputError, match="did you mean 'dgx1v'"):
+        sr.simulate(PLAN, "dgx1w")
+    with pytest.raises(StrategyError, match="did you mean 'ring'"):
+        sr.rank("full:4", "bytes:1MiB", ["rign"])
+
+
+def test_a_ranking_of_a_workload_is_that_of_its_scenario(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'topology = "full:4"\nworkload = "bytes:1MiB"\nstrategies = ["ring", "direct"]\n', "utf-8"
+    )
+    ours = sr.rank("full:4", "bytes:1MiB", ["ring", "direct"], runtime="ideal")
+    theirs = sr.rank(str(file), runtime="ideal")
+
+    assert (
+        ours.candidates
+        == theirs.candidates
+        == sr.rank(sr.load_scenario(file), runtime="ideal").candidates
+    )
+    assert "ideal" == theirs.scenario.setup.runtime.name
+    assert ranking_document(ours) == ours.to_dict()
+
+
+def test_a_step_of_a_scenario(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'topology = "full:2"\nworkload = "alexnet"\nruntime = "ideal"\nstrategies = ["ring"]\n'
+        '[step]\nbatch = 4\ntime = "5 ms"\n',
+        "utf-8",
+    )
+    ranking = sr.step(file)
+
+    assert 2 * ranking.to_dict()["batch"] == sr.step(file, batch=8).to_dict()["batch"]
+    with pytest.raises(TypeError, match="batch is for a scenario that is named"):
+        sr.step(sr.load_scenario(file), batch=8)
+
+
+@pytest.fixture(scope="module")
+def results():
+    slow = sr.Disturbance(slow={"gpu1": 2.0})
+    return {
+        "simulate": sr.simulate(PLAN, "full:4", "ideal"),
+        "rank": sr.rank(
+            "full:4", "bytes:1MiB", ["ring", "nccl+packs=1", "nccl+bucket=0"], disturbance=slow
+        ),
+        "bench": sr.bench("full:4", ["ring", "direct"], [1024, "1MiB"], runtime="ideal"),
+        "step": sr.step("step-dgx1p-resnet50"),
+    }
+
+
+@pytest.mark.parametrize("name", ["simulate", "rank", "bench", "step"])
+def test_results_show_themselves(results, name):
+    """Briefly as text, as a table in a notebook, as JSON types; they go to other processes."""
+    result = results[name]
+    copy = pickle.loads(pickle.dumps(result))  # noqa: S301 - our own
+
+    assert result.headline in repr(result)
+    assert len(repr(result)) <= SHORT
+    assert result._repr_html_().startswith("<table>")
+    assert result.to_dict() == json.loads(json.dumps(result.to_dict()))
+    assert result.records()
+    assert copy.to_dict() == result.to_dict()
+
+
+@pytest.mark.parametrize("name", ["simulate", "rank", "bench", "step"])
+def test_results_plot_themselves(results, name):
+    pytest.importorskip("matplotlib")
+
+    assert "<svg" in results[name].plot().svg()
+
+
+def test_the_documents_are_those_of_the_commands(results):
+    sizes = ("-b", "1024", "-e", "1M", "-f", "1024")
+    command = ("bench", "full:4", "--algo", "ring,direct", *sizes, "--runtime", "ideal", "--json")
+    done = subprocess.run(
+        [sys.executable, "-m", "simreduce", *command], capture_output=True, text=True, check=True
+    )
+
+    assert json.loads(done.stdout) == results["bench"].to_dict()
+
+
+def test_other_names_of_a_plan_are_in_its_row(results):
+    (row,) = [row for row in results["rank"].records() if row["also"]]
+
+    assert ("nccl+bucket=0", ["nccl+packs=1"]) == (
+        row["strategy"],
+        [o["strategy"] for o in row["also"]],
+    )
+
+
+@pytest.mark.parametrize(("library", "hidden"), [("pandas", []), ("polars", ["pandas"])])
+def test_frames_are_made_by_what_is_installed(results, monkeypatch, library, hidden):
+    """pandas if it is there, else polars."""
+    fake = ModuleType(library)
+    fake.DataFrame = lambda rows, **_: (library, rows)
+    monkeypatch.setitem(sys.modules, library, fake)
+    for name in hidden:
+        monkeypatch.setitem(sys.modules, name, None)
+
+    assert (library, results["bench"].records()) == results["bench"].to_frame()
+
+
+def test_without_either_the_error_names_what_to_install(results, monkeypatch):
+    for name in ("pandas", "polars"):
+        monkeypatch.setitem(sys.modules, name, None)
+
+    with pytest.raises(
+        ImportError, match="to_frame needs one of pandas, polars: pip install pandas"
+    ):
+        results["rank"].to_frame()
+
+
+def test_only_public_names_are_listed():
+    assert {*sr.__all__, "__version__"} == set(dir(sr))
+    assert sr.Topology is type(load_topology("full:2"))
+    assert PlanBuilder.__name__ not in dir(sr)
