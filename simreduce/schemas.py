@@ -12,12 +12,16 @@ from pathlib import Path
 
 from simreduce.calibrate import CALIBRATION
 from simreduce.formats import Format, json_schema, reference
+from simreduce.topology.file_formats import CLUSTER, LINK_FIGURES, MACHINE
 from simreduce.training import PROFILE
 from simreduce.workload import GRADIENTS, MODEL
 
 FORMATS: Mapping[str, Format] = {
     "calibration": CALIBRATION,
+    "cluster": CLUSTER,
     "gradients": GRADIENTS,
+    "link_figures": LINK_FIGURES,
+    "machine": MACHINE,
     "model": MODEL,
     "profile": PROFILE,
 }

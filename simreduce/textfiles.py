@@ -45,19 +45,20 @@ def reason(error: OSError) -> str:
     return _REASONS.get(error.errno or 0) or f"cannot be read: {error.strerror or error}"
 
 
-def read_text(path: Path, refuse: type[InputError]) -> str:
-    """The text of a UTF-8 file; raises `refuse` when it cannot be read."""
+def read_text(path: Path, refuse: type[InputError], name: str = "") -> str:
+    """The text of a UTF-8 file, which faults call `name`; raises `refuse` when it cannot be read."""
+    name = name or str(path)
     try:
         content = read_bytes(path)
         # Editors on Windows begin a file with a byte order mark.
         return content.decode("utf-8-sig")
     except OSError as error:
-        raise refuse(f"{path}: {reason(error)}") from None
+        raise refuse(f"{name}: {reason(error)}") from None
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise refuse(f"{path}: line {line} is not UTF-8 text") from None
+        raise refuse(f"{name}: line {line} is not UTF-8 text") from None
     except ValueError as error:  # a name with a NUL or a lone surrogate
-        raise refuse(f"{str(path)!r}: cannot be read: {error}") from None
+        raise refuse(f"{name!r}: cannot be read: {error}") from None
 
 
 MOST_TOML = 4 << 20

@@ -167,12 +167,10 @@ class ListOf(Kind[list[T]]):
         self.kind, self._least = kind, least
 
     def take(self, value: object, faults: Faults, path: str) -> list[T] | None:
-        """Read every entry; None if one is wrong."""
+        """Read every entry; those with faults are left out."""
         if not isinstance(value, list) or len(value) < self._least:
-            faults.add(
-                path, refused("a list" if self._least == 0 else "a list with entries", value)
-            )
+            words = "a list" if self._least == 0 else "a list with entries"
+            faults.add(path, refused(words, value))
             return None
-        before = len(faults.problems)
         found = [self.kind.take(each, faults, f"{path}[{i}]") for i, each in enumerate(value)]
-        return None if len(faults.problems) > before else found  # type: ignore[return-value]
+        return [each for each in found if each is not None]

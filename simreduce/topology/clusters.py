@@ -1,19 +1,4 @@
-"""Files that say how many of which machine stand on which network, and no more.
-
-title = "..."                      optional
-sources = ["..."]                  optional
-extends = "pod"                    optional: another such file; who restates `fabric` drops the older one's settings
-nodes = 16                         how many machines
-machine = "dgx1v"                  a file beside this one, or a shipped machine
-fabric = "fat_tree"                optional, one switch unless stated; its settings beside it, as inline:
-radix = 16
-oversubscription = 2
-nic = "ib_hdr"                     optional, likewise
-equal_cost = "hashed"              optional, likewise; and seed = 1
-
-[overrides]                        optional: keys of the machine's file
-"links.qpi.bandwidth" = "9.6 GB/s"
-"""
+"""Reading files that say how many of which machine stand on which network, and no more."""
 
 from __future__ import annotations
 
@@ -23,8 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from simreduce.errors import TopologyError, cut, shown
+from simreduce.formats import Faults, Format
 from simreduce.textfiles import dotted
-from simreduce.topology.faults import Faults, cut, quoted, type_name
+from simreduce.topology.file_formats import CLUSTER
 from simreduce.topology.files import Document, is_path
 from simreduce.topology.generators import Inline, machines
 from simreduce.topology.generators.machines import FABRIC_KEYS, SETTINGS
@@ -33,6 +20,8 @@ from simreduce.topology.graph import Topology
 _MOST = 1 << 63
 """Of whole numbers that are written out."""
 _OWN_KEYS = ("title", "sources", "extends", "nodes", "machine", "overrides")
+_OWN = Format("", "", *(replace(CLUSTER[key], required=False) for key in _OWN_KEYS))
+"""The keys that are no settings of the network."""
 
 
 def is_cluster(tables: Mapping[str, Any]) -> bool:
@@ -62,15 +51,12 @@ def cluster(
         if key in ("title", "nodes", *SETTINGS, *FABRIC_KEYS)
     }
     tables |= mine
-    title = faults.text("title", tables.get("title", ""))
-    for number, line in enumerate(faults.listing("sources", tables.get("sources", []))):
-        faults.text(f"sources[{number}]", line)
+    head = {key: tables[key] for key in _OWN_KEYS if key in tables and key != "nodes"}
+    own = _OWN.read(head, faults)
     for key in ("links", "routes"):
         if key in tables:
-            faults.add(
-                key,
-                "is of machine files; [overrides] has keys of the machine, such as links.qpi.bandwidth",
-            )
+            words = "[overrides] has keys of the machine, such as links.qpi.bandwidth"
+            faults.add(key, f"is of machine files; {words}")
     if "routing" in tables:
         faults.add("routing", "is of machine files; here equal_cost and seed stand beside fabric")
     settings = {
@@ -78,25 +64,23 @@ def cluster(
         for key in tables
         if key not in (*_OWN_KEYS, "links", "routes", "routing")
     }
-    within = dotted(faults.table("overrides", tables.get("overrides", {})))
+    within = dotted(own["overrides"] or {})
     for key, value in within.items():
         if isinstance(value, bool) or not isinstance(value, str | int):
-            faults.add(
-                f"overrides.{key}", f"must be text or a whole number, not {type_name(value)}"
-            )
+            faults.add(f"overrides.{key}", f"must be text or a whole number, got {shown(value)}")
     within |= {key: value for key, value in overrides.items() if key not in mine}
     nodes = _setting(faults, "nodes", tables.get("nodes", "nothing"))
     if nodes and not nodes.isdecimal():
-        faults.add("nodes", f"must be a whole number of machines, not {cut(nodes)}")
+        faults.add("nodes", f"must be a whole number of machines, got {cut(nodes)}")
     nodes = nodes if nodes.isdecimal() else "1"
-    if "machine" not in tables or not faults.text("machine", tables["machine"]):
-        faults.add("machine", "must name the machine of which there are so many")
-        faults.raise_any()
+    if not own["machine"]:
+        faults.add("machine", "must name the machine")
+        faults.raise_any(TopologyError)
     inline = Inline(
-        document.shown, _beside(path, tables["machine"]), nodes, settings, tuple(faults.problems)
+        document.shown, _beside(path, own["machine"]), nodes, settings, tuple(faults.problems)
     )
     made = machines(inline, within, load)
-    return replace(made, name=name, title=title or made.title)
+    return replace(made, name=name, title=own["title"] or made.title)
 
 
 def _setting(faults: Faults, key: str, value: object) -> str:
@@ -104,11 +88,11 @@ def _setting(faults: Faults, key: str, value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int) and abs(value) >= _MOST:
-        faults.add(key, f"{quoted(value)} is more than any machine has")
+        faults.add(key, f"{shown(value)} is more than any machine has")
         return ""
     if isinstance(value, str | int | float):
         return str(value)
-    faults.add(key, f"must be text or a number, not {type_name(value)}")
+    faults.add(key, f"must be text or a number, got {shown(value)}")
     return ""
 
 

@@ -1,67 +1,17 @@
 """Reading machine files: TOML, `extends`, and overrides, into one document with the origin of every
-key.
-
-Files of several machines are read here too; `clusters` says what stands in them.
-
-A machine file:
-
-    title = "..."                      what `topo list` prints
-    sources = ["...", ...]             where the figures were published
-    extends = "dgx1v"                  optional: a file beside this one or a shipped machine, read first
-
-    [nodes.GROUP]
-    names = ["gpu[0-7]"]               or each by itself: "gpu0", "gpu1", ...
-    kind = "gpu"                       gpu, cpu, pcie_switch, nvswitch, nic or switch
-    model = "..."                      optional
-    memory_bandwidth = "900 GB/s"      optional, unlimited when left out
-    machine = "0"                      optional: the box; a `switch` stands in none unless this says so
-    transit = false                    optional: others' traffic may not pass (GPUs never let it)
-    reduces = true                     optional: a switch that can sum what passes through it
-    peer = "PHB"                       optional, of GPUs: the farthest way on which they copy to each other directly: off,
-                                       NV, PIX, PXB, PHB or SYS (the default); farther copies are staged through a host
-    gpudirect = "PHB"                  optional, of GPUs: the farthest NIC that reads and writes their memory: off, PIX, PXB, P2C,
-                                       PHB or SYS; P2C, the default, is what NCCL does: below one tree of PCIe switches, or
-                                       over C2C and PCIe (Grace). PHB is NCCL_NET_GDR_LEVEL=PHB. What is farther off goes
-                                       through a host on its way to a network
-    network = "ib_edr"                 optional, of NICs: the class of the link by which they join the network of `MACHINExN`,
-                                       unless that says `nic=`; ib_edr when left out
-
-    [links.CLASS]
-    pairs = [["gpu0", "gpu3", 2], ["gpu0", "gpu1"]]     two ends and, if not `lanes`, a count of lanes
-    lanes = 1                          optional
-    class = "nvlink2"                  optional: the class, when it is not the table's key
-    bandwidth = "25 GB/s"              per lane and direction; these four come from the class when it is known
-    achievable = "24 GB/s"             of one large copy; the same as `bandwidth` when only that is stated
-    latency = "1.8 us"
-    holds_lane = true                  true unless stated; false for networks
-    both_ways = "16.5 GB/s"            of a class that begins with `staged`: such a link joins a GPU or a PCIe switch to
-                                       itself, and staged copies take it there; out and in together reach this,
-                                       and the latency counts at GPUs
-
-    [routes.NAME]                      figures of single pairs that no link shows, taken besides those of the links
-    pairs = [["gpu0", "gpu1"]]
-    bandwidth = "9.2 GB/s"             per direction
-    latency = "2 us"                   optional: added to that of the links
-
-A range pairs with another in blocks: `["gpu[0-7]", "plx[0-3]"]` joins gpu0 and gpu1 to plx0, gpu2
-and gpu3 to plx1, and so on; one name pairs with all of a range, two ranges of one length pair one
-to one. `[0-34:2]` takes every second.
-
-Tables of the child win over those of the parent key by key; lists are replaced. Whoever restates
-`bandwidth` without `achievable` drops the older `achievable`, which was that of another wire.
+key. `file_formats` says what stands in them.
 """
 
 from __future__ import annotations
 
 import os
-import tomllib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simreduce.errors import TopologyError, did_you_mean
+from simreduce.formats import LINE
 from simreduce.shipped import data_dir
-from simreduce.textfiles import read_bytes, reason
-from simreduce.topology.faults import type_name
+from simreduce.textfiles import parse_toml, read_text
 from simreduce.topology.generators.machines import FABRIC_KEYS
 
 if TYPE_CHECKING:
@@ -101,9 +51,11 @@ def _read(path: Path, shown: str, below: tuple[tuple[str, str], ...]) -> Documen
     child = Document(shown, tables, dict.fromkeys(_paths(tables), shown))
     if "extends" not in tables:
         return child
-    if not isinstance(tables["extends"], str):
-        raise TopologyError(f"{shown}: extends: must be text, not {type_name(tables['extends'])}")
-    parent_path, parent_shown = _parent(path, shown, tables["extends"])
+    try:
+        parent = LINE.read(tables["extends"])
+    except ValueError as error:
+        raise TopologyError(f"{shown}: extends: {error}") from None
+    parent_path, parent_shown = _parent(path, shown, parent)
     return merged(_read(parent_path, parent_shown, (*below, (here, shown))), child)
 
 
@@ -112,22 +64,10 @@ _OF_SCENARIOS = ("topology", "workload", "replicas")
 
 
 def _parse(path: Path, shown: str) -> dict[str, Any]:
-    try:
-        content = read_bytes(path)
-    except OSError as error:
-        raise TopologyError(f"{shown}: {reason(error)}") from None
-    except ValueError as error:
-        raise TopologyError(f"{shown}: cannot be read: {error}") from None
+    content = read_text(path, TopologyError, shown)
     if not content.strip():
         raise TopologyError(f"{shown}: is empty")
-    try:
-        tables = tomllib.loads(content.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise TopologyError(f"{shown}: line {line} is not UTF-8 text") from None
-    except (ValueError, RecursionError) as error:
-        why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise TopologyError(f"{shown}: not valid TOML: {why}") from None
+    tables = parse_toml(shown, content, TopologyError)
     if any(key in tables for key in _OF_SCENARIOS) and not any(
         key in tables for key in ("nodes", "extends", "machine")
     ):

@@ -20,9 +20,6 @@ from simreduce.topology.elements import Link, Node
 from simreduce.topology.graph import Topology, assemble
 from simreduce.topology.routing.spread import FIRST
 
-FOLDED_LIMIT = 1 << 20
-"""Machines that are folded: plans grow with their number."""
-
 
 @dataclass(frozen=True)
 class Folded:

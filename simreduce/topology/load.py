@@ -12,14 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simreduce.errors import TopologyError, did_you_mean
+from simreduce.errors import TopologyError, cut, did_you_mean, shown
 from simreduce.shipped import data_dir
 from simreduce.topology.clusters import cluster, is_cluster
-from simreduce.topology.faults import cut, quoted
 from simreduce.topology.files import is_path, overridden, read_document
-from simreduce.topology.folded import FOLDED_LIMIT, Folded, fold
+from simreduce.topology.folded import Folded, fold
 from simreduce.topology.generators import GENERATORS, generate, machines, split_inline
-from simreduce.topology.generators.inline import DEVICES_LIMIT, WHOLE_LIMIT
+from simreduce.topology.generators.inline import DEVICES_LIMIT, FOLDED_LIMIT, WHOLE_LIMIT, too_many
 from simreduce.topology.generators.machines import FABRICS
 from simreduce.topology.machine import build_machine
 
@@ -73,7 +72,7 @@ def load_machine(
         count = copies * len(two.devices) // 2
         if folded or count > FOLDED_ABOVE:
             if copies > FOLDED_LIMIT:
-                raise TopologyError(f"{cut(text)}: more than {FOLDED_LIMIT} machines")
+                raise TopologyError(f"{cut(text)}: {too_many(copies, 'machines')}")
             one = fold(two, copies)
             whole = (
                 None
@@ -173,6 +172,6 @@ def _unknown(text: str) -> TopologyError:
     if os.path.isfile(text):  # noqa: PTH113 - never raises
         near = f"; there is a file of that name: write ./{text}"
     return TopologyError(
-        f"no topology {quoted(text)}{near}; `simreduce topo list` names what is shipped; "
+        f"no topology {shown(text)}{near}; `simreduce topo list` names what is shipped; "
         f"inline are {', '.join(g.form for g in GENERATORS.values())} and MACHINExN; or give the path of a file"
     )

@@ -10,7 +10,7 @@ MOST_NAMES = 4096
 """A range that stands for more names is refused."""
 
 _RANGE = re.compile(
-    r"(?P<head>[^\[\]]*)\[(?P<first>[0-9]{1,6})-(?P<last>[0-9]{1,6})(:(?P<step>[0-9]{1,6}))?\](?P<tail>[^\[\]]*)"
+    r"(?P<head>[^\[\]]*)\[(?P<first>[0-9]{1,18})-(?P<last>[0-9]{1,18})(:(?P<step>[0-9]{1,18}))?\](?P<tail>[^\[\]]*)"
 )
 
 NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,64}")
@@ -40,7 +40,8 @@ def expanded(text: str) -> list[str]:
         )
     numbers = range(first, last + 1, step)
     if len(numbers) > MOST_NAMES:
-        raise ValueError(f"{shown(text)} stands for more than {MOST_NAMES} names")
+        words = f"{len(numbers)} names, and a range for {MOST_NAMES} at most"
+        raise ValueError(f"{shown(text)} stands for {words}")
     return [f"{match['head']}{number}{match['tail']}" for number in numbers]
 
 

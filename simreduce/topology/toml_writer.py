@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from simreduce import units
-from simreduce.textfiles import toml_text
+from simreduce.formats import toml_text
 from simreduce.topology.classes import link_classes
 from simreduce.topology.elements import (
     BOTH_WAYS,
@@ -21,40 +20,38 @@ from simreduce.topology.elements import (
 )
 from simreduce.topology.graph import Topology
 from simreduce.topology.routing.spread import EqualCost
-
-_WIDTH = 100
+from simreduce.units import exact_bandwidth, exact_duration
 
 
 def to_toml(topology: Topology, comments: Sequence[str] = ()) -> str:
     """The text of the file, `comments` first. What is as the class says is left out; ranges stand
     for many names.
     """
-    lines = [f"# {' '.join(comment.split())}" for comment in comments]
-    lines += [f"title = {toml_text(topology.title)}", f"sources = [{toml_text(topology.source)}]"]
+    document: dict[str, Any] = {"title": topology.title, "sources": [topology.source]}
     taken: dict[str, int] = {}
     for fields, nodes in itertools.groupby(topology.nodes.values(), _shared):
-        names = [node.name for node in nodes]
-        lines += ["", f"[nodes.{_key(fields['kind'], taken)}]", f"names = {_list(_ranges(names))}"]
-        lines += [f"{key} = {value}" for key, value in _node_lines(fields)]
+        names = _ranges([node.name for node in nodes])
+        group = {"names": names, **dict(_node_values(fields))}
+        document.setdefault("nodes", {})[_key(fields["kind"], taken)] = group
     taken = {}
     cables = _cables(topology.links)
-    for wire, run in itertools.groupby(
-        (c for c in cables if c.wire.link_class != ROUTE), lambda c: c.wire
-    ):
-        lines += ["", f"[links.{_key(wire.link_class, taken)}]", *_wire_lines(wire, taken)]
-        lines += _pairs([(cable.a, cable.b, cable.lanes) for cable in run])
+    links = (cable for cable in cables if cable.wire.link_class != ROUTE)
+    for wire, run in itertools.groupby(links, lambda cable: cable.wire):
+        key = _key(wire.link_class, taken)
+        table = {**_wire_values(wire, taken), **_pairs([(c.a, c.b, c.lanes) for c in run])}
+        document.setdefault("links", {})[key] = table
     taken = {}
-    for wire, run in itertools.groupby(
-        (c for c in cables if c.wire.link_class == ROUTE), lambda c: c.wire
-    ):
-        lines += ["", f"[routes.{_key('pair', taken)}]", f"bandwidth = {_rate(wire.bandwidth)}"]
-        lines += [f"latency = {_time(wire.latency)}"] if wire.latency else []
-        lines += _pairs([(cable.a, cable.b, 1) for cable in run])
+    routes = (cable for cable in cables if cable.wire.link_class == ROUTE)
+    for wire, run in itertools.groupby(routes, lambda cable: cable.wire):
+        table = {"bandwidth": exact_bandwidth(wire.bandwidth)}
+        table |= {"latency": exact_duration(wire.latency)} if wire.latency else {}
+        table |= _pairs([(cable.a, cable.b, 1) for cable in run])
+        document.setdefault("routes", {})[_key("pair", taken)] = table
     rule = topology.router.equal_cost
     if rule != EqualCost():
-        lines += ["", "[routing]", f"equal_cost = {toml_text(rule.choice)}"]
-        lines += [f"seed = {rule.seed}"] if rule.seed else []
-    return "\n".join(lines) + "\n"
+        seed = {"seed": rule.seed} if rule.seed else {}
+        document["routing"] = {"equal_cost": rule.choice, **seed}
+    return toml_text(document, [" ".join(comment.split()) for comment in comments])
 
 
 class _Wire(NamedTuple):
@@ -114,62 +111,56 @@ def _shared(node: Node) -> dict[str, object]:
     return {key: getattr(node, key) for key in Node.__slots__ if key != "name"}
 
 
-def _node_lines(fields: dict[str, object]) -> Iterable[tuple[str, str]]:
-    kind = str(fields["kind"])
-    yield "kind", toml_text(kind)
+def _node_values(fields: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    kind, memory = fields["kind"], fields["memory_bandwidth"]
+    yield "kind", kind
     if fields["model"]:
-        yield "model", toml_text(str(fields["model"]))
-    memory = fields["memory_bandwidth"]
-    if isinstance(memory, float) and math.isfinite(memory):
-        yield "memory_bandwidth", _rate(memory)
+        yield "model", fields["model"]
+    if math.isfinite(memory):
+        yield "memory_bandwidth", exact_bandwidth(memory)
     if fields["machine"] != ("" if kind == "switch" else "0"):
-        yield "machine", toml_text(str(fields["machine"]))
+        yield "machine", fields["machine"]
     if kind != "gpu" and not fields["transit"]:
-        yield "transit", "false"
-    if fields.get("reduces"):
-        yield "reduces", "true"
+        yield "transit", False
+    if fields["reduces"]:
+        yield "reduces", True
     if fields["peer"] != DEFAULT_REACH:
-        yield "peer", toml_text(str(fields["peer"]))
+        yield "peer", fields["peer"]
     if fields["gpudirect"] != DEFAULT_NIC_REACH:
-        yield "gpudirect", toml_text(str(fields["gpudirect"]))
+        yield "gpudirect", fields["gpudirect"]
     if fields["network"]:
-        yield "network", toml_text(str(fields["network"]))
+        yield "network", fields["network"]
 
 
-def _wire_lines(wire: _Wire, taken: dict[str, int]) -> list[str]:
+def _wire_values(wire: _Wire, taken: dict[str, int]) -> dict[str, Any]:
     """The figures that are not those of the class."""
-    lines = (
-        [f"class = {toml_text(wire.link_class)}"]
-        if taken[_bare(wire.link_class)] > 1 or not _plain(wire.link_class)
-        else []
-    )
+    values: dict[str, Any] = {}
+    if taken[_bare(wire.link_class)] > 1 or not _plain(wire.link_class):
+        values["class"] = wire.link_class
     known = link_classes().get(wire.link_class)
+    both = math.inf
     if known is None or (wire.nominal, wire.bandwidth) != (known.bandwidth, known.achievable):
-        lines.append(f"bandwidth = {_rate(wire.nominal)}")
-        lines += [f"achievable = {_rate(wire.bandwidth)}"] if wire.bandwidth != wire.nominal else []
-        both = math.inf
+        values["bandwidth"] = exact_bandwidth(wire.nominal)
+        if wire.bandwidth != wire.nominal:
+            values["achievable"] = exact_bandwidth(wire.bandwidth)
     else:
         both = known.both_ways
     if math.isfinite(wire.both_ways) and wire.both_ways != both:
-        lines.append(f"both_ways = {_rate(wire.both_ways)}")
+        values["both_ways"] = exact_bandwidth(wire.both_ways)
     latency = wire.latency or 0.0
     if known is None or latency != known.latency:
-        lines.append(f"latency = {_time(latency)}")
+        values["latency"] = exact_duration(latency)
     if wire.holds_lane != (known.holds_lane if known else True):
-        lines.append(f"holds_lane = {toml_text(wire.holds_lane)}")
-    return lines
+        values["holds_lane"] = wire.holds_lane
+    return values
 
 
-def _pairs(cables: Sequence[tuple[str, str, int]]) -> list[str]:
-    """The line, or lines, of all pairs; `lanes` first if they are all alike and not 1."""
+def _pairs(cables: Sequence[tuple[str, str, int]]) -> dict[str, Any]:
+    """All pairs; `lanes` first if they are all alike and not 1."""
     counts = {lanes for _, _, lanes in cables}
     shared = counts.pop() if len(counts) == 1 else 1
-    lines = [f"lanes = {shared}"] if shared != 1 else []
-    entries = [
-        f"[{toml_text(a)}, {toml_text(b)}{f', {lanes}' if lanes != shared else ''}]"
-        for a, b, lanes in _runs(cables)
-    ]
-    return [*lines, f"pairs = {_list(entries, quoted=True)}"]
+    pairs = [[a, b] if lanes == shared else [a, b, lanes] for a, b, lanes in _runs(cables)]
+    return {**({"lanes": shared} if shared != 1 else {}), "pairs": pairs}
 
 
 def _runs(cables: Sequence[tuple[str, str, int]]) -> Iterable[tuple[str, str, int]]:
@@ -241,25 +232,3 @@ def _key(name: object, taken: dict[str, int]) -> str:
     bare = _bare(str(name))
     taken[bare] = taken.get(bare, 0) + 1
     return bare if taken[bare] == 1 else f"{bare}-{taken[bare]}"
-
-
-def _list(entries: Sequence[str], *, quoted: bool = False) -> str:
-    """One line if it fits, else a line for every few."""
-    items = list(entries) if quoted else [toml_text(entry) for entry in entries]
-    if sum(len(item) + 2 for item in items) <= _WIDTH:
-        return f"[{', '.join(items)}]"
-    lines, line = [], ""
-    for item in items:
-        if line and len(line) + len(item) + 2 > _WIDTH:
-            lines.append(line)
-            line = ""
-        line += f"{' ' if line else '  '}{item},"
-    return "\n".join(["[", *lines, line, "]"])
-
-
-def _rate(value: float) -> str:
-    return toml_text(units.exact_bandwidth(value))
-
-
-def _time(value: float) -> str:
-    return toml_text(units.exact_duration(value))

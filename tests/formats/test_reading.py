@@ -127,7 +127,7 @@ def test_every_fault_is_found_in_one_round():
         "a.toml: steps: must be [[links.CLASS]] tables with bandwidth, lanes, got [3]",
         "a.toml: notes: has a control character, which could hide what it says: '\\u202e'",
     ]
-    assert (values["kind"], values["sizes"], values["links"]["qpi"]["lanes"]) == ("ring", None, 1)
+    assert (values["kind"], values["sizes"], values["links"]["qpi"]["lanes"]) == ("ring", [], 1)
     assert {"title", "kind"} <= values.faulty
 
 

@@ -302,11 +302,8 @@ def test_faults_of_overrides_are_all_told():
 
     assert problems(load_topology, "dgx1v", overrides) == [
         "dgx1v.toml: override 'links.qpi.bandwith': there is no such key (did you mean 'links.qpi.bandwidth'?)",
-        (
-            "dgx1v.toml with overrides: links.qpi.latency: 3 has no unit; "
-            "write a time as text, for example '1.5 us' or '700 ns'"
-        ),
-        "dgx1v.toml with overrides: links.qpi.lanes: lanes must be a whole number from 1 to 1024, not 0",
+        'dgx1v.toml with overrides: links.qpi.lanes: must be a whole number of lanes from 1 to 1024, got 0',
+        "dgx1v.toml with overrides: links.qpi.latency: 3 has no unit; write a time as text, for example '1.5 us' or '700 ns'",
     ]
 
 

@@ -127,7 +127,7 @@ def read_tree(settings: Settings, machines: int, nics: int) -> Tree:
         return _three_levels(settings, hosts)
     if "pods" in settings.values:
         settings.faults.add("pods", "is for levels=3")
-    radix = settings.whole("radix", min(RADIX, hosts), 1, DEVICES_LIMIT)
+    radix = settings.whole("radix", min(RADIX, hosts), 2, DEVICES_LIMIT)
     up = up_links(settings, radix)
     return Tree(hosts, radix, up if hosts > radix else 0, settings.flag("reduce"))
 

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from simreduce.errors import did_you_mean
+from simreduce.errors import TopologyError, cut, shown
+from simreduce.formats import BANDWIDTH, LATENCY, Faults, Kind, choice
 from simreduce.topology.elements import DEFAULT_BANDWIDTH, DEFAULT_LATENCY
-from simreduce.topology.faults import Faults, cut, quoted
-from simreduce.topology.routing.spread import CHOICES, HASHED, EqualCost
+from simreduce.topology.routing.spread import CHOICES, FIRST, HASHED, EqualCost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+T = TypeVar("T")
+
 DEVICES_LIMIT = 1 << 14
 """Every node and link of what is loaded is held, and most plans grow with the square of the ranks.
 """
+
+FOLDED_LIMIT = 1 << 20
+"""Equal machines on one switch, of which one is simulated for all."""
 
 WHOLE_LIMIT = 1 << 17
 """Devices on one switch for those who ask for nothing but plans that can be held."""
@@ -48,12 +54,23 @@ def split_inline(text: str, separator: str) -> Inline | None:
     for field in fields:
         key, equals, value = (part.strip() for part in field.partition("="))
         if not (key and equals and value):
-            problems.append(f"{cut(text)}: {quoted(field.strip())} must be key=value")
+            problems.append(f"{cut(text)}: {shown(field.strip())} must be key=value")
         elif key in settings:
             problems.append(f"{cut(text)}: {cut(key)} is given twice")
         else:
             settings[key] = value
     return Inline(text, match[1].strip(), match[2].strip(), settings, tuple(problems))
+
+
+_YES_NO = choice(("yes", "no"), "answer")
+
+
+def too_many(count: int, what: str) -> str:
+    """The fault of a machine that is larger than the limits, with both of these."""
+    return (
+        f"{count} {what} are more than can be simulated: at most {DEVICES_LIMIT} devices one by "
+        f"one, or {FOLDED_LIMIT} equal machines on one switch with `bench`"
+    )
 
 
 class Settings:
@@ -72,32 +89,36 @@ class Settings:
 
     def check(self) -> None:
         """Raise `TopologyError` with all faults, if there are any."""
-        self.faults.raise_any()
+        self.faults.raise_any(TopologyError)
+
+    def read(self, key: str, kind: Kind[T], default: T) -> T:
+        """The value of a setting."""
+        if key not in self.values:
+            return default
+        found = kind.take(self.values[key], self.faults, key)
+        return default if found is None else found
 
     def bandwidth(self) -> float:
         """Bytes/s of `bandwidth=`, per cable and direction."""
-        if "bandwidth" not in self.values:
-            return DEFAULT_BANDWIDTH
-        return self.faults.bandwidth("bandwidth", self.values["bandwidth"]) or DEFAULT_BANDWIDTH
+        return self.read("bandwidth", BANDWIDTH, DEFAULT_BANDWIDTH)
 
     def latency(self, key: str = "latency", default: float = DEFAULT_LATENCY) -> float:
         """Seconds; nothing needs no unit."""
-        value = self.values.get(key)
-        if value is None:
-            return default
-        return 0.0 if value in ("0", 0) else self.faults.latency(key, value) or 0.0
+        return 0.0 if self.values.get(key) in ("0", 0) else self.read(key, LATENCY, default)
 
     def size(self, limit: int, what: str = "devices") -> int:
         """A size from 1 to `limit`."""
         text = self._size
         if not re.fullmatch(r"[0-9]{1,9}", text):
-            self.faults.add("", f"{quoted(text)} is not a number of {what} from 1 to {limit}")
+            self.faults.add("", f"{shown(text)} is not a number of {what} from 1 to {limit}")
             return 1
-        count = int(text)
+        return self._bounded(int(text), limit, what)
+
+    def _bounded(self, count: int, limit: int, what: str = "devices", key: str = "") -> int:
         if count < 1:
-            self.faults.add("", f"0 {what}; at least 1 is needed")
+            self.faults.add(key, f"0 {what}; at least 1 is needed")
         elif count > limit:
-            self.faults.add("", f"{count} {what} are more than the {limit} that can be simulated")
+            self.faults.add(key, too_many(count, what))
         return min(max(count, 1), limit)
 
     def sizes(self, limit: int, fewest: int, most: int, key: str = "") -> tuple[int, ...]:
@@ -114,17 +135,11 @@ class Settings:
             fewest <= len(texts) <= most
             and all(re.fullmatch(r"[0-9]{1,9}", text) for text in texts)
         ):
-            self.faults.add(key, f"{quoted(text)} is not a size {form}")
+            self.faults.add(key, f"{shown(text)} is not a size {form}")
             return (1,) * fewest
         sizes = tuple(int(text) for text in texts)
-        count = 1
-        for size in sizes:
-            count *= size
-        if count < 1:
-            self.faults.add(key, "0 devices; at least 1 is needed")
-        elif count > limit:
-            self.faults.add(key, f"{count} devices are more than the {limit} that can be simulated")
-        return sizes if 1 <= count <= limit else (1,) * fewest
+        count = math.prod(sizes)
+        return sizes if self._bounded(count, limit, key=key) == count else (1,) * fewest
 
     def whole(self, key: str, default: int, low: int, high: int) -> int:
         """A whole number from `low` to `high`."""
@@ -132,7 +147,8 @@ class Settings:
         if re.fullmatch(r"[0-9]{1,18}", text) and low <= int(text) <= high:
             return int(text)
         if key in self.values:
-            self.faults.add(key, f"{quoted(text)} is not a whole number from {low} to {high}")
+            words = f"must be a whole number from {low} to {high}"
+            self.faults.add(key, f"{words}, got {shown(self.values[key])}")
         return default
 
     def ratio(self, key: str) -> Fraction:
@@ -140,28 +156,23 @@ class Settings:
         text = str(self.values.get(key, 1))
         if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text) and Fraction(text) > 0:
             return Fraction(text)
-        self.faults.add(key, f"{quoted(text)} is not a number above 0, such as 2 or 1.5")
+        self.faults.add(key, f"must be a number above 0, such as 2 or 1.5, got {shown(text)}")
         return Fraction(1)
 
     def flag(self, key: str) -> bool:
         """`yes` or `no`, the default."""
-        text = str(self.values.get(key, "no"))
-        if text not in ("yes", "no"):
-            self.faults.add(
-                key, f"must be yes or no, not {quoted(text)}{did_you_mean(text, ('yes', 'no'))}"
-            )
-        return text == "yes"
+        return self.read(key, _YES_NO, "no") == "yes"
 
     def equal_cost(self, default: EqualCost = EqualCost()) -> EqualCost:  # noqa: B008 - it cannot be changed
         """`equal_cost=` and, of `hashed`, `seed=`."""
         if "equal_cost" not in self.values:
             if "seed" in self.values:
-                self.faults.add("seed", "is that of equal_cost=hashed")
+                self.faults.add("seed", "needs equal_cost=hashed")
             return default
-        choice = self.faults.choice("equal_cost", self.values["equal_cost"], CHOICES, "rule")
-        if choice != HASHED and "seed" in self.values:
-            self.faults.add("seed", "is that of equal_cost=hashed")
-        return EqualCost(choice, self.whole("seed", 0, 0, 10**18 - 1))
+        rule = self.read("equal_cost", choice(CHOICES, "rule"), FIRST)
+        if rule != HASHED and "seed" in self.values:
+            self.faults.add("seed", "needs equal_cost=hashed")
+        return EqualCost(rule, self.whole("seed", 0, 0, 10**18 - 1))
 
     def unknown(self, known: Sequence[str]) -> None:
         """A fault for every key that the shape does not have."""

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 import networkx as nx
 
 from simreduce.errors import TopologyError
+from simreduce.formats import choice
 from simreduce.topology.classes import link_classes, networks
 from simreduce.topology.elements import Cable, Node
 from simreduce.topology.generators.dragonfly import DRAGONFLY_KEYS, read_dragonfly
 from simreduce.topology.generators.fat_tree import TREE_KEYS, read_tree
-from simreduce.topology.generators.inline import DEVICES_LIMIT, Inline, Settings
+from simreduce.topology.generators.inline import DEVICES_LIMIT, Inline, Settings, too_many
 from simreduce.topology.generators.rails import RAIL_KEYS, read_rails, read_rails_only
 from simreduce.topology.generators.shape import Read, check_cables
 from simreduce.topology.generators.switch import read_switch
@@ -71,9 +72,9 @@ def machines(
     faults = settings.faults
     name, nic = str(settings.values.get("fabric", "switch")), settings.values.get("nic")
     settings.unknown((*SETTINGS, *FABRICS[name].keys) if name in FABRICS else known)
-    fabric = FABRICS[faults.choice("fabric", name, tuple(FABRICS), "fabric")]
+    fabric = FABRICS[settings.read("fabric", choice(tuple(FABRICS), "fabric"), "switch")]
     if nic is not None:
-        nic = faults.choice("nic", str(nic), networks(), "class of network link")
+        nic = settings.read("nic", choice(networks(), "class of network link"), DEFAULT_NIC)
     trunk = settings.latency("switch_latency", DEFAULT_SWITCH_LATENCY)
     most = settings.limit if name == "switch" else DEVICES_LIMIT
     count = settings.size(most, "machines")
@@ -97,10 +98,7 @@ def machines(
     if len({node.machine for node in box.nodes.values()} - {""}) > 1:
         faults.add("", f"{inline.name!r} is made of several machines already")
     if count * len(box.devices) > most:
-        devices = (
-            f"{count * len(box.devices)} devices are more than the {most} that are held one by one"
-        )
-        faults.add("", f"{devices}; of equal machines on one switch, `bench` simulates one for all")
+        faults.add("", too_many(count * len(box.devices), "devices"))
     boards = _boards(box) if fabric.railed else 1
     network = fabric.read(settings, count * boards, max(nics, 1) // boards)
     check_cables(settings, network)

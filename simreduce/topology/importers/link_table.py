@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from simreduce.errors import TopologyError
+from simreduce.formats import Faults
 from simreduce.topology.classes import LinkClass, link_classes
-from simreduce.topology.faults import Faults
+from simreduce.topology.file_formats import LINK_FIGURES
 from simreduce.topology.files import read_document
 from simreduce.topology.machine import read_wire
-
-_KEYS = ("bandwidth", "achievable", "latency", "holds_lane", "both_ways")
 
 
 def read_link_table(path: str) -> Mapping[str, LinkClass]:
@@ -24,14 +24,12 @@ def read_link_table(path: str) -> Mapping[str, LinkClass]:
     """
     document = read_document(Path(path), path)
     faults = Faults(path, document.origin)
-    faults.unknown("", document.tables, ("links",))
     found = dict(link_classes())
-    for name, value in faults.table("links", document.tables.get("links", {})).items():
-        fields = faults.table(f"links.{name}", value)
-        faults.unknown(f"links.{name}", fields, _KEYS)
-        wire = read_wire(faults, f"links.{name}", name, fields)
+    values = LINK_FIGURES.read(document.tables, faults)
+    for name, figures in (values["links"] or {}).items():
+        wire = read_wire(faults, f"links.{name}", name, figures)
         found[name] = LinkClass(
             name, wire.nominal, wire.bandwidth, wire.latency, wire.holds_lane, path, wire.both_ways
         )
-    faults.raise_any()
+    faults.raise_any(TopologyError)
     return found

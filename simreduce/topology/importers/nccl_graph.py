@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from simreduce.errors import TopologyError
-from simreduce.topology.faults import Faults, quoted
+from simreduce.errors import TopologyError, shown
+from simreduce.formats import Faults
 from simreduce.topology.importers.xml_reader import Element, read_xml
 
 PATTERNS: Mapping[str, str] = {
@@ -59,7 +59,7 @@ def read_nccl_graphs(text: str, name: str) -> tuple[Graph, ...]:
     found = [_graph(element, faults) for element in root.all("graph")]
     if not found:
         faults.add(f"line {root.line}", "no <graph>")
-    faults.raise_any()
+    faults.raise_any(TopologyError)
     return tuple(found)
 
 
@@ -69,12 +69,12 @@ def _graph(element: Element, faults: Faults) -> Graph:
     pattern = PATTERNS.get(element.get("pattern"), "")
     if not pattern:
         faults.add(
-            place, f"pattern {quoted(element.get('pattern'))} is none of {', '.join(PATTERNS)}"
+            place, f"pattern {shown(element.get('pattern'))} is none of {', '.join(PATTERNS)}"
         )
     stated = element.get("nchannels")
     # A copied channel stands once and counts twice.
     if stated and _number(stated) not in (len(channels), 2 * len(channels)):
-        faults.add(place, f"nchannels is {quoted(stated)}, but there are {len(channels)}")
+        faults.add(place, f"nchannels is {shown(stated)}, but there are {len(channels)}")
     members = {frozenset(channel.gpus) for channel in channels}
     if pattern == "ring" and len(members) > 1:
         faults.add(place, "the rings are not of the same GPUs")
@@ -102,7 +102,7 @@ def _channel(element: Element, faults: Faults) -> Channel:
         else:
             faults.add(
                 f"line {child.line}",
-                f"<{child.tag}> with dev {quoted(dev)} is neither a GPU nor a net",
+                f"<{child.tag}> with dev {shown(dev)} is neither a GPU nor a net",
             )
     if len(set(gpus)) != len(gpus):
         faults.add(place, "a GPU stands twice in one channel")
@@ -119,6 +119,6 @@ def _speed(element: Element, key: str, faults: Faults) -> float:
     value = _number(element.get(key, "0"))
     if value is None:
         faults.add(
-            f"line {element.line}", f"{key} {quoted(element.get(key))} is not a number of GB/s"
+            f"line {element.line}", f"{key} {shown(element.get(key))} is not a number of GB/s"
         )
     return (value or 0.0) * 1e9

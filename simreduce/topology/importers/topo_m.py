@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from simreduce import units
+from simreduce.errors import TopologyError, shown
+from simreduce.formats import Faults
 from simreduce.topology.classes import LinkClass, link_classes
-from simreduce.topology.faults import Faults, quoted
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.importers.models import UNKNOWN, Model
 from simreduce.topology.importers.parts import Parts
@@ -72,11 +73,11 @@ def read_topo_m(
             "",
             f"more than {MOST_CHARACTERS >> 20} MiB: no table of `nvidia-smi topo -m` is as long",
         )
-    faults.raise_any()
+    faults.raise_any(TopologyError)
     table = _read(text, faults)
-    faults.raise_any()
+    faults.raise_any(TopologyError)
     _check(table, faults)
-    faults.raise_any()
+    faults.raise_any(TopologyError)
     parts = Parts(classes or link_classes())
     if model is None:
         model = UNKNOWN
@@ -85,7 +86,7 @@ def read_topo_m(
         )
     _tree(table, parts, model, socket)
     _nvlinks(table, parts, model, faults)
-    faults.raise_any()
+    faults.raise_any(TopologyError)
     title = f"{units.counted(len(table.gpus), 'GPU')}, from `nvidia-smi topo -m`"
     machine = build(name, title, name, parts.nodes.values(), parts.cables)
     return machine, [*parts.notes, *_contradictions(table, machine)]
@@ -135,7 +136,7 @@ def _read(text: str, faults: Faults) -> _Table:
         wrong = [cell for cell in cells if not _CELL.fullmatch(cell)]
         if len(cells) < len(names) or wrong:
             what = (
-                f"{quoted(wrong[0])} is no cell"
+                f"{shown(wrong[0])} is no cell"
                 if wrong
                 else f"{units.counted(len(cells), 'cell')} for {units.counted(len(names), 'device')}"
             )
@@ -197,7 +198,7 @@ def _check(table: _Table, faults: Faults) -> None:
         faults.add("", "no GPU in the table")
     for i, name in enumerate(names):
         if not NAME.fullmatch(name):
-            faults.add("", f"{quoted(name)} is not a name")
+            faults.add("", f"{shown(name)} is not a name")
         if table.cells[i][i] != "X":
             faults.add(name, f"{table.cells[i][i]} to itself; it must be X")
         for j in range(i):

@@ -1,0 +1,182 @@
+"""What may stand in files of machines, of several machines, and of link figures."""
+
+from __future__ import annotations
+
+from simreduce.formats import (
+    ANYTHING,
+    BANDWIDTH,
+    FLAG,
+    LATENCY,
+    LINE,
+    TEXT,
+    Faults,
+    Field,
+    Format,
+    Kind,
+    ListOf,
+    MapOf,
+    TableOf,
+    Values,
+    choice,
+    number,
+    text_of,
+    whole,
+)
+from simreduce.topology.classes import networks
+from simreduce.topology.elements import (
+    DEFAULT_NIC_REACH,
+    DEFAULT_REACH,
+    KINDS,
+    NIC_REACHES,
+    REACHES,
+)
+from simreduce.topology.naming import NAME
+from simreduce.topology.routing.spread import CHOICES, FIRST, HASHED
+
+LANES = whole(1, 1024, "lanes")
+
+
+def _machine_name(text: str) -> str:
+    if text and not NAME.fullmatch(text):
+        raise ValueError(f"{text!r} is not a name")
+    return text
+
+
+def _node_rules(node: Values, faults: Faults, path: str) -> None:
+    """Note keys that nodes of this kind do not have."""
+    kind = node["kind"]
+    if kind == "gpu" and node["transit"] is True:
+        faults.add(f"{path}.transit", "GPUs never forward traffic for others")
+    if node["reduces"] and kind in ("gpu", "cpu"):
+        faults.add(f"{path}.reduces", "is for switches, which can sum what passes through them")
+    for key, owner in (("peer", "gpu"), ("gpudirect", "gpu"), ("network", "nic")):
+        if kind and kind != owner and key in node.given:
+            faults.add(f"{path}.{key}", f"is for {owner.upper()}s: {_ABOUT[key]}")
+
+
+_ABOUT = {
+    "peer": "the farthest path over which they copy to each other directly",
+    "gpudirect": "the farthest NIC that reads and writes their memory",
+    "network": "the class of the link to a network that they have a port for",
+}
+NODE = Format(
+    "nodes.GROUP",
+    "Nodes that are alike.",
+    Field("names", ListOf(Kind("a name", {"type": "string"}, lambda value: value)),
+          'Names, such as `"gpu0"`, or ranges of them: `"gpu[0-7]"`, `"cpu[0-34:2]"` (every second).',
+          required=True),
+    Field("kind", choice(KINDS, "kind"), "What they are.", required=True),
+    Field("model", LINE, "The product's name."),
+    Field("memory_bandwidth", BANDWIDTH, "Rate of the memory.", default_words="unlimited"),
+    Field("machine", text_of(_machine_name, "a name"), "The machine that they stand in.",
+          default_words='`"0"`; a switch stands in none'),
+    Field("transit", FLAG, "Whether the traffic of others may pass; never through GPUs.",
+          default_words="`true`; of GPUs `false`"),
+    Field("reduces", FLAG, "Whether a switch can sum what passes through it.", default=False),
+    Field("peer", choice(REACHES, "reach"), "Of GPUs: the farthest path over which they copy to"
+          " each other directly. Farther copies are staged through a host.", DEFAULT_REACH),
+    Field("gpudirect", choice(NIC_REACHES, "reach"), "Of GPUs: the farthest NIC that reads and"
+          " writes their memory; what is farther off goes through a host. P2C is what NCCL does:"
+          " below one tree of PCIe switches, or over C2C and PCIe (Grace). PHB is"
+          " NCCL_NET_GDR_LEVEL=PHB.", DEFAULT_NIC_REACH),
+    Field("network", choice(networks(), "class of network link"), "Of NICs: the class of the link"
+          " by which they join the network of `MACHINExN` without `nic=`.",
+          default_words='`"ib_edr"`'),
+    check=_node_rules,
+)  # fmt: skip
+_FIGURES = (
+    Field("bandwidth", BANDWIDTH, "Rate per lane and direction.", default_words="the class's"),
+    Field("achievable", BANDWIDTH, "What one large copy reaches of it.",
+          default_words="the class's; all of a `bandwidth` that is given"),
+    Field("latency", LATENCY, "Time one way.", default_words="the class's"),
+    Field("holds_lane", FLAG, "Whether a transfer holds its queue until it arrives; false for"
+          " networks.", default_words="the class's, else `true`"),
+    Field("both_ways", BANDWIDTH, "Of classes that begin with `staged`: what copies out and in"
+          " reach together.", default_words="the class's, else unlimited"),
+)  # fmt: skip
+_PAIRS: Kind[list[object]] = ListOf(Kind("pairs of nodes", {"type": "array"}, lambda value: value))
+LINK = Format(
+    "links.CLASS",
+    "Links of one class. A class that begins with `staged` joins a GPU or a PCIe switch to itself:"
+    " staged copies take it there, and its latency counts at GPUs.",
+    Field("pairs", _PAIRS, 'The ends of each, and a count of lanes that is not `lanes`:'
+          ' `["gpu0", "gpu3", 2]`. A range pairs with another in blocks: `["gpu[0-7]", "plx[0-3]"]`'
+          " joins gpu0 and gpu1 to plx0, and so on; one name pairs with all of a range.",
+          required=True),
+    Field("lanes", LANES, "How many in parallel.", 1),
+    Field("class", LINE, "The class.", default_words="the table's key"),
+    *_FIGURES,
+)  # fmt: skip
+_ROUTE = Format(
+    "routes.NAME",
+    "Figures of single pairs that no link shows, besides those of the links.",
+    Field("pairs", _PAIRS, "The two ends of each.", required=True),
+    Field("bandwidth", BANDWIDTH, "Rate per direction.", required=True),
+    Field("latency", LATENCY, "Time added to that of the links.", default_words="none"),
+)
+SEED = whole(0, (1 << 63) - 1)
+
+
+def _seed_rule(routing: Values, faults: Faults, path: str) -> None:
+    if "seed" in routing.given and routing["equal_cost"] != HASHED:
+        faults.add(f"{path}.seed", "needs equal_cost = 'hashed'")
+
+
+_ROUTING = Format(
+    "routing",
+    "Which of several equal paths a transfer takes.",
+    Field("equal_cost", choice(CHOICES, "rule"), "The rule.", FIRST),
+    Field("seed", SEED, "Of hashed paths.", 0),
+    check=_seed_rule,
+)
+_HEAD = (
+    Field("title", LINE, "What `simreduce topo list` prints."),
+    Field("sources", ListOf(TEXT), "Where the figures were published."),
+    Field("extends", LINE, "A file beside this one, or a shipped name, that is read first: tables"
+          " of this file win over its tables key by key, lists are replaced, and a `bandwidth`"
+          " without `achievable` drops the older `achievable`."),
+)  # fmt: skip
+MACHINE = Format(
+    "machine",
+    "A machine: its nodes and the links between them.",
+    *_HEAD,
+    Field("nodes", MapOf(TableOf(NODE), key="GROUP"), "Groups of nodes."),
+    Field("links", MapOf(TableOf(LINK), key="CLASS"), "Links by class."),
+    Field("routes", MapOf(TableOf(_ROUTE)), "Figures of single pairs."),
+    Field("routing", TableOf(_ROUTING), "Which of equal paths transfers take."),
+)
+LINK_FIGURES = Format(
+    "link figures",
+    "Figures of links for `simreduce topo import --links`.",
+    Field("links", MapOf(TableOf(Format("links.CLASS", "A class of links.", *_FIGURES)), key="CLASS"),
+          "Classes; one that is not shipped needs its bandwidth and latency."),
+)  # fmt: skip
+_SIZE = whole(1)
+CLUSTER = Format(
+    "machines on a network",
+    "How many of which machine stand on which network, and no more.",
+    *_HEAD,
+    Field("nodes", whole(1), "How many machines.", required=True),
+    Field("machine", LINE, "A file beside this one, or a shipped machine.", required=True),
+    Field("fabric", LINE, "The shape of the network.", "switch"),
+    Field("nic", choice(networks(), "class of network link"), "The class of all its cables.",
+          default_words="that of the machine's NICs"),
+    Field("equal_cost", choice(CHOICES, "rule"), "Which of equal paths transfers take.", FIRST),
+    Field("seed", SEED, "Of hashed paths.", 0),
+    Field("switch_latency", LATENCY, "Latency of a cable between switches.",
+          default_words='`"0.1 us"`'),
+    Field("radix", _SIZE, "Of a fat tree: hosts under a leaf, or with three levels ports of a switch.",
+          default_words="32, or all"),
+    Field("oversubscription", number(0), "Hosts under a leaf for each of its up-links.", 1),
+    Field("levels", whole(2, 3), "Levels of switches.", 2),
+    Field("pods", _SIZE, "Pods of a fat tree of three levels.", default_words="as few as hold all"),
+    Field("reduce", FLAG, "Whether the switches can sum.", default=False),
+    Field("unit", _SIZE, "Of rails: machines that share leaves.", default_words="32, or all"),
+    Field("p", _SIZE, "Of a dragonfly: hosts of a router.", default_words="balanced"),
+    Field("a", _SIZE, "Of a dragonfly: routers of a group.", default_words="balanced"),
+    Field("h", _SIZE, "Of a dragonfly: global cables of a router.", default_words="balanced"),
+    Field("g", _SIZE, "Of a dragonfly: groups.", default_words="as many as hosts fill"),
+    Field("dims", LINE, 'Of a torus: its sizes, such as `"4x4"`.'),
+    Field("overrides", MapOf(ANYTHING, key="KEY"), "Keys of the machine's file, dotted or nested:"
+          ' `"links.qpi.bandwidth" = "9.6 GB/s"`.'),
+)  # fmt: skip
