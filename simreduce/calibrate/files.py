@@ -106,7 +106,7 @@ CALIBRATION = Format(
     Field("controls", MapOf(MapOf(_CONTROL_TIME, key="SIZE"), CONTROLS, key="PLAN"), "Times of"
           ' small plans when this was measured, by the size of their values: `"64 KiB" = "95 us"`.'),
 )  # fmt: skip
-_CPU_ERRORS: Mapping[str, Kind[Any]] = {
+_CPU_ERRORS: dict[str, Kind[Any]] = {
     "cpu.cores": number(0),
     "cpu.moving": number(0),
     "cpu.message": DURATION,

@@ -79,6 +79,7 @@ def check_file(path: str) -> list[str]:
                 read_nccl_graphs(text, path)
                 return []
             machine, _ = read_nccl_topology(text, path)
+            first = [f"{path}: {fault}" for fault in _without_nvlinks(machine)]
         elif is_topo_m(text):
             machine, notes = read_topo_m(text, path)
             first = [f"{path}: {note}" for note in notes if note.startswith(CONTRADICTION)]
@@ -89,6 +90,20 @@ def check_file(path: str) -> list[str]:
     except TopologyError as error:
         return list(error.problems)
     return [*first, *faults_of(machine, lambda _: path)]
+
+
+def _without_nvlinks(machine: Topology) -> Iterator[str]:
+    """The fault of a file without NVLinks whose GPUs have some, as the files of clouds are."""
+    if any(link.link_class.startswith("nvlink") for link in machine.links):
+        return
+    for gpu in machine.devices:
+        known = model_in(machine.nodes[gpu].model)
+        if known and known.nvlinks:
+            yield (
+                f"no NVLinks, but {gpu!r} is of model {known.name}, which has {known.nvlinks}; without "
+                "them its copies take PCIe: `simreduce topo import --nvlink` adds them"
+            )
+            return
 
 
 def faults_of(

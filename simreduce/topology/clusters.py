@@ -74,7 +74,8 @@ def cluster(
         faults.add("nodes", f"must be a whole number of machines, got {cut(nodes)}")
     nodes = nodes if nodes.isdecimal() else "1"
     if not own["machine"]:
-        faults.add("machine", "must name the machine")
+        if "machine" not in own.faulty:
+            faults.add("machine", "must name the machine")
         faults.raise_any(TopologyError)
     inline = Inline(
         document.shown, _beside(path, own["machine"]), nodes, settings, tuple(faults.problems)

@@ -62,7 +62,7 @@ _ABOUT = {
 NODE = Format(
     "nodes.GROUP",
     "Nodes that are alike.",
-    Field("names", ListOf(Kind("a name", {"type": "string"}, lambda value: value)),
+    Field("names", ListOf(Kind("names", {"type": "string"}, lambda value: value)),
           'Names, such as `"gpu0"`, or ranges of them: `"gpu[0-7]"`, `"cpu[0-34:2]"` (every second).',
           required=True),
     Field("kind", choice(KINDS, "kind"), "What they are.", required=True),

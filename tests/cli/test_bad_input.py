@@ -114,8 +114,8 @@ BAD = {
     "an import that is a folder": (["topo", "import", "folder"], "folder: is a directory, not a file"),
     "machines that only bench can hold": (
         ["topo", "show", "dgx1vx16384"],
-        ("dgx1vx16384: 131072 devices are more than the 16384 that are held one by one; of equal machines on one switch, "
-        "`bench` simulates one for all"),
+        ("dgx1vx16384: 131072 devices are more than can be simulated: at most 16384 devices one by one, or 1048576 equal "
+        "machines on one switch with `bench`"),
     ),
     # options
     "an unknown runtime": (

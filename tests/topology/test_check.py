@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from simreduce.topology.check import check_file
@@ -156,11 +158,11 @@ def test_one_file_with_every_kind_of_fault(tmp_path):
         "links.nvlink2.pairs[0]: no node named 'gpu9' (did you mean 'gpu7'?)",
         "links.nvlink2.pairs[2]: 'gpu1' and 'gpu0' are already joined by links.nvlink2.pairs[1]",
         "links.nvlink2.pairs[3]: 'gpu2' is linked to itself",
-        "links.nvlink2.pairs[4]: must be [node, node] or [node, node, lanes], not ['gpu1']",
+        "links.nvlink2.pairs[4]: must be [node, node] or [node, node, lanes], got ['gpu1']",
         "links.nvlnk3: 'nvlnk3' is no known class, so it must give bandwidth and latency (did you mean 'nvlink3'?)",
         "links.qpi.latency: '1 fortnight': unknown unit 'fortnight' for a time",
         "links.qpi: cpu0 - cpu1: 1e+06 GB/s per lane and direction is no rate of a wire",
-        "links.qpi.lanes: lanes must be a whole number from 1 to 1024, not 0",
+        "links.qpi.lanes: must be a whole number of lanes from 1 to 1024, got 0",
         "links.pcie4_x16: plx0 - gpu0: 315 GB/s per lane, but pcie4_x16 has 31.5 GB/s",
         "links.pcie4_x16: plx0 - gpu0 are joined by pcie3_x16 in the other order too",
         "routing.equal_cost: unknown rule 'splits' (did you mean 'split'?)",
@@ -291,3 +293,13 @@ def test_of_many_gpus_few_ways_are_tried(tmp_path, monkeypatch, peer, gpudirect)
     assert [fault.partition(" copy through")[0] for fault in faults] == [
         f"nodes.gpu: 'gpu0' and '{other}'" for other in others
     ]
+
+
+def test_a_cloud_file_without_nvlinks_is_a_fault(tmp_path):
+    """Its GPUs have some, and would copy at PCIe rates."""
+    path = tmp_path / "cloud.xml"
+    path.write_text(re.sub(r"<nvlink [^>]*/>", "", XML))
+
+    (fault,) = [each for each in check_file(str(path)) if "NVLinks" in each]
+    assert "no NVLinks, but 'gpu0' is of model A100, which has 12" in fault
+    assert "`simreduce topo import --nvlink`" in fault

@@ -317,9 +317,12 @@ def test_the_rule_is_part_of_a_topology(tmp_path):
     ("text", "fault"),
     [
         ('equal_cost = "hash"', "routing.equal_cost: unknown rule 'hash' (did you mean 'hashed'?)"),
-        ("equal_cost = 3", "routing.equal_cost: must be one of first, hashed, split, not 3"),
-        ("seed = 3", "routing.seed: is that of equal_cost = 'hashed'"),
-        ('equal_cost = "hashed"\nseed = -1', "routing.seed: must be a whole number from 0, not -1"),
+        ("equal_cost = 3", "routing.equal_cost: must be one of first, hashed, split, got 3"),
+        ("seed = 3", "routing.seed: needs equal_cost = 'hashed'"),
+        (
+            'equal_cost = "hashed"\nseed = -1',
+            "routing.seed: must be a whole number from 0 to 9223372036854775807, got -1",
+        ),
         ("equalcost = 1", "routing.equalcost: unknown key (did you mean 'equal_cost'?)"),
     ],
 )
@@ -335,9 +338,12 @@ def test_faults_in_a_file(tmp_path, text, fault):
     ("text", "fault"),
     [
         ("fat_tree:8,equal_cost=spit", "equal_cost: unknown rule 'spit' (did you mean 'split'?)"),
-        ("fat_tree:8,seed=1", "seed: is that of equal_cost=hashed"),
-        ("dgx1vx2,equal_cost=split,seed=1", "seed: is that of equal_cost=hashed"),
-        ("fat_tree:8,equal_cost=hashed,seed=x", "seed: 'x' is not a whole number"),
+        ("fat_tree:8,seed=1", "seed: needs equal_cost=hashed"),
+        ("dgx1vx2,equal_cost=split,seed=1", "seed: needs equal_cost=hashed"),
+        (
+            "fat_tree:8,equal_cost=hashed,seed=x",
+            "seed: must be a whole number from 0 to 999999999999999999, got 'x'",
+        ),
     ],
 )
 def test_faults_inline(text, fault):

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from simreduce.errors import TopologyError
-from simreduce.topology import load_topology, route
+from simreduce.topology import load_machine, load_topology, route
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_overrides_are_the_settings():
         ("ring:0", ["0 devices; at least 1 is needed"]),
         ("ring:-1", ["'-1' is not a number of devices from 1 to 16384"]),
         ("ring:", ["'' is not a number of devices from 1 to 16384"]),
-        ("full:513", ["513 devices are more than the 512 that can be simulated"]),
+        ("full:513", ["513 devices are more than the 512 of this shape"]),
         ("ring:" + "9" * 5000, ["is not a number of devices"]),
         (
             "switch:x,bandwith=3,latency=5,foo,latency=6us",
@@ -90,9 +90,9 @@ def test_overrides_are_the_settings():
                 "'x' is not a",
             ],
         ),
-        ("ring:4,bandwidth=0GB/s", ["'0GB/s' must be between"]),
+        ("ring:4,bandwidth=0GB/s", ["must be between 1 kB/s and 1 PB/s, got '0GB/s'"]),
         ("dgx1vx0", ["0 machines; at least 1"]),
-        ("dgx1vx2049", ["16392 devices are more than the 16384"]),
+        ("dgx1vx2049", ["16392 devices are more than can be simulated: at most 16384 devices"]),
         (
             "dgx1vx2,fabric=hypercube,nic=edr,rails=2",
             [
@@ -102,7 +102,7 @@ def test_overrides_are_the_settings():
             ],
         ),
         ("dgx1vx2,fabric=fattree", ["unknown fabric 'fattree' (did you mean 'fat_tree'?)"]),
-        ("dgx1vx2,radix=4", ["radix: unknown key; known are fabric, nic"]),
+        ("dgx1vx2,radix=4", ["radix: unknown key; known keys: fabric, nic"]),
         (
             "dgx1vx2,fabric=fat_tree,radix=3,oversubscription=2",
             ["3 hosts under a leaf / 2 is not a number"],
@@ -112,18 +112,21 @@ def test_overrides_are_the_settings():
             [
                 "'1' has no unit",
                 "'x' is not a number of devices",
-                "radix: '0' is not a whole number from 1 to 16384",
-                "oversubscription: 'a' is not a number above 0",
-                "reduce: must be yes or no, not 'ye' (did you mean 'yes'?)",
-                "shuffle: '-2' is not a whole number",
+                "radix: must be a whole number from 2 to 16384, got '0'",
+                "oversubscription: must be a number above 0, such as 2 or 1.5, got 'a'",
+                "reduce: unknown answer 'ye' (did you mean 'yes'?)",
+                "shuffle: must be a whole number from 0 to 9223372036854775807, got '-2'",
             ],
         ),
         (
             "fat_tree:64,radix=31,oversubscription=2",
             ["31 hosts under a leaf / 2 is not a number of up-links"],
         ),
-        ("fat_tree:8,oversubscription=0", ["'0' is not a number above 0"]),
-        ("switch:4,reduce=1,shufle=2", ["shufle: unknown key", "must be yes or no, not '1'"]),
+        ("fat_tree:8,oversubscription=0", ["must be a number above 0, such as 2 or 1.5, got '0'"]),
+        (
+            "switch:4,reduce=1,shufle=2",
+            ["shufle: unknown key", "unknown answer '1'; known are yes, no"],
+        ),
         ("dgx1vx2,nic=nvlink2", ["unknown class of network link 'nvlink2'"]),
         (
             "dgx1wx2,nic=x",
@@ -137,7 +140,7 @@ def test_overrides_are_the_settings():
         ("torus:4", ["'4' is not a size AxB or AxBxC"]),
         ("torus:2x2x2x2", ["'2x2x2x2' is not a size AxB or AxBxC"]),
         ("torus:4x0", ["0 devices; at least 1"]),
-        ("torus:256x65", ["16640 devices are more than the 16384"]),
+        ("torus:256x65", ["16640 devices are more than can be simulated: at most 16384 devices"]),
         ("torus:4x4,radix=4,shufle=1", ["radix: unknown key", "did you mean 'shuffle'?"]),
         ("torsu:4x4", ["no topology 'torsu:4' (did you mean 'torus'?)"]),
     ],
@@ -212,3 +215,27 @@ def test_machines_that_cannot_be_multiplied(tmp_path):
 )
 def test_titles_count_in_good_english(text, words):
     assert words in load_topology(text).title
+
+
+def test_a_leaf_has_more_than_one_host():
+    """A fat tree of leaves with one host each is a slip."""
+    with pytest.raises(TopologyError, match="radix: must be a whole number from 2 to 16384"):
+        load_topology("fat_tree:8,radix=1")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "dgx1vx2000000",
+        "ring:20000",
+        "dgx1vx2049,fabric=torus,dims=2049x1",
+        "dgx1vx99999,fabric=fat_tree",
+    ],
+)
+def test_limits_are_stated_in_one_way(text):
+    """However many machines or devices there are."""
+    words = (
+        "more than can be simulated: at most 16384 devices one by one, or 1048576 equal machines"
+    )
+    with pytest.raises(TopologyError, match=words):
+        load_machine(text, folded=text == "dgx1vx2000000")

@@ -113,7 +113,7 @@ def test_faults_of_ranges_have_their_place(tmp_path, old, new, fault):
             "routes.x.pairs[0]: 'gpu0' has no route to itself",
         ),
         ("[routes.x]\npairs = [['gpu0', 'gpu1', 2]]\nbandwidth = '1 GB/s'", "a route has no lanes"),
-        ("[routes.x]\npairs = [['gpu0', 'gpu1']]", "routes.x: must give bandwidth"),
+        ("[routes.x]\npairs = [['gpu0', 'gpu1']]", "routes.x.bandwidth: missing"),
     ],
 )
 def test_faults_of_peers_and_routes(tmp_path, text, fault):
@@ -148,3 +148,10 @@ def test_a_few_lines_cannot_ask_for_millions_of_links(tmp_path):
 
     with pytest.raises(TopologyError, match="more than 262144 links"):
         load_topology(str(path))
+
+
+def test_a_range_of_millions_is_counted_and_refused():
+    with pytest.raises(
+        ValueError, match="stands for 100000000 names, and a range for 4096 at most"
+    ):
+        expanded("gpu[0-99999999]")

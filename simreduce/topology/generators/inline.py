@@ -118,7 +118,8 @@ class Settings:
         if count < 1:
             self.faults.add(key, f"0 {what}; at least 1 is needed")
         elif count > limit:
-            self.faults.add(key, too_many(count, what))
+            words = f"{count} {what} are more than the {limit} of this shape"
+            self.faults.add(key, words if limit < DEVICES_LIMIT else too_many(count, what))
         return min(max(count, 1), limit)
 
     def sizes(self, limit: int, fewest: int, most: int, key: str = "") -> tuple[int, ...]:
