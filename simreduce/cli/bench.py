@@ -2,77 +2,49 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from functools import partial
+from typing import Any, TypeVar
 
 import click
 
-from simreduce import dtypes, tables, units
-from simreduce.algorithms import COLLECTIVES, NAMES, TWO_LEVEL
-from simreduce.calibrate import load_calibration
+from simreduce import tables, units
+from simreduce.algorithms import COLLECTIVES, TWO_LEVEL
 from simreduce.cli.options import (
-    T,
     as_json,
-    calibration_option,
-    check_collective,
     check_outputs,
-    check_used,
-    disturbance_options,
     echo_beside,
     echo_json,
-    faithful_option,
-    gather,
-    gather_of,
-    gpu_indices_option,
-    gpus_options,
-    read_disturbance,
-    read_gpu_indices,
-    runtime_option,
-    shape_of,
+    json_text,
     write_output,
 )
 from simreduce.cli.progress import Progress
-from simreduce.cli.sizes import read_sizes, sizes_options
+from simreduce.cli.setups import Collective, collective_options, read_collective, setup_options
+from simreduce.cli.sizes import sizes_options
 from simreduce.cli.strategies import algo_option, read_strategies
-from simreduce.engine import check_routes, runtime_named
+from simreduce.engine import check_routes
 from simreduce.errors import InputError
-from simreduce.layouts import Layout, layout
+from simreduce.formats import Faults
 from simreduce.report import bench_document, bench_table, folded_lines, nccl_tests_document
-from simreduce.setup import Setup
-from simreduce.strategy import Strategy, compile_collective
-from simreduce.topology import Folded, Topology, load_machine
-from simreduce.tune.bench import DIVIDED, Stuck, bench as measure, tensor
-from simreduce.workload import Workload
+from simreduce.strategy import Strategy
+from simreduce.tune.bench import BenchRow, Stuck, bench as measure
+
+T = TypeVar("T")
+Named = list[tuple[Strategy, bool]]
 
 
 @click.command()
 @click.argument("topology")
-@algo_option("Strategies, all: every one; default ring, or the first there is")
-@click.option(
-    "--collective",
-    default="all_reduce",
-    metavar="NAME",
-    help=f"{', '.join(NAMES)}; default all_reduce.",
-)
-@click.option(
-    "-r", "--root", type=int, default=0, help="Rank that broadcasts, or that a reduce ends on."
-)
+@algo_option("Simulate these, all: every strategy; default ring, or the first there is.")
 @sizes_options("32M")
-@gpus_options
-@click.option("-d", "--datatype", default="float", help="float, half, double, ...")
+@collective_options
 @click.option(
     "--fold",
     is_flag=True,
     help="Simulate one of equal machines for all; the default where they are too many.",
 )
-@runtime_option("tensorflow")
-@calibration_option("nominal")
-@gpu_indices_option
-@faithful_option
-@disturbance_options
+@setup_options()
 @click.option(
     "-J",
     "--output_file",
@@ -85,110 +57,92 @@ from simreduce.workload import Workload
 def bench(
     topology: str,
     algo: tuple[str, ...],
-    collective: str,
-    root: int,
     minbytes: str,
     maxbytes: str | None,
     stepbytes: str,
-    stepfactor: float,
-    ngpus: int | None,
-    gpus: str | None,
-    datatype: str,
+    stepfactor: float | None,
     fold: bool,
-    runtime: str,
-    calibration: str,
-    gpu_indices: str | None,
-    faithful: bool | None,
-    jitter: str,
-    seed: int,
-    slow: tuple[str, ...],
-    fault: tuple[str, ...],
     output_file: str | None,
     as_json: bool,
+    **given: Any,
 ) -> int:
-    """One collective of one tensor of each size on TOPOLOGY (a shipped name, a file, or e.g.
-    switch:8,bandwidth=10GB/s).
+    """Simulate one collective of one tensor of each size on TOPOLOGY (a shipped name, a file, or
+    e.g. switch:8,bandwidth=10GB/s).
 
-    Exit status 1 if a strategy can never finish. What is stopped (Ctrl-C, SIGTERM) prints the rows
-    that it has, with status 130.
+    Exit status 1 if a strategy can never finish. On Ctrl-C or SIGTERM, prints the rows so far and
+    exits with status 130.
     """
-    problems: list[str] = []
-    machine = gather(problems, load_machine, topology, folded=fold)
-    order = gather(problems, read_gpu_indices, gpu_indices)
-    shape = (
-        None if machine is None else gather(problems, shape_of, layout(machine), ngpus, gpus, order)
+    faults = Faults()
+    asked = read_collective(
+        faults,
+        topology,
+        lambda collective: _strategies(algo, collective),
+        (minbytes, maxbytes, stepbytes, stepfactor),
+        folded=fold,
+        **given,
     )
-    dtype = gather_of("--datatype", problems, dtypes.code, datatype)
-    swept = gather(problems, read_sizes, minbytes, maxbytes, stepbytes, stepfactor)
-    known = gather(problems, check_collective, collective)
-    gather(problems, check_used, collective, faithful, gpu_indices)
-    named = gather(problems, _strategies, algo, known) if known else None
-    chosen = gather_of("--runtime", problems, runtime_named, runtime)
-    constants = gather_of("--calibration", problems, load_calibration, calibration)
-    disturbance = gather(problems, read_disturbance, jitter, seed, slow, fault,
-                         machine if isinstance(machine, Topology) else None)  # fmt: skip
-    gather(problems, check_outputs, {"-J": output_file}, as_json=as_json)
-    if shape and not 0 <= root < shape.n:
-        problems.append(f"-r {root}: the ranks are 0 to {shape.n - 1}")
-    parts = shape.n if shape and collective in DIVIDED else 1
-    if dtype is not None and swept and swept[0] < dtypes.SIZES[dtype] * parts:
-        each = f" for each of {parts} ranks" if parts > 1 else ""
-        problems.append(f"-b {minbytes}: less than one element of {dtypes.NAMES[dtype]}{each}")
-    if (
-        problems
-        or not (machine and shape and named and swept and chosen and constants)
-        or dtype is None
-    ):
-        raise InputError(problems)
-    assert disturbance is not None  # noqa: S101 - else there is a problem
+    faults.attempt("", check_outputs, {"-J": output_file}, as_json=as_json)
+    if faults.problems or asked is None:
+        raise InputError(faults.problems)
     began = _now()
-    accepted = partial(
-        _accepted,
-        machine,
-        shape,
-        [tensor(size, dtype, parts) for size in swept],
-        bool(faithful),
-        root,
+    strategies = [s for s, by_name in asked.strategies if by_name or _can_run(asked, s)]
+    rows, complete = _until_stopped(
+        measure(
+            asked.setup,
+            strategies,
+            asked.nbytes,
+            asked.dtype,
+            faithful=asked.faithful,
+            root=asked.root,
+        ),
+        len(strategies) * len(asked.nbytes),
     )
-    strategies = [strategy for strategy, by_name in named if by_name or accepted(strategy)]
-    coming = measure(
-        Setup(machine, chosen, constants, disturbance, shape), strategies, swept, dtype,
-        faithful=bool(faithful), root=root,
-    )  # fmt: skip
-    rows, complete = _until_stopped(coming, len(strategies) * len(swept))
-    ranks = shape.n
+    ranks, name = asked.setup.layout.n, asked.setup.machine.name
     ended = _now()
     if as_json:
-        echo_json(
-            bench_document(
-                rows,
-                ranks,
-                machine.name,
-                chosen.name,
-                constants.name,
-                collective,
-                disturbance.text,
-                complete=complete,
-            )
-        )
+        echo_json(_document(asked, rows, complete=complete))
     else:
-        about = tables.setup_lines(
-            f"simulated {collective.replace('_', '-')}, {units.counted(ranks, 'rank')}",
-            (machine.name, machine.digest),
-            chosen.name,
-            constants.name,
-            *folded_lines(rows),
-            f"disturbed: {disturbance.text}" if disturbance.text else "",
-        )
-        echo_beside(bench_table(rows, ranks, about, complete=complete), output_file)
+        echo_beside(bench_table(rows, ranks, _about(asked, rows), complete=complete), output_file)
     if output_file is not None:
-        document = nccl_tests_document(rows, ranks, sys.argv[1:], machine.name, began, ended)
-        write_output(output_file, [json.dumps(document, indent=2) + "\n"])
+        document = nccl_tests_document(rows, ranks, sys.argv[1:], name, began, ended)
+        write_output(output_file, [json_text(document)])
     return int(any(isinstance(r, Stuck) or r.wrong for r in rows)) if complete else 130
 
 
+def _document(
+    asked: Collective[Named], rows: Sequence[BenchRow | Stuck], *, complete: bool
+) -> dict[str, Any]:
+    setup = asked.setup
+    return bench_document(
+        rows,
+        setup.layout.n,
+        setup.machine.name,
+        setup.runtime.name,
+        setup.calibration.name,
+        asked.name,
+        setup.disturbance.text,
+        complete=complete,
+    )
+
+
+def _about(asked: Collective[Named], rows: Sequence[BenchRow | Stuck]) -> list[str]:
+    """The lines above the table."""
+    setup = asked.setup
+    disturbance = setup.disturbance.text
+    return tables.setup_lines(
+        f"simulated {asked.name.replace('_', '-')}, {units.counted(setup.layout.n, 'rank')}",
+        (setup.machine.name, setup.machine.digest),
+        setup.runtime.name,
+        setup.calibration.name,
+        *folded_lines(rows),
+        f"disturbed: {disturbance}" if disturbance else "",
+    )
+
+
 def _until_stopped(coming: Iterable[T], total: int) -> tuple[list[T], bool]:
-    """What came, and whether nobody stopped it; an interrupt before the first is the caller's."""
+    """The rows until an interrupt, and whether these are all. Before the first row an interrupt is
+    the caller's.
+    """
     rows: list[T] = []
     try:
         with Progress("simulated {} of {} rows") as progress:
@@ -207,36 +161,26 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _strategies(texts: tuple[str, ...], collective: str) -> list[tuple[Strategy, bool]]:
-    """The strategies asked for, and whether by name: the machine may refuse those that `all` stands
-    for.
+def _strategies(texts: tuple[str, ...], collective: str) -> Named:
+    """The strategies, and whether each was given by name: the machine may refuse those that `all`
+    stands for.
     """
     known = COLLECTIVES[collective]
     names = [*known, *(TWO_LEVEL if collective == "all_reduce" else ())]
     return read_strategies(texts or ("ring" if "ring" in known else names[0],), names, collective)
 
 
-def _accepted(
-    machine: Topology | Folded,
-    shape: Layout,
-    workloads: list[Workload],
-    faithful: bool,
-    root: int,
-    strategy: Strategy,
-) -> bool:
-    """Whether the machine can run it at every size; says why not."""
+def _can_run(asked: Collective[Named], strategy: Strategy) -> bool:
+    """Whether the machine can run a strategy at every size; says why not on stderr."""
     try:
         plans = [
-            compile_collective(
-                strategy.collective, strategy, workload, shape, root=root, faithful=faithful
-            )
-            for workload in workloads
+            asked.setup.compile(strategy, workload, root=asked.root, faithful=asked.faithful)
+            for workload in asked.workloads
         ]
-        check_routes(plans[0], machine)
+        check_routes(plans[0], asked.setup.machine)
     except InputError as error:
         for problem in error.problems:
-            click.echo(
-                f"{strategy.text} left out: {problem.removeprefix(f'{strategy.text}: ')}", err=True
-            )
+            reason = problem.removeprefix(f"{strategy.text}: ")
+            click.echo(f"{strategy.text} left out: {reason}", err=True)
         return False
     return True

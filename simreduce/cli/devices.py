@@ -1,36 +1,86 @@
-"""The options that say on which real devices: of `calibrate`, `validate` and `run --measure`.
+"""The options of `calibrate`, `validate` and `run --measure` that say on which real devices.
 
-They stand here, without what they ask for: `simreduce run --help` need not know how devices are
-run.
+They stand apart from the code that runs devices, which `simreduce run --help` does not load.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import reduce
-from typing import Any, TypeVar
-
 import click
 from click.core import ParameterSource
 
-F = TypeVar("F", bound=Callable[..., Any])
+from simreduce.cli.options import options
 
+DEVICES = (
+    "backend",
+    "route",
+    "hosts",
+    "launch",
+    "rate",
+    "delay",
+    "slow_port",
+    "split",
+    "pretend",
+    "timeout",
+)
+"""The parameters of `device_options`."""
 
-def device_options(command: F) -> F:
-    """Which devices: `--backend` and what each of them needs to know."""
-    options = (
-        click.option("--backend", default="inproc", metavar="NAME", help="inproc, cluster, shaped or gpu; default inproc."),
-        click.option("--route", default="session", metavar="NAME", help="session or function; default session."),
-        click.option("--hosts", default=None, metavar="HOST:PORT,...", help="Of a cluster: where each process listens."),
-        click.option("--launch", default="", metavar="COMMAND", help="Of a cluster: starts what follows it on {host}, for worker {i}."),
-        click.option("--rate", default=None, metavar="RATE", help="Of shaped: of every port, each way, such as 200mbit."),
-        click.option("--delay", default=None, metavar="TIME", help="Of shaped: one way, such as 5ms; default 0."),
-        click.option("--slow-port", multiple=True, metavar="PORT=RATE", help="Of shaped: one slower port, such as 2=100mbit; may be repeated."),
-        click.option("--split", type=click.IntRange(1), default=1, help="Of gpu: parts of each physical GPU."),
-        click.option("--pretend", is_flag=True, help="Of gpu: take CPU devices for the GPUs."),
-        click.option("--timeout", type=float, default=120.0, help="Seconds for one request; default 120."),
-    )  # fmt: skip
-    return reduce(lambda f, option: option(f), reversed(options), command)
+device_options = options(
+    click.option(
+        "--backend",
+        default="inproc",
+        metavar="NAME",
+        help="Run on inproc, cluster, shaped or gpu; default inproc.",
+    ),
+    click.option(
+        "--route",
+        default="session",
+        metavar="NAME",
+        help="Execute through session or function; default session.",
+    ),
+    click.option(
+        "--hosts",
+        default=None,
+        metavar="HOST:PORT,...",
+        help="Let each process of a cluster listen here; default: free ports of this machine.",
+    ),
+    click.option(
+        "--launch",
+        default="",
+        metavar="COMMAND",
+        help="Start processes of a cluster with this before their command; {host}, {i}: worker i.",
+    ),
+    click.option(
+        "--rate",
+        default=None,
+        metavar="RATE",
+        help="Shape every port to this, each way, such as 200mbit.",
+    ),
+    click.option(
+        "--delay",
+        default=None,
+        metavar="TIME",
+        help="Delay what every shaped port sends, such as 5ms; default 0.",
+    ),
+    click.option(
+        "--slow-port",
+        multiple=True,
+        metavar="PORT=RATE",
+        help="Shape one port to a lower rate, such as 2=100mbit. Repeatable.",
+    ),
+    click.option(
+        "--split",
+        type=click.IntRange(1),
+        default=1,
+        help="Split each physical GPU into so many devices; default 1.",
+    ),
+    click.option("--pretend", is_flag=True, help="Take CPU devices for the GPUs of gpu."),
+    click.option(
+        "--timeout",
+        type=float,
+        default=120.0,
+        help="Give up a request after so many seconds; default 120.",
+    ),
+)
 
 
 def typed(name: str) -> bool:

@@ -16,12 +16,14 @@ from simreduce.tune.whatif import savings
 @click.command()
 @question_options
 @as_json
-def explain(as_json: bool, **options: Any) -> int:
-    """What bounds the time of one reduction, and what a little more of each resource would save.
+def explain(question: str, as_json: bool, **given: Any) -> int:
+    """Show what bounds the time of one reduction, and simulate what a little more of each resource
+    would save.
 
-    SCENARIO|TOPOLOGY is what `simreduce run` or `simreduce bench` takes. Every saving is simulated.
+    SCENARIO|TOPOLOGY is what `simreduce run` or `simreduce bench` takes. On Ctrl-C or SIGTERM,
+    prints the savings so far and exits with status 130.
     """
-    asked = read_question(**options)
+    asked = read_question(question, **given)
     with Progress("simulating the plan"):
         recording = asked.setup.record(asked.plan)
     with Progress("simulated {} of {} changes") as progress:

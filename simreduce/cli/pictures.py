@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import click
 
-from simreduce.cli.options import F, check_outputs, gather, write_output
-from simreduce.errors import InputError
+from simreduce.cli.options import F, check_outputs, options, write_output
+from simreduce.formats import Faults
 from simreduce.outputs import STDOUT
 from simreduce.pictures import Drawing, check_png, to_png, to_svg
 from simreduce.plots import Plot, check_plot
@@ -18,15 +18,18 @@ _FORMATS = ("svg", "png")
 
 def picture_options(what: str, extras: tuple[str, str] = ("", "png")) -> Callable[[F], F]:
     """`--svg` and `--png`; `what` says what they draw, and `extras` what each needs installed."""
-
-    def added(command: F) -> F:
-        for form, extra in zip(reversed(_FORMATS), reversed(extras), strict=True):
-            needs = f" (needs simreduce[{extra}])" if extra else ""
-            text = f"{what}, as {form.upper()}{needs}."
-            command = click.option(f"--{form}", default=None, metavar="FILE", help=text)(command)
-        return command
-
-    return added
+    return options(
+        *(
+            click.option(
+                f"--{form}",
+                default=None,
+                metavar="FILE",
+                help=f"{what}, as {form.upper()}{f' (needs simreduce[{extra}])' * bool(extra)}; "
+                "-: stdout.",
+            )
+            for form, extra in zip(_FORMATS, extras, strict=True)
+        )
+    )
 
 
 def check_pictures(
@@ -36,30 +39,21 @@ def check_pictures(
 
     A `plot` needs matplotlib for both, a drawing needs resvg for its PNG.
     """
-    problems: list[str] = []
-    gather(problems, check_outputs, {"--svg": svg, "--png": png}, as_json=as_json)
+    faults = Faults()
+    faults.attempt("", check_outputs, {"--svg": svg, "--png": png}, as_json=as_json)
     for form, path in zip(_FORMATS, (svg, png), strict=True):
         if path is None:
             continue
-        other = os.path.splitext(path)[1].lower().removeprefix(".")  # noqa: PTH122 - Path raises for some names
+        other = os.path.splitext(path)[1].lower().removeprefix(".")  # noqa: PTH122 - Path raises
         if other in _FORMATS and other != form:
-            problems.append(
-                f"--{form} {path}: the name says that it is {other.upper()}; write --{other} {path}"
-            )
+            why = f"the name says that it is {other.upper()}; write --{other} {path}"
+            faults.add(f"--{form} {path}", why)
     if svg is not None and svg == png != STDOUT:
-        problems.append(f"--svg {svg} and --png {png}: one file cannot be both")
+        faults.add(f"--svg {svg} and --png {png}", "one file cannot be both")
     for form, path in zip(_FORMATS, (svg, png), strict=True):
         if path is not None and (plot or form == "png"):
-            gather(problems, _check_extra, f"--{form} {path}", check_plot if plot else check_png)
-    if problems:
-        raise InputError(problems)
-
-
-def _check_extra(place: str, check: Callable[[], None]) -> None:
-    try:
-        check()
-    except InputError as error:
-        raise InputError(f"{place}: {error}") from None
+            faults.attempt(f"--{form} {path}", check_plot if plot else check_png)
+    faults.raise_any()
 
 
 def write_plot(plot: Plot, svg: str | None, png: str | None) -> None:

@@ -8,38 +8,22 @@ from typing import Any
 
 import click
 
-from simreduce.cli.devices import device_options, given
-from simreduce.cli.options import (
-    as_json,
-    calibration_option,
-    disturbance_options,
-    echo_json,
-    faithful_option,
-    gather,
-    gpu_indices_option,
-    read_disturbance,
-    read_gpu_indices,
-    runtime_option,
-)
+from simreduce.cli.devices import DEVICES, device_options, given as typed_of
+from simreduce.cli.options import as_json, echo_json, workers_option
 from simreduce.cli.progress import Progress
+from simreduce.cli.setups import read_scenario, setup_options
 from simreduce.cli.strategies import algo_option, strategy_texts
 from simreduce.errors import InputError
+from simreduce.formats import Faults
 from simreduce.report import ranking_document, ranking_table
-from simreduce.scenario import look_at_scenario
 from simreduce.tune import rank
 
 
 @click.command()
 @click.argument("scenario")
-@algo_option("Strategies instead of the scenario's")
-@runtime_option(None)
-@calibration_option(None)
-@gpu_indices_option
-@faithful_option
-@disturbance_options
-@click.option(
-    "--workers", type=click.IntRange(1), default=None, help="Processes; default: one per core."
-)
+@algo_option("Rank these instead of the scenario's.")
+@setup_options("the scenario's")
+@workers_option
 @click.option(
     "--measure",
     type=click.IntRange(1),
@@ -52,60 +36,47 @@ from simreduce.tune import rank
     "--iters",
     type=click.IntRange(1),
     default=None,
-    help="Of --measure: timed steps of each; default: what some seconds have room for.",
+    help="With --measure: time so many steps of each; default: what some seconds have room for.",
 )
 @device_options
 @as_json
 def run(
     scenario: str,
     algo: tuple[str, ...],
-    runtime: str | None,
-    calibration: str | None,
-    gpu_indices: str | None,
-    faithful: bool | None,
-    jitter: str,
-    seed: int,
-    slow: tuple[str, ...],
-    fault: tuple[str, ...],
     workers: int | None,
     measure: int | None,
     iters: int | None,
     as_json: bool,
-    **devices: Any,
+    **given: Any,
 ) -> int:
-    """Rank every strategy of SCENARIO (a file, or a shipped name) and recommend one."""
-    problems: list[str] = []
-    order = gather(problems, read_gpu_indices, gpu_indices)
-    texts = strategy_texts(problems, algo)
-    question, machine, faults = look_at_scenario(
-        scenario, runtime=runtime, calibration=calibration, gpu_indices=order, faithful=faithful,
-        strategies=texts or None,
-    )  # fmt: skip
-    problems += faults
-    disturbance = gather(problems, read_disturbance, jitter, seed, slow, fault, machine)
+    """Rank every strategy of SCENARIO (a file, or a shipped name) and recommend one.
+
+    On Ctrl-C or SIGTERM, prints the strategies so far and exits with status 130.
+    """
+    devices = {name: given.pop(name) for name in DEVICES}
+    faults = Faults()
+    texts = strategy_texts(faults, algo)
+    question = read_scenario(faults, scenario, strategies=texts, **given)
     asked = None
     if measure is None:
-        problems += [
-            f"{option}: only --measure needs devices" for option in given([*devices, "iters"])
-        ]
+        for option in typed_of([*devices, "iters"]):
+            faults.add(option, "only --measure needs devices")
     else:
         # Only now, as it knows TensorFlow's side of everything, which ranking does not need.
         real = import_module("simreduce_validate.remeasure")
-        asked = gather(problems, real.read, question, **devices)
-        if disturbance and disturbance.text:
-            problems.append(
-                "--measure: devices are as they are; leave out --jitter, --slow and --fault"
-            )
-    if problems or question is None or disturbance is None:
-        raise InputError(problems)
-    question = question.but(disturbance=disturbance)
+        asked = faults.attempt("", real.read, question, **devices)
+        if given["slow"] or given["fault"] or given["jitter"] not in (None, "0"):
+            why = "devices are as they are; leave out --jitter, --slow and --fault"
+            faults.add("--measure", why)
+    if faults.problems or question is None:
+        raise InputError(faults.problems)
     with Progress("simulated {} of {} strategies") as progress:
         ranking = rank(question, workers or os.cpu_count() or 1, progress)
     wrong = any(c.wrong for c in ranking.candidates)
     document: dict[str, Any] = {}
     if as_json:
         document = {**ranking_document(ranking), "complete": not ranking.untried}
-    if not as_json:
+    else:
         click.echo(ranking_table(ranking))
     # What was simulated is shown even if measuring fails.
     try:

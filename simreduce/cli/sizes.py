@@ -6,33 +6,43 @@ from collections.abc import Callable
 
 import click
 
-from simreduce.cli.options import F, gather, read_size
+from simreduce import units
+from simreduce.cli.options import F, options, read_size
 from simreduce.errors import InputError
+from simreduce.formats import Faults
 from simreduce.tune.bench import sizes
+
+STEP = "1M"
+MANY = 100
+"""Sizes that nobody means who gives a factor of 1."""
 
 
 def sizes_options(smallest: str) -> Callable[[F], F]:
     """The four options; the sizes begin at `smallest` unless stated."""
-
-    def added(command: F) -> F:
-        for option in (
-            click.option("-f", "--stepfactor", type=float, default=0.0, help="Factor between sizes, instead of a step."),
-            click.option("-i", "--stepbytes", default="1M", metavar="SIZE", help="Step between sizes; default 1M."),
-            click.option("-e", "--maxbytes", default=None, metavar="SIZE", help="Largest size; default: minbytes."),
-            click.option("-b", "--minbytes", default=smallest, metavar="SIZE", help=f"Smallest size; default {smallest}."),
-        ):  # fmt: skip
-            command = option(command)
-        return command
-
-    return added
+    return options(
+        click.option("-b", "--minbytes", default=smallest, metavar="SIZE", help=f"Begin with this size; default {smallest}."),
+        click.option("-e", "--maxbytes", default=None, metavar="SIZE", help="End with this size; default: minbytes."),
+        click.option("-i", "--stepbytes", default=STEP, metavar="SIZE", help=f"Add this from size to size; default {STEP}."),
+        click.option("-f", "--stepfactor", type=float, default=None, help="Multiply by this instead, from size to size."),
+    )  # fmt: skip
 
 
-def read_sizes(minbytes: str, maxbytes: str | None, stepbytes: str, stepfactor: float) -> list[int]:
-    """The sizes in bytes that the options mean; InputError with every fault."""
-    problems: list[str] = []
-    smallest = gather(problems, read_size, "-b", minbytes)
-    largest = smallest if maxbytes is None else gather(problems, read_size, "-e", maxbytes)
-    step = gather(problems, read_size, "-i", stepbytes)
-    if smallest is None or largest is None or step is None:
-        raise InputError(problems)
-    return sizes(smallest, largest, step, stepfactor)
+def read_sizes(
+    minbytes: str | None, maxbytes: str | None, stepbytes: str | None, stepfactor: float | None
+) -> list[int]:
+    """The sizes in bytes that the options mean; InputError with every fault. A factor of 1 adds
+    the step, as nccl-tests does; stderr says so of many sizes.
+    """
+    faults = Faults()
+    smallest = faults.attempt("", read_size, "-b", "32M" if minbytes is None else minbytes)
+    largest = smallest if maxbytes is None else faults.attempt("", read_size, "-e", maxbytes)
+    step = faults.attempt("", read_size, "-i", STEP if stepbytes is None else stepbytes)
+    if stepfactor == 0:
+        faults.add("-f 0", "the factor must be above 1 (or give -i, a step)")
+    if faults.problems or smallest is None or largest is None or step is None:
+        raise InputError(faults.problems)
+    found = sizes(smallest, largest, step, stepfactor or 0.0)
+    if stepfactor == 1 and len(found) >= MANY:
+        added = f"-f 1 adds {units.exact_size(step)} (-i) from size to size"
+        click.echo(f"simreduce: {added}: {len(found):,} sizes", err=True)
+    return found

@@ -3,118 +3,103 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
 
 from simreduce.cli.options import (
     as_json,
-    calibration_option,
     check_outputs,
-    disturbance_options,
     echo_beside,
     echo_json,
-    faithful_option,
-    gather,
-    gpu_indices_option,
     gpus_options,
-    read_disturbance,
-    read_gpu_indices,
-    runtime_option,
-    shape_of,
+    workers_option,
     write_output,
 )
 from simreduce.cli.progress import Progress
+from simreduce.cli.setups import read_disturbance, read_scenario, setup_options
 from simreduce.cli.strategies import algo_option, strategy_texts
 from simreduce.engine import CALM
 from simreduce.errors import InputError
-from simreduce.layouts import layout
+from simreduce.formats import Faults
 from simreduce.report import replicas_document, replicas_text, step_document, step_table
-from simreduce.scenario import keys_of, load_replicas, look_at_scenario
+from simreduce.scenario import Replicas, keys_of, load_replicas
 from simreduce.trace import replicas_trace_text, step_trace_text
-from simreduce.training.stragglers import BackupChoice, compare_backups, repeat, sample
+from simreduce.training.stragglers import (
+    BackupChoice,
+    Repetitions,
+    compare_backups,
+    repeat,
+    sample,
+)
 from simreduce.tune.steps import NO_STEP, rank_steps
+
+_ONLY_STEP = {
+    "algo": "--algo",
+    "batch": "--batch",
+    "ngpus": "--ngpus",
+    "gpus": "--gpus",
+    "gpu_indices": "--gpu-indices",
+}
 
 
 @click.command()
 @click.argument("scenario")
-@algo_option("Strategies instead of the scenario's")
-@click.option("--batch", type=int, default=None, help="Samples per GPU, instead of the scenario's.")
-@gpus_options
-@runtime_option(None)
-@calibration_option(None)
-@gpu_indices_option
-@faithful_option
-@disturbance_options
+@algo_option("Rank these instead of the scenario's.")
 @click.option(
-    "--workers", type=click.IntRange(1), default=None, help="Processes; default: one per core."
+    "--batch",
+    type=int,
+    default=None,
+    help="Take so many samples per GPU; default: the scenario's.",
 )
+@gpus_options
+@setup_options("the scenario's")
+@workers_option
 @click.option(
     "--trace",
     default=None,
     metavar="FILE",
-    help="Write the step's timeline for trace viewers, or the first updates of [replicas]; .gz: compressed; -: stdout.",
+    help="Also write the timeline of the step, or of the first updates of [replicas]; "
+    ".gz: compressed; -: stdout.",
 )
 @click.option(
     "--backups",
     "try_backups",
     is_flag=True,
-    help="Of [replicas]: try how many workers should be backups.",
+    help="Try how many workers of [replicas] should be backups.",
 )
-@as_json  # fmt: skip
+@as_json
 def step(
     scenario: str,
-    algo: tuple[str, ...],
-    batch: int | None,
-    ngpus: int | None,
-    gpus: str | None,
-    runtime: str | None,
-    calibration: str | None,
-    gpu_indices: str | None,
-    faithful: bool | None,
     workers: int | None,
     trace: str | None,
     try_backups: bool,
     as_json: bool,
-    **disturb: Any,
+    **given: Any,
 ) -> int:
-    """Predict the training step of SCENARIO (a file with a [step], or a shipped name): what the
-    backward pass hides of the reductions, and which strategy gives the fastest step. What is
-    stopped (Ctrl-C, SIGTERM) tells what it has until then, with status 130. With [replicas] instead
-    of [step]: what an update of synchronous replicas takes, whose workers do not compute equally
-    long.
+    """Predict the training step of SCENARIO (a file with a [step], or a shipped name): how much of
+    the reductions the backward pass hides, and which strategy gives the fastest step. With
+    [replicas] instead of [step]: the time of an update of synchronous replicas whose workers do
+    not compute equally long.
+
+    On Ctrl-C or SIGTERM, prints the results so far and exits with status 130.
     """
-    problems: list[str] = []
+    faults = Faults()
+    faults.attempt("", check_outputs, {"--trace": trace}, as_json=as_json)
     keys, processes = keys_of(scenario), workers or os.cpu_count() or 1
     if "replicas" in keys:
-        ignored = {
-            "--algo": bool(algo), "--batch": batch is not None, "--ngpus": ngpus is not None,
-            "--gpus": gpus is not None, "--gpu-indices": gpu_indices is not None,
-        }  # fmt: skip
-        problems += [
-            f"{name}: a scenario with [replicas] does not use it" for name, is_given in ignored.items() if is_given
-        ]  # fmt: skip
-        given = {"runtime": runtime, "calibration": calibration, "faithful": faithful}
-        return _replicas(scenario, problems, given, disturb, processes, trace, try_backups=try_backups, as_json=as_json)  # fmt: skip
+        return _replicas(
+            faults, scenario, processes, trace, try_backups=try_backups, as_json=as_json, **given
+        )
     if keys and try_backups:
-        problems.append("--backups: only a scenario with [replicas] has backup workers")
+        faults.add("--backups", "only a scenario with [replicas] has backup workers")
     if keys and "step" not in keys:
-        problems.append(f"{scenario}: {NO_STEP}")
-    order = gather(problems, read_gpu_indices, gpu_indices)
-    gather(problems, check_outputs, {"--trace": trace}, as_json=as_json)
-    texts = strategy_texts(problems, algo)
-    question, machine, faults = look_at_scenario(
-        scenario, runtime=runtime, calibration=calibration, gpu_indices=order, faithful=faithful,
-        strategies=texts or None, batch=batch,
-    )  # fmt: skip
-    problems += faults
-    places = question.setup.layout if question else layout(machine) if machine else None
-    shape = gather(problems, shape_of, places, ngpus, gpus) if places else None
-    disturbance = gather(problems, read_disturbance, **disturb, topology=machine)
-    if problems or question is None or shape is None or disturbance is None:
-        raise InputError(problems)
-    question = question.but(part=shape, disturbance=disturbance)
+        faults.add(scenario, NO_STEP)
+    texts = strategy_texts(faults, given.pop("algo"))
+    question = read_scenario(faults, scenario, strategies=texts, **given)
+    if faults.problems or question is None:
+        raise InputError(faults.problems)
     with Progress("simulated {} of {} steps") as progress:
         ranking = rank_steps(question, processes, progress)
     document = step_document(ranking) if as_json or trace else {}
@@ -124,47 +109,81 @@ def step(
         echo_beside(step_table(ranking), trace)
     if trace:
         names = [g.name for g in question.workload.gradients]
-        about = {key: value for key, value in document.items() if not isinstance(value, list)}
-        write_output(trace, step_trace_text(ranking.best.step, names, about))
+        write_output(trace, step_trace_text(ranking.best.step, names, _about(document)))
     return 130 if ranking.untried else int(any(c.wrong for c in ranking.candidates))
 
 
+def _about(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What a timeline says of itself."""
+    return {key: value for key, value in document.items() if not isinstance(value, list)}
+
+
 def _replicas(
-    scenario: str, problems: list[str], given: Mapping[str, object], disturb: Mapping[str, Any], processes: int,
-    trace: str | None, *, try_backups: bool, as_json: bool,
-) -> int:  # fmt: skip
-    """The answer to a `[replicas]`; as where a step never ends, exit status 1 if no repetition
-    makes all its updates.
-    """
-    gather(problems, check_outputs, {"--trace": trace}, as_json=as_json)
-    disturbance = gather([], read_disturbance, **disturb)
-    asked = gather(problems, load_replicas, scenario, disturbance or CALM, **given)
-    if disturbance is None:  # its faults, with what the machine lacks
-        machine = asked.setup.topology if asked and asked.setup else None
-        gather(problems, read_disturbance, **disturb, topology=machine)
-    if problems or asked is None:
-        raise InputError(problems)
+    faults: Faults,
+    scenario: str,
+    processes: int,
+    trace: str | None,
+    *,
+    try_backups: bool,
+    as_json: bool,
+    **given: Any,
+) -> int:
+    """Answer `[replicas]`. Exit status 1 if no repetition makes all its updates."""
+    asked = _read_replicas(faults, scenario, **given)
     q = asked.question
     run = None if as_json and not trace else sample(q.job, q.updates, q.skip)
     if trace and run is None:
         raise InputError("--trace: one update has too many gradients to show")
-    choices: tuple[BackupChoice, ...] = ()
-    with Progress("simulated {} of {} repetitions") as progress:
-        spread = repeat(q.job, q.updates, q.repetitions, processes, progress)
-        complete = len(spread.updates) == q.repetitions
-        if complete and try_backups:
-            try:
-                choices = compare_backups(
-                    q.job, q.updates, q.repetitions, None, q.skip, processes, progress
-                )
-            except KeyboardInterrupt:
-                complete = False
+    spread, choices, complete = _repeat(asked, processes, try_backups=try_backups)
     document = replicas_document(q, spread, choices, asked, complete=complete)
     if as_json:
         echo_json(document)
     else:
         echo_beside(replicas_text(q, spread, choices, asked, run, complete=complete), trace)
     if trace and run:
-        about = {key: value for key, value in document.items() if not isinstance(value, list)}
-        write_output(trace, replicas_trace_text(run, q.job.names, about))
+        write_output(trace, replicas_trace_text(run, q.job.names, _about(document)))
     return int(spread.blocked == len(spread.updates)) if complete else 130
+
+
+def _read_replicas(
+    faults: Faults,
+    scenario: str,
+    *,
+    jitter: str | None,
+    seed: int | None,
+    slow: Iterable[str],
+    fault: Iterable[str],
+    **given: Any,
+) -> Replicas:
+    for key, option in _ONLY_STEP.items():
+        if given.pop(key) not in (None, ()):
+            faults.add(option, "a scenario with [replicas] does not use it")
+    disturb = (jitter, seed, [*slow], [*fault])
+    disturbance = Faults().attempt("", read_disturbance, None, *disturb)
+    asked = faults.attempt("", load_replicas, scenario, disturbance or CALM, **given)
+    if disturbance is None:  # its faults, with what the machine lacks
+        machine = asked.setup.topology if asked and asked.setup else None
+        faults.attempt("", read_disturbance, machine, *disturb)
+    if faults.problems or asked is None:
+        raise InputError(faults.problems)
+    return asked
+
+
+def _repeat(
+    asked: Replicas, processes: int, *, try_backups: bool
+) -> tuple[Repetitions, tuple[BackupChoice, ...], bool]:
+    """All repetitions, the choices of backups if they are tried, and whether nothing is missing."""
+    q = asked.question
+    with Progress("simulated {} of {} repetitions") as progress:
+        spread = repeat(q.job, q.updates, q.repetitions, processes, progress)
+        if len(spread.updates) < q.repetitions:
+            return spread, (), False
+        if not try_backups:
+            return spread, (), True
+        try:
+            choices = compare_backups(
+                q.job, q.updates, q.repetitions, None, q.skip, processes, progress
+            )
+        except KeyboardInterrupt:
+            return spread, (), False
+    return spread, choices, True

@@ -6,27 +6,26 @@ from collections.abc import Callable, Iterable, Sequence
 
 import click
 
-from simreduce.cli.options import F, gather
-from simreduce.errors import InputError, shown
+from simreduce.cli.options import F
+from simreduce.errors import shown
+from simreduce.formats import Faults
 from simreduce.strategy import ALL, Strategy, misplaced, parse_strategy, split_strategies
 
 
 def algo_option(what: str) -> Callable[[F], F]:
-    """`--algo`, of which the help says what it is."""
-    return click.option(
-        "--algo", multiple=True, metavar="A[,B...]", help=f"{what}; may be repeated."
-    )
+    """`--algo`; `what` says what is done with them."""
+    return click.option("--algo", multiple=True, metavar="A[,B...]", help=f"{what} Repeatable.")
 
 
 def strategy_texts(
-    problems: list[str], given: Iterable[str], collective: str = "all_reduce"
+    faults: Faults, given: Iterable[str], collective: str = "all_reduce"
 ) -> list[str]:
-    """Every strategy that was given, as a text of its own; empty ones go to `problems`."""
+    """Every strategy that was given, as a text of its own; notes empty ones."""
     found: list[str] = []
     for text in given:
         parts = [part.strip() for part in split_strategies(text, collective)]
         if "" in parts:
-            problems.append(f"--algo: an empty strategy in {shown(text)}")
+            faults.add("--algo", f"an empty strategy in {shown(text)}")
         found += filter(None, parts)
     return found
 
@@ -34,29 +33,28 @@ def strategy_texts(
 def read_strategies(
     given: Iterable[str], every: Sequence[str], collective: str = "all_reduce"
 ) -> list[tuple[Strategy, bool]]:
-    """The strategies that were given, and whether each was asked for by name; `all` stands for the
+    """The strategies that were given, and whether each was given by name; `all` stands for the
     names of `every` one.
     """
     found: list[tuple[Strategy, bool]] = []
-    problems: list[str] = []
-    texts = strategy_texts(problems, given, collective)
-    problems += [f"--algo: {problem}" for problem in misplaced(texts)]
+    faults = Faults()
+    texts = strategy_texts(faults, given, collective)
+    for problem in misplaced(texts):
+        faults.add("--algo", problem)
     for text in texts:
         if text == ALL:
             found += [(parse_strategy(name, collective), False) for name in every]
-        elif strategy := gather(problems, parse_strategy, text, collective):
+        elif strategy := faults.attempt("", parse_strategy, text, collective):
             found.append((strategy, True))
-    if problems:
-        raise InputError(problems)
+    faults.raise_any()
     return found
 
 
 def read_strategy(text: str, collective: str = "all_reduce") -> Strategy:
     """The one strategy that was given."""
-    problems: list[str] = []
-    texts = strategy_texts(problems, [text], collective)
+    faults = Faults()
+    texts = strategy_texts(faults, [text], collective)
     if ALL in texts or len(texts) > 1:
-        problems.append(f"--algo {text}: one strategy at a time")
-    if problems:
-        raise InputError(problems)
+        faults.add(f"--algo {text}", "one strategy at a time")
+    faults.raise_any()
     return parse_strategy(text, collective)

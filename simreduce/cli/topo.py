@@ -7,12 +7,13 @@ import click
 import simreduce
 from simreduce import units
 from simreduce.cli.group import Group
-from simreduce.cli.options import as_json, echo_json, gather
+from simreduce.cli.options import as_json, echo_json
 from simreduce.cli.packings import rings, trees
 from simreduce.cli.pictures import check_pictures, picture_options, write_pictures
 from simreduce.cli.topo_files import check, export, import_
 from simreduce.cli.topo_p2p import p2p
 from simreduce.errors import InputError
+from simreduce.formats import Faults
 from simreduce.pictures import machine_picture
 from simreduce.topology import Topology, load_topology, matrix_text, shipped
 from simreduce.topology.listing import figure_lines, rule_lines
@@ -30,7 +31,7 @@ for command in (rings, trees, p2p, import_, export, check):
 @topo.command("list")
 @as_json
 def list_(as_json: bool) -> None:
-    """The machines that come with simreduce, and the generators."""
+    """List the machines that come with simreduce, and the generators."""
     machines = shipped()
     if as_json:
         rows = [{"name": name, "title": title} for name, title in machines]
@@ -52,17 +53,16 @@ def list_(as_json: bool) -> None:
 @picture_options("Draw the machine instead")
 @as_json
 def show(topology: str, svg: str | None, png: str | None, as_json: bool) -> None:
-    """The matrix of `nvidia-smi topo -m`, and every link with its rate; or a picture of the
-    machine.
+    """Show the matrix of `nvidia-smi topo -m`, and every link with its rate; or draw the machine.
 
     Of large machines the matrix shows the first of equal machines, or the first rows, and says so;
     the picture shows a part one by one and counts the rest.
     """
-    problems: list[str] = []
-    machine = gather(problems, load_topology, topology)
-    gather(problems, check_pictures, svg, png, as_json=as_json)
-    if problems or machine is None:
-        raise InputError(problems)
+    faults = Faults()
+    machine = faults.attempt("", load_topology, topology)
+    faults.attempt("", check_pictures, svg, png, as_json=as_json)
+    if faults.problems or machine is None:
+        raise InputError(faults.problems)
     for line in write_pictures(machine_picture(machine), svg, png) if svg or png else ():
         if not as_json:
             click.echo(line)

@@ -5,7 +5,7 @@ them down.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,11 @@ import click
 
 import simreduce
 from simreduce.calibrate.measured import measured_document, read_nccl_tests, read_p2p_test
-from simreduce.cli.options import as_json, echo_json
+from simreduce.cli.options import as_json, echo_json, json_text, write_output
 from simreduce.errors import InputError, TopologyError, did_you_mean
-from simreduce.textfiles import read_text
+from simreduce.formats import Faults
+from simreduce.outputs import STDOUT, check_place
+from simreduce.textfiles import exists, read_text
 from simreduce.topology import LinkClass, Topology, link_classes, load_topology
 from simreduce.topology.check import check_file
 from simreduce.topology.importers import (
@@ -35,79 +37,138 @@ from simreduce.topology.importers import (
 )
 from simreduce.topology.toml_writer import to_toml
 
+_output = click.option(
+    "-o",
+    "--output",
+    default=STDOUT,
+    metavar="FILE",
+    help="Write this file; default -, stdout.",
+)
+
 
 @click.command("import")
 @click.argument("file")
 @click.option(
-    "--gpu", default=None, metavar="MODEL", help="Model of the GPUs: V100, A100, H100, ..."
+    "--gpu", default=None, metavar="MODEL", help="Take the GPUs for V100, A100, H100, ..."
 )
 @click.option(
-    "--nvlink", default=None, metavar="FORM", help=f"NVLinks of a file that shows none: {FORMS}."
+    "--nvlink",
+    default=None,
+    metavar="FORM",
+    help=f"Add the NVLinks that the file does not show: {FORMS}.",
 )
 @click.option(
     "--links",
     "table",
     default=None,
     metavar="FILE",
-    help="Figures of link classes: [links.NAME] tables.",
+    help="Take the figures of link classes from [links.NAME] tables.",
 )
 @click.option(
-    "--nvlink-class", default=None, metavar="CLASS", help="Of a table: nvlink2, nvlink3, ..."
+    "--nvlink-class",
+    default=None,
+    metavar="CLASS",
+    help="Take the NVLinks of a table for nvlink2, nvlink3, ...",
 )
-@click.option("--pcie", default=None, metavar="CLASS", help="Of a table: pcie3_x16, pcie4_x16, ...")
+@click.option(
+    "--pcie",
+    default=None,
+    metavar="CLASS",
+    help="Take the PCIe links of a table for pcie3_x16, pcie4_x16, ...",
+)
 @click.option(
     "--socket",
     default=None,
     metavar="CLASS:N",
-    help="Of a table: links between CPUs, qpi:2 or xgmi:3.",
+    help="Join the CPUs of a table by this, such as xgmi:3; default upi:2.",
 )
 @click.option(
-    "--nic", "nics", multiple=True, metavar="BUSID", help="A device without a class that is a NIC."
+    "--nic",
+    "nics",
+    multiple=True,
+    metavar="BUSID",
+    help="Take this device without a class for a NIC. Repeatable.",
 )
-def import_(
-    file: str,
+@_output
+def import_(file: str, output: str, **given: Any) -> None:
+    """Write what another tool wrote as a machine file (or, for measurements and NCCL's graphs, as
+    JSON).
+
+    FILE is the text of `nvidia-smi topo -m`, NCCL's topology or graph XML, or the output of
+    p2pBandwidthLatencyTest or nccl-tests; its content says which.
+    """
+    check_place(output)
+    text = read_text(Path(file), InputError)
+    if not text.strip():
+        raise InputError(f"{file}: is empty")
+    read = _reader(text)
+    if read is None:
+        raise InputError(f"{file}: none of {_READ}; a machine file needs no import")
+    write_output(output, [read(text.lstrip("\ufeff"), Path(file).name, **given)])
+
+
+_READ = "`nvidia-smi topo -m`, NCCL XML, p2pBandwidthLatencyTest and nccl-tests"
+
+
+def _reader(text: str) -> Callable[..., str] | None:
+    """What turns a text into a file of ours, by its content."""
+    if text.lstrip("\ufeff \t\r\n").startswith("<"):
+        return _import_graphs if "<graphs" in text else _import_xml
+    if "Matrix" in text and "P2P" in text:
+        return _import_p2p
+    if is_topo_m(text):
+        return _import_table
+    return _import_nccl_tests if re.search(r"\bbusbw\b", text) else None
+
+
+def _import_xml(
+    text: str,
+    name: str,
+    *,
+    gpu: str | None,
+    nvlink: str | None,
+    table: str | None,
+    nics: tuple[str, ...],
+    **_: Any,
+) -> str:
+    model = model_named(gpu) if gpu else None
+    classes = read_link_table(table) if table else link_classes()
+    machine, notes = read_nccl_topology(
+        text.lstrip(), name, model, [nic.lower() for nic in nics], classes
+    )
+    return _machine_file(machine, notes, nvlink, classes)
+
+
+def _import_table(
+    text: str,
+    name: str,
+    *,
     gpu: str | None,
     nvlink: str | None,
     table: str | None,
     nvlink_class: str | None,
     pcie: str | None,
     socket: str | None,
-    nics: tuple[str, ...],
-) -> None:
-    """What another tool wrote, as a machine file on stdout (or, for measurements and NCCL's graphs,
-    as JSON).
-
-    FILE is the text of `nvidia-smi topo -m`, NCCL's topology or graph XML, or the output of
-    p2pBandwidthLatencyTest or nccl-tests; which of them, its content tells.
-    """
-    text = read_text(Path(file), InputError)
-    if not text.strip():
-        raise InputError(f"{file}: is empty")
-    name = Path(file).name
+    **_: Any,
+) -> str:
     model = model_named(gpu) if gpu else None
     classes = read_link_table(table) if table else link_classes()
-    if text.lstrip("\ufeff \t\r\n").startswith("<") and "<graphs" in text:
-        echo_json(_graphs_document(read_nccl_graphs(text, name)))
-    elif text.lstrip("\ufeff \t\r\n").startswith("<"):
-        machine, notes = read_nccl_topology(
-            text.lstrip("\ufeff \t\r\n"), name, model, [nic.lower() for nic in nics], classes
-        )
-        _echo(machine, notes, nvlink, classes)
-    elif "Matrix" in text and "P2P" in text:
-        echo_json(
-            _measured("p2pBandwidthLatencyTest", measured_document(read_p2p_test(text, name)))
-        )
-    elif is_topo_m(text):
-        named = _with_classes(model, nvlink_class, pcie, classes)
-        machine, notes = read_topo_m(text, name, named, _socket(socket, classes), classes)
-        _echo(machine, notes, nvlink, classes)
-    elif re.search(r"\bbusbw\b", text):
-        echo_json(_measured("nccl-tests", measured_document(read_nccl_tests(text, name))))
-    else:
-        raise InputError(
-            f"{file}: none of `nvidia-smi topo -m`, NCCL XML, p2pBandwidthLatencyTest and nccl-tests; "
-            "a machine file needs no import"
-        )
+    named = _with_classes(model, nvlink_class, pcie, classes)
+    machine, notes = read_topo_m(text, name, named, _socket(socket, classes), classes)
+    return _machine_file(machine, notes, nvlink, classes)
+
+
+def _import_graphs(text: str, name: str, **_: Any) -> str:
+    return json_text(_graphs_document(read_nccl_graphs(text, name)))
+
+
+def _import_p2p(text: str, name: str, **_: Any) -> str:
+    measured = measured_document(read_p2p_test(text, name))
+    return json_text(_measured("p2pBandwidthLatencyTest", measured))
+
+
+def _import_nccl_tests(text: str, name: str, **_: Any) -> str:
+    return json_text(_measured("nccl-tests", measured_document(read_nccl_tests(text, name))))
 
 
 def _with_classes(
@@ -144,9 +205,9 @@ def _socket(text: str | None, classes: Mapping[str, LinkClass]) -> tuple[str, in
     return name, int(lanes or "1")
 
 
-def _echo(
+def _machine_file(
     machine: Topology, notes: list[str], nvlink: str | None, classes: Mapping[str, LinkClass]
-) -> None:
+) -> str:
     """The machine file; notes on stderr and as comments in it."""
     if nvlink:
         machine = with_nvlinks(machine, nvlink, load_topology, classes)
@@ -156,7 +217,7 @@ def _echo(
         notes.append("no NVLinks in the file; --nvlink says what they are if the machine has some")
     for note in notes:
         click.echo(f"simreduce: {machine.name}: {note}", err=True)
-    click.echo(to_toml(machine, notes), nl=False)
+    return to_toml(machine, notes)
 
 
 def _measured(program: str, document: dict[str, Any]) -> dict[str, Any]:
@@ -195,34 +256,44 @@ def _graphs_document(graphs: tuple[Graph, ...]) -> dict[str, Any]:
     "form",
     type=click.Choice(["toml", "nccl"]),
     default="toml",
-    help="A machine file, or NCCL's XML.",
+    help="Write a machine file, or NCCL's XML; default toml.",
 )
-def export(topology: str, form: str) -> None:
-    """A machine as one file, without `extends`: ours, or what NCCL reads as NCCL_TOPO_FILE."""
+@_output
+def export(topology: str, form: str, output: str) -> None:
+    """Write a machine as one file, without `extends`: ours, or what NCCL reads as NCCL_TOPO_FILE."""
+    check_place(output)
     machine = load_topology(topology)
-    click.echo(to_toml(machine) if form == "toml" else to_nccl_xml(machine), nl=False)
+    write_output(output, [to_toml(machine) if form == "toml" else to_nccl_xml(machine)])
 
 
 @click.command()
 @click.argument("file")
 @as_json
 def check(file: str, as_json: bool) -> None:
-    """Every fault of a machine (its file or its name), or of a file that `topo import` reads, with
-    its place.
+    """List every fault of a machine (its file or its name), or of a file that `topo import` reads,
+    with its place.
 
     Exit status 0 or 2.
     """
-    problems = check_file(file)
+    problems = _faults_of_measurements(file)
+    problems = check_file(file) if problems is None else problems
     if as_json:
-        echo_json(
-            {
-                "command": "topo check",
-                "version": simreduce.__version__,
-                "file": file,
-                "problems": problems,
-            }
-        )
+        document = {"command": "topo check", "version": simreduce.__version__}
+        echo_json({**document, "file": file, "problems": problems})
     elif not problems:
         click.echo(f"{file}: no fault")
     if problems:
         raise click.exceptions.Exit(2) if as_json else TopologyError(problems)
+
+
+def _faults_of_measurements(file: str) -> list[str] | None:
+    """The faults of a file with measurements that `topo import` reads; None of any other file."""
+    if file.endswith(".toml") or not exists(file):
+        return None
+    faults = Faults()
+    text = faults.attempt("", read_text, Path(file), InputError)
+    read = _reader(text) if text else None
+    if text is None or read not in (_import_p2p, _import_nccl_tests):
+        return None
+    faults.attempt("", read, text.lstrip("\ufeff"), file)
+    return faults.problems

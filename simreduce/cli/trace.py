@@ -7,10 +7,11 @@ from typing import Any
 import click
 
 from simreduce import units
-from simreduce.cli.options import gather, write_output
+from simreduce.cli.options import write_output
 from simreduce.cli.progress import Progress
 from simreduce.cli.question import question_options, read_question
 from simreduce.errors import InputError
+from simreduce.formats import Faults
 from simreduce.outputs import STDOUT, check_place
 from simreduce.trace import trace_text
 
@@ -24,24 +25,25 @@ _DEFAULT = "trace.json"
     "--output",
     default=_DEFAULT,
     metavar="FILE",
-    help=f"Default {_DEFAULT}; .gz: compressed; -: stdout.",
+    help=f"Write this file; .gz: compressed; -: stdout; default {_DEFAULT}.",
 )
-def trace(output: str, **options: Any) -> int:
+def trace(question: str, output: str, **given: Any) -> int:
     """Write a timeline that Perfetto (ui.perfetto.dev) and chrome://tracing open.
 
     SCENARIO|TOPOLOGY is what `simreduce run` or `simreduce bench` takes.
     """
-    problems: list[str] = []
-    gather(problems, check_place, output)
-    asked = gather(problems, read_question, **options)
-    if problems or asked is None:
-        raise InputError(problems)
+    faults = Faults()
+    faults.attempt("", check_place, output)
+    asked = faults.attempt("", read_question, question, **given)
+    if faults.problems or asked is None:
+        raise InputError(faults.problems)
     with Progress("simulating the plan"):
         recording = asked.setup.record(asked.plan)
+    topology = asked.setup.topology
     with Progress("writing the timeline"):
-        write_output(output, trace_text(recording, asked.setup.topology, asked.about))
+        write_output(output, trace_text(recording, topology, asked.about))
     if output != STDOUT:
         took = units.format_duration(recording.result.seconds)
-        where = f"{asked.strategy} on {asked.setup.topology.name}"
+        where = f"{asked.strategy} on {topology.name}"
         click.echo(f"{output}: {where}, {took}; open it in ui.perfetto.dev")
     return 0

@@ -14,134 +14,156 @@ import click
 
 import simreduce
 from simreduce import units
-from simreduce.cli.options import (
-    as_json,
-    check_collective,
-    check_used,
-    echo_json,
-    faithful_option,
-    gather,
-)
+from simreduce.cli.options import as_json, echo_json
 from simreduce.cli.progress import Progress
+from simreduce.cli.setups import (
+    check_collective,
+    check_root,
+    check_used,
+    collective_option,
+    faithful_option,
+    root_option,
+)
 from simreduce.cli.strategies import algo_option, strategy_texts
-from simreduce.errors import InputError
+from simreduce.formats import Faults
 from simreduce.strategy import ALL, misplaced, parse_strategy
 from simreduce.tune.prove import COUNTS, MOST_RANKS, RANKS, Proof, everything, prove, prove_all
 
-_OF_ALGO = {"collective": "--collective", "root": "-r", "ngpus": "-g", "tasks": "--tasks"}
-"""Options that say nothing of `--all`."""
+_ONLY_ALGO = {"collective": "--collective", "root": "-r", "ngpus": "-g", "tasks": "--tasks"}
 
 
 @click.command()
-@algo_option("Strategies to prove")
+@algo_option("Prove these.")
 @click.option(
     "--all",
     "prove_everything",
     is_flag=True,
-    help=f"Every algorithm, packer and mode on {RANKS[0]} to {RANKS[-1]} GPUs.",
+    help=f"Prove every algorithm, packer and mode on {RANKS[0]} to {RANKS[-1]} GPUs.",
+)
+@collective_option
+@root_option
+@click.option(
+    "-g",
+    "--ngpus",
+    type=click.IntRange(1),
+    default=None,
+    help="Take so many GPUs in all; default 8.",
 )
 @click.option(
-    "--collective",
-    default="all_reduce",
-    metavar="NAME",
-    help="What --algo does; default all_reduce.",
-)
-@click.option(
-    "-r", "--root", type=int, default=0, help="Rank that broadcasts, or that a reduce ends on."
-)
-@click.option(
-    "-g", "--ngpus", type=click.IntRange(1), default=8, show_default=True, help="GPUs in all."
-)
-@click.option(
-    "--tasks", type=click.IntRange(1), default=1, show_default=True, help="Machines they are in."
+    "--tasks",
+    type=click.IntRange(1),
+    default=None,
+    help="Divide the GPUs among so many machines; default 1.",
 )
 @click.option(
     "--count",
     type=click.IntRange(0),
     multiple=True,
-    help=f"Elements; default {', '.join(map(str, COUNTS))}.",
+    help=f"Reduce so many elements; default {', '.join(map(str, COUNTS))}. Repeatable.",
 )
 @click.option(
-    "--workers", type=click.IntRange(1), help="Processes for --all; default: one per core."
+    "--workers",
+    type=click.IntRange(1),
+    help="Use so many processes for --all; default: one per core.",
 )
 @faithful_option
 @as_json
 def verify(
     algo: tuple[str, ...],
     prove_everything: bool,
-    collective: str,
-    root: int,
-    ngpus: int,
-    tasks: int,
     count: tuple[int, ...],
     workers: int | None,
-    faithful: bool | None,
     as_json: bool,
+    faithful: bool | None,
+    **given: Any,
 ) -> int:
     """Prove that plans sum right: every contribution once, at every place, nothing else.
 
-    Exit status 1 if one does not, or if nothing of an algorithm could be proved as it takes none of
-    what was asked. With --all, problems are printed as they are found; what is stopped (Ctrl-C,
-    SIGTERM) tells what it has proved until then, with status 130.
+    Exit status 1 if one does not, or if nothing of an algorithm could be proved because it takes
+    none of the cases. With --all, problems are printed as they are found. On Ctrl-C or SIGTERM,
+    prints the proofs so far and exits with status 130.
     """
-    if not algo and not prove_everything:
-        raise click.UsageError("say what to prove: --algo STRATEGY, or --all")
-    if workers and not prove_everything:
-        raise click.UsageError("--workers: for --all only")
-    context = click.get_current_context()
-    given = [
-        name
-        for name in _OF_ALGO
-        if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-    ]
-    if given and not algo:
-        options = ", ".join(_OF_ALGO[name] for name in given)
-        raise click.UsageError(
-            f"{options}: for --algo only; --all proves everything on every number of GPUs"
-        )
-    faults: list[str] = []
-    if ngpus > MOST_RANKS:
-        faults.append(f"-g {ngpus}: {ngpus} GPUs are more than the {MOST_RANKS} that can be proven")
-    if ngpus % tasks:
-        faults.append(
-            f"--tasks {tasks}: {units.counted(ngpus, 'GPU')} cannot be shared evenly by {units.counted(tasks, 'machine')}"
-        )
-    if not 0 <= root < ngpus:
-        faults.append(f"-r {root}: the ranks are 0 to {ngpus - 1}")
-    known, counts = gather(faults, check_collective, collective), count or COUNTS
-    texts = strategy_texts(faults, algo, known) if known else []
-    if ALL in texts:
-        faults.append(f"--algo {ALL}: --all proves everything")
-    faults += [f"--algo: {fault}" for fault in misplaced(text for text in texts if text != ALL)]
-    gather(faults, check_used, collective, faithful, None)
-    if faults:  # nothing can be proved, but the names can be read
-        for text in [each for each in texts if each != ALL]:
-            gather(faults, parse_strategy, text, collective)
-        raise InputError(faults)
-    named = [gather(faults, prove, text, ngpus, counts, tasks, faithful=bool(faithful), collective=collective, root=root)
-             for text in texts]  # fmt: skip
-    if faults:
-        raise InputError(faults)
-    proofs: list[Proof] = []
-    whole = True
+    _check_usage(algo, workers, given, prove_everything=prove_everything)
+    counts, whole = count or COUNTS, True
     if prove_everything:
-        proofs, whole = _everything(
-            counts, workers or os.cpu_count() or 1, (lambda _: None) if as_json else _print_problems
-        )
-    proofs += filter(None, named)
+        tell = _ignore if as_json else _print_problems
+        proofs, whole = _everything(counts, workers or os.cpu_count() or 1, tell)
+    else:
+        proofs = _named(algo, counts, faithful=faithful, **given)
     if as_json:
         echo_json(_document(proofs) | ({"complete": whole} if prove_everything else {}))
     else:
-        _print(proofs, [proof for proof in named if proof])
+        _print(proofs, [] if prove_everything else proofs)
         if not whole:
             click.echo("stopped before all was proved")
     return 130 if not whole else int(bool(_problems(proofs) or _unproved(proofs)))
 
 
+def _check_usage(
+    algo: tuple[str, ...], workers: int | None, given: dict[str, Any], *, prove_everything: bool
+) -> None:
+    """Raises UsageError for options that do not go together."""
+    if not algo and not prove_everything:
+        raise click.UsageError("say what to prove: --algo STRATEGY, or --all")
+    if workers and not prove_everything:
+        raise click.UsageError("--workers: for --all only")
+    if algo and prove_everything:
+        raise click.UsageError("--algo and --all: give one of the two; --all proves everything")
+    wrong = [option for key, option in _ONLY_ALGO.items() if given[key] is not None]
+    if wrong and prove_everything:
+        raise click.UsageError(
+            f"{', '.join(wrong)}: for --algo only; --all proves everything on every number of GPUs"
+        )
+
+
+def _named(
+    algo: tuple[str, ...],
+    counts: Sequence[int],
+    *,
+    faithful: bool | None,
+    collective: str | None,
+    root: int | None,
+    ngpus: int | None,
+    tasks: int | None,
+) -> list[Proof]:
+    """Prove the strategies of `--algo`."""
+    faults = Faults()
+    name, ranks, machines = collective or "all_reduce", ngpus or 8, tasks or 1
+    if ranks > MOST_RANKS:
+        faults.add(f"-g {ranks}", f"{ranks} GPUs are more than the {MOST_RANKS} that can be proven")
+    if ranks % machines:
+        shares = f"cannot be shared evenly by {units.counted(machines, 'machine')}"
+        faults.add(f"--tasks {machines}", f"{units.counted(ranks, 'GPU')} {shares}")
+    known = faults.attempt("--collective", check_collective, name)
+    if known:
+        check_root(faults, root, name, ranks)
+    texts = strategy_texts(faults, algo, known) if known else []
+    if ALL in texts:
+        faults.add(f"--algo {ALL}", "--all proves everything")
+    texts = [text for text in texts if text != ALL]
+    for fault in misplaced(texts):
+        faults.add("--algo", fault)
+    check_used(faults, name, faithful, None)
+    if faults.problems:  # nothing can be proved, but the names can be read
+        for text in texts:
+            faults.attempt("", parse_strategy, text, name)
+    else:
+        options = {"faithful": bool(faithful), "collective": name, "root": root or 0}
+        proofs = [
+            faults.attempt("", prove, text, ranks, counts, machines, **options) for text in texts
+        ]
+    faults.raise_any()
+    return [proof for proof in proofs if proof]
+
+
+def _ignore(_proof: Proof) -> None:
+    """Print nothing yet."""
+
+
 def _everything(
     counts: Sequence[int], workers: int, tell: Callable[[Proof], None]
 ) -> tuple[list[Proof], bool]:
-    """The proofs that were made, and whether nobody stopped them; `tell` is given each as it comes."""
+    """The proofs, each passed to `tell` as it comes, and whether these are all."""
     cases = everything()
     proofs: dict[int, Proof] = {}
     try:
@@ -238,8 +260,8 @@ def _document(proofs: list[Proof]) -> dict[str, Any]:
     }
 
 
-def _print(proofs: list[Proof], untold: list[Proof]) -> None:
-    """What came of all; the problems of `untold` only, as the others have been printed."""
+def _print(proofs: list[Proof], unprinted: list[Proof]) -> None:
+    """Print a line for each strategy, and the problems of those that are `unprinted`."""
     unproved = _unproved(proofs)
     for title, mine in _by_title(proofs):
         refused = sum(len(p.refused) for p in mine)
@@ -252,7 +274,7 @@ def _print(proofs: list[Proof], untold: list[Proof]) -> None:
             )
     for reason, times in _kinds(reason for p in proofs for reason in p.refused):
         click.echo(f"refused {times}: {reason}")
-    for proof in untold:
+    for proof in unprinted:
         _print_problems(proof)
     refused, problems = sum(len(p.refused) for p in proofs), len(_problems(proofs))
     plans = units.counted(sum(p.plans for p in proofs), "plan")

@@ -174,6 +174,52 @@ BAD = {
         ["bench", "full:2", "--gpu-indices", "0,0"],
         "--gpu-indices 0,0: must hold each of 0 to n-1 once, where n is the number of GPUs of a task, 2 here",
     ),
+    "a factor of 0": (
+        ["bench", "full:2", "-f", "0"],
+        "-f 0: the factor must be above 1 (or give -i, a step)",
+    ),
+    "a seed that nothing draws from": (
+        ["bench", "full:2", "--seed", "3"],
+        "--seed 3: only --jitter draws from it; give --jitter PART too",
+    ),
+    "a root that an all-reduce does not have": (
+        ["bench", "full:2", "-r", "0"],
+        "-r 0: all_reduce has no root; reduce and broadcast have",
+    ),
+    "a root that an all-gather does not have": (
+        ["explain", "full:2", "--collective", "all_gather", "--root", "1"],
+        "-r 1: all_gather has no root; reduce and broadcast have",
+    ),
+    "a root that nothing proved has": (
+        ["verify", "--algo", "ring", "-r", "1"],
+        "-r 1: all_reduce has no root; reduce and broadcast have",
+    ),
+    "a device that is slowed down twice": (
+        ["bench", "full:2", "--slow", "gpu1=2", "--slow", "gpu1=3"],
+        "--slow gpu1=3: another --slow slows gpu1 down; give one factor",
+    ),
+    "a bandwidth that takes 300 digits of time": (
+        ["bench", "full:2", "--fault", "gpu1@0=1e-300GB/s"],
+        "--fault gpu1@0=1e-300GB/s: '1e-300GB/s' is no rate of a link: 0, or 1 B/s to 1e9 GB/s",
+    ),
+    "a share above the whole": (
+        ["bench", "full:2", "--fault", "gpu1@0=500%"],
+        ("--fault gpu1@0=500%: '500%' is not a share of a bandwidth, 0% or 0.0001% to 100%; "
+        "write for example 50%"),
+    ),
+    "a calibration without content": (
+        ["bench", "full:2", "--calibration", "/dev/null"],
+        ("--calibration: /dev/null: is empty; give any of title, step, provenance, dispatch, links, "
+        "cpu, errors, controls"),
+    ),
+    "less than an element for each rank of bench": (
+        ["bench", "switch:8", "--collective", "all_gather", "-b", "4"],
+        "-b 4: less than one element of float32 for each of 8 ranks",
+    ),
+    "less than an element for each rank of explain": (
+        ["explain", "switch:8", "--collective", "all_gather", "-b", "4"],
+        "-b 4: less than one element of float32 for each of 8 ranks",
+    ),
     "machines that cannot share the GPUs": (
         ["verify", "--algo", "ring", "-g", "8", "--tasks", "3"],
         "--tasks 3: 8 GPUs cannot be shared evenly by 3 machines",
@@ -226,6 +272,7 @@ def test_bad_input_is_told_in_one_message(simreduce, arguments, message):
         (["verify", "--algo", "ring", "--count", "-1"], "-1 is not in the range x>=0."),
         (["verify"], "say what to prove: --algo STRATEGY, or --all"),
         (["verify", "--algo", "ring", "--workers", "2"], "--workers: for --all only"),
+        (["verify", "--algo", "ring", "--all"], "--algo and --all: give one of the two"),
     ],
 )
 def test_a_command_that_is_spelt_wrong_is_told_with_its_usage(simreduce, arguments, message):
@@ -430,4 +477,4 @@ def test_a_share_that_is_beyond_all_measure_is_a_slip(simreduce):
     status, out, err = simreduce("bench", "full:2", "--fault", "gpu0@1us=1e300%")
 
     assert (2, "") == (status, out)
-    assert "'1e300%' is not a share of a bandwidth, from 0% to 1,000,000%" in err
+    assert "'1e300%' is not a share of a bandwidth, 0% or 0.0001% to 100%" in err

@@ -630,3 +630,15 @@ def test_options_that_would_be_ignored_are_faults(simreduce, question, fault):
             "3,2,1,0",
         ).status
     )
+
+
+def test_a_factor_of_1_that_makes_many_sizes_says_that_it_adds(simreduce):
+    """As nccl-tests steps; of a few sizes nothing is said."""
+    many = simreduce("bench", "full:2", "-b", "4", "-e", "400", "-i", "4", "-f", "1")
+    few = simreduce("bench", "full:2", "-b", "4", "-e", "12", "-i", "4", "-f", "1")
+
+    assert (0, "simreduce: -f 1 adds 4 B (-i) from size to size: 100 sizes\n") == (
+        many.status,
+        many.err,
+    )
+    assert (0, "") == (few.status, few.err)

@@ -129,7 +129,7 @@ BAD = {
     "a file that is no TOML": (["trace", "broken.toml"], ["broken.toml: not valid TOML"]),
     "a file that is not there": (["trace", "missing.toml"], ["missing.toml: there is no such file"]),
     "less than an element": (["explain", "full:4", "-b", "2"], ["-b 2: less than one element of float32"]),
-    "a rank that is not there": (["explain", "full:4", "-r", "4"], ["-r 4: the ranks are 0 to 3"]),
+    "a rank that is not there": (["explain", "full:4", "--collective", "reduce", "--algo", "chain", "-r", "4"], ["-r 4: the ranks are 0 to 3"]),
 }  # fmt: skip
 
 

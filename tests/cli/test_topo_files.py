@@ -186,3 +186,36 @@ def test_bad_input(simreduce, tmp_path, arguments, text, message):
 
     assert (2, "") == (status, out)
     assert message in err
+
+
+P2P = """Unidirectional P2P=Enabled Bandwidth (P2P Writes) Matrix (GB/s)
+   D\\D     0      1
+     0 900.00  45.00
+     1  45.00 900.00
+"""
+
+
+def test_check_reads_what_import_reads(simreduce, tmp_path):
+    """Also measurements; their faults have a place."""
+    good, bad = tmp_path / "p2p.txt", tmp_path / "bad.txt"
+    good.write_text(P2P)
+    bad.write_text(P2P.replace("45.00 900.00", "45.00"))
+
+    assert (0, f"{good}: no fault\n", "") == simreduce("topo", "check", good)
+    assert 0 == simreduce("topo", "import", good).status
+    status, out, err = simreduce("topo", "check", bad)
+    assert (2, "") == (status, out)
+    assert str(bad) in err
+
+
+def test_import_and_export_write_files(simreduce, tmp_path):
+    """As they print them, and stdout stays empty."""
+    path = tmp_path / "mine.toml"
+    printed = simreduce("topo", "export", "dgx1v").out
+
+    assert (0, "", "") == simreduce("topo", "export", "dgx1v", "-o", path)
+    assert printed == path.read_text()
+    source = tmp_path / "p2p.txt"
+    source.write_text(P2P)
+    assert (0, "", "") == simreduce("topo", "import", source, "-o", path)
+    assert simreduce("topo", "import", source).out == path.read_text()

@@ -1,0 +1,334 @@
+"""The options that say on which machine something is simulated, and how; what they mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import click
+
+from simreduce import dtypes, units
+from simreduce.algorithms import NAMES
+from simreduce.algorithms.families import IN_RANK_ORDER
+from simreduce.calibrate import load_calibration
+from simreduce.cli.options import (
+    F,
+    calibration_option,
+    gpus_options,
+    options,
+    read_gpu_indices,
+    shape_of,
+)
+from simreduce.cli.sizes import read_sizes
+from simreduce.engine import Disturbance, Fault, runtime_named
+from simreduce.engine.disturbance import SLOWEST
+from simreduce.errors import InputError, did_you_mean
+from simreduce.formats import Faults
+from simreduce.layouts import layout
+from simreduce.scenario import Scenario, look_at_scenario
+from simreduce.setup import Setup
+from simreduce.topology import Topology, load_machine
+from simreduce.tune.bench import DIVIDED, ROOTED, tensor
+from simreduce.workload import Workload
+
+S = TypeVar("S")
+
+LEAST_RATE, MOST_RATE = 1.0, 1e18
+"""Bytes/s of a link that carries anything: what is beyond is a slip."""
+LEAST_SHARE = 1e-4
+"""Percent of its bandwidth that a link has at least, if any."""
+
+faithful_option = click.option(
+    "--faithful",
+    is_flag=True,
+    default=None,
+    help="Reproduce upstream's quirks; default: what a user intends.",
+)
+collective_option = click.option(
+    "--collective",
+    default=None,
+    metavar="NAME",
+    help=f"Do this: {', '.join(NAMES)}; default all_reduce.",
+)
+root_option = click.option(
+    "-r",
+    "--root",
+    type=int,
+    default=None,
+    help="Broadcast from this rank, or reduce to it; default 0.",
+)
+collective_options = options(
+    collective_option,
+    root_option,
+    gpus_options,
+    click.option(
+        "-d",
+        "--datatype",
+        default=None,
+        metavar="TYPE",
+        help="Use elements of this type: half, double, bfloat16, int32, ...; default float.",
+    ),
+)
+
+
+def setup_options(default: str = "") -> Callable[[F], F]:
+    """How a machine is simulated; `default` says where values come from that are not given."""
+    return options(
+        click.option(
+            "--runtime",
+            default=None,
+            metavar="NAME",
+            help=f"Simulate this runtime: tensorflow or ideal; default {default or 'tensorflow'}.",
+        ),
+        calibration_option(None, default or "nominal"),
+        click.option(
+            "--gpu-indices",
+            "--gpu_indices",
+            default=None,
+            metavar="I,J,...",
+            help="Order the GPUs of each machine in the rings of xring, ring and collective.",
+        ),
+        faithful_option,
+        click.option(
+            "--jitter",
+            default=None,
+            metavar="PART",
+            help="Scatter latencies and the fixed cost of ops; 0.1: +-10%; default 0.",
+        ),
+        click.option(
+            "--seed", type=int, default=None, help="Draw the jitter from this seed; default 0."
+        ),
+        click.option(
+            "--slow",
+            multiple=True,
+            metavar="DEVICE=FACTOR",
+            help="Slow DEVICE down by FACTOR, its links included. Repeatable.",
+        ),
+        click.option(
+            "--fault",
+            multiple=True,
+            metavar="LINK@TIME=BANDWIDTH",
+            help="Give a link, node or link class this bandwidth from TIME on: 0, 5GB/s or 50%; "
+            "=100% mends. Repeatable.",
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Collective(Generic[S]):
+    """One collective of one tensor, of several sizes, on a machine. `strategies` are what the
+    command's `--algo` means.
+    """
+
+    setup: Setup
+    name: str
+    strategies: S
+    root: int
+    dtype: int
+    nbytes: Sequence[int]
+    faithful: bool
+
+    @property
+    def workloads(self) -> list[Workload]:
+        """The tensor of each size."""
+        parts = self.setup.layout.n if self.name in DIVIDED else 1
+        return [tensor(size, self.dtype, parts) for size in self.nbytes]
+
+
+def read_collective(
+    faults: Faults,
+    text: str,
+    read_algo: Callable[[str], S],
+    sizes: tuple[str | None, str | None, str | None, float | None],
+    *,
+    folded: bool = False,
+    collective: str | None,
+    root: int | None,
+    ngpus: int | None,
+    gpus: str | None,
+    datatype: str | None,
+    runtime: str | None,
+    calibration: str | None,
+    gpu_indices: str | None,
+    faithful: bool | None,
+    **disturb: Any,
+) -> Collective[S] | None:
+    """What the options say of the machine `text`; None if one of them has a fault. `read_algo`
+    reads the strategies of a collective; `sizes` are `-b`, `-e`, `-i` and `-f`.
+    """
+    name, attempt = collective or "all_reduce", faults.attempt
+    machine = attempt("", load_machine, text, folded=folded)
+    order = attempt("", read_gpu_indices, gpu_indices)
+    shape = machine and attempt("", shape_of, layout(machine), ngpus, gpus, order)
+    dtype = attempt("--datatype", dtypes.code, "float" if datatype is None else datatype)
+    nbytes = attempt("", read_sizes, *sizes)
+    known = attempt("--collective", check_collective, name)
+    check_used(faults, name, faithful, gpu_indices)
+    strategies = attempt("", read_algo, name) if known else None
+    chosen = attempt("--runtime", runtime_named, "tensorflow" if runtime is None else runtime)
+    constants = attempt(
+        "--calibration", load_calibration, "nominal" if calibration is None else calibration
+    )
+    disturbance = attempt("", read_disturbance, machine, **disturb)
+    if known:
+        check_root(faults, root, name, shape.n if shape else None)
+    parts = shape.n if shape and name in DIVIDED else 1
+    if dtype is not None and nbytes and nbytes[0] < dtypes.SIZES[dtype] * parts:
+        each = f" for each of {parts} ranks" if parts > 1 else ""
+        faults.add(f"-b {sizes[0]}", f"less than one element of {dtypes.NAMES[dtype]}{each}")
+    if faults.problems or not (machine and chosen and constants and disturbance and nbytes):
+        return None
+    assert strategies is not None  # noqa: S101 - else there is a fault
+    assert dtype is not None  # noqa: S101
+    setup = Setup(machine, chosen, constants, disturbance, shape)
+    return Collective(setup, name, strategies, root or 0, dtype, nbytes, bool(faithful))
+
+
+def read_scenario(
+    faults: Faults,
+    text: str,
+    *,
+    strategies: Sequence[str] = (),
+    batch: int | None = None,
+    ngpus: int | None = None,
+    gpus: str | None = None,
+    runtime: str | None,
+    calibration: str | None,
+    gpu_indices: str | None,
+    faithful: bool | None,
+    **disturb: Any,
+) -> Scenario | None:
+    """The scenario with what the options say instead; None if there is a fault."""
+    order = faults.attempt("", read_gpu_indices, gpu_indices)
+    scenario, machine, found = look_at_scenario(
+        text,
+        batch,
+        runtime=runtime,
+        calibration=calibration,
+        gpu_indices=order,
+        faithful=faithful,
+        strategies=list(strategies) or None,
+    )
+    faults.problems += found
+    whole = scenario.setup.layout if scenario else layout(machine) if machine else None
+    shape = whole and faults.attempt("", shape_of, whole, ngpus, gpus)
+    disturbance = faults.attempt("", read_disturbance, machine, **disturb)
+    if faults.problems or scenario is None:
+        return None
+    part = shape if (ngpus, gpus) != (None, None) else None
+    return scenario.but(disturbance=disturbance, part=part)
+
+
+def check_collective(name: str) -> str:
+    """The name of a collective; InputError names the nearest."""
+    if name not in NAMES:
+        raise InputError(f"unknown {name!r}{did_you_mean(name, NAMES)}; one of {', '.join(NAMES)}")
+    return name
+
+
+def check_used(
+    faults: Faults, collective: str, faithful: bool | None, gpu_indices: str | None
+) -> None:
+    """Note the options that the collective would ignore."""
+    if faithful and collective != "all_reduce":
+        faults.add(
+            "--faithful", f"upstream's quirks are in its all-reduces, and this is {collective}"
+        )
+    if gpu_indices is not None and collective in IN_RANK_ORDER:
+        why = f"{collective} says which rank holds which part, so its ranks keep their order"
+        faults.add("--gpu-indices", why)
+
+
+def check_root(faults: Faults, root: int | None, collective: str, ranks: int | None) -> None:
+    """Note a root that the collective does not have, or that is none of its ranks."""
+    if root is None:
+        return
+    if collective not in ROOTED:
+        faults.add(f"-r {root}", f"{collective} has no root; {' and '.join(ROOTED)} have")
+    elif ranks is not None and not 0 <= root < ranks:
+        faults.add(f"-r {root}", f"the ranks are 0 to {ranks - 1}")
+
+
+def read_disturbance(
+    machine: object, jitter: str | None, seed: int | None, slow: Sequence[str], fault: Sequence[str]
+) -> Disturbance:
+    """What goes wrong on a machine. InputError lists every fault, with what a topology lacks."""
+    faults = Faults()
+    slower: dict[str, float] = {}
+    for text in slow:
+        name, factor = faults.attempt("", _slow, text) or ("", 1.0)
+        if name in slower:
+            faults.add(f"--slow {text}", f"another --slow slows {name} down; give one factor")
+        slower |= {name: factor} if name else {}
+    cuts = tuple(found for text in fault if (found := faults.attempt("", _fault, text)))
+    part = 0.0 if jitter is None else _number(jitter)
+    if part is None or not 0.0 <= part <= 1.0:
+        faults.add(f"--jitter {jitter}", "needs a part between 0 and 1")
+        part = 0.0
+    if seed is not None and jitter is None:
+        faults.add(f"--seed {seed}", "only --jitter draws from it; give --jitter PART too")
+    disturbance = Disturbance(slower, part, seed or 0, cuts)
+    if isinstance(machine, Topology):
+        faults.attempt("", disturbance.check, machine)
+    faults.raise_any()
+    return disturbance
+
+
+def _slow(text: str) -> tuple[str, float]:
+    """`gpu3=1.5`."""
+    name, _, number = text.rpartition("=")
+    factor = _number(number)
+    if not name or factor is None or factor <= 0.0:
+        raise InputError(f"--slow {text}: a device and a factor above 0, such as gpu3=1.5")
+    if not 1 / SLOWEST <= factor <= SLOWEST:
+        raise InputError(
+            f"--slow {text}: the factor must be between {1 / SLOWEST:g} and {SLOWEST:g}"
+        )
+    return name, factor
+
+
+def _fault(text: str) -> Fault:
+    """`gpu0>gpu3@1ms=0`, `nvlink2@0=5GB/s`, `gpu3@2ms=50%`."""
+    place, _, rate = text.rpartition("=")
+    link, _, when = place.rpartition("@")
+    try:
+        if not link or not when or not rate:
+            raise ValueError(  # noqa: TRY301
+                "needs LINK@TIME=BANDWIDTH, such as gpu0>gpu3@1ms=0 or gpu3@2ms=50%"
+            )
+        time = 0.0 if when == "0" else units.duration(when)
+        if rate.endswith("%"):
+            return Fault(time, link, factor=_share(rate))
+        return Fault(time, link, 0.0 if rate == "0" else _rate(rate))
+    except ValueError as error:
+        raise InputError(f"--fault {text}: {error}") from None
+
+
+def _share(rate: str) -> float:
+    """`50%` as 0.5."""
+    percent = _number(rate[:-1])
+    if percent != 0 and (percent is None or not LEAST_SHARE <= percent <= 100):
+        raise ValueError(
+            f"{rate!r} is not a share of a bandwidth, 0% or {LEAST_SHARE:g}% to 100%; "
+            "write for example 50%"
+        )
+    return percent / 100
+
+
+def _rate(rate: str) -> float:
+    """Bytes/s of `5GB/s`."""
+    value = units.bandwidth(rate)
+    if value and not LEAST_RATE <= value <= MOST_RATE:
+        raise ValueError(f"{rate!r} is no rate of a link: 0, or 1 B/s to 1e9 GB/s")
+    return value
+
+
+def _number(text: str) -> float | None:
+    """None for what is no finite number."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
