@@ -232,7 +232,7 @@ def _read(
     as_json: bool,
 ) -> tuple[Topology | None, Layout | None]:
     machine = faults.attempt("", load_topology, topology)
-    shape = machine and faults.attempt("", _shape, topology, machine, ngpus, gpus)
+    shape = None if machine is None else faults.attempt("", _shape, topology, machine, ngpus, gpus)
     faults.attempt("", check_pictures, svg, png, as_json=as_json)
     return machine, shape
 

@@ -161,7 +161,8 @@ def read_collective(
     name, attempt = collective or "all_reduce", faults.attempt
     machine = attempt("", load_machine, text, folded=folded)
     order = attempt("", read_gpu_indices, gpu_indices)
-    shape = machine and attempt("", shape_of, layout(machine), ngpus, gpus, order)
+    whole = layout(machine) if machine else None
+    shape = attempt("", shape_of, whole, ngpus, gpus, order) if whole else None
     dtype = attempt("--datatype", dtypes.code, "float" if datatype is None else datatype)
     nbytes = attempt("", read_sizes, *sizes)
     known = attempt("--collective", check_collective, name)
@@ -213,7 +214,7 @@ def read_scenario(
     )
     faults.problems += found
     whole = scenario.setup.layout if scenario else layout(machine) if machine else None
-    shape = whole and faults.attempt("", shape_of, whole, ngpus, gpus)
+    shape = faults.attempt("", shape_of, whole, ngpus, gpus) if whole else None
     disturbance = faults.attempt("", read_disturbance, machine, **disturb)
     if faults.problems or scenario is None:
         return None

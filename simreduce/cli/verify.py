@@ -148,10 +148,13 @@ def _named(
         for text in texts:
             faults.attempt("", parse_strategy, text, name)
     else:
-        options = {"faithful": bool(faithful), "collective": name, "root": root or 0}
         proofs = [
-            faults.attempt("", prove, text, ranks, counts, machines, **options) for text in texts
-        ]
+            faults.attempt(
+                "", prove, text, ranks, counts, machines,
+                faithful=bool(faithful), collective=name, root=root or 0,
+            )
+            for text in texts
+        ]  # fmt: skip
     faults.raise_any()
     return [proof for proof in proofs if proof]
 
