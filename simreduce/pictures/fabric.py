@@ -24,6 +24,8 @@ _DETAILS = [
     for parts in (10**9, 12, 8, 6, 5, 4, 3, 2)
     for hosts in (10**9, 8, 4, 3, 1)
 ]
+_CROSSING, _MOST_CROSSING = 3.0, 32
+"""Pixels that each of the lines which cross adds to the gap between two rows, and of how many."""
 
 
 def network(whole: Block, wires: Sequence[Cable], classes: Sequence[str], prefix: str) -> Drawing:
@@ -130,4 +132,14 @@ def _with_heights(seen: Scene, places: Sequence[Place]) -> list[Place]:
         y += arc_room(places, seen.bundles, row, below=False)
         tops[row] = y
         y += max(place.height for place in places if place.row == row) + _ROW_GAP
+        y += _CROSSING * min(_slanting(seen, places, row), _MOST_CROSSING)
     return [replace(place, y=tops[place.row]) for place in places]
+
+
+def _slanting(seen: Scene, places: Sequence[Place], row: int) -> int:
+    """How many lines below a row do not go straight down: they cross each other."""
+    ends = [sorted((places[b.a], places[b.b]), key=lambda p: p.row) for b in seen.bundles]
+    return sum(
+        upper.row == row < lower.row and abs(upper.x - lower.x) > upper.width / 2
+        for upper, lower in ends
+    )

@@ -109,24 +109,39 @@ def counts(
     boxes: Sequence[tuple[float, float, float, float]],
 ) -> list[Group]:
     """`x 32` on each line that stands for several, where it covers no box (left, top, right,
-    bottom) and no other count.
+    bottom), no other count and the fewest other lines.
     """
+    paths = [polyline(points) for points in lines]
+    marks = [[along(path, k / 40) for k in range(41)] for path in paths]
     taken = [(left - 1, top - 6, right + 6, bottom + 2) for left, top, right, bottom in boxes]
     found: list[Group] = []
-    for bundle, points in zip(bundles, lines, strict=True):
+    for i, (bundle, path) in enumerate(zip(bundles, paths, strict=True)):
         if len(bundle.cables) < 2:
             continue
         text = f"x {len(bundle.cables):,}"
-        half, path = text_width(text, 10) / 2 + 2, polyline(points)
-        for part in (0.5, 0.6, 0.4, 0.7, 0.3, 0.8, 0.2):
+        half = text_width(text, 10) / 2 + 2
+        free: list[tuple[int, int, Point]] = []
+        for rank, part in enumerate((0.5, 0.6, 0.4, 0.7, 0.3, 0.8, 0.2, 0.85, 0.15, 0.9, 0.1)):
             x, y = along(path, part)
             area = (x - half, y - 8, x + half, y + 8)
-            if not any(
-                area[0] < t[2] and t[0] < area[2] and area[1] < t[3] and t[1] < area[3]
-                for t in taken
-            ):
-                taken.append(area)
-                label = Text(x, y + 3.5, text, 10, "middle", FAINT)
-                found.append(Group((Rect(area[0], y - 7, 2 * half, 14, WHITE, "", 3), label)))
-                break
+            if not any(_overlap(area, other) for other in taken):
+                others = (each for k, each in enumerate(marks) if k != i)
+                crossed = sum(any(_inside(area, at) for at in each) for each in others)
+                free.append((crossed, rank, (x, y)))
+        if free:
+            _, _, (x, y) = min(free)
+            taken.append((x - half, y - 8, x + half, y + 8))
+            label = Text(x, y + 3.5, text, 10, "middle", FAINT)
+            found.append(Group((Rect(x - half, y - 7, 2 * half, 14, WHITE, "", 3), label)))
     return found
+
+
+_Area = tuple[float, float, float, float]
+
+
+def _overlap(one: _Area, other: _Area) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def _inside(area: _Area, at: Point) -> bool:
+    return area[0] < at[0] < area[2] and area[1] < at[1] < area[3]

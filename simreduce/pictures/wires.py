@@ -158,14 +158,18 @@ def _ports(
         used = place.width * _USED
         for k, (_, i) in enumerate(sorted(lines)):
             ports[i, here] = place.x - used / 2 + used * (k + 0.5) / len(lines)
-    for i, bundle in enumerate(bundles):
-        for here, there in ((bundle.a, bundle.b), (bundle.b, bundle.a)):
-            place = places[here]
-            if (
-                place.wide
-                and (i, here) in ports
-                and (not places[there].wide or place.row < places[there].row)
-            ):
-                half = place.width / 2 - 4
-                ports[i, here] = min(max(ports[i, there], place.x - half), place.x + half)
+    for (here, _), lines in ends.items():
+        place = places[here]
+        half = place.width / 2 - 4
+        others = [_other(bundles[i], here) for _, i in lines]
+        # A line goes straight down to a wide box, unless some come from beside it: in a corner
+        # they would meet.
+        if place.wide and all(abs(places[there].x - place.x) <= half for there in others):
+            for (_, i), there in zip(lines, others, strict=True):
+                if not places[there].wide or place.row < places[there].row:
+                    ports[i, here] = min(max(ports[i, there], place.x - half), place.x + half)
     return ports
+
+
+def _other(bundle: Bundle, here: int) -> int:
+    return bundle.b if bundle.a == here else bundle.a
