@@ -1,4 +1,4 @@
-"""Faults of the links beside the steps, on a clock that skips steps which are all alike."""
+"""Link faults while steps run, on a clock that skips equal steps."""
 
 from __future__ import annotations
 
@@ -12,21 +12,19 @@ from simreduce.engine import Fabric, Fault
 from simreduce.training.ledger import Process
 
 _BEFORE = 2
-"""Whole steps that are still simulated before a fault."""
+"""Whole steps to simulate before a fault."""
 
 
 class LinkFaults:
-    """What happens to links, and when: seconds since the beginning of the first step, skipped ones
-    among them.
-    """
+    """Faults in order of time, in seconds since the first step began, skipped steps included."""
 
     def __init__(self, fabric: Fabric, faults: Sequence[Fault]) -> None:
         self._fabric, self._env = fabric, fabric.env
         self._left = sorted(faults, key=lambda fault: fault.time)
         self._skipped = 0.0
-        self._process = self._env.process(self._happen())
+        self._process = self._env.process(self._play())
 
-    def _happen(self) -> Process:
+    def _play(self) -> Process:
         while self._left:
             delay = self._to_come()
             if delay > 0.0:
@@ -37,26 +35,26 @@ class LinkFaults:
             self._fabric.schedule([replace(self._left.pop(0), time=0.0)])
 
     def _to_come(self) -> float:
-        """Seconds to the next; inf if none is to come."""
+        """Seconds to the next fault; inf if there is none."""
         return self._left[0].time - self._skipped - self._env.now if self._left else inf
 
     @property
     def left(self) -> int:
-        """How many are to come."""
+        """How many faults are to come."""
         return len(self._left)
 
     @property
     def over(self) -> bool:
-        """Whether all have happened."""
+        """Whether all faults have happened."""
         return not self._left
 
     @property
     def next(self) -> Fault:
-        """The next one; IndexError if they are over."""
+        """The next fault; IndexError if there is none."""
         return self._left[0]
 
     def approach(self, period: float) -> None:
-        """Skip whole steps of `period` seconds, but for the last ones before the next fault."""
+        """Skip whole steps of `period` seconds up to the last few before the next fault."""
         if not self._left or period <= 0.0:
             return
         steps = self._to_come() // period - _BEFORE

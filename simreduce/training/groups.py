@@ -1,5 +1,5 @@
-"""What is simulated as one, because it does the same at the same time: devices, and reads of one
-layer.
+"""Groups simulated as one because their members do the same at the same time: ranks, and reads of
+one layer.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from simreduce.training.step import device_label
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Ranks that compute alike, `factor` times as long as the profile says; `device` is the first
-    of them.
-    """
+    """Ranks that compute `factor` times as long as the profile; `device` is their first."""
 
     ranks: frozenset[int]
     name: str
@@ -24,13 +22,11 @@ class Group:
     factor: float
 
 
-def groups(ranks: Sequence[str], factors: Sequence[float], *, apart: bool) -> list[Group]:
-    """All ranks that are equally slow are one group; if they queue or wait by themselves (`apart`),
-    each is one.
-    """
-    alike: dict[tuple[float, int], list[int]] = {}
+def group_ranks(ranks: Sequence[str], factors: Sequence[float], *, apart: bool) -> list[Group]:
+    """One group for each slowdown; one for each rank if ranks queue or wait apart."""
+    equal: dict[tuple[float, int], list[int]] = {}
     for rank, factor in enumerate(factors):
-        alike.setdefault((factor, rank if apart else -1), []).append(rank)
+        equal.setdefault((factor, rank if apart else -1), []).append(rank)
     return [
         Group(
             frozenset(members),
@@ -38,23 +34,23 @@ def groups(ranks: Sequence[str], factors: Sequence[float], *, apart: bool) -> li
             ranks[members[0]],
             factor,
         )
-        for (factor, _), members in alike.items()
+        for (factor, _), members in equal.items()
     ]
 
 
-def by_layer(reads: Sequence[Reduction], layer_of: Sequence[int]) -> list[Reduction]:
-    """What the same ranks read of one layer is one read: a layer waits for all of it, and one is
-    quicker than three.
+def merge_reads(reads: Sequence[Reduction], layer_of: Sequence[int]) -> list[Reduction]:
+    """Merge the same ranks' reads of one layer: a layer waits for all of them, and simulating one
+    is faster.
     """
-    together: dict[tuple[tuple[int, ...], frozenset[int]], list[Reduction]] = {}
+    equal: dict[tuple[tuple[int, ...], frozenset[int]], list[Reduction]] = {}
     for read in reads:
         layers = frozenset(layer_of[i] for i in read.gradients)
-        together.setdefault((read.ranks, layers), []).append(read)
+        equal.setdefault((read.ranks, layers), []).append(read)
     return [
         Reduction(
             side_by_side([read.plan for read in each], each[0].plan.devices),
             tuple(sorted(i for read in each for i in read.gradients)),
             ranks,
         )
-        for (ranks, _), each in together.items()
+        for (ranks, _), each in equal.items()
     ]

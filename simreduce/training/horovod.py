@@ -1,6 +1,4 @@
-"""Horovod's background thread: every cycle it starts what has become ready on all ranks since the
-one before.
-"""
+"""Horovod's background thread: every cycle it reduces the gradients that became ready on all ranks."""
 
 from __future__ import annotations
 
@@ -15,19 +13,19 @@ from simreduce.training.reductions import Fused, Reduction
 from simreduce.training.transfers import Transfers
 
 _ROUNDING = 1e-12
-"""Part of a time by which a boundary may be missed that is only rounded."""
+"""Relative error allowed at the boundary of a cycle."""
 
 
 class Negotiation:
-    """The thread, step after step."""
+    """The background thread, step after step."""
 
-    def __init__(self, rule: Fused, moving: Transfers, layer_of: Sequence[int]) -> None:
-        self._rule, self._moving, self._layer_of = rule, moving, layer_of
-        self._env = moving.env
+    def __init__(self, rule: Fused, transfers: Transfers, layer_of: Sequence[int]) -> None:
+        self._rule, self._transfers, self._layer_of = rule, transfers, layer_of
+        self._env = transfers.env
         self._buffers: dict[tuple[int, ...], list[Reduction]] = {}
 
     def step(self, ledger: Ledger, *, at_once: bool) -> Process:
-        """All reductions of a step, whose gradients are there from its beginning if `at_once`."""
+        """Run the reductions of a step; with `at_once` all gradients are ready at its beginning."""
         arrived: list[int] = []
         times: dict[int, float] = {}
         bell = [self._env.event()]
@@ -43,7 +41,7 @@ class Negotiation:
 
         for layer in sorted(set(self._layer_of), reverse=True):
             self._env.process(arrive(layer))
-        moving: list[simpy.Event] = []
+        started: list[simpy.Event] = []
         left = len(self._layer_of)
         while left:
             yield bell[0]
@@ -57,20 +55,20 @@ class Negotiation:
                 r for buffer in self._rule.buffers(ready) for r in self._fused(buffer)
             ):
                 waited_since = max(times[i] for i in reduction.gradients)
-                moving.append(
-                    self._env.process(self._moving.reduce(reduction, ledger, waited_since))
+                started.append(
+                    self._env.process(self._transfers.reduce(reduction, ledger, waited_since))
                 )
-        yield self._env.all_of(moving)
+        yield self._env.all_of(started)
 
     def _fused(self, buffer: tuple[int, ...]) -> list[Reduction]:
-        """The reductions of a buffer, compiled when it first occurs."""
+        """The reductions of a buffer, compiled on first use."""
         if buffer not in self._buffers:
             self._buffers[buffer] = self._rule.reductions(buffer)
         return self._buffers[buffer]
 
 
 def to_cycle(now: float, cycle: float) -> float:
-    """Seconds to the next cycle; they begin at whole multiples of `cycle`, and `now` may be one."""
+    """Seconds from `now` to the next whole multiple of `cycle`, 0 at one."""
     if not cycle:
         return 0.0
     return max(ceil(now / cycle * (1.0 - _ROUNDING)) * cycle - now, 0.0)

@@ -1,6 +1,4 @@
-"""When reductions start: each when its gradients are there, in an order, or as Horovod's thread
-finds them.
-"""
+"""Starts reductions: each when its gradients are ready, in order, or by Horovod's thread."""
 
 from __future__ import annotations
 
@@ -16,20 +14,22 @@ from simreduce.training.transfers import Transfers
 
 
 class Launcher:
-    """What starts the reductions of a step. With relaxed consistency all gradients, of the step
-    before, are there from its beginning.
+    """Starts the reductions of a step. With relaxed consistency it starts those of the step before,
+    whose gradients are ready from the beginning.
     """
 
     def __init__(
-        self, job: StepJob, method: Method, moving: Transfers, layer_of: Sequence[int]
+        self, job: StepJob, method: Method, transfers: Transfers, layer_of: Sequence[int]
     ) -> None:
-        self._method, self._moving, self._layer_of = method, moving, layer_of
-        self._env = moving.env
+        self._method, self._transfers, self._layer_of = method, transfers, layer_of
+        self._env = transfers.env
         self._relaxed = job.consistency == RELAXED
-        self._negotiation = Negotiation(method.fusion, moving, layer_of) if method.fusion else None
+        self._negotiation = (
+            Negotiation(method.fusion, transfers, layer_of) if method.fusion else None
+        )
 
     def begin(self, ledger: Ledger) -> list[simpy.Event]:
-        """The processes of a step."""
+        """Start the processes of a step."""
         method = self._method
         if self._negotiation is not None:
             return [self._env.process(self._negotiation.step(ledger, at_once=self._relaxed))]
@@ -38,32 +38,34 @@ class Launcher:
         return [self._env.process(self._alone(each, ledger)) for each in method.reductions]
 
     def _in_order(self, reductions: Sequence[Reduction], ledger: Ledger) -> Process:
-        """One after another, each when all its gradients are there on all its devices."""
-        moving = []
+        """Start reductions one after another, each when all its devices have all its gradients."""
+        started = []
         for reduction in reductions:
             if not self._relaxed:
                 yield self._everywhere(reduction, ledger)
-            moving.append(self._env.process(self._moving.reduce(reduction, ledger, self._env.now)))
-        yield self._env.all_of(moving)
+            started.append(
+                self._env.process(self._transfers.reduce(reduction, ledger, self._env.now))
+            )
+        yield self._env.all_of(started)
 
     def _alone(self, reduction: Reduction, ledger: Ledger) -> Process:
-        """When all its gradients are there: everywhere if its devices meet or it must wait for its
-        turn, else on the first device.
+        """Start a reduction when its gradients are ready: on all devices if these meet or streams
+        are limited, else on the first.
         """
         if self._relaxed or self._method.streams or reduction.meets:
             if not self._relaxed:
                 yield self._everywhere(reduction, ledger)
-            yield from self._moving.reduce(reduction, ledger, self._env.now)
+            yield from self._transfers.reduce(reduction, ledger, self._env.now)
             return
-        given = ledger.given(self._last_layer(reduction), reduction.ranks)
+        given = ledger.gradients_of(self._last_layer(reduction), reduction.ranks)
         yield self._env.any_of([event for _, event in given])
-        yield from self._moving.reduce_as_given(reduction, given, ledger)
+        yield from self._transfers.reduce_early(reduction, given, ledger)
 
     def _last_layer(self, reduction: Reduction) -> int:
-        """The layer whose gradients come last is the nearest to the input."""
+        """The layer nearest to the input, whose gradients are ready last."""
         return min(self._layer_of[i] for i in reduction.gradients)
 
     def _everywhere(self, reduction: Reduction, ledger: Ledger) -> simpy.Event:
-        """When all devices of a reduction have all its gradients."""
-        given = ledger.given(self._last_layer(reduction), reduction.ranks)
+        """The event when all devices of a reduction have all its gradients."""
+        given = ledger.gradients_of(self._last_layer(reduction), reduction.ranks)
         return self._env.all_of([event for _, event in given])

@@ -1,4 +1,4 @@
-"""What happens in one step: the events that its processes wait for, and what they write down."""
+"""The ledger of one step: the events that its processes wait for, and the times they record."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from simreduce.training.step import Bucket, Span
 
 Process = Generator[simpy.Event, Any, None]
 Waits = dict[tuple[int, int], list[simpy.Event]]
-"""By group and layer: what is waited for."""
+"""Events that a forward pass waits for, by group and layer."""
 
 
 @dataclass(slots=True)
 class Ledger:
-    """`computed[g][layer]` is when group g has that layer's gradients, `updated[layer]` when the
-    variables of a layer are ready for the next step. `unreduced` counts, by layer, gradients that
-    are still on their way. `brought` is, by group and layer, when the variables are there that are
-    read in this step.
+    """Events and records of one step, which began at `begin` seconds.
+
+    `computed[g][layer]`: group g has the layer's gradients.
+    `updated[layer]`: the layer's variables are ready for the next step.
+    `unreduced[layer]`: how many gradients of the layer are in flight.
+    `fetched`: the variables that this step reads have arrived.
     """
 
     begin: float
@@ -30,23 +32,23 @@ class Ledger:
     computed: list[list[simpy.Event]]
     updated: list[simpy.Event]
     unreduced: Counter[int]
-    working: list[simpy.Event] = field(default_factory=list)
-    moving: list[simpy.Event] = field(default_factory=list)
+    passes: list[simpy.Event] = field(default_factory=list)
+    transfers: list[simpy.Event] = field(default_factory=list)
     buckets: list[Bucket] = field(default_factory=list)
     reads: list[Bucket] = field(default_factory=list)
-    brought: Waits = field(default_factory=dict)
+    fetched: Waits = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
     end: float = 0.0
 
     @staticmethod
-    def opened(
+    def open(
         env: simpy.Environment,
         begin: float,
         groups: Sequence[Group],
         layers: int,
         unreduced: Counter[int],
     ) -> Ledger:
-        """Of a step that began then; what nobody reduces is updated at once."""
+        """The ledger of a new step. Layers without gradients to reduce are updated at once."""
         ledger = Ledger(
             begin,
             groups,
@@ -59,17 +61,17 @@ class Ledger:
                 ledger.updated[layer].succeed()
         return ledger
 
-    def given(self, layer: int, ranks: Collection[int]) -> list[tuple[Group, simpy.Event]]:
-        """The groups that some of `ranks` are in, and when each has a layer's gradients."""
-        giving = set(ranks)
+    def gradients_of(self, layer: int, ranks: Collection[int]) -> list[tuple[Group, simpy.Event]]:
+        """The groups of `ranks`, with the event when each has the layer's gradients."""
+        wanted = set(ranks)
         return [
             (group, computed[layer])
             for group, computed in zip(self.groups, self.computed, strict=True)
-            if group.ranks & giving
+            if group.ranks & wanted
         ]
 
-    def reduced(self, layers: Sequence[int]) -> None:
-        """A gradient of each of these layers is there; with its last one a layer is up to date."""
+    def count_reduced(self, layers: Sequence[int]) -> None:
+        """Count one reduced gradient for each entry; a layer's last one updates it."""
         for layer in layers:
             self.unreduced[layer] -= 1
             if not self.unreduced[layer]:

@@ -1,6 +1,4 @@
-"""What devices compute in a step: every layer forward, then backward, on every group of devices
-that do the same.
-"""
+"""The compute of a step: every layer forward, then backward, on every group of devices."""
 
 from __future__ import annotations
 
@@ -15,21 +13,21 @@ from simreduce.training.step import Span, StepJob
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """`queued`: kernels are in one queue with what else is executed on the device."""
+    """`queued`: kernels share the device's queue with the ops of reductions."""
 
     fabric: Fabric
     job: StepJob
     groups: Sequence[Group]
     queued: bool
 
-    def passes(self, number: int, ledger: Ledger, waits: Waits) -> Process:
-        """The layers of one group, whose forward passes wait for `waits`. Their gradients are there
-        when their backward pass is done.
+    def run(self, number: int, ledger: Ledger, waits: Waits) -> Process:
+        """Run both passes of one group; forward passes wait for `waits`. A layer's gradients are
+        ready when its backward pass ends.
         """
         profile = self.job.profile
         for layer, seconds in enumerate(profile.forward):
-            if awaited := waits.get((number, layer)):
-                yield self.fabric.env.all_of(awaited)
+            if events := waits.get((number, layer)):
+                yield self.fabric.env.all_of(events)
             yield from self._kernel(number, layer, seconds, ledger, backward=False)
         for layer in reversed(range(len(profile.backward))):
             yield from self._kernel(number, layer, profile.backward[layer], ledger, backward=True)
@@ -38,7 +36,7 @@ class Passes:
     def _kernel(
         self, number: int, layer: int, seconds: float, ledger: Ledger, *, backward: bool
     ) -> Process:
-        """One pass of a layer."""
+        """Run one pass of a layer."""
         env, group = self.fabric.env, self.groups[number]
         begin = env.now
         if seconds <= 0.0:

@@ -1,25 +1,21 @@
-"""A training step: compute, reductions and reads of variables as SimPy processes that share one
-fabric.
+"""Simulates training steps: compute, reductions and reads as SimPy processes on one fabric.
 
-Every device runs its layers forward, then backward; a layer's gradients exist when its backward
-pass is done. A reduction starts when the devices that give to it have all its gradients, and its
-turn has come (`launching`). With a barrier (`session.run`, `optimizer.step`) a step ends when
-everything in it is done, and with it the update of the variables; without one, a layer's next
-forward pass waits only for that layer's variables. Then
+Every device runs its layers forward, then backward; a layer's gradients are ready when its backward
+pass ends. `launcher` starts each reduction. With a barrier (`session.run`, `optimizer.step`) a step
+ends when all its work and the update of the variables are done. Without one, a layer's next forward
+pass waits for that layer's variables only. Then
 
     step time = launch + compute + update + exposed,
 
-where launch is what a calibration says of a step (`step_cost`; without a barrier others hide it),
-compute is that of the slowest device, and exposed is what it waited for communication, or for other
-devices.
+where launch is the calibrated cost of a step (`step_cost`; hidden without a barrier), compute is
+that of the slowest device, and exposed is its wait for communication and for other devices.
 
-A step that ends with a barrier leaves nothing behind, so that all are like the first. Without a
-barrier, with Horovod's cycles or with faults, which go on beside the steps, so many are simulated
-until those in a row take the same time (`alike`) after the last fault, `MOST_STEPS` at most; the
-last is described. Long before a fault, steps that are alike are skipped.
+Steps with a barrier are equal, so one is simulated. Without a barrier, with Horovod's cycles or with
+faults, steps are simulated until some in a row take equal times (`steady`) after the last fault, up
+to `MOST_STEPS`; the last is the result. Long before a fault, equal steps are skipped.
 
-Not modelled: kernels do not slow down while NCCL's use a few of the GPU's multiprocessors, and
-copies do not wait for the kernels that are queued on their two ends.
+Not modelled: NCCL's kernels do not slow down others, and copies do not wait for kernels queued on
+their two ends.
 """
 
 from __future__ import annotations
@@ -35,7 +31,7 @@ from simreduce.engine.simulation import step_cost
 from simreduce.errors import InputError
 from simreduce.setup import Setup
 from simreduce.training.faults import LinkFaults
-from simreduce.training.groups import by_layer, groups
+from simreduce.training.groups import group_ranks, merge_reads
 from simreduce.training.launcher import Launcher
 from simreduce.training.ledger import Ledger, Process, Waits
 from simreduce.training.passes import Passes
@@ -62,12 +58,12 @@ def simulate_step(job: StepJob, method: Method, setup: Setup) -> StepPrediction:
     faulty = bool(disturbance.faults)
     env.run(until=env.process(run.steps()))
     return summarize(
-        job, method, run.groups, run.done, run.launch, run.update, one=run.alike, faulty=faulty
+        job, method, run.groups, run.done, run.launch, run.update, one=run.one, faulty=faulty
     )
 
 
 class _Run:
-    """A job on one fabric, step after step."""
+    """A job on one fabric."""
 
     def __init__(
         self, fabric: Fabric, job: StepJob, method: Method, ranks: Sequence[str], faults: LinkFaults
@@ -76,7 +72,7 @@ class _Run:
         layers = job.model.layers
         self.layer_of = [i for i, layer in enumerate(layers) for _ in layer.gradients]
         nbytes = [g.nbytes for layer in layers for g in layer.gradients]
-        self.reads = by_layer(method.reads, self.layer_of)
+        self.reads = merge_reads(method.reads, self.layer_of)
         lowering = Lowering(
             fabric, method.plan, [r.plan for r in (*method.reductions, *self.reads)]
         )
@@ -87,28 +83,28 @@ class _Run:
         def factors(names: Sequence[str]) -> list[float]:
             return [job.slow.get(name, 1.0) * slow.get(name, 1.0) for name in names]
 
-        self.groups = groups(ranks, factors(ranks), apart=queued or bool(method.reads))
+        self.groups = group_ranks(ranks, factors(ranks), apart=queued or bool(method.reads))
         self.launch = (
             step_cost(method.plan, fabric.unfolded(), fabric.runtime, fabric.calibration)
             if job.barrier
             else 0.0
         )
         self.update = job.update * max(factors(method.servers or ranks))
-        self.computing = Passes(fabric, job, self.groups, queued)
-        self.moving = Transfers(fabric, lowering, method.streams, nbytes, self.layer_of)
-        self.launching = Launcher(job, method, self.moving, self.layer_of)
+        self.passes = Passes(fabric, job, self.groups, queued)
+        self.transfers = Transfers(fabric, lowering, method.streams, nbytes, self.layer_of)
+        self.launcher = Launcher(job, method, self.transfers, self.layer_of)
         everything = (
             [range(len(nbytes))] if method.fusion else [r.gradients for r in method.reductions]
         )
         self.unreduced = Counter(self.layer_of[i] for some in everything for i in some)
-        self.alike = job.barrier and method.fusion is None and faults.over
+        self.one = job.barrier and method.fusion is None and faults.over
         self.done: list[Ledger] = []
 
     def steps(self) -> Process:
-        """One step after another."""
+        """Run one step after another."""
         before: Ledger | None = None
         times: list[float] = []  # of steps since the last fault
-        while len(self.done) < (1 if self.alike else MOST_STEPS):
+        while len(self.done) < (1 if self.one else MOST_STEPS):
             if steady(self.job, times):
                 if self.faults.over:
                     break
@@ -117,9 +113,9 @@ class _Run:
             if self.launch > 0.0:
                 yield self.env.timeout(self.launch)
             ledger = self._begin(begin, before if not self.job.barrier else None)
-            yield self.env.all_of(ledger.working)
+            yield self.env.all_of(ledger.passes)
             if self.job.barrier:
-                yield self.env.all_of(ledger.moving)
+                yield self.env.all_of(ledger.transfers)
                 if self.update > 0.0:
                     yield self.env.timeout(self.update)
             ledger.end = self.env.now
@@ -129,13 +125,14 @@ class _Run:
         if not self.faults.over:
             late = self.faults.next
             raise InputError(
-                f"{late.link} at {late.time:g} s: later than {MOST_STEPS} steps, which do not come to take the same time"
+                f"{late.link} at {late.time:g} s: later than {MOST_STEPS} steps, which do not come to"
+                " take the same time"
             )
-        yield self.env.all_of(ledger.moving)
+        yield self.env.all_of(ledger.transfers)
 
     def _begin(self, begin: float, before: Ledger | None) -> Ledger:
-        """All processes of a step that began then; `before` is the one that may still be under way."""
-        ledger = Ledger.opened(
+        """Start the processes of a step; the step `before` may still be in flight."""
+        ledger = Ledger.open(
             self.env, begin, self.groups, len(self.job.model.layers), self.unreduced
         )
         waits = self._reads(ledger, before)
@@ -143,23 +140,23 @@ class _Run:
             if before is not None and self.job.consistency != STAGED:
                 for layer, updated in enumerate(before.updated):
                     waits.setdefault((number, layer), []).append(updated)
-            ledger.working.append(self.env.process(self.computing.passes(number, ledger, waits)))
-        ledger.moving += self.launching.begin(ledger)
+            ledger.passes.append(self.env.process(self.passes.run(number, ledger, waits)))
+        ledger.transfers += self.launcher.begin(ledger)
         return ledger
 
     def _reads(self, ledger: Ledger, before: Ledger | None) -> Waits:
-        """Start to read variables; by group and layer, what its forward pass waits for: staged,
-        what the step before has read.
+        """Start the reads. The reads that each forward pass waits for: with staged consistency,
+        those of the step before.
         """
         waits: Waits = {}
         for read in self.reads:
-            done = self.env.process(self.moving.read(read, ledger, before))
-            ledger.moving.append(done)
+            done = self.env.process(self.transfers.read(read, ledger, before))
+            ledger.transfers.append(done)
             for number, group in enumerate(self.groups):
                 if group.ranks & set(read.ranks):
                     for layer in {self.layer_of[i] for i in read.gradients}:
                         waits.setdefault((number, layer), []).append(done)
-        ledger.brought = waits
+        ledger.fetched = waits
         if self.job.consistency == STAGED:
-            waits = before.brought if before else {}
+            waits = before.fetched if before else {}
         return {key: list(events) for key, events in waits.items()}

@@ -1,4 +1,4 @@
-"""What is told of the steps that were simulated."""
+"""Summaries of simulated steps."""
 
 from __future__ import annotations
 
@@ -17,20 +17,25 @@ _SAME = 1e-9
 
 
 def steady(job: StepJob, times: Sequence[float]) -> bool:
-    """Whether the last steps took the same time: two, or where what a step leaves behind is felt
-    two steps later, four.
+    """Whether the last steps took equal times: two, or four without a barrier, where a step affects
+    the next two.
     """
     last = times[-2:] if job.barrier else times[-4:]
     return len(last) == (2 if job.barrier else 4) and max(last) - min(last) <= _SAME * times[-1]
 
 
 def summarize(
-    job: StepJob, method: Method, groups: Sequence[Group], done: Sequence[Ledger], launch: float, update: float,
-    *, one: bool, faulty: bool,
-) -> StepPrediction:  # fmt: skip
-    """The last step, after which others would be the same; or there is only `one`. With faults, the
-    slowest as well.
-    """
+    job: StepJob,
+    method: Method,
+    groups: Sequence[Group],
+    done: Sequence[Ledger],
+    launch: float,
+    update: float,
+    *,
+    one: bool,
+    faulty: bool,
+) -> StepPrediction:
+    """The prediction from the last step, or the only `one`; with faults, the slowest too."""
     ends = [0.0, *(ledger.end for ledger in done)]
     times = tuple(end - begin for begin, end in itertools.pairwise(ends))
     factors = [group.factor for group in groups for _ in group.ranks]
@@ -65,7 +70,7 @@ def summarize(
 
 
 def _covered(buckets: Sequence[Bucket]) -> float:
-    """Seconds during which at least one of them was under way."""
+    """Seconds with at least one bucket in flight."""
     total, until = 0.0, -inf
     for start, finish in sorted((b.start, b.finish) for b in buckets):
         total += max(finish - max(start, until), 0.0)

@@ -1,4 +1,4 @@
-"""What moves in a step: parts of the plan on the fabric, each submitted when its turn has come."""
+"""The transfers of a step: parts of the plan, submitted to the fabric one by one."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from simreduce.training.step import Bucket
 
 
 class Lowering:
-    """What the fabric makes of plans, once of each. Those that are known from the start are lowered
-    together, as most of what lowering costs is not per op. With jitter, which goes by op, each is
-    lowered by itself. All of them work on what the plan of the `whole` step does.
+    """Lowers each plan once. Plans known from the start are lowered together, which is faster; with
+    jitter, which depends on op numbers, each alone. All share the working set of the `whole` step.
     """
 
     def __init__(self, fabric: Fabric, whole: Plan, plans: Sequence[Plan]) -> None:
@@ -38,7 +37,7 @@ class Lowering:
             first += len(plan)
 
     def of(self, plan: Plan) -> Lowered:
-        """A plan's."""
+        """A lowered plan."""
         if id(plan) not in self._known:
             self._known[id(plan)] = (
                 plan,
@@ -47,7 +46,7 @@ class Lowering:
         return self._known[id(plan)][1]
 
     def lanes(self, plans: Iterable[Plan]) -> set[str]:
-        """The names of all lanes that some of `plans` take."""
+        """The names of all lanes that `plans` take."""
         found: set[str] = set()
         for lowered in map(self.of, plans):
             found |= {lowered.lane_names[i] for i in np.unique(lowered.calls.lanes).tolist()}
@@ -55,7 +54,7 @@ class Lowering:
 
 
 class Transfers:
-    """Reductions and reads. `streams` of them move at once, those first that asked first; 0: all."""
+    """Reductions and reads; up to `streams` reductions at once, first come, first served; 0: all."""
 
     def __init__(
         self,
@@ -70,17 +69,18 @@ class Transfers:
         self._nbytes, self._layer_of = nbytes, layer_of
 
     def read(self, read: Reduction, ledger: Ledger, before: Ledger | None) -> Process:
-        """Bring variables to those that compute with them; those of the step `before`, if it is
-        still under way.
+        """Bring variables to the devices that compute with them, after the step `before`, if it is
+        in flight, has updated them.
         """
         if before is not None:
-            yield self.env.all_of([before.updated[layer] for layer in {self._layer_of[i] for i in read.gradients}])  # fmt: skip
+            layers = {self._layer_of[i] for i in read.gradients}
+            yield self.env.all_of([before.updated[layer] for layer in layers])
         begin = self.env.now
         yield self.fabric.submit(read.plan, lowered=self._lowering.of(read.plan))
         ledger.reads.append(self._bucket(read, ledger, begin, begin))
 
     def reduce(self, reduction: Reduction, ledger: Ledger, ready: float) -> Process:
-        """Reduce what all its devices have, since `ready`, when there is a turn."""
+        """Reduce gradients that all devices have since `ready`, once a stream is free."""
         if self._queue is None:
             yield from self._reduce(reduction, ledger, ready)
             return
@@ -93,15 +93,15 @@ class Transfers:
         yield self.fabric.submit(reduction.plan, lowered=self._lowering.of(reduction.plan))
         self._done(reduction, ledger, ready, start)
 
-    def reduce_as_given(
-        self, reduction: Reduction, given: Collection[tuple[Group, simpy.Event]], ledger: Ledger
+    def reduce_early(
+        self, reduction: Reduction, ready: Collection[tuple[Group, simpy.Event]], ledger: Ledger
     ) -> Process:
-        """Reduce what some of its devices have, and of the others what they give, when they do."""
+        """Reduce as soon as some devices are `ready`; inputs of the others follow when they are."""
         start, plan = self.env.now, reduction.plan
         inputs = plan.device[plan.kind == Kind.INPUT]
         late = [
             (np.flatnonzero(np.isin(inputs, list(group.ranks))), event)
-            for group, event in given
+            for group, event in ready
             if not event.triggered
         ]
         held = np.concatenate([places for places, _ in late]) if late else None
@@ -116,10 +116,10 @@ class Transfers:
 
     def _done(self, reduction: Reduction, ledger: Ledger, ready: float, start: float) -> None:
         ledger.buckets.append(self._bucket(reduction, ledger, ready, start))
-        ledger.reduced([self._layer_of[i] for i in reduction.gradients])
+        ledger.count_reduced([self._layer_of[i] for i in reduction.gradients])
 
     def _bucket(self, what: Reduction, ledger: Ledger, ready: float, start: float) -> Bucket:
-        """What has just ended."""
+        """The record of a transfer that has just ended."""
         return Bucket(
             what.gradients,
             what.ranks,
