@@ -1,85 +1,42 @@
-"""Maximum flow in exact arithmetic (Dinic 1970): capacities are whole numbers of any size, or
-fractions.
+"""Maximum flow and minimum cut by networkx, in exact arithmetic: capacities are whole numbers of any
+size, or fractions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
+from typing import Any
+
+import networkx as nx
+from networkx.algorithms.flow import edmonds_karp
 
 Amount = int | Fraction
 Arc = tuple[int, int, Amount]
 
 
 def max_flow(arcs: Iterable[Arc], source: int, sink: int) -> tuple[Amount, frozenset[int]]:
-    """The greatest flow from `source` to `sink`, and the vertices on the source's side of a least
-    cut.
-
-    Of all least cuts the one nearest to the source is given.
+    """The maximum flow from `source` to `sink`, and the vertices on the source's side of a minimum
+    cut: of all minimum cuts, the one nearest to the source.
     """
-    head: list[int] = []
-    left: list[Amount] = []
-    out: dict[int, list[int]] = {source: [], sink: []}
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    graph.add_nodes_from((source, sink))
     for a, b, capacity in arcs:
-        for end, start, room in ((b, a, capacity), (a, b, 0)):
-            out.setdefault(start, []).append(len(head))
-            head.append(end)
-            left.append(room)
-    total: Amount = 0
-    while True:
-        level = _levels(out, head, left, source)
-        if sink not in level:
-            return total, frozenset(level)
-        following = dict.fromkeys(out, 0)
-        while pushed := _augment(out, head, left, level, following, source, sink):
-            total += pushed
-
-
-def _levels(
-    out: dict[int, list[int]], head: list[int], left: list[Amount], source: int
-) -> dict[int, int]:
-    level = {source: 0}
-    frontier = [source]
-    while frontier:
-        reached = []
-        for u in frontier:
-            for e in out[u]:
-                if left[e] > 0 and head[e] not in level:
-                    level[head[e]] = level[u] + 1
-                    reached.append(head[e])
-        frontier = reached
-    return level
-
-
-def _augment(
-    out: dict[int, list[int]],
-    head: list[int],
-    left: list[Amount],
-    level: dict[int, int],
-    following: dict[int, int],
-    source: int,
-    sink: int,
-) -> Amount:
-    """Push along one path of the level graph; 0 when it is used up. `following` is the next arc to
-    try per vertex.
-    """
-    path: list[int] = []
-    u = source
-    while u != sink:
-        while following[u] < len(out[u]):
-            e = out[u][following[u]]
-            if left[e] > 0 and level.get(head[e]) == level[u] + 1:
-                path.append(e)
-                u = head[e]
-                break
-            following[u] += 1
+        if graph.has_edge(a, b):
+            graph[a][b]["capacity"] += capacity
         else:
-            if not path:
-                return 0
-            u = head[path.pop() ^ 1]
-            following[u] += 1
-    amount = min(left[e] for e in path)
-    for e in path:
-        left[e] -= amount
-        left[e ^ 1] += amount
-    return amount
+            graph.add_edge(a, b, capacity=capacity)
+    # The fastest of networkx here: 0.6 s for an all-gather of torus:8x8; dinitz takes 1.2 s.
+    residual: nx.DiGraph[int] = edmonds_karp(graph, source, sink)
+    value: Any = residual.graph["flow_value"]
+    return value, _reachable(residual, source)
+
+
+def _reachable(residual: nx.DiGraph[int], source: int) -> frozenset[int]:
+    seen, stack = {source}, [source]
+    while stack:
+        for vertex, arc in residual[stack.pop()].items():
+            if vertex not in seen and arc["flow"] < arc["capacity"]:
+                seen.add(vertex)
+                stack.append(vertex)
+    return frozenset(seen)

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import networkx as nx
+
 Way = tuple[int, ...]
 Edge = tuple[int, int]
 
@@ -99,22 +101,10 @@ class Network:
 
 def connected(ranks: int, edges: Sequence[Edge]) -> bool:
     """Whether every rank reaches every other along `edges`."""
-    return all(
-        len(_reached(0, ranks, each)) == ranks for each in (edges, [(v, u) for u, v in edges])
-    )
-
-
-def _reached(root: int, ranks: int, edges: Sequence[Edge]) -> set[int]:
-    onward: list[list[int]] = [[] for _ in range(ranks)]
-    for u, v in edges:
-        onward[u].append(v)
-    seen, stack = {root}, [root]
-    while stack:
-        for v in onward[stack.pop()]:
-            if v not in seen:
-                seen.add(v)
-                stack.append(v)
-    return seen
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    graph.add_nodes_from(range(ranks))
+    graph.add_edges_from(edges)
+    return bool(nx.is_strongly_connected(graph))
 
 
 def direct_network(
