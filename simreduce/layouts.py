@@ -15,7 +15,7 @@ from simreduce.errors import StrategyError, TopologyError
 from simreduce.synthesis.network import (
     MOST_RANKS,
     Network,
-    Way,
+    Path,
     connected,
     direct_network,
     switched_network,
@@ -313,14 +313,14 @@ def _network(
             )
             for link in ends
         ),
-        ways=tuple(
+        paths=tuple(
             tuple(tuple(links[link] for link in crossed.get((u, v), ())) for v in n) for u in n
         ),
         tasks=tasks,
     )
 
 
-def _links(topology: Topology, source: str, target: str) -> Way:
+def _links(topology: Topology, source: str, target: str) -> Path:
     """The links of a route, figures included; of bytes that are split over equal paths, those of
     the first.
     """

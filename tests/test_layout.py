@@ -158,13 +158,13 @@ def test_gpus_without_a_link_compete_on_the_routes_of_the_engine():
     apart, joined = machine.only([1, 4]).network(), machine.only([0, 1, 4]).network()
 
     assert {*apart.names} == {"gpu1", "gpu4", "plx0", "cpu0", "cpu1", "plx2"}
-    for way in (apart.ways[0][1], apart.ways[1][0]):
+    for way in (apart.paths[0][1], apart.paths[1][0]):
         ends = [apart.arcs[arc][:2] for arc in way]
         assert (
             5 == sum(a != b for a, b in ends) < len(ends)
         )  # the others: what copies through the host share
-    assert joined.ways[1][2] == ()
-    assert machine.only([0, 1, 4]).network(routed=True).ways[1][2]
+    assert joined.paths[1][2] == ()
+    assert machine.only([0, 1, 4]).network(routed=True).paths[1][2]
 
 
 def test_a_layout_made_by_hand_has_its_lanes_for_a_network():
@@ -179,8 +179,8 @@ def test_tasks_without_links_between_them_meet_on_a_switch():
     ).network()
 
     assert made.names == ("a", "b", "c", "switch")
-    assert len(made.ways[0][1]) == 1
-    assert [made.arcs[arc] for arc in made.ways[0][2]] == [(0, 3, 1.0), (3, 2, 1.0)]
+    assert len(made.paths[0][1]) == 1
+    assert [made.arcs[arc] for arc in made.paths[0][2]] == [(0, 3, 1.0), (3, 2, 1.0)]
 
 
 def test_too_many_ranks_for_a_search_are_told():

@@ -151,7 +151,7 @@ def _tree(network: Network, tree: SpanningTree, rate: float) -> dict[str, Any]:
 def _tree_outcome(network: Network, collective: str, root: int, found: Trees) -> _Outcome:
     # The share of one root's trees is 1/n of the tensor.
     times = network.ranks if collective in ("all_gather", "reduce_scatter") else 1
-    best = optimum.of(network, collective, root)
+    best = optimum.best_rate(network, collective, root)
     limit = best or min(
         optimum.all_gather(network), optimum.ports(network), key=lambda bound: bound.rate
     )

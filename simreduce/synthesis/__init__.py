@@ -1,7 +1,6 @@
-"""Plans made for the graph at hand: optima from max-flow, and packings of trees and rings that
-reach them.
+"""Trees and rings for a given graph: best rates by maximum flow, and packings that reach them.
 
-Pure functions of a `Network` (plain data). `optimum` says what no plan can beat, `trees` and
-`rings` find shares that come up to it, `text` and `drawing` show them. Nothing here knows
-topologies or plans.
+Pure functions of a `Network` (plain data). `optimum` has the best rates, `trees` and `rings` pack
+trees and rings whose shares add up to them, `timetable` orders their chunks, `text` prints them.
+Nothing here knows topologies or plans.
 """

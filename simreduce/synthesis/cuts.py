@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from simreduce.arrays import Floats
 from simreduce.synthesis.flow import max_flow
 from simreduce.synthesis.lp import maximise
 from simreduce.synthesis.network import Network
@@ -22,7 +23,7 @@ _CLOSE = 1e-9
 
 
 def root_and_share(network: Network) -> tuple[float, tuple[int, ...]]:
-    """The best rate, and the arcs that limit it: those whose capacity has a price in the optimum."""
+    """The best rate, and the arcs that limit it: those with a price in the optimum."""
     n, m = network.ranks, len(network.arcs)
     unit = max(network.capacity)
     # Columns: the rate, w by rank, c_out by arc, c_in by arc.
@@ -32,65 +33,65 @@ def root_and_share(network: Network) -> tuple[float, tuple[int, ...]]:
     total = np.zeros((1, 1 + n + 2 * m))
     total[0, 0], total[0, 1 : 1 + n] = -1.0, 1.0  # w sums up to the rate at most
     through = np.array(
-        [_passing(network, way, v) for v in range(n, len(network.names)) for way in (0, 1)]
+        [_passing(network, side, v) for v in range(n, len(network.names)) for side in (0, 1)]
     )
     through = np.concatenate(
         [total, through.reshape(-1, total.shape[1]), -through.reshape(-1, total.shape[1])]
     )
     capacity = np.array(network.capacity) / unit
     rows = {
-        (way, frozenset([v])): _row(network, way, frozenset([v]))
+        (side, frozenset([v])): _row(network, side, frozenset([v]))
         for v in range(n)
-        for way in (0, 1)
+        for side in (0, 1)
     }
     while True:
         table = np.concatenate([share, through, np.array(list(rows.values()))])
         limit = np.concatenate([capacity, np.zeros(len(table) - m)])
         value, point, price = maximise(goal, table, limit)
         before = len(rows)
-        for way in (0, 1):
-            for found in _broken(network, way, value, point):
-                rows.setdefault((way, found), _row(network, way, found))
+        for side in (0, 1):
+            for found in _broken(network, side, value, point):
+                rows.setdefault((side, found), _row(network, side, found))
         if len(rows) == before:
             tight = price[:m] > _CLOSE
             return value * unit, tuple(int(a) for a in np.flatnonzero(tight))
 
 
-def _row(network: Network, way: int, inside: frozenset[int]) -> np.ndarray:
-    """As a row: rate - w(T) - c(T) <= 0, c that of out-arcs into T (way 0) or of in-arcs out of T
-    (way 1).
+def _row(network: Network, side: int, inside: frozenset[int]) -> Floats:
+    """As a row: rate - w(T) - c(T) <= 0, c that of out-arcs into T (side 0) or of in-arcs out of T
+    (side 1).
     """
     n, m = network.ranks, len(network.arcs)
     row = np.zeros(1 + n + 2 * m)
     row[0] = 1.0
     row[[1 + v for v in inside if v < n]] = -1.0
     for arc, ends in enumerate(network.arcs):
-        outer, inner = ends[way], ends[1 - way]
+        outer, inner = ends[side], ends[1 - side]
         if inner in inside and outer not in inside:
-            row[1 + n + way * m + arc] = -1.0
+            row[1 + n + side * m + arc] = -1.0
     return row
 
 
-def _passing(network: Network, way: int, switch: int) -> np.ndarray:
-    """What enters `switch` less what leaves it, of c_out (way 0) or c_in (way 1)."""
+def _passing(network: Network, side: int, switch: int) -> Floats:
+    """The flow into `switch` minus the flow out of it, of c_out (side 0) or c_in (side 1)."""
     n, m = network.ranks, len(network.arcs)
     row = np.zeros(1 + n + 2 * m)
     for arc, (a, b, _) in enumerate(network.arcs):
-        row[1 + n + way * m + arc] = (b == switch) - (a == switch)
+        row[1 + n + side * m + arc] = (b == switch) - (a == switch)
     return row
 
 
-def _broken(network: Network, way: int, value: float, point: np.ndarray) -> list[frozenset[int]]:
-    """For every rank, the set around it that is entered (left) too little, if there is one."""
+def _broken(network: Network, side: int, value: float, point: Floats) -> list[frozenset[int]]:
+    """For every rank, a set around it whose constraint the point breaks, if there is one."""
     n, m = network.ranks, len(network.arcs)
     grains = [round(float(x) * _GRAIN) for x in point]
     source = len(network.names)
     arcs = [(source, r, grains[1 + r]) for r in range(n)]
     ends = [(a, b) for a, b, _ in network.arcs]
-    arcs += [(e[way], e[1 - way], grains[1 + n + way * m + i]) for i, e in enumerate(ends)]
+    arcs += [(e[side], e[1 - side], grains[1 + n + side * m + i]) for i, e in enumerate(ends)]
     found = []
     for v in range(n):
-        flow, side = max_flow(arcs, source, v)
+        flow, near = max_flow(arcs, source, v)
         if flow < (value - _CLOSE) * _GRAIN:
-            found.append(frozenset(range(source)) - side)
+            found.append(frozenset(range(source)) - near)
     return found

@@ -1,15 +1,13 @@
-"""Maximum flow and minimum cut by networkx, in exact arithmetic: capacities are whole numbers of any
-size, or fractions.
-"""
+"""Maximum flow and minimum cut by networkx, exact: capacities are whole numbers or fractions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
-from networkx.algorithms.flow import edmonds_karp
+if TYPE_CHECKING:
+    import networkx as nx
 
 Amount = int | Fraction
 Arc = tuple[int, int, Amount]
@@ -19,6 +17,9 @@ def max_flow(arcs: Iterable[Arc], source: int, sink: int) -> tuple[Amount, froze
     """The maximum flow from `source` to `sink`, and the vertices on the source's side of a minimum
     cut: of all minimum cuts, the one nearest to the source.
     """
+    import networkx as nx  # noqa: PLC0415 - planners that search nothing need not load it
+    from networkx.algorithms.flow import edmonds_karp  # noqa: PLC0415 - likewise
+
     graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from((source, sink))
     for a, b, capacity in arcs:

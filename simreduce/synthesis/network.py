@@ -1,4 +1,4 @@
-"""What transfers between ranks compete for: the plain data that every search works on."""
+"""Capacitated graphs of ranks, switches and links: the plain data of every search."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import networkx as nx
-
-Way = tuple[int, ...]
+Path = tuple[int, ...]
 Edge = tuple[int, int]
 
 MOST_RANKS = 64
@@ -18,20 +16,19 @@ MOST_RANKS = 64
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Vertices 0 to ranks-1 are the ranks, those after them switches and hosts; `names` is what
-    people call them.
+    """Vertices 0 to ranks-1 are the ranks, those after them switches and hosts, each with a name.
 
-    `arcs` are directed links (from, to, capacity); one from a vertex to itself only limits the
-    transfers whose ways hold it, and no cut knows it. Capacities are rates in one unit, whichever:
-    only their ratios shape a packing. `ways[u][v]` are the arcs that a transfer from rank u to rank
-    v crosses, () if there is no way from u to v (or u is v). `tasks` are the ranks of every
-    machine. The content is the identity: searches are remembered by it.
+    `arcs` are directed links (from, to, capacity). An arc from a vertex to itself limits the
+    transfers that cross it, and is in no cut. Capacities are rates in any unit: only their ratios
+    shape a packing. `paths[u][v]` are the arcs that a transfer from rank u to rank v crosses, () if
+    there is none (or u is v). `tasks` are the ranks of every machine. Networks of equal content are
+    equal, so searches are cached by it.
     """
 
     names: tuple[str, ...]
     ranks: int
     arcs: tuple[tuple[int, int, float], ...]
-    ways: tuple[tuple[Way, ...], ...]
+    paths: tuple[tuple[Path, ...], ...]
     tasks: tuple[tuple[int, ...], ...]
 
     @property
@@ -39,7 +36,7 @@ class Network:
         """Whether every transfer has an arc of its own, so that trees may be packed as in the
         theorems.
         """
-        return all(len(way) <= 1 for row in self.ways for way in row)
+        return all(len(path) <= 1 for row in self.paths for path in row)
 
     @property
     def capacity(self) -> tuple[float, ...]:
@@ -48,24 +45,25 @@ class Network:
 
     @property
     def edges(self) -> tuple[Edge, ...]:
-        """The ordered pairs of ranks that have a way."""
-        return tuple((u, v) for u, row in enumerate(self.ways) for v, way in enumerate(row) if way)
+        """The ordered pairs of ranks that have a path."""
+        return tuple(
+            (u, v) for u, row in enumerate(self.paths) for v, path in enumerate(row) if path
+        )
 
     @property
     def pairs(self) -> tuple[Edge, ...]:
-        """The pairs u < v of ranks that have ways in both directions."""
-        return tuple((u, v) for u, v in self.edges if u < v and self.ways[v][u])
+        """The pairs u < v of ranks that have paths in both directions."""
+        return tuple((u, v) for u, v in self.edges if u < v and self.paths[v][u])
 
     @property
     def symmetric(self) -> bool:
-        """Whether swapping the ends of all transfers comes to the same: every arc has one of the
-        same rate (it may be itself) that is crossed on the way back whenever it is crossed on the
-        way there.
+        """Whether transfers back load the arcs as those there do: every arc has a partner of the
+        same rate (it may be itself) that v > u crosses exactly if u > v crosses the arc.
         """
         there: list[Counter[Edge]] = [Counter() for _ in self.arcs]
         back: list[Counter[Edge]] = [Counter() for _ in self.arcs]
         for u, v in self.edges:
-            for arc in self.ways[u][v]:
+            for arc in self.paths[u][v]:
                 there[arc][u, v] += 1
                 back[arc][v, u] += 1
         one, other = (
@@ -79,7 +77,7 @@ class Network:
 
     def load(self, edges: Sequence[Edge]) -> Mapping[int, int]:
         """How often transfers along all of `edges` cross each arc."""
-        return Counter(arc for u, v in edges for arc in self.ways[u][v])
+        return Counter(arc for u, v in edges for arc in self.paths[u][v])
 
     def rate(self, edges: Sequence[Edge]) -> float:
         """The rate that transfers along all of `edges` at once can have, each the same."""
@@ -88,19 +86,21 @@ class Network:
         )
 
     def reversed(self) -> Network:
-        """Every arc and way turned round: a broadcast there is a reduction here."""
+        """Every arc and path reversed: a broadcast there is a reduction here."""
         n = range(self.ranks)
         return Network(
             names=self.names,
             ranks=self.ranks,
             arcs=tuple((b, a, rate) for a, b, rate in self.arcs),
-            ways=tuple(tuple(self.ways[v][u][::-1] for v in n) for u in n),
+            paths=tuple(tuple(self.paths[v][u][::-1] for v in n) for u in n),
             tasks=self.tasks,
         )
 
 
 def connected(ranks: int, edges: Sequence[Edge]) -> bool:
     """Whether every rank reaches every other along `edges`."""
+    import networkx as nx  # noqa: PLC0415 - planners that search nothing need not load it
+
     graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(range(ranks))
     graph.add_edges_from(edges)
@@ -120,7 +120,7 @@ def direct_network(
         names=tuple(names),
         ranks=n,
         arcs=tuple((u, v, float(lanes[u, v])) for u, v in present),
-        ways=tuple(
+        paths=tuple(
             tuple((index[u, v],) if (u, v) in index else () for v in range(n)) for u in range(n)
         ),
         tasks=tuple(tuple(task) for task in tasks) or (tuple(range(n)),),
@@ -130,9 +130,7 @@ def direct_network(
 def switched_network(
     names: Sequence[str], lanes: Mapping[Edge, float], tasks: Sequence[Sequence[int]] = ()
 ) -> Network:
-    """As `direct_network`, and every rank has a port besides, of capacity 1, on one switch that
-    joins them all.
-    """
+    """A `direct_network` in which every rank also has a port, of capacity 1, on one switch."""
     n = len(names)
     direct = direct_network(names, lanes, tasks)
     first = len(direct.arcs)
@@ -141,9 +139,9 @@ def switched_network(
         names=(*direct.names, "switch"),
         ranks=n,
         arcs=(*direct.arcs, *ports),
-        ways=tuple(
+        paths=tuple(
             tuple(
-                () if u == v else direct.ways[u][v] or (first + 2 * u, first + 2 * v + 1)
+                () if u == v else direct.paths[u][v] or (first + 2 * u, first + 2 * v + 1)
                 for v in range(n)
             )
             for u in range(n)

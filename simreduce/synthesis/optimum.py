@@ -1,9 +1,9 @@
-"""What no plan can beat on a network: exact rates by maximum flow, each with the bottleneck that
+"""Best rates of collectives on a network, exact by maximum flow, each with the bottleneck that
 proves it.
 
 A rate is *algorithm bandwidth*: bytes of the whole tensor per second, in the unit of the network's
-capacities. Every byte may take any way through the network's arcs; switches pass things on and may
-be on either side of a cut, but add and multiply nothing. `B+(S)` is the capacity of the arcs that
+capacities. A byte may take any path along the arcs. Switches forward and may be on either side of a
+cut, but neither sum nor duplicate. `B+(S)` is the capacity of the arcs that
 leave S.
 
 - broadcast from r: min over v of maxflow(r, v) (Edmonds 1973: so many arc-disjoint arborescences
@@ -11,11 +11,11 @@ leave S.
 - all-gather: M / t with t >= (M/n) max |S & ranks| / B+(S), over all S that lack a rank
   (ForestColl, Zhao et al. 2024,
   arXiv 2402.06787, who also show that it is reached);
-- all-reduce: every byte is summed at some rank, its root, over an in-tree, and handed out over an
-  out-tree. Where links
-  are direct and alike in both directions the two use the same links, each in one direction, and the best rate is the
-  *strength* min c(E(P)) / (|P| - 1) over partitions P of the ranks (Nash-Williams 1961, Tutte 1961, fractionally).
-  Where they are not, capacities are shared out between in- and out-trees by a linear programme over the cuts of both.
+- all-reduce: an in-tree sums every byte at some rank, its root, and an out-tree broadcasts it.
+  Where links are direct and equal in both directions the two use the same links, each in one
+  direction, and the best rate is the *strength* min c(E(P)) / (|P| - 1) over partitions P of the
+  ranks (Nash-Williams 1961, Tutte 1961, fractionally). Elsewhere a linear programme over the cuts
+  of both shares capacities out between in- and out-trees.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Optimum:
 
 
 def broadcast(network: Network, root: int) -> Optimum:
-    """From rank `root` to all: the least of the maximal flows to the others."""
+    """From rank `root` to all: the least of the maximum flows to the others."""
     arcs = _exact(network)
     flows = (max_flow(arcs, root, v) for v in range(network.ranks) if v != root)
     flow, side = min(flows, key=lambda found: (found[0], len(found[1])))
@@ -67,14 +67,14 @@ def broadcast(network: Network, root: int) -> Optimum:
 
 def reduce(network: Network, root: int) -> Optimum:
     """To rank `root` from all: a broadcast in the reversed network."""
-    return _turned(broadcast(network.reversed(), root))
+    return _reverse(broadcast(network.reversed(), root))
 
 
-def narrowest(network: Network) -> float:
+def narrowest_cut(network: Network) -> float:
     """The rate of the narrowest cut with ranks on both sides."""
     arcs = _exact(network)
-    ways = [pair for v in range(1, network.ranks) for pair in ((0, v), (v, 0))]
-    return float(min(max_flow(arcs, a, b)[0] for a, b in ways))
+    pairs = [pair for v in range(1, network.ranks) for pair in ((0, v), (v, 0))]
+    return float(min(max_flow(arcs, a, b)[0] for a, b in pairs))
 
 
 def all_gather(network: Network) -> Optimum:
@@ -98,7 +98,7 @@ def all_gather(network: Network) -> Optimum:
 
 def reduce_scatter(network: Network) -> Optimum:
     """Every rank ends with a sum of M/n bytes: an all-gather in the reversed network."""
-    return _turned(all_gather(network.reversed()))
+    return _reverse(all_gather(network.reversed()))
 
 
 def scatter_then_gather(network: Network) -> float:
@@ -132,7 +132,7 @@ def strength(network: Network) -> Optimum:
 
 @functools.lru_cache(maxsize=64)
 def all_reduce(network: Network) -> Optimum:
-    """The best of all plans that sum every byte at some rank and hand it out from there."""
+    """The best of all plans that sum every byte at some rank and broadcast it from there."""
     if network.direct and network.symmetric:
         return strength(network)
     from simreduce.synthesis.cuts import root_and_share  # noqa: PLC0415 - scipy is loaded only where it is used
@@ -142,9 +142,8 @@ def all_reduce(network: Network) -> Optimum:
 
 
 def ports(network: Network) -> Optimum:
-    """A bound of all-reduces: each byte is sent n - 1 times to be summed and n - 1 times to be
-    handed out, every time out of a rank and into one, and all ranks together can send and get only
-    so much.
+    """An upper bound for all-reduces from the ports of the ranks: each byte leaves a rank and
+    enters one 2 (n - 1) times, n - 1 times to be summed and n - 1 times to be broadcast.
     """
     ends = [
         [i for i, arc in enumerate(network.arcs) if arc[side] < network.ranks] for side in (0, 1)
@@ -154,7 +153,7 @@ def ports(network: Network) -> Optimum:
     return Optimum(float(total / (2 * (network.ranks - 1))), (), tuple(arcs))
 
 
-def of(network: Network, collective: str, root: int) -> Optimum | None:
+def best_rate(network: Network, collective: str, root: int) -> Optimum | None:
     """The best rate of a collective; None for the all-reduces whose linear programme over cuts
     would take too long.
     """
@@ -191,11 +190,7 @@ def _worst_partition(
 
 
 def _exact(network: Network) -> list[tuple[int, int, Amount]]:
-    """The arcs with capacities as whole numbers of the largest unit in which all are whole, up to a
-    power of two.
-    """
-    rates = [Fraction(c) for _, _, c in network.arcs]
-    return [(a, b, rate) for (a, b, _), rate in zip(network.arcs, rates, strict=True)]
+    return [(a, b, Fraction(c)) for a, b, c in network.arcs]
 
 
 def _leaving(arcs: Sequence[tuple[int, int, Amount]], side: frozenset[int]) -> Amount:
@@ -212,7 +207,7 @@ def _cut(network: Network, rate: float, side: frozenset[int]) -> Optimum:
     return Optimum(rate, (tuple(sorted(side)),), across)
 
 
-def _turned(optimum: Optimum) -> Optimum:
+def _reverse(optimum: Optimum) -> Optimum:
     return Optimum(optimum.rate, optimum.parts, optimum.arcs, inward=True)
 
 

@@ -2,10 +2,10 @@
 capacities of arcs.
 
 max t with t <= the shares of the patterns of every group, and no arc carrying more than its
-capacity. Patterns are too many to list, so the programme starts with a few and asks `price` for the
-cheapest of every group at the current prices of the arcs (Dantzig and Wolfe 1960). Prices that make
-no pattern cheaper than they should be prove that the shares are best. Prices are smoothed towards
-the best proof so far (Wentges 1997), which saves most of the rounds.
+capacity. There are too many patterns to list, so the programme starts with a few and `price` adds
+the cheapest of every group at the current prices of the arcs (Dantzig and Wolfe 1960). Prices at
+which no new pattern pays off prove that the shares are best. Prices are smoothed towards the best
+proof so far (Wentges 1997), which saves most of the rounds.
 """
 
 from __future__ import annotations
@@ -24,18 +24,16 @@ P = TypeVar("P", bound=Hashable)
 Load = Mapping[int, int]
 
 GAP = 2e-4
-"""Shares are taken for best when they are proved to be within this part of it."""
+"""Relative gap to the bound at which the search stops."""
 LOST = 7e-4
-"""The part of the rate that may be given up for fewer patterns."""
+"""Fraction of the rate that may be given up for fewer patterns."""
 _LIGHT_ROUNDS = 12
 _SMOOTH = 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class Packing(Generic[P]):
-    """Patterns with their shares, the rate they make (of every group) and what is proved to be the
-    best rate.
-    """
+    """Patterns with their shares, the rate of every group, and a proved upper bound of it."""
 
     patterns: tuple[tuple[P, float], ...]
     rate: float
@@ -43,12 +41,12 @@ class Packing(Generic[P]):
 
 
 @dataclass(frozen=True, slots=True)
-class Task(Generic[P]):
-    """What is packed. `load` says how often a pattern crosses each arc, `group` to which group it
-    belongs, `weight` how much it is disliked where the rate is the same. `price` gives patterns
-    that are cheap at prices of the arcs, the cheapest of every group among them (if `exact`);
-    `light` gives some that are both cheap and light. `bound` is a rate known not to be exceeded;
-    `price` is asked `rounds` times at most.
+class Problem(Generic[P]):
+    """A packing problem. `load` counts how often a pattern crosses each arc, `group` numbers its
+    group, and at the same rate patterns of less `weight` are better. `price` returns patterns that
+    are cheap at prices of the arcs, the cheapest of every group among them if `exact`; `light`
+    returns some that are both cheap and light. `bound` is an upper bound of the rate known before;
+    `price` is called at most `rounds` times.
     """
 
     capacity: tuple[float, ...]
@@ -63,42 +61,40 @@ class Task(Generic[P]):
     light: Callable[[Sequence[float]], Iterable[P]] = lambda _: ()
 
 
-def pack(task: Task[P], seeds: Iterable[P]) -> Packing[P]:
-    """The best shares that were found; `bound` is what the prices prove, infinite where `price` is
-    not exact.
-    """
-    pool = _Pool(task)
+def pack(problem: Problem[P], seeds: Iterable[P]) -> Packing[P]:
+    """The best shares found. Their bound is what prices prove, infinite if `price` is not exact."""
+    pool = _Pool(problem)
     pool.extend(seeds)
-    bound, anchor = task.bound, None
-    for _ in range(task.rounds):
+    bound, anchor = problem.bound, None
+    for _ in range(problem.rounds):
         rate, _, prices = pool.solve()
         if bound <= rate * (1 + GAP):
             break
         tries = [prices] if anchor is None else [_SMOOTH * anchor + (1 - _SMOOTH) * prices, prices]
         for y in tries:
-            proved, better = pool.priced(y)
-            if task.exact and proved < bound:
+            proved, better = pool.improve(y)
+            if problem.exact and proved < bound:
                 bound, anchor = proved, y
             if better:
                 break
         else:
             break
-    return pool.fewest(bound)
+    return pool.prune(bound)
 
 
 class _Pool(Generic[P]):
-    """The patterns at hand, as columns of a linear programme. Capacities are counted in parts of
-    the greatest.
+    """The patterns found so far, as columns of a linear programme. Capacities are relative to the
+    greatest.
     """
 
-    def __init__(self, task: Task[P]) -> None:
-        self.task = task
-        self.unit = max(task.capacity)
+    def __init__(self, problem: Problem[P]) -> None:
+        self.problem = problem
+        self.unit = max(problem.capacity)
         self.patterns: dict[P, int] = {}
         self.columns: list[Floats] = []
 
     def extend(self, patterns: Iterable[P]) -> bool:
-        """Whether any of them is new."""
+        """Add patterns; return whether any of them is new."""
         before = len(self.patterns)
         for pattern in patterns:
             if pattern not in self.patterns:
@@ -107,42 +103,42 @@ class _Pool(Generic[P]):
         return len(self.patterns) > before
 
     def _column(self, pattern: P) -> Floats:
-        m = len(self.task.capacity)
-        column = np.zeros(m + self.task.groups)
-        for arc, times in self.task.load(pattern).items():
+        m = len(self.problem.capacity)
+        column = np.zeros(m + self.problem.groups)
+        for arc, times in self.problem.load(pattern).items():
             column[arc] = times
-        column[m + self.task.group(pattern)] = -1.0
+        column[m + self.problem.group(pattern)] = -1.0
         return column
 
     def solve(self, chosen: Sequence[int] | None = None) -> tuple[float, Floats, Floats]:
         """The best rate with the patterns `chosen`, their shares, and the price of every arc."""
-        m, groups = len(self.task.capacity), self.task.groups
+        m, groups = len(self.problem.capacity), self.problem.groups
         columns = self.columns if chosen is None else [self.columns[i] for i in chosen]
         rate = np.concatenate([np.zeros(m), np.ones(groups)])
         table = np.stack([rate, *columns], axis=1)
         goal = np.zeros(len(columns) + 1)
         goal[0] = 1.0
-        limit = np.concatenate([np.array(self.task.capacity) / self.unit, np.zeros(groups)])
+        limit = np.concatenate([np.array(self.problem.capacity) / self.unit, np.zeros(groups)])
         value, point, prices = maximise(goal, table, limit)
         return value * self.unit, point[1:] * self.unit, prices[:m]
 
-    def priced(self, y: Floats) -> tuple[float, bool]:
-        """The rate that no packing exceeds, as the prices `y` prove, and whether a new pattern
-        came.
+    def improve(self, y: Floats) -> tuple[float, bool]:
+        """Add the patterns that are cheap at prices `y`; return the bound that these prove, and
+        whether a pattern is new.
         """
-        found = list(self.task.price([float(p) for p in y]))
-        least = np.full(self.task.groups, np.inf)
+        found = list(self.problem.price([float(p) for p in y]))
+        least = np.full(self.problem.groups, np.inf)
         for pattern in found:
-            group = self.task.group(pattern)
-            least[group] = min(least[group], _cost(self.task.load(pattern), y))
+            group = self.problem.group(pattern)
+            least[group] = min(least[group], _cost(self.problem.load(pattern), y))
         # Prices that make every pattern dear enough, times this, are dual to the programme: its
         # value is a bound.
-        worth, cost = float(np.dot(y, self.task.capacity)), float(least.sum())
+        worth, cost = float(np.dot(y, self.problem.capacity)), float(least.sum())
         return worth / cost if cost > 1e-12 * worth else math.inf, self.extend(found)
 
-    def fewest(self, bound: float) -> Packing[P]:
-        """Few and liked patterns that lose next to nothing: the lightest shares at the best rate,
-        then one by one those of the smallest shares are left out where the others make up for them.
+    def prune(self, bound: float) -> Packing[P]:
+        """Few and light patterns at nearly the best rate: the lightest shares, less one by one the
+        smallest that the others make up for.
         """
         rate, _, _ = self.solve()
         target = rate * (1 - LOST)
@@ -162,24 +158,26 @@ class _Pool(Generic[P]):
             else:
                 settled.add(least)
         names = list(self.patterns)
-        order = sorted(kept, key=lambda each: (self.task.group(names[each[0]]), -each[1], each[0]))
+        order = sorted(
+            kept, key=lambda each: (self.problem.group(names[each[0]]), -each[1], each[0])
+        )
         return Packing(tuple((names[i], float(x)) for i, x in order), value, max(bound, value))
 
     def _covers(self, chosen: Sequence[int]) -> bool:
         names = list(self.patterns)
-        return len({self.task.group(names[i]) for i in chosen}) == self.task.groups
+        return len({self.problem.group(names[i]) for i in chosen}) == self.problem.groups
 
     def _lightest(self, rate: float) -> list[int]:
         """The patterns of the least weight, by their shares, that make `rate`."""
-        m = len(self.task.capacity)
+        m = len(self.problem.capacity)
         limit = (
-            np.concatenate([np.array(self.task.capacity), np.full(self.task.groups, -rate)])
+            np.concatenate([np.array(self.problem.capacity), np.full(self.problem.groups, -rate)])
             / self.unit
         )
         for _ in range(_LIGHT_ROUNDS):
-            weight = np.array([self.task.weight(pattern) for pattern in self.patterns])
+            weight = np.array([self.problem.weight(pattern) for pattern in self.patterns])
             _, shares, prices = maximise(-weight, np.stack(self.columns, axis=1), limit)
-            if not self.extend(self.task.light([float(p) for p in prices[:m]])):
+            if not self.extend(self.problem.light([float(p) for p in prices[:m]])):
                 break
         return [int(i) for i in np.flatnonzero(shares > 1e-9)]
 

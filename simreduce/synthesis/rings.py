@@ -17,8 +17,8 @@ import numpy as np
 
 from simreduce.arrays import Floats
 from simreduce.synthesis.network import Edge, Network
-from simreduce.synthesis.optimum import narrowest
-from simreduce.synthesis.packing import GAP, LOST, Packing, Task, pack
+from simreduce.synthesis.optimum import narrowest_cut
+from simreduce.synthesis.packing import GAP, LOST, Packing, Problem, pack
 from simreduce.synthesis.tours import MOST_EXACT, tours
 
 Ring = tuple[int, ...]
@@ -44,8 +44,7 @@ def all_reduce_rate(ranks: int, rate: float) -> float:
 
 @functools.lru_cache(maxsize=32)
 def ring_packing(network: Network) -> Rings:
-    """Rings with shares; the rate is their sum. No rings, and a rate of 0, where the ways allow
-    none.
+    """Rings with shares; the rate is their sum. No rings, and a rate of 0, where paths allow none.
 
     Rings that share no link are taken where they reach what the best shares do.
     """
@@ -54,10 +53,10 @@ def ring_packing(network: Network) -> Rings:
     apart = _greedy(network)
     if not apart:
         return Packing((), 0.0, 0.0)
-    rate, bound = sum(share for _, share in apart), narrowest(network)
+    rate, bound = sum(share for _, share in apart), narrowest_cut(network)
     if rate < bound * (1 - GAP):
         exact = network.ranks <= MOST_EXACT
-        task = Task(
+        problem = Problem(
             capacity=network.capacity,
             groups=1,
             load=functools.cache(lambda ring: network.load(hops(ring))),
@@ -68,7 +67,7 @@ def ring_packing(network: Network) -> Rings:
             bound=bound,
             rounds=_ROUNDS if exact else _ROUNDS_BEYOND,
         )
-        shared = pack(task, [*(ring for ring, _ in apart), *_zigzags(network)])
+        shared = pack(problem, [*(ring for ring, _ in apart), *_zigzags(network)])
         if shared.rate * (1 - LOST) > rate:
             return shared
         bound = shared.bound
@@ -82,7 +81,7 @@ def _greedy(network: Network) -> list[tuple[Ring, float]]:
     while ring := _widest(network, left):
         for each in (ring, (ring[0], *ring[:0:-1])):
             load = network.load(hops(each))
-            if all(network.ways[u][v] for u, v in hops(each)):
+            if all(network.paths[u][v] for u, v in hops(each)):
                 rate = min(left[arc] / times for arc, times in load.items())
                 if rate > _LEAST * max(network.capacity):
                     found[each] = found.get(each, 0.0) + rate
@@ -95,7 +94,9 @@ def _widest(network: Network, left: Sequence[float]) -> Ring | None:
     """A ring whose slowest hop has the most left, of those one on links with much left; None if
     there is none.
     """
-    rooms = [[min(left[arc] for arc in way) if way else 0.0 for way in row] for row in network.ways]
+    rooms = [
+        [min(left[arc] for arc in path) if path else 0.0 for path in row] for row in network.paths
+    ]
     costs = _costs(network, [1.0 / max(room, 1e-300) for room in left])
     levels = sorted(
         {room for row in rooms for room in row if room > _LEAST * max(network.capacity)},
@@ -115,21 +116,21 @@ def _widest(network: Network, left: Sequence[float]) -> Ring | None:
 
 
 def _zigzags(network: Network) -> Iterator[Ring]:
-    """Rings that use all pairs of ranks alike (Walecki 1892): one rank stands still while the
-    others turn.
+    """Rings that use all pairs of ranks equally (Walecki 1892): one rank stays and the others
+    rotate.
     """
     n = network.ranks
     path = [(i + 1) // 2 if i % 2 else -(i // 2) for i in range(n - 1)]
     for turn in range(n - 1):
         ring = (0, *(1 + (step + turn) % (n - 1) for step in path))
         for each in (ring, (0, *ring[:0:-1])):
-            if all(network.ways[u][v] for u, v in hops(each)):
+            if all(network.paths[u][v] for u, v in hops(each)):
                 yield each
 
 
 @functools.lru_cache(maxsize=32)
 def best_order(network: Network) -> Ring | None:
-    """The ring that alone is fastest; of equals, the one with the fewest links on its ways. None if
+    """The ring that alone is fastest; of equals, the one that crosses the fewest links. None if
     there is none.
 
     Among the rings of `ring_packing`, and the shortest rings that avoid links of less than some
@@ -137,14 +138,14 @@ def best_order(network: Network) -> Ring | None:
     """
     candidates = [ring for ring, _ in ring_packing(network).patterns]
     in_order = tuple(range(network.ranks))
-    candidates += [in_order] * all(network.ways[u][v] for u, v in hops(in_order))
+    candidates += [in_order] * all(network.paths[u][v] for u, v in hops(in_order))
     for least in sorted({network.rate([edge]) for edge in network.edges}):
         costs = [
             [
-                len(way) if way and network.rate([(u, v)]) >= least else math.inf
-                for v, way in enumerate(row)
+                len(path) if path and network.rate([(u, v)]) >= least else math.inf
+                for v, path in enumerate(row)
             ]
-            for u, row in enumerate(network.ways)
+            for u, row in enumerate(network.paths)
         ]
         candidates += tours(np.array(costs), network.tasks)
 
@@ -156,7 +157,10 @@ def best_order(network: Network) -> Ring | None:
 
 def _costs(network: Network, prices: Sequence[float]) -> Floats:
     return np.array(
-        [[sum(prices[a] for a in way) if way else math.inf for way in row] for row in network.ways]
+        [
+            [sum(prices[a] for a in path) if path else math.inf for path in row]
+            for row in network.paths
+        ]
     )
 
 

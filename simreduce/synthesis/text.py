@@ -1,4 +1,4 @@
-"""Trees, rings and optima in the words of people."""
+"""Trees and rings as text."""
 
 from __future__ import annotations
 

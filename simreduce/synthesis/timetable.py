@@ -1,9 +1,9 @@
-"""When chunks make their hops: in every round every edge of every tree is busy with one chunk.
+"""The rounds in which chunks make their hops: every edge of every tree sends a chunk each round.
 
-What one rank sends another goes over a few streams at once. So a chunk that is a large part of what
-its pair sends in a round takes longer than a round, and is expected to: if later hops were planned
-for the next round, transfers behind them in the same streams would wait for data that cannot be
-there yet, and where two trees wait for each other so would all.
+One rank sends to another over a few streams at once. A chunk that is a large part of what its pair
+sends in a round therefore takes longer than a round, and the timetable gives it that time. If it
+did not, transfers behind it in the same streams would wait for data that cannot be there yet, and
+two trees that wait for each other would stop all.
 """
 
 from __future__ import annotations
@@ -44,10 +44,9 @@ class Sum(NamedTuple):
 
 
 def streams(trees: Sequence[SpanningTree]) -> Counter[Edge]:
-    """By pair of ranks, how many streams it has: so many that some have the link while others wait
-    for the latency of their next transfer. The more trees share a pair, the shorter their
-    transfers; but more streams than it takes make the pipeline longer to fill. The numbers are what
-    did best on the subsets of a DGX-1.
+    """The number of streams of every pair of ranks, enough to hide the latency of one transfer
+    behind others. The more trees share a pair, the shorter their transfers; but streams beyond need
+    make the pipeline longer to fill. The numbers are the best ones on the subsets of a DGX-1.
     """
     users = Counter(edge for tree in trees for edge in tree.edges)
     return Counter(
@@ -80,8 +79,7 @@ def timetable(trees: Sequence[SpanningTree], sizes: Sequence[int]) -> tuple[list
             children.setdefault(parent, []).append(child)
         sums += [Sum(ready[rank], t, rank, tuple(below)) for rank, below in children.items()]
         for parent, child in tree.down:
-            # What a rank hands out it has from its parent; what it had on the way up is of no
-            # concern.
+            # A rank forwards what its parent sent, whenever it had its own sum.
             start = ready.setdefault(parent, 0)
             hops.append(Hop(start, t, parent, child, upwards=False))
             ready[child] = start + rounds((parent, child))

@@ -1,5 +1,5 @@
-"""Cheapest tours (Hamiltonian cycles): exact up to 16 ranks (Held and Karp 1962), by tasks or by
-insertion beyond.
+"""Cheapest tours (Hamiltonian cycles): exact up to 16 ranks (Held and Karp 1962), beyond that task
+by task or by insertion. networkx only approximates tours.
 """
 
 from __future__ import annotations
@@ -82,25 +82,25 @@ def _walked(costs: Floats, table: Floats, visited: int, last: int) -> Tour:
 
 
 def _through_tasks(costs: Floats, tasks: Sequence[Sequence[int]]) -> Iterator[Tour]:
-    """For every rank of the first task, the cheapest tour that enters there and leaves a task when it
-    is done with it.
+    """For every rank of the first task, the cheapest tour that enters there and visits one task
+    after another.
     """
     inside = [_through_task(costs[np.ix_(task, task)]) for task in tasks]
     for entry in range(len(tasks[0])):
-        # By rank of the task at hand: what it costs to leave from there, and the ways so far.
-        least, ways = inside[0][0][entry], []
+        # For each rank of the task at hand: the cost to leave from there, and the steps so far.
+        least, steps = inside[0][0][entry], []
         for (before, task), (through, _) in zip(pairwise(tasks), inside[1:], strict=True):
             enter = (least[:, None] + costs[np.ix_(before, task)]).min(axis=0)
             came = (least[:, None] + costs[np.ix_(before, task)]).argmin(axis=0)
             least = (enter[:, None] + through).min(axis=0)
-            ways.append(((enter[:, None] + through).argmin(axis=0), came))
+            steps.append(((enter[:, None] + through).argmin(axis=0), came))
         home = least + costs[list(tasks[-1]), tasks[0][entry]]
         out = int(home.argmin())
         if not np.isfinite(home[out]):
             continue
         parts: list[Tour] = []
         for (_, paths), task, (into, came) in zip(
-            inside[:0:-1], tasks[:0:-1], ways[::-1], strict=True
+            inside[:0:-1], tasks[:0:-1], steps[::-1], strict=True
         ):
             door = int(into[out])
             parts.append(tuple(task[i] for i in paths[door, out]))
@@ -110,7 +110,7 @@ def _through_tasks(costs: Floats, tasks: Sequence[Sequence[int]]) -> Iterator[To
 
 
 def _through_task(costs: Floats) -> tuple[Floats, dict[tuple[int, int], Tour]]:
-    """From every rank of a task to every other: the least cost of a path through all, and the path."""
+    """The least cost of a path through all of a task, by its two ends, and the paths."""
     n, full = len(costs), (1 << len(costs)) - 1
     least = np.full((n, n), math.inf)
     paths: dict[tuple[int, int], Tour] = {}

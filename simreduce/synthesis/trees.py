@@ -1,12 +1,12 @@
 """Trees that share a network and reach its best rate: for all-reduce, broadcast, reduce,
 all-gather, reduce-scatter.
 
-For an all-reduce a tree is used upwards to add and downwards to hand out. Where ways are alike in
-both directions, one undirected tree serves for both and any rank may be its root; where not, every
-root has an in-tree and an out-tree of the same share. Shares come from `packing`; the cheapest tree
-at given prices is a spanning tree (Prim) or an arborescence (Edmonds), so the packing is proved to
-be best for transfers along the network's ways; but where these are not alike and ranks are more
-than 16, it is merely found, and the narrowest cut is the bound.
+An all-reduce sums up a tree and broadcasts down a tree. Where paths are symmetric, one undirected
+tree serves both directions and any rank may be its root; elsewhere every root has an in-tree and an
+out-tree of the same share. Shares come from `packing`. The cheapest tree at given prices is a
+spanning tree (Prim) or an arborescence (Edmonds), which proves that the packing is best for
+transfers along the network's paths. Where paths are not symmetric and ranks are more than 16, the
+packing is the best one found, and the narrowest cut is the bound.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from simreduce.errors import StrategyError
 from simreduce.synthesis.arborescence import arborescence, in_order, spanning_tree
 from simreduce.synthesis.network import Edge, Network
-from simreduce.synthesis.optimum import narrowest
-from simreduce.synthesis.packing import Packing, Task, pack
+from simreduce.synthesis.optimum import narrowest_cut
+from simreduce.synthesis.packing import Packing, Problem, pack
 
 _SEVERAL_ROOTS = 16
 """Up to this many ranks every rank is tried as the root at every price; beyond, trees are used in
@@ -38,8 +38,8 @@ _SHALLOW = 3
 
 @dataclass(frozen=True, slots=True)
 class SpanningTree:
-    """Ways to the root and from it. `up` are edges (child, parent), children first; `down` are
-    (parent, child), parents first. Either is () where the collective does not use it.
+    """An in-tree and an out-tree of one root. `up` are edges (child, parent), children first;
+    `down` are (parent, child), parents first. Either is () where the collective does not use it.
     """
 
     root: int
@@ -48,7 +48,7 @@ class SpanningTree:
 
     @property
     def hops(self) -> int:
-        """Transfers, one after another, on the longest way up and down."""
+        """Transfers, one after another, on the longest path up and down."""
         return _depth([(b, a) for a, b in reversed(self.up)], self.root) + _depth(
             self.down, self.root
         )
@@ -79,12 +79,11 @@ def _depth(down: Sequence[Edge], root: int) -> int:
 
 @functools.lru_cache(maxsize=32)
 def all_reduce_trees(network: Network) -> Trees:
-    """Trees that sum at their root and hand out from there; the rate is the sum of the shares."""
+    """Trees that sum at their root and broadcast from there; the rate is the sum of the shares."""
     either_way = network.symmetric or network.ranks > _SEVERAL_ROOTS
     price = _both_ways if either_way else _pairs
     light = _shallow_trees if either_way else _shallow_pairs
-    # Of ways that are not alike, the cheapest undirected tree proves nothing; the narrowest cut
-    # still does.
+    # The cheapest undirected tree proves nothing of asymmetric paths; the narrowest cut still does.
     proved = network.symmetric or not either_way
     return _packed(
         network,
@@ -92,7 +91,7 @@ def all_reduce_trees(network: Network) -> Trees:
         lambda _: 0,
         functools.partial(price, network),
         functools.partial(light, network),
-        bound=None if proved else narrowest(network),
+        bound=None if proved else narrowest_cut(network),
     )
 
 
@@ -105,7 +104,7 @@ def broadcast_trees(network: Network, root: int) -> Trees:
 @functools.lru_cache(maxsize=64)
 def reduce_trees(network: Network, root: int) -> Trees:
     """Trees to `root`."""
-    return _turned(broadcast_trees(network.reversed(), root))
+    return _reverse(broadcast_trees(network.reversed(), root))
 
 
 @functools.lru_cache(maxsize=16)
@@ -123,7 +122,7 @@ def all_gather_trees(network: Network) -> Trees:
 @functools.lru_cache(maxsize=16)
 def reduce_scatter_trees(network: Network) -> Trees:
     """Trees to every rank."""
-    return _turned(all_gather_trees(network.reversed()))
+    return _reverse(all_gather_trees(network.reversed()))
 
 
 def _packed(
@@ -140,7 +139,7 @@ def _packed(
     seeds = list(price([1.0 / c for c in network.capacity]))
     if len({group(tree) for tree in seeds}) < groups:
         raise StrategyError(f"no trees were found that span these {network.ranks} GPUs")
-    task = Task(
+    problem = Problem(
         capacity=network.capacity,
         groups=groups,
         load=functools.cache(lambda tree: network.load(tree.edges)),
@@ -156,10 +155,10 @@ def _packed(
         rounds=_ROUNDS if bound is None else _ROUNDS_UNPROVED,
         light=light or (lambda _: ()),
     )
-    return pack(task, seeds)
+    return pack(problem, seeds)
 
 
-def _turned(packing: Trees) -> Trees:
+def _reverse(packing: Trees) -> Trees:
     return Packing(
         tuple((t.reversed(), x) for t, x in packing.patterns), packing.rate, packing.bound
     )
@@ -167,7 +166,8 @@ def _turned(packing: Trees) -> Trees:
 
 def _costs(network: Network, prices: Sequence[float]) -> list[list[float]]:
     return [
-        [sum(prices[a] for a in way) if way else math.inf for way in row] for row in network.ways
+        [sum(prices[a] for a in path) if path else math.inf for path in row]
+        for row in network.paths
     ]
 
 

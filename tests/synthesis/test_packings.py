@@ -47,7 +47,7 @@ def check_spans(network, tree):
                 assert child not in seen
                 seen.add(child)
             assert seen == everyone
-    assert all(network.ways[u][v] for u, v in tree.edges)
+    assert all(network.paths[u][v] for u, v in tree.edges)
 
 
 def check_trees(network, collective, root, best):
@@ -174,7 +174,7 @@ def test_what_is_staged_through_the_host_is_packed_too(name):
     check_fits(network, ring_packing(network), hops)
     for u, v in network.edges:
         route = topology.router.route(network.names[u], network.names[v]).links
-        assert [network.arcs[arc][2] for arc in network.ways[u][v]] == [
+        assert [network.arcs[arc][2] for arc in network.paths[u][v]] == [
             topology.links[i].bandwidth for i in route
         ]
     assert packing.rate <= optimum.all_gather(network).rate
@@ -224,7 +224,7 @@ def test_many_ranks_with_unlike_ways_have_the_bound_of_cuts():
 
     assert not network.symmetric
     assert packing.rate == pytest.approx(17 / 16, rel=1e-3)
-    assert packing.bound == optimum.narrowest(network) == 3.0
+    assert packing.bound == optimum.narrowest_cut(network) == 3.0
     assert packing.rate <= optimum.all_reduce(network).rate <= packing.bound
 
 
