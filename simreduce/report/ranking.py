@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from textwrap import wrap
 from typing import Any
@@ -94,35 +95,42 @@ def _recommendation(ranking: Ranking) -> list[str]:
             f"  ({fastest.strategy.text} is faster, {units.format_duration(fastest.seconds)}, "
             "but no setting of TensorFlow runs it)"
         )
-    return lines + how_lines(ranking, best)
+
+    def instead(target: str) -> tuple[Candidate, str] | None:
+        if (other := ranking.fastest_by(target)) is None:
+            return None
+        time = units.format_duration(other.seconds)
+        return other, f"it; its fastest is {other.strategy.text}, {time}"
+
+    return lines + how_lines(best, instead)
 
 
-def how_lines(ranking: Ranking, best: Candidate, kind: str = "") -> list[str]:
-    """What to type for one of the candidates.
+def how_lines(best: Candidate, instead: Callable[[str], tuple[Candidate, str] | None]) -> list[str]:
+    """What to type for a candidate, for each target.
 
-    `kind`, such as `predicted`, stands before times of the ranking where there are others too.
+    For a target without a setting for it, `instead` gives another candidate, and says why.
     """
     return [
-        *_how(ranking, best, kind, "tf_cnn_benchmarks", "tf_cnn_benchmarks", "flags"),
-        *_how(ranking, best, kind, "tensorflow", "TensorFlow", "call"),
+        *_how(best, instead, "tf_cnn_benchmarks", "tf_cnn_benchmarks", "flags"),
+        *_how(best, instead, "tensorflow", "TensorFlow", "call"),
     ]
 
 
 def _how(
-    ranking: Ranking, best: Candidate, kind: str, target: str, title: str, what: str
+    best: Candidate,
+    instead: Callable[[str], tuple[Candidate, str] | None],
+    target: str,
+    title: str,
+    what: str,
 ) -> list[str]:
-    """What to type for `target`: for the best, or else for the fastest that it can run."""
-    own = getattr(best.settings, target)
-    if own:
+    if own := getattr(best.settings, target):
         return [f"  {title:17}  {own}"]
-    other = ranking.fastest_by(target)
-    if other is None:
+    found = instead(target)
+    if found is None:
         return [f"  {title:17}  has no {what} for any of them"]
-    instead = (
-        f"{other.strategy.text}, {kind}{' ' * bool(kind)}{units.format_duration(other.seconds)}"
-    )
+    other, why = found
     return [
-        f"  {title:17}  has no {what} for it; its fastest is {instead}:",
+        f"  {title:17}  has no {what} for {why}:",
         f"  {'':17}  {getattr(other.settings, target)}",
     ]
 

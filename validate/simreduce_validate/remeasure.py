@@ -15,7 +15,9 @@ from typing import Any
 from simreduce import units
 from simreduce.errors import InputError
 from simreduce.formats import Faults
+from simreduce.report import how_lines
 from simreduce.scenario import Scenario
+from simreduce.tables import Table, columns
 from simreduce.tune import Candidate, Ranking
 from simreduce_validate.campaign import Campaign
 from simreduce_validate.devices import Devices, can_run, read_devices
@@ -29,11 +31,10 @@ _COPIES = 5
 ResNet-50 on 8 CPU devices took 4.9.
 """
 
-_COLUMNS = ("predicted", "strategy", "here", "measured", "95 % interval", "measured", "#faults")
-_UNITS = ("place", "", "(ms)", "(ms)", "(ms)", "place", "")
-_TARGETS = (
-    ("tf_cnn_benchmarks", "tf_cnn_benchmarks", "flags"),
-    ("tensorflow", "TensorFlow", "call"),
+_COLUMNS = columns(
+    "predicted|strategy|here|measured|95 % interval|measured|#faults",
+    left="strategy",
+    units="place||(ms)|(ms)|(ms)|place|",
 )
 
 
@@ -154,15 +155,8 @@ def _first(ranking: Ranking, top: int, devices: Devices) -> list[tuple[int, Cand
 def table(found: MeasuredRanking) -> str:
     """Measured beside predicted times, then the strategy to take."""
     places = {row.place: str(place) for place, row in enumerate(found.fastest, 1)}
-    cells = [_COLUMNS, _UNITS, *(_cells(row, places.get(row.place, "-")) for row in found.rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = [
-        "  ".join(
-            cell.ljust(w) if i == 1 else cell.rjust(w)
-            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in cells
-    ]
+    rows = tuple(_cells(row, places.get(row.place, "-")) for row in found.rows)
+    lines = Table(_COLUMNS, rows).lines()
     faults = [
         f"  {row.candidate.strategy.text}: {fault}" for row in found.rows for fault in row.faults
     ]
@@ -172,16 +166,12 @@ def table(found: MeasuredRanking) -> str:
 def _header(found: MeasuredRanking) -> list[str]:
     settings, hardware = found.provenance["settings"], found.provenance["hardware"]
     links = f", {settings['links']}" if settings.get("links") else ""
+    tensorflow = f"TensorFlow {found.provenance['versions']['tensorflow']}"
+    predicted = f"{settings['simulated']}, calibration {settings['calibration']}"
     return [
         f"# measured on  {settings['backend']}, route {settings['route']}{links}",
-        (
-            f"#              {processors(hardware)}, TensorFlow "
-            f"{found.provenance['versions']['tensorflow']}"
-        ),
-        (
-            f"# here         predicted for {settings['simulated']}, calibration "
-            f"{settings['calibration']}"
-        ),
+        f"#              {processors(hardware)}, {tensorflow}",
+        f"# here         predicted for {predicted}",
         "#",
     ]
 
@@ -221,32 +211,23 @@ def _recommendation(found: MeasuredRanking) -> list[str]:
     if len(found.equals) > 1:
         names = ", ".join(row.candidate.strategy.text for row in found.equals)
         lines.append(f"  (not told apart: {names}; of these it is predicted to be fastest)")
-    return lines + [line for target in _TARGETS for line in _setting_lines(found, best, *target)]
+    return lines + how_lines(best.candidate, lambda target: _instead(found, target))
 
 
-def _setting_lines(
-    found: MeasuredRanking, best: MeasuredCandidate, target: str, title: str, what: str
-) -> list[str]:
-    """What to type for `target`: for the recommended strategy, or else for the fastest that has a
-    setting.
+def _instead(found: MeasuredRanking, target: str) -> tuple[Candidate, str] | None:
+    """The fastest candidate that `target` has a setting for: of the measured ones, if there is one.
 
-    Times of the ranking are of other devices than the measured ones, so they are left out.
+    Times of the ranking are those of another machine, so they do not stand beside measured ones.
     """
-    if own := getattr(best.candidate.settings, target):
-        return [f"  {title:17}  {own}"]
-    measured = [row for row in found.fastest if getattr(row.candidate.settings, target)]
-    other = found.ranking.fastest_by(target)
-    if measured:
-        other, time = measured[0].candidate, measured[0].measured.value
-        text = f"{other.strategy.text}, measured {units.format_duration(time)}"
-        lead = f"has no {what} for it; the fastest measured with one is {text}:"
-    elif other:
-        machine = found.ranking.scenario.setup.topology.name
-        where = f"predicted fastest on {machine}"
-        lead = f"has no {what} for a measured one; {where} is {other.strategy.text}:"
-    else:
-        return [f"  {title:17}  has no {what} for any of them"]
-    return [f"  {title:17}  {lead}", f"  {'':17}  {getattr(other.settings, target)}"]
+    for row in found.fastest:
+        if getattr(row.candidate.settings, target):
+            time = units.format_duration(row.measured.value)
+            text = f"{row.candidate.strategy.text}, measured {time}"
+            return row.candidate, f"it; the fastest measured with one is {text}"
+    if (other := found.ranking.fastest_by(target)) is None:
+        return None
+    machine = found.ranking.scenario.setup.topology.name
+    return other, f"a measured one; predicted fastest on {machine} is {other.strategy.text}"
 
 
 def document(found: MeasuredRanking) -> dict[str, Any]:

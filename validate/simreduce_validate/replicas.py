@@ -25,7 +25,7 @@ did.
 """
 
 _STEPS = 40
-"""Of every worker, whose gradients are told apart."""
+"""Steps of each worker whose gradients can be identified."""
 _SECONDS = 60.0
 _AHEAD = 0.5
 """Seconds between all being ready and the beginning."""
@@ -84,7 +84,7 @@ class Cluster:
 
 def _read(moved: float) -> tuple[int, int]:
     """The update that moved a weight by so much, (1 + (update - 1) / PACE) / gradients, and how
-    many gradients it had: up to 15 of these and 50 updates can be told apart.
+    many gradients it had: up to 15 of these and 50 updates can be identified.
     """
     if moved == 0.0:
         return 0, 0

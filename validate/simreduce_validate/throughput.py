@@ -248,9 +248,9 @@ def main() -> None:
     parser.add_argument(
         "--model", action="append", choices=names, help="this one only; may be repeated"
     )
-    asked = parser.parse_args()
-    rows = PUBLISHED_32 if asked.batch_32 else PUBLISHED
-    for line in report(tuple(row for row in rows if row.model in (asked.model or names))):
+    options = parser.parse_args()
+    rows = PUBLISHED_32 if options.batch_32 else PUBLISHED
+    for line in report(tuple(row for row in rows if row.model in (options.model or names))):
         print(line)
 
 

@@ -119,16 +119,16 @@ def read_campaign(
 
     Raises InputError with every fault, the earlier ones in `faults` included.
     """
-    asked = _read_scenario(faults, topology, scenario)
-    times = chained or (asked.repeat if asked else 1)
+    chosen = _read_scenario(faults, topology, scenario)
+    times = chained or (chosen.repeat if chosen else 1)
     _check_step(faults, times, builtin, options["route"], traced=traced)
-    where = asked if topology is None else topology
+    where = chosen if topology is None else topology
     devices = faults.attempt("", read_devices, where, ngpus, gpus, **options)
     sizes = minbytes, maxbytes, stepbytes, stepfactor
     workloads = _read_workloads(faults, datatype, *sizes)
     texts = algo or (() if builtin else ("ring",))
     named = faults.attempt("", read_strategies, texts, list(ALGORITHMS))
-    constants = asked.setup.calibration if asked else NOMINAL
+    constants = chosen.setup.calibration if chosen else NOMINAL
     if calibration is not None:
         constants = faults.attempt("--calibration", load_calibration, calibration) or NOMINAL
     names = [name for text in builtin for name in text.split(",")]
@@ -136,9 +136,9 @@ def read_campaign(
     if faults.problems or devices is None or named is None:
         raise InputError(faults.problems)
     campaign = Campaign(devices, constants, iters, warmup_iters, times, traced)
-    if asked:
-        workloads = [asked.workload]
-        strategies = best_of(campaign, asked, top)
+    if chosen:
+        workloads = [chosen.workload]
+        strategies = best_of(campaign, chosen, top)
     else:
         strategies = [s for s, wanted in named if wanted or can_run(s, devices, workloads)]
     if not strategies and not builtins:
@@ -153,14 +153,14 @@ def _read_scenario(faults: Faults, topology: str | None, scenario: str | None) -
             form = "a name, a file or e.g. switch:4; or give a --scenario"
             faults.add("TOPOLOGY is missing", form)
         return None
-    asked = faults.attempt("", load_scenario, scenario)
+    found = faults.attempt("", load_scenario, scenario)
     for option, name in _OF_THE_SCENARIO.items():
         if typed(name):
             faults.add(option, "the --scenario says what is reduced and how")
-    if asked and asked.setup.runtime.name != RUNTIME:
-        runtime = asked.setup.runtime.name
+    if found and found.setup.runtime.name != RUNTIME:
+        runtime = found.setup.runtime.name
         faults.add(f"--scenario {scenario}", f"runtime {runtime!r}; devices have {RUNTIME}'s only")
-    return asked
+    return found
 
 
 def _check_step(

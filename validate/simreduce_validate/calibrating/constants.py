@@ -1,4 +1,4 @@
-"""What is fitted: constants by the names that a calibration file gives them."""
+"""The constants of a fit, by their names in a calibration file."""
 
 from __future__ import annotations
 

@@ -26,9 +26,7 @@ _FEW = 3
 """Controls for the candidates of one size."""
 
 _LONG, _SHORT = 2.0, 0.01
-"""Times the slowest candidate, beyond which a control costs more than it tells; and seconds that
-cost little beside whatever.
-"""
+"""A control may take this many times the slowest candidate, or these seconds, which cost little."""
 
 _BRIEF = 16
 """By how many times a control may be shorter than the candidate in the middle: it would be of a
@@ -41,9 +39,10 @@ _LARGE = 16
 
 
 def control_plans(devices: Devices, keys: Iterable[Key]) -> dict[Key, Micro]:
-    """The controls of a calibration on these devices: a value that goes back and forth between two,
-    or eight sums one after another on the first. None if it was learnt on others, between which
-    there is something else to do.
+    """The controls of a calibration as micro-plans on these devices.
+
+    A control sends a value back and forth between two devices, or adds eight times on one. Returns
+    none if the calibration was learnt on devices of another kind.
     """
     names, paths, wanted = devices.layout.devices, _paths(devices), list(keys)
     if not all(kind in paths for kind, _ in wanted):
@@ -57,7 +56,7 @@ def control_plans(devices: Devices, keys: Iterable[Key]) -> dict[Key, Micro]:
 
 
 def _paths(devices: Devices) -> dict[str, list[int]]:
-    """Which devices a value visits, by what a control does."""
+    """The devices that a value visits, by kind of control."""
     if not devices.stage.on_cpus or devices.layout.n < 2:
         return {}
     if devices.stage.one_process:
@@ -74,9 +73,10 @@ def _paths(devices: Devices) -> dict[str, list[int]]:
 def choose_controls(
     controls: Mapping[Key, float], nbytes: int, predicted: Sequence[float]
 ) -> list[Key]:
-    """Those few controls that took about as long as candidates of so many bytes are predicted to
-    take, and whose values are not much larger: what fills their time, be it fixed costs or bytes,
-    slows both down. Fewer, or none, if there are no such.
+    """Up to three controls that took about as long as candidates of `nbytes` are predicted to take.
+
+    Their values may not be much larger, so that the same costs, fixed or by the byte, fill the time
+    of both.
     """
     known = [seconds for seconds in predicted if math.isfinite(seconds)]
     if not known:

@@ -140,6 +140,6 @@ def _errors(slopes: Floats, residuals: Floats) -> Floats:
     normal = slopes.T @ (weight[:, None] * slopes)
     known = np.diag(normal) > _NOTHING
     errors = np.full(len(known), np.inf)
-    told = normal[np.ix_(known, known)] / variance + np.eye(int(known.sum())) / _UNKNOWN**2
-    errors[known] = np.sqrt(np.diag(np.linalg.inv(told)))
+    information = normal[np.ix_(known, known)] / variance + np.eye(int(known.sum())) / _UNKNOWN**2
+    errors[known] = np.sqrt(np.diag(np.linalg.inv(information)))
     return errors

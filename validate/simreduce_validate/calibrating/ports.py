@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 APART = 0.05
-"""A port is told apart whose rate differs from the usual one by more."""
+"""A port differs if its rate differs from the usual one by more."""
 
 Pair = tuple[int, int]
 

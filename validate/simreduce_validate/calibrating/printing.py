@@ -42,8 +42,8 @@ def session_lines(session: Session, path: Path) -> Iterator[str]:
     if session.accuracy is not None:
         yield "# strategies that were not in the fit:"
         yield from (f"#   {line}" for line in accuracy_lines(session.accuracy))
-    name = path.stem if path.parent == own_calibrations() else path
-    yield f"# kept in {path}; use it with --calibration {name}"
+    given = path.stem if path.parent == own_calibrations() else path
+    yield f"# kept in {path}; use it with --calibration {given}"
 
 
 def _worst_lines(session: Session) -> Iterator[str]:

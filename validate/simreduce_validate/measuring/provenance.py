@@ -1,6 +1,4 @@
-"""What a result was measured on: hardware, versions, settings. Read from this machine; what cannot
-be read is left out.
-"""
+"""The provenance of a result: hardware, versions and settings, as far as known."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ _PACKAGES = ("networkx", "numba", "numpy", "scipy", "simpy")
 
 
 def provenance(backend: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """`backend` is what a backend says of itself, `settings` what was asked for."""
+    """The provenance of a result, from what a backend reports and a campaign's settings."""
     about = dict(backend)
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -36,11 +36,11 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What will be measured, and what is predicted for it. `plan` is the plan's digest, "" for what
-    is no plan of ours, and `predicted_us` None where there is no prediction. `repeats` is the place
-    of an earlier candidate that is the very same. A control is no candidate, and has no prediction:
-    `then_us` is what it took when the calibration was made, and `beside` the sizes, in bytes, of
-    the candidates that it is timed beside.
+    """A case before it is measured, with its prediction, or None without one.
+
+    `plan` is the plan's digest, "" for a builtin. `repeats` is the place of an earlier candidate
+    that is the same. A control has no prediction: `then_us` is its time when the calibration was
+    made, and `beside` are the sizes in bytes of the candidates in its rounds.
     """
 
     algorithm: str

@@ -40,7 +40,7 @@ _IN_TAILS = 20
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A number, and between which bounds it lies with the probability that was asked for."""
+    """A number, and the bounds that hold it with a given probability."""
 
     value: float
     low: float
@@ -58,7 +58,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """What is wrong with the samples of one candidate. `spread` is their deviation (`NORMAL` times
+    """How noisy the samples of one candidate are. `spread` is their deviation (`NORMAL` times
     the median absolute one) as a part of the median, `outliers` the places of those that are `FAR`
     from it, and `drift` the median of the second half over that of the first, less 1.
     """

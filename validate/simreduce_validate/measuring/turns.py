@@ -25,13 +25,13 @@ def time_in_rounds(
     settled: Sequence[int] = (),
     note: Callable[[int, int, float], None] = lambda _place, _round, _seconds: None,
 ) -> list[Floats]:
-    """Seconds of each candidate by round: one step each, one candidate after another. `note` gets
-    every sample as it comes: place of the candidate, round, seconds.
+    """Seconds of each candidate by round: one step each, one candidate after another.
 
-    Warm-up steps are taken by all before the first round. They are the only ones that are not
-    samples, unless `settled` says by candidate how many steps in a row make a sample (0: one): it
-    is their median, after as many that do not count. For what others leave in the caches then tells
-    nothing.
+    `note` gets every sample as it comes: place of the candidate, round, seconds.
+
+    All candidates take `warmup` steps before the first round. `settled` says by candidate how many
+    steps in a row make a sample: it is their median, after as many warm-up steps, which refill the
+    caches. With 0, a sample is one step.
     """
     for candidate in candidates:
         if warmup:

@@ -30,7 +30,7 @@ def load(text: str, shape: tuple[int | None, ...] | None) -> Any:
     """The model that `text` names; an application is made for inputs of `shape`, if that is given.
     Its weights are of no interest.
 
-    InputError for what is none, and for what the user's own code raises.
+    Raises InputError if there is none, and for errors of the user's own code.
     """
     if text.endswith((".keras", ".h5")) or Path(text).exists():
         return _saved(text)

@@ -122,8 +122,8 @@ def traced(model: Any, inputs: Any) -> tuple[Model, list[str]]:
         if gradient is not None:
             own = Gradient(variable.path, prod(variable.shape), dtypes.code(gradient.dtype.name))
             runs[readers[id(variable.value.handle)]].gradients.append(own)
-    layers, told = _layers([run for run in runs if run.matters], model.name)
-    return Model(model.name, tuple(layers)), [*told, *notes]
+    layers, uncounted = _layers([run for run in runs if run.matters], model.name)
+    return Model(model.name, tuple(layers)), [*uncounted, *notes]
 
 
 @dataclass

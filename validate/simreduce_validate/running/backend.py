@@ -44,9 +44,10 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """`seconds` of each step, divided by how often it does the plan. `wrong` is what was not as the
-    contract says, and `departures` how what was executed is not the plan: unless both are empty,
-    the times mean nothing.
+    """`seconds` of each step, divided by how often it does the plan.
+
+    `wrong` lists results that break the contract, `departures` executed ops that are not those of
+    the plan. Unless both are empty, the times mean nothing.
     """
 
     seconds: Floats
@@ -62,11 +63,11 @@ class Measurement:
 
 @dataclass
 class Backend:
-    """Devices that are held until the `with` block ends.
+    """Open devices, until the `with` block ends.
 
-    `devices` are those of the plans it takes, or the first of them where the plans leave the others
-    idle; `place` is the TensorFlow device of each. `provenance` says what it runs on. DeviceError
-    if a request takes more than `patience` seconds: the backend is of no use then.
+    `devices` are those of the plans it takes, or the first of them if plans leave the others idle;
+    `place` is the TensorFlow device of each. `provenance` describes hardware and software. A
+    request that takes more than `patience` seconds raises DeviceError, and ends the backend's use.
     """
 
     name: str
@@ -149,7 +150,7 @@ class Backend:
 
 @dataclass(frozen=True)
 class Candidate:
-    """What is ready to run on a backend; `prepared` is what its first step showed."""
+    """A plan or builtin that is ready to run on a backend; `prepared` describes its first step."""
 
     backend: Backend = field(repr=False)
     number: int
@@ -188,7 +189,7 @@ class Candidate:
         return found
 
     def measured(self, seconds: Floats) -> Measurement:
-        """These times, with what is found wrong now or was at first."""
+        """These times, with every fault of the first and the last step."""
         wrong = dict.fromkeys((*self.prepared.faults, *self.check()))
         return Measurement(seconds, tuple(wrong), self.prepared.departures, self.prepared)
 

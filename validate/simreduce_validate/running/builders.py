@@ -124,7 +124,7 @@ def _cross_device(ops_of: Any, own: Tensors) -> Tensors:
 
 
 def _collective(own: Tensors, key: int) -> Tensors:
-    """A ring collective per gradient; its group and instances are told from all others by number.
+    """A ring collective per gradient, whose group and instances have numbers of their own.
 
     On every device they come one after another: if two devices began with different ones, all would
     wait for ever.

@@ -1,6 +1,4 @@
-"""TensorFlow's own for which every rank is a process that runs a program of its own; all run it at
-once.
-"""
+"""TensorFlow's own all-reduces that run a program in a process per rank."""
 
 from __future__ import annotations
 
@@ -77,7 +75,7 @@ class Members:
         ]
 
     def check(self) -> list[str]:
-        """What is wrong with the last results."""
+        """The faults of the last results."""
         return [text for texts in self._all("check", self._patience) for text in texts]
 
     def close(self) -> None:

@@ -1,6 +1,4 @@
-"""The computer that a process is on, as it sees it itself: a worker's need not be like the
-driver's.
-"""
+"""The computer of a process, as the process sees it: workers' and driver's may differ."""
 
 from __future__ import annotations
 
@@ -14,8 +12,9 @@ _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 class Computer(NamedTuple):
-    """`name` tells computers apart: the kernel's own for this start of it, or the host's. `cores`
-    are those the process may use.
+    """A computer and its cores that the process may use.
+
+    `name` identifies the computer: the kernel's boot id, or the host's name.
     """
 
     name: str

@@ -117,7 +117,7 @@ def unmade(plan: Plan) -> Iterator[str]:
 
 
 def difference(where: str, lo: int, got: Floats, wanted: Floats) -> str:
-    """What is wrong with the values `got` of the addresses from `lo` on, "" if nothing is."""
+    """The fault of the values `got` at the addresses from `lo` on, or ""."""
     wrong = np.flatnonzero(~((got == wanted) | np.isnan(wanted)))
     loose = np.flatnonzero(np.isnan(wanted))
     if wrong.size:

@@ -1,4 +1,4 @@
-"""The process that builds graphs, runs them and looks at the clock. Started by `backend`."""
+"""The process that builds graphs, runs and times them. Started by `backend`."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class _Candidate:
 
 
 class Driver:
-    """What one backend's driver has open."""
+    """The devices and candidates of one backend."""
 
     def __init__(self) -> None:
         self._config = DriverConfig(())
         self._candidates: dict[int, _Candidate] = {}
 
     def open(self, config: DriverConfig) -> dict[str, str]:
-        """Take the devices; what they are, for a result's provenance."""
+        """Open the devices; returns what they are, for a result's provenance."""
         self._config = config
         prepare_process(config.cpus, config.threads, config.gpus)
         if config.cluster:
@@ -61,7 +61,7 @@ class Driver:
         }
 
     def prepare(self, number: int, work: Plan | Builtin, chained: int, route: str) -> FirstStep:
-        """Build a candidate, run it once, and look at what was executed and what came out."""
+        """Build a candidate, run it once, and check the executed ops and the results."""
         if isinstance(work, Builtin):
             program = builtin_program(work, self._config.place, self._config.devices, number)
         else:
@@ -93,7 +93,7 @@ class Driver:
         return found
 
     def check(self, number: int) -> list[str]:
-        """What is wrong with the results of the last step."""
+        """The faults of the results of the last step."""
         candidate = self._candidates[number]
         return faults(candidate.program, candidate.runner, candidate.contents)
 

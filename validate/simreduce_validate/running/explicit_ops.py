@@ -18,8 +18,9 @@ from simreduce.plan.waits import waits
 
 
 def make_ops_explicit(plan: Plan) -> Plan:
-    """`plan` without views, streams and CONCATs in place: every op reads all of its operands, and
-    copies wait for nothing else.
+    """`plan` without views, streams and CONCATs in place.
+
+    Every op then reads all of its operands, and copies wait for nothing else.
     """
     return _Writer(plan).done()
 
@@ -76,13 +77,11 @@ class _Writer:
         """The ops on `device` that tell it that the ops `before` are done."""
         found: dict[int, None] = {}
         for value in (value for wait in before for value in self.made[wait]):
-            found[value.op if value.device == device else self._told(value, device)] = None
+            found[value.op if value.device == device else self._signal(value, device)] = None
         return list(found)
 
-    def _told(self, value: Value, device: int) -> int:
-        """What tells another device that `value` is there: a COPY of nothing, of a cut that nothing
-        else reads.
-        """
+    def _signal(self, value: Value, device: int) -> int:
+        """An op that signals another device that `value` is there: a COPY of an empty SLICE."""
         if value.op not in self.nothing:
             self.nothing[value.op] = self.b.slice(value, value.lo, value.lo)
         return self.b.copy(self.nothing[value.op], device).op

@@ -1,5 +1,4 @@
-"""Links of known rate and delay between workers, as a value: what is set, and the machine that this
-makes.
+"""Links of known rate and delay between workers, and the machine that they make.
 
 Every worker has a port on one switch. A port carries its rate in each direction, counted as the
 wire counts it, headers included, so that a transfer gets a little less: its `goodput`.
@@ -59,7 +58,7 @@ class Links:
     slow: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """InputError tells all that cannot be set."""
+        """Raise InputError with every setting that is out of range."""
         problems = []
         if not 2 <= self.ports <= MOST_PORTS:
             problems.append(f"{self.ports} ports: 2 to {MOST_PORTS} workers stand round a switch")
@@ -124,9 +123,7 @@ class Links:
         return f"{self.ports} ports of {rates} ({how}, mtu {self.mtu})"
 
     def machine(self) -> Topology:
-        """What is simulated: every worker is the CPU of a machine of its own, the links carry what
-        is left for data.
-        """
+        """The machine to simulate: each worker is the CPU of its own machine."""
         return self._star("cpu", [str(port) for port in range(self.ports)])
 
     def layout(self) -> Layout:
@@ -161,8 +158,9 @@ def read_links(
     delay: str | None = None,
     slow: tuple[str, ...] | list[str] = (),
 ) -> Links:
-    """`switch:4` with `--rate 200mbit`, `--delay 5ms` and `--slow-port 2=100mbit`. InputError tells
-    all that is wrong.
+    """The links of `switch:4` with `--rate 200mbit --delay 5ms --slow-port 2=100mbit`.
+
+    Raises InputError with every fault.
     """
     faults = Faults()
     match = re.fullmatch(r"switch:([0-9]{1,4})", topology.strip())

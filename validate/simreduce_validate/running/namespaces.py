@@ -1,6 +1,6 @@
 """The process that holds network namespaces and the links between them. Started by `shaped`.
 
-The namespaces have no names: they are open files of this process and nothing else. When it ends,
+The namespaces have no names: they are open files of this process only. When it ends,
 however it ends, the kernel takes them down with all that is in them, so nothing is left to clean up
 and two sets never meet. Other processes enter one by `/proc/PID/fd/FD`. Nothing outside the
 namespaces is touched.
@@ -36,7 +36,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Namespaces:
-    """What one set of links has open."""
+    """The open namespaces of one set of links."""
 
     def __init__(self) -> None:
         self._home = os.open("/proc/self/ns/net", os.O_RDONLY)
@@ -162,8 +162,8 @@ def _run(command: Sequence[str], text: str) -> str:
         number = next(
             (line.rpartition(":")[2] for line in lines if line.startswith("Command failed")), ""
         )
-        asked = text.splitlines()[int(number) - 1] if number.isdecimal() else " ".join(command)
-        raise InputError(f"--backend shaped: this kernel cannot {command[0]} {asked}: {lines[0]}")
+        line = text.splitlines()[int(number) - 1] if number.isdecimal() else " ".join(command)
+        raise InputError(f"--backend shaped: this kernel cannot {command[0]} {line}: {lines[0]}")
     return done.stdout
 
 

@@ -1,6 +1,4 @@
-"""What a backend tells its driver, and what it is told. Plain values: they travel between
-processes.
-"""
+"""The values that a backend and its driver exchange between their processes."""
 
 from __future__ import annotations
 
@@ -30,9 +28,8 @@ class DriverConfig:
 
 @dataclass(frozen=True, slots=True)
 class FirstStep:
-    """A candidate's first step: what is wrong with its results, how what was executed departs from
-    the plan (nothing is said of what is no plan of ours), what was executed, and the seconds that
-    it took to build and run first.
+    """A candidate's first step: the `faults` of its results, the `departures` from its plan (none
+    for a builtin), the ops it `executed`, and the `seconds` to build and run it once.
     """
 
     faults: tuple[str, ...]

@@ -67,7 +67,7 @@ class Rank:
         return found
 
     def check(self) -> list[str]:
-        """What is wrong with the last results of this rank."""
+        """The faults of this rank's last results."""
         plan = self._plan
         found = [
             difference(

@@ -37,11 +37,11 @@ def _answer(method: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[boo
         return True, method(*arguments)
     except InputError as error:
         return False, error
-    except Exception as error:  # noqa: BLE001 - whatever TensorFlow raises is told, in one line
-        return False, f"{type(error).__name__}: {_told(str(error))}"
+    except Exception as error:  # noqa: BLE001 - one line for whatever TensorFlow raises
+        return False, f"{type(error).__name__}: {_first_lines(str(error))}"
 
 
-def _told(text: str) -> str:
+def _first_lines(text: str) -> str:
     """The first line of an error of TensorFlow's, with the next if the first says only where it
     was.
     """

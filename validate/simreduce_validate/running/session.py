@@ -15,7 +15,7 @@ from simreduce_validate.running.program import Array, Event, Made, Program, Vari
 v1, ops = tf.compat.v1, tf.raw_ops
 
 MIB_OF_SPLIT = 4096
-"""Memory of a logical GPU that is a part of a physical one: TensorFlow must be told."""
+"""Memory of a part of a physical GPU, which TensorFlow needs to know."""
 
 
 def session_config(cpus: int = 1, threads: int = 0, gpus: int = 0) -> Any:

@@ -1,6 +1,4 @@
-"""What the kernel is told about links of known rate: queues, TCP. Text only; `keeper` carries it
-out.
-"""
+"""The commands that shape links of known rate: queues and TCP. `namespaces` runs them."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ def address(port: int) -> str:
 
 
 def shaping(links: Links, port: int, device: str, other: str) -> list[str]:
-    """What tc is told of one end of a cable. `other` is where a packet says who is at the other
+    """The commands of tc for one end of a cable. `other` is the field that names the other
     end: `dst` for what a worker sends, `src` for what it gets.
 
     All that goes to or comes from one other worker is a queue of its own, and the queues take

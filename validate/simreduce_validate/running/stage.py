@@ -1,6 +1,4 @@
-"""Where a plan would run, known before anything is started: its devices' places, and the machine
-that they are.
-"""
+"""The places where a plan will run and the machine that they are, before anything starts."""
 
 from __future__ import annotations
 
@@ -21,8 +19,9 @@ _BANDWIDTH = 1e12
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """`place` is the TensorFlow device of every device of `layout`, and `machine` what is
-    simulated: not what planners are told, but what the devices are.
+    """`place` is the TensorFlow device of every device of `layout`.
+
+    `machine` is simulated: what the devices are, where `layout` is what planners see.
     """
 
     backend: str
@@ -31,7 +30,7 @@ class Stage:
     machine: Topology
 
     def adapt(self, plan: Plan) -> Plan:
-        """The plan as it is run here, and simulated."""
+        """The plan as these devices run it, and as it is simulated."""
         return (
             make_ops_explicit(plan)
             if self.one_process
