@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from simreduce.errors import StrategyError
-from simreduce.layouts import Layout, Row, layout
+from simreduce.layouts import Layout, layout
+from simreduce.layouts.sparse import SparseRow
 from simreduce.topology import Node, build, load_topology
 
 DGX1V = (
@@ -80,7 +81,7 @@ def test_a_subset_is_the_first_ranks(k):
 
 @given(st.lists(st.integers(0, 2), max_size=6), st.data())
 def test_a_row_reads_like_the_tuple_of_its_numbers(numbers, data):
-    row = Row({i: v for i, v in enumerate(numbers) if v}, len(numbers))
+    row = SparseRow({i: v for i, v in enumerate(numbers) if v}, len(numbers))
     cut = data.draw(st.slices(len(numbers)))
 
     assert row == tuple(numbers)
@@ -92,7 +93,7 @@ def test_a_row_reads_like_the_tuple_of_its_numbers(numbers, data):
         len(numbers),
     )
     assert row[cut] == tuple(numbers[cut])
-    assert row[cut] == Row({i: v for i, v in enumerate(numbers[cut]) if v}, len(numbers[cut]))
+    assert row[cut] == SparseRow({i: v for i, v in enumerate(numbers[cut]) if v}, len(numbers[cut]))
     assert [row[i] for i in range(-len(numbers), len(numbers))] == numbers * 2
     with pytest.raises(IndexError):
         row[len(numbers)]
