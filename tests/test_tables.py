@@ -36,13 +36,22 @@ def test_headings_behind_a_sign_leave_rows_alone_for_awk():
 
     assert [True, True, False, False] == [line.startswith("#") for line in lines]
     assert ["ring", "1.5"] == lines[2].split()[:2]
-    assert len({line.index(word) for line, word in zip(lines, ("why", "", "fast", ""), strict=True) if word}) == 1  # fmt: skip
+    assert (
+        len(
+            {
+                line.index(word)
+                for line, word in zip(lines, ("why", "", "fast", ""), strict=True)
+                if word
+            }
+        )
+        == 1
+    )
 
 
 def test_a_sign_before_a_heading_takes_a_place_of_its_own():
-    assert ["#ab  c", "  1  2"] == Table(
-        (Column("ab"), Column("c")), (("1", "2"),)
-    ).lines(comment=True)  # fmt: skip
+    assert ["#ab  c", "  1  2"] == Table((Column("ab"), Column("c")), (("1", "2"),)).lines(
+        comment=True
+    )
 
 
 def test_html_escapes_cells_and_keeps_sides():

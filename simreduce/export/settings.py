@@ -74,7 +74,8 @@ def _mode(strategy: Strategy, *, one_task: bool) -> tuple[str, str] | None:
         if "collective" in algorithms:
             return ("collective_all_reduce", spec) if len(algorithms) == 1 else None
         if any("/" in a for a in algorithms) if one_task else algorithms == ["nccl"]:
-            return None  # upstream cannot tell the tasks of one process, and refuses plain nccl over several
+            # Upstream cannot tell the tasks of one process apart, and refuses nccl over several.
+            return None
         # `replicated` takes one range only; several need the mode that takes any number.
         return "replicated" if one_task and len(algorithms) == 1 else "distributed_all_reduce", spec
     if not one_task or len(algorithms) > 1:
@@ -121,7 +122,8 @@ def _call(strategy: Strategy, layout: Layout) -> str | None:
     if part.algorithm in _IMPLEMENTATION and part.shards == 1 and isinstance(packer, BytesPerPack):
         experimental = "tf.distribute.experimental"
         how = f"{experimental}.CommunicationImplementation.{_IMPLEMENTATION[part.algorithm]}"
-        options = f"{experimental}.CommunicationOptions(bytes_per_pack={packer.size}, implementation={how})"
+        size = f"bytes_per_pack={packer.size}"
+        options = f"{experimental}.CommunicationOptions({size}, implementation={how})"
         strategy_call = (
             f"tf.distribute.MultiWorkerMirroredStrategy(communication_options={options})"
         )

@@ -237,7 +237,7 @@ def host(nodes: Sequence[Node], prefix: str) -> Item:
 
 
 def machine_name(nodes: Sequence[Node], prefix: str) -> str:
-    """`n3` of n3.gpu0, n3.gpu1, ...; else the first and last GPU. Names are taken without `prefix`."""
+    """`n3` for n3.gpu0, n3.gpu1, ..., else the first and last GPU; names lose `prefix` first."""
     stem = common_prefix([node.name.removeprefix(prefix) for node in nodes])
     if stem:
         return stem.removesuffix(".")

@@ -152,7 +152,7 @@ def _plane(torus: Torus, numbers: range, wires: Sequence[Cable], classes: Sequen
 def _cell_line(
     bundle: Bundle, places: Sequence[Place], cells: Sequence[tuple[int, int]]
 ) -> tuple[Point, ...]:
-    """Neighbours by straight lines; round the ends by arcs, over a row and on the left of a column."""
+    """Straight between neighbours; an arc round the ends, over a row or left of a column."""
     a, b = sorted((bundle.a, bundle.b), key=lambda i: (cells[i][::-1], places[i].row))
     one, other, across, down = (
         places[a],

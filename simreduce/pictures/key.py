@@ -1,4 +1,4 @@
-"""The key of a picture: what its boxes and lines are, with figures, units and how many there are."""
+"""The key of a picture: kinds of boxes and lines, with figures, units and counts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ def key(topology: Topology, wires: Sequence[Cable], classes: Sequence[str]) -> D
     aside = left.width + 30
     below = max(left.height, right.height) + 6
     notes = [
-        "Rates are per direction: what a large copy reaches, of the nominal rate where that differs; then the latency.",
+        (
+            "Rates are per direction: what a large copy reaches, of the nominal rate where that "
+            "differs; then the latency."
+        ),
         "Wider lines carry more; a line for several (x n) is as wide as all of them.",
         *_cut([f"Besides their links, {line}." for line in figure_lines(topology)], _MOST_NOTES),
     ]

@@ -103,7 +103,7 @@ class _Rows:
 
 
 def _rows(view: Scene) -> _Rows:
-    """Sockets in row 0, PCIe switches by their depth, devices below all of these, NVSwitches last."""
+    """Sockets in row 0, PCIe switches by their depth, devices below them, NVSwitches last."""
     kind = [item.kind for item in view.items]
     depth, children = _forest(view)
     level = max(depth.values(), default=-1) + 1

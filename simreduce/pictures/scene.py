@@ -69,7 +69,8 @@ class Item:
             node = self.nodes[0]
             model = f" {node.model}" if node.model else ""
             memory = f", memory {units.format_bandwidth(node.memory_bandwidth)}"
-            return f"{node.name}: {WORDS[node.kind]}{model}{memory if math.isfinite(node.memory_bandwidth) else ''}"
+            known = memory if math.isfinite(node.memory_bandwidth) else ""
+            return f"{node.name}: {WORDS[node.kind]}{model}{known}"
         inside = f", {counted(self.inner, 'link')} among them" if self.inner else ""
         return f"{self.nodes[0].name} - {self.nodes[-1].name}: {kinds(self.nodes)}{inside}"
 
@@ -108,7 +109,7 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Items, what joins them, and what leaves them (`outside`: the names of the far ends, by item)."""
+    """Items, the bundles between them, and by item the names of far ends `outside`."""
 
     items: tuple[Item, ...]
     bundles: tuple[Bundle, ...]

@@ -1,7 +1,7 @@
 """What a drawing is made of. Lengths are in pixels of an SVG, y grows downwards; texts are ASCII
 where we write them.
 
-One `Drawing` is written as SVG (`svg.py`) and as PNG (`png.py`).
+`svg.py` writes a `Drawing` as SVG and `png.py` renders that SVG.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ _NARROW, _WIDE = frozenset("ijlftrI.,:;|!'()[]/- "), frozenset("mwMWGQO@%&#+=<>"
 
 
 def text_width(text: str, size: float) -> float:
-    """At least what a text takes in the usual sans-serif fonts, of which DejaVu Sans is the widest."""
+    """An upper bound for the usual sans-serif fonts; DejaVu Sans is the widest."""
     ems = sum(
         0.42 if c in _NARROW else 0.98 if c in "mwMW@%" else 0.84 if c in _WIDE else 0.66
         for c in text

@@ -20,12 +20,11 @@ from simreduce.pictures.shapes import (
 
 
 def to_svg(drawing: Drawing) -> str:
-    """The same text for the same drawing. Titles of groups are what browsers show under the
-    pointer.
-    """
+    """The same text for the same drawing. Browsers show titles of groups under the pointer."""
     width, height = _number(drawing.width), _number(drawing.height)
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" '
         'font-family="Helvetica, Arial, sans-serif">'
     )
     page = Rect(0, 0, drawing.width, drawing.height, stroke="", radius=0)
@@ -47,7 +46,8 @@ def _elements(shapes: Iterable[Shape]) -> Iterator[str]:
                 place = f'x="{_number(shape.x)}" y="{_number(shape.y)}"'
                 size = f'width="{_number(shape.width)}" height="{_number(shape.height)}"'
                 radius = f' rx="{_number(shape.radius)}"' if shape.radius else ""
-                yield f"<rect {place} {size}{radius} {_paint(shape.fill, shape.stroke, shape.stroke_width)}/>"
+                paint = _paint(shape.fill, shape.stroke, shape.stroke_width)
+                yield f"<rect {place} {size}{radius} {paint}/>"
             case Circle():
                 place = (
                     f'cx="{_number(shape.x)}" cy="{_number(shape.y)}" r="{_number(shape.radius)}"'
@@ -59,15 +59,18 @@ def _elements(shapes: Iterable[Shape]) -> Iterator[str]:
                     if shape.dashes
                     else ""
                 )
-                yield f'<path d="{_path(shape.points)}" {_paint("", shape.stroke, shape.width)}{dashes}/>'
+                paint = _paint("", shape.stroke, shape.width)
+                yield f'<path d="{_path(shape.points)}" {paint}{dashes}/>'
             case Polygon():
                 corners = " ".join(f"{_number(x)},{_number(y)}" for x, y in shape.points)
                 yield f'<polygon points="{corners}" fill="{shape.fill}"/>'
             case Text():
                 anchor = f' text-anchor="{shape.anchor}"' if shape.anchor != "start" else ""
                 bold = ' font-weight="bold"' if shape.bold else ""
-                place = f'x="{_number(shape.x)}" y="{_number(shape.y)}" font-size="{_number(shape.size)}"'
-                yield f'<text {place}{anchor}{bold} fill="{shape.fill}">{_text(shape.text)}</text>'
+                place = f'x="{_number(shape.x)}" y="{_number(shape.y)}"'
+                size = f' font-size="{_number(shape.size)}"'
+                fill = f' fill="{shape.fill}"'
+                yield f"<text {place}{size}{anchor}{bold}{fill}>{_text(shape.text)}</text>"
 
 
 def _path(points: tuple[Point, ...]) -> str:

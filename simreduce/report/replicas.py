@@ -47,17 +47,29 @@ def replicas_text(
         if isinstance(job.network, Delays)
         else job.network.setup.topology.name
     )
+    variables = units.counted(job.variables, "variable")
+    gradients = units.counted(settings.replicas_to_aggregate, "gradient")
+    tokens = units.counted(settings.tokens_per_step, "token")
+    repetitions = units.counted(len(spread.updates), "repetition")
+    updates = units.counted(question.updates, "update")
+    about = [
+        f"{units.counted(job.workers, 'worker')}, {variables}, {links}",
+        f"{gradients} in an update, {tokens} after it, {settings.initial_tokens} at first",
+        (
+            f"{repetitions} of {updates}, of which the first {question.skip} do not count, "
+            f"seed {job.seed}"
+        ),
+        *_computing(job),
+    ]
     lines = [
         *(_header(scenario) if scenario else []),
-        f"# {units.counted(job.workers, 'worker')}, {units.counted(job.variables, 'variable')}, {links}",
-        f"# {units.counted(settings.replicas_to_aggregate, 'gradient')} in an update, {units.counted(settings.tokens_per_step, 'token')} after it, {settings.initial_tokens} at first",
-        f"# {units.counted(len(spread.updates), 'repetition')} of {units.counted(question.updates, 'update')}, of which the first {question.skip} do not count, seed {job.seed}",
-        *(f"# {line}" for line in _computing(job)),
+        *tables.comments(about),
         "",
         f"one update     {_time(step)}{_of_those(spread)}",
         f"dropped        {spread.wasted:.2%} of the gradients",
-        *([f"blocked        {spread.blocked} of {units.counted(len(spread.updates), 'repetition')} did not make all updates"] if spread.blocked else []),
-    ]  # fmt: skip
+    ]
+    if spread.blocked:
+        lines.append(f"blocked        {spread.blocked} of {repetitions} did not make all updates")
     if choices:
         lines += ["", *_table(choices, job.workers)]
     if run and run.updates:

@@ -1,4 +1,4 @@
-"""`simreduce step`: the ranking by step, the timeline of the best as text, and both as a document."""
+"""`simreduce step`: the ranking by step and the timeline of the best, as text and a document."""
 
 from __future__ import annotations
 
@@ -127,18 +127,22 @@ def _described(ranking: StepRanking) -> list[str]:
     update = (f", update {_ms(s.update)}" if s.update else "") + (
         f", launch {_ms(s.launch)}" if s.launch else ""
     )
+    exposed = f"communication {_ms(s.communication)}, exposed {_ms(s.exposed)}"
     lines = [
-        f"{s.method}: a step takes {_ms(s.seconds)}, {s.images_per_second:.1f} samples/s, {best.efficiency:.1%} of what {_gpus(s)} do singly",
-        f"  compute {_ms(s.compute)}{update}, communication {_ms(s.communication)}, exposed {_ms(s.exposed)}",
+        (
+            f"{s.method}: a step takes {_ms(s.seconds)}, {s.images_per_second:.1f} samples/s, "
+            f"{best.efficiency:.1%} of what {_gpus(s)} do singly"
+        ),
+        f"  compute {_ms(s.compute)}{update}, {exposed}",
     ]
     if s.waiting:
         lines.append(
-            f"  GPUs wait {_ms(s.waiting)} of that on average for the slowest, whose compute this is"
+            f"  GPUs wait {_ms(s.waiting)} of that on average for the slowest, "
+            "whose compute this is"
         )
     if best.wrong:
-        lines.append(
-            f"  {units.counted(best.wrong, 'element')} {units.noun(best.wrong, 'is', 'are')} not as it should be: no candidate is proven right"
-        )
+        wrong = f"{units.counted(best.wrong, 'element')} {units.noun(best.wrong, 'is', 'are')}"
+        lines.append(f"  {wrong} not as it should be: no candidate is proven right")
     if max(s.simulated) - min(s.simulated) > _SAME * s.seconds:
         lines.append(f"  {_times_of_steps(s)}")
     lines += ["", *timeline(s), _LEGEND, "", *_buckets(s, names, ranks)]
@@ -153,8 +157,9 @@ def _times_of_steps(s: StepPrediction) -> str:
     """
     if not s.settled:
         return (
-            f"{len(s.simulated)} steps did not come to be alike: this is the mean of the last {len(s.later)}, which took "
-            f"{_ms(min(s.later))} to {_ms(max(s.later))}; the last one is shown"
+            f"{len(s.simulated)} steps did not come to be alike: this is the mean of the last "
+            f"{len(s.later)}, which took {_ms(min(s.later))} to {_ms(max(s.later))}; "
+            "the last one is shown"
         )
     times = [
         t

@@ -48,5 +48,6 @@ def _threads(run: Run, names: Sequence[str]) -> Iterator[Thread]:
     for name, mine in zip(names, slices, strict=True):
         yield "workers", name, mine
     yield "updates", "updates", [
-        (min(u.taken), u.time, f"update {u.number}", {"gradients": list(u.gradients)}) for u in run.updates
+        (min(u.taken), u.time, f"update {u.number}", {"gradients": list(u.gradients)})
+        for u in run.updates
     ]  # fmt: skip

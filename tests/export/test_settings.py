@@ -86,7 +86,10 @@ def test_what_tf_cnn_benchmarks_cannot_be_told(strategy, call):
         ),
         (
             "psgpu:1M:pscpu#2",
-            "--num_gpus=8 --variable_update=distributed_all_reduce --all_reduce_spec=psgpu:1M:pscpu#2",
+            (
+                "--num_gpus=8 --variable_update=distributed_all_reduce "
+                "--all_reduce_spec=psgpu:1M:pscpu#2"
+            ),
         ),
         ("xring+packs=8", None),
         ("hierarchical_copy", None),

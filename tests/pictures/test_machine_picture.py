@@ -273,10 +273,9 @@ def test_any_line_is_wider_for_more_bandwidth_but_never_wider_than_a_box(rate, f
 def test_links_tell_their_figures():
     links = groups(machine_picture(load_topology("dgx1v")), "link")
 
-    assert (
-        "gpu0 - gpu3\nnvlink2 x 2: 48 GB/s of nominal 50 GB/s, 1.8 us, per direction"
-        in {link.title for link in links}
-    )  # fmt: skip
+    assert "gpu0 - gpu3\nnvlink2 x 2: 48 GB/s of nominal 50 GB/s, 1.8 us, per direction" in {
+        link.title for link in links
+    }
 
 
 def test_figures_that_are_no_wires_are_named_in_the_key():
@@ -294,9 +293,16 @@ def test_figures_that_are_no_wires_are_named_in_the_key():
 
 def test_directions_that_differ_and_links_without_a_way_back_say_so():
     nodes = [Node("gpu0", "gpu"), Node("gpu1", "gpu"), Node("gpu2", "gpu")]
-    both = build("", "", "", nodes, [
-        Cable("gpu0", "gpu1", "a", 1, 8e9, 8e9, 0, True), Cable("gpu1", "gpu2", "b", 1, 8e9, 8e9, 0, True)
-    ])  # fmt: skip
+    both = build(
+        "",
+        "",
+        "",
+        nodes,
+        [
+            Cable("gpu0", "gpu1", "a", 1, 8e9, 8e9, 0, True),
+            Cable("gpu1", "gpu2", "b", 1, 8e9, 8e9, 0, True),
+        ],
+    )
     there, back, single, _ = both.links
     drawing = check(
         assemble("", "", "", nodes, [there, replace(back, bandwidth=2e9), replace(single, id=2)])
@@ -360,8 +366,10 @@ def test_equal_machines_give_equal_bytes_in_any_process():
     """No order of a set shows, whatever the hash seed."""
     code = (
         "from simreduce.topology import load_topology as load; from simreduce.pictures import *\n"
-        "import hashlib; names = ['dgx1v', 'dgx1vx6,fabric=fat_tree,radix=6', 'torus:3x3', 'gb200-nvl72']\n"
-        "print(hashlib.sha256(''.join(to_svg(machine_picture(load(n))) for n in names).encode()).hexdigest())"
+        "import hashlib\n"
+        "names = ['dgx1v', 'dgx1vx6,fabric=fat_tree,radix=6', 'torus:3x3', 'gb200-nvl72']\n"
+        "text = ''.join(to_svg(machine_picture(load(n))) for n in names)\n"
+        "print(hashlib.sha256(text.encode()).hexdigest())"
     )
     seen = {
         subprocess.run(

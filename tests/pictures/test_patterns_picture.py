@@ -77,8 +77,10 @@ def test_counts_stand_where_few_lines_cross(name):
     links = [g.shapes[0] for g in groups if g.kind == "link"]
     paths = [[along(polyline(k.points), i / 80) for i in range(81)] for k in links]
     labels = [
-        g.shapes for g in groups if len(g.shapes) == 2 and str(getattr(g.shapes[1], "text", "")).startswith("x ")
-    ]  # fmt: skip
+        g.shapes
+        for g in groups
+        if len(g.shapes) == 2 and str(getattr(g.shapes[1], "text", "")).startswith("x ")
+    ]
 
     assert 16 == len(labels)
     assert all(isinstance(link, Line) for link in links)

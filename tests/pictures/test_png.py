@@ -48,7 +48,7 @@ def test_every_shape_is_painted_where_it_is():
 
 
 def test_curves_and_dashes_are_painted():
-    """An arch from (10, 40) to (90, 40) is at y = 10 in the middle; dashes of 10 leave gaps of 10."""
+    """An arch from (10, 40) to (90, 40) has its top at y = 10; dashes of 10 leave gaps of 10."""
     arch = painted(Line(((10, 40), (10, 0), (90, 0), (90, 40)), "#000000", 2))
     dashed = painted(Line(((0, 25), (100, 25)), "#000000", 2, (10, 10)))
 

@@ -120,10 +120,16 @@ def test_rows_without_prediction_are_on_the_right_only():
     ("rows", "faults"),
     [
         ([], ["nothing was measured"]),
-        ([row(size=0), row(measured=math.inf)], ["ring, 0 B: the size", "ring, 1048576 B: measured: inf s"]),
-        ([Measured("x", 4, 2.0, 3.0, 1.0, -1.0)], ["x, 4 B: predicted: -1.0 s", "x, 4 B: low: 3.0 s is more than high"]),
+        (
+            [row(size=0), row(measured=math.inf)],
+            ["ring, 0 B: the size", "ring, 1048576 B: measured: inf s"],
+        ),
+        (
+            [Measured("x", 4, 2.0, 3.0, 1.0, -1.0)],
+            ["x, 4 B: predicted: -1.0 s", "x, 4 B: low: 3.0 s is more than high"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_rows_without_a_place_on_the_axes_are_all_named(rows, faults):
     with pytest.raises(InputError) as caught:
         draw_accuracy(rows, "t")

@@ -112,9 +112,21 @@ def test_everything_but_rows_is_a_comment():
 
     assert ["# about one", "# about two"] == lines[:2]
     assert [
-        "size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "floor", "transfers",
-        "algorithm,", "busiest", "link",
-    ] == lines[2].split()[1:]  # fmt: skip
+        "size",
+        "count",
+        "type",
+        "redop",
+        "root",
+        "time",
+        "algbw",
+        "busbw",
+        "#wrong",
+        "floor",
+        "transfers",
+        "algorithm,",
+        "busiest",
+        "link",
+    ] == lines[2].split()[1:]
     assert ["(B)", "(elements)", "(us)", "(GB/s)", "(GB/s)", "(us)"] == lines[3].split()[1:]
     assert ["# Out of bounds values : 0 OK", "# Avg bus bandwidth    : 135.895"] == lines[-2:]
     assert 2 == sum(not line.startswith("#") for line in lines)
@@ -231,9 +243,20 @@ def test_our_document_has_the_keys_that_others_rely_on():
         "complete",
     ] == list(document)
     assert [
-        "size_bytes", "count", "type", "redop", "algorithm", "time_us", "algbw_gb_per_s", "busbw_gb_per_s", "wrong",
-        "floor_us", "bottleneck", "transfers", "folded_machines",
-    ] == list(document["rows"][0])  # fmt: skip
+        "size_bytes",
+        "count",
+        "type",
+        "redop",
+        "algorithm",
+        "time_us",
+        "algbw_gb_per_s",
+        "busbw_gb_per_s",
+        "wrong",
+        "floor_us",
+        "bottleneck",
+        "transfers",
+        "folded_machines",
+    ] == list(document["rows"][0])
 
 
 def test_the_document_for_j_has_the_shape_of_nccl_tests():
@@ -275,9 +298,15 @@ def test_the_document_for_j_has_the_shape_of_nccl_tests():
 
 @pytest.mark.parametrize(
     ("name", "printed"),
-    [("float32", "float"), ("float16", "half"), ("float64", "double"), ("bfloat16", "bfloat16"), ("int32", "int32"),
-     ("int64", "int64")],
-)  # fmt: skip
+    [
+        ("float32", "float"),
+        ("float16", "half"),
+        ("float64", "double"),
+        ("bfloat16", "bfloat16"),
+        ("int32", "int32"),
+        ("int64", "int64"),
+    ],
+)
 def test_types_are_spelled_as_nccl_tests_spells_them(name, printed):
     """In the table and in both documents; `-d` reads them back."""
     row = BenchRow("ring", 8, dtypes.code(name), "sum", 1e-6, 0.0, 2, 0, "", 0.0)

@@ -61,17 +61,20 @@ def test_the_table_names_what_was_asked_and_what_came_out():
         _candidate("ring+packs=8", 1.25e-3, upstream="upstream makes 7 transfers of it"),
         refused=(("hierarchical_copy", "hierarchical_copy: not here"),),
     )
+    digest = ranking.scenario.setup.topology.digest
 
     assert f"""\
 # a title
-# topology     full:4: 4 devices, every pair linked, 25 GB/s, 1 us, 4 ranks, {ranking.scenario.setup.topology.digest}
+# topology     full:4: 4 devices, every pair linked, 25 GB/s, 1 us, 4 ranks, {digest}
 # workload     bytes:1MB: 1 gradient, 250000 elements, 1 MB
 # runtime      tensorflow, time of one all-reduce
 # calibration  nominal (published link rates and latencies, no fitted constant, no dispatch cost)
 #
-#  strategy       time   algbw   busbw  transfers  busiest link         busiest lane         #wrong  chosen by
+#  strategy       time   algbw   busbw  transfers  busiest link         busiest lane\
+         #wrong  chosen by
                   (ms)  (GB/s)  (GB/s)             (share of the time)  (share of the time)
-1  psgpu#4       0.500    2.00    3.00         12  gpu0>gpu1 cable 25%  -                         0  a_rule, another
+1  psgpu#4       0.500    2.00    3.00         12  gpu0>gpu1 cable 25%  -\
+                         0  a_rule, another
 2  ring+packs=8  1.250    0.80    1.20         12  gpu0>gpu1 cable 25%  -                         0
 
 Recommended: psgpu#4, 500 us
@@ -138,7 +141,7 @@ def test_a_faster_plan_that_nothing_can_run_is_told():
 
 
 def test_a_faster_plan_that_is_wrong_is_not_said_to_be_only_hard_to_run():
-    """It stands in the table with its #wrong; the recommendation does not compare itself with it."""
+    """It stands in the table with its #wrong; the recommendation is not compared with it."""
     assert [
         "Recommended: psgpu, 2 ms",
         "  tf_cnn_benchmarks  --num_gpus=4 --flag",
@@ -264,10 +267,30 @@ def test_the_document_has_the_keys_that_others_rely_on():
     } == document
     assert json.loads(json.dumps(document)) == document
 
-    promised = ["command", "version", "scenario", "topology", "workload", "ranks", "runtime", "calibration",
-                "candidates", "recommended"]  # fmt: skip
-    of_each = ["place", "strategy", "spec", "packing", "time_us", "floor_us", "transfers", "wrong", "bottleneck",
-               "settings"]  # fmt: skip
+    promised = [
+        "command",
+        "version",
+        "scenario",
+        "topology",
+        "workload",
+        "ranks",
+        "runtime",
+        "calibration",
+        "candidates",
+        "recommended",
+    ]
+    of_each = [
+        "place",
+        "strategy",
+        "spec",
+        "packing",
+        "time_us",
+        "floor_us",
+        "transfers",
+        "wrong",
+        "bottleneck",
+        "settings",
+    ]
     assert promised == [key for key in document if key in promised]
     assert of_each == [key for key in document["candidates"][0] if key in of_each]
 

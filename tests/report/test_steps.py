@@ -143,7 +143,10 @@ def test_a_slow_gpu_is_not_counted_as_work_of_the_others(tmp_path):
 
 def test_a_single_device_is_as_efficient_as_itself(tmp_path):
     """Also one that reads its variables from its host, which it does singly as well."""
-    step = '[step]\nbatch = 1\ntime = "1 ms"\nvariable_update = "parameter_server"\nlocal_parameter_device = "cpu"\n'
+    step = (
+        '[step]\nbatch = 1\ntime = "1 ms"\n'
+        'variable_update = "parameter_server"\nlocal_parameter_device = "cpu"\n'
+    )
     _, document = asked(tmp_path, step, topology="gh200")
 
     assert document["step_time_us"] > document["compute_us"]
@@ -167,7 +170,8 @@ def test_the_longest_of_many_steps_is_always_shown():
     long = replace(step(), simulated=times)
 
     assert (
-        "steps took 10000.000, 11000.000, 12000.000, 13000.000, ..., 99000.000, ..., 37000.000, 38000.000, 39000.000, "
+        "steps took 10000.000, 11000.000, 12000.000, 13000.000, ..., 99000.000, ..., "
+        "37000.000, 38000.000, 39000.000, "
         "16000.000 ms; this is the last"
     ) == _times_of_steps(long)
     never = replace(long, settled=False)

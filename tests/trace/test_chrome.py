@@ -27,8 +27,11 @@ def check_format(events):
     assert len(threads) == len({tid for _, tid in threads})
     assert {pid for pid, _ in threads} <= processes
     assert {e["name"] for e in names} <= {
-        "process_name", "process_sort_index", "thread_name", "thread_sort_index",
-    }  # fmt: skip
+        "process_name",
+        "process_sort_index",
+        "thread_name",
+        "thread_sort_index",
+    }
 
     times = [e["ts"] for e in rest]
     assert times == sorted(times)
@@ -219,7 +222,12 @@ def test_bytes_and_waits_are_told():
     )
 
     assert first == {
-        "op": 1, "bytes": 400, "gb_per_s": 1e-7, "ready_us": 0.0, "waited_us": 0.0, "dispatch_us": 0.0,
+        "op": 1,
+        "bytes": 400,
+        "gb_per_s": 1e-7,
+        "ready_us": 0.0,
+        "waited_us": 0.0,
+        "dispatch_us": 0.0,
         "latency_us": 0.0,
-    }  # fmt: skip
+    }
     assert second["waited_us"] == 4e6

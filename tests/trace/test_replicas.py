@@ -26,9 +26,14 @@ def test_every_part_of_every_step_is_there():
     events = list(replicas_trace_events(made(), ["a", "b"]))
 
     assert [
-        ("read", 0.0, 0.5e6), ("compute 0", 0.5e6, 2.5e6), ("send", 2.5e6, 2.75e6), ("wait", 2.75e6, 2.875e6),
-        ("read", 2.875e6, 3.375e6), ("compute 1", 3.375e6, 5.375e6), ("send", 5.375e6, 5.625e6),
-    ] == slices(events, "workers")[:7]  # fmt: skip
+        ("read", 0.0, 0.5e6),
+        ("compute 0", 0.5e6, 2.5e6),
+        ("send", 2.5e6, 2.75e6),
+        ("wait", 2.75e6, 2.875e6),
+        ("read", 2.875e6, 3.375e6),
+        ("compute 1", 3.375e6, 5.375e6),
+        ("send", 5.375e6, 5.625e6),
+    ] == slices(events, "workers")[:7]
     assert ("compute 1", 6.25e6, 8.0e6) in slices(events, "workers")
     assert ("update 1", 2.75e6, 2.875e6) == slices(events, "updates")[0]
     late = [e["args"] for e in events if e["ph"] == "B" and e["args"].get("dropped")]
