@@ -114,7 +114,7 @@ def _temporary(folder: str) -> tuple[str, int]:
 
 
 def _copy_permissions(source: str, number: int) -> None:
-    """Give an open file the owner and the mode of `source`, if there is one and as far as allowed."""
+    """Give an open file the owner and mode of `source`, if there is one, as far as allowed."""
     try:
         old = os.stat(source)  # noqa: PTH116
     except FileNotFoundError:

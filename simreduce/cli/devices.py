@@ -41,7 +41,7 @@ device_options = options(
         "--hosts",
         default=None,
         metavar="HOST:PORT,...",
-        help="Let each process of a cluster listen here; default: free ports of this machine.",
+        help="Let each process of a cluster listen here; default: all on this machine.",
     ),
     click.option(
         "--launch",

@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-from simreduce import units
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.layouts import Layout
 from simreduce.outputs import STDOUT, check_place, write_file
 
 F = TypeVar("F", bound=Callable[..., Any])
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 def options(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
@@ -47,12 +44,13 @@ gpus_options = options(
 
 def calibration_option(default: str | None, words: str = "") -> Callable[[F], F]:
     """`--calibration`; `words` say what its absence means."""
+    said = words or default
     return click.option(
         "--calibration",
         default=default,
         metavar="NAME|FILE",
-        help="Use these constants; nominal: none" + f"; default {words or default}." * bool(words or default),
-    )  # fmt: skip
+        help=f"Use these constants, or none (nominal){f'; default {said}' if said else ''}.",
+    )
 
 
 def read_gpu_indices(text: str | None) -> list[int] | None:
@@ -93,32 +91,6 @@ def _numbers(text: str) -> list[int]:
     if not all(part.isdecimal() and len(part) < 6 for part in parts):
         raise ValueError("whole numbers with commas between, such as 0,1,2,3")
     return [int(part) for part in parts]
-
-
-def read_size(option: str, text: str) -> int:
-    """Bytes in nccl-tests' spelling; InputError names the option."""
-    try:
-        return units.cli_size(text)
-    except ValueError as error:
-        raise InputError(f"{option}: {error}") from None
-
-
-def gather(
-    problems: list[str], load: Callable[P, T], *args: P.args, **kwargs: P.kwargs
-) -> T | None:
-    """As `Faults.attempt`, with a list."""
-    faults = Faults()
-    found = faults.attempt("", load, *args, **kwargs)
-    problems += faults.problems
-    return found
-
-
-def gather_of(option: str, problems: list[str], load: Callable[[str], T], given: str) -> T | None:
-    """As `Faults.attempt` of an option, with a list."""
-    faults = Faults()
-    found = faults.attempt(option, load, given)
-    problems += faults.problems
-    return found
 
 
 def echo_json(document: Mapping[str, Any]) -> None:

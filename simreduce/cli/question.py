@@ -70,7 +70,8 @@ question_options = options(
         "--algo",
         default=None,
         metavar="STRATEGY",
-        help="Look at this strategy; default: ring, or what `simreduce run` recommends for SCENARIO.",
+        help="Look at this strategy; default: ring, or what `simreduce run` recommends for "
+        "SCENARIO.",
     ),
     click.option(
         "-b",
@@ -80,7 +81,7 @@ question_options = options(
         help="Reduce a tensor of this size; default 32M.",
     ),
     collective_options,
-    setup_options("tensorflow and nominal, or the scenario's"),
+    setup_options("tensorflow, or the scenario's", "nominal, or the scenario's"),
     workers_option,
 )
 """The argument and the options that say which plan on which machine."""

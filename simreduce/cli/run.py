@@ -22,7 +22,7 @@ from simreduce.tune import rank
 @click.command()
 @click.argument("scenario")
 @algo_option("Rank these instead of the scenario's.")
-@setup_options("the scenario's")
+@setup_options("the scenario's", "the scenario's")
 @workers_option
 @click.option(
     "--measure",

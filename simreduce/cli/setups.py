@@ -50,7 +50,7 @@ collective_option = click.option(
     "--collective",
     default=None,
     metavar="NAME",
-    help=f"Do this: {', '.join(NAMES)}; default all_reduce.",
+    help=f"Choose the collective: {', '.join(NAMES)}; default all_reduce.",
 )
 root_option = click.option(
     "-r",
@@ -73,16 +73,16 @@ collective_options = options(
 )
 
 
-def setup_options(default: str = "") -> Callable[[F], F]:
-    """How a machine is simulated; `default` says where values come from that are not given."""
+def setup_options(runtime: str = "tensorflow", calibration: str = "nominal") -> Callable[[F], F]:
+    """How a machine is simulated; the arguments say what the defaults are."""
     return options(
         click.option(
             "--runtime",
             default=None,
             metavar="NAME",
-            help=f"Simulate this runtime: tensorflow or ideal; default {default or 'tensorflow'}.",
+            help=f"Simulate this runtime: tensorflow or ideal; default {runtime}.",
         ),
-        calibration_option(None, default or "nominal"),
+        calibration_option(None, calibration),
         click.option(
             "--gpu-indices",
             "--gpu_indices",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import click
 
 from simreduce import units
-from simreduce.cli.options import F, options, read_size
+from simreduce.cli.options import F, options
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.tune.bench import sizes
@@ -20,11 +20,21 @@ MANY = 100
 def sizes_options(smallest: str) -> Callable[[F], F]:
     """The four options; the sizes begin at `smallest` unless stated."""
     return options(
-        click.option("-b", "--minbytes", default=smallest, metavar="SIZE", help=f"Begin with this size; default {smallest}."),
-        click.option("-e", "--maxbytes", default=None, metavar="SIZE", help="End with this size; default: minbytes."),
-        click.option("-i", "--stepbytes", default=STEP, metavar="SIZE", help=f"Add this from size to size; default {STEP}."),
-        click.option("-f", "--stepfactor", type=float, default=None, help="Multiply by this instead, from size to size."),
-    )  # fmt: skip
+        _size("-b", "--minbytes", smallest, f"Begin with this size; default {smallest}."),
+        _size("-e", "--maxbytes", None, "End with this size; default: minbytes."),
+        _size("-i", "--stepbytes", STEP, f"Add this from size to size; default {STEP}."),
+        click.option(
+            "-f",
+            "--stepfactor",
+            type=float,
+            default=None,
+            help="Multiply by this from size to size instead of adding; 1 adds.",
+        ),
+    )
+
+
+def _size(letter: str, name: str, default: str | None, about: str) -> Callable[[F], F]:
+    return click.option(letter, name, default=default, metavar="SIZE", help=about)
 
 
 def read_sizes(
@@ -34,9 +44,9 @@ def read_sizes(
     the step, as nccl-tests does; stderr says so of many sizes.
     """
     faults = Faults()
-    smallest = faults.attempt("", read_size, "-b", "32M" if minbytes is None else minbytes)
-    largest = smallest if maxbytes is None else faults.attempt("", read_size, "-e", maxbytes)
-    step = faults.attempt("", read_size, "-i", STEP if stepbytes is None else stepbytes)
+    smallest = faults.attempt("-b", units.cli_size, "32M" if minbytes is None else minbytes)
+    largest = smallest if maxbytes is None else faults.attempt("-e", units.cli_size, maxbytes)
+    step = faults.attempt("-i", units.cli_size, STEP if stepbytes is None else stepbytes)
     if stepfactor == 0:
         faults.add("-f 0", "the factor must be above 1 (or give -i, a step)")
     if faults.problems or smallest is None or largest is None or step is None:

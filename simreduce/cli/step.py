@@ -54,7 +54,7 @@ _ONLY_STEP = {
     help="Take so many samples per GPU; default: the scenario's.",
 )
 @gpus_options
-@setup_options("the scenario's")
+@setup_options("the scenario's", "the scenario's")
 @workers_option
 @click.option(
     "--trace",

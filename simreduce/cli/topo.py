@@ -21,11 +21,19 @@ from simreduce.topology.listing import figure_lines, rule_lines
 
 @click.group(cls=Group)
 def topo() -> None:
-    """List, show, draw, predict, import and check machines, and the best rings and trees on them."""
+    """List, show, draw, predict, import and check machines; find their best rings and trees."""
 
 
 for command in (rings, trees, p2p, import_, export, check):
     topo.add_command(command)
+
+
+_INLINE = """
+Inline: ring:8  full:8  switch:64,bandwidth=12.5GB/s,latency=2us  torus:8x8
+        fat_tree:1024,radix=32,oversubscription=2  fat_tree:1024,levels=3  dragonfly:1056
+Several machines: dgx1vx4,nic=ib_edr  dgx-h100x64,fabric=rail_optimised
+        fabrics are switch, fat_tree, rail_optimised, rail_only, dragonfly and torus
+Equal paths: equal_cost=hashed,seed=1 or equal_cost=split"""
 
 
 @topo.command("list")
@@ -40,12 +48,7 @@ def list_(as_json: bool) -> None:
     width = max(len(name) for name, _ in machines)
     for name, title in machines:
         click.echo(f"{name:{width}}  {title}")
-    click.echo(
-        "\nInline: ring:8  full:8  switch:64,bandwidth=12.5GB/s,latency=2us  torus:8x8  "
-        "fat_tree:1024,radix=32,oversubscription=2\n        fat_tree:1024,levels=3  dragonfly:1056\n"
-        "Several machines: dgx1vx4,nic=ib_edr  dgx-h100x64,fabric=rail_optimised; fabrics are "
-        "switch, fat_tree,\n        rail_optimised, rail_only, dragonfly and torus\nEqual paths: equal_cost=hashed,seed=1 or equal_cost=split"
-    )
+    click.echo(_INLINE)
 
 
 @topo.command()
@@ -99,10 +102,10 @@ def _links(machine: Topology) -> list[str]:
         if seen.get((link.target, link.source, link.parallel)) == figures:
             continue
         seen[link.source, link.target, link.parallel] = figures
-        lines.append(
-            f"{link.source} - {link.target}: {link.link_class} x{link.lanes}, {units.format_bandwidth(link.bandwidth)} "
-            f"of nominal {units.format_bandwidth(link.nominal)}, {units.format_duration(link.latency)}"
-        )
+        rate, nominal = map(units.format_bandwidth, (link.bandwidth, link.nominal))
+        what = f"{link.source} - {link.target}: {link.link_class} x{link.lanes}"
+        latency = units.format_duration(link.latency)
+        lines.append(f"{what}, {rate} of nominal {nominal}, {latency}")
     return lines
 
 

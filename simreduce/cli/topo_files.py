@@ -260,7 +260,7 @@ def _graphs_document(graphs: tuple[Graph, ...]) -> dict[str, Any]:
 )
 @_output
 def export(topology: str, form: str, output: str) -> None:
-    """Write a machine as one file, without `extends`: ours, or what NCCL reads as NCCL_TOPO_FILE."""
+    """Write a machine as one file without `extends`: ours, or NCCL's (NCCL_TOPO_FILE)."""
     check_place(output)
     machine = load_topology(topology)
     write_output(output, [to_toml(machine) if form == "toml" else to_nccl_xml(machine)])
