@@ -6,7 +6,8 @@ TF     := .venv-tensorflow
 DEVICES := $(patsubst %,validate/tests/test_%.py,backends calibrate_links replicas shaped)
 TF_GPU := .venv-tensorflow-gpu
 
-.PHONY: run docs test lint types tests test-slow fuzz test-tensorflow test-devices test-tensorflow-slow validate-gpu bench clean
+.PHONY: run docs test lint types tests test-slow fuzz \
+  test-tensorflow test-devices test-tensorflow-slow validate-gpu bench clean
 
 run: $(VENV)/.installed
 	$(BIN)/simreduce run scenarios/dgx1v-resnet50.toml
@@ -27,17 +28,21 @@ tests: $(VENV)/.tested
 test-slow: $(VENV)/.tested
 	$(BIN)/pytest --numprocesses auto --dist loadgroup -m slow
 
-# Ten thousand damaged files of every kind that is read, and texts that name machines; `make tests` tries a few hundred.
+# Ten thousand damaged files of every format, and texts that name machines; `make tests` tries a
+# few hundred.
 fuzz: $(VENV)/.tested
-	SIMREDUCE_FUZZ=10000 $(BIN)/pytest tests/topology/importers/test_fuzz.py tests/topology/test_fuzz.py
+	SIMREDUCE_FUZZ=10000 $(BIN)/pytest tests/topology/importers/test_fuzz.py \
+	  tests/topology/test_fuzz.py
 
-# Plans against the graphs of TensorFlow's own builders, and executed by TensorFlow. TensorFlow is large, so it has an
-# environment of its own.
+# Plans against the graphs of TensorFlow's own builders, and executed by TensorFlow. TensorFlow is
+# large, so it has an environment of its own.
 test-tensorflow: $(TF)/.tested
-	$(TF)/bin/pytest -m "not slow" validate/tests --ignore validate/tests/test_emitter.py $(DEVICES:%=--ignore %)
+	$(TF)/bin/pytest -m "not slow" validate/tests --ignore validate/tests/test_emitter.py \
+	  $(DEVICES:%=--ignore %)
 	$(TF)/bin/pytest -m "not slow" validate/tests/test_emitter.py
 
-# Clusters of processes, and links of known rate between network namespaces (root): they want a machine for themselves.
+# Clusters of processes, and links of known rate between network namespaces (needs root). Run them
+# on an idle machine.
 test-devices: $(TF)/.tested
 	$(TF)/bin/pytest -m "not slow" $(DEVICES)
 
@@ -45,9 +50,10 @@ test-devices: $(TF)/.tested
 test-tensorflow-slow: $(TF)/.tested
 	$(TF)/bin/pytest -m slow validate/tests
 
-# On a machine with NVIDIA GPUs: learn its constants, then time every algorithm beside what they predict. Writes gpu-DATE.* below
-# validate/results, and overwrites nothing. SPLIT=4 makes four of the one GPU of a machine. SIZES, ITERS, ROUTE and TOPOLOGY may
-# be given; all algorithms of a size are held ready at once, so memory limits sizes. PRETEND=1 runs the same commands on CPU devices.
+# On a machine with NVIDIA GPUs: learn its constants, then time every algorithm beside its
+# prediction. Writes gpu-DATE.* to validate/results, and overwrites nothing. SPLIT=4 cuts a
+# machine's one GPU in four. SIZES, ITERS, ROUTE and TOPOLOGY may be given. All algorithms of a size
+# are ready at once, so memory limits SIZES. PRETEND=1 runs the same commands on CPU devices.
 SPLIT    ?= 1
 SIZES    ?= -b 64K -e 16M -f 16
 ITERS    ?= 20
@@ -62,7 +68,8 @@ GPU_NAME := $(RESULTS)/$(if $(PRETEND),pretended,gpu)-$(shell date -u +%Y%m%d-%H
 validate-gpu: $(GPU_TF)
 	$(if $(PRETEND),,nvidia-smi topo -m)
 	$(GPU_RUN) calibrate $(TOPOLOGY) $(GPU_FLAGS) --out $(GPU_NAME).toml
-	$(GPU_RUN) validate $(TOPOLOGY) $(GPU_FLAGS) --algo all $(SIZES) -n $(ITERS) --calibration $(GPU_NAME).toml --out $(GPU_NAME).jsonl --svg $(GPU_NAME).svg
+	$(GPU_RUN) validate $(TOPOLOGY) $(GPU_FLAGS) --algo all $(SIZES) -n $(ITERS) \
+	  --calibration $(GPU_NAME).toml --out $(GPU_NAME).jsonl --svg $(GPU_NAME).svg
 
 # The documentation as a site in build/docs; a warning is an error.
 docs: $(VENV)/.documented
@@ -72,7 +79,8 @@ bench: $(VENV)/.benched
 	$(BIN)/pytest benchmarks --benchmark-only
 
 $(VENV)/bin/python $(TF)/bin/python $(TF_GPU)/bin/python:
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "simreduce needs Python 3.11 or newer; run: make PYTHON=python3.11 ...")'
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+	  "simreduce needs Python 3.11 or newer; run: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(@:/bin/python=)
 
 $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
@@ -96,7 +104,7 @@ $(TF)/.tested: pyproject.toml | $(TF)/bin/python
 	touch $@
 
 $(TF_GPU)/.installed: pyproject.toml | $(TF_GPU)/bin/python
-	$(TF_GPU)/bin/pip install --quiet --disable-pip-version-check --editable '.[tensorflow-gpu]'
+	$(TF_GPU)/bin/pip install --quiet --disable-pip-version-check --editable '.[plot,tensorflow-gpu]'
 	touch $@
 
 clean:
