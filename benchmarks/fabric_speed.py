@@ -57,15 +57,18 @@ def measure(text: str) -> str:
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     switches = sum(node.kind == "switch" for node in topology.nodes.values())
     return (
-        f"{len(gpus):>6,} {loaded - start:>7.2f} {laid - loaded:>7.2f} {ring - laid:>7.3f} {drawn - ring:>7.3f} "
+        f"{len(gpus):>6,} {loaded - start:>7.2f} {laid - loaded:>7.2f} {ring - laid:>7.3f} "
+        f"{drawn - ring:>7.3f} "
         f"{singly - drawn:>7.3f} {held:>6.0f} {switches:>8,} {len(topology.links) // 2:>8,}"
     )
 
 
 def main() -> None:
     print(f"{'':48} {'':>6} {'':>7} {'':>7} {'ring':>7} {RANDOM_PAIRS:>7,} {SINGLE_PAIRS:>7,}")
-    print(f"{'topology':48} {'GPUs':>6} {'load s':>7} {'layout':>7} {'s':>7} {'pairs s':>7} {'single':>7} {'MiB':>6} "
-          f"{'switches':>8} {'cables':>8}")  # fmt: skip
+    print(
+        f"{'topology':48} {'GPUs':>6} {'load s':>7} {'layout':>7} {'s':>7} {'pairs s':>7} {'single':>7} {'MiB':>6} "
+        f"{'switches':>8} {'cables':>8}"
+    )
     for text in sys.argv[1:] or CASES:
         with multiprocessing.get_context("spawn").Pool(1) as process:
             print(f"{text:48} {process.apply(measure, (text,))}", flush=True)

@@ -45,7 +45,7 @@ class Load(NamedTuple):
 
 
 def tree_paths(source: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(resources in rows, start of each row, number of cables): out of host, up, down, into host."""
+    """(resources in rows, row starts, number of cables): out of host, up, down, into host."""
     leaf, other = source // HOSTS_PER_LEAF, target // HOSTS_PER_LEAF
     spine = target % SPINES
     far = leaf != other
@@ -151,7 +151,7 @@ def jittered(
 
 
 def permutations(count: int) -> Load:
-    """Every host sends one flow per random permutation, all at once; sizes around 64 KiB, +-50 %."""
+    """Every host sends one flow per random permutation at once; sizes 64 KiB +-50 %."""
     random = np.random.default_rng(7)
     source = np.tile(np.arange(HOSTS), count)
     target = np.concatenate([random.permutation(HOSTS) for _ in range(count)])
@@ -160,9 +160,15 @@ def permutations(count: int) -> Load:
     amount = SIZE / HOSTS * random.uniform(0.5, 1.5, n)
     ids = np.arange(n)
     return Load(
-        tree_capacity(), table(uses, start, cables * CABLE), ids, amount, np.ones(n, dtype=np.int32),
-        np.zeros(n + 1, dtype=np.int32), ids[:0], ids,
-    )  # fmt: skip
+        tree_capacity(),
+        table(uses, start, cables * CABLE),
+        ids,
+        amount,
+        np.ones(n, dtype=np.int32),
+        np.zeros(n + 1, dtype=np.int32),
+        ids[:0],
+        ids,
+    )
 
 
 def shuffled() -> np.ndarray:

@@ -74,7 +74,8 @@ def measure(machine: str, algorithm: str, ranks: int) -> str:
     ratio = f"{_naive(plan, topology) / seconds:9.0f}x" if len(plan) <= NAIVE_OPS else f"{'':>10}"
     return (
         f"{result.transfers:>10,} {built:8.3f} {seconds:8.3f} {result.transfers / seconds:>11,.0f} "
-        f"{1e6 * seconds / result.transfers:>8.2f} {peak() - before:>7.0f} {ratio} {result.seconds:.9f}"
+        f"{1e6 * seconds / result.transfers:>8.2f} {peak() - before:>7.0f} {ratio} "
+        f"{result.seconds:.9f}"
     )
 
 
@@ -89,8 +90,10 @@ def _naive(plan: Plan, topology: Topology) -> float:
 
 
 def main() -> None:
-    print(f"{'machine':<9} {'algorithm':<17} {'ranks':>5} {'messages':>10} {'build s':>8} {'all s':>8} {'messages/s':>11} "
-          f"{'us each':>8} {'MiB':>7} {'naive':>10} predicted s")  # fmt: skip
+    print(
+        f"{'machine':<9} {'algorithm':<17} {'ranks':>5} {'messages':>10} {'build s':>8} {'all s':>8} {'messages/s':>11} "
+        f"{'us each':>8} {'MiB':>7} {'naive':>10} predicted s"
+    )
     for ranks in [int(text) for text in sys.argv[1:]] or RANKS:
         for fabric, machine in machines(ranks).items():
             for algorithm in ALGORITHMS:

@@ -29,7 +29,8 @@ def measure(name: str, network, repetitions: int) -> None:
     seconds = time.perf_counter() - began
     step = spread.step()
     print(
-        f"{name:28} {repetitions:>6,} {seconds:>8.2f} {1000 * seconds / repetitions:>8.1f} {step.mean * 1e3:>10.3f} "
+        f"{name:28} {repetitions:>6,} {seconds:>8.2f} {1000 * seconds / repetitions:>8.1f} "
+        f"{step.mean * 1e3:>10.3f} "
         f"{(step.high - step.mean) * 1e3:>8.3f}"
     )
 

@@ -32,7 +32,19 @@ SIZE = "1G"
 
 def measured(topology: str, algorithm: str, runtime: str) -> tuple[float, float, float, int]:
     """Seconds, seconds of processor time and peak MiB of `simreduce bench`, and its status."""
-    command = ["-m", "simreduce", "bench", topology, "--algo", algorithm, "--runtime", runtime, "-b", SIZE, "--json"]  # fmt: skip
+    command = [
+        "-m",
+        "simreduce",
+        "bench",
+        topology,
+        "--algo",
+        algorithm,
+        "--runtime",
+        runtime,
+        "-b",
+        SIZE,
+        "--json",
+    ]
     start = time.perf_counter()
     silent = (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)
     child = os.posix_spawn(
@@ -59,7 +71,8 @@ def main() -> None:
         failed = f"  status {status}" if status else ""
         topology, algorithm, runtime = CASES[name]
         print(
-            f"{topology:<14} {algorithm:<22} {runtime:<10} {wall:>7.1f} {processor:>7.1f} {peak:>9.0f}{failed}",
+            f"{topology:<14} {algorithm:<22} {runtime:<10} {wall:>7.1f} {processor:>7.1f} "
+            f"{peak:>9.0f}{failed}",
             flush=True,
         )
 

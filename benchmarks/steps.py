@@ -38,7 +38,8 @@ def main() -> None:
         plans = len(step.buckets) + len(step.reads)
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(
-            f"{len(shape.ranks):>5} {plans:>6} {made - began:>6.2f}s {ended - made:>9.2f}s {most:>6.0f} "
+            f"{len(shape.ranks):>5} {plans:>6} {made - began:>6.2f}s {ended - made:>9.2f}s "
+            f"{most:>6.0f} "
             f"{step.seconds * 1e3:>8.3f} ms"
         )
 

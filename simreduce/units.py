@@ -83,7 +83,7 @@ def _whole(text: object, number: str, factor: int) -> int:
 
 
 def bandwidth(text: object) -> float:
-    """Bytes per second of `25 GB/s`, `200 Gbit/s` or `200 Gbps`; decimal prefixes, per direction."""
+    """Bytes/s of `25 GB/s`, `200 Gbit/s` or `200 Gbps`; decimal prefixes, per direction."""
     return _read(text, _RATES, "bandwidth", "'25 GB/s' or '200 Gbit/s'")
 
 

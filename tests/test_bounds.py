@@ -105,7 +105,7 @@ def _farthest(machine: Topology, collective: str, home: str) -> float:
 
 @st.composite
 def reducing(draw, figures):
-    """GPUs on one or two switches that sum, or on two leaves under one or two spines that all sum."""
+    """GPUs on one or two switches that sum, or on two leaves under one or two such spines."""
     tops = [
         Node(f"top{i}", "switch", machine="", reduces=True) for i in range(draw(st.integers(1, 2)))
     ]
@@ -204,7 +204,12 @@ def test_the_bounds_are_those_worked_by_hand():
     seconds = {c: bound(machine, c, 8_000_000, 1) for c in COLLECTIVES}
 
     assert {
-        "all_reduce": 8e-3, "reduce_scatter": 6e-3, "all_gather": 6e-3, "reduce": 8e-3, "broadcast": 8e-3, "all_to_all": 6e-3,
-    } == pytest.approx(seconds)  # fmt: skip
+        "all_reduce": 8e-3,
+        "reduce_scatter": 6e-3,
+        "all_gather": 6e-3,
+        "reduce": 8e-3,
+        "broadcast": 8e-3,
+        "all_to_all": 6e-3,
+    } == pytest.approx(seconds)
     slow = sr.load_topology("switch:4,bandwidth=1GB/s,latency=1s")
     assert dict.fromkeys(COLLECTIVES, 1.0) == {c: bound(slow, c, 8, 1) for c in COLLECTIVES}

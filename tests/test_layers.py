@@ -157,10 +157,32 @@ def _names(module: str) -> set[str]:
 
 ENGINE = [module for module in SOURCES if _unit(module) == "engine"]
 OUTSIDE = {
-    "asyncio", "datetime", "getpass", "glob", "io", "locale", "logging", "multiprocessing", "os", "pathlib", "platform",
-    "random", "secrets", "shutil", "signal", "socket", "subprocess", "sys", "tempfile", "threading", "time", "tomllib",
-    "urllib", "uuid", "warnings",
-}  # fmt: skip
+    "asyncio",
+    "datetime",
+    "getpass",
+    "glob",
+    "io",
+    "locale",
+    "logging",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "platform",
+    "random",
+    "secrets",
+    "shutil",
+    "signal",
+    "socket",
+    "subprocess",
+    "sys",
+    "tempfile",
+    "threading",
+    "time",
+    "tomllib",
+    "urllib",
+    "uuid",
+    "warnings",
+}
 
 
 @pytest.mark.parametrize("module", ENGINE)

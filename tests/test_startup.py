@@ -21,7 +21,7 @@ print("\\n" + json.dumps(sorted(m for m in sys.modules if "." not in m or m.star
 
 
 def _modules_after(act: str) -> set[str]:
-    """Top-level modules, and all of ours, that a fresh interpreter has loaded after running `act`."""
+    """Top-level modules, and all of ours, that a fresh interpreter loads when it runs `act`."""
     done = subprocess.run(
         [sys.executable, "-c", LOADED.format(act=act)], capture_output=True, text=True, check=True
     )

@@ -24,7 +24,7 @@ from simreduce.algorithms.blueconnect import blueconnect
 from simreduce.algorithms.collective import collective
 from simreduce.algorithms.copy_to_device import copy_to_cpu, copy_to_gpus
 from simreduce.algorithms.families import FAMILIES, planner as planner_of
-from simreduce.algorithms.family import Family
+from simreduce.algorithms.family import NAMES, Family
 from simreduce.algorithms.hierarchical_copy import hierarchical_copy, hierarchical_copy_gcp_v100
 from simreduce.algorithms.in_switch import in_switch
 from simreduce.algorithms.multi_ring import best_ring, multi_ring
@@ -117,8 +117,10 @@ class Algorithm:
             raise OptionNotTaken(f"{self.name} sends no chunks; leave out +chunk")
         if layout.machines > 1 and not self.symmetric:
             raise NotFoldable(
-                f"{self.name} does not do the same on each of the {layout.machines} equal machines, so that one of them could "
-                f"stand for all; those that do: {', '.join(f.name for f in FAMILIES.values() if f.symmetric)}, and inner/outer "
+                f"{self.name} does not do the same on each of the {layout.machines} equal "
+                "machines, so that one of them could "
+                "stand for all; those that do: "
+                f"{', '.join(f.name for f in FAMILIES.values() if f.symmetric)}, and inner/outer "
                 "with one of them as the outer"
             )
         return self.plan(b, layout, tensors, options)
@@ -132,13 +134,20 @@ def _trees(plan: Planner) -> Algorithm:
 # fmt: off
 _TABLE = (
     Algorithm("nccl", nccl, "NCCL's ring over all GPUs", "ignored"),
-    Algorithm("nccl/xring", nccl_xring, "NCCL in every task, a ring across", "1 only, with several tasks", _across),
-    Algorithm("nccl/rechd", nccl_rechd, "NCCL in every task, halving-doubling across", "ignored", _across),
-    Algorithm("nccl/pscpu", nccl_pscpu, "NCCL in every task, a shuffle on the CPUs across", "ignored", _across),
-    Algorithm("xring", xring, "tf_cnn_benchmarks' ring over all GPUs", "sub-chunks of a segment", _several_orders),
-    Algorithm("pscpu", pscpu, "sums shards on the tasks' CPUs, a group of them per tensor", "CPUs per tensor"),
-    Algorithm("psgpu", psgpu, "sums shards on the GPUs, a group of them per tensor", "GPUs per tensor", _powers_of_two),
-    Algorithm("pscpu/pscpu", pscpu_pscpu, "sums on every task's CPU, then a shuffle", "CPUs that sum across", _across),
+    Algorithm("nccl/xring", nccl_xring, "NCCL in every task, a ring across",
+              "1 only, with several tasks", _across),
+    Algorithm("nccl/rechd", nccl_rechd, "NCCL in every task, halving-doubling across", "ignored",
+              _across),
+    Algorithm("nccl/pscpu", nccl_pscpu, "NCCL in every task, a shuffle on the CPUs across",
+              "ignored", _across),
+    Algorithm("xring", xring, "tf_cnn_benchmarks' ring over all GPUs", "sub-chunks of a segment",
+              _several_orders),
+    Algorithm("pscpu", pscpu, "sums shards on the tasks' CPUs, a group of them per tensor",
+              "CPUs per tensor"),
+    Algorithm("psgpu", psgpu, "sums shards on the GPUs, a group of them per tensor",
+              "GPUs per tensor", _powers_of_two),
+    Algorithm("pscpu/pscpu", pscpu_pscpu, "sums on every task's CPU, then a shuffle",
+              "CPUs that sum across", _across),
     Algorithm("collective", collective, "TensorFlow's runtime ring", "rings, 1 or 2", _one_or_two),
     Algorithm("hierarchical_copy", hierarchical_copy, "two quads and a bridge, made for the DGX-1"),
     Algorithm(
@@ -147,16 +156,23 @@ _TABLE = (
         "two quads and two bridges, made for GCP's machine with 8 V100",
         choices=_eight_only,
     ),
-    Algorithm("copy_to_cpu", copy_to_cpu, "sums every tensor on the CPU, then copies it to every GPU"),
-    Algorithm("copy_to_gpus", copy_to_gpus, "sums tensor i on GPU i mod n, then copies it to every GPU"),
-    Algorithm("reduce_to_one", reduce_to_one, "sums every tensor on the first GPU, then copies it to every GPU"),
-    Algorithm("in_switch", in_switch, "switches that can sum add what passes through them", choices=_switches_that_sum,
+    Algorithm("copy_to_cpu", copy_to_cpu,
+              "sums every tensor on the CPU, then copies it to every GPU"),
+    Algorithm("copy_to_gpus", copy_to_gpus,
+              "sums tensor i on GPU i mod n, then copies it to every GPU"),
+    Algorithm("reduce_to_one", reduce_to_one,
+              "sums every tensor on the first GPU, then copies it to every GPU"),
+    Algorithm("in_switch", in_switch, "switches that can sum add what passes through them",
+              choices=_switches_that_sum,
               pipelined=True, packs=LIBRARY_PACKS),
-    Algorithm("blueconnect", blueconnect, "rings level by level: in every task, then across", choices=_across_alike,
+    Algorithm("blueconnect", blueconnect, "rings level by level: in every task, then across",
+              choices=_across_alike,
               packs=LIBRARY_PACKS),
-    Algorithm("best_ring", best_ring, "textbook ring in the order in which its slowest hop is fastest", choices=_searched,
+    Algorithm("best_ring", best_ring,
+              "textbook ring in the order whose slowest hop is fastest", choices=_searched,
               packs=LIBRARY_PACKS),
-    Algorithm("multi_ring", multi_ring, "rings that share the links at hand best", choices=_searched, packs=LIBRARY_PACKS),
+    Algorithm("multi_ring", multi_ring, "rings that share the links at hand best",
+              choices=_searched, packs=LIBRARY_PACKS),
     _trees(packed_trees.all_reduce),
 )
 
@@ -168,9 +184,6 @@ _OWN: Mapping[str, Sequence[Algorithm]] = {
     "broadcast": (_trees(packed_trees.broadcast),),
 }
 # fmt: on
-
-NAMES = ("all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast", "all_to_all")
-"""The collectives."""
 
 
 def _of_family(family: Family, collective: str) -> Algorithm | None:
@@ -244,9 +257,17 @@ ALGORITHMS = COLLECTIVES["all_reduce"]
 """Every all-reduce by the name users type."""
 
 TWO_LEVEL = (
-    "ring/ring", "ring/halving_doubling", "ring/double_tree", "chain/double_tree", "torus_2d/ring", "direct/ring",
-    "direct/halving_doubling", "direct/direct", "direct/one_shot", "halving_doubling/halving_doubling",
-)  # fmt: skip
+    "ring/ring",
+    "ring/halving_doubling",
+    "ring/double_tree",
+    "chain/double_tree",
+    "torus_2d/ring",
+    "direct/ring",
+    "direct/halving_doubling",
+    "direct/direct",
+    "direct/one_shot",
+    "halving_doubling/halving_doubling",
+)
 """The two-level algorithms worth trying on several machines: those with few messages for small
 tensors, those in parts for large ones, `chain/double_tree` as NCCL's tree, and `torus_2d/...` for
 the squares in a DGX-1.

@@ -24,7 +24,8 @@ def blueconnect(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Optio
     inside, *others = sorted({len(task) for task in layout.tasks})
     if others:
         raise StrategyError(
-            f"blueconnect needs as many GPUs in every task, and here they have {inside} to {others[-1]}; "
+            f"blueconnect needs as many GPUs in every task, and here they have {inside} to "
+            f"{others[-1]}; "
             "a two-level algorithm (inner/outer) takes any"
         )
     axes = (*levels.prime_factors(len(layout.tasks))[::-1], inside)

@@ -51,7 +51,7 @@ def all_gather(b: PlanBuilder, shards: Values, _: Knobs) -> Values:
 
 
 def all_to_all(b: PlanBuilder, values: Values, _: Knobs) -> Values:
-    """A run is what rank `at` holds of a giver's parts: those for the takers `first` to `last` - 1."""
+    """A run: a giver's parts for takers `first` to `last` - 1, held by rank `at`."""
     groups, n = values.shape
     cut = values.cut(n)
     edges = np.concatenate([cut.lo, cut.hi[..., -1:]], axis=2)

@@ -1,9 +1,11 @@
-"""The families of the textbooks and of today's libraries, and how they become planners."""
+"""The families of textbooks and libraries, and how they become planners."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -23,47 +25,51 @@ from simreduce.algorithms import (
     scatter_all_gather,
     torus,
 )
-from simreduce.algorithms.family import Collective, Family, knobs
+from simreduce.algorithms.family import NAMES, Collective, Family, knobs
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder, Values
 
+
+def _family(name: str, module: ModuleType, summary: str, **facts: Any) -> Family:
+    """A family whose collectives are the functions of `module` that are called like them."""
+    functions = {each: getattr(module, each, None) for each in NAMES}
+    return Family(name, summary, **functions, **facts)
+
+
 # fmt: off
 _TABLE = (
-    Family("ring", "textbook ring: reduce-scatter, then all-gather, one chunk per rank",
-           all_reduce=ring.all_reduce, reduce_scatter=ring.reduce_scatter, all_gather=ring.all_gather, symmetric=True),
-    Family("bidirectional_ring", "two rings, one each way round, with half of every chunk each",
-           all_reduce=bidirectional_ring.all_reduce, reduce_scatter=bidirectional_ring.reduce_scatter,
-           all_gather=bidirectional_ring.all_gather, channels=bidirectional_ring.CHANNELS, symmetric=True),
+    _family("ring", ring, "textbook ring: reduce-scatter, then all-gather, one chunk per rank",
+            symmetric=True),
+    _family("bidirectional_ring", bidirectional_ring,
+            "two rings, one each way round, with half of every chunk each",
+            channels=bidirectional_ring.CHANNELS, symmetric=True),
     torus.torus(2),
     torus.torus(3),
-    Family("chain", "pipelined chain: sums go along the ranks, totals come back, chunk by chunk",
-           all_reduce=chain.all_reduce, reduce=chain.reduce, broadcast=chain.broadcast, channels=2, pipelined=True),
-    Family("binary_tree", "pipelined complete binary tree",
-           all_reduce=binary_tree.all_reduce, reduce=binary_tree.reduce, broadcast=binary_tree.broadcast,
-           channels=2, pipelined=True),
-    Family("double_tree", "two pipelined binary trees, half of the data each; the inner ranks of one are leaves of the other",
-           all_reduce=double_tree.all_reduce, reduce=double_tree.reduce, broadcast=double_tree.broadcast,
-           channels=4, pipelined=True),
-    Family("binomial_tree", "binomial tree: in every step those that have the data send it on",
-           all_reduce=binomial_tree.all_reduce, reduce=binomial_tree.reduce, broadcast=binomial_tree.broadcast,
-           channels=2),
-    Family("scatter_all_gather", "binomial scatter, then a ring collects the parts",
-           broadcast=scatter_all_gather.broadcast),
-    Family("recursive_doubling", "swaps everything with partners 1, 2, 4, ... away",
-           all_reduce=recursive_doubling.all_reduce, symmetric=True),
-    Family("halving_doubling", "Rabenseifner: swaps halves, then doubles what each has",
-           all_reduce=halving_doubling.all_reduce, reduce_scatter=halving_doubling.reduce_scatter,
-           all_gather=halving_doubling.all_gather, symmetric=True),
-    Family("bruck", "Bruck: goes round the circle in steps of 1, 2, 4, ...",
-           all_gather=bruck.all_gather, all_to_all=bruck.all_to_all, channels=0),
-    Family("direct", "everybody sends to everybody at once, part by part",
-           all_reduce=direct.all_reduce, reduce_scatter=direct.reduce_scatter, all_gather=direct.all_gather,
-           reduce=direct.reduce, broadcast=direct.broadcast, all_to_all=direct.all_to_all, channels=0,
-           symmetric=True),
-    Family("one_shot", "everybody sends everything to everybody, and each adds for itself",
-           all_reduce=one_shot.all_reduce, channels=0, symmetric=True),
-    Family("pairwise", "to one partner after another", all_to_all=pairwise.all_to_all),
+    _family("chain", chain,
+            "pipelined chain: sums go along the ranks, totals come back, chunk by chunk",
+            channels=2, pipelined=True),
+    _family("binary_tree", binary_tree, "pipelined complete binary tree",
+            channels=2, pipelined=True),
+    _family("double_tree", double_tree,
+            "two pipelined binary trees, half of the data each; "
+            "the inner ranks of one are leaves of the other",
+            channels=4, pipelined=True),
+    _family("binomial_tree", binomial_tree,
+            "binomial tree: in every step those that have the data send it on", channels=2),
+    _family("scatter_all_gather", scatter_all_gather,
+            "binomial scatter, then a ring collects the parts"),
+    _family("recursive_doubling", recursive_doubling,
+            "swaps everything with partners 1, 2, 4, ... away", symmetric=True),
+    _family("halving_doubling", halving_doubling,
+            "Rabenseifner: swaps halves, then doubles what each has", symmetric=True),
+    _family("bruck", bruck, "Bruck: goes round the circle in steps of 1, 2, 4, ...", channels=0),
+    _family("direct", direct, "everybody sends to everybody at once, part by part",
+            channels=0, symmetric=True),
+    _family("one_shot", one_shot,
+            "everybody sends everything to everybody, and each adds for itself",
+            channels=0, symmetric=True),
+    _family("pairwise", pairwise, "to one partner after another"),
 )
 # fmt: on
 
@@ -75,9 +81,7 @@ IN_RANK_ORDER = ("reduce_scatter", "all_gather", "all_to_all")
 
 
 def planner(name: str, collective: Collective) -> Planner:
-    """The planner of one collective called `name`: one group of all ranks, tensor by tensor on the
-    same streams.
-    """
+    """The planner of a collective: one group of all ranks, all tensors on the same streams."""
 
     def plan(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
         ringed = [r for task in layout.ring_tasks for r in task]

@@ -28,16 +28,21 @@ from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.columns import MOST_OPS, Numbers
 from simreduce.plan.plan import NO_STREAM
 
+NAMES = ("all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast", "all_to_all")
+"""The collectives."""
+
 After: TypeAlias = "Sequence[int] | Ints"
 """Ops to wait for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """`channel` is the first stream channel to take; `chunk` the most elements that a pipeline
-    sends as one piece (0: no limit); `root` the position that a rooted collective starts from or
-    ends at. The positions that are given are those of the first of `machines` equal machines, of which
-    the next has the next positions.
+    """Options of one collective of a family.
+
+    `channel` is the first stream channel to take, `chunk` the most elements that a pipeline sends
+    as one piece (0: no limit), `root` the position where a rooted collective starts or ends. With
+    `machines` equal machines, the values are the positions of the first one; the next machine has
+    the next positions.
     """
 
     channel: int = 0
@@ -51,22 +56,20 @@ Collective: TypeAlias = Callable[[PlanBuilder, Values, Knobs], Values]
 
 - all_reduce: (groups, n), the sum over the group, on every position;
 - reduce_scatter: (groups, n), part p of the sum on position p, cut as `Values.cut(n)` cuts;
-- all_gather: (groups, n), the whole on every position, of which position p gave part p;
+- all_gather: (groups, n), the whole on every position; position p gave part p;
 - reduce: (groups, 1), the sum on the root;
-- broadcast: (groups, n), what the root gave, on every position; the others' entries say only where
-  they are;
-- all_to_all: (groups, n, n), on position q what p gave for it, at [g, q, p]; position p gave one
-  value, whose `cut(n)`
-  are the parts for each.
+- broadcast: (groups, n), the root's value on every position; other entries only name devices;
+- all_to_all: (groups, n, n), at [g, q, p] the part that p gave for q; position p gave one value,
+  which `cut(n)` cuts into the parts.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The collectives that one idea gives; None for those it does not.
+    """The collectives that one idea gives; None where it gives none.
 
-    `channels` is how many stream channels it takes at most; `pipelined` says whether it heeds
-    `Knobs.chunk`; `symmetric` whether its all-reduce is.
+    It uses at most `channels` stream channels. `pipelined` families heed `Knobs.chunk`;
+    `symmetric` ones have a symmetric all-reduce.
     """
 
     name: str
@@ -116,7 +119,8 @@ def _check_even(values: Values, knobs: Knobs) -> None:
     uneven = values.elements[values.elements % n > 0]
     if knobs.machines > 1 and len(uneven):
         raise NotFoldable(
-            f"{uneven[0]} elements are no {n} equal parts, so the machines do not do the same and cannot be folded; "
+            f"{uneven[0]} elements are no {n} equal parts, so the machines do not do the same and "
+            "cannot be folded; "
             f"try a size that {n} divides"
         )
 

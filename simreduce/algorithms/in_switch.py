@@ -40,7 +40,7 @@ def in_switch(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options
 
 
 def summing_trees(layout: Layout) -> list[tuple[Reducer, Sequence[Reducer]]]:
-    """(top, the leaves under it) of every tree of switches; a switch that links all ranks is both."""
+    """(top, its leaves) of every tree of switches; a switch that links all ranks is both."""
     flat = [switch for switch in layout.reducers if len(switch.ranks) == layout.n]
     if flat:
         return [(switch, [switch]) for switch in flat]
@@ -52,7 +52,8 @@ def summing_trees(layout: Layout) -> list[tuple[Reducer, Sequence[Reducer]]]:
     ]
     if not tops or sorted(rank for leaf in leaves for rank in leaf.ranks) != list(range(layout.n)):
         raise StrategyError(
-            "needs switches that sum, and none links all GPUs, nor all of the leaves with each GPU on one of them; "
+            "needs switches that sum, and none links all GPUs, nor all of the leaves with each GPU "
+            "on one of them; "
             "a topology says `reduces = true` at such a switch, a generator reduce=yes"
         )
     return [(top, leaves) for top in tops]

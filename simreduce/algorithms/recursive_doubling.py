@@ -93,7 +93,8 @@ def folded(b: PlanBuilder, values: Values, knobs: Knobs, core: Core) -> Values:
     n, channel = size(values, knobs), knobs.channel
     if knobs.machines > 1 and n & (n - 1):
         raise NotFoldable(
-            f"{n} ranks are no power of two, so some of them have more to do than others; their machines cannot be folded"
+            f"{n} ranks are no power of two, so some of them have more to do than others; their "
+            "machines cannot be folded"
         )
     held = core(b, fold(b, values, channel), knobs)
     return unfold(b, held, held[:, : values.shape[1] - held.shape[1]], values, channel)

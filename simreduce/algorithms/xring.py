@@ -34,7 +34,7 @@ def ring_orders(tasks: Sequence[Sequence[int]], shards: int) -> list[list[int]]:
 
 
 def padded_split(elements: int, pieces: int) -> tuple[int, int]:
-    """(elements of each piece, zeros that fill the last one) when a tensor is cut in equal pieces."""
+    """(elements of each piece, zeros behind the last one) of a tensor in equal pieces."""
     piece = -(-elements // pieces)
     return piece, pieces * piece - elements
 
@@ -69,7 +69,8 @@ def ring_all_reduce(
             # more as it is.
             path = [order[(segment + 1 + hop) % n] for hop in range(2 * n - 1)]
             start, reduce, gather = path[0], path[1:n], path[n:]
-            total = b.walk(parts[start][index], reduce, own=lambda d, i=index: parts[d][i])[-1]  # type: ignore[misc]
+            own = {device: pieces[index] for device, pieces in parts.items()}
+            total = b.walk(parts[start][index], reduce, own=own.__getitem__)[-1]
             for value in (total, *b.walk(total, gather)):
                 done[value.device].append(value)
     return [_stripped(b, done[value.device], value) for value in values]

@@ -43,7 +43,7 @@ class Packer(Protocol):
 
 
 class Field(NamedTuple):
-    """A gradient's place in the address space: elements [lo, hi), and where the next one may start."""
+    """A gradient's place in the address space: elements [lo, hi); the next may start at `end`."""
 
     lo: int
     hi: int
@@ -97,7 +97,7 @@ def unpack(
     results: Sequence[Value],
     fields: Sequence[Sequence[Field]],
 ) -> list[Value]:
-    """Per gradient, in address order, its result on one device; `results[i]` is reduced tensor i."""
+    """Per gradient in address order, its result on one device; `results[i]` is tensor i."""
     gradients: list[Value] = []
     for k, group in enumerate(fields):
         whole = b.concat(results[k * arrangement.pieces : (k + 1) * arrangement.pieces])

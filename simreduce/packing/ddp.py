@@ -41,7 +41,8 @@ class DdpBuckets:
             cap = math.nan
         if not 1 <= cap < math.inf:
             raise StrategyError(
-                f"ddp: {text!r}: bucket_cap_mb is a number of MiB above 0, for example ddp=25; ddp alone is unset"
+                f"ddp: {text!r}: bucket_cap_mb is a number of MiB above 0, for example ddp=25; ddp "
+                "alone is unset"
             )
         return DdpBuckets(int(cap), int(cap))
 

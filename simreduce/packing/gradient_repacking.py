@@ -40,7 +40,8 @@ class GradientRepacking:
         packs = whole("repack", number, 0, "the number of packs", "8")
         if not packs and not comma:
             raise StrategyError(
-                "repack=0 does nothing; give a number of packs (repack=8) or compaction (repack=0,fp16), or leave it out"
+                "repack=0 does nothing; give a number of packs (repack=8) or compaction "
+                "(repack=0,fp16), or leave it out"
             )
         return GradientRepacking(packs, bool(comma))
 
@@ -54,7 +55,8 @@ class GradientRepacking:
         wire = _FLOAT16 if self.fp16 else None
         if self.fp16 and (other := sorted({g.dtype for g in gradients} - set(_FLOATS))):
             raise StrategyError(
-                f"repack: fp16 is for floating-point gradients, not for {dtypes.NAMES[other[0]]}; leave it out"
+                f"repack: fp16 is for floating-point gradients, not for {dtypes.NAMES[other[0]]}; "
+                "leave it out"
             )
         if not self.packs:
             return Arrangement(tuple((i,) for i in range(len(gradients))), wire=wire)

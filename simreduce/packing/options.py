@@ -1,4 +1,4 @@
-"""Reading what stands after the `=` of a packer's option; every fault says what would be accepted."""
+"""Readers of the value of a packer's option; every fault names an accepted value."""
 
 from __future__ import annotations
 

@@ -110,6 +110,7 @@ def _packer(packer: Packer, algorithm: str, *, faithful: bool) -> Packer:
     if faithful:
         return NoPacking()
     raise OptionNotTaken(
-        f"+merge acts on the algorithm collective only: {algorithm} puts every gradient in a name scope of its own, "
+        f"+merge acts on the algorithm collective only: {algorithm} puts every gradient in a name "
+        "scope of its own, "
         "so nothing would be merged; use collective, or pack with +packs, +small or +bucket"
     )

@@ -28,7 +28,8 @@ def parse_multi_worker_spec(value: object, *, faithful: bool = False) -> list[Ra
         if faithful:
             return []
         raise StrategyError(
-            f"all_reduce_spec {value!r}: a name, a tuple (alg, shards, limit) or a list of such tuples is expected"
+            f"all_reduce_spec {value!r}: a name, a tuple (alg, shards, limit) or a list of such "
+            "tuples is expected"
         )
     ranges: list[Range] = []
     problems: list[str] = []

@@ -13,8 +13,16 @@ from typing import NamedTuple
 from simreduce.errors import StrategyError, did_you_mean
 
 UPSTREAM = (
-    "nccl", "nccl/xring", "nccl/rechd", "nccl/pscpu", "xring", "pscpu", "psgpu", "pscpu/pscpu", "collective",
-)  # fmt: skip
+    "nccl",
+    "nccl/xring",
+    "nccl/rechd",
+    "nccl/pscpu",
+    "xring",
+    "pscpu",
+    "psgpu",
+    "pscpu/pscpu",
+    "collective",
+)
 """The names that tf_cnn_benchmarks takes."""
 
 NO_LIMIT = -1
@@ -68,7 +76,8 @@ def parse_spec(
     fields = spec.split(":")
     if len(fields) % 2 == 0:
         raise StrategyError(
-            f"all_reduce_spec not well formed: {spec}: after a ':' come a limit, another ':' and an algorithm, "
+            f"all_reduce_spec not well formed: {spec}: after a ':' come a limit, another ':' and "
+            "an algorithm, "
             f"as in 'pscpu:32k:xring'"
         )
     problems: list[str] = []

@@ -78,9 +78,15 @@ def test_every_rank_sends_and_adds_the_least_there_is(tasks, each, steps):
 
 
 def test_neighbouring_boxes_come_before_distant_ones():
-    """4 boxes of 2: halves inside, halves of those to the neighbour, halves of those two boxes on."""
-    hops = Counter({(s[:2], t[:2], count): k // 2 for (s, t, count), k in transfers(
-        compiled("all_reduce", "blueconnect", tasks_of(2, 2, 2, 2), 80)).items()})  # fmt: skip
+    """4 tasks of 2: halves inside, their halves to the neighbour, their halves two tasks on."""
+    hops = Counter(
+        {
+            (s[:2], t[:2], count): k // 2
+            for (s, t, count), k in transfers(
+                compiled("all_reduce", "blueconnect", tasks_of(2, 2, 2, 2), 80)
+            ).items()
+        }
+    )
 
     assert {(f"n{t}", f"n{t}", 40) for t in range(4)} | {
         (f"n{t}", f"n{t ^ 1}", 20) for t in range(4)

@@ -52,7 +52,7 @@ def parts_sent(n: int) -> int:
 @settings(max_examples=5)
 @given(delay=delays, rate=rates, part=st.integers(1, 10**5))
 def test_closed_form_of_an_all_to_all(n, delay, rate, part):
-    """log2 n (a + M/(2B)) for powers of two, and no more than ceil(log2 n) of them for the others."""
+    """log2 n (a + M/(2B)) for powers of two, at most ceil(log2 n) of them for others."""
     steps, a, b = (n - 1).bit_length(), delay * 1e-9, rate * 1e6
     time = seconds("all_to_all", "bruck", switch(n, delay, rate), n * part)
     most = steps * (a + 4 * n * part / (2 * b))

@@ -23,9 +23,12 @@ from tests.algorithms.boxes import (
 from tests.algorithms.transfers import formulas, transfers
 
 CASES = [
-    *(("direct", c) for c in ("all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast", "all_to_all")),
+    *(
+        ("direct", c)
+        for c in ("all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast", "all_to_all")
+    ),
     ("one_shot", "all_reduce"),
-]  # fmt: skip
+]
 every = pytest.mark.parametrize(("name", "collective"), CASES)
 
 

@@ -105,8 +105,12 @@ def test_a_rank_stands_for_the_one_that_is_folded_into_it():
     """3 = 2 + 1: rank 1 gives all to 0, which swaps with 2 for two parts and hands over the second;
     and back.
     """
-    expected = {("n0.gpu1", "n0.gpu0", 30): 1, ("n0.gpu0", "n0.gpu2", 10): 1, ("n0.gpu2", "n0.gpu0", 20): 1,
-                ("n0.gpu0", "n0.gpu1", 10): 1}  # fmt: skip
+    expected = {
+        ("n0.gpu1", "n0.gpu0", 30): 1,
+        ("n0.gpu0", "n0.gpu2", 10): 1,
+        ("n0.gpu2", "n0.gpu0", 20): 1,
+        ("n0.gpu0", "n0.gpu1", 10): 1,
+    }
     there = compiled("reduce_scatter", NAME, tasks_of(3), 30)
     back = compiled("all_gather", NAME, tasks_of(3), 30)
 

@@ -52,8 +52,9 @@ def test_the_pairs_of_eight_packs(row, faithful):
 
 
 @pytest.mark.parametrize("row", EIGHT_PACKS)
-@pytest.mark.parametrize(("strategy", "table"), [("hierarchical_copy", "dgx1"),
-                                                 ("hierarchical_copy_gcp_v100", "gcp")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("strategy", "table"), [("hierarchical_copy", "dgx1"), ("hierarchical_copy_gcp_v100", "gcp")]
+)
 def test_the_transfers_of_every_pack(row, strategy, table):
     """Each of the pair adds its own quad, the total crosses back and is handed out."""
     main, secondary = row[f"{table}_main"], row[f"{table}_secondary"]

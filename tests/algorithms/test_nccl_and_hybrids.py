@@ -47,7 +47,7 @@ def arcs(order: list[int]) -> list[tuple[int, int]]:
 
 
 def test_a_dgx1v_has_six_rings_and_a_dgx1p_four():
-    """Ring A (double links) twice and ring B once, each in both directions: no lane is used twice."""
+    """Ring A (double links) twice, ring B once, both ways each: no lane is used twice."""
     for machine, count in (("dgx1v", 6), ("dgx1p", 4)):
         shape = layout(load_topology(machine))
         found = rings(shape, range(8))
@@ -82,16 +82,24 @@ def test_broadcast_reaches_every_gpu(n, elements, data):
         b.output(value)
     promise = Contract.all_reduce(range(n), [(0, elements, 0)])
     plan = b.finish(
-        Contract("broadcast", promise.device, promise.lo, promise.hi, promise.dtype, promise.members,
-                 promise.divisor, (frozenset([root]),))
-    )  # fmt: skip
+        Contract(
+            "broadcast",
+            promise.device,
+            promise.lo,
+            promise.hi,
+            promise.dtype,
+            promise.members,
+            promise.divisor,
+            (frozenset([root]),),
+        )
+    )
 
     assert verify(plan) == []
     assert elements * (n - 1) == sum(c[2] for c in plan.copies()) / len(orders) * len(orders)
 
 
 def test_nccl_xring_crosses_with_half_tensors():
-    """2 workers x 2 GPUs, n = 10: pieces of 5; cross-worker traffic per direction is 10 elements."""
+    """2 workers x 2 GPUs, n = 10: pieces of 5; 10 elements between workers per direction."""
     plan = compiled("nccl/xring", tasks_of(2, 2), 10)
 
     assert Counter({("w0/g0", "w1/g0", 5): 2, ("w1/g0", "w0/g0", 5): 2}) == moved(plan, Executor.TF)
@@ -205,8 +213,21 @@ def test_the_round_robin_of_gather_groups(algorithm, workers, gpus, shards, expe
     assert expected == found
 
 
-@pytest.mark.parametrize("strategy", ["nccl", "nccl/xring", "nccl/rechd", "nccl/pscpu", "pscpu/pscpu", "collective",
-                                      "collective#2", "xring", "pscpu", "psgpu"])  # fmt: skip
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        "nccl",
+        "nccl/xring",
+        "nccl/rechd",
+        "nccl/pscpu",
+        "pscpu/pscpu",
+        "collective",
+        "collective#2",
+        "xring",
+        "pscpu",
+        "psgpu",
+    ],
+)
 @pytest.mark.parametrize(("workers", "gpus"), [(2, 1), (2, 2), (2, 3), (4, 2)])
 @pytest.mark.parametrize("options", ["", "+packs=2", "+mean"])
 def test_every_algorithm_verifies_across_tasks(strategy, workers, gpus, options):

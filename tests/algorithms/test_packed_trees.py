@@ -1,4 +1,4 @@
-"""Plans made for the graph at hand: proved, and as fast in simulation as the maximum flow allows."""
+"""Plans made for the graph at hand: proved, and as fast as the maximum flow allows."""
 
 from __future__ import annotations
 

@@ -14,8 +14,16 @@ def test_copy_to_gpus_sums_tensor_i_on_gpu_i_mod_n():
     plan = plan_for("copy_to_gpus", "full:2", 5, 6, 7)
 
     assert Counter({("gpu0", 2, 5): 1, ("gpu1", 2, 6): 1, ("gpu0", 2, 7): 1}) == adds(plan)
-    assert Counter({("gpu1", "gpu0", 5): 1, ("gpu0", "gpu1", 5): 1, ("gpu0", "gpu1", 6): 1, ("gpu1", "gpu0", 6): 1,
-                    ("gpu1", "gpu0", 7): 1, ("gpu0", "gpu1", 7): 1}) == transfers(plan)  # fmt: skip
+    assert Counter(
+        {
+            ("gpu1", "gpu0", 5): 1,
+            ("gpu0", "gpu1", 5): 1,
+            ("gpu0", "gpu1", 6): 1,
+            ("gpu1", "gpu0", 6): 1,
+            ("gpu1", "gpu0", 7): 1,
+            ("gpu0", "gpu1", 7): 1,
+        }
+    ) == transfers(plan)
 
 
 def test_copy_to_cpu_sums_on_the_first_host():

@@ -40,10 +40,19 @@ def test_it_verifies(name, collective, n):
 
 
 FORMS = [
-    ("torus_2d", (2, 2)), ("torus_2d", (2, 3)), ("torus_2d", (1, 7)), ("torus_2d", (3, 4)), ("torus_2d", (4, 8)),
-    ("torus_2d", (8, 8)), ("torus_3d", (2, 2, 2)), ("torus_3d", (2, 2, 3)), ("torus_3d", (1, 1, 5)),
-    ("torus_3d", (2, 3, 4)), ("torus_3d", (1, 2, 5)), ("torus_3d", (4, 4, 4)),
-]  # fmt: skip
+    ("torus_2d", (2, 2)),
+    ("torus_2d", (2, 3)),
+    ("torus_2d", (1, 7)),
+    ("torus_2d", (3, 4)),
+    ("torus_2d", (4, 8)),
+    ("torus_2d", (8, 8)),
+    ("torus_3d", (2, 2, 2)),
+    ("torus_3d", (2, 2, 3)),
+    ("torus_3d", (1, 1, 5)),
+    ("torus_3d", (2, 3, 4)),
+    ("torus_3d", (1, 2, 5)),
+    ("torus_3d", (4, 4, 4)),
+]
 
 
 @pytest.mark.parametrize(("name", "axes"), FORMS)

@@ -13,9 +13,13 @@ from simreduce.plan import Contract, Kind, PlanBuilder, Promise, verify
 from tests.algorithms.boxes import compiled, in_groups, tasks_of
 
 FUNCTIONS = [
-    *(getattr(f, c) for f in (chain, binary_tree, double_tree, binomial_tree) for c in ("all_reduce", "reduce", "broadcast")),
+    *(
+        getattr(f, c)
+        for f in (chain, binary_tree, double_tree, binomial_tree)
+        for c in ("all_reduce", "reduce", "broadcast")
+    ),
     scatter_all_gather.broadcast,
-]  # fmt: skip
+]
 
 
 def _name(function):

@@ -227,10 +227,19 @@ def test_only_families_that_sum_fit():
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("ring/halving_dubling", r"invalid alg ring/halving_dubling \(did you mean 'ring/halving_doubling'\?\)"),
-     ("rinng/direct", r"\(did you mean 'ring/direct'\?\)"), ("nccl/xrinq", r"\(did you mean 'nccl/xring'\?\)"),
-     ("qqqqqq", r"; known: nccl, .*ring, .*; any two families make inner/outer, as in ring/halving_doubling")],
-)  # fmt: skip
+    [
+        (
+            "ring/halving_dubling",
+            r"invalid alg ring/halving_dubling \(did you mean 'ring/halving_doubling'\?\)",
+        ),
+        ("rinng/direct", r"\(did you mean 'ring/direct'\?\)"),
+        ("nccl/xrinq", r"\(did you mean 'nccl/xring'\?\)"),
+        (
+            "qqqqqq",
+            r"; known: nccl, .*ring, .*; any two families make inner/outer, as in ring/halving_doubling",
+        ),
+    ],
+)
 def test_unknown_names_get_the_nearest(text, says):
     with pytest.raises(StrategyError, match=says):
         parse_strategy(text)

@@ -11,8 +11,21 @@ from simreduce.errors import StrategyError
 from simreduce.plan import Kind, verify
 from tests.algorithms.transfers import adds, formulas, plan_for, transfers
 
-SPLITS = [(10, 4, 3, 2), (10, 8, 2, 6), (8, 4, 2, 0), (3, 4, 1, 1), (5, 4, 2, 3), (9, 8, 2, 7), (1, 4, 1, 3),
-          (17, 8, 3, 7), (100, 8, 13, 4), (12, 5, 3, 3), (6, 4, 2, 2), (7, 4, 2, 1), (11, 6, 2, 1)]  # fmt: skip
+SPLITS = [
+    (10, 4, 3, 2),
+    (10, 8, 2, 6),
+    (8, 4, 2, 0),
+    (3, 4, 1, 1),
+    (5, 4, 2, 3),
+    (9, 8, 2, 7),
+    (1, 4, 1, 3),
+    (17, 8, 3, 7),
+    (100, 8, 13, 4),
+    (12, 5, 3, 3),
+    (6, 4, 2, 2),
+    (7, 4, 2, 1),
+    (11, 6, 2, 1),
+]
 
 
 @pytest.mark.parametrize(("elements", "pieces", "piece", "pad"), SPLITS)
@@ -36,7 +49,7 @@ def test_sub_chunk_rings_rotate_inside_each_task(tasks, shards, orders):
 
 
 def test_the_tick_table_of_four_devices_and_ten_elements():
-    """12 adds and 24 transfers of 3 elements; segment g is summed as ((x[g+1]+x[g+2])+x[g+3])+x[g]."""
+    """12 adds, 24 transfers of 3 elements; segment g is ((x[g+1]+x[g+2])+x[g+3])+x[g]."""
     plan = plan_for("xring", "ring:4", 10)
     texts = formulas(plan)
     # (receiving rank, segment) of each add, by tick: rank r handles segment (r - 2 - t) mod 4.

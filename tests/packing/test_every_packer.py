@@ -52,7 +52,8 @@ def test_every_packer_is_tested_here():
 
 
 REFUSALS = re.compile(
-    "needs one dtype; small, ddp and fusion keep|2 GPUs or more|collective only|use packs=K|leave it out"
+    "needs one dtype; small, ddp and fusion keep|2 GPUs or more|collective only|use packs=K|leave "
+    "it out"
 )
 """Every one says what would be accepted."""
 

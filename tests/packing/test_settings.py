@@ -16,25 +16,58 @@ ONE, TWO = layout(load_topology("dgx1v")), layout(load_topology("dgx1vx2"))
 @pytest.mark.parametrize(
     ("strategy", "shape", "flags"),
     [
-        ("xring+packs=4", ONE, "--variable_update=replicated --all_reduce_spec=xring --gradient_repacking=4"),
-        ("xring+repack=4", ONE, "--variable_update=replicated --all_reduce_spec=xring --gradient_repacking=4"),
-        ("xring+repack=4,fp16", ONE,
-         "--variable_update=replicated --all_reduce_spec=xring --use_fp16 --gradient_repacking=4"),
-        ("xring+repack=0,fp16", ONE, "--variable_update=replicated --all_reduce_spec=xring --use_fp16"),
-        ("copy_to_cpu+repack=2", ONE,
-         "--variable_update=replicated --local_parameter_device=cpu --gradient_repacking=2"),
-        ("hierarchical_copy+packs=8", ONE,
-         "--variable_update=replicated --hierarchical_copy=True --network_topology=dgx1 --gradient_repacking=8"),
+        (
+            "xring+packs=4",
+            ONE,
+            "--variable_update=replicated --all_reduce_spec=xring --gradient_repacking=4",
+        ),
+        (
+            "xring+repack=4",
+            ONE,
+            "--variable_update=replicated --all_reduce_spec=xring --gradient_repacking=4",
+        ),
+        (
+            "xring+repack=4,fp16",
+            ONE,
+            "--variable_update=replicated --all_reduce_spec=xring --use_fp16 --gradient_repacking=4",
+        ),
+        (
+            "xring+repack=0,fp16",
+            ONE,
+            "--variable_update=replicated --all_reduce_spec=xring --use_fp16",
+        ),
+        (
+            "copy_to_cpu+repack=2",
+            ONE,
+            "--variable_update=replicated --local_parameter_device=cpu --gradient_repacking=2",
+        ),
+        (
+            "hierarchical_copy+packs=8",
+            ONE,
+            "--variable_update=replicated --hierarchical_copy=True --network_topology=dgx1 "
+            "--gradient_repacking=8",
+        ),
         # Packs of at most 10: upstream's hold two more than its flag says.
-        ("xring+small=64K,10", ONE,
-         f"--variable_update=replicated --all_reduce_spec=xring {AGG.format(65536, 8)}"),
-        ("pscpu:2k:xring+small=4K,3", TWO,
-         f"--variable_update=distributed_all_reduce --all_reduce_spec=pscpu:2k:xring {AGG.format(4096, 1)}"),
-        ("collective#2+merge=32", TWO,
-         "--variable_update=collective_all_reduce --all_reduce_spec=collective#2 --allreduce_merge_scope=32"),
+        (
+            "xring+small=64K,10",
+            ONE,
+            f"--variable_update=replicated --all_reduce_spec=xring {AGG.format(65536, 8)}",
+        ),
+        (
+            "pscpu:2k:xring+small=4K,3",
+            TWO,
+            "--variable_update=distributed_all_reduce --all_reduce_spec=pscpu:2k:xring "
+            f"{AGG.format(4096, 1)}",
+        ),
+        (
+            "collective#2+merge=32",
+            TWO,
+            "--variable_update=collective_all_reduce --all_reduce_spec=collective#2 "
+            "--allreduce_merge_scope=32",
+        ),
         ("collective", ONE, "--variable_update=collective_all_reduce --all_reduce_spec=collective"),
     ],
-)  # fmt: skip
+)
 def test_flags_of_tf_cnn_benchmarks(strategy, shape, flags):
     assert f"--num_gpus=8 {flags}" == settings(parse_strategy(strategy), shape).tf_cnn_benchmarks
 
@@ -61,7 +94,8 @@ def test_what_tf_cnn_benchmarks_cannot_run(strategy, shape):
 COLLECTIVE = (
     "tf.distribute.MultiWorkerMirroredStrategy("
     "communication_options=tf.distribute.experimental.CommunicationOptions(bytes_per_pack={}, "
-    "implementation=tf.distribute.experimental.CommunicationImplementation.RING))  # packs act inside tf.function only"
+    "implementation=tf.distribute.experimental.CommunicationImplementation.RING))  # packs act "
+    "inside tf.function only"
 )
 MIRRORED = "tf.distribute.MirroredStrategy(cross_device_ops=tf.distribute.{})"
 

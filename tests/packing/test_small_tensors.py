@@ -1,4 +1,4 @@
-"""extract_ranges and pack_small_tensors against worked examples of tf_cnn_benchmarks' allreduce.py."""
+"""extract_ranges and pack_small_tensors against examples of tf_cnn_benchmarks' allreduce.py."""
 
 from __future__ import annotations
 

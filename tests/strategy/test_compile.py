@@ -141,7 +141,15 @@ def test_a_strategy_may_be_given_read_or_as_text():
 def test_the_plan_of_the_same_question_has_the_same_digest():
     """And that of another one has another."""
     assert _plan("xring", 10, 20).digest == _plan("xring", 10, 20).digest
-    assert 5 == len({
-        _plan(*question).digest for question in (("xring", 10, 20), ("xring", 20, 10), ("ring", 10, 20),
-                                                 ("xring+mean", 10, 20), ("xring+packs=2", 10, 20))
-    })  # fmt: skip
+    assert 5 == len(
+        {
+            _plan(*question).digest
+            for question in (
+                ("xring", 10, 20),
+                ("xring", 20, 10),
+                ("ring", 10, 20),
+                ("xring+mean", 10, 20),
+                ("xring+packs=2", 10, 20),
+            )
+        }
+    )
