@@ -46,8 +46,7 @@ _TABLE = (
             channels=bidirectional_ring.CHANNELS, symmetric=True),
     torus.torus(2),
     torus.torus(3),
-    _family("chain", chain,
-            "pipelined chain: sums go along the ranks, totals come back, chunk by chunk",
+    _family("chain", chain, "pipelined chain: sums go along the ranks, totals come back",
             channels=2, pipelined=True),
     _family("binary_tree", binary_tree, "pipelined complete binary tree",
             channels=2, pipelined=True),
@@ -84,8 +83,8 @@ def planner(name: str, collective: Collective) -> Planner:
     """The planner of a collective: one group of all ranks, all tensors on the same streams."""
 
     def plan(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
-        ringed = [r for task in layout.ring_tasks for r in task]
-        order = range(len(layout.ranks)) if name in IN_RANK_ORDER else ringed
+        in_rings = [r for task in layout.ring_tasks for r in task]
+        order = range(layout.n) if name in IN_RANK_ORDER else in_rings
         rank_at = np.array(order, dtype=np.int64)
         position = np.argsort(rank_at)
         results: Results = []
