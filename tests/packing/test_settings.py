@@ -44,8 +44,10 @@ ONE, TWO = layout(load_topology("dgx1v")), layout(load_topology("dgx1vx2"))
         (
             "hierarchical_copy+packs=8",
             ONE,
-            "--variable_update=replicated --hierarchical_copy=True --network_topology=dgx1 "
-            "--gradient_repacking=8",
+            (
+                "--variable_update=replicated --hierarchical_copy=True --network_topology=dgx1 "
+                "--gradient_repacking=8"
+            ),
         ),
         # Packs of at most 10: upstream's hold two more than its flag says.
         (
@@ -56,14 +58,18 @@ ONE, TWO = layout(load_topology("dgx1v")), layout(load_topology("dgx1vx2"))
         (
             "pscpu:2k:xring+small=4K,3",
             TWO,
-            "--variable_update=distributed_all_reduce --all_reduce_spec=pscpu:2k:xring "
-            f"{AGG.format(4096, 1)}",
+            (
+                "--variable_update=distributed_all_reduce --all_reduce_spec=pscpu:2k:xring "
+                f"{AGG.format(4096, 1)}"
+            ),
         ),
         (
             "collective#2+merge=32",
             TWO,
-            "--variable_update=collective_all_reduce --all_reduce_spec=collective#2 "
-            "--allreduce_merge_scope=32",
+            (
+                "--variable_update=collective_all_reduce --all_reduce_spec=collective#2 "
+                "--allreduce_merge_scope=32"
+            ),
         ),
         ("collective", ONE, "--variable_update=collective_all_reduce --all_reduce_spec=collective"),
     ],

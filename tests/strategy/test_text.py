@@ -64,8 +64,10 @@ def test_every_fault_of_a_strategy_is_told_at_once():
         f"{text}: two packers, +packs=2 and +packs=3; give one",
         f"{text}: two packers, +packs=3 and +packs=-1; give one",
         f"{text}: packs: '-1': {bad}",
-        f"{text}: unknown option +zzz; known: "
-        f"{', '.join('+' + key for key in (*PACKERS, 'chunk=BYTES', 'mean'))}",
+        (
+            f"{text}: unknown option +zzz; known: "
+            f"{', '.join('+' + key for key in (*PACKERS, 'chunk=BYTES', 'mean'))}"
+        ),
     ) == caught.value.problems
 
 
