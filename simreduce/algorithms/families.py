@@ -65,8 +65,7 @@ _TABLE = (
     _family("bruck", bruck, "Bruck: goes round the circle in steps of 1, 2, 4, ...", channels=0),
     _family("direct", direct, "everybody sends to everybody at once, part by part",
             channels=0, symmetric=True),
-    _family("one_shot", one_shot,
-            "everybody sends everything to everybody, and each adds for itself",
+    _family("one_shot", one_shot, "everybody sends everything to everybody; each adds for itself",
             channels=0, symmetric=True),
     _family("pairwise", pairwise, "to one partner after another"),
 )

@@ -2,8 +2,8 @@
 with a partner twice as far away as in the step before, and both add.
 
 n = 2^k: log2 n (a + M/B), and every rank adds log2 n times M. Any other n: the n - 2^k ranks too
-many are folded in before (every second of the first 2(n - 2^k) ranks gives all it has to its
-neighbour) and told after, which takes 2 (a + M/B) more.
+many fold in before (every second of the first 2(n - 2^k) ranks gives all it has to its neighbour)
+and receive the result after, which takes 2 (a + M/B) more.
 """
 
 from __future__ import annotations
@@ -93,8 +93,7 @@ def folded(b: PlanBuilder, values: Values, knobs: Knobs, core: Core) -> Values:
     n, channel = size(values, knobs), knobs.channel
     if knobs.machines > 1 and n & (n - 1):
         raise NotFoldable(
-            f"{n} ranks are no power of two, so some of them have more to do than others; their "
-            "machines cannot be folded"
+            f"{n} ranks are no power of two: some do more than others, so machines cannot fold"
         )
     held = core(b, fold(b, values, channel), knobs)
     return unfold(b, held, held[:, : values.shape[1] - held.shape[1]], values, channel)
