@@ -1,6 +1,4 @@
-"""The calls of tf.distribute's CrossDeviceOps as plans: reduce, batch_reduce and broadcast, to any
-destinations.
-"""
+"""The calls of tf.distribute's CrossDeviceOps as plans: reduce, batch_reduce and broadcast."""
 
 from simreduce.cross_device.calls import batch_reduce, broadcast, reduce, reduce_non_distributed
 from simreduce.cross_device.methods import (

@@ -1,6 +1,4 @@
-"""The all-reduce paths of CrossDeviceOps, for dense values that are all on the same devices, one on
-each.
-"""
+"""The all-reduce paths of CrossDeviceOps, for dense values with one copy on each device."""
 
 from __future__ import annotations
 
@@ -21,8 +19,8 @@ from simreduce.cross_device.methods import (
 from simreduce.cross_device.one_device import (
     Part,
     broadcast_from,
+    contract_of,
     dense_inputs,
-    promised,
     slices_parts,
 )
 from simreduce.cross_device.value import (
@@ -47,7 +45,7 @@ ALL_REDUCE_ALGORITHMS = ("nccl", "hierarchical_copy")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What all reductions of one call share."""
+    """The arguments that all reductions of one call share."""
 
     method: CrossDeviceOps
     mean: bool
@@ -57,7 +55,7 @@ class Call:
 
 
 def all_reduce_batch(call: Call, values: Sequence[PerDevice]) -> Plan:
-    """The plan of one batch; on every device the results come in the order of `values`."""
+    """The plan of one batch, with results in the order of `values` on every device."""
     match call.method:
         case AllReduceCrossDeviceOps() as method:
             text = method.all_reduce_alg + _packing(method)
@@ -96,8 +94,8 @@ def _packing(method: AllReduceCrossDeviceOps | MultiWorkerAllReduce, beyond: int
 def _multi_worker(call: Call, method: MultiWorkerAllReduce, values: Sequence[PerDevice]) -> Plan:
     """`faithful` returns the results range by range instead of in the order of `values`.
 
-    The quirks that tf_cnn_benchmarks has in the algorithms themselves are not TensorFlow's, so that
-    the planners are not asked for them.
+    TensorFlow does not share the quirks of tf_cnn_benchmarks' algorithms, so planners are not
+    faithful here.
     """
     ranges = parse_multi_worker_spec(method.all_reduce_spec, faithful=call.faithful)
     supported = [name for name in UPSTREAM if name != "collective"]
@@ -111,7 +109,8 @@ def _multi_worker(call: Call, method: MultiWorkerAllReduce, values: Sequence[Per
     left = len(values) - len(order)
     if left:
         problems.append(
-            f"all_reduce_spec: no range takes {left} of the {len(values)} values; end with a limit of -1"
+            f"all_reduce_spec: no range takes {left} of the {len(values)} values;"
+            " end with a limit of -1"
         )
     if len({len(task) for task in sub_layout(call.layout, values[0].devices).tasks}) > 1:
         problems.append("MultiWorkerAllReduce: needs the same number of devices in every worker")
@@ -133,7 +132,7 @@ def _spec_text(ranges: Sequence[Range]) -> str:
 
 
 def results_of(plan: Plan) -> list[int]:
-    """For every OUTPUT in program order, how many its device had before it."""
+    """For every OUTPUT in program order, how many outputs its device has before it."""
     seen = [0] * len(plan.devices)
     numbers = []
     for op in np.flatnonzero(plan.kind == Kind.OUTPUT):
@@ -144,9 +143,7 @@ def results_of(plan: Plan) -> list[int]:
 
 
 def runtime_collective(call: Call, method: CollectiveAllReduce, value: Distributed) -> str:
-    """The algorithm that executes the collectives over the devices of `value`; StrategyError if
-    there can be none.
-    """
+    """The algorithm of collectives over the devices of `value`; StrategyError if there is none."""
     shape = sub_layout(call.layout, value.devices)
     hosts = cpus(call.layout, value.devices)
     problems = []
@@ -166,10 +163,9 @@ def runtime_collective(call: Call, method: CollectiveAllReduce, value: Distribut
 def collective_reduce(
     call: Call, method: CollectiveAllReduce, value: Distributed, destinations: Sequence[int]
 ) -> Plan:
-    """One value to any destinations: it is all-reduced whatever they are, or its rows are all
-    gathered.
+    """Reduce one value by an all-reduce, or an all-gather of its rows, to any destinations.
 
-    A destination without a result of its own gets the first one of its worker, once all results
+    A destination without a result of its own copies the first of its worker, once all results
     exist: a device that left the collective early would block the others.
     """
     algorithm = runtime_collective(call, method, value)
@@ -200,4 +196,4 @@ def collective_reduce(
         for result in results[rank_of.get(device, rank_of[worker[0]])]:
             b.output(b.copy(result, target, after=everything))
     collective = "sparse_gather" if isinstance(local, PerDeviceSlices) else "all_reduce"
-    return side_by_side([b.finish(promised(collective, parts, targets))], call.layout.devices)
+    return side_by_side([b.finish(contract_of(collective, parts, targets))], call.layout.devices)

@@ -1,11 +1,10 @@
-"""`reduce`, `batch_reduce` and `broadcast` of tf.distribute's CrossDeviceOps, as plans with their
-contracts.
+"""`reduce`, `batch_reduce` and `broadcast` of tf.distribute's CrossDeviceOps, as plans.
 
-Graph mode, and the rules of one TensorFlow version (1.12 cross_tower_ops.py; 1.14 and 2.21
-cross_device_ops.py) for when an all-reduce is used and when everything goes through one device.
-`faithful` reproduces upstream's defects: one IndexedSlices takes the whole batch off the all-reduce
-path (up to 1.14), and what upstream's algorithms cannot run (NCCL on a CPU, several values on a
-device) is refused instead of reduced on one device.
+Graph mode. The rules of a TensorFlow version (1.12 cross_tower_ops.py; 1.14 and 2.21
+cross_device_ops.py) choose between an all-reduce and a reduction on one device. `faithful`
+reproduces upstream's defects: up to 1.14, one IndexedSlices takes the whole batch off the
+all-reduce path; and cases that upstream's algorithms cannot run (NCCL on a CPU, several values on a
+device) are refused instead of reduced on one device.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from simreduce.cross_device.checks import (
     REDUCE_OPS,
     Destinations,
     Pair,
-    checked_call,
-    checked_pair,
+    check_call,
+    check_pair,
     unknown,
 )
 from simreduce.cross_device.methods import (
@@ -53,8 +52,8 @@ def reduce(
 ) -> Plan:
     """The plan that ends with the sum or mean of `value` on every destination."""
     problems: list[str] = []
-    call = checked_call(method, reduce_op, layout, version, problems, faithful=faithful)
-    pair = checked_pair(layout, value, destinations, "", problems)
+    call = check_call(method, reduce_op, layout, version, problems, faithful=faithful)
+    pair = check_pair(layout, value, destinations, "", problems)
     if problems:
         raise StrategyError(problems)
     return _one(call, *pair)
@@ -75,16 +74,17 @@ def batch_reduce(
     indices and the dense_shape.
     """
     problems: list[str] = []
-    call = checked_call(method, reduce_op, layout, version, problems, faithful=faithful)
+    call = check_call(method, reduce_op, layout, version, problems, faithful=faithful)
     pairs: list[Pair] = []
     if not isinstance(value_destination_pairs, list | tuple) or not value_destination_pairs:
         problems.append(
-            "value_destination_pairs: a list or tuple of (value, destinations) is expected, not empty"
+            "value_destination_pairs: a list or tuple of (value, destinations) is expected,"
+            " not empty"
         )
     else:
         for i, pair in enumerate(value_destination_pairs):
             if isinstance(pair, tuple) and len(pair) == 2:
-                pairs.append(checked_pair(layout, *pair, f"pair {i}: ", problems))
+                pairs.append(check_pair(layout, *pair, f"pair {i}: ", problems))
             else:
                 problems.append(
                     f"pair {i}: a tuple (value, destinations) is expected, not {pair!r}"
@@ -97,7 +97,7 @@ def batch_reduce(
 def broadcast(value: Distributed, destinations: Destinations, layout: Layout) -> Plan:
     """The plan that copies the value of one device to every destination."""
     problems: list[str] = []
-    pair = checked_pair(layout, value, destinations, "", problems)
+    pair = check_pair(layout, value, destinations, "", problems)
     if isinstance(value, PerDevice | PerDeviceSlices) and len(value.places) > 1:
         problems.append(
             f"broadcast: the value is on {len(value.places)} devices; it must be on one"
@@ -116,10 +116,9 @@ def reduce_non_distributed(
     replicas: int,
     zero: bool = False,
 ) -> Plan:
-    """The plan for a tensor that is the same on all `replicas` already, and that `value` places on
-    one device.
+    """The plan for a tensor that is equal on all `replicas`, with `value` on one device.
 
-    Zero (`zero`) stays zero and nothing moves; a mean is the tensor itself, broadcast; a sum over
+    Nothing moves for a tensor of zeros (`zero`). A mean is a broadcast of the tensor. A sum over
     several replicas is a StrategyError.
     """
     if zero:
@@ -134,7 +133,7 @@ def reduce_non_distributed(
 
 
 def _one(call: Call, value: Distributed, destinations: tuple[int, ...]) -> Plan:
-    """One reduce()."""
+    """The plan of one `reduce`."""
     same = set(value.devices) == set(destinations)
     to_cpu = call.version == "2.x" and cpus(call.layout, destinations)
     method = call.method
@@ -156,7 +155,7 @@ def _one(call: Call, value: Distributed, destinations: tuple[int, ...]) -> Plan:
 
 
 def _batch(call: Call, pairs: Sequence[Pair]) -> Plan:
-    """One batch_reduce()."""
+    """The plan of one `batch_reduce`."""
     values = [value for value, _ in pairs]
     dense = [i for i, value in enumerate(values) if isinstance(value, PerDevice)]
     devices = set(values[0].devices)
@@ -202,13 +201,14 @@ def _plain(value: Distributed) -> bool:
 def _refuse_several(value: Distributed) -> None:
     if not _plain(value):
         raise StrategyError(
-            "several values on one device: only TensorFlow 1.12's reduction to one device takes them"
+            "several values on one device:"
+            " only TensorFlow 1.12's reduction to one device takes them"
         )
 
 
 def _runs(call: Call, value: PerDevice) -> bool:
-    """Whether the all-reduce of the method can run on the devices of `value`; `faithful` refuses
-    what cannot.
+    """Whether the method's all-reduce can run on the devices of `value`; if not, and `faithful`,
+    StrategyError.
     """
     hosts = cpus(call.layout, value.devices)
     by_nccl = (

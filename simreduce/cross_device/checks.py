@@ -1,4 +1,4 @@
-"""What the calls accept; every fault is listed, with its pair."""
+"""Checks the arguments of calls, and lists every fault with its pair."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REDUCE_OPS = ("sum", "mean")
 Pair: TypeAlias = tuple[Distributed, tuple[int, ...]]
 
 
-def checked_call(
+def check_call(
     method: CrossDeviceOps,
     reduce_op: str,
     layout: Layout,
@@ -72,7 +72,7 @@ def unknown(what: str, given: object, known: Sequence[str]) -> str:
     return f"{what} {given!r}{did_you_mean(str(given), known)}: must be one of {', '.join(known)}"
 
 
-def checked_pair(
+def check_pair(
     layout: Layout, value: Distributed, destinations: Destinations, place: str, problems: list[str]
 ) -> Pair:
     """The value with its destinations as indices, each once; faults go to `problems`."""
@@ -85,7 +85,8 @@ def checked_pair(
         problems.append(f"{place}a device is listed twice in {value.devices}")
     least = 1 if isinstance(value, PerDevice) else 0
     problems += [
-        f"{place}{count} {'values' if least else 'rows'} on device {device}: must be {least} or more"
+        f"{place}{count} {'values' if least else 'rows'} on device {device}: "
+        f"must be {least} or more"
         for device, count in value.places
         if count < least
     ]

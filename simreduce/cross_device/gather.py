@@ -1,4 +1,4 @@
-"""All-gather of IndexedSlices, as CollectiveAllReduce does it instead of a sum.
+"""All-gather of IndexedSlices, which CollectiveAllReduce uses instead of a sum.
 
 TensorFlow 1.14 gathers the values, then the indices; every device must have the same number of
 rows. TensorFlow 2 gathers the numbers of rows first; if they differ, it pads everything to the
@@ -36,8 +36,8 @@ def gather_slices(
     values, indices, _ = slices_inputs(b, value)
     if len(set(rows)) > 1 and not lengths:
         raise StrategyError(
-            f"the devices have {', '.join(map(str, rows))} rows: TensorFlow 1.14 gathers IndexedSlices only where all "
-            "have the same number; version 2.x pads them"
+            f"the devices have {', '.join(map(str, rows))} rows: TensorFlow 1.14 gathers"
+            " IndexedSlices only where all have the same number; version 2.x pads them"
         )
     if lengths and n > 1:
         top = indices[-1].hi + value.dimensions
@@ -58,7 +58,7 @@ def gather_slices(
 def _padded_gather(
     b: PlanBuilder, layout: Layout, values: Sequence[Value], size: int, *, nccl: bool
 ) -> list[Value]:
-    """The concatenation of all `values` on every rank, which travel padded to `size` elements each."""
+    """The concatenation of all `values` on every rank; they move padded to `size` elements."""
     if len({v.hi - v.lo for v in values}) == 1:
         return [
             b.concat(of_rank, in_place=True) for of_rank in _gathered(b, layout, values, nccl=nccl)
@@ -78,7 +78,7 @@ def _padded_gather(
 def _gathered(
     b: PlanBuilder, layout: Layout, values: Sequence[Value], *, nccl: bool
 ) -> list[list[Value]]:
-    """By rank, the values of all ranks: every rank passes on what it got, n-1 times round the ring."""
+    """By rank, the values of all ranks, after n-1 steps round the ring."""
     n = layout.n
     if not nccl:
         return _round(b, values, [rank for task in rank_order(layout) for rank in task])
@@ -104,7 +104,7 @@ def _round(
     channel: int | None = None,
     launch: int | None = None,
 ) -> list[list[Value]]:
-    """One ring. With a channel, every rank sends its pieces one after another, from `launch` on."""
+    """One ring; with a channel, every rank sends its pieces in order, after `launch`."""
     n = len(order)
     held: list[dict[int, Value]] = [{rank: value} for rank, value in enumerate(values)]
     for step in range(n - 1):

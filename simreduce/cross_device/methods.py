@@ -1,6 +1,4 @@
-"""What can carry a cross-device call out: TensorFlow's CrossDeviceOps, as values with their
-constructors' defaults.
-"""
+"""TensorFlow's CrossDeviceOps as values, with the defaults of their constructors."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from simreduce.packing.small_tensors import DEFAULT_GROUP
 from simreduce.strategy import multi_worker_spec
 
 Version: TypeAlias = Literal["1.12", "1.14", "2.x"]
-"""The TensorFlow whose rules hold."""
+"""A TensorFlow version, which fixes the rules."""
 
 VERSIONS: tuple[Version, ...] = ("1.12", "1.14", "2.x")
 

@@ -21,7 +21,7 @@ Accumulation: TypeAlias = Literal["add_n", "pairwise"]
 
 
 class Part(NamedTuple):
-    """What every destination is promised of one interval: who contributed, and what divided it."""
+    """The promise for an interval on every destination: its contributors and divisor."""
 
     lo: int
     hi: int
@@ -39,7 +39,7 @@ def reduce_on(
     mean: bool,
     accumulation: Accumulation = "add_n",
 ) -> Plan:
-    """`value` reduced on the device `root`, with the result on every destination."""
+    """Reduce `value` on the device `root`; copy the result to every destination."""
     b = PlanBuilder(layout.devices)
     if isinstance(value, PerDeviceSlices):
         values, indices, shape = slices_inputs(b, value)
@@ -67,7 +67,7 @@ def reduce_on(
 
 
 def broadcast_from(layout: Layout, value: Distributed, destinations: Sequence[int]) -> Plan:
-    """One device's value, on every destination: one copy each, and none to where it is."""
+    """Copy one device's value to every other destination."""
     b = PlanBuilder(layout.devices)
     if isinstance(value, PerDeviceSlices):
         results = [v for inputs in slices_inputs(b, value) for v in inputs]
@@ -83,15 +83,15 @@ def hand_out(
     parts: Sequence[Part],
     destinations: Sequence[int],
 ) -> Plan:
-    """The plan that ends with a copy of all `results` on every destination."""
+    """Finish a plan with a copy of all `results` on every destination."""
     for device in destinations:
         for value in results:
             b.output(b.copy(value, device))
-    return b.finish(promised(collective, parts, destinations))
+    return b.finish(contract_of(collective, parts, destinations))
 
 
-def promised(collective: str, parts: Sequence[Part], destinations: Sequence[int]) -> Contract:
-    """Every destination ends with all `parts`."""
+def contract_of(collective: str, parts: Sequence[Part], destinations: Sequence[int]) -> Contract:
+    """The contract of all `parts` on every destination."""
     return Contract.of(
         collective, [Promise(device, *part) for device in destinations for part in parts]
     )

@@ -1,4 +1,4 @@
-"""Distributed values as CrossDeviceOps sees them: where the copies of one value are, and how large."""
+"""Distributed values of CrossDeviceOps: the devices of one value's copies, and their sizes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PerDevice:
 
     @property
     def replicas(self) -> int:
-        """How many values there are on all devices together."""
+        """How many values all devices have together."""
         return sum(count for _, count in self.places)
 
 
@@ -83,9 +83,7 @@ def task_of(layout: Layout, device: int) -> int:
 
 
 def sub_layout(layout: Layout, devices: Sequence[int]) -> Layout:
-    """`layout` as a planner sees it whose ranks are `devices`, in this order, hosts among them or
-    not.
-    """
+    """The layout whose ranks are `devices`, in this order; they may include hosts."""
     if tuple(devices) == tuple(range(layout.n)):
         return layout
     tasks: dict[int, list[int]] = {}

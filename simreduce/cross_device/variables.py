@@ -11,8 +11,8 @@ from simreduce.workload import Workload
 
 
 def broadcast_variables(workload: Workload, layout: Layout, source: int = 0) -> Plan:
-    """Every variable from rank `source` to all ranks by the runtime's tree, as
-    collective_all_reduce starts.
+    """Broadcast every variable from rank `source` by the runtime's tree, as collective_all_reduce
+    does at its start.
     """
     b = PlanBuilder(layout.devices)
     intervals, lo = [], 0
@@ -27,10 +27,9 @@ def broadcast_variables(workload: Workload, layout: Layout, source: int = 0) -> 
 
 
 def result_labels(devices: Sequence[str], *, faithful: bool = False) -> list[str]:
-    """The device that MultiWorkerAllReduce says each result is on, for values on `devices`: that
-    very device.
+    """The devices that MultiWorkerAllReduce names for its results, for values on `devices`.
 
-    TensorFlow 1.12 (`faithful`) sorts the names as text, so that gpu:10 comes before gpu:2. The
-    values are right, as they are all equal; their labels are not.
+    TensorFlow 1.12 (`faithful`) sorts the names as text, gpu:10 before gpu:2: labels are wrong, and
+    values right, as they are all equal.
     """
     return sorted(devices) if faithful else list(devices)

@@ -1,7 +1,7 @@
-"""How long a computation takes when it does not always take as long: distributions of seconds.
+"""Distributions of compute times in seconds.
 
-All are given by their quantile function, so that one even random number makes one time, and so that
-what n workers take together can be worked out (`order_statistic`).
+Each has a quantile function: one uniform random number gives one time, and order statistics of n
+workers follow (`order_statistic`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from simreduce.errors import InputError
 
 
 class Distribution(ABC):
-    """Of seconds, 0 or more."""
+    """A distribution of seconds, 0 or more."""
 
     @abstractmethod
     def quantile(self, u: Floats) -> Floats:
-        """The time that a part `u`, from 0 up to but not 1, of all times are below."""
+        """The quantiles at `u` in [0, 1), in seconds."""
 
     @property
     @abstractmethod
@@ -30,23 +30,22 @@ class Distribution(ABC):
         """The mean, in seconds; `inf` if there is none."""
 
     def order_statistic(self, k: int, n: int) -> float:
-        """The expected k-th smallest of n times that do not depend on one another; `inf` if there
-        is none. So long takes an update of n workers that begin together and of whose gradients it
-        needs k, if communication is free.
+        """The expected k-th smallest of n independent times; `inf` if there is none. It is the
+        time of an update that needs k of n gradients, if workers begin together and communication
+        is free.
         """
         if not 1 <= k <= n:
             raise InputError(f"the k-th smallest of {n} times: k from 1 to {n}, not {k}")
         return self._order_statistic(k, n)
 
     def _order_statistic(self, k: int, n: int) -> float:
-        """By quadrature: the k-th smallest of n even numbers is distributed as Beta(k, n - k + 1).
-        Over normal scores, where the integrand is smooth and dies away on both sides, even steps
-        are best.
+        """By quadrature: the k-th smallest of n uniform numbers has Beta(k, n - k + 1). Equal steps
+        of normal scores suit, as the integrand is smooth there and vanishes on both sides.
         """
         from scipy.special import betaincinv, ndtr  # noqa: PLC0415 - takes a while to load
 
         score, step = np.linspace(-9.0, 9.0, 3601, retstep=True)
-        # From the nearer end, so that small parts are not lost beside 1.
+        # From the nearer end, so that small probabilities are not lost beside 1.
         low = betaincinv(k, n - k + 1, ndtr(score))
         u = np.where(low < 0.5, low, 1.0 - betaincinv(n - k + 1, k, ndtr(-score)))
         times = self.quantile(np.minimum(u, np.nextafter(1.0, 0.0)))
@@ -55,7 +54,7 @@ class Distribution(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Constant(Distribution):
-    """Always the same."""
+    """Always the same time."""
 
     seconds: float
 
@@ -75,7 +74,7 @@ class Constant(Distribution):
 
 @dataclass(frozen=True, slots=True)
 class Uniform(Distribution):
-    """Anything from `low` to `high`, equally likely."""
+    """Uniform from `low` to `high`."""
 
     low: float
     high: float
@@ -99,9 +98,8 @@ class Uniform(Distribution):
 
 @dataclass(frozen=True, slots=True)
 class Normal(Distribution):
-    """A normal distribution of which only what is above 0 s counts: times below are drawn again,
-    not raised to 0. Where `sd` is small beside `mean`, that is the normal distribution itself; else
-    what is expected is above `mean`, and the spread below `sd`.
+    """A normal distribution truncated at 0 s. Unless `sd` is small beside `mean`, the expected time
+    is above `mean` and the standard deviation below `sd`.
     """
 
     mean: float
@@ -116,7 +114,7 @@ class Normal(Distribution):
         if self.sd == 0.0:
             return np.full(np.shape(u), self.mean)
         below = self._below
-        # From the near end, so that small parts of a half are not lost beside 1.
+        # From the near end, so that small probabilities are not lost beside 1.
         rest = (1.0 - u) * (1.0 - below)
         found: Floats = self.mean - self.sd * ndtri(rest)
         return np.maximum(found, 0.0)
@@ -131,7 +129,7 @@ class Normal(Distribution):
 
     @property
     def _below(self) -> float:
-        """The part of the normal distribution that is below 0."""
+        """The probability below 0 of the normal distribution."""
         from scipy.special import ndtr  # noqa: PLC0415 - as above
 
         return float(ndtr(-self.mean / self.sd))
@@ -161,7 +159,7 @@ class Lognormal(Distribution):
 
 @dataclass(frozen=True, slots=True)
 class Exponential(Distribution):
-    """At least `least`, and then without memory; `mean` is that of the whole."""
+    """`least` plus an exponential time; `mean` is that of the sum."""
 
     mean: float
     least: float = 0.0
@@ -185,9 +183,7 @@ class Exponential(Distribution):
 
 @dataclass(frozen=True, slots=True)
 class Pareto(Distribution):
-    """A heavy tail: the part (least/t)^shape of all times is above t. There is a mean only if
-    `shape` is above 1.
-    """
+    """A heavy tail: P(time > t) = (least/t)^shape. The mean is finite if `shape` is above 1."""
 
     least: float
     shape: float
@@ -204,8 +200,8 @@ class Pareto(Distribution):
         return self.least * self.shape / (self.shape - 1.0) if self.shape > 1.0 else inf
 
     def _order_statistic(self, k: int, n: int) -> float:
-        """Least G(n+1) G(n-k+1-1/shape) / (G(n-k+1) G(n+1-1/shape)): the tail is too heavy for
-        quadrature.
+        """Least G(n+1) G(n-k+1-1/shape) / (G(n-k+1) G(n+1-1/shape)), G the gamma function: the tail
+        is too heavy for quadrature.
         """
         rest = n - k + 1 - 1.0 / self.shape
         if rest <= 0.0:
@@ -216,7 +212,7 @@ class Pareto(Distribution):
 
 @dataclass(frozen=True)
 class Empirical(Distribution):
-    """Times that were measured: any of them, equally likely, whatever came before."""
+    """Measured times, drawn independently with equal probability."""
 
     seconds: tuple[float, ...]
 
@@ -239,7 +235,7 @@ class Empirical(Distribution):
         return float(self._sorted.mean())
 
     def _order_statistic(self, k: int, n: int) -> float:
-        """A sum, as there are only so many times."""
+        """A sum over the times."""
         from scipy.special import betainc  # noqa: PLC0415 - takes a while to load
 
         below = betainc(k, n - k + 1, np.linspace(0.0, 1.0, len(self.seconds) + 1))
@@ -255,6 +251,6 @@ def _above_zero(name: str, value: float) -> str | None:
 
 
 def _refuse(*problems: str | bool | None) -> None:
-    told = [problem for problem in problems if isinstance(problem, str)]
-    if told:
-        raise InputError(told)
+    found = [problem for problem in problems if isinstance(problem, str)]
+    if found:
+        raise InputError(found)

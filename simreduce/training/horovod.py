@@ -1,4 +1,4 @@
-"""Horovod's background thread: every cycle it reduces the gradients that became ready on all ranks."""
+"""Horovod's background thread: every cycle it reduces the gradients ready on all ranks."""
 
 from __future__ import annotations
 

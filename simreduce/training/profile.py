@@ -86,8 +86,8 @@ def profile_from_rate(model: Model, batch: int, rate: float) -> Profile:
     if without:
         more = f" and {len(without) - 5} more" if len(without) > 5 else ""
         raise InputError(
-            f"{model.name}: nobody counted the FLOPs of {', '.join(without[:5])}{more}; give them ('0 FLOP' for what takes "
-            "no time), a time or a profile"
+            f"{model.name}: nobody counted the FLOPs of {', '.join(without[:5])}{more};"
+            " give them ('0 FLOP' for what takes no time), a time or a profile"
         )
     return Profile(
         *_by_flops(model, batch, rate), f"FLOPs at {rate / 1e12:g} TFLOP/s{_uncounted(model)}"

@@ -1,8 +1,7 @@
-"""What a step has to move: every reduction by itself, with the gradients that it waits for.
+"""The reductions of a step, each with the gradients that it waits for.
 
-One plan says how a strategy, or a mode of tf_cnn_benchmarks, moves all gradients of a step; that
-plan is proved. Here it is taken apart into what can start by itself once its gradients exist: a
-gradient, a pack, a bucket.
+One proved plan moves all gradients of a step, by a strategy or a mode of tf_cnn_benchmarks. This
+module splits it into independent reductions: of a gradient, a pack or a bucket.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ CYCLE = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reduction:
-    """A plan that moves some gradients, by index; or, of a `read`, the variables of the same index.
+    """A plan that moves some gradients, by index; a read moves the variables of those gradients.
 
-    It starts when `ranks` have all of `gradients`: all of them, or each by itself if they need not
-    meet. A read ends on `ranks`, which wait for it.
+    A reduction starts when all `ranks` have all `gradients`; each rank's part when it has them, if
+    ranks do not meet. A read ends on `ranks`, which wait for it.
     """
 
     plan: Plan
@@ -39,22 +38,20 @@ class Reduction:
 
     @property
     def meets(self) -> bool:
-        """Whether its devices wait for one another before anything moves, as NCCL's do."""
+        """Whether its devices wait for each other before the first transfer, as with NCCL."""
         return bool((self.plan.executor == Executor.NCCL).any())
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How the gradients of a step are reduced, and the variables read.
+    """How a step reduces its gradients and reads its variables.
 
-    `plan` is the whole, for the proof. `reductions` come in the order in which they are started if
-    several are ready at once; `in_order` none starts before those ahead of it. Up to `streams` run
-    at once, those that were ready first coming first; 0: all that are ready, which then queue as
-    the runtime has it. `reads` start a step.
+    `plan` is the whole, for the proof. `reductions` ready at once start in this order; with
+    `in_order`, none overtakes another. Up to `streams` are in flight, first ready, first served; 0
+    is no limit but the queues of the runtime. `reads` start a step.
 
-    `servers` are the devices that hold the variables and update them; none where every rank updates
-    its own. With a `fusion`, what has become ready is put into buffers and started every `cycle`
-    seconds instead, as Horovod does.
+    `servers` hold and update the variables; empty if every rank updates its own. With a `fusion`,
+    ready gradients are fused into buffers and start every `cycle` seconds, as in Horovod.
     """
 
     name: str
@@ -69,7 +66,7 @@ class Method:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fused:
-    """Buffers of what is ready, and the reductions of each."""
+    """Fusion of ready gradients into buffers, and the reductions of each buffer."""
 
     fusion: Fusion
     strategy: Strategy
@@ -79,17 +76,13 @@ class Fused:
     cycle: float = CYCLE
 
     def buffers(self, ready: Sequence[int]) -> list[tuple[int, ...]]:
-        """The gradients of each buffer, if `ready` are those that wait, in the order in which they
-        became ready.
-        """
-        waiting = list(
-            reversed(ready)
-        )  # a packer is given a list whose last gradient is ready first
+        """The gradients of each buffer, from waiting gradients in the order they became ready."""
+        waiting = list(reversed(ready))  # a packer expects the first ready gradient last
         groups = self.fusion.arrange([self.workload.gradients[i] for i in waiting]).groups
         return [tuple(waiting[i] for i in group) for group in groups]
 
     def reductions(self, buffer: tuple[int, ...]) -> list[Reduction]:
-        """Of the gradients of one buffer."""
+        """The reductions of one buffer."""
         order = buffer[::-1]  # likewise
         part = Workload(self.workload.name, tuple(self.workload.gradients[i] for i in order))
         plan = compile_plan(self.strategy, part, self.layout, faithful=self.faithful)
@@ -106,8 +99,8 @@ def method_for_strategy(
     streams: int | None = None,
     cycle: float = CYCLE,
 ) -> Method:
-    """An all-reduce of all gradients by `strategy`. DDP and Horovod reduce one bucket at a time, as
-    NCCL does whatever runs on one communicator, unless `streams` says otherwise.
+    """An all-reduce of all gradients by `strategy`. Without `streams`, DDP and Horovod reduce one
+    bucket at a time, as NCCL does on one communicator.
     """
     plan = compile_plan(strategy, workload, layout, faithful=faithful)
     found, _ = _parts(plan, workload)
@@ -138,10 +131,8 @@ def method_for_mode(
     streams: int | None = None,
     cycle: float = CYCLE,
 ) -> Method:
-    """What tf_cnn_benchmarks' `--variable_update=mode` does; `horovod` fuses as the library does
-    unless it is told how to pack. Where parameter servers hold the variables, these are read at the
-    start of the next step (`parameter_server`) or, after a barrier for each, at the end of this one
-    (`distributed_replicated`).
+    """The method of tf_cnn_benchmarks' `--variable_update=mode`; `horovod` fuses by default. Variables on servers are read at the start of the next step (`parameter_server`) or,
+    after a barrier for each, at the end of this one (`distributed_replicated`).
     """
     if mode == "horovod" and not flags.packing:
         flags = replace(flags, packing="fusion")
@@ -160,13 +151,13 @@ def method_for_mode(
 
 
 def _servers(plan: Plan) -> tuple[str, ...]:
-    """The devices on which there are variables' new values."""
+    """The devices with new values of variables."""
     updated = (plan.kind == Kind.INPUT) & (plan.arg == len(plan.devices))
     return tuple(plan.devices[device] for device in np.unique(plan.device[updated]).tolist())
 
 
 def _only_nccl(plan: Plan) -> bool:
-    """Whether NCCL makes all transfers."""
+    """Whether NCCL executes all transfers."""
     copies = plan.kind == Kind.COPY
     return bool(copies.any() and (plan.executor[copies] == Executor.NCCL).all())
 
@@ -194,9 +185,7 @@ def _parts(
 
 
 class _Places(NamedTuple):
-    """Which gradient an address belongs to: gradient order[k] has [lo[k], hi[k]), which ascend, in
-    every `period`.
-    """
+    """Gradients by address: order[k] has [lo[k], hi[k]), ascending, in every `period`."""
 
     order: Ints
     lo: Ints
@@ -205,8 +194,8 @@ class _Places(NamedTuple):
 
     @staticmethod
     def of(plan: Plan, workload: Workload) -> _Places:
-        """An all-reduce says where gradients are in its contract, by rank and in the order of the
-        list. The other modes lay the list end to end, again and again.
+        """From the contract of an all-reduce, which has gradients by rank in the order of the list.
+        Other modes lay out the list end to end, again and again.
         """
         period = int(plan.hi.max(initial=0)) + 1
         size = np.array([g.elements for g in workload.gradients], dtype=np.int64)
@@ -219,8 +208,8 @@ class _Places(NamedTuple):
         return _Places(order, lo[order], (lo + size)[order], period)
 
     def between(self, lo: int, hi: int) -> list[int]:
-        """The gradients that have an address of [lo, hi), or of an empty interval those that are
-        empty there.
+        """The gradients with an address in [lo, hi); for an empty interval the empty gradients
+        there.
         """
         base = lo - lo % self.period
         lo, hi = lo - base, hi - base

@@ -10,7 +10,7 @@ pass waits for that layer's variables only. Then
 where launch is the calibrated cost of a step (`step_cost`; hidden without a barrier), compute is
 that of the slowest device, and exposed is its wait for communication and for other devices.
 
-Steps with a barrier are equal, so one is simulated. Without a barrier, with Horovod's cycles or with
+Steps with a barrier are equal, so one is simulated. Without one, with Horovod's cycles or with
 faults, steps are simulated until some in a row take equal times (`steady`) after the last fault, up
 to `MOST_STEPS`; the last is the result. Long before a fault, equal steps are skipped.
 
@@ -125,8 +125,8 @@ class _Run:
         if not self.faults.over:
             late = self.faults.next
             raise InputError(
-                f"{late.link} at {late.time:g} s: later than {MOST_STEPS} steps, which do not come to"
-                " take the same time"
+                f"{late.link} at {late.time:g} s: later than {MOST_STEPS} steps,"
+                " which do not come to take the same time"
             )
         yield self.env.all_of(ledger.transfers)
 

@@ -1,5 +1,5 @@
-"""Many repetitions of a job with synchronous replicas: what an update takes on average, how sure
-that is, and how many backup workers are best.
+"""Repetitions of a job with synchronous replicas: the mean time of an update, its confidence
+interval, and the best number of backup workers.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ from simreduce.training.replicas.recurrence import DelayRuns
 from simreduce.workers import in_processes
 
 CONFIDENCE = 0.95
-"""Of every interval; where choices are compared, of all comparisons together."""
+"""Confidence of every interval; of all comparisons of choices together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean, and an interval that holds the true one with some confidence, by Student's t; of a
-    single number it is all.
-    """
+    """A mean and its confidence interval by Student's t; unbounded for a single number."""
 
     mean: float
     low: float
@@ -35,7 +33,7 @@ class Interval:
 
 
 def interval(numbers: Floats, confidence: float = CONFIDENCE) -> Interval:
-    """Of numbers that do not depend on one another; NaN of none."""
+    """The mean of independent numbers and its interval; NaN without numbers."""
     from scipy.special import stdtrit  # noqa: PLC0415 - takes a while to load
 
     n = len(numbers)
@@ -50,9 +48,8 @@ def interval(numbers: Floats, confidence: float = CONFIDENCE) -> Interval:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repetitions:
-    """By repetition: when each update was made (NaN if it never was), of how many gradients its
-    means are (all variables together), how many gradients arrived, and how many of these were
-    dropped.
+    """Results by repetition: when each update was made (NaN: never), how many gradients its means
+    contain over all variables, how many gradients arrived, and how many of these were dropped.
     """
 
     job: ReplicasJob
@@ -63,7 +60,7 @@ class Repetitions:
 
     @property
     def whole(self) -> Bools:
-        """Whether each repetition made all its updates. Only these have times."""
+        """Whether each repetition made all its updates. Only those have times."""
         return ~np.isnan(self.updates[:, -1])
 
     @property
@@ -72,23 +69,21 @@ class Repetitions:
         return int((~self.whole).sum())
 
     def steps(self, skip: int = 0) -> Floats:
-        """Seconds of an update, by repetition: the mean of all but the first `skip`. Of those that
-        made all of theirs.
-        """
+        """Mean seconds of an update after the first `skip`, by whole repetition."""
         found: Floats = self._seconds(skip)[self.whole] / (self.updates.shape[1] - skip)
         return found
 
     def rates(self, skip: int = 0) -> Floats:
-        """Gradients of a variable that enter updates in a second, by repetition, after the first
-        `skip` updates: of all variables, the mean. More than `replicas_to_aggregate` an update
-        where gradients arrive between two rounds.
+        """Gradients that enter updates in a second after the first `skip` updates, by whole
+        repetition: the mean over variables. An update may contain more than
+        `replicas_to_aggregate`, if gradients arrive between rounds.
         """
         entered = self.gradients[:, skip:].sum(axis=1) / self.job.variables
         found: Floats = (entered / self._seconds(skip))[self.whole]
         return found
 
     def _seconds(self, skip: int) -> Floats:
-        """From the first `skip` updates to the last."""
+        """Seconds from the first `skip` updates to the last."""
         most = self.updates.shape[1] - 1
         if not 0 <= skip <= most:
             raise InputError(f"skip: 0 to {most} of {most + 1} updates, not {skip}")
@@ -97,12 +92,12 @@ class Repetitions:
         return found
 
     def step(self, skip: int = 0) -> Interval:
-        """Seconds of an update."""
+        """Mean seconds of an update, with its interval."""
         return interval(self.steps(skip))
 
     @property
     def wasted(self) -> float:
-        """The part of the gradients that were dropped."""
+        """The share of gradients that were dropped."""
         return float(self.dropped.sum() / max(self.arrived.sum(), 1))
 
 
@@ -113,84 +108,86 @@ def repeat(
     processes: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Repetitions:
-    """So many runs of a job, each with random times of its own; the same ones for the same seed.
-    Flows are simulated on `processes` processes. `progress` is told how many are done, of how many.
-    Of what is stopped (Ctrl-C), those until then.
+    """Simulate a job several times, each with random times of its own, the same for the same seed.
+
+    Flows run on `processes` processes. Calls `progress(done, all)`. On Ctrl-C, returns the
+    repetitions so far, if there are any.
     """
     if repetitions < 1 or updates < 1:
         raise InputError(f"1 update and 1 repetition, or more; not {updates} and {repetitions}")
-    rows: list[_Row] = []
+    found: list[_Result] = []
     if progress:
         progress(0, repetitions)
     try:
-        with closing(_rows(job, updates, repetitions, processes)) as coming:
-            for row in coming:
-                rows.append(row)
+        with closing(_results(job, updates, repetitions, processes)) as results:
+            for result in results:
+                found.append(result)
                 if progress:
-                    progress(len(rows), repetitions)
+                    progress(len(found), repetitions)
     except KeyboardInterrupt:
-        if not rows:
+        if not found:
             raise
-    times, gradients, arrived, dropped = zip(*rows, strict=True)
+    times, gradients, arrived, dropped = zip(*found, strict=True)
     return Repetitions(
         job, np.array(times), np.array(gradients), np.array(arrived), np.array(dropped)
     )
 
 
-_Row = tuple[Floats, Ints, int, int]
+_Result = tuple[Floats, Ints, int, int]
 
 
-def _rows(
+def _results(
     job: ReplicasJob, updates: int, repetitions: int, processes: int
-) -> Generator[_Row, None, None]:
-    """What a `Repetitions` has of every repetition."""
+) -> Generator[_Result, None, None]:
+    """The results of each repetition."""
     if isinstance(job.network, Delays):
         return _by_loop(job, updates, repetitions)
     chunk = max(1, min(16, repetitions // (4 * processes)))
     return in_processes(partial(_by_processes, job, updates), range(repetitions), processes, chunk)
 
 
-def _by_loop(job: ReplicasJob, updates: int, repetitions: int) -> Generator[_Row, None, None]:
+def _by_loop(job: ReplicasJob, updates: int, repetitions: int) -> Generator[_Result, None, None]:
     runs = DelayRuns(job, updates, repetitions)
     for repetition in range(repetitions):
         times = runs.run(repetition)
-        yield (*_filled(times.update, times.gradients, updates), times.arrived, times.dropped)
+        yield (*_padded(times.update, times.gradients, updates), times.arrived, times.dropped)
 
 
-def _by_processes(job: ReplicasJob, updates: int, repetition: int) -> _Row:
+def _by_processes(job: ReplicasJob, updates: int, repetition: int) -> _Result:
     run = simulate_replicas(job, updates, repetition=repetition)
     times = np.array([each.time for each in run.updates])
     gradients = np.array([sum(each.gradients) for each in run.updates], np.int64)
-    return (*_filled(times, gradients, updates), len(run.arrivals), len(run.dropped))
+    return (*_padded(times, gradients, updates), len(run.arrivals), len(run.dropped))
 
 
-def _filled(times: Floats, gradients: Ints, updates: int) -> tuple[Floats, Ints]:
-    """As many as there should have been: NaN, and 0, for updates that were never made."""
+def _padded(times: Floats, gradients: Ints, updates: int) -> tuple[Floats, Ints]:
+    """Pad to `updates` entries, with NaN and 0 for updates never made."""
     missing = updates - len(times)
     return np.pad(times, (0, missing), constant_values=nan), np.pad(gradients, (0, missing))
 
 
-_SHOWN = 4
-_MOST_SHOWN = 50_000
-"""Gradients: few seconds."""
+_SAMPLE = 4
+_MOST_IN_SAMPLE = 50_000
+"""Upper limit of the gradients of a sample, for a few seconds of work."""
 
 
 def sample(job: ReplicasJob, updates: int, skip: int = 0) -> Run | None:
-    """The first repetition, gradient by gradient: with a few updates after the first `skip`, or
-    fewer if there are very many gradients; None if one update has too many.
+    """Simulate the first repetition, gradient by gradient, up to a few updates after the first
+    `skip`; fewer with very many gradients, None if one update has too many.
     """
-    most = _MOST_SHOWN // (job.workers * job.variables)
-    return simulate_replicas(job, min(updates, skip + _SHOWN, most)) if most else None
+    most = _MOST_IN_SAMPLE // (job.workers * job.variables)
+    return simulate_replicas(job, min(updates, skip + _SAMPLE, most)) if most else None
 
 
 @dataclass(frozen=True, slots=True)
 class BackupChoice:
-    """So many of the workers are backups. `step` is seconds of an update, `rate` gradients that
-    enter updates in a second (see `Repetitions.rates`). `behind` is how much lower that rate is than the
-    best choice's, in the same repetitions: all such intervals of a comparison are right together
-    with 95 % confidence. A choice with which training stops more often than with others is none to
-    compare: its `rate` and `behind` are NaN. `ideal` is what a step would take if everybody began
-    it together and nothing had to be sent; None if workers differ.
+    """The outcome of a number of backup workers.
+
+    `step` is seconds of an update, `rate` gradients that enter updates in a second (see
+    `Repetitions.rates`). `behind` is the rate's distance to the best choice's in the same
+    repetitions; all these intervals hold together with 95 % confidence. `rate` and `behind` are NaN
+    where training blocks more often than with another choice. `ideal` is the seconds of a step that
+    all workers begin together with free communication; None if workers differ.
     """
 
     backups: int
@@ -204,7 +201,7 @@ class BackupChoice:
 
     @property
     def as_good(self) -> bool:
-        """Whether it may be as good as the best: the repetitions do not tell them apart."""
+        """Whether the repetitions do not distinguish it from the best."""
         return self.behind.low <= 0.0
 
 
@@ -217,14 +214,13 @@ def compare_backups(
     processes: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[BackupChoice, ...]:
-    """What becomes of the job if 0, 1, 2, ... of its workers are backups, whose gradients no update
-    waits for (up to half of them, unless `choices` says which). A gradient is taken to be worth as
-    much in a small update as in a large one, so that the best choice is the one with the most
-    gradients in a second; ask `step` for what is best if it is not.
+    """Compare numbers of backup workers, whose gradients no update waits for: `choices`, by default
+    0 to half of the workers.
 
-    There are tokens for all workers, unless the job says for how many. All choices are given the
-    same random times, and `progress` is told how many repetitions are done, of those of all
-    choices. KeyboardInterrupt if it is stopped: there is nothing to compare.
+    The best choice has the most gradients in a second, as if a gradient were worth as much in a
+    small update as in a large one; otherwise compare `step`. There are tokens for all workers,
+    unless the job counts them. All choices get the same random times. Calls `progress(done, all)`
+    with the repetitions of all choices. Raises KeyboardInterrupt on Ctrl-C, without a comparison.
     """
     workers = job.workers
     choices = range(workers // 2 + 1) if choices is None else choices
@@ -235,13 +231,15 @@ def compare_backups(
     spreads = []
     for tried, each in enumerate([_with(job, b) for b in choices]):
         before = tried * repetitions
-        told = (lambda done, _, before=before: progress(before + done, total)) if progress else None
-        spreads.append(repeat(each, updates, repetitions, processes, told))
+        report = (
+            (lambda done, _, before=before: progress(before + done, total)) if progress else None
+        )
+        spreads.append(repeat(each, updates, repetitions, processes, report))
         if len(spreads[-1].updates) < repetitions:
             raise KeyboardInterrupt
     least = min(spread.blocked for spread in spreads)
     compared = [spread.blocked == least < repetitions for spread in spreads]
-    # By the repetitions that none of them lost.
+    # Compare the repetitions that all of them made.
     whole = np.all([s.whole for s, is_in in zip(spreads, compared, strict=True) if is_in], axis=0)
     rates = [
         replace(s, updates=s.updates[whole], gradients=s.gradients[whole]).rates(skip)
@@ -250,15 +248,14 @@ def compare_backups(
         for s, is_in in zip(spreads, compared, strict=True)
     ]
     best = max(range(len(rates)), key=lambda i: float(rates[i].mean()) if len(rates[i]) else -inf)
-    # The best is found in the same repetitions, so that any two choices may be those compared
-    # (Bonferroni).
+    # The same repetitions choose the best, so correct for every pair (Bonferroni).
     pairs = max(comb(sum(compared), 2), 1)
     sure = 1.0 - (1.0 - CONFIDENCE) / pairs
     return tuple(
         BackupChoice(
             b, i == best and len(rates[i]) > 0, spread.step(skip), interval(rates[i]),
-            interval(rates[best] - rates[i], sure) if compared[i] else interval(_NONE), spread.wasted, spread.blocked,
-            _ideal(job, b),
+            interval(rates[best] - rates[i], sure) if compared[i] else interval(_NONE),
+            spread.wasted, spread.blocked, _ideal(job, b),
         )
         for i, (b, spread) in enumerate(zip(choices, spreads, strict=True))
     )  # fmt: skip
@@ -268,7 +265,7 @@ _NONE: Floats = np.zeros(0)
 
 
 def _with(job: ReplicasJob, count: int) -> ReplicasJob:
-    """The job with so many backups among its workers."""
+    """The job with `count` backups among its workers."""
     total = job.settings.total_num_replicas
     try:
         settings = replace(

@@ -54,7 +54,7 @@ class Lowering:
 
 
 class Transfers:
-    """Reductions and reads; up to `streams` reductions at once, first come, first served; 0: all."""
+    """Reductions and reads. Up to `streams` reductions run at once, in order of request; 0: all."""
 
     def __init__(
         self,

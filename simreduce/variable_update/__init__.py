@@ -1,8 +1,7 @@
-"""What tf_cnn_benchmarks' `--variable_update` modes move in one step: gradients in, variables out.
+"""Plans of tf_cnn_benchmarks' `--variable_update` modes for one step: gradients in, variables out.
 
-Timing, staging and relaxed consistency are not here (`training`): these are the plans. Adding a
-mode is a file and a line: in `STRATEGIES` if it is an all-reduce of the gradients, else in
-`PLANNERS`.
+`training` adds timing, staging and relaxed consistency. A new mode is a file and a line: in
+`STRATEGIES` if it all-reduces the gradients, else in `PLANNERS`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from simreduce.workload import Workload
 
 
 def independent(workload: Workload, layout: Layout, flags: Flags) -> Plan:  # noqa: ARG001 - planners share a signature
-    """Every GPU for itself: nothing moves."""
+    """No transfers: every GPU trains alone."""
     return PlanBuilder(layout.devices).finish(Contract.of("independent", []))
 
 
@@ -36,7 +35,7 @@ STRATEGIES: Mapping[str, Callable[[Layout, Flags], Strategy]] = {
     "collective_all_reduce": collective_all_reduce,
     "horovod": horovod,
 }
-"""The modes that are an all-reduce, and the strategy that each asks for."""
+"""The modes that are an all-reduce, with the strategy of each."""
 
 PLANNERS: Mapping[str, Callable[[Workload, Layout, Flags], Plan]] = {
     "parameter_server": parameter_server,
@@ -61,7 +60,7 @@ def variable_update(
 
 
 def check_mode(mode: str) -> None:
-    """StrategyError for a name that is no mode; it has the nearest."""
+    """Raise StrategyError, with the nearest mode, for a name that is none."""
     if mode not in MODES:
         raise StrategyError(
             f"unknown mode {mode!r}{did_you_mean(mode, MODES)}; one of {', '.join(MODES)}"

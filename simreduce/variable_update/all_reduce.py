@@ -1,6 +1,4 @@
-"""The modes that are an all-reduce of the gradients: what each accepts, as a strategy. All of them
-sum.
-"""
+"""The modes that all-reduce the gradients, as strategies. All of them sum."""
 
 from __future__ import annotations
 
@@ -16,7 +14,8 @@ def replicated(layout: Layout, flags: Flags) -> Strategy:
     """
     if len(layout.tasks) > 1:
         raise StrategyError(
-            "replicated works on one machine; distributed_replicated and distributed_all_reduce on several"
+            "replicated works on one machine;"
+            " distributed_replicated and distributed_all_reduce on several"
         )
     if flags.all_reduce_spec:
         strategy = _strategy(flags, flags.all_reduce_spec)
@@ -52,13 +51,14 @@ def collective_all_reduce(layout: Layout, flags: Flags) -> Strategy:  # noqa: AR
     strategy = _strategy(flags, flags.all_reduce_spec or "collective")
     if [r.algorithm for r in strategy.ranges] != ["collective"]:
         raise StrategyError(
-            f"collective_all_reduce takes the spec collective or collective#2, not {strategy.spec!r}"
+            "collective_all_reduce takes the spec collective or collective#2,"
+            f" not {strategy.spec!r}"
         )
     return strategy
 
 
 def horovod(layout: Layout, flags: Flags) -> Strategy:  # noqa: ARG001 - modes share a signature
-    """One process per GPU; the library reduces every gradient (or fused buffer) over all of them."""
+    """One process per GPU; Horovod reduces every gradient, or fused buffer, over all."""
     if flags.all_reduce_spec:
         raise StrategyError("horovod takes no all_reduce_spec")
     return _strategy(flags, "nccl")

@@ -1,4 +1,4 @@
-"""The books of one step: gradients in, variables out, and what is promised of both."""
+"""Builds the plan of one step, gradients in, variables out, with its contract."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from simreduce.workload import Gradient, Workload
 
 
 class StepBuilder:
-    """Builds a step's plan. Every use of a gradient list takes addresses of its own: a variable's
-    new value is not its gradient, and two workers' updates of one variable are two results.
+    """Builds a step's plan. Every use of a gradient list has its own addresses: a variable's value
+    is not its gradient, and two workers' updates of one variable are two results.
     """
 
     def __init__(self, workload: Workload, layout: Layout) -> None:
@@ -24,7 +24,7 @@ class StepBuilder:
         self._next = 0
 
     def reserve(self) -> list[int]:
-        """An address for each gradient of the list, end to end, that nothing else has."""
+        """Reserve an address for each gradient, end to end."""
         addresses = []
         for gradient in self.gradients:
             addresses.append(self._next)
@@ -41,13 +41,13 @@ class StepBuilder:
         return self.b.scale(total, len(ranks))
 
     def update(self, mean: Value, ranks: Sequence[int], server: int) -> Value:
-        """Bring a mean to where the variable is; it is a result there."""
+        """Bring a mean to the variable's server; it is a result there."""
         arrived = self.b.output(self.b.copy(mean, server))
         self._promise(arrived, frozenset(ranks), len(ranks))
         return arrived
 
     def updated(self, device: int, i: int, lo: int, after: Sequence[int]) -> Value:
-        """Variable i on its device, once the ops `after` have been applied to it."""
+        """Variable i on its device, after the ops `after` have updated it."""
         gradient: Gradient = self.gradients[i]
         hi = lo + gradient.elements
         return self.b.input(device, lo, hi, gradient.dtype, contributor=self.variable, after=after)

@@ -1,6 +1,4 @@
-"""The flags of tf_cnn_benchmarks that say how a mode moves gradients, under their own names and
-defaults.
-"""
+"""The flags of tf_cnn_benchmarks on moving gradients, with their names and defaults."""
 
 from __future__ import annotations
 

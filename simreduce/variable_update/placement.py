@@ -1,6 +1,4 @@
-"""Where variables are put: each on the device that has the least so far, the first of them in a
-tie.
-"""
+"""Placement of variables: each on the least loaded device, the first one in a tie."""
 
 from __future__ import annotations
 

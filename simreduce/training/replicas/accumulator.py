@@ -1,6 +1,4 @@
-"""TensorFlow's conditional accumulators: gradients of one variable are added up until there are
-enough, stale ones are dropped. They hold numbers and know no time.
-"""
+"""TensorFlow's conditional accumulators: they sum a variable's gradients and drop stale ones."""
 
 from __future__ import annotations
 
@@ -24,8 +22,8 @@ class Slices(NamedTuple):
 
 
 class Accumulator(ABC, Generic[T]):
-    """`step` is how many means have been taken; a gradient of an earlier one is stale. `count` are
-    those in the sum.
+    """A sum of `count` gradients. `step` counts the means taken; gradients of earlier steps are
+    stale.
     """
 
     def __init__(self) -> None:
@@ -34,9 +32,7 @@ class Accumulator(ABC, Generic[T]):
         self._sum: T | None = None
 
     def apply(self, gradient: T, local_step: int) -> bool:
-        """Add a gradient, unless it is stale: whether it was added. One of a later step is added
-        too.
-        """
+        """Add a gradient, unless it is stale; return whether it was added."""
         self._check(gradient)
         if local_step < self.step:
             return False
@@ -47,15 +43,13 @@ class Accumulator(ABC, Generic[T]):
         return True
 
     def ready(self, required: int) -> bool:
-        """Whether `take` would not have to wait. InputError if `required` is below 1."""
+        """Whether there are `required` gradients. InputError if that is below 1."""
         if required < 1:
             raise InputError(f"an update takes 1 gradient or more, not {required}")
         return self.count >= required
 
     def take(self) -> T:
-        """The mean of all that were added since the last time, be they more than were required;
-        `step` goes up by one.
-        """
+        """Take the mean of all gradients, also beyond those required; `step` grows by one."""
         if self._sum is None:
             raise InternalError("nothing has been added to this accumulator")
         mean = self._mean(self._sum, self.count)
@@ -78,7 +72,7 @@ class Accumulator(ABC, Generic[T]):
 
 
 class CountAccumulator(Accumulator[None]):
-    """Without numbers: who may enter which update does not depend on them."""
+    """Counts gradients without numbers."""
 
     def _first(self, gradient: None) -> Any:  # noqa: ARG002
         return ()
@@ -111,8 +105,8 @@ class DenseAccumulator(Accumulator[Floats]):
 
 
 class SparseAccumulator(Accumulator[Slices]):
-    """Gradients of some rows of a variable of that shape. The mean is that of the dense gradients
-    that they stand for: rows come in ascending order, each divided by the number of gradients.
+    """Gradients of some rows. The mean is that of the equivalent dense gradients: ascending rows,
+    each divided by the number of gradients.
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -129,9 +123,8 @@ class SparseAccumulator(Accumulator[Slices]):
                 f"{len(gradient.indices)} indices for {len(gradient.values)} rows of a gradient"
             )
         if len(gradient.values) and np.shape(gradient.values)[1:] != tuple(rest):
-            problems.append(
-                f"rows of shape {np.shape(gradient.values)[1:]} for a variable of shape {self._shape}"
-            )
+            row = np.shape(gradient.values)[1:]
+            problems.append(f"rows of shape {row} for a variable of shape {self._shape}")
         outside = [row for row in gradient.indices if not 0 <= row < rows]
         if outside:
             problems.append(f"row {outside[0]} of a variable whose rows are 0 to {rows - 1}")
@@ -152,9 +145,8 @@ class SparseAccumulator(Accumulator[Slices]):
 
 
 class UpstreamSparseAccumulator(SparseAccumulator):
-    """As `SparseConditionalAccumulator` adds: each row is divided by the number of gradients that
-    had it, so that a rare row moves as far as one that all have; and two lists are merged as if
-    both were ascending and without doubles.
+    """Like `SparseConditionalAccumulator`: divides each row by the number of gradients that have
+    it, and merges lists as if they were ascending and without duplicates.
     """
 
     def _first(self, gradient: Slices) -> Any:

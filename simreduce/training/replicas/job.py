@@ -1,4 +1,4 @@
-"""What is trained: by how many workers, how long each computes, and what goes wrong."""
+"""The training job: its workers, their compute times and failures."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from simreduce.training.replicas.network import Delays, Flows
 from simreduce.training.replicas.settings import SyncSettings
 
 _APART = 1 << 40
-"""Random numbers of one repetition."""
+"""Upper limit of the random numbers of one repetition."""
 
 MOST_TIMES = 1 << 26
-"""Steps of workers whose times are drawn for one repetition: half a GiB."""
+"""Worker steps with random times in one repetition: half a GiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicasJob:
-    """`compute` is how long a worker computes in a step, between having the variables and having
-    the gradients: for all, or one for each; `slow[w]` times as long for worker w. At `dies[w]`
-    seconds worker w stops, for ever or until it begins a step again at `returns[w]`: what it has
-    not delivered is lost, and its token. Worker 0 is the chief; without it no update is made.
+    """Synchronous training on several workers; times in seconds.
 
-    An update of a variable takes `update` seconds once its gradients are there. Between an update
-    of all and the next round the chief loses `turn` seconds, and before that `averages` seconds for
-    moving averages.
+    `compute` is a worker's time from variables to gradients: one distribution for all, or one each.
+    Worker w takes `slow[w]` times as long. It stops at `dies[w]`, losing its token and undelivered
+    gradients, until it begins a new step at `returns[w]`, if ever. Worker 0 is the chief: while it
+    is dead there is no update.
+
+    Updating a variable takes `update` seconds. After each global step the chief spends `averages`
+    on moving averages and `turn` before the next round.
     """
 
     settings: SyncSettings
@@ -67,23 +68,21 @@ class ReplicasJob:
 
     @property
     def workers(self) -> int:
-        """How many workers there are: their tokens are counted by the settings, which need not
-        agree.
-        """
+        """How many workers there are. `settings.total` counts tokens, and may differ."""
         return (
             self.network.workers if isinstance(self.network, Delays) else len(self.network.workers)
         )
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the workers: their devices, or numbers."""
+        """The workers' devices, or `worker 0` and so on."""
         if isinstance(self.network, Delays):
             return tuple(f"worker {w}" for w in range(self.workers))
         return self.network.workers
 
     @property
     def variables(self) -> int:
-        """How many variables have a gradient, and so an accumulator."""
+        """How many variables have an accumulator."""
         return (
             self.network.variables
             if isinstance(self.network, Delays)
@@ -91,22 +90,21 @@ class ReplicasJob:
         )
 
     def death(self, worker: int) -> float:
-        """The time at which a worker stops."""
+        """The time at which a worker stops, or inf."""
         return self.dies.get(worker, inf)
 
     def back(self, worker: int) -> float:
-        """The time at which it begins again."""
+        """The time at which a worker comes back, or inf."""
         return self.returns.get(worker, inf)
 
     def seconds(self, repetition: int, steps: int) -> Floats:
-        """How long worker w computes in its first `steps` steps, by [w, step]: a function of seed
-        and repetition, and the same in the steps that there are, however many are asked for.
-        InputError if they are more than memory is for.
+        """Compute times of the first `steps` steps, by [worker, step], of a repetition.
+        More steps do not change those before. InputError if there are too many for memory.
         """
         if steps * self.workers > MOST_TIMES:
             raise InputError(
-                f"{steps:,} steps of {self.workers:,} workers are more than the {MOST_TIMES:,} of one repetition: "
-                "ask for fewer updates, and more repetitions"
+                f"{steps:,} steps of {self.workers:,} workers are more than the {MOST_TIMES:,} of"
+                " one repetition: ask for fewer updates, and more repetitions"
             )
         drawn = uniform(self.seed, repetition * _APART, steps * self.workers).reshape(steps, -1).T
         if isinstance(self.compute, tuple):
@@ -123,7 +121,7 @@ class ReplicasJob:
 def worker_faults(
     workers: int, slow: Mapping[int, float], dies: Mapping[int, float], returns: Mapping[int, float]
 ) -> list[str]:
-    """What is wrong with figures of single workers; see `ReplicasJob`."""
+    """The faults of `ReplicasJob`'s tables by worker."""
     problems = []
     for name, least, given in (("slow", "above 0", slow), ("dies", "0 s or more", dies)):
         for worker, value in given.items():

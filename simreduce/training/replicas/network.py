@@ -1,9 +1,8 @@
-"""What lies between workers and parameter servers: plain delays, or flows on the engine's fabric.
-Delays are those of a worker that is alone: what it sends and reads at one time shares its links,
-what others do does not matter.
+"""The network between workers and parameter servers: plain delays, or flows on the fabric.
 
-Variables and gradients are what moves. Messages without content (a worker is done, a token, the
-chief's next round) take the latency of their way and no bandwidth.
+Plain delays have no contention between workers; a worker's own transfers share its links. Messages
+without content (a worker is done, a token, the chief's next round) take the latency of their route
+and no bandwidth.
 """
 
 from __future__ import annotations
@@ -28,8 +27,11 @@ from simreduce.setup import Setup
 
 
 class Messages(NamedTuple):
-    """Seconds. `report[v]`: a message from the server of v to the token queue; `token[w]`: one from
-    the queue to worker w; `again[v]`: from the queue to the chief and on to the server of v.
+    """Delays of messages in seconds.
+
+    `report[v]`: from the server of variable v to the token queue.
+    `token[w]`: from the queue to worker w.
+    `again[v]`: from the queue to the chief and on to the server of v.
     """
 
     report: Floats
@@ -39,9 +41,10 @@ class Messages(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delays:
-    """Seconds, whatever other workers do. `pull[w]`: until worker w has all variables; `push[w,
-    v]`: from when it has all gradients, which it sends together, until one is at the accumulator of
-    variable v; the others as in `Messages`.
+    """Delays in seconds, whatever other workers do; the last three as in `Messages`.
+
+    `pull[w]`: until worker w has read all variables.
+    `push[w, v]`: from when it sends all gradients until that of variable v is at its accumulator.
     """
 
     pull: Floats
@@ -62,20 +65,18 @@ class Delays:
 
     @property
     def messages(self) -> Messages:
-        """What has no content."""
+        """The delays of messages."""
         return Messages(self.report, self.token, self.again)
 
-    def opened(self, env: simpy.Environment) -> Way:
+    def open(self, env: simpy.Environment) -> Network:
         """The network of one run."""
-        return _Plain(env, self)
+        return _DelayNetwork(env, self)
 
 
 def delays(
     workers: int, variables: int, pull: float = 0.0, push: float = 0.0, message: float = 0.0
 ) -> Delays:
-    """The same delays for all: seconds of one worker's variables, of one gradient, of a message.
-    The chief is its own neighbour, and so is the queue.
-    """
+    """The same delays for all: seconds to pull all variables, push one gradient, send a message."""
     return Delays(
         pull=np.full(workers, pull),
         push=np.full((workers, variables), push),
@@ -86,15 +87,14 @@ def delays(
 
 
 def port_delays(workers: int, nbytes: Sequence[int], rate: float, latency: float) -> Delays:
-    """Every worker has a port of `rate` bytes/s each way, which what it sends at one time shares
-    evenly, and nothing else is in the way. Messages take the latency, too; the token queue is with
-    the first variable.
+    """Delays of workers with a port of `rate` bytes/s each way, which a worker's simultaneous
+    transfers share evenly. Every message takes `latency`; the token queue is on the server of the
+    first variable.
     """
     sizes = np.array(nbytes, dtype=np.float64)
     order = np.argsort(sizes, kind="stable")
     ascending = sizes[order]
-    # Until one is through, the port has carried all that are smaller, and as much of each that is
-    # larger.
+    # When a gradient is done, the port has carried all smaller ones and as much of each larger one.
     carried = np.empty(len(sizes))
     carried[order] = np.cumsum(ascending) + ascending * np.arange(len(sizes))[::-1]
     push = latency + carried / rate
@@ -144,20 +144,20 @@ class Flows:
         if problems:
             raise InputError(problems)
 
-    def opened(self, env: simpy.Environment) -> Way:
+    def open(self, env: simpy.Environment) -> Network:
         """The network of one run."""
-        return _Shared(env, self)
+        return _FlowNetwork(env, self)
 
     @cached_property
     def working_set(self) -> Mapping[str, float]:
-        """Bytes of all values of a step in which every worker takes part, by whose cores they are;
-        with these each transfer is lowered.
+        """Bytes of all values of a step with every worker, by the owner of the CPU cores; used to
+        lower each transfer.
         """
         held: dict[str, float] = {}
         if (cpu := self.setup.calibration.cpu) is None:
             return held
         nodes, kept = self.setup.topology.nodes, list(zip(self.servers, self.nbytes, strict=True))
-        # Variables and gradients where they are made, and what each has become where it was sent.
+        # Variables and gradients on the devices that make them, and their copies.
         made = kept + [(worker, nbytes) for worker in self.workers for _, nbytes in kept]
         sent = [(end, n) for w in self.workers for s, n in kept if s != w for end in (w, s)]
         for device, nbytes in made + sent:
@@ -171,7 +171,7 @@ class Flows:
 
     @cached_property
     def messages(self) -> Messages:
-        """The latencies of their ways. Without faults."""
+        """The latencies of the routes, without faults."""
         transfers, _ = _lowered(replace(self, setup=self._calm))
 
         def latency(source: str, target: str) -> float:
@@ -187,9 +187,7 @@ class Flows:
 
     @cached_property
     def uncontended(self) -> Delays:
-        """The same transfers, every worker as if it were alone: what flows take where no two
-        workers share a link. Without faults.
-        """
+        """Delays of the same transfers with every worker alone, without faults."""
         alone = [replace(self, workers=(worker,), setup=self._calm) for worker in self.workers]
         return Delays(
             np.array([_pulling(flows) for flows in alone]),
@@ -199,16 +197,16 @@ class Flows:
 
 
 def _pulling(flows: Flows) -> float:
-    """Seconds in which the first worker has all variables."""
+    """Seconds until the first worker has all variables."""
     env = simpy.Environment()
-    env.run(flows.opened(env).pull(0))
+    env.run(flows.open(env).pull(0))
     return float(env.now)
 
 
 def _pushing(flows: Flows) -> Floats:
-    """Seconds after which each gradient of the first worker has arrived, sent at one time."""
+    """Seconds until each gradient of the first worker arrives, all sent at once."""
     env = simpy.Environment()
-    way, arrived = flows.opened(env), np.empty(len(flows.servers))
+    way, arrived = flows.open(env), np.empty(len(flows.servers))
 
     def push(v: int) -> Generator[simpy.Event, Any, None]:
         yield way.push(0, v)
@@ -218,8 +216,8 @@ def _pushing(flows: Flows) -> Floats:
     return arrived
 
 
-class _Transfers:
-    """Copies to one device each; what is sent between the same devices is lowered once."""
+class _TransferPlans:
+    """Plans of copies to one device; each set of devices is lowered once."""
 
     def __init__(self, lowered: Callable[[Plan], Lowered]) -> None:
         self._lowered = lowered
@@ -228,8 +226,8 @@ class _Transfers:
     def of(
         self, sources: Sequence[str], target: str, sizes: Sequence[int]
     ) -> tuple[Plan, Lowered] | None:
-        """One copy from every source to the target, of so many bytes; None if all of them are
-        there.
+        """A copy of each size in bytes from each source to the target; None if there is none to
+        another device.
         """
         away = [
             (source, size) for source, size in zip(sources, sizes, strict=True) if source != target
@@ -245,24 +243,24 @@ class _Transfers:
             plan = b.finish(Contract.of("transfer", []))
             self._known[ends] = plan, self._lowered(plan)
         plan, lowered = self._known[ends]
-        # Bytes are any number here, and those of a plan are whole elements.
+        # A plan counts whole elements; sizes here are any number of bytes.
         amount = np.array([each for _, size in away for each in (0.0, float(size))])
         return plan, replace(lowered, amount=amount)
 
 
-class Way(Protocol):
-    """The network of one run: events of SimPy that happen when what is sent has arrived."""
+class Network(Protocol):
+    """The network of one run: SimPy events of arrivals."""
 
     messages: Messages
 
     def pull(self, worker: int) -> simpy.Event:
-        """All variables, to a worker."""
+        """The event when a worker has read all variables."""
 
     def push(self, worker: int, variable: int) -> simpy.Event:
-        """A gradient, to its accumulator."""
+        """The event when a gradient is at its accumulator."""
 
 
-class _Plain:
+class _DelayNetwork:
     def __init__(self, env: simpy.Environment, delays: Delays) -> None:
         self._env, self.messages = env, delays.messages
         self._pull, self._push = delays.pull.tolist(), delays.push.tolist()
@@ -274,20 +272,22 @@ class _Plain:
         return self._env.timeout(self._push[worker][variable])
 
 
-class _Shared:
+class _FlowNetwork:
     def __init__(self, env: simpy.Environment, flows: Flows) -> None:
         self._env, self.messages = env, flows.messages
-        transfers, lanes = _remembered(flows)
+        transfers, lanes = _lowered_once(flows)
         at = flows.setup
         fabric = Fabric(env, at.topology, at.calibration, at.runtime, at.disturbance, lanes)
 
-        def often(sources: Sequence[str], target: str, sizes: Sequence[int]) -> _Often | None:
+        def repeated(
+            sources: Sequence[str], target: str, sizes: Sequence[int]
+        ) -> _RepeatedTransfer | None:
             moved = transfers.of(sources, target, sizes)
-            return _Often(partial(fabric.standing, *moved)) if moved else None
+            return _RepeatedTransfer(partial(fabric.standing, *moved)) if moved else None
 
         kept = list(zip(flows.servers, flows.nbytes, strict=True))
-        self._pull = [often(flows.servers, w, flows.nbytes) for w in flows.workers]
-        self._push = [[often([w], s, [size]) for s, size in kept] for w in flows.workers]
+        self._pull = [repeated(flows.servers, w, flows.nbytes) for w in flows.workers]
+        self._push = [[repeated([w], s, [size]) for s, size in kept] for w in flows.workers]
 
     def pull(self, worker: int) -> simpy.Event:
         return self._moved(self._pull[worker])
@@ -295,12 +295,12 @@ class _Shared:
     def push(self, worker: int, variable: int) -> simpy.Event:
         return self._moved(self._push[worker][variable])
 
-    def _moved(self, transfer: _Often | None) -> simpy.Event:
+    def _moved(self, transfer: _RepeatedTransfer | None) -> simpy.Event:
         return transfer.submit() if transfer else self._env.timeout(0.0)
 
 
-def _lowered(flows: Flows) -> tuple[_Transfers, dict[str, int]]:
-    """Its transfers, and the numbers of their lanes."""
+def _lowered(flows: Flows) -> tuple[_TransferPlans, dict[str, int]]:
+    """Lowered transfers, and the numbers of their lanes."""
     at = flows.setup
     resources = Resources.of(at.topology, at.calibration, at.disturbance)
     lanes: dict[str, int] = {}
@@ -311,16 +311,16 @@ def _lowered(flows: Flows) -> tuple[_Transfers, dict[str, int]]:
             flows.working_set,
         )  # fmt: skip
 
-    return _Transfers(one), lanes
+    return _TransferPlans(one), lanes
 
 
-_remembered = lru_cache(maxsize=8)(_lowered)
-"""They are the same in all repetitions."""
+_lowered_once = lru_cache(maxsize=8)(_lowered)
+"""All repetitions share them."""
 
 
-class _Often:
-    """A transfer that is made again and again. What a worker had under way when it died ends by
-    itself, beside what it sends when it is back.
+class _RepeatedTransfer:
+    """A transfer that repeats. One in flight when a worker dies still ends, even beside those that
+    the worker starts when it comes back.
     """
 
     def __init__(self, make: Callable[[], Standing]) -> None:

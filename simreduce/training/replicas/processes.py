@@ -1,29 +1,26 @@
 """SyncReplicasOptimizer as SimPy processes: workers, accumulators, the token queue and the chief's
 loop.
 
-Every worker, for ever: read all variables; compute; send every gradient to its variable's
-accumulator, which drops it if its `local_step` is behind; when all are there, take a token from the
-queue, waiting if there is none; the token is the next `local_step`. So one token a step, whatever
-became of the gradients, and not always a new one.
+A worker repeats: read all variables; compute; send every gradient to its variable's accumulator,
+which drops stale ones (their `local_step` is behind); after the last has arrived, take a token from
+the queue, waiting if it is empty. The token is the next `local_step`. So a step takes one token,
+whatever became of its gradients, and two steps may have the same `local_step`.
 
-The chief, for ever: of every variable, as soon as its accumulator has enough, take the mean and
-update; when all are updated, the global step goes up by one and the queue gets its tokens. While no
-round is on, gradients are added all the same, so that the next mean may be of more than it needs.
+The chief repeats: take the mean of each variable as soon as its accumulator has enough gradients,
+and update the variable; after the last, increase the global step and put tokens into the queue.
+Accumulators add gradients between rounds too, so a mean may contain more than required.
 
-A worker that comes back does what every worker does when its session is made: its `local_step` is
-the global step, and it begins a step; it needs no token for that one, so that there is again a
-token for everybody. The chief also sets all accumulators to the global step, puts the initial
-tokens into the queue once more, and begins a round. What accumulators hold, they keep; a variable
-that was updated in the round that the chief did not live to end is then updated again.
+A worker that comes back begins a step with the global step as `local_step` and without a token, as
+after making a session. The chief also sets all accumulators to the global step, puts the initial
+tokens into the queue again, and begins a round. Accumulators keep their sums. A variable updated in
+the round that the chief's death cut off is updated again.
 
-Accumulators go on one by one: about the time of an update a gradient may be dropped for one
-variable and added for another, and with more workers than needed each variable may get the mean of
-other workers.
+Each variable has its own accumulator: around an update a gradient may be stale for one variable and
+added for another, and with backups the means of two variables may come from different workers.
 
-What happens at one instant goes in this order: workers die; gradients arrive, by worker and
-variable, and are taken as soon as there are enough; updates end, by variable; the global step;
-rounds begin, by variable; tokens are asked for, by worker; steps begin, by worker; workers come
-back. (`recurrence` has the same order.)
+Events of one instant happen in this order, also in `recurrence`: workers die; gradients arrive, by
+worker and variable, and means are taken; updates end, by variable; the global step; rounds begin,
+by variable; workers ask for tokens; steps begin, by worker; workers come back.
 """
 
 from __future__ import annotations
@@ -48,14 +45,14 @@ from simreduce.training.replicas.values import GradientRequest, VariableValues
 Events = Generator[simpy.Event, Any, None]
 
 _FIRST_STEPS = 16
-"""Steps of every worker whose times are drawn at first; then twice as many, and so on."""
+"""Steps of every worker with times drawn at first; doubled when they run out."""
 
 
 def simulate_replicas(
     job: ReplicasJob, updates: int, values: VariableValues | None = None, repetition: int = 0
 ) -> Run:
-    """Train until so many updates are made, or until nothing happens any more. `repetition` chooses
-    other random times.
+    """Simulate until `updates` updates are made or nothing is pending. Each `repetition` has random
+    times of its own.
     """
     if updates < 1:
         raise InputError(f"updates: 1 or more, not {updates}")
@@ -65,9 +62,7 @@ def simulate_replicas(
 
 
 class _Tokens:
-    """The queue: tokens and those who wait for one, first come, first served. A request goes with
-    the worker that made it.
-    """
+    """The token queue, first come, first served. A worker's death withdraws its request."""
 
     def __init__(self, env: simpy.Environment) -> None:
         self._env = env
@@ -92,17 +87,15 @@ class _Tokens:
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """How many workers wait."""
         return sum(self._env.now < until for until, _ in self._waiting)
 
 
 class _Delivery:
-    """The gradients of a worker's step, sent together: `all` succeeds when the queue knows that the
-    last one has arrived. Of a dead worker, nothing arrives: the receiver fetches what is sent, and
-    there is nobody to give it.
+    """The gradients of a worker's step, sent together; `all` succeeds when the queue knows that the
+    last has arrived. A dead worker's gradients never arrive, since the receiver fetches them.
 
-    Callbacks, not processes: there are as many of these as gradients, and a process would take half
-    of a run's time.
+    Callbacks, not processes: a process for each gradient would take half of a run's time.
     """
 
     def __init__(
@@ -145,7 +138,7 @@ class _Training:
     ) -> None:
         self.job, self.updates, self.values, self.repetition = job, updates, values, repetition
         self.env = env = simpy.Environment()
-        self.network = job.network.opened(env)
+        self.network = job.network.open(env)
         self.messages = self.network.messages
         self.variables = range(job.variables)
         self.accumulators: list[Accumulator[Any]] = [
@@ -154,7 +147,7 @@ class _Training:
         ]
         self.weights: list[Any] = list(values.start) if values else []
         self.averages: list[Any] = list(self.weights) if values and values.decay is not None else []
-        self.asked_for: list[simpy.Event | None] = [None] * job.variables  # by the chief
+        self.awaited: list[simpy.Event | None] = [None] * job.variables  # by the chief
         self.tokens = _Tokens(env)
         self.lives_until = [job.death(w) for w in range(job.workers)]
         self.steps_of = [0] * job.workers
@@ -164,8 +157,8 @@ class _Training:
         self.made: list[Update] = []
         self.steps: list[WorkerStep] = []
         self.unfinished: list[WorkerStep] = []
-        # Of a worker: step, local_step, times so far.
-        self.under_way: dict[int, tuple[int, int, list[float]]] = {}
+        # By worker: step, local_step, times so far.
+        self.in_flight: dict[int, tuple[int, int, list[float]]] = {}
 
     def run(self) -> Run:
         self.tokens.put(0, self.job.settings.initial_tokens)
@@ -195,11 +188,11 @@ class _Training:
         )
 
     def worker(self, w: int, until: float, local_step: int) -> Events:
-        """One life of a worker, which ends at `until`."""
+        """A worker until its death at `until`."""
         step = self.next_step(w)
         while True:
             times, read = [self.now], list(self.weights)
-            self.under_way[w] = step, local_step, times
+            self.in_flight[w] = step, local_step, times
             yield self.network.pull(w)
             times.append(self.now)
             yield self.env.timeout(self.computing(w, step))
@@ -212,7 +205,7 @@ class _Training:
                 return
             begun, had, computed = times
             self.steps.append(WorkerStep(w, step, local_step, begun, had, computed, self.now))
-            del self.under_way[w]
+            del self.in_flight[w]
             local_step = yield self.tokens.get(until)
             step = self.next_step(w)
             yield self.moment(self.messages.token[w], _BEGIN, w)
@@ -220,7 +213,7 @@ class _Training:
                 return
 
     def arrive(self, w: int, step: int, local_step: int, v: int, read: list[Any]) -> None:
-        """A gradient is at its accumulator."""
+        """Add a gradient to its accumulator, unless it is stale."""
         accumulator = self.accumulators[v]
         asked = GradientRequest(w, step, local_step, v, read[v] if read else _NO_NUMBERS)
         update = accumulator.step + 1
@@ -229,22 +222,22 @@ class _Training:
         self.give(v)
 
     def come_back(self, w: int) -> Events:
-        """A worker that died begins again."""
+        """Bring a worker back after its death."""
         yield self.moment(self.job.back(w), _RETURN, w)
         self.cut_off(w)
         self.lives_until[w] = inf
         if w == _CHIEF:
             for accumulator in self.accumulators:
                 accumulator.step = self.global_step
-            self.asked_for = [None] * len(self.variables)
+            self.awaited = [None] * len(self.variables)
             self.tokens.put(self.global_step, self.job.settings.initial_tokens)
             self.env.process(self.chief(inf))
         yield from self.worker(w, inf, self.global_step)
 
     def cut_off(self, w: int) -> None:
-        """A worker's step, if one is under way, has ended now, or when it died."""
-        if w in self.under_way:
-            step, local_step, times = self.under_way.pop(w)
+        """End a worker's step in flight, if any, now or at the worker's death."""
+        if w in self.in_flight:
+            step, local_step, times = self.in_flight.pop(w)
             end = min(self.now, self.lives_until[w])
             happened = [time for time in times if time <= end]
             self.unfinished.append(
@@ -252,7 +245,7 @@ class _Training:
             )
 
     def chief(self, until: float) -> Events:
-        """One life of the chief's loop."""
+        """The chief's loop until its death at `until`."""
         idle = [0.0] * len(self.variables)
         while True:
             rounds = [self.env.process(self.round(v, idle[v], until)) for v in self.variables]
@@ -270,13 +263,11 @@ class _Training:
     def round(
         self, v: int, delay: float, until: float
     ) -> Generator[simpy.Event, Any, tuple[float, int]]:
-        """Take the mean of one variable and update it: when it was taken, and of how many gradients
-        it is.
-        """
+        """Take the mean of one variable and update it: the time, and how many gradients."""
         yield self.moment(delay, _ROUND, v)
         taken = self.env.event()
         if self.now < until:
-            self.asked_for[v] = taken
+            self.awaited[v] = taken
             self.give(v)
         time, count, mean = yield taken
         yield self.moment(self.job.update, _UPDATED, v)
@@ -286,11 +277,11 @@ class _Training:
         return time, count
 
     def give(self, v: int) -> None:
-        """Hand the mean to the chief, if it waits for it and there are enough gradients."""
-        asked, accumulator = self.asked_for[v], self.accumulators[v]
+        """Hand the mean to the chief, if it waits and there are enough gradients."""
+        asked, accumulator = self.awaited[v], self.accumulators[v]
         required = self.job.settings.replicas_to_aggregate
         if asked is not None and accumulator.ready(required) and not self.gone(_CHIEF):
-            self.asked_for[v] = None
+            self.awaited[v] = None
             count = accumulator.count
             asked.succeed((self.now, count, accumulator.take()))
 
@@ -308,23 +299,23 @@ class _Training:
         )
 
     def next_step(self, w: int) -> int:
-        """The number of the step that a worker now has a token for, among its own."""
+        """Count a step of a worker; its number, from 0."""
         self.steps_of[w] += 1
         return self.steps_of[w] - 1
 
     def computing(self, w: int, step: int) -> float:
-        """How long a worker computes in a step."""
+        """Seconds that a worker computes in a step."""
         if step >= self.times.shape[1]:
             self.times = self.job.seconds(self.repetition, 2 * self.times.shape[1])
         return float(self.times[w, step])
 
     @property
     def now(self) -> float:
-        """The fabric may leave a number of numpy's on the clock."""
+        """Seconds as a plain float; the fabric may leave one of numpy's."""
         return float(self.env.now)
 
     def gone(self, w: int) -> bool:
-        """Whether a worker has died, and is not back."""
+        """Whether a worker is dead."""
         return self.now >= self.lives_until[w]
 
     def moment(self, delay: float, kind: int, which: int) -> Moment:
@@ -336,7 +327,7 @@ class _Training:
         return Moment(self.env, self.env.now + float(delay), NORMAL + rank)
 
     def why(self) -> str:
-        """What a run that is blocked waits for."""
+        """Why a run is blocked, in words."""
         dead = [w for w in range(self.job.workers) if self.gone(w)]
         parts = [f"update {self.global_step + 1} is never made"]
         required = self.job.settings.replicas_to_aggregate
@@ -345,9 +336,8 @@ class _Training:
             parts.append("the chief, worker 0, is dead")
         elif short:
             v = short[0]
-            parts.append(
-                f"variable {v} has {self.accumulators[v].count} of the {required} gradients it needs"
-            )
+            count = self.accumulators[v].count
+            parts.append(f"variable {v} has {count} of the {required} gradients it needs")
         if self.tokens.waiting:
             parts.append(f"{self.tokens.waiting} workers wait for a token")
         if dead:

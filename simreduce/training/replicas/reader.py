@@ -307,7 +307,7 @@ class _Reader:
             flows = Flows(self.setup, workers, homes, sizes)
             if contention is False:
                 return flows.uncontended
-            flows.opened(simpy.Environment())  # which looks for every way
+            flows.open(simpy.Environment())  # raises if a route is missing
         except InputError as error:
             for problem in error.problems:
                 self.faults.add("replicas", problem)

@@ -1,4 +1,4 @@
-"""What happened in one run: every gradient, every update, and how it ended. A value."""
+"""The record of one run: every gradient, every update, and how it ended."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A gradient that came to its accumulator, of a worker's own `step`-th step. `update` is the
-    one that it entered, or will enter, from 1; 0 if it was dropped, as `local_step` was below that
-    of the accumulator.
+    """A gradient at its accumulator, from the worker's own step number `step`. `update`, from 1, is
+    the one it enters; 0 if it was dropped as stale.
     """
 
     time: float  # s
@@ -26,9 +25,8 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """The global step goes from `number` - 1 to `number` at `time`. By variable: when its gradients
-    were taken, how many these were, and if there are numbers its value after that, and that of its
-    moving average if there is one.
+    """The global step reaches `number` at `time`. By variable: when its mean was taken, of how many
+    gradients, and with `VariableValues` its new value and moving average.
     """
 
     number: int
@@ -41,9 +39,8 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStep:
-    """A worker's own `step`-th step: it had its token at `begun`, all variables at `read`, its
-    gradients at `computed`, all of these had been delivered and it asked for the next token at
-    `asked`.
+    """A worker's own step number `step`. The worker had its token at `begun`, all variables at
+    `read` and its gradients at `computed`; with all delivered, it asked for a token at `asked`.
     """
 
     worker: int
@@ -57,9 +54,9 @@ class WorkerStep:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """In order of time. `steps` are over; `unfinished` were under way at the end, or when their
-    worker died, and what had not happened by then has that time. `blocked` says what a run waits
-    for that has not made all its updates; "" if it has.
+    """A run in order of time. `steps` are over. `unfinished` steps were in flight at the end or at
+    their worker's death, which stands for times not reached. `blocked` says why a run has not made
+    all its updates; "" if it has.
     """
 
     workers: int
@@ -72,18 +69,16 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """Until the last update."""
+        """Seconds until the last update."""
         return self.updates[-1].time if self.updates else 0.0
 
     @property
     def dropped(self) -> tuple[Arrival, ...]:
-        """Gradients that came too late."""
+        """The stale gradients."""
         return tuple(a for a in self.arrivals if not a.update)
 
     def entered(self, update: int, variable: int = 0) -> list[tuple[int, int]]:
-        """(worker, its own step) of every gradient that is in an update of a variable, in order of
-        arrival.
-        """
+        """(worker, its own step) of every gradient in an update of a variable, by arrival."""
         return [
             (a.worker, a.step)
             for a in self.arrivals
@@ -91,7 +86,7 @@ class Run:
         ]
 
     def document(self) -> dict[str, Any]:
-        """For JSON; times in microseconds, as in all documents."""
+        """The run as JSON values; times in microseconds."""
         return {
             "workers": self.workers,
             "variables": self.variables,

@@ -9,14 +9,15 @@ from simreduce.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class SyncSettings:
-    """`replicas_to_aggregate` gradients of every variable make an update, and every update puts out
-    tokens for `total_num_replicas` workers (or as many as it needs, if these are more; by default
-    they are as many). More workers than gradients are *backups*.
+    """The optimizer's arguments.
 
-    `num_tokens` are in the queue at the start; -1 are as many as an update needs. None are the
-    fewest that do: none, unless workers must send several gradients each. `faithful`: None is -1,
-    as upstream, so that the first update waits for nobody, and sparse gradients are averaged as
-    upstream does.
+    An update takes `replicas_to_aggregate` gradients of every variable and puts out tokens for
+    `total_num_replicas` workers, at least as many as gradients (the default). Workers beyond the
+    gradients are *backups*.
+
+    `num_tokens` is the queue's length at the start; -1 for `replicas_to_aggregate`. None is the
+    fewest that work: 0 unless workers must send several gradients each. If `faithful`, None is -1,
+    as upstream, so the first update waits for nobody; sparse gradients are averaged as upstream.
     """
 
     replicas_to_aggregate: int
@@ -38,14 +39,15 @@ class SyncSettings:
             problems.append(f"num_tokens: 0 or more, or -1 for replicas_to_aggregate, not {tokens}")
         if not problems and tokens is not None and 0 <= tokens < self.fewest_tokens:
             problems.append(
-                f"num_tokens: too few tokens to finish the first step: {tokens} given, {self.fewest_tokens} needed"
+                "num_tokens: too few tokens to finish the first step:"
+                f" {tokens} given, {self.fewest_tokens} needed"
             )
         if problems:
             raise InputError(problems)
 
     @property
     def total(self) -> int:
-        """Workers that there are tokens for."""
+        """How many workers get tokens."""
         return (
             self.replicas_to_aggregate
             if self.total_num_replicas is None
@@ -54,27 +56,26 @@ class SyncSettings:
 
     @property
     def fewest_tokens(self) -> int:
-        """Without these, one gradient of every worker is not enough for the first update."""
+        """Tokens needed for the first update, beside one gradient of every worker."""
         return max(self.replicas_to_aggregate - self.total, 0)
 
     @property
     def initial_tokens(self) -> int:
-        """In the queue at the start, all of step 0."""
+        """Tokens in the queue at the start, all of step 0."""
         if self.num_tokens is None:
             return self.replicas_to_aggregate if self.faithful else self.fewest_tokens
         return self.replicas_to_aggregate if self.num_tokens == -1 else self.num_tokens
 
     @property
     def tokens_per_step(self) -> int:
-        """Put out by every update."""
+        """Tokens that every update puts out."""
         return max(self.total, self.replicas_to_aggregate)
 
 
 def easyrec(workers: int) -> SyncSettings:
-    """As EasyRec sets it (parameter-server strategy, `sync_replicas`, several workers): everybody's
-    gradient in every update, and no token at the start. InputError if it would not: one worker it
-    does not synchronise. Its queue runner is another hook's and its queue is closed at the end;
-    neither changes what an update takes or is made of.
+    """The settings of EasyRec (parameter-server strategy, `sync_replicas`): a gradient of every
+    worker in every update, no token at the start. InputError for one worker, which EasyRec does not
+    synchronise.
     """
     if workers < 2:
         raise InputError(f"EasyRec synchronises several workers, not {workers}")

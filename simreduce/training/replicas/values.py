@@ -1,6 +1,4 @@
-"""Numbers for a run: what the variables hold and what the gradients are, so that it can be seen who
-entered what.
-"""
+"""Numbers for a run: values of variables and gradients, which show who entered which update."""
 
 from __future__ import annotations
 
@@ -21,8 +19,8 @@ from simreduce.training.replicas.accumulator import (
 
 
 class GradientRequest(NamedTuple):
-    """The gradient of a variable that a worker computes in its own `step`-th step, from 0, with a
-    `local_step`; `read` is what it has read of the variable.
+    """A request for a worker's gradient of a variable, in its own step number `step` with a
+    `local_step`; `read` is the value that the worker has read.
     """
 
     worker: int
@@ -34,11 +32,13 @@ class GradientRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VariableValues:
-    """`start[v]` is variable v at first; `gradient` makes an array of its shape, or `Slices` for
-    the variables in `sparse`. Every update subtracts `rate` times the mean. With `decay`, a moving
-    average of every variable is kept: after every update it moves (1 - decay) of the way to the
-    variable, beginning where that begins. `warm_up`: as `tf.train.ExponentialMovingAverage` with
-    `num_updates=global_step`, whose decay is no more than (1 + n) / (10 + n) after update n.
+    """Variables that begin at `start`. `gradient` returns an array of a variable's shape, or for
+    those in `sparse` `Slices`. Every update subtracts `rate` times the mean.
+
+    With `decay`, every variable has a moving average, which begins at its start and after every
+    update moves (1 - decay) of the way to the variable. `warm_up` limits the decay to
+    (1 + n) / (10 + n) after update n, as `tf.train.ExponentialMovingAverage` does with
+    `num_updates=global_step`.
     """
 
     start: tuple[Floats, ...]
@@ -49,7 +49,7 @@ class VariableValues:
     warm_up: bool = False
 
     def accumulator(self, variable: int, *, faithful: bool) -> Accumulator[Any]:
-        """An empty one, for that variable."""
+        """An empty accumulator for a variable."""
         if variable in self.sparse:
             return (UpstreamSparseAccumulator if faithful else SparseAccumulator)(
                 np.shape(self.start[variable])
@@ -74,12 +74,10 @@ class VariableValues:
 def constant_gradients(
     numbers: Sequence[float], variables: int = 1, rate: float = 1.0
 ) -> VariableValues:
-    """One number for each variable, 0 at first, and one for each worker, which is its gradient for
-    ever.
-    """
+    """Scalar variables that begin at 0; worker w's gradient is always `numbers[w]`."""
 
-    def gradient(asked: GradientRequest) -> Floats:
-        return np.array(float(numbers[asked.worker]))
+    def gradient(request: GradientRequest) -> Floats:
+        return np.array(float(numbers[request.worker]))
 
     return VariableValues((np.array(0.0),) * variables, gradient, rate)
 
