@@ -1,30 +1,16 @@
 """A question worth asking, as a TOML file: which reductions of what, on which machine.
 
-    title = "ResNet-50 on one DGX-1V: which reduction?"
-    topology = "dgx1v"               # shipped name, file, or inline generator
-    workload = "resnet50"            # shipped name, file, or "bytes:64MiB"
-    runtime = "tensorflow"
-    calibration = "nominal"
-    strategies = ["all"]             # or strategy texts
-    repeat = 1                       # chained all-reduces in one step
-    gpu_indices = [0, 1, 2, 3]       # the order of GPUs that rings take inside every machine
-    faithful = false                 # true: upstream's quirks instead of what a user intends
-    [topology_overrides]
-    "links.qpi.bandwidth" = "9.6 GB/s"
-    [step]                           # for `simreduce step`: training/question.py says what is in it
-    batch = 64
+With `[replicas]` instead of `[step]` it asks about synchronous replicas: that is another value,
+`Replicas`, which needs no machine and no gradients, and sends its gradients to servers by no
+strategy.
 
-With `[replicas]` instead of `[step]` it asks about synchronous replicas
-(training/replicas/reader.py): that is another value, `Replicas`, which needs no machine and no
-gradients, and whose gradients are sent to servers by no strategy.
-
-Every fault in the file, and in what it names, is reported at once.
+A reader reports every fault in the file, and in the files that it names, at once.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,14 +20,25 @@ from simreduce.engine import (
     CALM,
     NOMINAL,
     TENSORFLOW,
-    Calibration,
     Disturbance,
-    Runtime,
     runtime_named,
 )
 from simreduce.errors import InputError, ScenarioError, did_you_mean, shown
-from simreduce.formats import Faults
-from simreduce.layouts import layout
+from simreduce.formats import (
+    ANYTHING,
+    FLAG,
+    LINE,
+    Faults,
+    Field,
+    Format,
+    Kind,
+    ListOf,
+    MapOf,
+    TableOf,
+    Values,
+    whole,
+)
+from simreduce.layouts import Layout, layout
 from simreduce.packing import Fusion
 from simreduce.setup import Setup
 from simreduce.shipped import data_dir
@@ -49,34 +46,43 @@ from simreduce.strategy import ALL, Strategy, misplaced, parse_strategy
 from simreduce.textfiles import dotted, exists, parse_toml, read_text
 from simreduce.topology import Topology, load_topology
 from simreduce.topology.load import find
-from simreduce.training import StepQuestion, parse_step, replicas
+from simreduce.training import STEP, StepQuestion, parse_step, replicas
 from simreduce.training.question import MOST_SAMPLES
 from simreduce.workload import Model, Workload, load_model, load_workload
 
-_KEYS = (
-    "title",
-    "topology",
-    "workload",
-    "runtime",
-    "calibration",
-    "strategies",
-    "repeat",
-    "topology_overrides",
-    "gpu_indices",
-    "faithful",
-    "step",
-)
 _REQUIRED = ("topology", "workload")
-_OF_REPLICAS = (
-    "title",
-    "topology",
-    "workload",
-    "runtime",
-    "calibration",
-    "topology_overrides",
-    "faithful",
-    "replicas",
-)
+MOST_REPEATS = 1000
+
+
+class _LaterTable(TableOf):
+    """A table that is read once the machine and the model are known."""
+
+    def take(self, value: object, faults: Faults, path: str) -> Any:  # noqa: ARG002 - read later
+        """Return the table as it stands."""
+        return value
+
+
+SCENARIO = Format(
+    "scenario",
+    "Which reductions of what, on which machine. Only `[replicas]` can do without the first two"
+    " keys.",
+    Field("topology", LINE, "A shipped machine, a file, or a machine written inline."),
+    Field("workload", LINE, "A shipped model, a file, or one gradient such as `bytes:64MiB`."),
+    Field("title", LINE, "The title of reports.", default_words="the file's name"),
+    Field("runtime", LINE, "The runtime that executes the plans: tensorflow or ideal.",
+          "tensorflow"),
+    Field("calibration", LINE, "A shipped calibration or a file.", "nominal"),
+    Field("strategies", ListOf(Kind('a strategy such as "all"', {"type": "string"}, lambda value: value), 1),
+          'Strategies such as `"ring"`, or `["all"]`.', default_words='`["all"]`'),
+    Field("repeat", whole(1, MOST_REPEATS), "Chained all-reduces in one step.", 1),
+    Field("gpu_indices", ListOf(whole(0)), "The order of the GPUs of every machine in rings.",
+          default_words="by number"),
+    Field("faithful", FLAG, "Upstream's quirks instead of what a user intends.", default=False),
+    Field("topology_overrides", MapOf(ANYTHING, key="KEY"), "Keys of the machine's file, dotted or"
+          ' nested: `"links.qpi.bandwidth" = "9.6 GB/s"`.'),
+    Field("step", _LaterTable(STEP), "What a training step computes, for `simreduce step`."),
+    Field("replicas", _LaterTable(replicas.REPLICAS), "Synchronous replicas, instead of `step`."),
+)  # fmt: skip
 _UNUSED = {
     "step": "a step is asked about, and so are [replicas]; give one of the two",
     "strategies": "[replicas] sends gradients to their servers, by no strategy",
@@ -96,7 +102,6 @@ _MARKS = (*_REQUIRED, "replicas")
 """A file with one of these is a scenario."""
 _OF_MACHINES = ("nodes", "links", "machine", "extends")
 _FOR_MACHINES = "try `simreduce bench {0}`, or write a scenario with topology = '{0}'"
-MOST_REPEATS = 1000
 
 T = TypeVar("T")
 
@@ -157,7 +162,7 @@ def look_at_scenario(
     if "replicas" in document:
         why = "[replicas] asks what synchronous replicas do; only `simreduce step` answers that"
         return None, None, [f"{path}: {why}"]
-    return _build(_Reader(path, document, _given(overrides), _KEYS), batch)
+    return _build(_Reader(path, document, _given(overrides)), batch)
 
 
 def load_replicas(text: str, disturbance: Disturbance = CALM, **overrides: object) -> Replicas:
@@ -216,110 +221,66 @@ def shipped() -> list[str]:
 
 
 class _Reader:
-    """What scenarios of both kinds say alike; faults are collected, each with the file and its key,
-    or with the option that stands in the place of the key.
+    """The values of a scenario, and what the keys of scenarios of both kinds name. A fault's place
+    is the file and the key, or the option that replaces the key.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        document: Mapping[str, Any],
-        given: Mapping[str, Any],
-        keys: Collection[str],
-    ) -> None:
+    def __init__(self, path: Path, document: Mapping[str, Any], given: Mapping[str, Any]) -> None:
         self.path, self.given = path, given
-        self.document = {**document, **given}
-        self.problems = [
-            f"{path}: unknown key {k!r}{did_you_mean(k, keys)}" for k in document if k not in keys
-        ]
+        options = {key: _OPTIONS[key] for key in given if key in _OPTIONS}
+        self.faults = Faults(str(path), options=options)
+        self.values = SCENARIO.read({**document, **given}, self.faults)
+        self.topology = self._load("topology", load_topology, self._overrides())
+        self.runtime = self._load("runtime", runtime_named)
+        self.calibration = self._load("calibration", load_calibration)
+        self.title: str = path.stem if self.values["title"] is None else self.values["title"]
+        self.faithful: bool = self.values["faithful"]
 
-    def fault(self, key: str, text: object, within: str = "") -> None:
-        """Something is wrong with a key, `within` says where in its value."""
-        place = (
-            _OPTIONS[key]
-            if key in self.given and key in _OPTIONS
-            else f"{self.path}: {key}{within}"
-        )
-        self.problems.append(f"{place}: {text}")
+    def _overrides(self) -> dict[str, Any] | None:
+        return dotted(self.values["topology_overrides"] or {}) or None
 
-    def text(self, key: str, default: str = "") -> str:
-        value = self.document.get(key, default)
-        if not isinstance(value, str):
-            self.fault(key, f"expected text, not {shown(value)}")
-            return default
-        return value
-
-    def load(self, key: str, loader: Callable[[str], T], default: str = "") -> T | None:
-        given = self.text(key, default)
-        if not given and not isinstance(self.document.get(key), str):
-            return None  # missing, or no text: told already
-        try:
-            return loader(_beside(self.path, given))
-        except InputError as error:
-            for problem in error.problems:
-                self.fault(key, problem)
+    def _load(self, key: str, loader: Callable[..., T], *more: object) -> T | None:
+        name = self.values[key]
+        if name is None:
             return None
+        return self.faults.attempt(key, loader, self.beside(name), *more)
 
-    def topology(self) -> Topology | None:
-        overrides = self.document.get("topology_overrides", {})
-        if not isinstance(overrides, dict):
-            self.fault("topology_overrides", f"expected a table, not {shown(overrides)}")
-            overrides = {}
-        changed = dotted(overrides)
-        return self.load("topology", lambda name: load_topology(name, changed or None))
+    def workload(self, loader: Callable[[str], T]) -> T | None:
+        """The gradients, with their layers if `loader` reads those."""
+        return self._load("workload", loader)
 
-    def runtime(self) -> Runtime | None:
-        return self.load("runtime", runtime_named, "tensorflow")
-
-    def calibration(self) -> Calibration | None:
-        return self.load("calibration", load_calibration, "nominal")
-
-    def faithful(self) -> bool:
-        value = self.document.get("faithful", False)
-        if not isinstance(value, bool):
-            self.fault("faithful", f"expected true or false, not {shown(value)}")
-        return value is True
+    def beside(self, name: str) -> str:
+        """The path of a file that the scenario names: beside it first, then from where a user is."""
+        near = str(self.path.parent / name)
+        is_file = Path(name).suffix in (".toml", ".csv") and os.path.isfile(near)  # noqa: PTH113 - Path.is_file raises for names that no file can have
+        return near if is_file else name
 
 
 def _build(read: _Reader, batch: object) -> tuple[Scenario | None, Topology | None, list[str]]:
-    """What `look_at_scenario` gives. Strategies that are not the file's may do without a `cycle`."""
-    document, problems = read.document, read.problems
+    """What `look_at_scenario` returns. Strategies that an option gives may do without a `cycle`."""
+    values, faults = read.values, read.faults
     for key in _REQUIRED:
-        if key not in document:
-            read.fault(key, "missing")
-    topology = read.topology()
-    model = read.load("workload", load_model)
-    runtime, calibration = read.runtime(), read.calibration()
-    before = len(problems)
-    strategies = _strategies(read)
-    known = len(problems) == before
-    repeat = document.get("repeat", 1)
-    if not isinstance(repeat, int) or isinstance(repeat, bool) or not 1 <= repeat <= MOST_REPEATS:
-        read.fault(
-            "repeat", f"expected a whole number from 1 to {MOST_REPEATS}, not {shown(repeat)}"
-        )
-    faithful = read.faithful()
-    gpu_indices = _gpu_indices(read, topology)
-    title = read.text("title", read.path.stem)
-    step = _step(read, model, topology, batch)
+        if key not in values.given:
+            faults.add(key, f"missing; {SCENARIO[key].about[0].lower()}{SCENARIO[key].about[1:-1]}")
+    topology, model = read.topology, read.workload(load_model)
+    before = len(faults.problems)
+    strategies = _strategies(values, faults)
     fuses = strategies is None or any(isinstance(s.packer, Fusion) for s in strategies)
-    if (
-        step
-        and not step.mode
-        and known
-        and not (fuses or "strategies" in read.given)
-        and "cycle" in document["step"]
-    ):
-        read.fault(
+    fuses = fuses or "strategies" in read.given or len(faults.problems) > before
+    part = _part(values, topology, faults)
+    step = _step(read, model, topology, batch)
+    if step and not step.mode and not fuses and "cycle" in values["step"]:
+        faults.add(
             "step.cycle", "is for Horovod's buffers, which no strategy has; add +fusion to one"
         )
-    if problems or topology is None or model is None or runtime is None or calibration is None:
-        return None, topology, problems
-    part = layout(topology).ordered(gpu_indices) if gpu_indices else None
+    runtime, calibration = read.runtime, read.calibration
+    if not (topology and model and runtime and calibration) or faults.problems:
+        return None, topology, faults.problems
     setup = Setup(topology, runtime, calibration, part=part)
     scenario = Scenario(
-        read.path.stem, title, setup, model.workload, strategies, repeat, faithful, step
-    )
+        read.path.stem, read.title, setup, model.workload, strategies, values["repeat"],
+        read.faithful, step,
+    )  # fmt: skip
     return scenario, topology, []
 
 
@@ -330,108 +291,78 @@ def _build_replicas(
     if "topology" not in document:
         unused |= dict.fromkeys(_OF_TOPOLOGIES, "only a topology has use for it")
     used = [{k: v for k, v in each.items() if k not in unused} for each in (document, given)]
-    read = _Reader(path, used[0], used[1], _OF_REPLICAS)
-    problems = read.problems
-    problems += [
-        f"{path}: {key}: {why}"
-        for key, why in unused.items()
-        if key in document and key not in given
-    ]
-    problems += [f"{_OPTIONS[key]}: {why}" for key, why in unused.items() if key in given]
-    topology = read.topology()
-    workload = read.load("workload", load_workload)
-    runtime, calibration = read.runtime(), read.calibration()
-    faithful, title = read.faithful(), read.text("title", path.stem)
-    lacking: Sequence[str] = ()
-    if "topology" not in document:
-        if disturbance.text:
-            lacking = [
-                f"{path} has no topology, so nothing is there to disturb: {disturbance.text}"
-            ]
-    elif topology is not None:
-        try:
-            disturbance.check(topology)
-        except InputError as error:
-            lacking = error.problems
+    read = _Reader(path, *used)
+    faults = read.faults
+    for key, why in unused.items():
+        if key in given:
+            faults.problems.append(f"{_OPTIONS[key]}: {why}")
+        elif key in document:
+            faults.add(key, why)
+    workload = read.workload(load_workload)
     faulty = {
         key
-        for key, value in (("topology", topology), ("workload", workload))
+        for key, value in (("topology", read.topology), ("workload", workload))
         if key in document and not value
     }
-    faulty |= {"disturbance"} if lacking else set()
+    lacking = Faults()
+    if "topology" not in document and disturbance.text:
+        words = "has no topology, so nothing is there to disturb"
+        lacking.problems.append(f"{path} {words}: {disturbance.text}")
+    elif read.topology is not None:
+        lacking.attempt("", disturbance.check, read.topology)
+    faulty |= {"disturbance"} if lacking.problems else set()
     setup = None
-    if topology is not None:
-        setup = Setup(topology, runtime or TENSORFLOW, calibration or NOMINAL, disturbance)
-    faults = Faults(str(path))
+    if read.topology is not None:
+        runtime, calibration = read.runtime or TENSORFLOW, read.calibration or NOMINAL
+        setup = Setup(read.topology, runtime, calibration, disturbance)
     question = replicas.parse_replicas(
-        document.get("replicas"), faults, setup, workload, faithful=faithful, faulty=faulty
+        document.get("replicas"), faults, setup, workload, faithful=read.faithful, faulty=faulty
     )
-    problems += faults.problems
-    if problems or lacking or question is None or runtime is None or calibration is None:
-        raise ScenarioError([*problems, *lacking])
-    return Replicas(path.stem, title, setup, workload, faithful, question)
+    if faults.problems or lacking.problems or question is None:
+        raise ScenarioError([*faults.problems, *lacking.problems])
+    return Replicas(path.stem, read.title, setup, workload, read.faithful, question)
 
 
 def _step(
     read: _Reader, model: Model | None, topology: Topology | None, batch: object
 ) -> StepQuestion | None:
     """The table `step`, if there is one."""
-    if "step" not in read.document:
+    values, faults = read.values, read.faults
+    if "step" not in values.given:
         return None
-    if batch is not None and (not isinstance(batch, int) or not 1 <= batch <= MOST_SAMPLES):
-        read.problems.append(
-            f"--batch: expected a whole number from 1 to {MOST_SAMPLES}, not {shown(batch)}"
-        )
-        batch = 1
-    table = read.document["step"]
-    faults = Faults(str(read.path))
-    found = parse_step(table, model, topology, faults, lambda name: _beside(read.path, name), batch)
-    read.problems += faults.problems
-    if isinstance(table, dict) and "variable_update" in table and "strategies" in read.document:
-        read.fault("strategies", "step.variable_update says how to reduce; give one of the two")
+    if batch is not None:
+        kind = whole(1, MOST_SAMPLES)
+        own = Faults()
+        batch = kind.take(batch, own, "--batch") or 1
+        faults.problems += own.problems
+    table = values["step"]
+    found = parse_step(table, model, topology, faults, read.beside, batch)
+    if isinstance(table, dict) and "variable_update" in table and "strategies" in values.given:
+        words = "step.variable_update says how to reduce; give one of the two"
+        faults.add("strategies", words)
     return found
 
 
-def _gpu_indices(read: _Reader, topology: Topology | None) -> tuple[int, ...]:
-    value = read.document.get("gpu_indices", [])
-    if not isinstance(value, list) or not all(
-        isinstance(i, int) and not isinstance(i, bool) for i in value
-    ):
-        read.fault("gpu_indices", f"expected a list of whole numbers, not {shown(value)}")
-        return ()
+def _part(values: Values, topology: Topology | None, faults: Faults) -> Layout | None:
+    """The GPUs in the order of `gpu_indices`."""
+    order = values["gpu_indices"]
+    if not order or topology is None or "gpu_indices" in values.faulty:
+        return None
     try:
-        if value and topology is not None:
-            layout(topology).ordered(value)
+        return layout(topology).ordered(order)
     except InputError as error:
         for problem in error.problems:
-            read.fault("gpu_indices", problem.removeprefix("gpu_indices "))
-    return tuple(value)
-
-
-def _beside(path: Path, name: str) -> str:
-    """A file named in a scenario is looked for beside it first."""
-    near = str(path.parent / name)
-    # os.path, as Path.is_file raises for names that no file can have
-    return near if Path(name).suffix in (".toml", ".csv") and os.path.isfile(near) else name  # noqa: PTH113
-
-
-def _strategies(read: _Reader) -> tuple[Strategy, ...] | None:
-    value = read.document.get("strategies", [ALL])
-    if not isinstance(value, list) or not value:
-        read.fault(
-            "strategies", f'expected a list of strategy texts such as ["all"], not {shown(value)}'
-        )
+            faults.add("gpu_indices", problem.removeprefix("gpu_indices "))
         return None
-    for problem in misplaced(text for text in value if isinstance(text, str) and text.strip()):
-        read.fault("strategies", problem)
+
+
+def _strategies(values: Values, faults: Faults) -> tuple[Strategy, ...] | None:
+    given = [ALL] if values["strategies"] is None else values["strategies"]
+    for problem in misplaced(text for text in given if isinstance(text, str) and text.strip()):
+        faults.add("strategies", problem)
     found = []
-    for i, strategy in enumerate(value):
-        if not isinstance(strategy, str):
-            read.fault("strategies", f"expected text, not {shown(strategy)}", f"[{i}]")
-        elif strategy != ALL:
-            try:
-                found.append(parse_strategy(strategy))
-            except InputError as error:
-                for problem in error.problems:
-                    read.fault("strategies", problem, f"[{i}]")
-    return None if ALL in value else tuple(found)
+    for i, text in enumerate(given):
+        line = LINE.take(text, faults, f"strategies[{i}]")
+        if line is not None and line != ALL:
+            found.append(faults.attempt(f"strategies[{i}]", parse_strategy, line))
+    return None if ALL in given else tuple(each for each in found if each is not None)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from simreduce.calibrate import CALIBRATION
 from simreduce.formats import Format, json_schema, reference
+from simreduce.scenario import SCENARIO
 from simreduce.topology.file_formats import CLUSTER, LINK_FIGURES, MACHINE
 from simreduce.training import PROFILE
 from simreduce.workload import GRADIENTS, MODEL
@@ -24,6 +25,7 @@ FORMATS: Mapping[str, Format] = {
     "machine": MACHINE,
     "model": MODEL,
     "profile": PROFILE,
+    "scenario": SCENARIO,
 }
 """Every format, by the name of its schema."""
 FOLDER = Path(__file__).parents[1] / "docs" / "schemas"

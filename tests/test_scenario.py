@@ -153,40 +153,37 @@ topology_overrides = 3
     )
 
     assert (
-        "mine.toml: unknown key 'titel' (did you mean 'title'?)",
-        "mine.toml: topology_overrides: expected a table, not 3",
-        (
-            "mine.toml: topology: no topology 'dgxv' (did you mean 'dgx1v'?); `simreduce topo list` names what is shipped; "
-            "inline are dragonfly:N, fat_tree:N, full:N, ring:N, switch:N, torus:AxB and MACHINExN; or give the path of a file"
-        ),
-        (
-            "mine.toml: workload: no workload 'resnet5' (did you mean 'resnet50'?); "
-            "a file ends in .csv or .toml, one gradient is 'bytes:64M'"
-        ),
+        "mine.toml: titel: unknown key (did you mean 'title'?)",
+        "mine.toml: title: must be text, got 5",
+        "mine.toml: repeat: must be a whole number from 1 to 1000, got 0",
+        "mine.toml: topology_overrides: must be a table, got 3",
+        "mine.toml: topology: no topology 'dgxv' (did you mean 'dgx1v'?); `simreduce topo list` names what is shipped; inline are dragonfly:N, fat_tree:N, full:N, ring:N, switch:N, torus:AxB and MACHINExN; or give the path of a file",
         "mine.toml: runtime: unknown runtime 'tensrflow' (did you mean 'tensorflow'?); one of tensorflow, ideal",
         "mine.toml: calibration: missing.toml: there is no such file",
+        "mine.toml: workload: no workload 'resnet5' (did you mean 'resnet50'?); a file ends in .csv or .toml, one gradient is 'bytes:64M'",
         "mine.toml: strategies[0]: all_reduce_spec (rng) contains invalid alg rng (did you mean 'ring'?)",
-        (
-            "mine.toml: strategies[1]: ring+packs=0: packs: '0': the number of packs is a whole number from 1 to 4096, "
-            "for example packs=8"
-        ),
-        "mine.toml: repeat: expected a whole number from 1 to 1000, not 0",
-        "mine.toml: title: expected text, not 5",
+        "mine.toml: strategies[1]: ring+packs=0: packs: '0': the number of packs is a whole number from 1 to 4096, for example packs=8",
     ) == _refused(path)
 
 
 @pytest.mark.parametrize(
     ("content", "messages"),
     [
-        ("", ["topology: missing", "workload: missing"]),
+        (
+            "",
+            [
+                "topology: missing; a shipped machine, a file, or a machine written inline",
+                "workload: missing; a shipped model, a file, or one gradient such as `bytes:64MiB`",
+            ],
+        ),
         (
             "topology = 1\nworkload = []",
-            ["topology: expected text, not 1", "workload: expected text, not []"],
+            ["topology: must be text, got 1", "workload: must be text, got []"],
         ),
-        (SMALL + "runtime = {}", ["runtime: expected text, not {}"]),
-        (SMALL + "repeat = true", ["repeat: expected a whole number from 1 to 1000, not True"]),
-        (SMALL + "repeat = 1001", ["repeat: expected a whole number from 1 to 1000, not 1001"]),
-        (SMALL + "repeat = 1.0", ["repeat: expected a whole number from 1 to 1000, not 1.0"]),
+        (SMALL + "runtime = {}", ["runtime: must be text, got {}"]),
+        (SMALL + "repeat = true", ["repeat: must be a whole number from 1 to 1000, got True"]),
+        (SMALL + "repeat = 1001", ["repeat: must be a whole number from 1 to 1000, got 1001"]),
+        (SMALL + "repeat = 1.0", ["repeat: must be a whole number from 1 to 1000, got 1.0"]),
         (SMALL + 'strategies = ["all", "ring"]', ['strategies: "all" stands alone']),
         (
             SMALL + 'strategies = ["ring", "direct", "ring "]',
@@ -195,25 +192,25 @@ topology_overrides = 3
         (SMALL + 'strategies = ["", "ring"]', ["strategies[0]: an empty strategy"]),
         (
             SMALL + "strategies = []",
-            ['strategies: expected a list of strategy texts such as ["all"], not []'],
+            ['strategies: must be a list, each a strategy such as "all", got []'],
         ),
         (
             SMALL + 'strategies = [1, "rng", "all"]',
             [
                 'strategies: "all" stands alone',
-                "strategies[0]: expected text, not 1",
+                "strategies[0]: must be text, got 1",
                 "strategies[1]: all_reduce_spec (rng) contains invalid alg rng (did you mean 'ring'?)",
             ],
         ),
         (
             SMALL + 'strategies = "ring"',
-            ["strategies: expected a list of strategy texts such as [\"all\"], not 'ring'"],
+            ["strategies: must be a list, each a strategy such as \"all\", got 'ring'"],
         ),
         (
             SMALL + '[topology_overrides]\nbandwith = "1 GB/s"',
             ["topology: full:2: bandwith: unknown key (did you mean 'bandwidth'?)"],
         ),
-        (SMALL + "title = 0x" + "f" * 5000, ["title: expected text, not this whole number"]),
+        (SMALL + "title = 0x" + "f" * 5000, ["title: must be text, got this whole number"]),
         ("x = " + "[" * 9999, ["line 1: nested too deeply, more than 64 levels"]),
         (b"\xff", ["line 1 is not UTF-8 text"]),
         (

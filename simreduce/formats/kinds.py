@@ -162,15 +162,14 @@ class ListOf(Kind[list[T]]):
     """A list of values of one kind; `least` of them."""
 
     def __init__(self, kind: Kind[T], least: int = 0) -> None:
-        words = f"a list of {kind.words.removeprefix('a ')}"
+        words = f"a list, each {kind.words}"
         super().__init__(words, {"type": "array", "items": kind.schema, "minItems": least})
         self.kind, self._least = kind, least
 
     def take(self, value: object, faults: Faults, path: str) -> list[T] | None:
         """Read every entry; those with faults are left out."""
         if not isinstance(value, list) or len(value) < self._least:
-            words = "a list" if self._least == 0 else "a list with entries"
-            faults.add(path, refused(words, value))
+            faults.add(path, refused(self.words, value))
             return None
         found = [self.kind.take(each, faults, f"{path}[{i}]") for i, each in enumerate(value)]
         return [each for each in found if each is not None]

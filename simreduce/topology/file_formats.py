@@ -62,7 +62,7 @@ _ABOUT = {
 NODE = Format(
     "nodes.GROUP",
     "Nodes that are alike.",
-    Field("names", ListOf(Kind("names", {"type": "string"}, lambda value: value)),
+    Field("names", ListOf(Kind("a name or a range", {"type": "string"}, lambda value: value)),
           'Names, such as `"gpu0"`, or ranges of them: `"gpu[0-7]"`, `"cpu[0-34:2]"` (every second).',
           required=True),
     Field("kind", choice(KINDS, "kind"), "What they are.", required=True),
@@ -94,7 +94,7 @@ _FIGURES = (
     Field("both_ways", BANDWIDTH, "Of classes that begin with `staged`: what copies out and in"
           " reach together.", default_words="the class's, else unlimited"),
 )  # fmt: skip
-_PAIRS: Kind[list[object]] = ListOf(Kind("pairs of nodes", {"type": "array"}, lambda value: value))
+_PAIRS: Kind[list[object]] = ListOf(Kind("a pair of nodes", {"type": "array"}, lambda value: value))
 LINK = Format(
     "links.CLASS",
     "Links of one class. A class that begins with `staged` joins a GPU or a PCIe switch to itself:"

@@ -294,13 +294,13 @@ def test_every_fault_of_a_scenario_and_of_options_is_told_at_once(simreduce):
         '[step]\nbatch = 4\nprofile = "missing.csv"\ntime = "3 mss"\n',
     )
     faults = (
-        f"{path}: workload: no workload 'resnt50' (did you mean 'resnet50'?)",
         "--runtime: unknown runtime 'idl' (did you mean 'ideal'?)",
         "--calibration: no calibration 'x'",
+        f"{path}: workload: no workload 'resnt50' (did you mean 'resnet50'?)",
         f"{path}: strategies[0]: all_reduce_spec (rng) contains invalid alg rng (did you mean 'ring'?)",
-        f"{path}: strategies[1]: expected text, not 4",
+        f"{path}: strategies[1]: must be text, got 4",
         "--gpu-indices: 3,3: must hold each of 0 to n-1 once",
-        "--batch: expected a whole number from 1 to 1000000000, not 0",
+        "--batch: must be a whole number from 1 to 1000000000, got 0",
         f"{path}: step.time: '3 mss': unknown unit 'mss' for a time",
         f"{path}: step: give one of time, rate, profile; it has time and profile",
         f"{path}: step.profile: missing.csv: there is no such file",

@@ -150,7 +150,7 @@ def test_every_fault_is_told_at_once(simreduce, asking):
             f"simreduce: {name}: a scenario with [replicas] does not use it"
             for name in ("--algo", "--batch", "--ngpus", "--gpus", "--gpu-indices")
         ),
-        f"simreduce: {path}: unknown key 'faithfull' (did you mean 'faithful'?)",
+        f"simreduce: {path}: faithfull: unknown key (did you mean 'faithful'?)",
         f"simreduce: {path}: strategies: [replicas] sends gradients to their servers, by no strategy",
         f"simreduce: {path}: replicas.backup: unknown key (did you mean 'backups'?)",
         "simreduce: --jitter 3: needs a part between 0 and 1",

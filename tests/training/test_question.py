@@ -230,7 +230,7 @@ def test_the_faults_of_a_step_are_told_with_those_of_its_scenario(tmp_path):
         load_scenario(str(path))
 
     assert [
-        "repeat: expected a whole number from 1 to 1000, not 0",
+        "repeat: must be a whole number from 1 to 1000, got 0",
         "strategies: step.variable_update says how to reduce; give one of the two",
     ] == [problem.removeprefix(f"{path}: ") for problem in caught.value.problems]
 
