@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
+import networkx as nx
+
 from simreduce import (
     answers,
     calibrate,
@@ -21,6 +23,7 @@ from simreduce.layouts import Layout
 from simreduce.plan import Plan, Problem
 from simreduce.scenario import Scenario
 from simreduce.setup import (
+    Machine,
     Ready,
     Setup,
     Text,
@@ -37,8 +40,7 @@ from simreduce.tune.bench import bench as bench_rows
 from simreduce.tune.steps import rank_steps
 from simreduce.workload import Workload, load_workload as load_gradients
 
-Machine = Topology | Folded | Text
-_MACHINES = (Topology, Folded, str, PathLike)
+_MACHINES = (Topology, Folded, nx.Graph, str, PathLike)
 _PLAN = "a Plan, as compile makes it"
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike, fspath
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
+import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
@@ -35,6 +36,7 @@ from simreduce.workload import Workload, load_workload
 
 T = TypeVar("T")
 Text = str | PathLike[str]
+Machine: TypeAlias = "Topology | Folded | nx.Graph[Any] | Text"
 Ready = float | npt.NDArray[np.float64]
 
 
@@ -54,7 +56,7 @@ class Setup:
 
     def __init__(
         self,
-        machine: Topology | Folded | Text,
+        machine: Machine,
         runtime: Runtime | str = TENSORFLOW,
         calibration: Calibration | Text = NOMINAL,
         disturbance: Disturbance = CALM,
@@ -140,8 +142,10 @@ class Setup:
         return Setup, (self.machine, runtime, self.calibration, self.disturbance, self.part)
 
 
-def read_machine(machine: Topology | Folded | Text) -> Topology | Folded:
-    """The machine itself, or the one of that name or in that file."""
+def read_machine(machine: Machine) -> Topology | Folded:
+    """The machine itself, or that of a networkx graph, of that name or in that file."""
+    if isinstance(machine, nx.Graph):
+        return Topology.from_networkx(machine)
     return _read(machine, (Topology, Folded), load_topology, "a Topology or the name of one")
 
 

@@ -44,6 +44,12 @@ def test_a_ring_in_the_order_of_a_cycle():
     )
 
 
+def test_a_graph_is_accepted_where_a_machine_is():
+    setup = sr.Setup(nx.complete_graph(4), runtime="ideal")
+
+    assert setup.topology == Topology.from_networkx(nx.complete_graph(4))
+
+
 @pytest.mark.parametrize(
     "name",
     [name for name, _ in shipped()]
@@ -165,3 +171,10 @@ def test_graphs_that_are_no_machines(graph, fault):
 def test_no_graph():
     with pytest.raises(TypeError, match=r"must be a networkx Graph.*'dgx1v'"):
         Topology.from_networkx("dgx1v")
+
+
+def test_the_python_interface_takes_graphs():
+    cube = nx.hypercube_graph(3)
+    plan = sr.compile("halving_doubling", "bytes:1MiB", cube)
+
+    assert sr.simulate(plan, cube, "ideal").seconds == sr.simulate(plan, CUBE, "ideal").seconds

@@ -9,7 +9,7 @@ import pytest
 from simreduce.engine import IDEAL
 from simreduce.errors import NotFoldable, PlanTooLarge, StrategyError
 from simreduce.layouts import layout
-from simreduce.plan import builder
+from simreduce.plan import ops
 from simreduce.setup import Setup
 from simreduce.strategy import parse_strategy
 from simreduce.topology import Folded, Topology, fold, load_machine, load_topology
@@ -37,7 +37,7 @@ def test_a_folded_row_is_the_row_of_all():
 def test_a_plan_too_large_to_hold_is_folded(monkeypatch):
     machine = load_topology("switch:16")
     whole = row(machine, "ring")
-    monkeypatch.setattr(builder, "MOST_OPS", 500)
+    monkeypatch.setattr(ops, "MOST_OPS", 500)
     folded = row(machine, "ring")
 
     assert (folded.machines, folded.seconds) == (16, whole.seconds)
@@ -47,14 +47,14 @@ def test_a_plan_too_large_to_hold_is_folded(monkeypatch):
     ("machine", "strategy"), [("fat_tree:16,radix=4", "ring"), ("switch:16", "xring")]
 )
 def test_a_plan_too_large_to_hold_and_to_fold_is_refused(monkeypatch, machine, strategy):
-    monkeypatch.setattr(builder, "MOST_OPS", 50)
-    monkeypatch.setattr(builder, "MOST_SINGLE_OPS", 50)
+    monkeypatch.setattr(ops, "MOST_OPS", 50)
+    monkeypatch.setattr(ops, "MOST_SINGLE_OPS", 50)
     with pytest.raises(StrategyError, match="the plan would have more than 50 ops"):
         row(load_topology(machine), strategy)
 
 
 def test_some_of_the_gpus_are_not_folded(monkeypatch):
-    monkeypatch.setattr(builder, "MOST_OPS", 50)
+    monkeypatch.setattr(ops, "MOST_OPS", 50)
     machine = load_topology("switch:16")
     with pytest.raises(PlanTooLarge, match="some of the GPUs only"):
         list(
