@@ -10,6 +10,7 @@ import numpy as np
 import simreduce as sr
 from simreduce import dtypes, units
 from simreduce.report.busbw import algbw, busbw
+from simreduce.tables import Column, Table, comments
 from simreduce_validate.accuracy_report import accuracy_lines
 from simreduce_validate.campaign import Campaign
 from simreduce_validate.cases import Timing
@@ -19,12 +20,27 @@ from simreduce_validate.measuring.statistics import FEW, LEVEL, range_level
 from simreduce_validate.transfers import Transfer
 from simreduce_validate.validation import Validation
 
-_MEASURED = "#       size         count      type   redop     time   algbw   busbw"
-_PREDICTED = "     time   busbw   error #faults  transfers  algorithm"
-_HEADER = (
-    "#                                                 measured                  predicted",
-    _MEASURED + _PREDICTED,
-    "#        (B)    (elements)                       (us)  (GB/s)  (GB/s)     (us)  (GB/s)",
+_RATES = (("time", "(us)", 7), ("algbw", "(GB/s)", 6), ("busbw", "(GB/s)", 6))
+_GROUPS = "                                                measured                  predicted"
+_COLUMNS = (
+    Column("size", "(B)", width=12),
+    Column("count", "(elements)", width=12),
+    Column("type", width=8),
+    Column("redop", width=6),
+    *(Column(name, unit, width=width) for name, unit, width in _RATES),
+    *(Column(name, unit, width=width) for name, unit, width in (_RATES[0], _RATES[2])),
+    Column("error"),
+    Column("#faults"),
+    Column("transfers"),
+    Column("algorithm", left=True),
+)
+_TRANSFER_COLUMNS = (
+    Column("op", width=8),
+    Column("bytes", width=10),
+    Column("measured (us)"),
+    Column("predicted (us)"),
+    Column("residual (us)"),
+    Column("", left=True),
 )
 
 _MOST_TRANSFERS = 40
@@ -34,11 +50,11 @@ _MOST_FAULTS = 20
 def validation_lines(found: Validation) -> Iterator[str]:
     """The header, a row for each candidate, how good predictions were, then the transfers."""
     campaign, timings = found.campaign, found.of_candidates
-    yield f"# simreduce {sr.__version__}: {title(campaign)}"
-    yield from (f"# {line}" for line in _about(found))
-    yield from _HEADER
-    yield from (_row(timing, campaign.devices.layout.n) for timing in timings)
-    yield from (f"# {line}" for line in (*accuracy_lines(found.accuracy), *noise_lines(timings)))
+    head = [f"simreduce {sr.__version__}: {title(campaign)}", *_about(found), _GROUPS]
+    yield from comments(head)
+    cells = tuple(_cells(timing, campaign.devices.layout.n) for timing in timings)
+    yield from Table(_COLUMNS, cells).lines(comment=True)
+    yield from comments((*accuracy_lines(found.accuracy), *noise_lines(timings)))
     faults = fault_lines(found.timings)
     yield f"# Faults               : {len(faults)} {'FAILED' if faults else 'OK'}"
     yield from (f"#   {fault}" for fault in faults[:_MOST_FAULTS])
@@ -76,19 +92,24 @@ def warnings(campaign: Campaign) -> list[str]:
     return [f"the calibration knows no CPU devices: {what}; see simreduce calibrate"]
 
 
-def _row(timing: Timing, ranks: int) -> str:
+def _cells(timing: Timing, ranks: int) -> tuple[str, ...]:
     case, seconds = timing.case, timing.measured.median
-    rates = algbw(case.nbytes, seconds) / 1e9, busbw(case.nbytes, seconds, ranks) / 1e9
-    predicted = f"{'-':>7}  {'-':>6}  {'-':>6}"
+    predicted = ("-", "-", "-")
     if math.isfinite(timing.predicted):
         rate = busbw(case.nbytes, timing.predicted, ranks) / 1e9
-        predicted = f"{timing.predicted * 1e6:7.1f}  {rate:6.2f}  {timing.error:+6.0%}"
-    transfers = sum(timing.measured.prepared.executed.transfers.values())
+        predicted = (f"{timing.predicted * 1e6:.1f}", f"{rate:.2f}", f"{timing.error:+.0%}")
     return (
-        f"{case.nbytes:12d}  {case.count:12d}  {dtypes.NAMES[case.dtype]:>8}  {case.redop:>6}  "
-        f"{seconds * 1e6:7.1f}  {rates[0]:6.2f}  {rates[1]:6.2f}  {predicted}  "
-        f"{len(timing.faults):6d}  {transfers:9d}  {case.algorithm}"
-        f"{' again' if case.repeats is not None else ''}"
+        str(case.nbytes),
+        str(case.count),
+        dtypes.NAMES[case.dtype],
+        case.redop,
+        f"{seconds * 1e6:.1f}",
+        f"{algbw(case.nbytes, seconds) / 1e9:.2f}",
+        f"{busbw(case.nbytes, seconds, ranks) / 1e9:.2f}",
+        *predicted,
+        str(len(timing.faults)),
+        str(sum(timing.measured.prepared.executed.transfers.values())),
+        f"{case.algorithm}{' again' if case.repeats is not None else ''}",
     )
 
 
@@ -162,16 +183,18 @@ def transfer_lines(
         about += f", predicted end less measured end: median {median}, worst {largest}"
     return [
         about,
-        "#     op       bytes  measured (us)  predicted (us)  residual (us)",
-        *(_transfer_row(transfer) for transfer in shown),
+        *Table(_TRANSFER_COLUMNS, tuple(map(_transfer_cells, shown))).lines(comment=True),
     ]
 
 
-def _transfer_row(transfer: Transfer) -> str:
-    predicted = f"{transfer.predicted * 1e6:14.1f}  {transfer.residual * 1e6:+13.1f}"
-    if math.isnan(transfer.predicted):
-        predicted = f"{'-':>14}  {'-':>13}"
+def _transfer_cells(transfer: Transfer) -> tuple[str, ...]:
+    predicted = ("-", "-")
+    if not math.isnan(transfer.predicted):
+        predicted = (f"{transfer.predicted * 1e6:.1f}", f"{transfer.residual * 1e6:+.1f}")
     return (
-        f"{transfer.op:8d}  {transfer.nbytes:10d}  {transfer.measured * 1e6:13.1f}  {predicted}  "
-        f"{transfer.source}>{transfer.target}"
+        str(transfer.op),
+        str(transfer.nbytes),
+        f"{transfer.measured * 1e6:.1f}",
+        *predicted,
+        f"{transfer.source}>{transfer.target}",
     )
