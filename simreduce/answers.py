@@ -24,11 +24,11 @@ _FRAMES: Mapping[str, Callable[[Any, list[dict[str, Any]]], object]] = {
     "pandas": lambda pandas, rows: pandas.DataFrame(rows),
     "polars": lambda polars, rows: polars.DataFrame(rows, infer_schema_length=None),
 }
-"""Libraries that make a frame of rows, the first that is installed does."""
+"""How each library makes a frame of rows; `to_frame` takes the first that is installed."""
 
 
 class Answer:
-    """What a result shows of itself. Subclasses define `headline`, `table`, `to_dict` and `plot`."""
+    """What a result shows of itself; subclasses define all but `to_frame`."""
 
     __slots__ = ()
 

@@ -25,9 +25,7 @@ MOST_SIZES = 10_000
 """Rows of the longest table."""
 
 DIVIDED = ("reduce_scatter", "all_gather", "all_to_all")
-"""Collectives in which every rank has a part of the tensor; as in nccl-tests, the ranks' parts are
-of one size.
-"""
+"""Collectives in which every rank has a part of the tensor, all of one size as in nccl-tests."""
 
 ROOTED = ("reduce", "broadcast")
 """Collectives with a root."""
@@ -35,8 +33,10 @@ ROOTED = ("reduce", "broadcast")
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One size of one algorithm. `redop` is `sum`, `avg` or, where nothing is added, `none`. `root`
-    is -1 for collectives without one. `count` is that of the whole tensor.
+    """One size of one algorithm: `count` elements of the whole tensor.
+
+    `redop` is `sum`, `avg` or, where nothing is added, `none`. `root` is -1 for collectives without
+    one.
     """
 
     algorithm: str
@@ -48,21 +48,21 @@ class Tried:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the whole tensor: of what the rank with the most has before or after."""
+        """Bytes of the whole tensor: the most that a rank has before or after."""
         return self.count * dtypes.SIZES[self.dtype]
 
 
 @dataclass(frozen=True, slots=True)
 class Stuck(Tried):
-    """What can never finish, and why, in one line."""
+    """A plan that can never finish, and why, in one line."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class BenchRow(Tried):
-    """What it takes; seconds. Where `machines` is above 1, one of so many equal machines was simulated
-    for all, and `wrong` is what was found on `proved_on` of them.
+    """The prediction for one size, in seconds. Where `machines` is above 1, one of that many equal
+    machines was simulated for all, and `wrong` was found on `proved_on` of them.
     """
 
     seconds: float
@@ -150,7 +150,7 @@ def bench(
 
 
 def _refuse(faults: Sequence[tuple[str, InputError]]) -> None:
-    """Raise what strategies were refused for, if any was: all of it, by strategy."""
+    """Raise one error with every reason for which strategies were refused, if there is any."""
     if len(faults) == 1:
         raise faults[0][1]
     if faults:
@@ -165,7 +165,7 @@ def _refuse(faults: Sequence[tuple[str, InputError]]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """What all rows have in common."""
+    """All that the rows of a table have in common."""
 
     setup: Setup
     dtype: int
@@ -178,14 +178,14 @@ class _Setting:
 
 
 class _Machines:
-    """The machines of a setting: one by one, or one for all, whichever a plan can have."""
+    """The machines of a setting: all of them, or one for all, whichever a plan allows."""
 
     def __init__(self, setting: _Setting) -> None:
         self.setting = setting
         self._whole: _Setting | None = None
 
     def do(self, what: Callable[[_Setting, Strategy, int], T], asked: Strategy, size: int) -> T:
-        """`what` on these machines."""
+        """Call `what` with these machines."""
         setting = self.setting
         try:
             return what(setting, asked, size)
@@ -237,7 +237,8 @@ def _row(at: _Setting, asked: Strategy, size: int) -> BenchRow | Stuck:
         result = at.setup.simulate(plan)
     except Deadlock as error:
         return Stuck(
-            strategy.text, workload.elements, at.dtype, redop, first_words(error), collective=collective, root=root
+            strategy.text, workload.elements, at.dtype, redop, first_words(error),
+            collective=collective, root=root,
         )  # fmt: skip
     proved_on, wrong = 1, 0
     if layout.machines > 1:

@@ -22,9 +22,8 @@ COMMON = (
 
 
 def candidates(layout: Layout) -> list[Strategy]:
-    """Every algorithm with every shard count and number of packs that it finds worth trying here; a
-    packer of each other kind for what is commonly used with it; and what TensorFlow itself would
-    choose.
+    """Every algorithm with the shard counts and numbers of packs that it proposes for this layout;
+    common settings of the other packers; and the strategies that TensorFlow would choose.
     """
     texts = []
     for algorithm in (*ALGORITHMS.values(), *(ALGORITHMS[pair] for pair in TWO_LEVEL)):

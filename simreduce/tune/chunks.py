@@ -1,11 +1,10 @@
-"""The chunk size that a pipelined strategy is fastest with: the theory's, then better ones near it
-by simulation.
+"""Finds the fastest chunk size of a pipelined strategy: theory first, then simulation near it.
 
 A pipeline of depth d whose busiest port needs F seconds for all bytes takes (d-1+k)(a + F/k) for k
-chunks, least for k = sqrt((d-1) F/a). Three figures of the plan without chunks tell what a and d
-are: its time d(a + F), F, and its time were every link infinitely fast, d a. Where trees share a
-tensor, F/k is that of a tree's chunk. Sizes tried are powers of two and three of them, never so
-small that the plan would be huge.
+chunks, least for k = sqrt((d-1) F/a). The plan without chunks gives a and d by three figures: its
+time d(a + F), F, and its time d a with infinitely fast links. Where trees share a tensor, F/k is
+that of a tree's chunk. The sizes tried are 2^i and 3 * 2^i bytes, never so small that the plan
+would be huge.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from simreduce.strategy import Strategy, parse_strategy
 from simreduce.workload import Workload
 
 LARGEST = 200_000
-"""No plan with more ops is looked for."""
+"""Upper limit of ops in a plan that is searched for."""
 
 MOST_SIMULATED = 30_000
-"""Nor one with more ops than this if it had to be simulated as a whole, again and again."""
+"""The same for plans that are simulated as a whole, again and again."""
 
 _STEPS = (8, 4, 2, 1)
 """Rungs to the neighbours that are tried, first far ones: where trees share links there are
@@ -36,17 +35,17 @@ plateaus and dips. The last is for one tensor only.
 """
 
 _PROBED = 64
-"""Up to so many chunks of a tensor tell how many are made of it."""
+"""Upper limit of chunks in the plan that shows how many pieces share a tensor."""
 
 _MEASURED = 4
-"""So many sizes are simulated as they are at first, once all have been judged by parts."""
+"""Number of the best sizes that are then simulated as a whole."""
 
 _REFINED = 2
-"""Between so many of these and their neighbours, sizes are simulated too."""
+"""Number of the best of these around which sizes between the rungs are simulated too."""
 
 WORTH = 1.002
-"""Of chunk sizes this close to the fastest the largest is taken, none at all included: it has the
-fewest ops.
+"""Among chunk sizes within this factor of the fastest, the largest wins (or no chunks at all): it
+has the fewest ops.
 """
 
 
@@ -128,7 +127,7 @@ class _Trials:
 
     def _share(self, whole: Plan, rungs: Sequence[int]) -> float:
         """The part of a tensor that is cut into chunks as a whole: trees that work side by side
-        have a share each. It is told by how many copies some chunks make; 1 if it is not known.
+        have a share each. The number of copies in a chunked plan shows it; 1 if it is not known.
         """
         size = self.workload.nbytes
         some = [i for i in rungs if size / rung(i) <= _PROBED]
@@ -139,7 +138,7 @@ class _Trials:
         return min(copies / max(once, 1) * rung(some[0]) / size, 1.0)
 
     def _climb(self, at: int, step: int, rungs: Iterable[int], depth: float) -> int:
-        """From rung `at`, the first whose neighbours `step` below and above are no faster."""
+        """The first rung from `at` on whose neighbours `step` below and above are no faster."""
         while True:
             near = [i for i in (at, at - step, at + step) if i in rungs]
             fastest = min(near, key=lambda i: self._time(rung(i), depth))
@@ -148,10 +147,11 @@ class _Trials:
             at = fastest
 
     def _measure(self, sizes: Sequence[int]) -> None:
-        """Simulate as they are the sizes that promise most, and then the neighbours of the best
-        while one is better. What trees that share links do does not grow as evenly as one pipeline:
-        judged by a part, a size can seem some percent better or worse than it is; and there are
-        peaks between the rungs.
+        """Simulate the most promising sizes as a whole, then the neighbours of the best while one
+        is better.
+
+        Trees that share links do not grow as evenly as one pipeline: a part of the tensor can
+        misjudge a size by some percent, and there are peaks between the rungs.
         """
         best = sorted(self.seconds, key=self.seconds.__getitem__)[:_MEASURED]
         measured = {chunk: self._whole(chunk) for chunk in best if chunk}

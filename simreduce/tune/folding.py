@@ -13,9 +13,7 @@ from simreduce.topology import Folded, Topology, fold
 from simreduce.workload import Workload
 
 PROVED_ON = (4, 3, 2)
-"""Machines of the same kind that a folded plan's strategy is proved on: the first number that it
-accepts.
-"""
+"""Numbers of machines to prove a folded plan's strategy on; the first that it accepts counts."""
 
 
 def folded(setup: Setup, why: PlanTooLarge) -> Setup:
@@ -52,10 +50,9 @@ def _on(setup: Setup, machine: Topology | Folded) -> Setup:
 
 
 def proved_on_few(strategy: Strategy, workload: Workload, shape: Layout) -> tuple[int, int]:
-    """How many of the machines that `shape` has folded `strategy` was proved on, and the elements
-    that were wrong there.
+    """The number of unfolded machines that `strategy` was proved on, and the wrong elements there.
 
-    Every rank has as large a part of the workload there as here.
+    Every rank has as large a part of the workload there as on the folded machines of `shape`.
     """
     refused: StrategyError | None = None
     for machines in PROVED_ON:

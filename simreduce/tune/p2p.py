@@ -22,10 +22,10 @@ LARGE = 1 << 30
 SMALL = 16
 """Bytes of the copies that show a latency."""
 MOST_GPUS = 128
-"""All pairs of more are more than a matrix can show, and take long."""
+"""Upper limit: a larger matrix takes long and is hard to read."""
 
 Matrix: TypeAlias = tuple[tuple[float | None, ...], ...]
-"""A row per sending GPU; None on the diagonal, and where there is no way."""
+"""A row per sending GPU; None on the diagonal, and where there is no route."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class Matrices:
 
 @dataclass(frozen=True, slots=True)
 class PeerToPeer:
-    """What the test would print: GPUs, which pairs copy to each other directly, and the matrices of
-    both cases.
+    """The test's output: GPUs, which pairs copy to each other directly, and the matrices without
+    and with peer access.
     """
 
     devices: tuple[str, ...]
@@ -50,14 +50,12 @@ class PeerToPeer:
 
 
 def peer_to_peer(topology: Topology, calibration: Calibration = NOMINAL) -> PeerToPeer:
-    """The predicted matrices of a machine's GPUs; raises `TopologyError` for more than `MOST_GPUS`."""
+    """The predicted matrices of a machine's GPUs. TopologyError for more than `MOST_GPUS`."""
     devices = topology.devices
     if len(devices) > MOST_GPUS:
-        asked = f"{topology.name}: all pairs of {len(devices)} GPUs are asked for"
         raise TopologyError(
-            [
-                f"{asked}, and at most {MOST_GPUS} GPUs are compared; name fewer machines or GPUs on the same network"
-            ]
+            f"{topology.name}: all pairs of {len(devices)} GPUs are asked for, and at most "
+            f"{MOST_GPUS} GPUs are compared; name fewer machines or GPUs on the same network"
         )
     peers = [[a != b and topology.router.is_peer(a, b) for b in devices] for a in devices]
     return PeerToPeer(
@@ -79,7 +77,7 @@ def _matrices(topology: Topology, calibration: Calibration) -> Matrices:
 
 
 class _Measure:
-    """Simulates each pair of GPUs, once for all pairs whose ways have the same figures."""
+    """Simulates pairs of GPUs, once for all pairs whose routes have the same figures."""
 
     def __init__(self, topology: Topology, calibration: Calibration) -> None:
         self._topology, self._setup = topology, Setup(topology, IDEAL, calibration)
@@ -97,16 +95,16 @@ class _Measure:
         return self._seconds(a, b, SMALL, both=False)
 
     def _seconds(self, a: str, b: str, nbytes: int, *, both: bool) -> float | None:
-        """How long the copy, or the longer of the two, takes; None if there is no way."""
+        """Seconds of the copy, or of the longer of the two; None if there is no route."""
         try:
-            ways = [route(self._topology, *ends) for ends in ((a, b), (b, a))[: 1 + both]]
+            routes = [route(self._topology, *ends) for ends in ((a, b), (b, a))[: 1 + both]]
         except TopologyError:
             return None
         number: dict[int, int] = {}
         places = tuple(
-            tuple(number.setdefault(link, len(number)) for link in way.links) for way in ways
+            tuple(number.setdefault(link, len(number)) for link in each.links) for each in routes
         )
-        shares = tuple(way.shares for way in ways)
+        shares = tuple(each.shares for each in routes)
         key = (
             nbytes,
             places,
@@ -120,7 +118,7 @@ class _Measure:
 
 
 def _figures(link: Link) -> tuple[str, float, float, int]:
-    """All that a copy feels of a link, under any calibration."""
+    """The properties of a link that decide a copy's time under any calibration."""
     return link.link_class, link.bandwidth, link.latency, link.lanes
 
 

@@ -27,23 +27,21 @@ TASKS = (1, 2, 4)
 COUNTS = (1, 7, 64, 1000)
 MOST_LINKED, MOST_IN_ALL = 17, 32
 REAL = ("dgx1v", "dgx1p")
-"""Machines with links of several lanes, and pairs without a link, for the algorithms that look at
-links.
-"""
+"""Machines with links of several lanes and pairs without a link, for algorithms that see links."""
 ON_LINKS = ("nccl", "collective#2", "hierarchical_copy+packs=8")
 CHUNK = 100
-"""Bytes of a chunk: several of them, and a shorter last one, for most of `COUNTS`."""
+"""Bytes of a chunk: most of `COUNTS` make several chunks and a shorter last one."""
 _ON_RINGS = ("best_ring", "multi_ring")
 MOST_RANKS = 512
-"""GPUs that the command line proves: plans grow with their square."""
+"""Upper limit of GPUs on the command line: plans grow with their square."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was found of one strategy on `ranks` GPUs in `tasks` machines.
+    """The proof of one strategy on `ranks` GPUs in `tasks` machines.
 
-    `plans` were checked. `refused` says why it does not take other gradient lists, once for each of
-    them.
+    `plans` is how many plans were checked. `refused` gives the reason for each gradient list that
+    the strategy refuses.
     """
 
     strategy: str
@@ -57,8 +55,8 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is to be proved: a strategy, or if `is_mode` a variable-update mode, on `machines(ranks,
-    tasks)`, or on the shipped `machine` if that is named.
+    """A strategy to prove, or if `is_mode` a variable-update mode, on `machines(ranks, tasks)`, or
+    on the shipped `machine` if one is named.
     """
 
     text: str
@@ -81,20 +79,18 @@ class Case:
 
     @property
     def search(self) -> tuple[str, int, int, str]:
-        """Alike for cases whose planners search the same graph for the same thing, and so need it
-        done once only.
-        """
+        """Equal for cases whose planners search the same graph, which one process does once."""
         name = re.split(r"[#+:]", self.text)[0]
         return self.machine, self.ranks, self.tasks, "rings" if name in _ON_RINGS else name
 
 
 @functools.lru_cache(maxsize=64)
 def machines(ranks: int, tasks: int) -> Layout:
-    """`tasks` machines of equally many GPUs and a CPU each, and a switch that links all and can
-    sum. ValueError unless `tasks` divides `ranks`.
+    """`tasks` machines with a CPU and equally many GPUs each, and a switch that links all GPUs and
+    can sum. ValueError unless `tasks` divides `ranks`.
 
-    Every two GPUs of a machine are linked, up to `MOST_LINKED` of them and `MOST_IN_ALL`: more
-    rings prove nothing new, and the search for trees takes many minutes.
+    Every two GPUs of a machine are linked, for at most `MOST_LINKED` in a machine and `MOST_IN_ALL`
+    in all: more rings prove nothing new, and the search for trees takes many minutes.
     """
     if tasks < 1 or ranks % tasks:
         raise ValueError(f"{ranks} GPUs cannot be shared evenly by {tasks} machines")
@@ -116,10 +112,10 @@ def prove(
     text: str, ranks: int, counts: Sequence[int], tasks: int = 1, *, faithful: bool = False,
     collective: str = "all_reduce", root: int = 0,
 ) -> Proof:  # fmt: skip
-    """Compile and verify `text` for gradient lists made of `counts` elements each, and of all of
+    """Compile and verify a strategy for one gradient of each of `counts` elements, and for all of
     them together.
 
-    StrategyError if the text cannot be read, or asks for what its algorithm takes on no machine.
+    StrategyError if the text cannot be read, or has an option that its algorithm never takes.
     """
     strategy = parse_strategy(text, collective)
     return _prove_on(strategy, machines(ranks, tasks), counts, faithful=faithful, root=root)
@@ -168,10 +164,8 @@ def _proof(
 def prove_all(
     cases: Sequence[Case], counts: Sequence[int], workers: int = 1
 ) -> Generator[tuple[int, Proof], None, None]:
-    """The proofs of all cases, as they come, each with its place in `cases`; on `workers`
-    processes.
-
-    What closes the generator, an exception in its caller too, ends the processes.
+    """Yields the place of each case in `cases` and its proof, in any order, from `workers`
+    processes, which end when the generator is closed.
     """
     alike: dict[tuple[str, int, int, str], list[int]] = {}
     for place, case in enumerate(cases):
@@ -197,9 +191,11 @@ def _prove_batch(cases: Sequence[Case], counts: Sequence[int]) -> list[Proof]:
 
 
 def everything() -> list[Case]:
-    """Every algorithm with every shard count that it would try, alone and in 3 packs, and if it is
-    a pipeline in chunks; every two-level algorithm of `TWO_LEVEL`; every packer; every mode; every
-    algorithm of every other collective, with the first and the last rank as roots.
+    """All cases that `verify --all` proves.
+
+    These are every algorithm, those of `TWO_LEVEL` included, with every shard count it would try,
+    alone, in 3 packs and, if pipelined, in chunks; every packer; every variable-update mode; and
+    every algorithm of the other collectives, with the first and the last rank as root.
     """
     shapes = [(ranks, tasks) for ranks in RANKS for tasks in TASKS if ranks % tasks == 0]
     cases = []
