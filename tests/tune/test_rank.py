@@ -148,7 +148,7 @@ def test_strategies_given_by_name_that_are_refused_are_faults():
 
 
 def test_the_recommendation_is_the_fastest_that_some_setting_runs():
-    """Even when a plan that nothing can be told to run is faster."""
+    """Even when a plan that nothing can run is faster."""
     ranking = rank(_scenario("ring", "psgpu", machine="switch:4"))
     recommended = ranking.recommended
 
@@ -191,15 +191,15 @@ def test_repeated_reductions_give_the_time_of_one():
     "ignore:.*fork:DeprecationWarning"
 )  # from Python 3.12 on, beside numpy's threads
 def test_many_processes_give_the_same_ranking():
-    """To the last bit, in the same order, with the same reasons; progress is told one by one."""
+    """To the last bit, in the same order, with the same reasons; progress counts one by one."""
     scenario = _scenario(machine="full:3", workload="bytes:64K").but(runtime=IDEAL)
-    told: list[tuple[int, int]] = []
-    alone, together = rank(scenario), rank(scenario, 2, lambda done, of: told.append((done, of)))
+    calls: list[tuple[int, int]] = []
+    alone, together = rank(scenario), rank(scenario, 2, lambda done, of: calls.append((done, of)))
 
     assert alone.candidates == together.candidates
     assert alone.refused == together.refused
     total = len(candidates(scenario.setup.layout))
-    assert [(i + 1, total) for i in range(total)] == told
+    assert [(i, total) for i in range(total + 1)] == calls
 
 
 def test_more_processes_than_strategies_do_no_harm():
@@ -278,7 +278,7 @@ def test_what_tensorflow_would_choose_is_named():
     }
 
 
-def test_what_upstream_does_instead_is_told():
+def test_what_upstream_does_instead_is_named():
     """Hierarchical copy drops the last of an odd number of GPUs there; a faithful ranking has that
     plan itself.
     """
