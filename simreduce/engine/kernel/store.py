@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simreduce.arrays import AnyInts, Floats
+from simreduce.arrays import AnyInts, Bools, Floats
 from simreduce.engine.kernel import compiled
 from simreduce.engine.kernel.advance import advance
 from simreduce.engine.kernel.calendar import NONE, Heap
@@ -131,21 +131,32 @@ class Store:
         release if it is among `release_op`; it is the store's from now on. There are `lanes` lanes
         by now.
         """
-        ops, state, n = self.ops, self.state, len(call)
-        first, number = len(ops.call), len(state.pending)
-        if compiled.pays(first + n):
+        first, number = len(self.ops.call), len(self.state.pending)
+        if compiled.pays(first + len(call)):
             self.compile()
-            ops, state = self.ops, self.state
-        lane_count, use_count = np.diff(calls.lane_start), np.diff(calls.use_start)
-        free = (
-            (calls.overhead == 0.0) & (calls.latency == 0.0) & (lane_count == 0) & (use_count == 0)
-        )
+        uses = np.diff(calls.use_start)
+        free = (calls.overhead == 0.0) & (calls.latency == 0.0) & (uses == 0)
+        free &= np.diff(calls.lane_start) == 0
+        self._append_ops(calls, call, amount, successor_start, successors, free)
+        old = self._append_state(calls, call, waits, lanes)
+        self._grow_slots(old, int(np.count_nonzero(~free[call])), int(uses.max(initial=0)))
+        old["scalar"][SUBMISSIONS] = number + 1
+        self._release(old, release_op + first, release_time)
+        self.state = _state(old)
+        return number
+
+    def _append_ops(
+        self, calls: Calls, call: AnyInts, amount: Floats, successor_start: AnyInts, successors: AnyInts,
+        free: Bools,
+    ) -> None:  # fmt: skip
+        """Append to the tables that are never written."""
+        ops, first = self.ops, len(self.ops.call)
         new: dict[str, Any] = {
             "call": _shifted(call, len(ops.overhead)),
             "amount": amount,
             "successor_start": _shifted(successor_start[1:], int(ops.successor_start[-1])),
             "successors": _shifted(successors, first),
-            "submission_start": [first + n],
+            "submission_start": [first + len(call)],
             "overhead": calls.overhead,
             "latency": calls.latency,
             "holds": calls.holds,
@@ -162,10 +173,14 @@ class Store:
             **{name: self._joined(name, getattr(ops, name), new[name]) for name in Ops._fields}
         )
 
-        slots = int(np.count_nonzero(~free[call]))
-        entries = int(lane_count[call].sum()) if len(calls.lanes) else 0
-        more_lanes = lanes - len(state.queues.lane_head)
-        queues = state.queues
+    def _append_state(
+        self, calls: Calls, call: AnyInts, waits: AnyInts, lanes: int
+    ) -> dict[str, Any]:
+        """The columns of the state with room for ops that wait, and for `lanes` lanes in all."""
+        state, queues, n = self.state, self.state.queues, len(call)
+        first = len(state.phase)
+        entries = int(np.diff(calls.lane_start)[call].sum()) if len(calls.lanes) else 0
+        more_lanes = lanes - len(queues.lane_head)
         old: dict[str, Any] = state._asdict() | queues._asdict() | state.flows._asdict()
         old |= {
             "phase": self._joined("phase", state.phase, _full(n, WAITING)),
@@ -186,11 +201,7 @@ class Store:
         old["turn"] = self._longer("turn", old["turn"], 0, n)
         old["candidates"] = self._longer("candidates", old["candidates"], 0, 2 * entries)
         old["spare"] = self._longer("spare", old["spare"], 0, max(n, 2 * entries))
-        self._grow_slots(old, slots, int(use_count.max(initial=0)))
-        old["scalar"][SUBMISSIONS] = number + 1
-        self._release(old, release_op + first, release_time)
-        self.state = _state(old)
-        return number
+        return old
 
     def again(
         self, number: int, first: int, waits: AnyInts, release_op: AnyInts, now: float
