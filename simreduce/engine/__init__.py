@@ -5,7 +5,7 @@ from simreduce.engine.calibration import NOMINAL, Calibration, LinkConstants, Pr
 from simreduce.engine.disturbance import CALM, Disturbance, Fault, links_named
 from simreduce.engine.fabric import Fabric, Standing
 from simreduce.engine.lowering.lower import check_routes
-from simreduce.engine.results.path import CAUSES, LANE, Part, Step
+from simreduce.engine.results.path import CAUSES, LANE, Part, PathOp
 from simreduce.engine.results.recording import Curve, Recording, record
 from simreduce.engine.results.result import Floors, Result, Use
 from simreduce.engine.runtime import IDEAL, RUNTIMES, TENSORFLOW, Runtime, runtime_named
@@ -28,12 +28,12 @@ __all__ = [
     "Floors",
     "LinkConstants",
     "Part",
+    "PathOp",
     "Processor",
     "Recording",
     "Result",
     "Runtime",
     "Standing",
-    "Step",
     "Timeline",
     "Use",
     "check_routes",

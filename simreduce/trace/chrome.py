@@ -135,7 +135,7 @@ class _Sheet:
             moving = ops[lowered.amount[ops] > 0].astype(np.int64)
             self._rows(process, name, "flow", moving, recording.opening, recording.result.finish)
         in_cores = recording.resources.in_cores
-        for curve in recording.utilisation():
+        for curve in recording.resource_curves():
             self.curves.append(curve)
             self.units.append(("cores", 1.0) if curve.name in in_cores else ("GB/s", 1e9))
             count = len(curve.time)

@@ -113,7 +113,7 @@ def test_no_resource_gives_more_than_it_has_left():
         faults=(Fault(1.0, "gpu0>gpu1", 25.0), Fault(3.0, "gpu0>gpu1", 0.0), Fault(4.0, "wire"))
     )
     recording = record(copy_plan(topology, (0, 1), (0, 1)), topology, IDEAL, disturbance=cut)
-    (curve,) = recording.utilisation()
+    (curve,) = recording.resource_curves()
 
     assert curve.time.tolist() == [0.0, 1.0, 3.0, 4.0, 10.5]
     assert curve.value.tolist() == [100.0, 25.0, 0.0, 100.0, 0.0]

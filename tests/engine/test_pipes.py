@@ -69,7 +69,7 @@ def test_the_wait_for_a_pipe_is_told_and_the_parts_add_up():
     assert [(lane.name, lane.share) for lane in result.lanes] == [
         ("0>1 channel", pytest.approx(2 * unit / result.seconds))
     ]
-    [held] = recording.held()
+    [held] = recording.lane_curves()
     assert held.time.tolist() == pytest.approx([DELAY, DELAY + 2 * unit])
     assert result.floors.lane == pytest.approx(2 * unit)
 

@@ -42,7 +42,7 @@ def bytes_through(recording):
 def test_bytes_in_are_bytes_out_and_no_resource_is_ever_above_its_capacity(scene):
     """At every instant, on random plans and machines."""
     recording = record(scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready)
-    found = recording.utilisation()
+    found = recording.resource_curves()
 
     assert bytes_through(recording) == pytest.approx({c.name: c.total for c in found}, rel=1e-9)
     for curve in found:
@@ -73,8 +73,10 @@ def test_lanes_are_held_as_long_as_the_result_says(scene):
     result = recording.result
     held = {use.name: use.share * result.seconds for use in result.lanes if use.share > 0}
 
-    assert held == pytest.approx({c.name: c.total for c in recording.held()}, rel=1e-9, abs=1e-15)
-    for curve in recording.held():
+    assert held == pytest.approx(
+        {c.name: c.total for c in recording.lane_curves()}, rel=1e-9, abs=1e-15
+    )
+    for curve in recording.lane_curves():
         assert np.all(np.diff(curve.time) > 0)
         assert curve.value.tolist() == [1.0, 0.0] * (len(curve.time) // 2)
 
@@ -89,7 +91,7 @@ def test_flows_share_a_cable_until_one_ends():
 
     recording = record(plan_of(topology, write), topology, IDEAL)
 
-    assert curves(recording.utilisation()) == {
+    assert curves(recording.resource_curves()) == {
         "gpu0>cpu0 wire": [(0.0, 100.0), (12.0, 0.0)],
         "cpu0>gpu1 wire": [(0.0, 50.0), (8.0, 0.0)],
         "cpu0>gpu2 wire": [(0.0, 50.0), (8.0, 100.0), (12.0, 0.0)],
@@ -102,10 +104,10 @@ def test_a_cable_that_rests_between_two_flows():
         copy_plan(topology, (0, 1), (0, 1)), topology, TENSORFLOW, Calibration("none")
     )
 
-    assert curves(recording.utilisation()) == {
+    assert curves(recording.resource_curves()) == {
         "gpu0>gpu1 wire": [(1.0, RATE), (5.0, 0.0), (6.0, RATE), (10.0, 0.0)]
     }
-    assert curves(recording.held()) == {"gpu0 device-to-device": [(0.0, 1.0), (10.0, 0.0)]}
+    assert curves(recording.lane_curves()) == {"gpu0 device-to-device": [(0.0, 1.0), (10.0, 0.0)]}
 
 
 def test_rates_that_do_not_explain_the_end_are_a_fault_of_ours():
@@ -130,7 +132,7 @@ def test_real_machines(spec):
     topology = sr.load_topology("dgx1vx2")
     plan = sr.compile(spec, sr.load_workload("bytes:8M"), sr.layout(topology))
     recording = record(plan, topology)
-    found = recording.utilisation()
+    found = recording.resource_curves()
 
     assert bytes_through(recording) == pytest.approx({c.name: c.total for c in found}, rel=1e-9)
     assert all(c.value.max() <= c.capacity * (1 + 1e-12) for c in found)

@@ -44,7 +44,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PathOp:
     """One op of the critical path. `start` is when it got the lane or pipe that it waited for, and
     `waited` how long it stood ready for that; `parts`, in order of time, what of the path's time is
     its own (less than from `start` to `finish` if the next step needed its lane only).

@@ -16,7 +16,7 @@ from simreduce.engine.disturbance import CALM, Disturbance
 from simreduce.engine.lowering.lower import lower
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
-from simreduce.engine.results.path import Path, Step
+from simreduce.engine.results.path import Path, PathOp
 from simreduce.engine.results.replay import Rates, opening, replay
 from simreduce.engine.results.result import Result
 from simreduce.engine.runtime import Runtime, runtime_named
@@ -80,7 +80,7 @@ class Recording:
         """The op of each entry of `Lowered.lanes`."""
         return np.repeat(np.arange(len(self.lowered.call)), np.diff(self.lowered.lane_start))
 
-    def utilisation(self) -> tuple[Curve, ...]:
+    def resource_curves(self) -> tuple[Curve, ...]:
         """Of every link and memory that carried something, in the topology's order."""
         rates, names, capacity = self.rates, self.resources.names, self.resources.best.capacity
         curves = []
@@ -92,7 +92,7 @@ class Recording:
             )
         return tuple(curves)
 
-    def held(self) -> tuple[Curve, ...]:
+    def lane_curves(self) -> tuple[Curve, ...]:
         """Of every lane that an op held for a while, in the order of `Lowered.lane_names`."""
         lowered = self.lowered
         since, until = self.holding
@@ -112,7 +112,7 @@ class Recording:
                 )
         return tuple(curves)
 
-    def critical_path(self) -> list[Step]:
+    def critical_path(self) -> list[PathOp]:
         """As the result's, but time lost to others is charged to the resource that was full at the
         time.
         """

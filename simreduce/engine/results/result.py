@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simreduce.engine.results.path import Path, Step, parts
+from simreduce.engine.results.path import Path, PathOp, parts
 from simreduce.engine.submission import Timeline
 from simreduce.plan import Kind, Plan
 
@@ -109,7 +109,7 @@ class Result:
         """The busiest link; "" when nothing moved."""
         return self.links[0].name if self.links else ""
 
-    def critical_path(self) -> list[Step]:
+    def critical_path(self) -> list[PathOp]:
         """The chain of ops that the end waited for, first to last: each began when the one before
         let it.
 
@@ -119,7 +119,7 @@ class Result:
         finish = self.finish[ops]
         kinds = [Kind(k).name for k in self.kind[ops].tolist()]
         return [
-            Step(op, self.describe(op), begun, done, begun - free, tuple(own))
+            PathOp(op, self.describe(op), begun, done, begun - free, tuple(own))
             for op, free, begun, done, own in zip(
                 ops.tolist(), self.path.stood.tolist(), self.path.begin.tolist(), finish.tolist(),
                 parts(self.path, finish, kinds), strict=True,
