@@ -12,7 +12,7 @@ from simreduce.plan import Kind
 from simreduce.report import bench_document, busbw, ranking_document, step_document
 from simreduce.report.bench import bench_rows
 from simreduce.report.ranking import ranking_rows
-from simreduce.report.steps import step_rows
+from simreduce.report.steps import step_rows, step_tracks
 from simreduce.setup import Setup
 from simreduce.tables import Table, columns
 from simreduce.tune import steps
@@ -197,6 +197,10 @@ class StepRanking(Answer, steps.StepRanking):
         return plots.draw_bars(
             [(c.step.method, c.step.seconds) for c in self.candidates], self.headline
         )
+
+    def timeline(self) -> plots.Plot:
+        """What computes and what moves during the fastest step."""
+        return plots.draw_timeline(step_tracks(self.best.step), self.headline)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -7,7 +7,7 @@ from math import fsum
 from typing import Any
 
 import simreduce
-from simreduce import tables, units
+from simreduce import plots, tables, units
 from simreduce.tables import Table
 from simreduce.training import Bucket, Span, StepPrediction, device_label
 from simreduce.tune.steps import StepCandidate, StepRanking
@@ -191,6 +191,18 @@ def _slowest(s: StepPrediction, names: Sequence[str], devices: Sequence[str]) ->
 
 def _gpus(s: StepPrediction) -> str:
     return units.counted(s.devices, "GPU")
+
+
+def step_tracks(step: StepPrediction) -> list[tuple[str, list[plots.Span]]]:
+    """What each device computes and what moves when, as `plots.draw_timeline` takes it."""
+    tracks: dict[str, list[plots.Span]] = {}
+    for span in step.spans:
+        kind = "backward" if span.backward else "forward"
+        tracks.setdefault(span.device, []).append(plots.Span(span.begin, span.end, kind))
+    for name, buckets in (("reads", step.reads), ("reductions", step.buckets)):
+        if buckets:
+            tracks[name] = [plots.Span(b.start, b.finish, name) for b in buckets]
+    return list(tracks.items())
 
 
 def timeline(step: StepPrediction, width: int = WIDTH) -> list[str]:

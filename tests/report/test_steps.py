@@ -9,7 +9,7 @@ import pytest
 
 from simreduce.engine import CALM, Disturbance, Fault
 from simreduce.report import step_document, step_table
-from simreduce.report.steps import _times_of_steps, timeline
+from simreduce.report.steps import _times_of_steps, step_tracks, timeline
 from simreduce.scenario import load_scenario
 from simreduce.training import Bucket, Span, StepPrediction
 from simreduce.tune.steps import rank_steps
@@ -37,6 +37,15 @@ def test_a_timeline_has_a_character_for_every_part_of_the_step():
         "  gpu0       |FFFFBBBBB.......|",
         "  reductions |........==23===-|",
     ] == timeline(step(spans=spans, buckets=buckets), 16)
+
+
+def test_tracks_of_a_plot_have_the_spans_of_devices_and_of_buckets():
+    spans = (Span("gpu0", "a", False, 0.0, 4.0), Span("gpu0", "a", True, 4.0, 9.4))
+
+    assert [
+        ("gpu0", [(0.0, 4.0, "forward"), (4.0, 9.4, "backward")]),
+        ("reductions", [(8.0, 12.0, "reductions")]),
+    ] == step_tracks(step(spans=spans, buckets=(bucket(8.0, 12.0),)))
 
 
 def test_many_devices_are_the_first_two_and_the_last():
