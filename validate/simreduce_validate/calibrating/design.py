@@ -46,11 +46,12 @@ _LONGEST_TRANSFER = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """`micros` are measured and fitted together. `pairs` are transfers of two sizes, each alone,
-    which show ports that differ, and `relay` says whether two transfers from one device to another
-    go one after the other; () and None where that is not asked. `directions` says what is learnt of
-    each direction of links, and what is not. `controls` are those of `micros` that are timed again
-    when the constants are tried.
+    """The micro-plans to measure, and the constants to fit to them.
+
+    `micros` are fitted together. `pairs` are transfers of two sizes, each alone, which show ports
+    that differ. `relay` shows whether two transfers from one device to another queue. `directions`
+    says which constants are known for each direction of links. `controls` are those of `micros`
+    that are timed again when the constants are tried.
     """
 
     base: Calibration

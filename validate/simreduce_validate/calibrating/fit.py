@@ -18,9 +18,7 @@ VAGUE = 0.5
 """A standard error of more than this part of its constant: the measurements hardly determine it."""
 
 PULL = 0.02
-"""How much a constant that is ten times its start counts as a residual: enough to settle what
-nothing else settles.
-"""
+"""The residual of a constant that is ten times its start: enough to settle undetermined ones."""
 
 _UNKNOWN = np.log(10)
 _EXACT = 1e-4
@@ -34,9 +32,10 @@ _STEP, _ENOUGH, _MOST = 1e-3, 1e-5, 30
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """`values` and their standard errors by name, in SI units. `vague` says of which of them, and
-    of what has no value at all, the measurements say little, and why. `residuals` are log(predicted
-    / measured), in the order of the measurements.
+    """`values` and their standard errors by name, in SI units.
+
+    `vague` gives a reason for each constant that the measurements hardly determine, with or without
+    a value. `residuals` are log(predicted / measured), in the order of the measurements.
     """
 
     values: Mapping[str, float]
