@@ -83,7 +83,7 @@ def _summed_up(b: PlanBuilder, own: Values, parts: Values, *packed: Any) -> list
     """On the i-th root the sum of part i; `packed` as for `_carried`."""
     if len(own) == 1:
         return list(parts)
-    return [b.joins(made[[root]])[0] for root, made in _carried(b, own, parts, *packed)]
+    return [b.joins(made[np.array([root])])[0] for root, made in _carried(b, own, parts, *packed)]
 
 
 def _carried(

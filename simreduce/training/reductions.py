@@ -131,8 +131,10 @@ def method_for_mode(
     streams: int | None = None,
     cycle: float = CYCLE,
 ) -> Method:
-    """The method of tf_cnn_benchmarks' `--variable_update=mode`; `horovod` fuses by default. Variables on servers are read at the start of the next step (`parameter_server`) or,
-    after a barrier for each, at the end of this one (`distributed_replicated`).
+    """The method of tf_cnn_benchmarks' `--variable_update=mode`; `horovod` fuses by default.
+
+    Variables on servers are read at the start of the next step (`parameter_server`) or, after a
+    barrier for each, at the end of this one (`distributed_replicated`).
     """
     if mode == "horovod" and not flags.packing:
         flags = replace(flags, packing="fusion")

@@ -219,7 +219,7 @@ class _Reader:
 
     def places(self, key: str, devices: Sequence[str] | None, what: str) -> tuple[str, ...]:
         """Devices by name or number; without a machine, that many empty names."""
-        value = self.values[key]
+        value: int | tuple[str, ...] | None = self.values[key]
         if value is None or key in self.values.faulty:
             return ()
         if isinstance(value, tuple):

@@ -118,7 +118,7 @@ class State(NamedTuple):
     sent: Ints  # gradients of this step that have arrived
     delivered: Floats  # when the queue knows of all of them
     taken: Ints  # means taken from each accumulator
-    count: Ints  # gradients in it
+    added: Ints  # gradients in it
     asked: Bools  # by the chief
     entered: Ints  # gradients in the last mean
     token_step: Ints
@@ -171,7 +171,7 @@ def _state(job: ReplicasJob, updates: int) -> State:
         step=zeros(workers), local_step=zeros(workers),
         until=np.array([job.death(w) for w in range(workers)]), computed=np.zeros(workers),
         sent=zeros(workers), delivered=np.zeros(workers),
-        taken=zeros(variables), count=zeros(variables), asked=np.zeros(variables, np.bool_),
+        taken=zeros(variables), added=zeros(variables), asked=np.zeros(variables, np.bool_),
         entered=zeros(variables),
         token_step=zeros(updates + 2), tokens_left=zeros(updates + 2), waiting=zeros(workers),
         cursor=zeros(6), synced=np.zeros(1),
@@ -252,7 +252,7 @@ def arrive(rules: Rules, state: State, out: Outcome, w: int, now: float) -> None
     if state.local_step[w] >= state.taken[v]:
         if out.entered.size > 0:
             out.entered[w, s, v] = state.taken[v] + 1
-        state.count[v] += 1
+        state.added[v] += 1
     else:
         out.totals[1] += 1
     state.delivered[w] = max(state.delivered[w], now + rules.report[v])
@@ -266,12 +266,12 @@ def arrive(rules: Rules, state: State, out: Outcome, w: int, now: float) -> None
 
 def take(rules: Rules, state: State, v: int, now: float) -> None:
     """Hand the mean of variable v to the chief, if it asked and there are enough gradients."""
-    if not (state.asked[v] and state.count[v] >= rules.required and now < state.until[0]):
+    if not (state.asked[v] and state.added[v] >= rules.required and now < state.until[0]):
         return
     state.asked[v] = False
     state.taken[v] += 1
-    state.entered[v] = state.count[v]
-    state.count[v] = 0
+    state.entered[v] = state.added[v]
+    state.added[v] = 0
     state.cursor[LEFT] -= 1
     state.synced[0] = max(state.synced[0], now + rules.update + rules.report[v])
     if state.cursor[LEFT] == 0:
