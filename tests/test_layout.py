@@ -207,7 +207,10 @@ def test_a_layout_is_a_value_without_rates():
 
 
 def test_the_module_needs_no_networkx():
-    script = "import sys, simreduce.layouts; sys.exit('networkx' in sys.modules or 'numpy' in sys.modules)"
+    script = (
+        "import sys, simreduce.layouts; "
+        "sys.exit('networkx' in sys.modules or 'numpy' in sys.modules)"
+    )
 
     assert (
         subprocess.run(

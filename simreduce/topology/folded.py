@@ -111,7 +111,8 @@ def _hub(topology: Topology, machines: Sequence[Sequence[str]]) -> str:
         if a is not None and b is not None and a != b:
             raise TopologyError(
                 f"{topology.name}: {link.source!r} is linked to {link.target!r} of another "
-                "machine, so machines are nearer to some than to others and one cannot stand for all"
+                "machine, so machines are nearer to some than to others and one cannot stand for "
+                "all"
             )
         if a is not None and b is None:
             hubs[link.target] = None

@@ -76,8 +76,8 @@ def matrix_text(topology: Topology) -> str:
     if len(names) <= MOST_ROWS:
         return _table(topology, names)
     few, what = _excerpt(topology, names)
-    told = f"{what}; the whole matrix has {len(names)} rows, and at most {MOST_ROWS} are shown."
-    return f"{told}\n\n{_table(topology, few)}"
+    note = f"{what}; the whole matrix has {len(names)} rows, and at most {MOST_ROWS} are shown."
+    return f"{note}\n\n{_table(topology, few)}"
 
 
 def _excerpt(topology: Topology, names: list[str]) -> tuple[list[str], str]:

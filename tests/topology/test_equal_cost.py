@@ -87,7 +87,7 @@ def test_split_makes_a_full_tree_non_blocking(order):
 
 
 def test_two_flows_on_one_up_link_take_twice_as_long():
-    """What static hashing costs: the most flows on one up-link, counted by hand, is the slow-down."""
+    """The slow-down by static hashing is the most flows on one up-link, counted by hand."""
     name = "fat_tree:16,radix=4,bandwidth=10 GB/s,latency=0,equal_cost=hashed"
     slow = []
     for seed in range(6):
@@ -268,7 +268,10 @@ def test_on_every_fabric_bytes_arrive_that_were_sent(name):
 
 def test_a_cluster_says_it_beside_its_fabric(tmp_path):
     path = tmp_path / "pod.toml"
-    text = 'nodes = 4\nmachine = "dgx1v"\nfabric = "fat_tree"\nradix = 4\nequal_cost = "hashed"\nseed = 3\n'
+    text = (
+        'nodes = 4\nmachine = "dgx1v"\nfabric = "fat_tree"\nradix = 4\n'
+        'equal_cost = "hashed"\nseed = 3\n'
+    )
     path.write_text(text)
 
     assert load_topology(str(path)).router.equal_cost == EqualCost("hashed", 3)
@@ -402,7 +405,8 @@ def test_equal_paths_of_a_dragonfly_in_a_cluster_file(tmp_path):
     """It is the dragonfly of the inline text, whose routes are those above."""
     path = tmp_path / "pod.toml"
     path.write_text(
-        'nodes = 6\nmachine = "dgx1v"\nfabric = "dragonfly"\np = 4\na = 2\nh = 2\ng = 3\nnic = "ib_hdr"\nequal_cost = "split"\n'
+        'nodes = 6\nmachine = "dgx1v"\nfabric = "dragonfly"\np = 4\na = 2\nh = 2\ng = 3\n'
+        'nic = "ib_hdr"\nequal_cost = "split"\n'
     )
     here = load_topology(str(path))
     typed = load_topology("dgx1vx6,fabric=dragonfly,p=4,a=2,h=2,g=3,nic=ib_hdr,equal_cost=split")

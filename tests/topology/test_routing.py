@@ -279,7 +279,8 @@ def test_a_staged_copy_below_one_switch_goes_up_and_comes_down(tmp_path):
 def test_without_a_host_a_staged_pair_has_no_route(tmp_path):
     path = tmp_path / "none.toml"
     path.write_text(
-        '[nodes.gpu]\nnames = ["gpu[0-1]"]\nkind = "gpu"\npeer = "off"\n[links.nvlink2]\npairs = [["gpu0", "gpu1"]]\n'
+        '[nodes.gpu]\nnames = ["gpu[0-1]"]\nkind = "gpu"\npeer = "off"\n'
+        '[links.nvlink2]\npairs = [["gpu0", "gpu1"]]\n'
     )
 
     with pytest.raises(TopologyError, match="without peer access or GPUDirect a copy needs a CPU"):
@@ -288,7 +289,10 @@ def test_without_a_host_a_staged_pair_has_no_route(tmp_path):
 
 def test_what_is_known_of_a_pair_counts_besides_its_links(tmp_path):
     """Two GPUs below one switch that reach less than its links would let them."""
-    odd = '[routes.anti_locality]\npairs = [["gpu0", "gpu1"]]\nbandwidth = "9.2 GB/s"\nlatency = "2 us"\n'
+    odd = (
+        '[routes.anti_locality]\npairs = [["gpu0", "gpu1"]]\n'
+        'bandwidth = "9.2 GB/s"\nlatency = "2 us"\n'
+    )
     plain, box = peers(tmp_path, "PHB"), peers(tmp_path, "PHB", odd)
 
     for a, b in (("gpu0", "gpu1"), ("gpu1", "gpu0")):
@@ -352,7 +356,8 @@ def test_gpus_send_directly_to_nics_as_near_as_their_gpudirect_reaches(tmp_path,
 
     there = route(pair, "n0.gpu0", "n1.gpu0")
     assert there.path == (
-        "n0.gpu0", *(f"n0.{name}" for name in away), "switch0", *(f"n1.{name}" for name in reversed(away)), "n1.gpu0",
+        "n0.gpu0", *(f"n0.{name}" for name in away), "switch0",
+        *(f"n1.{name}" for name in reversed(away)), "n1.gpu0",
     )  # fmt: skip
     across = route(pair, "n0.gpu1", "n1.gpu0")
     assert across.path[1:7] == (*(f"n0.{name}" for name in far), "switch0")

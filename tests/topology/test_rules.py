@@ -282,7 +282,8 @@ def test_a_switch_may_reduce():
 def test_a_switch_of_a_file_may_reduce(tmp_path):
     box = tmp_path / "box.toml"
     box.write_text(
-        '[nodes.g]\nnames = ["a"]\nkind = "gpu"\n[nodes.s]\nnames = ["s"]\nkind = "nvswitch"\nreduces = true\n'
+        '[nodes.g]\nnames = ["a"]\nkind = "gpu"\n'
+        '[nodes.s]\nnames = ["s"]\nkind = "nvswitch"\nreduces = true\n'
         '[links.nvlink2]\npairs = [["a", "s"]]'
     )
 
