@@ -152,7 +152,8 @@ def _mark(
     """A mark with the 95 % interval of the measured time as a bar."""
     bar = [[max(row.measured - row.low, 0.0)], [max(row.high - row.measured, 0.0)]]
     error = {"xerr" if across else "yerr": bar}
-    axes.errorbar(*([each] for each in at), **error, **look | {"linestyle": ""}, elinewidth=1)
+    mark = {**look, "linestyle": ""}
+    axes.errorbar([at[0]], [at[1]], **error, **mark, elinewidth=1)
 
 
 def _line(look: Mapping[str, Any]) -> Any:
