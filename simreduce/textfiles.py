@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import errno
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from simreduce.errors import InputError, did_you_mean, shown
+from simreduce.errors import InputError
 
 
 def exists(text: str) -> bool:
@@ -101,94 +100,6 @@ def parse_toml(source: str, content: str, refuse: type[InputError]) -> dict[str,
         raise refuse(f"{source}: not valid TOML: {error}") from None
 
 
-def csv_rows(
-    source: str,
-    content: str,
-    keys: Sequence[str],
-    example: str,
-    refuse: type[InputError],
-    problems: list[str],
-) -> list[tuple[str, dict[str, str]]]:
-    """(`line 3`, its cells by column) of a CSV file whose first line names columns, of `keys`;
-    `example` is such a line. Empty lines, and those that begin with #, count for nothing. Lines
-    that are no rows are added to `problems`, and left out. Raises `refuse` if that first line is
-    wrong, with all of them.
-    """
-    lines = [
-        (i, line)
-        for i, line in enumerate(content.split("\n"), 1)
-        if line.strip() and line[0] != "#"
-    ]
-    if not lines:
-        raise refuse(f"{source}: empty; the first line names the columns: {example}")
-    faults: list[str] = []
-    (place, header), *rows = [(f"line {i}", _fields(source, i, line, faults)) for i, line in lines]
-    of_header = [
-        *_unknown(source, place, header, keys),
-        *(f"{source}: {place}: two columns {k!r}" for k in keys if header.count(k) > 1),
-    ]
-    faults += [
-        *of_header,
-        *(
-            f"{source}: {place}: {len(row)} {'field' if len(row) == 1 else 'fields'} where the header has {len(header)}"
-            for place, row in rows
-            if row and len(row) != len(header)
-        ),
-    ]
-    if of_header or not header:
-        raise refuse([*problems, *faults])
-    problems += faults
-    return [
-        (place, dict(zip(header, row, strict=True)))
-        for place, row in rows
-        if len(row) == len(header)
-    ]
-
-
-def toml_rows(
-    source: str,
-    document: Mapping[str, Any],
-    name: str,
-    keys: Sequence[str],
-    what: str,
-    problems: list[str],
-) -> tuple[str, list[tuple[str, dict[str, Any]]]]:
-    """The title ("" if it has none), and (`name[3]`, the table) of a TOML file of `[[name]]` tables
-    with `keys`. `what` is what a table has. What is not so is added to `problems`.
-    """
-    document = dict(document)
-    tables = document.pop(name, None)
-    title = document.pop("title", "")
-    if not isinstance(title, str):
-        problems.append(f"{source}: title: expected text, not {shown(title)}")
-        title = ""
-    problems += [f"{source}: unknown key {k!r}{did_you_mean(k, ['title', name])}" for k in document]
-    if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
-        problems.append(f"{source}: {name}: expected [[{name}]] tables with {what}")
-        tables = []
-    rows = [(f"{name}[{i}]", table) for i, table in enumerate(tables)]
-    for place, table in rows:
-        problems += _unknown(source, place, table, keys)
-    return title, rows
-
-
-def _fields(source: str, number: int, line: str, problems: list[str]) -> list[str]:
-    """The fields of one line (a quoted field ends where it began); none after a fault."""
-    try:
-        return next(csv.reader([line], strict=True))
-    except csv.Error as error:
-        problems.append(f"{source}: line {number}: {error}")
-        return []
-
-
-def _unknown(source: str, place: str, given: Iterable[str], keys: Sequence[str]) -> list[str]:
-    return [
-        f"{source}: {place}: unknown key {k!r}{did_you_mean(k, keys)}"
-        for k in given
-        if k not in keys
-    ]
-
-
 def dotted(table: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a table and of the tables in it, by dotted key: TOML lets keys be written both
     ways.
@@ -198,16 +109,3 @@ def dotted(table: Mapping[str, Any]) -> dict[str, Any]:
         inner = dotted(value) if isinstance(value, dict) else None
         found |= {f"{key}.{name}": each for name, each in inner.items()} if inner else {key: value}
     return found
-
-
-def toml_text(value: object) -> str:
-    """A TOML value: a basic string, or true and false."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    escaped = "".join(
-        {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}.get(
-            c, c if c.isprintable() else f"\\U{ord(c):08x}"
-        )
-        for c in str(value)
-    )
-    return f'"{escaped}"'

@@ -53,7 +53,7 @@ class Faults:
         stem = path
         while stem:
             if stem in self._options:
-                return self._options[stem], path[len(stem) :].lstrip(".")
+                return self._options[stem], ""
             if stem in self._origin:
                 return self._origin[stem], path
             cut_at = max(stem.rfind("."), stem.rfind("["))

@@ -148,7 +148,7 @@ def test_a_place_is_the_file_or_the_option_that_gave_the_key():
         "b.toml: links.qpi.lanes: one",
         "a.toml: links.upi: two",
         "--runtime: three",
-        "--runtime: [2]: four",
+        "--runtime: four",
     ]
 
 
