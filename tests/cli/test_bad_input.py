@@ -40,7 +40,10 @@ BAD = {
     ),
     "a bandwidth that is a number": (
         ["bench", "rate.toml"],
-        f"rate.toml: links.qpi.bandwidth: 25 has no unit; write a bandwidth as text, for example {EXAMPLES}",
+        (
+            f"rate.toml: links.qpi.bandwidth: 25 has no unit; write a bandwidth as text, for "
+            f"example {EXAMPLES}"
+        ),
     ),
     "a bandwidth without a unit": (
         ["bench", "switch:8,bandwidth=25"],
@@ -50,13 +53,24 @@ BAD = {
     "a machine that is not there": (
         ["topo", "show", "dgxv"],
         (
-            "no topology 'dgxv' (did you mean 'dgx1v'?); `simreduce topo list` names what is shipped; "
-            "inline are dragonfly:N, fat_tree:N, full:N, ring:N, switch:N, torus:AxB and MACHINExN; or give the path of a file"
+            "no topology 'dgxv' (did you mean 'dgx1v'?); `simreduce topo list` names what "
+            "is shipped; "
+            "inline are dragonfly:N, fat_tree:N, full:N, ring:N, switch:N, torus:AxB and "
+            "MACHINExN; or give the path of a file"
         ),
     ),
-    "a machine file that is not there": (["bench", "missing.toml"], "missing.toml: there is no such file"),
-    "a machine file that is a folder": (["bench", "folder.toml"], "folder.toml: is a directory, not a file"),
-    "a machine file that is no text": (["bench", "binary.toml"], "binary.toml: line 1 is not UTF-8 text"),
+    "a machine file that is not there": (
+        ["bench", "missing.toml"],
+        "missing.toml: there is no such file",
+    ),
+    "a machine file that is a folder": (
+        ["bench", "folder.toml"],
+        "folder.toml: is a directory, not a file",
+    ),
+    "a machine file that is no text": (
+        ["bench", "binary.toml"],
+        "binary.toml: line 1 is not UTF-8 text",
+    ),
     "a machine file that is no TOML": (
         ["topo", "show", "nul.toml"],
         "nul.toml: not valid TOML: Invalid statement (at line 1, column 1)",
@@ -77,7 +91,8 @@ BAD = {
     "an even number of fields": (
         ["bench", "full:8", "--algo", "xring:4k"],
         (
-            "all_reduce_spec not well formed: xring:4k: after a ':' come a limit, another ':' and an algorithm, "
+            "all_reduce_spec not well formed: xring:4k: after a ':' come a limit, another "
+            "':' and an algorithm, "
             "as in 'pscpu:32k:xring'"
         ),
     ),
@@ -97,30 +112,54 @@ BAD = {
         ["run", "dgx1v-resnet"],
         "no scenario 'dgx1v-resnet' (did you mean 'dgx1v-resnet50'?); a file ends in .toml",
     ),
-    "a scenario file that is not there": (["run", "missing.toml"], "missing.toml: there is no such file"),
+    "a scenario file that is not there": (
+        ["run", "missing.toml"],
+        "missing.toml: there is no such file",
+    ),
     "a scenario that is a folder": (["run", "folder"], "folder: is a directory, not a file"),
     "a scenario that is no text": (["run", "binary.toml"], "binary.toml: line 1 is not UTF-8 text"),
-    "a scenario that is no TOML": (["run", "nul.toml"], "nul.toml: not valid TOML: Invalid statement (at line 1, column 1)"),
+    "a scenario that is no TOML": (
+        ["run", "nul.toml"],
+        "nul.toml: not valid TOML: Invalid statement (at line 1, column 1)",
+    ),
     "a scenario that is a machine": (
         ["run", "rate.toml"],
-        ("rate.toml: is a machine file, not a scenario; try `simreduce bench rate.toml`, or write a scenario with "
-        "topology = 'rate.toml'"),
+        (
+            "rate.toml: is a machine file, not a scenario; try `simreduce bench "
+            "rate.toml`, or write a scenario with "
+            "topology = 'rate.toml'"
+        ),
     ),
     "a scenario that is a shipped machine": (
         ["run", "gh200"],
-        "gh200 is a machine, not a scenario; try `simreduce bench gh200`, or write a scenario with topology = 'gh200'",
+        (
+            "gh200 is a machine, not a scenario; try `simreduce bench gh200`, or write a "
+            "scenario with topology = 'gh200'"
+        ),
     ),
-    "an import that is not there": (["topo", "import", "nothere"], "nothere: there is no such file"),
-    "an import that is a folder": (["topo", "import", "folder"], "folder: is a directory, not a file"),
+    "an import that is not there": (
+        ["topo", "import", "nothere"],
+        "nothere: there is no such file",
+    ),
+    "an import that is a folder": (
+        ["topo", "import", "folder"],
+        "folder: is a directory, not a file",
+    ),
     "machines that only bench can hold": (
         ["topo", "show", "dgx1vx16384"],
-        ("dgx1vx16384: 131072 devices are more than can be simulated: at most 16384 devices one by one, or 1048576 equal "
-        "machines on one switch with `bench`"),
+        (
+            "dgx1vx16384: 131072 devices are more than can be simulated: at most 16384 "
+            "devices one by one, or 1048576 equal "
+            "machines on one switch with `bench`"
+        ),
     ),
     # options
     "an unknown runtime": (
         ["bench", "full:2", "--runtime", "tensorflw"],
-        "--runtime: unknown runtime 'tensorflw' (did you mean 'tensorflow'?); one of tensorflow, ideal",
+        (
+            "--runtime: unknown runtime 'tensorflw' (did you mean 'tensorflow'?); one of "
+            "tensorflow, ideal"
+        ),
     ),
     "an unknown runtime of a scenario": (
         ["run", "good.toml", "--runtime", "idal"],
@@ -149,30 +188,40 @@ BAD = {
         ["bench", "full:2", "-b", "2M", "-e", "1M"],
         "the sizes go from -b 2097152 to -e 1048576: needs 1 <= minbytes <= maxbytes",
     ),
-    "less than an element": (["bench", "full:2", "-b", "3"], "-b 3: less than one element of float32"),
+    "less than an element": (
+        ["bench", "full:2", "-b", "3"],
+        "-b 3: less than one element of float32",
+    ),
     "less than a wide element": (
         ["bench", "full:2", "-b", "7", "-e", "8", "-d", "double"],
         "-b 7: less than one element of float64",
     ),
     "no bytes": (
         ["bench", "full:2", "-b", "0"],
-        (
-            "the sizes go from -b 0 to -e 0: needs 1 <= minbytes <= maxbytes"
-        ),
+        ("the sizes go from -b 0 to -e 0: needs 1 <= minbytes <= maxbytes"),
     ),
     "a factor that is no number": (
         ["bench", "full:2", "-f", "nan"],
         "-f nan: the factor must be above 1 (or give -i, a step)",
     ),
-    "more GPUs than there are": (["bench", "full:2", "-g", "3"], "-g 3: cannot take 3 of 2 devices; choose from 1 to 2"),
-    "no GPUs": (["bench", "full:2", "-g", "0"], "-g 0: cannot take 0 of 2 devices; choose from 1 to 2"),
+    "more GPUs than there are": (
+        ["bench", "full:2", "-g", "3"],
+        "-g 3: cannot take 3 of 2 devices; choose from 1 to 2",
+    ),
+    "no GPUs": (
+        ["bench", "full:2", "-g", "0"],
+        "-g 0: cannot take 0 of 2 devices; choose from 1 to 2",
+    ),
     "an order that is no list of numbers": (
         ["bench", "full:2", "--gpu-indices", "0,-1"],
         "--gpu-indices 0,-1: whole numbers with commas between, such as 0,1,2,3",
     ),
     "an order that names a GPU twice": (
         ["bench", "full:2", "--gpu-indices", "0,0"],
-        "--gpu-indices 0,0: must hold each of 0 to n-1 once, where n is the number of GPUs of a task, 2 here",
+        (
+            "--gpu-indices 0,0: must hold each of 0 to n-1 once, where n is the number of GPUs "
+            "of a task, 2 here"
+        ),
     ),
     "a factor of 0": (
         ["bench", "full:2", "-f", "0"],
@@ -204,13 +253,18 @@ BAD = {
     ),
     "a share above the whole": (
         ["bench", "full:2", "--fault", "gpu1@0=500%"],
-        ("--fault gpu1@0=500%: '500%' is not a share of a bandwidth, 0% or 0.0001% to 100%; "
-        "write for example 50%"),
+        (
+            "--fault gpu1@0=500%: '500%' is not a share of a bandwidth, 0% or 0.0001% to 100%; "
+            "write for example 50%"
+        ),
     ),
     "a calibration without content": (
         ["bench", "full:2", "--calibration", "/dev/null"],
-        ("--calibration: /dev/null: is empty; give any of title, step, provenance, dispatch, links, "
-        "cpu, errors, controls"),
+        (
+            "--calibration: /dev/null: is empty; give any of title, step, provenance, "
+            "dispatch, links, "
+            "cpu, errors, controls"
+        ),
     ),
     "less than an element for each rank of bench": (
         ["bench", "switch:8", "--collective", "all_gather", "-b", "4"],
@@ -235,9 +289,12 @@ BAD = {
         ["bench", "full:2", "-J", "missing/x.json"],
         "missing/x.json: cannot be written: there is no such folder",
     ),
-    "a folder for -J": (["bench", "full:2", "-J", "folder"], "folder: cannot be written: it is a folder"),
+    "a folder for -J": (
+        ["bench", "full:2", "-J", "folder"],
+        "folder: cannot be written: it is a folder",
+    ),
     "nothing for -J": (["bench", "full:2", "-J", ""], "'': cannot be written: it is a folder"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD)
@@ -297,7 +354,10 @@ def test_every_fault_of_a_scenario_and_of_options_is_told_at_once(simreduce):
         "--runtime: unknown runtime 'idl' (did you mean 'ideal'?)",
         "--calibration: no calibration 'x'",
         f"{path}: workload: no workload 'resnt50' (did you mean 'resnet50'?)",
-        f"{path}: strategies[0]: all_reduce_spec (rng) contains invalid alg rng (did you mean 'ring'?)",
+        (
+            f"{path}: strategies[0]: all_reduce_spec (rng) contains invalid alg rng (did you "
+            f"mean 'ring'?)"
+        ),
         f"{path}: strategies[1]: must be text, got 4",
         "--gpu-indices: 3,3: must hold each of 0 to n-1 once",
         "--batch: must be a whole number from 1 to 1000000000, got 0",
@@ -309,9 +369,23 @@ def test_every_fault_of_a_scenario_and_of_options_is_told_at_once(simreduce):
         "full:4: no device 'gpu9' (did you mean 'gpu3'?)",
     )
     status, out, err = simreduce(
-        "step", path, "--runtime", "idl", "--calibration", "x", "--gpu-indices", "3,3", "--batch", "0", "-g", "9",
-        "--jitter", "x", "--slow", "gpu9=2",
-    )  # fmt: skip
+        "step",
+        path,
+        "--runtime",
+        "idl",
+        "--calibration",
+        "x",
+        "--gpu-indices",
+        "3,3",
+        "--batch",
+        "0",
+        "-g",
+        "9",
+        "--jitter",
+        "x",
+        "--slow",
+        "gpu9=2",
+    )
 
     assert (2, "") == (status, out)
     lines = zip(faults, err.splitlines(), strict=True)
@@ -339,9 +413,27 @@ def test_every_fault_of_a_command_is_told_at_once(simreduce):
         "missing/x: cannot be written",
     )
     status, out, err = simreduce(
-        "bench", "switch:0", "--algo", "rng", "--algo", "xring:4k", "-b", "x", "-e", "y", "-i", "z",
-        "-d", "nope", "--runtime", "nope", "--calibration", "nope", "-J", "missing/x",
-    )  # fmt: skip
+        "bench",
+        "switch:0",
+        "--algo",
+        "rng",
+        "--algo",
+        "xring:4k",
+        "-b",
+        "x",
+        "-e",
+        "y",
+        "-i",
+        "z",
+        "-d",
+        "nope",
+        "--runtime",
+        "nope",
+        "--calibration",
+        "nope",
+        "-J",
+        "missing/x",
+    )
 
     assert (2, "") == (status, out)
     lines = zip(faults, err.splitlines(), strict=True)
@@ -448,7 +540,8 @@ def test_a_full_disk_behind_the_output_is_told():
 def test_what_was_worked_out_is_printed_although_a_file_cannot_be_written(simreduce, command):
     """A disk may be full when all is done."""
     Path("step.toml").write_text(
-        'topology = "full:2"\nworkload = "bytes:64K"\nstrategies = ["ring"]\n[step]\nbatch = 1\ntime = "1 ms"\n'
+        'topology = "full:2"\nworkload = "bytes:64K"\nstrategies = ["ring"]\n[step]\nbatch '
+        '= 1\ntime = "1 ms"\n'
     )
     whole, full = simreduce(*command, "there.json"), simreduce(*command, "/dev/full")
 

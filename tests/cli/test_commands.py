@@ -211,10 +211,19 @@ def test_bench_prints_the_table_that_it_can_print_as_json(simreduce):
     )
     rows = [line.split() for line in table.splitlines() if not line.startswith("#")]
     assert [
-        [str(r["size_bytes"]), str(r["count"]), r["type"], r["redop"], "-1", f"{r['time_us']:.2f}",
-         f"{r['algbw_gb_per_s']:.2f}", f"{r['busbw_gb_per_s']:.2f}", str(r["wrong"])]
+        [
+            str(r["size_bytes"]),
+            str(r["count"]),
+            r["type"],
+            r["redop"],
+            "-1",
+            f"{r['time_us']:.2f}",
+            f"{r['algbw_gb_per_s']:.2f}",
+            f"{r['busbw_gb_per_s']:.2f}",
+            str(r["wrong"]),
+        ]
         for r in document["rows"]
-    ] == [row[:9] for row in rows]  # fmt: skip
+    ] == [row[:9] for row in rows]
     assert [("ring", "sum"), ("psgpu+mean", "avg")] * 2 == [
         (r["algorithm"], r["redop"]) for r in document["rows"]
     ]
@@ -322,9 +331,10 @@ def test_verify_fails_with_status_1_where_nothing_is_proved(simreduce):
     ] == out.splitlines()
 
     status, out, _ = simreduce(*question, "--json")
-    assert (1, [
-        {"strategy": "hierarchical_copy_gcp_v100", "reason": "needs exactly 8 devices, not 3"}
-    ]) == (status, json.loads(out)["unproved"])  # fmt: skip
+    assert (
+        1,
+        [{"strategy": "hierarchical_copy_gcp_v100", "reason": "needs exactly 8 devices, not 3"}],
+    ) == (status, json.loads(out)["unproved"])
 
 
 def test_verify_takes_what_serves_on_no_machine_for_bad_input(simreduce):
@@ -423,19 +433,35 @@ def test_verify_takes_several_machines_and_upstreams_quirks(simreduce):
     question = ("verify", "--algo", "hierarchical_copy", "-g", "3", "--tasks", "3", "--count", "5")
     assert 0 == simreduce(*question).status
     status, out, _ = simreduce(*question, "--faithful", "--json")
-    assert (1, [
-        f"hierarchical_copy on 3 GPUs in 3 machines: 5 elements: wrong sum: n{i}.gpu0 [0, 5): rank 2 is missing"
-        for i in range(3)
-    ]) == (status, json.loads(out)["problems"])  # fmt: skip
+    assert (
+        1,
+        [
+            (
+                f"hierarchical_copy on 3 GPUs in 3 machines: 5 elements: wrong sum: n{i}.gpu0 "
+                f"[0, 5): rank 2 is missing"
+            )
+            for i in range(3)
+        ],
+    ) == (status, json.loads(out)["problems"])
 
     name = "hierarchical_copy_gcp_v100"
     status, out, _ = simreduce(
         "verify", "--algo", name, "-g", "4", "--tasks", "2", "--count", "5", "--json"
     )
-    assert (1, [{
-        "collective": "all_reduce", "strategy": name, "ranks": 4, "tasks": 2, "plans": 0, "refused": 1,
-        "reason": "needs exactly 8 devices, not 4"
-    }]) == (status, json.loads(out)["refused"])  # fmt: skip
+    assert (
+        1,
+        [
+            {
+                "collective": "all_reduce",
+                "strategy": name,
+                "ranks": 4,
+                "tasks": 2,
+                "plans": 0,
+                "refused": 1,
+                "reason": "needs exactly 8 devices, not 4",
+            }
+        ],
+    ) == (status, json.loads(out)["refused"])
 
 
 def test_verify_all_proves_everything(simreduce, monkeypatch, forgetful):
@@ -537,22 +563,34 @@ def test_topo_show_prints_the_matrix_and_every_link(simreduce):
         document["topology"],
         len(document["links"]),
     )
-    assert {"source": "gpu3", "target": "gpu0", "class": "nvlink2", "lanes": 2, "nominal_gb_per_s": 50.0,
-            "bandwidth_gb_per_s": 48.0, "latency_us": pytest.approx(1.8)} in document["links"]  # fmt: skip
+    assert {
+        "source": "gpu3",
+        "target": "gpu0",
+        "class": "nvlink2",
+        "lanes": 2,
+        "nominal_gb_per_s": 50.0,
+        "bandwidth_gb_per_s": 48.0,
+        "latency_us": pytest.approx(1.8),
+    } in document["links"]
 
 
 @pytest.mark.parametrize(
     ("command", "end", "status", "message"),
     [
-        ("explain", Deadlock("1 op can never finish:\n  op 3"), 1, "simreduce: 1 op can never finish:\n  op 3\n"),
+        (
+            "explain",
+            Deadlock("1 op can never finish:\n  op 3"),
+            1,
+            "simreduce: 1 op can never finish:\n  op 3\n",
+        ),
         ("explain", KeyboardInterrupt(), 130, "\n"),
         ("bench", KeyboardInterrupt(), 130, "\n"),
     ],
-)  # fmt: skip
+)
 def test_a_simulation_that_does_not_end_well_has_a_status_of_its_own(
     simreduce, monkeypatch, command, end, status, message
 ):
-    """A plan that can never finish is a check that failed; an interrupt is what shells say it is."""
+    """A plan that can never finish is a check that failed; an interrupt is 130."""
 
     def simulate(*_arguments, **_options):
         raise end
@@ -606,12 +644,24 @@ def test_the_reader_of_a_pipe_may_leave():
 @pytest.mark.parametrize(
     ("question", "fault"),
     [
-        (("bench", "full:4", "--collective", "broadcast", "--faithful"), "--faithful: upstream's quirks are in its all-reduces, and this is broadcast"),
-        (("explain", "full:4", "--collective", "all_gather", "--gpu-indices", "3,2,1,0"), "--gpu-indices: all_gather says which rank holds which part, so its ranks keep their order"),
-        (("verify", "--algo", "chain", "--collective", "reduce", "--faithful"), "--faithful: upstream's quirks are in its all-reduces, and this is reduce"),
+        (
+            ("bench", "full:4", "--collective", "broadcast", "--faithful"),
+            "--faithful: upstream's quirks are in its all-reduces, and this is broadcast",
+        ),
+        (
+            ("explain", "full:4", "--collective", "all_gather", "--gpu-indices", "3,2,1,0"),
+            (
+                "--gpu-indices: all_gather says which rank holds which part, so its ranks keep "
+                "their order"
+            ),
+        ),
+        (
+            ("verify", "--algo", "chain", "--collective", "reduce", "--faithful"),
+            "--faithful: upstream's quirks are in its all-reduces, and this is reduce",
+        ),
     ],
     ids=["bench", "explain", "verify"],
-)  # fmt: skip
+)
 def test_options_that_would_be_ignored_are_faults(simreduce, question, fault):
     """A broadcast does go along the order of GPUs that is given."""
     assert (2, "", f"simreduce: {fault}\n") == simreduce(*question)

@@ -16,7 +16,10 @@ _BENCH = (
     "--algo",
     "ring",
 )
-_SCENARIO = 'topology = "full:4"\nworkload = "bytes:64K"\nstrategies = ["ring", "reduce_to_one"]\nruntime = "ideal"\n'
+_SCENARIO = (
+    'topology = "full:4"\nworkload = "bytes:64K"\nstrategies = ["ring", '
+    '"reduce_to_one"]\nruntime = "ideal"\n'
+)
 
 
 def time_us(done) -> float:
@@ -117,13 +120,25 @@ def test_every_fault_is_told_at_once_with_the_nearest_name(simreduce):
     assert done.err.splitlines() == [
         "simreduce: --slow gpu1: a device and a factor above 0, such as gpu3=1.5",
         "simreduce: --slow gpu2=x: a device and a factor above 0, such as gpu3=1.5",
-        "simreduce: --fault gpu0: needs LINK@TIME=BANDWIDTH, such as gpu0>gpu3@1ms=0 or gpu3@2ms=50%",
+        (
+            "simreduce: --fault gpu0: needs LINK@TIME=BANDWIDTH, such as gpu0>gpu3@1ms=0 or "
+            "gpu3@2ms=50%"
+        ),
         "simreduce: --fault gpu0@1=0: '1' has no unit; write for example '1.5 us' or '700 ns'",
-        "simreduce: --fault gpu0@1us=2GB: '2GB': unknown unit 'GB' for a bandwidth; write for example '25 GB/s' or '200 Gbit/s'",
-        "simreduce: --fault gpu0@1us=-5%: '-5%' is not a share of a bandwidth, 0% or 0.0001% to 100%; write for example 50%",
+        (
+            "simreduce: --fault gpu0@1us=2GB: '2GB': unknown unit 'GB' for a bandwidth; write "
+            "for example '25 GB/s' or '200 Gbit/s'"
+        ),
+        (
+            "simreduce: --fault gpu0@1us=-5%: '-5%' is not a share of a bandwidth, 0% or "
+            "0.0001% to 100%; write for example 50%"
+        ),
         "simreduce: --jitter 3: needs a part between 0 and 1",
         f"simreduce: {machine}: no device 'gpu9' (did you mean 'gpu3'?)",
-        f"simreduce: {machine}: no link, node or link class 'gpu0>gpu9' (did you mean 'gpu0>gpu3'?)",
+        (
+            f"simreduce: {machine}: no link, node or link class 'gpu0>gpu9' (did you mean "
+            f"'gpu0>gpu3'?)"
+        ),
         f"simreduce: {machine}: no link, node or link class 'cabel' (did you mean 'cable'?)",
     ]
 

@@ -9,7 +9,10 @@ import pytest
 
 from simreduce.scenario import is_scenario
 
-SCENARIO = 'topology = "full:4"\nworkload = "bytes:64K"\nstrategies = ["ring", "reduce_to_one"]\nruntime = "ideal"\n'
+SCENARIO = (
+    'topology = "full:4"\nworkload = "bytes:64K"\nstrategies = ["ring", '
+    '"reduce_to_one"]\nruntime = "ideal"\n'
+)
 
 
 @pytest.fixture(autouse=True)
@@ -73,10 +76,29 @@ def test_the_document_of_an_explanation(simreduce):
     document = json.loads(simreduce("explain", "question.toml", "--algo", "ring", "--json").out)
 
     assert list(document) == [
-        "command", "version", "question", "strategy", "collective", "workload", "size_bytes", "ranks", "repeat", "disturbance",
-        "topology", "topology_digest", "runtime", "calibration", "time_us", "floor_us", "floors", "critical_path",
-        "links", "lanes", "changes", "complete",
-    ]  # fmt: skip
+        "command",
+        "version",
+        "question",
+        "strategy",
+        "collective",
+        "workload",
+        "size_bytes",
+        "ranks",
+        "repeat",
+        "disturbance",
+        "topology",
+        "topology_digest",
+        "runtime",
+        "calibration",
+        "time_us",
+        "floor_us",
+        "floors",
+        "critical_path",
+        "links",
+        "lanes",
+        "changes",
+        "complete",
+    ]
     causes = document["critical_path"]["causes"]
     assert sum(cause["share"] for cause in causes) == pytest.approx(1.0, rel=1e-12)
     assert sum(cause["time_us"] for cause in causes) == pytest.approx(
@@ -114,7 +136,13 @@ def test_a_plan_that_takes_no_time(simreduce):
 BAD = {
     "faults of all options at once": (
         ["trace", "dgx9v", "--algo", "rng", "-b", "x", "--runtime", "idle", "-o", "none/t.json"],
-        ["none/t.json: cannot be written", "no topology 'dgx9v'", "-b: 'x' is not a size", "invalid alg rng", "unknown runtime 'idle'"],
+        [
+            "none/t.json: cannot be written",
+            "no topology 'dgx9v'",
+            "-b: 'x' is not a size",
+            "invalid alg rng",
+            "unknown runtime 'idle'",
+        ],
     ),
     "options that a scenario has itself": (
         ["explain", "question.toml", "-b", "4M", "-g", "2", "--algo", "rng"],
@@ -124,13 +152,25 @@ BAD = {
         ["explain", "dgx1v-resnet"],
         ["no scenario or topology 'dgx1v-resnet' (did you mean 'dgx1v-resnet50'?)"],
     ),
-    "every strategy at once": (["explain", "full:4", "--algo", "all"], ["--algo all: one strategy at a time"]),
+    "every strategy at once": (
+        ["explain", "full:4", "--algo", "all"],
+        ["--algo all: one strategy at a time"],
+    ),
     "a pair without a route": (["trace", "ring:4", "--algo", "copy_to_gpus"], ["no route from"]),
     "a file that is no TOML": (["trace", "broken.toml"], ["broken.toml: not valid TOML"]),
-    "a file that is not there": (["trace", "missing.toml"], ["missing.toml: there is no such file"]),
-    "less than an element": (["explain", "full:4", "-b", "2"], ["-b 2: less than one element of float32"]),
-    "a rank that is not there": (["explain", "full:4", "--collective", "reduce", "--algo", "chain", "-r", "4"], ["-r 4: the ranks are 0 to 3"]),
-}  # fmt: skip
+    "a file that is not there": (
+        ["trace", "missing.toml"],
+        ["missing.toml: there is no such file"],
+    ),
+    "less than an element": (
+        ["explain", "full:4", "-b", "2"],
+        ["-b 2: less than one element of float32"],
+    ),
+    "a rank that is not there": (
+        ["explain", "full:4", "--collective", "reduce", "--algo", "chain", "-r", "4"],
+        ["-r 4: the ranks are 0 to 3"],
+    ),
+}
 
 
 @pytest.mark.parametrize(("arguments", "faults"), BAD.values(), ids=BAD)

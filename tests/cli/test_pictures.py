@@ -46,14 +46,23 @@ def test_json_is_printed_beside_a_picture(simreduce, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "faults"),
     [
-        (["dgxv", "--svg", "/nope/x.svg"], ["no topology 'dgxv'", "/nope/x.svg: cannot be written: there is no such folder"]),
+        (
+            ["dgxv", "--svg", "/nope/x.svg"],
+            ["no topology 'dgxv'", "/nope/x.svg: cannot be written: there is no such folder"],
+        ),
         (["gh200", "--png", "/"], ["/: cannot be written: it is a folder"]),
         (["gh200", "--svg", ""], ["cannot be written"]),
-        (["gh200", "--svg", "x.png"], ["--svg x.png: the name says that it is PNG; write --png x.png"]),
-        (["gh200", "--png", "x.SVG"], ["--png x.SVG: the name says that it is SVG; write --svg x.SVG"]),
+        (
+            ["gh200", "--svg", "x.png"],
+            ["--svg x.png: the name says that it is PNG; write --png x.png"],
+        ),
+        (
+            ["gh200", "--png", "x.SVG"],
+            ["--png x.SVG: the name says that it is SVG; write --svg x.SVG"],
+        ),
         (["gh200", "--svg", "x", "--png", "x"], ["--svg x and --png x: one file cannot be both"]),
     ],
-)  # fmt: skip
+)
 def test_every_fault_is_told_and_nothing_is_written(
     simreduce, tmp_path, monkeypatch, arguments, faults
 ):

@@ -114,11 +114,23 @@ def test_every_fault_is_told_at_once(simreduce, small, tmp_path):
         (("dgx1v-resnet50",), "dgx1v-resnet50: it has no [step], which says what a step computes"),
         (("step-dgx1p-resnet5",), "did you mean 'step-dgx1p-resnet50'?"),
         (("step-dgx1p-resnet50", "-g", "9"), "cannot take 9 of 8 devices"),
-        (("step-dgx1p-resnet50", "--batch", "0"), "--batch: expected a whole number from 1 to 1000000000, not 0"),
-        (("dgx1v-resnet50", "--slow", "gpu9=2"), "simreduce: dgx1v-resnet50: it has no [step], which says what a step computes\nsimreduce: dgx1v: no device 'gpu9'"),
-        (("step-p3x4-parameter-servers", "--algo", "ring"), "step.variable_update says how to reduce; give one of the two"),
+        (
+            ("step-dgx1p-resnet50", "--batch", "0"),
+            "--batch: expected a whole number from 1 to 1000000000, not 0",
+        ),
+        (
+            ("dgx1v-resnet50", "--slow", "gpu9=2"),
+            (
+                "simreduce: dgx1v-resnet50: it has no [step], which says what a step computes\n"
+                "simreduce: dgx1v: no device 'gpu9'"
+            ),
+        ),
+        (
+            ("step-p3x4-parameter-servers", "--algo", "ring"),
+            "step.variable_update says how to reduce; give one of the two",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused(simreduce, arguments, says):
     status, out, err = simreduce("step", *arguments)
 

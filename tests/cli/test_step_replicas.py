@@ -111,7 +111,10 @@ def test_no_machine_is_needed(simreduce, asking):
 def test_upstream_s_tokens(simreduce, asking):
     """As many as an update needs are there at first."""
     path = asking(PLAIN)
-    tokens = [json.loads(simreduce("step", path, "--json", *more).out)["num_tokens"] for more in ((), ("--faithful",))]  # fmt: skip
+    tokens = [
+        json.loads(simreduce("step", path, "--json", *more).out)["num_tokens"]
+        for more in ((), ("--faithful",))
+    ]
 
     assert [0, 4] == tokens
 
@@ -120,7 +123,11 @@ def test_a_slow_device_computes_longer(simreduce, asking):
     """Everybody waits for it: 20 ms more, less what its late transfers need not share. Slow links
     alone would cost 1 ms.
     """
-    path = asking(SMALL.replace("backups = 1", "").replace('{distribution = "exponential", mean = "20 ms"}', '"20 ms"'))  # fmt: skip
+    path = asking(
+        SMALL.replace("backups = 1", "").replace(
+            '{distribution = "exponential", mean = "20 ms"}', '"20 ms"'
+        )
+    )
     calm, slow = (
         json.loads(simreduce("step", path, "--json", "--workers", "1", *more).out)["step_time_us"][
             "mean"
@@ -151,7 +158,10 @@ def test_every_fault_is_told_at_once(simreduce, asking):
             for name in ("--algo", "--batch", "--ngpus", "--gpus", "--gpu-indices")
         ),
         f"simreduce: {path}: faithfull: unknown key (did you mean 'faithful'?)",
-        f"simreduce: {path}: strategies: [replicas] sends gradients to their servers, by no strategy",
+        (
+            f"simreduce: {path}: strategies: [replicas] sends gradients to their servers, by no "
+            f"strategy"
+        ),
         f"simreduce: {path}: replicas.backup: unknown key (did you mean 'backups'?)",
         "simreduce: --jitter 3: needs a part between 0 and 1",
     ] == err.splitlines()
@@ -188,17 +198,29 @@ def test_of_what_repetitions_times_are(simreduce, asking):
 @pytest.mark.parametrize(
     ("text", "more", "fault"),
     [
-        (SMALL + '[step]\nbatch = 1\ntime = "1 s"\n', (), "mine.toml: step: a step is asked about, and so are [replicas]; give one of the two"),
+        (
+            SMALL + '[step]\nbatch = 1\ntime = "1 s"\n',
+            (),
+            "mine.toml: step: a step is asked about, and so are [replicas]; give one of the two",
+        ),
         (SMALL, ("--slow", "gpu9=2"), "switch:4: no device 'gpu9'"),
-        (SMALL + "contention = false\n", ("--jitter", "0.1"), "replicas.contention: jitter needs it"),
+        (
+            SMALL + "contention = false\n",
+            ("--jitter", "0.1"),
+            "replicas.contention: jitter needs it",
+        ),
         (SMALL, ("--slow", "gpu9=2", "--jitter", "3"), "switch:4: no device 'gpu9'"),
         (PLAIN, ("--slow", "gpu0=2"), "has no topology, so nothing is there to disturb"),
         (PLAIN, ("--runtime", "ideal"), "runtime: only a topology has use for it"),
         ("replicas = 3\n", (), "replicas: must be a table, got 3"),
         (SMALL.replace("switch:4", "swich:4"), (), "topology: no topology 'swich:4'"),
-        ('topology = "full:2"\nworkload = "bytes:1M"\n[step]\nbatch = 1\ntime = "1 s"\n', ("--backups",), "--backups: only a scenario with [replicas]"),
+        (
+            'topology = "full:2"\nworkload = "bytes:1M"\n[step]\nbatch = 1\ntime = "1 s"\n',
+            ("--backups",),
+            "--backups: only a scenario with [replicas]",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused(simreduce, asking, text, more, fault):
     status, out, err = simreduce("step", asking(text), *more)
 

@@ -39,7 +39,8 @@ def test_verify_takes_strategies_with_commas_between(simreduce):
 def test_a_scenario_is_asked_about_other_strategies_than_its_own(simreduce, tmp_path, command):
     """Which it need not have."""
     (tmp_path / "s.toml").write_text(
-        'topology = "full:4"\nworkload = "bytes:64K"\nstrategies = ["ring"]\n[step]\nbatch = 1\ntime = "1 ms"\n'
+        'topology = "full:4"\nworkload = "bytes:64K"\nstrategies = ["ring"]\n[step]\nbatch '
+        '= 1\ntime = "1 ms"\n'
     )
     done = simreduce(command, tmp_path / "s.toml", "--algo", "one_shot,direct", "--json")
     candidates = json.loads(done.out)["candidates"]
@@ -51,31 +52,49 @@ def test_a_scenario_is_asked_about_other_strategies_than_its_own(simreduce, tmp_
 @pytest.mark.parametrize(
     ("arguments", "faults"),
     [
-        (("bench", "full:4", "--algo", "ring,drect,rng"), [
-            "all_reduce_spec (drect) contains invalid alg drect (did you mean 'direct'?)",
-            "all_reduce_spec (rng) contains invalid alg rng (did you mean 'ring'?)",
-        ]),
-        (("bench", "full:4", "--algo", "ring,xring#9,xring#8"), [
-            "xring#9: the number of sub-chunks must be from 1 to the GPUs per task, 4 here",
-            "xring#8: the number of sub-chunks must be from 1 to the GPUs per task, 4 here",
-        ]),
-        (("bench", "ring:4", "--algo", "copy_to_gpus,xring#9"), [
-            "copy_to_gpus: no route from 'gpu0' to 'gpu2': no switch or host joins them, and GPUs do not forward traffic for others",
-            "xring#9: the number of sub-chunks must be from 1 to the GPUs per task, 4 here",
-        ]),
-        (("explain", "full:4", "--algo", "ring,direct"), ["--algo ring,direct: one strategy at a time"]),
+        (
+            ("bench", "full:4", "--algo", "ring,drect,rng"),
+            [
+                "all_reduce_spec (drect) contains invalid alg drect (did you mean 'direct'?)",
+                "all_reduce_spec (rng) contains invalid alg rng (did you mean 'ring'?)",
+            ],
+        ),
+        (
+            ("bench", "full:4", "--algo", "ring,xring#9,xring#8"),
+            [
+                "xring#9: the number of sub-chunks must be from 1 to the GPUs per task, 4 here",
+                "xring#8: the number of sub-chunks must be from 1 to the GPUs per task, 4 here",
+            ],
+        ),
+        (
+            ("bench", "ring:4", "--algo", "copy_to_gpus,xring#9"),
+            [
+                (
+                    "copy_to_gpus: no route from 'gpu0' to 'gpu2': no switch or host joins "
+                    "them, and GPUs do not forward traffic for others"
+                ),
+                "xring#9: the number of sub-chunks must be from 1 to the GPUs per task, 4 here",
+            ],
+        ),
+        (
+            ("explain", "full:4", "--algo", "ring,direct"),
+            ["--algo ring,direct: one strategy at a time"],
+        ),
         (("trace", "full:4", "--algo", "all"), ["--algo all: one strategy at a time"]),
         (("verify", "--algo", "ring,all"), ["--algo all: --all proves everything"]),
         (("explain", "full:4", "--algo", "ring,"), ["--algo: an empty strategy in 'ring,'"]),
         (("explain", "full:4", "--algo", ""), ["--algo: an empty strategy in ''"]),
-        (("bench", "full:4", "--algo", "ring, ,drect", "--algo", ",ring"), [
-            "--algo: an empty strategy in 'ring, ,drect'",
-            "--algo: an empty strategy in ',ring'",
-            "--algo: ring stands there 2 times",
-            "all_reduce_spec (drect) contains invalid alg drect (did you mean 'direct'?)",
-        ]),
+        (
+            ("bench", "full:4", "--algo", "ring, ,drect", "--algo", ",ring"),
+            [
+                "--algo: an empty strategy in 'ring, ,drect'",
+                "--algo: an empty strategy in ',ring'",
+                "--algo: ring stands there 2 times",
+                "all_reduce_spec (drect) contains invalid alg drect (did you mean 'direct'?)",
+            ],
+        ),
     ],
-)  # fmt: skip
+)
 def test_faults_of_strategies_are_told_together(simreduce, arguments, faults):
     """Of all that were named."""
     status, out, err = simreduce(*arguments)

@@ -105,7 +105,8 @@ def test_a_link_table_gives_what_the_text_leaves_out(simreduce, tmp_path):
 def test_faults_of_a_link_table_are_all_told(simreduce, tmp_path):
     (tmp_path / "in").write_text(TOPO_M)
     (tmp_path / "t.toml").write_text(
-        '[links.new]\nlatency = "1 us"\npairs = []\n[links.nvlink2]\nbandwidth = "25"\n[nodes.a]\nkind = "gpu"\n'
+        '[links.new]\nlatency = "1 us"\npairs = []\n[links.nvlink2]\nbandwidth = "25"\n'
+        '[nodes.a]\nkind = "gpu"\n'
     )
     status, out, err = simreduce("topo", "import", tmp_path / "in", "--links", tmp_path / "t.toml")
 
@@ -158,7 +159,8 @@ def test_export_is_one_file(simreduce, tmp_path):
 def test_check_tells_every_fault_and_exits_with_2(simreduce, tmp_path):
     path = tmp_path / "bad.toml"
     path.write_text(
-        '[nodes.gpu]\nnames = ["a", "b"]\nkind = "gpu"\nmemory_bandwidth = "9 MB/s"\n[links.nvlnk2]\npairs = []\n'
+        '[nodes.gpu]\nnames = ["a", "b"]\nkind = "gpu"\nmemory_bandwidth = "9 MB/s"\n'
+        "[links.nvlnk2]\npairs = []\n"
     )
     status, out, err = simreduce("topo", "check", path)
     document = simreduce("topo", "check", path, "--json")
