@@ -29,7 +29,10 @@ Command = Callable[..., Outcome]
 
 @pytest.fixture
 def simreduce(monkeypatch, capsys) -> Command:
-    """Run `simreduce ARGUMENTS` here. An exception that would be a traceback fails the test."""
+    """Run `simreduce ARGUMENTS` here. An exception that would be a traceback fails the test, and
+    what is said of progress does not depend on how fast this machine is.
+    """
+    monkeypatch.setattr("simreduce.cli.progress.QUIET", 3600.0)
 
     def run(*arguments: str | Path) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["simreduce", *map(str, arguments)])
