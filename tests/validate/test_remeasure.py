@@ -271,10 +271,12 @@ def test_the_help_names_what_there_is():
     """Options stand apart from the devices, so that help loads none of them."""
     command = {option.name: option for option in run.params}
 
-    assert list(BACKENDS) == re.findall(
-        r"\w+", command["backend"].help.split(";")[0].replace(" or ", " ")
-    )
-    assert list(ROUTES) == command["route"].help.split(";")[0].split(" or ")
+    def names(option, lead):
+        text = command[option].help.split(";")[0].removeprefix(lead)
+        return re.findall(r"\w+", text.replace(" or ", " "))
+
+    assert list(BACKENDS) == names("backend", "Run on ")
+    assert list(ROUTES) == names("route", "Execute through ")
     assert (BACKENDS[0], ROUTES[0], PATIENCE) == tuple(
         command[name].default for name in ("backend", "route", "timeout")
     )
