@@ -116,7 +116,7 @@ def test_every_fault_is_told_at_once(simreduce, small, tmp_path):
         (("step-dgx1p-resnet50", "-g", "9"), "cannot take 9 of 8 devices"),
         (
             ("step-dgx1p-resnet50", "--batch", "0"),
-            "--batch: expected a whole number from 1 to 1000000000, not 0",
+            "--batch: must be a whole number from 1 to 1000000000, got 0",
         ),
         (
             ("dgx1v-resnet50", "--slow", "gpu9=2"),
