@@ -20,7 +20,7 @@ def slices(rows):
 
 
 def test_a_dense_accumulator_divides_by_what_it_got_and_drops_what_is_old():
-    """Measured: three gradients though two are enough; then steps 0, 1 and 5; then step set to 10."""
+    """Measured: three gradients where two are enough; steps 0, 1 and 5; then step set to 10."""
     a = DenseAccumulator(())
 
     assert [True, True, True] == [a.apply(np.array(x), 0) for x in (1.0, 3.0, 8.0)]

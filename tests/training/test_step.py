@@ -360,7 +360,7 @@ def test_a_reduction_waits_for_the_slowest_device():
 
 @pytest.mark.parametrize(("slow", "expected"), [("gpu0", 6 + 2), ("gpu1", 6 + 2 + 2)])
 def test_a_device_that_is_early_sends_what_it_has(slow, expected):
-    """Two ticks each way. To gpu0, which sums, gpu1's copy is on its way while gpu0 still computes."""
+    """Two ticks each way. The copy from gpu1 to gpu0, which sums, overlaps gpu0's compute."""
     step = run(job([2], [1], [1], slow={slow: 3.0}), "reduce_to_one")
 
     assert expected * TICK == step.seconds
@@ -441,7 +441,7 @@ def test_a_link_that_never_comes_back_is_a_deadlock():
 
 @pytest.mark.parametrize(("at", "expected"), [(3, [16, 6, 6]), (15, [6, 6, 10 + 6, 6, 6])])
 def test_a_link_that_fails_for_a_while_delays_one_step(at, expected):
-    """Steps are simulated until they are alike again after it, however late it comes; all are kept."""
+    """Steps are simulated until they are equal again after a fault, however late; all are kept."""
     machine, work = pair(), job([4], [1], [1])
     faults = Fault(at * TICK, "gpu0", 0.0), Fault((at + 10) * TICK, "gpu0")
     step = simulate_step(

@@ -175,7 +175,7 @@ def test_gradients_that_come_while_no_round_is_on_are_all_in_the_next_mean():
 
 
 def test_delays_add_up_to_the_step():
-    """Pull, compute, push, update, report and token, one after another; the chief's way is shorter."""
+    """Pull, compute, push, update, report and token, in turn; the chief's route is shorter."""
     network = Delays(
         np.array([0.5]), np.array([[0.25]]), np.array([0.125]), np.array([2.0]), np.array([0.0])
     )
