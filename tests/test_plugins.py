@@ -30,10 +30,9 @@ def fresh(monkeypatch):
 
 
 def star(builder, layout, tensors, options):  # noqa: ARG001 - a planner's signature
-    return [
-        [builder.copy(builder.add([t[0], *(builder.copy(v, 0) for v in t[1:])]), r) for r in range(len(t))]
-        for t in tensors
-    ]  # fmt: skip
+    sums = [builder.add([t[0], *(builder.copy(v, 0) for v in t[1:])]) for t in tensors]
+    ranks = range(len(layout))
+    return [[builder.copy(total, r) if r else total for r in ranks] for total in sums]
 
 
 def broken(builder, layout, tensors, options):  # noqa: ARG001

@@ -46,7 +46,7 @@ def switch(n):
 @pytest.mark.parametrize("n", [8, 16, 32])
 @pytest.mark.parametrize(("name", "collective"), TERMS)
 def test_large_tensors_are_within_5_percent_of_the_floor(name, collective, n):
-    """1 GiB: the busiest port's bytes at full rate, plus the latency of the way through the tree."""
+    """1 GiB: the busiest port's bytes at full rate, plus the latency of the path in the tree."""
     text = name
     if (name, collective, n) == ("double_tree", "all_reduce", 32):
         text = (

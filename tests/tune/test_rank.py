@@ -261,8 +261,10 @@ def test_shards_worth_trying_follow_the_machine(machine, specs, untried):
     assert {(spec, packing) for spec in specs for packing in packings} <= {
         (s.spec, s.packing) for s in found
     }
-    assert {*packings, "packs=1", "small=4096,10", "small=65536,10", "merge=32", "repack=8,fp16", "bucket=25M", "bucket=0", "ddp",
-            "fusion"} == {s.packing for s in found}  # fmt: skip
+    assert {
+        *packings, "packs=1", "small=4096,10", "small=65536,10", "merge=32", "repack=8,fp16",
+        "bucket=25M", "bucket=0", "ddp", "fusion",
+    } == {s.packing for s in found}  # fmt: skip
     assert len(found) == len({s.text for s in found})
 
 
