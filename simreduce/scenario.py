@@ -126,7 +126,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """A question about synchronous replicas. Without a setup, transfers take what the table says."""
+    """A question about synchronous replicas. Without a setup, the table times transfers."""
 
     name: str
     title: str
@@ -250,7 +250,7 @@ class _Reader:
         return self._load("workload", loader)
 
     def beside(self, name: str) -> str:
-        """The path of a file that the scenario names: beside it first, then from where a user is."""
+        """The path of a file that the scenario names, which is looked for beside it first."""
         near = str(self.path.parent / name)
         is_file = Path(name).suffix in (".toml", ".csv") and os.path.isfile(near)  # noqa: PTH113 - Path.is_file raises for names that no file can have
         return near if is_file else name

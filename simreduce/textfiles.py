@@ -45,7 +45,7 @@ def reason(error: OSError) -> str:
 
 
 def read_text(path: Path, refuse: type[InputError], name: str = "") -> str:
-    """The text of a UTF-8 file, which faults call `name`; raises `refuse` when it cannot be read."""
+    """The text of a UTF-8 file, called `name` in faults; raises `refuse` if it cannot be read."""
     name = name or str(path)
     try:
         content = read_bytes(path)

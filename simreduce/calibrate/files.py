@@ -306,7 +306,7 @@ def in_its_unit(
     name: str, value: float, rate: Callable[[float], str], size: Callable[[float], str],
     number: Callable[[float], str], time: Callable[[float], str],
 ) -> str:  # fmt: skip
-    """A constant, by its dotted name, written as what it is: bytes/s, bytes, a number or seconds."""
+    """A constant, by its dotted name, as its unit is written: bytes/s, bytes, number, seconds."""
     if _is_number(name):
         return number(value)
     if name == "cpu.cache":

@@ -1,4 +1,4 @@
-"""What other programs measured: the output of p2pBandwidthLatencyTest and of nccl-tests, as values."""
+"""Reads what p2pBandwidthLatencyTest and nccl-tests print."""
 
 from __future__ import annotations
 

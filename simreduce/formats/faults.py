@@ -71,7 +71,7 @@ class Faults:
     def attempt(
         self, path: str, load: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> T | None:
-        """Return what `load` returns. When it refuses, note its faults at `path` and return None."""
+        """Return what `load` returns, or note its faults at `path` and return None."""
         try:
             return load(*args, **kwargs)
         except InputError as error:

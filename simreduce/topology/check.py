@@ -85,7 +85,10 @@ def check_file(path: str) -> list[str]:
             first = [f"{path}: {note}" for note in notes if note.startswith(CONTRADICTION)]
         else:
             return [
-                f"{path}: neither a machine file (.toml), nor NCCL's XML, nor the table of `nvidia-smi topo -m`"
+                (
+                    f"{path}: neither a machine file (.toml), nor NCCL's XML, nor the table of "
+                    "`nvidia-smi topo -m`"
+                )
             ]
     except TopologyError as error:
         return list(error.problems)
@@ -100,7 +103,8 @@ def _without_nvlinks(machine: Topology) -> Iterator[str]:
         known = model_in(machine.nodes[gpu].model)
         if known and known.nvlinks:
             yield (
-                f"no NVLinks, but {gpu!r} is of model {known.name}, which has {known.nvlinks}; without "
+                f"no NVLinks, but {gpu!r} is of model {known.name}, which has "
+                f"{known.nvlinks}; without "
                 "them its copies take PCIe: `simreduce topo import --nvlink` adds them"
             )
             return
@@ -171,7 +175,10 @@ def _named(document: Document) -> set[str]:
 def _alone(machine: Topology, place: Callable[[str], str], linked: Container[str]) -> Iterator[str]:
     for node in machine.nodes.values():
         if node.name not in linked and len(machine.nodes) > 1:
-            yield f"{place(node.name)}: {node.kind} {node.name!r} has no link; join it to something, or remove it"
+            yield (
+                f"{place(node.name)}: {node.kind} {node.name!r} has no link; join it to "
+                "something, or remove it"
+            )
 
 
 def _islands(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
@@ -203,9 +210,15 @@ def _islands(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
         }
         for box, cpu in mine.items():
             if hosts.setdefault(box, cpu) != cpu:
-                yield f"{place(cpu)}: cpu {cpu!r} and {hosts[box]!r} are not joined; add the link between the sockets"
+                yield (
+                    f"{place(cpu)}: cpu {cpu!r} and {hosts[box]!r} are not joined; add the "
+                    "link between the sockets"
+                )
         if not mine and not part & (on_gpus | chips):
-            yield f"{place(names[0])}: {names[0]!r}{others} is joined to no CPU and no GPU; link it to one, or remove it"
+            yield (
+                f"{place(names[0])}: {names[0]!r}{others} is joined to no CPU and no GPU; "
+                "link it to one, or remove it"
+            )
 
 
 def _memories(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
@@ -248,8 +261,10 @@ def _orders(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
         other = first.setdefault(frozenset((link.source, link.target)), link)
         if (other.source, other.target) == (link.target, link.source):
             yield (
-                f"{place(link.link_class)}: {link.source} - {link.target} are joined by {other.link_class} in the other order "
-                "too; every link goes both ways, so these are two links: write both in one order if that is meant"
+                f"{place(link.link_class)}: {link.source} - {link.target} are joined by "
+                f"{other.link_class} in the other order "
+                "too; every link goes both ways, so these are two links: write both in one "
+                "order if that is meant"
             )
 
 
@@ -259,16 +274,26 @@ def _figures(link: Link) -> Iterator[str]:
     if nominal == UNREAD:
         pass  # told already
     elif not WIRE_LIMITS[0] <= nominal <= WIRE_LIMITS[1]:
-        yield f"{format_bandwidth(nominal)} per lane and direction is no rate of a wire; is the unit right?"
+        yield (
+            f"{format_bandwidth(nominal)} per lane and direction is no rate of a wire; is "
+            "the unit right?"
+        )
     elif known and not 1 / UNLIKE_CLASS <= nominal / known.bandwidth <= UNLIKE_CLASS:
         yield (
-            f"{format_bandwidth(nominal)} per lane, but {link.link_class} has {format_bandwidth(known.bandwidth)}; "
+            f"{format_bandwidth(nominal)} per lane, but {link.link_class} has "
+            f"{format_bandwidth(known.bandwidth)}; "
             "give the rate of one lane and direction, or another class"
         )
     if UNREAD not in (nominal, bandwidth) and bandwidth < LEAST_ACHIEVABLE * nominal:
-        yield f"achievable {format_bandwidth(bandwidth)} is less than a tenth of nominal {format_bandwidth(nominal)}"
+        yield (
+            f"achievable {format_bandwidth(bandwidth)} is less than a tenth of nominal "
+            f"{format_bandwidth(nominal)}"
+        )
     if link.latency > LATENCY_LIMIT:
-        yield f"a latency of {format_duration(link.latency)}; is the unit right? 1.8 us is that of an NVLink"
+        yield (
+            f"a latency of {format_duration(link.latency)}; is the unit right? 1.8 us is "
+            "that of an NVLink"
+        )
 
 
 def _lanes(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
@@ -285,7 +310,8 @@ def _lanes(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
         for name in names:
             if lanes[name] != usual:
                 yield (
-                    f"{place(name)}: {name!r} has {lanes[name]} NVLinks, most GPUs like it {usual}; "
+                    f"{place(name)}: {name!r} has {lanes[name]} NVLinks, most GPUs like it "
+                    f"{usual}; "
                     "add what is missing, or give it a model of its own"
                 )
         known = model_in(model)
@@ -295,7 +321,7 @@ def _lanes(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
 
 
 def _ways(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
-    """GPUs that cannot reach each other or a host, and copies through the host that cost nothing."""
+    """GPUs that cannot reach each other or a host, and staged copies that cost nothing."""
     gpus = machine.devices
     for host in machine.hosts[:1]:
         for gpu in gpus[:_MOST_GPUS]:
@@ -322,7 +348,8 @@ def _ways(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
     for free in (_staged_for_nothing(machine, figures), _sent_for_nothing(machine, figures)):
         for a, b in itertools.islice(free, 1):
             yield (
-                f"{place(a)}: {a!r} and {b!r} copy through the host, but {a!r} has no link to itself "
+                f"{place(a)}: {a!r} and {b!r} copy through the host, but {a!r} has no link "
+                "to itself "
                 f"of a class that begins with {STAGED!r}, so that this costs nothing"
             )
 

@@ -63,7 +63,10 @@ NODE = Format(
     "nodes.GROUP",
     "Nodes that are alike.",
     Field("names", ListOf(Kind("a name or a range", {"type": "string"}, lambda value: value)),
-          'Names, such as `"gpu0"`, or ranges of them: `"gpu[0-7]"`, `"cpu[0-34:2]"` (every second).',
+          (
+              'Names, such as `"gpu0"`, or ranges of them: `"gpu[0-7]"`, `"cpu[0-34:2]"` (every '
+              'second).'
+          ),
           required=True),
     Field("kind", choice(KINDS, "kind"), "What they are.", required=True),
     Field("model", LINE, "The product's name."),

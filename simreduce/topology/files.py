@@ -36,7 +36,7 @@ class Document:
 
 
 def read_document(path: Path, shown: str) -> Document:
-    """The file at `path` over what it extends; raises `TopologyError` when a file cannot be read."""
+    """The file at `path` over what it extends; raises TopologyError if one cannot be read."""
     return _read(path, shown, ())
 
 

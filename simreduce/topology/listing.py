@@ -17,7 +17,7 @@ _FEW = 64
 
 
 def figure_lines(machine: Topology) -> list[str]:
-    """What copies through the host take, a line for every kind of node, and what is known of pairs."""
+    """The tolls of staged copies, a line for each kind of node, and of single pairs."""
     return list(dict.fromkeys(_figures(machine)))
 
 

@@ -173,5 +173,6 @@ def _unknown(text: str) -> TopologyError:
         near = f"; there is a file of that name: write ./{text}"
     return TopologyError(
         f"no topology {shown(text)}{near}; `simreduce topo list` names what is shipped; "
-        f"inline are {', '.join(g.form for g in GENERATORS.values())} and MACHINExN; or give the path of a file"
+        f"inline are {', '.join(g.form for g in GENERATORS.values())} and MACHINExN; or give "
+        "the path of a file"
     )

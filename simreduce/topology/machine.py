@@ -1,4 +1,4 @@
-"""Turning a machine document into a topology, or into the list of everything that is wrong with it."""
+"""Turns a machine document into a topology, or lists every fault of it."""
 
 from __future__ import annotations
 

@@ -98,5 +98,8 @@ def generate(
     settings.unknown((*_COMMON, *generator.keys))
     equal_cost = settings.equal_cost()
     shape = generator.shape(settings)
-    title = f"{shape.title}, {format_bandwidth(settings.bandwidth())}, {format_duration(settings.latency())}"
+    title = (
+        f"{shape.title}, {format_bandwidth(settings.bandwidth())}, "
+        f"{format_duration(settings.latency())}"
+    )
     return build(inline.text, title, inline.text, shape.nodes, shape.cables, shape.rule, equal_cost)

@@ -105,12 +105,18 @@ def read_dragonfly(settings: Settings, machines: int, nics: int) -> Dragonfly:
     if groups > a * h + 1:
         settings.faults.add(
             "g",
-            f"{a} routers with {h} global cables each link at most {a * h + 1} groups, not {groups}",
+            (
+                f"{a} routers with {h} global cables each link at most {a * h + 1} groups, not "
+                f"{groups}"
+            ),
         )
     elif _most(p, a, h, g) < hosts:
         settings.faults.add(
             "",
-            f"{groups} groups of {a} routers with {counted(p, 'host')} hold {p * a * groups}, not {hosts}",
+            (
+                f"{groups} groups of {a} routers with {counted(p, 'host')} hold "
+                f"{p * a * groups}, not {hosts}"
+            ),
         )
     return made
 

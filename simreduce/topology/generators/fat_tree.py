@@ -139,7 +139,10 @@ def up_links(settings: Settings, radix: int) -> int:
     if up.denominator != 1 or not 1 <= up <= DEVICES_LIMIT:
         settings.faults.add(
             "oversubscription",
-            f"{radix} hosts under a leaf / {float(ratio):g} is not a number of up-links from 1 to {DEVICES_LIMIT}",
+            (
+                f"{radix} hosts under a leaf / {float(ratio):g} is not a number of up-links from "
+                f"1 to {DEVICES_LIMIT}"
+            ),
         )
         return 1
     return int(up)
@@ -161,7 +164,8 @@ def _three_levels(settings: Settings, hosts: int) -> Tree:
     if pod > fits // 2 or pods > min(fits, leaves):
         settings.faults.add(
             "pods",
-            f"{leaves} leaves of switches with {fits} ports take {-(-leaves // (fits // 2))} to {min(fits, leaves)} "
+            f"{leaves} leaves of switches with {fits} ports take {-(-leaves // (fits // 2))} "
+            f"to {min(fits, leaves)} "
             f"pods, not {pods}",
         )
     if leaves <= pod:
@@ -182,7 +186,7 @@ def _most(ports: int, ratio: Fraction) -> int:
 
 
 def _misfit(ports: int, ratio: Fraction, hosts: int) -> str:
-    """Why no tree of three levels, of switches with so many ports (of any if 0), holds the hosts."""
+    """Why no tree of three levels of switches with `ports` (0: any number) holds the hosts."""
     over = f"{float(ratio):g}"
     if not ports:
         return (
@@ -191,5 +195,11 @@ def _misfit(ports: int, ratio: Fraction, hosts: int) -> str:
     if ports % 2:
         return f"{ports} is odd, and half of the ports of a spine go down"
     if not _up_links(ports, ratio):
-        return f"{ports} ports of a leaf do not come out even with {over} times as many hosts as up-links"
-    return f"three levels of switches with {ports} ports hold {_most(ports, ratio)} hosts, and here are {hosts}"
+        return (
+            f"{ports} ports of a leaf do not come out even with {over} times as many hosts "
+            "as up-links"
+        )
+    return (
+        f"three levels of switches with {ports} ports hold {_most(ports, ratio)} hosts, and "
+        f"here are {hosts}"
+    )

@@ -31,7 +31,7 @@ WHOLE_LIMIT = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class Inline:
-    """An inline topology, taken apart: the name before `:` or `x`, the size as typed, the settings."""
+    """The parts of an inline topology: the name before `:` or `x`, the size, the settings."""
 
     text: str
     name: str

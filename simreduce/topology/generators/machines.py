@@ -90,7 +90,10 @@ def machines(
     if nic is None and len(own) > 1:
         faults.add(
             "nic",
-            f"{inline.name!r} has NICs for {' and for '.join(own)}; say which all are to be taken for",
+            (
+                f"{inline.name!r} has NICs for {' and for '.join(own)}; say which all are to be "
+                "taken for"
+            ),
         )
     nic = str(nic or own[0]) if own else DEFAULT_NIC
     if not nics:

@@ -86,7 +86,10 @@ def check_cables(settings: Settings, network: Network) -> None:
     if network.cables > CABLES_LIMIT:
         settings.faults.add(
             "",
-            f"{network.cables} cables in the network are more than the {CABLES_LIMIT} that can be held",
+            (
+                f"{network.cables} cables in the network are more than the {CABLES_LIMIT} that "
+                "can be held"
+            ),
         )
 
 

@@ -110,7 +110,8 @@ def read_nccl_topology(
     parts = reading.parts
     if reading.classless:
         parts.notes.append(
-            f"{reading.classless} devices have no class and are taken to be GPUs; name those that are NICs by bus id"
+            f"{reading.classless} devices have no class and are taken to be GPUs; name those "
+            "that are NICs by bus id"
         )
     title = f"{units.counted(len(reading.gpus), 'GPU')}, from an NCCL topology file"
     return build(name, title, name, parts.nodes.values(), parts.cables), parts.notes
@@ -271,7 +272,8 @@ def _nvlinks(reading: _Reading) -> None:
                         else f"{shown(target)}, which is not in the file"
                     )
                     reading.parts.notes.append(
-                        f"line {link.line}: {count} NVLinks of {device.name} are left out, to {what}"
+                        f"line {link.line}: {count} NVLinks of {device.name} are left out, "
+                        f"to {what}"
                     )
                 else:
                     reading.fault(

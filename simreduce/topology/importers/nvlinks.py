@@ -12,7 +12,10 @@ from simreduce.topology.graph import Topology, build
 from simreduce.topology.importers.models import MODELS, UNKNOWN
 from simreduce.topology.importers.parts import Parts
 
-FORMS = "switch, mesh, or the name of a machine whose NVLinks it has, with an order if it has one: dgx1v:0,3,1,2,4,7,5,6"
+FORMS = (
+    "switch, mesh, or the name of a machine whose NVLinks it has, with an order if it has "
+    "one: dgx1v:0,3,1,2,4,7,5,6"
+)
 
 
 def with_nvlinks(

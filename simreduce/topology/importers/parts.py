@@ -101,7 +101,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A CPU as NCCL's XML names it, and the class and number of the links between two such sockets."""
+    """A CPU as NCCL's XML names it, and the links between two such sockets."""
 
     arch: str
     vendor: str

@@ -103,7 +103,10 @@ def _contradictions(table: _Table, machine: Topology) -> list[str]:
             cell = alike.get(table.cells[i][j], table.cells[i][j])
             made = path_class(machine, a, b)
             if cell not in (made, "C2C"):
-                pair = f"{table.names[i]} is {cell} to {table.names[j]}, but by the others it would be {made}"
+                pair = (
+                    f"{table.names[i]} is {cell} to {table.names[j]}, but by the others it "
+                    f"would be {made}"
+                )
                 return [f"{CONTRADICTION}: {pair}"]
     return []
 
@@ -138,7 +141,9 @@ def _read(text: str, faults: Faults) -> _Table:
             what = (
                 f"{shown(wrong[0])} is no cell"
                 if wrong
-                else f"{units.counted(len(cells), 'cell')} for {units.counted(len(names), 'device')}"
+                else (
+                    f"{units.counted(len(cells), 'cell')} for {units.counted(len(names), 'device')}"
+                )
             )
             faults.add(f"line {number}", f"{what}: X, NV#, PIX, PXB, PHB, NODE or SYS")
         elif fields[0] in rows:
@@ -239,7 +244,8 @@ def _sockets(table: _Table, parts: Parts) -> list[list[int]]:
             sockets.append(list(part))
     if open_ends:
         parts.notes.append(
-            "the table does not say on which socket some devices hang; where nothing contradicts it is the first"
+            "the table does not say on which socket some devices hang; where nothing "
+            "contradicts it is the first"
         )
     return [sorted(socket) for socket in sockets]
 

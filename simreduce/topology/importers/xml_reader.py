@@ -66,7 +66,8 @@ def read_xml(text: str, name: str) -> Element:
             or len(attributes) > MOST_ATTRIBUTES
         ):
             raise TopologyError(
-                f"{name}: line {line}: more than {MOST_ELEMENTS} elements, {MOST_DEPTH} one inside the other or "
+                f"{name}: line {line}: more than {MOST_ELEMENTS} elements, {MOST_DEPTH} one "
+                "inside the other or "
                 f"{MOST_ATTRIBUTES} attributes"
             )
         element = Element(tag, attributes, line)
@@ -87,6 +88,7 @@ def read_xml(text: str, name: str) -> Element:
     except expat.ExpatError as error:
         reason = expat.ErrorString(error.code)
         raise TopologyError(
-            f"{name}: line {error.lineno}: not well-formed XML: {reason}; begins with {shown(text[:40])}"
+            f"{name}: line {error.lineno}: not well-formed XML: {reason}; begins with "
+            f"{shown(text[:40])}"
         ) from None
     return root.children[0]

@@ -108,7 +108,10 @@ class _Writer:
                 else []
             )
             speed, width = _pcie(link.link_class)
-            head = f'<pci busid="{self._ids[node.name]}" class="{code}" link_speed="{speed} GT/s" link_width="{width}"'
+            head = (
+                f'<pci busid="{self._ids[node.name]}" class="{code}" link_speed="{speed} '
+                f'GT/s" link_width="{width}"'
+            )
             lines += [f"{head}>", *inner, "</pci>"] if inner else [f"{head}/>"]
         return ["  " * depth + line for line in lines]
 
