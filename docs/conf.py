@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable
 
@@ -15,6 +14,7 @@ from sphinx.util.docutils import SphinxDirective
 import simreduce
 from simreduce.algorithms import ALGORITHMS
 from simreduce.cli.main import cli
+from simreduce.schemas import reference_texts
 
 project = "simreduce"
 author = "The simreduce authors"
@@ -92,7 +92,7 @@ class Formats(_Generated):
     """The keys of every file format."""
 
     def markdown(self) -> str:
-        return importlib.import_module("simreduce.formats").reference()
+        return "\n\n".join(reference_texts().values())
 
 
 def setup(app: Sphinx) -> None:

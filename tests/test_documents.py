@@ -31,7 +31,8 @@ def _found(pattern: str) -> list[tuple[Path, tuple[str, ...]]]:
 
 
 CONSOLE = _found(r"```console\n\$ ([^\n]*)\n(.*?)```")
-PYTHON = _found(r"```python\n(.*?)```")
+PYTHON = [found for found in _found(r"```python\n(.*?)```") if found[0].name != "CONTRIBUTING.md"]
+"""CONTRIBUTING.md shows parts of files; tests/algorithms/test_contributing_example.py runs them."""
 LINKS = _found(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
