@@ -33,7 +33,7 @@ from simreduce.plan import PlanBuilder, Values
 
 def _family(name: str, module: ModuleType, summary: str, **facts: Any) -> Family:
     """A family whose collectives are the functions of `module` that are called like them."""
-    functions = {each: getattr(module, each, None) for each in NAMES}
+    functions: dict[str, Any] = {each: getattr(module, each, None) for each in NAMES}
     return Family(name, summary, **functions, **facts)
 
 

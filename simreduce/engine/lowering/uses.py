@@ -78,7 +78,8 @@ def _latency(routes: Routes, resources: Resources) -> Floats:
     seconds = np.array(resources.latency)[routes.links]
     if routes.shares is not None:
         seconds = seconds * routes.shares
-    return np.bincount(rows, seconds, minlength=len(hops))
+    total: Floats = np.bincount(rows, seconds, minlength=len(hops)).astype(float, copy=False)
+    return total
 
 
 def _at_home(routes: Routes, site: Site) -> tuple[Ints, AnyInts, Floats | float]:
