@@ -87,7 +87,14 @@ def machines(draw):
     ]
     rule = draw(st.sampled_from([EqualCost(), EqualCost("split"), EqualCost("hashed", 1 << 40)]))
     hub = Node("hub", "switch", machine="")
-    return build("t", draw(st.text(max_size=9)), "t", [*nodes, hub], cables, equal_cost=rule)
+    return build(
+        "t",
+        draw(st.text(st.characters(exclude_categories=["C"]), max_size=9)),
+        "t",
+        [*nodes, hub],
+        cables,
+        equal_cost=rule,
+    )
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
