@@ -9,16 +9,17 @@ import signal
 import subprocess
 import sys
 from datetime import datetime
+from importlib import import_module
 
 import pytest
 
 import simreduce as sr
 from simreduce.algorithms import ALGORITHMS, FAMILIES, TWO_LEVEL, Algorithm
 from simreduce.errors import Deadlock, StrategyError
-from simreduce.tune import bench
 from tests.cli.command import REPOSITORY, process
 
 UPDATE = "SIMREDUCE_UPDATE_GOLDENS"
+SETUP = import_module("simreduce.setup")
 SCENARIOS = sorted((REPOSITORY / "scenarios").glob("*.toml"))
 # From Python 3.12 on, the worker processes of `run` are told to be a risk beside numpy's threads.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -79,7 +80,7 @@ def test_the_same_question_prints_the_same_bytes():
     first = process(*question, "--workers", "1", PYTHONHASHSEED="1")
 
     assert first == process(*question, "--workers", "2", PYTHONHASHSEED="2")
-    assert (SCENARIOS[0].with_suffix(".out").read_text("utf-8"), 0, "") == (
+    assert ((REPOSITORY / question[1]).with_suffix(".out").read_text("utf-8"), 0, "") == (
         first.out,
         first.status,
         first.err,
@@ -595,22 +596,22 @@ def test_a_simulation_that_does_not_end_well_has_a_status_of_its_own(
     def simulate(*_arguments, **_options):
         raise end
 
-    monkeypatch.setattr("simreduce.tune.bench.simulate", simulate)
-    monkeypatch.setattr("simreduce.cli.explain.record", simulate)
+    monkeypatch.setattr(SETUP, "simulate", simulate)
+    monkeypatch.setattr(SETUP, "record", simulate)
 
     assert (status, "", message) == simreduce(command, "full:2")
 
 
 def test_a_bench_that_is_stopped_prints_what_it_has(simreduce, monkeypatch):
     """With the status of an interrupt; the document says that it is not all."""
-    alone, simulate = simreduce("bench", "full:2", "-b", "1M"), bench.simulate
+    alone, simulate = simreduce("bench", "full:2", "-b", "1M"), SETUP.simulate
 
     def stopped(plan, *others, **options):
         if plan.nbytes.max() > 1 << 20:
             os.kill(os.getpid(), signal.SIGTERM)
         return simulate(plan, *others, **options)
 
-    monkeypatch.setattr(bench, "simulate", stopped)
+    monkeypatch.setattr(SETUP, "simulate", stopped)
     done = simreduce("bench", "full:2", "-b", "1M", "-e", "4M")
     document = simreduce("bench", "full:2", "-b", "1M", "-e", "4M", "--json")
 
