@@ -196,4 +196,5 @@ def collective_reduce(
         for result in results[rank_of.get(device, rank_of[worker[0]])]:
             b.output(b.copy(result, target, after=everything))
     collective = "sparse_gather" if isinstance(local, PerDeviceSlices) else "all_reduce"
-    return side_by_side([b.finish(contract_of(collective, parts, targets))], call.layout.devices)
+    contract = contract_of(collective, parts, targets, local.homes)
+    return side_by_side([b.finish(contract)], call.layout.devices)

@@ -8,13 +8,14 @@ summed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Literal, NamedTuple, TypeAlias
 
 from simreduce.cross_device.value import INDEX, Distributed, PerDevice, PerDeviceSlices
 from simreduce.layouts import Layout
-from simreduce.plan import Contract, Plan, PlanBuilder, Promise, Value
+from simreduce.plan import Contract, Homes, Plan, PlanBuilder, Promise, Value
 
 Accumulation: TypeAlias = Literal["add_n", "pairwise"]
 """`add_n`: one n-ary sum. `pairwise`: ((x0 + x1) + x2) + ..., a sum of two at a time."""
@@ -48,7 +49,7 @@ def reduce_on(
             joined = b.scale(b.copy(joined, root), len(value.places))
         results = [joined, _concatenated(b, indices, root), *shape]
         parts = slices_parts(value, len(value.places) if mean else 1)
-        return hand_out(b, "sparse_gather", results, parts, destinations)
+        return hand_out(b, "sparse_gather", results, parts, destinations, value.homes)
     owned = dense_inputs(b, value)
     if mean or len(owned) > 1:  # a lone summand stays where it is
         owned = [b.copy(own, root) for own in owned]
@@ -63,7 +64,7 @@ def reduce_on(
         value.replicas if mean else 1,
     )
     collective = "all_reduce" if set(destinations) == set(value.devices) else "reduce"
-    return hand_out(b, collective, [total], [whole], destinations)
+    return hand_out(b, collective, [total], [whole], destinations, value.homes)
 
 
 def broadcast_from(layout: Layout, value: Distributed, destinations: Sequence[int]) -> Plan:
@@ -71,9 +72,9 @@ def broadcast_from(layout: Layout, value: Distributed, destinations: Sequence[in
     b = PlanBuilder(layout.devices)
     if isinstance(value, PerDeviceSlices):
         results = [v for inputs in slices_inputs(b, value) for v in inputs]
-        return hand_out(b, "broadcast", results, slices_parts(value, 1), destinations)
+        return hand_out(b, "broadcast", results, slices_parts(value, 1), destinations, value.homes)
     whole = Part(0, value.elements, value.dtype, frozenset(range(value.replicas)))
-    return hand_out(b, "broadcast", dense_inputs(b, value), [whole], destinations)
+    return hand_out(b, "broadcast", dense_inputs(b, value), [whole], destinations, value.homes)
 
 
 def hand_out(
@@ -82,19 +83,24 @@ def hand_out(
     results: Sequence[Value],
     parts: Sequence[Part],
     destinations: Sequence[int],
+    homes: Mapping[int, int],
 ) -> Plan:
     """Finish a plan with a copy of all `results` on every destination."""
     for device in destinations:
         for value in results:
             b.output(b.copy(value, device))
-    return b.finish(contract_of(collective, parts, destinations))
+    return b.finish(contract_of(collective, parts, destinations, homes))
 
 
-def contract_of(collective: str, parts: Sequence[Part], destinations: Sequence[int]) -> Contract:
-    """The contract of all `parts` on every destination."""
-    return Contract.of(
-        collective, [Promise(device, *part) for device in destinations for part in parts]
-    )
+def contract_of(
+    collective: str,
+    parts: Sequence[Part],
+    destinations: Sequence[int],
+    homes: Mapping[int, int],
+) -> Contract:
+    """The contract of all `parts` on every destination; `homes` has each contributor's device."""
+    promises = [Promise(device, *part) for device in destinations for part in parts]
+    return replace(Contract.of(collective, promises), homes=(Homes(0, homes),))
 
 
 def dense_inputs(b: PlanBuilder, value: PerDevice) -> list[Value]:

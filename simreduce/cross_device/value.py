@@ -42,6 +42,11 @@ class PerDevice:
         """How many values all devices have together."""
         return sum(count for _, count in self.places)
 
+    @property
+    def homes(self) -> dict[int, int]:
+        """The device of every contributor."""
+        return dict(enumerate(device for device, count in self.places for _ in range(count)))
+
 
 @dataclass(frozen=True, slots=True)
 class PerDeviceSlices:
@@ -65,6 +70,11 @@ class PerDeviceSlices:
     def rows(self) -> tuple[int, ...]:
         """The rows of every device."""
         return tuple(rows for _, rows in self.places)
+
+    @property
+    def homes(self) -> dict[int, int]:
+        """The device of every contributor."""
+        return dict(enumerate(self.devices))
 
 
 Distributed: TypeAlias = PerDevice | PerDeviceSlices

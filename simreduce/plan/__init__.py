@@ -1,7 +1,7 @@
 """What moves and adds, and where: an SSA program over device-resident values, with its contract."""
 
 from simreduce.plan.builder import PlanBuilder
-from simreduce.plan.contract import Contract, Promise
+from simreduce.plan.contract import Contract, Homes, Promise
 from simreduce.plan.independent import split_independent
 from simreduce.plan.plan import ZEROS, Executor, Kind, Plan
 from simreduce.plan.processes import across_processes
@@ -14,6 +14,7 @@ __all__ = [
     "ZEROS",
     "Contract",
     "Executor",
+    "Homes",
     "Kind",
     "Plan",
     "PlanBuilder",

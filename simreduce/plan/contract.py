@@ -5,7 +5,7 @@ divides them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -26,13 +26,20 @@ class Promise(NamedTuple):
     divisor: int = 1
 
 
+class Homes(NamedTuple):
+    """The device of each contributor, for addresses from `lo` up to the next `Homes`."""
+
+    lo: int
+    device: Mapping[int, int]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Contract:
     """Rows of promises. Row i: device[i] ends with elements [lo[i], hi[i]) of dtype[i] that hold
     the sum over the contributors sets[members[i]], divided by divisor[i].
 
-    `home` says on which device a contributor's INPUTs must be; one that it does not name may have
-    each address on one device only.
+    `homes`, ascending, says on which device a contributor's INPUTs must be. A contributor that it
+    does not name at an address may have that address on one device only.
     """
 
     collective: str
@@ -43,7 +50,7 @@ class Contract:
     members: AnyInts
     divisor: AnyInts
     sets: tuple[frozenset[int], ...]
-    home: Mapping[int, int] = field(default_factory=dict)
+    homes: tuple[Homes, ...] = ()
 
     def __len__(self) -> int:
         return len(self.device)
@@ -123,7 +130,7 @@ class Contract:
         """Every device ends with every (lo, hi, dtype) as the contributor `source` gave it."""
         only = frozenset([source])
         promises = [Promise(d, *interval, only) for d in devices for interval in intervals]
-        return replace(Contract.of("broadcast", promises), home={source: source})
+        return replace(Contract.of("broadcast", promises), homes=(Homes(0, {source: source}),))
 
 
 def _each(
@@ -176,5 +183,5 @@ def _contract(
         members=members.astype(np.int32),
         divisor=np.full(len(rows), divisor, dtype=np.int32),
         sets=sets,
-        home={rank: rank for rank in ranks},
+        homes=(Homes(0, {rank: rank for rank in ranks}),),
     )

@@ -19,7 +19,7 @@ import numpy as np
 from simreduce import dtypes
 from simreduce.arrays import AnyInts, Bools, Ints, distinct, invert, ranges, row_starts, splitmix
 from simreduce.errors import PlanError
-from simreduce.plan.contract import Contract
+from simreduce.plan.contract import Contract, Homes
 from simreduce.plan.plan import ZEROS, Kind, Plan
 
 PRIME = 2**31 - 1
@@ -112,11 +112,7 @@ def _strays(plan: Plan) -> Ints:
     device already.
     """
     ids = np.flatnonzero((plan.kind == Kind.INPUT) & (plan.arg > ZEROS) & (plan.hi > plan.lo))
-    at_home = np.array(
-        [plan.contract.home.get(int(plan.arg[i]), int(plan.device[i])) for i in ids], dtype=np.int64
-    )
-    strays = ids[plan.device[ids] != at_home].tolist()
-    homeless = ids[~np.isin(plan.arg[ids], list(plan.contract.home))]
+    strays, homeless = _homes(plan, ids)
     upto: dict[tuple[int, int], int] = {}  # by contributor and device, where what it has there ends
     devices: dict[int, list[int]] = {}  # by contributor
     for op in homeless[np.lexsort((plan.lo[homeless], plan.arg[homeless]))].tolist():
@@ -127,6 +123,21 @@ def _strays(plan: Plan) -> Ints:
             devices.setdefault(rank, []).append(device)
         upto[rank, device] = max(upto.get((rank, device), 0), int(plan.hi[op]))
     return np.array(strays, dtype=np.int64)
+
+
+def _homes(plan: Plan, ids: Ints) -> tuple[list[int], Ints]:
+    """Of the INPUTs `ids`: those with an address whose home is another device, and those with an
+    address that has no home.
+    """
+    homes = (Homes(0, {}), *plan.contract.homes)
+    starts = np.array([lo for lo, _ in homes], dtype=np.int64)
+    first = np.searchsorted(starts, plan.lo[ids], side="right") - 1
+    count = np.searchsorted(starts, plan.hi[ids], side="left") - first
+    op, at = np.repeat(ids, count), ranges(first, count)
+    pairs = zip(at.tolist(), plan.arg[op].tolist(), strict=True)
+    home = np.array([homes[i].device.get(rank, -1) for i, rank in pairs], dtype=np.int64)
+    strays = distinct(op[(home >= 0) & (home != plan.device[op])])
+    return strays.tolist(), distinct(op[home < 0])
 
 
 def _gaps(plan: Plan) -> Ints:

@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from simreduce.arrays import AnyInts, Ints, ranges, row_starts
-from simreduce.plan.contract import Contract
+from simreduce.plan.contract import Contract, Homes
 from simreduce.plan.plan import Kind, Plan
 
 
 def side_by_side(plans: Sequence[Plan], devices: Sequence[str]) -> Plan:
     """One plan of all `plans` on `devices`, which hold theirs: program order is theirs one after
     another, and no op waits for an op of another plan. Addresses follow each other likewise.
-    Contributors keep their numbers.
+    Contributors keep their numbers, and their homes within the addresses of their plan.
 
     The collective is that of the first plan.
     """
@@ -53,7 +53,7 @@ def side_by_side(plans: Sequence[Plan], devices: Sequence[str]) -> Plan:
         operands=joined("operands", base),
         control_start=starts("control_start"),
         controls=joined("controls", base),
-        contract=_joined_contracts([p.contract for p in moved], room),
+        contract=_joined_contracts([p.contract for p in moved], room, tops),
     )
 
 
@@ -64,12 +64,16 @@ def _on(plan: Plan, place: Sequence[int], devices: int) -> Plan:
     stream = np.where(plan.stream < 0, plan.stream, channel * devices + to[owner]).astype(
         plan.stream.dtype
     )
-    home = {k: int(to[device]) for k, device in plan.contract.home.items()}
-    contract = replace(plan.contract, device=to[plan.contract.device], home=home)
+    homes = tuple(
+        Homes(lo, {k: int(to[home]) for k, home in device.items()})
+        for lo, device in plan.contract.homes
+    )
+    contract = replace(plan.contract, device=to[plan.contract.device], homes=homes)
     return replace(plan, device=to[plan.device], stream=stream, contract=contract)
 
 
-def _joined_contracts(contracts: Sequence[Contract], room: Ints) -> Contract:
+def _joined_contracts(contracts: Sequence[Contract], room: Ints, tops: Sequence[int]) -> Contract:
+    """All promises, each with the addresses of its plan, which begin at `room` and are `tops` long."""
     first = row_starts(np.array([len(c.sets) for c in contracts]))[:-1].astype(np.int32)
     pairs = list(zip(contracts, room, strict=True))
     return Contract(
@@ -81,14 +85,24 @@ def _joined_contracts(contracts: Sequence[Contract], room: Ints) -> Contract:
         members=np.concatenate([c.members + k for c, k in zip(contracts, first, strict=True)]),
         divisor=np.concatenate([c.divisor for c in contracts]),
         sets=tuple(s for c in contracts for s in c.sets),
-        home=_common_home(contracts),
+        homes=_joined_homes(contracts, room, tops),
     )
 
 
-def _common_home(contracts: Sequence[Contract]) -> dict[int, int]:
-    """Where contributors live, of those that live at one place in all the contracts that name them."""
-    pairs = {pair for c in contracts for pair in c.home.items()}
-    return {k: device for k, device in sorted(pairs) if sum(k == other for other, _ in pairs) == 1}
+def _joined_homes(
+    contracts: Sequence[Contract], room: Ints, tops: Sequence[int]
+) -> tuple[Homes, ...]:
+    """The homes of every contract, within the addresses of its plan only."""
+    homes: list[Homes] = []
+    for contract, base, top in zip(contracts, room.tolist(), tops, strict=True):
+        for lo, device in (Homes(0, {}), *contract.homes):
+            if lo >= top:
+                continue
+            if homes and homes[-1].lo == base + lo:
+                homes.pop()
+            if device != (homes[-1].device if homes else {}):
+                homes.append(Homes(base + lo, device))
+    return tuple(homes)
 
 
 def results_last(plan: Plan, key: Sequence[int]) -> Plan:

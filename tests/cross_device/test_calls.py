@@ -170,6 +170,20 @@ class TestBatchReduce:
         for results in evaluate(plan, lambda k, _: k).values():
             assert [5, 80, 8, 6] == [len(r) for r in results]
 
+    @pytest.mark.parametrize("elements", [0, 5])
+    @pytest.mark.parametrize("version", ["1.12", "1.14"])
+    @pytest.mark.parametrize(
+        "method", [MultiWorkerAllReduce("psgpu"), AllReduceCrossDeviceOps("hierarchical_copy")]
+    )
+    def test_slices_may_name_the_devices_in_another_order(self, method, version, elements):
+        """Contributor 0 is on gpu0 for the dense value, and on gpu2 for the slices."""
+        dense = PerDevice.on((0, 2), elements)
+        slices = PerDeviceSlices(((2, 2), (0, 1)), 3)
+        for values in ((dense, slices), (slices, dense)):
+            pairs = [(value, (0, 2)) for value in values]
+
+            assert verify(batch_reduce(method, "sum", pairs, machine(), version=version)) == []
+
     @pytest.mark.parametrize(
         ("version", "packs"), [("1.12", (5, 6)), ("1.14", (5, 6)), ("2.x", (11,))]
     )

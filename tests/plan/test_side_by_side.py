@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from simreduce.plan import Contract, Kind, PlanBuilder, Promise, results_last, side_by_side, verify
+from dataclasses import replace
+
+from simreduce.plan import (
+    Contract,
+    Homes,
+    Kind,
+    PlanBuilder,
+    Promise,
+    results_last,
+    side_by_side,
+    verify,
+)
 
 
 def star(devices, elements, root=0):
@@ -42,6 +53,43 @@ def test_a_broken_plan_stays_broken():
 
     assert verify(side_by_side([broken, broken], ("a", "b"))) == []
     assert [p.rule for p in verify(side_by_side([broken, other], ("b", "a")))] == ["wrong sum"]
+
+
+def moved(lives_on: str, starts_on: str):
+    """Copy four elements of contributor 0, whose home is `lives_on`, from `starts_on` to there."""
+    b = PlanBuilder(("a", "b"))
+    start, end = "ab".index(starts_on), "ab".index(lives_on)
+    b.output(b.copy(b.input(start, 0, 4, contributor=0), end))
+    promise = Contract.of("none", [Promise(end, 0, 4, 0, frozenset([0]))])
+    return b.finish(replace(promise, homes=(Homes(0, {0: end}),)))
+
+
+def test_a_contributor_has_a_home_in_every_plan():
+    """Plans keep their own homes: none reaches into the addresses of another plan."""
+    on_a, on_b, stray = moved("a", "a"), moved("b", "b"), moved("b", "a")
+    b = PlanBuilder(("a", "b"))
+    b.output(b.input(1, 0, 4, contributor=0))
+    free = b.finish(Contract.of("none", [Promise(1, 0, 4, 0, frozenset([0]))]))
+    plan = side_by_side([on_a, on_a, on_b, free, on_a], ("a", "b"))
+
+    assert verify(plan) == []
+    assert (Homes(0, {0: 0}), Homes(8, {0: 1}), Homes(12, {}), Homes(16, {0: 0})) == (
+        plan.contract.homes
+    )
+    assert verify(side_by_side([plan, plan], ("b", "a"))) == []
+    for plans in ([stray, on_a], [on_a, stray], [on_a, on_b, stray, free]):
+        assert ["contributor"] == [p.rule for p in verify(side_by_side(plans, ("a", "b")))]
+
+
+def test_an_input_over_two_homes_must_be_on_both():
+    b = PlanBuilder(("a", "b"))
+    b.output(b.input(0, 0, 8, contributor=0))
+    plan = b.finish(Contract.of("none", [Promise(0, 0, 8, 0, frozenset([0]))]))
+    wrong = replace(plan.contract, homes=(Homes(0, {0: 0}), Homes(7, {0: 1})))
+    right = replace(plan.contract, homes=(Homes(0, {0: 0}), Homes(8, {0: 1})))
+
+    assert ["contributor"] == [p.rule for p in verify(replace(plan, contract=wrong))]
+    assert verify(replace(plan, contract=right)) == []
 
 
 def test_results_go_last_in_the_order_of_their_keys():

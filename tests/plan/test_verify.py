@@ -16,6 +16,7 @@ from simreduce.arrays import row_starts
 from simreduce.plan import (
     ZEROS,
     Contract,
+    Homes,
     Kind,
     Plan,
     PlanBuilder,
@@ -469,7 +470,13 @@ def is_at_home(plan: Plan, op: int) -> bool:
         if plan.kind[v] == Kind.INPUT and plan.arg[v] == who and plan.device[v] != where
         and max(plan.lo[v], plan.lo[op]) < min(plan.hi[v], plan.hi[op])
     ]  # fmt: skip
-    return plan.contract.home.get(who, where) == where and not others
+    homes = {
+        [Homes(0, {}), *(h for h in plan.contract.homes if h.lo <= address)][-1].device.get(
+            who, where
+        )
+        for address in range(int(plan.lo[op]), int(plan.hi[op]))
+    }
+    return homes == {where} and not others
 
 
 def evaluated(plan: Plan) -> list[Elements]:
