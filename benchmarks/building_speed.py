@@ -50,7 +50,8 @@ def measure(collective: str, algorithm: str, ranks: int) -> str:
 
 def main() -> None:
     print(
-        f"{'collective':<11} {'algorithm':<17} {'ranks':>5} {'ops':>10} {'B/op':>6} {'build s':>9} {'proof s':>9} "
+        f"{'collective':<11} {'algorithm':<17} {'ranks':>5} {'ops':>10} {'B/op':>6} {'build s':>9} "
+        f"{'proof s':>9} "
         f"{'build MiB':>9} {'proof MiB':>9}"
     )
     for ranks in [int(text) for text in sys.argv[1:]] or RANKS:

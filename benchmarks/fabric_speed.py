@@ -66,7 +66,8 @@ def measure(text: str) -> str:
 def main() -> None:
     print(f"{'':48} {'':>6} {'':>7} {'':>7} {'ring':>7} {RANDOM_PAIRS:>7,} {SINGLE_PAIRS:>7,}")
     print(
-        f"{'topology':48} {'GPUs':>6} {'load s':>7} {'layout':>7} {'s':>7} {'pairs s':>7} {'single':>7} {'MiB':>6} "
+        f"{'topology':48} {'GPUs':>6} {'load s':>7} {'layout':>7} {'s':>7} {'pairs s':>7} "
+        f"{'single':>7} {'MiB':>6} "
         f"{'switches':>8} {'cables':>8}"
     )
     for text in sys.argv[1:] or CASES:

@@ -42,7 +42,10 @@ def machines(ranks: int) -> dict[str, str]:
     """Fabrics with ports of 12.5 GB/s; the fat tree has two hosts for every up-link."""
     found = {
         "switch": f"switch:{ranks},bandwidth=12.5GB/s,latency=2us",
-        "fat_tree": f"fat_tree:{ranks},radix={min(ranks // 2, 32)},oversubscription=2,bandwidth=12.5GB/s,latency=2us",
+        "fat_tree": (
+            f"fat_tree:{ranks},radix={min(ranks // 2, 32)},oversubscription=2,bandwidth=12.5GB/s,"
+            "latency=2us"
+        ),
     }
     if ranks in TORI:
         found["torus"] = f"torus:{TORI[ranks]},bandwidth=12.5GB/s,latency=1us"
@@ -91,7 +94,8 @@ def _naive(plan: Plan, topology: Topology) -> float:
 
 def main() -> None:
     print(
-        f"{'machine':<9} {'algorithm':<17} {'ranks':>5} {'messages':>10} {'build s':>8} {'all s':>8} {'messages/s':>11} "
+        f"{'machine':<9} {'algorithm':<17} {'ranks':>5} {'messages':>10} {'build s':>8} "
+        f"{'all s':>8} {'messages/s':>11} "
         f"{'us each':>8} {'MiB':>7} {'naive':>10} predicted s"
     )
     for ranks in [int(text) for text in sys.argv[1:]] or RANKS:

@@ -58,7 +58,7 @@ def _all_of(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
 
 
 def _start(needed: tuple[str, ...]) -> None:
-    """Prepare a worker. Ctrl-C goes to all processes of a terminal: the first of them ends the others."""
+    """Prepare a worker, which leaves Ctrl-C to the process that started it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()

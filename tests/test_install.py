@@ -90,7 +90,10 @@ def test_the_code_that_runs_is_the_installed_one(installed, elsewhere):
     """Both packages come from the environment, or from the source tree, and nowhere else."""
     python, home = installed
 
-    script = "import simreduce, simreduce_validate as v; print(simreduce.__file__, v.__file__, sep='\\n')"
+    script = (
+        "import simreduce, simreduce_validate as v; "
+        "print(simreduce.__file__, v.__file__, sep='\\n')"
+    )
     for file in _run(python, "-c", script, cwd=elsewhere).splitlines():
         assert Path(file).is_relative_to(home)
 
@@ -106,7 +109,10 @@ def test_shipped_machines_and_scenarios_are_found(installed, elsewhere):
     for machine in listed:
         assert machine["title"] in _run(command, "topo", "show", machine["name"], cwd=elsewhere)
 
-    script = "from simreduce.shipped import data_dir; print(*sorted(p.stem for p in data_dir('scenarios').glob('*.toml')))"
+    script = (
+        "from simreduce.shipped import data_dir; "
+        "print(*sorted(p.stem for p in data_dir('scenarios').glob('*.toml')))"
+    )
     scenarios = _run(installed[0], "-c", script, cwd=elsewhere).split()
     assert sorted(p.stem for p in (REPOSITORY / "scenarios").glob("*.toml")) == scenarios
 

@@ -157,12 +157,31 @@ topology_overrides = 3
         "mine.toml: title: must be text, got 5",
         "mine.toml: repeat: must be a whole number from 1 to 1000, got 0",
         "mine.toml: topology_overrides: must be a table, got 3",
-        "mine.toml: topology: no topology 'dgxv' (did you mean 'dgx1v'?); `simreduce topo list` names what is shipped; inline are dragonfly:N, fat_tree:N, full:N, ring:N, switch:N, torus:AxB and MACHINExN; or give the path of a file",
-        "mine.toml: runtime: unknown runtime 'tensrflow' (did you mean 'tensorflow'?); one of tensorflow, ideal",
+        (
+            "mine.toml: topology: no topology 'dgxv' (did you mean 'dgx1v'?); `simreduce topo "
+            "list` "
+            "names what is shipped; inline are dragonfly:N, fat_tree:N, full:N, ring:N, switch:N, "
+            "torus:AxB and MACHINExN; or give the path of a file"
+        ),
+        (
+            "mine.toml: runtime: unknown runtime 'tensrflow' (did you mean 'tensorflow'?); one of "
+            "tensorflow, ideal"
+        ),
         "mine.toml: calibration: missing.toml: there is no such file",
-        "mine.toml: workload: no workload 'resnet5' (did you mean 'resnet50'?); a file ends in .csv or .toml, one gradient is 'bytes:64M'",
-        "mine.toml: strategies[0]: all_reduce_spec (rng) contains invalid alg rng (did you mean 'ring'?)",
-        "mine.toml: strategies[1]: ring+packs=0: packs: '0': the number of packs is a whole number from 1 to 4096, for example packs=8",
+        (
+            "mine.toml: workload: no workload 'resnet5' (did you mean 'resnet50'?); a file ends in "
+            ".csv or .toml, one gradient is 'bytes:64M'"
+        ),
+        (
+            "mine.toml: strategies[0]: all_reduce_spec (rng) contains invalid alg rng (did you "
+            "mean "
+            "'ring'?)"
+        ),
+        (
+            "mine.toml: strategies[1]: ring+packs=0: packs: '0': the number of packs is a whole "
+            "number "
+            "from 1 to 4096, for example packs=8"
+        ),
     ) == _refused(path)
 
 
@@ -199,7 +218,10 @@ topology_overrides = 3
             [
                 'strategies: "all" stands alone',
                 "strategies[0]: must be text, got 1",
-                "strategies[1]: all_reduce_spec (rng) contains invalid alg rng (did you mean 'ring'?)",
+                (
+                    "strategies[1]: all_reduce_spec (rng) contains invalid alg rng (did you mean "
+                    "'ring'?)"
+                ),
             ],
         ),
         (
@@ -233,7 +255,12 @@ def test_a_scenario_that_cannot_be_run(write, content, messages):
         ),
         (
             "",
-            "no scenario ''; shipped: dgx-h100-gpt2-ddp, dgx1p-step-of-five, dgx1v-resnet50, step-dgx1p-resnet50, step-p3x4-parameter-servers, step-p3x6-stragglers; a file ends in .toml",
+            (
+                "no scenario ''; shipped: dgx-h100-gpt2-ddp, dgx1p-step-of-five, dgx1v-resnet50, "
+                "step-dgx1p-resnet50, step-p3x4-parameter-servers, step-p3x6-stragglers; a file "
+                "ends "
+                "in .toml"
+            ),
         ),
         ("missing.toml", "missing.toml: there is no such file"),
         (".", ".: is a directory, not a file"),
@@ -288,15 +315,54 @@ def test_faults_cross_to_another_process_one_by_one():
 
 
 keys = st.sampled_from(
-    ["title", "topology", "workload", "runtime", "calibration", "strategies", "repeat", "topology_overrides", "x",
-     '"links.qpi.bandwidth"', "bandwidth", "nic", "fabric"]
-)  # fmt: skip
+    [
+        "title",
+        "topology",
+        "workload",
+        "runtime",
+        "calibration",
+        "strategies",
+        "repeat",
+        "topology_overrides",
+        "x",
+        '"links.qpi.bandwidth"',
+        "bandwidth",
+        "nic",
+        "fabric",
+    ]
+)
 values = st.sampled_from(
-    ['"full:2"', '"dgx1v"', '"dgx1vx2"', '"bytes:64"', '"resnet50"', '"ideal"', '"nominal"', '["all"]', '["ring", "x"]',
-     "[[]]", "3", "true", "1.5", "nan", "{}", '{bandwidth = "1 GB/s"}', "{nic = []}", '{"links.qpi.bandwidth" = 1}',
-     "{latency = {}}", '"."', '".."', '"a\\u0000.csv"', '"mine.toml"', '""', "1979-05-27", "0x" + "f" * 5000,
-     "1" + "0" * 5000, '"' + "x" * 3000 + '"']
-)  # fmt: skip
+    [
+        '"full:2"',
+        '"dgx1v"',
+        '"dgx1vx2"',
+        '"bytes:64"',
+        '"resnet50"',
+        '"ideal"',
+        '"nominal"',
+        '["all"]',
+        '["ring", "x"]',
+        "[[]]",
+        "3",
+        "true",
+        "1.5",
+        "nan",
+        "{}",
+        '{bandwidth = "1 GB/s"}',
+        "{nic = []}",
+        '{"links.qpi.bandwidth" = 1}',
+        "{latency = {}}",
+        '"."',
+        '".."',
+        '"a\\u0000.csv"',
+        '"mine.toml"',
+        '""',
+        "1979-05-27",
+        "0x" + "f" * 5000,
+        "1" + "0" * 5000,
+        '"' + "x" * 3000 + '"',
+    ]
+)
 lines = st.one_of(
     st.tuples(keys, values).map(" = ".join), keys.map("[{}]".format), st.text(max_size=8)
 )
@@ -312,8 +378,9 @@ lines = st.one_of(
         ),
         st.lists(values, min_size=4, max_size=4).map(
             lambda v: (
-                f"topology = {v[0]}\nworkload = {v[1]}\nruntime = {v[2]}\ntopology_overrides = {v[3]}".encode()
-            )
+                f"topology = {v[0]}\nworkload = {v[1]}\nruntime = {v[2]}\n"
+                f"topology_overrides = {v[3]}"
+            ).encode()
         ),
     )
 )

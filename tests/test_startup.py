@@ -16,7 +16,8 @@ HEAVY = ("numpy", "networkx", "simpy", "scipy", "numba", "rich", "tensorflow")
 LOADED = """
 import json, sys
 {act}
-print("\\n" + json.dumps(sorted(m for m in sys.modules if "." not in m or m.startswith("simreduce"))))
+found = sorted(m for m in sys.modules if "." not in m or m.startswith("simreduce"))
+print("\\n" + json.dumps(found))
 """
 
 

@@ -236,7 +236,10 @@ def test_only_families_that_sum_fit():
         ("nccl/xrinq", r"\(did you mean 'nccl/xring'\?\)"),
         (
             "qqqqqq",
-            r"; known: nccl, .*ring, .*; any two families make inner/outer, as in ring/halving_doubling",
+            (
+                r"; known: nccl, .*ring, .*; any two families make inner/outer, as in "
+                r"ring/halving_doubling"
+            ),
         ),
     ],
 )

@@ -499,8 +499,16 @@ class TestFaults:
             )
         text = str(error.value)
 
-        for part in ("reduce_op 'max'", "version '1.13'", "reduce_to_device 7", "'addn'", "0 values on device 0",
-                     "device 9", "listed twice", "destination 'gpu9' is no device (did you mean"):  # fmt: skip
+        for part in (
+            "reduce_op 'max'",
+            "version '1.13'",
+            "reduce_to_device 7",
+            "'addn'",
+            "0 values on device 0",
+            "device 9",
+            "listed twice",
+            "destination 'gpu9' is no device (did you mean",
+        ):
             assert part in text
 
     @pytest.mark.parametrize(
@@ -569,10 +577,20 @@ METHODS = st.one_of(
         st.one_of(st.none(), st.integers(0, 8)),
         st.sampled_from(["add_n", "pairwise"]),
     ),
-    st.builds(AllReduceCrossDeviceOps, st.sampled_from(["nccl", "hierarchical_copy"]), st.integers(0, 3)),
-    st.builds(CollectiveAllReduce, st.integers(1, 3), st.integers(0, 300), st.sampled_from(["ring", "nccl"])),
-    st.builds(MultiWorkerAllReduce, st.sampled_from(["xring", "pscpu", "psgpu", "nccl/pscpu", [("nccl", 1, 9), ("pscpu",)]])),
-)  # fmt: skip
+    st.builds(
+        AllReduceCrossDeviceOps, st.sampled_from(["nccl", "hierarchical_copy"]), st.integers(0, 3)
+    ),
+    st.builds(
+        CollectiveAllReduce,
+        st.integers(1, 3),
+        st.integers(0, 300),
+        st.sampled_from(["ring", "nccl"]),
+    ),
+    st.builds(
+        MultiWorkerAllReduce,
+        st.sampled_from(["xring", "pscpu", "psgpu", "nccl/pscpu", [("nccl", 1, 9), ("pscpu",)]]),
+    ),
+)
 
 
 @st.composite

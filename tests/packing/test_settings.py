@@ -29,7 +29,10 @@ ONE, TWO = layout(load_topology("dgx1v")), layout(load_topology("dgx1vx2"))
         (
             "xring+repack=4,fp16",
             ONE,
-            "--variable_update=replicated --all_reduce_spec=xring --use_fp16 --gradient_repacking=4",
+            (
+                "--variable_update=replicated --all_reduce_spec=xring --use_fp16 "
+                "--gradient_repacking=4"
+            ),
         ),
         (
             "xring+repack=0,fp16",

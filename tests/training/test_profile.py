@@ -112,7 +112,11 @@ def test_every_fault_of_a_file_is_told_at_once(write):
     assert (
         "bad.csv: line 2: forward: '1' has no unit; write for example '1.5 us' or '700 ns'",
         "bad.csv: line 3: backward: missing; must be a time",
-        "bad.csv: line 4: forward: '1 parsec': unknown unit 'parsec' for a time; write for example '1.5 us' or '700 ns'",
+        (
+            "bad.csv: line 4: forward: '1 parsec': unknown unit 'parsec' for a time; write for "
+            "example "
+            "'1.5 us' or '700 ns'"
+        ),
         "bad.csv: line 3: list has no layer 'cg/conv9' (did you mean 'cg/conv1'?)",
         f"bad.csv: line 4: a second row for '{FIRST}'",
     ) == refused(path)
@@ -123,15 +127,39 @@ def test_every_fault_of_a_file_is_told_at_once(write):
     [
         ("a.csv", "", "a.csv: empty; the first line names the columns: layer,forward,backward"),
         ("a.csv", f"layer,forward,backward\n{FIRST},1 ms,1 ms\n", f"a.csv: no times for {SECOND}"),
-        ("a.csv", "layer,forward,backward\na,1 ms\n", "a.csv: line 2: 2 fields where the header has 3"),
-        ("a.csv", 'layer,forward,backward\n"a,1 ms,2 ms\n', "a.csv: line 2: unexpected end of data"),
-        ("a.csv", "layer,forward,bakward\n", "a.csv: line 1: bakward: unknown key (did you mean 'backward'?)"),
-        ("a.toml", "layers = 3", "a.toml: layers: must be [[layers]] tables with layer, forward, backward, got 3"),
+        (
+            "a.csv",
+            "layer,forward,backward\na,1 ms\n",
+            "a.csv: line 2: 2 fields where the header has 3",
+        ),
+        (
+            "a.csv",
+            'layer,forward,backward\n"a,1 ms,2 ms\n',
+            "a.csv: line 2: unexpected end of data",
+        ),
+        (
+            "a.csv",
+            "layer,forward,bakward\n",
+            "a.csv: line 1: bakward: unknown key (did you mean 'backward'?)",
+        ),
+        (
+            "a.toml",
+            "layers = 3",
+            "a.toml: layers: must be [[layers]] tables with layer, forward, backward, got 3",
+        ),
         ("a.toml", "[[layer]]", "a.toml: layer: unknown key (did you mean 'layers'?)"),
-        ("a.toml", "[[layers]]\nlayer = 3\nforward = 1\nbackward = '1 ms'", "a.toml: layers[0].layer: must be text, got 3"),
-        ("a.csv", f"layer,forward,backward\n{FIRST},1 ms,1 ms\n{FIRST},1 ms,1 ms\n", f"a.csv: line 3: a second row for '{FIRST}'"),
+        (
+            "a.toml",
+            "[[layers]]\nlayer = 3\nforward = 1\nbackward = '1 ms'",
+            "a.toml: layers[0].layer: must be text, got 3",
+        ),
+        (
+            "a.csv",
+            f"layer,forward,backward\n{FIRST},1 ms,1 ms\n{FIRST},1 ms,1 ms\n",
+            f"a.csv: line 3: a second row for '{FIRST}'",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_with_a_file(write, name, content, says):
     assert says == refused(write(name, content))[0]
 

@@ -92,25 +92,77 @@ def test_every_fault_is_told_at_once():
 @pytest.mark.parametrize(
     ("table", "says"),
     [
-        ({"batch": 0, "time": "1 s"}, "step.batch: must be a whole number from 1 to 1000000000, got 0"),
-        ({"batch": True, "time": "1 s"}, "step.batch: must be a whole number from 1 to 1000000000, got True"),
+        (
+            {"batch": 0, "time": "1 s"},
+            "step.batch: must be a whole number from 1 to 1000000000, got 0",
+        ),
+        (
+            {"batch": True, "time": "1 s"},
+            "step.batch: must be a whole number from 1 to 1000000000, got True",
+        ),
         ({"batch": 1}, "step: give one of time, rate, profile; it has none"),
-        ({"batch": 1, "time": 5}, "step.time: 5 has no unit; write a time as text, for example '1.5 us' or '700 ns'"),
-        ({"batch": 1, "rate": "5 GB/s"}, "step.rate: '5 GB/s': unknown unit 'GB/s' for a rate of computing; write for example '6.5 TFLOP/s' or '300 GFLOPS'"),
+        (
+            {"batch": 1, "time": 5},
+            "step.time: 5 has no unit; write a time as text, for example '1.5 us' or '700 ns'",
+        ),
+        (
+            {"batch": 1, "rate": "5 GB/s"},
+            (
+                "step.rate: '5 GB/s': unknown unit 'GB/s' for a rate of computing; write for "
+                "example "
+                "'6.5 TFLOP/s' or '300 GFLOPS'"
+            ),
+        ),
         ({"batch": 1, "rate": "0 TFLOP/s"}, "step.rate: must be a rate above 0"),
-        ({"batch": 1, "rate": {"gpu9": "1 TFLOP/s"}}, "step.rate.gpu9: no GPU or model has this name (did you mean 'gpu7'?)"),
-        ({"batch": 1, "rate": {"gpu1": "1 TFLOP/s"}}, "step.rate: there is none for gpu0, gpu2, gpu3, gpu4, gpu5"),
+        (
+            {"batch": 1, "rate": {"gpu9": "1 TFLOP/s"}},
+            "step.rate.gpu9: no GPU or model has this name (did you mean 'gpu7'?)",
+        ),
+        (
+            {"batch": 1, "rate": {"gpu1": "1 TFLOP/s"}},
+            "step.rate: there is none for gpu0, gpu2, gpu3, gpu4, gpu5",
+        ),
         ({"batch": 1, "profile": "none.csv"}, "step.profile: none.csv: there is no such file"),
         ({"batch": 1, "profile": 3}, "step.profile: must be text, got 3"),
-        ({"batch": 1, "time": "1 s", "packing": "packs=2"}, "step.packing: is for variable_update; strategies say how to reduce"),
-        ({"batch": 1, "time": "1 s", "update": "1 s", "barrier": False}, "step.update: needs a barrier, a time at which all variables are updated"),
-        ({"batch": 1, "time": "1 s", "cycle": "1e-300 s"}, "step.cycle: must be from 1 ns to 1000 h, or 0 s for none"),
+        (
+            {"batch": 1, "time": "1 s", "packing": "packs=2"},
+            "step.packing: is for variable_update; strategies say how to reduce",
+        ),
+        (
+            {"batch": 1, "time": "1 s", "update": "1 s", "barrier": False},
+            "step.update: needs a barrier, a time at which all variables are updated",
+        ),
+        (
+            {"batch": 1, "time": "1 s", "cycle": "1e-300 s"},
+            "step.cycle: must be from 1 ns to 1000 h, or 0 s for none",
+        ),
         ({"batch": 1, "rate": "1e-300 FLOP/s"}, "step.time, rate or profile: more than 1000 h"),
-        ({"batch": 1, "time": "1 s", "update": "2000 h"}, "step.update: must be at most 1000 h, got '2000 h'"),
-        ({"batch": 1, "time": "1 s", "consistency": "staged"}, 'step.consistency: "staged" delays reads, which need variable_update = "parameter_server"'),
-        ({"batch": 1, "time": "1 s", "variable_update": "parameter_server", "consistency": "relaxed"}, 'step.consistency: "relaxed" delays all-reduces; parameter_server sends gradients to their servers'),
+        (
+            {"batch": 1, "time": "1 s", "update": "2000 h"},
+            "step.update: must be at most 1000 h, got '2000 h'",
+        ),
+        (
+            {"batch": 1, "time": "1 s", "consistency": "staged"},
+            (
+                'step.consistency: "staged" delays reads, which need variable_update = '
+                '"parameter_server"'
+            ),
+        ),
+        (
+            {
+                "batch": 1,
+                "time": "1 s",
+                "variable_update": "parameter_server",
+                "consistency": "relaxed",
+            },
+            (
+                'step.consistency: "relaxed" delays all-reduces; parameter_server sends gradients '
+                "to "
+                "their servers"
+            ),
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_with_a_key(table, says):
     assert (says,) == refused(**table)
 
@@ -118,23 +170,65 @@ def test_what_is_wrong_with_a_key(table, says):
 @pytest.mark.parametrize(
     ("mode", "rest", "unused", "when"),
     [
-        ("replicated", {"all_reduce_spec": "nccl"}, ["hierarchical_copy", "network_topology", "ps_tasks", "local_parameter_device", "cycle"], " with all_reduce_spec"),
-        ("replicated", {"hierarchical_copy": True, "network_topology": "dgx1"}, ["local_parameter_device", "ps_tasks"], " with hierarchical_copy"),
-        ("replicated", {"packing": "packs=2"}, ["network_topology", "ps_tasks"], " without hierarchical_copy"),
-        ("horovod", {"cycle": "5 ms", "packing": "fusion=1M"}, ["local_parameter_device", "all_reduce_spec"], ""),
+        (
+            "replicated",
+            {"all_reduce_spec": "nccl"},
+            [
+                "hierarchical_copy",
+                "network_topology",
+                "ps_tasks",
+                "local_parameter_device",
+                "cycle",
+            ],
+            " with all_reduce_spec",
+        ),
+        (
+            "replicated",
+            {"hierarchical_copy": True, "network_topology": "dgx1"},
+            ["local_parameter_device", "ps_tasks"],
+            " with hierarchical_copy",
+        ),
+        (
+            "replicated",
+            {"packing": "packs=2"},
+            ["network_topology", "ps_tasks"],
+            " without hierarchical_copy",
+        ),
+        (
+            "horovod",
+            {"cycle": "5 ms", "packing": "fusion=1M"},
+            ["local_parameter_device", "all_reduce_spec"],
+            "",
+        ),
         ("horovod", {"packing": "packs=2"}, ["cycle"], " without fusion"),
-        ("parameter_server", {"streams": 1}, ["packing", "all_reduce_spec", "cycle", "ps_tasks"], " on one machine"),
+        (
+            "parameter_server",
+            {"streams": 1},
+            ["packing", "all_reduce_spec", "cycle", "ps_tasks"],
+            " on one machine",
+        ),
         ("distributed_replicated", {"ps_tasks": [0]}, ["packing", "cycle"], ""),
-        ("distributed_all_reduce", {"all_reduce_spec": "xring"}, ["hierarchical_copy", "ps_tasks"], ""),
+        (
+            "distributed_all_reduce",
+            {"all_reduce_spec": "xring"},
+            ["hierarchical_copy", "ps_tasks"],
+            "",
+        ),
         ("independent", {}, ["packing", "streams", "cycle"], ""),
     ],
-)  # fmt: skip
+)
 def test_keys_that_a_mode_does_not_read_are_faults(mode, rest, unused, when):
     """Those that it reads are not."""
     values = {
-        "hierarchical_copy": True, "network_topology": "dgx1", "ps_tasks": [0], "local_parameter_device": "cpu",
-        "cycle": "1 ms", "all_reduce_spec": "nccl", "packing": "packs=2", "streams": 1,
-    }  # fmt: skip
+        "hierarchical_copy": True,
+        "network_topology": "dgx1",
+        "ps_tasks": [0],
+        "local_parameter_device": "cpu",
+        "cycle": "1 ms",
+        "all_reduce_spec": "nccl",
+        "packing": "packs=2",
+        "streams": 1,
+    }
     given = {"batch": 1, "time": "1 s", "variable_update": mode, **rest}
 
     assert mode == read(**given).mode
@@ -188,14 +282,17 @@ def test_faults_are_told_though_the_machine_has_some(tmp_path):
     """All that need neither machine nor model."""
     path = tmp_path / "mine.toml"
     path.write_text(
-        'topology = "dgx9"\nworkload = "resnet5"\n[step]\nbatch = 0\nrate.x = "1 GB/s"\nbarier = true\n',
+        'topology = "dgx9"\nworkload = "resnet5"\n[step]\nbatch = 0\nrate.x = "1 GB/s"\nbarier = '
+        "true\n",
         "utf-8",
     )
     with pytest.raises(InputError) as caught:
         load_scenario(str(path))
     found = [problem.removeprefix(f"{path}: ") for problem in caught.value.problems]
 
-    assert ["topology:", "workload:", "step.barier:", "step.batch:", "step.rate.x:"] == [p.split(" ")[0] for p in found]  # fmt: skip
+    assert ["topology:", "workload:", "step.barier:", "step.batch:", "step.rate.x:"] == [
+        p.split(" ")[0] for p in found
+    ]
 
 
 def test_a_step_that_is_no_table():
@@ -236,14 +333,48 @@ def test_the_faults_of_a_step_are_told_with_those_of_its_scenario(tmp_path):
 
 
 VALUES = st.one_of(
-    st.none(), st.booleans(), st.integers(-5, 5), st.floats(), st.text(max_size=8), st.lists(st.integers(0, 3), max_size=2),
-    st.sampled_from(["1 ms", "2 TFLOP/s", "strong", "replicated", "cpu", "layers.csv", "nan s", "1e999 s", "packs=2"]),
+    st.none(),
+    st.booleans(),
+    st.integers(-5, 5),
+    st.floats(),
+    st.text(max_size=8),
+    st.lists(st.integers(0, 3), max_size=2),
+    st.sampled_from(
+        [
+            "1 ms",
+            "2 TFLOP/s",
+            "strong",
+            "replicated",
+            "cpu",
+            "layers.csv",
+            "nan s",
+            "1e999 s",
+            "packs=2",
+        ]
+    ),
     st.dictionaries(st.sampled_from(["gpu0", "x"]), st.sampled_from(["1 TFLOP/s", 3]), max_size=2),
-)  # fmt: skip
+)
 KEYS = st.sampled_from(
-    ["batch", "time", "rate", "profile", "update", "consistency", "barrier", "streams", "cycle", "variable_update",
-     "local_parameter_device", "all_reduce_spec", "hierarchical_copy", "network_topology", "packing", "ps_tasks", "x"]
-)  # fmt: skip
+    [
+        "batch",
+        "time",
+        "rate",
+        "profile",
+        "update",
+        "consistency",
+        "barrier",
+        "streams",
+        "cycle",
+        "variable_update",
+        "local_parameter_device",
+        "all_reduce_spec",
+        "hierarchical_copy",
+        "network_topology",
+        "packing",
+        "ps_tasks",
+        "x",
+    ]
+)
 
 
 @given(st.dictionaries(KEYS, VALUES, max_size=6))
@@ -268,7 +399,8 @@ def test_what_depends_on_strategies_is_told_with_other_faults_and_not_if_they_ar
     head = 'topology = "full:2"\nworkload = "bytes:1M"\n'
     path.write_text(
         head
-        + 'strategies = ["ring"]\n[step]\nbatch = 1\ntime = "3"\nvariable_update = "parameter_server"\n'
+        + 'strategies = ["ring"]\n[step]\nbatch = 1\ntime = "3"\n'
+        + 'variable_update = "parameter_server"\n'
     )
     with pytest.raises(InputError) as both:
         load_scenario(str(path))

@@ -133,7 +133,11 @@ def test_workers_and_servers_of_a_topology():
     assert 2 == len({NODES.nodes[name].machine for name in network.servers})
     assert len(load_workload("resnet50").gradients) == len(network.nbytes) == asked.job.variables
     assert network.servers[0] == network.servers[2] != network.servers[1]
-    alone = read('workers = 3\nservers = 2\ncontention = false\ncompute = "1 ms"', Setup(NODES, IDEAL), load_workload("resnet50"))  # fmt: skip
+    alone = read(
+        'workers = 3\nservers = 2\ncontention = false\ncompute = "1 ms"',
+        Setup(NODES, IDEAL),
+        load_workload("resnet50"),
+    )
     assert (network.uncontended.push == alone.job.network.push).all()
 
 
@@ -188,30 +192,87 @@ def test_every_fault_is_told_at_once():
         ('workers = 0\ncompute = "1 s"', "replicas.workers: must be a whole number from 1"),
         ('workers = [1]\ncompute = "1 s"', "replicas.workers: must be a number, or names"),
         ('workers = ["gpu0"]\ncompute = "1 s"', "only a topology has devices with names"),
-        ('workers = 2\naggregate = 2\nbackups = 1\ncompute = "1 s"', "replicas.aggregate: must be 1: 2 workers less 1 backups"),
-        ('workers = 2\nbackups = 2\ncompute = "1 s"', "replicas.backups: must be fewer than the 2 workers, got 2"),
-        ('workers = 2\naggregate = 3\ntokens = 0\ncompute = "1 s"', "too few tokens to finish the first step"),
-        ('workers = 2\ncontention = true\ncompute = "1 s"', "only a topology has links to contend for"),
+        (
+            'workers = 2\naggregate = 2\nbackups = 1\ncompute = "1 s"',
+            "replicas.aggregate: must be 1: 2 workers less 1 backups",
+        ),
+        (
+            'workers = 2\nbackups = 2\ncompute = "1 s"',
+            "replicas.backups: must be fewer than the 2 workers, got 2",
+        ),
+        (
+            'workers = 2\naggregate = 3\ntokens = 0\ncompute = "1 s"',
+            "too few tokens to finish the first step",
+        ),
+        (
+            'workers = 2\ncontention = true\ncompute = "1 s"',
+            "only a topology has links to contend for",
+        ),
         ('workers = 2\ncontention = "no"\ncompute = "1 s"', "must be true or false"),
-        ('workers = 2\nbandwidth = "0 GB/s"\ncompute = "1 s"', "replicas.bandwidth: must be above 0"),
-        ('workers = 2\ndies = {7 = "1 s"}\ncompute = "1 s"', "replicas.dies: the workers are 0 to 1, not 7"),
-        ('workers = 2\nreturns = {1 = "1 s"}\ncompute = "1 s"', "replicas.returns: worker 1 does not die"),
-        ('workers = 2\ndies = {1 = "2 s"}\nreturns = {1 = "1 s"}\ncompute = "1 s"', "replicas.returns: worker 1: after it dies at 2 s, not at 1 s"),
-        ('workers = 1\nsettings = "easyrec"\ncompute = "1 s"', "replicas.settings: EasyRec synchronises several workers, not 1"),
-        ('workers = 2\nbackups = 1\nsettings = "easyrec"\ncompute = "1 s"', "replicas.backups: replicas.settings says it"),
+        (
+            'workers = 2\nbandwidth = "0 GB/s"\ncompute = "1 s"',
+            "replicas.bandwidth: must be above 0",
+        ),
+        (
+            'workers = 2\ndies = {7 = "1 s"}\ncompute = "1 s"',
+            "replicas.dies: the workers are 0 to 1, not 7",
+        ),
+        (
+            'workers = 2\nreturns = {1 = "1 s"}\ncompute = "1 s"',
+            "replicas.returns: worker 1 does not die",
+        ),
+        (
+            'workers = 2\ndies = {1 = "2 s"}\nreturns = {1 = "1 s"}\ncompute = "1 s"',
+            "replicas.returns: worker 1: after it dies at 2 s, not at 1 s",
+        ),
+        (
+            'workers = 1\nsettings = "easyrec"\ncompute = "1 s"',
+            "replicas.settings: EasyRec synchronises several workers, not 1",
+        ),
+        (
+            'workers = 2\nbackups = 1\nsettings = "easyrec"\ncompute = "1 s"',
+            "replicas.backups: replicas.settings says it",
+        ),
         ('workers = 2\nsettings = "easyrek"\ncompute = "1 s"', "did you mean 'easyrec'?"),
-        ('workers = 1000\nupdates = 1000000\nrepetitions = 1\ncompute = "1 s"', "replicas.updates: 1,000,000 are 1,000,000,000 steps of workers"),
-        ('workers = 2\ntokens = 1000000000\ncompute = "1 s"', "replicas.tokens: must be a whole number from -1 to 1000000"),
-        ('workers = 2\nupdates = 1000\nrepetitions = 100000\ncompute = "1 s"', "replicas.repetitions: 100,000 times 1,000 updates"),
-        ('workers = 10000\nservers = 10000\ncompute = "1 s"', "10,000 workers with 10,000 variables are more than 16,777,216 transfers"),
-        ('workers = 2\ncompute = {distribution = "gamma"}', "replicas.compute.distribution: unknown distribution 'gamma'; known are constant"),
+        (
+            'workers = 1000\nupdates = 1000000\nrepetitions = 1\ncompute = "1 s"',
+            "replicas.updates: 1,000,000 are 1,000,000,000 steps of workers",
+        ),
+        (
+            'workers = 2\ntokens = 1000000000\ncompute = "1 s"',
+            "replicas.tokens: must be a whole number from -1 to 1000000",
+        ),
+        (
+            'workers = 2\nupdates = 1000\nrepetitions = 100000\ncompute = "1 s"',
+            "replicas.repetitions: 100,000 times 1,000 updates",
+        ),
+        (
+            'workers = 10000\nservers = 10000\ncompute = "1 s"',
+            "10,000 workers with 10,000 variables are more than 16,777,216 transfers",
+        ),
+        (
+            'workers = 2\ncompute = {distribution = "gamma"}',
+            "replicas.compute.distribution: unknown distribution 'gamma'; known are constant",
+        ),
         ('workers = 2\ncompute = {distribution = "parto"}', "did you mean 'pareto'?"),
-        ('workers = 2\ncompute = {distribution = "normal", mean = "1 s"}', "replicas.compute.sd: missing"),
-        ('workers = 2\ncompute = {distribution = "normal", mean = "1 s", sd = "1 s", mu = 1}', "replicas.compute.mu: unknown key"),
-        ('workers = 2\ncompute = {distribution = "uniform", low = "2 s", high = "1 s"}', "replicas.compute: high: no less"),
-        ('workers = 2\ncompute = {distribution = "trace", times = "1 s"}', "replicas.compute.times: must be a list"),
+        (
+            'workers = 2\ncompute = {distribution = "normal", mean = "1 s"}',
+            "replicas.compute.sd: missing",
+        ),
+        (
+            'workers = 2\ncompute = {distribution = "normal", mean = "1 s", sd = "1 s", mu = 1}',
+            "replicas.compute.mu: unknown key",
+        ),
+        (
+            'workers = 2\ncompute = {distribution = "uniform", low = "2 s", high = "1 s"}',
+            "replicas.compute: high: no less",
+        ),
+        (
+            'workers = 2\ncompute = {distribution = "trace", times = "1 s"}',
+            "replicas.compute.times: must be a list",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_fault(text, fault):
     assert any(fault in problem for problem in faults(text))
 
@@ -227,7 +288,8 @@ def test_faults_of_the_table_are_told_beside_those_of_its_machine():
         faulty={"topology"},
     )
     assert ["replicas.slow: the workers are 0 to 1, not 2"] == faults(
-        'workers = ["gpu7", "gpu8"]\ncontention = true\nsize = "1 MB"\nslow = {2 = 2.0}\ncompute = "1 s"',
+        'workers = ["gpu7", "gpu8"]\ncontention = true\nsize = "1 MB"\nslow = {2 = 2.0}\ncompute = '
+        '"1 s"',
         faulty={"topology"},
     )
 
@@ -236,8 +298,10 @@ def test_what_does_not_depend_on_what_is_faulty_is_told_with_it():
     """A machine, gradients or a disturbance that have faults keep no others from being told."""
     text = 'workers = 4\ncompute = "1 s"\ncontention = false\nlatency = "1 us"\nsize = "1 MB"'
 
-    assert ["replicas.size: the scenario has a workload, which says how large variables are",
-            "replicas.latency: the topology says it"] == faults(text, faulty={"topology", "workload"})  # fmt: skip
+    assert [
+        "replicas.size: the scenario has a workload, which says how large variables are",
+        "replicas.latency: the topology says it",
+    ] == faults(text, faulty={"topology", "workload"})
     assert [
         "replicas.latency: the topology says it",
         "replicas.contention: jitter needs it",
@@ -246,9 +310,13 @@ def test_what_does_not_depend_on_what_is_faulty_is_told_with_it():
         Setup(NODES, disturbance=Disturbance({"gpux": 2.0}, jitter=0.1)),
         faulty={"disturbance"},
     )
-    assert ["replicas.bandwidth: 5 has no unit; write a bandwidth as text, for example '25 GB/s' or '200 Gbit/s'"] == faults(
-        'workers = 4\ncompute = "1 s"\nbandwidth = 5', faulty={"workload"}
-    )  # fmt: skip
+    assert [
+        (
+            "replicas.bandwidth: 5 has no unit; write a bandwidth as text, for example '25 GB/s' "
+            "or "
+            "'200 Gbit/s'"
+        )
+    ] == faults('workers = 4\ncompute = "1 s"\nbandwidth = 5', faulty={"workload"})
 
 
 @pytest.mark.parametrize(
@@ -256,14 +324,26 @@ def test_what_does_not_depend_on_what_is_faulty_is_told_with_it():
     [
         ("workers = 4\nbackups = 4", "replicas.backups: must be fewer than the 4 workers, got 4"),
         ("workers = 1\nbackups = 8", "replicas.backups: must be fewer than the 1 worker, got 8"),
-        ("workers = 4\ntotal = 1\ntokens = 2", "replicas.tokens: too few tokens to finish the first step: 2 given, 3 needed"),
-        ('workers = ["n0.gpu0", "n0.gpu00"]', f"replicas.workers[1]: {NODES.name} has no device 'n0.gpu00' (did you mean 'n0.gpu0'?)"),
+        (
+            "workers = 4\ntotal = 1\ntokens = 2",
+            "replicas.tokens: too few tokens to finish the first step: 2 given, 3 needed",
+        ),
+        (
+            'workers = ["n0.gpu0", "n0.gpu00"]',
+            f"replicas.workers[1]: {NODES.name} has no device 'n0.gpu00' (did you mean 'n0.gpu0'?)",
+        ),
         ('workers = ["n0.gpu0", "n1.gpu0", "n0.gpu0"]', "replicas.workers[2]: 'n0.gpu0' again"),
         ('workers = 2\nservers = ["n0.cpu0", "n0.cpu0"]', "replicas.servers[1]: 'n0.cpu0' again"),
-        ('workers = 2\nservers = ["n0.cpx0"]', f"replicas.servers[0]: {NODES.name} has no device 'n0.cpx0' (did you mean 'n0.cpu0'?)"),
-        ('workers = ["n0.pcie0"]', f"replicas.workers[0]: {NODES.name} has no device 'n0.pcie0' (did you mean 'n0.gpu0'?)"),
+        (
+            'workers = 2\nservers = ["n0.cpx0"]',
+            f"replicas.servers[0]: {NODES.name} has no device 'n0.cpx0' (did you mean 'n0.cpu0'?)",
+        ),
+        (
+            'workers = ["n0.pcie0"]',
+            f"replicas.workers[0]: {NODES.name} has no device 'n0.pcie0' (did you mean 'n0.gpu0'?)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_fault_has_the_key_that_was_written(text, fault):
     """Of settings, too, which have other names in Python."""
     assert [fault] == faults(f'{text}\ncompute = "1 s"', Setup(NODES))
@@ -309,10 +389,18 @@ def test_a_fault_with_a_topology(text, fault):
     )
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))  # fmt: skip
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+        lambda x: st.lists(x) | st.dictionaries(st.text(), x),
+    )
+)
 def test_whatever_stands_in_the_file_is_read_or_refused(value):
     """Under every key."""
-    known = "workers servers backups aggregate total tokens compute slow dies size contention bandwidth latency update seed"
+    known = (
+        "workers servers backups aggregate total tokens compute slow dies size contention "
+        "bandwidth latency update seed"
+    )
     for key in known.split():
         with pytest.raises(ScenarioError):
             read_replicas({"compute": "1 s", key: value, "nothing": 1})
@@ -321,7 +409,10 @@ def test_whatever_stands_in_the_file_is_read_or_refused(value):
 
 
 def test_what_is_printed_and_what_programs_get():
-    asked = read('workers = 4\nrepetitions = 5\nupdates = 8\nskip = 2\ncompute = {distribution = "uniform", low = "1 s", high = "3 s"}')  # fmt: skip
+    asked = read(
+        'workers = 4\nrepetitions = 5\nupdates = 8\nskip = 2\ncompute = {distribution = "uniform", '
+        'low = "1 s", high = "3 s"}'
+    )
     spread = repeat(asked.job, asked.updates, asked.repetitions)
     choices = compare_backups(asked.job, asked.updates, asked.repetitions, skip=asked.skip)
     text, document = (
@@ -371,21 +462,28 @@ def test_flows_name_their_machine():
     ("compute", "says"),
     [
         ('"120 ms"', "120 ms"),
-        ('{distribution = "exponential", mean = "300 ms", least = "210 ms"}', "exponential, mean 300 ms, least 210 ms"),
+        (
+            '{distribution = "exponential", mean = "300 ms", least = "210 ms"}',
+            "exponential, mean 300 ms, least 210 ms",
+        ),
         ('{distribution = "exponential", mean = "300 ms"}', "exponential, mean 300 ms"),
         ('{distribution = "pareto", least = "1 s", shape = 2.5}', "pareto, least 1 s, shape 2.5"),
-        ('{distribution = "trace", times = ["1 s", "2 s"]}', "one of 2 measured times, 1.5 s on average"),
+        (
+            '{distribution = "trace", times = ["1 s", "2 s"]}',
+            "one of 2 measured times, 1.5 s on average",
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_head_says_how_long_workers_compute(compute, says):
     """And which of them are not as the others."""
     asked = read(
-        f'workers = 4\ncompute = {compute}\nslow = {{2 = 1.5}}\ndies = {{1 = "1 s", 3 = "2 s"}}\nreturns = {{3 = "5 s"}}\nupdates = 3'
+        f'workers = 4\ncompute = {compute}\nslow = {{2 = 1.5}}\ndies = {{1 = "1 s", 3 = "2 s"}}\n'
+        f'returns = {{3 = "5 s"}}\nupdates = 3'
     )
     lines = replicas_text(asked, repeat(asked.job, 3, 1)).splitlines()
 
     assert f"# computing: {says}" in lines
     assert (
-        "# worker 2 takes 1.5 times as long; worker 1 stops at 1 s; worker 3 stops at 2 s, back at 5 s"
-        in lines
+        "# worker 2 takes 1.5 times as long; worker 1 stops at 1 s; worker 3 stops at 2 s, back at "
+        "5 s" in lines
     )

@@ -50,16 +50,24 @@ def jobs(draw: st.DrawFn) -> ReplicasJob:
     )
     return ReplicasJob(
         SyncSettings(required, total, draw(st.sampled_from([None, -1, least, least + 2]))),
-        Delays(some(workers), some(workers * variables).reshape(workers, -1), some(variables), some(workers), some(variables)),
+        Delays(
+            some(workers),
+            some(workers * variables).reshape(workers, -1),
+            some(variables),
+            some(workers),
+            some(variables),
+        ),
         draw(st.one_of(compute, st.tuples(*[compute] * workers))),
-        slow=draw(st.dictionaries(st.integers(0, workers - 1), st.sampled_from([0.5, 3.0]), max_size=2)),
+        slow=draw(
+            st.dictionaries(st.integers(0, workers - 1), st.sampled_from([0.5, 3.0]), max_size=2)
+        ),
         dies=dies,
         returns=returns,
         update=draw(delay),
         averages=draw(delay),
         turn=draw(delay),
         seed=draw(st.integers(0, 2**64 - 1)),
-    )  # fmt: skip
+    )
 
 
 def differences(run: Run, times: RunTimes) -> list[str]:
@@ -86,7 +94,11 @@ def differences(run: Run, times: RunTimes) -> list[str]:
         (w, s, v): (log.arrived[w, s, v], log.local_step[w, s], log.entered[w, s, v])
         for w, s, v in rows.tolist()
     }
-    found += [f"{key}: {gradients.get(key)} and {others.get(key)}" for key in gradients.keys() | others if gradients.get(key) != others.get(key)]  # fmt: skip
+    found += [
+        f"{key}: {gradients.get(key)} and {others.get(key)}"
+        for key in gradients.keys() | others
+        if gradients.get(key) != others.get(key)
+    ]
     return found
 
 
@@ -117,13 +129,19 @@ def test_compiled_it_gives_the_same_bits():
     """Also when a worker needs more steps than were foreseen."""
     job = ReplicasJob(
         SyncSettings(6, 9, 40),
-        Delays(np.linspace(0, 1e-2, 9), np.arange(27.0).reshape(9, 3) * 1e-3, np.full(3, 1e-4), np.full(9, 2e-4), np.zeros(3)),
+        Delays(
+            np.linspace(0, 1e-2, 9),
+            np.arange(27.0).reshape(9, 3) * 1e-3,
+            np.full(3, 1e-4),
+            np.full(9, 2e-4),
+            np.zeros(3),
+        ),
         Exponential(0.1),
         slow={0: 1e-3, 4: 3.0},
         dies={0: 1.0, 7: 2.0},
         returns={0: 1.3, 7: 2.1},
         update=1e-3,
-    )  # fmt: skip
+    )
     runs = DelayRuns(job, 60, 10_000)
     first = runs._steps
 

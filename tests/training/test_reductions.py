@@ -104,12 +104,19 @@ RESNET18 = (
             ("conv2", 9 * width * width),
             ("bn2.weight", width),
             ("bn2.bias", width),
-            *((("downsample.0", width * width // 2), ("downsample.1.weight", width), ("downsample.1.bias", width))
-              if stage > 1 and not block else ()),
+            *(
+                (
+                    ("downsample.0", width * width // 2),
+                    ("downsample.1.weight", width),
+                    ("downsample.1.bias", width),
+                )
+                if stage > 1 and not block
+                else ()
+            ),
         )
     ]
     + [("fc.weight", 512_000), ("fc.bias", 1000)]
-)  # fmt: skip
+)
 """torchvision's, in the order in which its parameters are registered."""
 
 

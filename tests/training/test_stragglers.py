@@ -26,8 +26,17 @@ from simreduce.training.replicas import Flows, ReplicasJob, SyncSettings, delays
 from simreduce.training.stragglers import compare_backups, interval, repeat
 
 EXPONENTIAL, UNIFORM, NORMAL = Exponential(2.0), Uniform(0.0, 1.0), Normal(1.0, 0.1)
-ALL = [EXPONENTIAL, UNIFORM, NORMAL, Constant(3.0), Normal(1.0, 2.0), Lognormal(2.0, 1.5), Pareto(1.0, 3.0),
-       Exponential(2.0, 1.5), Empirical((1.0, 2.0, 2.0, 7.0))]  # fmt: skip
+ALL = [
+    EXPONENTIAL,
+    UNIFORM,
+    NORMAL,
+    Constant(3.0),
+    Normal(1.0, 2.0),
+    Lognormal(2.0, 1.5),
+    Pareto(1.0, 3.0),
+    Exponential(2.0, 1.5),
+    Empirical((1.0, 2.0, 2.0, 7.0)),
+]
 
 
 def harmonic(n):

@@ -255,8 +255,8 @@ def test_without_enough_workers_training_blocks_and_says_why():
 
     assert 2 == len(run.updates)
     assert (
-        "update 3 is never made; variable 0 has 1 of the 2 gradients it needs; 1 workers wait for a token; dead: 1"
-        == run.blocked
+        "update 3 is never made; variable 0 has 1 of the 2 gradients it needs; 1 workers wait for "
+        "a token; dead: 1" == run.blocked
     )
 
 

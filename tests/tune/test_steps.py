@@ -115,10 +115,18 @@ def test_fewer_gpus_than_the_machine_has(ranked):
     ("text", "error", "says"),
     [
         (BASE, ScenarioError, r"it has no \[step\]"),
-        (BASE + 'strategies = ["hierarchical_copy", "ring", "copy_to_gpus"]\n' + STEP, StrategyError, "hierarchical_copy"),
-        (BASE + STEP + 'variable_update = "distributed_all_reduce"\n', StrategyError, "needs an all_reduce_spec"),
+        (
+            BASE + 'strategies = ["hierarchical_copy", "ring", "copy_to_gpus"]\n' + STEP,
+            StrategyError,
+            "hierarchical_copy",
+        ),
+        (
+            BASE + STEP + 'variable_update = "distributed_all_reduce"\n',
+            StrategyError,
+            "needs an all_reduce_spec",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_accepted(ranked, text, error, says):
     """On a ring of GPUs, where not all have a way to each other."""
     with pytest.raises(error, match=says):

@@ -61,8 +61,14 @@ def test_local_parameter_server_on_gpus():
 def test_local_parameter_server_on_the_cpu():
     plan = planned("parameter_server", tasks_of(1, 2), 10, local_parameter_device="cpu")
 
-    assert Counter({("w0/g0", "w0/cpu", 10): 1, ("w0/g1", "w0/cpu", 10): 1,
-                    ("w0/cpu", "w0/g0", 10): 1, ("w0/cpu", "w0/g1", 10): 1}) == transfers(plan)  # fmt: skip
+    assert Counter(
+        {
+            ("w0/g0", "w0/cpu", 10): 1,
+            ("w0/g1", "w0/cpu", 10): 1,
+            ("w0/cpu", "w0/g0", 10): 1,
+            ("w0/cpu", "w0/g1", 10): 1,
+        }
+    ) == transfers(plan)
 
 
 def test_distributed_parameter_server_applies_each_workers_mean_separately():
