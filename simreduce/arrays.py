@@ -49,7 +49,9 @@ def blocks(count: int) -> Iterator[slice]:
 
 
 def distinct(numbers: AnyInts) -> Ints:
-    """Each number once, ascending. Where most numbers differ, `np.unique` takes ten times as long."""
+    """Each number once, ascending. Where most numbers differ, `np.unique` takes ten times
+    as long.
+    """
     ordered = np.sort(numbers).astype(np.int64, copy=False)
     first = np.empty(len(ordered), dtype=np.bool_)
     first[:1] = True
@@ -72,7 +74,9 @@ _SPLITMIX_STEP = np.uint64(0x9E3779B97F4A7C15)
 def splitmix(
     seed: npt.NDArray[np.uint64] | np.uint64, place: npt.NDArray[np.uint64] | np.uint64
 ) -> npt.NDArray[np.uint64]:
-    """The output at `place`, counted from 1, of SplitMix64 (Steele, Lea and Flood 2014) from `seed`."""
+    """The output at `place`, counted from 1, of SplitMix64 (Steele, Lea and Flood 2014) from
+    `seed`.
+    """
     state = seed + np.atleast_1d(place) * _SPLITMIX_STEP
     bits = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -80,7 +84,9 @@ def splitmix(
 
 
 def uniform(seed: int, first: int, count: int) -> Floats:
-    """The numbers `first`, `first + 1`, ... of an endless row in [0, 1), the same on every machine."""
+    """The numbers `first`, `first + 1`, ... of an endless row in [0, 1), the same on every
+    machine.
+    """
     key = splitmix(np.uint64(seed & (2**64 - 1)), np.uint64(1))
     bits = splitmix(key, np.arange(first + 1, first + count + 1, dtype=np.uint64))
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -4,7 +4,8 @@ events.
     fabric = Fabric(env, topology)
     done = fabric.submit(plan)              # a SimPy event; its value is the plan's Timeline
     fabric.set_bandwidth("gpu0>gpu3", 0.0)  # a fault, while plans are running
-    fabric.schedule([Fault(1e-3, "gpu0>gpu3", 0.0), Fault(2e-3, "gpu0>gpu3")])  # one to come, and its end
+    # one to come, and its end
+    fabric.schedule([Fault(1e-3, "gpu0>gpu3", 0.0), Fault(2e-3, "gpu0>gpu3")])
 
 Why running ahead is sound: the fabric runs only from its own event, whose priority is below every
 other's, so all that others do at an instant is known to it; it stops before the next event of
@@ -78,7 +79,9 @@ class Standing:
 
 
 def _waits(plan: Plan, lowered: Lowered) -> tuple[AnyInts, AnyInts]:
-    """How many things each op waits for, its release among them if it is an INPUT; and which are."""
+    """How many things each op waits for, its release among them if it is an INPUT; and
+    which are.
+    """
     inputs = np.flatnonzero(plan.kind == Kind.INPUT)
     waits = lowered.waits.astype(np.int32)
     waits[inputs] += 1
@@ -289,7 +292,8 @@ class Fabric:
         """The topology, whose machines may then become unlike; NotFoldable if it is folded."""
         if isinstance(self.topology, Folded):
             raise NotFoldable(
-                f"{self.topology.name} is folded: its machines are taken to be alike, so none of their links can change; "
+                f"{self.topology.name} is folded: its machines are taken to be alike, so "
+                "none of their links can change; "
                 "simulate them unfolded"
             )
         return self.topology

@@ -1,4 +1,6 @@
-"""A plan that the fabric runs: its place in the kernel's tables, its timeline, and what it waits for."""
+"""A plan that the fabric runs: its place in the kernel's tables, its timeline, and what it waits
+for.
+"""
 
 from __future__ import annotations
 
@@ -102,9 +104,12 @@ def _own_ids(ops: AnyInts, first: int, alone: bool) -> npt.NDArray[np.int32]:
 
 
 def explain_deadlock(
-    submissions: Iterable[Submission], store: Store, capacity: Sequence[float], names: Sequence[str],
+    submissions: Iterable[Submission],
+    store: Store,
+    capacity: Sequence[float],
+    names: Sequence[str],
     lanes: Sequence[str],
-) -> str:  # fmt: skip
+) -> str:
     """The first ops that are stuck and what each waits for; those without bandwidth come first.
 
     `names` are those of resources, and `lanes` those of lanes.

@@ -39,7 +39,9 @@ class PlanBuilder(OpList):
         self._copied: dict[tuple[int, int, int, int], Value] = {}
 
     def stream(self, device: int, channel: int = 0) -> int:
-        """The stream of `channel` on `device`: ops given it run one after another in program order."""
+        """The stream of `channel` on `device`: ops given it run one after another in
+        program order.
+        """
         return channel * len(self.devices) + device
 
     def input(
@@ -137,7 +139,8 @@ class PlanBuilder(OpList):
         common.
         """
         _, device, lo, hi, dtype = values[0]
-        for v in values:  # quicker than max() and min() of generators, and this is where planners spend their time
+        # quicker than max() and min() of generators, and this is where planners spend their time
+        for v in values:
             lo, hi = (v.lo if v.lo > lo else lo), (v.hi if v.hi < hi else hi)  # noqa: FURB136
         return self._append(
             Kind.ADD, device, lo, hi, dtype, tuple([v.op for v in values]), stream=stream

@@ -89,8 +89,13 @@ class Contract:
         `reduce_scatter` cuts it.
         """
         rows = _parts(intervals, len(ranks))
-        return _from_one("all_gather", ranks, np.repeat(ranks, len(rows)), np.tile(rows, (len(ranks), 1)),
-                         np.tile(np.arange(len(ranks)), len(intervals) * len(ranks)))  # fmt: skip
+        return _from_one(
+            "all_gather",
+            ranks,
+            np.repeat(ranks, len(rows)),
+            np.tile(rows, (len(ranks), 1)),
+            np.tile(np.arange(len(ranks)), len(intervals) * len(ranks)),
+        )
 
     @staticmethod
     def all_to_all(ranks: Sequence[int], intervals: Sequence[tuple[int, int, int]]) -> Contract:

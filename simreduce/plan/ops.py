@@ -29,11 +29,22 @@ _ROWS = 1 << 16
 _NARROW = np.iinfo(np.int32).max
 """The highest address of columns of 32 bits, which get 64 once there is a higher one."""
 
-_DTYPES: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType({
-    "kind": np.int8, "device": np.int32, "lo": np.int32, "hi": np.int32, "dtype": np.int8, "arg": np.int32,
-    "stream": np.int32, "executor": np.int8, "operand_count": np.int32, "control_count": np.int32,
-    "operands": np.int32, "controls": np.int32,
-})  # fmt: skip
+_DTYPES: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType(
+    {
+        "kind": np.int8,
+        "device": np.int32,
+        "lo": np.int32,
+        "hi": np.int32,
+        "dtype": np.int8,
+        "arg": np.int32,
+        "stream": np.int32,
+        "executor": np.int8,
+        "operand_count": np.int32,
+        "control_count": np.int32,
+        "operands": np.int32,
+        "controls": np.int32,
+    }
+)
 
 _NONE: Ints = np.zeros(0, dtype=np.int64)
 
@@ -134,8 +145,17 @@ class OpList:
                 np.tile(np.array(after, dtype=np.int64), size) if after else _NONE,
             )
         numbers = (
-            kind, made.device, made.lo, made.hi, made.dtype, arg, stream, self.executor, reads, count
-        )  # fmt: skip
+            kind,
+            made.device,
+            made.lo,
+            made.hi,
+            made.dtype,
+            arg,
+            stream,
+            self.executor,
+            reads,
+            count,
+        )
         if size + len(read) + len(controls) <= _FEW:
             self._write_few(size, *numbers, operands=read, controls=controls)
         else:

@@ -140,7 +140,9 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """A short hash of everything in the plan; equal plans have equal digests on every machine."""
+        """A short hash of everything in the plan; equal plans have equal digests on every
+        machine.
+        """
         many = (
             (self.machines, self.times)
             if self.times > 1
@@ -174,7 +176,9 @@ class Plan:
         return f"op {op} {kind} {where} [{self.lo[op]}, {self.hi[op]})"
 
     def copies(self) -> list[tuple[str, str, int]]:
-        """(source, destination, elements) of every COPY, in program order: what a tracer would see."""
+        """(source, destination, elements) of every COPY, in program order: what a tracer
+        would see.
+        """
         ids = np.flatnonzero(self.kind == Kind.COPY)
         source, target = self.source[ids], self.device[ids]
         count = (self.hi - self.lo)[ids]

@@ -51,7 +51,8 @@ def verify(plan: Plan) -> list[Problem]:
     """
     if plan.machines > 1:
         raise PlanError(
-            f"the plan is that of one of {plan.machines} equal machines; prove what the strategy compiles to for a few of them"
+            f"the plan is that of one of {plan.machines} equal machines; prove what the "
+            "strategy compiles to for a few of them"
         )
     return list(_malformed(plan)) or list(_broken_promises(plan))
 
@@ -95,8 +96,11 @@ def _malformed(plan: Plan) -> Iterator[Problem]:
     is_copy = kind[user] == Kind.COPY
     yield from fault("device", user[away & ~is_copy], "reads a value that is on another device")
     yield from fault("device", user[~away & is_copy], "copies to the device where the value is")
-    yield from fault("dtype", user[(plan.dtype[user] != plan.dtype[used]) & (kind[user] != Kind.CAST)],
-                     "reads a value of another dtype")  # fmt: skip
+    yield from fault(
+        "dtype",
+        user[(plan.dtype[user] != plan.dtype[used]) & (kind[user] != Kind.CAST)],
+        "reads a value of another dtype",
+    )
     yield from fault(
         "divisor", np.flatnonzero((kind == Kind.SCALE) & (plan.arg < 1)), "divides by less than 1"
     )
@@ -173,7 +177,9 @@ class _Atoms:
 
 
 def _residue(contributor: AnyInts, atom: Ints) -> Ints:
-    """What each contributor gives for the atom at the same place: 1 to PRIME - 1, and 0 for ZEROS."""
+    """What each contributor gives for the atom at the same place: 1 to PRIME - 1, and 0 for
+    ZEROS.
+    """
     nothing = np.uint64(0)
     mixed = splitmix(nothing, contributor.astype(np.uint64) + _SEED)
     mixed = splitmix(nothing, mixed + atom.astype(np.uint64))

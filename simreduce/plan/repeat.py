@@ -1,4 +1,6 @@
-"""The same reduction several times in one step, as tf_cnn_benchmarks' all_reduce_benchmark runs it."""
+"""The same reduction several times in one step, as tf_cnn_benchmarks' all_reduce_benchmark
+runs it.
+"""
 
 from __future__ import annotations
 

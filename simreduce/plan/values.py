@@ -118,7 +118,9 @@ class Values(Sequence[Value]):
         return Values(op, self.device, self.lo, self.hi, self.dtype)
 
     def on(self, device: Ints) -> Values:
-        """The same ops and intervals, said to be on other devices; `device` broadcasts with them."""
+        """The same ops and intervals, said to be on other devices; `device` broadcasts with
+        them.
+        """
         op, device, lo, hi = np.broadcast_arrays(self.op, device, self.lo, self.hi)
         return Values(op, device, lo, hi, self.dtype)
 

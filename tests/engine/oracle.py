@@ -464,7 +464,9 @@ class Oracle:
                 granted.succeed()
 
     def _share(self) -> None:
-        """Count what has moved since the last time, then share every resource anew among all flows."""
+        """Count what has moved since the last time, then share every resource anew among
+        all flows.
+        """
         flows = list(self._flows.values())
         for flow in flows:
             flow.left -= flow.rate * (self.env.now - flow.since)

@@ -113,7 +113,9 @@ def test_random_plans_with_many_ties(scene):
 
 @st.composite
 def _traffic(draw: st.DrawFn, figures: Figures):
-    """Up to three plans that begin at different times on one machine whose links change meanwhile."""
+    """Up to three plans that begin at different times on one machine whose links change
+    meanwhile.
+    """
     topology = draw(topologies(figures))
     devices = (*topology.devices, *topology.hosts)
     submissions = []
@@ -152,8 +154,15 @@ _DISPATCH = Calibration(
     "dispatch", dispatch={"copy": 5e-6, "add": 3e-6, "concat": 2e-6, "slice": 1e-6}
 )
 _SPECS = (
-    "ring", "xring", "xring#2", "hierarchical_copy+packs=3", "pscpu", "psgpu#2", "copy_to_gpus+packs=3", "reduce_to_one",
-)  # fmt: skip
+    "ring",
+    "xring",
+    "xring#2",
+    "hierarchical_copy+packs=3",
+    "pscpu",
+    "psgpu#2",
+    "copy_to_gpus+packs=3",
+    "reduce_to_one",
+)
 _ON_A_RING = ("ring", "xring", "xring#2", "pscpu")
 
 

@@ -275,13 +275,18 @@ def test_ways_to_the_host_and_back_may_have_figures_of_their_own():
     Between switches there is no direction.
     """
     topology = machine(
-        cable("gpu0", "plx0", B, A), cable("plx0", "plx1", B, A), cable("plx1", "cpu0", B, A), cable("gpu1", "plx1", B, A),
+        cable("gpu0", "plx0", B, A),
+        cable("plx0", "plx1", B, A),
+        cable("plx1", "cpu0", B, A),
+        cable("gpu1", "plx1", B, A),
         *(Node(name, "pcie_switch") for name in ("plx0", "plx1")),
-    )  # fmt: skip
+    )
     links = {
-        "wire": LinkConstants(latency=2 * A), "wire:d2h": LinkConstants(B / 2, 3 * A), "wire:h2d": LinkConstants(B / 4),
+        "wire": LinkConstants(latency=2 * A),
+        "wire:d2h": LinkConstants(B / 2, 3 * A),
+        "wire:h2d": LinkConstants(B / 4),
         "cpu0>plx1": LinkConstants(latency=5 * A),
-    }  # fmt: skip
+    }
 
     def seconds(source: int, target: int) -> float:
         plan = copy_plan(topology, (source, target))
@@ -472,9 +477,14 @@ def test_the_narrowest_cut_of_rates_with_many_digits():
     from the others.
     """
     wires = {
-        "10": 247318391.6395372, "21": 5870969388.713868, "30": 9103102535.22913, "31": 79371988.34202541,
-        "32": 503151358.3378515, "41": 243839198.11355674, "43": 75765642855.10811,
-    }  # fmt: skip
+        "10": 247318391.6395372,
+        "21": 5870969388.713868,
+        "30": 9103102535.22913,
+        "31": 79371988.34202541,
+        "32": 503151358.3378515,
+        "41": 243839198.11355674,
+        "43": 75765642855.10811,
+    }
     topology = machine(*(cable(f"gpu{a}", f"gpu{b}", rate) for (a, b), rate in wires.items()))
     capacity = tuple(link.bandwidth for link in topology.links)
 

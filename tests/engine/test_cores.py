@@ -33,7 +33,9 @@ def test_what_the_cache_does_not_hold_is_written_to_memory(cache, seconds):
 
 @pytest.mark.parametrize("times", [2, 10])
 def test_what_is_chained_needs_the_cache_of_one(times):
-    """800 bytes, 400 of which stay in the cache, every time: 2 s for the rest of 400 (see above)."""
+    """800 bytes, 400 of which stay in the cache, every time: 2 s for the rest of 400 (see
+    above).
+    """
     topology = machine(node("cpu0"), node("cpu1"), cable("cpu0", "cpu1", 1e9))
     processor = Processor(rates={"copy": 400.0}, cache=400, memory=100.0)
     chained = repeat(copy_plan(topology, (0, 1)), times)

@@ -323,7 +323,8 @@ from simreduce.engine import Disturbance, Fault
 from simreduce.engine.kernel import compiled
 from tests.engine.test_fabric import bits, simulate, xring_on_a_dgx1
 compiled.WORTH = {worth}
-shaky = Disturbance({{"gpu3": 1.5, "gpu1": 2.0}}, 0.1, 7, (Fault(2e-5, "gpu0", 0.0), Fault(4e-5, "gpu0")))
+faults = Fault(2e-5, "gpu0", 0.0), Fault(4e-5, "gpu0")
+shaky = Disturbance({{"gpu3": 1.5, "gpu1": 2.0}}, 0.1, 7, faults)
 print(bits(simulate(*xring_on_a_dgx1(), disturbance=shaky).timeline))
 """
 
@@ -492,7 +493,8 @@ def test_words_for_what_disturbs():
     )
 
     assert all_of_it.text == (
-        "gpu3 1.5 times as slow, jitter 0.1 (seed 7), gpu0>gpu3 at 0 GB/s from 1 ms on, gpu0>gpu3 at 50% from 2 ms on"
+        "gpu3 1.5 times as slow, jitter 0.1 (seed 7), gpu0>gpu3 at 0 GB/s from 1 ms on, "
+        "gpu0>gpu3 at 50% from 2 ms on"
     )
     assert CALM.text == ""
     assert RATE == 100.0

@@ -89,7 +89,9 @@ def test_the_critical_path_is_the_longest_chain(scene):
     "links", [[1] * 2000, [50, 50] * 20, [1000, 1000], [3, 200, 1] * 4, [100] * 3 + [1] * 300]
 )
 def test_long_plans_have_the_critical_path_of_their_chains(links):
-    """Step by step, or one op after another in program order: `links` are the widths of the steps."""
+    """Step by step, or one op after another in program order: `links` are the widths of the
+    steps.
+    """
     machine = load_topology("switch:2")
 
     def write(b: PlanBuilder) -> None:
@@ -201,7 +203,10 @@ def test_a_part_is_lowered_as_by_itself(scene, copies):
     alone = lower(scene.plan, *machine, resources, working_set=held)
 
     def told(found: Lowered) -> list[object]:
-        columns = "overhead latency holds cap amount waits successor_start successors use_start uses weight lane_start is_pipe"
+        columns = (
+            "overhead latency holds cap amount waits successor_start successors "
+            "use_start uses weight lane_start is_pipe"
+        )
         lanes = [found.lane_names[i] for i in found.lanes.tolist()]
         return [lanes, *(getattr(found, name).tolist() for name in columns.split())]
 

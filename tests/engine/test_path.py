@@ -157,7 +157,9 @@ def test_a_lane_wait_begins_when_the_op_is_ready():
 
 
 def test_a_lane_that_is_freed_before_the_bytes_move():
-    """A message leaves the lane when it is on its way, so only its dispatch held the next one up."""
+    """A message leaves the lane when it is on its way, so only its dispatch held the next
+    one up.
+    """
     topology = machine(cable("gpu0", "gpu1", holds=False), cable("gpu0", "gpu2", holds=False))
     steps = sr.simulate(
         copy_plan(topology, (0, 1), (0, 2)), topology, TENSORFLOW, DISPATCHED

@@ -102,8 +102,13 @@ def test_an_op_may_be_on_the_critical_path_twice():
     ]  # fmt: skip
     parts = [(part.cause, part.seconds) for step in result.critical_path() for part in step.parts]
     assert parts == [
-        ("lane wait", 0.5), ("dispatch", 0.5), ("latency", 1.0), ("bandwidth", 8.5), ("lane wait", 31.5), ("bandwidth", 4.0),
-    ]  # fmt: skip
+        ("lane wait", 0.5),
+        ("dispatch", 0.5),
+        ("latency", 1.0),
+        ("bandwidth", 8.5),
+        ("lane wait", 31.5),
+        ("bandwidth", 4.0),
+    ]
 
 
 WIRE = Runtime(

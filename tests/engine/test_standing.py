@@ -1,4 +1,6 @@
-"""Plans that are submitted again and again: nothing but the cost of submitting them is different."""
+"""Plans that are submitted again and again: nothing but the cost of submitting them is
+different.
+"""
 
 from __future__ import annotations
 

@@ -48,11 +48,27 @@ def cost(plan, machine=APART, runtime=TENSORFLOW, calibration=STEP):
 
 @pytest.mark.parametrize(
     ("machines", "on", "copies", "steps", "ways"),
-    [("000", (0, 1, 2), [(0, 1)], 1, 0), ("012", (1,), [], 1, 0), ("012", (0, 1), [], 2, 2), ("012", (0, 1), [(0, 1)], 2, 3),
-     ("012", (0, 1, 2), [(1, 2)], 3, 3), ("012", (0, 2), [], 2, 2), ("001", (0, 1, 2), [(0, 1)], 2, 2),
-     ("001", (0, 1, 2), [(1, 2)], 2, 3)],
-    ids=["one machine", "one worker of three", "two", "two, with a transfer", "three", "one idle", "a copy at home", "a copy away"],
-)  # fmt: skip
+    [
+        ("000", (0, 1, 2), [(0, 1)], 1, 0),
+        ("012", (1,), [], 1, 0),
+        ("012", (0, 1), [], 2, 2),
+        ("012", (0, 1), [(0, 1)], 2, 3),
+        ("012", (0, 1, 2), [(1, 2)], 3, 3),
+        ("012", (0, 2), [], 2, 2),
+        ("001", (0, 1, 2), [(0, 1)], 2, 2),
+        ("001", (0, 1, 2), [(1, 2)], 2, 3),
+    ],
+    ids=[
+        "one machine",
+        "one worker of three",
+        "two",
+        "two, with a transfer",
+        "three",
+        "one idle",
+        "a copy at home",
+        "a copy away",
+    ],
+)
 def test_by_hand(machines, on, copies, steps, ways):
     """There and back where anything runs elsewhere, and one more for the request where anything is
     sent there.
@@ -62,9 +78,14 @@ def test_by_hand(machines, on, copies, steps, ways):
 
 def test_the_farthest_counts_from_where_the_step_begins():
     """That is the first machine that takes part, in whatever order a plan names its devices."""
-    far = Calibration("far", step=1e-3, links={
-        "switch0>worker2": LinkConstants(latency=20e-3), "worker1>switch0": LinkConstants(latency=70e-3),
-    })  # fmt: skip
+    far = Calibration(
+        "far",
+        step=1e-3,
+        links={
+            "switch0>worker2": LinkConstants(latency=20e-3),
+            "worker1>switch0": LinkConstants(latency=70e-3),
+        },
+    )
     backwards = NAMES[::-1]
 
     assert 3e-3 + 2 * 22.5e-3 == pytest.approx(cost(plan((0, 1, 2)), calibration=far))

@@ -150,7 +150,9 @@ def test_rings_take_their_time_each(n):
 
 
 def test_devices_that_share_nothing_do_not_wait_for_each_other():
-    """No barrier across devices: the quick pair has done three while the slow one does its first."""
+    """No barrier across devices: the quick pair has done three while the slow one does its
+    first.
+    """
 
     def exchange(b: PlanBuilder, one: int, other: int) -> None:
         x, y = b.input(one, 0, 100), b.input(other, 0, 100)

@@ -122,6 +122,7 @@ def family(function: Callable[..., Any]) -> Any:
     """A function that allocates nothing, with those of its module that it calls, compiled."""
     import numba  # noqa: PLC0415 - as above
 
+    njit: Any = numba.njit
     scope = dict(function.__globals__)
 
     def compile_with_callees(each: FunctionType, **options: Any) -> Any:

@@ -111,9 +111,8 @@ def full_at(resource: int, flows: Flows) -> float:
         if kept == count:
             break
         count = kept
-        total = (
-            taken + rest
-        )  # the sum as it is rounded, in whatever order; what that leaves out is taken off by itself
+        # The sum as it is rounded, in whatever order; what that leaves out is taken off by itself.
+        total = taken + rest
         level = max((flows.capacity[resource] - total) - ((taken - total) + rest), 0.0) / weight
     if level <= highest * SAME:
         return highest

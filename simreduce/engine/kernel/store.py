@@ -32,8 +32,9 @@ from simreduce.engine.kernel.tables import (
 from simreduce.engine.lowering.calls import Calls
 
 _KINDS: dict[type, str] = {
-    np.float64: "amount overhead latency cap weight ready start begun finish release_time lane_freed capacity load own known"
-    " was level served anchor rate goal use_weight room_rate room_weight clock key",
+    np.float64: "amount overhead latency cap weight ready start begun finish release_time"
+    " lane_freed capacity load own known was level served anchor rate goal use_weight room_rate room_weight"
+    " clock key",
     np.int8: "phase is_dirty",
     np.bool_: "holds free lane_busy",
     np.int64: "scalar entries released size",
@@ -146,9 +147,14 @@ class Store:
         return number
 
     def _append_ops(
-        self, calls: Calls, call: AnyInts, amount: Floats, successor_start: AnyInts, successors: AnyInts,
+        self,
+        calls: Calls,
+        call: AnyInts,
+        amount: Floats,
+        successor_start: AnyInts,
+        successors: AnyInts,
         free: Bools,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Append to the tables that are never written."""
         ops, first = self.ops, len(self.ops.call)
         new: dict[str, Any] = {
@@ -278,9 +284,17 @@ class Store:
         """Room for more ops in flight, of so many uses each."""
         resources, used = len(old["capacity"]), int(old["scalar"][SLOTS])
         for name in (
-            "slot_op", "next_slot", "bottleneck", "rate", "goal", "use_count", "moved", "moved_from", "room_rate",
+            "slot_op",
+            "next_slot",
+            "bottleneck",
+            "rate",
+            "goal",
+            "use_count",
+            "moved",
+            "moved_from",
+            "room_rate",
             "room_weight",
-        ):  # fmt: skip
+        ):
             old[name] = self._longer(name, old[name], used, more)
         for name in ("level", "served", "anchor", "members"):
             old[name] = self._longer(name, old[name], resources + used, more)

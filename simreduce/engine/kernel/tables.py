@@ -115,10 +115,14 @@ class State(NamedTuple):
 
     # by op
     phase: Array
-    slot: Array  # of an op in flight, or NONE; before it is ready, how many ops and releases it waits for
+    # of an op in flight, or NONE; before it is ready, how many ops and releases it waits for
+    slot: Array
     ready: Array  # s
-    start: Array  # s, when the lanes were given; only of ops that have lanes, the others start when ready
-    begun: Array  # s, when the pipes were given, and before that when they were asked for; only of ops that have pipes
+    # s, when the lanes were given; only of ops that have lanes, the others start when ready
+    start: Array
+    # s, when the pipes were given, and before that when they were asked for; only of ops that
+    # have pipes
+    begun: Array
     finish: Array  # s
     blame: Array  # the op whose end this op's start waited for last, or NONE
     pipe_blame: Array  # the op that had the pipe which this op waited for last, or NONE

@@ -109,16 +109,30 @@ class CoreWork:
 
 _NOTHING = np.zeros(0)
 NO_WORK = CoreWork(
-    calls=np.zeros(0, dtype=np.int64), seconds=_NOTHING, per_byte=_NOTHING, past=_NOTHING, touched=_NOTHING, through=_NOTHING,
-    apart=np.zeros(0, dtype=np.bool_), owner=(), own_cache=0,
-)  # fmt: skip
+    calls=np.zeros(0, dtype=np.int64),
+    seconds=_NOTHING,
+    per_byte=_NOTHING,
+    past=_NOTHING,
+    touched=_NOTHING,
+    through=_NOTHING,
+    apart=np.zeros(0, dtype=np.bool_),
+    owner=(),
+    own_cache=0,
+)
 """No call gives the cores any work."""
 
 
 def find_core_work(
-    kind: AnyInts, executor: AnyInts, passes: AnyInts, source: Sequence[Node], target: Sequence[Node], processor: Processor,
-    dispatch: Mapping[str, float], slow: Mapping[str, float], working_set: Mapping[str, float],
-) -> CoreWork:  # fmt: skip
+    kind: AnyInts,
+    executor: AnyInts,
+    passes: AnyInts,
+    source: Sequence[Node],
+    target: Sequence[Node],
+    processor: Processor,
+    dispatch: Mapping[str, float],
+    slow: Mapping[str, float],
+    working_set: Mapping[str, float],
+) -> CoreWork:
     """The work of calls, given by column, that are dispatched on CPU devices and stay on them.
 
     `slow` devices take so many times as long. A sum of n values reads n and writes one, which makes
@@ -178,12 +192,13 @@ def core_flow(
         weight of r     = demand[r] / amount          of r per core byte
         weight of cores = 1 / speed                   s of a core per core byte
 
-    So cores are shared by time, and links by bytes. Op i has `uses[i]` entries of `demand`, of which
-    the last is the cores' and does not count.
+    So cores are shared by time, and links by bytes. Op i has `uses[i]` entries of `demand`, of
+    which the last is the cores' and does not count.
 
-    Example: a core copies 10 GB/s. An op has 100 us of work and moves 1 MB through a memory in
-    100 us. Its amount is 200 us * 10 GB/s = 2 MB, its weight on the memory 1 MB / 2 MB = 0.5, and on
-    the cores 0.1 ns. Alone its rate is 10 GB/s: it takes 200 us, one core, and 5 GB/s of the memory.
+    Example: a core copies 10 GB/s. An op has 100 us of work and moves 1 MB through a memory in 100
+    us. Its amount is 200 us * 10 GB/s = 2 MB, its weight on the memory 1 MB / 2 MB = 0.5, and on
+    the cores 0.1 ns. Alone its rate is 10 GB/s: it takes 200 us, one core, and 5 GB/s of the
+    memory.
     """
     amount = (work + moving) * speed
     weight = demand / np.repeat(amount, uses)

@@ -1,4 +1,6 @@
-"""From a plan on a topology, under a runtime and a calibration, to the arrays that the kernel runs."""
+"""From a plan on a topology, under a runtime and a calibration, to the arrays that the
+kernel runs.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,15 @@ from simreduce.topology import Folded, Topology
 
 
 def lower(
-    plan: Plan, topology: Topology | Folded, runtime: Runtime, calibration: Calibration, resources: Resources,
-    lanes: dict[str, int] | None = None, disturbance: Disturbance = CALM,
+    plan: Plan,
+    topology: Topology | Folded,
+    runtime: Runtime,
+    calibration: Calibration,
+    resources: Resources,
+    lanes: dict[str, int] | None = None,
+    disturbance: Disturbance = CALM,
     working_set: Mapping[str, float] | None = None,
-) -> Lowered:  # fmt: skip
+) -> Lowered:
     """Costs, lanes and resources of every op. Raises InputError if the topology lacks a device of
     the plan, or if only one of the two is folded.
 
@@ -115,9 +122,16 @@ def _core_work(
     )
     passes = signatures.passes if runtime.local else np.zeros(len(signatures.kind), dtype=np.int64)
     return find_core_work(
-        signatures.kind, signatures.executor, passes, source, target, calibration.cpu, calibration.dispatch, disturbance.slow,
+        signatures.kind,
+        signatures.executor,
+        passes,
+        source,
+        target,
+        calibration.cpu,
+        calibration.dispatch,
+        disturbance.slow,
         working_set,
-    )  # fmt: skip
+    )
 
 
 def _overhead(

@@ -30,8 +30,8 @@ class Lowered:
     lane_names: tuple[str, ...]
 
     def part(self, plan: Plan, first: int) -> Lowered:
-        """The lowering of `plan`, whose ops are those of this plan from `first` on, with the working
-        set of this plan. Not for plans with jitter, which depends on the ids of ops.
+        """The lowering of `plan`, whose ops are those of this plan from `first` on, with the
+        working set of this plan. Not for plans with jitter, which depends on the ids of ops.
         """
         mine = slice(first, first + len(plan))
         which, call = np.unique(self.call[mine], return_inverse=True)
@@ -121,7 +121,16 @@ def hold_lanes(lanes: Ints, seconds: float, lane_names: tuple[str, ...]) -> Lowe
     none, nothing = np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
     count = np.array([len(lanes)])
     calls = Calls(
-        overhead=np.array([seconds]), work=np.zeros(1), latency=np.zeros(1), holds=np.ones(1, dtype=np.bool_), cap=np.array([np.inf]),
-        lane_start=row_starts(count), early=count, lanes=lanes, use_start=row_starts(nothing), uses=none, weight=np.zeros(0),
-    )  # fmt: skip
+        overhead=np.array([seconds]),
+        work=np.zeros(1),
+        latency=np.zeros(1),
+        holds=np.ones(1, dtype=np.bool_),
+        cap=np.array([np.inf]),
+        lane_start=row_starts(count),
+        early=count,
+        lanes=lanes,
+        use_start=row_starts(nothing),
+        uses=none,
+        weight=np.zeros(0),
+    )
     return Lowered(nothing, calls, np.zeros(1), nothing, row_starts(nothing), none, lane_names)

@@ -43,7 +43,8 @@ class Resources:
         if isinstance(topology, Folded):
             if disturbance != CALM:
                 raise NotFoldable(
-                    f"{topology.name}: {disturbance.text}: equal machines are folded only if nothing disturbs them"
+                    f"{topology.name}: {disturbance.text}: equal machines are folded only "
+                    "if nothing disturbs them"
                 )
             topology = topology.pair
         disturbance.check(topology)

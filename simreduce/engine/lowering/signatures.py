@@ -1,4 +1,6 @@
-"""Ops that are alike in all but their size: each such group is a *call*, whose costs are kept once."""
+"""Ops that are alike in all but their size: each such group is a *call*, whose costs are
+kept once.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,9 @@ class Signatures(NamedTuple):
 
     `source` and `target` are devices of the plan, or past them those of another machine. `channel`
     is -1 without a stream. `passes` is how many times its own size an op moves: a sum of n values
-    reads n and writes one, a join reads and writes every byte once. `away` is the number of machines
-    from the source to the target, if the machines are folded and something may queue for it.
+    reads n and writes one, a join reads and writes every byte once. `away` is the number of
+    machines from the source to the target, if the machines are folded and something may queue for
+    it.
     """
 
     executor: AnyInts

@@ -31,7 +31,8 @@ def find_site(plan: Plan, topology: Topology | Folded) -> Site:
     folded = topology.machines if isinstance(topology, Folded) else 1
     if folded != plan.machines:
         raise InputError(
-            f"{topology.name}: the plan is that of {_machines(plan.machines)}, and the topology {_machines(folded)}"
+            f"{topology.name}: the plan is that of {_machines(plan.machines)}, and the "
+            f"topology {_machines(folded)}"
         )
     graph = topology.pair if isinstance(topology, Folded) else topology
     missing = [d for d in plan.devices if d not in graph.nodes]
@@ -61,7 +62,9 @@ def _machines(count: int) -> str:
 
 
 def find_hosts(topology: Topology) -> tuple[Ints, Ints]:
-    """For every node, the number of its machine, and the place of that machine's first host, or -1."""
+    """For every node, the number of its machine, and the place of that machine's first
+    host, or -1.
+    """
     first = {
         topology.nodes[name].machine: topology.router.index[name]
         for name in reversed(topology.hosts)

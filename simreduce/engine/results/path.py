@@ -239,7 +239,9 @@ def parts(path: Path, finish: Floats, kinds: list[str]) -> list[list[Part]]:
 def _spans(
     path: Path, i: int, begin: float, end: float
 ) -> Iterator[tuple[str, float, float, float]]:
-    """(cause, from, to, the part of it that was lost to others), last first, of one op up to `end`."""
+    """(cause, from, to, the part of it that was lost to others), last first, of one op up
+    to `end`.
+    """
     near = _NEAR * end
     dispatched = min(begin + float(path.overhead[i]), end)
     dispatched = end if end - dispatched <= near else dispatched
