@@ -132,7 +132,7 @@ def family(function: Callable[..., Any]) -> Any:
                 scope[name] = compile_with_callees(callee, **_CALLEE)
         copy = FunctionType(each.__code__, scope, each.__name__, each.__defaults__)
         # Counting references to arrays would take nine tenths of the time.
-        return numba.njit(copy, _nrt=False, **options)  # type: ignore[call-overload]
+        return njit(copy, _nrt=False, **options)
 
     entry: Any = function
     try:

@@ -33,7 +33,8 @@ from simreduce.engine.lowering.calls import Calls
 
 _KINDS: dict[type, str] = {
     np.float64: "amount overhead latency cap weight ready start begun finish release_time"
-    " lane_freed capacity load own known was level served anchor rate goal use_weight room_rate room_weight"
+    " lane_freed capacity load own known was level served anchor rate goal use_weight room_rate"
+    " room_weight"
     " clock key",
     np.int8: "phase is_dirty",
     np.bool_: "holds free lane_busy",
