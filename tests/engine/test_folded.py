@@ -292,7 +292,7 @@ def test_a_slower_device_is_refused() -> None:
     ],
 )
 def test_large_networks_that_are_no_switch_are_refused(text: str) -> None:
-    with pytest.raises(TopologyError, match="more than (can be simulated|the )"):
+    with pytest.raises(TopologyError, match=r"more than (can be simulated|the )"):
         load_machine(text)
 
 
