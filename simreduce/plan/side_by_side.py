@@ -73,7 +73,7 @@ def _on(plan: Plan, place: Sequence[int], devices: int) -> Plan:
 
 
 def _joined_contracts(contracts: Sequence[Contract], room: Ints, tops: Sequence[int]) -> Contract:
-    """Where contributors live that live at one place in all the contracts that name them."""
+    """All promises. The addresses of plan i begin at `room[i]`, and there are `tops[i]` of them."""
     first = row_starts(np.array([len(c.sets) for c in contracts]))[:-1].astype(np.int32)
     pairs = list(zip(contracts, room, strict=True))
     return Contract(
