@@ -69,20 +69,32 @@ SCENARIO = Format(
     Field("topology", LINE, "A shipped machine, a file, or a machine written inline."),
     Field("workload", LINE, "A shipped model, a file, or one gradient such as `bytes:64MiB`."),
     Field("title", LINE, "The title of reports.", default_words="the file's name"),
-    Field("runtime", LINE, "The runtime that executes the plans: tensorflow or ideal.",
-          "tensorflow"),
+    Field(
+        "runtime", LINE, "The runtime that executes the plans: tensorflow or ideal.", "tensorflow"
+    ),
     Field("calibration", LINE, "A shipped calibration or a file.", "nominal"),
-    Field("strategies", ListOf(Kind('a strategy such as "all"', {"type": "string"}, lambda value: value), 1),
-          'Strategies such as `"ring"`, or `["all"]`.', default_words='`["all"]`'),
+    Field(
+        "strategies",
+        ListOf(Kind('a strategy such as "all"', {"type": "string"}, lambda value: value), 1),
+        'Strategies such as `"ring"`, or `["all"]`.',
+        default_words='`["all"]`',
+    ),
     Field("repeat", whole(1, MOST_REPEATS), "Chained all-reduces in one step.", 1),
-    Field("gpu_indices", ListOf(whole(0)), "The order of the GPUs of every machine in rings.",
-          default_words="by number"),
+    Field(
+        "gpu_indices",
+        ListOf(whole(0)),
+        "The order of the GPUs of every machine in rings.",
+        default_words="by number",
+    ),
     Field("faithful", FLAG, "Upstream's quirks instead of what a user intends.", default=False),
-    Field("topology_overrides", MapOf(ANYTHING, key="KEY"), "Keys of the machine's file, dotted or"
-          ' nested: `"links.qpi.bandwidth" = "9.6 GB/s"`.'),
+    Field(
+        "topology_overrides",
+        MapOf(ANYTHING, key="KEY"),
+        'Keys of the machine\'s file, dotted or nested: `"links.qpi.bandwidth" = "9.6 GB/s"`.',
+    ),
     Field("step", _LaterTable(STEP), "What a training step computes, for `simreduce step`."),
     Field("replicas", _LaterTable(replicas.REPLICAS), "Synchronous replicas, instead of `step`."),
-)  # fmt: skip
+)
 _UNUSED = {
     "step": "a step is asked about, and so are [replicas]; give one of the two",
     "strategies": "[replicas] sends gradients to their servers, by no strategy",

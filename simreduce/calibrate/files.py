@@ -103,8 +103,9 @@ CALIBRATION = Format(
     Field("cpu", TableOf(_CPU), "The cores of CPU devices."),
     Field("errors", MapOf(ANYTHING), 'Standard error of a constant by its dotted name, such as'
           ' `"dispatch.copy" = "5 us"`, in the unit of the constant.'),
-    Field("controls", MapOf(MapOf(_CONTROL_TIME, key="SIZE"), CONTROLS, key="PLAN"), "Times of"
-          ' small plans when this was measured, by the size of their values: `"64 KiB" = "95 us"`.'),
+    Field("controls", MapOf(MapOf(_CONTROL_TIME, key="SIZE"), CONTROLS, key="PLAN"),
+          "Times of small plans when this was measured, by the size of their values:"
+          ' `"64 KiB" = "95 us"`.'),
 )  # fmt: skip
 _CPU_ERRORS: dict[str, Kind[Any]] = {
     "cpu.cores": number(0),

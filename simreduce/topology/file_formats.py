@@ -151,9 +151,12 @@ MACHINE = Format(
 LINK_FIGURES = Format(
     "link figures",
     "Figures of links for `simreduce topo import --links`.",
-    Field("links", MapOf(TableOf(Format("links.CLASS", "A class of links.", *_FIGURES)), key="CLASS"),
-          "Classes; one that is not shipped needs its bandwidth and latency."),
-)  # fmt: skip
+    Field(
+        "links",
+        MapOf(TableOf(Format("links.CLASS", "A class of links.", *_FIGURES)), key="CLASS"),
+        "Classes; one that is not shipped needs its bandwidth and latency.",
+    ),
+)
 _SIZE = whole(1)
 CLUSTER = Format(
     "machines on a network",
@@ -162,14 +165,26 @@ CLUSTER = Format(
     Field("nodes", whole(1), "How many machines.", required=True),
     Field("machine", LINE, "A file beside this one, or a shipped machine.", required=True),
     Field("fabric", LINE, "The shape of the network.", "switch"),
-    Field("nic", choice(networks(), "class of network link"), "The class of all its cables.",
-          default_words="that of the machine's NICs"),
+    Field(
+        "nic",
+        choice(networks(), "class of network link"),
+        "The class of all its cables.",
+        default_words="that of the machine's NICs",
+    ),
     Field("equal_cost", choice(CHOICES, "rule"), "Which of equal paths transfers take.", FIRST),
     Field("seed", SEED, "Of hashed paths.", 0),
-    Field("switch_latency", LATENCY, "Latency of a cable between switches.",
-          default_words='`"0.1 us"`'),
-    Field("radix", _SIZE, "Of a fat tree: hosts under a leaf, or with three levels ports of a switch.",
-          default_words="32, or all"),
+    Field(
+        "switch_latency",
+        LATENCY,
+        "Latency of a cable between switches.",
+        default_words='`"0.1 us"`',
+    ),
+    Field(
+        "radix",
+        _SIZE,
+        "Of a fat tree: hosts under a leaf, or with three levels ports of a switch.",
+        default_words="32, or all",
+    ),
     Field("oversubscription", number(0), "Hosts under a leaf for each of its up-links.", 1),
     Field("levels", whole(2, 3), "Levels of switches.", 2),
     Field("pods", _SIZE, "Pods of a fat tree of three levels.", default_words="as few as hold all"),
@@ -180,6 +195,9 @@ CLUSTER = Format(
     Field("h", _SIZE, "Of a dragonfly: global cables of a router.", default_words="balanced"),
     Field("g", _SIZE, "Of a dragonfly: groups.", default_words="as many as hosts fill"),
     Field("dims", LINE, 'Of a torus: its sizes, such as `"4x4"`.'),
-    Field("overrides", MapOf(ANYTHING, key="KEY"), "Keys of the machine's file, dotted or nested:"
-          ' `"links.qpi.bandwidth" = "9.6 GB/s"`.'),
-)  # fmt: skip
+    Field(
+        "overrides",
+        MapOf(ANYTHING, key="KEY"),
+        'Keys of the machine\'s file, dotted or nested: `"links.qpi.bandwidth" = "9.6 GB/s"`.',
+    ),
+)

@@ -10,7 +10,8 @@ MOST_NAMES = 4096
 """A range that stands for more names is refused."""
 
 _RANGE = re.compile(
-    r"(?P<head>[^\[\]]*)\[(?P<first>[0-9]{1,18})-(?P<last>[0-9]{1,18})(:(?P<step>[0-9]{1,18}))?\](?P<tail>[^\[\]]*)"
+    r"(?P<head>[^\[\]]*)\[(?P<first>[0-9]{1,18})-(?P<last>[0-9]{1,18})(:(?P<step>[0-9]{1,"
+    r"18}))?\](?P<tail>[^\[\]]*)"
 )
 
 NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,64}")

@@ -85,8 +85,13 @@ def _cables(links: Sequence[Link]) -> list[_Cable]:
         # A switch's self-link has no latency, whatever its class says.
         latency = None if loop and link.latency == 0 else link.latency
         wire = _Wire(
-            link.link_class, link.nominal / link.lanes, link.bandwidth / link.lanes, latency, link.holds_lane, math.inf
-        )  # fmt: skip
+            link.link_class,
+            link.nominal / link.lanes,
+            link.bandwidth / link.lanes,
+            latency,
+            link.holds_lane,
+            math.inf,
+        )
         found.append(_Cable(link.source, link.target, link.lanes, wire))
     return _settled(found)
 

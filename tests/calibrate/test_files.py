@@ -200,7 +200,12 @@ provenance = { hardware = 1 }
 dispatch = { copy = 50, cpoy = "50 us", add = "1 h", slice = "-1 us" }
 errors = { "dispatch.copy" = "1 us", "links.qpi.bandwith" = "1 GB/s" }
 step = "1 GB/s"
-cpu = { cores = 0.5, moving = "2", shared = 1, cache = "2 s", memory = "0 GB/s", rates = { copy = "1 s", input = "1 GB/s" } }
+cpu.cores = 0.5
+cpu.moving = "2"
+cpu.shared = 1
+cpu.cache = "2 s"
+cpu.memory = "0 GB/s"
+cpu.rates = { copy = "1 s", input = "1 GB/s" }
 [links]
 qpi = { bandwidth = "0 GB/s", latency = "1 GB/s", lanes = 2 }
 nvlink = 3
@@ -210,23 +215,46 @@ nvlink = 3
     assert (
         "mine.toml: titel: unknown key (did you mean 'title'?)",
         "mine.toml: title: must be text, got 5",
-        "mine.toml: step: '1 GB/s': unknown unit 'GB/s' for a time; write for example '1.5 us' or '700 ns'",
+        (
+            "mine.toml: step: '1 GB/s': unknown unit 'GB/s' for a time; write for example '1.5 us' "
+            "or "
+            "'700 ns'"
+        ),
         "mine.toml: provenance.hardware: must be text, got 1",
         "mine.toml: dispatch.cpoy: unknown key (did you mean 'copy'?)",
-        "mine.toml: dispatch.copy: 50 has no unit; write a time as text, for example '1.5 us' or '700 ns'",
+        (
+            "mine.toml: dispatch.copy: 50 has no unit; write a time as text, for example '1.5 us' "
+            "or "
+            "'700 ns'"
+        ),
         "mine.toml: dispatch.add: must be between 0 s and 10 s, got '1 h'",
         "mine.toml: dispatch.slice: '-1 us' is not a time; write for example '1.5 us' or '700 ns'",
         "mine.toml: links.qpi.lanes: unknown key; known keys: bandwidth, latency",
         "mine.toml: links.qpi.bandwidth: must be between 1 kB/s and 1 PB/s, got '0 GB/s'",
-        "mine.toml: links.qpi.latency: '1 GB/s': unknown unit 'GB/s' for a time; write for example '1.5 us' or '700 ns'",
+        (
+            "mine.toml: links.qpi.latency: '1 GB/s': unknown unit 'GB/s' for a time; write for "
+            "example "
+            "'1.5 us' or '700 ns'"
+        ),
         "mine.toml: links.nvlink: must be a table, got 3",
         "mine.toml: cpu.cores: must be a number of cores from 1 to 1024, got 0.5",
         "mine.toml: cpu.moving: must be a number of cores from 1 to 1024, got '2'",
         "mine.toml: cpu.shared: must be true or false, got 1",
-        "mine.toml: cpu.cache: '2 s': unknown unit 's' for a size; write for example '64 MiB' or '64 MB'",
+        (
+            "mine.toml: cpu.cache: '2 s': unknown unit 's' for a size; write for example '64 MiB' "
+            "or "
+            "'64 MB'"
+        ),
         "mine.toml: cpu.memory: must be between 1 kB/s and 1 PB/s, got '0 GB/s'",
-        "mine.toml: cpu.rates.input: unknown key; known keys: slice, concat, copy, add, scale, cast, transfer",
-        "mine.toml: cpu.rates.copy: '1 s': unknown unit 's' for a bandwidth; write for example '25 GB/s' or '200 Gbit/s'",
+        (
+            "mine.toml: cpu.rates.input: unknown key; known keys: slice, concat, copy, add, scale, "
+            "cast, transfer"
+        ),
+        (
+            "mine.toml: cpu.rates.copy: '1 s': unknown unit 's' for a bandwidth; write for example "
+            "'25 "
+            "GB/s' or '200 Gbit/s'"
+        ),
         "mine.toml: errors.links.qpi.bandwith: unknown key (did you mean 'links.qpi.bandwidth'?)",
     ) == _refused(path)
 
@@ -251,19 +279,36 @@ sums = 3
     assert (
         "mine.toml: controls.copeis: unknown key (did you mean 'copies'?)",
         "mine.toml: controls.sums: must be a table, got 3",
-        "mine.toml: controls.copies.8 B: 5 has no unit; write a time as text, for example '1.5 us' or '700 ns'",
+        (
+            "mine.toml: controls.copies.8 B: 5 has no unit; write a time as text, for example '1.5 "
+            "us' "
+            "or '700 ns'"
+        ),
         "mine.toml: controls.copies.12 B: must be between 1 ns and 1 h, got '0 s'",
-        "mine.toml: controls.copies.16 B: '1 MB': unknown unit 'MB' for a time; write for example '1.5 us' or '700 ns'",
+        (
+            "mine.toml: controls.copies.16 B: '1 MB': unknown unit 'MB' for a time; write for "
+            "example "
+            "'1.5 us' or '700 ns'"
+        ),
         "mine.toml: controls.copies.65536 B: a size that is there already: 64 KiB",
         "mine.toml: controls.copies.64: '64' has no unit; write for example '64 MiB' or '64 MB'",
-        "mine.toml: controls.copies.6 B: must be between 4 B and 1 GiB, of whole values of 4 B, got '6 B'",
-        "mine.toml: controls.copies.2 GiB: must be between 4 B and 1 GiB, of whole values of 4 B, got '2 GiB'",
+        (
+            "mine.toml: controls.copies.6 B: must be between 4 B and 1 GiB, of whole values of 4 B,"
+            " "
+            "got '6 B'"
+        ),
+        (
+            "mine.toml: controls.copies.2 GiB: must be between 4 B and 1 GiB, of whole values of 4 "
+            "B, "
+            "got '2 GiB'"
+        ),
     ) == _refused(write(text))
 
 
 def test_a_direction_that_no_link_has_is_told(write):
     """With the nearest spelling; the ends of a link may have any name."""
-    text = '[links."pcie3_x16:d2x"]\n[links.":d2h"]\n[links."pcie3_x16:"]\n[links."a:1>b:2"]\n[links."pcie3_x16:h2d"]\n'
+    names = ("pcie3_x16:d2x", ":d2h", "pcie3_x16:", "a:1>b:2", "pcie3_x16:h2d")
+    text = "".join(f'[links."{name}"]\n' for name in names)
 
     assert (
         "mine.toml: links.pcie3_x16:d2x: no direction 'd2x' (did you mean 'd2h'?); known: d2h, h2d",
@@ -320,7 +365,11 @@ def test_what_cannot_be_read_is_told(name, message):
         (b"\xff", "mine.toml: line 1 is not UTF-8 text"),
         (
             b"x",
-            "mine.toml: not valid TOML: Expected '=' after a key in a key/value pair (at end of document)",
+            (
+                "mine.toml: not valid TOML: Expected '=' after a key in a key/value pair (at end "
+                "of "
+                "document)"
+            ),
         ),
         (b"x = " + b"[" * 9999, "mine.toml: line 1: nested too deeply, more than 64 levels"),
     ],
@@ -331,13 +380,50 @@ def test_what_is_no_toml_is_told(write, content, message):
 
 
 values = st.sampled_from(
-    ["1", "-1", "1.5", "nan", "true", '"x"', '"1 us"', '"1 GB/s"', '"0 s"', '"9e99 s"', "[]", "{}", '{bandwidth = "1 GB/s"}',
-     '{copy = "1 us"}', '{"4 B" = "1 us"}', "1979-05-27", "07:32:00", "0x" + "f" * 5000, "1" + "0" * 5000, '["x"]']
-)  # fmt: skip
+    [
+        "1",
+        "-1",
+        "1.5",
+        "nan",
+        "true",
+        '"x"',
+        '"1 us"',
+        '"1 GB/s"',
+        '"0 s"',
+        '"9e99 s"',
+        "[]",
+        "{}",
+        '{bandwidth = "1 GB/s"}',
+        '{copy = "1 us"}',
+        '{"4 B" = "1 us"}',
+        "1979-05-27",
+        "07:32:00",
+        "0x" + "f" * 5000,
+        "1" + "0" * 5000,
+        '["x"]',
+    ]
+)
 keys = st.sampled_from(
-    ["title", "provenance", "dispatch", "links", "errors", "controls", "controls.copies", "copy", "add", "bandwidth", "latency", "qpi", "links.qpi",
-     "dispatch.copy", '"dispatch.copy"', '"links.qpi.bandwidth"', "x"]
-)  # fmt: skip
+    [
+        "title",
+        "provenance",
+        "dispatch",
+        "links",
+        "errors",
+        "controls",
+        "controls.copies",
+        "copy",
+        "add",
+        "bandwidth",
+        "latency",
+        "qpi",
+        "links.qpi",
+        "dispatch.copy",
+        '"dispatch.copy"',
+        '"links.qpi.bandwidth"',
+        "x",
+    ]
+)
 lines = st.one_of(
     st.tuples(keys, values).map(" = ".join),
     keys.map("[{}]".format),

@@ -159,7 +159,11 @@ def test_one_file_with_every_kind_of_fault(tmp_path):
         "links.nvlink2.pairs[2]: 'gpu1' and 'gpu0' are already joined by links.nvlink2.pairs[1]",
         "links.nvlink2.pairs[3]: 'gpu2' is linked to itself",
         "links.nvlink2.pairs[4]: must be [node, node] or [node, node, lanes], got ['gpu1']",
-        "links.nvlnk3: 'nvlnk3' is no known class, so it must give bandwidth and latency (did you mean 'nvlink3'?)",
+        (
+            "links.nvlnk3: 'nvlnk3' is no known class, so it must give bandwidth and latency (did "
+            "you "
+            "mean 'nvlink3'?)"
+        ),
         "links.qpi.latency: '1 fortnight': unknown unit 'fortnight' for a time",
         "links.qpi: cpu0 - cpu1: 1e+06 GB/s per lane and direction is no rate of a wire",
         "links.qpi.lanes: must be a whole number of lanes from 1 to 1024, got 0",
@@ -172,7 +176,10 @@ def test_one_file_with_every_kind_of_fault(tmp_path):
 
 
 def test_gpus_that_send_by_the_host_for_nothing(tmp_path):
-    nic = '[nodes.nic]\nnames = ["nic0"]\nkind = "nic"\n[links.pcie4_x16]\npairs = [["nic0", "cpu0"]]\n'
+    nic = (
+        '[nodes.nic]\nnames = ["nic0"]\nkind = "nic"\n'
+        '[links.pcie4_x16]\npairs = [["nic0", "cpu0"]]\n'
+    )
     text = GOOD.replace('peer = "PHB"', 'peer = "PHB"\ngpudirect = "PXB"')
 
     assert found(tmp_path, text) == []
@@ -188,7 +195,8 @@ def test_what_only_gpus_join_to_the_rest_is_told(tmp_path):
     pairs = '[links.pcie3_x16]\npairs = [["gpu[0-1]", "cpu0"], ["gpu[2-3]", "cpu1"]]\n'
     split = two.replace('[links.pcie3_x16]\npairs = [["gpu[0-3]", "cpu0"]]\n', pairs)
     nics = (
-        '[nodes.nic]\nnames = ["nic[0-1]"]\nkind = "nic"\n[nodes.plx]\nnames = ["plx9"]\nkind = "pcie_switch"\n'
+        '[nodes.nic]\nnames = ["nic[0-1]"]\nkind = "nic"\n[nodes.plx]\nnames = ["plx9"]\nkind = '
+        '"pcie_switch"\n'
         '[links.pcie4_x16]\npairs = [["nic[0-1]", "plx9"]]\n'
     )
 
@@ -197,7 +205,11 @@ def test_what_only_gpus_join_to_the_rest_is_told(tmp_path):
     ]
     assert found(tmp_path, f'{split}[links.qpi]\npairs = [["cpu0", "cpu1"]]') == []
     assert found(tmp_path, GOOD + nics) == [
-        "nodes.nic: 'nic0' (and 2 more) is joined to no CPU and no GPU; link it to one, or remove it"
+        (
+            "nodes.nic: 'nic0' (and 2 more) is joined to no CPU and no GPU; link it to one, or "
+            "remove "
+            "it"
+        )
     ]
     assert found(tmp_path, GOOD + nics.replace('"plx9"]]', '"plx9"], ["plx9", "cpu0"]]')) == []
     # A NIC that the GPU hangs on needs no CPU.
@@ -212,7 +224,8 @@ def test_one_fault_hides_no_other(tmp_path):
     alike = GOOD.replace(
         pairs,
         '[links.pc]\nclass = "pcie3_x16"\nbandwidth = "157 GB/s"\npairs = [["gpu[0-1]", "cpu0"]]\n'
-        '[links.pc2]\nclass = "pcie4_x16"\nbandwidth = "15"\nlatency = "1 s"\npairs = [["gpu[2-3]", "cpu0"]]\n',
+        '[links.pc2]\nclass = "pcie4_x16"\nbandwidth = "15"\nlatency = "1 s"\npairs = [["gpu[2-3]",'
+        ' "cpu0"]]\n',
     )
     assert [problem.partition(";")[0] for problem in found(tmp_path, alike)] == [
         "links.pc2.bandwidth: '15' has no unit",
@@ -221,10 +234,14 @@ def test_one_fault_hides_no_other(tmp_path):
     ]
     twice = GOOD.replace(
         pairs,
-        '[links.pcie3_x16]\nbandwidth = "157 GB/s"\npairs = [["gpu[0-3]", "cpu0"], ["gpu0", "cpu0"]]\n',
+        '[links.pcie3_x16]\nbandwidth = "157 GB/s"\npairs = [["gpu[0-3]", "cpu0"], ["gpu0", '
+        '"cpu0"]]\n',
     )
     assert [problem.partition(";")[0] for problem in found(tmp_path, twice)] == [
-        "links.pcie3_x16.pairs[1]: 'gpu0' and 'cpu0' are already joined by links.pcie3_x16.pairs[0]",
+        (
+            "links.pcie3_x16.pairs[1]: 'gpu0' and 'cpu0' are already joined by "
+            "links.pcie3_x16.pairs[0]"
+        ),
         "links.pcie3_x16: gpu0 - cpu0: 157 GB/s per lane, but pcie3_x16 has 15.75 GB/s",
     ]
     unread = GOOD.replace("lanes = 2\n", 'lanes = 2\nachievable = "20"\n')

@@ -49,7 +49,9 @@ def test_every_fabric_has_its_settings_in_files(files, fabric):
     keys = {
         "switch": "",
         "fat_tree": "levels = 3\nradix = 6\noversubscription = 2\npods = 2\nreduce = true",
-        "rail_optimised": "unit = 3\noversubscription = 1.5\nreduce = false\nswitch_latency = '0.2 us'",
+        "rail_optimised": (
+            "unit = 3\noversubscription = 1.5\nreduce = false\nswitch_latency = '0.2 us'"
+        ),
         "rail_only": "reduce = true",
         "dragonfly": "p = 4\na = 3\nh = 1\ng = 2",
         "torus": 'dims = "3x2"',
@@ -200,9 +202,29 @@ VALUES = st.one_of(
 @given(
     fabric=st.sampled_from([*FABRICS, "none"]),
     keys=st.dictionaries(
-        st.sampled_from(["radix", "levels", "oversubscription", "pods", "unit", "p", "a", "h", "g", "dims", "reduce", "nic",
-                         "switch_latency", "nodes", "title"]), VALUES, max_size=5),
-)  # fmt: skip
+        st.sampled_from(
+            [
+                "radix",
+                "levels",
+                "oversubscription",
+                "pods",
+                "unit",
+                "p",
+                "a",
+                "h",
+                "g",
+                "dims",
+                "reduce",
+                "nic",
+                "switch_latency",
+                "nodes",
+                "title",
+            ]
+        ),
+        VALUES,
+        max_size=5,
+    ),
+)
 def test_any_values_give_a_cluster_or_its_faults(files, fabric, keys):
     lines = {"nodes": 6, "machine": '"v100-mesh-4"', "fabric": f'"{fabric}"'} | keys
     text = "\n".join(
@@ -275,8 +297,12 @@ def test_only_nics_have_a_network(tmp_path):
 
 @pytest.mark.parametrize(
     "overrides",
-    ['[overrides]\n"links.nvlink2.lanes" = 1', "[overrides]\nlinks.nvlink2.lanes = 1", "[overrides.links.nvlink2]\nlanes = 1"],
-)  # fmt: skip
+    [
+        '[overrides]\n"links.nvlink2.lanes" = 1',
+        "[overrides]\nlinks.nvlink2.lanes = 1",
+        "[overrides.links.nvlink2]\nlanes = 1",
+    ],
+)
 def test_an_override_is_written_as_toml_allows(files, overrides):
     """With the key in quotes, dotted, or as a table."""
     path = files("two", f'nodes = 2\nmachine = "dgx1v"\nfabric = "switch"\n{overrides}\n')

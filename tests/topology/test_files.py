@@ -82,26 +82,44 @@ pairs = []
     assert problems(written, text) == [
         "box.toml: sauces: unknown key (did you mean 'sources'?)",
         "box.toml: title: must be text, got 5",
-        "box.toml: nodes.gpu.memory_bandwidth: 900 has no unit; write a bandwidth as text, for example '25 GB/s' or '200 Gbit/s'",
+        (
+            "box.toml: nodes.gpu.memory_bandwidth: 900 has no unit; write a bandwidth as text, for "
+            "example '25 GB/s' or '200 Gbit/s'"
+        ),
         "box.toml: nodes.gpu.transit: GPUs never forward traffic for others",
         "box.toml: nodes.gpu.reduces: is for switches, which can sum what passes through them",
         "box.toml: nodes.box.names: missing; must be a list, each a name or a range",
         "box.toml: nodes.box.kind: unknown kind 'pci_switch' (did you mean 'pcie_switch'?)",
         "box.toml: links.nvlink2.lanes: must be a whole number of lanes from 1 to 1024, got -1",
-        "box.toml: links.qpi.bandwidth: 25 has no unit; write a bandwidth as text, for example '25 GB/s' or '200 Gbit/s'",
+        (
+            "box.toml: links.qpi.bandwidth: 25 has no unit; write a bandwidth as text, for example "
+            "'25 "
+            "GB/s' or '200 Gbit/s'"
+        ),
         "box.toml: links.qpi.achievable: must be between 1 kB/s and 1 PB/s, got '0 GB/s'",
         "box.toml: links.qpi.latency: must be between 0 s and 10 s, got '2 min'",
         "box.toml: links.foo.pairs: must be a list, each a pair of nodes, got 'x'",
         "box.toml: links.pcie3_x16.holds_lane: must be true or false, got 'no'",
         "box.toml: nodes.gpu.names[1]: there are two nodes named 'gpu0'",
-        "box.toml: nodes.gpu.names[2]: 'a b' is not a name (1 to 64 letters, digits or any of _ . : / -)",
-        "box.toml: nodes.gpu.names[3]: 3 is not a name (1 to 64 letters, digits or any of _ . : / -)",
+        (
+            "box.toml: nodes.gpu.names[2]: 'a b' is not a name (1 to 64 letters, digits or any of "
+            "_ . "
+            ": / -)"
+        ),
+        (
+            "box.toml: nodes.gpu.names[3]: 3 is not a name (1 to 64 letters, digits or any of _ . "
+            ": / "
+            "-)"
+        ),
         "box.toml: links.nvlink2.pairs[0]: no node named 'gpu8' (did you mean 'gpu0'?)",
-        "box.toml: links.nvlink2.pairs[1]: must be [node, node] or [node, node, lanes], got ['gpu0']",
+        (
+            "box.toml: links.nvlink2.pairs[1]: must be [node, node] or [node, node, lanes], got "
+            "['gpu0']"
+        ),
         "box.toml: links.nvlink2.pairs[2]: 'gpu0' is linked to itself",
         "box.toml: links.nvlink2.pairs[3]: must be [node, node] or [node, node, lanes], got 7",
-        "box.toml: links.foo: 'foo' is no known class, so it must give bandwidth and latency; known are "
-        + ", ".join(link_classes()),
+        "box.toml: links.foo: 'foo' is no known class, so it must give bandwidth and latency; "
+        "known are " + ", ".join(link_classes()),
         "box.toml: links.pcie3_x16.achievable: must be at most the nominal bandwidth",
     ]
 
@@ -122,7 +140,10 @@ pairs = []
         (
             "lanes",
             "lanes",
-            "links.pcie3_x16.pairs[2]: 'cpu0' and 'gpu1' are already joined by links.pcie3_x16.pairs[1]; give lanes there",
+            (
+                "links.pcie3_x16.pairs[2]: 'cpu0' and 'gpu1' are already joined by "
+                "links.pcie3_x16.pairs[1]; give lanes there"
+            ),
         ),
         (
             'kind = "gpu"',
@@ -293,9 +314,19 @@ def test_faults_of_overrides_are_all_told():
     overrides = {"links.qpi.bandwith": "1 GB/s", "links.qpi.latency": 3, "links.qpi.lanes": 0}
 
     assert problems(load_topology, "dgx1v", overrides) == [
-        "dgx1v.toml: override 'links.qpi.bandwith': there is no such key (did you mean 'links.qpi.bandwidth'?)",
-        "dgx1v.toml with overrides: links.qpi.lanes: must be a whole number of lanes from 1 to 1024, got 0",
-        "dgx1v.toml with overrides: links.qpi.latency: 3 has no unit; write a time as text, for example '1.5 us' or '700 ns'",
+        (
+            "dgx1v.toml: override 'links.qpi.bandwith': there is no such key (did you mean "
+            "'links.qpi.bandwidth'?)"
+        ),
+        (
+            "dgx1v.toml with overrides: links.qpi.lanes: must be a whole number of lanes from 1 to "
+            "1024, got 0"
+        ),
+        (
+            "dgx1v.toml with overrides: links.qpi.latency: 3 has no unit; write a time as text, "
+            "for "
+            "example '1.5 us' or '700 ns'"
+        ),
     ]
 
 

@@ -97,7 +97,11 @@ def test_overrides_are_the_settings():
             "dgx1vx2,fabric=hypercube,nic=edr,rails=2",
             [
                 "rails: unknown key",
-                "unknown fabric 'hypercube'; known are switch, fat_tree, rail_optimised, rail_only, dragonfly, torus",
+                (
+                    "unknown fabric 'hypercube'; known are switch, fat_tree, rail_optimised, "
+                    "rail_only,"
+                    " dragonfly, torus"
+                ),
                 "did you mean 'ib_edr'?",
             ],
         ),

@@ -19,8 +19,10 @@ NAMES = [name for name, _ in shipped()]
 
 def test_the_library_has_what_people_have():
     wanted = (
-        "dgx1p dgx1v p3-16xlarge p3dn gce-8xv100 dgx2 dgx-a100 p4d dgx-h100 hgx-h200 p5 hgx-b200 gb200-nvl72 "
-        "pcie-dual-root-8 pcie-single-root-8 pcie-no-p2p-8 pcie-dual-root-4 pcie-single-root-4 pcie-no-p2p-4 k80-8 "
+        "dgx1p dgx1v p3-16xlarge p3dn gce-8xv100 dgx2 dgx-a100 p4d dgx-h100 hgx-h200 p5 hgx-b200 "
+        "gb200-nvl72 "
+        "pcie-dual-root-8 pcie-single-root-8 pcie-no-p2p-8 pcie-dual-root-4 pcie-single-root-4 "
+        "pcie-no-p2p-4 k80-8 "
         "v100-mesh-4 a100-mesh-4 h100-mesh-4 gh200"
     )
     assert set(wanted.split()) <= set(NAMES)
@@ -101,10 +103,20 @@ def test_the_way_between_two_gpus(name, other, word):
 def test_nvlinks_per_gpu():
     """Rates per direction of all NVLinks of a GPU, nominal: 80, 150, 300, 450 and 900 GB/s."""
     for name, rate in {
-        "dgx1p": 80e9, "dgx1v": 150e9, "p3dn": 150e9, "dgx2": 150e9, "v100-mesh-4": 150e9, "dgx-a100": 300e9,
-        "a100-mesh-4": 300e9, "dgx-h100": 450e9, "h100-mesh-4": 450e9, "hgx-h800": 200e9, "alps": 450e9,
-        "hgx-b200": 900e9, "gb200-nvl72": 900e9,
-    }.items():  # fmt: skip
+        "dgx1p": 80e9,
+        "dgx1v": 150e9,
+        "p3dn": 150e9,
+        "dgx2": 150e9,
+        "v100-mesh-4": 150e9,
+        "dgx-a100": 300e9,
+        "a100-mesh-4": 300e9,
+        "dgx-h100": 450e9,
+        "h100-mesh-4": 450e9,
+        "hgx-h800": 200e9,
+        "alps": 450e9,
+        "hgx-b200": 900e9,
+        "gb200-nvl72": 900e9,
+    }.items():
         machine = load_topology(name)
         for gpu in machine.devices:
             out = [
@@ -171,12 +183,27 @@ def test_shipped_machines_whose_gpus_are_far_from_nics_pay_for_the_host():
         assert figures >= set(far[name]), name
     some = {name: len(gpus) for name, gpus in far.items() if gpus}
     assert some == {
-        "a100-mesh-4": 4, "a100-pcie-8": 8, "gce-8xv100": 8, "h100-mesh-4": 4, "k80-8": 8, "p3-16xlarge": 8, "p3dn": 8,
-        "pcie-dual-root-4": 4, "pcie-dual-root-8": 8, "pcie-no-p2p-4": 4, "pcie-no-p2p-8": 8, "rtx2080ti-2": 2,
-        "rtx4090-2": 2, "snellius": 4,
-    }  # fmt: skip
+        "a100-mesh-4": 4,
+        "a100-pcie-8": 8,
+        "gce-8xv100": 8,
+        "h100-mesh-4": 4,
+        "k80-8": 8,
+        "p3-16xlarge": 8,
+        "p3dn": 8,
+        "pcie-dual-root-4": 4,
+        "pcie-dual-root-8": 8,
+        "pcie-no-p2p-4": 4,
+        "pcie-no-p2p-8": 8,
+        "rtx2080ti-2": 2,
+        "rtx4090-2": 2,
+        "snellius": 4,
+    }
     assert rule_lines(load_topology("a100-mesh-4")) == [
-        "GPUDirect RDMA: up to PXB or over C2C, as in NCCL; gpu0 to gpu3: no NIC so near, so to a network by way of the host"
+        (
+            "GPUDirect RDMA: up to PXB or over C2C, as in NCCL; gpu0 to gpu3: no NIC so near, so "
+            "to a "
+            "network by way of the host"
+        )
     ]
     assert rule_lines(load_topology("polaris")) == [
         "GPUDirect RDMA: up to PHB, else by way of the host"

@@ -139,9 +139,13 @@ def test_thousands_of_faults_are_not_all_told(tmp_path):
 
 def test_a_few_lines_cannot_ask_for_millions_of_links(tmp_path):
     path = tmp_path / "box.toml"
-    names = '[nodes.gpu]\nnames = ["gpu[0-4095]"]\nkind = "gpu"\n[nodes.s]\nnames = ["s[0-4095]"]\nkind = "switch"\n'
+    names = (
+        '[nodes.gpu]\nnames = ["gpu[0-4095]"]\nkind = "gpu"\n'
+        '[nodes.s]\nnames = ["s[0-4095]"]\nkind = "switch"\n'
+    )
     tables = "".join(
-        f'[links.c{i}]\nbandwidth = "1 GB/s"\nlatency = "1 us"\npairs = [["gpu[0-4095]", "s[0-4095]"]]\n'
+        f'[links.c{i}]\nbandwidth = "1 GB/s"\nlatency = "1 us"\npairs = [["gpu[0-4095]", '
+        '"s[0-4095]"]]\n'
         for i in range(70)
     )
     path.write_text(names + tables)

@@ -35,7 +35,8 @@ def test_a_csv_file_gives_elements_or_shapes(write):
     """
     path = write(
         "model.csv",
-        '# comment\n\nshape,name,dtype,elements\n7x7x3x64,conv,float16,\n,bias,,64\n\n# more\n0,,,\n,"a,b",double,5\n',
+        "# comment\n\nshape,name,dtype,elements\n7x7x3x64,conv,float16,\n,bias,,64\n\n# more\n0,,,"
+        '\n,"a,b",double,5\n',
     )
 
     assert (
@@ -64,7 +65,8 @@ def test_a_toml_file_gives_gradients_as_tables(write):
     """The same keys; a shape is a list."""
     path = write(
         "model.toml",
-        'title = "two"\n[[gradients]]\nname = "conv"\nshape = [7, 7, 3, 64]\ndtype = "half"\n[[gradients]]\nelements = 64\n',
+        'title = "two"\n[[gradients]]\nname = "conv"\nshape = [7, 7, 3, 64]\ndtype = "half"\n'
+        "[[gradients]]\nelements = 64\n",
     )
 
     assert (Gradient("conv", 9408, 1), Gradient("gradient1", 64)) == load_workload(path).gradients
@@ -103,7 +105,10 @@ def test_every_fault_of_an_inline_gradient_is_told_at_once():
     assert (
         f"{text}: 'x' is not a size; write for example '64M', '512K', '64MiB' or '1048576'",
         f"{text}: dtpye: unknown key (did you mean 'dtype'?)",
-        f"{text}: unknown dtype 'flaot16' (did you mean 'float16'?); one of {', '.join(dtypes.NAMES)}",
+        (
+            f"{text}: unknown dtype 'flaot16' (did you mean 'float16'?); one of "
+            f"{', '.join(dtypes.NAMES)}"
+        ),
     ) == _refused(text)
 
 
@@ -140,7 +145,8 @@ def test_every_fault_of_a_csv_file_is_told_at_once_with_its_line(write):
     """Those of the header and those of every row."""
     path = write(
         "bad.csv",
-        '# comment\nname,elemnts,dtype,shape,name\na,1,float32,2x2,b\nb,1\n\nc,,flat32,2xy,c\nd,,,,d\ne,,,"3x3,d\n',
+        "# comment\nname,elemnts,dtype,shape,name\na,1,float32,2x2,b\nb,1\n\nc,,flat32,2xy,c\nd,,,,"
+        'd\ne,,,"3x3,d\n',
     )
 
     assert (
@@ -162,7 +168,10 @@ def test_every_fault_of_the_rows_is_told_at_once(write):
         "bad.csv: line 3: give elements or shape, one of the two",
         "bad.csv: line 4: elements: must be a whole number from 0, got '-1'",
         "bad.csv: line 5: shape[1]: must be a whole number from 0, got 'y'",
-        f"bad.csv: line 5: dtype: unknown dtype 'flaot32' (did you mean 'float32'?); one of {', '.join(dtypes.NAMES)}",
+        (
+            "bad.csv: line 5: dtype: unknown dtype 'flaot32' (did you mean 'float32'?); one of "
+            f"{', '.join(dtypes.NAMES)}"
+        ),
         "bad.csv: line 6: elements: must be a whole number from 0, got '1.5'",
     ) == _refused(path)
 
@@ -186,7 +195,8 @@ def test_every_fault_of_the_tables_is_told_at_once(write):
     """When the keys are right: wrong types are named."""
     path = write(
         "bad.toml",
-        "[[gradients]]\nelements = true\n[[gradients]]\nelements = [1]\n[[gradients]]\nshape = 3.5\nname = 5\n"
+        "[[gradients]]\nelements = true\n[[gradients]]\nelements = [1]\n[[gradients]]\nshape = "
+        "3.5\nname = 5\n"
         "[[gradients]]\nelements = 1\ndtype = 32\n",
     )
 
@@ -215,12 +225,20 @@ def test_every_fault_of_the_tables_is_told_at_once(write):
         (
             "a.toml",
             "gradients = 1",
-            "a.toml: gradients: must be [[gradients]] tables with name, elements, shape, dtype, got 1",
+            (
+                "a.toml: gradients: must be [[gradients]] tables with name, elements, shape, dtype,"
+                " "
+                "got 1"
+            ),
         ),
         (
             "a.toml",
             "",
-            "a.toml: gradients: missing; must be [[gradients]] tables with name, elements, shape, dtype",
+            (
+                "a.toml: gradients: missing; must be [[gradients]] tables with name, elements, "
+                "shape, "
+                "dtype"
+            ),
         ),
         ("a.toml", "gradients = []", "a.toml: there is no gradient to reduce"),
         ("a.toml", "x = " + "[" * 9999, "a.toml: line 1: nested too deeply, more than 64 levels"),
@@ -267,9 +285,13 @@ def test_a_byte_order_mark_does_not_count(write, name, content):
     ("name", "content", "place"),
     [
         ("a.csv", "name,elements\nw,1\nw,2\n", "line 3: name"),
-        ("a.toml", "gradients = [{name='w', elements=1}, {name='w', elements=1}]", "gradients[1].name"),
+        (
+            "a.toml",
+            "gradients = [{name='w', elements=1}, {name='w', elements=1}]",
+            "gradients[1].name",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_name_stands_once(write, name, content, place):
     """Two gradients of one name could not be told apart."""
     assert (f"{name}: {place}: a second gradient 'w'",) == _refused(write(name, content))
@@ -349,9 +371,26 @@ csv_text = st.lists(
     max_size=6,
 ).map("\n".join)
 toml_value = st.sampled_from(
-    ["1", "-1", "1.5", "nan", "true", '"x"', '"float16"', "[1, 2]", "[]", '["x"]', "{}", "{a = 1}", "1979-05-27",
-     "0x" + "f" * 5000, "1" + "0" * 5000, "[[1]]", "07:32:00"]
-)  # fmt: skip
+    [
+        "1",
+        "-1",
+        "1.5",
+        "nan",
+        "true",
+        '"x"',
+        '"float16"',
+        "[1, 2]",
+        "[]",
+        '["x"]',
+        "{}",
+        "{a = 1}",
+        "1979-05-27",
+        "0x" + "f" * 5000,
+        "1" + "0" * 5000,
+        "[[1]]",
+        "07:32:00",
+    ]
+)
 toml_text = st.lists(
     st.one_of(
         st.just("[[gradients]]"),

@@ -76,7 +76,9 @@ def test_every_fault_is_told_at_once_with_its_place(write):
         [[layers]]
         name = "a"
         forward = "3 MFLOPS"
-        gradients = [{ name = "w", elemnts = 3 }, { name = "v", shape = [2, -1], dtype = "flaot32" }]
+        gradients = [
+            { name = "w", elemnts = 3 }, { name = "v", shape = [2, -1], dtype = "flaot32" }
+        ]
         [[layers]]
         name = "a"
         backward = "1 GFLOP"
@@ -87,14 +89,28 @@ def test_every_fault_is_told_at_once_with_its_place(write):
     )
 
     assert (
-        "model.toml: layers[0].forward: '3 MFLOPS': unknown unit 'MFLOPS' for a number of floating-point operations; write for example '7.7 GFLOP'",
+        (
+            "model.toml: layers[0].forward: '3 MFLOPS': unknown unit 'MFLOPS' for a number of "
+            "floating-point operations; write for example '7.7 GFLOP'"
+        ),
         "model.toml: layers[0].gradients[0].elemnts: unknown key (did you mean 'elements'?)",
         "model.toml: layers[0].gradients[0]: give elements or shape, one of the two",
         "model.toml: layers[0].gradients[1].shape[1]: must be a whole number from 0, got -1",
-        "model.toml: layers[0].gradients[1].dtype: unknown dtype 'flaot32' (did you mean 'float32'?); one of float32, float16, float64, bfloat16, int32, int64",
-        "model.toml: layers[1].gradients: must be [[gradients]] tables with name, elements, shape, dtype, got [1]",
+        (
+            "model.toml: layers[0].gradients[1].dtype: unknown dtype 'flaot32' (did you mean "
+            "'float32'?); one of float32, float16, float64, bfloat16, int32, int64"
+        ),
+        (
+            "model.toml: layers[1].gradients: must be [[gradients]] tables with name, elements, "
+            "shape, "
+            "dtype, got [1]"
+        ),
         "model.toml: layers[2].name: missing; must be text",
-        "model.toml: layers[2].forward: 5 has no unit; write a number of floating-point operations as text, for example '7.7 GFLOP'",
+        (
+            "model.toml: layers[2].forward: 5 has no unit; write a number of floating-point "
+            "operations "
+            "as text, for example '7.7 GFLOP'"
+        ),
         "model.toml: layers[1].name: a second layer 'a'",
         "model.toml: layers[1].backward: needs forward beside it",
     ) == _refused(path)
@@ -127,13 +143,25 @@ def test_a_misspelt_key_hides_no_other_fault(write):
     [
         ("[[layer]]\nname = 'a'", "layer: unknown key (did you mean 'layers'?)"),
         ("[[layers]]\nnam = 'a'", "layers[0].nam: unknown key (did you mean 'name'?)"),
-        ("layers = []\ngradients = []", "give either layers, with their gradients in them, or gradients"),
-        ("layers = 3", "layers: must be [[layers]] tables with name, forward, backward, gradients, got 3"),
+        (
+            "layers = []\ngradients = []",
+            "give either layers, with their gradients in them, or gradients",
+        ),
+        (
+            "layers = 3",
+            "layers: must be [[layers]] tables with name, forward, backward, gradients, got 3",
+        ),
         ("[[layers]]\nname = 'a'", "there is no gradient to reduce"),
-        ("[[layers]]\nname = 'a'\nforward = '1e300 GFLOP'", "layers[0].forward: '1e300 GFLOP' is too large for the work on a sample"),
-        ("[[layers]]\nname = 'a'\ngradients = [{ elements = 1e9 }]", "layers[0].gradients[0].elements: must be a whole number from 0, got 1000000000.0"),
+        (
+            "[[layers]]\nname = 'a'\nforward = '1e300 GFLOP'",
+            "layers[0].forward: '1e300 GFLOP' is too large for the work on a sample",
+        ),
+        (
+            "[[layers]]\nname = 'a'\ngradients = [{ elements = 1e9 }]",
+            "layers[0].gradients[0].elements: must be a whole number from 0, got 1000000000.0",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_is_no_model(write, content, message):
     """One line says why."""
     assert f"model.toml: {message}" == _refused(write(content))[0]

@@ -155,7 +155,11 @@ def test_a_sequence_changes_the_work_and_not_the_gradients():
 
     assert (
         "bert-base,seqence=1,sequence=513: seqence: unknown key (did you mean 'sequence'?)",
-        "bert-base,seqence=1,sequence=513: sequence: must be a whole number of tokens from 1 to 512, got '513'",
+        (
+            "bert-base,seqence=1,sequence=513: sequence: must be a whole number of tokens from 1 "
+            "to "
+            "512, got '513'"
+        ),
     ) == caught.value.problems
 
 

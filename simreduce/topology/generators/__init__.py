@@ -3,16 +3,19 @@
     ring:8         GPUs in a circle, each linked to its two neighbours
     full:8         a link for every pair of GPUs
     switch:64      every GPU on one switch; `reduce=yes`: the switch can sum
-    fat_tree:1024  two levels: `radix=` GPUs under each leaf (32, or all when they are fewer), and under each leaf
-                   radix / `oversubscription=` up-links (as many as GPUs unless stated), one to each spine. Traffic
-                   between two leaves takes the spine of number d mod spines, where d is the place of its destination.
-                   `levels=3`: leaves, spines and cores are switches with `radix=` ports (as few as hold all GPUs unless
-                   stated), half of them down and half up, in `pods=` pods; `oversubscription=` is that of the leaves.
-                   `reduce=yes`: the switches can sum
-    dragonfly:1056 `a=` routers in a group, each with `p=` GPUs and `h=` global cables, in `g=` groups; balanced, a = 2p =
-                   2h, unless stated. Traffic takes the fewest global cables: one
-    torus:8x8      or 4x4x4: a router for every GPU, linked to its neighbours in each dimension and round the ends;
-                   traffic goes along x first, then y, then z, the shorter way round, forwards when both are as long
+    fat_tree:1024  two levels: `radix=` GPUs under each leaf (32, or all when they are fewer), and
+                   radix / `oversubscription=` up-links of each leaf (as many as GPUs unless
+                   stated), one to each spine. Traffic between two leaves takes the spine of number
+                   d mod spines, where d is the place of its destination. `levels=3`: leaves,
+                   spines and cores are switches with `radix=` ports (as few as hold all GPUs
+                   unless stated), half of them down and half up, in `pods=` pods;
+                   `oversubscription=` is that of the leaves. `reduce=yes`: the switches can sum
+    dragonfly:1056 `a=` routers in a group, each with `p=` GPUs and `h=` global cables, in `g=`
+                   groups; balanced, a = 2p = 2h, unless stated. Traffic takes the fewest global
+                   cables: one
+    torus:8x8      or 4x4x4: a router for every GPU, linked to its neighbours in each dimension and
+                   round the ends; traffic goes along x first, then y, then z, the shorter way
+                   round, forwards when both are as long
 
 `bandwidth=` is per cable (per port of a switch) and direction, 25 GB/s unless stated; the cable
 from a GPU to its router in a torus carries as much as all the router's others together. `latency=`
@@ -26,7 +29,8 @@ A host `cpu0` is linked to every GPU (to the switch, the last leaf or router, th
 torus) in the same way but passes nothing on, so that two GPUs of a ring that are no neighbours have
 no route.
 
-    dgx1vx4        four copies of a machine, each of its NICs linked to the network; nodes are named n0.gpu0 and so on
+    dgx1vx4        four copies of a machine, each of its NICs linked to the network; nodes are
+                   named n0.gpu0 and so on
 
 `fabric=` is the shape of the network over the NICs, machine by machine: `switch`, `fat_tree` and
 `dragonfly` with the settings above; `torus`, a router for every machine, `dims=4x4`;

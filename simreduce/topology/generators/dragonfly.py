@@ -3,8 +3,10 @@ et al. 2008).
 
     router      p hosts, a - 1 local cables to the others of its group, and at most h global ones
     group       a routers
-    network     g groups, at most a h + 1: every two share floor(a h / (g - 1)) global cables, one when g = a h + 1
-    full        p a (a h + 1) hosts on a (a h + 1) routers, with (a h + 1) (a (a - 1) / 2 + a h / 2) cables between them
+    network     g groups, at most a h + 1: every two share floor(a h / (g - 1)) global cables,
+                one when g = a h + 1
+    full        p a (a h + 1) hosts on a (a h + 1) routers, with
+                (a h + 1) (a (a - 1) / 2 + a h / 2) cables between them
     bisection   in global cables, floor(a h / (g - 1)) floor(g^2 / 4) between floor(g / 2)
                 groups and the others, if hosts and local cables can fill them
 

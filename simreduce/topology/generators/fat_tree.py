@@ -8,7 +8,8 @@ Three levels, of switches with k = `radix` ports (Al-Fares et al. 2008, who have
 
     leaf        d = k o / (1 + o) hosts and u = k / (1 + o) up-links, for oversubscription o
     pod         at most k/2 leaves, and u spines; each leaf has a cable to each spine of its pod
-    core        u k/2 of them, k/2 for each spine of a pod, and each with a cable to that spine in all pods, at most k
+    core        u k/2 of them, k/2 for each spine of a pod, each with a cable to that spine in
+                all pods, at most k
     full tree   d k^2/2 hosts on (k/2 + u) k + u k/2 switches: k^3/4 and 5 k^2/4 for o = 1
     bisection   in cables, half of the hosts / o, between halves of whole pods
 
@@ -101,9 +102,11 @@ class Tree:
         leaves, spines, cores = (
             switches(name, count, reduces=self.reduces)
             for name, count in (
-                ("leaf", self.leaves), ("spine", self.pods * self.spines), ("core", self.spines * self.cores)
+                ("leaf", self.leaves),
+                ("spine", self.pods * self.spines),
+                ("core", self.spines * self.cores),
             )
-        )  # fmt: skip
+        )
         seats = rule.seat(np.arange(len(hosts)))[0].tolist()
         cables = [join(nodes[host], leaves[seat]) for host, seat in zip(hosts, seats, strict=True)]
         pods = rule.in_pod(np.arange(self.leaves)).tolist() if self.pod else [0] * self.leaves

@@ -1,6 +1,7 @@
 """NCCL's topology XML (`NCCL_TOPO_DUMP_FILE`, and the files that clouds ship for `NCCL_TOPO_FILE`).
 
-    <system> <cpu numaid vendor modelid> <pci busid class link_speed link_width> ... <gpu> <nvlink target count/> </gpu> <nic> <net name speed/> </nic>
+    <system> <cpu numaid vendor modelid> <pci busid class link_speed link_width> ...
+        <gpu> <nvlink target count/> </gpu> <nic> <net name speed/> </nic>
 
 GPUs are numbered by `dev` where all have one, else by bus id, as CUDA orders them. All NVSwitch
 chips become one node, as in NCCL. What stands in the file as a lower speed than that of the wire

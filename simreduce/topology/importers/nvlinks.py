@@ -67,8 +67,15 @@ def with_nvlinks(
 def _fields(topology: Topology, link: int) -> tuple[str, str, str, int, float, float, float, bool]:
     one = topology.links[link]
     return (
-        one.source, one.target, one.link_class, one.lanes, one.nominal, one.bandwidth, one.latency, one.holds_lane,
-    )  # fmt: skip
+        one.source,
+        one.target,
+        one.link_class,
+        one.lanes,
+        one.nominal,
+        one.bandwidth,
+        one.latency,
+        one.holds_lane,
+    )
 
 
 def _copied(

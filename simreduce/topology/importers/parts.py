@@ -31,8 +31,14 @@ class Parts:
         self.nodes[name] = Node(name, kind, network=network)
         if model is not None:
             self.nodes[name] = Node(
-                name, kind, model.name, model.memory, transit=False, peer=model.peer, gpudirect=model.gpudirect
-            )  # fmt: skip
+                name,
+                kind,
+                model.name,
+                model.memory,
+                transit=False,
+                peer=model.peer,
+                gpudirect=model.gpudirect,
+            )
         return name
 
     def free(self, stem: str) -> str:
@@ -47,10 +53,16 @@ class Parts:
         known = self.classes[link_class]
         self.cables.append(
             Cable(
-                a, b, link_class, lanes, known.bandwidth * lanes, known.achievable * lanes, known.latency,
+                a,
+                b,
+                link_class,
+                lanes,
+                known.bandwidth * lanes,
+                known.achievable * lanes,
+                known.latency,
                 known.holds_lane,
             )
-        )  # fmt: skip
+        )
 
     def pcie(self, a: str, b: str, gt_per_s: float, width: int) -> None:
         """A PCIe link of any speed; the figures of those without a class are on the wire's scale of

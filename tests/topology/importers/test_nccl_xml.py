@@ -249,9 +249,11 @@ def test_gpus_on_nvlinks_of_their_cpu():
 
 
 def test_grace_hangs_its_gpu_on_c2c_alone():
-    """The PCIe port beside C2C carries no copies; sockets of Grace are joined by their own links."""
-    text = """<system version="1"><cpu numaid="0" arch="arm64"><pci busid="0009:01:00.0" class="0x030200" link_speed="16 GT/s">
-    <gpu dev="0" sm="90"><c2c bw="38225" count="10"/></gpu></pci></cpu><cpu numaid="1" arch="arm64"/></system>"""
+    """The PCIe port beside C2C carries no copies; Grace sockets have links of their own."""
+    text = """<system version="1"><cpu numaid="0" arch="arm64">
+    <pci busid="0009:01:00.0" class="0x030200" link_speed="16 GT/s">
+    <gpu dev="0" sm="90"><c2c bw="38225" count="10"/></gpu></pci></cpu>
+    <cpu numaid="1" arch="arm64"/></system>"""
     box = imported(text)
 
     assert [(k.source, k.target, k.link_class) for k in box.links[::2]] == [

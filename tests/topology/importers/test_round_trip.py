@@ -100,7 +100,7 @@ def test_nccl_xml_comes_back_as_the_same_graph(machine):
 @settings(max_examples=100, deadline=None)
 @given(boxes())
 def test_the_table_comes_back_as_itself(machine):
-    """It says less than the graph, but what it says of the machine that is made of it is the same."""
+    """It says less than the graph, and the machine made of it says the same."""
     model = model_named(machine.nodes["gpu0"].model)
     text = matrix_text(machine)
 
@@ -149,8 +149,12 @@ def lost(machine: Topology) -> dict[str, object]:
         if k.is_toll
     )
     return {
-        "which sockets are joined, and how": {(k.source, k.target, k.link_class, k.nominal) for k in pairs},
-        "rates and latencies of single NVLinks": {(k.source, k.target, k.bandwidth, k.latency) for k in nvlinks},
+        "which sockets are joined, and how": {
+            (k.source, k.target, k.link_class, k.nominal) for k in pairs
+        },
+        "rates and latencies of single NVLinks": {
+            (k.source, k.target, k.bandwidth, k.latency) for k in nvlinks
+        },
         "figures of staged copies": figures,
         "several NVSwitches": {node.name for node in nodes if node.kind == "nvswitch"},
         "class of network": {(node.name, node.network) for node in nodes if node.kind == "nic"},
@@ -158,18 +162,27 @@ def lost(machine: Topology) -> dict[str, object]:
         "peer": {node.peer for node in gpus},
         "gpudirect": {node.gpudirect for node in gpus},
         "switches that sum": {node.name for node in nodes if node.reduces},
-        "CPUs": {(node.name, node.model, node.memory_bandwidth) for node in nodes if node.kind == "cpu"},
-    }  # fmt: skip
+        "CPUs": {
+            (node.name, node.model, node.memory_bandwidth) for node in nodes if node.kind == "cpu"
+        },
+    }
 
 
 LOST = {
-    "which sockets are joined, and how": "a100-pcie-8 abci-a abci-v gb200-nvl72 hgx-b200 v100-mesh-4",
-    "rates and latencies of single NVLinks": "abci-a dgx-a100 dgx-h100 dgx2 gb200-nvl72 hgx-a100-80g hgx-b200 hgx-h200 "
-    "hgx-h800 ndv4 p4d p4de p5",
+    "which sockets are joined, and how": (
+        "a100-pcie-8 abci-a abci-v gb200-nvl72 hgx-b200 v100-mesh-4"
+    ),
+    "rates and latencies of single NVLinks": (
+        "abci-a dgx-a100 dgx-h100 dgx2 gb200-nvl72 hgx-a100-80g hgx-b200 hgx-h200 "
+        "hgx-h800 ndv4 p4d p4de p5"
+    ),
     "several NVSwitches": "dgx2",
     "class of network": "alps p3dn p4d p4de p5 polaris",
     "memory of GPUs": "alps gh200 hgx-a100-80g hgx-h200 p4de",
-    "peer": "a100-mesh-4 alps dgx-h100 gb200-nvl72 gh200 h100-mesh-4 hgx-b200 hgx-h200 hgx-h800 polaris snellius",
+    "peer": (
+        "a100-mesh-4 alps dgx-h100 gb200-nvl72 gh200 h100-mesh-4 hgx-b200 hgx-h200 hgx-h800 "
+        "polaris snellius"
+    ),
     "gpudirect": "polaris",
     "switches that sum": "dgx-h100 gb200-nvl72 hgx-b200 hgx-h200 hgx-h800 p5",
 }
