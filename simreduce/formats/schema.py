@@ -12,16 +12,23 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema(form: Format) -> dict[str, Any]:
-    """The JSON Schema of a file."""
-    return {"$schema": DRAFT, "title": form.name, **_object(form)}
+    """The JSON Schema of a file. It demands no key of files that may extend others: these may have
+    what this one lacks.
+    """
+    whole = all(field.key != "extends" for field in form.fields)
+    return {"$schema": DRAFT, "title": form.name, **_object(form, whole=whole)}
 
 
-def _object(form: Format) -> dict[str, Any]:
+def _object(form: Format, *, whole: bool) -> dict[str, Any]:
     properties = {}
     for field in form.fields:
         default = {"default": field.default} if _is_plain(field.default) else {}
-        properties[field.key] = {**_of(field.kind), "description": field.about, **default}
-    required = [field.key for field in form.fields if field.required]
+        properties[field.key] = {
+            **_of(field.kind, whole=whole),
+            "description": field.about,
+            **default,
+        }
+    required = [field.key for field in form.fields if field.required and whole]
     return {
         "description": form.about,
         "type": "object",
@@ -35,18 +42,18 @@ def _is_plain(value: object) -> bool:
     return isinstance(value, bool | int | str)
 
 
-def _of(kind: Kind[Any]) -> dict[str, Any]:
+def _of(kind: Kind[Any], *, whole: bool) -> dict[str, Any]:
     if isinstance(kind, TableOf):
-        return _object(kind.form)
+        return _object(kind.form, whole=whole)
     if isinstance(kind, TablesOf):
-        return {"type": "array", "items": _object(kind.form)}
+        return {"type": "array", "items": _object(kind.form, whole=whole)}
     if isinstance(kind, ListOf):
-        return {**kind.schema, "items": _of(kind.kind)}
+        return {**kind.schema, "items": _of(kind.kind, whole=whole)}
     if isinstance(kind, MapOf) and kind.known:
-        properties = {key: _of(kind.kind) for key in kind.known}
+        properties = {key: _of(kind.kind, whole=whole) for key in kind.known}
         return {"type": "object", "properties": properties, "additionalProperties": False}
     if isinstance(kind, MapOf):
-        return {"type": "object", "additionalProperties": _of(kind.kind)}
+        return {"type": "object", "additionalProperties": _of(kind.kind, whole=whole)}
     return dict(kind.schema)
 
 
