@@ -426,6 +426,59 @@ def test_two_links_that_change_at_one_level_are_mended_one_after_the_other():
     assert system.share(1.0) == [1.0, 0.0, 0.0]
 
 
+def test_a_flow_that_two_resources_hold_back_at_one_level_counts_on_both_when_one_is_raised():
+    """x + y + z = 3 and y + z = 2 are both full at 1. Without z, y alone cannot fill the second;
+    x + y = 3 gives both 3/2.
+
+    Both levels are wrong at once. While the second stands, the first seems to be full at 3 - 1 = 2;
+    raising the second leaves y at its old rate of 1, and yet makes that 3/2.
+    """
+    uses = {0: [0], 1: [1, 0], 2: [1, 0]}
+    for order in permutations(uses):
+        system = System([3.0, 2.0], [on(*each) for each in uses.values()])
+
+        assert system.open(*order).share() == [1.0, 1.0, 1.0]
+        assert system.close(2, now=1.0).share(1.0) == [1.5, 1.5, 1.0]
+
+
+@st.composite
+def tied(draw: st.DrawFn):
+    """(capacities, flows, how many of them begin, steps): a few whole levels at which the resources
+    are all full once the first flows have begun; then several begin or end at a time.
+    """
+    count = draw(st.integers(2, 4))
+    weight = st.sampled_from(draw(st.sampled_from([[1], [1, 2], [1, 2, 3]])))
+    weights = st.dictionaries(st.integers(0, count - 1), weight, min_size=1, max_size=3)
+    flows = draw(st.lists(weights.map(Flow), min_size=3, max_size=10))
+    begin = draw(st.integers(2, len(flows)))
+    most = draw(st.sampled_from([1, 1, 2]))
+    capacity = [
+        draw(st.integers(1, most)) * sum(flow.weights.get(r, 0) for flow in flows[:begin])
+        for r in range(count)
+    ]
+    step = st.lists(st.integers(0, len(flows) - 1), min_size=1, max_size=4, unique=True)
+    return capacity, flows, begin, draw(st.lists(step, min_size=1, max_size=8))
+
+
+@given(tied())
+@settings(max_examples=400)
+def test_ties_are_shared_as_exact_progressive_filling_does(history):
+    """Rates that rise together until a resource is full do not ask which of two is full first."""
+    capacity, flows, begin, steps = history
+    system, running = System(capacity, flows), set[int]()
+    for toggled in [range(begin), *steps]:
+        system.close(*(i for i in toggled if i in running))
+        system.open(*(i for i in toggled if i not in running))
+        running.symmetric_difference_update(toggled)
+        got = system.share()
+        exact = max_min(
+            dict(enumerate(map(Fraction, capacity))),
+            [Demand({r: Fraction(w) for r, w in flows[i].weights.items()}) for i in running],
+        )
+
+        assert close_to([float(rate) for rate in exact]) == [got[i] for i in running]
+
+
 @given(histories())
 @settings(max_examples=150)
 def test_rates_stay_those_of_exact_progressive_filling_whatever_happens(history):

@@ -19,6 +19,10 @@ to be mended, and may break it again. A resource is raised at most once before t
 becomes final, since levels that are too low only make others look higher; so this ends. Flows whose
 rate stays, and resources that are not full, are left alone however large the system is.
 
+Where a resource will be full is known until a level changes that its equation reads. Rates do not
+tell all such changes: a flow that two resources hold back at one level keeps its rate when one of
+them is raised, and yet could now have more but for the other.
+
 Levels closer than `SAME` are one level, the one found first: the rates of equal flows must not
 differ by rounding.
 
@@ -187,6 +191,7 @@ def change_level(resource: int, level: float, flows: Flows) -> None:
                     flows.own[other] -= flows.use_weight[each]
                 if other == to:
                     flows.own[other] += flows.use_weight[each]
+                    flows.known[other] = NONE  # the flow, even at its old rate, could have more
             if other == resource:
                 flows.load[other] += flows.use_weight[each] * gain
             elif rate != old:
