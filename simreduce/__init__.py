@@ -95,7 +95,9 @@ def __getattr__(name: str) -> object:
         value = getattr(import_module(_HOME[name]), name)
         globals()[name] = value
         return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    did_you_mean = import_module("simreduce.errors").did_you_mean
+    near = "" if name.startswith("_") else did_you_mean(name, __all__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{near}")
 
 
 def __dir__() -> list[str]:

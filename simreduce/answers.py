@@ -176,7 +176,7 @@ class StepRanking(Answer, steps.StepRanking):
     @property
     def headline(self) -> str:
         """What was ranked, and the fastest step."""
-        s, best = self.scenario, self.best.step
+        s, best = self.scenario, self.recommended.step
         took = units.format_duration(best.seconds)
         return f"{s.workload.name} on {s.setup.topology.name}: {best.method}, {took} a step"
 
@@ -200,7 +200,7 @@ class StepRanking(Answer, steps.StepRanking):
 
     def timeline(self) -> plots.Plot:
         """What computes and what moves during the fastest step."""
-        return plots.draw_timeline(step_tracks(self.best.step), self.headline)
+        return plots.draw_timeline(step_tracks(self.recommended.step), self.headline)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from numbers import Integral
 from os import PathLike
 from typing import Any
 
 import networkx as nx
+import numpy as np
 
 from simreduce import (
     answers,
@@ -19,6 +21,7 @@ from simreduce import (
     units,
 )
 from simreduce.engine import CALM, NOMINAL, TENSORFLOW, Calibration, Disturbance, Recording, Runtime
+from simreduce.errors import InputError, ScenarioError, StrategyError, shown, whole
 from simreduce.layouts import Layout
 from simreduce.plan import Plan, Problem
 from simreduce.scenario import Scenario
@@ -33,12 +36,12 @@ from simreduce.setup import (
     read_text,
     read_workload,
 )
-from simreduce.strategy import Strategy, compile_collective
+from simreduce.strategy import Strategy, check_collective, compile_collective
 from simreduce.topology import Folded, Topology
 from simreduce.topology.load import Overrides
-from simreduce.tune.bench import bench as bench_rows
+from simreduce.tune.bench import DIVIDED, ROOTED, bench as bench_rows
 from simreduce.tune.steps import rank_steps
-from simreduce.workload import Workload, load_workload as load_gradients
+from simreduce.workload import MOST_BYTES, Workload, load_workload as load_gradients
 
 _MACHINES = (Topology, Folded, nx.Graph, str, PathLike)
 _PLAN = "a Plan, as compile makes it"
@@ -66,7 +69,13 @@ def load_scenario(name: Text, batch: int | None = None, **overrides: object) -> 
     """The scenario of that name or in that file. Keyword arguments replace its keys, `batch` the
     samples of its step.
     """
-    return scenarios.load_scenario(read_text(name, "the name of a scenario"), batch, **overrides)
+    text = read_text(name, "the name of a scenario")
+    if batch is not None:
+        whole(batch, "batch", 1)
+    try:
+        return scenarios.load_scenario(text, batch, **overrides)
+    except ScenarioError as error:
+        raise type(error)([p.removeprefix("--") for p in error.problems]) from None
 
 
 def layout(machine: Machine) -> Layout:
@@ -99,6 +108,8 @@ def compile(  # noqa: A001 - as re.compile
     """
     shape = machine if isinstance(machine, Layout) else layout(machine)
     chosen, gradients = read_strategy(strategy, collective), read_workload(workload)
+    _check_root(root, chosen.collective, shape.n)
+    _check_flag(faithful, "faithful")
     return compile_collective(
         chosen.collective, chosen, gradients, shape, root=root, faithful=faithful
     )
@@ -158,10 +169,14 @@ def rank(
 
     Without a workload, the first argument is a scenario, or the name of one.
     """
+    whole(repeat, "repeat", 1)
+    whole(workers, "workers", 1)
+    _check_flag(faithful, "faithful")
+    given = None if strategies is None else _listed(strategies, "strategies")
     if workload is None:
         scenario = _scenario(machine)
     else:
-        chosen = None if strategies is None else tuple(map(read_strategy, _listed(strategies)))
+        chosen = None if given is None else tuple(map(read_strategy, given))
         setup = Setup(expect(machine, _MACHINES, "a Topology or the name of one"))
         gradients = read_workload(workload)
         name = f"{gradients.name} on {setup.machine.name}"
@@ -178,6 +193,7 @@ def step(
     workers: int = 1,
 ) -> answers.StepRanking:
     """The strategies of a scenario that has a `[step]`, by the training step around them."""
+    whole(workers, "workers", 1)
     found = _scenario(scenario, batch).but(disturbance=disturbance)
     return answers.present(answers.StepRanking, rank_steps(found, workers))
 
@@ -197,9 +213,14 @@ def bench(
 ) -> answers.Bench:
     """One collective of one tensor of each size, in bytes or as text, by each strategy."""
     setup = Setup(machine, runtime, calibration, disturbance)
-    chosen = [read_strategy(each, collective) for each in _listed(strategies)]
-    nbytes = [each if isinstance(each, int) else units.size(each) for each in _listed(sizes)]
-    rows = bench_rows(setup, chosen, nbytes, dtypes.code(dtype), faithful=faithful, root=root)
+    check_collective(collective)
+    chosen = [read_strategy(each, collective) for each in _listed(strategies, "strategies")]
+    code = dtypes.code(expect(dtype, str, "the name of a dtype, such as 'float'"))
+    least = dtypes.SIZES[code] * (setup.layout.n if collective in DIVIDED else 1)
+    nbytes = [_read_size(each, least) for each in _listed(sizes, "sizes")]
+    _check_root(root, collective, setup.layout.n)
+    _check_flag(faithful, "faithful")
+    rows = bench_rows(setup, chosen, nbytes, code, faithful=faithful, root=root)
     return answers.Bench(setup, collective, tuple(rows))
 
 
@@ -213,8 +234,47 @@ def _scenario(scenario: Any, batch: int | None = None) -> Scenario:
     return found
 
 
-def _listed(values: Any) -> list[Any]:
-    """The values of a list, or the only one."""
-    return (
-        list(values) if isinstance(values, Sequence) and not isinstance(values, str) else [values]
-    )
+def _listed(values: Any, name: str) -> list[Any]:
+    """The values of the argument of that name, a list or a single one."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        return [values]
+    found = list(values)
+    if not found:
+        raise InputError(f"{name}: name at least one")
+    return found
+
+
+def _read_size(size: Any, least: int) -> int:
+    """Bytes of a number or of text as `-b` takes it, at least one element of every part."""
+    if isinstance(size, str):
+        try:
+            nbytes = units.cli_size(size)
+        except ValueError as error:
+            raise InputError(f"sizes: {error}") from None
+    else:
+        words = "sizes: expected bytes as a whole number or text such as '1M'"
+        if isinstance(size, bool) or not isinstance(size, Integral):
+            raise TypeError(f"{words}, got {type(size).__name__} {shown(size)}")
+        nbytes = int(size)
+    if not least <= nbytes <= MOST_BYTES:
+        raise InputError(
+            f"sizes: must be between {least} bytes (one element per part) and 1 PiB, "
+            f"got {shown(size)}"
+        )
+    return nbytes
+
+
+def _check_root(root: int, collective: str, ranks: int) -> None:
+    """InputError for a root that the collective does not have, or that is none of its ranks."""
+    whole(root, "root", 0)
+    if root and collective not in ROOTED:
+        raise InputError(f"root: {collective} has no root, got {root}; {' and '.join(ROOTED)} have")
+    if root >= ranks:
+        raise StrategyError(f"root {root}: the ranks are 0 to {ranks - 1}")
+
+
+def _check_flag(value: object, name: str) -> None:
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(
+            f"{name}: expected True or False, got {type(value).__name__} {shown(value)}"
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import unicodedata
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 
 
 class SimreduceError(Exception):
@@ -88,6 +89,16 @@ def shown(value: object) -> str:
         return cut(repr(value))
     except (ValueError, RecursionError):  # whole numbers with thousands of digits
         return f"this {_TYPES.get(type(value), type(value).__name__)}"
+
+
+def whole(value: object, name: str, least: int) -> int:
+    """The argument of that name; TypeError if it is no whole number, InputError below `least`."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        kind = type(value).__name__
+        raise TypeError(f"{name}: expected a whole number, got {kind} {shown(value)}")
+    if value < least:
+        raise InputError(f"{name}: must be at least {least}, got {shown(value)}")
+    return int(value)
 
 
 def printable(text: str) -> str:

@@ -77,6 +77,54 @@ def test_a_wrong_kind_of_argument_says_what_was_meant(function, arguments, messa
     assert len(str(caught.value)) <= SHORT
 
 
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        (lambda: sr.bench("full:4", root=9), InputError, "root: all_reduce has no root, got 9"),
+        (lambda: sr.bench("full:4", root="x"), TypeError, "root: expected a whole number"),
+        (lambda: sr.bench("full:4", sizes=0), InputError, "sizes: must be between 4 bytes"),
+        (lambda: sr.bench("full:4", sizes=-1), InputError, "sizes: must be between 4 bytes"),
+        (lambda: sr.bench("full:4", sizes=[]), InputError, "sizes: name at least one"),
+        (lambda: sr.bench("full:4", sizes=[1.5]), TypeError, "sizes: expected bytes"),
+        (lambda: sr.bench("full:4", sizes=None), TypeError, "sizes: expected bytes"),
+        (lambda: sr.bench("full:4", sizes="1Q"), InputError, "sizes: '1Q' is not a size"),
+        (lambda: sr.bench("full:4", []), InputError, "strategies: name at least one"),
+        (
+            lambda: sr.bench("full:4", collective="allreduce"),
+            InputError,
+            "collective: unknown 'allreduce' (did you mean 'all_reduce'?)",
+        ),
+        (lambda: sr.bench("full:4", dtype=float), TypeError, "expected the name of a dtype"),
+        (lambda: sr.bench("full:4", faithful="x"), TypeError, "faithful: expected True or False"),
+        (lambda: sr.rank("full:4", "bytes:4", []), InputError, "strategies: name at least one"),
+        (lambda: sr.rank("full:4", "bytes:4", repeat=0), InputError, "repeat: must be at least 1"),
+        (lambda: sr.rank("full:4", "bytes:4", repeat="x"), TypeError, "repeat: expected a whole"),
+        (lambda: sr.rank("full:4", "bytes:4", workers=0), InputError, "workers: must be at least"),
+        (lambda: sr.repeat(PLAN, "x"), TypeError, "times: expected a whole number, got str 'x'"),
+        (lambda: sr.simulate(PLAN, "full:4", ready="x"), TypeError, "ready: expected seconds"),
+        (lambda: sr.Disturbance(slow=3), TypeError, "slow: expected factors by device"),
+        (lambda: sr.Disturbance(jitter="x"), TypeError, "jitter: expected a number, got str 'x'"),
+        (lambda: sr.Fault("a", "b", "c"), TypeError, "time: expected a number, got str 'a'"),
+        (lambda: sr.wrong_elements(3), TypeError, "expected the list that verify returns, got 3"),
+        (lambda: sr.step("dgx1v-resnet50", batch="x"), TypeError, "batch: expected a whole"),
+        (lambda: sr.step("dgx1v-resnet50", batch=0), InputError, "batch: must be at least 1"),
+        (lambda: sr.bnech, AttributeError, "(did you mean 'bench'?)"),
+    ],
+)
+def test_a_wrong_argument_is_named(call, kind, message):
+    """TypeError for a wrong kind, InputError for a wrong value."""
+    with pytest.raises(kind) as caught:
+        call()
+
+    assert message in str(caught.value)
+
+
+def test_sizes_are_those_of_the_command_line():
+    rows = sr.bench("full:4", sizes=["1M", "2MiB", 4096]).rows
+
+    assert [1 << 20, 2 << 20, 4096] == [row.nbytes for row in rows]
+
+
 def test_unknown_names_are_bad_input():
     with pytest.raises(InputError, match="did you mean 'dgx1v'"):
         sr.simulate(PLAN, "dgx1w")

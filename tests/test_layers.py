@@ -206,7 +206,7 @@ def test_the_engine_reads_no_file_no_environment_and_no_clock_and_never_prints(m
     assert not any(name.startswith("np.random.") for name in _names(module))
 
 
-@pytest.mark.parametrize("module", [m for m in SOURCES if _unit(m) != "cli"])
+@pytest.mark.parametrize("module", [m for m in SOURCES if _unit(m) not in ("__main__", "cli")])
 def test_only_the_command_line_prints_and_exits(module):
     """Outside `cli` nothing prints, exits, reads the arguments or knows the library that does."""
     calls = {

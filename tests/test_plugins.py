@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -115,6 +116,7 @@ def simreduce_with_mine(tmp_path):
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         )
         assert status == done.returncode, done.stderr
+        run.errors = done.stderr
         return done.stdout
 
     run.packages = tmp_path
@@ -141,6 +143,72 @@ def test_an_entry_point_that_cannot_be_loaded_is_a_warning(simreduce_with_mine):
 
     assert simreduce_with_mine("bench", "switch:4", "--algo", "ring")
     simreduce_with_mine("bench", "switch:4", "--algo", "mine", status=2)
+
+
+def test_a_plugin_that_cannot_be_imported_says_why_where_it_matters(simreduce_with_mine):
+    """One line where its name is used or algorithms are listed, and none elsewhere."""
+    entries = simreduce_with_mine.packages / "mine-1.0.dist-info" / "entry_points.txt"
+    entries.write_text("[simreduce.algorithms]\nbimp = no_such_module\n", "utf-8")
+    why = "bimp: no_such_module cannot be imported: ModuleNotFoundError: No module named "
+    why += "'no_such_module'"
+
+    def lines(algo: str, status: int) -> list[str]:
+        simreduce_with_mine("bench", "full:2", "-b", "1K", "--algo", algo, status=status)
+        return [line for line in simreduce_with_mine.errors.splitlines() if "bimp" in line]
+
+    assert [] == lines("ring", 0)
+    assert [f"simreduce: all_reduce_spec (bimp) contains invalid alg {why}"] == lines("bimp", 2)
+    assert [f"simreduce:0: UserWarning: algorithm {why}"] == lines("all", 0)
+
+
+def raises(builder, layout, tensors, options):  # noqa: ARG001
+    return {}["x"]
+
+
+def nothing(builder, layout, tensors, options):  # noqa: ARG001
+    return None
+
+
+def far(builder, layout, tensors, options):  # noqa: ARG001
+    return [[builder.copy(tensor[0], 99) for _ in tensor] for tensor in tensors]
+
+
+def too_few(builder, layout, tensors, options):  # noqa: ARG001
+    return [list(tensor) for tensor in tensors][1:]
+
+
+def a_rank_short(builder, layout, tensors, options):  # noqa: ARG001
+    return [list(tensor)[1:] for tensor in tensors]
+
+
+def numbers(builder, layout, tensors, options):  # noqa: ARG001
+    return [[1] * len(tensor) for tensor in tensors]
+
+
+def of_no_op(builder, layout, tensors, options):  # noqa: ARG001
+    return [[value._replace(op=10**6) for value in tensor] for tensor in tensors]
+
+
+@pytest.mark.usefixtures("fresh")
+@pytest.mark.parametrize(
+    ("planner", "message"),
+    [
+        (raises, r"raised KeyError: 'x' \((tests/)?test_plugins\.py:\d+\)"),
+        (nothing, "must return one list of values per tensor, returned None"),
+        (far, "made a faulty plan: COPY on device 99; the devices are 0 to 2"),
+        (too_few, "must return one list of values per tensor: 1, returned 0"),
+        (a_rank_short, "must return 2 values for tensor 0, one per rank, returned 1"),
+        (numbers, "must return values of the builder, returned 1 in a list"),
+        (of_no_op, "must return values of the builder, returned Value"),
+    ],
+)
+def test_a_faulty_planner_is_refused_with_what_it_did(planner, message):
+    sr.algorithm("own", "faulty", choices=lambda layout: layout.no_such_field)(planner)
+
+    with pytest.raises(StrategyError, match=f"^own: {message}"):
+        sr.compile("own", "bytes:4K", "full:2")
+    refused = {s.text: why for s, why in sr.rank("full:2", "bytes:4K").refused}
+    assert re.match(f"own: {message}", refused["own"])
 
 
 def test_the_example_runs():

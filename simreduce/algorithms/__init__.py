@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import inspect
 import re
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from types import MappingProxyType
 
 from simreduce import workers
@@ -31,17 +29,17 @@ from simreduce.algorithms.multi_ring import best_ring, multi_ring
 from simreduce.algorithms.nccl import nccl
 from simreduce.algorithms.nccl_hybrids import nccl_pscpu, nccl_rechd, nccl_xring
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
+from simreduce.algorithms.plugins import load_plugins, warn_of_unloaded, why_unloaded
 from simreduce.algorithms.pscpu_pscpu import pscpu_pscpu
 from simreduce.algorithms.reduce_to_one import reduce_to_one
+from simreduce.algorithms.registered import Choices, guarded, guarded_choices
 from simreduce.algorithms.shuffle import pscpu, psgpu
 from simreduce.algorithms.two_level import fits, two_level
 from simreduce.algorithms.xring import xring
-from simreduce.errors import NotFoldable, OptionNotTaken, StrategyError, did_you_mean
+from simreduce.errors import NotFoldable, OptionNotTaken, StrategyError, did_you_mean, shown
 from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder
 from simreduce.synthesis.network import MOST_RANKS
-
-Choices = Callable[[Layout], Sequence[int]]
 
 PACKS = (0, 2, 4, 8, 16)
 """Numbers of packs tried; 0 is no packing. tf_cnn_benchmarks' own recipes use 2 and 8."""
@@ -244,10 +242,15 @@ class Catalogue(dict[str, Algorithm]):
         """What to type instead of an unknown name: the nearest one, or all there are, with
         `others`.
         """
+        if why := why_unloaded(name):
+            return f": {why}"
         known = [*self, *others]
         near = did_you_mean(name, [*known, *(self.pairs() if "/" in name else ())])
         pairs = "; any two families make inner/outer, as in ring/halving_doubling" * self._paired
-        return near or f"; known: {', '.join(known)}{pairs}"
+        if near:
+            return near
+        warn_of_unloaded()
+        return f"; known: {', '.join(known)}{pairs}"
 
 
 COLLECTIVES: Mapping[str, Catalogue] = MappingProxyType({name: Catalogue(name) for name in NAMES})
@@ -296,6 +299,9 @@ def algorithm(
     if not _NAME.fullmatch(name) or name in _RESERVED:
         raise StrategyError(f"{name!r} is no name for an algorithm; letters, digits and _ make one")
 
+    if any(not isinstance(each, int) or each < 0 for each in packs):
+        raise TypeError(f"{name}: packs are whole numbers from 0, not {shown(packs)}")
+
     def register(planner: Planner) -> Planner:
         taken = known.get(name)
         if taken is not None and _place(taken.plan) != _place(planner):
@@ -305,7 +311,8 @@ def algorithm(
         except TypeError as error:
             takes = ", ".join(_ARGUMENTS)
             raise TypeError(f"{name}: a planner takes ({takes}): {error}") from None
-        known[name] = Algorithm(name, planner, summary, shards, choices, pipelined, packs)
+        plan, counts = guarded(planner, collective), guarded_choices(choices)
+        known[name] = Algorithm(name, plan, summary, shards, counts, pipelined, packs)
         workers.modules.add(planner.__module__)
         return planner
 
@@ -322,15 +329,6 @@ def _place(planner: Planner) -> tuple[object, object]:
     return getattr(planner, "__module__", None), getattr(planner, "__qualname__", planner)
 
 
-def _load_plugins() -> None:
-    """Import what other packages name as entry points, whose planners register themselves."""
-    for entry in entry_points(group="simreduce.algorithms"):
-        try:
-            entry.load()
-        except Exception as error:  # noqa: BLE001 - whatever another package does wrong
-            warnings.warn(f"algorithm {entry.name} ({entry.value}): {error}", stacklevel=2)
-
-
 __all__ = [
     "ALGORITHMS",
     "COLLECTIVES",
@@ -343,6 +341,7 @@ __all__ = [
     "Results",
     "Tensors",
     "algorithm",
+    "warn_of_unloaded",
 ]
 
-_load_plugins()
+load_plugins()

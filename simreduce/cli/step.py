@@ -109,7 +109,7 @@ def step(
         echo_beside(step_table(ranking), trace)
     if trace:
         names = [g.name for g in question.workload.gradients]
-        write_output(trace, step_trace_text(ranking.best.step, names, _about(document)))
+        write_output(trace, step_trace_text(ranking.recommended.step, names, _about(document)))
     return 130 if ranking.untried else int(any(c.wrong for c in ranking.candidates))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import click
 
+from simreduce.algorithms import warn_of_unloaded
 from simreduce.cli.options import F
 from simreduce.errors import shown
 from simreduce.formats import Faults
@@ -43,6 +44,7 @@ def read_strategies(
         faults.add("--algo", problem)
     for text in texts:
         if text == ALL:
+            warn_of_unloaded()
             found += [(parse_strategy(name, collective), False) for name in every]
         elif strategy := faults.attempt("", parse_strategy, text, collective):
             found.append((strategy, True))

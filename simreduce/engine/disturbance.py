@@ -4,13 +4,16 @@ is nothing of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from numbers import Real
+
+import numpy as np
 
 from simreduce import units
 from simreduce.arrays import Floats, uniform
-from simreduce.errors import InputError, did_you_mean
+from simreduce.errors import InputError, did_you_mean, shown
 from simreduce.topology import Topology
 
 
@@ -27,6 +30,14 @@ class Fault:
     link: str
     bandwidth: float | None = None
     factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        _expect_number("time", self.time)
+        if not isinstance(self.link, str):
+            raise TypeError(f"link: expected a link's name, got {_typed(self.link)}")
+        if self.bandwidth is not None:
+            _expect_number("bandwidth", self.bandwidth)
+        _expect_number("factor", self.factor)
 
     @property
     def text(self) -> str:
@@ -57,6 +68,18 @@ class Disturbance:
     faults: tuple[Fault, ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.slow, Mapping):
+            words = "slow: expected factors by device, such as {'gpu3': 1.5}"
+            raise TypeError(f"{words}, got {_typed(self.slow)}")
+        for name, factor in self.slow.items():
+            _expect_number(f"slow {name}", factor)
+        _expect_number("jitter", self.jitter)
+        if isinstance(self.seed, bool) or not isinstance(self.seed, (int, np.integer)):
+            raise TypeError(f"seed: expected a whole number, got {_typed(self.seed)}")
+        if not isinstance(self.faults, Sequence) or not all(
+            isinstance(each, Fault) for each in self.faults
+        ):
+            raise TypeError(f"faults: expected a tuple of Fault, got {_typed(self.faults)}")
         problems = [
             f"slow {name}: the factor must be between {1 / SLOWEST:g} and {SLOWEST:g}, not {factor}"
             for name, factor in self.slow.items()
@@ -105,6 +128,16 @@ class Disturbance:
             yield f"jitter {self.jitter:.4g} (seed {self.seed})"
         for fault in self.faults:
             yield fault.text
+
+
+def _expect_number(name: str, value: object) -> None:
+    """TypeError unless the argument of that name is a number."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name}: expected a number, got {_typed(value)}")
+
+
+def _typed(value: object) -> str:
+    return f"{type(value).__name__} {shown(value)}"
 
 
 CALM = Disturbance()

@@ -34,7 +34,7 @@ from simreduce.engine.lowering.lowered import Lowered, hold_lanes
 from simreduce.engine.lowering.resources import Resources, capacity_changes
 from simreduce.engine.runtime import TENSORFLOW, Call, Runtime
 from simreduce.engine.submission import Submission, Timeline, explain_deadlock
-from simreduce.errors import Deadlock, InputError, InternalError, NotFoldable, did_you_mean
+from simreduce.errors import Deadlock, InputError, InternalError, NotFoldable, did_you_mean, shown
 from simreduce.plan import Contract, Executor, Kind, Plan, PlanBuilder
 from simreduce.plan.plan import NO_STREAM
 from simreduce.topology import Folded, Topology
@@ -92,9 +92,18 @@ class _Wake(Moment):
     """Wakes the fabric, after everything else at that time."""
 
 
+def read_ready(ready: float | Floats) -> Floats:
+    """`ready` as an array; TypeError if it is no number of seconds and no array of them."""
+    try:
+        return np.asarray(ready, dtype=np.float64)
+    except (TypeError, ValueError):
+        words = "ready: expected seconds, a number or an array of them"
+        raise TypeError(f"{words}, got {type(ready).__name__} {shown(ready)}") from None
+
+
 def _checked(plan: Plan, ready: float | Floats) -> Floats:
     """`ready` as an array: seconds from now, 0 or more, one or as many as the plan has INPUTs."""
-    times = np.asarray(ready, dtype=np.float64)
+    times = read_ready(ready)
     inputs = int(np.count_nonzero(plan.kind == Kind.INPUT))
     if times.shape not in ((), (inputs,)):
         raise InputError(

@@ -8,7 +8,7 @@ import simpy
 from simreduce.arrays import Floats
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, Disturbance
-from simreduce.engine.fabric import Fabric
+from simreduce.engine.fabric import Fabric, read_ready
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.results import floors
@@ -38,6 +38,7 @@ def simulate(
     not there.
     """
     runtime = runtime_named(runtime) if isinstance(runtime, str) else runtime
+    times = read_ready(ready)
     env = simpy.Environment()
     fabric = Fabric(env, topology, calibration, runtime, disturbance)
     lowered = fabric.lower(plan)
@@ -46,7 +47,7 @@ def simulate(
     bounds = _floors(
         plan, topology, lowered, best, needed
     )  # before what happens to all ops needs room
-    done = fabric.submit(plan, ready + step_cost(plan, topology, runtime, calibration), lowered)
+    done = fabric.submit(plan, times + step_cost(plan, topology, runtime, calibration), lowered)
     timeline = env.run(until=done)
     assert isinstance(timeline, Timeline)  # noqa: S101 - SimPy knows no type of an event's value
     seconds = float(timeline.finish.max(initial=0.0))

@@ -57,6 +57,12 @@ class GrowingColumn:
         wider[: self.size] = self.array[: self.size]
         self.array = wider
 
+    def current(self) -> AnyInts:
+        """The numbers so far."""
+        if self.only is not None:
+            return np.full(self.size, self.only, dtype=self.dtype)
+        return self.array[: self.size]
+
     def filled(self) -> AnyInts:
         """The array, which must not grow any more. It takes no memory if all numbers are equal."""
         if self.only is not None:

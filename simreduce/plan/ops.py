@@ -200,6 +200,23 @@ class OpList:
         self._columns["controls"].extend(len(controls), controls)
         self._before += size
 
+    def check(self) -> None:
+        """PlanError for an op on a device that is not there, or that reads or waits for one that
+        does not come before it.
+        """
+        self._flush()
+        columns = {name: column.current() for name, column in self._columns.items()}
+        device, count, ops = columns["device"], len(self.devices), np.arange(self._before)
+        bad = np.flatnonzero((device < 0) | (device >= count))
+        if bad.size:
+            kind = Kind(columns["kind"][bad[0]]).name
+            raise PlanError(f"{kind} on device {device[bad[0]]}; the devices are 0 to {count - 1}")
+        for name in ("operand", "control"):
+            used = columns[f"{name}s"]
+            late = (used < 0) | (used >= np.repeat(ops, columns[f"{name}_count"]))
+            if late.any():
+                raise PlanError(f"an op uses op {used[late][0]}, which does not come before it")
+
     def _finish_columns(self) -> dict[str, Any]:
         """The columns of the plan; the list must not be used afterwards."""
         self._flush()

@@ -18,7 +18,7 @@ import numpy as np
 
 from simreduce import dtypes
 from simreduce.arrays import AnyInts, Bools, Ints, distinct, invert, ranges, row_starts, splitmix
-from simreduce.errors import PlanError
+from simreduce.errors import PlanError, shown
 from simreduce.plan.contract import Contract, Homes
 from simreduce.plan.plan import ZEROS, Kind, Plan
 
@@ -61,6 +61,8 @@ def wrong_elements(problems: list[Problem]) -> int:
     """nccl-tests' `#wrong`: result elements not as promised; a malformed plan counts at least one
     per fault.
     """
+    if not isinstance(problems, list) or not all(isinstance(p, Problem) for p in problems):
+        raise TypeError(f"expected the list that verify returns, got {shown(problems)}")
     return sum(max(p.elements, 1) for p in problems)
 
 

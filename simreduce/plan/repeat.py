@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from simreduce.arrays import Ints, row_starts
+from simreduce.errors import whole
 from simreduce.plan.builder import PlanBuilder
 from simreduce.plan.contract import Contract
 from simreduce.plan.plan import Kind, Plan
@@ -22,8 +23,7 @@ def repeat(plan: Plan, times: int) -> Plan:
     Each iteration reduces its own gradients (addresses of its own), so the contract is proved for
     all of them.
     """
-    if times < 1:
-        raise ValueError(f"a plan can be repeated 1 time or more, not {times}")
+    times = whole(times, "times", 1)
     gates = _gates(plan)
     joined = side_by_side([plan, *[gates, plan] * (times - 1)], plan.devices)
     joined = replace(joined, times=times * plan.times)

@@ -121,7 +121,7 @@ def step_rows(ranking: StepRanking) -> Table:
 
 
 def _described(ranking: StepRanking) -> list[str]:
-    best, s = ranking.best, ranking.best.step
+    best, s = ranking.recommended, ranking.recommended.step
     names = [g.name for g in ranking.scenario.workload.gradients]
     ranks = ranking.scenario.setup.layout.ranks
     update = (f", update {_ms(s.update)}" if s.update else "") + (
@@ -286,7 +286,7 @@ def step_document(ranking: StepRanking) -> dict[str, Any]:
     """The keys that others may rely on, in a fixed order; times in microseconds. The step is that
     of the best.
     """
-    s, job, best = ranking.scenario, ranking.question.job, ranking.best
+    s, job, best = ranking.scenario, ranking.question.job, ranking.recommended
     at, names = s.setup, [g.name for g in s.workload.gradients]
     return {
         "command": "step",

@@ -12,7 +12,7 @@ from typing import Any
 
 from simreduce import units
 from simreduce.algorithms import COLLECTIVES
-from simreduce.errors import StrategyError, did_you_mean
+from simreduce.errors import StrategyError, did_you_mean, shown
 from simreduce.layouts import Layout
 from simreduce.packing import LISTS, PACKERS, NoPacking, Packer
 from simreduce.strategy.automatic import AUTOMATIC, resolve
@@ -58,6 +58,7 @@ class Strategy:
 
 def parse_strategy(text: str, collective: str = "all_reduce") -> Strategy:
     """Read a strategy for a collective; StrategyError lists everything that is wrong with it."""
+    check_collective(collective)
     if not text.strip():
         raise StrategyError("an empty strategy")
     rules = AUTOMATIC if collective == "all_reduce" else {}
@@ -112,6 +113,17 @@ def parse_strategy(text: str, collective: str = "all_reduce") -> Strategy:
     if problems:
         raise StrategyError(problems)
     return Strategy(text.strip(), spec, packing, tuple(ranges), packer, mean, chunk, collective)
+
+
+def check_collective(name: str) -> str:
+    """The name of a collective; StrategyError names the nearest."""
+    if not isinstance(name, str):
+        words = f"expected one of {', '.join(COLLECTIVES)}"
+        raise TypeError(f"collective: {words}, got {type(name).__name__} {shown(name)}")
+    if name not in COLLECTIVES:
+        near = did_you_mean(name, COLLECTIVES) or f"; one of {', '.join(COLLECTIVES)}"
+        raise StrategyError(f"collective: unknown {name!r}{near}")
+    return name
 
 
 def split_strategies(text: str, collective: str = "all_reduce") -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simreduce.algorithms import ALGORITHMS, TWO_LEVEL
+from simreduce.algorithms import ALGORITHMS, TWO_LEVEL, warn_of_unloaded
 from simreduce.layouts import Layout
 from simreduce.strategy import Strategy, parse_strategy
 from simreduce.strategy.automatic import tensorflow_choice
@@ -25,6 +25,7 @@ def candidates(layout: Layout) -> list[Strategy]:
     """Every algorithm with the shard counts and numbers of packs that it proposes for this layout;
     common settings of the other packers; and the strategies that TensorFlow would choose.
     """
+    warn_of_unloaded()
     texts = []
     for algorithm in (*ALGORITHMS.values(), *(ALGORITHMS[pair] for pair in TWO_LEVEL)):
         for shards in algorithm.choices(layout):

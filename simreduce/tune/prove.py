@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
 
-from simreduce.algorithms import ALGORITHMS, COLLECTIVES, TWO_LEVEL, Algorithm
+from simreduce.algorithms import ALGORITHMS, COLLECTIVES, TWO_LEVEL, Algorithm, warn_of_unloaded
 from simreduce.errors import OptionNotTaken, StrategyError
 from simreduce.layouts import Layout, Reducer, layout
 from simreduce.plan import Plan, verify
@@ -197,6 +197,7 @@ def everything() -> list[Case]:
     alone, in 3 packs and, if pipelined, in chunks; every packer; every variable-update mode; and
     every algorithm of the other collectives, with the first and the last rank as root.
     """
+    warn_of_unloaded()
     shapes = [(ranks, tasks) for ranks in RANKS for tasks in TASKS if ranks % tasks == 0]
     cases = []
     for algorithm in (*ALGORITHMS.values(), *(ALGORITHMS[pair] for pair in TWO_LEVEL)):

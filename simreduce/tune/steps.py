@@ -60,7 +60,7 @@ class StepRanking:
     untried: int = 0
 
     @property
-    def best(self) -> StepCandidate:
+    def recommended(self) -> StepCandidate:
         """The fastest that is proven right; if none is, the fastest."""
         return next((c for c in self.candidates if not c.wrong), self.candidates[0])
 

@@ -103,7 +103,7 @@ BAD = {
     "a GPU too many for its links": (
         ["bench", "ring:4", "--algo", "copy_to_gpus"],
         (
-            "no route from 'gpu0' to 'gpu2': no switch or host joins them, "
+            "copy_to_gpus: no route from 'gpu0' to 'gpu2': no switch or host joins them, "
             "and GPUs do not forward traffic for others"
         ),
     ),

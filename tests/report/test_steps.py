@@ -71,7 +71,7 @@ def ranking(tmp_path_factory):
 def test_the_document_has_the_keys_that_others_rely_on(ranking):
     """In microseconds, and it is JSON."""
     document = json.loads(json.dumps(step_document(ranking)))
-    best = ranking.best.step
+    best = ranking.recommended.step
 
     assert [
         best.seconds * 1e6,
@@ -110,7 +110,7 @@ def test_parts_of_a_step_add_up(ranking):
 def test_the_table_tells_what_was_asked_and_the_best(ranking):
     """A row for each strategy, then the parts of the best and what it reduced when."""
     lines = step_table(ranking).splitlines()
-    best = ranking.best.step
+    best = ranking.recommended.step
     rows = [line.split()[:2] for line in lines[10:12]]
 
     assert "# a question" == lines[0]
@@ -193,5 +193,5 @@ def test_the_longest_of_many_steps_is_always_shown():
 def best_names(ranking):
     """Of the first bucket: how many gradients, from which to which."""
     names = [g.name for g in ranking.scenario.workload.gradients]
-    gradients = ranking.best.step.buckets[0].gradients
+    gradients = ranking.recommended.step.buckets[0].gradients
     return [f"{len(gradients)}:", names[gradients[-1]], "to"]

@@ -49,7 +49,7 @@ def test_the_fastest_reduction_is_not_that_of_the_fastest_step(ranked):
 
     assert by_step.index("ring+packs=1") == 2
     assert alone["ring+packs=1"] == min(alone.values())
-    assert ranking.best is ranking.candidates[0]
+    assert ranking.recommended is ranking.candidates[0]
     assert sorted(c.step.seconds for c in ranking.candidates) == [
         c.step.seconds for c in ranking.candidates
     ]
