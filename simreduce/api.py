@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from numbers import Integral
 from os import PathLike
 from typing import Any
@@ -161,26 +162,32 @@ def rank(
     runtime: Runtime | str | None = None,
     calibration: Calibration | Text | None = None,
     disturbance: Disturbance | None = None,
-    repeat: int = 1,
-    faithful: bool = False,
+    repeat: int | None = None,
+    faithful: bool | None = None,
     workers: int = 1,
 ) -> answers.Ranking:
     """Strategies for a workload on a machine, fastest first: all that it accepts unless given.
 
-    Without a workload, the first argument is a scenario, or the name of one.
+    Without a workload, the first argument is a scenario, or the name of one; what is given besides
+    replaces what the scenario says.
     """
-    whole(repeat, "repeat", 1)
+    changes: dict[str, Any] = {}
     whole(workers, "workers", 1)
-    _check_flag(faithful, "faithful")
-    given = None if strategies is None else _listed(strategies, "strategies")
+    if repeat is not None:
+        changes["repeat"] = whole(repeat, "repeat", 1)
+    if faithful is not None:
+        _check_flag(faithful, "faithful")
+        changes["faithful"] = faithful
+    if strategies is not None:
+        changes["strategies"] = tuple(map(read_strategy, _listed(strategies, "strategies")))
     if workload is None:
         scenario = _scenario(machine)
     else:
-        chosen = None if given is None else tuple(map(read_strategy, given))
         setup = Setup(expect(machine, _MACHINES, "a Topology or the name of one"))
         gradients = read_workload(workload)
         name = f"{gradients.name} on {setup.machine.name}"
-        scenario = Scenario(name, name, setup, gradients, chosen, repeat, faithful)
+        scenario = Scenario(name, name, setup, gradients, None)
+    scenario = replace(scenario, **changes)
     scenario = scenario.but(runtime=runtime, calibration=calibration, disturbance=disturbance)
     return answers.present(answers.Ranking, tune.rank(scenario, workers))
 

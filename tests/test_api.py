@@ -242,3 +242,16 @@ def test_only_public_names_are_listed():
     assert {*sr.__all__, "__version__"} == set(dir(sr))
     assert sr.Topology is type(load_topology("full:2"))
     assert PlanBuilder.__name__ not in dir(sr)
+
+
+def test_what_is_given_with_a_scenario_replaces_what_it_says(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text('topology = "ring:4"\nworkload = "bytes:1KiB"\nstrategies = ["direct"]\n')
+
+    once = sr.rank(str(file), strategies=["ring"], runtime="ideal")
+    twice = sr.rank(str(file), strategies="ring", runtime="ideal", repeat=2)
+
+    assert ["ring"] == [c.strategy.text for c in once.candidates]
+    assert once.recommended.seconds == pytest.approx(twice.recommended.seconds)
+    with pytest.raises(ValueError, match="no such"):
+        sr.rank(str(file), strategies=["no such"])
