@@ -73,7 +73,7 @@ validate-gpu: $(GPU_TF)
 
 # The documentation as a site in build/docs; a warning is an error.
 docs: $(VENV)/.documented
-	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -b html docs build/docs
+	$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going -b html docs build/docs
 
 bench: $(VENV)/.benched
 	$(BIN)/pytest benchmarks --benchmark-only

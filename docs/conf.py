@@ -80,12 +80,19 @@ def _entry(name: str) -> str:
 
 
 def _signature(value: Callable[..., object]) -> str:
-    signature = inspect.signature(value)
-    one = f"{signature}"
-    if len(one) < 80:
-        return one
-    inner = ",\n".join(f"    {parameter}" for parameter in signature.parameters.values())
-    return f"(\n{inner},\n)"
+    parts = [_parameter(each) for each in inspect.signature(value).parameters.values()]
+    one = f"({', '.join(parts)})"
+    return one if len(one) < 80 else "(\n" + "".join(f"    {part},\n" for part in parts) + ")"
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    text = parameter.name
+    if parameter.annotation is not parameter.empty:
+        text += f": {parameter.annotation}"
+    if parameter.default is not parameter.empty:
+        default = parameter.default
+        text += f" = {getattr(default, 'name', getattr(default, '__name__', repr(default)))}"
+    return text
 
 
 class Formats(_Generated):
