@@ -152,8 +152,8 @@ def load_scenario(text: str, batch: object = None, **overrides: object) -> Scena
     """The scenario in the file `text`, or the shipped one of that name.
 
     Keyword arguments that are not None stand in the place of the file's keys (`runtime="ideal"`),
-    `batch` in that of `step.batch`, and what is measured of a step changes in proportion. Their
-    faults are told by the options of the command line that give them.
+    `batch` in that of `step.batch`; the measured times of a step change in proportion. Their faults
+    name the options of the command line that give them.
     """
     found, _, problems = look_at_scenario(text, batch, **overrides)
     if problems or found is None:

@@ -127,7 +127,7 @@ def _check_even(values: Values, knobs: Knobs) -> None:
 
 def everyones(shards: Values, knobs: Knobs) -> Values:
     """The shards of all positions, of which those here have position p's at p; the others', of the
-    same size, are told by their intervals only.
+    same size, differ by their intervals only.
     """
     if knobs.machines == 1:
         return shards

@@ -82,8 +82,8 @@ def unfold(
     stay, others = core_of(values.shape[1])
     if not len(others):
         return held
-    told = exchange(b, given, values[:, others], channel, after)
-    return Values.concatenate([held, told], axis=1)[:, np.argsort(np.concatenate([stay, others]))]
+    got = exchange(b, given, values[:, others], channel, after)
+    return Values.concatenate([held, got], axis=1)[:, np.argsort(np.concatenate([stay, others]))]
 
 
 def folded(b: PlanBuilder, values: Values, knobs: Knobs, core: Core) -> Values:

@@ -21,23 +21,19 @@ class LinkConstants:
 class Processor:
     """The cores that do the ops of devices that are CPUs, and what passes between these.
 
-    An op has work that does not depend on its size: its dispatch, and `message` if it goes to
-    another machine. Its bytes move at `rates[kind]` at most, which is what one core does; the rate
-    of a copy to another machine is that of `transfer`. What an op reads and writes beyond
-    `own_cache`, that of one core, takes this core so much longer as it moves at `past_own`.
+    The work of an op does not depend on its size: its dispatch, and `message` if it goes to another
+    machine. One core moves its bytes at `rates[kind]`; a copy to another machine has the rate of
+    `transfer`. A core moves the bytes that an op touches beyond `own_cache` at `past_own` besides.
 
-    An op has one core at most, and all ops together have `cores` of them, of which `moving` move
-    bytes. What is done within a machine is one flow: its work and all that its bytes use go on at
-    once, so a core that moves bytes does nothing else meanwhile, and what its bytes wait for
-    elsewhere its work waits for too. So is what goes to another machine if one computer stands in
-    for all and the rate of `transfer` is known. What else goes to another machine takes its turn at
-    the cores for `work / cores` seconds and is through after `work`, and then its bytes move: as
-    these are a network's, that is told from what is done within machines, and neither takes cores
-    from the other.
+    An op uses at most one core. All ops share `cores` cores; at most `moving` of them move bytes at
+    once. An op within a machine is one flow: its work and its bytes go on together, so a core that
+    moves bytes does nothing else, and work waits when the bytes do. Messages are such flows too if
+    one computer stands in for all machines and the rate of `transfer` is known. Other messages take
+    their turn at the cores for `work / cores` seconds, end their work after `work`, and then move
+    their bytes over the network. They and the ops within machines take no cores from each other.
 
-    Of what the values of a step take, only so much as the `cache` holds stays in it. The rest of
-    what ops write goes to `memory`, which all share; without a figure it limits nothing. A core's
-    own rate counts what it reads.
+    The `cache` holds the first bytes of a step's values. Ops write the rest to `memory`, which all
+    cores share; without a figure it limits nothing. A core's own rate counts its reads.
     """
 
     cores: float = 1.0

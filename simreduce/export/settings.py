@@ -31,8 +31,8 @@ class Settings:
 
 
 def as_typed(strategy: Strategy) -> Strategy:
-    """What upstream is told by the settings of `strategy`: the group of small tensors is given
-    smaller than meant.
+    """The strategy that the settings spell: upstream packs two more small tensors than typed, so
+    the group is smaller than meant.
     """
     packer = strategy.packer
     if isinstance(packer, SmallTensors) and packer.max_group > OVERSHOOT:

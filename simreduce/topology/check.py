@@ -138,7 +138,7 @@ def _places(document: Document) -> Callable[[str], str]:
     for group, fields in _groups(document, "nodes"):
         names = fields.get("names")
         for name in names if isinstance(names, list) else ():
-            with contextlib.suppress(ValueError, TypeError):  # no names; told already
+            with contextlib.suppress(ValueError, TypeError):  # no names; a fault already
                 paths |= dict.fromkeys(expanded(name), f"nodes.{group}")
     for group, fields in _groups(document, "links"):
         paths.setdefault(str(fields.get("class", group)), f"links.{group}")
@@ -272,7 +272,7 @@ def _figures(link: Link) -> Iterator[str]:
     nominal, bandwidth = link.nominal / link.lanes, link.bandwidth / link.lanes
     known = link_classes().get(link.link_class)
     if nominal == UNREAD:
-        pass  # told already
+        pass  # a fault already
     elif not WIRE_LIMITS[0] <= nominal <= WIRE_LIMITS[1]:
         yield (
             f"{format_bandwidth(nominal)} per lane and direction is no rate of a wire; is "
