@@ -56,7 +56,7 @@ def test_a_chain_knows_how_often():
 
 @pytest.mark.parametrize("times", [0, -1])
 def test_less_than_once_is_refused(times):
-    with pytest.raises(ValueError, match=f"a plan can be repeated 1 time or more, not {times}"):
+    with pytest.raises(ValueError, match=f"times: must be at least 1, got {times}"):
         repeat(star(), times)
 
 
