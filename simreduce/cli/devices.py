@@ -91,3 +91,13 @@ def typed(name: str) -> bool:
 def given(names: list[str]) -> list[str]:
     """Which of these parameters were typed, as options."""
     return [f"--{name.replace('_', '-')}" for name in names if typed(name)]
+
+
+warmup_option = click.option(
+    "-w",
+    "--warmup_iters",
+    "--warmup-iters",
+    type=click.IntRange(0),
+    default=2,
+    help="Run this many steps before the first sample; default 2.",
+)

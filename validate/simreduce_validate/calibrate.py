@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 from simreduce.calibrate import own_calibrations, shipped, to_toml
-from simreduce.cli.devices import device_options
+from simreduce.cli.devices import device_options, warmup_option
 from simreduce.cli.options import (
     as_json,
     echo_json,
@@ -65,14 +65,7 @@ from simreduce_validate.tables import fault_lines
     default=None,
     help="Take this many samples of each plan; default: as many as a few seconds allow.",
 )
-@click.option(
-    "-w",
-    "--warmup_iters",
-    "--warmup-iters",
-    type=click.IntRange(0),
-    default=2,
-    help="Run this many steps before the first sample; default 2.",
-)
+@warmup_option
 @click.option(
     "--held-out/--no-held-out",
     default=True,

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from simreduce import units
-from simreduce.cli.devices import device_options
+from simreduce.cli.devices import device_options, warmup_option
 from simreduce.cli.options import (
     as_json,
     calibration_option,
@@ -74,14 +74,7 @@ from simreduce_validate.validation import Validation, measure, read_campaign
     default=20,
     help="Take this many samples of each candidate; default 20.",
 )
-@click.option(
-    "-w",
-    "--warmup_iters",
-    "--warmup-iters",
-    type=click.IntRange(0),
-    default=2,
-    help="Run this many steps before the first sample; default 2.",
-)
+@warmup_option
 @click.option(
     "--chained",
     type=click.IntRange(1),
