@@ -80,7 +80,7 @@ class Prediction(Answer, engine.Result):
         """How long the plan takes, where, and what is busiest."""
         took = units.format_duration(self.seconds)
         busy = f", busiest {self.bottleneck} {self.links[0].share:.0%}" if self.links else ""
-        moved = units.counted(self.transfers, "transfer")
+        moved = units.plural(self.transfers, "transfer")
         return f"{took} on {self.topology} ({self.runtime}, {self.calibration}), {moved}{busy}"
 
     def table(self) -> Table:
@@ -146,7 +146,7 @@ class Ranking(Answer, tune.Ranking):
         first = "none is proven right"
         if best:
             first = f"recommended {best.strategy.text}, {units.format_duration(best.seconds)}"
-        ways = units.counted(len(self.candidates), "plan")
+        ways = units.plural(len(self.candidates), "plan")
         return f"{s.workload.name} on {s.setup.topology.name}: {ways}, {first}"
 
     def table(self) -> Table:
@@ -214,8 +214,8 @@ class Bench(Answer):
     @property
     def headline(self) -> str:
         """What was simulated."""
-        rows = units.counted(len(self.rows), "row")
-        ranks = units.counted(self.setup.layout.n, "rank")
+        rows = units.plural(len(self.rows), "row")
+        ranks = units.plural(self.setup.layout.n, "rank")
         return f"{self.collective} on {self.setup.machine.name}, {ranks}: {rows}"
 
     def table(self) -> Table:

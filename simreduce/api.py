@@ -22,7 +22,7 @@ from simreduce import (
     units,
 )
 from simreduce.engine import CALM, NOMINAL, TENSORFLOW, Calibration, Disturbance, Recording, Runtime
-from simreduce.errors import InputError, ScenarioError, StrategyError, shown, whole
+from simreduce.errors import InputError, ScenarioError, StrategyError, quote, whole
 from simreduce.layouts import Layout
 from simreduce.plan import Plan, Problem
 from simreduce.scenario import Scenario
@@ -261,12 +261,12 @@ def _read_size(size: Any, least: int) -> int:
     else:
         words = "sizes: expected bytes as a whole number or text such as '1M'"
         if isinstance(size, bool) or not isinstance(size, Integral):
-            raise TypeError(f"{words}, got {type(size).__name__} {shown(size)}")
+            raise TypeError(f"{words}, got {type(size).__name__} {quote(size)}")
         nbytes = int(size)
     if not least <= nbytes <= MOST_BYTES:
         raise InputError(
             f"sizes: must be between {least} bytes (one element per part) and 1 PiB, "
-            f"got {shown(size)}"
+            f"got {quote(size)}"
         )
     return nbytes
 
@@ -283,5 +283,5 @@ def _check_root(root: int, collective: str, ranks: int) -> None:
 def _check_flag(value: object, name: str) -> None:
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(
-            f"{name}: expected True or False, got {type(value).__name__} {shown(value)}"
+            f"{name}: expected True or False, got {type(value).__name__} {quote(value)}"
         )

@@ -83,7 +83,7 @@ def cut(text: str) -> str:
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
 
 
-def shown(value: object) -> str:
+def quote(value: object) -> str:
     """`repr`, cut to a line's length; a value too large to print is named by its type."""
     try:
         return cut(repr(value))
@@ -95,13 +95,13 @@ def whole(value: object, name: str, least: int) -> int:
     """The argument of that name; TypeError if it is no whole number, InputError below `least`."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         kind = type(value).__name__
-        raise TypeError(f"{name}: expected a whole number, got {kind} {shown(value)}")
+        raise TypeError(f"{name}: expected a whole number, got {kind} {quote(value)}")
     if value < least:
-        raise InputError(f"{name}: must be at least {least}, got {shown(value)}")
+        raise InputError(f"{name}: must be at least {least}, got {quote(value)}")
     return int(value)
 
 
-def printable(text: str) -> str:
+def escape(text: str) -> str:
     """The text with control characters and those that turn its direction escaped."""
     return "".join(
         c if c.isprintable() or c in " \n" or unicodedata.category(c) == "Zs" else ascii(c)[1:-1]

@@ -16,7 +16,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from typing import IO
 
-from simreduce.errors import InputError, shown
+from simreduce.errors import InputError, quote
 
 STDOUT = "-"
 
@@ -29,7 +29,7 @@ _STREAMS = ("/dev/std", "/dev/fd/", "/proc/")
 def check_place(path: str) -> None:
     """Raises InputError if no file can be written at `path`, before the work for it starts."""
     if path != STDOUT and (fault := _fault(path)):
-        raise InputError(f"{path or shown(path)}: cannot be written: {fault}")
+        raise InputError(f"{path or quote(path)}: cannot be written: {fault}")
 
 
 def _fault(path: str) -> str:

@@ -23,7 +23,7 @@ from simreduce.engine import (
     Disturbance,
     runtime_named,
 )
-from simreduce.errors import InputError, ScenarioError, did_you_mean, shown
+from simreduce.errors import InputError, ScenarioError, did_you_mean, quote
 from simreduce.formats import (
     ANYTHING,
     FLAG,
@@ -43,7 +43,7 @@ from simreduce.packing import Fusion
 from simreduce.setup import Setup
 from simreduce.shipped import data_dir
 from simreduce.strategy import ALL, Strategy, misplaced, parse_strategy
-from simreduce.textfiles import dotted, exists, parse_toml, read_text
+from simreduce.textfiles import exists, flatten, parse_toml, read_text
 from simreduce.topology import Topology, load_topology
 from simreduce.topology.load import find
 from simreduce.training import STEP, StepQuestion, parse_step, replicas
@@ -200,7 +200,7 @@ def _document(text: str) -> tuple[Path, dict[str, Any]]:
             )
         if text not in known:
             near = did_you_mean(text, known) or f"; shipped: {', '.join(known)}"
-            raise ScenarioError(f"no scenario {shown(text)}{near}; a file ends in .toml")
+            raise ScenarioError(f"no scenario {quote(text)}{near}; a file ends in .toml")
         path = data_dir("scenarios") / f"{text}.toml"
     document = parse_toml(str(path), read_text(path, ScenarioError), ScenarioError)
     if not any(key in document for key in _MARKS) and any(key in document for key in _OF_MACHINES):
@@ -249,7 +249,7 @@ class _Reader:
         self.faithful: bool = self.values["faithful"]
 
     def _overrides(self) -> dict[str, Any] | None:
-        return dotted(self.values["topology_overrides"] or {}) or None
+        return flatten(self.values["topology_overrides"] or {}) or None
 
     def _load(self, key: str, loader: Callable[..., T], *more: object) -> T | None:
         name = self.values[key]

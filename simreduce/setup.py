@@ -27,7 +27,7 @@ from simreduce.engine import (
     runtime_named,
     simulate,
 )
-from simreduce.errors import TopologyError, shown
+from simreduce.errors import TopologyError, quote
 from simreduce.layouts import Layout, layout as layout_of
 from simreduce.plan import Plan
 from simreduce.strategy import Strategy, compile_collective, parse_strategy
@@ -187,4 +187,4 @@ def expect(value: Any, kinds: type[T] | tuple[type, ...], meant: str) -> T:
     """`value`; TypeError that says what was meant unless it is of these kinds."""
     if isinstance(value, kinds):
         return value  # type: ignore[return-value]
-    raise TypeError(f"expected {meant}, got {type(value).__name__} {shown(value)}")
+    raise TypeError(f"expected {meant}, got {type(value).__name__} {quote(value)}")

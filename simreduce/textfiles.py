@@ -100,12 +100,12 @@ def parse_toml(source: str, content: str, refuse: type[InputError]) -> dict[str,
         raise refuse(f"{source}: not valid TOML: {error}") from None
 
 
-def dotted(table: Mapping[str, Any]) -> dict[str, Any]:
+def flatten(table: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a table and of the tables in it, by dotted key: TOML lets keys be written both
     ways.
     """
     found: dict[str, Any] = {}
     for key, value in table.items():
-        inner = dotted(value) if isinstance(value, dict) else None
+        inner = flatten(value) if isinstance(value, dict) else None
         found |= {f"{key}.{name}": each for name, each in inner.items()} if inner else {key: value}
     return found

@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection
 from fractions import Fraction
 
-from simreduce.errors import shown
+from simreduce.errors import quote
 
 _NUMBER = r"([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?|\.[0-9]+(?:[eE][+-]?[0-9]{1,3})?)"
 _QUANTITY = re.compile(rf"\s*{_NUMBER}\s*([A-Za-z/]*)\s*")
@@ -49,17 +49,17 @@ def _split(text: object, known: Collection[str], what: str, examples: str) -> tu
     """The number and the unit of a quantity."""
     if not isinstance(text, str):
         raise ValueError(  # noqa: TRY004 - a fault of what a user wrote
-            f"{shown(text)} has no unit; write a {what} as text, for example {examples}"
+            f"{quote(text)} has no unit; write a {what} as text, for example {examples}"
         )
     match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
     if not match:
-        raise ValueError(f"{shown(text)} is not a {what}; write for example {examples}")
+        raise ValueError(f"{quote(text)} is not a {what}; write for example {examples}")
     number, unit = match.groups()
     if not unit and unit not in known:
-        raise ValueError(f"{shown(text)} has no unit; write for example {examples}")
+        raise ValueError(f"{quote(text)} has no unit; write for example {examples}")
     if unit not in known:
         raise ValueError(
-            f"{shown(text)}: unknown unit {unit!r} for a {what}; write for example {examples}"
+            f"{quote(text)}: unknown unit {unit!r} for a {what}; write for example {examples}"
         )
     return number, unit
 
@@ -68,7 +68,7 @@ def _read(text: object, table: dict[str, float], what: str, examples: str) -> fl
     number, unit = _split(text, table, what, examples)
     value = float(number) * table[unit]
     if not math.isfinite(value):
-        raise ValueError(f"{shown(text)} is too large for a {what}")
+        raise ValueError(f"{quote(text)} is too large for a {what}")
     return value
 
 
@@ -76,9 +76,9 @@ def _whole(text: object, number: str, factor: int) -> int:
     """Bytes, without rounding on the way: 1.005 kB are 1005."""
     value = Fraction(number) * factor
     if value > _LARGEST:
-        raise ValueError(f"{shown(text)} is too large for a size")
+        raise ValueError(f"{quote(text)} is too large for a size")
     if value.denominator != 1:
-        raise ValueError(f"{shown(text)} is not a whole number of bytes")
+        raise ValueError(f"{quote(text)} is not a whole number of bytes")
     return int(value)
 
 
@@ -97,7 +97,7 @@ def work(text: object) -> float:
     number, unit = _split(text, _WORK, "number of floating-point operations", "'7.7 GFLOP'")
     value = Fraction(number) * _WORK[unit]
     if value > _LARGEST:
-        raise ValueError(f"{shown(text)} is too large for the work on a sample")
+        raise ValueError(f"{quote(text)} is too large for the work on a sample")
     return float(value)
 
 
@@ -123,18 +123,18 @@ def cli_size(text: str) -> int:
     if match and match.group(2) in _SIZES:
         return size(text)
     raise ValueError(
-        f"{shown(text)} is not a size; write for example '64M', '512K', '64MiB' or '1048576'"
+        f"{quote(text)} is not a size; write for example '64M', '512K', '64MiB' or '1048576'"
     )
 
 
-def noun(count: int, word: str, plural: str = "") -> str:
+def noun(count: int, word: str, many: str = "") -> str:
     """The word as it stands behind a count: `device`, `devices`."""
-    return word if count == 1 else plural or f"{word}s"
+    return word if count == 1 else many or f"{word}s"
 
 
-def counted(count: int, word: str, plural: str = "") -> str:
+def plural(count: int, word: str, many: str = "") -> str:
     """`1 device`, `2 devices`."""
-    return f"{count} {noun(count, word, plural)}"
+    return f"{count} {noun(count, word, many)}"
 
 
 def format_size(nbytes: float) -> str:

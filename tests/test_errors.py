@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from simreduce import errors
-from simreduce.errors import InputError, SimreduceError, did_you_mean, shown
+from simreduce.errors import InputError, SimreduceError, did_you_mean, quote
 
 FAMILY = [
     value
@@ -56,10 +56,10 @@ def test_the_nearest_known_word_is_offered(word, text):
 
 def test_what_is_shown_of_a_value_fits_a_line():
     """Its repr, cut; whole numbers too long to print are named by their type."""
-    assert "'short'" == shown("short")
-    assert "'" + "x" * 76 + "..." == shown("x" * 100)
-    assert "this whole number" == shown(16**5000)
-    assert "this list" == shown([16**5000])
+    assert "'short'" == quote("short")
+    assert "'" + "x" * 76 + "..." == quote("x" * 100)
+    assert "this whole number" == quote(16**5000)
+    assert "this list" == quote([16**5000])
 
 
 @given(
@@ -69,4 +69,4 @@ def test_what_is_shown_of_a_value_fits_a_line():
 )
 def test_no_value_takes_more_than_a_line(value):
     """Whatever it is."""
-    assert 1 <= len(shown(value)) <= 80
+    assert 1 <= len(quote(value)) <= 80

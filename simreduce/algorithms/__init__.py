@@ -36,7 +36,7 @@ from simreduce.algorithms.registered import Choices, guarded, guarded_choices
 from simreduce.algorithms.shuffle import pscpu, psgpu
 from simreduce.algorithms.two_level import fits, two_level
 from simreduce.algorithms.xring import xring
-from simreduce.errors import NotFoldable, OptionNotTaken, StrategyError, did_you_mean, shown
+from simreduce.errors import NotFoldable, OptionNotTaken, StrategyError, did_you_mean, quote
 from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder
 from simreduce.synthesis.network import MOST_RANKS
@@ -300,7 +300,7 @@ def algorithm(
         raise StrategyError(f"{name!r} is no name for an algorithm; letters, digits and _ make one")
 
     if any(not isinstance(each, int) or each < 0 for each in packs):
-        raise TypeError(f"{name}: packs are whole numbers from 0, not {shown(packs)}")
+        raise TypeError(f"{name}: packs are whole numbers from 0, not {quote(packs)}")
 
     def register(planner: Planner) -> Planner:
         taken = known.get(name)

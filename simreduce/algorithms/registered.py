@@ -11,7 +11,7 @@ from types import TracebackType
 import numpy as np
 
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
-from simreduce.errors import InputError, PlanError, StrategyError, shown
+from simreduce.errors import InputError, PlanError, StrategyError, quote
 from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder, Value
 
@@ -61,19 +61,19 @@ def _wrong(results: object, tensors: int, ranks: int, ops: int) -> str:
     per tensor.
     """
     if not isinstance(results, Sequence):
-        return f"must return one list of values per tensor, returned {shown(results)}"
+        return f"must return one list of values per tensor, returned {quote(results)}"
     if len(results) != tensors:
         return f"must return one list of values per tensor: {tensors}, returned {len(results)}"
     for i, values in enumerate(results):
         if not isinstance(values, Sequence):
-            return f"must return one list of values per tensor, returned {shown(values)} in it"
+            return f"must return one list of values per tensor, returned {quote(values)} in it"
         if ranks and len(values) != ranks:
             return (
                 f"must return {ranks} values for tensor {i}, one per rank, returned {len(values)}"
             )
         for value in values:
             if not isinstance(value, Value) or not 0 <= value.op < ops:
-                return f"must return values of the builder, returned {shown(value)} in a list"
+                return f"must return values of the builder, returned {quote(value)} in a list"
     return ""
 
 

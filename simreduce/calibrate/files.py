@@ -24,7 +24,7 @@ from typing import Any
 from simreduce import units
 from simreduce.engine import NOMINAL, Calibration, LinkConstants, Processor
 from simreduce.engine.lowering.cores import TRANSFER
-from simreduce.errors import CalibrationError, did_you_mean, shown
+from simreduce.errors import CalibrationError, did_you_mean, quote
 from simreduce.formats import (
     ANYTHING,
     BANDWIDTH,
@@ -47,7 +47,7 @@ from simreduce.formats import (
     toml_text,
 )
 from simreduce.plan import Kind as OpKind
-from simreduce.textfiles import dotted, exists, parse_toml, read_text
+from simreduce.textfiles import exists, flatten, parse_toml, read_text
 from simreduce.topology import DIRECTIONS
 
 _SHIPPED = resources.files("simreduce") / "calibrations"
@@ -147,7 +147,7 @@ def load_calibration(text: str) -> Calibration:
     if path.suffix != ".toml" and not exists(text):
         known = [*shipped(), *sorted(p.stem for p in own.glob("*.toml"))]
         near = did_you_mean(text, known) or f"; known: {', '.join(known)}"
-        raise CalibrationError(f"no calibration {shown(text)}{near}; a file ends in .toml")
+        raise CalibrationError(f"no calibration {quote(text)}{near}; a file ends in .toml")
     return _parse(path.stem, text, read_text(path, CalibrationError))
 
 
@@ -161,7 +161,7 @@ def _parse(name: str, source: str, content: str) -> Calibration:
     for link in links:
         if fault := _misnamed(link):
             faults.add(f"links.{link}", fault)
-    errors = _errors(dotted(values["errors"] or {}), _error_kinds(document), faults)
+    errors = _errors(flatten(values["errors"] or {}), _error_kinds(document), faults)
     controls = _controls(values["controls"] or {}, faults)
     faults.raise_any(CalibrationError)
     return Calibration(
@@ -191,8 +191,8 @@ def _misnamed(link: str) -> str:
         return ""
     if way not in DIRECTIONS:
         near = did_you_mean(way, DIRECTIONS)
-        return f"no direction {shown(way)}{near}; known: {', '.join(DIRECTIONS)}"
-    return "" if link_class else f"a link class is missing before {shown(colon + way)}"
+        return f"no direction {quote(way)}{near}; known: {', '.join(DIRECTIONS)}"
+    return "" if link_class else f"a link class is missing before {quote(colon + way)}"
 
 
 def _error_kinds(document: Mapping[str, Any]) -> dict[str, Kind[Any]]:
@@ -242,7 +242,7 @@ def _control_size(text: object) -> int:
     nbytes = units.size(text)
     if nbytes % _ELEMENT or not _ELEMENT <= nbytes <= _LARGEST_CONTROL:
         raise ValueError(
-            f"must be between 4 B and 1 GiB, of whole values of 4 B, got {shown(text)}"
+            f"must be between 4 B and 1 GiB, of whole values of 4 B, got {quote(text)}"
         )
     return nbytes
 

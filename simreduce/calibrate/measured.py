@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from simreduce.errors import CalibrationError, shown
+from simreduce.errors import CalibrationError, quote
 
 _TITLES = {
     "Unidirectional P2P=Disabled": ("one_way", False, False),
@@ -102,7 +102,7 @@ def _matrix(lines: Sequence[str]) -> tuple[list[list[float | None]], str]:
         wrong = [cell for cell in fields[1:] if not _NUMBER.fullmatch(cell) and cell != "-"]
         if len(fields) != size + 1 or fields[0] != str(i) or wrong:
             return [], f"row {i} must be its number and {size} numbers" + (
-                f", not {shown(wrong[0])}" if wrong else ""
+                f", not {quote(wrong[0])}" if wrong else ""
             )
         rows.append([None if cell == "-" else float(cell) for cell in fields[1:]])
     return rows, "" if rows else "an empty matrix"
@@ -133,7 +133,7 @@ def read_nccl_tests(text: str, name: str) -> tuple[MeasuredRow, ...]:
             or len(fields[1]) > 18
         ):
             problems.append(
-                f"{name}: line {number}: not a line of nccl-tests: {shown(line.strip())}"
+                f"{name}: line {number}: not a line of nccl-tests: {quote(line.strip())}"
             )
             continue
         time, algbw, busbw = (float(cell) for cell in numbers[:3])

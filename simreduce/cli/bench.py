@@ -130,7 +130,7 @@ def _about(asked: Collective[Named], rows: Sequence[BenchRow | Stuck]) -> list[s
     setup = asked.setup
     disturbance = setup.disturbance.text
     return tables.setup_lines(
-        f"simulated {asked.name.replace('_', '-')}, {units.counted(setup.layout.n, 'rank')}",
+        f"simulated {asked.name.replace('_', '-')}, {units.plural(setup.layout.n, 'rank')}",
         (setup.machine.name, setup.machine.digest),
         setup.runtime.name,
         setup.calibration.name,

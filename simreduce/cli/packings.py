@@ -30,7 +30,7 @@ from simreduce.synthesis.rings import all_reduce_rate, best_order, hops, ring_pa
 from simreduce.synthesis.text import ring_text, tree_lines
 from simreduce.synthesis.trees import PACKINGS, SpanningTree, Trees
 from simreduce.topology import Topology, load_topology
-from simreduce.units import counted
+from simreduce.units import plural
 
 _GB = 1e9
 _ROOTED = ("broadcast", "reduce")
@@ -76,7 +76,7 @@ def rings(topology: str, as_json: bool, **given: Any) -> None:
     best_line = f"{alone / _GB:8.2f} GB/s  {ring_text(network, best)}"
     lines += ["", "The best order of one ring:", best_line]
     panels = [Panel(f"{x / _GB:.2f} GB/s", hops(ring), x) for ring, x in found.patterns]
-    about = f"reduce-scatter and all-gather, {counted(len(panels), 'ring')}"
+    about = f"reduce-scatter and all-gather, {plural(len(panels), 'ring')}"
     result = _Packing("topo rings", machine, network, about, outcome, document, lines, panels)
     _show(result, given["svg"], given["png"], as_json=as_json)
 
@@ -134,7 +134,7 @@ def trees(topology: str, as_json: bool, collective: str, root: int | None, **giv
         Panel(f"{x / _GB:.2f} GB/s", tree.down or tree.up, x, tree.root)
         for tree, x in found.patterns
     ]
-    about = f"{collective}, {counted(len(panels), 'tree')}"
+    about = f"{collective}, {plural(len(panels), 'tree')}"
     result = _Packing("topo trees", machine, network, about, outcome, document, lines, panels)
     _show(result, given["svg"], given["png"], as_json=as_json)
 
@@ -216,7 +216,7 @@ def _show(packing: _Packing, svg: str | None, png: str | None, *, as_json: bool)
     if as_json:
         echo_json({**_head(packing), **packing.document})
         return
-    about = f"# {machine.name} ({machine.digest}), {counted(network.ranks, 'GPU')}"
+    about = f"# {machine.name} ({machine.digest}), {plural(network.ranks, 'GPU')}"
     head = [f"{about}: {packing.about}", f"# {reached}", f"# bottleneck {outcome.bottleneck}", ""]
     echo_beside("\n".join([*head, *packing.lines]), svg, png)
 

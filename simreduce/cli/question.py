@@ -17,7 +17,7 @@ from simreduce.cli.setups import (
     setup_options,
 )
 from simreduce.cli.strategies import read_strategy
-from simreduce.errors import InputError, did_you_mean, shown
+from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.formats import Faults
 from simreduce.plan import Plan, repeat
 from simreduce.scenario import Scenario, is_scenario, shipped as scenarios
@@ -123,7 +123,7 @@ def _check_name(text: str) -> None:
     names = scenarios()
     near = did_you_mean(text, [*names, *(name for name, _ in machines())])
     if any(near == did_you_mean(name, [name]) for name in names):
-        raise InputError(f"no scenario or topology {shown(text)}{near}")
+        raise InputError(f"no scenario or topology {quote(text)}{near}")
 
 
 def _of_scenario(

@@ -8,7 +8,7 @@ import click
 
 from simreduce.algorithms import warn_of_unloaded
 from simreduce.cli.options import F
-from simreduce.errors import shown
+from simreduce.errors import quote
 from simreduce.formats import Faults
 from simreduce.strategy import ALL, Strategy, misplaced, parse_strategy, split_strategies
 
@@ -26,7 +26,7 @@ def strategy_texts(
     for text in given:
         parts = [part.strip() for part in split_strategies(text, collective)]
         if "" in parts:
-            faults.add("--algo", f"an empty strategy in {shown(text)}")
+            faults.add("--algo", f"an empty strategy in {quote(text)}")
         found += filter(None, parts)
     return found
 

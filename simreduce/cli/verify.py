@@ -132,8 +132,8 @@ def _named(
     if ranks > MOST_RANKS:
         faults.add(f"-g {ranks}", f"{ranks} GPUs are more than the {MOST_RANKS} that can be proven")
     if ranks % machines:
-        shares = f"cannot be shared evenly by {units.counted(machines, 'machine')}"
-        faults.add(f"--tasks {machines}", f"{units.counted(ranks, 'GPU')} {shares}")
+        shares = f"cannot be shared evenly by {units.plural(machines, 'machine')}"
+        faults.add(f"--tasks {machines}", f"{units.plural(ranks, 'GPU')} {shares}")
     known = faults.attempt("--collective", check_collective, name)
     if known:
         check_root(faults, root, name, ranks)
@@ -206,8 +206,8 @@ def _title(proof: Proof) -> str:
 
 
 def _where(proof: Proof) -> str:
-    return units.counted(proof.ranks, "GPU") + (
-        f" in {units.counted(proof.tasks, 'machine')}" if proof.tasks > 1 else ""
+    return units.plural(proof.ranks, "GPU") + (
+        f" in {units.plural(proof.tasks, 'machine')}" if proof.tasks > 1 else ""
     )
 
 
@@ -272,7 +272,7 @@ def _print(proofs: list[Proof], unprinted: list[Proof]) -> None:
             click.echo(f"{title}: nothing proved: {unproved[title]}")
         else:
             click.echo(
-                f"{title}: {units.counted(sum(p.plans for p in mine), 'plan')}"
+                f"{title}: {units.plural(sum(p.plans for p in mine), 'plan')}"
                 + f", {refused} refused" * bool(refused)
             )
     for reason, times in _kinds(reason for p in proofs for reason in p.refused):
@@ -280,5 +280,5 @@ def _print(proofs: list[Proof], unprinted: list[Proof]) -> None:
     for proof in unprinted:
         _print_problems(proof)
     refused, problems = sum(len(p.refused) for p in proofs), len(_problems(proofs))
-    plans = units.counted(sum(p.plans for p in proofs), "plan")
-    click.echo(f"{plans} checked, {refused} refused, {units.counted(problems, 'problem')}")
+    plans = units.plural(sum(p.plans for p in proofs), "plan")
+    click.echo(f"{plans} checked, {refused} refused, {units.plural(problems, 'problem')}")

@@ -13,7 +13,7 @@ import numpy as np
 
 from simreduce import units
 from simreduce.arrays import Floats, uniform
-from simreduce.errors import InputError, did_you_mean, shown
+from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.topology import Topology
 
 
@@ -137,7 +137,7 @@ def _expect_number(name: str, value: object) -> None:
 
 
 def _typed(value: object) -> str:
-    return f"{type(value).__name__} {shown(value)}"
+    return f"{type(value).__name__} {quote(value)}"
 
 
 CALM = Disturbance()

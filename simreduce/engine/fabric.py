@@ -34,7 +34,7 @@ from simreduce.engine.lowering.lowered import Lowered, hold_lanes
 from simreduce.engine.lowering.resources import Resources, capacity_changes
 from simreduce.engine.runtime import TENSORFLOW, Call, Runtime
 from simreduce.engine.submission import Submission, Timeline, explain_deadlock
-from simreduce.errors import Deadlock, InputError, InternalError, NotFoldable, did_you_mean, shown
+from simreduce.errors import Deadlock, InputError, InternalError, NotFoldable, did_you_mean, quote
 from simreduce.plan import Contract, Executor, Kind, Plan, PlanBuilder
 from simreduce.plan.plan import NO_STREAM
 from simreduce.topology import Folded, Topology
@@ -98,7 +98,7 @@ def read_ready(ready: float | Floats) -> Floats:
         return np.asarray(ready, dtype=np.float64)
     except (TypeError, ValueError):
         words = "ready: expected seconds, a number or an array of them"
-        raise TypeError(f"{words}, got {type(ready).__name__} {shown(ready)}") from None
+        raise TypeError(f"{words}, got {type(ready).__name__} {quote(ready)}") from None
 
 
 def _checked(plan: Plan, ready: float | Floats) -> Floats:

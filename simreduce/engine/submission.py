@@ -135,8 +135,8 @@ def explain_deadlock(
                 wanted = ", ".join(lanes[lane] for lane in ops.lanes[begin:end])
                 lines.append(f"{text}: waits for {wanted}")
             else:
-                before = units.counted(state.slot[first + op], "op")
+                before = units.plural(state.slot[first + op], "op")
                 lines.append(f"{text}: waits for {before} before it")
     rest = f"\n  and {count - _NAMED} more" if count > _NAMED else ""
     stuck = "\n  ".join(lines[:_NAMED])
-    return f"{units.counted(count, 'op')} can never finish:\n  {stuck}{rest}"
+    return f"{units.plural(count, 'op')} can never finish:\n  {stuck}{rest}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import ParamSpec, TypeVar
 
-from simreduce.errors import InputError, cut, did_you_mean, printable
+from simreduce.errors import InputError, cut, did_you_mean, escape
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class Faults:
         """Note a fault at a dotted path, "" for the whole source."""
         if len(self.problems) < MOST_FAULTS:
             places = (*self._place(path), str(text))
-            self.problems.append(": ".join(printable(place) for place in places if place))
+            self.problems.append(": ".join(escape(place) for place in places if place))
         elif len(self.problems) == MOST_FAULTS:
             source = f"{self._source}: " if self._source else ""
             self.problems.append(f"{source}there are more faults than these {MOST_FAULTS}")

@@ -8,7 +8,7 @@ from datetime import date
 from typing import Any, Generic, TypeVar
 
 from simreduce import units
-from simreduce.errors import did_you_mean, shown
+from simreduce.errors import did_you_mean, quote
 from simreduce.formats.faults import Faults
 
 T = TypeVar("T")
@@ -39,14 +39,14 @@ class Kind(Generic[T]):
 
 def refused(words: str, value: object, near: str = "") -> ValueError:
     """The fault of a value that is not what `words` say."""
-    return ValueError(f"must be {words}, got {shown(value)}{near}")
+    return ValueError(f"must be {words}, got {quote(value)}{near}")
 
 
 def _text(value: object, allowed: str) -> str:
     if not isinstance(value, str):
         raise refused("text", value)
     if any((c < " " and c not in allowed) or "\x7f" <= c <= "\x9f" or c in _BIDI for c in value):
-        raise ValueError(f"has a control character, which could hide what it says: {shown(value)}")
+        raise ValueError(f"has a control character, which could hide what it says: {quote(value)}")
     return value
 
 
@@ -84,7 +84,7 @@ def choice(known: Sequence[str], what: str) -> Kind[str]:
             raise refused(f"one of {', '.join(known)}", value)
         if value not in known:
             near = did_you_mean(value, known) or f"; known are {', '.join(known)}"
-            raise ValueError(f"unknown {what} {shown(value)}{near}")
+            raise ValueError(f"unknown {what} {quote(value)}{near}")
         return value
 
     return Kind(f"one of {', '.join(known)}", {"enum": list(known)}, read)

@@ -18,7 +18,7 @@ import numpy as np
 
 from simreduce import dtypes
 from simreduce.arrays import AnyInts, Bools, Ints, distinct, invert, ranges, row_starts, splitmix
-from simreduce.errors import PlanError, shown
+from simreduce.errors import PlanError, quote
 from simreduce.plan.contract import Contract, Homes
 from simreduce.plan.plan import ZEROS, Kind, Plan
 
@@ -62,7 +62,7 @@ def wrong_elements(problems: list[Problem]) -> int:
     per fault.
     """
     if not isinstance(problems, list) or not all(isinstance(p, Problem) for p in problems):
-        raise TypeError(f"expected the list that verify returns, got {shown(problems)}")
+        raise TypeError(f"expected the list that verify returns, got {quote(problems)}")
     return sum(max(p.elements, 1) for p in problems)
 
 

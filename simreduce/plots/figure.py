@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 from simreduce import units
-from simreduce.errors import InputError, printable
+from simreduce.errors import InputError, escape
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -154,7 +154,7 @@ def size_axis(axes: Axes, sizes: Iterable[int]) -> None:
 
 def clean(text: str) -> str:
     """On one line, without characters that SVG cannot hold."""
-    return " ".join(printable(text).split())
+    return " ".join(escape(text).split())
 
 
 def short(name: str) -> str:

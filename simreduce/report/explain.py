@@ -44,7 +44,7 @@ def explanation_text(
     what = (
         f"{about['strategy']}, {about['collective'].replace('_', '-')} of {about['workload']} "
         f"({units.format_size(about['size_bytes'])}), "
-        f"{units.counted(about['ranks'], 'rank')}{chained}"
+        f"{units.plural(about['ranks'], 'rank')}{chained}"
     )
     lines = [
         *tables.comments(
@@ -91,7 +91,7 @@ def _times(recording: Recording) -> Iterator[str]:
 def _path(recording: Recording) -> Iterator[str]:
     steps, whole = recording.critical_path(), recording.result.seconds
     parts = [part for step in steps for part in step.parts]
-    yield f"critical path: {units.counted(len(steps), 'op')}, the end of each lets the next begin"
+    yield f"critical path: {units.plural(len(steps), 'op')}, the end of each lets the next begin"
     rows: list[tuple[str, ...]] = []
     for cause in CAUSES:
         mine = [part for part in parts if part.cause == cause]

@@ -26,7 +26,7 @@ def ranking_table(ranking: Ranking) -> str:
         *_recommendation(ranking), *_also(ranking), *_upstream(ranking), *_refused(ranking)
     ]  # fmt: skip
     if ranking.untried:
-        after += ["", f"stopped with {units.counted(ranking.untried, 'other')} untried"]
+        after += ["", f"stopped with {units.plural(ranking.untried, 'other')} untried"]
     return "\n".join([*_header(ranking), *ranking_rows(ranking).lines(), "", *after])
 
 
@@ -61,9 +61,9 @@ def _header(ranking: Ranking) -> list[str]:
     s = ranking.scenario
     at, w = s.setup, s.workload
     chained = f", each of {s.repeat} chained in one step" if s.repeat > 1 else ""
-    ranks = units.counted(len(at.layout), "rank")
-    gradients = units.counted(len(w.gradients), "gradient")
-    size = f"{units.counted(w.elements, 'element')}, {units.format_size(w.nbytes)}"
+    ranks = units.plural(len(at.layout), "rank")
+    gradients = units.plural(len(w.gradients), "gradient")
+    size = f"{units.plural(w.elements, 'element')}, {units.format_size(w.nbytes)}"
     faithful = ", faithful to upstream" * s.faithful
     facts = [
         ("topology", f"{at.topology.name}: {at.topology.title}, {ranks}, {at.topology.digest}"),

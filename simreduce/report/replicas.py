@@ -47,13 +47,13 @@ def replicas_text(
         if isinstance(job.network, Delays)
         else job.network.setup.topology.name
     )
-    variables = units.counted(job.variables, "variable")
-    gradients = units.counted(settings.replicas_to_aggregate, "gradient")
-    tokens = units.counted(settings.tokens_per_step, "token")
-    repetitions = units.counted(len(spread.updates), "repetition")
-    updates = units.counted(question.updates, "update")
+    variables = units.plural(job.variables, "variable")
+    gradients = units.plural(settings.replicas_to_aggregate, "gradient")
+    tokens = units.plural(settings.tokens_per_step, "token")
+    repetitions = units.plural(len(spread.updates), "repetition")
+    updates = units.plural(question.updates, "update")
     about = [
-        f"{units.counted(job.workers, 'worker')}, {variables}, {links}",
+        f"{units.plural(job.workers, 'worker')}, {variables}, {links}",
         f"{gradients} in an update, {tokens} after it, {settings.initial_tokens} at first",
         (
             f"{repetitions} of {updates}, of which the first {question.skip} do not count, "
@@ -77,7 +77,7 @@ def replicas_text(
     if not complete:
         made, asked = len(spread.updates), question.repetitions
         before = (
-            f"after {made} of {units.counted(asked, 'repetition')}"
+            f"after {made} of {units.plural(asked, 'repetition')}"
             if made < asked
             else "before all backups were tried"
         )
@@ -110,7 +110,7 @@ def _distribution(times: Distribution) -> str:
         return units.format_duration(times.seconds)
     if isinstance(times, Empirical):
         mean = units.format_duration(times.expected)
-        return f"one of {units.counted(len(times.seconds), 'measured time')}, {mean} on average"
+        return f"one of {units.plural(len(times.seconds), 'measured time')}, {mean} on average"
     figures = {each.name: getattr(times, each.name) for each in fields(times)}  # type: ignore[arg-type]
     words = [
         f"{name} {value:g}" if name == "shape" else f"{name} {units.format_duration(value)}"
@@ -132,7 +132,7 @@ def _header(scenario: Replicas) -> list[str]:
         ]
     if scenario.workload:
         w = scenario.workload
-        gradients = units.counted(len(w.gradients), "gradient")
+        gradients = units.plural(len(w.gradients), "gradient")
         facts.append(("workload", f"{w.name}: {gradients}, {units.format_size(w.nbytes)}"))
     facts.append(("disturbed", at.disturbance.text if at else ""))
     head = tables.header(scenario.title, facts)
@@ -143,7 +143,7 @@ def _of_those(spread: Repetitions) -> str:
     """Whose times these are, where training stopped in some repetitions."""
     made = len(spread.updates) - spread.blocked
     return (
-        f", of the {units.counted(made, 'repetition')} that made all updates"
+        f", of the {units.plural(made, 'repetition')} that made all updates"
         if spread.blocked and made
         else ""
     )
@@ -165,7 +165,7 @@ def _table(choices: Sequence[BackupChoice], workers: int) -> list[str]:
     best = best_choice(choices)
     if best is None:
         return [*lines, "", "No choice makes all its updates."]
-    lines += ["", f"Most gradients in a second with {units.counted(best.backups, 'backup')}"]
+    lines += ["", f"Most gradients in a second with {units.plural(best.backups, 'backup')}"]
     if any(each.blocked != best.blocked for each in choices):
         lines.append("  of the choices with which training stops least often")
     if best.blocked:

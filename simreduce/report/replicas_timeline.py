@@ -39,7 +39,7 @@ def replicas_timeline(run: Run, names: Sequence[str], width: int = WIDTH) -> lis
     left = max(len(name) for name, _ in rows)
     since, until = units.format_duration(begin), units.format_duration(end)
     numbers = f"updates {first + 1} to {len(run.updates)}"
-    more = [f"  ({units.counted(len(names) - _MOST, 'worker')} more)"] if len(names) > _MOST else []
+    more = [f"  ({units.plural(len(names) - _MOST, 'worker')} more)"] if len(names) > _MOST else []
     return [
         f"the first repetition, {numbers}: r reads, C computes, s sends, {_IDLE} waits or is gone",
         f"  {'':{left}}  {since}{until:>{width - len(since)}}",

@@ -51,7 +51,7 @@ def step_table(ranking: StepRanking) -> str:
         lines += ["", f"Not possible here ({len(ranking.refused)}):"]
         lines += [f"  {reason}" for _, reason in ranking.refused]
     if ranking.untried:
-        lines += ["", f"stopped with {units.counted(ranking.untried, 'other')} untried"]
+        lines += ["", f"stopped with {units.plural(ranking.untried, 'other')} untried"]
     return "\n".join(lines)
 
 
@@ -64,9 +64,9 @@ def _header(ranking: StepRanking) -> list[str]:
     )
     update = f", {_ms(job.update)} for the update" if job.update else ""
     after = "" if job.barrier else ", no barrier between steps"
-    ranks = units.counted(len(at.layout), "rank")
-    layers = units.counted(len(job.model.layers), "layer")
-    gradients = f"{units.counted(len(w.gradients), 'gradient')}, {units.format_size(w.nbytes)}"
+    ranks = units.plural(len(at.layout), "rank")
+    layers = units.plural(len(job.model.layers), "layer")
+    gradients = f"{units.plural(len(w.gradients), 'gradient')}, {units.format_size(w.nbytes)}"
     faithful = ", faithful to upstream" * s.faithful
     facts = [
         ("topology", f"{at.topology.name}: {at.topology.title}, {ranks}, {at.topology.digest}"),
@@ -141,7 +141,7 @@ def _described(ranking: StepRanking) -> list[str]:
             "whose compute this is"
         )
     if best.wrong:
-        wrong = f"{units.counted(best.wrong, 'element')} {units.noun(best.wrong, 'is', 'are')}"
+        wrong = f"{units.plural(best.wrong, 'element')} {units.noun(best.wrong, 'is', 'are')}"
         lines.append(f"  {wrong} not as it should be: no candidate is proven right")
     if max(s.simulated) - min(s.simulated) > _SAME * s.seconds:
         lines.append(f"  {_times_of_steps(s)}")
@@ -190,7 +190,7 @@ def _slowest(s: StepPrediction, names: Sequence[str], devices: Sequence[str]) ->
 
 
 def _gpus(s: StepPrediction) -> str:
-    return units.counted(s.devices, "GPU")
+    return units.plural(s.devices, "GPU")
 
 
 def step_tracks(step: StepPrediction) -> list[tuple[str, list[plots.Span]]]:
@@ -220,7 +220,7 @@ def timeline(step: StepPrediction, width: int = WIDTH) -> list[str]:
             rows.append((what, _moving_bar(buckets, step.seconds, width)))
     left = max((len(name) for name, _ in rows), default=0)
     scale = f"0{_ms(step.seconds):>{width - 1}}"
-    more = [f"  ({units.counted(len(names) - 3, 'GPU')} more)"] if len(names) > len(shown) else []
+    more = [f"  ({units.plural(len(names) - 3, 'GPU')} more)"] if len(names) > len(shown) else []
     return [f"  {'':{left}}  {scale}", *(f"  {name:{left}} |{bar}|" for name, bar in rows), *more]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from simreduce import units
 from simreduce.algorithms import COLLECTIVES
-from simreduce.errors import StrategyError, did_you_mean, shown
+from simreduce.errors import StrategyError, did_you_mean, quote
 from simreduce.layouts import Layout
 from simreduce.packing import LISTS, PACKERS, NoPacking, Packer
 from simreduce.strategy.automatic import AUTOMATIC, resolve
@@ -119,7 +119,7 @@ def check_collective(name: str) -> str:
     """The name of a collective; StrategyError names the nearest."""
     if not isinstance(name, str):
         words = f"expected one of {', '.join(COLLECTIVES)}"
-        raise TypeError(f"collective: {words}, got {type(name).__name__} {shown(name)}")
+        raise TypeError(f"collective: {words}, got {type(name).__name__} {quote(name)}")
     if name not in COLLECTIVES:
         near = did_you_mean(name, COLLECTIVES) or f"; one of {', '.join(COLLECTIVES)}"
         raise StrategyError(f"collective: unknown {name!r}{near}")
@@ -149,7 +149,7 @@ def misplaced(texts: Iterable[str]) -> list[str]:
     times = Counter(text.strip() for text in texts)
     problems = [f'"{ALL}" stands alone'] if ALL in times and len(times) > 1 else []
     return problems + [
-        f"{text} stands there {units.counted(n, 'time')}" for text, n in times.items() if n > 1
+        f"{text} stands there {units.plural(n, 'time')}" for text, n in times.items() if n > 1
     ]
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from simreduce.errors import TopologyError, cut, shown
+from simreduce.errors import TopologyError, cut, quote
 from simreduce.formats import Faults, Format
-from simreduce.textfiles import dotted
+from simreduce.textfiles import flatten
 from simreduce.topology.file_formats import CLUSTER
 from simreduce.topology.files import Document, is_path
 from simreduce.topology.generators import Inline, machines
@@ -64,10 +64,10 @@ def cluster(
         for key in tables
         if key not in (*_OWN_KEYS, "links", "routes", "routing")
     }
-    within = dotted(own["overrides"] or {})
+    within = flatten(own["overrides"] or {})
     for key, value in within.items():
         if isinstance(value, bool) or not isinstance(value, str | int):
-            faults.add(f"overrides.{key}", f"must be text or a whole number, got {shown(value)}")
+            faults.add(f"overrides.{key}", f"must be text or a whole number, got {quote(value)}")
     within |= {key: value for key, value in overrides.items() if key not in mine}
     nodes = _setting(faults, "nodes", tables.get("nodes", "nothing"))
     if nodes and not nodes.isdecimal():
@@ -89,11 +89,11 @@ def _setting(faults: Faults, key: str, value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int) and abs(value) >= _MOST:
-        faults.add(key, f"{shown(value)} is more than any machine has")
+        faults.add(key, f"{quote(value)} is more than any machine has")
         return ""
     if isinstance(value, str | int | float):
         return str(value)
-    faults.add(key, f"must be text or a number, got {shown(value)}")
+    faults.add(key, f"must be text or a number, got {quote(value)}")
     return ""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import networkx as nx
 
-from simreduce.errors import TopologyError, did_you_mean, shown
+from simreduce.errors import TopologyError, did_you_mean, quote
 from simreduce.formats import (
     BANDWIDTH,
     FLAG,
@@ -51,7 +51,7 @@ def _number_or(kind: Kind[float], least: float, most: float) -> Kind[float]:
         if not isinstance(value, Real) or isinstance(value, bool):
             return kind.read(value)
         if not least <= float(value) <= most:
-            raise ValueError(f"must be {kind.words}, got {shown(value)}")
+            raise ValueError(f"must be {kind.words}, got {quote(value)}")
         return float(value)
 
     return Kind(kind.words, {}, read)
@@ -98,7 +98,7 @@ def read_graph(graph: nx.Graph[Any]) -> tuple[list[Node], list[Link]]:
     if not isinstance(graph, nx.Graph):
         raise TypeError(
             "a graph must be a networkx Graph, DiGraph, MultiGraph or MultiDiGraph, "
-            f"got {shown(graph)}"
+            f"got {quote(graph)}"
         )
     faults = Faults("graph")
     nodes = _nodes(graph, faults)
@@ -120,9 +120,9 @@ def _nodes(graph: nx.Graph[Any], faults: Faults) -> dict[Any, Node]:
     found: dict[Any, Node] = {}
     names: dict[str, Any] = {}
     for label, attributes in graph.nodes(data=True):
-        values = NODE_ATTRIBUTES.read(dict(attributes), faults, f"node {shown(label)}")
+        values = NODE_ATTRIBUTES.read(dict(attributes), faults, f"node {quote(label)}")
         name = _name(label, values["kind"])
-        place = f"node {shown(label)}"
+        place = f"node {quote(label)}"
         if not NAME.fullmatch(name):
             faults.add(
                 place,
@@ -130,7 +130,7 @@ def _nodes(graph: nx.Graph[Any], faults: Faults) -> dict[Any, Node]:
                 "tuple of these",
             )
         elif name in names:
-            faults.add(place, f"would be named {name!r}, as {shown(names[name])} is")
+            faults.add(place, f"would be named {name!r}, as {quote(names[name])} is")
         names[name] = label
         found[label] = _node(name, values, faults, place)
     return found
@@ -154,7 +154,7 @@ def _node(name: str, values: Values, faults: Faults, place: str) -> Node:
     if values["reduces"] and kind in ("gpu", "cpu"):
         faults.add(f"{place}.reduces", "is for switches, which can sum what passes through them")
     if values["machine"] and not NAME.fullmatch(values["machine"]):
-        faults.add(f"{place}.machine", f"{shown(values['machine'])} is not a name")
+        faults.add(f"{place}.machine", f"{quote(values['machine'])} is not a name")
     own: dict[str, Any] = {"machine": machine, "transit": kind != "gpu"}
     fields: dict[str, Any] = {k: own[k] if v is None else v for k, v in values.items()}
     return Node(name, **fields)
@@ -198,7 +198,7 @@ def _link(a: Node, b: Node, key: int, attributes: dict[str, Any], faults: Faults
         near = did_you_mean(name, link_classes()) if lacking else ""
         for key_lacking in lacking:
             faults.add(
-                f"{place}.{key_lacking}", f"missing, as {shown(name)} is no known class{near}"
+                f"{place}.{key_lacking}", f"missing, as {quote(name)} is no known class{near}"
             )
     if a == b and not (a.kind in ("gpu", "pcie_switch") and name.startswith(STAGED)):
         faults.add(place, "joins a node to itself")

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simreduce.errors import TopologyError, cut, did_you_mean, shown
+from simreduce.errors import TopologyError, cut, did_you_mean, quote
 from simreduce.shipped import data_dir
 from simreduce.topology.clusters import cluster, is_cluster
 from simreduce.topology.files import is_path, overridden, read_document
@@ -172,7 +172,7 @@ def _unknown(text: str) -> TopologyError:
     if os.path.isfile(text):  # noqa: PTH113 - never raises
         near = f"; there is a file of that name: write ./{text}"
     return TopologyError(
-        f"no topology {shown(text)}{near}; `simreduce topo list` names what is shipped; "
+        f"no topology {quote(text)}{near}; `simreduce topo list` names what is shipped; "
         f"inline are {', '.join(g.form for g in GENERATORS.values())} and MACHINExN; or give "
         "the path of a file"
     )

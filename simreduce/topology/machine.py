@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 
-from simreduce.errors import TopologyError, did_you_mean, shown
+from simreduce.errors import TopologyError, did_you_mean, quote
 from simreduce.formats import Faults, Values
 from simreduce.topology.classes import link_classes
 from simreduce.topology.elements import BOTH_WAYS, KINDS, ROUTE, STAGED, Cable, Node
@@ -73,7 +73,7 @@ def _nodes(faults: Faults, groups: Mapping[str, Values]) -> dict[str, Node]:
             for each in _names(faults, place, name) if len(nodes) < _MOST else ():
                 if not isinstance(each, str) or not NAME.fullmatch(each):
                     words = "1 to 64 letters, digits or any of _ . : / -"
-                    faults.add(place, f"{shown(each)} is not a name ({words})")
+                    faults.add(place, f"{quote(each)} is not a name ({words})")
                 elif each in nodes:
                     faults.add(place, f"there are two nodes named {each!r}")
                 else:
@@ -182,7 +182,7 @@ def _pairs(
 ) -> list[tuple[str, str]]:
     """The pairs that an entry stands for, [] after a fault."""
     if not isinstance(pair, list) or len(pair) not in (2, 3):
-        faults.add(place, f"must be [node, node] or [node, node, lanes], got {shown(pair)}")
+        faults.add(place, f"must be [node, node] or [node, node, lanes], got {quote(pair)}")
         return []
     sides = []
     for end in pair[:2]:
@@ -190,7 +190,7 @@ def _pairs(
         lacking = [name for name in names if not isinstance(name, str) or name not in nodes]
         for name in lacking[:3]:
             near = did_you_mean(name, nodes) if isinstance(name, str) else ""
-            faults.add(place, f"no node named {shown(name)}{near}")
+            faults.add(place, f"no node named {quote(name)}{near}")
         sides.append([] if lacking else names)
     if not all(sides):
         return []
@@ -211,7 +211,7 @@ def read_wire(faults: Faults, path: str, key: str, values: Values) -> Wire:
         classes = link_classes()
         near = did_you_mean(link_class, classes) or f"; known are {', '.join(classes)}"
         needs = f"so it must give {' and '.join(lacking)}{near}"
-        faults.add(path, f"{shown(link_class)} is no known class, {needs}")
+        faults.add(path, f"{quote(link_class)} is no known class, {needs}")
     own = "bandwidth" in values.given
     nominal = values["bandwidth"] if own or not known else known.bandwidth
     achievable = values["achievable"] or (nominal if own or not known else known.achievable)

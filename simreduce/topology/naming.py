@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from simreduce.errors import shown
+from simreduce.errors import quote
 
 MOST_NAMES = 4096
 """A range that stands for more names is refused."""
@@ -33,16 +33,16 @@ def expanded(text: str) -> list[str]:
         return [text]
     match = _RANGE.fullmatch(text)
     if match is None:
-        raise ValueError(f"{shown(text)}: a range is written like gpu[0-7] or cpu[0-34:2]")
+        raise ValueError(f"{quote(text)}: a range is written like gpu[0-7] or cpu[0-34:2]")
     first, last, step = int(match["first"]), int(match["last"]), int(match["step"] or 1)
     if last < first or step < 1:
         raise ValueError(
-            f"{shown(text)} stands for no names: a range goes from the lower number to the higher"
+            f"{quote(text)} stands for no names: a range goes from the lower number to the higher"
         )
     numbers = range(first, last + 1, step)
     if len(numbers) > MOST_NAMES:
         words = f"{len(numbers)} names, and a range for {MOST_NAMES} at most"
-        raise ValueError(f"{shown(text)} stands for {words}")
+        raise ValueError(f"{quote(text)} stands for {words}")
     return [f"{match['head']}{number}{match['tail']}" for number in numbers]
 
 

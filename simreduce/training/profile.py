@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import overload
 
-from simreduce.errors import InputError, did_you_mean, shown
+from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.formats import (
     DURATION,
     LINE,
@@ -134,7 +134,7 @@ def load_profile(text: str, model: Model | None) -> Profile | None:
             continue
         if model and name not in layers:
             near = did_you_mean(name, known)
-            faults.add(place, f"{model.name} has no layer {shown(name)}{near}")
+            faults.add(place, f"{model.name} has no layer {quote(name)}{near}")
         elif name in times:
             faults.add(place, f"a second row for {name!r}")
         times.setdefault(name, (row["forward"], row["backward"]))

@@ -107,7 +107,7 @@ def sizes(minimum: int, maximum: int, step: int, factor: float) -> list[int]:
 def tensor(nbytes: int, dtype: int, parts: int = 1) -> Workload:
     """One tensor of at most `nbytes` that `parts` divides."""
     count = nbytes // dtypes.SIZES[dtype] // parts * parts
-    return Workload(units.counted(count, "element"), (Gradient("tensor", count, dtype),))
+    return Workload(units.plural(count, "element"), (Gradient("tensor", count, dtype),))
 
 
 def bench(

@@ -191,8 +191,8 @@ def _difference(plan: Plan, theirs: Plan | str) -> str:
     if theirs.digest == plan.digest:
         return ""
     wrong = wrong_elements(verify(theirs))
-    sums = f" and gives {units.counted(wrong, 'wrong element')}" if wrong else ""
-    return f"upstream makes {units.counted(theirs.transfers, 'transfer')} of it{sums}"
+    sums = f" and gives {units.plural(wrong, 'wrong element')}" if wrong else ""
+    return f"upstream makes {units.plural(theirs.transfers, 'transfer')} of it{sums}"
 
 
 def _upstream(scenario: Scenario, strategy: Strategy) -> Plan | str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from simreduce import dtypes, units
-from simreduce.errors import WorkloadError, did_you_mean, shown
+from simreduce.errors import WorkloadError, did_you_mean, quote
 from simreduce.formats import Faults
 from simreduce.textfiles import exists
 from simreduce.workload import convolutional, transformers
@@ -51,7 +51,7 @@ def _load(text: str) -> Model | Workload:
     if Path(text).suffix not in (".csv", ".toml") and not exists(text):
         near = did_you_mean(text, shipped()) or f"; shipped: {', '.join(shipped())}"
         forms = "a file ends in .csv or .toml, one gradient is 'bytes:64M'"
-        raise WorkloadError(f"no workload {shown(text)}{near}; {forms}")
+        raise WorkloadError(f"no workload {quote(text)}{near}; {forms}")
     return read_file(text)
 
 
@@ -70,7 +70,7 @@ def _model(text: str) -> Model | None:
             continue
         if not value.isdecimal() or len(value) > 9 or not 1 <= int(value) <= most:
             words = f"must be a whole number of tokens from 1 to {most}"
-            faults.add("sequence", f"{words}, got {shown(value)}")
+            faults.add("sequence", f"{words}, got {quote(value)}")
         else:
             sequence = int(value)
     faults.raise_any(WorkloadError)

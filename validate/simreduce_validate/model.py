@@ -52,9 +52,9 @@ def model(model: str, inputs: tuple[str, ...], timeout: float) -> None:
         click.echo(f"{model}: {note}", err=True)
     workload = found.workload
     counts = (
-        units.counted(len(found.layers), "layer"),
-        units.counted(len(workload.gradients), "gradient"),
-        units.counted(workload.elements, "element"),
+        units.plural(len(found.layers), "layer"),
+        units.plural(len(workload.gradients), "gradient"),
+        units.plural(workload.elements, "element"),
         units.format_size(workload.nbytes),
     )
     forward, backward = map(units.exact_work, (found.forward, found.flops - found.forward))

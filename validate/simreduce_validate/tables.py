@@ -65,7 +65,7 @@ def validation_lines(found: Validation) -> Iterator[str]:
 def title(campaign: Campaign) -> str:
     """Devices and calibration, for the head of a table and of a plot."""
     devices = campaign.devices
-    count = units.counted(devices.layout.n, "device")
+    count = units.plural(devices.layout.n, "device")
     where = f"{count} of {devices.stage.backend}, route {devices.route}"
     return f"all-reduce on {where}, calibration {campaign.calibration.name}"
 
@@ -122,7 +122,7 @@ def samples_line(timings: Sequence[Timing], chained: int = 1) -> str:
         each = f"the median of {fewest} to {most} steps"
     after = " after as many warm-up steps" if most else ""
     reduced = f"; a step is {chained} all-reduces" if chained > 1 else ""
-    samples = units.counted(len(timings[0].measured.seconds), "sample")
+    samples = units.plural(len(timings[0].measured.seconds), "sample")
     return f"medians of {samples}, each {each}{after}{reduced}"
 
 
@@ -140,7 +140,7 @@ def noise_lines(timings: Sequence[Timing]) -> list[str]:
     """How far medians can be trusted: their intervals, outliers and drift."""
     found = [noise(timing.measured.seconds) for timing in timings]
     widths = [(t.interval.high - t.interval.low) / 2 / t.measured.median for t in timings]
-    samples = units.counted(sum(len(t.measured.seconds) for t in timings), "sample")
+    samples = units.plural(sum(len(t.measured.seconds) for t in timings), "sample")
     outliers = sum(len(each.outliers) for each in found)
     lines = [
         (
@@ -174,7 +174,7 @@ def transfer_lines(
     worst = sorted(found, key=lambda t: -abs(t.residual))[:most]
     shown = found if len(found) <= most else sorted(worst, key=lambda t: t.measured)
     residuals = np.abs([each.residual for each in found])
-    case, count = timing.case, units.counted(len(found), "transfer")
+    case, count = timing.case, units.plural(len(found), "transfer")
     about = f"# {case.algorithm}, {case.nbytes} bytes: {count} of one step"
     if not np.isnan(residuals).any():
         median, largest = (

@@ -123,7 +123,7 @@ def validate(
         plot = draw_accuracy(marks, title(campaign), accuracy_lines(found.accuracy))
         write_plot(plot, svg, png)
     if not found.complete:
-        count = f"{len(found.of_candidates)} of {units.counted(found.candidates, 'candidate')}"
+        count = f"{len(found.of_candidates)} of {units.plural(found.candidates, 'candidate')}"
         kept = f"; every sample is in {out}" if out else ""
         click.echo(f"simreduce: stopped after {count}, of complete sizes{kept}", err=True)
         return 130

@@ -30,7 +30,7 @@ from simreduce.topology.elements import Node
 from simreduce.topology.generators.inline import DEVICES_LIMIT, Settings
 from simreduce.topology.generators.shape import Join, Shape, Wired, switches, textbook
 from simreduce.topology.routing.dragonfly import DragonflyRule
-from simreduce.units import counted
+from simreduce.units import plural
 
 DRAGONFLY_KEYS = ("p", "a", "h", "g")
 
@@ -59,8 +59,8 @@ class Dragonfly:
     @property
     def title(self) -> str:
         """The words for it."""
-        words = f"a dragonfly, {counted(self.g, 'group')} of {counted(self.a, 'router')} "
-        words += f"with {counted(self.p, 'host port')}"
+        words = f"a dragonfly, {plural(self.g, 'group')} of {plural(self.a, 'router')} "
+        words += f"with {plural(self.p, 'host port')}"
         return words + (
             f", {self.parallel} global cables for two groups" if self.parallel > 1 else ""
         )
@@ -116,7 +116,7 @@ def read_dragonfly(settings: Settings, machines: int, nics: int) -> Dragonfly:
         settings.faults.add(
             "",
             (
-                f"{groups} groups of {a} routers with {counted(p, 'host')} hold "
+                f"{groups} groups of {a} routers with {plural(p, 'host')} hold "
                 f"{p * a * groups}, not {hosts}"
             ),
         )

@@ -30,7 +30,7 @@ from simreduce.topology.elements import Node
 from simreduce.topology.generators.inline import DEVICES_LIMIT, Settings
 from simreduce.topology.generators.shape import Join, Shape, Wired, switches, textbook
 from simreduce.topology.routing.fat_tree import FatTreeRule
-from simreduce.units import counted
+from simreduce.units import plural
 
 RADIX = 32
 TREE_KEYS = ("radix", "oversubscription", "levels", "pods", "reduce")
@@ -73,14 +73,14 @@ class Tree:
     @property
     def title(self) -> str:
         """The words for it."""
-        leaves = f"{counted(self.leaves, 'leaf', 'leaves')} of {self.radix}"
-        spines = f"{counted(self.spines, 'spine')}"
+        leaves = f"{plural(self.leaves, 'leaf', 'leaves')} of {self.radix}"
+        spines = f"{plural(self.spines, 'spine')}"
         words = "a fat tree, " if self.rails == 1 else f"{self.rails} rails, "
         if self.rails > 1 and not self.spines:
             words += "each a switch of its own"
         elif self.pod:
-            words += f"{leaves} in {counted(self.pods, 'pod')} of {spines}, "
-            words += f"and {counted(self.spines * self.cores, 'core')}"
+            words += f"{leaves} in {plural(self.pods, 'pod')} of {spines}, "
+            words += f"and {plural(self.spines * self.cores, 'core')}"
         else:
             words += f"{leaves} and {spines}"
         return words + (", switches that reduce" if self.reduces else "")

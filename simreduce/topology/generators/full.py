@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simreduce.topology.generators.inline import Settings
 from simreduce.topology.generators.shape import Shape, cable, ends
-from simreduce.units import counted
+from simreduce.units import plural
 
 _LIMIT = 512
 """There are n x n links."""
@@ -18,4 +18,4 @@ def full(settings: Settings) -> Shape:
     *gpus, cpu = nodes = ends(count)
     cables = [cable(a, b, bandwidth, latency) for i, a in enumerate(gpus) for b in gpus[i + 1 :]]
     cables += [cable(gpu, cpu, bandwidth, latency) for gpu in gpus]
-    return Shape(f"{counted(count, 'device')}, every pair linked", nodes, cables)
+    return Shape(f"{plural(count, 'device')}, every pair linked", nodes, cables)

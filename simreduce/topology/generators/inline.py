@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, TypeVar
 
-from simreduce.errors import TopologyError, cut, shown
+from simreduce.errors import TopologyError, cut, quote
 from simreduce.formats import BANDWIDTH, LATENCY, Faults, Kind, choice
 from simreduce.topology.elements import DEFAULT_BANDWIDTH, DEFAULT_LATENCY
 from simreduce.topology.routing.spread import CHOICES, FIRST, HASHED, EqualCost
@@ -54,7 +54,7 @@ def split_inline(text: str, separator: str) -> Inline | None:
     for field in fields:
         key, equals, value = (part.strip() for part in field.partition("="))
         if not (key and equals and value):
-            problems.append(f"{cut(text)}: {shown(field.strip())} must be key=value")
+            problems.append(f"{cut(text)}: {quote(field.strip())} must be key=value")
         elif key in settings:
             problems.append(f"{cut(text)}: {cut(key)} is given twice")
         else:
@@ -110,7 +110,7 @@ class Settings:
         """A size from 1 to `limit`."""
         text = self._size
         if not re.fullmatch(r"[0-9]{1,9}", text):
-            self.faults.add("", f"{shown(text)} is not a number of {what} from 1 to {limit}")
+            self.faults.add("", f"{quote(text)} is not a number of {what} from 1 to {limit}")
             return 1
         return self._bounded(int(text), limit, what)
 
@@ -136,7 +136,7 @@ class Settings:
             fewest <= len(texts) <= most
             and all(re.fullmatch(r"[0-9]{1,9}", text) for text in texts)
         ):
-            self.faults.add(key, f"{shown(text)} is not a size {form}")
+            self.faults.add(key, f"{quote(text)} is not a size {form}")
             return (1,) * fewest
         sizes = tuple(int(text) for text in texts)
         count = math.prod(sizes)
@@ -149,7 +149,7 @@ class Settings:
             return int(text)
         if key in self.values:
             words = f"must be a whole number from {low} to {high}"
-            self.faults.add(key, f"{words}, got {shown(self.values[key])}")
+            self.faults.add(key, f"{words}, got {quote(self.values[key])}")
         return default
 
     def ratio(self, key: str) -> Fraction:
@@ -157,7 +157,7 @@ class Settings:
         text = str(self.values.get(key, 1))
         if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text) and Fraction(text) > 0:
             return Fraction(text)
-        self.faults.add(key, f"must be a number above 0, such as 2 or 1.5, got {shown(text)}")
+        self.faults.add(key, f"must be a number above 0, such as 2 or 1.5, got {quote(text)}")
         return Fraction(1)
 
     def flag(self, key: str) -> bool:

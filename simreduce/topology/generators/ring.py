@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simreduce.topology.generators.inline import DEVICES_LIMIT, Settings
 from simreduce.topology.generators.shape import Shape, cable, ends
-from simreduce.units import counted
+from simreduce.units import plural
 
 
 def ring(settings: Settings) -> Shape:
@@ -16,4 +16,4 @@ def ring(settings: Settings) -> Shape:
     steps = {1: 0, 2: 1}.get(count, count)
     cables = [cable(gpus[i], gpus[(i + 1) % count], bandwidth, latency) for i in range(steps)]
     cables += [cable(gpu, cpu, bandwidth, latency) for gpu in gpus]
-    return Shape(f"{counted(count, 'device')} in a ring", nodes, cables)
+    return Shape(f"{plural(count, 'device')} in a ring", nodes, cables)

@@ -11,7 +11,7 @@ import numpy as np
 from simreduce.topology.elements import Cable, Node
 from simreduce.topology.generators.inline import DEVICES_LIMIT, Settings
 from simreduce.topology.routing.rule import RoutingRule
-from simreduce.units import counted
+from simreduce.units import plural
 
 CABLES_LIMIT = 1 << 20
 """Of a network: every one of them is held."""
@@ -77,7 +77,7 @@ def textbook(settings: Settings, read: Read, limit: int = DEVICES_LIMIT) -> Shap
     wired = network.wire(
         nodes, [*places, count], 0, lambda a, b: cable(a, b, bandwidth, latency / 2)
     )
-    title = f"{counted(count, 'device')} on {network.title}"
+    title = f"{plural(count, 'device')} on {network.title}"
     return Shape(title, [*nodes, *wired.switches], wired.cables, wired.rule)
 
 

@@ -18,7 +18,7 @@ from simreduce.topology.elements import Cable, Node
 from simreduce.topology.generators.inline import DEVICES_LIMIT, Settings
 from simreduce.topology.generators.shape import Join, Shape, Wired, cable, ends, placed, switches
 from simreduce.topology.routing.torus import TorusRule
-from simreduce.units import counted
+from simreduce.units import plural
 
 TORUS_KEYS = ("dims",)
 
@@ -83,7 +83,7 @@ def torus(settings: Settings) -> Shape:
     nodes = ends(count)
     wired = shape.wire(nodes, [*places, count], 0, join)
     return Shape(
-        f"{counted(count, 'device')} on {shape.title}",
+        f"{plural(count, 'device')} on {shape.title}",
         [*nodes, *wired.switches],
         wired.cables,
         wired.rule,

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from simreduce.errors import TopologyError, shown
+from simreduce.errors import TopologyError, quote
 from simreduce.formats import Faults
 from simreduce.topology.importers.xml_reader import Element, read_xml
 
@@ -69,12 +69,12 @@ def _graph(element: Element, faults: Faults) -> Graph:
     pattern = PATTERNS.get(element.get("pattern"), "")
     if not pattern:
         faults.add(
-            place, f"pattern {shown(element.get('pattern'))} is none of {', '.join(PATTERNS)}"
+            place, f"pattern {quote(element.get('pattern'))} is none of {', '.join(PATTERNS)}"
         )
     stated = element.get("nchannels")
     # A copied channel stands once and counts twice.
     if stated and _number(stated) not in (len(channels), 2 * len(channels)):
-        faults.add(place, f"nchannels is {shown(stated)}, but there are {len(channels)}")
+        faults.add(place, f"nchannels is {quote(stated)}, but there are {len(channels)}")
     members = {frozenset(channel.gpus) for channel in channels}
     if pattern == "ring" and len(members) > 1:
         faults.add(place, "the rings are not of the same GPUs")
@@ -102,7 +102,7 @@ def _channel(element: Element, faults: Faults) -> Channel:
         else:
             faults.add(
                 f"line {child.line}",
-                f"<{child.tag}> with dev {shown(dev)} is neither a GPU nor a net",
+                f"<{child.tag}> with dev {quote(dev)} is neither a GPU nor a net",
             )
     if len(set(gpus)) != len(gpus):
         faults.add(place, "a GPU stands twice in one channel")
@@ -119,6 +119,6 @@ def _speed(element: Element, key: str, faults: Faults) -> float:
     value = _number(element.get(key, "0"))
     if value is None:
         faults.add(
-            f"line {element.line}", f"{key} {shown(element.get(key))} is not a number of GB/s"
+            f"line {element.line}", f"{key} {quote(element.get(key))} is not a number of GB/s"
         )
     return (value or 0.0) * 1e9

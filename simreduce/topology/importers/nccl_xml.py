@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from simreduce import units
-from simreduce.errors import TopologyError, shown
+from simreduce.errors import TopologyError, quote
 from simreduce.formats import Faults
 from simreduce.topology.classes import LinkClass, link_classes, networks
 from simreduce.topology.elements import OFF, STAGED
@@ -89,7 +89,7 @@ def read_nccl_topology(
         numaid = cpu.get("numaid", str(number))
         node = f"cpu{numaid}"
         if not NAME.fullmatch(node):
-            reading.fault(cpu, f"numaid {shown(numaid)} is not a number")
+            reading.fault(cpu, f"numaid {quote(numaid)} is not a number")
             continue
         if node in seen:
             reading.fault(cpu, f"there are two CPUs with numaid {numaid}")
@@ -114,7 +114,7 @@ def read_nccl_topology(
             f"{reading.classless} devices have no class and are taken to be GPUs; name those "
             "that are NICs by bus id"
         )
-    title = f"{units.counted(len(reading.gpus), 'GPU')}, from an NCCL topology file"
+    title = f"{units.plural(len(reading.gpus), 'GPU')}, from an NCCL topology file"
     return build(name, title, name, parts.nodes.values(), parts.cables), parts.notes
 
 
@@ -124,7 +124,7 @@ def _pci(reading: _Reading, element: Element, above: str) -> None:
     if not bus:
         reading.fault(element, "a <pci> without busid")
     elif bus in reading.bus_ids:
-        reading.fault(element, f"bus id {shown(bus)} is that of line {reading.bus_ids[bus]} too")
+        reading.fault(element, f"bus id {quote(bus)} is that of line {reading.bus_ids[bus]} too")
     reading.bus_ids.setdefault(bus, element.line)
     kind = element.get("class").lower()
     if element.all("pci") or kind.startswith("0x0604"):
@@ -138,7 +138,7 @@ def _pci(reading: _Reading, element: Element, above: str) -> None:
         reading.classless += not (kind or element.all("gpu"))
         reading.gpus.append(_Device(element, above))
     elif not kind.startswith("0x"):
-        reading.fault(element, f"class {shown(kind)} is not a PCI class such as 0x030200")
+        reading.fault(element, f"class {quote(kind)} is not a PCI class such as 0x030200")
 
 
 def _wire(reading: _Reading, element: Element, node: str, above: str) -> None:
@@ -148,11 +148,11 @@ def _wire(reading: _Reading, element: Element, node: str, above: str) -> None:
     speed, width = _speed(element), element.get("link_width", "16") or "16"
     if speed is None:
         reading.fault(
-            element, f"link_speed {shown(element.get('link_speed'))}: write for example '16 GT/s'"
+            element, f"link_speed {quote(element.get('link_speed'))}: write for example '16 GT/s'"
         )
         return
     if width not in ("0", "1", "2", "4", "8", "16", "32"):
-        reading.fault(element, f"link_width {shown(width)} is not 1, 2, 4, 8, 16 or 32")
+        reading.fault(element, f"link_width {quote(width)} is not 1, 2, 4, 8, 16 or 32")
         return
     reading.parts.pcie(node, above, speed, int(width) or 16)
 
@@ -219,7 +219,7 @@ def _network(reading: _Reading, nets: Sequence[Element]) -> str:
     for net in nets:
         text = net.get("speed", "0")
         if not re.fullmatch(r"[0-9]{1,9}", text):
-            reading.fault(net, f"speed {shown(text)} is not a number of Mbit/s, such as 400000")
+            reading.fault(net, f"speed {quote(text)} is not a number of Mbit/s, such as 400000")
             return ""
         mbit_per_s += int(text)
     if not mbit_per_s:
@@ -252,7 +252,7 @@ def _nvlinks(reading: _Reading) -> None:
             for link in gpu.all("nvlink"):
                 count, target = link.get("count", "1"), link.get("target").lower()
                 if not re.fullmatch(r"[0-9]{1,4}", count) or not 1 <= int(count) <= _MOST_NVLINKS:
-                    reading.fault(link, f"count {shown(count)} is not a number of NVLinks")
+                    reading.fault(link, f"count {quote(count)} is not a number of NVLinks")
                 elif target in names and names[target] != device.name:
                     direct[device.name, names[target]] = int(count), link
                 elif link.get("tclass").lower() == _SWITCH_CLASS:
@@ -270,7 +270,7 @@ def _nvlinks(reading: _Reading) -> None:
                     what = (
                         "itself"
                         if target in names
-                        else f"{shown(target)}, which is not in the file"
+                        else f"{quote(target)}, which is not in the file"
                     )
                     reading.parts.notes.append(
                         f"line {link.line}: {count} NVLinks of {device.name} are left out, "
@@ -279,7 +279,7 @@ def _nvlinks(reading: _Reading) -> None:
                 else:
                     reading.fault(
                         link,
-                        f"target {shown(target)} is no other GPU and no NVSwitch of this file",
+                        f"target {quote(target)} is no other GPU and no NVSwitch of this file",
                     )
             for link in gpu.all("c2c"):
                 _c2c(reading, device, link)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from simreduce import units
-from simreduce.errors import TopologyError, shown
+from simreduce.errors import TopologyError, quote
 from simreduce.formats import Faults
 from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.graph import Topology, build
@@ -87,7 +87,7 @@ def read_topo_m(
     _tree(table, parts, model, socket)
     _nvlinks(table, parts, model, faults)
     faults.raise_any(TopologyError)
-    title = f"{units.counted(len(table.gpus), 'GPU')}, from `nvidia-smi topo -m`"
+    title = f"{units.plural(len(table.gpus), 'GPU')}, from `nvidia-smi topo -m`"
     machine = build(name, title, name, parts.nodes.values(), parts.cables)
     return machine, [*parts.notes, *_contradictions(table, machine)]
 
@@ -139,10 +139,10 @@ def _read(text: str, faults: Faults) -> _Table:
         wrong = [cell for cell in cells if not _CELL.fullmatch(cell)]
         if len(cells) < len(names) or wrong:
             what = (
-                f"{shown(wrong[0])} is no cell"
+                f"{quote(wrong[0])} is no cell"
                 if wrong
                 else (
-                    f"{units.counted(len(cells), 'cell')} for {units.counted(len(names), 'device')}"
+                    f"{units.plural(len(cells), 'cell')} for {units.plural(len(names), 'device')}"
                 )
             )
             faults.add(f"line {number}", f"{what}: X, NV#, PIX, PXB, PHB, NODE or SYS")
@@ -203,7 +203,7 @@ def _check(table: _Table, faults: Faults) -> None:
         faults.add("", "no GPU in the table")
     for i, name in enumerate(names):
         if not NAME.fullmatch(name):
-            faults.add("", f"{shown(name)} is not a name")
+            faults.add("", f"{quote(name)} is not a name")
         if table.cells[i][i] != "X":
             faults.add(name, f"{table.cells[i][i]} to itself; it must be X")
         for j in range(i):

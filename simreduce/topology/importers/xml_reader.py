@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-from simreduce.errors import TopologyError, shown
+from simreduce.errors import TopologyError, quote
 
 MOST_CHARACTERS = 4 << 20
 MOST_ELEMENTS = 50_000
@@ -89,6 +89,6 @@ def read_xml(text: str, name: str) -> Element:
         reason = expat.ErrorString(error.code)
         raise TopologyError(
             f"{name}: line {error.lineno}: not well-formed XML: {reason}; begins with "
-            f"{shown(text[:40])}"
+            f"{quote(text[:40])}"
         ) from None
     return root.children[0]

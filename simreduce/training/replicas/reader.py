@@ -11,7 +11,7 @@ from typing import TypeVar
 import simpy
 
 from simreduce import units
-from simreduce.errors import InputError, ScenarioError, did_you_mean, shown
+from simreduce.errors import InputError, ScenarioError, did_you_mean, quote
 from simreduce.formats import (
     DURATION,
     FLAG,
@@ -49,7 +49,7 @@ of the updates of all repetitions: about 1 GiB of memory each.
 def _places(value: object) -> int | tuple[str, ...]:
     if isinstance(value, list):
         if not value or not all(isinstance(name, str) for name in value):
-            raise ValueError(f"must be a number, or names of devices, got {shown(value)}")
+            raise ValueError(f"must be a number, or names of devices, got {quote(value)}")
         return tuple(value)
     return _COUNT.read(value)
 
@@ -72,7 +72,7 @@ class _ByWorker(MapOf[T]):
                 key for key in value if not (key.isascii() and key.isdecimal()) or len(key) > 9
             ]
             for key in wrong:
-                faults.add(path, f"must have the numbers of workers as keys, got {shown(key)}")
+                faults.add(path, f"must have the numbers of workers as keys, got {quote(key)}")
             value = {key: each for key, each in value.items() if key not in wrong}
         return super().take(value, faults, path)
 
@@ -235,7 +235,7 @@ class _Reader:
     def _check_names(self, key: str, names: Sequence[str]) -> None:
         """Note names that are no device, or repeated."""
         if not self.on_machine:
-            self.fault(key, f"{shown(names[0])}: only a topology has devices with names")
+            self.fault(key, f"{quote(names[0])}: only a topology has devices with names")
         for i, name in enumerate(names):
             if name in names[:i]:
                 self.fault(f"{key}[{i}]", f"{name!r} again")

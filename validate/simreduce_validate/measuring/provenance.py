@@ -47,13 +47,13 @@ def provenance(backend: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[
 def processors(hardware: Mapping[str, Any]) -> str:
     """The cores of a result's hardware in words: of workers on several computers, those of each."""
     mine, workers = (
-        f"{hardware['cpu']}, {units.counted(hardware['usable_cores'], 'core')}",
+        f"{hardware['cpu']}, {units.plural(hardware['usable_cores'], 'core')}",
         hardware.get("workers", []),
     )
     if len({worker["name"] for worker in workers}) < 2:
         return mine
     return f"{mine}; workers: " + ", ".join(
-        f"{w['address']} {units.counted(w['cores'], 'core')}" for w in workers
+        f"{w['address']} {units.plural(w['cores'], 'core')}" for w in workers
     )
 
 

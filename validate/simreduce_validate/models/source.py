@@ -18,7 +18,7 @@ from zipfile import is_zipfile
 
 from tensorflow import keras
 
-from simreduce.errors import InputError, did_you_mean, shown
+from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.textfiles import reason
 
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
@@ -39,7 +39,7 @@ def load(text: str, shape: tuple[int | None, ...] | None) -> Any:
     builders = applications()
     if text not in builders:
         raise InputError(
-            f"no Keras model {shown(text)}{did_you_mean(text, builders)}; a name of "
+            f"no Keras model {quote(text)}{did_you_mean(text, builders)}; a name of "
             f"keras.applications, a function as "
             "PACKAGE.MODULE:FUNCTION, or a file that ends in .keras"
         )
@@ -90,7 +90,7 @@ def _made(text: str) -> Any:
         return made
     if not callable(made):
         raise InputError(
-            f"{text}: is {shown(made)}, neither a keras.Model nor a function that returns one"
+            f"{text}: is {quote(made)}, neither a keras.Model nor a function that returns one"
         )
     try:
         inspect.signature(made).bind()
@@ -101,7 +101,7 @@ def _made(text: str) -> Any:
     with theirs(text):
         model = made()
     if not isinstance(model, keras.Model):
-        raise InputError(f"{text}: gives {shown(model)}, which is no keras.Model")
+        raise InputError(f"{text}: gives {quote(model)}, which is no keras.Model")
     return model
 
 

@@ -86,8 +86,8 @@ def cpu_machine(devices: Sequence[str], place: Sequence[str]) -> Topology:
         Cable(name, "computer", CABLE, 1, _BANDWIDTH, _BANDWIDTH, 0.0, holds_lane=False)
         for name in devices
     ]
-    count = units.counted(len(devices), "CPU device")
-    title = f"{count} in {units.counted(len(set(numbers)), 'process', 'processes')}"
+    count = units.plural(len(devices), "CPU device")
+    title = f"{count} in {units.plural(len(set(numbers)), 'process', 'processes')}"
     return build(
         f"cpu:{len(devices)}",
         title,
