@@ -13,27 +13,13 @@ from __future__ import annotations
 import numpy as np
 
 from simreduce.algorithms import tree
-from simreduce.algorithms.family import Knobs
 from simreduce.algorithms.tree_shape import Tree
-from simreduce.plan import PlanBuilder, Values
 
 
-def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
-    """Sums climb to the first position, totals descend from it."""
-    return tree.all_reduce(b, values, knobs, [_complete(values.shape[1])])
-
-
-def reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
-    """Sums climb to the root."""
-    return tree.reduce(b, values, knobs, [_complete(values.shape[1], knobs.root)])
-
-
-def broadcast(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
-    """What the root gives descends."""
-    return tree.broadcast(b, values, knobs, [_complete(values.shape[1], knobs.root)])
-
-
-def _complete(n: int, root: int = 0) -> Tree:
+def _complete(n: int, root: int) -> list[Tree]:
     """The children of node v are 2v+1 and 2v+2, as in a heap."""
     node = np.arange(n)
-    return Tree(parent=np.maximum(node - 1, 0) // 2, place=(root + node) % n)
+    return [Tree(parent=np.maximum(node - 1, 0) // 2, place=(root + node) % n)]
+
+
+all_reduce, reduce, broadcast = tree.collectives(_complete)

@@ -11,27 +11,13 @@ from __future__ import annotations
 import numpy as np
 
 from simreduce.algorithms import tree
-from simreduce.algorithms.family import Knobs
 from simreduce.algorithms.tree_shape import Tree
-from simreduce.plan import PlanBuilder, Values
 
 
-def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
-    """Sums come up the chain to its first position, totals go back down it."""
-    return tree.all_reduce(b, values, knobs, [_chain(values.shape[1])])
-
-
-def reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
-    """Sums come up the chain to the root."""
-    return tree.reduce(b, values, knobs, [_chain(values.shape[1], knobs.root)])
-
-
-def broadcast(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
-    """What the root gives goes down the chain."""
-    return tree.broadcast(b, values, knobs, [_chain(values.shape[1], knobs.root)])
-
-
-def _chain(n: int, root: int = 0) -> Tree:
+def _chain(n: int, root: int) -> list[Tree]:
     """From the root on, past the last position to the first."""
     node = np.arange(n)
-    return Tree(parent=np.maximum(node - 1, 0), place=(root + node) % n)
+    return [Tree(parent=np.maximum(node - 1, 0), place=(root + node) % n)]
+
+
+all_reduce, reduce, broadcast = tree.collectives(_chain)

@@ -16,28 +16,8 @@ from __future__ import annotations
 import numpy as np
 
 from simreduce.algorithms import tree
-from simreduce.algorithms.family import Knobs
 from simreduce.algorithms.tree_shape import Tree
 from simreduce.arrays import Ints
-from simreduce.plan import PlanBuilder, Values
-
-
-def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
-    """Sums climb to the top of both trees, totals descend."""
-    n = values.shape[1]
-    return tree.all_reduce(
-        b, values, knobs, [Tree(_parent(n), place) for place in (np.arange(n), _second(n))]
-    )
-
-
-def reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
-    """Sums climb to the root, on top of both trees."""
-    return tree.reduce(b, values, knobs, _rooted(values.shape[1], knobs.root))
-
-
-def broadcast(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
-    """What the root gives descends both trees."""
-    return tree.broadcast(b, values, knobs, _rooted(values.shape[1], knobs.root))
 
 
 def _parent(n: int) -> Ints:
@@ -56,6 +36,13 @@ def _second(n: int) -> Ints:
     return (node + 1) % n if n % 2 else node[::-1]
 
 
+def _free(n: int) -> list[Tree]:
+    return [Tree(_parent(n), place) for place in (np.arange(n), _second(n))]
+
+
 def _rooted(n: int, root: int) -> list[Tree]:
     places = np.arange(n), np.array([0, *(1 + _second(n - 1))])
     return [Tree(_parent(n), (root + place) % n) for place in places]
+
+
+all_reduce, reduce, broadcast = tree.collectives(_rooted, _free)

@@ -1,55 +1,63 @@
-"""Trees that sums climb and totals descend, cut into chunks that follow each other: what every tree
-family shares.
+"""What every tree family shares: chunks whose sums climb a tree and whose totals descend it.
 
-A chunk climbs on while the next one is being summed below it, and descends on while the next one
-follows. Trees that work side by side take equal shares of the data. Each edge is a stream of its
-own, so that a node serves all of its children at once; in a tree with `turns`, a node has one
-stream for its children, a single port that serves them one after another. Sums and totals take
-different channels, so that they do not wait for each other.
+A chunk moves on while the next one follows. Trees side by side take equal shares of the data. Each
+edge is a stream of its own, so a node serves all its children at once; in a tree with `turns`, a
+node serves its children one after another on one stream. Sums and totals take different channels,
+so they do not wait for each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
-from simreduce.algorithms.family import Knobs, chunk_count
+from simreduce.algorithms.family import Collective, Knobs, chunk_count
 from simreduce.algorithms.tree_shape import Tree
 from simreduce.plan import PlanBuilder, Values
 
-
-def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs, trees: Sequence[Tree]) -> Values:
-    """Sums climb to the root of each tree, and descend from there as they arrive."""
-    if values.shape[1] == 1:
-        return values
-    parts = [
-        down(b, up(b, given, tree, channel), tree, channel + 1)[..., np.argsort(tree.place)]
-        for tree, given, channel in _shares(values, knobs, trees)
-    ]
-    return b.joins(Values.concatenate(parts, axis=1).swapaxes(1, 2))
+Trees: TypeAlias = Callable[[int, int], Sequence[Tree]]
+"""The trees over n positions from a root."""
 
 
-def reduce(b: PlanBuilder, values: Values, knobs: Knobs, trees: Sequence[Tree]) -> Values:
-    """Sums climb to the root of each tree, which is at one place."""
-    if values.shape[1] == 1:
-        return values
-    parts = [
-        up(b, given, tree, channel)[..., 0]
-        for tree, given, channel in _shares(values, knobs, trees)
-    ]
-    return b.joins(Values.concatenate(parts, axis=1))[:, None]
+def collectives(
+    rooted: Trees, free: Callable[[int], Sequence[Tree]] | None = None
+) -> tuple[Collective, Collective, Collective]:
+    """All-reduce, reduce and broadcast over the trees `rooted(n, root)`; an all-reduce uses those
+    of `free(n)` if given, else those of root 0. Sums climb, totals descend as they arrive.
+    """
 
+    def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
+        n = values.shape[1]
+        if n == 1:
+            return values
+        parts = [
+            down(b, up(b, given, tree, channel), tree, channel + 1)[..., np.argsort(tree.place)]
+            for tree, given, channel in _shares(values, knobs, free(n) if free else rooted(n, 0))
+        ]
+        return b.joins(Values.concatenate(parts, axis=1).swapaxes(1, 2))
 
-def broadcast(b: PlanBuilder, values: Values, knobs: Knobs, trees: Sequence[Tree]) -> Values:
-    """What the root gives descends each tree."""
-    root, others = values[:, knobs.root, None], np.delete(np.arange(values.shape[1]), knobs.root)
-    parts = [
-        down(b, given, tree, channel + 1)[..., np.argsort(tree.place)[others]]
-        for tree, given, channel in _shares(root.on(values.device), knobs, trees)
-    ]
-    made = b.joins(Values.concatenate(parts, axis=1).swapaxes(1, 2))
-    return Values.concatenate([root, made], axis=1)[:, np.argsort([knobs.root, *others])]
+    def reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
+        n = values.shape[1]
+        if n == 1:
+            return values
+        shares = _shares(values, knobs, rooted(n, knobs.root))
+        parts = [up(b, given, tree, channel)[..., 0] for tree, given, channel in shares]
+        return b.joins(Values.concatenate(parts, axis=1))[:, None]
+
+    def broadcast(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
+        n, root = values.shape[1], values[:, knobs.root, None]
+        others = np.delete(np.arange(n), knobs.root)
+        shares = _shares(root.on(values.device), knobs, rooted(n, knobs.root))
+        parts = [
+            down(b, given, tree, channel + 1)[..., np.argsort(tree.place)[others]]
+            for tree, given, channel in shares
+        ]
+        made = b.joins(Values.concatenate(parts, axis=1).swapaxes(1, 2))
+        return Values.concatenate([root, made], axis=1)[:, np.argsort([knobs.root, *others])]
+
+    return all_reduce, reduce, broadcast
 
 
 def up(b: PlanBuilder, given: Values, tree: Tree, channel: int) -> Values:

@@ -7,7 +7,7 @@ from simreduce.training.profile import (
     profile_from_rate,
     profile_from_seconds,
 )
-from simreduce.training.question import STEP, StepQuestion, parse_step, read_step
+from simreduce.training.question import STEP, StepQuestion, parse_step
 from simreduce.training.reductions import Method, Reduction, method_for_mode, method_for_strategy
 from simreduce.training.simulation import simulate_step
 from simreduce.training.step import (
@@ -38,6 +38,5 @@ __all__ = [
     "parse_step",
     "profile_from_rate",
     "profile_from_seconds",
-    "read_step",
     "simulate_step",
 ]

@@ -88,8 +88,7 @@ class Uniform(Distribution):
         )
 
     def quantile(self, u: Floats) -> Floats:
-        found: Floats = self.low + u * (self.high - self.low)
-        return found
+        return self.low + u * (self.high - self.low)
 
     @property
     def expected(self) -> float:
@@ -173,8 +172,7 @@ class Exponential(Distribution):
         )
 
     def quantile(self, u: Floats) -> Floats:
-        found: Floats = self.least - (self.mean - self.least) * np.log1p(-u)
-        return found
+        return self.least - (self.mean - self.least) * np.log1p(-u)
 
     @property
     def expected(self) -> float:
@@ -192,8 +190,7 @@ class Pareto(Distribution):
         _refuse(_above_zero("least", self.least), _above_zero("shape", self.shape))
 
     def quantile(self, u: Floats) -> Floats:
-        found: Floats = self.least * np.exp(-np.log1p(-u) / self.shape)
-        return found
+        return self.least * np.exp(-np.log1p(-u) / self.shape)
 
     @property
     def expected(self) -> float:
@@ -227,8 +224,7 @@ class Empirical(Distribution):
         return np.sort(np.array(self.seconds))
 
     def quantile(self, u: Floats) -> Floats:
-        found: Floats = self._sorted[(u * len(self.seconds)).astype(np.int64)]
-        return found
+        return self._sorted[(u * len(self.seconds)).astype(np.int64)]
 
     @property
     def expected(self) -> float:

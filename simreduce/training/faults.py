@@ -20,42 +20,28 @@ class LinkFaults:
 
     def __init__(self, fabric: Fabric, faults: Sequence[Fault]) -> None:
         self._fabric, self._env = fabric, fabric.env
-        self._left = sorted(faults, key=lambda fault: fault.time)
+        self.left = sorted(faults, key=lambda fault: fault.time)
+        """Those to come."""
         self._skipped = 0.0
         self._process = self._env.process(self._play())
 
     def _play(self) -> Process:
-        while self._left:
+        while self.left:
             delay = self._to_come()
             if delay > 0.0:
                 try:
                     yield self._env.timeout(delay)
                 except simpy.Interrupt:
                     continue
-            self._fabric.schedule([replace(self._left.pop(0), time=0.0)])
+            self._fabric.schedule([replace(self.left.pop(0), time=0.0)])
 
     def _to_come(self) -> float:
         """Seconds to the next fault; inf if there is none."""
-        return self._left[0].time - self._skipped - self._env.now if self._left else inf
-
-    @property
-    def left(self) -> int:
-        """How many faults are to come."""
-        return len(self._left)
-
-    @property
-    def over(self) -> bool:
-        """Whether all faults have happened."""
-        return not self._left
-
-    @property
-    def next(self) -> Fault:
-        """The next fault; IndexError if there is none."""
-        return self._left[0]
+        return self.left[0].time - self._skipped - self._env.now if self.left else inf
 
     def approach(self, period: float) -> None:
         """Skip whole steps of `period` seconds up to the last few before the next fault."""
-        if not self._left or period <= 0.0:
+        if not self.left or period <= 0.0:
             return
         steps = self._to_come() // period - _BEFORE
         if steps > 0:

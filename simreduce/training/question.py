@@ -175,21 +175,6 @@ class StepQuestion:
         )
 
 
-def read_step(
-    table: object,
-    model: Model,
-    topology: Topology,
-    beside: Callable[[str], str] = str,
-    batch: int | None = None,
-) -> StepQuestion:
-    """As `parse_step`; InputError lists every fault."""
-    faults = Faults()
-    question = parse_step(table, model, topology, faults, beside, batch)
-    faults.raise_any()
-    assert question is not None  # noqa: S101 - it has no fault
-    return question
-
-
 def parse_step(
     table: object,
     model: Model | None,

@@ -97,7 +97,7 @@ class _Run:
             [range(len(nbytes))] if method.fusion else [r.gradients for r in method.reductions]
         )
         self.unreduced = Counter(self.layer_of[i] for some in everything for i in some)
-        self.one = job.barrier and method.fusion is None and faults.over
+        self.one = job.barrier and method.fusion is None and not faults.left
         self.done: list[Ledger] = []
 
     def steps(self) -> Process:
@@ -106,10 +106,10 @@ class _Run:
         times: list[float] = []  # of steps since the last fault
         while len(self.done) < (1 if self.one else MOST_STEPS):
             if steady(self.job, times):
-                if self.faults.over:
+                if not self.faults.left:
                     break
                 self.faults.approach(times[-1])
-            begin, to_come = self.env.now, self.faults.left
+            begin, to_come = self.env.now, len(self.faults.left)
             if self.launch > 0.0:
                 yield self.env.timeout(self.launch)
             ledger = self._begin(begin, before if not self.job.barrier else None)
@@ -120,10 +120,10 @@ class _Run:
                     yield self.env.timeout(self.update)
             ledger.end = self.env.now
             self.done.append(ledger)
-            times = [*times, ledger.end - begin] if self.faults.left == to_come else []
+            times = [*times, ledger.end - begin] if len(self.faults.left) == to_come else []
             before = ledger
-        if not self.faults.over:
-            late = self.faults.next
+        if self.faults.left:
+            late = self.faults.left[0]
             raise InputError(
                 f"{late.link} at {late.time:g} s: later than {MOST_STEPS} steps,"
                 " which do not come to take the same time"

@@ -70,8 +70,7 @@ class Repetitions:
 
     def steps(self, skip: int = 0) -> Floats:
         """Mean seconds of an update after the first `skip`, by whole repetition."""
-        found: Floats = self._seconds(skip)[self.whole] / (self.updates.shape[1] - skip)
-        return found
+        return self._seconds(skip)[self.whole] / (self.updates.shape[1] - skip)
 
     def rates(self, skip: int = 0) -> Floats:
         """Gradients that enter updates in a second after the first `skip` updates, by whole
@@ -79,8 +78,7 @@ class Repetitions:
         `replicas_to_aggregate`, if gradients arrive between rounds.
         """
         entered = self.gradients[:, skip:].sum(axis=1) / self.job.variables
-        found: Floats = (entered / self._seconds(skip))[self.whole]
-        return found
+        return (entered / self._seconds(skip))[self.whole]
 
     def _seconds(self, skip: int) -> Floats:
         """Seconds from the first `skip` updates to the last."""
@@ -88,8 +86,7 @@ class Repetitions:
         if not 0 <= skip <= most:
             raise InputError(f"skip: 0 to {most} of {most + 1} updates, not {skip}")
         begun = self.updates[:, skip - 1] if skip else 0.0
-        found: Floats = self.updates[:, -1] - begun
-        return found
+        return self.updates[:, -1] - begun
 
     def step(self, skip: int = 0) -> Interval:
         """Mean seconds of an update, with its interval."""

@@ -7,7 +7,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from simreduce.arrays import Floats
 from simreduce.engine import IDEAL, Runtime
+from simreduce.formats import Faults
 from simreduce.layouts import layout
 from simreduce.setup import Setup
 from simreduce.strategy import parse_strategy
@@ -17,9 +21,12 @@ from simreduce.training import (
     Profile,
     StepJob,
     StepPrediction,
+    StepQuestion,
     method_for_strategy,
+    parse_step,
     simulate_step,
 )
+from simreduce.training.replicas import GradientRequest, VariableValues
 from simreduce.workload import Gradient, Layer, Model
 
 KIB = 256
@@ -53,6 +60,26 @@ def by(strategy: str, work: StepJob, machine: Topology, **more: Any) -> Method:
     return method_for_strategy(
         parse_strategy(strategy), work.model.workload, layout(machine), **more
     )
+
+
+def read_step(table: object, work: Model, machine: Topology, **more: Any) -> StepQuestion:
+    """The question of a `[step]` table without faults."""
+    faults = Faults()
+    question = parse_step(table, work, machine, faults, **more)
+    faults.raise_any()
+    assert question is not None
+    return question
+
+
+def constant_gradients(
+    numbers: Sequence[float], variables: int = 1, rate: float = 1.0
+) -> VariableValues:
+    """Scalar variables that begin at 0; worker w's gradient is always `numbers[w]`."""
+
+    def gradient(request: GradientRequest) -> Floats:
+        return np.array(float(numbers[request.worker]))
+
+    return VariableValues((np.array(0.0),) * variables, gradient, rate)
 
 
 def run(

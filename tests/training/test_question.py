@@ -11,8 +11,9 @@ from simreduce.errors import InputError
 from simreduce.layouts import layout
 from simreduce.scenario import load_scenario
 from simreduce.topology import load_topology
-from simreduce.training import StepQuestion, read_step
+from simreduce.training import StepQuestion
 from simreduce.workload import load_model
+from tests.training.small import read_step
 
 MODEL, MACHINE = load_model("resnet50"), load_topology("dgx1p")
 SCENARIO = 'topology = "dgx1p"\nworkload = "resnet50"\n[step]\n'

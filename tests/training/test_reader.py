@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 
 from simreduce.engine import IDEAL, Disturbance, Fault
 from simreduce.errors import ScenarioError
+from simreduce.formats import Faults
 from simreduce.report import replicas_document, replicas_text
 from simreduce.setup import Setup
 from simreduce.topology import load_topology
@@ -27,13 +28,20 @@ from simreduce.training.replicas import (
     Flows,
     ReplicasJob,
     SyncSettings,
-    read_replicas,
+    parse_replicas,
     simulate_replicas,
 )
 from simreduce.training.stragglers import compare_backups, repeat
 from simreduce.workload import load_workload
 
 NODES = load_topology("dgx1vx2,nic=ib_edr")
+
+
+def read_replicas(table, *more, **rest):
+    found = Faults()
+    question = parse_replicas(table, found, *more, **rest)
+    found.raise_any(ScenarioError)
+    return question
 
 
 def read(text, *more, **rest):

@@ -17,12 +17,12 @@ from simreduce.training.replicas import (
     Slices,
     SyncSettings,
     VariableValues,
-    constant_gradients,
     delays,
     easyrec,
     port_delays,
     simulate_replicas,
 )
+from tests.training.small import constant_gradients
 
 # Measured on a cluster of one process with TensorFlow 1.14's optimizer: R, T, tokens, seconds of
 # each worker, then what happened. Gradients of workers 0, 1, 2 are 1, 100, 10000; the rate is 1.

@@ -9,7 +9,6 @@ from simreduce.training.replicas.reader import (
     REPLICAS,
     ReplicasQuestion,
     parse_replicas,
-    read_replicas,
 )
 from simreduce.training.replicas.run import Arrival, Run, Update, WorkerStep
 from simreduce.training.replicas.settings import SyncSettings, easyrec
@@ -17,7 +16,6 @@ from simreduce.training.replicas.values import (
     GradientRequest,
     Slices,
     VariableValues,
-    constant_gradients,
 )
 
 __all__ = [
@@ -34,11 +32,9 @@ __all__ = [
     "Update",
     "VariableValues",
     "WorkerStep",
-    "constant_gradients",
     "delays",
     "easyrec",
     "parse_replicas",
     "port_delays",
-    "read_replicas",
     "simulate_replicas",
 ]

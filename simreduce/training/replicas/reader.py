@@ -11,7 +11,7 @@ from typing import TypeVar
 import simpy
 
 from simreduce import units
-from simreduce.errors import InputError, ScenarioError, did_you_mean, quote
+from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.formats import (
     DURATION,
     FLAG,
@@ -129,22 +129,6 @@ class ReplicasQuestion:
     updates: int
     repetitions: int
     skip: int
-
-
-def read_replicas(
-    table: object,
-    setup: Setup | None = None,
-    workload: Workload | None = None,
-    *,
-    faithful: bool = False,
-    faulty: Collection[str] = (),
-) -> ReplicasQuestion:
-    """As `parse_replicas`; ScenarioError lists every fault."""
-    faults = Faults()
-    question = parse_replicas(table, faults, setup, workload, faithful=faithful, faulty=faulty)
-    if question is None:
-        raise ScenarioError(faults.problems)
-    return question
 
 
 def parse_replicas(

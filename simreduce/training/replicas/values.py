@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -71,15 +71,4 @@ class VariableValues:
         return average - (1.0 - decay) * (average - weights)
 
 
-def constant_gradients(
-    numbers: Sequence[float], variables: int = 1, rate: float = 1.0
-) -> VariableValues:
-    """Scalar variables that begin at 0; worker w's gradient is always `numbers[w]`."""
-
-    def gradient(request: GradientRequest) -> Floats:
-        return np.array(float(numbers[request.worker]))
-
-    return VariableValues((np.array(0.0),) * variables, gradient, rate)
-
-
-__all__ = ["GradientRequest", "Slices", "VariableValues", "constant_gradients"]
+__all__ = ["GradientRequest", "Slices", "VariableValues"]
