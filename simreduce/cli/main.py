@@ -64,7 +64,7 @@ class _LazyGroup(Group):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_LazyGroup)
 @click.version_option(__version__, prog_name="simreduce")
 def cli() -> None:
     """Which gradient reduction is fastest on this machine? Plans that are proved, simulated and
@@ -77,7 +77,7 @@ def main(command: click.Command = cli) -> None:
     stdout = sys.stdout
     try:
         with interruptible():
-            status = command.main(standalone_mode=False)
+            status = command.main(standalone_mode=False, help_option_names=["-h", "--help"])
         if sys.stdout is not None:
             sys.stdout.flush()
     except SystemExit as end:

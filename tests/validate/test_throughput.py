@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
+from simreduce_validate import throughput
 from simreduce_validate.throughput import (
     GPUS,
     NCCL,
     PUBLISHED,
     PUBLISHED_32,
-    one_off,
-    others,
-    predict,
     report,
+    shift,
     spread,
+    vary,
 )
 
 from simreduce.calibrate import load_calibration
 
+predict = functools.cache(throughput.predict)
 BY_NAME = {(row.model, row.batch): row for row in (*PUBLISHED, *PUBLISHED_32)}
 
 
@@ -93,7 +96,7 @@ def test_standard_errors_of_the_calibration_count_where_transfers_do():
     counts.
     """
     row = BY_NAME["resnet50", 32]
-    found, moved = predict(row), others(row)
+    found, moved = predict(row), vary(row)
 
     assert 2 == len(moved)
     every = [each for both in moved for each in both]
@@ -114,15 +117,13 @@ def test_standard_errors_of_the_calibration_count_where_transfers_do():
 
     shipped = load_calibration("dgx1p-tf2018")
     for by in (1, -1):
-        changed = one_off(shipped, "dispatch.copy", by)
+        changed = shift(shipped, "dispatch.copy", by)
         assert (
             changed.dispatch["copy"]
             == shipped.dispatch["copy"] + by * shipped.errors["dispatch.copy"]
         )
     before = shipped.links["qpi"].bandwidth
-    low, high = (
-        one_off(shipped, "links.qpi.bandwidth", by).links["qpi"].bandwidth for by in (-1, 1)
-    )
+    low, high = (shift(shipped, "links.qpi.bandwidth", by).links["qpi"].bandwidth for by in (-1, 1))
     assert low < before < high
 
 

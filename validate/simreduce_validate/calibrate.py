@@ -42,7 +42,7 @@ from simreduce_validate.running.computer import Computer
 from simreduce_validate.tables import fault_lines
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command()
 @click.argument("topology", default="switch:4")
 @gpus_options
 @device_options

@@ -21,7 +21,7 @@ TRACING = "simreduce_validate.models.tracing"
 _SETTINGS = (("CUDA_VISIBLE_DEVICES", ""), ("KERAS_BACKEND", "tensorflow"))
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command()
 @click.argument("model", metavar="MODEL")
 @click.option(
     "--input", "inputs", multiple=True, metavar="SHAPE[:DTYPE]",

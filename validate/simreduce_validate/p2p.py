@@ -1,13 +1,10 @@
-"""Published matrices of p2pBandwidthLatencyTest against what simreduce predicts from the machines'
-files alone.
+"""Published matrices of p2pBandwidthLatencyTest beside predictions from the machines' files alone.
 
     python -m simreduce_validate.p2p
 
-Bandwidths are held to 10 % on the median and 20 % at the 90th percentile, pooled over the matrices
-of a machine: both ways and one way, with and without peer access. Left out are the pairs of
-`EXCEPTIONS`, with the reason. The matrices of `ALONE` would not pass by themselves. What was fitted
-to the very matrix that it is compared with stands in `INFERRED`. Latencies are shown, not held to
-anything: the test's include what the host needs to start a copy, which no link has.
+The bandwidths of a machine, pooled over its matrices, must be off by at most 10 % in the median and
+20 % at the 90th percentile. `EXCEPTIONS` do not count. Latencies are only shown: the published ones
+include what the host needs to start a copy, which no link has.
 """
 
 from __future__ import annotations
@@ -18,56 +15,77 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from itertools import groupby
+from typing import Any, NamedTuple
+
+import click
 
 import simreduce as sr
+from simreduce.cli import main
+from simreduce.tables import Table, columns
 from simreduce.tune.p2p import Matrix, PeerToPeer, peer_to_peer
 from simreduce_validate.machines import MACHINES
 
 MEDIAN, HIGH = 0.10, 0.20
-"""The largest error that is accepted of the median pair, and of all but a tenth of them."""
+"""Accepted errors, in the median and at the 90th percentile."""
+
+LATENCY = "latency"
+
+_COLUMNS = columns(
+    "machine|topology|matrix|peers|pairs|measured|predicted|median|90 %|",
+    left="machine|topology|matrix|peers",
+)
+_MACHINE_COLUMNS = columns(
+    "all bandwidths|topology|pairs|median|90 %|less exceptions|median|90 %|",
+    left="all bandwidths|topology",
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Exempt:
-    """Pairs that are not predicted as closely, and why: those that one of these GPUs is in, of all
-    or only without peer access.
-    """
+class Case(NamedTuple):
+    """What one matrix shows: a machine, latency or a bandwidth, and whether peer access is on."""
 
     machine: str
     kind: str
     peer_access: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Exempt:
+    """Pairs with one of `gpus`, whose errors do not count, and the reason.
+
+    `only_staged` exempts the pairs without peer access only.
+    """
+
+    case: Case
     gpus: range
     reason: str
     only_staged: bool = False
 
-    @property
-    def case(self) -> tuple[str, str, bool]:
-        """What names the matrix."""
-        return self.machine, self.kind, self.peer_access
+    def covers(self, case: Case, i: int, j: int) -> bool:
+        """Whether the copy from GPU `i` to GPU `j` is exempt."""
+        staged = self.only_staged and not predict(case.machine).peers[i][j]
+        return (
+            case == self.case
+            and (i in self.gpus or j in self.gpus)
+            and (staged or not self.only_staged)
+        )
 
 
 EXCEPTIONS = (
     Exempt(
-        "abci-a-8xA100-40g-nvswitch",
-        "both_ways",
-        peer_access=True,
+        Case("abci-a-8xA100-40g-nvswitch", "both_ways", peer_access=True),
         gpus=range(4),
         reason="with GPUs 0 to 3 of this node copies reach 407 to 421 GB/s both ways together, "
         "among 4 to 7 they reach 518; the links are not what limits them, as "
         "NCCL's rings send and receive 235 each on such nodes",
     ),
     Exempt(
-        "4xA100-SXM4-nv4mesh",
-        "both_ways",
-        peer_access=False,
+        Case("4xA100-SXM4-nv4mesh", "both_ways", peer_access=False),
         gpus=range(4),
         reason="this board stages no more both ways together (17.7 to 20.2 GB/s) than one way "
         "(16.4 to 18.9); how its GPUs reach the host is not published",
     ),
     Exempt(
-        "dgx1-p100",
-        "both_ways",
-        peer_access=True,
+        Case("dgx1-p100", "both_ways", peer_access=True),
         gpus=range(8),
         only_staged=True,
         reason="with peer access on, the driver of 2017 makes the two copies of pairs without it "
@@ -76,15 +94,12 @@ EXCEPTIONS = (
     ),
 )
 
-
 ALONE = (
-    ("4xA100-SXM4-nv4mesh", "one_way", False),
-    ("abci-v-4xV100-16g-nv2mesh", "both_ways", False),
-    ("abci-a-8xA100-40g-nvswitch", "both_ways", False),
+    Case("4xA100-SXM4-nv4mesh", "one_way", peer_access=False),
+    Case("abci-v-4xV100-16g-nv2mesh", "both_ways", peer_access=False),
+    Case("abci-a-8xA100-40g-nvswitch", "both_ways", peer_access=False),
 )
-"""Machine, kind and case of peer access of matrices that are off by more than is accepted, but not
-with the machine's others.
-"""
+"""Matrices that fail alone and pass together with their machine's others."""
 
 INFERRED = {
     "2xRTX2080Ti-pcie3-nop2p": "that the switch has eight lanes up follows from these very matrices"
@@ -96,81 +111,82 @@ INFERRED = {
 class Published:
     """One matrix, in bytes/s or seconds. `reads`: the receiving GPU drives the copies."""
 
-    machine: str
+    case: Case
     source: str
-    kind: str
-    peer_access: bool
     reads: bool
     rows: Matrix
 
 
 @dataclass(frozen=True, slots=True)
-class PairErrors:
-    """How far off the predictions of some pairs are: |predicted / measured - 1|."""
+class Comparison:
+    """(measured, predicted) of pairs of GPUs, by matrix case or for a whole machine."""
 
-    machine: str
-    topology: str
-    kind: str
-    peer_access: bool
-    pairs: int
-    measured: float
-    predicted: float
-    median: float
-    high: float
+    case: Case
+    cells: Sequence[tuple[float, float]]
+
+    @property
+    def errors(self) -> list[float]:
+        """|predicted / measured - 1| of every pair."""
+        return [abs(predicted / measured - 1) for measured, predicted in self.cells]
+
+    @property
+    def median(self) -> float:
+        """The median error."""
+        return quantile(self.errors, 0.5)
+
+    @property
+    def high(self) -> float:
+        """The error at the 90th percentile."""
+        return quantile(self.errors, 0.9)
+
+    @property
+    def is_close(self) -> bool:
+        """Whether the errors are accepted."""
+        return self.median <= MEDIAN and self.high <= HIGH
+
+    @property
+    def error_cells(self) -> tuple[str, str, str]:
+        """Number of pairs and both errors, as a table shows them."""
+        return str(len(self.cells)), f"{self.median:.1%}", f"{self.high:.1%}"
 
 
 @cache
-def published() -> tuple[Published, ...]:
+def load_matrices() -> tuple[Published, ...]:
     """The matrices that come with the harness."""
     text = (files("simreduce_validate") / "p2p_published.toml").read_text("utf-8")
-    found = []
-    for entry in tomllib.loads(text)["matrix"]:
-        unit = 1e-6 if entry["kind"] == "latency" else 1e9
-        rows = tuple(
-            tuple(None if cell == "-" else float(cell) * unit for cell in row.split())
-            for row in entry["rows"]
-        )
-        found.append(
-            Published(
-                machine=entry["machine"],
-                source=entry["source"],
-                kind=entry["kind"],
-                peer_access=entry["peer_access"],
-                reads=entry.get("reads", False),
-                rows=rows,
-            )
-        )
-    return tuple(found)
+    return tuple(map(_read_matrix, tomllib.loads(text)["matrix"]))
+
+
+def _read_matrix(entry: dict[str, Any]) -> Published:
+    case = Case(entry["machine"], entry["kind"], entry["peer_access"])
+    unit = 1e-6 if case.kind == LATENCY else 1e9
+    rows = tuple(
+        tuple(None if cell == "-" else float(cell) * unit for cell in row.split())
+        for row in entry["rows"]
+    )
+    return Published(case, entry["source"], entry.get("reads", False), rows)
 
 
 @cache
-def predicted(machine: str) -> PeerToPeer:
+def predict(machine: str) -> PeerToPeer:
     """The matrices of the shipped machine that stands for a published one."""
     return peer_to_peer(sr.load_topology(MACHINES[machine]))
 
 
-def exempt(matrix: Published, i: int, j: int) -> bool:
-    """Whether `EXCEPTIONS` has this pair of GPUs."""
-    return any(
-        each.case == (matrix.machine, matrix.kind, matrix.peer_access)
-        and (i in each.gpus or j in each.gpus)
-        and not (each.only_staged and predicted(matrix.machine).peers[i][j])
-        for each in EXCEPTIONS
-    )
-
-
-def pairs(matrix: Published, *, held: bool = False) -> list[tuple[float, float]]:
-    """(measured, predicted) of every pair of GPUs; `held`: without those of `EXCEPTIONS`."""
-    forecast = predicted(matrix.machine)
-    rows: Matrix = getattr(
-        forecast.enabled if matrix.peer_access else forecast.disabled, matrix.kind
-    )
-    return [
-        (measured, rows[i][j] or 0.0)
-        for i, row in enumerate(matrix.rows)
-        for j, measured in enumerate(row)
-        if measured is not None and not (held and exempt(matrix, i, j))
-    ]
+def compare(matrices: Sequence[Published], *, without_exempt: bool = False) -> Comparison:
+    """All pairs of some matrices of one machine, with or without those of `EXCEPTIONS`."""
+    cells = []
+    for matrix in matrices:
+        case, both = matrix.case, predict(matrix.case.machine)
+        guesses: Matrix = getattr(both.enabled if case.peer_access else both.disabled, case.kind)
+        cells += [
+            (measured, guesses[i][j] or 0.0)
+            for i, row in enumerate(matrix.rows)
+            for j, measured in enumerate(row)
+            if measured is not None
+            and not (without_exempt and any(each.covers(case, i, j) for each in EXCEPTIONS))
+        ]
+    return Comparison(matrices[0].case, cells)
 
 
 def quantile(values: Iterable[float], share: float) -> float:
@@ -179,104 +195,71 @@ def quantile(values: Iterable[float], share: float) -> float:
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 
 
-def errors(cells: Iterable[tuple[float, float]]) -> list[float]:
-    """How far off each prediction is, as a share of what was measured."""
-    return [abs(guess / measured - 1) for measured, guess in cells]
+def compare_cases() -> list[Comparison]:
+    """A comparison for every case, exceptions included."""
+    ordered = sorted(load_matrices(), key=lambda matrix: matrix.case)
+    return [compare(list(each)) for _, each in groupby(ordered, lambda matrix: matrix.case)]
 
 
-def summary(matrices: Sequence[Published], *, held: bool = False) -> PairErrors:
-    """One row over the pairs of these matrices, which are of one machine."""
-    cells = [cell for matrix in matrices for cell in pairs(matrix, held=held)]
-    off = errors(cells)
-    first = matrices[0]
-    return PairErrors(
-        machine=first.machine,
-        topology=MACHINES[first.machine],
-        kind=first.kind,
-        peer_access=first.peer_access,
-        pairs=len(cells),
-        measured=quantile([measured for measured, _ in cells], 0.5),
-        predicted=quantile([guess for _, guess in cells], 0.5),
-        median=quantile(off, 0.5),
-        high=quantile(off, 0.9),
-    )
-
-
-def by_kind() -> list[PairErrors]:
-    """A row for every machine, kind of matrix and case of peer access, exceptions included."""
-
-    def key(matrix: Published) -> tuple[str, str, bool]:
-        return matrix.machine, matrix.kind, matrix.peer_access
-
-    return [summary(list(group)) for _, group in groupby(sorted(published(), key=key), key)]
-
-
-def is_close(row: PairErrors) -> bool:
-    """Whether no more is wrong than is accepted."""
-    return row.median <= MEDIAN and row.high <= HIGH
-
-
-def bandwidths(machine: str, *, held: bool) -> PairErrors:
-    """All bandwidths of a machine together; `held`: without `EXCEPTIONS`."""
-    mine = [each for each in published() if each.machine == machine and each.kind != "latency"]
-    return summary(mine, held=held)
+def compare_bandwidths(machine: str, *, without_exempt: bool) -> Comparison:
+    """All bandwidths of a machine together."""
+    matrices = [m for m in load_matrices() if m.case.machine == machine and m.case.kind != LATENCY]
+    return compare(matrices, without_exempt=without_exempt)
 
 
 def report() -> str:
-    """The table, then every machine as a whole, then the exceptions."""
+    """A table of matrices, a table of machines, and the exceptions."""
+    machines = dict.fromkeys(matrix.case.machine for matrix in load_matrices())
     lines = [
-        (
-            f"{'machine':27} {'topology':18} {'matrix':9} {'peers':5} {'pairs':>5} "
-            f"{'measured':>9} {'predicted':>9} "
-            f"{'median':>7} {'90 %':>7}"
-        )
-    ]
-    marked = {each.case for each in EXCEPTIONS}
-    for row in by_kind():
-        unit = 1e6 if row.kind == "latency" else 1e-9
-        place = row.machine, row.kind, row.peer_access
-        mark = " *" if place in marked else " +" if place in ALONE else ""
-        lines.append(
-            f"{row.machine:27} {row.topology:18} {row.kind:9} "
-            f"{'on' if row.peer_access else 'off':5} {row.pairs:5} "
-            f"{row.measured * unit:9.2f} {row.predicted * unit:9.2f} {row.median:7.1%} "
-            f"{row.high:7.1%}{mark}"
-        )
-    lines += [
+        *Table(_COLUMNS, tuple(map(_case_cells, compare_cases()))).lines(),
         "",
-        f"{'all bandwidths of a machine':46} {'all pairs':>19}   {'without exceptions':>22}",
+        *Table(_MACHINE_COLUMNS, tuple(map(_machine_cells, machines))).lines(),
+        "",
+        "* exceptions:",
     ]
-    for machine in dict.fromkeys(matrix.machine for matrix in published()):
-        every, held = bandwidths(machine, held=False), bandwidths(machine, held=True)
-        lines.append(
-            f"{machine:27} {every.topology:18} {every.pairs:5} {every.median:7.1%} "
-            f"{every.high:6.1%}"
-            f"   {held.pairs:5} {held.median:7.1%} "
-            f"{held.high:7.1%}{' i' if machine in INFERRED else ''}"
-        )
-    lines += ["", "* exceptions:"]
     for each in EXCEPTIONS:
         staged = ", pairs without peer access" if each.only_staged else ""
-        which = f"GPUs {each.gpus[0]} to {each.gpus[-1]}{staged}"
-        case = f"{each.kind}, peers {'on' if each.peer_access else 'off'}, {which}"
-        lines.append(f"  {each.machine}, {case}: {each.reason}")
+        gpus = f"GPUs {each.gpus[0]} to {each.gpus[-1]}{staged}"
+        machine, kind, _ = each.case
+        lines.append(f"  {machine}, {kind}, peers {_switch(each.case)}, {gpus}: {each.reason}")
     lines += [
         "",
-        (
-            "+ more than 10 % off on the median or 20 % at the 90th percentile, but not with the "
-            "machine's others"
-        ),
-    ]
-    lines += ["", "i inferred:", *(f"  {machine}: {what}" for machine, what in INFERRED.items())]
-    lines += [
+        "+ off by more than 10 % in the median or 20 % at the 90th percentile, unlike its machine",
         "",
-        (
-            "measured, predicted: of the median pair, GB/s or us; median, 90 %: of |predicted / "
-            "measured - 1| over the pairs"
-        ),
+        "i inferred:",
+        *(f"  {machine}: {what}" for machine, what in INFERRED.items()),
+        "",
+        "measured, predicted: the median pair, in GB/s or us",
+        "median, 90 %: |predicted / measured - 1| over the pairs",
     ]
     return "\n".join(lines)
 
 
+def _case_cells(row: Comparison) -> tuple[str, ...]:
+    case, unit = row.case, 1e6 if row.case.kind == LATENCY else 1e-9
+    middles = (quantile(values, 0.5) * unit for values in zip(*row.cells, strict=True))
+    exempt = any(case == each.case for each in EXCEPTIONS)
+    mark = "*" if exempt else "+" if case in ALONE else ""
+    count, *errors = row.error_cells
+    about = (case.machine, MACHINES[case.machine], case.kind, _switch(case), count)
+    return (*about, *(f"{middle:.2f}" for middle in middles), *errors, mark)
+
+
+def _machine_cells(machine: str) -> tuple[str, ...]:
+    both = (compare_bandwidths(machine, without_exempt=without) for without in (False, True))
+    cells = [cell for row in both for cell in row.error_cells]
+    return machine, MACHINES[machine], *cells, "i" if machine in INFERRED else ""
+
+
+def _switch(case: Case) -> str:
+    return "on" if case.peer_access else "off"
+
+
+@click.command()
+def p2p() -> None:
+    """Compare published matrices of p2pBandwidthLatencyTest with predictions."""
+    click.echo(report())
+
+
 if __name__ == "__main__":
-    print(report())
+    main(p2p)

@@ -1,28 +1,32 @@
-"""The published step of five all-reduces, against what simreduce predicts for it.
+"""A published step of five all-reduces beside predictions.
 
 tensorflow/benchmarks, commit 3777598 (2018-04-24): ResNet-50 gradients, fp32, 8 GPUs, time per step
-of 5 chained all-reduces. The machine is not named; a DGX-1 with P100 fits from its link rates
-alone, one with V100 does not.
+of 5 chained all-reduces. The machine is not named: the link rates of a DGX-1 with P100 explain the
+packed step, those of one with V100 do not.
 
-    python -m simreduce_validate.step_of_five          # published against predicted
+    python -m simreduce_validate.step_of_five          # published beside predicted
     python -m simreduce_validate.step_of_five --fit    # fits the constants of dgx1p-tf2018
 """
 
 from __future__ import annotations
 
-import argparse
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
+import click
 import numpy as np
+from scipy.optimize import bisect
 
 import simreduce as sr
 from simreduce.arrays import Floats
+from simreduce.cli import main
+from simreduce.cli.progress import Progress
 from simreduce.engine import NOMINAL, Calibration, LinkConstants
 from simreduce.plan import Plan
-from simreduce.topology import Topology
+from simreduce.setup import Setup
+from simreduce.tables import Column, Table, columns
 
 STEPS = 5
 PUBLISHED: Mapping[str, float] = {
@@ -37,27 +41,26 @@ FITTED = "dgx1p-tf2018"
 FITTED_TO = ("copy_to_cpu", "copy_to_gpus", "hierarchical_copy")
 """The points that the two constants are fitted to; the fourth is predicted without them."""
 
-START = (50e-6, 4e9)
-FINEST = 0.012
-"""Steps of the search below this, about 1 %, are below what the published digits tell."""
-SLOPE = 0.1
+_START = (50e-6, 4e9)
+_FINEST = 0.012
+"""The last step of the search, about 1 %: the published digits say no more."""
+_SLOPE = 0.1
 
 
 @cache
-def _step(strategy: str, machine: str) -> tuple[Plan, Topology]:
-    topology = sr.load_topology(machine)
-    plan = sr.compile(strategy, sr.load_workload("resnet50"), sr.layout(topology))
-    return sr.repeat(plan, STEPS), topology
+def _load_step(strategy: str, machine: str) -> tuple[Plan, Setup]:
+    setup = Setup(machine, "tensorflow")
+    return sr.repeat(setup.compile(strategy, "resnet50"), STEPS), setup
 
 
 def predict(strategy: str, machine: str, calibration: Calibration) -> float:
     """Seconds of one all-reduce, as a fifth of the chained step."""
-    plan, topology = _step(strategy, machine)
-    return sr.simulate(plan, topology, "tensorflow", calibration).seconds / STEPS
+    plan, setup = _load_step(strategy, machine)
+    return setup.but(calibration=calibration).simulate(plan).seconds / STEPS
 
 
 def constants(dispatch: float, qpi: float) -> Calibration:
-    """The calibration with these two constants: seconds per transfer, bytes/s per QPI lane and
+    """The calibration with these constants: seconds per transfer, bytes/s per QPI lane and
     direction.
     """
     links = {"qpi": LinkConstants(bandwidth=qpi)}
@@ -66,8 +69,9 @@ def constants(dispatch: float, qpi: float) -> Calibration:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Least squares on log(predicted / published). Errors are one standard error; there is one
-    degree of freedom.
+    """Least squares on log(predicted / published), one degree of freedom.
+
+    Errors are one standard error.
     """
 
     dispatch: float
@@ -77,121 +81,97 @@ class Fit:
     residuals: Mapping[str, float]
 
 
-def _residuals(logs: Floats, points: Sequence[str]) -> Floats:
-    calibration = constants(math.exp(logs[0]), math.exp(logs[1]))
-    return np.array([math.log(predict(p, "dgx1p", calibration) / PUBLISHED[p]) for p in points])
+def _residuals(logs: Floats) -> Floats:
+    calibration = constants(*np.exp(logs).tolist())
+    return np.array([math.log(predict(p, "dgx1p", calibration) / PUBLISHED[p]) for p in FITTED_TO])
 
 
-def squared_error(dispatch: float, qpi: float, points: Sequence[str] = FITTED_TO) -> float:
-    """Sum over the points of log(predicted / published) squared."""
-    return _squared(np.log([dispatch, qpi]), points)
+def squared_error(logs: Floats) -> float:
+    """Sum over the fitted points of log(predicted / published) squared, at the constants' logs."""
+    residuals = _residuals(logs)
+    return float(residuals @ residuals)
 
 
-def _squared(logs: Floats, points: Sequence[str]) -> float:
-    r = _residuals(logs, points)
-    return float(r @ r)
-
-
-def fit(points: Sequence[str] = FITTED_TO) -> Fit:
+def fit() -> Fit:
     """Pattern search in the logarithms of both constants: to the best of 8 neighbours, or half the
     step.
 
-    The error is jagged (a constant decides which of two copies is first in a queue), so that its
-    gradient leads nowhere; standard errors come from slopes over a step as wide as they are.
+    The error is jagged, as a constant decides which of two copies is first in a queue, so its
+    gradient leads nowhere. Standard errors come from slopes over a step as wide as they are.
     """
-    x, step = np.log(START), 0.2
-    best = _squared(x, points)
-    neighbours = [np.array([i, j]) for i in (-1, 0, 1) for j in (-1, 0, 1) if i or j]
-    while step > FINEST:
-        found = [(_squared(x + step * d, points), *(x + step * d)) for d in neighbours]
-        if min(found)[0] < best:
-            best, *place = min(found)
-            x = np.array(place)
+    x, step = np.log(_START), 0.2
+    best = squared_error(x)
+    directions = [np.array([i, j]) for i in (-1, 0, 1) for j in (-1, 0, 1) if i or j]
+    while step > _FINEST:
+        neighbours = [x + step * direction for direction in directions]
+        errors = [squared_error(each) for each in neighbours]
+        if min(errors) < best:
+            best = min(errors)
+            x = neighbours[errors.index(best)]
         else:
             step /= 2
-    r = _residuals(x, points)
-    slopes = [
-        (_residuals(x + SLOPE * d, points) - _residuals(x - SLOPE * d, points)) / (2 * SLOPE)
-        for d in np.eye(2)
-    ]
-    jacobian = np.stack(slopes, axis=1)
-    variance = best / max(len(points) - 2, 1)
-    error = np.sqrt(np.diag(np.linalg.inv(jacobian.T @ jacobian)) * variance)
+    rises = [_residuals(x + _SLOPE * d) - _residuals(x - _SLOPE * d) for d in np.eye(2)]
+    jacobian = np.stack(rises, axis=1) / (2 * _SLOPE)
+    variance = best / max(len(FITTED_TO) - 2, 1)
+    error = np.sqrt(np.diag(np.linalg.inv(jacobian.T @ jacobian)) * variance) * np.exp(x)
     dispatch, qpi = np.exp(x).tolist()
-    residuals = dict(zip(points, r.tolist(), strict=True))
-    return Fit(dispatch, dispatch * float(error[0]), qpi, qpi * float(error[1]), residuals)
+    residuals = dict(zip(FITTED_TO, _residuals(x).tolist(), strict=True))
+    return Fit(dispatch, float(error[0]), qpi, float(error[1]), residuals)
 
 
-def alone(point: str, start: Fit) -> tuple[float | None, float | None]:
-    """(dispatch, qpi) that this point alone asks for, the other constant being as fitted; None
-    where none does.
-    """
+def fit_alone(point: str, start: Fit) -> tuple[float | None, float | None]:
+    """(dispatch, qpi) that fit this point, each with the other constant of `start`, or None."""
 
     def solve(axis: int, low: float, high: float) -> float | None:
-        def miss(value: float) -> float:
-            pair = (value, start.qpi) if axis == 0 else (start.dispatch, value)
+        def miss(log: float) -> float:
+            pair = (math.exp(log), start.qpi) if axis == 0 else (start.dispatch, math.exp(log))
             return predict(point, "dgx1p", constants(*pair)) - PUBLISHED[point]
 
-        at_low, at_high = miss(low), miss(high)
-        if at_low * at_high > 0:
+        low, high = math.log(low), math.log(high)
+        if miss(low) * miss(high) > 0:
             return None
-        for _ in range(20):
-            middle = math.sqrt(low * high)
-            if miss(middle) * at_low > 0:
-                low = middle
-            else:
-                high = middle
-        return math.sqrt(low * high)
+        return math.exp(bisect(miss, low, high, xtol=1e-5))
 
     return solve(0, 1e-7, 1e-3), solve(1, 5e8, 2e10)
 
 
 def report() -> str:
-    """Published against predicted: nominal on both machines, and with the fitted constants."""
+    """Published beside predicted: nominal on both machines, and with the fitted constants."""
     cases = (("dgx1p", NOMINAL), ("dgx1v", NOMINAL), ("dgx1p", sr.load_calibration(FITTED)))
-    head = "".join(f"  {f'{m}, {c.name}':>22}" for m, c in cases)
-    lines = [f"{'one all-reduce of ResNet-50':27}  {'published':>9}{head}"]
+    rows = []
     for strategy, seconds in PUBLISHED.items():
-        cells = []
-        for machine, calibration in cases:
-            predicted = predict(strategy, machine, calibration)
-            cells.append(f"  {predicted * 1e3:9.2f} ms ({predicted / seconds - 1:+6.1%}) ")
-        lines.append((f"{strategy:27}  {seconds * 1e3:6.1f} ms" + "".join(cells)).rstrip())
-    return "\n".join(lines)
+        found = (predict(strategy, machine, calibration) for machine, calibration in cases)
+        cells = (f"{each * 1e3:.2f} ms ({each / seconds - 1:+6.1%})" for each in found)
+        rows.append((strategy, f"{seconds * 1e3:.1f} ms", *cells))
+    head = columns("one all-reduce of ResNet-50|published", left="one all-reduce of ResNet-50")
+    settings = (Column(f"{machine}, {calibration.name}") for machine, calibration in cases)
+    return "\n".join(Table((*head, *settings), tuple(rows)).lines())
 
 
 def fit_report() -> str:
     """The two constants, their errors, and what each point alone would have given."""
     found = fit()
-    lines = [
-        (
-            f"dispatch per transfer  {found.dispatch * 1e6:6.1f} us    +- "
-            f"{found.dispatch_error * 1e6:.1f}"
-        ),
-        f"QPI per lane           {found.qpi / 1e9:6.2f} GB/s  +- {found.qpi_error / 1e9:.2f}",
-        "",
-        "each point alone           dispatch (QPI as fitted)   QPI (dispatch as fitted)",
+    rows = [
+        ("all points", f"{found.dispatch * 1e6:.1f} us", f"{found.qpi / 1e9:.2f} GB/s", ""),
+        ("", f"+- {found.dispatch_error * 1e6:.1f} us", f"+- {found.qpi_error / 1e9:.2f} GB/s", ""),
     ]
     for point in FITTED_TO:
-        dispatch, qpi = alone(point, found)
+        dispatch, qpi = fit_alone(point, found)
         one = f"{dispatch * 1e6:.1f} us" if dispatch else "says nothing"
         two = f"{qpi / 1e9:.2f} GB/s" if qpi else "says nothing"
-        lines.append(
-            f"{point:27}{one:>20}{two:>27}   residual {math.expm1(found.residuals[point]):+.1%}"
-        )
-    return "\n".join(lines)
+        rows.append((f"{point} alone", one, two, f"{math.expm1(found.residuals[point]):+.1%}"))
+    head = columns("fitted to|dispatch per transfer|QPI per lane|residual", left="fitted to")
+    return "\n".join(Table(head, tuple(rows)).lines())
 
 
-def main() -> None:
-    """Print the comparison, or the fit."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--fit", action="store_true", help="fit the two constants instead (a minute or two)"
-    )
-    print(fit_report() if parser.parse_args().fit else report())
+@click.command()
+@click.option("--fit", "fitting", is_flag=True, help="Fit the two constants (a minute or two).")
+def step_of_five(fitting: bool) -> None:
+    """Compare a published step of five all-reduces with predictions."""
+    with Progress("fitting" if fitting else "predicting"):
+        text = fit_report() if fitting else report()
+    click.echo(text)
 
 
 if __name__ == "__main__":
-    main()
+    main(step_of_five)

@@ -1,54 +1,49 @@
-"""The published throughput of a DGX-1 with P100, against the training steps that simreduce predicts
-for it.
+"""Published throughput of a DGX-1 with P100 beside predicted training steps.
 
 tensorflow.org, performance benchmarks (tests of May 2017): images/s on synthetic data, mean of 5
 runs of 100 steps. Inception-v3 and ResNet keep their variables on the CPU (`parameter_server`),
 AlexNet and VGG-16 on every GPU (`replicated` with NCCL).
 
-What a GPU computes is fitted to the 1-GPU column, and to nothing else: so that the step of one GPU,
-transfers included, takes as long as published. For AlexNet and VGG-16 a second constant, a cost of
-every step on more than one GPU, is fitted to the 2-GPU column. Everything else is predicted with
-the calibration `dgx1p-tf2018`, which was fitted to other figures (`step_of_five`). What the
-standard errors of its two constants come to stands behind "+-": each is moved by its own, up and
-down, everything is fitted anew, and of each the larger difference is added in quadrature: a step
-has kinks, where transfers begin not to be hidden. That is as if the constants' errors had nothing
-to do with one another: the calibration has no covariance.
-
-"Longer than 1 GPU" is what a step takes longer than that of one GPU: published, and predicted as a
-bracket. Its near end is a forward pass in which every layer waits for its own variables, which is
-what is simulated; its far end one that waits for all variables first. "Exposed" is what the
-simulated step itself takes longer than its compute: one GPU reads its variables too, so that this
-is not the same.
-
-What the published column can tell is limited: below 0 there is nothing to predict, and it goes down
-to -3.8 ms (Inception-v3, batch 32), so that about 4 ms of it are noise.
-
     python -m simreduce_validate.throughput               # the batch sizes of the main table
     python -m simreduce_validate.throughput --batch-32 --model resnet50
 
-What is off. ResNet-50 on 2 GPUs is published with 11 ms more than on 1, on 4 with 8 and on 8 with
-3: 8 GPUs have the most to transfer. A forward pass that waits for all variables would give 8, 8 and
-46 ms: it meets 2 and 4 GPUs, and not 8. AlexNet and VGG-16: neither constant that the 2-GPU column
-can fix explains the rest. A cost of every step does not grow, and the published exposure does, with
-the number of GPUs (9.6, 23, 58 ms of AlexNet). As a rate of NCCL 1 it would be 2 GB/s a link, and
-then the rings of 4 and 8 GPUs, which have more links, hide all behind the backward pass. Work per
-GPU of the one process that launches all kernels and collectives would grow so; that this is the
-cause is a conjecture, which nothing here tests.
+Two things are fitted. The compute of one GPU makes a 1-GPU step, transfers included, as long as
+published. For AlexNet and VGG-16, a constant cost of a step on several GPUs does so on 2 GPUs. The
+calibration `dgx1p-tf2018` predicts the rest; it was fitted to other figures (`step_of_five`).
+
+"+-" is the effect of the calibration's standard errors. Each constant is moved up and down by its
+own error, and all is fitted again. The larger differences add in quadrature, which takes the
+constants' errors for independent: the calibration has no covariance.
+
+"Longer than 1 GPU" is published, and predicted as a bracket. At its near end, which is simulated,
+every layer of the forward pass waits for its own variables. At its far end the pass waits for all
+variables first. "Exposed" is the simulated step less its compute. A step of one GPU reads its
+variables too, so the two differ.
+
+About 4 ms of the published figures are noise: they go down to -3.8 ms (Inception-v3, batch 32).
+
+ResNet-50 is published with 11 ms more on 2 GPUs, 8 on 4 and 3 on 8, although 8 GPUs transfer most.
+The far end gives 8, 8 and 46 ms. For AlexNet and VGG-16, no constant fitted to 2 GPUs explains the
+rest. The published exposure grows with the number of GPUs (9.6, 23, 58 ms of AlexNet), and a cost
+of every step does not. As a rate of NCCL 1 it would be 2 GB/s a link, at which the rings of 4 and 8
+GPUs, with more links, hide everything behind the backward pass. The work per GPU of the process
+that launches all kernels would grow so; nothing here tests this conjecture.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import hypot
 
-import simreduce as sr
-from simreduce.engine import TENSORFLOW, Calibration
-from simreduce.layouts import Layout
+import click
+
+from simreduce.cli import main
+from simreduce.cli.progress import Progress
+from simreduce.engine import Calibration
 from simreduce.setup import Setup
-from simreduce.topology import Topology
+from simreduce.tables import Table, columns
 from simreduce.training import (
     StepJob,
     StepPrediction,
@@ -57,10 +52,16 @@ from simreduce.training import (
     simulate_step,
 )
 from simreduce.variable_update import Flags
-from simreduce.workload import Model, load_model
+from simreduce.workload import load_model
+from simreduce_validate.calibrating.constants import assemble
 
 MACHINE, CALIBRATION = "dgx1p", "dgx1p-tf2018"
 GPUS = (1, 2, 4, 8)
+_COLUMNS = columns(
+    "model|batch|GPUs|published|predicted||published|layer by layer|all first|exposed",
+    left="model",
+    units="|||images/s|images/s||longer (ms)|longer (ms)|longer (ms)|(ms)",
+)
 SERVER, NCCL = (
     ("parameter_server", Flags(local_parameter_device="cpu")),
     ("replicated", Flags(all_reduce_spec="nccl")),
@@ -77,7 +78,7 @@ class Throughput:
     mode: tuple[str, Flags] = SERVER
 
     def seconds(self, gpus: int) -> float:
-        """Of a published step."""
+        """Seconds of a published step."""
         return gpus * self.batch / self.images[GPUS.index(gpus)]
 
     def exposed(self, gpus: int) -> float:
@@ -106,7 +107,7 @@ PUBLISHED_32 = (
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Of one row: what was fitted, in seconds, and the step on each number of GPUs."""
+    """One row: what was fitted, in seconds, and the step on each number of GPUs."""
 
     row: Throughput
     compute: float
@@ -114,7 +115,7 @@ class Prediction:
     steps: Mapping[int, StepPrediction]
 
     def error(self, gpus: int) -> float:
-        """Of images/s: 0.01 is 1 % too many."""
+        """The error of images/s: 0.01 is 1 % too many."""
         return self.steps[gpus].images_per_second / self.row.images[GPUS.index(gpus)] - 1
 
     def exposed(self, gpus: int) -> float:
@@ -122,13 +123,13 @@ class Prediction:
         return self.steps[gpus].seconds - self.steps[1].seconds
 
     def waiting(self, gpus: int) -> float:
-        """The same, if the forward pass waited for all variables: reads go on as they do, and
-        compute begins when the last is done. Compute is fitted to one GPU that waits so, too, and
-        thus the difference is in what is not compute.
+        """The same if the forward pass waited for all variables.
+
+        Reads go on as they do, and compute begins when the last is done. Compute is fitted to one
+        GPU that waits so too, so the difference is in what is not compute.
         """
-        return (
-            _outside(self.steps[gpus]) - _outside(self.steps[1]) + (self.cost if gpus > 1 else 0.0)
-        )
+        cost = self.cost if gpus > 1 else 0.0
+        return _outside(self.steps[gpus]) - _outside(self.steps[1]) + cost
 
 
 def _outside(step: StepPrediction) -> float:
@@ -137,122 +138,111 @@ def _outside(step: StepPrediction) -> float:
     return reads + step.seconds - step.update - max(span.end for span in step.spans)
 
 
-def others(row: Throughput) -> list[tuple[Prediction, Prediction]]:
-    """Two predictions for every constant that has a standard error: with it greater and less by
-    that.
-    """
-    calibration = _machine()[2]
+def vary(row: Throughput) -> list[tuple[Prediction, Prediction]]:
+    """Two predictions by constant: with it greater and less by its standard error."""
+    calibration = _load_setup().calibration
     return [
-        (predict(row, one_off(calibration, name, 1)), predict(row, one_off(calibration, name, -1)))
+        (predict(row, shift(calibration, name, 1)), predict(row, shift(calibration, name, -1)))
         for name in calibration.errors
     ]
 
 
-def one_off(calibration: Calibration, name: str, by: int) -> Calibration:
-    """With so many standard errors of that constant added to it."""
-    table, *path = name.split(".")
+def shift(calibration: Calibration, name: str, by: int) -> Calibration:
+    """The calibration with `by` standard errors added to one constant."""
+    table, _, path = name.partition(".")
     error = by * calibration.errors[name]
     if table == "dispatch":
-        dispatch = {**calibration.dispatch, path[0]: calibration.dispatch[path[0]] + error}
-        return replace(calibration, dispatch=dispatch)
-    link, figure = path
-    before = calibration.links[link]
-    changed = replace(before, **{figure: getattr(before, figure) + error})
-    return replace(calibration, links={**calibration.links, link: changed})
+        value = calibration.dispatch[path] + error
+    else:
+        link, figure = path.rsplit(".", 1)
+        value = getattr(calibration.links[link], figure) + error
+    return assemble(calibration, {name: value})
 
 
 def predict(row: Throughput, calibration: Calibration | None = None) -> Prediction:
     """Fit what may be fitted, predict the rest."""
-    machine, shape, shipped = _machine()
-    calibration = calibration or shipped
-    model = load_model(row.model)
+    setup, model = _load_setup(), load_model(row.model)
+    setup = setup.but(calibration=calibration)
 
     def step(gpus: int, compute: float, cost: float = 0.0) -> StepPrediction:
-        ranks = shape.subset(gpus)
+        ranks = setup.layout.subset(gpus)
         method = method_for_mode(row.mode[0], model.workload, ranks, row.mode[1])
-        job = replace(_job(model, row.batch, compute), update=cost if gpus > 1 else 0.0)
-        return simulate_step(job, method, Setup(machine, TENSORFLOW, calibration, part=ranks))
+        job = StepJob(model, profile_from_seconds(model, compute), row.batch)
+        job = replace(job, update=cost if gpus > 1 else 0.0)
+        return simulate_step(job, method, setup.but(part=ranks))
 
     compute = row.seconds(1)
-    for _ in range(3):  # transfers hide ever the same: what is missing after one pass is rounding
+    for _ in range(3):  # the transfers hidden hardly change: one pass leaves rounding
         compute += row.seconds(1) - step(1, compute).seconds
     cost = max(row.seconds(2) - step(2, compute).seconds, 0.0) if row.mode == NCCL else 0.0
     return Prediction(row, compute, cost, {gpus: step(gpus, compute, cost) for gpus in GPUS})
 
 
 @cache
-def _machine() -> tuple[Topology, Layout, Calibration]:
-    machine = sr.load_topology(MACHINE)
-    return machine, sr.layout(machine), sr.load_calibration(CALIBRATION)
+def _load_setup() -> Setup:
+    return Setup(MACHINE, "tensorflow", CALIBRATION)
 
 
-def _job(model: Model, batch: int, compute: float) -> StepJob:
-    return StepJob(model, profile_from_seconds(model, compute), batch)
-
-
-def report(rows: tuple[Throughput, ...]) -> Iterator[str]:
-    """A line for every cell of the table."""
-    yield f"{'':22}  {'images/s':^40}  {'longer than 1 GPU (ms)':^44}  {'exposed':>7}"
-    yield (
-        f"{'model':11}{'batch':>5}  {'GPUs':>4}  {'published':>9}  {'predicted':>29}  "
-        f"{'published':>9}"
-        f"  {'layer by layer':>15}  {'all first':>16}  {'(ms)':>7}"
-    )
-    for row in rows:
-        found, moved = predict(row), others(row)
-        for gpus in GPUS:
-            yield _line(found, moved, gpus)
-        cost = f", a step on several {found.cost * 1e3:.2f} ms" if found.cost else ""
-        yield f"  fitted: compute {found.compute * 1e3:.2f} ms{cost}"
+def report(rows: Sequence[Throughput]) -> list[str]:
+    """A line for every cell of the published table, then the fitted seconds."""
+    cells, notes = [], []
+    with Progress("predicted {} of {} models") as show:
+        for done, row in enumerate(rows):
+            show(done, len(rows))
+            found, varied = predict(row), vary(row)
+            cells += [_cells(found, varied, gpus) for gpus in GPUS]
+            cost = f", a step on several {found.cost * 1e3:.2f} ms" if found.cost else ""
+            name = f"{row.model}, batch {row.batch}"
+            notes.append(f"{name}: fitted compute {found.compute * 1e3:.2f} ms{cost}")
+    return [*Table(_COLUMNS, tuple(cells)).lines(), *notes]
 
 
 def spread(
     figure: Callable[[Prediction], float],
     found: Prediction,
-    moved: Iterable[tuple[Prediction, Prediction]],
+    varied: Iterable[tuple[Prediction, Prediction]],
 ) -> float:
-    """What the standard errors come to: of each constant the larger of both differences, in
-    quadrature.
-    """
-    return hypot(*(max(abs(figure(each) - figure(found)) for each in both) for both in moved))
+    """The effect of the standard errors: the larger one of each constant, in quadrature."""
+    return hypot(*(max(abs(figure(each) - figure(found)) for each in both) for both in varied))
 
 
-def _line(found: Prediction, moved: Sequence[tuple[Prediction, Prediction]], gpus: int) -> str:
+def _cells(
+    found: Prediction, varied: Sequence[tuple[Prediction, Prediction]], gpus: int
+) -> tuple[str, ...]:
     def cell(figure: Callable[[Prediction], float], digits: int, scale: float = 1.0) -> str:
-        """With what the standard errors come to."""
-        wide = spread(figure, found, moved)
-        return f"{figure(found) * scale:.{digits}f} +- {wide * scale:.{digits}f}"
+        error = spread(figure, found, varied)
+        return f"{figure(found) * scale:.{digits}f} +- {error * scale:.{digits}f}"
 
     row = found.row
     fitted = gpus == 1 or (gpus == 2 and row.mode == NCCL)
-    images = cell(lambda each: each.steps[gpus].images_per_second, 1)
     return (
-        f"{row.model:11}{row.batch:>5}  {gpus:>4}  {row.images[GPUS.index(gpus)]:>9g}"
-        f"  {images:>18} {'(fitted)' if fitted else f'({found.error(gpus):+5.1%})':>10}  "
-        f"{row.exposed(gpus) * 1e3:>9.2f}"
-        f"  {cell(lambda each: each.exposed(gpus), 2, 1e3):>15}  "
-        f"{cell(lambda each: each.waiting(gpus), 2, 1e3):>16}"
-        f"  {found.steps[gpus].exposed * 1e3:>7.2f}"
+        row.model,
+        str(row.batch),
+        str(gpus),
+        f"{row.images[GPUS.index(gpus)]:g}",
+        cell(lambda each: each.steps[gpus].images_per_second, 1),
+        "(fitted)" if fitted else f"({found.error(gpus):+.1%})",
+        f"{row.exposed(gpus) * 1e3:.2f}",
+        cell(lambda each: each.exposed(gpus), 2, 1e3),
+        cell(lambda each: each.waiting(gpus), 2, 1e3),
+        f"{found.steps[gpus].exposed * 1e3:.2f}",
     )
 
 
-def main() -> None:
-    """Print the comparison."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--batch-32", action="store_true", help="the table of batch size 32 instead"
-    )
-    names = sorted({row.model for row in PUBLISHED})
-    parser.add_argument(
-        "--model", action="append", choices=names, help="this one only; may be repeated"
-    )
-    options = parser.parse_args()
-    rows = PUBLISHED_32 if options.batch_32 else PUBLISHED
-    for line in report(tuple(row for row in rows if row.model in (options.model or names))):
-        print(line)
+@click.command()
+@click.option("--batch-32", is_flag=True, help="Show the table of batch size 32 instead.")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    type=click.Choice(sorted({row.model for row in PUBLISHED})),
+    help="Show this model only. Repeatable.",
+)
+def throughput(batch_32: bool, models: tuple[str, ...]) -> None:
+    """Compare the published throughput of a DGX-1 with predictions."""
+    rows = PUBLISHED_32 if batch_32 else PUBLISHED
+    click.echo("\n".join(report([row for row in rows if not models or row.model in models])))
 
 
 if __name__ == "__main__":
-    main()
+    main(throughput)

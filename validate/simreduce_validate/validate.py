@@ -37,7 +37,7 @@ from simreduce_validate.tables import title, validation_lines
 from simreduce_validate.validation import Validation, measure, read_campaign
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command()
 @click.argument("topology", required=False)
 @click.option(
     "--scenario",
