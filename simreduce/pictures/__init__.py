@@ -1,4 +1,4 @@
-"""Machines, rings and trees as pictures: pure functions to a `Drawing`, written as SVG or PNG."""
+"""Pictures of machines, rings and trees: pure functions to a `Drawing`, written as SVG or PNG."""
 
 from simreduce.pictures.patterns import Panel, patterns_picture
 from simreduce.pictures.picture import machine_picture

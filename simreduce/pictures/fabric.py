@@ -1,15 +1,15 @@
-"""A network as rows: its hosts at the bottom, above them the switches level by level."""
+"""Drawings of networks: the hosts at the bottom, the switches above them level by level."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from simreduce.pictures.blocks import Block, Detail, Shown, shown
-from simreduce.pictures.scene import Cable, Item, Scene, scene
-from simreduce.pictures.shapes import Drawing, Rect, Shape
-from simreduce.pictures.style import box, box_size, counts, line
-from simreduce.pictures.wires import Place, arc_room, routes
+from simreduce.pictures.blocks import Block, BoxTree, Detail, box_tree
+from simreduce.pictures.scene import Item, LinkPair, Scene, make_scene
+from simreduce.pictures.shapes import Drawing, Rect
+from simreduce.pictures.style import box_size, draw_scene
+from simreduce.pictures.wires import Place, arc_room, line_points
 
 _WIDEST = 1700.0
 """Pixels; a network that is wider is drawn with less detail."""
@@ -17,7 +17,7 @@ _MOST_LINES = 150
 _GAP, _APART, _ROW_GAP = 12.0, 18.0, 84.0
 _MARGIN = 8.0
 _SHARE = 0.55
-"""The part of its place that one of several switches in a row takes."""
+"""The width of one of several switches in a row, as a fraction of its slot."""
 _DETAILS = [
     Detail(parts, hosts, tops)
     for tops in (16, 1)
@@ -25,32 +25,24 @@ _DETAILS = [
     for hosts in (10**9, 8, 4, 3, 1)
 ]
 _CROSSING, _MOST_CROSSING = 3.0, 32
-"""Pixels that each of the lines which cross adds to the gap between two rows, and of how many."""
+"""Pixels that each crossing line adds to the gap between two rows, and the most that do."""
 
 
-def network(whole: Block, wires: Sequence[Cable], classes: Sequence[str], prefix: str) -> Drawing:
-    """The drawing of a block, with as much of it one by one as can be told apart."""
+def draw_network(
+    whole: Block, wires: Sequence[LinkPair], classes: Sequence[str], prefix: str
+) -> Drawing:
+    """The drawing of a block, with as much detail as stays readable."""
     whole_boxes, seen = _most_detailed(whole, wires, prefix)
-    places = _with_heights(seen, list(_placed(whole_boxes, 0.0)))
-    lines = routes(places, seen.bundles, below=frozenset(), straight=True)
-    shapes: list[Shape] = [
-        line(b, points, classes) for b, points in zip(seen.bundles, lines, strict=True)
-    ]
-    boxes = [
-        box(item, place.x, place.y, place.width, place.height)
-        for item, place in zip(seen.items, places, strict=True)
-    ]
-    labels = counts(seen.bundles, lines, [place.corners for place in places])
-    width = max(place.x + place.width / 2 for place in places) + 6
+    places = _stack_rows(seen, list(_place_boxes(whole_boxes, 0.0)))
+    lines = line_points(places, seen.bundles, below=frozenset(), straight=True)
+    width = max(place.corners[2] for place in places) + 6
     height = max(place.bottom for place in places)
     frames = [_frame(group, places) for group in _groups(whole_boxes)]
-    return Drawing(width, height + _MARGIN, (*frames, *shapes, *labels, *boxes))
+    return Drawing(width, height + _MARGIN, (*frames, *draw_scene(seen, places, lines, classes)))
 
 
-def _groups(boxes: Shown, first: int = 0) -> Iterator[range]:
-    """The places of the boxes of every group of switches: what has none above it, inside a network
-    that has none.
-    """
+def _groups(boxes: BoxTree, first: int = 0) -> Iterator[range]:
+    """The boxes of each group of switches that has no switch above it, as ranges of places."""
     place = first + len(boxes.tops)
     for part in boxes.parts:
         count = len(list(_items(part)))
@@ -61,48 +53,44 @@ def _groups(boxes: Shown, first: int = 0) -> Iterator[range]:
 
 
 def _frame(group: range, places: Sequence[Place]) -> Rect:
-    """What holds the boxes of a group together."""
+    """The frame around the boxes of a group."""
     corners = [places[i].corners for i in group]
     left, top = min(c[0] for c in corners) - _MARGIN, min(c[1] for c in corners) - _MARGIN
     right, bottom = max(c[2] for c in corners) + _MARGIN, max(c[3] for c in corners) + _MARGIN
     return Rect(left, top, right - left, bottom - top, "#fafafa", "#bbbbbb", 8)
 
 
-def _most_detailed(whole: Block, wires: Sequence[Cable], prefix: str) -> tuple[Shown, Scene]:
-    """The scene with the most to see that is neither too wide nor too crowded; the least detailed
-    if there is none.
-    """
-    choices: list[tuple[int, int, Shown]] = []
+def _most_detailed(whole: Block, wires: Sequence[LinkPair], prefix: str) -> tuple[BoxTree, Scene]:
+    """The most detailed scene that is neither too wide nor too crowded, else the least detailed."""
+    choices: list[tuple[int, int, BoxTree]] = []
     for detail in _DETAILS:
-        boxes = shown(whole, detail, prefix)
+        boxes = box_tree(whole, detail, prefix)
         if _span(boxes) <= _WIDEST or detail == _DETAILS[-1]:
             # A switch is worth two hosts: these are alike, and it shows how they are linked.
             worth = sum(2 if item.kind == "switch" else 1 for item in _items(boxes))
             choices.append((-worth, len(choices), boxes))
     for *_, boxes in sorted(choices, key=lambda choice: choice[:2]):
-        seen = scene(wires, list(_items(boxes)))
+        seen = make_scene(wires, list(_items(boxes)))
         if len(seen.bundles) <= _MOST_LINES:
             break
     return boxes, seen
 
 
-def _items(boxes: Shown) -> Iterator[Item]:
+def _items(boxes: BoxTree) -> Iterator[Item]:
     """All boxes, those of a row from left to right."""
     yield from boxes.tops
     for part in boxes.parts:
         yield from _items(part)
 
 
-def _span(boxes: Shown) -> float:
-    """The width that it needs."""
+def _span(boxes: BoxTree) -> float:
+    """The width in pixels that some boxes and those below them need."""
     below = sum(_span(part) for part in boxes.parts) + (_APART if boxes.parts else 0.0)
     return max(sum(box_size(item)[0] + _GAP for item in boxes.tops), below)
 
 
-def _placed(boxes: Shown, left: float) -> Iterator[Place]:
-    """The place of every box in the order of `_items`, at heights still to be found; `row` is minus
-    the level.
-    """
+def _place_boxes(boxes: BoxTree, left: float) -> Iterator[Place]:
+    """The place of every box in the order of `_items`; `row` is minus the level, `y` follows later."""
     span = _span(boxes)
     sizes = [box_size(item) for item in boxes.tops]
     slack = (span - sum(width + _GAP for width, _ in sizes)) / max(len(sizes), 1)
@@ -121,23 +109,23 @@ def _placed(boxes: Shown, left: float) -> Iterator[Place]:
         x += slot
     inner = left + (span - sum(_span(part) for part in boxes.parts)) / 2
     for part in boxes.parts:
-        yield from _placed(part, inner)
+        yield from _place_boxes(part, inner)
         inner += _span(part)
 
 
-def _with_heights(seen: Scene, places: Sequence[Place]) -> list[Place]:
+def _stack_rows(seen: Scene, places: Sequence[Place]) -> list[Place]:
     y = 0.0
     tops: dict[int, float] = {}
     for row in sorted({place.row for place in places}):
         y += arc_room(places, seen.bundles, row, below=False)
         tops[row] = y
         y += max(place.height for place in places if place.row == row) + _ROW_GAP
-        y += _CROSSING * min(_slanting(seen, places, row), _MOST_CROSSING)
+        y += _CROSSING * min(_count_slanted(seen, places, row), _MOST_CROSSING)
     return [replace(place, y=tops[place.row]) for place in places]
 
 
-def _slanting(seen: Scene, places: Sequence[Place], row: int) -> int:
-    """How many lines below a row do not go straight down: they cross each other."""
+def _count_slanted(seen: Scene, places: Sequence[Place], row: int) -> int:
+    """Count the lines below a row that do not go straight down: they cross each other."""
     ends = [sorted((places[b.a], places[b.b]), key=lambda p: p.row) for b in seen.bundles]
     return sum(
         upper.row == row < lower.row and abs(upper.x - lower.x) > upper.width / 2

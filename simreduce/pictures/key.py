@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 
 from simreduce import units
-from simreduce.pictures.scene import WORDS, Cable, counted, figures_text
-from simreduce.pictures.shapes import FAINT, Drawing, Line, Rect, Shape, Text, text_width
+from simreduce.pictures.scene import WORDS, LinkPair, count_text, figures_text
+from simreduce.pictures.shapes import FAINT, Drawing, Line, Rect, Shape, Text, shift, text_width
 from simreduce.pictures.style import FILLS, colour, dashes, stroke
 from simreduce.topology import Node, Topology
 from simreduce.topology.listing import figure_lines
@@ -16,11 +16,11 @@ _MOST_ROWS, _MOST_NOTES = 24, 8
 _ROW, _NOTE = 20.0, 15.0
 
 Row = tuple[Shape, str]
-"""A sample, 14 pixels high, and what it stands for."""
+"""A sample, 14 pixels high, and its meaning."""
 
 
-def key(topology: Topology, wires: Sequence[Cable], classes: Sequence[str]) -> Drawing:
-    """Boxes on the left, lines on their right, notes below."""
+def draw_key(topology: Topology, wires: Sequence[LinkPair], classes: Sequence[str]) -> Drawing:
+    """The key: boxes on the left, lines on their right, notes below."""
     left = _column(_boxes(tuple(topology.nodes.values())), 30)
     right = _column(_lines(wires, classes), 44)
     aside = left.width + 30
@@ -31,11 +31,13 @@ def key(topology: Topology, wires: Sequence[Cable], classes: Sequence[str]) -> D
             "differs; then the latency."
         ),
         "Wider lines carry more; a line for several (x n) is as wide as all of them.",
-        *_cut([f"Besides their links, {line}." for line in figure_lines(topology)], _MOST_NOTES),
+        *_shorten(
+            [f"Besides their links, {line}." for line in figure_lines(topology)], _MOST_NOTES
+        ),
     ]
     texts = [Text(0, below + _NOTE * k + 8, note, 10, fill=FAINT) for k, note in enumerate(notes)]
     width = max(aside + right.width, *(text_width(note, 10) for note in notes))
-    shapes = (*left.shapes, *(shape.moved(aside, 0) for shape in right.shapes), *texts)
+    shapes = (*left.shapes, *(shift(shape, aside, 0) for shape in right.shapes), *texts)
     return Drawing(width, below + _NOTE * len(notes), shapes)
 
 
@@ -44,7 +46,7 @@ def _column(rows: Sequence[Row], sample: float) -> Drawing:
     shapes: list[Shape] = []
     shown = rows[:_MOST_ROWS]
     for k, (shape, text) in enumerate(shown):
-        shapes += [shape.moved(0, k * _ROW), Text(sample + 10, k * _ROW + 11, text)]
+        shapes += [shift(shape, 0, k * _ROW), Text(sample + 10, k * _ROW + 11, text)]
     texts = [text for _, text in shown]
     if len(rows) > len(shown):
         texts.append(f"and {len(rows) - len(shown):,} more")
@@ -71,9 +73,9 @@ def _boxes(nodes: Sequence[Node]) -> list[Row]:
     return rows
 
 
-def _lines(wires: Sequence[Cable], classes: Sequence[str]) -> list[Row]:
+def _lines(wires: Sequence[LinkPair], classes: Sequence[str]) -> list[Row]:
     """A row for every kind of link, family by family, the widest first."""
-    found: dict[tuple[object, ...], list[Cable]] = {}
+    found: dict[tuple[object, ...], list[LinkPair]] = {}
     for cable in wires:
         found.setdefault(cable.figures, []).append(cable)
     rows: list[Row] = []
@@ -88,11 +90,11 @@ def _lines(wires: Sequence[Cable], classes: Sequence[str]) -> list[Row]:
             stroke(cable.bandwidth),
             dashes(link_class, classes),
         )
-        rows.append((sample, f"{_figures(cable)} ({counted(len(some), 'link')})"))
+        rows.append((sample, f"{_figures_of_pair(cable)} ({count_text(len(some), 'link')})"))
     return rows
 
 
-def _figures(cable: Cable) -> str:
+def _figures_of_pair(cable: LinkPair) -> str:
     if cable.back is None:
         return f"{figures_text(cable.there)}, one way"
     if len(cable.figures) == 1:
@@ -100,7 +102,7 @@ def _figures(cable: Cable) -> str:
     return f"{figures_text(cable.there)}; back {figures_text(cable.back)}"
 
 
-def _cut(lines: list[str], most: int) -> list[str]:
+def _shorten(lines: list[str], most: int) -> list[str]:
     if len(lines) <= most:
         return lines
     return [*lines[: most - 1], f"And {len(lines) - most + 1:,} more."]

@@ -1,5 +1,6 @@
-"""One machine: sockets on top, under them the PCIe tree down to GPUs and NICs, NVLinks and
-NVSwitches at the bottom.
+"""Drawings of one machine.
+
+Sockets stand on top, then the PCIe tree down to GPUs and NICs, then NVLinks and NVSwitches.
 """
 
 from __future__ import annotations
@@ -9,59 +10,47 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from simreduce.pictures.scene import Cable, Item, Scene, counted, scene
+from simreduce.pictures.scene import Item, LinkPair, Scene, count_text, make_scene
 from simreduce.pictures.shapes import Drawing
-from simreduce.pictures.style import box, box_size, counts, line
-from simreduce.pictures.wires import Place, arc_room, routes
+from simreduce.pictures.style import box_size, draw_scene
+from simreduce.pictures.wires import Place, arc_room, line_points
 from simreduce.topology import Node, natural
 
 MOST = 16
-"""GPUs that are drawn one by one; of more, the first ones and the last. Likewise for the other
-kinds.
-"""
+"""Most boxes of a kind; of more nodes, the first ones and the last have boxes."""
 _ARCS, _WIDE_ARCS = 60, 16
-"""Links between the GPUs of a row that can still be told apart: single ones, and those of which
-some stand for several.
-"""
+"""Most arcs between the GPUs of a row: of single links, and where some stand for several."""
 _WORTH = 0.15
-"""How much shorter NVLinks must become for another order than that of the names."""
+"""The fraction by which NVLinks must become shorter for an order other than by name."""
 _GAP, _ROW_GAP = 12.0, 44.0
 
 
-def machine(
-    nodes: Sequence[Node], wires: Sequence[Cable], classes: Sequence[str], prefix: str = ""
+def draw_machine(
+    nodes: Sequence[Node], wires: Sequence[LinkPair], classes: Sequence[str], prefix: str = ""
 ) -> Drawing:
-    """The drawing of the machine that `nodes` are, of which names begin with `prefix`, which is
-    left out.
-    """
-    view = _view(nodes, wires, prefix)
+    """The drawing of the machine made of `nodes`; labels leave out `prefix`."""
+    view = _choose_scene(nodes, wires, prefix)
     rows = _rows(view)
-    places = _placed(view, rows)
+    places = _place_items(view, rows)
     devices = frozenset(
         place.row for place, item in zip(places, view.items, strict=True) if item.kind == "gpu"
     )
-    lines = routes(places, view.bundles, below=devices)
-    shapes = [line(b, points, classes) for b, points in zip(view.bundles, lines, strict=True)]
-    shapes += counts(view.bundles, lines, [place.corners for place in places])
-    shapes += [
-        box(item, place.x, place.y, place.width, place.height)
-        for item, place in zip(view.items, places, strict=True)
-    ]
-    width = max(place.x + place.width / 2 for place in places) + 6
+    lines = line_points(places, view.bundles, below=devices)
+    width = max(place.corners[2] for place in places) + 6
     height = max(place.bottom + _under(places, view, place.row) for place in places)
-    return Drawing(width, height, tuple(shapes))
+    return Drawing(width, height, tuple(draw_scene(view, places, lines, classes)))
 
 
-def _view(nodes: Sequence[Node], wires: Sequence[Cable], prefix: str) -> Scene:
-    """All nodes one by one, or as many of each kind as can be told apart."""
+def _choose_scene(nodes: Sequence[Node], wires: Sequence[LinkPair], prefix: str) -> Scene:
+    """The scene with as many nodes of each kind as stay readable."""
     for most in (MOST, 12, 10, 8, 6, 5):
-        view = scene(wires, _items(nodes, most, prefix))
+        view = make_scene(wires, _items(nodes, most, prefix))
         gpus = {i for i, item in enumerate(view.items) if item.kind == "gpu"}
         arcs = [k for k in view.bundles if k.a in gpus and k.b in gpus]
         if len(arcs) <= (_ARCS if all(len(k.cables) == 1 for k in arcs) else _WIDE_ARCS):
             break
     outside = {i: [name.removeprefix(prefix) for name in far] for i, far in view.outside.items()}
-    items = [_noted(item, outside.get(i, ())) for i, item in enumerate(view.items)]
+    items = [_annotate(item, outside.get(i, ())) for i, item in enumerate(view.items)]
     return replace(view, items=tuple(items))
 
 
@@ -80,21 +69,21 @@ def _items(nodes: Sequence[Node], most: int, prefix: str) -> list[Item]:
     return items
 
 
-def _noted(item: Item, far: Sequence[str]) -> Item:
-    """The item, with what it is linked to outside."""
+def _annotate(item: Item, far: Sequence[str]) -> Item:
+    """The item with a note on its links to the outside and inside."""
     notes = []
     if far:
         notes.append(
-            f"to {far[0]}" if len(far) == 1 else f"to {counted(len(far), 'switch', 'switches')}"
+            f"to {far[0]}" if len(far) == 1 else f"to {count_text(len(far), 'switch', 'switches')}"
         )
     if item.inner:
-        notes.append(f"{counted(item.inner, 'link')} among them")
+        notes.append(f"{count_text(item.inner, 'link')} among them")
     return replace(item, note=", ".join(notes))
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The row of every item and the forest that the PCIe tree is; `bottom` are the NVSwitches."""
+    """The row of every item and the forest of PCIe trees; `bottom` are the NVSwitches."""
 
     row: dict[int, int]
     children: dict[int, list[int]]
@@ -123,11 +112,9 @@ def _rows(view: Scene) -> _Rows:
 
 
 def _forest(view: Scene) -> tuple[dict[int, int], dict[int, list[int]]]:
-    """The PCIe tree below every socket: how deep sockets and PCIe switches are in it, and what
-    hangs on each.
+    """The PCIe tree below every socket: depths of sockets and switches, and children of each.
 
-    What is linked to several hangs on the nearest to a socket, and of those on the one with the
-    widest link.
+    An item with several links hangs on the end nearest to a socket, then on the widest link.
     """
     kind = [item.kind for item in view.items]
     near: dict[int, list[int]] = defaultdict(list)
@@ -157,11 +144,9 @@ def _forest(view: Scene) -> tuple[dict[int, int], dict[int, list[int]]]:
 
 
 def _bring_near(view: Scene, rows: _Rows) -> None:
-    """Rearrange brothers of the forest as long as that brings GPUs nearer to those with which they
-    share NVLinks.
+    """Reorder siblings of the forest while that brings GPUs nearer to their NVLink neighbours.
 
-    The order of the names is worth something too: it stays unless links become shorter by a part of
-    `_WORTH`.
+    The order by name stays unless the links become shorter by the fraction `_WORTH`.
     """
     gpus = {i for i, item in enumerate(view.items) if item.kind == "gpu"}
     arcs = [(k.a, k.b, k.bandwidth) for k in view.bundles if k.a in gpus and k.b in gpus]
@@ -177,7 +162,7 @@ def _bring_near(view: Scene, rows: _Rows) -> None:
     while better:
         better = False
         for each in brothers:
-            for order in _rearranged(tuple(each)):
+            for order in _variants(tuple(each)):
                 before, each[:] = list(each), order
                 now = length()
                 if now < best * (1 - 1e-9):
@@ -189,8 +174,8 @@ def _bring_near(view: Scene, rows: _Rows) -> None:
             each[:] = order
 
 
-def _rearranged(row: tuple[int, ...]) -> Iterator[list[int]]:
-    """A row with a part of it turned round, or with one moved elsewhere."""
+def _variants(row: tuple[int, ...]) -> Iterator[list[int]]:
+    """Orders that reverse a part of a row, or move one item elsewhere."""
     for i, j in itertools.combinations(range(len(row)), 2):
         yield [*row[:i], *row[i : j + 1][::-1], *row[j + 1 :]]
         yield [*row[:i], *row[i + 1 : j + 1], row[i], *row[j + 1 :]]
@@ -198,7 +183,7 @@ def _rearranged(row: tuple[int, ...]) -> Iterator[list[int]]:
 
 
 def _leaves(rows: _Rows, trees: Sequence[int]) -> Iterator[int]:
-    """What has nothing below it, from left to right."""
+    """The leaves of the forest from left to right."""
     for i in trees:
         below = rows.children.get(i)
         if below:
@@ -207,7 +192,7 @@ def _leaves(rows: _Rows, trees: Sequence[int]) -> Iterator[int]:
             yield i
 
 
-def _placed(view: Scene, rows: _Rows) -> list[Place]:
+def _place_items(view: Scene, rows: _Rows) -> list[Place]:
     sizes = [box_size(item) for item in view.items]
     x: dict[int, float] = {}
 
@@ -229,20 +214,18 @@ def _placed(view: Scene, rows: _Rows) -> list[Place]:
         # Families of different sockets stand apart.
         left += span(root) + (10.0 if rows.children.get(root) else 0.0)
     places = {i: Place(x[i], *sizes[i], rows.row[i]) for i in x}
-    places |= _switches(view, rows, places, sizes, left)
-    return _with_heights(view, [places[i] for i in range(len(view.items))])
+    places |= _place_switches(view, rows, places, sizes, left)
+    return _stack_rows(view, [places[i] for i in range(len(view.items))])
 
 
-def _switches(
+def _place_switches(
     view: Scene,
     rows: _Rows,
     places: dict[int, Place],
     sizes: Sequence[tuple[float, float]],
     width: float,
 ) -> dict[int, Place]:
-    """NVSwitches: each as wide as the row of its GPUs if these rows do not overlap, else all side
-    by side.
-    """
+    """Places of NVSwitches: each below its GPUs if these do not overlap, else side by side."""
     ends: dict[int, list[float]] = {i: [] for i in rows.bottom}
     for bundle in view.bundles:
         for switch, other in ((bundle.a, bundle.b), (bundle.b, bundle.a)):
@@ -268,7 +251,7 @@ def _switches(
     return found
 
 
-def _with_heights(view: Scene, places: Sequence[Place]) -> list[Place]:
+def _stack_rows(view: Scene, places: Sequence[Place]) -> list[Place]:
     """Rows from top to bottom, with room for the arcs of each."""
     y = 0.0
     tops: dict[int, float] = {}

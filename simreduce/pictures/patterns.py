@@ -1,4 +1,4 @@
-"""Rings and trees: one panel each, the ranks in a circle, lines as wide as their share.
+"""Drawings of rings and trees: one panel each, the ranks in a circle, shares as line widths.
 
 The ranks of a machine stand together, with an arc and the machine's name outside them.
 """
@@ -15,19 +15,20 @@ from simreduce.pictures.shapes import (
     FAINT,
     Circle,
     Drawing,
-    Group,
     Line,
+    Mark,
     Point,
     Polygon,
     Shape,
     Text,
+    shift,
     text_width,
 )
 from simreduce.synthesis.network import Edge
 
 _PANEL, _COLUMNS, _HEAD, _FOOT, _LINE = 240, 4, 48, 24, 16
 _APART = 0.8
-"""Between two machines, in distances between ranks."""
+"""The gap between two machines, in distances between ranks."""
 _ARC = "#c9d3de"
 _MARK = 15.0
 _WIDEST, _THINNEST = 5.0, 1.2
@@ -50,7 +51,7 @@ def patterns_picture(
     """The drawing; `names` are those of the ranks."""
     columns = max(1, min(_COLUMNS, len(panels)))
     width = max(columns * _PANEL, 2 * _PANEL) + 2 * _FOOT
-    below = [*_wrapped(subtitle, width - 2 * _FOOT, 12)]
+    below = [*_wrap(subtitle, width - 2 * _FOOT, 12)]
     head = _HEAD + _LINE * len(below)
     height = head + -(-len(panels) // columns) * (_PANEL + 16) + _FOOT
     size = min(16.0, 16 * (width - 2 * _FOOT) / (1.1 * text_width(title, 16)))
@@ -61,14 +62,14 @@ def patterns_picture(
     ]
     for i, panel in enumerate(panels):
         x, y = _FOOT + i % columns * _PANEL, head + i // columns * (_PANEL + 16)
-        pattern = Group(tuple(_drawn(names, panel, most)), panel.title, "pattern")
-        shapes.append(pattern.moved(x, y))
+        pattern = Mark(tuple(_draw_panel(names, panel, most)), panel.title, "pattern")
+        shapes.append(shift(pattern, x, y))
     return Drawing(width, height, tuple(shapes))
 
 
-def _drawn(names: Sequence[str], panel: Panel, most: float) -> Iterator[Shape]:
+def _draw_panel(names: Sequence[str], panel: Panel, most: float) -> Iterator[Shape]:
     centre, radius = _PANEL / 2, _PANEL / 2 - 38
-    machines = _machines(names)
+    machines = _group_ranks(names)
     several = len(machines) > 1
     apart = _APART if several else 0.0
     turn = 2 * math.pi / (len(names) + apart * len(machines))
@@ -84,7 +85,7 @@ def _drawn(names: Sequence[str], panel: Panel, most: float) -> Iterator[Shape]:
     yield Text(centre, 14, panel.title, 12, "middle")
     if several:
         for first, last in machines:
-            yield from _machine(names[first], angles[first : last + 1], centre, radius + mark)
+            yield from _draw_machine(names[first], angles[first : last + 1], centre, radius + mark)
     stroke = _THINNEST + (_WIDEST - _THINNEST) * panel.share / most
     for u, v in panel.edges:
         (ax, ay), (bx, by) = places[u], places[v]
@@ -102,7 +103,7 @@ def _drawn(names: Sequence[str], panel: Panel, most: float) -> Iterator[Shape]:
             yield Text(x, y + 4, _short(names[i]), min(12.0, mark * 0.85), "middle")
 
 
-def _wrapped(text: str, width: float, size: float) -> Iterator[str]:
+def _wrap(text: str, width: float, size: float) -> Iterator[str]:
     """The text in lines of at most this width, broken at spaces."""
     line = ""
     for word in text.split():
@@ -115,8 +116,8 @@ def _wrapped(text: str, width: float, size: float) -> Iterator[str]:
         yield line
 
 
-def _machines(names: Sequence[str]) -> list[tuple[int, int]]:
-    """The first and the last rank of each machine: of ranks with one prefix that stand together."""
+def _group_ranks(names: Sequence[str]) -> list[tuple[int, int]]:
+    """The first and the last rank of each machine: of each run of ranks with one prefix."""
     found = itertools.groupby(range(len(names)), lambda i: common_prefix([names[i]]))
     ranks = [list(group) for _, group in found]
     return [(group[0], group[-1]) for group in ranks]
@@ -127,7 +128,9 @@ def _around(centre: float, radius: float, angle: float) -> Point:
     return centre + radius * math.sin(angle), centre + 14 - radius * math.cos(angle)
 
 
-def _machine(name: str, angles: Sequence[float], centre: float, radius: float) -> Iterator[Shape]:
+def _draw_machine(
+    name: str, angles: Sequence[float], centre: float, radius: float
+) -> Iterator[Shape]:
     """An arc outside the ranks of a machine, and its name beyond the middle of it."""
     first, last = angles[0], angles[-1]
     pieces = max(1, math.ceil((last - first) * 8))

@@ -1,5 +1,6 @@
-"""A drawing as PNG: resvg renders our SVG with the fonts that matplotlib brings, so that a machine
-without fonts gets the same picture (the extra `simreduce[png]`).
+"""Writes drawings as PNG (the extra `simreduce[png]`).
+
+resvg renders our SVG with matplotlib's fonts, so that a machine without fonts gets the same picture.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from simreduce.pictures.shapes import Drawing
 from simreduce.pictures.svg import to_svg
 
 _SCALE = 2.0
-"""Pixels of the PNG for one of the drawing: for screens and print."""
+"""Pixels of the PNG per pixel of the drawing, for screens and print."""
 _MOST = 25_000_000
 """Most pixels of a PNG; larger drawings get a smaller scale."""
 

@@ -1,9 +1,7 @@
-"""What is to be seen of a machine: single nodes and links, or several of them as one where they are
-too many.
+"""Scenes: the boxes and lines of a drawing, and the nodes and links that each stands for.
 
 A scene is a quotient of the machine's graph: every node is in one `Item`, and every cable (both
-directions of a link) in one `Bundle`, or inside an item. A scene in which nothing is taken together
-has an item for every node.
+directions of a link) is in one `Bundle` or inside an item.
 """
 
 from __future__ import annotations
@@ -28,15 +26,15 @@ _PLURALS = {"pcie_switch": "PCIe switches", "nvswitch": "NVSwitches", "switch": 
 
 
 @dataclass(frozen=True, slots=True)
-class Cable:
-    """What joins two nodes: a link, and the link back if there is one."""
+class LinkPair:
+    """A link, and the link back if there is one."""
 
     there: Link
     back: Link | None
 
     @property
     def figures(self) -> tuple[tuple[object, ...], ...]:
-        """What distinguishes two cables, whatever they join. Both directions, the smaller first."""
+        """The figures of both directions, the smaller first; equal for cables that are alike."""
         ways = (self.there,) if self.back is None else (self.there, self.back)
         each = [(k.link_class, k.lanes, k.nominal, k.bandwidth, k.latency) for k in ways]
         return tuple(sorted(set(each)) + [("one way",)] * (self.back is None))
@@ -49,10 +47,9 @@ class Cable:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One box: a node, or several (`nodes` in the order of their names). `kind` is that of the box.
+    """One box of kind `kind`, for one node or several in the order of their names.
 
-    `several` says that it stands for what would be several boxes, `inner` how many cables are
-    inside.
+    `several` marks a box that stands for several boxes; `inner` counts the cables inside.
     """
 
     label: str
@@ -64,15 +61,15 @@ class Item:
 
     @property
     def title(self) -> str:
-        """Its name and what it is, for the tooltip."""
+        """The tooltip: names, kinds and memory."""
         if len(self.nodes) == 1:
             node = self.nodes[0]
             model = f" {node.model}" if node.model else ""
             memory = f", memory {units.format_bandwidth(node.memory_bandwidth)}"
             known = memory if math.isfinite(node.memory_bandwidth) else ""
             return f"{node.name}: {WORDS[node.kind]}{model}{known}"
-        inside = f", {counted(self.inner, 'link')} among them" if self.inner else ""
-        return f"{self.nodes[0].name} - {self.nodes[-1].name}: {kinds(self.nodes)}{inside}"
+        inside = f", {count_text(self.inner, 'link')} among them" if self.inner else ""
+        return f"{self.nodes[0].name} - {self.nodes[-1].name}: {kinds_text(self.nodes)}{inside}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +78,7 @@ class Bundle:
 
     a: int
     b: int
-    cables: tuple[Cable, ...]
+    cables: tuple[LinkPair, ...]
 
     @property
     def bandwidth(self) -> float:
@@ -90,12 +87,12 @@ class Bundle:
 
     @property
     def link_class(self) -> str:
-        """That of the first cable's first direction."""
+        """The link class of the first cable's first direction."""
         return self.cables[0].there.link_class
 
     @property
     def title(self) -> str:
-        """Ends and figures, for the tooltip."""
+        """The tooltip: ends and figures."""
         first = self.cables[0]
         ends = f"{first.there.source} - {first.there.target}"
         if len(self.cables) > 1:
@@ -125,25 +122,23 @@ def figures_text(link: Link) -> str:
     return f"{link.link_class}{lanes}: {rate}, {units.format_duration(link.latency)}"
 
 
-def counted(count: int, word: str, plural: str = "") -> str:
+def count_text(count: int, word: str, plural: str = "") -> str:
     """`1 GPU`, `1,024 GPUs`."""
     return f"{count:,} {units.noun(count, word, plural)}"
 
 
-def kinds(nodes: Iterable[Node]) -> str:
+def kinds_text(nodes: Iterable[Node]) -> str:
     """`8 GPUs, 4 NICs, ...` in the order of the table of kinds."""
     found = Counter[str](node.kind for node in nodes)
     return ", ".join(
-        counted(found[kind], word, _PLURALS.get(kind, ""))
+        count_text(found[kind], word, _PLURALS.get(kind, ""))
         for kind, word in WORDS.items()
         if found[kind]
     )
 
 
-def cables(topology: Topology) -> list[Cable]:
-    """Every wire of the machine once, in the order of the links; figures (`Link.is_toll`) are
-    none.
-    """
+def link_pairs(topology: Topology) -> list[LinkPair]:
+    """Every wire of the machine once, in the order of the links; tolls are no wires."""
     first: dict[tuple[str, str, str, int], Link] = {}
     pairs: dict[int, Link | None] = {}
     for link in topology.links:
@@ -155,14 +150,14 @@ def cables(topology: Topology) -> list[Cable]:
             pairs[link.id] = None
         else:
             pairs[there.id] = link
-    return [Cable(topology.links[there], back) for there, back in pairs.items()]
+    return [LinkPair(topology.links[there], back) for there, back in pairs.items()]
 
 
-def scene(wires: Sequence[Cable], items: Sequence[Item]) -> Scene:
-    """The items, with what joins them and what is inside them. Nodes in no item are outside."""
+def make_scene(wires: Sequence[LinkPair], items: Sequence[Item]) -> Scene:
+    """The scene of some items: links between them, inside them, and to nodes in no item."""
     place = {node.name: i for i, item in enumerate(items) for node in item.nodes}
     inner = Counter[int]()
-    bundles: dict[tuple[object, ...], list[Cable]] = {}
+    bundles: dict[tuple[object, ...], list[LinkPair]] = {}
     outside: dict[int, dict[str, None]] = {}
     for cable in wires:
         a, b = place.get(cable.there.source), place.get(cable.there.target)

@@ -1,5 +1,4 @@
-"""What a drawing is made of. Lengths are in pixels of an SVG, y grows downwards; texts are ASCII
-where we write them.
+"""Shapes of a drawing. Lengths are in pixels of an SVG; y grows downwards.
 
 `svg.py` writes a `Drawing` as SVG and `png.py` renders that SVG.
 """
@@ -7,7 +6,7 @@ where we write them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 Point = tuple[float, float]
@@ -19,7 +18,7 @@ WHITE = "#ffffff"
 
 @dataclass(frozen=True, slots=True)
 class Rect:
-    """A box with round corners; `fill` "" is none."""
+    """A box with round corners; an empty `fill` draws only the edge."""
 
     x: float
     y: float
@@ -29,10 +28,6 @@ class Rect:
     stroke: str = INK
     radius: float = 4.0
     stroke_width: float = 1.0
-
-    def moved(self, dx: float, dy: float) -> Rect:
-        """The same elsewhere."""
-        return replace(self, x=self.x + dx, y=self.y + dy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,23 +40,15 @@ class Circle:
     fill: str
     stroke: str
 
-    def moved(self, dx: float, dy: float) -> Circle:
-        """The same elsewhere."""
-        return replace(self, x=self.x + dx, y=self.y + dy)
-
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Through its points: straight for two, else cubic Bezier pieces, that is 3k + 1 points."""
+    """A straight line through two points, or cubic Bezier curves through 3k + 1 points."""
 
     points: tuple[Point, ...]
     stroke: str
     width: float
     dashes: tuple[float, ...] = ()
-
-    def moved(self, dx: float, dy: float) -> Line:
-        """The same elsewhere."""
-        return replace(self, points=tuple((x + dx, y + dy) for x, y in self.points))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +57,6 @@ class Polygon:
 
     points: tuple[Point, ...]
     fill: str
-
-    def moved(self, dx: float, dy: float) -> Polygon:
-        """The same elsewhere."""
-        return replace(self, points=tuple((x + dx, y + dy) for x, y in self.points))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +71,12 @@ class Text:
     fill: str = INK
     bold: bool = False
 
-    def moved(self, dx: float, dy: float) -> Text:
-        """The same elsewhere."""
-        return replace(self, x=self.x + dx, y=self.y + dy)
-
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Shapes with a name that a viewer shows under the pointer. `kind` says what they are, and of
-    nodes and links `count` says for how many they stand.
+class Mark:
+    """Shapes that stand for something: an SVG group. Browsers show its `title` under the pointer.
+
+    `kind` is the class of the group; `count` is the number of nodes or links that it stands for.
     """
 
     shapes: tuple[Shape, ...]
@@ -104,31 +84,38 @@ class Group:
     kind: str = ""
     count: int = 0
 
-    def moved(self, dx: float, dy: float) -> Group:
-        """The same elsewhere."""
-        return replace(self, shapes=tuple(shape.moved(dx, dy) for shape in self.shapes))
+
+Shape = Rect | Circle | Line | Polygon | Text | Mark
 
 
-Shape = Rect | Circle | Line | Polygon | Text | Group
+def shift(shape: Shape, dx: float, dy: float) -> Shape:
+    """The same shape elsewhere."""
+    match shape:
+        case Mark():
+            return replace(shape, shapes=tuple(shift(each, dx, dy) for each in shape.shapes))
+        case Line() | Polygon():
+            return replace(shape, points=tuple((x + dx, y + dy) for x, y in shape.points))
+        case _:
+            return replace(shape, x=shape.x + dx, y=shape.y + dy)
 
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """Shapes on white, later ones above earlier ones, from (0, 0) to (width, height)."""
+    """Shapes on white from (0, 0) to (width, height); later shapes cover earlier ones."""
 
     width: float
     height: float
     shapes: tuple[Shape, ...]
 
 
-def stacked(drawings: Sequence[Drawing], gap: float, *, centred: bool = False) -> Drawing:
-    """One below the other, with the left edges in line or `centred`."""
+def stack(drawings: Sequence[Drawing], gap: float, *, centred: bool = False) -> Drawing:
+    """The drawings below each other, aligned on the left or `centred`."""
     shapes: list[Shape] = []
     width = max((drawing.width for drawing in drawings), default=0.0)
     y = 0.0
     for drawing in drawings:
         x = (width - drawing.width) / 2 if centred else 0.0
-        shapes += [shape.moved(x, y) for shape in drawing.shapes]
+        shapes += [shift(shape, x, y) for shape in drawing.shapes]
         y += drawing.height + gap
     return Drawing(width, max(y - gap, 0.0), tuple(shapes))
 
@@ -165,7 +152,7 @@ def polyline(points: Sequence[Point], pieces: int = 48) -> list[Point]:
 
 
 def along(points: Sequence[Point], part: float) -> Point:
-    """The place after `part` (0 to 1) of the length of a polyline."""
+    """The point at the fraction `part` (0 to 1) of the length of a polyline."""
     lengths = [
         ((bx - ax) ** 2 + (by - ay) ** 2) ** 0.5
         for (ax, ay), (bx, by) in itertools.pairwise(points)
@@ -177,12 +164,3 @@ def along(points: Sequence[Point], part: float) -> Point:
             return a[0] + t * (b[0] - a[0]), a[1] + t * (b[1] - a[1])
         left -= length
     return points[-1]
-
-
-def flat(shapes: Iterable[Shape]) -> Iterable[Shape]:
-    """All shapes, those of groups too, without the groups."""
-    for shape in shapes:
-        if isinstance(shape, Group):
-            yield from flat(shape.shapes)
-        else:
-            yield shape

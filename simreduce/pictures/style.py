@@ -1,18 +1,19 @@
-"""Colours, widths and boxes. The colours are those of Okabe and Ito, told apart by colour-blind
-eyes too; kinds of boxes differ in their names and links in their width, so that a print in grey can
-be read as well.
+"""Colours, widths, lines and boxes.
+
+Colour-blind readers can distinguish the colours, which are those of Okabe and Ito. A print in grey
+stays readable: boxes differ in their names, and links in their widths.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simreduce.pictures.scene import Bundle, Item
+from simreduce.pictures.scene import Bundle, Item, Scene
 from simreduce.pictures.shapes import (
     FAINT,
     WHITE,
-    Group,
     Line,
+    Mark,
     Point,
     Rect,
     Shape,
@@ -21,6 +22,7 @@ from simreduce.pictures.shapes import (
     polyline,
     text_width,
 )
+from simreduce.pictures.wires import Place
 
 FILLS = {
     "gpu": "#d5efe3",
@@ -39,18 +41,16 @@ _FAMILIES = (
     (("cable",), "#56708a"),
 )
 _NETWORK = "#b07d00"
-"""Of all other classes, which are those of networks: darker than the orange of the table, to be
-seen on white.
-"""
+"""The colour of networks' links: darker than the palette's orange, to be seen on white."""
 
 HEIGHT = 30.0
-"""Of a box with one line of text."""
+"""The height of a box with one line of text."""
 _SECOND = 13.0
-"""What a second line adds."""
+"""The height that a second line adds."""
 
 
 def colour(link_class: str) -> str:
-    """By the family of the class."""
+    """The colour of a link class, by its family."""
     for stems, code in _FAMILIES:
         if link_class.startswith(stems):
             return code
@@ -58,16 +58,18 @@ def colour(link_class: str) -> str:
 
 
 def dashes(link_class: str, classes: Sequence[str]) -> tuple[float, ...]:
-    """None for the first class of a colour in the machine, others for the next: pcie5_x16 and
-    pcie4_x16 differ.
+    """The dashes of a link class: none for the first class of its colour, others for the next.
+
+    So pcie5_x16 and pcie4_x16 of one machine differ.
     """
     alike = [each for each in classes if colour(each) == colour(link_class)]
     return ((), (7.0, 3.0), (2.5, 2.5), (9.0, 3.0, 2.0, 3.0))[min(alike.index(link_class), 3)]
 
 
 def stroke(bandwidth: float) -> float:
-    """Pixels of a line of so many bytes/s: always more for more, in proportion at first, and never
-    11 or more.
+    """The width in pixels of a line of `bandwidth` bytes/s.
+
+    It grows with the bandwidth, at first in proportion, and stays below 11.
     """
     rate = bandwidth / 1e9
     return 0.8 + 10 * rate / (rate + 100)
@@ -79,42 +81,55 @@ def box_size(item: Item) -> tuple[float, float]:
     return max(46.0, width + 12), HEIGHT + (_SECOND if item.note else 0)
 
 
-def box(item: Item, centre: float, top: float, width: float, height: float) -> Group:
-    """The box of an item; a stack of boxes for several nodes or machines."""
+def draw_scene(
+    scene: Scene,
+    places: Sequence[Place],
+    lines: Sequence[Sequence[Point]],
+    classes: Sequence[str],
+) -> list[Mark]:
+    """The lines of a scene, their counts, and the boxes of its items on top."""
+    marks = [_line(b, points, classes) for b, points in zip(scene.bundles, lines, strict=True)]
+    marks += _counts(scene.bundles, lines, [place.corners for place in places])
+    return marks + [_box(*each) for each in zip(scene.items, places, strict=True)]
+
+
+def _box(item: Item, place: Place) -> Mark:
+    """The box of an item; a pile of boxes for several nodes or machines."""
+    left, top, *_ = place.corners
+    offsets = (4.0, 2.0, 0.0) if item.several else (0.0,)
     fill = FILLS[item.kind]
-    left = centre - width / 2
-    shapes: list[Shape] = []
-    if item.several:
-        shapes += [Rect(left + d, top - d, width, height, fill) for d in (4.0, 2.0)]
-    shapes.append(Rect(left, top, width, height, fill))
-    middle = top + height / 2 + (4 if not item.note else -2)
-    shapes.append(Text(centre, middle, item.label, 11, "middle"))
+    shapes: list[Shape] = [
+        Rect(left + d, top - d, place.width, place.height, fill) for d in offsets
+    ]
+    middle = top + place.height / 2 + (4 if not item.note else -2)
+    shapes.append(Text(place.x, middle, item.label, 11, "middle"))
     if item.note:
-        shapes.append(Text(centre, middle + 13, item.note, 9, "middle", FAINT))
-    return Group(tuple(shapes), item.title, f"node {item.kind}", len(item.nodes))
+        shapes.append(Text(place.x, middle + 13, item.note, 9, "middle", FAINT))
+    return Mark(tuple(shapes), item.title, f"node {item.kind}", len(item.nodes))
 
 
-def line(bundle: Bundle, points: Sequence[Point], classes: Sequence[str]) -> Group:
+def _line(bundle: Bundle, points: Sequence[Point], classes: Sequence[str]) -> Mark:
     """The line of a bundle through the points of a `Line`."""
     link_class = bundle.link_class
     shape = Line(
         tuple(points), colour(link_class), stroke(bundle.bandwidth), dashes(link_class, classes)
     )
-    return Group((shape,), bundle.title, "link", len(bundle.cables))
+    return Mark((shape,), bundle.title, "link", len(bundle.cables))
 
 
-def counts(
+def _counts(
     bundles: Sequence[Bundle],
     lines: Sequence[Sequence[Point]],
     boxes: Sequence[tuple[float, float, float, float]],
-) -> list[Group]:
-    """`x 32` on each line that stands for several, where it covers no box (left, top, right,
-    bottom), no other count and the fewest other lines.
+) -> list[Mark]:
+    """`x 32` on each line that stands for several links.
+
+    A count covers no box (left, top, right, bottom), no other count and the fewest other lines.
     """
     paths = [polyline(points) for points in lines]
     marks = [[along(path, k / 40) for k in range(41)] for path in paths]
     taken = [(left - 1, top - 6, right + 6, bottom + 2) for left, top, right, bottom in boxes]
-    found: list[Group] = []
+    found: list[Mark] = []
     for i, (bundle, path) in enumerate(zip(bundles, paths, strict=True)):
         if len(bundle.cables) < 2:
             continue
@@ -132,7 +147,7 @@ def counts(
             _, _, (x, y) = min(free)
             taken.append((x - half, y - 8, x + half, y + 8))
             label = Text(x, y + 3.5, text, 10, "middle", FAINT)
-            found.append(Group((Rect(x - half, y - 7, 2 * half, 14, WHITE, "", 3), label)))
+            found.append(Mark((Rect(x - half, y - 7, 2 * half, 14, WHITE, "", 3), label)))
     return found
 
 

@@ -1,4 +1,4 @@
-"""A drawing as a standalone SVG."""
+"""Writes drawings as standalone SVG."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from xml.sax.saxutils import escape, quoteattr
 from simreduce.pictures.shapes import (
     Circle,
     Drawing,
-    Group,
     Line,
+    Mark,
     Point,
     Polygon,
     Rect,
@@ -20,7 +20,7 @@ from simreduce.pictures.shapes import (
 
 
 def to_svg(drawing: Drawing) -> str:
-    """The same text for the same drawing. Browsers show titles of groups under the pointer."""
+    """The drawing as SVG: the same text for the same drawing."""
     width, height = _number(drawing.width), _number(drawing.height)
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
@@ -34,7 +34,7 @@ def to_svg(drawing: Drawing) -> str:
 def _elements(shapes: Iterable[Shape]) -> Iterator[str]:
     for shape in shapes:
         match shape:
-            case Group():
+            case Mark():
                 kind = f" class={quoteattr(shape.kind)}" if shape.kind else ""
                 count = f' data-count="{shape.count}"' if shape.count else ""
                 yield f"<g{kind}{count}>"

@@ -1,6 +1,4 @@
-"""Lines between boxes that stand in rows: across rows from bottom to top, within a row beside or
-round the others.
-"""
+"""Lines between boxes that stand in rows: across rows, or along a row beside or round others."""
 
 from __future__ import annotations
 
@@ -13,13 +11,14 @@ from simreduce.pictures.scene import Bundle
 from simreduce.pictures.shapes import Point
 
 _USED = 0.72
-"""The part of an edge of a box on which lines may end."""
+"""The fraction of a box's edge on which lines may end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Of a box: its middle `x`, its upper edge `y`, its size; `row` 0 is uppermost. `wide`: lines
-    end where they come.
+    """The place of a box: its middle `x`, its upper edge `y`, its size; `row` 0 is uppermost.
+
+    Lines go straight down to a `wide` box.
     """
 
     x: float
@@ -40,7 +39,7 @@ class Place:
         return self.y + self.height
 
 
-def beside(places: Sequence[Place], a: int, b: int) -> bool:
+def are_neighbours(places: Sequence[Place], a: int, b: int) -> bool:
     """Whether two boxes are neighbours in a row."""
     one, other = places[a], places[b]
     low, high = sorted((one.x, other.x))
@@ -48,45 +47,41 @@ def beside(places: Sequence[Place], a: int, b: int) -> bool:
 
 
 def _reach(distance: float, *, below: bool) -> float:
-    """How far an arc goes away from the boxes that it joins. Those above boxes are few, and can be
-    flat.
-    """
+    """The height of an arc over the boxes that it joins. Arcs above boxes are few, so flatter."""
     return min(14 + 0.19 * distance, 210.0) if below else min(14 + 0.09 * distance, 130.0)
 
 
 def arc_room(places: Sequence[Place], bundles: Sequence[Bundle], row: int, *, below: bool) -> float:
-    """The room that the arcs of a row need. Those above are only between boxes that are no
-    neighbours.
-    """
+    """The height that the arcs of a row need. Arcs above join only boxes that are not adjacent."""
     spans = [
         abs(places[k.a].x - places[k.b].x)
         for k in bundles
-        if places[k.a].row == places[k.b].row == row and (below or not beside(places, k.a, k.b))
+        if places[k.a].row == places[k.b].row == row
+        and (below or not are_neighbours(places, k.a, k.b))
     ]
     return _reach(max(spans), below=below) + 6 if spans else 0.0
 
 
-def routes(
+def line_points(
     places: Sequence[Place],
     bundles: Sequence[Bundle],
     *,
     below: frozenset[int],
     straight: bool = False,
 ) -> list[tuple[Point, ...]]:
-    """For every bundle the points of its line. Arcs of the rows `below` hang under them, those of
-    others stand above.
+    """The points of the line of every bundle.
 
-    Lines across rows are curves that bend in the first gap and then go straight down, or
-    `straight`.
+    Arcs hang under the rows `below` and stand above the others. Lines across rows are `straight`,
+    or curves that bend in the first gap and then go straight down.
     """
-    plans = [_plan(places, bundle, below) for bundle in bundles]
-    ports = _ports(places, bundles, plans)
+    courses = [_course(places, bundle, below) for bundle in bundles]
+    ports = _ports(places, bundles, courses)
     gaps = _gaps(places)
     lanes: dict[tuple[int, int], int] = defaultdict(int)
     out: list[tuple[Point, ...]] = []
-    for i, (bundle, plan) in enumerate(zip(bundles, plans, strict=True)):
+    for i, (bundle, course) in enumerate(zip(bundles, courses, strict=True)):
         a, b = places[bundle.a], places[bundle.b]
-        if plan == "beside":
+        if course == "beside":
             left, right = (a, b) if a.x < b.x else (b, a)
             pair = min(bundle.a, bundle.b), max(bundle.a, bundle.b)
             y = (max(a.y, b.y) + min(a.bottom, b.bottom)) / 2 + (0, 9, -9, 4, -4)[lanes[pair] % 5]
@@ -94,7 +89,7 @@ def routes(
             out.append(((left.x + left.width / 2, y), (right.x - right.width / 2, y)))
             continue
         ax, bx = ports[i, bundle.a], ports[i, bundle.b]
-        if plan == "across":
+        if course == "across":
             upper, lower, ux, lx = (a, b, ax, bx) if a.row < b.row else (b, a, bx, ax)
             if straight or abs(ux - lx) < 0.5:
                 out.append(((ux, upper.bottom), (lx, lower.y)))
@@ -106,8 +101,8 @@ def routes(
                 curve if bend == lower.y else (*curve, (lx, bend), (lx, lower.y), (lx, lower.y))
             )
             continue
-        away = _reach(abs(a.x - b.x), below=plan == "below") * 4 / 3
-        if plan == "below":
+        away = _reach(abs(a.x - b.x), below=course == "below") * 4 / 3
+        if course == "below":
             out.append(
                 ((ax, a.bottom), (ax, a.bottom + away), (bx, b.bottom + away), (bx, b.bottom))
             )
@@ -116,18 +111,18 @@ def routes(
     return out
 
 
-def _plan(places: Sequence[Place], bundle: Bundle, below: frozenset[int]) -> str:
-    """How a line goes: across, beside, above, below."""
+def _course(places: Sequence[Place], bundle: Bundle, below: frozenset[int]) -> str:
+    """The course of a line: across, beside, above or below."""
     a, b = places[bundle.a], places[bundle.b]
     if a.row != b.row:
         return "across"
     if a.row in below:
         return "below"
-    return "beside" if beside(places, bundle.a, bundle.b) else "above"
+    return "beside" if are_neighbours(places, bundle.a, bundle.b) else "above"
 
 
 def _gaps(places: Sequence[Place]) -> Mapping[int, float]:
-    """By row where the next row that has boxes begins."""
+    """The upper edge of the next row of boxes, by row."""
     tops: dict[int, float] = {}
     for place in places:
         tops[place.row] = min(place.y, tops.get(place.row, place.y))
@@ -136,20 +131,21 @@ def _gaps(places: Sequence[Place]) -> Mapping[int, float]:
 
 
 def _ports(
-    places: Sequence[Place], bundles: Sequence[Bundle], plans: Sequence[str]
+    places: Sequence[Place], bundles: Sequence[Bundle], courses: Sequence[str]
 ) -> dict[tuple[int, int], float]:
-    """Where on its edge each line ends, by (bundle, box): in the order of the other ends, so that
-    few lines cross.
+    """The x at which each line ends, by (bundle, box).
+
+    Ends are in the order of the other ends, so that few lines cross.
     """
     ends: dict[tuple[int, str], list[tuple[tuple[float, float], int]]] = defaultdict(list)
-    for i, (bundle, plan) in enumerate(zip(bundles, plans, strict=True)):
+    for i, (bundle, course) in enumerate(zip(bundles, courses, strict=True)):
         for here, there in ((bundle.a, bundle.b), (bundle.b, bundle.a)):
             away = places[there].x - places[here].x
-            if plan in ("above", "below"):
+            if course in ("above", "below"):
                 # Long arcs begin inside short ones of the same side, so that arcs of one box do not
                 # cross.
-                ends[here, plan].append(((-1, -away) if away < 0 else (1, -away), i))
-            elif plan == "across":
+                ends[here, course].append(((-1, -away) if away < 0 else (1, -away), i))
+            elif course == "across":
                 side = "below" if places[here].row < places[there].row else "above"
                 ends[here, side].append(((0, places[there].x), i))
     ports: dict[tuple[int, int], float] = {}

@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from simreduce.pictures import machine_picture, to_svg
-from simreduce.pictures.scene import cables
-from simreduce.pictures.shapes import Drawing, Group, Rect, Text, along, flat, polyline, text_width
+from simreduce.pictures.scene import link_pairs
+from simreduce.pictures.shapes import Drawing, Mark, Rect, Text, along, polyline, text_width
 from simreduce.pictures.style import stroke
 from simreduce.topology import Cable, Node, build, load_topology, shipped
 from simreduce.topology.graph import assemble
 from simreduce.topology.routing.torus import TorusRule
+from tests.pictures.drawings import flat
 
 SVG = "{http://www.w3.org/2000/svg}"
 NETWORKS = [
@@ -45,12 +46,12 @@ NETWORKS = [
 MACHINES = [*(name for name, _ in shipped()), *NETWORKS]
 
 
-def groups(drawing: Drawing, kind: str) -> list[Group]:
+def groups(drawing: Drawing, kind: str) -> list[Mark]:
     """The groups of a kind that are not inside another picture."""
-    return [s for s in drawing.shapes if isinstance(s, Group) and s.kind.split()[:1] == [kind]]
+    return [s for s in drawing.shapes if isinstance(s, Mark) and s.kind.split()[:1] == [kind]]
 
 
-def inner(node: Group) -> int:
+def inner(node: Mark) -> int:
     """The links that the box of several nodes stands for."""
     found = re.search(r"([0-9,]+) links? among them$", node.title)
     return int(found[1].replace(",", "")) if found else 0
@@ -60,7 +61,7 @@ def rectangles(drawing: Drawing) -> list[Rect]:
     """The boxes of nodes, in whatever frame; of a stack the one on top."""
     found, shapes = [], list(drawing.shapes)
     for shape in shapes:
-        if isinstance(shape, Group):
+        if isinstance(shape, Mark):
             if shape.kind.startswith("node"):
                 found.append([s for s in shape.shapes if isinstance(s, Rect)][-1])
             else:
@@ -96,7 +97,7 @@ def check(topology) -> Drawing:
     everything = [area(shape) for shape in [*rectangles(drawing), *texts]]
 
     assert len(topology.nodes) == sum(node.count for node in nodes)
-    assert len(cables(topology)) == sum(link.count for link in links) + sum(map(inner, nodes))
+    assert len(link_pairs(topology)) == sum(link.count for link in links) + sum(map(inner, nodes))
     single = [node.title.split(": ")[0] for node in nodes if node.count == 1]
     assert len(single) == len(set(single))
     assert set(single) <= set(topology.nodes)
@@ -125,7 +126,7 @@ def views(shapes):
     """The shapes of a picture, and those of every frame in it."""
     yield shapes
     for shape in shapes:
-        if isinstance(shape, Group) and shape.kind == "detail":
+        if isinstance(shape, Mark) and shape.kind == "detail":
             yield from views(shape.shapes)
 
 
@@ -134,7 +135,7 @@ def test_no_line_runs_under_a_box(name):
     """Only the two boxes that it joins are touched, and these at their edges."""
     for shapes in views(machine_picture(load_topology(name)).shapes):
         view = Drawing(
-            0, 0, tuple(s for s in shapes if not (isinstance(s, Group) and s.kind == "detail"))
+            0, 0, tuple(s for s in shapes if not (isinstance(s, Mark) and s.kind == "detail"))
         )
         inside = [
             (x + 3, y + 3, right - 3, low - 3) for x, y, right, low in map(area, rectangles(view))
@@ -166,7 +167,7 @@ def test_equal_machines_on_a_network_are_drawn_once():
 
     assert {"n0, one of 4 alike"} <= {s.text for s in frame.shapes if isinstance(s, Text)}
     assert len(one.nodes) == len(groups(inside, "node"))
-    assert len(cables(one)) == len(groups(inside, "link"))
+    assert len(link_pairs(one)) == len(groups(inside, "link"))
     assert {"n0", "n1", "n2", "n3", "switch0"} == {
         s.text
         for node in groups(four, "node")

@@ -7,8 +7,9 @@ import math
 import pytest
 
 from simreduce.pictures import Panel, machine_picture, patterns_picture
-from simreduce.pictures.shapes import Circle, Group, Line, Text, along, flat, polyline, text_width
+from simreduce.pictures.shapes import Circle, Line, Mark, Text, along, polyline, text_width
 from simreduce.topology import load_topology
+from tests.pictures.drawings import flat
 
 
 def ring(names: list[str]) -> Panel:
@@ -60,7 +61,7 @@ def test_spines_over_two_leaves_end_apart():
     links = [
         shape.shapes[0].points
         for shape in machine_picture(load_topology("fat_tree:10,radix=8")).shapes
-        for shape in ([shape] if isinstance(shape, Group) and shape.kind == "link" else [])
+        for shape in ([shape] if isinstance(shape, Mark) and shape.kind == "link" else [])
     ]
     top = min(points[0][1] for points in links)
     from_spines = [points[-1] for points in links if points[0][1] == top]
@@ -73,7 +74,7 @@ def test_spines_over_two_leaves_end_apart():
 def test_counts_stand_where_few_lines_cross(name):
     """Under each label are its own line and at most two others."""
     shapes = machine_picture(load_topology(name)).shapes
-    groups = [shape for shape in shapes if isinstance(shape, Group)]
+    groups = [shape for shape in shapes if isinstance(shape, Mark)]
     links = [g.shapes[0] for g in groups if g.kind == "link"]
     paths = [[along(polyline(k.points), i / 80) for i in range(81)] for k in links]
     labels = [
