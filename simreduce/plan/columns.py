@@ -46,7 +46,9 @@ class GrowingColumn:
     def _make_room(self, end: int) -> None:
         # Far too large: memory that is never touched costs nothing, and to grow often costs more
         # than to fill.
-        grown = np.empty(max(end, 64, min(len(self.array) * 16, MOST_OPS)), dtype=self.dtype)
+        have = len(self.array)
+        room = max(end, 64, min(have * 16, MOST_OPS), have + have // 4)
+        grown = np.empty(room, dtype=self.dtype)
         grown[: self.size] = self.array[: self.size] if self.only is None else self.only
         self.array = grown
 

@@ -10,21 +10,37 @@ ranks, to say in words what is wrong.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from simreduce import dtypes
-from simreduce.arrays import AnyInts, Bools, Ints, distinct, invert, ranges, row_starts, splitmix
+from simreduce.arrays import AnyInts, Ints, distinct, ranges, row_starts, splitmix
+from simreduce.compiling import family, sweep, worth_compiling
 from simreduce.errors import PlanError, quote
 from simreduce.plan.contract import Contract, Homes
 from simreduce.plan.plan import ZEROS, Kind, Plan
+from simreduce.plan.residues import (
+    DOUBLED,
+    EXTRA,
+    MISSING,
+    MISTYPED,
+    PRIME,
+    WRONG,
+    check,
+    collect,
+    cover,
+    is_malformed,
+    look_up,
+    run,
+)
 
-PRIME = 2**31 - 1
 _SEED = np.uint64(0x5EED)
-_AT_ONCE = 1 << 18
+_CELLS = 1 << 23
+"""Residues that are held at once, at least."""
+_FREE = np.iinfo(np.int64).min  # as in `residues`
 _EXPLAINED = 20
 """Failing intervals explained in words; the rest are counted."""
 
@@ -54,7 +70,7 @@ def verify(plan: Plan) -> list[Problem]:
             f"the plan is that of one of {plan.machines} equal machines; prove what the "
             "strategy compiles to for a few of them"
         )
-    return list(_malformed(plan)) or list(_broken_promises(plan))
+    return (_is_malformed(plan) and list(_malformed(plan))) or list(_broken_promises(plan))
 
 
 def wrong_elements(problems: list[Problem]) -> int:
@@ -163,111 +179,82 @@ def _gaps(plan: Plan) -> Ints:
     return np.concatenate(bad)
 
 
+def _is_malformed(plan: Plan) -> bool:
+    """Whether any single op breaks a rule, found in one sweep that says no more."""
+    waits = plan.control_start if len(plan.controls) else np.zeros(0, dtype=np.int32)
+    columns = (plan.kind, plan.device, plan.lo, plan.hi, *_step(plan.dtype), *_step(plan.arg))
+    operands = plan.operand_start, plan.operands, waits, plan.controls
+    if sweep(is_malformed, (*columns, *operands), compiled=worth_compiling(len(plan))):
+        return True
+    inputs = plan.kind == Kind.INPUT
+    return bool((plan.arg[inputs] < ZEROS).any()) or bool(len(_strays(plan)))
+
+
+_EMPTY: Ints = np.zeros(0, dtype=np.int64)
+
+
+def _step(column: AnyInts) -> tuple[AnyInts, int]:
+    """A column as `residues` takes it: one number with a step of 0 if all are a view of it."""
+    return (column[:1], 0) if column.strides == (0,) else (column, 1)
+
+
 @dataclass(frozen=True, slots=True)
 class _Atoms:
     """The cuts of the address space, and where each op's atoms stand in it."""
 
     cuts: Ints
-    first: Ints
-    last: Ints
+    first: AnyInts
+    last: AnyInts
 
     @staticmethod
     def of(plan: Plan) -> _Atoms:
-        contract = plan.contract
-        cuts = distinct(np.concatenate([plan.lo, plan.hi, contract.lo, contract.hi]))
-        return _Atoms(cuts, np.searchsorted(cuts, plan.lo), np.searchsorted(cuts, plan.hi))
+        ends = plan.lo, plan.hi, plan.contract.lo, plan.contract.hi
+        if not worth_compiling(len(plan)):
+            cuts = distinct(np.concatenate(ends))
+            return _Atoms(cuts, np.searchsorted(cuts, plan.lo), np.searchsorted(cuts, plan.hi))
+        table = _hashed(ends)
+        slots = np.flatnonzero(table != _FREE)
+        slots = slots[np.argsort(table[slots])]
+        place = np.zeros(len(table), dtype=np.int32)
+        place[slots] = np.arange(len(slots), dtype=np.int32)
+        found = [np.empty(len(plan), dtype=np.int32) for _ in range(2)]
+        for column, places in zip(ends, found, strict=False):
+            sweep(look_up, (column, table, place), [places], compiled=True)
+        return _Atoms(table[slots], *found)
+
+    def blocks(self, devices: int) -> Iterator[tuple[int, int, int]]:
+        """Stretches of atoms, whose values and results take bounded memory; and how many values of
+        an atom the ops have there.
+        """
+        change = np.zeros(len(self.cuts) + 1, dtype=np.int64)
+        compiled = worth_compiling(len(self.first))
+        sweep(cover, (self.first, self.last), [change], compiled=compiled)
+        ends = row_starts(np.cumsum(change)[: max(len(self.cuts) - 1, 0)])
+        most, begin = max(_CELLS, len(self.first)), 0
+        while begin < len(ends) - 1:
+            end = int(np.searchsorted(ends, ends[begin] + most, side="right")) - 1
+            end = max(min(end, begin + most // max(devices, 1)), begin + 1)
+            yield begin, end, int(ends[end] - ends[begin])
+            begin = end
 
 
-def _residue(contributor: AnyInts, atom: Ints) -> Ints:
-    """What each contributor gives for the atom at the same place: 1 to PRIME - 1, and 0 for
-    ZEROS.
-    """
-    nothing = np.uint64(0)
-    mixed = splitmix(nothing, contributor.astype(np.uint64) + _SEED)
-    mixed = splitmix(nothing, mixed + atom.astype(np.uint64))
-    return np.where(contributor == ZEROS, 0, (mixed % np.uint64(PRIME - 1)).astype(np.int64) + 1)
+def _hashed(columns: Sequence[AnyInts]) -> Ints:
+    """The distinct numbers of the columns in a hash table at most half full."""
+    size = 1 << 12
+    while True:
+        table, count = np.full(size, _FREE, dtype=np.int64), 0
+        for column in columns:
+            if count >= 0:
+                count = family(collect)(column, table, count)
+        if count >= 0:
+            return table
+        size *= 4
 
 
-def _residues(plan: Plan, atoms: _Atoms) -> tuple[Ints, Ints]:
-    """The residues of every op's atoms, as one flat array, and where each op's begin in it."""
-    steps = list(_levels(plan.operand_start, plan.operands))
-    # Ops by depth: what is computed in one step is one stretch of the array, and so is what it
-    # reads, below.
-    order = np.concatenate([np.zeros(0, dtype=np.int64), *steps])
-    ops = np.cumsum([0, *map(len, steps)])
-    width = atoms.last - atoms.first
-    ends = row_starts(width[order])
-    offset = np.empty(len(plan), dtype=np.int64)
-    offset[order] = ends[:-1]
-
-    value = np.zeros(ends[-1], dtype=np.int64)
-    inputs = np.flatnonzero(plan.kind == Kind.INPUT)
-    count = width[inputs]
-    value[ranges(offset[inputs], count)] = _residue(
-        np.repeat(plan.arg[inputs], count), ranges(atoms.first[inputs], count)
-    )
-    scaled = np.flatnonzero(plan.kind == Kind.SCALE)
-    factor = np.ones(len(value) if len(scaled) else 0, dtype=np.int64)
-    factor[ranges(offset[scaled], width[scaled])] = np.repeat(
-        _inverse(plan.arg[scaled]), width[scaled]
-    )
-
-    for some in _at_once(ends[ops]):
-        readers = order[ops[some.start] : ops[some.stop]]
-        target, source, read = _reads(plan, atoms, offset, readers)
-        stretches = (
-            ends[ops[some.start : some.stop + 1]],
-            read[ops[some.start : some.stop + 1] - ops[some.start]],
-        )
-        for (start, stop), (begin, end) in zip(
-            *(pairwise(s.tolist()) for s in stretches), strict=True
-        ):
-            np.add.at(value, target[begin:end], value[source[begin:end]])
-            value[start:stop] %= PRIME
-            if len(scaled):
-                value[start:stop] *= factor[start:stop]
-                value[start:stop] %= PRIME
-    return value, offset
-
-
-def _reads(plan: Plan, atoms: _Atoms, offset: Ints, readers: Ints) -> tuple[Ints, Ints, Ints]:
-    """Of every atom that these ops read, op by op: where it goes, where it is; and where each op's
-    reads end.
-    """
-    reads = plan.operand_count[readers]
-    user = np.repeat(readers, reads)
-    used = plan.operands[ranges(plan.operand_start[readers], reads)]
-    lo = np.maximum(atoms.first[user], atoms.first[used])
-    count = np.maximum(np.minimum(atoms.last[user], atoms.last[used]) - lo, 0)
-    target = ranges(offset[user] + lo - atoms.first[user], count)
-    source = ranges(offset[used] + lo - atoms.first[used], count)
-    return target, source, row_starts(count)[row_starts(reads)]
-
-
-def _levels(start: AnyInts, predecessors: AnyInts) -> Iterator[Ints]:
-    """Ops by depth: each array holds the ops whose predecessors are all in earlier arrays,
-    ascending. Ops on a cycle never come.
-    """
-    left = np.diff(start)
-    successor_start, successors = invert(start, predecessors, len(left))
-    level = np.flatnonzero(left == 0)
-    while len(level):
-        yield level
-        count = successor_start[level + 1] - successor_start[level]
-        reached = successors[ranges(successor_start[level], count)]
-        np.subtract.at(left, reached, 1)
-        level = distinct(reached[left[reached] == 0])
-
-
-def _at_once(ends: Ints) -> Iterator[slice]:
-    """All rows in order, given where each ends, in stretches of about `_AT_ONCE` in all: so that
-    arrays stay small.
-    """
-    marks = np.searchsorted(ends, np.arange(0, ends[-1] + _AT_ONCE, _AT_ONCE)).clip(
-        0, len(ends) - 1
-    )
-    for begin, end in pairwise(distinct(np.append(marks, len(ends) - 1)).tolist()):
-        yield slice(begin, end)
+def _residues_of(contributors: AnyInts) -> Ints:
+    """What each contributor gives: 1 to PRIME - 1, and 0 for ZEROS."""
+    mixed = splitmix(_SEED, contributors.astype(np.uint64) + np.uint64(1))
+    return np.where(contributors == ZEROS, 0, (mixed % np.uint64(PRIME - 1)).astype(np.int64) + 1)
 
 
 def _inverse(divisors: AnyInts) -> Ints:
@@ -275,85 +262,104 @@ def _inverse(divisors: AnyInts) -> Ints:
     return np.array([pow(int(d), -1, PRIME) for d in values], dtype=np.int64)[place]
 
 
-def _sums(contract: Contract, members: AnyInts, atom: Ints) -> Ints:
-    """The residue of the sum over the set `members` of each atom."""
-    width = int(atom.max(initial=0)) + 1
-    pairs, place = np.unique(members.astype(np.int64) * width + atom, return_inverse=True)
-    row, atom = np.divmod(pairs, width)
-    size = np.array([len(s) for s in contract.sets], dtype=np.int64)
-    flat = np.array([member for s in contract.sets for member in sorted(s)], dtype=np.int64)
-    start, count = row_starts(size)[row], size[row]
-    total = np.zeros(len(pairs), dtype=np.int64)
-    for some in _at_once(row_starts(count)):
-        index = np.repeat(np.arange(some.stop - some.start), count[some])
-        given = _residue(flat[ranges(start[some], count[some])], atom[some][index])
-        np.add.at(total[some], index, given)
-    return total[place] % PRIME
+def _wanted(contract: Contract) -> Ints:
+    """The residue that each row of the contract promises."""
+    size = np.array([len(members) for members in contract.sets], dtype=np.int64)
+    flat = np.array([rank for members in contract.sets for rank in members], dtype=np.int64)
+    total = np.concatenate([[0], np.cumsum(_residues_of(flat) if len(flat) else flat)])
+    sums = np.diff(total[row_starts(size)]) % PRIME
+    return sums[contract.members] * _inverse(contract.divisor) % PRIME
+
+
+class _Bad(NamedTuple):
+    """Elements of results that are not as promised: which rule each breaks, its row in the contract
+    (or the op that makes it, if it is not promised), its atom, and the op that makes it.
+    """
+
+    rule: Ints
+    owner: Ints
+    atom: Ints
+    maker: Ints
+
+
+def _bad_results(plan: Plan, atoms: _Atoms) -> _Bad:
+    """The plan run in residues, and its results compared with the contract, row by row."""
+    contract, n = plan.contract, len(plan)
+    is_input, is_scale = plan.kind == Kind.INPUT, plan.kind == Kind.SCALE
+    given, inverse = _residues_of(plan.arg[is_input]), _inverse(plan.arg[is_scale])
+    columns = plan.kind, atoms.first, atoms.last, plan.operand_start, plan.operands, given, inverse
+    rows = (
+        contract.device,
+        np.searchsorted(atoms.cuts, contract.lo),
+        np.searchsorted(atoms.cuts, contract.hi),
+        contract.dtype,
+        _wanted(contract),
+    )
+    outputs = np.flatnonzero(plan.kind == Kind.OUTPUT)
+    made = plan.device, atoms.first, atoms.last, *_step(plan.dtype), outputs
+    base = np.zeros(n, dtype=np.int32)
+    found = []
+    for begin, end, cells in atoms.blocks(len(plan.devices)):
+        value = np.zeros(cells, dtype=np.int32)
+        compiled = worth_compiling(n + cells)
+        sweep(run, (*columns, begin, end), (base, value), compiled=compiled)
+        places = len(plan.devices) * (end - begin)
+        maker, times = np.full(places, -1, dtype=np.int32), np.zeros(places, dtype=np.int8)
+        some = *made, base, value, *rows, begin, end
+        bad, room = -1, 0
+        while bad != room:
+            room = max(bad, 0)
+            lists = [np.zeros(room, dtype=np.int64) for _ in range(4)]
+            bad = sweep(check, some, (maker, times, *lists), compiled=compiled)
+        found.append(lists)
+    if not found:
+        return _Bad(*[_EMPTY] * 4)
+    bad_results = _Bad(*(np.concatenate(part) for part in zip(*found, strict=True)))
+    order = np.lexsort((bad_results.atom, bad_results.owner))
+    return _Bad(*(column[order] for column in bad_results))
 
 
 def _broken_promises(plan: Plan) -> Iterator[Problem]:
     """Results that are missing, doubled, not promised, of a wrong dtype, or hold the wrong sum."""
     contract, atoms = plan.contract, _Atoms.of(plan)
-    value, offset = _residues(plan, atoms)
-    width = len(atoms.cuts)
-
-    first = np.searchsorted(atoms.cuts, contract.lo)
-    count = np.searchsorted(atoms.cuts, contract.hi) - first
-    row = np.repeat(np.arange(len(contract)), count)
-    atom = ranges(first, count)
-    promised = contract.device[row].astype(np.int64) * width + atom
-    wanted = _sums(contract, contract.members[row], atom)
-    expected = wanted * _inverse(contract.divisor)[row] % PRIME
-
-    outputs = np.flatnonzero(plan.kind == Kind.OUTPUT)
-    count = atoms.last[outputs] - atoms.first[outputs]
-    maker = np.repeat(outputs, count)
-    made_atom = ranges(atoms.first[outputs], count)
-    made = plan.device[maker].astype(np.int64) * width + made_atom
-    order = np.argsort(made, kind="stable")
-    made, maker = made[order], maker[order]
-    got = value[ranges(offset[outputs], count)][order]
-
-    left = np.searchsorted(made, promised, side="left")
-    found = np.searchsorted(made, promised, side="right") - left
-    at = np.minimum(left, max(len(made) - 1, 0))
-    missing, doubled = found == 0, found > 1
-    wrong, mistyped = np.zeros_like(missing), np.zeros_like(missing)
-    if len(made):
-        wrong = (found == 1) & (got[at] != expected)
-        mistyped = (found == 1) & ~wrong & (plan.dtype[maker[at]] != contract.dtype[row])
-
-    def gather(rule: str, bad: Bools, explain: bool = False) -> Iterator[Problem]:
-        for n, (start, stop) in enumerate(_runs(promised, bad)):
-            device, a, b = plan.devices[promised[start] // width], atom[start], atom[stop - 1] + 1
-            text = f"{device} [{atoms.cuts[a]}, {atoms.cuts[b]})"
-            if explain and n < _EXPLAINED:
-                goal = contract.sets[contract.members[row[start]]]
-                text += ": " + _explain(plan, int(maker[at[start]]), int(atoms.cuts[a]), goal,
-                                        int(contract.divisor[row[start]]))  # fmt: skip
-            yield Problem(rule, text, int(atoms.cuts[b] - atoms.cuts[a]))
-
-    yield from gather("no result", missing)
-    yield from gather("more than one result", doubled)
-    yield from gather("wrong sum", wrong, explain=True)
-    yield from gather("wrong dtype", mistyped)
-    claimed = np.zeros(len(made), dtype=np.bool_)
-    claimed[at[found > 0]] = True  # the first of equal ones
-    extra = ~claimed[np.searchsorted(made, made)]
-    width_of = np.diff(atoms.cuts)[made[extra] % width]
-    for op in np.unique(maker[extra]):
-        text = f"{plan.describe(int(op))} in {dtypes.NAMES[plan.dtype[op]]} is not in the contract"
-        yield Problem("not promised", text, int(width_of[maker[extra] == op].sum()))
-
-
-def _runs(key: Ints, bad: Bools) -> Iterator[tuple[int, int]]:
-    """[start, stop) of each run of bad entries whose keys are consecutive."""
-    ids = np.flatnonzero(bad)
-    if not ids.size:
+    bad = _bad_results(plan, atoms)
+    if not len(bad.rule):
         return
-    breaks = np.flatnonzero((np.diff(ids) != 1) | (np.diff(key[ids]) != 1)) + 1
-    for run in np.split(ids, breaks):
-        yield int(run[0]), int(run[-1]) + 1
+    cuts, width = atoms.cuts, len(atoms.cuts)
+
+    def describe(rule: str, which: int) -> Iterator[Problem]:
+        some = np.flatnonzero(bad.rule == which)
+        row, atom = bad.owner[some], bad.atom[some]
+        key = contract.device[row].astype(np.int64) * width + atom
+        for n, (start, stop) in enumerate(_runs(row, key)):
+            a, b = int(cuts[atom[start]]), int(cuts[atom[stop - 1] + 1])
+            text = f"{plan.devices[contract.device[row[start]]]} [{a}, {b})"
+            if which == WRONG and n < _EXPLAINED:
+                goal = contract.sets[contract.members[row[start]]]
+                divisor = int(contract.divisor[row[start]])
+                text += f": {_explain(plan, int(bad.maker[some[start]]), a, goal, divisor)}"
+            yield Problem(rule, text, b - a)
+
+    yield from describe("no result", MISSING)
+    yield from describe("more than one result", DOUBLED)
+    yield from describe("wrong sum", WRONG)
+    yield from describe("wrong dtype", MISTYPED)
+    extra = bad.rule == EXTRA
+    size = np.diff(cuts)[bad.atom[extra]]
+    for op in np.unique(bad.owner[extra]):
+        text = f"{plan.describe(int(op))} in {dtypes.NAMES[plan.dtype[op]]} is not in the contract"
+        yield Problem("not promised", text, int(size[bad.owner[extra] == op].sum()))
+
+
+def _runs(row: Ints, key: Ints) -> Iterator[tuple[int, int]]:
+    """[start, stop) of each run of entries that stand side by side on one device: by device and
+    atom their keys are consecutive, and so are their rows.
+    """
+    if not len(key):
+        return
+    breaks = np.flatnonzero((np.diff(key) != 1) | (np.diff(row) > 1)) + 1
+    for run_of in np.split(np.arange(len(key)), breaks):
+        yield int(run_of[0]), int(run_of[-1]) + 1
 
 
 def _explain(plan: Plan, output: int, address: int, goal: frozenset[int], divisor: int) -> str:

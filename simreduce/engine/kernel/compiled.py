@@ -14,6 +14,7 @@ from functools import cache
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from simreduce.compiling import CALLEE, single
 from simreduce.engine.kernel import advance as kernel, calendar, flows, queues, sharing, tables
 from simreduce.engine.kernel.advance import advance
 
@@ -24,9 +25,6 @@ WORTH = 60_000
 
 SMALL = 500
 """Fewer ops are quicker interpreted although the compiled kernel is there."""
-
-_CALLEE = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-"""Only compiled code calls it: without wrappers for Python and C, compiling takes half as long."""
 
 _MODULES: tuple[ModuleType, ...] = (calendar, queues, flows, sharing, kernel)  # callees first
 _seen = [0]
@@ -69,7 +67,7 @@ def load() -> Advance:
             if callee in functions and callee not in done:
                 compile_with_callees(callee)
         copy = FunctionType(code, scope, name, functions[name].__defaults__)
-        scope[name] = njit(copy, **_CALLEE)
+        scope[name] = njit(copy, **CALLEE)
 
     compile_with_callees("advance")
     scope["bare"] = _compiled_bare()
@@ -104,41 +102,6 @@ def fill(
     for column, numbers in zip(writes, lists, strict=True):
         column[:] = numbers
     return value
-
-
-@cache
-def single(function: Callable[..., Any]) -> Any:
-    """A function that calls no other of ours, compiled."""
-    import numba  # noqa: PLC0415 - as above
-
-    try:
-        return numba.njit(cache=True)(function)
-    except RuntimeError:  # no folder for the cache
-        return numba.njit(function)
-
-
-@cache
-def family(function: Callable[..., Any]) -> Any:
-    """A function that allocates nothing, with those of its module that it calls, compiled."""
-    import numba  # noqa: PLC0415 - as above
-
-    njit: Any = numba.njit
-    scope = dict(function.__globals__)
-
-    def compile_with_callees(each: FunctionType, **options: Any) -> Any:
-        for name in each.__code__.co_names:
-            callee = scope.get(name)
-            if isinstance(callee, FunctionType) and callee.__module__ == each.__module__:
-                scope[name] = compile_with_callees(callee, **_CALLEE)
-        copy = FunctionType(each.__code__, scope, each.__name__, each.__defaults__)
-        # Counting references to arrays would take nine tenths of the time.
-        return njit(copy, _nrt=False, **options)
-
-    entry: Any = function
-    try:
-        return compile_with_callees(entry, cache=True)
-    except RuntimeError:  # no folder for the cache
-        return compile_with_callees(entry)
 
 
 def bare(table: Any) -> Any:

@@ -1,0 +1,260 @@
+"""The inner loops of the proof: plain functions over columns, interpreted or compiled.
+
+They allocate nothing. Interpreted, they are given lists; compiled by numba, arrays. A column in
+which all numbers are equal may be given as one number with a step of 0, others with a step of 1:
+entry i is column[i * step].
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+PRIME = 2**31 - 1
+"""Residues are modulo this prime."""
+
+MISSING, DOUBLED, WRONG, MISTYPED, EXTRA = 1, 2, 3, 4, 5
+"""What may be wrong with an element of a result."""
+
+_INPUT, _CONCAT, _COPY, _ADD, _SCALE, _CAST, _OUTPUT = 0, 2, 3, 4, 5, 6, 7  # plan.Kind
+_FREE = -(1 << 63)
+_GOLDEN = 0x9E3779B1
+
+
+def is_malformed(
+    kind: Any,
+    device: Any,
+    lo: Any,
+    hi: Any,
+    dtype: Any,
+    dtype_step: int,
+    arg: Any,
+    arg_step: int,
+    operand_start: Any,
+    operands: Any,
+    control_start: Any,
+    controls: Any,
+) -> bool:
+    """Whether a single op breaks a rule, other than an INPUT in its contributor.
+
+    `control_start` may be empty when there are no controls.
+    """
+    waits = len(controls) > 0
+    for op in range(len(kind)):
+        what = kind[op]
+        begin, end = operand_start[op], operand_start[op + 1]
+        if waits:
+            for i in range(control_start[op], control_start[op + 1]):
+                if controls[i] >= op or controls[i] < 0:
+                    return True
+        if hi[op] < lo[op]:
+            return True
+        if what == _INPUT:
+            if end > begin:
+                return True
+            continue
+        if end == begin or (end > begin + 1 and what not in (_CONCAT, _ADD)):
+            return True
+        if what == _SCALE and arg[op * arg_step] < 1:
+            return True
+        place = lo[op]
+        for i in range(begin, end):
+            used = operands[i]
+            if used >= op or used < 0:
+                return True
+            if (device[used] != device[op]) != (what == _COPY):
+                return True
+            if what != _CAST and dtype[used * dtype_step] != dtype[op * dtype_step]:
+                return True
+            if what == _CONCAT:
+                if lo[used] != place:
+                    return True
+                place = hi[used]
+            elif lo[used] > lo[op] or hi[used] < hi[op]:
+                return True
+        if what == _CONCAT and place != hi[op]:
+            return True
+    return False
+
+
+def collect(numbers: Any, table: Any, count: int) -> int:
+    """Put the numbers, which are not negative, into a hash table of a size that is a power of two
+    and that already holds `count` of them. Returns how many it holds, or -1 as soon as half of it
+    is full.
+    """
+    mask = len(table) - 1
+    last = _FREE
+    for i in range(len(numbers)):
+        number = numbers[i]
+        if number == last:
+            continue
+        last = number
+        slot = (number * _GOLDEN >> 12) & mask
+        while table[slot] != _FREE and table[slot] != number:
+            slot = (slot + 1) & mask
+        if table[slot] == _FREE:
+            table[slot] = number
+            count += 1
+            if 2 * count > mask:
+                return -1
+    return count
+
+
+def look_up(numbers: Any, table: Any, place: Any, found: Any) -> None:
+    """found[i] = the place of numbers[i], which is in the hash table."""
+    mask = len(table) - 1
+    for i in range(len(numbers)):
+        number = numbers[i]
+        slot = (number * _GOLDEN >> 12) & mask
+        while table[slot] != number:
+            slot = (slot + 1) & mask
+        found[i] = place[slot]
+
+
+def cover(first: Any, last: Any, change: Any) -> None:
+    """change[a] += how many more values hold atom a than hold the atom before it."""
+    for op in range(len(first)):
+        change[first[op]] += 1
+        change[last[op]] -= 1
+
+
+def run(
+    kind: Any,
+    first: Any,
+    last: Any,
+    operand_start: Any,
+    operands: Any,
+    given: Any,
+    inverse: Any,
+    begin: int,
+    end: int,
+    base: Any,
+    value: Any,
+) -> None:
+    """Run the plan on atoms [begin, end): op's atom a, if it has it, becomes value[base[op] + a].
+
+    `given` has the residue of each INPUT, `inverse` that of one divided by each SCALE's divisor, in
+    program order.
+    """
+    used_room, inputs, scales = 0, 0, 0
+    for op in range(len(kind)):
+        lo = max(begin, first[op])
+        hi = min(end, last[op])
+        what = kind[op]
+        here = used_room - lo
+        base[op] = here
+        if hi > lo:
+            used_room += hi - lo
+            start, stop = operand_start[op], operand_start[op + 1]
+            if what == _INPUT:
+                residue = given[inputs]
+                for a in range(lo, hi):
+                    value[here + a] = residue
+            elif stop == start + 1 and what != _CONCAT:
+                there = base[operands[start]]
+                for a in range(lo, hi):
+                    value[here + a] = value[there + a]
+            else:
+                for a in range(lo, hi):
+                    value[here + a] = 0
+                for i in range(start, stop):
+                    used = operands[i]
+                    there = base[used]
+                    low = max(lo, first[used])
+                    high = min(hi, last[used])
+                    for a in range(low, high):
+                        total = value[here + a] + value[there + a]
+                        value[here + a] = total - PRIME if total >= PRIME else total
+            if what == _SCALE:
+                factor = inverse[scales]
+                for a in range(lo, hi):
+                    value[here + a] = value[here + a] * factor % PRIME
+        if what == _INPUT:
+            inputs += 1
+        elif what == _SCALE:
+            scales += 1
+
+
+def check(
+    device: Any,
+    first: Any,
+    last: Any,
+    dtype: Any,
+    dtype_step: int,
+    outputs: Any,
+    base: Any,
+    value: Any,
+    row_device: Any,
+    row_first: Any,
+    row_last: Any,
+    row_dtype: Any,
+    wanted: Any,
+    begin: int,
+    end: int,
+    maker: Any,
+    times: Any,
+    bad_rule: Any,
+    bad_owner: Any,
+    bad_atom: Any,
+    bad_maker: Any,
+) -> int:
+    """Compare the results on atoms [begin, end) with the rows of the contract, whose residues are
+    `wanted`. Returns how many (row, atom) and unpromised (op, atom) are bad, and writes as many of
+    them as there is room for; the owner is the row, or the op that nobody asked for.
+
+    `maker` and `times` have a place for every device and atom: what made its result, and how often
+    there is one (3 and more: the same as 2), with 4 added once it is promised.
+    """
+    width = end - begin
+    for i in range(len(maker)):
+        times[i] = 0
+    for i in range(len(outputs)):
+        op = outputs[i]
+        lo = max(begin, first[op])
+        hi = min(end, last[op])
+        row = device[op] * width - begin
+        for a in range(lo, hi):
+            if times[row + a] == 0:
+                maker[row + a] = op
+            if times[row + a] < 2:
+                times[row + a] += 1
+    bad = 0
+    room = len(bad_rule)
+    for i in range(len(row_device)):
+        lo = max(begin, row_first[i])
+        hi = min(end, row_last[i])
+        row = row_device[i] * width - begin
+        for a in range(lo, hi):
+            found = times[row + a] & 3
+            rule = 0
+            op = maker[row + a]
+            if found == 0:
+                rule = MISSING
+            else:
+                times[row + a] = found | 4
+                if found > 1:
+                    rule = DOUBLED
+                elif value[base[op] + a] != wanted[i]:
+                    rule = WRONG
+                elif dtype[op * dtype_step] != row_dtype[i]:
+                    rule = MISTYPED
+            if rule != 0:
+                if bad < room:
+                    bad_rule[bad] = rule
+                    bad_owner[bad] = i
+                    bad_atom[bad] = a
+                    bad_maker[bad] = op
+                bad += 1
+    for i in range(len(outputs)):
+        op = outputs[i]
+        lo = max(begin, first[op])
+        hi = min(end, last[op])
+        row = device[op] * width - begin
+        for a in range(lo, hi):
+            if times[row + a] < 4:
+                if bad < room:
+                    bad_rule[bad] = EXTRA
+                    bad_owner[bad] = op
+                    bad_atom[bad] = a
+                    bad_maker[bad] = op
+                bad += 1
+    return bad
