@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from simreduce.engine.kernel import compiled
+from simreduce import compiling
 from simreduce.errors import InputError
 from simreduce.training.distributions import Constant, Empirical, Exponential, Uniform
 from simreduce.training.replicas.job import ReplicasJob
@@ -145,7 +145,7 @@ def test_compiled_it_gives_the_same_bits():
     runs = DelayRuns(job, 60, 10_000)
     first = runs._steps
 
-    assert runs._loop is compiled.family(loop)
+    assert runs._loop is compiling.family(loop)
     times = runs.run(5, log=True)
     run = simulate_replicas(job, 60, repetition=5)
     assert runs._steps > first
