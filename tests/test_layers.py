@@ -32,7 +32,17 @@ RUNGS = (
     ("layouts",),
     ("plan", "synthesis", "topology", "workload"),
     ("formats", "plots"),
-    ("arrays", "dtypes", "outputs", "shipped", "tables", "textfiles", "units", "workers"),
+    (
+        "arrays",
+        "compiling",
+        "dtypes",
+        "outputs",
+        "shipped",
+        "tables",
+        "textfiles",
+        "units",
+        "workers",
+    ),
     ("errors",),
 )
 """Top to bottom; the units of one rung know nothing of each other."""
