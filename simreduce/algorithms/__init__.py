@@ -20,7 +20,7 @@ from simreduce import workers
 from simreduce.algorithms import packed_trees
 from simreduce.algorithms.blueconnect import blueconnect
 from simreduce.algorithms.collective import collective
-from simreduce.algorithms.copy_to_device import copy_to_cpu, copy_to_gpus
+from simreduce.algorithms.copy_to_device import copy_to_cpu, copy_to_gpus, reduce_to_one
 from simreduce.algorithms.families import FAMILIES, planner as planner_of
 from simreduce.algorithms.family import NAMES, Family
 from simreduce.algorithms.hierarchical_copy import hierarchical_copy, hierarchical_copy_gcp_v100
@@ -31,7 +31,6 @@ from simreduce.algorithms.nccl_hybrids import nccl_pscpu, nccl_rechd, nccl_xring
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.algorithms.plugins import load_plugins, warn_of_unloaded, why_unloaded
 from simreduce.algorithms.pscpu_pscpu import pscpu_pscpu
-from simreduce.algorithms.reduce_to_one import reduce_to_one
 from simreduce.algorithms.registered import Choices, guarded, guarded_choices
 from simreduce.algorithms.shuffle import pscpu, psgpu
 from simreduce.algorithms.two_level import fits, two_level

@@ -1,7 +1,8 @@
-"""tf_cnn_benchmarks' plain copy (`CopyToDeviceAlgorithm`): an n-ary add on one device, and copies
-back.
+"""Stars: an n-ary add of each tensor on one device, and copies back.
 
-`local_parameter_device=cpu` sums every tensor on the CPU; `gpu` sums tensor i on GPU i mod n.
+tf_cnn_benchmarks' plain copy (`CopyToDeviceAlgorithm`) sums every tensor on the CPU
+(`local_parameter_device=cpu`) or tensor i on GPU i mod n (`gpu`). TensorFlow's
+`ReductionToOneDevice` sums all on the first device.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 
 from simreduce.algorithms.planner import Options, Results, Tensors
 from simreduce.layouts import Layout
-from simreduce.plan import PlanBuilder, Value
+from simreduce.plan import PlanBuilder
 
 
 def copy_to_cpu(b: PlanBuilder, layout: Layout, tensors: Tensors, _: Options) -> Results:
@@ -23,11 +24,14 @@ def copy_to_gpus(b: PlanBuilder, layout: Layout, tensors: Tensors, _: Options) -
     return _round_robin(b, tensors, range(len(layout.ranks)))
 
 
+def reduce_to_one(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
+    """A star on rank 0: (n-1) S in, (n-1) S out."""
+    return _round_robin(b, tensors, [0])
+
+
 def _round_robin(b: PlanBuilder, tensors: Tensors, devices: Sequence[int]) -> Results:
-    return [sum_on(b, tensor, devices[i % len(devices)]) for i, tensor in enumerate(tensors)]
-
-
-def sum_on(b: PlanBuilder, tensor: Sequence[Value], device: int) -> list[Value]:
-    """One tensor, summed on `device` and copied from there to every rank."""
-    total = b.add_on(device, tensor)
-    return [b.copy(total, value.device) for value in tensor]
+    results: Results = []
+    for i, tensor in enumerate(tensors):
+        total = b.add_on(devices[i % len(devices)], tensor)
+        results.append([b.copy(total, value.device) for value in tensor])
+    return results

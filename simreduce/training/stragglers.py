@@ -147,7 +147,7 @@ def _by_loop(job: ReplicasJob, updates: int, repetitions: int) -> Generator[_Res
     runs = DelayRuns(job, updates, repetitions)
     for repetition in range(repetitions):
         times = runs.run(repetition)
-        yield (*_padded(times.update, times.gradients, updates), times.arrived, times.dropped)
+        yield (*_padded(times.update, times.gradients, updates), *times.totals.tolist())
 
 
 def _by_processes(job: ReplicasJob, updates: int, repetition: int) -> _Result:

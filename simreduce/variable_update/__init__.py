@@ -18,9 +18,8 @@ from simreduce.variable_update.all_reduce import (
     horovod,
     replicated,
 )
-from simreduce.variable_update.distributed_replicated import distributed_replicated
 from simreduce.variable_update.flags import Flags
-from simreduce.variable_update.parameter_server import parameter_server
+from simreduce.variable_update.parameter_server import distributed_replicated, parameter_server
 from simreduce.workload import Workload
 
 

@@ -1,12 +1,16 @@
-"""`parameter_server`: one copy of each variable; gradients go to it, GPUs read it back."""
+"""Modes with parameter servers. `parameter_server` keeps one copy of each variable: gradients go to
+it, GPUs read it back. `distributed_replicated` keeps a master copy on a parameter server and a
+replica on every GPU.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from simreduce.layouts import Layout
 from simreduce.plan import Plan
 from simreduce.variable_update.builder import StepBuilder
 from simreduce.variable_update.flags import Flags
-from simreduce.variable_update.placement import least_loaded
 from simreduce.workload import Workload
 
 SMALL = 65_536
@@ -72,3 +76,37 @@ def _caches(workload: Workload, flags: Flags, task: tuple[int, ...], host: int) 
         return [host] * len(elements)
     large = iter(least_loaded([n for n in elements if n >= SMALL], task))
     return [host if n < SMALL else next(large) for n in elements]
+
+
+def distributed_replicated(workload: Workload, layout: Layout, flags: Flags) -> Plan:
+    """Tensor i is averaged on local GPU i mod G (or on the server itself) and applied on its
+    server; after a barrier over the workers, each reads the variable once to its CPU and copies it
+    to its GPUs.
+    """
+    step = StepBuilder(workload, layout)
+    hosts = layout.host_devices("distributed_replicated")
+    servers = least_loaded([g.nbytes for g in workload.gradients], flags.servers(layout))
+    sums = [step.reserve() for _ in layout.tasks]
+    variables = step.reserve()
+    for i, server in enumerate(servers):
+        applied = []
+        for w, task in enumerate(layout.tasks):
+            place = task[i % len(task)] if flags.on_gpu() else server
+            applied.append(step.update(step.mean_on(place, task, i, sums[w][i]), task, server))
+        variable = step.updated(server, i, variables[i], [value.op for value in applied])
+        for task, host in zip(layout.tasks, hosts, strict=True):
+            read = step.b.copy(variable, host)
+            for rank in task:
+                step.read(read, rank)
+    return step.finish("distributed_replicated")
+
+
+def least_loaded(sizes: Sequence[int], devices: Sequence[int]) -> list[int]:
+    """The device of each variable: the least loaded so far, the first one in a tie."""
+    load = dict.fromkeys(devices, 0)
+    placed = []
+    for size in sizes:
+        device = min(load, key=lambda d: load[d])
+        load[device] += size
+        placed.append(device)
+    return placed

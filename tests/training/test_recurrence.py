@@ -12,7 +12,7 @@ from simreduce.training.distributions import Constant, Empirical, Exponential, U
 from simreduce.training.replicas.job import ReplicasJob
 from simreduce.training.replicas.network import Delays, delays
 from simreduce.training.replicas.processes import simulate_replicas
-from simreduce.training.replicas.recurrence import DelayRuns, RunTimes, loop
+from simreduce.training.replicas.recurrence import DelayRuns, Outcome, loop
 from simreduce.training.replicas.run import Run
 from simreduce.training.replicas.settings import SyncSettings
 
@@ -70,7 +70,7 @@ def jobs(draw: st.DrawFn) -> ReplicasJob:
     )
 
 
-def differences(run: Run, times: RunTimes) -> list[str]:
+def differences(run: Run, times: Outcome) -> list[str]:
     """What one has and the other has not."""
     found = []
     if [u.time for u in run.updates] != times.update.tolist():
@@ -79,19 +79,16 @@ def differences(run: Run, times: RunTimes) -> list[str]:
         found.append(
             f"means of {[u.gradients for u in run.updates]} and {times.gradients.tolist()}"
         )
-    if (len(run.arrivals), len(run.dropped)) != (times.arrived, times.dropped):
-        found.append(
-            f"{len(run.arrivals)}, {len(run.dropped)} and {times.arrived}, {times.dropped}"
-        )
-    log = times.log
-    if log is None:
+    if (len(run.arrivals), len(run.dropped)) != tuple(times.totals.tolist()):
+        found.append(f"{len(run.arrivals)}, {len(run.dropped)} and {times.totals.tolist()}")
+    if not times.arrived.size:
         return found
     gradients = {
         (a.worker, a.step, a.variable): (a.time, a.local_step, a.update) for a in run.arrivals
     }
-    rows = np.argwhere(~np.isnan(log.arrived))
+    rows = np.argwhere(~np.isnan(times.arrived))
     others = {
-        (w, s, v): (log.arrived[w, s, v], log.local_step[w, s], log.entered[w, s, v])
+        (w, s, v): (times.arrived[w, s, v], times.local_step[w, s], times.entered[w, s, v])
         for w, s, v in rows.tolist()
     }
     found += [

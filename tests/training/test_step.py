@@ -36,7 +36,7 @@ from simreduce.training import (
     method_for_mode,
     simulate_step,
 )
-from simreduce.training.horovod import to_cycle
+from simreduce.training.launcher import to_cycle
 from simreduce.training.transfers import Lowering
 from simreduce.variable_update import Flags
 from simreduce.workload import Gradient, Layer, Model

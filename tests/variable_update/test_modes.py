@@ -14,7 +14,7 @@ from simreduce.layouts import Layout, layout
 from simreduce.plan import Kind, Plan, verify
 from simreduce.topology import load_topology
 from simreduce.variable_update import MODES, Flags, variable_update
-from simreduce.variable_update.placement import least_loaded
+from simreduce.variable_update.parameter_server import least_loaded
 from simreduce.workload import Gradient, Workload, load_workload
 from tests.algorithms.test_nccl_and_hybrids import tasks_of
 from tests.algorithms.transfers import adds, transfers

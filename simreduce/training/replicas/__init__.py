@@ -2,6 +2,7 @@
 stragglers and failures.
 """
 
+from simreduce.training.replicas.accumulator import Slices
 from simreduce.training.replicas.job import ReplicasJob
 from simreduce.training.replicas.network import Delays, Flows, delays, port_delays
 from simreduce.training.replicas.processes import simulate_replicas
@@ -12,11 +13,7 @@ from simreduce.training.replicas.reader import (
 )
 from simreduce.training.replicas.run import Arrival, Run, Update, WorkerStep
 from simreduce.training.replicas.settings import SyncSettings, easyrec
-from simreduce.training.replicas.values import (
-    GradientRequest,
-    Slices,
-    VariableValues,
-)
+from simreduce.training.replicas.values import GradientRequest, VariableValues
 
 __all__ = [
     "REPLICAS",

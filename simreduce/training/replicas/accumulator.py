@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import deque
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -21,24 +20,22 @@ class Slices(NamedTuple):
     values: Floats
 
 
-class Accumulator(ABC, Generic[T]):
-    """A sum of `count` gradients. `step` counts the means taken; gradients of earlier steps are
-    stale.
+class Accumulator(Generic[T]):
+    """Counts gradients; subclasses also sum them. `step` counts the means taken: gradients of
+    earlier steps are stale.
     """
 
     def __init__(self) -> None:
         self.step = 0
         self.count = 0
-        self._sum: T | None = None
+        self._sum: Any = None
 
     def apply(self, gradient: T, local_step: int) -> bool:
         """Add a gradient, unless it is stale; return whether it was added."""
         self._check(gradient)
         if local_step < self.step:
             return False
-        self._sum = (
-            self._first(gradient) if self._sum is None else self._joined(self._sum, gradient)
-        )
+        self._sum = self._joined(self._sum, gradient) if self.count else self._first(gradient)
         self.count += 1
         return True
 
@@ -50,7 +47,7 @@ class Accumulator(ABC, Generic[T]):
 
     def take(self) -> T:
         """Take the mean of all gradients, also beyond those required; `step` grows by one."""
-        if self._sum is None:
+        if not self.count:
             raise InternalError("nothing has been added to this accumulator")
         mean = self._mean(self._sum, self.count)
         self.step += 1
@@ -64,24 +61,11 @@ class Accumulator(ABC, Generic[T]):
         """The sum of one gradient."""
         return gradient
 
-    @abstractmethod
-    def _joined(self, total: Any, gradient: T) -> Any: ...
-
-    @abstractmethod
-    def _mean(self, total: Any, count: int) -> T: ...
-
-
-class CountAccumulator(Accumulator[None]):
-    """Counts gradients without numbers."""
-
-    def _first(self, gradient: None) -> Any:  # noqa: ARG002
-        return ()
-
-    def _joined(self, total: Any, gradient: None) -> Any:  # noqa: ARG002
+    def _joined(self, total: Any, gradient: T) -> Any:  # noqa: ARG002 - subclasses read it
         return total
 
-    def _mean(self, total: Any, count: int) -> None:
-        pass
+    def _mean(self, total: Any, count: int) -> Any:  # noqa: ARG002 - likewise
+        return total
 
 
 class DenseAccumulator(Accumulator[Floats]):

@@ -37,7 +37,7 @@ from simpy.core import EmptySchedule
 
 from simreduce.engine.events import NORMAL, Moment
 from simreduce.errors import Deadlock, InputError
-from simreduce.training.replicas.accumulator import Accumulator, CountAccumulator
+from simreduce.training.replicas.accumulator import Accumulator
 from simreduce.training.replicas.job import ReplicasJob
 from simreduce.training.replicas.run import Arrival, Run, Update, WorkerStep
 from simreduce.training.replicas.values import GradientRequest, VariableValues
@@ -67,7 +67,7 @@ class _Tokens:
     def __init__(self, env: simpy.Environment) -> None:
         self._env = env
         self._tokens: deque[int] = deque()
-        self._waiting: deque[tuple[float, simpy.Event]] = deque()  # until when
+        self._requests: deque[tuple[float, simpy.Event]] = deque()  # until when
 
     def put(self, token: int, count: int) -> None:
         self._tokens.extend([token] * count)
@@ -75,59 +75,19 @@ class _Tokens:
 
     def get(self, until: float) -> simpy.Event:
         event = self._env.event()
-        self._waiting.append((until, event))
+        self._requests.append((until, event))
         self._serve()
         return event
 
     def _serve(self) -> None:
-        while self._tokens and self._waiting:
-            until, event = self._waiting.popleft()
+        while self._tokens and self._requests:
+            until, event = self._requests.popleft()
             if self._env.now < until:
                 event.succeed(self._tokens.popleft())
 
-    @property
-    def waiting(self) -> int:
-        """How many workers wait."""
-        return sum(self._env.now < until for until, _ in self._waiting)
-
-
-class _Delivery:
-    """The gradients of a worker's step, sent together; `all` succeeds when the queue knows that the
-    last has arrived. A dead worker's gradients never arrive, since the receiver fetches them.
-
-    Callbacks, not processes: a process for each gradient would take half of a run's time.
-    """
-
-    def __init__(
-        self,
-        training: _Training,
-        worker: int,
-        until: float,
-        step: int,
-        local_step: int,
-        read: list[Any],
-    ) -> None:
-        self._training, self._worker, self._until = training, worker, until
-        self._step, self._local_step, self._read = step, local_step, read
-        self._left = len(training.variables)
-        self.all = training.env.event()
-        for v in training.variables:
-            training.network.push(worker, v).callbacks.append(partial(self._pushed, v))
-
-    def _pushed(self, v: int, _: simpy.Event) -> None:
-        which = self._worker * len(self._training.variables) + v
-        self._training.moment(0.0, _ARRIVE, which).callbacks.append(partial(self._arrived, v))
-
-    def _arrived(self, v: int, _: simpy.Event) -> None:
-        training = self._training
-        if training.now < self._until:
-            training.arrive(self._worker, self._step, self._local_step, v, self._read)
-            training.env.timeout(training.messages.report[v]).callbacks.append(self._reported)
-
-    def _reported(self, _: simpy.Event) -> None:
-        self._left -= 1
-        if not self._left:
-            self.all.succeed()
+    def count_requests(self) -> int:
+        """How many live workers wait for a token."""
+        return sum(self._env.now < until for until, _ in self._requests)
 
 
 class _Training:
@@ -142,7 +102,7 @@ class _Training:
         self.messages = self.network.messages
         self.variables = range(job.variables)
         self.accumulators: list[Accumulator[Any]] = [
-            values.accumulator(v, faithful=job.settings.faithful) if values else CountAccumulator()
+            values.accumulator(v, faithful=job.settings.faithful) if values else Accumulator()
             for v in self.variables
         ]
         self.weights: list[Any] = list(values.start) if values else []
@@ -195,11 +155,11 @@ class _Training:
             self.in_flight[w] = step, local_step, times
             yield self.network.pull(w)
             times.append(self.now)
-            yield self.env.timeout(self.computing(w, step))
+            yield self.env.timeout(self.compute_seconds(w, step))
             times.append(self.now)
             if self.now >= until:  # nothing is sent
                 return
-            yield _Delivery(self, w, until, step, local_step, read).all
+            yield self.deliver(w, until, step, local_step, read)
             yield self.moment(0.0, _ASK, w)
             if self.now >= until:
                 return
@@ -211,6 +171,35 @@ class _Training:
             yield self.moment(self.messages.token[w], _BEGIN, w)
             if self.now >= until:  # it died while the token was on its way
                 return
+
+    def deliver(
+        self, w: int, until: float, step: int, local_step: int, read: list[Any]
+    ) -> simpy.Event:
+        """Send all gradients of a step. The event succeeds when the queue knows that the last has
+        arrived. A dead worker's gradients never arrive, since the receiver fetches them.
+
+        Callbacks, not processes: a process for each gradient would take half of a run's time.
+        """
+        known, left = self.env.event(), len(self.variables)
+
+        def pushed(v: int, _: simpy.Event) -> None:
+            which = w * len(self.variables) + v
+            self.moment(0.0, _ARRIVE, which).callbacks.append(partial(arrived, v))
+
+        def arrived(v: int, _: simpy.Event) -> None:
+            if self.now < until:
+                self.arrive(w, step, local_step, v, read)
+                self.env.timeout(self.messages.report[v]).callbacks.append(reported)
+
+        def reported(_: simpy.Event) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                known.succeed()
+
+        for v in self.variables:
+            self.network.push(w, v).callbacks.append(partial(pushed, v))
+        return known
 
     def arrive(self, w: int, step: int, local_step: int, v: int, read: list[Any]) -> None:
         """Add a gradient to its accumulator, unless it is stale."""
@@ -280,7 +269,7 @@ class _Training:
         """Hand the mean to the chief, if it waits and there are enough gradients."""
         asked, accumulator = self.awaited[v], self.accumulators[v]
         required = self.job.settings.replicas_to_aggregate
-        if asked is not None and accumulator.ready(required) and not self.gone(_CHIEF):
+        if asked is not None and accumulator.ready(required) and not self.is_dead(_CHIEF):
             self.awaited[v] = None
             count = accumulator.count
             asked.succeed((self.now, count, accumulator.take()))
@@ -303,7 +292,7 @@ class _Training:
         self.steps_of[w] += 1
         return self.steps_of[w] - 1
 
-    def computing(self, w: int, step: int) -> float:
+    def compute_seconds(self, w: int, step: int) -> float:
         """Seconds that a worker computes in a step."""
         if step >= self.times.shape[1]:
             self.times = self.job.seconds(self.repetition, 2 * self.times.shape[1])
@@ -314,7 +303,7 @@ class _Training:
         """Seconds as a plain float; the fabric may leave one of numpy's."""
         return float(self.env.now)
 
-    def gone(self, w: int) -> bool:
+    def is_dead(self, w: int) -> bool:
         """Whether a worker is dead."""
         return self.now >= self.lives_until[w]
 
@@ -328,7 +317,7 @@ class _Training:
 
     def why(self) -> str:
         """Why a run is blocked, in words."""
-        dead = [w for w in range(self.job.workers) if self.gone(w)]
+        dead = [w for w in range(self.job.workers) if self.is_dead(w)]
         parts = [f"update {self.global_step + 1} is never made"]
         required = self.job.settings.replicas_to_aggregate
         short = [v for v in self.variables if self.accumulators[v].count < required]
@@ -338,8 +327,8 @@ class _Training:
             v = short[0]
             count = self.accumulators[v].count
             parts.append(f"variable {v} has {count} of the {required} gradients it needs")
-        if self.tokens.waiting:
-            parts.append(f"{self.tokens.waiting} workers wait for a token")
+        if requests := self.tokens.count_requests():
+            parts.append(f"{requests} workers wait for a token")
         if dead:
             parts.append(f"dead: {', '.join(map(str, dead))}")
         return "; ".join(parts)

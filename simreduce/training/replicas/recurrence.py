@@ -17,7 +17,6 @@ tests/training/test_recurrence.py holds both to the same run, bit for bit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
 from typing import Any, NamedTuple
 
@@ -33,32 +32,6 @@ _WORTH = 20_000
 """Worker steps that take longer interpreted than loading numba and the compiled loop."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GradientLog:
-    """Every gradient of a run.
-
-    By [worker, step, variable]: when a gradient arrived (NaN: it did not) and which update it
-    entered, from 1 (0: dropped). By [worker, step]: `local_step`.
-    """
-
-    arrived: Floats
-    entered: Ints
-    local_step: Ints
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RunTimes:
-    """One run: `update[u]` is when update u + 1 was made, and `gradients[u]` how many gradients its
-    means contain, over all variables. `arrived` and `dropped` count gradients.
-    """
-
-    update: Floats
-    gradients: Ints
-    arrived: int
-    dropped: int
-    log: GradientLog | None
-
-
 class DelayRuns:
     """Repetitions of one job whose network is plain delays."""
 
@@ -70,7 +43,7 @@ class DelayRuns:
         worth = self._steps * job.workers * job.variables * repetitions >= _WORTH
         self._loop: Any = compiling.family(loop) if worth else loop
 
-    def run(self, repetition: int, *, log: bool = False) -> RunTimes:
+    def run(self, repetition: int, *, log: bool = False) -> Outcome:
         """As `simulate_replicas` without values. `log` keeps every gradient."""
         job = self.job
         while True:
@@ -78,9 +51,7 @@ class DelayRuns:
             out = _outcome(job, self.updates, self._steps if log else 0)
             made = self._loop(*tables, out)
             if made >= 0:
-                arrived, dropped = out.totals.tolist()
-                every = GradientLog(out.arrived, out.entered, out.local_step) if log else None
-                return RunTimes(out.update[:made], out.gradients[:made], arrived, dropped, every)
+                return out._replace(update=out.update[:made], gradients=out.gradients[:made])
             self._steps *= 2
 
 
@@ -133,14 +104,14 @@ MADE, LEFT, FIRST_TOKEN, END_TOKEN, FIRST_WAITING, WAITING = range(6)
 
 
 class Outcome(NamedTuple):
-    """What a run fills; the last three, one entry a gradient, are empty without a log."""
+    """The record of a run; the last three are empty without a log."""
 
-    update: Floats
-    gradients: Ints
+    update: Floats  # when update u + 1 was made
+    gradients: Ints  # in its means, over all variables
     totals: Ints  # gradients that arrived, that were dropped
-    arrived: Floats
-    entered: Ints
-    local_step: Ints
+    arrived: Floats  # [worker, step, variable]: when; NaN for never
+    entered: Ints  # [worker, step, variable]: the update, from 1; 0 if dropped
+    local_step: Ints  # [worker, step]
 
 
 def _rules(job: ReplicasJob, compute: Floats) -> Rules:

@@ -69,6 +69,3 @@ class VariableValues:
         assert self.decay is not None  # noqa: S101 - there is none to ask for
         decay = min(self.decay, (1.0 + number) / (10.0 + number)) if self.warm_up else self.decay
         return average - (1.0 - decay) * (average - weights)
-
-
-__all__ = ["GradientRequest", "Slices", "VariableValues"]
