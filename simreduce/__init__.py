@@ -14,9 +14,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
-
 _HOME = {
+    "__version__": "simreduce.version",
     "Disturbance": "simreduce.engine",
     "Fault": "simreduce.engine",
     "Scenario": "simreduce.scenario",
@@ -64,6 +63,7 @@ if TYPE_CHECKING:
     from simreduce.scenario import Scenario
     from simreduce.setup import Setup
     from simreduce.topology import Topology
+    from simreduce.version import __version__ as __version__
 
 __all__ = [
     "Disturbance",

@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import simreduce
+from simreduce.version import __version__
 
 _WORD = len("calibration")
 """Width of the first word of a header line."""
@@ -101,7 +101,7 @@ def comments(lines: Iterable[str]) -> list[str]:
     return [f"# {line}".rstrip() for line in lines]
 
 
-def titled(name: str, title: str) -> str:
+def label(name: str, title: str) -> str:
     """`name (title)`, or the name alone where there is no title."""
     return f"{name} ({title})" if title else name
 
@@ -123,7 +123,7 @@ def setup_lines(
     """
     name, digest = machine
     return [
-        f"simreduce {simreduce.__version__}: {title}",
+        f"simreduce {__version__}: {title}",
         f"topology {name} ({digest}), runtime {runtime}, calibration {calibration}",
         *filter(None, more),
     ]

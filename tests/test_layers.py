@@ -43,7 +43,7 @@ RUNGS = (
         "units",
         "workers",
     ),
-    ("errors",),
+    ("errors", "version"),
 )
 """Top to bottom; the units of one rung know nothing of each other."""
 

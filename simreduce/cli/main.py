@@ -9,10 +9,10 @@ from importlib import import_module
 
 import click
 
-from simreduce import __version__
 from simreduce.cli.group import Group
 from simreduce.cli.progress import interruptible
 from simreduce.errors import Deadlock, DeviceError, InputError
+from simreduce.version import __version__
 
 _COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": (

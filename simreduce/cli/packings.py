@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import click
 
-import simreduce
 from simreduce.cli.options import (
     as_json,
     echo_beside,
@@ -31,6 +30,7 @@ from simreduce.synthesis.text import ring_text, tree_lines
 from simreduce.synthesis.trees import PACKINGS, SpanningTree, Trees
 from simreduce.topology import Topology, load_topology
 from simreduce.units import plural
+from simreduce.version import __version__
 
 _GB = 1e9
 _ROOTED = ("broadcast", "reduce")
@@ -190,7 +190,7 @@ def _head(packing: _Packing) -> dict[str, Any]:
     machine, network, outcome = packing.machine, packing.network, packing.outcome
     return {
         "command": packing.command,
-        "version": simreduce.__version__,
+        "version": __version__,
         "topology": machine.name,
         "digest": machine.digest,
         "gpus": list(network.names[: network.ranks]),

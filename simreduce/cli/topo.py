@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-import simreduce
 from simreduce import units
 from simreduce.cli.group import Group
 from simreduce.cli.options import as_json, echo_json
@@ -17,6 +16,7 @@ from simreduce.formats import Faults
 from simreduce.pictures import machine_picture
 from simreduce.topology import Topology, load_topology, matrix_text, shipped
 from simreduce.topology.listing import figure_lines, rule_lines
+from simreduce.version import __version__
 
 
 @click.group(cls=Group)
@@ -43,7 +43,7 @@ def list_(as_json: bool) -> None:
     machines = shipped()
     if as_json:
         rows = [{"name": name, "title": title} for name, title in machines]
-        echo_json({"command": "topo list", "version": simreduce.__version__, "topologies": rows})
+        echo_json({"command": "topo list", "version": __version__, "topologies": rows})
         return
     width = max(len(name) for name, _ in machines)
     for name, title in machines:
@@ -112,7 +112,7 @@ def _links(machine: Topology) -> list[str]:
 def _document(machine: Topology) -> dict[str, object]:
     return {
         "command": "topo show",
-        "version": simreduce.__version__,
+        "version": __version__,
         "topology": machine.name,
         "title": machine.title,
         "digest": machine.digest,

@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-import simreduce
 from simreduce.calibrate.measured import measured_document, read_nccl_tests, read_p2p_test
 from simreduce.cli.options import as_json, echo_json, json_text, write_output
 from simreduce.errors import InputError, TopologyError, did_you_mean
@@ -36,6 +35,7 @@ from simreduce.topology.importers import (
     with_nvlinks,
 )
 from simreduce.topology.toml_writer import to_toml
+from simreduce.version import __version__
 
 _output = click.option(
     "-o",
@@ -221,7 +221,7 @@ def _machine_file(
 
 
 def _measured(program: str, document: dict[str, Any]) -> dict[str, Any]:
-    head = {"command": "topo import", "version": simreduce.__version__, "program": program}
+    head = {"command": "topo import", "version": __version__, "program": program}
     return {**head, **document}
 
 
@@ -243,7 +243,7 @@ def _graphs_document(graphs: tuple[Graph, ...]) -> dict[str, Any]:
     ]
     return {
         "command": "topo import",
-        "version": simreduce.__version__,
+        "version": __version__,
         "program": "nccl",
         "graphs": rows,
     }
@@ -278,7 +278,7 @@ def check(file: str, as_json: bool) -> None:
     problems = _faults_of_measurements(file)
     problems = check_file(file) if problems is None else problems
     if as_json:
-        document = {"command": "topo check", "version": simreduce.__version__}
+        document = {"command": "topo check", "version": __version__}
         echo_json({**document, "file": file, "problems": problems})
     elif not problems:
         click.echo(f"{file}: no fault")

@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-import simreduce
 from simreduce import units
 from simreduce.cli.options import as_json, echo_json
 from simreduce.cli.progress import Progress
@@ -28,6 +27,7 @@ from simreduce.cli.strategies import algo_option, strategy_texts
 from simreduce.formats import Faults
 from simreduce.strategy import ALL, misplaced, parse_strategy
 from simreduce.tune.prove import COUNTS, MOST_RANKS, RANKS, Proof, everything, prove, prove_all
+from simreduce.version import __version__
 
 _ONLY_ALGO = {"collective": "--collective", "root": "-r", "ngpus": "-g", "tasks": "--tasks"}
 
@@ -241,7 +241,7 @@ def _kinds(reasons: Iterable[str]) -> list[tuple[str, int]]:
 def _document(proofs: list[Proof]) -> dict[str, Any]:
     return {
         "command": "verify",
-        "version": simreduce.__version__,
+        "version": __version__,
         "checked": sum(p.plans for p in proofs),
         "refused": [
             {

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import simreduce
 from simreduce import dtypes, tables
 from simreduce.report.busbw import algbw, busbw
 from simreduce.tables import Column, Table
 from simreduce.tune.bench import DIVIDED, BenchRow, Stuck, Tried
+from simreduce.version import __version__
 
 _TYPES = {"float32": "float", "float16": "half", "float64": "double", "bfloat16": "bfloat16"}
 _COLUMNS = (
@@ -135,7 +135,7 @@ def bench_document(
     done, stuck = _parted(rows)
     return {
         "command": "bench",
-        "version": simreduce.__version__,
+        "version": __version__,
         "topology": topology,
         "ranks": ranks,
         "runtime": runtime,
@@ -196,7 +196,7 @@ def nccl_tests_document(
     ]
     wrong = sum(r.wrong for r in done)
     return {
-        "version": f"simreduce {simreduce.__version__}",
+        "version": f"simreduce {__version__}",
         "start_time": began,
         "args": list(args),
         "config": {"topology": topology, "simulated": True},

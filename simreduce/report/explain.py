@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import simreduce
 from simreduce import tables, units
 from simreduce.engine import CAUSES, LANE, Part, Recording, Use
 from simreduce.tables import Column, Table
 from simreduce.tune.whatif import Saving
+from simreduce.version import __version__
 
 _ROWS = 4
 """Links and lanes that the text names; the document names all."""
@@ -52,7 +52,7 @@ def explanation_text(
                 what,
                 (result.topology, result.topology_digest),
                 result.runtime,
-                tables.titled(result.calibration, title),
+                tables.label(result.calibration, title),
                 f"disturbed: {result.disturbance}" if result.disturbance else "",
             )
         ),
@@ -179,7 +179,7 @@ def explanation_document(
     parts = [part for step in steps for part in step.parts]
     return {
         "command": "explain",
-        "version": simreduce.__version__,
+        "version": __version__,
         **about,
         "topology": result.topology,
         "topology_digest": result.topology_digest,

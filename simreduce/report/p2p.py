@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import simreduce
 from simreduce.tables import Column, Table
 from simreduce.topology import Topology
 from simreduce.tune.p2p import Matrices, Matrix, PeerToPeer
+from simreduce.version import __version__
 
 
 def p2p_table(predicted: PeerToPeer) -> str:
@@ -45,7 +45,7 @@ def p2p_document(topology: Topology, predicted: PeerToPeer, calibration: str) ->
     """The document of `topo p2p --json`; rows are senders, null where the text has a dash."""
     return {
         "command": "topo p2p",
-        "version": simreduce.__version__,
+        "version": __version__,
         "topology": topology.name,
         "topology_digest": topology.digest,
         "calibration": calibration,

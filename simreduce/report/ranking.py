@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from textwrap import wrap
 from typing import Any
 
-import simreduce
 from simreduce import tables, units
 from simreduce.report.busbw import algbw, busbw
+from simreduce.report.heads import (
+    document_head,
+    header,
+    refused_keys,
+    refused_lines,
+    same_plan_lines,
+    untried_lines,
+)
 from simreduce.tables import Table
 from simreduce.tune import Candidate, Ranking
 
@@ -22,12 +28,20 @@ _COLUMNS = tables.columns(
 
 def ranking_table(ranking: Ranking) -> str:
     """One row per strategy, best first, and the recommendation below."""
-    after = [
-        *_recommendation(ranking), *_also(ranking), *_upstream(ranking), *_refused(ranking)
-    ]  # fmt: skip
-    if ranking.untried:
-        after += ["", f"stopped with {units.plural(ranking.untried, 'other')} untried"]
-    return "\n".join([*_header(ranking), *ranking_rows(ranking).lines(), "", *after])
+    names = [
+        (c.strategy.text, [other.strategy.text for other in c.also]) for c in ranking.candidates
+    ]
+    lines = [
+        *_header(ranking),
+        *ranking_rows(ranking).lines(),
+        "",
+        *_recommendation(ranking),
+        *same_plan_lines(names),
+        *_upstream(ranking),
+        *refused_lines(ranking.refused),
+        *untried_lines(ranking.untried),
+    ]
+    return "\n".join(lines)
 
 
 def ranking_rows(ranking: Ranking) -> Table:
@@ -58,22 +72,12 @@ def _share(name: str, share: float) -> str:
 
 
 def _header(ranking: Ranking) -> list[str]:
-    s = ranking.scenario
-    at, w = s.setup, s.workload
+    s, w = ranking.scenario, ranking.scenario.workload
     chained = f", each of {s.repeat} chained in one step" if s.repeat > 1 else ""
-    ranks = units.plural(len(at.layout), "rank")
-    gradients = units.plural(len(w.gradients), "gradient")
     size = f"{units.plural(w.elements, 'element')}, {units.format_size(w.nbytes)}"
-    faithful = ", faithful to upstream" * s.faithful
-    facts = [
-        ("topology", f"{at.topology.name}: {at.topology.title}, {ranks}, {at.topology.digest}"),
-        ("workload", f"{w.name}: {gradients}, {size}"),
-        ("runtime", f"{at.runtime.name}, time of one all-reduce{chained}{faithful}"),
-        ("calibration", tables.titled(at.calibration.name, at.calibration.title)),
-        ("", _uncalibrated(ranking)),
-        ("disturbed", at.disturbance.text),
-    ]
-    return tables.header(s.title, facts)
+    gradients = units.plural(len(w.gradients), "gradient")
+    facts = [("workload", f"{w.name}: {gradients}, {size}")]
+    return header(s, facts, f"time of one all-reduce{chained}", _uncalibrated(ranking))
 
 
 def _uncalibrated(ranking: Ranking) -> str:
@@ -135,19 +139,6 @@ def _how(
     ]
 
 
-def _also(ranking: Ranking) -> list[str]:
-    """Other names of the plans."""
-    lines: list[str] = []
-    for c in ranking.candidates:
-        names = ", ".join(other.strategy.text for other in c.also)
-        if names:
-            lines += wrap(
-                f"{c.strategy.text} = {names}", 100, initial_indent="  ", subsequent_indent="    ",
-                break_long_words=False, break_on_hyphens=False,
-            )  # fmt: skip
-    return ["", "The same plan under other names:", *lines] if lines else []
-
-
 def _upstream(ranking: Ranking) -> list[str]:
     names = [name for c in ranking.candidates for name in (c, *c.also)]
     different = [c for c in names if c.upstream]
@@ -157,39 +148,18 @@ def _upstream(ranking: Ranking) -> list[str]:
     return ["", "Upstream does something else under these names (--faithful ranks that):", *lines]
 
 
-def _refused(ranking: Ranking) -> list[str]:
-    if not ranking.refused:
-        return []
-    return [
-        "",
-        f"Not possible here ({len(ranking.refused)}):",
-        *(f"  {reason}" for _, reason in ranking.refused),
-    ]
-
-
 def ranking_document(ranking: Ranking) -> dict[str, Any]:
     """The document of `--json`, times in microseconds. Its keys and their order are stable."""
     s = ranking.scenario
-    at, nbytes, n = s.setup, s.workload.nbytes, len(s.setup.layout)
+    nbytes, n = s.workload.nbytes, len(s.setup.layout)
     return {
-        "command": "run",
-        "version": simreduce.__version__,
-        "scenario": s.name,
-        "topology": at.topology.name,
-        "topology_digest": at.topology.digest,
-        "workload": s.workload.name,
-        "size_bytes": nbytes,
-        "ranks": n,
-        "runtime": at.runtime.name,
-        "calibration": at.calibration.name,
+        **document_head("run", s),
         "faithful": s.faithful,
-        "disturbance": at.disturbance.text,
+        "disturbance": s.setup.disturbance.text,
         "candidates": [
             {
                 "place": place,
-                "strategy": c.strategy.text,
-                "spec": c.strategy.spec,
-                "packing": c.strategy.packing,
+                **_strategy_keys(c),
                 "time_us": c.seconds * 1e6,
                 "floor_us": c.floor_seconds * 1e6,
                 "algbw_gb_per_s": algbw(nbytes, c.seconds) / 1e9,
@@ -200,29 +170,27 @@ def ranking_document(ranking: Ranking) -> dict[str, Any]:
                 "bottleneck_share": c.link_share,
                 "busiest_lane": c.lane,
                 "busiest_lane_share": c.lane_share,
-                "chosen_by": list(c.chosen_by),
-                "upstream": c.upstream,
-                "settings": asdict(c.settings),
-                "also": [
-                    {
-                        "strategy": other.strategy.text,
-                        "spec": other.strategy.spec,
-                        "packing": other.strategy.packing,
-                        "chosen_by": list(other.chosen_by),
-                        "upstream": other.upstream,
-                        "settings": asdict(other.settings),
-                    }
-                    for other in c.also
-                ],
+                **_choice_keys(c),
+                "also": [{**_strategy_keys(other), **_choice_keys(other)} for other in c.also],
             }
             for place, c in enumerate(ranking.candidates, 1)
         ],
-        "refused": [
-            {"strategy": strategy.text, "reason": reason} for strategy, reason in ranking.refused
-        ],
+        "refused": refused_keys(ranking.refused),
         "recommended_by_target": {
             target: fastest.strategy.text if (fastest := ranking.fastest_by(target)) else None
             for target in ("tf_cnn_benchmarks", "tensorflow")
         },
         "recommended": ranking.recommended.strategy.text if ranking.recommended else None,
+    }
+
+
+def _strategy_keys(c: Candidate) -> dict[str, Any]:
+    return {"strategy": c.strategy.text, "spec": c.strategy.spec, "packing": c.strategy.packing}
+
+
+def _choice_keys(c: Candidate) -> dict[str, Any]:
+    return {
+        "chosen_by": list(c.chosen_by),
+        "upstream": c.upstream,
+        "settings": asdict(c.settings),
     }

@@ -9,7 +9,6 @@ from dataclasses import fields
 from math import isfinite
 from typing import Any
 
-import simreduce
 from simreduce import tables, units
 from simreduce.engine import NOMINAL, TENSORFLOW
 from simreduce.report.replicas_timeline import replicas_timeline
@@ -18,6 +17,7 @@ from simreduce.tables import Table
 from simreduce.training.distributions import Constant, Distribution, Empirical
 from simreduce.training.replicas import Delays, ReplicasJob, ReplicasQuestion, Run
 from simreduce.training.stragglers import CONFIDENCE, BackupChoice, Interval, Repetitions
+from simreduce.version import __version__
 
 _MOST = 8
 """Workers that are not as the others, of which the head tells."""
@@ -128,7 +128,7 @@ def _header(scenario: Replicas) -> list[str]:
         facts += [
             ("topology", f"{machine.name}: {machine.title}, {machine.digest}"),
             ("runtime", at.runtime.name),
-            ("calibration", tables.titled(calibration.name, calibration.title)),
+            ("calibration", tables.label(calibration.name, calibration.title)),
         ]
     if scenario.workload:
         w = scenario.workload
@@ -250,7 +250,7 @@ def _about(scenario: Replicas) -> dict[str, Any]:
     at, workload = scenario.setup, scenario.workload
     return {
         "command": "step",
-        "version": simreduce.__version__,
+        "version": __version__,
         "scenario": scenario.name,
         "topology": at.topology.name if at else None,
         "topology_digest": at.topology.digest if at else None,

@@ -6,8 +6,15 @@ from collections.abc import Iterable, Sequence
 from math import fsum
 from typing import Any
 
-import simreduce
 from simreduce import plots, tables, units
+from simreduce.report.heads import (
+    document_head,
+    header,
+    refused_keys,
+    refused_lines,
+    same_plan_lines,
+    untried_lines,
+)
 from simreduce.tables import Table
 from simreduce.training import Bucket, Span, StepPrediction, device_label
 from simreduce.tune.steps import StepCandidate, StepRanking
@@ -46,39 +53,31 @@ def step_table(ranking: StepRanking) -> str:
     lines = _header(ranking)
     if len(ranking.candidates) > 1:
         lines += [*step_rows(ranking).lines(indent=2), ""]
-    lines += _described(ranking)
-    if ranking.refused:
-        lines += ["", f"Not possible here ({len(ranking.refused)}):"]
-        lines += [f"  {reason}" for _, reason in ranking.refused]
-    if ranking.untried:
-        lines += ["", f"stopped with {units.plural(ranking.untried, 'other')} untried"]
+    lines += [
+        *_best_step(ranking),
+        *same_plan_lines((c.step.method, c.also) for c in ranking.candidates),
+        *refused_lines(ranking.refused),
+        *untried_lines(ranking.untried),
+    ]
     return "\n".join(lines)
 
 
 def _header(ranking: StepRanking) -> list[str]:
-    s, job = ranking.scenario, ranking.question.job
-    at, w, profile = s.setup, s.workload, job.profile
-    passes = f"{_ms(fsum(profile.forward))} forward, {_ms(fsum(profile.backward))} backward"
-    slow = ", ".join(
+    s, w, job = ranking.scenario, ranking.scenario.workload, ranking.question.job
+    passes = f"{_ms(fsum(job.profile.forward))} forward, {_ms(fsum(job.profile.backward))} backward"
+    slow = [
         f"{name} {factor:.4g} times as slow" for name, factor in job.slow.items() if factor != 1
-    )
+    ]
     update = f", {_ms(job.update)} for the update" if job.update else ""
     after = "" if job.barrier else ", no barrier between steps"
-    ranks = units.plural(len(at.layout), "rank")
     layers = units.plural(len(job.model.layers), "layer")
     gradients = f"{units.plural(len(w.gradients), 'gradient')}, {units.format_size(w.nbytes)}"
-    faithful = ", faithful to upstream" * s.faithful
     facts = [
-        ("topology", f"{at.topology.name}: {at.topology.title}, {ranks}, {at.topology.digest}"),
         ("model", f"{w.name}: {layers}, {gradients}"),
-        ("compute", f"{job.batch} a GPU: {passes}{update} ({profile.source})"),
-        ("", slow),
-        ("runtime", f"{at.runtime.name}, consistency {job.consistency}{after}{faithful}"),
-        ("calibration", tables.titled(at.calibration.name, at.calibration.title)),
-        ("", _uncalibrated(ranking)),
-        ("disturbed", at.disturbance.text),
+        ("compute", f"{job.batch} a GPU: {passes}{update} ({job.profile.source})"),
+        ("", ", ".join(slow)),
     ]
-    return tables.header(s.title, facts)
+    return header(s, facts, f"consistency {job.consistency}{after}", _uncalibrated(ranking))
 
 
 def _uncalibrated(ranking: StepRanking) -> str:
@@ -100,27 +99,27 @@ def step_rows(ranking: StepRanking) -> Table:
     candidates = ranking.candidates
     by_itself = sorted(candidates, key=lambda c: (c.alone, c.step.seconds, c.step.method))
     place = {id(c): i for i, c in enumerate(by_itself, 1)}
-    rows = []
-    for i, c in enumerate(candidates, 1):
-        s = c.step
-        rows.append(
-            (
-                str(i),
-                s.method,
-                f"{s.seconds * 1e3:.3f}",
-                f"{s.exposed * 1e3:.3f}",
-                f"{s.images_per_second:.1f}",
-                f"{c.efficiency:.1%}",
-                str(len(s.buckets)),
-                f"{c.alone * 1e3:.3f}",
-                str(place[id(c)]),
-                str(c.wrong),
-            )
-        )
+    rows = (_row(i, c, place[id(c)]) for i, c in enumerate(candidates, 1))
     return Table(_COLUMNS, tuple(rows))
 
 
-def _described(ranking: StepRanking) -> list[str]:
+def _row(place: int, c: StepCandidate, place_alone: int) -> tuple[str, ...]:
+    s = c.step
+    return (
+        str(place),
+        s.method,
+        f"{s.seconds * 1e3:.3f}",
+        f"{s.exposed * 1e3:.3f}",
+        f"{s.images_per_second:.1f}",
+        f"{c.efficiency:.1%}",
+        str(len(s.buckets)),
+        f"{c.alone * 1e3:.3f}",
+        str(place_alone),
+        str(c.wrong),
+    )
+
+
+def _best_step(ranking: StepRanking) -> list[str]:
     best, s = ranking.recommended, ranking.recommended.step
     names = [g.name for g in ranking.scenario.workload.gradients]
     ranks = ranking.scenario.setup.layout.ranks
@@ -289,16 +288,7 @@ def step_document(ranking: StepRanking) -> dict[str, Any]:
     s, job, best = ranking.scenario, ranking.question.job, ranking.recommended
     at, names = s.setup, [g.name for g in s.workload.gradients]
     return {
-        "command": "step",
-        "version": simreduce.__version__,
-        "scenario": s.name,
-        "topology": at.topology.name,
-        "topology_digest": at.topology.digest,
-        "workload": s.workload.name,
-        "size_bytes": s.workload.nbytes,
-        "ranks": len(at.layout),
-        "runtime": at.runtime.name,
-        "calibration": at.calibration.name,
+        **document_head("step", s),
         "disturbance": at.disturbance.text,
         "batch": job.batch,
         "compute_source": job.profile.source,
@@ -310,8 +300,11 @@ def step_document(ranking: StepRanking) -> dict[str, Any]:
         "slowest_us": max(best.step.simulated) * 1e6,
         "buckets": [_bucket(b, names, at.layout.ranks) for b in best.step.buckets],
         "reads": [_bucket(b, names, at.layout.ranks) for b in best.step.reads],
-        "candidates": [{"place": i, **_figures(c)} for i, c in enumerate(ranking.candidates, 1)],
-        "refused": [{"strategy": name, "reason": reason} for name, reason in ranking.refused],
+        "candidates": [
+            {"place": i, **_figures(c), "also": list(c.also)}
+            for i, c in enumerate(ranking.candidates, 1)
+        ],
+        "refused": refused_keys(ranking.refused),
         "complete": not ranking.untried,
     }
 

@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-import simreduce
 from simreduce.arrays import Floats, Ints, invert
 from simreduce.engine import Curve, Recording
 from simreduce.plan import Kind
 from simreduce.topology import Topology
 from simreduce.trace.rows import rows
+from simreduce.version import __version__
 
 US = 1e6
 BEGIN, END, _SENT, _USED, _COUNT = "B", "E", "s", "f", "C"
@@ -36,7 +36,7 @@ def trace_text(recording: Recording, topology: Topology, about: Mapping[str, Any
     """The file in pieces. `about` is what to say of the run as a whole."""
     result = recording.result
     other = {
-        "version": simreduce.__version__,
+        "version": __version__,
         "topology": result.topology,
         "topology_digest": result.topology_digest,
         "runtime": result.runtime,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 from simreduce import units
 from simreduce.engine import Use
@@ -18,6 +19,9 @@ from simreduce.strategy.automatic import tensorflow_choice
 from simreduce.tune.candidates import candidates
 from simreduce.tune.chunks import with_best_chunk
 from simreduce.workers import in_processes
+
+C = TypeVar("C")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,7 @@ class Ranking:
 
     scenario: Scenario
     candidates: tuple[Candidate, ...]
-    refused: tuple[tuple[Strategy, str], ...]
+    refused: tuple[tuple[str, str], ...]
     untried: int = 0
 
     @property
@@ -81,35 +85,62 @@ def rank(
     workers: int = 1,
     progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Ranking:
-    """Evaluate every strategy, on `workers` processes.
-
-    Strategies given by name that the machine refuses raise one StrategyError; those that "all"
-    stands for are listed in `refused`. So are those that a fault cuts off for ever, unless it cuts
-    off all of them, which raises Deadlock. Ctrl-C leaves out the strategies that are not simulated
-    yet, if there is a candidate.
-    """
+    """Evaluate every strategy, on `workers` processes, as `evaluate_all` does."""
     strategies = scenario.strategies or candidates(scenario.setup.layout)
-    outcomes: list[Candidate | Deadlock | str] = []
-    progress(0, len(strategies))
+    found, refused, untried = evaluate_all(
+        partial(evaluate, scenario), strategies, [s.text for s in strategies], workers, progress,
+        by_name=bool(scenario.strategies),
+    )  # fmt: skip
+    return Ranking(scenario, tuple(_one_for_each_plan(found)), refused, untried)
+
+
+def evaluate_all(
+    evaluate: Callable[[T], C | Deadlock | str],
+    items: Sequence[T],
+    names: Sequence[str],
+    workers: int,
+    progress: Callable[[int, int], None],
+    *,
+    by_name: bool,
+) -> tuple[list[C], tuple[tuple[str, str], ...], int]:
+    """Candidates, the names of refused items with the reasons, and how many items are untried.
+
+    Items given by name that the machine refuses raise one StrategyError; those that "all" stands
+    for are refused. So are those that a fault cuts off for ever, unless it cuts off all of them,
+    which raises Deadlock. Ctrl-C leaves out what is not simulated yet, if there is a candidate.
+    """
+    outcomes: list[C | Deadlock | str] = []
+    progress(0, len(items))
     try:
-        with closing(in_processes(partial(evaluate, scenario), strategies, workers)) as coming:
+        with closing(in_processes(evaluate, items, workers)) as coming:
             for outcome in coming:
                 outcomes.append(outcome)
-                progress(len(outcomes), len(strategies))
+                progress(len(outcomes), len(items))
     except KeyboardInterrupt:
-        if not any(isinstance(o, Candidate) for o in outcomes):
+        if all(isinstance(o, Deadlock | str) for o in outcomes):
             raise
-    pairs = list(zip(strategies, outcomes, strict=False))
-    refused = tuple((s, o) for s, o in pairs if isinstance(o, str))
-    if refused and scenario.strategies:
+    pairs = list(zip(names, outcomes, strict=False))
+    refused = [(name, o) for name, o in pairs if isinstance(o, str)]
+    if refused and by_name:
         raise StrategyError([reason for _, reason in refused])
-    stuck = [(s, o) for s, o in pairs if isinstance(o, Deadlock)]
+    stuck = [(name, o) for name, o in pairs if isinstance(o, Deadlock)]
     if stuck and len(stuck) + len(refused) == len(pairs):
-        raise Deadlock(f"{stuck[0][0].text}: {stuck[0][1]}")
-    refused += tuple((s, f"{s.text}: {first_words(o)}") for s, o in stuck)
-    found = [o for o in outcomes if isinstance(o, Candidate)]
-    untried = len(strategies) - len(outcomes)
-    return Ranking(scenario, tuple(_one_for_each_plan(found)), refused, untried)
+        raise Deadlock(f"{stuck[0][0]}: {stuck[0][1]}")
+    refused += [(name, f"{name}: {first_words(o)}") for name, o in stuck]
+    found = [o for o in outcomes if not isinstance(o, Deadlock | str)]
+    return found, tuple(refused), len(items) - len(outcomes)
+
+
+def attempt(name: str, simulate: Callable[[], C]) -> C | Deadlock | str:
+    """What `simulate` returns, or why the machine refuses it or never finishes it."""
+    try:
+        return simulate()
+    except Deadlock as error:
+        return error
+    except StrategyError as error:
+        return "; ".join(error.problems)
+    except InputError as error:  # GPUs that the plan joins and nothing else does
+        return "; ".join(f"{name}: {problem}" for problem in error.problems)
 
 
 def _one_for_each_plan(found: Sequence[Candidate]) -> list[Candidate]:
@@ -140,17 +171,14 @@ def evaluate(scenario: Scenario, strategy: Strategy) -> Candidate | Deadlock | s
     """One strategy's prediction, or why the machine refuses it or never finishes it. Pipelined
     strategies without a chunk size get the best one for an undisturbed run.
     """
+    return attempt(strategy.text, partial(_predict, scenario, strategy))
+
+
+def _predict(scenario: Scenario, strategy: Strategy) -> Candidate:
     setup, times = scenario.setup, scenario.repeat
-    try:
-        strategy = with_best_chunk(strategy, scenario.workload, setup)
-        plan = setup.compile(strategy, scenario.workload, faithful=scenario.faithful)
-        result = setup.simulate(repeat(plan, times) if times > 1 else plan)
-    except Deadlock as error:
-        return error
-    except StrategyError as error:
-        return "; ".join(error.problems)
-    except InputError as error:  # GPUs that the plan joins and nothing else does
-        return "; ".join(f"{strategy.text}: {p}" for p in error.problems)
+    strategy = with_best_chunk(strategy, scenario.workload, setup)
+    plan = setup.compile(strategy, scenario.workload, faithful=scenario.faithful)
+    result = setup.simulate(repeat(plan, times) if times > 1 else plan)
     theirs = plan if scenario.faithful else _upstream(scenario, strategy)
     link, lane = _first(result.links), _first(result.lanes)
     return Candidate(

@@ -8,13 +8,12 @@ backward pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 
-from simreduce.errors import Deadlock, InputError, ScenarioError, StrategyError
+from simreduce.errors import Deadlock, ScenarioError, StrategyError
 from simreduce.plan import verify, wrong_elements
 from simreduce.scenario import Scenario
 from simreduce.setup import Setup
@@ -22,9 +21,8 @@ from simreduce.strategy import Strategy
 from simreduce.training import StepPrediction, StepQuestion, simulate_step
 from simreduce.tune.candidates import candidates
 from simreduce.tune.chunks import with_best_chunk
-from simreduce.tune.rank import first_words
+from simreduce.tune.rank import attempt, evaluate_all
 from simreduce.variable_update import STRATEGIES
-from simreduce.workers import in_processes
 
 NO_STEP = "it has no [step], which says what a step computes"
 
@@ -33,13 +31,16 @@ NO_STEP = "it has no [step], which says what a step computes"
 class StepCandidate:
     """One method's step. `alone` is the time of all its transfers with every gradient there from
     the start, in seconds; `singly` samples a second of all devices if each trained by itself, with
-    its own reads and updates.
+    its own reads and updates. `also` are the other methods with the same step and the same plan,
+    which `digest` names.
     """
 
     step: StepPrediction
     alone: float
     wrong: int
     singly: float
+    digest: str = ""
+    also: tuple[str, ...] = ()
 
     @property
     def efficiency(self) -> float:
@@ -49,8 +50,8 @@ class StepCandidate:
 
 @dataclass(frozen=True, slots=True)
 class StepRanking:
-    """Candidates, fastest step first, and the methods that the machine does not accept, with the
-    reason. `untried` are those that there was no time for, as somebody stopped it (Ctrl-C).
+    """Candidates, one for each plan and step, fastest first; and the methods that the machine
+    refuses, with the reason. `untried` counts those that Ctrl-C left out.
     """
 
     scenario: Scenario
@@ -81,52 +82,59 @@ def rank_steps(
     methods: tuple[Strategy | None, ...] = (None,)
     if not question.mode:
         methods = scenario.strategies or tuple(candidates(scenario.setup.layout))
-    work = partial(step_of, scenario)
-    outcomes: list[StepCandidate | Deadlock | str] = []
-    progress(0, len(methods))
-    try:
-        with closing(in_processes(work, methods, workers)) as coming:
-            for outcome in coming:
-                outcomes.append(outcome)
-                progress(len(outcomes), len(methods))
-    except KeyboardInterrupt:
-        if not any(isinstance(o, StepCandidate) for o in outcomes):
-            raise
-    names = [m.text if m else question.mode for m in methods[: len(outcomes)]]
-    refused = [(name, o) for name, o in zip(names, outcomes, strict=True) if isinstance(o, str)]
-    if refused and (scenario.strategies or question.mode):
-        raise StrategyError([reason for _, reason in refused])
-    stuck = [(name, o) for name, o in zip(names, outcomes, strict=True) if isinstance(o, Deadlock)]
-    found = [o for o in outcomes if isinstance(o, StepCandidate)]
+    found, refused, untried = evaluate_all(
+        partial(step_of, scenario),
+        methods,
+        [m.text if m else question.mode for m in methods],
+        workers,
+        progress,
+        by_name=bool(scenario.strategies or question.mode),
+    )
     if not found:
-        raise stuck[0][1] if stuck else StrategyError([reason for _, reason in refused])
-    refused += [(name, f"{name}: {first_words(o)}") for name, o in stuck]
-    found.sort(key=lambda c: (c.step.seconds, c.alone, c.step.method))
-    untried = len(methods) - len(outcomes)
-    return StepRanking(scenario, question, tuple(found), tuple(refused), untried)
+        raise StrategyError([reason for _, reason in refused])
+    return StepRanking(scenario, question, tuple(_one_for_each_step(found)), refused, untried)
+
+
+def _one_for_each_step(found: Sequence[StepCandidate]) -> list[StepCandidate]:
+    """Candidates in order. Of those with the same plan and the same step, the one with the shortest
+    name has the others in `also`.
+    """
+    rows: list[list[StepCandidate]] = []
+    for c in sorted(found, key=lambda c: (len(c.step.method), c.step.method)):
+        step = replace(c.step, method="")
+        for row in rows:
+            if row[0].digest == c.digest and replace(row[0].step, method="") == step:
+                row.append(c)
+                break
+        else:
+            rows.append([c])
+    merged = [replace(c, also=tuple(other.step.method for other in more)) for c, *more in rows]
+    return sorted(merged, key=lambda c: (c.step.seconds, c.alone, c.step.method))
 
 
 def step_of(scenario: Scenario, strategy: Strategy | None) -> StepCandidate | Deadlock | str:
     """The step of one strategy, of the scenario's mode if it is None; or why it is not accepted or
     never ends.
     """
-    setup, question = scenario.setup, scenario.step
-    assert question is not None  # noqa: S101 - `rank_steps` has looked
-    try:
-        if strategy is not None:
-            strategy = with_best_chunk(strategy, scenario.workload, setup)
-        method = question.method(strategy, setup.layout, faithful=scenario.faithful)
-        step = simulate_step(question.job, method, setup)
-        alone = setup.simulate(method.plan).seconds
-        singly = _singly(question, setup)
-    except Deadlock as error:
-        return error
-    except StrategyError as error:
-        return "; ".join(error.problems)
-    except InputError as error:  # GPUs that the plan joins and nothing else does
-        name = strategy.text if strategy else question.mode
-        return "; ".join(f"{name}: {problem}" for problem in error.problems)
-    return StepCandidate(step, alone, wrong_elements(verify(method.plan)), singly)
+    assert scenario.step is not None  # noqa: S101 - `rank_steps` has looked
+    name = strategy.text if strategy else scenario.step.mode
+    return attempt(name, partial(_predict, scenario, scenario.step, strategy))
+
+
+def _predict(
+    scenario: Scenario, question: StepQuestion, strategy: Strategy | None
+) -> StepCandidate:
+    setup = scenario.setup
+    if strategy is not None:
+        strategy = with_best_chunk(strategy, scenario.workload, setup)
+    method = question.method(strategy, setup.layout, faithful=scenario.faithful)
+    return StepCandidate(
+        step=simulate_step(question.job, method, setup),
+        alone=setup.simulate(method.plan).seconds,
+        wrong=wrong_elements(verify(method.plan)),
+        singly=_singly(question, setup),
+        digest=method.plan.digest,
+    )
 
 
 def _singly(question: StepQuestion, setup: Setup) -> float:

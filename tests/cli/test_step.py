@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 
 import pytest
 
@@ -145,7 +146,7 @@ def test_what_is_stopped_tells_what_it_has(simreduce, small, monkeypatch):
         yield work(methods[0])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simreduce.tune.steps.in_processes", interrupted)
+    monkeypatch.setattr(sys.modules["simreduce.tune.rank"], "in_processes", interrupted)
     status, out, _ = simreduce("step", small, "--algo", "ring", "--algo", "xring", "--json")
     text = simreduce("step", small, "--algo", "ring", "--algo", "xring").out
 

@@ -51,7 +51,7 @@ def _ranking(
     scenario = Scenario(
         "name", "a title", Setup("full:4"), load_workload("bytes:1MB"), None, repeat
     )
-    return Ranking(scenario, candidates, tuple((parse_strategy(s), why) for s, why in refused))
+    return Ranking(scenario, candidates, refused)
 
 
 def test_the_table_names_what_was_asked_and_what_came_out():

@@ -8,6 +8,7 @@ import simreduce as sr
 from simreduce.engine import Disturbance, Fault
 from simreduce.errors import Deadlock, ScenarioError, StrategyError
 from simreduce.plan import verify
+from simreduce.report import step_document, step_table
 from simreduce.scenario import Scenario, load_scenario
 from simreduce.tune.steps import StepRanking, rank_steps
 
@@ -87,8 +88,22 @@ def test_all_strategies_are_tried_and_those_refused_are_named(ranked):
     """As `run` does."""
     ranking = ranked('topology = "ring:4"\nworkload = "bytes:64K"\nruntime = "ideal"\n' + STEP)
 
-    assert len(ranking.candidates) > 50
+    assert sum(1 + len(c.also) for c in ranking.candidates) > 50
     assert {"hierarchical_copy", "copy_to_gpus"} <= {name for name, _ in ranking.refused}
+
+
+def test_methods_with_one_plan_and_one_step_share_a_row(ranked):
+    """Under the shortest name, whatever their order."""
+    ranking = ranked(
+        'topology = "ring:4"\nworkload = "bytes:64K"\nruntime = "ideal"\n'
+        'strategies = ["best_ring", "trees", "ring"]\n' + STEP
+    )
+
+    assert [("ring", ("best_ring",)), ("trees", ())] == sorted(
+        (c.step.method, c.also) for c in ranking.candidates
+    )
+    assert "  ring = best_ring" in step_table(ranking)
+    assert ["best_ring"] in [each["also"] for each in step_document(ranking)["candidates"]]
 
 
 def test_a_mode_is_one_candidate(ranked):

@@ -1,0 +1,78 @@
+"""What the reports on a scenario have in common: the header, the lines below a table, and the first
+keys of documents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from textwrap import wrap
+from typing import Any
+
+from simreduce import tables, units
+from simreduce.scenario import Scenario
+from simreduce.version import __version__
+
+
+def header(
+    scenario: Scenario, facts: Iterable[tuple[str, str]], runtime: str, warning: str
+) -> list[str]:
+    """The header of a report: `facts` about the question, `runtime` about what it predicts."""
+    at = scenario.setup
+    ranks = units.plural(len(at.layout), "rank")
+    faithful = ", faithful to upstream" * scenario.faithful
+    return tables.header(
+        scenario.title,
+        [
+            ("topology", f"{at.topology.name}: {at.topology.title}, {ranks}, {at.topology.digest}"),
+            *facts,
+            ("runtime", f"{at.runtime.name}, {runtime}{faithful}"),
+            ("calibration", tables.label(at.calibration.name, at.calibration.title)),
+            ("", warning),
+            ("disturbed", at.disturbance.text),
+        ],
+    )
+
+
+def same_plan_lines(rows: Iterable[tuple[str, Sequence[str]]]) -> list[str]:
+    """The other names of each row, if any row has some."""
+    lines: list[str] = []
+    for name, others in rows:
+        if others:
+            lines += wrap(
+                f"{name} = {', '.join(others)}", 100, initial_indent="  ", subsequent_indent="    ",
+                break_long_words=False, break_on_hyphens=False,
+            )  # fmt: skip
+    return ["", "The same plan under other names:", *lines] if lines else []
+
+
+def refused_lines(refused: Sequence[tuple[str, str]]) -> list[str]:
+    """The strategies that the machine refuses, and why."""
+    reasons = [f"  {reason}" for _, reason in refused]
+    return ["", f"Not possible here ({len(reasons)}):", *reasons] if reasons else []
+
+
+def untried_lines(untried: int) -> list[str]:
+    """The line of a ranking that Ctrl-C ended."""
+    return ["", f"stopped with {units.plural(untried, 'other')} untried"] if untried else []
+
+
+def document_head(command: str, scenario: Scenario) -> dict[str, Any]:
+    """The first keys of a document, in a fixed order."""
+    at, workload = scenario.setup, scenario.workload
+    return {
+        "command": command,
+        "version": __version__,
+        "scenario": scenario.name,
+        "topology": at.topology.name,
+        "topology_digest": at.topology.digest,
+        "workload": workload.name,
+        "size_bytes": workload.nbytes,
+        "ranks": len(at.layout),
+        "runtime": at.runtime.name,
+        "calibration": at.calibration.name,
+    }
+
+
+def refused_keys(refused: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+    """The refused strategies of a document."""
+    return [{"strategy": name, "reason": reason} for name, reason in refused]
