@@ -90,7 +90,7 @@ def _span(boxes: BoxTree) -> float:
 
 
 def _place_boxes(boxes: BoxTree, left: float) -> Iterator[Place]:
-    """The place of every box in the order of `_items`; `row` is minus the level, `y` follows later."""
+    """The place of every box in the order of `_items`, at y 0; `row` is minus the level."""
     span = _span(boxes)
     sizes = [box_size(item) for item in boxes.tops]
     slack = (span - sum(width + _GAP for width, _ in sizes)) / max(len(sizes), 1)

@@ -1,6 +1,6 @@
 """Writes drawings as PNG (the extra `simreduce[png]`).
 
-resvg renders our SVG with matplotlib's fonts, so that a machine without fonts gets the same picture.
+resvg renders our SVG with matplotlib's fonts: a machine without fonts gets the same picture.
 """
 
 from __future__ import annotations

@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import math
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from simreduce import units
+from simreduce.topology.elements import BOTH_WAYS, Cable, Node
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +33,25 @@ class LinkClass:
     holds_lane: bool
     source: str
     both_ways: float = math.inf
+
+    def cable(self, a: Node, b: Node, lanes: int = 1) -> Cable:
+        """A cable of this class."""
+        # A staged copy waits at its two ends, not in between.
+        latency = 0.0 if a == b and a.kind != "gpu" else self.latency
+        return Cable(
+            a.name, b.name, self.name, lanes, self.bandwidth * lanes, self.achievable * lanes,
+            latency, self.holds_lane,
+        )  # fmt: skip
+
+    def tolls(self, node: Node, lanes: int = 1) -> list[Cable]:
+        """The tolls of copies at a node: of each direction, and of both together if they share."""
+        tolls = [self.cable(node, node, lanes)]
+        if math.isfinite(self.both_ways):
+            both, name = self.both_ways * lanes, self.name + BOTH_WAYS
+            tolls.append(
+                replace(tolls[0], link_class=name, nominal=both, bandwidth=both, latency=0.0)
+            )
+        return tolls
 
 
 def networks() -> tuple[str, ...]:

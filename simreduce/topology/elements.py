@@ -72,16 +72,14 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """One direction of a link; the other direction is a link of its own.
+class Cable:
+    """Both directions of a link, before it has a place in a topology.
 
     Rates are in bytes/s over all lanes: `nominal` is that of the wire, `bandwidth` what a large
     copy reaches. `latency` is in seconds. `holds_lane` says whether a transfer keeps its sender's
-    queue busy for the latency. `parallel` counts the links of other classes between the same two
-    nodes that come before this one.
+    queue busy for the latency.
     """
 
-    id: int
     source: str
     target: str
     link_class: str
@@ -90,6 +88,17 @@ class Link:
     bandwidth: float
     latency: float
     holds_lane: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Link(Cable):
+    """One direction of a cable in a topology; the other direction is a link of its own.
+
+    `parallel` counts the links of other classes between the same two nodes that come before this
+    one.
+    """
+
+    id: int
     parallel: int = 0
 
     @property
@@ -108,20 +117,6 @@ class Link:
         and those of class `route`.
         """
         return self.source == self.target or self.link_class == ROUTE
-
-
-@dataclass(frozen=True, slots=True)
-class Cable:
-    """Both directions of a link, before it has a place in a topology. Rates are those of `Link`."""
-
-    a: str
-    b: str
-    link_class: str
-    lanes: int
-    nominal: float
-    bandwidth: float
-    latency: float
-    holds_lane: bool
 
 
 DIRECTIONS = ("d2h", "h2d")

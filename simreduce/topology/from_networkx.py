@@ -209,7 +209,7 @@ def _link(a: Node, b: Node, key: int, attributes: dict[str, Any], faults: Faults
         faults.add(f"{place}.nominal", "must not be less than `bandwidth`")
     latency = known.latency if values["latency"] is None else values["latency"]
     holds = known.holds_lane if values["holds_lane"] is None else values["holds_lane"]
-    return Link(key, a.name, b.name, name, lanes, wire, bandwidth, latency, holds)
+    return Link(a.name, b.name, name, lanes, wire, bandwidth, latency, holds, key)
 
 
 def _turn(link: Link) -> Link:

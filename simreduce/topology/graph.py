@@ -168,24 +168,15 @@ def build(
     links: list[Link] = []
     seen: dict[frozenset[str], int] = {}
     for cable in cables:
-        pair = frozenset((cable.a, cable.b))
+        pair = frozenset((cable.source, cable.target))
         parallel = seen.get(pair, 0)
         seen[pair] = parallel + 1
-        for source_node, target_node in ((cable.a, cable.b), (cable.b, cable.a)):
-            links.append(
-                Link(
-                    id=len(links),
-                    source=source_node,
-                    target=target_node,
-                    link_class=cable.link_class,
-                    lanes=cable.lanes,
-                    nominal=cable.nominal,
-                    bandwidth=cable.bandwidth,
-                    latency=cable.latency,
-                    holds_lane=cable.holds_lane,
-                    parallel=parallel,
-                )
-            )
+        figures = (
+            cable.link_class, cable.lanes, cable.nominal, cable.bandwidth, cable.latency,
+            cable.holds_lane,
+        )  # fmt: skip
+        links.append(Link(cable.source, cable.target, *figures, len(links), parallel))
+        links.append(Link(cable.target, cable.source, *figures, len(links), parallel))
     return assemble(name, title, source, nodes, links, rule, equal_cost)
 
 

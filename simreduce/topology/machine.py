@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 
 from simreduce.errors import TopologyError, did_you_mean, quote
 from simreduce.formats import Faults, Values
-from simreduce.topology.classes import link_classes
-from simreduce.topology.elements import BOTH_WAYS, KINDS, ROUTE, STAGED, Cable, Node
+from simreduce.topology.classes import LinkClass, link_classes
+from simreduce.topology.elements import KINDS, ROUTE, STAGED, Cable, Node
 from simreduce.topology.file_formats import LANES, MACHINE
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.naming import NAME, expanded, natural, paired
@@ -106,57 +106,34 @@ def _alike(group: Values) -> tuple[Any, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Wire:
-    """What the links of a table share; rates per lane."""
-
-    link_class: str
-    lanes: int
-    nominal: float
-    bandwidth: float
-    latency: float
-    holds_lane: bool
-    both_ways: float
-
-    def cables(self, a: Node, b: Node, lanes: int) -> list[Cable]:
-        nominal, bandwidth = self.nominal * lanes, self.bandwidth * lanes
-        # A staged copy waits at its two ends, not in between.
-        latency = 0.0 if a == b and a.kind != "gpu" else self.latency
-        ends = a.name, b.name
-        made = [Cable(*ends, self.link_class, lanes, nominal, bandwidth, latency, self.holds_lane)]
-        if a == b and math.isfinite(self.both_ways):
-            both, name = self.both_ways * lanes, self.link_class + BOTH_WAYS
-            made.append(Cable(*ends, name, lanes, both, both, 0.0, self.holds_lane))
-        return made
-
-
 def _cables(faults: Faults, tables: Mapping[str, Values], nodes: Mapping[str, Node]) -> list[Cable]:
     cables: list[Cable] = []
     places: dict[tuple[str, frozenset[str]], str] = {}
     for table, values in tables.items():
         path = f"links.{table}"
-        wire = read_wire(faults, path, table, values)
+        wire = read_link_class(faults, path, table, values)
         for number, pair in enumerate(values["pairs"] or ()):
             place = f"{path}.pairs[{number}]"
             ends = _pairs(faults, place, pair, nodes, len(cables))
-            lanes = wire.lanes
+            lanes = values.get("lanes", 1)
             if ends and len(pair) == 3:
                 lanes = LANES.take(pair[2], faults, place) or 1
             for one, other in ends:
-                key = (wire.link_class, frozenset((one, other)))
-                if one == other and not _may_loop(nodes[one], wire):
+                key = (wire.name, frozenset((one, other)))
+                if one == other and not _may_stage(nodes[one], wire):
                     faults.add(place, f"{one!r} is linked to itself")
                 elif key in places:
                     words = f"{one!r} and {other!r} are already joined by {places[key]}"
                     faults.add(place, f"{words}; give lanes there")
                 else:
                     places[key] = place
-                    cables += wire.cables(nodes[one], nodes[other], lanes)
+                    a, b = nodes[one], nodes[other]
+                    cables += wire.tolls(a, lanes) if a == b else [wire.cable(a, b, lanes)]
     return cables
 
 
-def _may_loop(node: Node, wire: Wire) -> bool:
-    return node.kind in ("gpu", "pcie_switch") and wire.link_class.startswith(STAGED)
+def _may_stage(node: Node, wire: LinkClass) -> bool:
+    return node.kind in ("gpu", "pcie_switch") and wire.name.startswith(STAGED)
 
 
 def _routes(faults: Faults, tables: Mapping[str, Values], nodes: Mapping[str, Node]) -> list[Cable]:
@@ -202,7 +179,9 @@ def _pairs(
     return found
 
 
-def read_wire(faults: Faults, path: str, key: str, values: Values) -> Wire:
+def read_link_class(
+    faults: Faults, path: str, key: str, values: Values, source: str = ""
+) -> LinkClass:
     """The figures of a table of links: its own, else those of its class."""
     link_class = values.get("class") or key
     known = link_classes().get(link_class)
@@ -224,13 +203,13 @@ def read_wire(faults: Faults, path: str, key: str, values: Values) -> Wire:
     if known:
         latency = known.latency if latency is None else latency
         holds_lane = known.holds_lane if holds_lane is None else holds_lane
-    return Wire(
-        link_class=link_class,
-        lanes=values.get("lanes", 1),
-        nominal=nominal or UNREAD,
-        bandwidth=achievable or UNREAD,
+    return LinkClass(
+        name=link_class,
+        bandwidth=nominal or UNREAD,
+        achievable=achievable or UNREAD,
         latency=latency or 0.0,
         holds_lane=holds_lane is not False,
+        source=source,
         both_ways=both,
     )
 
@@ -239,7 +218,9 @@ def _check_joined(faults: Faults, nodes: Mapping[str, Node], cables: Sequence[Ca
     """A fault for every part of the machine with GPUs that no link joins to the first GPU."""
     graph = nx.Graph()
     graph.add_nodes_from(nodes)
-    graph.add_edges_from((cable.a, cable.b) for cable in cables if cable.link_class != ROUTE)
+    graph.add_edges_from(
+        (cable.source, cable.target) for cable in cables if cable.link_class != ROUTE
+    )
     gpus = sorted((node.name for node in nodes.values() if node.kind == "gpu"), key=natural)
     parts = [
         sorted(part.intersection(gpus), key=natural) for part in nx.connected_components(graph)

@@ -16,7 +16,7 @@ from simreduce.topology.generators.dragonfly import DRAGONFLY_KEYS, read_dragonf
 from simreduce.topology.generators.fat_tree import TREE_KEYS, read_tree
 from simreduce.topology.generators.inline import DEVICES_LIMIT, Inline, Settings, too_many
 from simreduce.topology.generators.rails import RAIL_KEYS, read_rails, read_rails_only
-from simreduce.topology.generators.shape import Read, check_cables
+from simreduce.topology.generators.shape import Join, Read, check_cables
 from simreduce.topology.generators.switch import read_switch
 from simreduce.topology.generators.torus import TORUS_KEYS, read_torus
 from simreduce.topology.graph import Topology, build
@@ -69,57 +69,74 @@ def machines(
     known = (*SETTINGS, *FABRIC_KEYS)
     mine = {key: value for key, value in overrides.items() if key in known}
     settings = Settings(inline, dict(inline.settings) | mine, limit)
-    faults = settings.faults
-    name, nic = str(settings.values.get("fabric", "switch")), settings.values.get("nic")
-    settings.unknown((*SETTINGS, *FABRICS[name].keys) if name in FABRICS else known)
+    shape = str(settings.values.get("fabric", "switch"))
+    settings.unknown((*SETTINGS, *FABRICS[shape].keys) if shape in FABRICS else known)
     fabric = FABRICS[settings.read("fabric", choice(tuple(FABRICS), "fabric"), "switch")]
-    if nic is not None:
+    nic = ""
+    if "nic" in settings.values:
         nic = settings.read("nic", choice(networks(), "class of network link"), DEFAULT_NIC)
     trunk = settings.latency("switch_latency", DEFAULT_SWITCH_LATENCY)
-    most = settings.limit if name == "switch" else DEVICES_LIMIT
+    most = settings.limit if shape == "switch" else DEVICES_LIMIT
     count = settings.size(most, "machines")
+    others = {key: value for key, value in overrides.items() if key not in known}
     try:
-        box = load(
-            inline.name, {key: value for key, value in overrides.items() if key not in known}
-        )
+        machine = load(inline.name, others)
     except TopologyError as error:
-        raise TopologyError([*faults.problems, *error.problems]) from None
-    equal_cost = settings.equal_cost(box.router.equal_cost)
-    ports = [node.network or DEFAULT_NIC for node in box.nodes.values() if node.kind == "nic"]
-    nics, own = len(ports), list(dict.fromkeys(ports))
-    if nic is None and len(own) > 1:
-        faults.add(
-            "nic",
-            (
-                f"{inline.name!r} has NICs for {' and for '.join(own)}; say which all are to be "
-                "taken for"
-            ),
-        )
-    nic = str(nic or own[0]) if own else DEFAULT_NIC
-    if not nics:
-        faults.add("", f"{inline.name!r} has no nic to link to the fabric")
-    if len({node.machine for node in box.nodes.values()} - {""}) > 1:
-        faults.add("", f"{inline.name!r} is made of several machines already")
-    if count * len(box.devices) > most:
-        faults.add("", too_many(count * len(box.devices), "devices"))
-    boards = _boards(box) if fabric.railed else 1
+        raise TopologyError([*settings.faults.problems, *error.problems]) from None
+    equal_cost = settings.equal_cost(machine.router.equal_cost)
+    nic = _nic_class(settings, inline.name, machine, nic)
+    nics = sum(node.kind == "nic" for node in machine.nodes.values())
+    if len({node.machine for node in machine.nodes.values()} - {""}) > 1:
+        settings.faults.add("", f"{inline.name!r} is made of several machines already")
+    if count * len(machine.devices) > most:
+        settings.faults.add("", too_many(count * len(machine.devices), "devices"))
+    boards = _boards(machine) if fabric.railed else 1
     network = fabric.read(settings, count * boards, max(nics, 1) // boards)
     check_cables(settings, network)
     settings.check()
+    nodes, cables = _copies(machine, count)
+    places = [place for place, node in enumerate(nodes) if node.kind == "nic"]
+    wired = network.wire(nodes, places, len(cables), _join(nic, trunk))
+    parts = tuple(i % (nics // boards) if fabric.apart else 0 for i in range(nics))
+    rule = EqualMachines(count, len(machine.nodes), len(machine.links) // 2, wired.rule, parts)
+    ports = f"{nics} {nic} {noun(nics, 'port')} each"
+    title = f"{count} x {machine.title}, {ports}, on {network.title}"
+    everything = [*nodes, *wired.switches], [*cables, *wired.cables]
+    return build(inline.text, title, inline.text, *everything, rule, equal_cost)
 
+
+def _nic_class(settings: Settings, name: str, machine: Topology, nic: str) -> str:
+    """The link class of the network: `nic`, else that of all NICs of the machine."""
+    ports = [n.network or DEFAULT_NIC for n in machine.nodes.values() if n.kind == "nic"]
+    own = list(dict.fromkeys(ports))
+    if not nic and len(own) > 1:
+        words = f"{name!r} has NICs for {' and for '.join(own)}; say which all are to be taken for"
+        settings.faults.add("nic", words)
+    if not own:
+        settings.faults.add("", f"{name!r} has no nic to link to the fabric")
+    return nic or own[0] if own else DEFAULT_NIC
+
+
+def _copies(machine: Topology, count: int) -> tuple[list[Node], list[Cable]]:
+    """The nodes and cables of `count` copies of a machine, named n0.gpu0 and so on."""
     nodes = [
         replace(node, name=f"n{i}.{node.name}", machine=str(i))
         for i in range(count)
-        for node in box.nodes.values()
+        for node in machine.nodes.values()
     ]
-    cables = [_copied(box, i, link) for i in range(count) for link in range(0, len(box.links), 2)]
-    places = [place for place, node in enumerate(nodes) if node.kind == "nic"]
-    wired = network.wire(nodes, places, len(cables), lambda a, b: _cable(nic, a, b, trunk))
-    parts = tuple(i % (nics // boards) if fabric.apart else 0 for i in range(nics))
-    rule = EqualMachines(count, len(box.nodes), len(box.links) // 2, wired.rule, parts)
-    title = f"{count} x {box.title}, {nics} {nic} {noun(nics, 'port')} each, on {network.title}"
-    everything = [*nodes, *wired.switches], [*cables, *wired.cables]
-    return build(inline.text, title, inline.text, *everything, rule, equal_cost)
+    cables: list[Cable] = [
+        replace(link, source=f"n{i}.{link.source}", target=f"n{i}.{link.target}")
+        for i in range(count)
+        for link in machine.links[::2]
+    ]
+    return nodes, cables
+
+
+def _join(nic: str, trunk: float) -> Join:
+    """Cables of a class; those between switches have the latency `trunk` of one more switch."""
+    port = link_classes()[nic]
+    between = replace(port, latency=trunk)
+    return lambda a, b: (between if a.kind == "switch" else port).cable(a, b)
 
 
 def _boards(box: Topology) -> int:
@@ -137,23 +154,3 @@ def _boards(box: Topology) -> int:
     with_cpu = {board[host] for host in box.hosts}
     alike = len(set(runs)) == 1 and len(runs) == len(set(of_nics)) and with_cpu >= set(of_nics)
     return len(runs) if alike else 1
-
-
-def _copied(box: Topology, machine: int, link: int) -> Cable:
-    """The cable of machine `machine` that is `link` in the one it is a copy of."""
-    one = box.links[link]
-    return Cable(
-        f"n{machine}.{one.source}", f"n{machine}.{one.target}", one.link_class, one.lanes,
-        one.nominal, one.bandwidth, one.latency, one.holds_lane,
-    )  # fmt: skip
-
-
-def _cable(nic: str, a: Node, b: Node, trunk: float) -> Cable:
-    """From a NIC to a switch, as the class says; from switch to switch with the latency that one
-    more switch adds.
-    """
-    figures = link_classes()[nic]
-    latency = trunk if a.kind == "switch" else figures.latency
-    return Cable(
-        a.name, b.name, nic, 1, figures.bandwidth, figures.achievable, latency, figures.holds_lane
-    )

@@ -12,7 +12,7 @@ from simreduce.formats import Faults
 from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.file_formats import LINK_FIGURES
 from simreduce.topology.files import read_document
-from simreduce.topology.machine import read_wire
+from simreduce.topology.machine import read_link_class
 
 
 def read_link_table(path: str) -> Mapping[str, LinkClass]:
@@ -27,9 +27,6 @@ def read_link_table(path: str) -> Mapping[str, LinkClass]:
     found = dict(link_classes())
     values = LINK_FIGURES.read(document.tables, faults)
     for name, figures in (values["links"] or {}).items():
-        wire = read_wire(faults, f"links.{name}", name, figures)
-        found[name] = LinkClass(
-            name, wire.nominal, wire.bandwidth, wire.latency, wire.holds_lane, path, wire.both_ways
-        )
+        found[name] = read_link_class(faults, f"links.{name}", name, figures, path)
     faults.raise_any(TopologyError)
     return found

@@ -301,7 +301,7 @@ def _host(reading: _Reading, device: _Device) -> str:
     """The CPU on which a device hangs."""
     host = device.above
     while reading.parts.nodes[host].kind != "cpu":
-        host = next(cable.b for cable in reading.parts.cables if cable.a == host)
+        host = next(cable.target for cable in reading.parts.cables if cable.source == host)
     return host
 
 
@@ -321,7 +321,11 @@ def _stage(parts: Parts) -> None:
     """Staged copies take, at each GPU and switch, figures of the oldest PCIe generation on the way
     up to the host that has some.
     """
-    up = {cable.a: cable for cable in reversed(parts.cables) if cable.link_class.startswith("pcie")}
+    up = {
+        cable.source: cable
+        for cable in reversed(parts.cables)
+        if cable.link_class.startswith("pcie")
+    }
     for name, node in list(parts.nodes.items()):
         if node.kind not in ("gpu", "pcie_switch") or name not in up:
             continue
@@ -329,6 +333,6 @@ def _stage(parts: Parts) -> None:
         while way in up:
             generation = up[way].link_class.partition("_")[0]
             classes += [generation] if f"{STAGED}_{generation}" in parts.classes else []
-            way = up[way].b
+            way = up[way].target
         if classes:
             parts.staging(name, min(classes))

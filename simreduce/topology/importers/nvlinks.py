@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from simreduce.errors import TopologyError
 from simreduce.topology.classes import LinkClass, link_classes
-from simreduce.topology.elements import Cable
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.importers.models import MODELS, UNKNOWN
 from simreduce.topology.importers.parts import Parts
@@ -54,27 +54,12 @@ def with_nvlinks(
                     parts.link(a, b, model.nvlink, share)
     else:
         _copied(parts, gpus, text, load)
-    cables = [Cable(*_fields(topology, link)) for link in range(0, len(topology.links), 2)]
     return build(
         topology.name,
         topology.title,
         topology.source,
         parts.nodes.values(),
-        [*cables, *parts.cables],
-    )
-
-
-def _fields(topology: Topology, link: int) -> tuple[str, str, str, int, float, float, float, bool]:
-    one = topology.links[link]
-    return (
-        one.source,
-        one.target,
-        one.link_class,
-        one.lanes,
-        one.nominal,
-        one.bandwidth,
-        one.latency,
-        one.holds_lane,
+        [*topology.links[::2], *parts.cables],
     )
 
 
@@ -100,8 +85,7 @@ def _copied(
         if node.kind == "nvswitch":
             parts.nodes[node.name] = node
             named[node.name] = node.name
-    for link in range(0, len(model.links), 2):
-        one = model.links[link]
-        if one.link_class.startswith("nvlink"):
-            fields = _fields(model, link)
-            parts.cables.append(Cable(named[one.source], named[one.target], *fields[2:]))
+    for link in model.links[::2]:
+        if link.link_class.startswith("nvlink"):
+            ends = {"source": named[link.source], "target": named[link.target]}
+            parts.cables.append(replace(link, **ends))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from simreduce.topology.classes import LinkClass, link_classes
-from simreduce.topology.elements import BOTH_WAYS, Cable, Kind, Node
+from simreduce.topology.elements import Cable, Kind, Node
 from simreduce.topology.importers.models import Model
 
 GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
@@ -50,19 +50,7 @@ class Parts:
 
     def link(self, a: str, b: str, link_class: str, lanes: int = 1) -> None:
         """A link of a known class."""
-        known = self.classes[link_class]
-        self.cables.append(
-            Cable(
-                a,
-                b,
-                link_class,
-                lanes,
-                known.bandwidth * lanes,
-                known.achievable * lanes,
-                known.latency,
-                known.holds_lane,
-            )
-        )
+        self.cables.append(self.classes[link_class].cable(self.nodes[a], self.nodes[b], lanes))
 
     def pcie(self, a: str, b: str, gt_per_s: float, width: int) -> None:
         """A PCIe link of any speed; the figures of those without a class are on the wire's scale of
@@ -74,41 +62,14 @@ class Parts:
             return
         base = self.classes["pcie3_x16"]
         scale = gt_per_s * width * (0.8 if gt_per_s < 8 else 128 / 130) / (8 * 16 * 128 / 130)
-        self.cables.append(
-            Cable(
-                a,
-                b,
-                name,
-                1,
-                base.bandwidth * scale,
-                base.achievable * scale,
-                base.latency,
-                base.holds_lane,
-            )
-        )
+        rates = {"bandwidth": base.bandwidth * scale, "achievable": base.achievable * scale}
+        self.cables.append(replace(base, name=name, **rates).cable(self.nodes[a], self.nodes[b]))
 
     def staging(self, name: str, pcie: str) -> None:
         """What staged copies take at a GPU or a PCIe switch whose links are of the class `pcie`."""
         known = self.classes.get(f"staged_{pcie.partition('_')[0]}")
-        if known is None:
-            return
-        latency = known.latency if self.nodes[name].kind == "gpu" else 0.0
-        both = known.both_ways
-        self.cables.append(
-            Cable(
-                name,
-                name,
-                known.name,
-                1,
-                known.bandwidth,
-                known.achievable,
-                latency,
-                known.holds_lane,
-            )
-        )
-        self.cables.append(
-            Cable(name, name, known.name + BOTH_WAYS, 1, both, both, 0.0, known.holds_lane)
-        )
+        if known:
+            self.cables += known.tolls(self.nodes[name])
 
 
 @dataclass(frozen=True, slots=True)
