@@ -17,11 +17,11 @@ from simreduce.cross_device.methods import (
     Version,
 )
 from simreduce.cross_device.one_device import (
-    Part,
     broadcast_from,
     contract_of,
     dense_inputs,
-    slices_parts,
+    dense_promise,
+    slices_promises,
 )
 from simreduce.cross_device.value import (
     Distributed,
@@ -180,11 +180,11 @@ def collective_reduce(
         results = gather_slices(
             b, shape, local, lengths=call.version == "2.x", nccl=algorithm == "nccl"
         )
-        parts = slices_parts(local, divisor, with_shape=False)
+        promises = slices_promises(local, divisor, with_shape=False)
     else:
         tensor = dense_inputs(b, local)
         results = [[v] for v in ALGORITHMS[algorithm].reduce(b, shape, [tensor], Options())[0]]
-        parts = [Part(0, local.elements, local.dtype, frozenset(range(local.replicas)), divisor)]
+        promises = [dense_promise(local, divisor)]
     if call.mean:
         results = [[b.scale(first, divisor), *others] for first, *others in results]
     everything = [v.op for of_rank in results for v in of_rank]
@@ -196,5 +196,5 @@ def collective_reduce(
         for result in results[rank_of.get(device, rank_of[worker[0]])]:
             b.output(b.copy(result, target, after=everything))
     collective = "sparse_gather" if isinstance(local, PerDeviceSlices) else "all_reduce"
-    contract = contract_of(collective, parts, targets, local.homes)
+    contract = contract_of(collective, promises, targets, local.homes)
     return side_by_side([b.finish(contract)], call.layout.devices)

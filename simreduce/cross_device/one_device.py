@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
-from typing import Literal, NamedTuple, TypeAlias
+from itertools import accumulate, count
+from typing import Literal, TypeAlias
 
 from simreduce.cross_device.value import INDEX, Distributed, PerDevice, PerDeviceSlices
 from simreduce.layouts import Layout
@@ -19,16 +19,6 @@ from simreduce.plan import Contract, Homes, Plan, PlanBuilder, Promise, Value
 
 Accumulation: TypeAlias = Literal["add_n", "pairwise"]
 """`add_n`: one n-ary sum. `pairwise`: ((x0 + x1) + x2) + ..., a sum of two at a time."""
-
-
-class Part(NamedTuple):
-    """The promise for an interval on every destination: its contributors and divisor."""
-
-    lo: int
-    hi: int
-    dtype: int
-    members: frozenset[int]
-    divisor: int = 1
 
 
 def reduce_on(
@@ -44,25 +34,19 @@ def reduce_on(
     b = PlanBuilder(layout.devices)
     if isinstance(value, PerDeviceSlices):
         values, indices, shape = slices_inputs(b, value)
-        joined = _concatenated(b, values, root)
+        joined = _concatenate(b, values, root)
         if mean:
             joined = b.scale(b.copy(joined, root), len(value.places))
-        results = [joined, _concatenated(b, indices, root), *shape]
-        parts = slices_parts(value, len(value.places) if mean else 1)
-        return hand_out(b, "sparse_gather", results, parts, destinations, value.homes)
+        results = [joined, _concatenate(b, indices, root), *shape]
+        promises = slices_promises(value, len(value.places) if mean else 1)
+        return hand_out(b, "sparse_gather", results, promises, destinations, value.homes)
     owned = dense_inputs(b, value)
     if mean or len(owned) > 1:  # a lone summand stays where it is
         owned = [b.copy(own, root) for own in owned]
-    total = _accumulated(b, owned, accumulation)
+    total = _add(b, owned, accumulation)
     if mean:
         total = b.scale(total, value.replicas)
-    whole = Part(
-        0,
-        value.elements,
-        value.dtype,
-        frozenset(range(value.replicas)),
-        value.replicas if mean else 1,
-    )
+    whole = dense_promise(value, value.replicas if mean else 1)
     collective = "all_reduce" if set(destinations) == set(value.devices) else "reduce"
     return hand_out(b, collective, [total], [whole], destinations, value.homes)
 
@@ -72,16 +56,18 @@ def broadcast_from(layout: Layout, value: Distributed, destinations: Sequence[in
     b = PlanBuilder(layout.devices)
     if isinstance(value, PerDeviceSlices):
         results = [v for inputs in slices_inputs(b, value) for v in inputs]
-        return hand_out(b, "broadcast", results, slices_parts(value, 1), destinations, value.homes)
-    whole = Part(0, value.elements, value.dtype, frozenset(range(value.replicas)))
-    return hand_out(b, "broadcast", dense_inputs(b, value), [whole], destinations, value.homes)
+        return hand_out(
+            b, "broadcast", results, slices_promises(value, 1), destinations, value.homes
+        )
+    inputs, whole = dense_inputs(b, value), dense_promise(value)
+    return hand_out(b, "broadcast", inputs, [whole], destinations, value.homes)
 
 
 def hand_out(
     b: PlanBuilder,
     collective: str,
     results: Sequence[Value],
-    parts: Sequence[Part],
+    promises: Sequence[Promise],
     destinations: Sequence[int],
     homes: Mapping[int, int],
 ) -> Plan:
@@ -89,33 +75,40 @@ def hand_out(
     for device in destinations:
         for value in results:
             b.output(b.copy(value, device))
-    return b.finish(contract_of(collective, parts, destinations, homes))
+    return b.finish(contract_of(collective, promises, destinations, homes))
 
 
 def contract_of(
     collective: str,
-    parts: Sequence[Part],
+    promises: Sequence[Promise],
     destinations: Sequence[int],
     homes: Mapping[int, int],
 ) -> Contract:
-    """The contract of all `parts` on every destination; `homes` has each contributor's device."""
-    promises = [Promise(device, *part) for device in destinations for part in parts]
-    return replace(Contract.of(collective, promises), homes=(Homes(0, homes),))
+    """The contract of all `promises` on every destination, whatever device they name; `homes` has
+    each contributor's device.
+    """
+    rows = [each._replace(device=device) for device in destinations for each in promises]
+    return replace(Contract.of(collective, rows), homes=(Homes(0, homes),))
+
+
+def dense_promise(value: PerDevice, divisor: int = 1) -> Promise:
+    """The sum of all values of a dense tensor."""
+    return Promise(0, 0, value.elements, value.dtype, frozenset(range(value.replicas)), divisor)
 
 
 def dense_inputs(b: PlanBuilder, value: PerDevice) -> list[Value]:
     """One value per device; several on one device are summed there first."""
-    owned: list[Value] = []
-    first = 0
-    for device, count in value.places:
-        numbers = range(first, first + count)
-        mine = [b.input(device, 0, value.elements, value.dtype, contributor=k) for k in numbers]
-        owned.append(_accumulated(b, mine, "add_n"))
-        first += count
+    number, owned = count(), []
+    for device, values in value.places:
+        mine = [
+            b.input(device, 0, value.elements, value.dtype, contributor=next(number))
+            for _ in range(values)
+        ]
+        owned.append(_add(b, mine, "add_n"))
     return owned
 
 
-def _accumulated(b: PlanBuilder, values: Sequence[Value], accumulation: Accumulation) -> Value:
+def _add(b: PlanBuilder, values: Sequence[Value], accumulation: Accumulation) -> Value:
     """The sum of values on one device; of one value, itself."""
     if accumulation == "add_n":
         return b.add(values) if len(values) > 1 else values[0]
@@ -125,7 +118,7 @@ def _accumulated(b: PlanBuilder, values: Sequence[Value], accumulation: Accumula
     return total
 
 
-def _concatenated(b: PlanBuilder, values: Sequence[Value], root: int) -> Value:
+def _concatenate(b: PlanBuilder, values: Sequence[Value], root: int) -> Value:
     """The concatenation on `root`; a lone value stays where it is."""
     return values[0] if len(values) == 1 else b.concat([b.copy(value, root) for value in values])
 
@@ -157,15 +150,18 @@ def slices_inputs(
     )
 
 
-def slices_parts(value: PerDeviceSlices, divisor: int, *, with_shape: bool = True) -> list[Part]:
+def slices_promises(
+    value: PerDeviceSlices, divisor: int, *, with_shape: bool = True
+) -> list[Promise]:
     """Every device's rows and indices, as its own; only the rows are divided."""
     rows, size = sum(value.rows), value.row_elements
     end = rows * size
-    parts = []
+    promises = []
     for k, (lo, hi) in enumerate(_row_bounds(value)):
         own = frozenset([k])
-        parts.append(Part(lo * size, hi * size, value.dtype, own, divisor))
-        parts.append(Part(end + lo, end + hi, INDEX, own))
+        promises.append(Promise(0, lo * size, hi * size, value.dtype, own, divisor))
+        promises.append(Promise(0, end + lo, end + hi, INDEX, own))
     if value.dimensions and with_shape:
-        parts.append(Part(end + rows, end + rows + value.dimensions, INDEX, frozenset([0])))
-    return parts
+        shape = end + rows, end + rows + value.dimensions
+        promises.append(Promise(0, *shape, INDEX, frozenset([0])))
+    return promises

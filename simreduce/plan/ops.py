@@ -122,21 +122,7 @@ class OpList:
             raise PlanTooLarge(
                 f"the plan would have more than {MOST_OPS} ops; try fewer GPUs or larger chunks"
             )
-        if isinstance(operands, np.ndarray):
-            read, reads = operands.reshape(-1), operands.shape[-1]
-        elif len(operands) == 1:
-            only = operands[
-                0
-            ]  # and nearly always of this shape, which numpy takes long to find out
-            read, reads = (
-                (only if only.shape == shape else np.broadcast_to(only, shape)).reshape(-1),
-                1,
-            )
-        else:
-            reads = len(operands)
-            read = np.empty(size * reads, dtype=np.int64)
-            for i, operand in enumerate(operands):
-                read[i::reads].reshape(shape)[...] = operand
+        read, reads = _flatten(operands, shape)
         if isinstance(after, np.ndarray):
             controls = after.reshape(-1)
         else:
@@ -227,3 +213,17 @@ class OpList:
             else column.filled()
             for name, column in self._columns.items()
         }
+
+
+def _flatten(operands: Sequence[Ints] | Ints, shape: tuple[int, ...]) -> tuple[Ints, int]:
+    """The operands op by op, and how many each op of a block of this shape has."""
+    if isinstance(operands, np.ndarray):
+        return operands.reshape(-1), operands.shape[-1]
+    if len(operands) == 1:
+        # Nearly always of this shape, which numpy takes long to find out.
+        only = operands[0] if operands[0].shape == shape else np.broadcast_to(operands[0], shape)
+        return only.reshape(-1), 1
+    read = np.empty((*shape, len(operands)), dtype=np.int64)
+    for i, operand in enumerate(operands):
+        read[..., i] = operand
+    return read.reshape(-1), len(operands)

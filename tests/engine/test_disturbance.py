@@ -170,7 +170,10 @@ def test_laws_hold_whatever_disturbs(data):
     assert result.seconds >= max(floors.critical_path, floors.resource, floors.lane) * (1 - 1e-12)
     parts = [part for step in recording.critical_path() for part in step.parts]
     assert sum(part.seconds for part in parts) == pytest.approx(result.seconds, rel=1e-9)
-    assert result.to_json() == type(result).from_json(result.to_json()).to_json()
+    again = type(result).from_json(result.to_json())
+    assert result == again
+    assert hash(result) == hash(again)
+    assert result != replace(again, seconds=again.seconds + 1.0)
 
 
 # Slow devices and jitter.

@@ -5,7 +5,7 @@ survives JSON.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from math import isnan
 from typing import Any
 
@@ -134,18 +134,11 @@ class Result:
 
     def to_json(self) -> str:
         """One JSON document; `Result.from_json` gives the same value back, bit for bit."""
-        document: dict[str, Any] = {}
-        for f in fields(self):
-            name = "plan_digest" if f.name == "digested" else f.name
-            value = getattr(self, name)
-            document[name] = _plain(value)
+        names = ["plan_digest" if f.name == "digested" else f.name for f in fields(self)]
+        document = {name: getattr(self, name) for name in names}
         if self.begun is not None:
             document["begun"] = [None if isnan(time) else time for time in self.begun.tolist()]
-        document["floors"] = asdict(self.floors)
-        document["links"] = [asdict(u) for u in self.links]
-        document["lanes"] = [asdict(u) for u in self.lanes]
-        document["path"] = {f.name: _plain(getattr(self.path, f.name)) for f in fields(Path)}
-        return json.dumps(document, separators=(",", ":"))
+        return json.dumps(document, separators=(",", ":"), default=_plain)
 
     @staticmethod
     def from_json(text: str) -> Result:
@@ -160,13 +153,25 @@ class Result:
         document["links"] = tuple(Use(**u) for u in document["links"])
         document["lanes"] = tuple(Use(**u) for u in document["lanes"])
         document["devices"] = tuple(document["devices"])
-        columns = {f.name: _PATH_DTYPES[str(f.type)] for f in fields(Path) if f.name != "names"}
         path = document["path"]
-        for name, dtype in columns.items():
-            path[name] = np.array(path[name], dtype=dtype)
-        document["path"] = Path(**path | {"names": tuple(path["names"])})
+        columns = {
+            f.name: np.array(path[f.name], dtype=_PATH_DTYPES[str(f.type)])
+            for f in fields(Path)
+            if f.name != "names"
+        }
+        document["path"] = Path(**columns, names=tuple(path["names"]))
         return Result(**document)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both have the same fields, bit for bit."""
+        return self is other or (isinstance(other, Result) and self.to_json() == other.to_json())
+
+    def __hash__(self) -> int:
+        return hash((self.plan_digest, self.topology_digest, self.seconds))
 
 
 def _plain(value: Any) -> Any:
-    return value.tolist() if isinstance(value, np.ndarray) else value
+    """An array as a list, a dataclass as a table."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return {f.name: getattr(value, f.name) for f in fields(value)}
