@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import fields
+from typing import Any
+
 from simreduce.formats import (
     ANYTHING,
     BANDWIDTH,
@@ -29,6 +33,7 @@ from simreduce.topology.elements import (
     KINDS,
     NIC_REACHES,
     REACHES,
+    Node,
 )
 from simreduce.topology.naming import NAME
 from simreduce.topology.routing.spread import CHOICES, FIRST, HASHED
@@ -42,16 +47,31 @@ def _machine_name(text: str) -> str:
     return text
 
 
-def _node_rules(node: Values, faults: Faults, path: str) -> None:
-    """Note keys that nodes of this kind do not have."""
-    kind = node["kind"]
-    if kind == "gpu" and node["transit"] is True:
+def check_forwarding(node: Values, faults: Faults, path: str) -> None:
+    """Note GPUs that forward, and nodes that sum and are no switches."""
+    if node["kind"] == "gpu" and node["transit"]:
         faults.add(f"{path}.transit", "GPUs never forward traffic for others")
-    if node["reduces"] and kind in ("gpu", "cpu"):
+    if node["reduces"] and node["kind"] in ("gpu", "cpu"):
         faults.add(f"{path}.reduces", "is for switches, which can sum what passes through them")
+
+
+def _check_node(node: Values, faults: Faults, path: str) -> None:
+    """Note keys that nodes of this kind do not have."""
+    check_forwarding(node, faults, path)
     for key, owner in (("peer", "gpu"), ("gpudirect", "gpu"), ("network", "nic")):
-        if kind and kind != owner and key in node.given:
+        if node["kind"] and node["kind"] != owner and key in node.given:
             faults.add(f"{path}.{key}", f"is for {owner.upper()}s: {_ABOUT[key]}")
+
+
+def node_values(node: Values) -> tuple[Any, ...]:
+    """The fields of `Node` after its name."""
+    own = {
+        "memory_bandwidth": math.inf,
+        "machine": "" if node["kind"] == "switch" else "0",
+        "transit": node["kind"] != "gpu",
+    }
+    keys = (field.name for field in fields(Node) if field.name != "name")
+    return tuple(own.get(key, "") if node[key] is None else node[key] for key in keys)
 
 
 _ABOUT = {
@@ -85,15 +105,16 @@ NODE = Format(
     Field("network", choice(networks(), "class of network link"), "Of NICs: the class of the link"
           " by which they join the network of `MACHINExN` without `nic=`.",
           default_words='`"ib_edr"`'),
-    check=_node_rules,
+    check=_check_node,
 )  # fmt: skip
 _FIGURES = (
     Field("bandwidth", BANDWIDTH, "Rate per lane and direction.", default_words="the class's"),
     Field("achievable", BANDWIDTH, "What one large copy reaches of it.",
           default_words="the class's; all of a `bandwidth` that is given"),
     Field("latency", LATENCY, "Time one way.", default_words="the class's"),
-    Field("holds_lane", FLAG, "Whether a transfer holds its queue until it arrives; false for"
-          " networks.", default_words="the class's, else `true`"),
+    Field("holds_lane", FLAG, "Whether a transfer keeps its sender's queue busy for the latency;"
+          " false for networks.", default_words="the class's, else `true`; in a"
+          " graph, `False` for edges without a class"),
     Field("both_ways", BANDWIDTH, "Of classes that begin with `staged`: what copies out and in"
           " reach together.", default_words="the class's, else unlimited"),
 )  # fmt: skip
@@ -125,7 +146,7 @@ def _seed_rule(routing: Values, faults: Faults, path: str) -> None:
         faults.add(f"{path}.seed", "needs equal_cost = 'hashed'")
 
 
-_ROUTING = Format(
+ROUTING = Format(
     "routing",
     "Which of several equal paths a transfer takes.",
     Field("equal_cost", choice(CHOICES, "rule"), "The rule.", FIRST),
@@ -146,7 +167,7 @@ MACHINE = Format(
     Field("nodes", MapOf(TableOf(NODE), key="GROUP"), "Groups of nodes."),
     Field("links", MapOf(TableOf(LINK), key="CLASS"), "Links by class."),
     Field("routes", MapOf(TableOf(_ROUTE)), "Figures of single pairs."),
-    Field("routing", TableOf(_ROUTING), "Which of equal paths transfers take."),
+    Field("routing", TableOf(ROUTING), "Which of equal paths transfers take."),
 )
 LINK_FIGURES = Format(
     "link figures",

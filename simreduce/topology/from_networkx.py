@@ -2,46 +2,45 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from numbers import Real
 from typing import Any
 
 import networkx as nx
+import numpy as np
 
 from simreduce.errors import TopologyError, did_you_mean, quote
-from simreduce.formats import (
-    BANDWIDTH,
-    FLAG,
-    LATENCY,
-    LINE,
-    Faults,
-    Field,
-    Format,
-    Kind,
-    Values,
-    choice,
-    whole,
-)
-from simreduce.topology.classes import LinkClass, link_classes, networks
+from simreduce.formats import BANDWIDTH, LATENCY, LINE, Faults, Field, Format, Kind, Values
+from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.elements import (
     CABLE,
     DEFAULT_BANDWIDTH,
     DEFAULT_LATENCY,
-    DEFAULT_NIC_REACH,
-    DEFAULT_REACH,
-    KINDS,
-    NIC_REACHES,
-    REACHES,
     ROUTE,
     STAGED,
+    Cable,
     Link,
     Node,
 )
+from simreduce.topology.file_formats import (
+    LINK,
+    NODE,
+    ROUTING,
+    SEED,
+    check_forwarding,
+    node_values,
+)
 from simreduce.topology.naming import NAME, natural
+from simreduce.topology.routing.spread import EqualCost
+
+_ALIKE = 0.75
+"""How alike, by the ratio of `difflib`, an attribute is to a known one that it misspells."""
 
 
 def _number_or(kind: Kind[float], least: float, most: float) -> Kind[float]:
@@ -57,56 +56,80 @@ def _number_or(kind: Kind[float], least: float, most: float) -> Kind[float]:
     return Kind(kind.words, {}, read)
 
 
-_RATE = _number_or(BANDWIDTH, 1e3, 1e15)
-_TIME = _number_or(LATENCY, 0.0, 10.0)
+def _equal_cost(value: object) -> EqualCost:
+    rule, seed = value if isinstance(value, tuple | list) and len(value) == 2 else (value, 0)
+    return EqualCost(ROUTING["equal_cost"].kind.read(rule), SEED.read(seed))
 
-NODE_ATTRIBUTES = Format(
+
+_RATE = _number_or(BANDWIDTH, 1e3, 1e15)
+_GRAPH = Format(
+    "graph",
+    "Attributes of a graph.",
+    Field("name", LINE, "The machine's name.", ""),
+    Field("title", LINE, "Its title.", ""),
+    Field("source", LINE, "Where it comes from.", "a networkx graph"),
+    Field("equal_cost", Kind("a rule, or a rule and a seed", {}, _equal_cost),
+          "Which of equal paths transfers take.", EqualCost()),
+)  # fmt: skip
+_NODE = Format(
     "node",
     "Attributes of a node of a graph.",
-    Field("kind", choice(KINDS, "kind"), "What it is.", "gpu"),
-    Field("model", LINE, "The product's name.", ""),
-    Field("memory_bandwidth", _number_or(BANDWIDTH, 1e3, math.inf),
-          "Rate of the memory, in bytes/s.", math.inf, default_words="unlimited"),
-    Field("machine", LINE, "The machine that it stands in.",
-          default_words='`"0"`; a switch stands in none'),
-    Field("transit", FLAG, "Whether the traffic of others may pass; never through GPUs.",
-          default_words="`True`; of GPUs `False`"),
-    Field("reduces", FLAG, "Whether a switch can sum what passes through it.", default=False),
-    Field("peer", choice(REACHES, "reach"), "Of GPUs: how far they copy to each other directly.",
-          DEFAULT_REACH),
-    Field("gpudirect", choice(NIC_REACHES, "reach"), "Of GPUs: how far off a NIC accesses their"
-          " memory.", DEFAULT_NIC_REACH),
-    Field("network", choice(("", *networks()), "class of network link"), "Of NICs: the class of"
-          " their port.", ""),
-)  # fmt: skip
-EDGE_ATTRIBUTES = Format(
+    replace(NODE["kind"], required=False, default="gpu"),
+    replace(NODE["memory_bandwidth"], kind=_number_or(BANDWIDTH, 1e3, math.inf)),
+    *(NODE[key] for key in NODE.keys if key not in ("names", "kind", "memory_bandwidth")),
+    check=check_forwarding,
+)
+_EDGE = Format(
     "edge",
     "Attributes of an edge of a graph. Rates are those of all lanes together, per direction.",
-    Field("bandwidth", _RATE, "Bytes/s that a large copy reaches.",
-          default_words="the class's; 25 GB/s without a class"),
-    Field("latency", _TIME, "Seconds one way.", default_words="the class's; 1 us without a class"),
-    Field("lanes", whole(1, 1024, "lanes"), "How many in parallel.", 1),
+    replace(LINK["bandwidth"], kind=_RATE),
+    replace(LINK["latency"], kind=_number_or(LATENCY, 0.0, 10.0)),
+    LINK["lanes"],
     Field("link_class", LINE, "A class of links, such as nvlink2.", CABLE),
-    Field("nominal", _RATE, "Bytes/s of the wire.", default_words="the class's, else `bandwidth`"),
-    Field("holds_lane", FLAG, "Whether a transfer keeps its sender's queue busy for the latency.",
-          default_words="the class's; `False` without a class"),
-)  # fmt: skip
+    Field("nominal", _RATE, "Bytes/s of the wire."),
+    LINK["holds_lane"],
+)
 
 
-def read_graph(graph: nx.Graph[Any]) -> tuple[list[Node], list[Link]]:
-    """The nodes and links of a graph; raises `TopologyError` with every fault."""
+def read_graph(graph: nx.Graph[Any], **about: object) -> tuple[Values, list[Node], list[Link]]:
+    """The attributes, nodes and links of a graph; raises `TopologyError` with every fault.
+
+    `about` replaces the graph's own attributes.
+    """
     if not isinstance(graph, nx.Graph):
         raise TypeError(
             "a graph must be a networkx Graph, DiGraph, MultiGraph or MultiDiGraph, "
             f"got {quote(graph)}"
         )
     faults = Faults("graph")
+    given = {key: value for key, value in about.items() if value}
+    values = _read(_GRAPH, {**graph.graph, **given}, faults, "")
     nodes = _nodes(graph, faults)
     links = _links(graph, nodes, faults)
     if not faults.problems:
-        _check_whole(list(nodes.values()), links, faults)
+        if not any(node.kind == "gpu" for node in nodes.values()):
+            faults.add("", "0 GPUs; a node is one unless it has another kind")
+        check_joined(nodes.values(), links, faults)
     faults.raise_any(TopologyError)
-    return list(nodes.values()), links
+    return values, list(nodes.values()), links
+
+
+def _read(form: Format, attributes: Mapping[Any, Any], faults: Faults, place: str) -> Values:
+    """The values of attributes. Those of other programs, such as `pos` and `weight`, are ignored;
+    one that nearly spells a known name is a fault.
+    """
+    own = {
+        key: value.item() if isinstance(value, np.generic) else value
+        for key, value in attributes.items()
+        if value is not None and not (isinstance(value, str) and not value)
+        if key in form.keys or (isinstance(key, str) and _is_near(key, form.keys))
+    }
+    return form.read(own, faults, place)
+
+
+@functools.cache
+def _is_near(key: str, known: tuple[str, ...]) -> bool:
+    return bool(get_close_matches(key.casefold(), known, 1, _ALIKE))
 
 
 def wiring(nodes: Iterable[str], links: Iterable[Link]) -> str:
@@ -119,52 +142,34 @@ def _nodes(graph: nx.Graph[Any], faults: Faults) -> dict[Any, Node]:
     """By the graph's own nodes."""
     found: dict[Any, Node] = {}
     names: dict[str, Any] = {}
-    for label, attributes in graph.nodes(data=True):
-        values = NODE_ATTRIBUTES.read(dict(attributes), faults, f"node {quote(label)}")
-        name = _name(label, values["kind"])
-        place = f"node {quote(label)}"
+    for place, (label, attributes) in enumerate(graph.nodes(data=True)):
+        where = f"node {quote(label)}"
+        values = _read(_NODE, attributes, faults, where)
+        name = label if isinstance(label, str) else f"{values['kind']}{_number(label, place)}"
         if not NAME.fullmatch(name):
-            faults.add(
-                place,
-                "must be text of 1 to 64 letters, digits or any of _ . : / -, a whole number or a "
-                "tuple of these",
-            )
+            faults.add(where, "must be text of 1 to 64 letters, digits or any of _ . : / -")
         elif name in names:
-            faults.add(place, f"would be named {name!r}, as {quote(names[name])} is")
+            faults.add(where, f"would be named {name!r}, as {quote(names[name])} is")
         names[name] = label
-        found[label] = _node(name, values, faults, place)
+        found[label] = Node(name, *node_values(values))
     return found
 
 
-def _name(label: object, kind: str) -> str:
-    """Text as it is; numbers behind the kind: 3 is `gpu3`, and (0, 1) is `gpu0.1`."""
-    if isinstance(label, str):
-        return label
+def _number(label: object, place: int) -> str:
+    """What follows the kind in a name: 3 is `gpu3`, (0, 1) is `gpu0.1`, and a label that is no
+    number has its place in the graph.
+    """
     parts = label if isinstance(label, tuple) else (label,)
-    if not parts or any(isinstance(p, bool) or not isinstance(p, int | str) for p in parts):
-        return ""
-    return kind + ".".join(map(str, parts))
-
-
-def _node(name: str, values: Values, faults: Faults, place: str) -> Node:
-    kind = values["kind"]
-    machine = "" if kind == "switch" else "0"
-    if kind == "gpu" and values["transit"]:
-        faults.add(f"{place}.transit", "GPUs never forward traffic for others")
-    if values["reduces"] and kind in ("gpu", "cpu"):
-        faults.add(f"{place}.reduces", "is for switches, which can sum what passes through them")
-    if values["machine"] and not NAME.fullmatch(values["machine"]):
-        faults.add(f"{place}.machine", f"{quote(values['machine'])} is not a name")
-    own: dict[str, Any] = {"machine": machine, "transit": kind != "gpu"}
-    fields: dict[str, Any] = {k: own[k] if v is None else v for k, v in values.items()}
-    return Node(name, **fields)
+    texts = [_number(p, -1) if isinstance(p, tuple) else str(p) for p in parts]
+    numbers = all(isinstance(p, Real | str | tuple) for p in parts) and all(texts)
+    return ".".join(texts) if numbers or place < 0 else str(place)
 
 
 def _links(graph: nx.Graph[Any], nodes: Mapping[Any, Node], faults: Faults) -> list[Link]:
     """The links of all edges, in both directions; they keep their numbers where the keys of the
     edges are those of links.
     """
-    edges = [(a, b, dict(attributes)) for a, b, attributes in graph.edges(data=True)]
+    edges = list(graph.edges(data=True))
     keys = list(range(len(edges)))
     if graph.is_directed() and graph.is_multigraph():
         own = [key for _, _, key in graph.edges(keys=True)]
@@ -186,9 +191,9 @@ def _links(graph: nx.Graph[Any], nodes: Mapping[Any, Node], faults: Faults) -> l
     return links
 
 
-def _link(a: Node, b: Node, key: int, attributes: dict[str, Any], faults: Faults) -> Link:
+def _link(a: Node, b: Node, key: int, attributes: Mapping[Any, Any], faults: Faults) -> Link:
     place = f"edge {a.name} - {b.name}"
-    values = EDGE_ATTRIBUTES.read(attributes, faults, place)
+    values = _read(_EDGE, attributes, faults, place)
     name, lanes = values["link_class"], values["lanes"]
     known = link_classes().get(name) or LinkClass(
         name, DEFAULT_BANDWIDTH, DEFAULT_BANDWIDTH, DEFAULT_LATENCY, name != CABLE, ""
@@ -237,15 +242,15 @@ def _pair(links: Iterable[Link], faults: Faults) -> list[tuple[Link, Link]]:
     return [(pair[0], pair[-1]) for pair in pairs]
 
 
-def _check_whole(nodes: Iterable[Node], links: Iterable[Link], faults: Faults) -> None:
-    """Note that no GPU is there, or parts that no link joins to the first."""
+def check_joined(
+    nodes: Iterable[Node], cables: Iterable[Cable], faults: Faults, path: str = ""
+) -> None:
+    """Note every part of a machine with GPUs that no link joins to the first GPU."""
     gpus = sorted((node.name for node in nodes if node.kind == "gpu"), key=natural)
-    if not gpus:
-        faults.add("", "0 GPUs; a node is one unless it has another kind")
-        return
-    joined: nx.Graph[str] = nx.Graph((k.source, k.target) for k in links if k.link_class != ROUTE)
-    joined.add_nodes_from(gpus)
-    for part in nx.connected_components(joined):
-        apart = sorted(part.intersection(gpus), key=natural)
-        if apart and apart[0] != gpus[0] and gpus[0] not in part:
-            faults.add("", f"no edges join {apart[0]!r} to {gpus[0]!r}")
+    graph: nx.Graph[str] = nx.Graph((k.source, k.target) for k in cables if k.link_class != ROUTE)
+    graph.add_nodes_from(gpus)
+    parts = [sorted(part & {*gpus}, key=natural) for part in nx.connected_components(graph)]
+    for part in sorted(filter(None, parts), key=lambda part: natural(part[0]))[1:]:
+        others = f" (and {len(part) - 1} more)" if len(part) > 1 else ""
+        words = "cannot reach each other: no links join them"
+        faults.add(path, f"{part[0]!r}{others} and {gpus[0]!r} {words}")

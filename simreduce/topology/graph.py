@@ -65,7 +65,8 @@ class Topology:
         optional: `kind` is `gpu`, `bandwidth` 25 GB/s and `latency` 1 us unless stated, or what
         `link_class` has. Rates are numbers in bytes/s, of all `lanes` together and per direction,
         times numbers in seconds; text with a unit is read too. An undirected edge is a link in both
-        directions. Numbers and tuples become names behind the kind: (0, 1) is `gpu0.1`.
+        directions. Numbers and tuples become names behind the kind: (0, 1) is `gpu0.1`. Attributes
+        of other programs, such as `pos`, are ignored.
 
         GPUs do not forward, here as in `ring:8`: in `nx.hypercube_graph(3)` only neighbours have a
         route, and a plan with other transfers is refused when it is simulated. For a machine that
@@ -80,17 +81,13 @@ class Topology:
         >>> route(cube, "gpu0.0.0", "gpu0.1.0").bandwidth
         25000000000.0
         """
-        nodes, links = read_graph(graph)
-        about = graph.graph
-        rule = about.get("rule")
-        if rule and wiring((node.name for node in nodes), links) != about.get("wiring"):
+        about, nodes, links = read_graph(graph, name=name, title=title, equal_cost=equal_cost)
+        rule = graph.graph.get("rule")
+        if rule and wiring((node.name for node in nodes), links) != graph.graph.get("wiring"):
             rule = None
-        choice = EqualCost(*about.get("equal_cost", ()))
         return assemble(
-            name or about.get("name") or "graph",
-            title or about.get("title") or "a networkx graph",
-            about.get("source", "a networkx graph"),
-            nodes, links, rule, EqualCost(equal_cost) if equal_cost else choice,
+            about["name"] or "graph", about["title"] or "a networkx graph", about["source"],
+            nodes, links, rule, about["equal_cost"],
         )  # fmt: skip
 
     @functools.cached_property

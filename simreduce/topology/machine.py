@@ -6,15 +6,14 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import networkx as nx
-
 from simreduce.errors import TopologyError, did_you_mean, quote
 from simreduce.formats import Faults, Values
 from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.elements import KINDS, ROUTE, STAGED, Cable, Node
-from simreduce.topology.file_formats import LANES, MACHINE
+from simreduce.topology.file_formats import LANES, MACHINE, node_values
+from simreduce.topology.from_networkx import check_joined
 from simreduce.topology.graph import Topology, build
-from simreduce.topology.naming import NAME, expanded, natural, paired
+from simreduce.topology.naming import NAME, expanded, paired
 from simreduce.topology.routing.spread import FIRST, EqualCost
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def read_machine(
     if not any(node.kind == "gpu" or node.kind not in KINDS for node in nodes.values()):
         faults.add("nodes", "0 devices; at least one group must have kind = 'gpu'")
     if not faults.problems:
-        _check_joined(faults, nodes, cables)
+        check_joined(nodes.values(), cables, faults, "links")
     known = [
         node if node.kind in KINDS else replace(node, kind="switch") for node in nodes.values()
     ]
@@ -67,7 +66,7 @@ def read_machine(
 def _nodes(faults: Faults, groups: Mapping[str, Values]) -> dict[str, Node]:
     nodes: dict[str, Node] = {}
     for group, values in groups.items():
-        alike = _alike(values)
+        alike = node_values(values)
         for number, name in enumerate(values["names"] or ()):
             place = f"nodes.{group}.names[{number}]"
             for each in _names(faults, place, name) if len(nodes) < _MOST else ():
@@ -88,22 +87,6 @@ def _names(faults: Faults, place: str, name: object) -> list[Any]:
     if not isinstance(name, str):
         return [name]
     return faults.attempt(place, expanded, name) or []
-
-
-def _alike(group: Values) -> tuple[Any, ...]:
-    """What the nodes of a group share, in the order of the fields of `Node`."""
-    kind, transit, machine = group["kind"], group["transit"], group["machine"]
-    return (
-        kind,
-        group["model"] or "",
-        group["memory_bandwidth"] or math.inf,
-        ("" if kind == "switch" else "0") if machine is None else machine,
-        kind != "gpu" if transit is None else transit,
-        group["reduces"],
-        group["peer"],
-        group["gpudirect"],
-        group["network"] or "",
-    )
 
 
 def _cables(faults: Faults, tables: Mapping[str, Values], nodes: Mapping[str, Node]) -> list[Cable]:
@@ -212,24 +195,3 @@ def read_link_class(
         source=source,
         both_ways=both,
     )
-
-
-def _check_joined(faults: Faults, nodes: Mapping[str, Node], cables: Sequence[Cable]) -> None:
-    """A fault for every part of the machine with GPUs that no link joins to the first GPU."""
-    graph = nx.Graph()
-    graph.add_nodes_from(nodes)
-    graph.add_edges_from(
-        (cable.source, cable.target) for cable in cables if cable.link_class != ROUTE
-    )
-    gpus = sorted((node.name for node in nodes.values() if node.kind == "gpu"), key=natural)
-    parts = [
-        sorted(part.intersection(gpus), key=natural) for part in nx.connected_components(graph)
-    ]
-    for part in sorted(
-        (part for part in parts if part and part[0] != gpus[0]), key=lambda part: natural(part[0])
-    ):
-        others = f" (and {len(part) - 1} more)" if len(part) > 1 else ""
-        faults.add(
-            "links",
-            f"{part[0]!r}{others} and {gpus[0]!r} cannot reach each other: no links join them",
-        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import networkx as nx
+import numpy as np
 import pytest
 
 import simreduce as sr
@@ -134,7 +135,7 @@ def test_every_fault_is_told_at_once_with_its_place_and_the_nearest_spelling():
     graph = nx.Graph()
     graph.add_node("x", kind="gpuu", transit=3)
     graph.add_edge("gpu0", "gpu1", bandwith="3 GB/s", latency="fast")
-    graph.add_edge("gpu0", 2.5, lanes=0)
+    graph.add_edge("gpu0", "gpu 2", lanes=0)
     graph.add_edge("gpu1", "gpu1", link_class="nvlnk2")
     graph.add_edge("gpu1", "x", bandwidth=25)
     with pytest.raises(TopologyError) as error:
@@ -146,7 +147,7 @@ def test_every_fault_is_told_at_once_with_its_place_and_the_nearest_spelling():
         "node 'x'.transit: must be true or false, got 3",
         "edge gpu0 - gpu1.bandwith: unknown key (did you mean 'bandwidth'?)",
         "edge gpu0 - gpu1.latency: 'fast' is not a time",
-        "node 2.5: must be text",
+        "node 'gpu 2': must be text",
         "edge gpu1 - gpu1.latency: missing, as 'nvlnk2' is no known class (did you mean 'nvlink2'",
         "edge gpu1 - gpu1: joins a node to itself",
         "edge x - gpu1.bandwidth: must be a bandwidth between 1 kB/s and 1 PB/s, got 25",
@@ -158,14 +159,67 @@ def test_every_fault_is_told_at_once_with_its_place_and_the_nearest_spelling():
     ("graph", "fault"),
     [
         (nx.DiGraph([(0, 1)]), "has no edge of class 'cable' back"),
-        (nx.Graph([(0, 1), (2, 3)]), "no edges join 'gpu2' to 'gpu0'"),
+        (
+            nx.Graph([(0, 1), (2, 3)]),
+            r"'gpu2' \(and 1 more\) and 'gpu0' cannot reach each other: no links join them",
+        ),
         (nx.Graph(), "0 GPUs"),
         (nx.Graph([(1, "gpu1")]), "would be named 'gpu1', as 1 is"),
+        (nx.Graph([(0, 1)], equal_cost="hashd"), "equal_cost: unknown rule 'hashd' .*'hashed'"),
+        (nx.Graph([(0, 1)], equal_cost=("hashed", -1)), "equal_cost: must be a whole number from"),
+        (nx.Graph([(0, 1)], equal_cots="split"), "unknown key .did you mean 'equal_cost'"),
+        (nx.Graph([(0, 1)], name=3), "graph: name: must be text, got 3"),
     ],
 )
 def test_graphs_that_are_no_machines(graph, fault):
     with pytest.raises(TopologyError, match=fault):
         Topology.from_networkx(graph)
+
+
+def test_attributes_of_other_programs_are_ignored():
+    graph = nx.grid_2d_graph(2, 2)
+    nx.set_node_attributes(graph, {node: node for node in graph}, "pos")
+    nx.set_edge_attributes(graph, 3, "weight")
+    for attributes in (*(a for _, a in graph.nodes(data=True)), graph[0, 0][0, 1]):
+        attributes.update(color="red", label="x", layer=1, length=2.0)
+        attributes[7] = "no text"
+
+    assert Topology.from_networkx(graph) == Topology.from_networkx(nx.grid_2d_graph(2, 2))
+
+
+def test_labels_that_are_no_text_become_names():
+    place = type("Place", (), {})
+    for labels, names in (
+        ((np.int64(0), np.int64(1)), ("gpu0", "gpu1")),
+        (((0, (1, "a")), (0, (1, "b"))), ("gpu0.1.a", "gpu0.1.b")),
+        ((0.5, 1.5), ("gpu0.5", "gpu1.5")),
+        ((place(), place()), ("gpu0", "gpu1")),
+        ((frozenset("ab"), place), ("gpu0", "gpu1")),
+    ):
+        assert Topology.from_networkx(nx.Graph([labels])).devices == names
+
+
+def test_numbers_of_numpy_are_numbers():
+    graph = nx.Graph()
+    graph.add_node(0, memory_bandwidth=np.float32(2e9), transit=np.bool_(False))
+    graph.add_edge(0, 1, bandwidth=np.float64(4e9), latency=np.int64(1), lanes=np.int64(2))
+    found = Topology.from_networkx(graph)
+
+    assert found.nodes["gpu0"].memory_bandwidth == 2e9
+    assert [(k.bandwidth, k.latency, k.lanes) for k in found.links] == [(4e9, 1.0, 2)] * 2
+
+
+@pytest.mark.parametrize("equal_cost", ["split", ("split", 0)])
+def test_the_rule_for_equal_paths_is_an_attribute_or_an_argument(equal_cost):
+    graph = nx.Graph([(0, 1)], equal_cost=equal_cost, name="mine")
+    found = Topology.from_networkx(graph)
+
+    assert (found.name, found.router.equal_cost.choice) == ("mine", "split")
+    assert Topology.from_networkx(nx.Graph([(0, 1)]), "mine", equal_cost="split") == found
+    with pytest.raises(TopologyError, match="equal_cost: unknown rule 'spilt'"):
+        Topology.from_networkx(graph, equal_cost="spilt")
+    with pytest.raises(TopologyError, match="name: must be text, got 3"):
+        Topology.from_networkx(graph, 3)
 
 
 def test_no_graph():
