@@ -32,10 +32,8 @@ class Answer:
 
     __slots__ = ()
 
-    @property
-    def headline(self) -> str:
-        """The result in one line."""
-        raise NotImplementedError
+    headline: Any
+    """The result in one line."""
 
     def table(self) -> Table:
         """The result as rows of text."""
@@ -74,14 +72,6 @@ class Prediction(Answer, engine.Result):
     """The prediction for one plan: an `engine.Result` that shows itself."""
 
     __slots__ = ()
-
-    @property
-    def headline(self) -> str:
-        """How long the plan takes, where, and what is busiest."""
-        took = units.format_duration(self.seconds)
-        busy = f", busiest {self.bottleneck} {self.links[0].share:.0%}" if self.links else ""
-        moved = units.plural(self.transfers, "transfer")
-        return f"{took} on {self.topology} ({self.runtime}, {self.calibration}), {moved}{busy}"
 
     def table(self) -> Table:
         """What is busy: links, memories and lanes."""

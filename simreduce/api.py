@@ -22,7 +22,7 @@ from simreduce import (
     units,
 )
 from simreduce.engine import CALM, NOMINAL, TENSORFLOW, Calibration, Disturbance, Recording, Runtime
-from simreduce.errors import InputError, ScenarioError, StrategyError, quote, whole
+from simreduce.errors import InputError, StrategyError, quote, whole
 from simreduce.layouts import Layout
 from simreduce.plan import Plan, Problem
 from simreduce.scenario import Scenario
@@ -73,10 +73,7 @@ def load_scenario(name: Text, batch: int | None = None, **overrides: object) -> 
     text = read_text(name, "the name of a scenario")
     if batch is not None:
         whole(batch, "batch", 1)
-    try:
-        return scenarios.load_scenario(text, batch, **overrides)
-    except ScenarioError as error:
-        raise type(error)([p.removeprefix("--") for p in error.problems]) from None
+    return scenarios.load_scenario(text, batch, **overrides)
 
 
 def layout(machine: Machine) -> Layout:
@@ -89,8 +86,8 @@ def fold(machine: Topology | Text, machines: int | None = None) -> Folded:
 
     TopologyError says why they cannot stand for each other.
     """
-    whole = expect(read_machine(machine), Topology, "a Topology that is not folded")
-    return topology.fold(whole, machines)
+    unfolded = expect(read_machine(machine), Topology, "a Topology that is not folded")
+    return topology.fold(unfolded, machines if machines is None else whole(machines, "machines", 2))
 
 
 def compile(  # noqa: A001 - as re.compile

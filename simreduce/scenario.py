@@ -12,17 +12,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from simreduce.calibrate import load_calibration
-from simreduce.engine import (
-    CALM,
-    NOMINAL,
-    TENSORFLOW,
-    Disturbance,
-    runtime_named,
-)
+from simreduce.engine import CALM, RUNTIMES, Disturbance, runtime_named
 from simreduce.errors import InputError, ScenarioError, did_you_mean, quote
 from simreduce.formats import (
     ANYTHING,
@@ -48,10 +43,11 @@ from simreduce.topology import Topology, load_topology
 from simreduce.topology.load import find
 from simreduce.training import STEP, StepQuestion, parse_step, replicas
 from simreduce.training.question import MOST_SAMPLES
-from simreduce.workload import Model, Workload, load_model, load_workload
+from simreduce.workload import Workload, load_model, load_workload
 
 _REQUIRED = ("topology", "workload")
 MOST_REPEATS = 1000
+T = TypeVar("T")
 
 
 class _LaterTable(TableOf):
@@ -69,32 +65,21 @@ SCENARIO = Format(
     Field("topology", LINE, "A shipped machine, a file, or a machine written inline."),
     Field("workload", LINE, "A shipped model, a file, or one gradient such as `bytes:64MiB`."),
     Field("title", LINE, "The title of reports.", default_words="the file's name"),
-    Field(
-        "runtime", LINE, "The runtime that executes the plans: tensorflow or ideal.", "tensorflow"
-    ),
+    Field("runtime", Kind(LINE.words, {"enum": list(RUNTIMES)}, LINE.read),
+          f"The runtime that executes the plans: {' or '.join(RUNTIMES)}.", "tensorflow"),
     Field("calibration", LINE, "A shipped calibration or a file.", "nominal"),
-    Field(
-        "strategies",
-        ListOf(Kind('a strategy such as "all"', {"type": "string"}, lambda value: value), 1),
-        'Strategies such as `"ring"`, or `["all"]`.',
-        default_words='`["all"]`',
-    ),
+    Field("strategies",
+          ListOf(Kind('a strategy such as "all"', LINE.schema, lambda value: value), 1),
+          'Strategies such as `"ring"`, or `["all"]`.', default_words='`["all"]`'),
     Field("repeat", whole(1, MOST_REPEATS), "Chained all-reduces in one step.", 1),
-    Field(
-        "gpu_indices",
-        ListOf(whole(0)),
-        "The order of the GPUs of every machine in rings.",
-        default_words="by number",
-    ),
+    Field("gpu_indices", ListOf(whole(0)), "The order of the GPUs of every machine in rings.",
+          default_words="by number"),
     Field("faithful", FLAG, "Upstream's quirks instead of what a user intends.", default=False),
-    Field(
-        "topology_overrides",
-        MapOf(ANYTHING, key="KEY"),
-        'Keys of the machine\'s file, dotted or nested: `"links.qpi.bandwidth" = "9.6 GB/s"`.',
-    ),
+    Field("topology_overrides", MapOf(ANYTHING, key="KEY"),
+          'Keys of the machine\'s file, dotted or nested: `"links.qpi.bandwidth" = "9.6 GB/s"`.'),
     Field("step", _LaterTable(STEP), "What a training step computes, for `simreduce step`."),
     Field("replicas", _LaterTable(replicas.REPLICAS), "Synchronous replicas, instead of `step`."),
-)
+)  # fmt: skip
 _UNUSED = {
     "step": "a step is asked about, and so are [replicas]; give one of the two",
     "strategies": "[replicas] sends gradients to their servers, by no strategy",
@@ -108,17 +93,16 @@ _OPTIONS = {
     "calibration": "--calibration",
     "strategies": "--algo",
     "gpu_indices": "--gpu-indices",
+    "batch": "--batch",
 }
-"""What a user typed to have a key's place taken: faults are its own, not the file's."""
+"""The options of commands that replace keys."""
 _MARKS = (*_REQUIRED, "replicas")
 """A file with one of these is a scenario."""
 _OF_MACHINES = ("nodes", "links", "machine", "extends")
 _FOR_MACHINES = "try `simreduce bench {0}`, or write a scenario with topology = '{0}'"
 
-T = TypeVar("T")
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Scenario:
     """What to rank. `strategies` is None for every strategy that the machine accepts."""
 
@@ -130,6 +114,9 @@ class Scenario:
     repeat: int = 1
     faithful: bool = False
     step: StepQuestion | None = None
+
+    def __repr__(self) -> str:
+        return f"<Scenario {self.name}: {self.workload.name} on {self.setup.machine.name}>"
 
     def but(self, **changes: Any) -> Scenario:
         """The same scenario with another `disturbance`, or whatever else `Setup.but` takes."""
@@ -151,11 +138,10 @@ class Replicas:
 def load_scenario(text: str, batch: object = None, **overrides: object) -> Scenario:
     """The scenario in the file `text`, or the shipped one of that name.
 
-    Keyword arguments that are not None stand in the place of the file's keys (`runtime="ideal"`),
-    `batch` in that of `step.batch`; the measured times of a step change in proportion. Their faults
-    name the options of the command line that give them.
+    Keyword arguments that are not None replace the file's keys (`runtime="ideal"`), `batch` its
+    `step.batch`; the measured times of a step change in proportion.
     """
-    found, _, problems = look_at_scenario(text, batch, **overrides)
+    found, _, problems = _look(text, batch, overrides, {})
     if problems or found is None:
         raise ScenarioError(problems)
     return found
@@ -164,9 +150,15 @@ def load_scenario(text: str, batch: object = None, **overrides: object) -> Scena
 def look_at_scenario(
     text: str, batch: object = None, **overrides: object
 ) -> tuple[Scenario | None, Topology | None, list[str]]:
-    """As `load_scenario`: the scenario, if there is no fault; its machine, if that has none; all
-    faults.
+    """As `load_scenario` for commands: the scenario, if there is no fault; its machine, if that has
+    none; all faults, which name the options of commands.
     """
+    return _look(text, batch, overrides, _OPTIONS)
+
+
+def _look(
+    text: str, batch: object, overrides: Mapping[str, object], options: Mapping[str, str]
+) -> tuple[Scenario | None, Topology | None, list[str]]:
     try:
         path, document = _document(text)
     except ScenarioError as error:
@@ -174,19 +166,26 @@ def look_at_scenario(
     if "replicas" in document:
         why = "[replicas] asks what synchronous replicas do; only `simreduce step` answers that"
         return None, None, [f"{path}: {why}"]
-    return _build(_Reader(path, document, _given(overrides)), batch)
+    faults, given = _faults(path, {**overrides, "batch": batch}, options)
+    batch = given.pop("batch", None)
+    return _build(path, {**document, **given}, faults, batch, alone="strategies" not in given)
 
 
 def load_replicas(text: str, disturbance: Disturbance = CALM, **overrides: object) -> Replicas:
-    """As `load_scenario`, of a scenario with `[replicas]`. InputError names what of the disturbance
-    its machine lacks, too.
+    """The scenario with `[replicas]`. InputError names options of commands, and what of the
+    disturbance the machine lacks.
     """
     path, document = _document(text)
-    return _build_replicas(path, document, _given(overrides), disturbance)
+    faults, given = _faults(path, overrides, _OPTIONS)
+    return _build_replicas(path, {**document, **given}, faults, disturbance)
 
 
-def _given(overrides: Mapping[str, object]) -> dict[str, object]:
-    return {key: value for key, value in overrides.items() if value is not None}
+def _faults(
+    path: Path, overrides: Mapping[str, object], options: Mapping[str, str]
+) -> tuple[Faults, dict[str, object]]:
+    """A collector that names `options`, and the keys that are overridden."""
+    given = {key: value for key, value in overrides.items() if value is not None}
+    return Faults(str(path), options={key: options.get(key, key) for key in given}), given
 
 
 def _document(text: str) -> tuple[Path, dict[str, Any]]:
@@ -232,123 +231,112 @@ def shipped() -> list[str]:
     return sorted(p.stem for p in data_dir("scenarios").glob("*.toml"))
 
 
-class _Reader:
-    """The values of a scenario, and what the keys of scenarios of both kinds name. A fault's place
-    is the file and the key, or the option that replaces the key.
+def _beside(path: Path, name: str) -> str:
+    """The path of a file that the scenario at `path` names, which is looked for beside it first."""
+    near = str(path.parent / name)
+    is_file = Path(name).suffix in (".toml", ".csv") and os.path.isfile(near)  # noqa: PTH113 - Path.is_file raises for names that no file can have
+    return near if is_file else name
+
+
+def _read(path: Path, table: Mapping[str, Any], faults: Faults) -> Values:
+    """The values of a scenario, with its machine, runtime and calibration; None where these have
+    faults.
     """
-
-    def __init__(self, path: Path, document: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-        self.path, self.given = path, given
-        options = {key: _OPTIONS[key] for key in given if key in _OPTIONS}
-        self.faults = Faults(str(path), options=options)
-        self.values = SCENARIO.read({**document, **given}, self.faults)
-        self.topology = self._load("topology", load_topology, self._overrides())
-        self.runtime = self._load("runtime", runtime_named)
-        self.calibration = self._load("calibration", load_calibration)
-        self.title: str = path.stem if self.values["title"] is None else self.values["title"]
-        self.faithful: bool = self.values["faithful"]
-
-    def _overrides(self) -> dict[str, Any] | None:
-        return flatten(self.values["topology_overrides"] or {}) or None
-
-    def _load(self, key: str, loader: Callable[..., T], *more: object) -> T | None:
-        name = self.values[key]
-        if name is None:
-            return None
-        return self.faults.attempt(key, loader, self.beside(name), *more)
-
-    def workload(self, loader: Callable[[str], T]) -> T | None:
-        """The gradients, with their layers if `loader` reads those."""
-        return self._load("workload", loader)
-
-    def beside(self, name: str) -> str:
-        """The path of a file that the scenario names, which is looked for beside it first."""
-        near = str(self.path.parent / name)
-        is_file = Path(name).suffix in (".toml", ".csv") and os.path.isfile(near)  # noqa: PTH113 - Path.is_file raises for names that no file can have
-        return near if is_file else name
+    values = SCENARIO.read(table, faults)
+    values["title"] = path.stem if values["title"] is None else values["title"]
+    overrides = flatten(values["topology_overrides"] or {}) or None
+    _load(path, values, faults, "topology", load_topology, overrides)
+    _load(path, values, faults, "runtime", runtime_named)
+    _load(path, values, faults, "calibration", load_calibration)
+    return values
 
 
-def _build(read: _Reader, batch: object) -> tuple[Scenario | None, Topology | None, list[str]]:
-    """What `look_at_scenario` returns. Strategies that an option gives may do without a `cycle`."""
-    values, faults = read.values, read.faults
+def _load(
+    path: Path, values: Values, faults: Faults, key: str, load: Callable[..., object], *more: object
+) -> None:
+    """Put what `load` reads in the place of its name."""
+    if values[key] is not None:
+        values[key] = faults.attempt(key, load, _beside(path, values[key]), *more)
+
+
+def _build(
+    path: Path, table: Mapping[str, Any], faults: Faults, batch: object, *, alone: bool
+) -> tuple[Scenario | None, Topology | None, list[str]]:
+    """What `_look` returns. Strategies that replace the file's (not `alone`) may do without a
+    `cycle`.
+    """
+    values = _read(path, table, faults)
+    topology = values["topology"]
     for key in _REQUIRED:
         if key not in values.given:
             faults.add(key, f"missing; {SCENARIO[key].about[0].lower()}{SCENARIO[key].about[1:-1]}")
-    topology, model = read.topology, read.workload(load_model)
+    _load(path, values, faults, "workload", load_model)
     before = len(faults.problems)
     strategies = _strategies(values, faults)
     fuses = strategies is None or any(isinstance(s.packer, Fusion) for s in strategies)
-    fuses = fuses or "strategies" in read.given or len(faults.problems) > before
+    fuses = fuses or not alone or len(faults.problems) > before
     part = _part(values, topology, faults)
-    step = _step(read, model, topology, batch)
+    step = _step(path, values, topology, faults, batch)
     if step and not step.mode and not fuses and "cycle" in values["step"]:
         faults.add(
             "step.cycle", "is for Horovod's buffers, which no strategy has; add +fusion to one"
         )
-    runtime, calibration = read.runtime, read.calibration
-    if not (topology and model and runtime and calibration) or faults.problems:
+    if faults.problems or topology is None:
         return None, topology, faults.problems
-    setup = Setup(topology, runtime, calibration, part=part)
+    setup = Setup(topology, values["runtime"], values["calibration"], part=part)
     scenario = Scenario(
-        read.path.stem, read.title, setup, model.workload, strategies, values["repeat"],
-        read.faithful, step,
+        path.stem, values["title"], setup, values["workload"].workload, strategies,
+        values["repeat"], values["faithful"], step,
     )  # fmt: skip
     return scenario, topology, []
 
 
 def _build_replicas(
-    path: Path, document: Mapping[str, Any], given: Mapping[str, Any], disturbance: Disturbance
+    path: Path, table: Mapping[str, Any], faults: Faults, disturbance: Disturbance
 ) -> Replicas:
     unused = dict(_UNUSED)
-    if "topology" not in document:
+    if "topology" not in table:
         unused |= dict.fromkeys(_OF_TOPOLOGIES, "only a topology has use for it")
-    used = [{k: v for k, v in each.items() if k not in unused} for each in (document, given)]
-    read = _Reader(path, *used)
-    faults = read.faults
+    values = _read(path, {k: v for k, v in table.items() if k not in unused}, faults)
+    topology = values["topology"]
     for key, why in unused.items():
-        if key in given:
-            faults.problems.append(f"{_OPTIONS[key]}: {why}")
-        elif key in document:
+        if key in table:
             faults.add(key, why)
-    workload = read.workload(load_workload)
+    _load(path, values, faults, "workload", load_workload)
+    workload = values["workload"]
     faulty = {
         key
-        for key, value in (("topology", read.topology), ("workload", workload))
-        if key in document and not value
+        for key, value in (("topology", topology), ("workload", workload))
+        if key in table and not value
     }
     lacking = Faults()
-    if "topology" not in document and disturbance.text:
+    if "topology" not in table and disturbance.text:
         words = "has no topology, so nothing is there to disturb"
-        lacking.problems.append(f"{path} {words}: {disturbance.text}")
-    elif read.topology is not None:
-        lacking.attempt("", disturbance.check, read.topology)
+        lacking.add("", f"{path} {words}: {disturbance.text}")
+    elif topology is not None:
+        lacking.attempt("", disturbance.check, topology)
     faulty |= {"disturbance"} if lacking.problems else set()
     setup = None
-    if read.topology is not None:
-        runtime, calibration = read.runtime or TENSORFLOW, read.calibration or NOMINAL
-        setup = Setup(read.topology, runtime, calibration, disturbance)
+    if topology is not None:
+        setup = Setup(topology, values["runtime"], values["calibration"], disturbance)
     question = replicas.parse_replicas(
-        document.get("replicas"), faults, setup, workload, faithful=read.faithful, faulty=faulty
+        table.get("replicas"), faults, setup, workload, faithful=values["faithful"], faulty=faulty
     )
     if faults.problems or lacking.problems or question is None:
         raise ScenarioError([*faults.problems, *lacking.problems])
-    return Replicas(path.stem, read.title, setup, workload, read.faithful, question)
+    return Replicas(path.stem, values["title"], setup, workload, values["faithful"], question)
 
 
 def _step(
-    read: _Reader, model: Model | None, topology: Topology | None, batch: object
+    path: Path, values: Values, topology: Topology | None, faults: Faults, batch: object
 ) -> StepQuestion | None:
     """The table `step`, if there is one."""
-    values, faults = read.values, read.faults
-    if "step" not in values.given:
+    table, model = values["step"], values["workload"]
+    if table is None:
         return None
     if batch is not None:
-        kind = whole(1, MOST_SAMPLES)
-        own = Faults()
-        batch = kind.take(batch, own, "--batch") or 1
-        faults.problems += own.problems
-    table = values["step"]
-    found = parse_step(table, model, topology, faults, read.beside, batch)
+        batch = whole(1, MOST_SAMPLES).take(batch, faults, "batch") or 1
+    found = parse_step(table, model, topology, faults, partial(_beside, path), batch)
     if isinstance(table, dict) and "variable_update" in table and "strategies" in values.given:
         words = "step.variable_update says how to reduce; give one of the two"
         faults.add("strategies", words)
@@ -358,7 +346,7 @@ def _step(
 def _part(values: Values, topology: Topology | None, faults: Faults) -> Layout | None:
     """The GPUs in the order of `gpu_indices`."""
     order = values["gpu_indices"]
-    if not order or topology is None or "gpu_indices" in values.faulty:
+    if not order or topology is None:
         return None
     try:
         return layout(topology).ordered(order)

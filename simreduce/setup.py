@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike, fspath
+from types import EllipsisType
 from typing import Any, TypeAlias, TypeVar
 
 import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
+from simreduce import units
 from simreduce.calibrate import load_calibration
 from simreduce.engine import (
     CALM,
@@ -40,7 +42,7 @@ Machine: TypeAlias = "Topology | Folded | nx.Graph[Any] | Text"
 Ready = float | npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True, init=False, repr=False)
 class Setup:
     """A machine, the runtime that executes plans on it, the model's constants and what goes wrong.
 
@@ -69,8 +71,22 @@ class Setup:
             "disturbance": expect(disturbance, Disturbance, "a Disturbance"),
             "part": part if part is None else expect(part, Layout, "a Layout"),
         }
+        if part and (foreign := sorted({*part.ranks} - {*values["machine"].devices})):
+            name = values["machine"].name
+            raise TopologyError(
+                f"part: {foreign[0]!r} is no GPU of {name}; use a part of its layout"
+            )
         for name, value in values.items():
             object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        names = self.machine.name, self.runtime.name, self.calibration.name, self.disturbance.text
+        part = f"{units.plural(len(self.part), 'GPU')} of " if self.part else ""
+        return f"<Setup: {part}{', '.join(filter(None, names))}>"
+
+    def __hash__(self) -> int:
+        # Calibrations have dictionaries: names, and what a digest covers, tell most setups apart.
+        return hash((self.machine.digest, self.runtime.name, self.calibration.name))
 
     @property
     def topology(self) -> Topology:
@@ -91,15 +107,17 @@ class Setup:
         runtime: Runtime | str | None = None,
         calibration: Calibration | Text | None = None,
         disturbance: Disturbance | None = None,
-        part: Layout | None = None,
+        part: Layout | EllipsisType | None = ...,
     ) -> Setup:
-        """The same setup with other values. Another machine without a `part` is used as a whole."""
+        """The same setup with other values. With `part=None`, or another machine and no `part`,
+        plans use all of the machine.
+        """
         return Setup(
             self.machine if machine is None else machine,
             self.runtime if runtime is None else runtime,
             self.calibration if calibration is None else calibration,
             self.disturbance if disturbance is None else disturbance,
-            self.part if part is None and machine is None else part,
+            (self.part if machine is None else None) if part is ... else part,
         )
 
     def compile(

@@ -108,6 +108,18 @@ def test_a_wrong_kind_of_argument_says_what_was_meant(function, arguments, messa
         (lambda: sr.wrong_elements(3), TypeError, "expected the list that verify returns, got 3"),
         (lambda: sr.step("dgx1v-resnet50", batch="x"), TypeError, "batch: expected a whole"),
         (lambda: sr.step("dgx1v-resnet50", batch=0), InputError, "batch: must be at least 1"),
+        (lambda: sr.fold("switch:4", 0), InputError, "machines: must be at least 2, got 0"),
+        (lambda: sr.fold("switch:4", "8"), TypeError, "machines: expected a whole number, got str"),
+        (
+            lambda: sr.load_scenario("dgx1v-resnet50", strategies=["rign"]),
+            InputError,
+            "strategies: all_reduce_spec (rign) contains invalid alg rign (did you mean 'ring'?)",
+        ),
+        (
+            lambda: sr.load_scenario("dgx1v-resnet50", runtime="idel", repeat=0),
+            InputError,
+            "repeat: must be a whole number from 1 to 1000, got 0\nruntime: unknown runtime 'idel'",
+        ),
         (lambda: sr.bnech, AttributeError, "(did you mean 'bench'?)"),
     ],
 )
@@ -236,6 +248,24 @@ def test_without_either_the_error_names_what_to_install(results, monkeypatch):
         ImportError, match="to_frame needs one of pandas, polars: pip install pandas"
     ):
         results["rank"].to_frame()
+
+
+def test_values_have_a_repr_of_one_line():
+    plan, setup = sr.compile("ring", "resnet50", "dgx1v"), sr.Setup("dgx1v", "ideal")
+    short = sr.compile("ring", "bytes:1MiB", "full:2")
+    for value, text in (
+        (plan, "<Plan of all_reduce: 30912 ops, 9 devices>"),
+        (sr.load_workload("resnet50"), "<Workload resnet50: 161 gradients, 102.2 MB>"),
+        (sr.load_scenario("dgx1v-resnet50"), "<Scenario dgx1v-resnet50: resnet50 on dgx1v>"),
+        (setup, "<Setup: dgx1v, ideal, nominal>"),
+        (setup.but(part=setup.layout.subset(2)), "<Setup: 2 GPUs of dgx1v, ideal, nominal>"),
+        (sr.record(short, "full:2"), "<Recording: "),
+        (sr.record(short, "full:2").result, "<Result: "),
+        (sr.simulate(short, "full:2"), "<Prediction: "),
+    ):
+        assert repr(value).startswith(text)
+        assert len(repr(value)) <= SHORT
+        assert "\n" not in repr(value)
 
 
 def test_only_public_names_are_listed():

@@ -119,7 +119,7 @@ def simreduce_with_mine(tmp_path):
         run.errors = done.stderr
         return done.stdout
 
-    run.packages = tmp_path
+    run.packages, run.path = tmp_path, os.pathsep.join(paths)
     return run
 
 
@@ -159,6 +159,39 @@ def test_a_plugin_that_cannot_be_imported_says_why_where_it_matters(simreduce_wi
     assert [] == lines("ring", 0)
     assert [f"simreduce: all_reduce_spec (bimp) contains invalid alg {why}"] == lines("bimp", 2)
     assert [f"simreduce:0: UserWarning: algorithm {why}"] == lines("all", 0)
+
+
+def test_a_plugin_may_be_imported_before_simreduce(simreduce_with_mine):
+    """Its import loads simreduce, which finds it half done among the entry points."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "import my_algorithm, simreduce.cli"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": simreduce_with_mine.path},
+    )
+
+    assert (0, "", "") == (done.returncode, done.stdout, done.stderr)
+
+
+def test_a_plugin_that_exits_is_one_line(simreduce_with_mine):
+    entries = simreduce_with_mine.packages / "mine-1.0.dist-info" / "entry_points.txt"
+    entries.write_text("[simreduce.algorithms]\nquits = quits\n", "utf-8")
+    code = "import sys\nsys.exit('no licence')\n"
+    (simreduce_with_mine.packages / "quits.py").write_text(code, "utf-8")
+
+    simreduce_with_mine("bench", "full:2", "-b", "1K", "--algo", "quits", status=2)
+    assert simreduce_with_mine.errors == (
+        "simreduce: all_reduce_spec (quits) contains invalid alg quits: quits cannot be imported: "
+        "SystemExit: no licence\n"
+    )
+    code = (
+        "import sys\nimport simreduce as sr\n@sr.algorithm('quits', 'exits')\n"
+        "def quits(builder, layout, tensors, options):\n    sys.exit(0)\n"
+    )
+    (simreduce_with_mine.packages / "quits.py").write_text(code, "utf-8")
+    simreduce_with_mine("bench", "full:2", "-b", "1K", "--algo", "quits", status=2)
+    assert simreduce_with_mine.errors == ("simreduce: quits: raised SystemExit: 0 (quits.py:5)\n")
 
 
 def raises(builder, layout, tensors, options):  # noqa: ARG001

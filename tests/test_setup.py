@@ -65,6 +65,22 @@ def test_it_goes_to_another_process():
     assert pickle.loads(pickle.dumps(other)) == other  # noqa: S301 - our own
 
 
+def test_equal_setups_are_one_key():
+    setup = Setup("full:4", "ideal", "dgx1p-tf2018", Disturbance(slow={"gpu1": 2.0}))
+
+    assert len({setup, setup.but(), Setup(MACHINE, IDEAL), Setup("full:4", "ideal")}) == 2
+
+
+def test_a_part_is_kept_replaced_or_cleared():
+    setup = Setup(MACHINE, IDEAL, part=layout(MACHINE).subset(2))
+
+    assert setup.but().part == setup.part
+    assert setup.but(part=None).layout == layout(MACHINE)
+    assert setup.but(part=layout(MACHINE).subset(3)).layout.n == 3
+    with pytest.raises(TopologyError, match="part: 'gpu2' is no GPU of full:2; use a part of its"):
+        Setup("full:2", part=layout(MACHINE))
+
+
 def test_it_cannot_be_changed():
     with pytest.raises(FrozenInstanceError):
         Setup(MACHINE).runtime = IDEAL
@@ -82,7 +98,7 @@ def test_folded_machines_have_no_topology_of_their_own():
     ("wrong", "message"),
     [
         ({"machine": 8}, "expected a Topology or the name of one, got int 8"),
-        ({"machine": MIB}, "expected a Topology or the name of one, got Workload Workload"),
+        ({"machine": MIB}, "expected a Topology or the name of one, got Workload <Workload"),
         ({"runtime": None}, "expected a Runtime or one of tensorflow, ideal, got NoneType None"),
         ({"calibration": 0.5}, "expected a Calibration or the name of one, got float 0.5"),
         ({"disturbance": "slow"}, "expected a Disturbance, got str 'slow'"),

@@ -32,6 +32,14 @@ def test_one_that_refuses_everything_is_found():
         check_algorithm("hierarchical_copy_gcp_v100", (2, 3))
 
 
+@pytest.mark.parametrize(("ranks", "tasks"), [((), (1,)), ((2, 4), ()), ((3,), (2,))])
+def test_a_check_of_nothing_is_no_success(ranks, tasks):
+    with pytest.raises(
+        AssertionError, match="ring: nothing to check: no number of ranks is a mult"
+    ):
+        check_algorithm("ring", ranks, tasks)
+
+
 def test_small_machines_take_whole_seconds():
     machine = pair()
 

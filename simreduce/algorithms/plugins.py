@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from importlib import import_module
 from importlib.metadata import entry_points
 
 GROUP = "simreduce.algorithms"
@@ -15,8 +16,9 @@ def load_plugins() -> None:
     """Import what other packages name as entry points, whose planners register themselves."""
     for entry in entry_points(group=GROUP):
         try:
-            entry.load()
-        except Exception as error:  # noqa: BLE001 - whatever another package does wrong
+            # Not `entry.load()`: the module may be what imports us, and is half done then.
+            import_module(entry.module)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it does wrong
             words = f"{type(error).__name__}: {' '.join(str(error).split())}"
             _unloaded[entry.name] = f"{entry.value} cannot be imported: {words}"
 

@@ -28,8 +28,8 @@ def guarded(planner: Planner, collective: str) -> Planner:
             results = planner(b, layout, tensors, options)
         except InputError:
             raise
-        except Exception as error:
-            raise StrategyError(f"raised {_described(error)}") from error
+        except (Exception, SystemExit) as error:
+            raise StrategyError(f"raised {_describe(error)}") from error
         try:
             b.check()
         except (PlanError, TypeError, ValueError) as error:
@@ -49,7 +49,7 @@ def guarded_choices(choices: Choices) -> Choices:
     def choose(layout: Layout) -> Sequence[int]:
         try:
             found = list(choices(layout))
-        except Exception:  # noqa: BLE001 - whatever another package does wrong
+        except (Exception, SystemExit):  # noqa: BLE001 - whatever another package does wrong
             return (1,)
         return found if all(isinstance(each, (int, np.integer)) for each in found) else (1,)
 
@@ -77,13 +77,13 @@ def _wrong(results: object, tensors: int, ranks: int, ops: int) -> str:
     return ""
 
 
-def _described(error: Exception) -> str:
+def _describe(error: BaseException) -> str:
     """`KeyError: 'x' (my_package/mine.py:12)`, in one line."""
     text = _in_a_line(error)
     return f"{type(error).__name__}{': ' * bool(text)}{text}{_place(error.__traceback__)}"
 
 
-def _in_a_line(error: Exception) -> str:
+def _in_a_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 

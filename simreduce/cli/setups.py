@@ -218,7 +218,7 @@ def read_scenario(
     disturbance = faults.attempt("", read_disturbance, machine, **disturb)
     if faults.problems or scenario is None:
         return None
-    part = shape if (ngpus, gpus) != (None, None) else None
+    part = shape if (ngpus, gpus) != (None, None) else ...
     return scenario.but(disturbance=disturbance, part=part)
 
 

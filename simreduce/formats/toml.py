@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
+from simreduce.errors import InternalError
+
 _WIDTH = 100
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
 
 
 def toml_text(document: Mapping[str, object], comments: Iterable[str] = ()) -> str:
     """The text of a document, lines of `comments` first. A list of tables becomes `[[tables]]`
-    unless it stands in one of these: there its tables are written inline.
+    unless it stands in one of these: there its tables are written inline. Keys of None are left
+    out.
     """
     head = [f"# {comment}".rstrip() for comment in comments]
     return "\n".join([*head, *_table(document, "")]) + "\n"
@@ -21,7 +24,7 @@ def _table(table: Mapping[str, object], path: str) -> Iterator[str]:
     inner = {key: value for key, value in table.items() if isinstance(value, Mapping)}
     lists = {k: v for k, v in table.items() if not path and _is_tables(v)}
     for key, value in table.items():
-        if key not in inner and key not in lists:
+        if key not in inner and key not in lists and value is not None:
             yield f"{_key(key)} = {_value(value)}"
     for key, value in inner.items():
         name = f"{path}.{_key(key)}" if path else _key(key)
@@ -55,10 +58,13 @@ def _value(value: object) -> str:
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{_key(k)} = {_value(v)}' for k, v in value.items())} }}"
+        given = (f"{_key(k)} = {_value(v)}" for k, v in value.items() if v is not None)
+        return f"{{ {', '.join(given)} }}"
     if isinstance(value, list | tuple):
         return _list([_value(each) for each in value], each_alone=_is_tables(value))
-    return _string(str(value))
+    if isinstance(value, str):
+        return _string(value)
+    raise InternalError(f"TOML cannot say {value!r}")
 
 
 def _list(items: list[str], *, each_alone: bool) -> str:

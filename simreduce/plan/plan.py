@@ -19,6 +19,7 @@ import numpy as np
 from simreduce import dtypes
 from simreduce.arrays import AnyInts, Ints, blocks
 from simreduce.plan.contract import Contract
+from simreduce.units import plural
 
 ZEROS = -1
 """The contributor of an INPUT that holds zeros (padding)."""
@@ -55,7 +56,7 @@ class Executor(IntEnum):
     NCCL = 1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Plan:
     """An immutable DAG of ops, and what it promises. Columns have one entry per op, in program
     order.
@@ -93,6 +94,11 @@ class Plan:
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    def __repr__(self) -> str:
+        size, devices = plural(len(self), "op"), plural(len(self.devices), "device")
+        machines = f" on each of {self.machines} machines" if self.machines > 1 else ""
+        return f"<Plan of {self.contract.collective}: {size}, {devices}{machines}>"
 
     @property
     def nbytes(self) -> Ints:

@@ -27,7 +27,7 @@ def check_algorithm(
     AssertionError tells the first plan that is wrong, that takes less time than its floor, or that
     takes another time when simulated again. What the strategy refuses is left out, but not all.
     """
-    plans = 0
+    plans, why = 0, "nothing to check: no number of ranks is a multiple of one of tasks"
     for n in ranks:
         for m in tasks:
             if n % m:
@@ -37,9 +37,11 @@ def check_algorithm(
             if proof.problems:
                 raise AssertionError(f"{where}: {proof.problems[0]}")
             plans += proof.plans
+            if proof.refused:
+                why = f"every machine was refused: {proof.refused[0]}"
         _check_times(strategy, n, collective)
     if not plans:
-        raise AssertionError(f"{strategy}: every machine was refused: {proof.refused[0]}")
+        raise AssertionError(f"{strategy}: {why}")
     return plans
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simreduce import dtypes
+from simreduce import dtypes, units
 from simreduce.errors import WorkloadError
 
 
@@ -28,7 +28,7 @@ types.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Workload:
     """Gradients in the order in which the framework lists its variables."""
 
@@ -40,6 +40,10 @@ class Workload:
             raise WorkloadError(f"{self.name}: there is no gradient to reduce")
         if self.nbytes > MOST_BYTES:
             raise WorkloadError(f"{self.name}: more than 1 PiB of gradients")
+
+    def __repr__(self) -> str:
+        count = units.plural(len(self.gradients), "gradient")
+        return f"<Workload {self.name}: {count}, {units.format_size(self.nbytes)}>"
 
     @property
     def elements(self) -> int:

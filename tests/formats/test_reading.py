@@ -7,7 +7,7 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from simreduce.errors import InputError
+from simreduce.errors import InputError, InternalError
 from simreduce.formats import (
     BANDWIDTH,
     DURATION,
@@ -251,3 +251,13 @@ def test_what_is_written_reads_back(document, comments):
     comments = [comment for comment in comments if comment.isprintable()]
 
     assert document == parse_toml("x", toml_text(document, comments), InputError)
+
+
+def test_toml_leaves_out_what_is_none():
+    document = {"a": None, "b": {"c": None, "d": 1}, "e": [{"f": {"g": None, "h": 2}}]}
+    assert parse_toml("x", toml_text(document), InputError) == {
+        "b": {"d": 1},
+        "e": [{"f": {"h": 2}}],
+    }
+    with pytest.raises(InternalError, match="TOML cannot say None"):
+        toml_text({"a": [None]})

@@ -44,7 +44,7 @@ class Curve:
         return float((self.value[:-1] * np.diff(self.time)).sum())
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Recording:
     """A `Result` and what it was computed from. Made by `record`; rates are worked out when they
     are asked for.
@@ -54,6 +54,9 @@ class Recording:
     result: Result
     lowered: Lowered
     resources: Resources
+
+    def __repr__(self) -> str:
+        return f"<Recording: {self.result.headline}>"
 
     @cached_property
     def rates(self) -> Rates:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from simreduce import units
 from simreduce.engine.results.path import Path, PathOp, parts
 from simreduce.engine.submission import Timeline
 from simreduce.plan import Kind, Plan
@@ -67,7 +68,7 @@ class Floors:
         return replace(self, **met)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Result:
     """The prediction for one plan on one machine. Times in seconds from the plan's submission."""
 
@@ -93,6 +94,17 @@ class Result:
     path: Path
     begun: Array | None = None  # when ops got their pipes, as in `Timeline`
     disturbance: str = ""  # in words
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.headline}>"
+
+    @property
+    def headline(self) -> str:
+        """How long the plan takes, where, and what is busiest."""
+        took = units.format_duration(self.seconds)
+        busy = f", busiest {self.bottleneck} {self.links[0].share:.0%}" if self.links else ""
+        moved = units.plural(self.transfers, "transfer")
+        return f"{took} on {self.topology} ({self.runtime}, {self.calibration}), {moved}{busy}"
 
     @property
     def plan_digest(self) -> str:
