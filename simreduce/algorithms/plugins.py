@@ -18,7 +18,9 @@ def load_plugins() -> None:
         try:
             # Not `entry.load()`: the module may be what imports us, and is half done then.
             import_module(entry.module)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it does wrong
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever it does wrong, exits included
             words = f"{type(error).__name__}: {' '.join(str(error).split())}"
             _unloaded[entry.name] = f"{entry.value} cannot be imported: {words}"
 

@@ -26,9 +26,9 @@ def guarded(planner: Planner, collective: str) -> Planner:
     def plan(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
         try:
             results = planner(b, layout, tensors, options)
-        except InputError:
+        except (InputError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise StrategyError(f"raised {_describe(error)}") from error
         try:
             b.check()
@@ -49,7 +49,9 @@ def guarded_choices(choices: Choices) -> Choices:
     def choose(layout: Layout) -> Sequence[int]:
         try:
             found = list(choices(layout))
-        except (Exception, SystemExit):  # noqa: BLE001 - whatever another package does wrong
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # noqa: BLE001 - whatever another package does wrong
             return (1,)
         return found if all(isinstance(each, (int, np.integer)) for each in found) else (1,)
 
