@@ -240,7 +240,7 @@ def test_a_faulty_planner_is_refused_with_what_it_did(planner, message):
 
     with pytest.raises(StrategyError, match=f"^own: {message}"):
         sr.compile("own", "bytes:4K", "full:2")
-    refused = {s.text: why for s, why in sr.rank("full:2", "bytes:4K").refused}
+    refused = dict(sr.rank("full:2", "bytes:4K").refused)
     assert re.match(f"own: {message}", refused["own"])
 
 

@@ -59,9 +59,7 @@ def guarded_choices(choices: Choices) -> Choices:
 
 
 def _wrong(results: object, tensors: int, ranks: int, ops: int) -> str:
-    """What is wrong with the shape of a planner's results; `ranks` 0 allows any number of values
-    per tensor.
-    """
+    """What is wrong with the results of a planner; `ranks` 0 allows any number per tensor."""
     if not isinstance(results, Sequence):
         return f"must return one list of values per tensor, returned {quote(results)}"
     if len(results) != tensors:
@@ -73,9 +71,9 @@ def _wrong(results: object, tensors: int, ranks: int, ops: int) -> str:
             return (
                 f"must return {ranks} values for tensor {i}, one per rank, returned {len(values)}"
             )
-        for value in values:
-            if not isinstance(value, Value) or not 0 <= value.op < ops:
-                return f"must return values of the builder, returned {quote(value)} in a list"
+        foreign = [v for v in values if not isinstance(v, Value) or not 0 <= v.op < ops]
+        if foreign:
+            return f"must return values of the builder, returned {quote(foreign[0])} in a list"
     return ""
 
 
