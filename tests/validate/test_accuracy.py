@@ -9,9 +9,9 @@ from itertools import permutations
 import numpy as np
 import pytest
 from simreduce_validate.accuracy import Order, assess
-from simreduce_validate.accuracy_report import accuracy_document, accuracy_lines
 from simreduce_validate.cases import Case, Control, Timing
 from simreduce_validate.measuring import Interval
+from simreduce_validate.report.accuracy import accuracy_document, accuracy_lines
 from simreduce_validate.running import Measurement
 from simreduce_validate.running.program import Event
 from simreduce_validate.transfers import transfers

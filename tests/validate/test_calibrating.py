@@ -26,8 +26,9 @@ from simreduce_validate.calibrating import (
 )
 from simreduce_validate.calibrating.design import WHOLE
 from simreduce_validate.calibrating.session import all_micros, held_out_cases, learn
-from simreduce_validate.campaign import RUNTIME, Campaign
+from simreduce_validate.campaign import Campaign
 from simreduce_validate.cases import Case, Timing
+from simreduce_validate.devices import RUNTIME
 from simreduce_validate.running import Measurement, computer
 from simreduce_validate.running.computer import Computer
 from simreduce_validate.running.placement import numbers
@@ -609,7 +610,7 @@ def test_the_design_is_the_same_each_time():
 def test_what_is_held_out_is_not_in_the_fit(ranks, nbytes):
     """By its plan, whatever its name; and enough is left."""
     where = devices(f"switch:{ranks}")
-    found = held_out_cases(Campaign(where, Calibration("c", cpu=Processor())), nbytes)
+    found = held_out_cases(Campaign(where, where.setup(Calibration("c", cpu=Processor()))), nbytes)
     learnt = [
         where.stage.adapt(compile_plan(name, tensor(nbytes, 0), where.layout)) for name in WHOLE
     ]
@@ -620,7 +621,8 @@ def test_what_is_held_out_is_not_in_the_fit(ranks, nbytes):
 
 def test_between_processes_no_whole_all_reduce_is_in_the_fit():
     """So all strategies are held out, chains by other names too."""
-    asking = Campaign(devices("switch:2", backend="cluster"), Calibration("c", cpu=Processor()))
+    where = devices("switch:2", backend="cluster")
+    asking = Campaign(where, where.setup(Calibration("c", cpu=Processor())))
 
     assert {"reduce_to_one", "hierarchical_copy"} < {
         case.algorithm for case in held_out_cases(asking, 1 << 10)

@@ -143,10 +143,9 @@ def test_controls_are_like_the_candidates_they_are_beside():
 
 
 def question(controls, backend="inproc"):
-    return Campaign(
-        devices("switch:3", backend=backend),
-        Calibration("c", step=1e-4, cpu=Processor(), controls=controls),
-    )
+    where = devices("switch:3", backend=backend)
+    calibration = Calibration("c", step=1e-4, cpu=Processor(), controls=controls)
+    return Campaign(where, where.setup(calibration))
 
 
 def group(asking, *sizes):

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from simreduce_validate.accuracy import assess
-from simreduce_validate.accuracy_report import accuracy_lines
 from simreduce_validate.campaign import Campaign
 from simreduce_validate.cases import Case, Control, Timing
+from simreduce_validate.report.accuracy import accuracy_lines
+from simreduce_validate.report.validation import fault_lines, samples_line, transfer_lines, warnings
 from simreduce_validate.running import Measurement
-from simreduce_validate.tables import fault_lines, samples_line, transfer_lines, warnings
 from simreduce_validate.transfers import Transfer
 from simreduce_validate.validation import best_of
 
@@ -161,7 +161,8 @@ def test_nothing_is_predicted_of_cpu_devices_that_the_calibration_does_not_know(
 ):
     """Unless their links are known, which bound the time."""
     constants = replace(NOMINAL, cpu=Processor(cores=2)) if knows else NOMINAL
-    campaign = Campaign(devices("switch:3", **asked), constants)
+    where = devices("switch:3", **asked)
+    campaign = Campaign(where, where.setup(constants))
     (case,) = campaign.cases(tensor(1 << 20, 0), [parse_strategy("ring")])
 
     assert blind == campaign.blind == math.isnan(case.predicted)
@@ -179,7 +180,8 @@ def test_the_best_of_a_scenario_are_so_wherever_they_stand_in_it(tmp_path, knows
         f'topology = "switch:4"\nworkload = "bytes:64MiB"\nstrategies = {list(listed)}\n'
     )
     constants = replace(NOMINAL, cpu=Processor(cores=2)) if knows else NOMINAL
-    campaign = Campaign(devices("switch:4"), constants)
+    where = devices("switch:4")
+    campaign = Campaign(where, where.setup(constants))
     found = [strategy.text for strategy in best_of(campaign, load_scenario(str(path)), 2)]
 
     assert knows != campaign.blind

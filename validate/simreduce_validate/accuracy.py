@@ -102,7 +102,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _Rounds:
     """Candidates of one size, the controls in their rounds, and the drift of these as a factor."""
 
     timings: Sequence[Timing]
@@ -162,7 +162,7 @@ def assess(timings: Sequence[Timing], default: str = "") -> Accuracy | None:
         n: [t for t in here if t.case.algorithm != default] or here for n, here in by_size.items()
     }
     comparisons = sum(len(here) - 1 for here in ours.values())
-    sizes, parts = list[Size](), list[_Group]()
+    sizes, parts = list[Size](), list[_Rounds]()
     for nbytes, here in ours.items():
         theirs = [
             t.measured.median
@@ -170,7 +170,7 @@ def assess(timings: Sequence[Timing], default: str = "") -> Accuracy | None:
             if t.case.nbytes == nbytes and t.case.algorithm == default
         ]
         floor = _floor([timing for timing in right if timing.case.nbytes == nbytes])
-        found = _group(by_size[nbytes], controls)
+        found = _rounds(by_size[nbytes], controls)
         parts += [found] if found else []
         drift = _drift([found]) if found else None
         sizes.append(_size(nbytes, here, theirs, floor, comparisons, drift))
@@ -244,7 +244,7 @@ def _floor(timings: Sequence[Timing]) -> Interval | None:
     )
 
 
-def _group(timings: Sequence[Timing], controls: Sequence[Timing]) -> _Group | None:
+def _rounds(timings: Sequence[Timing], controls: Sequence[Timing]) -> _Rounds | None:
     """Candidates of one size with the controls in their rounds; None without controls."""
     nbytes = timings[0].case.nbytes
     there = [
@@ -252,7 +252,7 @@ def _group(timings: Sequence[Timing], controls: Sequence[Timing]) -> _Group | No
         for timing in controls
         if timing.case.control and nbytes in timing.case.control.beside
     ]
-    return _Group(timings, there, _factor(there)) if there else None
+    return _Rounds(timings, there, _factor(there)) if there else None
 
 
 def _then(control: Timing) -> float:
@@ -266,7 +266,7 @@ def _factor(controls: Sequence[Timing]) -> Interval:
     )
 
 
-def _drift(parts: Sequence[_Group]) -> Drift | None:
+def _drift(parts: Sequence[_Rounds]) -> Drift | None:
     """The drift over sizes. A control in the rounds of several sizes counts once."""
     if not parts:
         return None

@@ -31,15 +31,15 @@ from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.outputs import check_place, write_file
 from simreduce_validate.calibrating import cores_of, design
-from simreduce_validate.calibrating.printing import session_document, session_lines
 from simreduce_validate.calibrating.provenance import describe
 from simreduce_validate.calibrating.session import learn, measure_held_out, measure_micros
 from simreduce_validate.campaign import Campaign
 from simreduce_validate.cases import Timing
 from simreduce_validate.devices import Devices, read_devices
 from simreduce_validate.measuring import overwrite_fault
+from simreduce_validate.report.calibration import session_document, session_lines
+from simreduce_validate.report.validation import fault_lines
 from simreduce_validate.running.computer import Computer
-from simreduce_validate.tables import fault_lines
 
 
 @click.command()
@@ -94,7 +94,7 @@ def calibrate(
     devices, path = _read(topology, ngpus, gpus, name, out, options)
     path.parent.mkdir(parents=True, exist_ok=True)
     fit_file, held_out_file = (_set_aside(path, kind) for kind in ("fit", "held-out"))
-    campaign = Campaign(devices, NOMINAL, iters, warmup_iters)
+    campaign = Campaign(devices, devices.setup(NOMINAL), iters, warmup_iters)
     with _stoppable(fit_file):
         timings, about = measure_micros(campaign, design(devices, cores_of([])), fit_file)
     if _print_faults(timings):
@@ -105,7 +105,7 @@ def calibrate(
     with _stoppable(fit_file, held_out_file):
         session = learn(chosen, devices, timings)
         if held_out:
-            campaign = replace(campaign, calibration=session.calibration)
+            campaign = replace(campaign, setup=devices.setup(session.calibration))
             session = replace(session, tried=measure_held_out(campaign, held_out_file))
     calibration = describe(session, path.stem, chosen, devices, about)
     session = replace(session, calibration=calibration)

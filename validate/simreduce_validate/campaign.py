@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import numpy as np
 
 import simreduce as sr
 from simreduce.cli.progress import Progress
-from simreduce.engine import Calibration
 from simreduce.errors import StrategyError
 from simreduce.plan import Plan
 from simreduce.setup import Setup
@@ -26,9 +24,7 @@ from simreduce_validate.devices import Devices
 from simreduce_validate.measuring import Record, open_record, time_in_rounds
 from simreduce_validate.measuring.provenance import provenance
 from simreduce_validate.running import BUILTINS, Builtin
-from simreduce_validate.running.backend import Backend, Candidate
-
-RUNTIME = "tensorflow"
+from simreduce_validate.running.backend import Backend, Executable
 
 BUDGET = 8.0
 """Seconds for all rounds of candidates timed in turns, where their number is not given."""
@@ -54,24 +50,19 @@ class Interruption(KeyboardInterrupt):
 class Campaign:
     """What all timings of a validation or a calibration have in common.
 
+    `setup` is what predictions simulate, see `Devices.setup`.
     A step reduces `chained` times in a row. `repetitions` is the number of rounds; None takes as
     many as `BUDGET` has time for. `traced` keeps a timeline of every plan. `faithful` compiles
     strategies with upstream's quirks.
     """
 
     devices: Devices
-    calibration: Calibration
+    setup: Setup
     repetitions: int | None = 20
     warmup: int = 2
     chained: int = 1
     traced: bool = False
     faithful: bool = False
-
-    @cached_property
-    def setup(self) -> Setup:
-        """What is simulated for these devices."""
-        devices = self.devices
-        return Setup(devices.stage.machine, RUNTIME, self.calibration, part=devices.layout)
 
     def compile(self, strategy: Strategy | str, workload: Workload) -> Plan:
         """The plan of a strategy, as these devices run it.
@@ -112,8 +103,8 @@ class Campaign:
 
         `choose_controls` says which plans of the calibration these are.
         """
-        micros = control_plans(self.devices, self.calibration.controls)
-        then = {key: self.calibration.controls[key] for key in micros}
+        micros = control_plans(self.devices, self.setup.calibration.controls)
+        then = {key: self.setup.calibration.controls[key] for key in micros}
         beside: dict[Key, list[int]] = {}
         for nbytes in dict.fromkeys(case.nbytes for case in cases):
             predicted = [case.predicted for case in cases if case.nbytes == nbytes]
@@ -135,7 +126,7 @@ class Campaign:
         """
         return (
             self.devices.stage.on_cpus
-            and self.calibration.cpu is None
+            and self.setup.calibration.cpu is None
             and self.devices.links is None
         )
 
@@ -196,7 +187,7 @@ class Campaign:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that a result's provenance records."""
-        machine, devices = self.devices.stage.machine, self.devices
+        machine, devices = self.setup.machine, self.devices
         settled = {"settled_s": _SETTLED, "most_settled": _MOST_SETTLED}
         return {
             "topology": devices.topology.name,
@@ -205,8 +196,8 @@ class Campaign:
             "simulated_digest": machine.digest,
             "backend": devices.stage.backend,
             "route": devices.route,
-            "runtime": RUNTIME,
-            "calibration": self.calibration.name,
+            "runtime": self.setup.runtime.name,
+            "calibration": self.setup.calibration.name,
             "iterations": self.repetitions,
             "warmup": self.warmup,
             "chained": self.chained,
@@ -241,7 +232,7 @@ class Campaign:
             candidate.release()
         return found
 
-    def _prepare(self, backend: Backend, case: Case) -> Candidate:
+    def _prepare(self, backend: Backend, case: Case) -> Executable:
         chained = self.chained if isinstance(case.work, Plan) and not case.control else 1
         return backend.prepare(case.work, chained=chained, route=self.devices.route)
 

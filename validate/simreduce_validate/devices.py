@@ -11,11 +11,13 @@ import click
 
 import simreduce as sr
 from simreduce.cli.options import shape_of
+from simreduce.engine import Calibration
 from simreduce.errors import InputError, StrategyError
 from simreduce.formats import Faults
 from simreduce.layouts import Layout
 from simreduce.plan import Executor
 from simreduce.scenario import Scenario
+from simreduce.setup import Setup
 from simreduce.strategy import Strategy, compile_plan
 from simreduce.topology import Topology, load_topology
 from simreduce.workload import Workload
@@ -25,6 +27,7 @@ from simreduce_validate.running.discover import this_machine, visible
 from simreduce_validate.running.links import MOST_PORTS, Links, read_links
 from simreduce_validate.running.stage import Stage, build_stage
 
+RUNTIME = "tensorflow"
 SHAPED = "shaped"
 AUTO = "auto"
 """The topology that stands for the GPUs of this machine."""
@@ -50,6 +53,10 @@ class Devices:
     def layout(self) -> Layout:
         """What planners see."""
         return self.stage.layout
+
+    def setup(self, calibration: Calibration) -> Setup:
+        """What is simulated for these devices."""
+        return Setup(self.stage.machine, RUNTIME, calibration, part=self.layout)
 
     @contextmanager
     def open(self, used: int) -> Iterator[Backend]:

@@ -22,7 +22,7 @@ from simreduce.tune import Candidate, Ranking
 from simreduce_validate.campaign import Campaign
 from simreduce_validate.devices import Devices, can_run, read_devices
 from simreduce_validate.measuring import Interval
-from simreduce_validate.measuring.provenance import processors
+from simreduce_validate.measuring.provenance import links_text, software
 from simreduce_validate.running.backend import check_tensorflow
 
 _COPIES = 5
@@ -109,7 +109,7 @@ def remeasure(
         raise InputError("--measure: these devices can run no strategy of the ranking")
     campaign = Campaign(
         devices,
-        scenario.setup.calibration,
+        devices.setup(scenario.setup.calibration),
         iters,
         chained=scenario.repeat,
         faithful=scenario.faithful,
@@ -164,13 +164,11 @@ def table(found: MeasuredRanking) -> str:
 
 
 def _header(found: MeasuredRanking) -> list[str]:
-    settings, hardware = found.provenance["settings"], found.provenance["hardware"]
-    links = f", {settings['links']}" if settings.get("links") else ""
-    tensorflow = f"TensorFlow {found.provenance['versions']['tensorflow']}"
+    settings, links = found.provenance["settings"], links_text(found.provenance)
     predicted = f"{settings['simulated']}, calibration {settings['calibration']}"
     return [
         f"# measured on  {settings['backend']}, route {settings['route']}{links}",
-        f"#              {processors(hardware)}, {tensorflow}",
+        f"#              {software(found.provenance)}",
         f"# here         predicted for {predicted}",
         "#",
     ]

@@ -29,11 +29,11 @@ from simreduce.cli.strategies import algo_option
 from simreduce.formats import Faults
 from simreduce.outputs import check_place
 from simreduce.plots import Measured, draw_accuracy
-from simreduce_validate.accuracy_report import accuracy_lines
-from simreduce_validate.documents import document
 from simreduce_validate.measuring import overwrite_fault
+from simreduce_validate.report.accuracy import accuracy_lines
+from simreduce_validate.report.documents import document
+from simreduce_validate.report.validation import title, validation_lines
 from simreduce_validate.running import BUILTINS
-from simreduce_validate.tables import title, validation_lines
 from simreduce_validate.validation import Validation, measure, read_campaign
 
 

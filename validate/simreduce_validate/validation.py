@@ -25,9 +25,9 @@ from simreduce.tune.bench import tensor
 from simreduce.tune.candidates import candidates
 from simreduce.workload import Workload
 from simreduce_validate.accuracy import Accuracy, assess
-from simreduce_validate.campaign import RUNTIME, Campaign, Interruption
+from simreduce_validate.campaign import Campaign, Interruption
 from simreduce_validate.cases import Case, Timing
-from simreduce_validate.devices import can_run, read_devices
+from simreduce_validate.devices import RUNTIME, can_run, read_devices
 from simreduce_validate.running import ROUTES
 from simreduce_validate.running.builtin import COLLECTIVE, check_builtin
 from simreduce_validate.transfers import Transfer, transfers
@@ -135,7 +135,7 @@ def read_campaign(
     builtins = [name for name in names if faults.attempt("", check_builtin, name)]
     if faults.problems or devices is None or named is None:
         raise InputError(faults.problems)
-    campaign = Campaign(devices, constants, iters, warmup_iters, times, traced)
+    campaign = Campaign(devices, devices.setup(constants), iters, warmup_iters, times, traced)
     if chosen:
         workloads = [chosen.workload]
         strategies = best_of(campaign, chosen, top)

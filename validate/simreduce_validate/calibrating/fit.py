@@ -61,7 +61,7 @@ def fit_constants(
     without: dict[str, str] = {}
     while True:
         free = [c for c in constants if c.name not in without]
-        values, errors, residuals, bound = _solved(free, predict, np.log(np.array(measured)))
+        values, errors, residuals, bound = _solve(free, predict, np.log(np.array(measured)))
         for constant in free:
             if bound[constant.name] and not constant.hard:
                 without[constant.name] = (
@@ -78,7 +78,7 @@ def fit_constants(
             return Fit(values, errors, without | hardly, tuple(residuals.tolist()))
 
 
-def _solved(
+def _solve(
     free: Sequence[Constant],
     predict: Callable[[Mapping[str, float]], Sequence[float]],
     goal: Floats,
@@ -91,15 +91,15 @@ def _solved(
         )
         return np.log(predicted) - goal
 
-    def pulled(logs: Floats) -> Floats:
-        return np.concatenate([residuals(logs), PULL / np.log(10) * (logs - begin)])
+    def with_pull(logs: Floats) -> Floats:
+        return np.concatenate([residuals(logs), PULL / _UNKNOWN * (logs - begin)])
 
     low, high = (np.log([getattr(c, edge) for c in free]) for edge in ("low", "high"))
     found = least_squares(
-        pulled,
+        with_pull,
         np.clip(begin, low + 1e-6, high - 1e-6),
         bounds=(low, high),
-        loss="soft_l1",
+        loss=_soft_l1,
         f_scale=INLIER,
         diff_step=_STEP,
         xtol=_ENOUGH,
@@ -107,7 +107,7 @@ def _solved(
         max_nfev=_MOST,
     )
     last = residuals(found.x)
-    errors = _errors(_slopes(residuals, found.x), last)
+    errors = _standard_errors(_slopes(residuals, found.x), last)
     names = [c.name for c in free]
     at_bound = [
         bool(x - a < 1e-3 or b - x < 1e-3) for x, a, b in zip(found.x, low, high, strict=True)
@@ -119,21 +119,22 @@ def _solved(
     return values, spread, last, dict(zip(names, at_bound, strict=True))
 
 
+def _soft_l1(z: Floats) -> Floats:
+    """The loss of squared scaled residuals and its two derivatives; the first weighs a residual."""
+    t = 1 + z
+    return np.stack([2 * (t**0.5 - 1), t**-0.5, -0.5 * t**-1.5])
+
+
 def _slopes(residuals: Callable[[Floats], Floats], at: Floats) -> Floats:
-    """Of every residual by every constant, from both sides."""
-    columns = []
-    for i in range(len(at)):
-        step = np.zeros(len(at))
-        step[i] = 0.02
-        columns.append((residuals(at + step) - residuals(at - step)) / 0.04)
+    """The slope of every residual by every constant, from both sides."""
+    steps = 0.02 * np.eye(len(at))
+    columns = [(residuals(at + step) - residuals(at - step)) / 0.04 for step in steps]
     return np.stack(columns, axis=1)
 
 
-def _errors(slopes: Floats, residuals: Floats) -> Floats:
-    """Standard errors; infinite where nothing depends on a constant. Residuals beyond `INLIER`
-    count as in the loss.
-    """
-    weight = 1 / np.sqrt(1 + (residuals / INLIER) ** 2)
+def _standard_errors(slopes: Floats, residuals: Floats) -> Floats:
+    """Standard errors, weighted as in the loss; infinite where nothing depends on a constant."""
+    weight = _soft_l1((residuals / INLIER) ** 2)[1]
     freedom = max(len(residuals) - slopes.shape[1], 1)
     variance = max(float((weight * residuals**2).sum()) / freedom, _EXACT**2)
     normal = slopes.T @ (weight[:, None] * slopes)

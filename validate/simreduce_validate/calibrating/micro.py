@@ -26,7 +26,7 @@ class Micro:
     plan: Plan
 
 
-class _Writer:
+class _MicroBuilder:
     """A plan of float32 values of one size, each at addresses of its own."""
 
     def __init__(self, devices: Sequence[str], nbytes: int) -> None:
@@ -70,7 +70,7 @@ class _Writer:
 
 def flight(devices: Sequence[str], path: Sequence[int], nbytes: int, times: int = 1) -> Micro:
     """One value along the devices of `path`; `times` such values at once."""
-    write = _Writer(devices, nbytes)
+    write = _MicroBuilder(devices, nbytes)
     for number in range(times):
         value = write.given(path[0], write.interval())
         write.keep(write.b.walk(value, path[1:])[-1], [number])
@@ -82,7 +82,7 @@ def flight(devices: Sequence[str], path: Sequence[int], nbytes: int, times: int 
 
 def crossing(devices: Sequence[str], pairs: Sequence[Pair], nbytes: int, name: str = "") -> Micro:
     """A value of its own from the source to the target of every pair, all at once."""
-    write = _Writer(devices, nbytes)
+    write = _MicroBuilder(devices, nbytes)
     for number, (source, target) in enumerate(pairs):
         write.keep(write.b.copy(write.given(source, write.interval()), target), [number])
     return write.done(name or ", ".join(f"{devices[a]}>{devices[b]}" for a, b in pairs))
@@ -96,7 +96,7 @@ def relay(devices: Sequence[str], first: int, second: int, third: int, nbytes: i
     the second. At the start of a step the order would be that in which the receiver happened to ask
     for them.
     """
-    write = _Writer(devices, nbytes)
+    write = _MicroBuilder(devices, nbytes)
     b = write.b
     ball = write.given(first, (0, 1))
     there = write.given(first, write.interval()), write.given(first, write.interval())
@@ -113,7 +113,7 @@ def sums(
     devices: Sequence[str], on: Sequence[int], length: int, nbytes: int, terms: int = 2
 ) -> Micro:
     """On each of the devices `on`, `length` sums of `terms` values one after another."""
-    write = _Writer(devices, nbytes)
+    write = _MicroBuilder(devices, nbytes)
     for device in on:
         interval = write.interval()
         many = 1 + length * (terms - 1)
@@ -128,7 +128,7 @@ def sums(
 
 def joins(devices: Sequence[str], on: int, count: int, nbytes: int, pieces: int = 4) -> Micro:
     """On one device, `count` values joined of so many pieces each."""
-    write = _Writer(devices, nbytes)
+    write = _MicroBuilder(devices, nbytes)
     for _ in range(count):
         lo, hi = write.interval()
         edges = [lo + (hi - lo) * i // pieces for i in range(pieces + 1)]
@@ -139,7 +139,7 @@ def joins(devices: Sequence[str], on: int, count: int, nbytes: int, pieces: int 
 
 def cuts(devices: Sequence[str], on: int, count: int, nbytes: int) -> Micro:
     """On one device, a value cut into `count` pieces by ops of their own."""
-    write = _Writer(devices, nbytes)
+    write = _MicroBuilder(devices, nbytes)
     lo, hi = write.interval()
     value = write.given(on, (lo, hi))
     edges = [lo + (hi - lo) * i // count for i in range(count + 1)]
@@ -164,7 +164,7 @@ def around(count: int, times: int = 1) -> Iterator[Pair]:
 
 def scales(devices: Sequence[str], on: int, count: int, nbytes: int) -> Micro:
     """On one device, `count` values halved."""
-    write = _Writer(devices, nbytes)
+    write = _MicroBuilder(devices, nbytes)
     for number in range(count):
         write.keep(write.b.scale(write.given(on, write.interval()), 2), [number], 2)
     return write.done(f"{count} values halved")
@@ -172,7 +172,7 @@ def scales(devices: Sequence[str], on: int, count: int, nbytes: int) -> Micro:
 
 def casts(devices: Sequence[str], on: int, count: int, nbytes: int) -> Micro:
     """On one device, `count` values made half as wide."""
-    write = _Writer(devices, nbytes)
+    write = _MicroBuilder(devices, nbytes)
     for number in range(count):
         write.keep(write.b.cast(write.given(on, write.interval()), FLOAT16), [number])
     return write.done(f"{count} values made float16")

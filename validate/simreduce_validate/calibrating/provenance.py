@@ -10,12 +10,12 @@ import numpy as np
 
 from simreduce.engine import Calibration
 from simreduce.plan import Kind
-from simreduce_validate.accuracy_report import accuracy_lines
 from simreduce_validate.calibrating.design import Design
 from simreduce_validate.calibrating.fit import Fit
 from simreduce_validate.calibrating.session import Session
 from simreduce_validate.devices import Devices
 from simreduce_validate.measuring.provenance import processors
+from simreduce_validate.report.accuracy import accuracy_lines
 
 
 def describe(

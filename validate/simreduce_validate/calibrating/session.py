@@ -122,7 +122,7 @@ def learn(design: Design, devices: Devices, timings: Sequence[Timing]) -> Sessio
     many = len(design.micros) + (2 * len(design.pairs) if ports else 0)
     fitted, base = timings[:many], design.base
     constants = (*design.constants, *(Constant.about(name, rate) for name, rate in ports.items()))
-    setup = Setup(devices.stage.machine, calibration=base)
+    setup = devices.setup(base)
 
     def predict(values: Mapping[str, float]) -> list[float]:
         found = setup.but(calibration=assemble(base, values))

@@ -57,6 +57,18 @@ def processors(hardware: Mapping[str, Any]) -> str:
     )
 
 
+def software(provenance: Mapping[str, Any]) -> str:
+    """Processors and TensorFlow of a result in words."""
+    version = provenance["versions"]["tensorflow"]
+    return f"{processors(provenance['hardware'])}, TensorFlow {version}"
+
+
+def links_text(provenance: Mapping[str, Any]) -> str:
+    """The shaped links of a result behind a comma; "" without."""
+    links = provenance["settings"].get("links")
+    return f", {links}" if links else ""
+
+
 def cpu_model(cpuinfo: str) -> str:
     """The first model name of /proc/cpuinfo; "" without one."""
     named = (

@@ -11,7 +11,7 @@ from simreduce.arrays import Floats
 
 
 class Timed(Protocol):
-    """What can be timed: a `Candidate` of a backend."""
+    """What can be timed: an `Executable` of a backend."""
 
     def time(self, repetitions: int) -> Floats:
         """Seconds of each of so many steps, one after another."""

@@ -8,7 +8,7 @@ in child processes only.
 from simreduce_validate.running.backend import (
     BACKENDS,
     Backend,
-    Candidate,
+    Executable,
     Measurement,
     open_backend,
 )
@@ -23,7 +23,7 @@ __all__ = [
     "ROUTES",
     "Backend",
     "Builtin",
-    "Candidate",
+    "Executable",
     "Links",
     "Measurement",
     "Worker",

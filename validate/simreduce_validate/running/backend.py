@@ -83,7 +83,7 @@ class Backend:
 
     def prepare(
         self, work: Plan | Builtin, *, chained: int = 1, route: str = ROUTES[0]
-    ) -> Candidate:
+    ) -> Executable:
         """Build a plan, or one of TensorFlow's own, run it once and check it. A step does it
         `chained` times in a row.
 
@@ -96,10 +96,10 @@ class Backend:
         if isinstance(work, Builtin) and work.name in BY_RANK:
             members = Members(work, self.workers, self.devices, self._count, self.patience)
             self._stack.callback(members.close)
-            return Candidate(self, self._count, chained, members.prepared, members)
+            return Executable(self, self._count, chained, members.prepared, members)
         found = self.driver.ask("prepare", self._count, work, chained, route, seconds=self.patience)
         assert isinstance(found, FirstStep)  # noqa: S101
-        return Candidate(self, self._count, chained, found)
+        return Executable(self, self._count, chained, found)
 
     def run(
         self,
@@ -149,7 +149,7 @@ class Backend:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Executable:
     """A plan or builtin that is ready to run on a backend; `prepared` describes its first step."""
 
     backend: Backend = field(repr=False)

@@ -24,7 +24,7 @@ from simreduce_validate.running.session import SessionRunner, session_config
 
 
 @dataclass
-class _Candidate:
+class _Executable:
     program: Program
     runner: Runner
     contents: Contents
@@ -35,7 +35,7 @@ class Driver:
 
     def __init__(self) -> None:
         self._config = DriverConfig(())
-        self._candidates: dict[int, _Candidate] = {}
+        self._candidates: dict[int, _Executable] = {}
 
     def open(self, config: DriverConfig) -> dict[str, str]:
         """Open the devices; returns what they are, for a result's provenance."""
@@ -69,7 +69,7 @@ class Driver:
         contents = Contents.of(program.plan)
         began = time.perf_counter()
         runner = self._runner(program, number, route)
-        self._candidates[number] = _Candidate(program, runner, contents)
+        self._candidates[number] = _Executable(program, runner, contents)
         load(program, runner, contents)
         runner.run()
         built = time.perf_counter() - began

@@ -22,10 +22,10 @@ def make_ops_explicit(plan: Plan) -> Plan:
 
     Every op then reads all of its operands, and copies wait for nothing else.
     """
-    return _Writer(plan).done()
+    return _Rewrite(plan).done()
 
 
-class _Writer:
+class _Rewrite:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.b = PlanBuilder(plan.devices)

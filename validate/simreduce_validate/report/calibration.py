@@ -10,9 +10,9 @@ from typing import Any
 import simreduce as sr
 from simreduce.calibrate import in_its_unit, own_calibrations
 from simreduce.units import format_bandwidth, format_duration, format_size
-from simreduce_validate.accuracy_report import accuracy_document, accuracy_lines
 from simreduce_validate.calibrating.provenance import kinds_without_constant, residual_text
 from simreduce_validate.calibrating.session import Relay, Session
+from simreduce_validate.report.accuracy import accuracy_document, accuracy_lines
 
 _WORST = 3
 """Micro-plans to show, of those that the fit misses most."""

@@ -11,12 +11,12 @@ import simreduce as sr
 from simreduce import dtypes, units
 from simreduce.report.busbw import algbw, busbw
 from simreduce.tables import Column, Table, comments
-from simreduce_validate.accuracy_report import accuracy_lines
 from simreduce_validate.campaign import Campaign
 from simreduce_validate.cases import Timing
 from simreduce_validate.measuring import noise
-from simreduce_validate.measuring.provenance import processors
+from simreduce_validate.measuring.provenance import links_text, software
 from simreduce_validate.measuring.statistics import FEW, LEVEL, range_level
+from simreduce_validate.report.accuracy import accuracy_lines
 from simreduce_validate.transfers import Transfer
 from simreduce_validate.validation import Validation
 
@@ -67,18 +67,15 @@ def title(campaign: Campaign) -> str:
     devices = campaign.devices
     count = units.plural(devices.layout.n, "device")
     where = f"{count} of {devices.stage.backend}, route {devices.route}"
-    return f"all-reduce on {where}, calibration {campaign.calibration.name}"
+    return f"all-reduce on {where}, calibration {campaign.setup.calibration.name}"
 
 
 def _about(found: Validation) -> list[str]:
     campaign, devices = found.campaign, found.campaign.devices
-    settings, hardware = found.provenance["settings"], found.provenance["hardware"]
-    links = f", {settings['links']}" if settings.get("links") else ""
-    tensorflow = f"TensorFlow {found.provenance['versions']['tensorflow']}{links}"
     simulated = f"simulated as {devices.stage.machine.name}, runtime tensorflow"
     return [
         f"topology {devices.topology.name} ({devices.topology.digest}), {simulated}",
-        f"{processors(hardware)}, {tensorflow}",
+        f"{software(found.provenance)}{links_text(found.provenance)}",
         samples_line(found.of_candidates, campaign.chained),
         *warnings(campaign),
     ]
@@ -86,7 +83,7 @@ def _about(found: Validation) -> list[str]:
 
 def warnings(campaign: Campaign) -> list[str]:
     """What makes predictions worthless."""
-    if not campaign.devices.stage.on_cpus or campaign.calibration.cpu is not None:
+    if not campaign.devices.stage.on_cpus or campaign.setup.calibration.cpu is not None:
         return []
     what = "nothing is predicted" if campaign.blind else "predictions ignore what CPUs cost"
     return [f"the calibration knows no CPU devices: {what}; see simreduce calibrate"]

@@ -9,10 +9,9 @@ from typing import Any
 import simreduce as sr
 from simreduce import dtypes
 from simreduce.report.busbw import algbw, busbw
-from simreduce_validate.accuracy_report import accuracy_document
-from simreduce_validate.campaign import RUNTIME
 from simreduce_validate.cases import Timing
 from simreduce_validate.measuring import noise
+from simreduce_validate.report.accuracy import accuracy_document
 from simreduce_validate.transfers import Transfer
 from simreduce_validate.validation import Validation
 
@@ -29,8 +28,8 @@ def document(found: Validation) -> dict[str, Any]:
         "backend": devices.stage.backend,
         "route": devices.route,
         "chained": campaign.chained,
-        "runtime": RUNTIME,
-        "calibration": campaign.calibration.name,
+        "runtime": campaign.setup.runtime.name,
+        "calibration": campaign.setup.calibration.name,
         "provenance": dict(found.provenance),
         "judgement": accuracy_document(found.accuracy),
         "rows": [

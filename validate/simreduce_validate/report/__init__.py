@@ -1,0 +1,1 @@
+"""Text and documents of validations, calibrations and their accuracy. Pure functions."""
