@@ -9,11 +9,11 @@ from simreduce.calibrate.files import (
     RATED,
     SUMS,
     TRANSFERS,
-    in_its_unit,
     load_calibration,
     own_calibrations,
     shipped,
     to_toml,
+    unit_of,
 )
 
 __all__ = [
@@ -25,9 +25,9 @@ __all__ = [
     "RATED",
     "SUMS",
     "TRANSFERS",
-    "in_its_unit",
     "load_calibration",
     "own_calibrations",
     "shipped",
     "to_toml",
+    "unit_of",
 ]

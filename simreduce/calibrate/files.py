@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from simreduce import units
 from simreduce.engine import NOMINAL, Calibration, LinkConstants, Processor
@@ -107,14 +107,20 @@ CALIBRATION = Format(
           "Times of small plans when this was measured, by the size of their values:"
           ' `"64 KiB" = "95 us"`.'),
 )  # fmt: skip
-_CPU_ERRORS: dict[str, Kind[Any]] = {
-    "cpu.cores": number(0),
-    "cpu.moving": number(0),
-    "cpu.message": DURATION,
-    "cpu.past_own": RATE,
-    "cpu.cache": SIZE,
-    "cpu.memory": RATE,
-    **{f"cpu.rates.{kind}": RATE for kind in RATED},
+_CPU_CONSTANTS = (
+    *(f"cpu.{key}" for key in ("cores", "moving", "message", "past_own", "cache", "memory")),
+    *(f"cpu.rates.{kind}" for kind in RATED),
+)
+Unit = Literal["rate", "size", "number", "time"]
+"""Bytes/s, bytes, a plain number, seconds."""
+_ERRORS: Mapping[Unit, Kind[Any]] = {
+    "rate": RATE, "size": SIZE, "number": number(0), "time": DURATION,
+}  # fmt: skip
+_EXACT: Mapping[Unit, Callable[[Any], object]] = {
+    "rate": units.exact_bandwidth,
+    "size": lambda nbytes: units.exact_size(int(nbytes)),
+    "number": lambda value: value,
+    "time": units.exact_duration,
 }
 
 
@@ -201,13 +207,12 @@ def _error_kinds(document: Mapping[str, Any]) -> dict[str, Kind[Any]]:
         table if isinstance(table := document.get(key), dict) else {}
         for key in ("dispatch", "links")
     )
-    kinds: dict[str, Kind[Any]] = {
-        f"dispatch.{op}": DURATION for op in DISPATCHED if op in dispatch
-    }
+    names = [f"dispatch.{op}" for op in DISPATCHED if op in dispatch]
     for link in links:
-        kinds |= {f"links.{link}.bandwidth": RATE, f"links.{link}.latency": DURATION}
-    kinds |= {"step": DURATION} if "step" in document else {}
-    return kinds | (_CPU_ERRORS if "cpu" in document else {})
+        names += [f"links.{link}.bandwidth", f"links.{link}.latency"]
+    names += ["step"] if "step" in document else []
+    names += _CPU_CONSTANTS if "cpu" in document else ()
+    return {name: _ERRORS[unit_of(name)] for name in names}
 
 
 def _errors(
@@ -253,7 +258,7 @@ def to_toml(calibration: Calibration) -> str:
     for (kind, size), seconds in calibration.controls.items():
         times = controls.setdefault(kind, {})
         times[units.exact_size(size)] = units.exact_duration(seconds)
-    errors = {key: _in_file(key, value) for key, value in calibration.errors.items()}
+    errors = {key: _EXACT[unit_of(key)](value) for key, value in calibration.errors.items()}
     tables: dict[str, Any] = {
         "step": calibration.step and units.exact_duration(calibration.step),
         "provenance": calibration.provenance,
@@ -267,50 +272,34 @@ def to_toml(calibration: Calibration) -> str:
     return toml_text({"title": calibration.title, **given})
 
 
-def _link_table(link: LinkConstants) -> dict[str, str]:
-    table = {} if not link.bandwidth else {"bandwidth": units.exact_bandwidth(link.bandwidth)}
-    return (
-        table if link.latency is None else {**table, "latency": units.exact_duration(link.latency)}
-    )
+def _link_table(link: LinkConstants) -> dict[str, str | None]:
+    return {
+        "bandwidth": units.exact_bandwidth(link.bandwidth) if link.bandwidth else None,
+        "latency": None if link.latency is None else units.exact_duration(link.latency),
+    }
 
 
 def _cpu_table(cpu: Processor) -> dict[str, Any]:
-    table: dict[str, Any] = {"cores": cpu.cores, "moving": cpu.moving, "shared": cpu.shared}
-    table["message"] = units.exact_duration(cpu.message)
+    table: dict[str, Any] = {
+        "cores": cpu.cores,
+        "moving": cpu.moving if math.isfinite(cpu.moving) else None,
+        "shared": cpu.shared,
+        "message": units.exact_duration(cpu.message),
+    }
     for key in ("own_cache", "past_own", "cache", "memory"):
         value = getattr(cpu, key)
         exact = units.exact_size if key in ("own_cache", "cache") else units.exact_bandwidth
-        if value and math.isfinite(value):
-            table[key] = exact(value)
+        table[key] = exact(value) if value and math.isfinite(value) else None
     table["rates"] = {kind: units.exact_bandwidth(rate) for kind, rate in cpu.rates.items()}
-    if not math.isfinite(cpu.moving):
-        del table["moving"]
     return table
 
 
-def _in_file(name: str, value: float) -> object:
-    """The standard error of a constant, as its kind is written."""
-    if _is_number(name):
-        return value
-    return in_its_unit(name, value, units.exact_bandwidth, _exact_size, repr, units.exact_duration)
-
-
-def _exact_size(nbytes: float) -> str:
-    return units.exact_size(int(nbytes))
-
-
-def _is_number(name: str) -> bool:
-    return name in ("cpu.cores", "cpu.moving")
-
-
-def in_its_unit(
-    name: str, value: float, rate: Callable[[float], str], size: Callable[[float], str],
-    number: Callable[[float], str], time: Callable[[float], str],
-) -> str:  # fmt: skip
-    """A constant, by its dotted name, as its unit is written: bytes/s, bytes, number, seconds."""
-    if _is_number(name):
-        return number(value)
+def unit_of(name: str) -> Unit:
+    """The unit of a constant, by its dotted name."""
+    if name in ("cpu.cores", "cpu.moving"):
+        return "number"
     if name == "cpu.cache":
-        return size(value)
-    is_rate = name.startswith("cpu.rates.") or name.endswith(".bandwidth")
-    return (rate if is_rate or name in ("cpu.memory", "cpu.past_own") else time)(value)
+        return "size"
+    rates = ("cpu.memory", "cpu.past_own")
+    is_rate = name in rates or name.startswith("cpu.rates.") or name.endswith(".bandwidth")
+    return "rate" if is_rate else "time"

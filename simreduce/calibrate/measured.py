@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simreduce.errors import CalibrationError, quote
+from simreduce.formats import Faults
 
 _TITLES = {
     "Unidirectional P2P=Disabled": ("one_way", False, False),
@@ -20,7 +21,6 @@ _TITLES = {
 _NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 _MOST_GPUS = 256
 _MOST_ROWS = 100_000
-_MOST_PROBLEMS = 1000
 
 Rows = tuple[tuple[float | None, ...], ...]
 
@@ -55,7 +55,7 @@ def read_p2p_test(text: str, name: str) -> tuple[MeasuredMatrix, ...]:
     """The matrices of a log; CPU latencies are left out. Raises `CalibrationError` with every
     fault.
     """
-    problems: list[str] = []
+    faults = Faults(name)
     found: list[MeasuredMatrix] = []
     lines = text.splitlines()
     for number, line in enumerate(lines):
@@ -65,9 +65,7 @@ def read_p2p_test(text: str, name: str) -> tuple[MeasuredMatrix, ...]:
         kind, peers, _ = _TITLES[title]
         rows, fault = _matrix(lines[number + 1 : number + 2 + _MOST_GPUS])
         if fault:
-            problems.append(f"{name}: line {number + 1}: {fault}")
-            if len(problems) == _MOST_PROBLEMS:
-                break
+            faults.add(f"line {number + 1}", fault)
             continue
         scale = 1e-6 if kind == "latency" else 1e9
         scaled = tuple(
@@ -75,12 +73,11 @@ def read_p2p_test(text: str, name: str) -> tuple[MeasuredMatrix, ...]:
             for i, row in enumerate(rows)
         )
         found.append(MeasuredMatrix(kind, peers, "(P2P Reads)" in line, scaled))
-    if not found and not problems:
-        problems.append(f"{name}: no matrix of p2pBandwidthLatencyTest in it")
+    if not found and not faults.problems:
+        faults.add("", "no matrix of p2pBandwidthLatencyTest in it")
     if len({len(matrix.rows) for matrix in found}) > 1:
-        problems.append(f"{name}: the matrices are not of the same number of GPUs")
-    if problems:
-        raise CalibrationError(problems)
+        faults.add("", "the matrices are not of the same number of GPUs")
+    faults.raise_any(CalibrationError)
     return tuple(found)
 
 
@@ -112,7 +109,7 @@ def read_nccl_tests(text: str, name: str) -> tuple[MeasuredRow, ...]:
     """The table of an nccl-tests program; raises `CalibrationError` when there is none or a line is
     damaged.
     """
-    problems: list[str] = []
+    faults = Faults(name)
     found: list[MeasuredRow] = []
     has_root = re.search(r"^#.*\broot\b", text, re.MULTILINE) is not None  # since version 2.9
     for number, line in enumerate(text.splitlines(), 1):
@@ -132,13 +129,11 @@ def read_nccl_tests(text: str, name: str) -> tuple[MeasuredRow, ...]:
             or len(fields[0]) > 18
             or len(fields[1]) > 18
         ):
-            problems.append(
-                f"{name}: line {number}: not a line of nccl-tests: {quote(line.strip())}"
-            )
+            faults.add(f"line {number}", f"not a line of nccl-tests: {quote(line.strip())}")
             continue
         time, algbw, busbw = (float(cell) for cell in numbers[:3])
         if time <= 0 or algbw < 0 or busbw < 0:
-            problems.append(f"{name}: line {number}: a time of {numbers[0]} us")
+            faults.add(f"line {number}", f"a time of {numbers[0]} us")
             continue
         found.append(
             MeasuredRow(
@@ -151,13 +146,12 @@ def read_nccl_tests(text: str, name: str) -> tuple[MeasuredRow, ...]:
                 busbw=busbw * 1e9,
             )
         )
-        if len(found) + len(problems) > _MOST_ROWS:
-            problems.append(f"{name}: more than {_MOST_ROWS} lines")
+        if len(found) > _MOST_ROWS:
+            faults.add("", f"more than {_MOST_ROWS} lines")
             break
-    if not found and not problems:
-        problems.append(f"{name}: no line of nccl-tests in it")
-    if problems:
-        raise CalibrationError(problems[:_MOST_PROBLEMS])
+    if not found and not faults.problems:
+        faults.add("", "no line of nccl-tests in it")
+    faults.raise_any(CalibrationError)
     return tuple(found)
 
 

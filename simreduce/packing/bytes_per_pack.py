@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simreduce.packing.arrangement import Arrangement
-from simreduce.packing.options import nbytes, required
+from simreduce.packing.options import nbytes
 from simreduce.workload import Gradient
 
 
@@ -45,7 +45,7 @@ class BytesPerPack:
     @staticmethod
     def parse(text: str | None) -> BytesPerPack:
         """Of the BYTES in `+bucket=25M`."""
-        return BytesPerPack(nbytes("bucket", required("bucket", text, "25M"), 0, "25M"))
+        return BytesPerPack(nbytes("bucket", text, 0, "25M"))
 
     def arrange(self, gradients: Sequence[Gradient], *, faithful: bool = False) -> Arrangement:
         """The packs from the last gradient to the first. Dtypes are not kept apart."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simreduce.packing.arrangement import Arrangement
-from simreduce.packing.options import required, whole
+from simreduce.packing.options import whole
 from simreduce.workload import Gradient
 
 MOST_PACKS = 4096
@@ -27,8 +27,7 @@ class ConcatAndSplit:
     @staticmethod
     def parse(text: str | None) -> ConcatAndSplit:
         """Of the K in `+packs=K`."""
-        count = required("packs", text, "8")
-        return ConcatAndSplit(whole("packs", count, 1, "the number of packs", "8", MOST_PACKS))
+        return ConcatAndSplit(whole("packs", text, 1, "the number of packs", "8", MOST_PACKS))
 
     def arrange(self, gradients: Sequence[Gradient], *, faithful: bool = False) -> Arrangement:
         """One group of everything, in `packs` pieces."""

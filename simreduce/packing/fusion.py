@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simreduce.packing.arrangement import Arrangement
-from simreduce.packing.options import nbytes, required
+from simreduce.packing.options import nbytes
 from simreduce.workload import Gradient
 
 DEFAULT_THRESHOLD = 128 * 2**20
@@ -35,7 +35,7 @@ class Fusion:
         """Of `+fusion`, or of the BYTES in `+fusion=64M`."""
         if text is None:
             return Fusion()
-        return Fusion(nbytes("fusion", required("fusion", text, "128M"), 0, "128M"))
+        return Fusion(nbytes("fusion", text, 0, "128M"))
 
     def arrange(self, gradients: Sequence[Gradient], *, faithful: bool = False) -> Arrangement:
         """The buffers in the order in which they are sent."""

@@ -16,8 +16,11 @@ def required(key: str, text: str | None, example: str) -> str:
     return text
 
 
-def whole(key: str, text: str, least: int, what: str, example: str, most: int | None = None) -> int:
+def whole(
+    key: str, text: str | None, least: int, what: str, example: str, most: int | None = None
+) -> int:
     """A whole number from `least`, to `most` if given; `what` names it in messages."""
+    text = required(key, text, example)
     number = int(text) if text.isdecimal() and len(text) <= _DIGITS else least - 1
     if number < least or (most is not None and number > most):
         span = f"from {least}" if most is None else f"from {least} to {most}"
@@ -27,10 +30,11 @@ def whole(key: str, text: str, least: int, what: str, example: str, most: int | 
     return number
 
 
-def nbytes(key: str, text: str, least: int, example: str) -> int:
+def nbytes(key: str, text: str | None, least: int, example: str) -> int:
     """A size of at least `least` bytes in the spelling of the command line: `25M`, `25MiB`,
     `26214400`.
     """
+    text = required(key, text, example)
     try:
         size = units.cli_size(text)
     except ValueError as error:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from simreduce import dtypes
 from simreduce.errors import StrategyError
+from simreduce.formats import Faults
 from simreduce.packing.arrangement import Arrangement
 from simreduce.packing.options import nbytes, required, whole
 from simreduce.workload import Gradient
@@ -60,23 +61,13 @@ class SmallTensors:
     def parse(text: str | None) -> SmallTensors:
         """Of the `BYTES[,GROUP]` in `+small=64K,10`."""
         size, comma, group = required("small", text, "64K,10").partition(",")
-        problems: list[str] = []
-        max_bytes = max_group = 1
-        try:
-            max_bytes = nbytes("small", size, 1, "64K,10")
-        except StrategyError as error:
-            problems += error.problems
-        try:
-            max_group = (
-                whole("small", group, 1, "the most members of a pack", "64K,10")
-                if comma
-                else DEFAULT_GROUP
-            )
-        except StrategyError as error:
-            problems += error.problems
-        if problems:
-            raise StrategyError(problems)
-        return SmallTensors(max_bytes, max_group)
+        faults, group = Faults(), group if comma else str(DEFAULT_GROUP)
+        most = faults.attempt("", nbytes, "small", size, 1, "64K,10")
+        members = faults.attempt(
+            "", whole, "small", group or "no number", 1, "the most members of a pack", "64K,10"
+        )
+        faults.raise_any(StrategyError)
+        return SmallTensors(most or 1, members or 1)
 
     def arrange(self, gradients: Sequence[Gradient], *, faithful: bool = False) -> Arrangement:
         """The packs in their order, then all other gradients in theirs."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from simreduce.errors import StrategyError, did_you_mean
 from simreduce.layouts import Layout
 
 DGX1_PEERS: tuple[frozenset[int], ...] = tuple(
@@ -86,15 +85,6 @@ AUTOMATIC: Mapping[str, Callable[[Layout], str]] = {
     "mirrored_strategy": mirrored_strategy,
 }
 """Every rule by the name users type in the place of a spec."""
-
-
-def resolve(name: str, layout: Layout) -> str:
-    """The text of the strategy that the rule `name` chooses on `layout`."""
-    if name not in AUTOMATIC:
-        raise StrategyError(
-            f"unknown rule {name!r}{did_you_mean(name, AUTOMATIC)}; one of {', '.join(AUTOMATIC)}"
-        )
-    return AUTOMATIC[name](layout)
 
 
 def tensorflow_choice(layout: Layout) -> dict[str, str]:

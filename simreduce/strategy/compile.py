@@ -32,7 +32,8 @@ def compile_plan(
         raise InternalError(
             f"{strategy}: a strategy for {strategy.collective} is compiled by compile_collective"
         )
-    _check_chunk(strategy)
+    if strategy.chunk and not strategy.pipelined:
+        raise OptionNotTaken(f"{strategy.text}: {strategy.spec} sends no chunks; leave out +chunk")
     if strategy.spec in AUTOMATIC:
         strategy = resolved(strategy, layout)
         faithful = faithful and strategy.spec.partition("#")[0] not in INTENDED
@@ -93,12 +94,6 @@ def _reduce(
         [f for group in groups for f in group],
         [list(by_rank) for by_rank in zip(*unpacked, strict=True)],
     )
-
-
-def _check_chunk(strategy: Strategy) -> None:
-    """OptionNotTaken if a chunk size is given and nothing is sent in chunks."""
-    if strategy.chunk and not strategy.pipelined:
-        raise OptionNotTaken(f"{strategy.text}: {strategy.spec} sends no chunks; leave out +chunk")
 
 
 def _packer(packer: Packer, algorithm: str, *, faithful: bool) -> Packer:

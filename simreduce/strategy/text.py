@@ -13,9 +13,10 @@ from typing import Any
 from simreduce import units
 from simreduce.algorithms import COLLECTIVES
 from simreduce.errors import StrategyError, did_you_mean, quote
+from simreduce.formats import Faults
 from simreduce.layouts import Layout
 from simreduce.packing import LISTS, PACKERS, NoPacking, Packer
-from simreduce.strategy.automatic import AUTOMATIC, resolve
+from simreduce.strategy.automatic import AUTOMATIC
 from simreduce.strategy.spec import Range, parse_spec
 
 ALL = "all"
@@ -63,7 +64,7 @@ def parse_strategy(text: str, collective: str = "all_reduce") -> Strategy:
         raise StrategyError("an empty strategy")
     rules = AUTOMATIC if collective == "all_reduce" else {}
     spec, *options = text.strip().split("+")
-    problems: list[str] = []
+    faults = Faults()
     ranges: list[Range] = []
     if spec not in rules:
         try:
@@ -71,11 +72,9 @@ def parse_strategy(text: str, collective: str = "all_reduce") -> Strategy:
             names: ChainMap[str, Any] = ChainMap(catalogue, {**rules})
             ranges = parse_spec(spec, names, hint=lambda name: catalogue.hint(name, rules))
         except StrategyError as error:
-            problems += (
-                [p.replace("all_reduce_spec", collective, 1) for p in error.problems]
-                if (collective != "all_reduce")
-                else error.problems
-            )
+            name = "all_reduce_spec" if collective == "all_reduce" else collective
+            for problem in error.problems:
+                faults.add("", problem.replace("all_reduce_spec", name, 1))
     packer: Packer = NoPacking()
     packing, mean, chunk = "none", False, 0
     for option in options:
@@ -83,36 +82,36 @@ def parse_strategy(text: str, collective: str = "all_reduce") -> Strategy:
         if key == "mean" and not equals:
             mean = True
         elif key == "chunk" and equals:
-            try:
-                chunk = units.cli_size(value)
-            except ValueError as error:
-                problems.append(f"{text}: +{option}: {error}")
-            else:
-                problems += [f"{text}: +{option}: a chunk has at least 1 byte"] * (chunk < 1)
+            chunk = faults.attempt(f"{text}: +{option}", _read_chunk, value) or 0
         elif key in PACKERS:
             if packing != "none":
-                problems.append(f"{text}: two packers, +{packing} and +{option}; give one")
+                faults.add(text, f"two packers, +{packing} and +{option}; give one")
             packing = option
-            try:
-                packer = PACKERS[key](value if equals else None)
-            except StrategyError as error:
-                problems += [f"{text}: {p}" for p in error.problems]
+            packer = faults.attempt(text, PACKERS[key], value if equals else None) or packer
         else:
             known = [*PACKERS, *_OTHERS]
             near = did_you_mean(key, known) or f"; known: {', '.join('+' + k for k in known)}"
-            problems.append(f"{text}: unknown option +{option}{near}")
+            faults.add(text, f"unknown option +{option}{near}")
     if collective != "all_reduce":
-        problems += _only_all_reduce(text, collective, packing, len(ranges), mean=mean)
+        if packing != "none":
+            words = "packs gradients for an all-reduce, and this is"
+            faults.add(text, f"+{packing} {words} {collective}")
+        if len(ranges) > 1:
+            faults.add(text, f"ranges of sizes are for an all-reduce, and this is {collective}")
+        if mean and collective not in SUMMING:
+            faults.add(text, f"{collective} sums nothing that +mean could divide")
     if packing != "none" and spec in AUTOMATIC:
-        problems.append(f"{text}: {spec} chooses its own packing; leave out +{packing}")
-    whole = [r.algorithm for r in ranges if r.algorithm in AUTOMATIC]
-    problems += [
-        f"{text}: {part} is a whole strategy: it takes no shards and no other ranges"
-        for part in whole
-    ]
-    if problems:
-        raise StrategyError(problems)
+        faults.add(text, f"{spec} chooses its own packing; leave out +{packing}")
+    for name in [r.algorithm for r in ranges if r.algorithm in AUTOMATIC]:
+        faults.add(text, f"{name} is a whole strategy: it takes no shards and no other ranges")
+    faults.raise_any(StrategyError)
     return Strategy(text.strip(), spec, packing, tuple(ranges), packer, mean, chunk, collective)
+
+
+def _read_chunk(text: str) -> int:
+    if (size := units.cli_size(text)) < 1:
+        raise ValueError("a chunk has at least 1 byte")
+    return size
 
 
 def check_collective(name: str) -> str:
@@ -163,26 +162,10 @@ def _is_strategy(text: str, collective: str) -> bool:
     return True
 
 
-def _only_all_reduce(
-    text: str, collective: str, packing: str, ranges: int, *, mean: bool
-) -> list[str]:
-    """What a strategy for another collective may not ask for."""
-    problems = []
-    if packing != "none":
-        problems.append(
-            f"{text}: +{packing} packs gradients for an all-reduce, and this is {collective}"
-        )
-    if ranges > 1:
-        problems.append(f"{text}: ranges of sizes are for an all-reduce, and this is {collective}")
-    if mean and collective not in SUMMING:
-        problems.append(f"{text}: {collective} sums nothing that +mean could divide")
-    return problems
-
-
 def resolved(strategy: Strategy, layout: Layout) -> Strategy:
     """`strategy`; if it is one of the rules of `AUTOMATIC`, the strategy that the rule chooses on
     `layout`.
     """
     if strategy.spec not in AUTOMATIC:
         return strategy
-    return parse_strategy(resolve(strategy.spec, layout) + "+mean" * strategy.mean)
+    return parse_strategy(AUTOMATIC[strategy.spec](layout) + "+mean" * strategy.mean)

@@ -264,21 +264,13 @@ def _slice(draw: st.DrawFn, b: PlanBuilder, unit: int, values: list[Value]) -> V
     return b.slice(value, *_interval(draw, value.lo, value.hi, unit))
 
 
-def _scale(draw: st.DrawFn, b: PlanBuilder, unit: int, values: list[Value]) -> Value:  # noqa: ARG001
-    return b.scale(draw(st.sampled_from(values)), 2)
-
-
-def _cast(draw: st.DrawFn, b: PlanBuilder, unit: int, values: list[Value]) -> Value:  # noqa: ARG001
-    return b.cast(draw(st.sampled_from(values)), draw(st.integers(0, 2)))
-
-
-def _output(draw: st.DrawFn, b: PlanBuilder, unit: int, values: list[Value]) -> None:  # noqa: ARG001
-    b.output(draw(st.sampled_from(values)))
-
-
 _VERB: Mapping[str, Callable[..., Value | None]] = {
-    "input": _input, "copy": _copy, "add": _add, "concat": _concat,
-    "slice": _slice, "scale": _scale, "cast": _cast, "output": _output,
+    "input": _input, "copy": _copy, "add": _add, "concat": _concat, "slice": _slice,
+    "scale": lambda draw, b, _, values: b.scale(draw(st.sampled_from(values)), 2),
+    "cast": lambda draw, b, _, values: b.cast(
+        draw(st.sampled_from(values)), draw(st.integers(0, 2))
+    ),
+    "output": lambda draw, b, _, values: b.output(draw(st.sampled_from(values))),
 }  # fmt: skip
 
 

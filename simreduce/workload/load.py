@@ -63,11 +63,7 @@ def _model(text: str) -> Model | None:
     if name not in transformers.NAMES:
         return None
     faults, sequence, most = Faults(text), None, transformers.longest(name)
-    for option in options:
-        key, _, value = option.partition("=")
-        faults.unknown("", [key], ["sequence"])
-        if key != "sequence":
-            continue
+    for value in _values(options, "sequence", faults):
         if not value.isdecimal() or len(value) > 9 or not 1 <= int(value) <= most:
             words = f"must be a whole number of tokens from 1 to {most}"
             faults.add("sequence", f"{words}, got {quote(value)}")
@@ -77,17 +73,21 @@ def _model(text: str) -> Model | None:
     return transformers.transformer(name, sequence)
 
 
+def _values(options: list[str], key: str, faults: Faults) -> list[str]:
+    """The values of `key=value`, the only option."""
+    pairs = [option.partition("=") for option in options]
+    faults.unknown("", [name for name, _, _ in pairs], [key])
+    return [value for name, _, value in pairs if name == key]
+
+
 def _inline(text: str) -> Workload:
     size, *options = text.removeprefix("bytes:").split(",")
     faults, dtype = Faults(text), 0
     nbytes = faults.attempt("", units.cli_size, size)
     if nbytes == 0:
         faults.add("", "a gradient has at least one element, and this has 0 bytes")
-    for option in options:
-        key, _, value = option.partition("=")
-        faults.unknown("", [key], ["dtype"])
-        if key == "dtype":
-            dtype = faults.attempt("", dtypes.code, value) or 0
+    for value in _values(options, "dtype", faults):
+        dtype = faults.attempt("", dtypes.code, value) or 0
     nbytes = nbytes or 0
     if nbytes % dtypes.SIZES[dtype]:
         of_dtype = f"a whole number of {dtypes.NAMES[dtype]} elements"

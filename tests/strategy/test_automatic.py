@@ -9,7 +9,7 @@ from simreduce.export import settings
 from simreduce.layouts import Layout, layout
 from simreduce.plan import verify
 from simreduce.strategy import AUTOMATIC, compile_plan, parse_strategy, resolved, tensorflow_choice
-from simreduce.strategy.automatic import choose_the_best, has_dgx1_like_links, resolve
+from simreduce.strategy.automatic import choose_the_best, has_dgx1_like_links
 from simreduce.topology import load_topology
 from simreduce.workload import Gradient, Workload
 
@@ -115,9 +115,9 @@ def test_a_rule_is_a_strategy(name, topology, mean):
     plan = compile_plan(name + mean, WORK, shape)
 
     assert verify(plan) == []
-    assert compile_plan(resolve(name, shape) + mean, WORK, shape).digest == plan.digest
+    assert compile_plan(AUTOMATIC[name](shape) + mean, WORK, shape).digest == plan.digest
     assert parse_strategy(name + mean).text == name + mean
-    assert resolved(parse_strategy(name + mean), shape).text == resolve(name, shape) + mean
+    assert resolved(parse_strategy(name + mean), shape).text == AUTOMATIC[name](shape) + mean
 
 
 def test_settings_are_those_of_the_choice():
@@ -139,8 +139,3 @@ def test_settings_are_those_of_the_choice():
 def test_what_is_refused(text, says):
     with pytest.raises(StrategyError, match=says):
         parse_strategy(text)
-
-
-def test_an_unknown_rule():
-    with pytest.raises(StrategyError, match="did you mean 'mirrored_strategy'"):
-        resolve("mirrored", machine("full:2"))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import simreduce as sr
-from simreduce.calibrate import in_its_unit, own_calibrations
+from simreduce.calibrate import own_calibrations, unit_of
 from simreduce.units import format_bandwidth, format_duration, format_size
 from simreduce_validate.calibrating.provenance import kinds_without_constant, residual_text
 from simreduce_validate.calibrating.session import Relay, Session
@@ -72,7 +72,16 @@ def _relay_line(relay: Relay) -> str:
 
 
 def _in_unit(name: str, value: float) -> str:
-    return in_its_unit(name, value, format_bandwidth, format_size, "{:.3g}".format, format_duration)
+    return _FORMATS[unit_of(name)](value)
+
+
+_FORMATS = {
+    "rate": format_bandwidth,
+    "size": format_size,
+    "number": "{:.3g}".format,
+    "time": format_duration,
+}
+"""How a value is printed, by its unit."""
 
 
 def session_document(session: Session, path: Path) -> dict[str, Any]:
