@@ -349,7 +349,7 @@ def _part(values: Values, topology: Topology | None, faults: Faults) -> Layout |
     if not order or topology is None:
         return None
     try:
-        return layout(topology).ordered(order)
+        return layout(topology).with_order(order)
     except InputError as error:
         for problem in error.problems:
             faults.add("gpu_indices", problem.removeprefix("gpu_indices "))

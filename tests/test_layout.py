@@ -190,7 +190,7 @@ def test_too_many_ranks_for_a_search_are_told():
 
 
 def test_a_layout_is_a_value_without_rates():
-    assert layout(load_topology("dgx1v")) == layout(load_topology("dgx1v").scaled(bandwidth=2))
+    assert layout(load_topology("dgx1v")) == layout(load_topology("dgx1v").scale(bandwidth=2))
     assert hash(CLUSTER) == hash(layout(load_topology("dgx1vx3")))
     assert {field.name for field in dataclasses.fields(Layout)} == {
         "ranks",

@@ -80,7 +80,7 @@ def shape_of(
     if order is None:
         return shape
     try:
-        return shape.ordered(order)
+        return shape.with_order(order)
     except InputError as error:
         raise InputError(f"--gpu-indices {str(error).removeprefix('gpu_indices ')}") from None
 

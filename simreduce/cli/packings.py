@@ -24,7 +24,7 @@ from simreduce.formats import Faults
 from simreduce.layouts import Layout, layout
 from simreduce.pictures import Panel, patterns_picture
 from simreduce.synthesis import optimum
-from simreduce.synthesis.network import Network, connected
+from simreduce.synthesis.network import Network, is_connected
 from simreduce.synthesis.rings import all_reduce_rate, best_order, hops, ring_packing
 from simreduce.synthesis.text import ring_text, tree_lines
 from simreduce.synthesis.trees import PACKINGS, SpanningTree, Trees
@@ -117,7 +117,7 @@ def trees(topology: str, as_json: bool, collective: str, root: int | None, **giv
     if faults.problems or machine is None or shape is None:
         raise InputError(faults.problems)
     network = shape.network()
-    if not connected(network.ranks, network.edges):
+    if not is_connected(network.ranks, network.edges):
         raise InputError(f"{topology}: some of these GPUs have no way to others")
     with Progress("packing trees"):
         found = PACKINGS[collective](network, root or 0)

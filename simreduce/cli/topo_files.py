@@ -23,8 +23,8 @@ from simreduce.topology.check import check_file
 from simreduce.topology.importers import (
     FORMS,
     UNKNOWN,
-    Graph,
-    Model,
+    GpuModel,
+    NcclGraph,
     is_topo_m,
     model_named,
     read_link_table,
@@ -172,8 +172,8 @@ def _import_nccl_tests(text: str, name: str, **_: Any) -> str:
 
 
 def _with_classes(
-    model: Model | None, nvlink: str | None, pcie: str | None, classes: Mapping[str, LinkClass]
-) -> Model | None:
+    model: GpuModel | None, nvlink: str | None, pcie: str | None, classes: Mapping[str, LinkClass]
+) -> GpuModel | None:
     """The model with link classes that stand in for its own."""
     for option, name, stem in (("--nvlink-class", nvlink, "nvlink"), ("--pcie", pcie, "pcie")):
         known = [each for each in classes if each.startswith(stem)]
@@ -225,7 +225,7 @@ def _measured(program: str, document: dict[str, Any]) -> dict[str, Any]:
     return {**head, **document}
 
 
-def _graphs_document(graphs: tuple[Graph, ...]) -> dict[str, Any]:
+def _graphs_document(graphs: tuple[NcclGraph, ...]) -> dict[str, Any]:
     rows = [
         {
             "id": graph.id,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from simreduce.errors import TopologyError
 from simreduce.layouts.sparse import SparseRow
 from simreduce.layouts.values import Layout, Reducer
-from simreduce.synthesis.network import Network, Path, connected
+from simreduce.synthesis.network import Network, Path, is_connected
 
 if TYPE_CHECKING:
     from simreduce.topology import Folded, Topology
@@ -39,7 +39,7 @@ def _network(
     n = range(len(ranks))
     pairs = [(u, v) for u in n for v in n if u != v]
     direct = [(u, v) for u, v in pairs if (ranks[u], ranks[v]) in linked]
-    used = direct if connected(len(ranks), direct) and not routed else pairs
+    used = direct if is_connected(len(ranks), direct) and not routed else pairs
     crossed = {(u, v): _links(topology, ranks[u], ranks[v]) for u, v in used}
     links = {
         link: arc
@@ -79,7 +79,7 @@ def _links(topology: Topology, source: str, target: str) -> Path:
 
 def layout(topology: Topology | Folded) -> Layout:
     """The layout of a topology, or of one of the machines of a folded one."""
-    from simreduce.topology import Folded  # noqa: PLC0415 - layouts are loaded without machines
+    from simreduce.topology import Folded  # noqa: PLC0415 - it loads networkx, which --help need not
 
     if isinstance(topology, Folded):
         pair = layout(topology.pair)

@@ -11,8 +11,8 @@ from simreduce.layouts.sparse import SparseRow, keep
 from simreduce.synthesis.network import (
     MOST_RANKS,
     Network,
-    connected,
     direct_network,
+    is_connected,
     switched_network,
 )
 
@@ -85,7 +85,7 @@ class Layout:
             return self.tasks
         return tuple(tuple(task[i] for i in self.order) for task in self.tasks)
 
-    def ordered(self, order: Sequence[int]) -> Layout:
+    def with_order(self, order: Sequence[int]) -> Layout:
         """The same machine with rings that take the GPUs of every task in `order`.
 
         Raises `StrategyError` unless it holds every position of every task once.
@@ -142,7 +142,7 @@ class Layout:
         """The first `k` ranks with their tasks and hosts; `ValueError` unless 1 <= k <= n."""
         if not 1 <= k <= self.n:
             raise ValueError(f"cannot take {k} of {self.n} devices; choose from 1 to {self.n}")
-        return self._kept(range(k))
+        return self._keep(range(k))
 
     def only(self, ranks: Sequence[int]) -> Layout:
         """The given ranks, in ascending order, with their tasks and hosts; raises `ValueError`
@@ -157,9 +157,9 @@ class Layout:
                 f"cannot take devices {','.join(map(str, ranks))}: "
                 f"{fault if ranks else 'name one at least'}; choose from 0 to {self.n - 1}"
             )
-        return self._kept(sorted(ranks))
+        return self._keep(sorted(ranks))
 
-    def _kept(self, ranks: Sequence[int]) -> Layout:
+    def _keep(self, ranks: Sequence[int]) -> Layout:
         if self.machines > 1:
             raise ValueError(
                 f"one of {self.machines} equal machines stands for all (folded): "
@@ -209,5 +209,7 @@ class Layout:
             for j in ranks
             if i != j and self.links[i][j]
         }
-        make = direct_network if connected(self.n, list(lanes)) and not routed else switched_network
+        make = (
+            direct_network if is_connected(self.n, list(lanes)) and not routed else switched_network
+        )
         return make(self.ranks, lanes, self.tasks)

@@ -129,7 +129,7 @@ def _kinds_of_host(
     """
     owner = {node.name: i for i, host in enumerate(hosts) for node in host}
     graph: nx.Graph[str] = nx.Graph()
-    outside: dict[str, list[object]] = {name: [] for name in owner}
+    outside: dict[str, list[tuple[tuple[object, ...], ...]]] = {name: [] for name in owner}
     for cable in wires:
         a, b = cable.there.source, cable.there.target
         if owner.get(a) != owner.get(b):
@@ -139,7 +139,7 @@ def _kinds_of_host(
             links = graph.get_edge_data(a, b, {"links": ()})["links"]
             graph.add_edge(a, b, links=sorted([*links, cable.figures]))
     for node in itertools.chain.from_iterable(hosts):
-        about = node.kind, node.model, node.memory_bandwidth, node.peer, sorted(outside[node.name])
+        about = node.kind, node.model, node.memory_bandwidth, node.peer, sorted(outside[node.name], key=str)
         graph.add_node(node.name, about=str(about))
     found: dict[str, list[tuple[Node, ...]]] = {}
     for host in hosts:

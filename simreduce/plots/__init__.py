@@ -4,14 +4,14 @@ matplotlib draws them (the extra `simreduce[plot]`); it loads when a plot is dra
 display.
 """
 
-from simreduce.plots.accuracy import Measured, draw_accuracy
-from simreduce.plots.charts import Span, draw_bars, draw_curves, draw_timeline
+from simreduce.plots.accuracy import AccuracyPoint, draw_accuracy
+from simreduce.plots.charts import TimelineBar, draw_bars, draw_curves, draw_timeline
 from simreduce.plots.figure import Plot, check_plot
 
 __all__ = [
-    "Measured",
+    "AccuracyPoint",
     "Plot",
-    "Span",
+    "TimelineBar",
     "check_plot",
     "draw_accuracy",
     "draw_bars",

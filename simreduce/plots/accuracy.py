@@ -1,4 +1,4 @@
-"""Measured beside predicted times."""
+"""Plots of measured beside predicted times."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from simreduce.plots.figure import (
     looks_of,
     short,
     size_axis,
-    styled,
     time_ticks,
+    with_style,
 )
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _NEAR = 0.2
 """The band of the accuracy plot: predictions at most this part of the measured time off."""
 
 
-class Measured(NamedTuple):
+class AccuracyPoint(NamedTuple):
     """A measured reduction: median, 95 % interval (`low` to `high`) and prediction, in seconds."""
 
     algorithm: str
@@ -40,8 +40,8 @@ class Measured(NamedTuple):
     predicted: float | None
 
 
-@styled
-def draw_accuracy(rows: Sequence[Measured], title: str, notes: Sequence[str] = ()) -> Figure:
+@with_style
+def draw_accuracy(rows: Sequence[AccuracyPoint], title: str, notes: Sequence[str] = ()) -> Figure:
     """Predicted against measured times on the left, times against sizes on the right.
 
     Raises InputError naming every row without a place on a logarithmic axis.
@@ -69,7 +69,7 @@ def draw_accuracy(rows: Sequence[Measured], title: str, notes: Sequence[str] = (
     return drawn
 
 
-def _check(rows: Sequence[Measured]) -> None:
+def _check(rows: Sequence[AccuracyPoint]) -> None:
     if not rows:
         raise InputError("nothing was measured: there is nothing to draw")
     problems = []
@@ -87,7 +87,9 @@ def _check(rows: Sequence[Measured]) -> None:
         raise InputError(problems)
 
 
-def _scatter(axes: Axes, rows: Sequence[Measured], looks: Mapping[str, dict[str, Any]]) -> None:
+def _scatter(
+    axes: Axes, rows: Sequence[AccuracyPoint], looks: Mapping[str, dict[str, Any]]
+) -> None:
     """Predicted against measured times, with the line where both are equal."""
     shown = [(row, row.predicted) for row in rows if row.predicted is not None]
     axes.set(title="Predicted against measured time", xscale="log", yscale="log")
@@ -109,7 +111,7 @@ def _scatter(axes: Axes, rows: Sequence[Measured], looks: Mapping[str, dict[str,
 
 
 def _times_by_size(
-    axes: Axes, rows: Sequence[Measured], looks: Mapping[str, dict[str, Any]]
+    axes: Axes, rows: Sequence[AccuracyPoint], looks: Mapping[str, dict[str, Any]]
 ) -> None:
     """Measured times as solid curves, predicted ones as dashed curves.
 
@@ -147,7 +149,12 @@ def _times_by_size(
 
 
 def _mark(
-    axes: Axes, at: tuple[float, float], row: Measured, look: Mapping[str, Any], *, across: bool
+    axes: Axes,
+    at: tuple[float, float],
+    row: AccuracyPoint,
+    look: Mapping[str, Any],
+    *,
+    across: bool,
 ) -> None:
     """A mark with the 95 % interval of the measured time as a bar."""
     bar = [[max(row.measured - row.low, 0.0)], [max(row.high - row.measured, 0.0)]]
@@ -162,7 +169,7 @@ def _line(look: Mapping[str, Any]) -> Any:
     return Line2D([], [], **look)
 
 
-def _key(rows: Sequence[Measured]) -> list[tuple[Any, str]]:
+def _key(rows: Sequence[AccuracyPoint]) -> list[tuple[Any, str]]:
     """Handles and words for what lines and the band stand for."""
     from matplotlib.lines import Line2D  # noqa: PLC0415 - loads when a plot is drawn
     from matplotlib.patches import Patch  # noqa: PLC0415 - likewise

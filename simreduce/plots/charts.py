@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from simreduce import units
-from simreduce.plots.figure import COLOURS, figure, looks_of, short, size_axis, styled
+from simreduce.plots.figure import COLOURS, figure, looks_of, short, size_axis, with_style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _MOST_BARS = 40
 
 
-class Span(NamedTuple):
+class TimelineBar(NamedTuple):
     """What a track does from `begin` to `end`, in seconds; spans of a kind share a colour."""
 
     begin: float
@@ -23,7 +23,7 @@ class Span(NamedTuple):
     kind: str
 
 
-@styled
+@with_style
 def draw_curves(
     curves: Mapping[str, Sequence[tuple[int, float]]], title: str, quantity: str = "busbw"
 ) -> Figure:
@@ -44,7 +44,7 @@ def draw_curves(
     return drawn
 
 
-@styled
+@with_style
 def draw_bars(
     bars: Sequence[tuple[str, float]], title: str, floors: Mapping[str, float] | None = None
 ) -> Figure:
@@ -72,8 +72,8 @@ def draw_bars(
     return drawn
 
 
-@styled
-def draw_timeline(tracks: Sequence[tuple[str, Sequence[Span]]], title: str) -> Figure:
+@with_style
+def draw_timeline(tracks: Sequence[tuple[str, Sequence[TimelineBar]]], title: str) -> Figure:
     """A row for each track, with a bar for each of its spans."""
     kinds = list(dict.fromkeys(span.kind for _, spans in tracks for span in spans))
     colours = dict(zip(kinds, itertools.cycle(COLOURS), strict=False))

@@ -49,13 +49,13 @@ class Plot:
 
     def svg(self) -> str:
         """The plot as SVG: the same text for the same data and version of matplotlib."""
-        return self._saved("svg", metadata={"Date": None}).decode()
+        return self._save("svg", metadata={"Date": None}).decode()
 
     def png(self, dots_per_inch: int = 200) -> bytes:
         """The plot as PNG."""
-        return self._saved("png", dpi=dots_per_inch)
+        return self._save("png", dpi=dots_per_inch)
 
-    def _saved(self, form: str, **options: Any) -> bytes:
+    def _save(self, form: str, **options: Any) -> bytes:
         from matplotlib import rc_context  # noqa: PLC0415 - loads when a plot is drawn
 
         file = io.BytesIO()
@@ -77,18 +77,18 @@ def check_plot() -> None:
         ) from None
 
 
-def styled(draw: Callable[_P, Figure]) -> Callable[_P, Plot]:
+def with_style(draw: Callable[_P, Figure]) -> Callable[_P, Plot]:
     """Run `draw` in our style, whatever a user's own settings of matplotlib are."""
 
     @functools.wraps(draw)
-    def styled(*args: _P.args, **kwargs: _P.kwargs) -> Plot:
+    def with_style(*args: _P.args, **kwargs: _P.kwargs) -> Plot:
         check_plot()
         from matplotlib import rc_context  # noqa: PLC0415 - loads when a plot is drawn
 
         with rc_context(_STYLE):
             return Plot(draw(*args, **kwargs))
 
-    return styled
+    return with_style
 
 
 def figure(width: float, height: float, title: str) -> Figure:

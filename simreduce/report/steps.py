@@ -192,15 +192,15 @@ def _gpus(s: StepPrediction) -> str:
     return units.plural(s.devices, "GPU")
 
 
-def step_tracks(step: StepPrediction) -> list[tuple[str, list[plots.Span]]]:
+def step_tracks(step: StepPrediction) -> list[tuple[str, list[plots.TimelineBar]]]:
     """What each device computes and what moves when, as `plots.draw_timeline` takes it."""
-    tracks: dict[str, list[plots.Span]] = {}
+    tracks: dict[str, list[plots.TimelineBar]] = {}
     for span in step.spans:
         kind = "backward" if span.backward else "forward"
-        tracks.setdefault(span.device, []).append(plots.Span(span.begin, span.end, kind))
+        tracks.setdefault(span.device, []).append(plots.TimelineBar(span.begin, span.end, kind))
     for name, buckets in (("reads", step.reads), ("reductions", step.buckets)):
         if buckets:
-            tracks[name] = [plots.Span(b.start, b.finish, name) for b in buckets]
+            tracks[name] = [plots.TimelineBar(b.start, b.finish, name) for b in buckets]
     return list(tracks.items())
 
 

@@ -33,7 +33,7 @@ def root_and_share(network: Network) -> tuple[float, tuple[int, ...]]:
     total = np.zeros((1, 1 + n + 2 * m))
     total[0, 0], total[0, 1 : 1 + n] = -1.0, 1.0  # w sums up to the rate at most
     through = np.array(
-        [_passing(network, side, v) for v in range(n, len(network.names)) for side in (0, 1)]
+        [_net_flow_row(network, side, v) for v in range(n, len(network.names)) for side in (0, 1)]
     )
     through = np.concatenate(
         [total, through.reshape(-1, total.shape[1]), -through.reshape(-1, total.shape[1])]
@@ -50,7 +50,7 @@ def root_and_share(network: Network) -> tuple[float, tuple[int, ...]]:
         value, point, price = maximise(goal, table, limit)
         before = len(rows)
         for side in (0, 1):
-            for found in _broken(network, side, value, point):
+            for found in _broken_cuts(network, side, value, point):
                 rows.setdefault((side, found), _row(network, side, found))
         if len(rows) == before:
             tight = price[:m] > _CLOSE
@@ -72,7 +72,7 @@ def _row(network: Network, side: int, inside: frozenset[int]) -> Floats:
     return row
 
 
-def _passing(network: Network, side: int, switch: int) -> Floats:
+def _net_flow_row(network: Network, side: int, switch: int) -> Floats:
     """The flow into `switch` minus the flow out of it, of c_out (side 0) or c_in (side 1)."""
     n, m = network.ranks, len(network.arcs)
     row = np.zeros(1 + n + 2 * m)
@@ -81,7 +81,7 @@ def _passing(network: Network, side: int, switch: int) -> Floats:
     return row
 
 
-def _broken(network: Network, side: int, value: float, point: Floats) -> list[frozenset[int]]:
+def _broken_cuts(network: Network, side: int, value: float, point: Floats) -> list[frozenset[int]]:
     """For every rank, a set around it whose constraint the point breaks, if there is one."""
     n, m = network.ranks, len(network.arcs)
     grains = [round(float(x) * _GRAIN) for x in point]

@@ -85,7 +85,7 @@ class Network:
             (self.arcs[a][2] / times for a, times in self.load(edges).items()), default=math.inf
         )
 
-    def reversed(self) -> Network:
+    def reverse(self) -> Network:
         """Every arc and path reversed: a broadcast there is a reduction here."""
         n = range(self.ranks)
         return Network(
@@ -97,7 +97,7 @@ class Network:
         )
 
 
-def connected(ranks: int, edges: Sequence[Edge]) -> bool:
+def is_connected(ranks: int, edges: Sequence[Edge]) -> bool:
     """Whether every rank reaches every other along `edges`."""
     import networkx as nx  # noqa: PLC0415 - planners that search nothing need not load it
 

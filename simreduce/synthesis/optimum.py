@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from simreduce.synthesis.cuts import root_and_share
 from simreduce.synthesis.flow import Amount, max_flow
 from simreduce.synthesis.network import Network
 
@@ -67,7 +68,7 @@ def broadcast(network: Network, root: int) -> Optimum:
 
 def reduce(network: Network, root: int) -> Optimum:
     """To rank `root` from all: a broadcast in the reversed network."""
-    return _reverse(broadcast(network.reversed(), root))
+    return _reverse(broadcast(network.reverse(), root))
 
 
 def narrowest_cut(network: Network) -> float:
@@ -85,7 +86,7 @@ def all_gather(network: Network) -> Optimum:
     # From above: the share that the cut at hand allows, until no cut allows less.
     while True:
         ranks = sum(v < n for v in side)
-        share = Fraction(_leaving(arcs, side)) / ranks
+        share = Fraction(_capacity_out(arcs, side)) / ranks
         scaled = [(a, b, c * share.denominator) for a, b, c in arcs]
         source = len(network.names)
         supply = [(source, r, share.numerator) for r in range(n)]
@@ -98,7 +99,7 @@ def all_gather(network: Network) -> Optimum:
 
 def reduce_scatter(network: Network) -> Optimum:
     """Every rank ends with a sum of M/n bytes: an all-gather in the reversed network."""
-    return _reverse(all_gather(network.reversed()))
+    return _reverse(all_gather(network.reverse()))
 
 
 def scatter_then_gather(network: Network) -> float:
@@ -117,9 +118,9 @@ def strength(network: Network) -> Optimum:
     arcs = _exact(network)
     parts: list[frozenset[int]] = [frozenset([v]) for v in range(n)]
     while True:
-        guess = Fraction(_joining(arcs, parts)) / (2 * (len(parts) - 1))
+        guess = Fraction(_capacity_between(arcs, parts)) / (2 * (len(parts) - 1))
         worse = _worst_partition(n, arcs, guess)
-        if Fraction(_joining(arcs, worse)) / 2 >= guess * (len(worse) - 1):
+        if Fraction(_capacity_between(arcs, worse)) / 2 >= guess * (len(worse) - 1):
             break
         parts = worse
     block = {v: i for i, part in enumerate(parts) for v in part}
@@ -135,7 +136,6 @@ def all_reduce(network: Network) -> Optimum:
     """The best of all plans that sum every byte at some rank and broadcast it from there."""
     if network.direct and network.symmetric:
         return strength(network)
-    from simreduce.synthesis.cuts import root_and_share  # noqa: PLC0415 - scipy is loaded only where it is used
 
     rate, tight = root_and_share(network)
     return Optimum(rate, (), tight)
@@ -193,11 +193,13 @@ def _exact(network: Network) -> list[tuple[int, int, Amount]]:
     return [(a, b, Fraction(c)) for a, b, c in network.arcs]
 
 
-def _leaving(arcs: Sequence[tuple[int, int, Amount]], side: frozenset[int]) -> Amount:
+def _capacity_out(arcs: Sequence[tuple[int, int, Amount]], side: frozenset[int]) -> Amount:
     return sum((c for a, b, c in arcs if a in side and b not in side), Fraction(0))
 
 
-def _joining(arcs: Sequence[tuple[int, int, Amount]], parts: Sequence[frozenset[int]]) -> Amount:
+def _capacity_between(
+    arcs: Sequence[tuple[int, int, Amount]], parts: Sequence[frozenset[int]]
+) -> Amount:
     block = {v: i for i, part in enumerate(parts) for v in part}
     return sum((c for a, b, c in arcs if block[a] != block[b]), Fraction(0))
 

@@ -41,7 +41,7 @@ class Packing(Generic[P]):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem(Generic[P]):
+class PackingProblem(Generic[P]):
     """A packing problem. `load` counts how often a pattern crosses each arc, `group` numbers its
     group, and at the same rate patterns of less `weight` are better. `price` returns patterns that
     are cheap at prices of the arcs, the cheapest of every group among them if `exact`; `light`
@@ -61,7 +61,7 @@ class Problem(Generic[P]):
     light: Callable[[Sequence[float]], Iterable[P]] = lambda _: ()
 
 
-def pack(problem: Problem[P], seeds: Iterable[P]) -> Packing[P]:
+def pack(problem: PackingProblem[P], seeds: Iterable[P]) -> Packing[P]:
     """The best shares found. Their bound is what prices prove, infinite if `price` is not exact."""
     pool = _Pool(problem)
     pool.extend(seeds)
@@ -87,7 +87,7 @@ class _Pool(Generic[P]):
     greatest.
     """
 
-    def __init__(self, problem: Problem[P]) -> None:
+    def __init__(self, problem: PackingProblem[P]) -> None:
         self.problem = problem
         self.unit = max(problem.capacity)
         self.patterns: dict[P, int] = {}

@@ -18,7 +18,7 @@ import numpy as np
 from simreduce.arrays import Floats
 from simreduce.synthesis.network import Edge, Network
 from simreduce.synthesis.optimum import narrowest_cut
-from simreduce.synthesis.packing import GAP, LOST, Packing, Problem, pack
+from simreduce.synthesis.packing import GAP, LOST, Packing, PackingProblem, pack
 from simreduce.synthesis.tours import MOST_EXACT, tours
 
 Ring = tuple[int, ...]
@@ -56,7 +56,7 @@ def ring_packing(network: Network) -> Rings:
     rate, bound = sum(share for _, share in apart), narrowest_cut(network)
     if rate < bound * (1 - GAP):
         exact = network.ranks <= MOST_EXACT
-        problem = Problem(
+        problem = PackingProblem(
             capacity=network.capacity,
             groups=1,
             load=functools.cache(lambda ring: network.load(hops(ring))),

@@ -19,16 +19,16 @@ def tree_lines(network: Network, tree: SpanningTree) -> list[str]:
     """
     same = {(b, a) for a, b in tree.up} == set(tree.down)
     if same or not tree.up:
-        return _indented(network, tree.root, tree.down)
-    up = _indented(network, tree.root, [(b, a) for a, b in reversed(tree.up)])
+        return _indent(network, tree.root, tree.down)
+    up = _indent(network, tree.root, [(b, a) for a, b in reversed(tree.up)])
     return [
         "up:",
         *up,
-        *(["down:", *_indented(network, tree.root, tree.down)] if tree.down else []),
+        *(["down:", *_indent(network, tree.root, tree.down)] if tree.down else []),
     ]
 
 
-def _indented(network: Network, root: int, down: Sequence[Edge]) -> list[str]:
+def _indent(network: Network, root: int, down: Sequence[Edge]) -> list[str]:
     lines: list[str] = []
 
     def write(rank: int, depth: int) -> None:

@@ -20,7 +20,7 @@ MOST_STREAMS = 6
 """Streams of a pair at most."""
 
 
-class Hop(NamedTuple):
+class ChunkHop(NamedTuple):
     """A tree sends its first chunk from `source` to `target` in round `start`, and the next ones
     after it.
     """
@@ -57,14 +57,16 @@ def streams(trees: Sequence[SpanningTree]) -> Counter[Edge]:
     )
 
 
-def timetable(trees: Sequence[SpanningTree], sizes: Sequence[int]) -> tuple[list[Hop], list[Sum]]:
+def timetable(
+    trees: Sequence[SpanningTree], sizes: Sequence[int]
+) -> tuple[list[ChunkHop], list[Sum]]:
     """Every hop and every sum of the first chunk of every tree, as early as it can be; `sizes` are
     those of chunks.
     """
     width, total = streams(trees), Counter[Edge]()
     for tree, size in zip(trees, sizes, strict=True):
         total.update(dict.fromkeys(tree.edges, size))
-    hops: list[Hop] = []
+    hops: list[ChunkHop] = []
     sums: list[Sum] = []
     for t, (tree, size) in enumerate(zip(trees, sizes, strict=True)):
 
@@ -74,13 +76,13 @@ def timetable(trees: Sequence[SpanningTree], sizes: Sequence[int]) -> tuple[list
         ready: dict[int, int] = {}
         children: dict[int, list[int]] = {}
         for child, parent in tree.up:
-            hops.append(Hop(ready.setdefault(child, 0), t, child, parent, upwards=True))
+            hops.append(ChunkHop(ready.setdefault(child, 0), t, child, parent, upwards=True))
             ready[parent] = max(ready.get(parent, 0), ready[child] + rounds((child, parent)))
             children.setdefault(parent, []).append(child)
         sums += [Sum(ready[rank], t, rank, tuple(below)) for rank, below in children.items()]
         for parent, child in tree.down:
             # A rank forwards what its parent sent, whenever it had its own sum.
             start = ready.setdefault(parent, 0)
-            hops.append(Hop(start, t, parent, child, upwards=False))
+            hops.append(ChunkHop(start, t, parent, child, upwards=False))
             ready[child] = start + rounds((parent, child))
     return hops, sums

@@ -35,7 +35,7 @@ def tours(costs: Floats, tasks: Sequence[Sequence[int]]) -> Iterator[Tour]:
         for order in (tasks, tasks[::-1]):
             yield from _through_tasks(costs, order)
     else:
-        yield from _inserted(costs)
+        yield from _insert_ranks(costs)
 
 
 def length(costs: Floats, tour: Tour) -> float:
@@ -51,7 +51,7 @@ def _exact(costs: Floats) -> Iterator[Tour]:
     closed = table[full] + costs[:, 0]
     for last in np.argsort(closed, kind="stable"):
         if np.isfinite(closed[last]) and last != 0:
-            yield _walked(costs, table, full, int(last))
+            yield _walk_back(costs, table, full, int(last))
 
 
 def _paths(costs: Floats, start: int) -> Floats:
@@ -72,7 +72,7 @@ def _paths(costs: Floats, start: int) -> Floats:
     return table
 
 
-def _walked(costs: Floats, table: Floats, visited: int, last: int) -> Tour:
+def _walk_back(costs: Floats, table: Floats, visited: int, last: int) -> Tour:
     """The path that `table` has for a set and its last rank."""
     path = [last]
     while visited & (visited - 1):
@@ -119,11 +119,11 @@ def _through_task(costs: Floats) -> tuple[Floats, dict[tuple[int, int], Tour]]:
         for last in range(n):
             if np.isfinite(table[full, last]):
                 least[start, last] = table[full, last]
-                paths[start, last] = _walked(costs, table, full, last)
+                paths[start, last] = _walk_back(costs, table, full, last)
     return least, paths
 
 
-def _inserted(costs: Floats) -> Iterator[Tour]:
+def _insert_ranks(costs: Floats) -> Iterator[Tour]:
     """Nearest next rank from several starts, then every rank is moved to where it costs least until
     nothing changes.
     """

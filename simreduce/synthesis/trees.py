@@ -20,7 +20,7 @@ from simreduce.errors import StrategyError
 from simreduce.synthesis.arborescence import arborescence, in_order, spanning_tree
 from simreduce.synthesis.network import Edge, Network
 from simreduce.synthesis.optimum import narrowest_cut
-from simreduce.synthesis.packing import Packing, Problem, pack
+from simreduce.synthesis.packing import Packing, PackingProblem, pack
 
 _SEVERAL_ROOTS = 16
 """Up to this many ranks every rank is tried as the root at every price; beyond, trees are used in
@@ -58,7 +58,7 @@ class SpanningTree:
         """Every transfer."""
         return (*self.up, *self.down)
 
-    def reversed(self) -> SpanningTree:
+    def reverse(self) -> SpanningTree:
         """A reduction where this is a broadcast."""
         turned = (
             tuple((b, a) for a, b in reversed(self.down)),
@@ -82,15 +82,14 @@ def all_reduce_trees(network: Network) -> Trees:
     """Trees that sum at their root and broadcast from there; the rate is the sum of the shares."""
     either_way = network.symmetric or network.ranks > _SEVERAL_ROOTS
     price = _both_ways if either_way else _pairs
-    light = _shallow_trees if either_way else _shallow_pairs
     # The cheapest undirected tree proves nothing of asymmetric paths; the narrowest cut still does.
     proved = network.symmetric or not either_way
-    return _packed(
+    return _pack_trees(
         network,
         1,
         lambda _: 0,
         functools.partial(price, network),
-        functools.partial(light, network),
+        functools.partial(price, network, depths=range(1, _SHALLOW + 1)),
         bound=None if proved else narrowest_cut(network),
     )
 
@@ -98,20 +97,20 @@ def all_reduce_trees(network: Network) -> Trees:
 @functools.lru_cache(maxsize=64)
 def broadcast_trees(network: Network, root: int) -> Trees:
     """Trees from `root`; the rate is the sum of the shares."""
-    return _packed(network, 1, lambda _: 0, lambda prices: _outward(network, prices, [root]))
+    return _pack_trees(network, 1, lambda _: 0, lambda prices: _outward(network, prices, [root]))
 
 
 @functools.lru_cache(maxsize=64)
 def reduce_trees(network: Network, root: int) -> Trees:
     """Trees to `root`."""
-    return _reverse(broadcast_trees(network.reversed(), root))
+    return _reverse(broadcast_trees(network.reverse(), root))
 
 
 @functools.lru_cache(maxsize=16)
 def all_gather_trees(network: Network) -> Trees:
     """Trees from every rank; the rate is the sum of the shares of *one* root, the same for all."""
     everyone = range(network.ranks)
-    return _packed(
+    return _pack_trees(
         network,
         network.ranks,
         lambda tree: tree.root,
@@ -122,10 +121,10 @@ def all_gather_trees(network: Network) -> Trees:
 @functools.lru_cache(maxsize=16)
 def reduce_scatter_trees(network: Network) -> Trees:
     """Trees to every rank."""
-    return _reverse(all_gather_trees(network.reversed()))
+    return _reverse(all_gather_trees(network.reverse()))
 
 
-def _packed(
+def _pack_trees(
     network: Network,
     groups: int,
     group: Callable[[SpanningTree], int],
@@ -139,7 +138,7 @@ def _packed(
     seeds = list(price([1.0 / c for c in network.capacity]))
     if len({group(tree) for tree in seeds}) < groups:
         raise StrategyError(f"no trees were found that span these {network.ranks} GPUs")
-    problem = Problem(
+    problem = PackingProblem(
         capacity=network.capacity,
         groups=groups,
         load=functools.cache(lambda tree: network.load(tree.edges)),
@@ -160,7 +159,7 @@ def _packed(
 
 def _reverse(packing: Trees) -> Trees:
     return Packing(
-        tuple((t.reversed(), x) for t, x in packing.patterns), packing.rate, packing.bound
+        tuple((t.reverse(), x) for t, x in packing.patterns), packing.rate, packing.bound
     )
 
 
@@ -171,36 +170,19 @@ def _costs(network: Network, prices: Sequence[float]) -> list[list[float]]:
     ]
 
 
-def _both_ways(network: Network, prices: Sequence[float]) -> Iterator[SpanningTree]:
-    """Cheapest trees used in both directions, grown from every rank so that some are shallow."""
+def _both_ways(
+    network: Network, prices: Sequence[float], depths: Sequence[float] = (math.inf,)
+) -> Iterator[SpanningTree]:
+    """Cheapest trees of at most some depths, used in both directions.
+
+    They grow from every rank, so that some are shallow.
+    """
     costs = _there_and_back(network, prices)
     for start in range(network.ranks):
-        edges = spanning_tree(costs, start, 1e-9 * max(prices))
-        if edges is not None:
-            yield _from_centre(edges)
-
-
-def _shallow_trees(network: Network, prices: Sequence[float]) -> Iterator[SpanningTree]:
-    """Cheap trees that are less deep than the cheapest."""
-    costs = _there_and_back(network, prices)
-    for start in range(network.ranks):
-        for deepest in range(1, _SHALLOW + 1):
+        for deepest in depths:
             edges = spanning_tree(costs, start, 1e-9 * max(prices), deepest)
             if edges is not None:
                 yield _from_centre(edges)
-
-
-def _shallow_pairs(network: Network, prices: Sequence[float]) -> Iterator[SpanningTree]:
-    """For every root, cheap trees to it and from it that are less deep than the cheapest."""
-    costs = _costs(network, prices)
-    turned = [list(column) for column in zip(*costs, strict=True)]
-    for root in range(network.ranks):
-        for deepest in range(1, _SHALLOW + 1):
-            down, up = (
-                spanning_tree(each, root, 1e-9 * max(prices), deepest) for each in (costs, turned)
-            )
-            if down is not None and up is not None:
-                yield SpanningTree(root, tuple((b, a) for a, b in reversed(up)), tuple(down))
 
 
 def _there_and_back(network: Network, prices: Sequence[float]) -> list[list[float]]:
@@ -214,10 +196,8 @@ def _from_centre(edges: Sequence[Edge]) -> SpanningTree:
     for a, b in edges:
         beside.setdefault(a, []).append(b)
         beside.setdefault(b, []).append(a)
-    first = _breadth_first(beside, min(beside))
-    path = _path(first, _last(first))
-    second = _breadth_first(beside, path[0])
-    path = _path(second, _last(second))
+    path = _path(_breadth_first(beside, min(beside)))
+    path = _path(_breadth_first(beside, path[0]))
     root = min(path[(len(path) - 1) // 2], path[len(path) // 2])
     down = tuple(
         in_order({c: p for c, p in _breadth_first(beside, root).items() if c != root}, root)
@@ -236,12 +216,9 @@ def _breadth_first(beside: Mapping[int, Sequence[int]], start: int) -> dict[int,
     return before
 
 
-def _last(before: Mapping[int, int]) -> int:
-    return list(before)[-1]
-
-
-def _path(before: Mapping[int, int], end: int) -> list[int]:
-    path = [end]
+def _path(before: Mapping[int, int]) -> list[int]:
+    """The path from the last vertex that a search reached back to the first."""
+    path = [list(before)[-1]]
     while before[path[-1]] != path[-1]:
         path.append(before[path[-1]])
     return path
@@ -258,14 +235,23 @@ def _outward(
             yield SpanningTree(root, (), tuple(down))
 
 
-def _pairs(network: Network, prices: Sequence[float]) -> Iterator[SpanningTree]:
-    """For every root, a cheapest tree to it and a cheapest tree from it."""
-    costs = _costs(network, prices)
-    turned = [list(column) for column in zip(*costs, strict=True)]
+def _pairs(
+    network: Network, prices: Sequence[float], depths: Sequence[float] = ()
+) -> Iterator[SpanningTree]:
+    """For every root, a cheapest tree to it and a cheapest tree from it; of at most some `depths`,
+    if there are any, cheap trees.
+    """
+    costs, top = _costs(network, prices), max(prices)
+    back = [list(column) for column in zip(*costs, strict=True)]
     for root in range(network.ranks):
-        down, up = (_shallow(each, root, max(prices)) for each in (costs, turned))
-        if down is not None and up is not None:
-            yield SpanningTree(root, tuple((b, a) for a, b in reversed(up)), tuple(down))
+        searches: list[Callable[[Sequence[Sequence[float]]], list[Edge] | None]] = [
+            functools.partial(spanning_tree, root=root, close=1e-9 * top, deepest=deepest)
+            for deepest in depths
+        ]
+        for search in searches or [functools.partial(_shallow, root=root, scale=top)]:
+            down, up = search(costs), search(back)
+            if down is not None and up is not None:
+                yield SpanningTree(root, tuple((b, a) for a, b in reversed(up)), tuple(down))
 
 
 def _shallow(costs: Sequence[Sequence[float]], root: int, scale: float) -> list[Edge] | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import inf
 
 from simreduce.plan import Contract, Plan, PlanBuilder
-from simreduce.topology import Cable, Kind, Node, Topology, build
+from simreduce.topology import Cable, Node, NodeKind, Topology, build
 
 RATE = 100.0
 """Bytes/s of a cable unless stated."""
@@ -34,7 +34,9 @@ def cable(
 
 def node(name: str, memory: float = inf, machine: str = "0") -> Node:
     """A node whose name begins with its kind; `memory` is in bytes/s."""
-    kind: Kind = "gpu" if name.startswith("gpu") else "cpu" if name.startswith("cpu") else "switch"
+    kind: NodeKind = (
+        "gpu" if name.startswith("gpu") else "cpu" if name.startswith("cpu") else "switch"
+    )
     return Node(name, kind, memory_bandwidth=memory, machine=machine)
 
 
@@ -43,7 +45,7 @@ def machine(*parts: Node | Cable) -> Topology:
     implied.
     """
     cables = [part for part in parts if isinstance(part, Cable)]
-    names = dict.fromkeys(name for each in cables for name in (each.a, each.b))
+    names = dict.fromkeys(name for each in cables for name in (each.source, each.target))
     nodes = {name: node(name) for name in names} | {n.name: n for n in parts if isinstance(n, Node)}
     return build("small", "", "a test", nodes.values(), cables)
 

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from simreduce.topology.classes import LinkClass, link_classes
-from simreduce.topology.elements import DIRECTIONS, Cable, Kind, Link, Node, direction
+from simreduce.topology.elements import DIRECTIONS, Cable, Link, Node, NodeKind, direction
 from simreduce.topology.folded import Folded, fold
 from simreduce.topology.graph import Topology, build, route
 from simreduce.topology.load import load_machine, load_topology, shipped
@@ -20,10 +20,10 @@ __all__ = [
     "DIRECTIONS",
     "Cable",
     "Folded",
-    "Kind",
     "Link",
     "LinkClass",
     "Node",
+    "NodeKind",
     "Route",
     "Routes",
     "Topology",

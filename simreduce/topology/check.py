@@ -29,7 +29,8 @@ from simreduce.topology.importers import (
 from simreduce.topology.importers.models import model_in
 from simreduce.topology.load import find, load_topology
 from simreduce.topology.machine import UNREAD, read_machine
-from simreduce.topology.naming import expanded, natural
+from simreduce.topology.naming import expand_range, natural
+from simreduce.topology.routing.nvlink import is_nvlink
 from simreduce.units import format_bandwidth, format_duration
 
 # Between these lie the links and memories of all machines there are, by an order of magnitude on
@@ -59,17 +60,19 @@ def check_file(path: str) -> list[str]:
         if not is_path(path) and not exists(path):
             named = find(path)
             if named is None:
-                return [*faults_of(load_topology(path), lambda _: path)]
+                return [*find_faults(load_topology(path), lambda _: path)]
             place = named
         if place[1].endswith(".toml"):
             document = read_document(*place)
             if is_cluster(document.tables):
-                return [*faults_of(load_topology(path), lambda _: path)]
+                return [*find_faults(load_topology(path), lambda _: path)]
             machine, first = read_machine(document, path, document.shown)
             # What is missing may be what could not be read.
             return [
                 *first,
-                *faults_of(machine, _places(document), _named(document) if first else None),
+                *find_faults(
+                    machine, _locate(document), _names_in_pairs(document) if first else None
+                ),
             ]
         text = read_text(Path(path), TopologyError)
         if not text.strip():
@@ -79,7 +82,7 @@ def check_file(path: str) -> list[str]:
                 read_nccl_graphs(text, path)
                 return []
             machine, _ = read_nccl_topology(text, path)
-            first = [f"{path}: {fault}" for fault in _without_nvlinks(machine)]
+            first = [f"{path}: {fault}" for fault in _check_model(machine)]
         elif is_topo_m(text):
             machine, notes = read_topo_m(text, path)
             first = [f"{path}: {note}" for note in notes if note.startswith(CONTRADICTION)]
@@ -92,12 +95,12 @@ def check_file(path: str) -> list[str]:
             ]
     except TopologyError as error:
         return list(error.problems)
-    return [*first, *faults_of(machine, lambda _: path)]
+    return [*first, *find_faults(machine, lambda _: path)]
 
 
-def _without_nvlinks(machine: Topology) -> Iterator[str]:
+def _check_model(machine: Topology) -> Iterator[str]:
     """The fault of a file without NVLinks whose GPUs have some, as the files of clouds are."""
-    if any(link.link_class.startswith("nvlink") for link in machine.links):
+    if any(is_nvlink(link) for link in machine.links):
         return
     for gpu in machine.devices:
         known = model_in(machine.nodes[gpu].model)
@@ -110,7 +113,7 @@ def _without_nvlinks(machine: Topology) -> Iterator[str]:
             return
 
 
-def faults_of(
+def find_faults(
     machine: Topology, place: Callable[[str], str], named: Container[str] | None = None
 ) -> Iterator[str]:
     """What cannot well be meant in a topology; `place` names where a node or a link class is
@@ -119,27 +122,27 @@ def faults_of(
     Of one that could not be read whole, `named` are the nodes that its pairs name, and no ways are
     tried.
     """
-    yield from _memories(machine, place)
-    yield from _links(machine, place)
-    yield from _orders(machine, place)
+    yield from _check_memories(machine, place)
+    yield from _check_links(machine, place)
+    yield from _check_orders(machine, place)
     linked = {
         name for link in machine.links if not link.is_toll for name in (link.source, link.target)
     }
-    yield from _alone(machine, place, linked if named is None else named)
+    yield from _check_unlinked(machine, place, linked if named is None else named)
     if named is None:
-        yield from _islands(machine, place)
-        yield from _lanes(machine, place)
-        yield from _ways(machine, place)
+        yield from _check_islands(machine, place)
+        yield from _check_lanes(machine, place)
+        yield from _check_routes(machine, place)
 
 
-def _places(document: Document) -> Callable[[str], str]:
+def _locate(document: Document) -> Callable[[str], str]:
     """Where a node's group or a class's table stands."""
     paths: dict[str, str] = {}
     for group, fields in _groups(document, "nodes"):
         names = fields.get("names")
         for name in names if isinstance(names, list) else ():
             with contextlib.suppress(ValueError, TypeError):  # no names; a fault already
-                paths |= dict.fromkeys(expanded(name), f"nodes.{group}")
+                paths |= dict.fromkeys(expand_range(name), f"nodes.{group}")
     for group, fields in _groups(document, "links"):
         paths.setdefault(str(fields.get("class", group)), f"links.{group}")
 
@@ -160,7 +163,7 @@ def _groups(document: Document, section: str) -> list[tuple[str, Mapping[str, An
     )
 
 
-def _named(document: Document) -> set[str]:
+def _names_in_pairs(document: Document) -> set[str]:
     """The names in all pairs, whatever else is wrong with these."""
     found: set[str] = set()
     for _, fields in _groups(document, "links"):
@@ -168,11 +171,13 @@ def _named(document: Document) -> set[str]:
         for pair in pairs if isinstance(pairs, list) else ():
             for name in pair if isinstance(pair, list) else ():
                 with contextlib.suppress(ValueError, TypeError):
-                    found.update(expanded(name))
+                    found.update(expand_range(name))
     return found
 
 
-def _alone(machine: Topology, place: Callable[[str], str], linked: Container[str]) -> Iterator[str]:
+def _check_unlinked(
+    machine: Topology, place: Callable[[str], str], linked: Container[str]
+) -> Iterator[str]:
     for node in machine.nodes.values():
         if node.name not in linked and len(machine.nodes) > 1:
             yield (
@@ -181,9 +186,9 @@ def _alone(machine: Topology, place: Callable[[str], str], linked: Container[str
             )
 
 
-def _islands(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
-    """Parts that only GPUs join to the rest, which forward nothing: CPUs of one machine, and what
-    is on no CPU and no GPU.
+def _check_islands(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
+    """Components that only GPUs join to the rest: CPUs of one machine, and nodes
+    linked to no CPU and no GPU. GPUs forward nothing.
 
     C2C makes one chip of a CPU and a GPU, so that NVLink joins CPUs too.
     """
@@ -221,7 +226,7 @@ def _islands(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
             )
 
 
-def _memories(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
+def _check_memories(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
     memories = {
         (place(n.name), n.memory_bandwidth): n.name for n in reversed(list(machine.nodes.values()))
     }
@@ -233,7 +238,7 @@ def _memories(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
             )
 
 
-def _links(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
+def _check_links(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
     """One fault for all links of a class that have the same figures."""
     seen = set()
     for link in machine.links:
@@ -246,11 +251,11 @@ def _links(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
         if figures in seen:
             continue
         seen.add(figures)
-        for text in _figures(link):
+        for text in _check_figures(link):
             yield f"{place(link.link_class)}: {link.source} - {link.target}: {text}"
 
 
-def _orders(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
+def _check_orders(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
     """Two classes that join the same two nodes, once in one order and once in the other: meant as
     one direction each?
     """
@@ -268,7 +273,7 @@ def _orders(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
             )
 
 
-def _figures(link: Link) -> Iterator[str]:
+def _check_figures(link: Link) -> Iterator[str]:
     nominal, bandwidth = link.nominal / link.lanes, link.bandwidth / link.lanes
     known = link_classes().get(link.link_class)
     if nominal == UNREAD:
@@ -296,11 +301,11 @@ def _figures(link: Link) -> Iterator[str]:
         )
 
 
-def _lanes(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
+def _check_lanes(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
     """GPUs of one model that do not have the same number of NVLinks, or more than the model has."""
     lanes: dict[str, int] = dict.fromkeys(machine.devices, 0)
     for link in machine.links:
-        if link.source in lanes and link.link_class.startswith("nvlink"):
+        if link.source in lanes and is_nvlink(link):
             lanes[link.source] += link.lanes
     by_model: dict[str, list[str]] = {}
     for name in machine.devices:
@@ -320,13 +325,13 @@ def _lanes(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
             yield f"{place(names[0])}: {most} NVLinks, but a {known.name} has {known.nvlinks}"
 
 
-def _ways(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
+def _check_routes(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
     """GPUs that cannot reach each other or a host, and staged copies that cost nothing."""
     gpus = machine.devices
     for host in machine.hosts[:1]:
         for gpu in gpus[:_MOST_GPUS]:
-            if not _is_way(machine, gpu, host) and not any(
-                _is_way(machine, gpu, h) for h in machine.hosts
+            if not _has_route(machine, gpu, host) and not any(
+                _has_route(machine, gpu, h) for h in machine.hosts
             ):
                 yield f"{place(gpu)}: {gpu!r} reaches no CPU; link it to one, or to a PCIe switch"
     if len(gpus) > _MOST_GPUS:
@@ -336,7 +341,7 @@ def _ways(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
         if len(gpus) <= _FEW_GPUS
         else ((gpus[0], b) for b in gpus[1:])
     )
-    without = [pair for pair in pairs if not _is_way(machine, *pair)]
+    without = [pair for pair in pairs if not _has_route(machine, *pair)]
     if without:
         others = f" (and {len(without) - 1} more pairs)" if len(without) > 1 else ""
         a, b = without[0]
@@ -345,7 +350,7 @@ def _ways(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
             "link them, or both to a switch or a CPU"
         )
     figures = {link.source for link in machine.links if link.link_class.startswith(STAGED)}
-    for free in (_staged_for_nothing(machine, figures), _sent_for_nothing(machine, figures)):
+    for free in (_free_staged_copies(machine, figures), _free_network_copies(machine, figures)):
         for a, b in itertools.islice(free, 1):
             yield (
                 f"{place(a)}: {a!r} and {b!r} copy through the host, but {a!r} has no link "
@@ -354,24 +359,24 @@ def _ways(machine: Topology, place: Callable[[str], str]) -> Iterator[str]:
             )
 
 
-def _staged_for_nothing(machine: Topology, figures: Container[str]) -> Iterator[tuple[str, str]]:
-    for a in _without_figures(machine, figures):
+def _free_staged_copies(machine: Topology, figures: Container[str]) -> Iterator[tuple[str, str]]:
+    for a in _devices_without_tolls(machine, figures):
         for b in machine.devices:
             if machine.nodes[a].peer == machine.nodes[b].peer == DEFAULT_REACH:
                 continue  # nothing is too far
-            if a != b and _is_way(machine, a, b) and not machine.router.is_peer(a, b):
+            if a != b and _has_route(machine, a, b) and not machine.router.is_peer(a, b):
                 yield a, b
 
 
-def _without_figures(machine: Topology, figures: Container[str]) -> list[str]:
+def _devices_without_tolls(machine: Topology, figures: Container[str]) -> list[str]:
     """The GPUs whose ways are tried: of many only the first."""
     found = [name for name in machine.devices if name not in figures]
     return found if len(machine.devices) <= _FEW_GPUS else found[:1]
 
 
-def _sent_for_nothing(machine: Topology, figures: Container[str]) -> Iterator[tuple[str, str]]:
+def _free_network_copies(machine: Topology, figures: Container[str]) -> Iterator[tuple[str, str]]:
     """GPUs whose GPUDirect does not reach any NIC of their machine, and the first of these."""
-    for a in _without_figures(machine, figures):
+    for a in _devices_without_tolls(machine, figures):
         if machine.nodes[a].gpudirect == DEFAULT_NIC_REACH:
             continue  # nobody has said so, and the figures may be unknown
         beyond = machine.router.nics_beyond(a)
@@ -379,7 +384,7 @@ def _sent_for_nothing(machine: Topology, figures: Container[str]) -> Iterator[tu
             yield a, beyond[0]
 
 
-def _is_way(machine: Topology, a: str, b: str) -> bool:
+def _has_route(machine: Topology, a: str, b: str) -> bool:
     try:
         machine.router.path(a, b)
     except TopologyError:

@@ -13,7 +13,7 @@ from simreduce.formats import Faults, Format
 from simreduce.textfiles import flatten
 from simreduce.topology.file_formats import CLUSTER
 from simreduce.topology.files import Document, is_path
-from simreduce.topology.generators import Inline, machines
+from simreduce.topology.generators import Inline, build_cluster
 from simreduce.topology.generators.machines import FABRIC_KEYS, SETTINGS
 from simreduce.topology.graph import Topology
 
@@ -80,7 +80,7 @@ def cluster(
     inline = Inline(
         document.shown, _beside(path, own["machine"]), nodes, settings, tuple(faults.problems)
     )
-    made = machines(inline, within, load)
+    made = build_cluster(inline, within, load)
     return replace(made, name=name, title=own["title"] or made.title)
 
 

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["gpu", "cpu", "pcie_switch", "nvswitch", "nic", "switch"]
-KINDS: tuple[Kind, ...] = ("gpu", "cpu", "pcie_switch", "nvswitch", "nic", "switch")
+NodeKind = Literal["gpu", "cpu", "pcie_switch", "nvswitch", "nic", "switch"]
+KINDS: tuple[NodeKind, ...] = ("gpu", "cpu", "pcie_switch", "nvswitch", "nic", "switch")
 
 OFF = "off"
 """No direct copies, not even over NVLink."""
@@ -55,7 +55,7 @@ class Node:
     """
 
     name: str
-    kind: Kind
+    kind: NodeKind
     model: str = ""
     memory_bandwidth: float = math.inf
     machine: str = "0"

@@ -26,9 +26,7 @@ _ROUTING_OVERRIDES = ("equal_cost", "seed")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A merged file: its tables, how faults name it, and which file or override wrote each dotted
-    path.
-    """
+    """A merged file: its tables, its name in faults, and who wrote each dotted path."""
 
     shown: str
     tables: Mapping[str, Any]
@@ -56,7 +54,7 @@ def _read(path: Path, shown: str, below: tuple[tuple[str, str], ...]) -> Documen
     except ValueError as error:
         raise TopologyError(f"{shown}: extends: {error}") from None
     parent_path, parent_shown = _parent(path, shown, parent)
-    return merged(_read(parent_path, parent_shown, (*below, (here, shown))), child)
+    return merge_documents(_read(parent_path, parent_shown, (*below, (here, shown))), child)
 
 
 _OF_SCENARIOS = ("topology", "workload", "replicas")
@@ -118,7 +116,7 @@ def _paths(tables: Mapping[str, Any]) -> list[str]:
     return paths
 
 
-def merged(parent: Document, child: Document) -> Document:
+def merge_documents(parent: Document, child: Document) -> Document:
     """The child's tables over the parent's."""
     tables: dict[str, Any] = dict(parent.tables)
     if "fabric" in child.tables:
@@ -139,7 +137,7 @@ def merged(parent: Document, child: Document) -> Document:
     return Document(child.shown, tables, {**parent.origin, **child.origin})
 
 
-def overridden(
+def apply_overrides(
     document: Document, overrides: Mapping[str, str | int]
 ) -> tuple[Document, list[str]]:
     """The document with dotted keys replaced, and a fault for each key that it does not have."""
@@ -162,13 +160,11 @@ def overridden(
         else:
             tables[name] = value
     origin = dict.fromkeys(overrides, f"{document.shown} with overrides")
-    return merged(document, Document(document.shown, tables, origin)), problems
+    return merge_documents(document, Document(document.shown, tables, origin)), problems
 
 
 def _override_keys(document: Document) -> dict[str, tuple[str, str, str]]:
-    """What may be overridden: the figures of every group of nodes and of every class that joins
-    something.
-    """
+    """Keys that take overrides: figures of groups of nodes, and of links that have pairs."""
     known = {"title": ("", "", "title")}
     known |= {f"routing.{name}": ("routing", "", name) for name in _ROUTING_OVERRIDES}
     sections = (

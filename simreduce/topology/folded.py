@@ -64,7 +64,9 @@ def fold(topology: Topology, machines: int | None = None) -> Folded:
     if len(parts) < 2:
         raise TopologyError(f"{topology.name}: one machine cannot be folded")
     hub = _hub(topology, parts)
-    first, *others = [_Part(topology, part, hub, links) for part, links in _linked(topology, parts)]
+    first, *others = [
+        _Machine(topology, part, hub, links) for part, links in _links_by_machine(topology, parts)
+    ]
     for other in others:
         difference = _difference(first, other)
         if difference:
@@ -125,7 +127,7 @@ def _hub(topology: Topology, machines: Sequence[Sequence[str]]) -> str:
     return next(iter(hubs))
 
 
-def _linked(
+def _links_by_machine(
     topology: Topology, machines: Sequence[Sequence[str]]
 ) -> list[tuple[Sequence[str], list[Link]]]:
     """Every machine with the links that begin or end in it."""
@@ -138,7 +140,7 @@ def _linked(
     return list(zip(machines, links, strict=True))
 
 
-class _Part:
+class _Machine:
     """One machine: its nodes, its links, and the place of every node, the hub's being -1."""
 
     def __init__(
@@ -151,7 +153,7 @@ class _Part:
         self.joins = [(ends[link.source], ends[link.target], link.parallel) for link in links]
 
 
-def _difference(one: _Part, other: _Part) -> str:
+def _difference(one: _Machine, other: _Machine) -> str:
     """In words, the first difference; "" if there is none."""
     if len(one.nodes) != len(other.nodes) or one.joins != other.joins:
         return f"{other.nodes[0]!r} stands in another kind of machine than {one.nodes[0]!r}"
@@ -161,15 +163,15 @@ def _difference(one: _Part, other: _Part) -> str:
         strict=True,
     ):
         if nodes[0] != nodes[1]:
-            return _unlike(*names, *nodes, tuple(Node.__dataclass_fields__))
+            return _describe_difference(*names, *nodes, tuple(Node.__dataclass_fields__))
     figures = ("link_class", "lanes", "nominal", "bandwidth", "latency", "holds_lane")
     for a, b in zip(one.links, other.links, strict=True):
         if any(getattr(a, name) != getattr(b, name) for name in figures):
-            return _unlike(a.name, b.name, a, b, figures)
+            return _describe_difference(a.name, b.name, a, b, figures)
     return ""
 
 
-def _unlike(one: str, other: str, a: object, b: object, fields: Sequence[str]) -> str:
+def _describe_difference(one: str, other: str, a: object, b: object, fields: Sequence[str]) -> str:
     name = next(name for name in fields if getattr(a, name) != getattr(b, name))
     word = name.replace("_", " ")
     return f"{other} has {word} {getattr(b, name)} where {one} has {getattr(a, name)}"

@@ -17,9 +17,9 @@ from simreduce.topology.elements import (
     DEFAULT_REACH,
     OFF,
     Cable,
-    Kind,
     Link,
     Node,
+    NodeKind,
 )
 from simreduce.topology.from_networkx import read_graph, wiring
 from simreduce.topology.naming import natural
@@ -92,10 +92,11 @@ class Topology:
 
     @functools.cached_property
     def graph(self) -> nx.MultiDiGraph[str]:
-        """The graph that routes are searched on, made when first needed; it cannot be changed.
+        """The graph that routes are searched on, made when first needed.
 
         Nodes and edges carry the fields of `Node` and `Link` as attributes, and the key of an edge
-        is the id of its link.
+        is the id of its link. The graph is frozen, and routes do not read its attributes. For
+        another machine change a copy: `Topology.from_networkx(topology.graph.copy())`.
         """
         graph, router = self.router.graph, self.router
         graph.graph.update(name=self.name, title=self.title, source=self.source)
@@ -105,7 +106,7 @@ class Topology:
             graph.graph.update(rule=router.rule, wiring=wiring(self.nodes, self.links))
         return nx.freeze(graph)
 
-    def scaled(self, bandwidth: float = 1.0, latency: float = 1.0) -> Topology:
+    def scale(self, bandwidth: float = 1.0, latency: float = 1.0) -> Topology:
         """The same machine with every bandwidth, of links and memories, and every latency times a
         factor.
         """
@@ -202,7 +203,7 @@ def assemble(
     )
 
 
-def _in_order(nodes: Mapping[str, Node], kind: Kind) -> tuple[str, ...]:
+def _in_order(nodes: Mapping[str, Node], kind: NodeKind) -> tuple[str, ...]:
     chosen = [node for node in nodes.values() if node.kind == kind]
     return tuple(
         n.name for n in sorted(chosen, key=lambda n: (natural(n.machine), natural(n.name)))

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from simreduce.errors import TopologyError, cut, did_you_mean, quote
 from simreduce.shipped import data_dir
 from simreduce.topology.clusters import cluster, is_cluster
-from simreduce.topology.files import is_path, overridden, read_document
+from simreduce.topology.files import apply_overrides, is_path, read_document
 from simreduce.topology.folded import Folded, fold
-from simreduce.topology.generators import GENERATORS, generate, machines, split_inline
+from simreduce.topology.generators import GENERATORS, build_cluster, generate, split_inline
 from simreduce.topology.generators.inline import DEVICES_LIMIT, FOLDED_LIMIT, WHOLE_LIMIT, too_many
 from simreduce.topology.generators.machines import FABRICS
 from simreduce.topology.machine import build_machine
@@ -41,10 +41,10 @@ def load_topology(text: str, overrides: Overrides | None = None) -> Topology:
     settings (`bandwidth`, `latency`; `fabric`, `nic`, and the keys of the machine) are what can be
     overridden. Raises `TopologyError` with every fault found.
     """
-    return _loaded(text, overrides or {}, DEVICES_LIMIT)
+    return _load(text, overrides or {}, DEVICES_LIMIT)
 
 
-def _loaded(text: str, overrides: Overrides, limit: int) -> Topology:
+def _load(text: str, overrides: Overrides, limit: int) -> Topology:
     machine = _file(text, overrides)
     if machine is not None:
         return machine
@@ -53,8 +53,10 @@ def _loaded(text: str, overrides: Overrides, limit: int) -> Topology:
         return generate(inline, overrides, limit)
     copies = split_inline(text, "x")
     if copies is not None:
-        return machines(copies, overrides, partial(_machine, typed=text.partition(",")[0]), limit)
-    raise _unknown(text)
+        return build_cluster(
+            copies, overrides, partial(_machine, typed=text.partition(",")[0]), limit
+        )
+    raise _unknown_name(text)
 
 
 def load_machine(
@@ -77,7 +79,7 @@ def load_machine(
             whole = (
                 None
                 if folded or count > WHOLE_LIMIT
-                else partial(_loaded, text, overrides, WHOLE_LIMIT)
+                else partial(_load, text, overrides, WHOLE_LIMIT)
             )
             return replace(
                 one, name=text, title=f"{copies} equal machines: {two.title}", whole=whole
@@ -122,7 +124,7 @@ def _machine(text: str, overrides: Overrides, typed: str = "") -> Topology:
     machine = _file(text, overrides, whole=False)
     if machine is None:
         # Of dgx3, which is no three dg, the whole is nearer to a name; of dgx1wx2 it is not.
-        raise _unknown(max(text, typed, key=_likeness))
+        raise _unknown_name(max(text, typed, key=_likeness))
     return machine
 
 
@@ -144,7 +146,7 @@ def _file(text: str, overrides: Overrides, *, whole: bool = True) -> Topology | 
         if not whole:
             raise TopologyError(f"{shown}: is made of several machines already")
         return cluster(document, path, text, overrides, _machine)
-    document, problems = overridden(document, overrides)
+    document, problems = apply_overrides(document, overrides)
     return build_machine(document, name=text, source=shown, problems=problems)
 
 
@@ -161,7 +163,7 @@ def find(text: str) -> tuple[Path, str] | None:
     return (ships, ships.name) if os.path.exists(ships) else None  # noqa: PTH110 - likewise
 
 
-def _unknown(text: str) -> TopologyError:
+def _unknown_name(text: str) -> TopologyError:
     if is_path(text):
         return TopologyError(f"{cut(text)}: there is no such file")
     names = [name for name, _ in shipped()]

@@ -13,7 +13,7 @@ from simreduce.topology.elements import KINDS, ROUTE, STAGED, Cable, Node
 from simreduce.topology.file_formats import LANES, MACHINE, node_values
 from simreduce.topology.from_networkx import check_joined
 from simreduce.topology.graph import Topology, build
-from simreduce.topology.naming import NAME, expanded, paired
+from simreduce.topology.naming import NAME, expand_range, pair_names
 from simreduce.topology.routing.spread import FIRST, EqualCost
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _names(faults: Faults, place: str, name: object) -> list[Any]:
     """The names that an entry stands for, [] after a fault; an entry that is no text as it is."""
     if not isinstance(name, str):
         return [name]
-    return faults.attempt(place, expanded, name) or []
+    return faults.attempt(place, expand_range, name) or []
 
 
 def _cables(faults: Faults, tables: Mapping[str, Values], nodes: Mapping[str, Node]) -> list[Cable]:
@@ -154,7 +154,7 @@ def _pairs(
         sides.append([] if lacking else names)
     if not all(sides):
         return []
-    found = faults.attempt(place, paired, *sides) or []
+    found = faults.attempt(place, pair_names, *sides) or []
     if before + len(found) > _MOST:
         if before < _MOST or not faults.problems:
             faults.add(place, f"more than {_MOST} links")

@@ -9,6 +9,7 @@ from simreduce.errors import TopologyError
 from simreduce.topology.graph import route
 from simreduce.topology.naming import natural
 from simreduce.topology.routing.equal_machines import EqualMachines
+from simreduce.topology.routing.nvlink import nvlink_lanes
 from simreduce.topology.routing.reach import path_kind
 
 if TYPE_CHECKING:
@@ -48,19 +49,7 @@ def path_class(topology: Topology, a: str, b: str) -> str:
         return NO_PATH
     used = [topology.router.link(*hop) for hop in itertools.pairwise(path)]
     kind = path_kind([topology.nodes[name] for name in path], used)
-    return f"NV{_nvlinks(topology, a, b, direct=len(path) == 2)}" if kind == "NV" else kind
-
-
-def _nvlinks(topology: Topology, a: str, b: str, *, direct: bool) -> int:
-    """Lanes of the NVLinks between two devices, or of those from both to the NVSwitches."""
-    lanes = {a: 0, b: 0}
-    for end in (a, b):
-        for _, target, key in topology.graph.out_edges(end, keys=True):
-            link = topology.links[key]
-            wanted = target in (a, b) if direct else topology.nodes[target].kind == "nvswitch"
-            if wanted and link.link_class.startswith("nvlink") and not link.is_toll:
-                lanes[end] += link.lanes
-    return min(lanes.values())
+    return f"NV{nvlink_lanes(topology, a, b, direct=len(path) == 2)}" if kind == "NV" else kind
 
 
 def matrix_text(topology: Topology) -> str:

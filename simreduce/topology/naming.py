@@ -23,7 +23,7 @@ def natural(name: str) -> tuple[tuple[int, str], ...]:
     return (*((int(p), "") if p[0] in "0123456789" else (-1, p) for p in parts), (-2, name))
 
 
-def expanded(text: str) -> list[str]:
+def expand_range(text: str) -> list[str]:
     """The names that `gpu[0-7]` or `cpu[0-34:2]` (every second) stands for; a text without brackets
     is one name.
 
@@ -46,7 +46,7 @@ def expanded(text: str) -> list[str]:
     return [f"{match['head']}{number}{match['tail']}" for number in numbers]
 
 
-def paired(ends: list[str], others: list[str]) -> list[tuple[str, str]]:
+def pair_names(ends: list[str], others: list[str]) -> list[tuple[str, str]]:
     """Pairs of the names of two ranges: each of the longer with its share of the shorter, in
     blocks.
 

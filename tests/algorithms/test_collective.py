@@ -163,7 +163,7 @@ def test_the_default_order_on_a_dgx1_ends_with_a_hop_that_has_no_link():
 
 
 def test_a_configured_order_is_taken():
-    shape = layout(load_topology("dgx1v")).ordered([0, 1, 2, 3, 7, 6, 5, 4])
+    shape = layout(load_topology("dgx1v")).with_order([0, 1, 2, 3, 7, 6, 5, 4])
 
     assert rank_order(shape) == [[0, 1, 2, 3, 7, 6, 5, 4]]
 

@@ -139,6 +139,6 @@ def test_no_ring_can_be_made_of_a_chain():
 
 
 def test_a_plan_is_for_the_network_and_not_for_its_speed():
-    shape, faster = layout(DGX1V), layout(DGX1V.scaled(bandwidth=2))
+    shape, faster = layout(DGX1V), layout(DGX1V.scale(bandwidth=2))
 
     assert plan(multi_ring, shape, 1000).digest == plan(multi_ring, faster, 1000).digest

@@ -50,7 +50,7 @@ def test_every_inner_family_takes_unequal_tasks(inner, sizes):
 
 
 def test_the_order_of_gpus_in_a_task_is_heeded():
-    shape = tasks_of(4, 4).ordered([2, 0, 3, 1])
+    shape = tasks_of(4, 4).with_order([2, 0, 3, 1])
     plan = compiled("all_reduce", "ring/ring", shape, 80)
 
     assert [] == verify(plan)

@@ -422,7 +422,7 @@ def test_a_machine_that_is_k_times_as_fast_takes_a_kth_of_the_time(scene, power)
     )
     slow = scene._replace(calibration=replace(scene.calibration, links={}))
     fast = scene._replace(
-        topology=scene.topology.scaled(bandwidth=k, latency=1 / k),
+        topology=scene.topology.scale(bandwidth=k, latency=1 / k),
         calibration=calibration,
         ready=scene.ready / k,
     )

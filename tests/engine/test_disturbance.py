@@ -216,7 +216,7 @@ def test_a_slow_device_is_slow_in_all_that_it_does():
 
 def test_every_device_twice_as_slow_takes_twice_as_long():
     """To the bit, where no link has a latency, which no device makes longer."""
-    topology = sr.load_topology("dgx1v").scaled(latency=0.0)
+    topology = sr.load_topology("dgx1v").scale(latency=0.0)
     plan = sr.compile("xring#2", sr.load_workload("bytes:1M"), sr.layout(topology))
     costs = Calibration("costs", dispatch={"copy": 5e-6, "add": 3e-6})
     slow = Disturbance(dict.fromkeys(topology.nodes, 2.0))

@@ -209,7 +209,7 @@ def test_ranks_in_another_order() -> None:
     topology = load_topology("dgx1vx3")
     order = (0, 1, 2, 3, 7, 6, 5, 4)
     whole, folded = (
-        simulate(compile_plan("ring", one_gradient(240), layout(m).ordered(order)), m)
+        simulate(compile_plan("ring", one_gradient(240), layout(m).with_order(order)), m)
         for m in (topology, fold(topology))
     )
     assert folded.seconds == whole.seconds

@@ -12,8 +12,8 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.errors import InputError
 from simreduce.plots import (
-    Measured,
-    Span,
+    AccuracyPoint,
+    TimelineBar,
     check_plot,
     draw_accuracy,
     draw_bars,
@@ -24,8 +24,8 @@ from simreduce.plots import (
 pytest.importorskip("matplotlib")
 
 
-def row(algorithm="ring", size=2**20, measured=1e-3, predicted=1.1e-3) -> Measured:
-    return Measured(algorithm, size, measured, 0.9 * measured, 1.2 * measured, predicted)
+def row(algorithm="ring", size=2**20, measured=1e-3, predicted=1.1e-3) -> AccuracyPoint:
+    return AccuracyPoint(algorithm, size, measured, 0.9 * measured, 1.2 * measured, predicted)
 
 
 def words(plot) -> str:
@@ -125,7 +125,7 @@ def test_rows_without_prediction_are_on_the_right_only():
             ["ring, 0 B: the size", "ring, 1048576 B: measured: inf s"],
         ),
         (
-            [Measured("x", 4, 2.0, 3.0, 1.0, -1.0)],
+            [AccuracyPoint("x", 4, 2.0, 3.0, 1.0, -1.0)],
             ["x, 4 B: predicted: -1.0 s", "x, 4 B: low: 3.0 s is more than high"],
         ),
     ],
@@ -159,7 +159,7 @@ def test_bars_stand_in_their_order_and_many_are_counted():
 
 def test_a_timeline_has_a_row_for_each_track_and_a_colour_for_each_kind():
     tracks = [
-        ("gpu0", [Span(0, 0.01, "forward"), Span(0.01, 0.03, "backward")]),
+        ("gpu0", [TimelineBar(0, 0.01, "forward"), TimelineBar(0.01, 0.03, "backward")]),
         ("reductions", []),
     ]
     plot = draw_timeline(tracks, "step")

@@ -8,7 +8,7 @@ from itertools import combinations
 import networkx as nx
 from hypothesis import strategies as st
 
-from simreduce.synthesis.network import Network, connected, direct_network
+from simreduce.synthesis.network import Network, direct_network, is_connected
 
 DOUBLE = ((0, 3), (3, 2), (2, 1), (1, 5), (5, 6), (6, 7), (7, 4), (4, 0))
 SINGLE = ((0, 1), (1, 3), (3, 7), (7, 5), (5, 4), (4, 6), (6, 2), (2, 0))
@@ -35,7 +35,7 @@ def subsets(sizes=range(2, 9)) -> Iterator[tuple[int, ...]]:
     """The sets of GPUs that their NVLinks connect."""
     for size in sizes:
         for gpus in combinations(range(8), size):
-            if connected(size, dgx1(gpus).edges):
+            if is_connected(size, dgx1(gpus).edges):
                 yield gpus
 
 

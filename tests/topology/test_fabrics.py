@@ -404,7 +404,7 @@ def test_every_pair_of_a_small_cluster_has_a_way(machine, fabric):
 def test_a_cluster_survives_pickling_and_scaling(fabric):
     cluster = load_topology(f"dgx1vx5,{fabric}")
 
-    for copy in (cluster.scaled(bandwidth=2), pickle.loads(pickle.dumps(cluster))):  # noqa: S301 - our own
+    for copy in (cluster.scale(bandwidth=2), pickle.loads(pickle.dumps(cluster))):  # noqa: S301 - our own
         assert copy.router.rule == cluster.router.rule
         assert route(copy, "n1.gpu0", "n4.gpu7").path == route(cluster, "n1.gpu0", "n4.gpu7").path
 

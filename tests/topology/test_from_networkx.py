@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -232,3 +234,33 @@ def test_the_python_interface_takes_graphs():
     plan = sr.compile("halving_doubling", "bytes:1MiB", cube)
 
     assert sr.simulate(plan, cube, "ideal").seconds == sr.simulate(plan, CUBE, "ideal").seconds
+
+
+def test_a_caller_cannot_change_the_routes_of_a_topology_over_its_graph():
+    box = load_topology("dgx1v")
+    before = box.router.route("gpu0", "gpu4"), box.router.route("gpu0", "gpu5")
+    with pytest.raises(nx.NetworkXError):
+        box.graph.add_edge("gpu0", "gpu5")
+    with pytest.raises(nx.NetworkXError):
+        box.graph.remove_node("gpu4")
+    for *_, attributes in box.graph.edges(data=True):
+        attributes |= {"bandwidth": 1.0, "latency": 1.0, "link_class": "route"}
+    for _, attributes in box.graph.nodes(data=True):
+        attributes |= {"kind": "switch", "transit": True}
+    fresh = load_topology("dgx1v")
+    assert (box.router.route("gpu0", "gpu4"), box.router.route("gpu0", "gpu5")) == before
+    assert all(
+        box.router.route(a, b) == fresh.router.route(a, b)
+        for a, b in itertools.permutations(box.devices, 2)
+    )
+
+
+def test_a_changed_copy_of_the_graph_is_another_machine():
+    box = load_topology("dgx1v")
+    changed = box.graph.copy()
+    changed.remove_edges_from(
+        [(a, b, k) for a, b, k in changed.edges if {a, b} == {"gpu0", "gpu4"}]
+    )
+    other = Topology.from_networkx(changed)
+    assert len(other.router.route("gpu0", "gpu4").links) > 1
+    assert len(box.router.route("gpu0", "gpu4").links) == 1

@@ -93,7 +93,7 @@ def test_the_digest_tells_machines_apart():
 @given(k=st.sampled_from([0.25, 0.5, 2.0, 8.0]))
 def test_scaling_is_exact_and_reversible(k):
     machine = load_topology("dgx1vx2")
-    fast = machine.scaled(bandwidth=k, latency=1 / k)
+    fast = machine.scale(bandwidth=k, latency=1 / k)
 
     for slow_link, fast_link in zip(machine.links, fast.links, strict=True):
         assert fast_link.bandwidth == slow_link.bandwidth * k
@@ -101,7 +101,7 @@ def test_scaling_is_exact_and_reversible(k):
         assert fast_link.latency * k == slow_link.latency
     assert fast.nodes["n0.gpu0"].memory_bandwidth == 900e9 * k
     assert fast.digest != machine.digest
-    assert fast.scaled(bandwidth=1 / k, latency=k).digest == machine.digest
+    assert fast.scale(bandwidth=1 / k, latency=k).digest == machine.digest
     slow_route, fast_route = (route(each, "n0.gpu0", "n1.gpu7") for each in (machine, fast))
     assert fast_route.path == slow_route.path
     assert fast_route.latency * k == slow_route.latency
@@ -112,7 +112,7 @@ def test_scaling_is_exact_and_reversible(k):
 )
 def test_senseless_scaling(bandwidth, latency):
     with pytest.raises(ValueError, match="cannot scale"):
-        load_topology("ring:2").scaled(bandwidth=bandwidth, latency=latency)
+        load_topology("ring:2").scale(bandwidth=bandwidth, latency=latency)
 
 
 def test_natural_order():

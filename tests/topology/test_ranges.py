@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from simreduce.errors import TopologyError
 from simreduce.topology import load_topology
-from simreduce.topology.naming import expanded, paired
+from simreduce.topology.naming import expand_range, pair_names
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from simreduce.topology.naming import expanded, paired
     ],
 )
 def test_a_range_stands_for_names(text, names):
-    assert expanded(text) == names
+    assert expand_range(text) == names
 
 
 @pytest.mark.parametrize(
@@ -40,22 +40,22 @@ def test_a_range_stands_for_names(text, names):
 )
 def test_what_is_no_range(text):
     with pytest.raises(ValueError, match=r"range|names"):
-        expanded(text)
+        expand_range(text)
 
 
 def test_ranges_pair_in_blocks():
-    gpus, plx = expanded("gpu[0-7]"), expanded("plx[0-3]")
+    gpus, plx = expand_range("gpu[0-7]"), expand_range("plx[0-3]")
 
-    assert paired(gpus, plx)[:3] == [("gpu0", "plx0"), ("gpu1", "plx0"), ("gpu2", "plx1")]
-    assert paired(plx, gpus)[-1] == ("plx3", "gpu7")
-    assert paired(["s"], plx) == [("s", name) for name in plx]
+    assert pair_names(gpus, plx)[:3] == [("gpu0", "plx0"), ("gpu1", "plx0"), ("gpu2", "plx1")]
+    assert pair_names(plx, gpus)[-1] == ("plx3", "gpu7")
+    assert pair_names(["s"], plx) == [("s", name) for name in plx]
     with pytest.raises(ValueError, match="3 and 2 names do not pair"):
-        paired(["a", "b", "c"], ["x", "y"])
+        pair_names(["a", "b", "c"], ["x", "y"])
 
 
 @given(st.integers(1, 60), st.integers(1, 60))
 def test_every_name_of_both_sides_is_paired(n, share):
-    pairs = paired([f"a{i}" for i in range(n * share)], [f"b{i}" for i in range(n)])
+    pairs = pair_names([f"a{i}" for i in range(n * share)], [f"b{i}" for i in range(n)])
 
     assert len({a for a, _ in pairs}) == len(pairs) == n * share
     assert {b for _, b in pairs} == {f"b{i}" for i in range(n)}
@@ -158,4 +158,4 @@ def test_a_range_of_millions_is_counted_and_refused():
     with pytest.raises(
         ValueError, match="stands for 100000000 names, and a range for 4096 at most"
     ):
-        expanded("gpu[0-99999999]")
+        expand_range("gpu[0-99999999]")

@@ -233,7 +233,7 @@ def test_every_route_is_a_path(text):
 def test_a_rule_outlives_scaling_and_pickling(text):
     topology = load_topology(text)
 
-    for copy in (topology.scaled(bandwidth=2), pickle.loads(pickle.dumps(topology))):  # noqa: S301 - our own
+    for copy in (topology.scale(bandwidth=2), pickle.loads(pickle.dumps(topology))):  # noqa: S301 - our own
         assert copy.router.rule == topology.router.rule
         assert route(copy, "gpu0", "gpu13").path == route(topology, "gpu0", "gpu13").path
 

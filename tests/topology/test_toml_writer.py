@@ -35,7 +35,7 @@ def test_a_machine_comes_back_as_it_was(name, tmp_path):
         read_nccl_topology(XML, "x")[0],
         read_topo_m(TOPO_M, "x", model_named("V100"))[0],
         read_topo_m(SWITCHED, "x", model_named("A100"))[0],
-        load_topology("dgx1v").scaled(bandwidth=1 / 3, latency=0.7),
+        load_topology("dgx1v").scale(bandwidth=1 / 3, latency=0.7),
     ],
     ids=["xml", "topo -m", "switched", "scaled"],
 )

@@ -302,6 +302,6 @@ def test_rings_take_the_order_of_the_scenario():
     scenario = _scenario("xring", machine="ring:4", workload="bytes:64K")
     ring = scenario.setup.layout
 
-    assert rank(scenario.but(part=ring.ordered((3, 2, 1, 0)))).candidates
+    assert rank(scenario.but(part=ring.with_order((3, 2, 1, 0)))).candidates
     with pytest.raises(StrategyError, match="xring: no route from"):
-        rank(scenario.but(part=ring.ordered((0, 2, 1, 3))))
+        rank(scenario.but(part=ring.with_order((0, 2, 1, 3))))

@@ -168,7 +168,7 @@ def _ports(topology: str | Scenario | None) -> str:
 def _order(links: Links, topology: str | Scenario | None) -> Layout:
     """The workers on shaped links, in the order of a scenario's rings."""
     order = topology.setup.layout.order if isinstance(topology, Scenario) else ()
-    return links.layout().ordered(order) if order else links.layout()
+    return links.layout().with_order(order) if order else links.layout()
 
 
 def _machine(topology: str, split: int) -> Topology:

@@ -28,7 +28,7 @@ from simreduce.cli.sizes import sizes_options
 from simreduce.cli.strategies import algo_option
 from simreduce.formats import Faults
 from simreduce.outputs import check_place
-from simreduce.plots import Measured, draw_accuracy
+from simreduce.plots import AccuracyPoint, draw_accuracy
 from simreduce_validate.measuring import overwrite_fault
 from simreduce_validate.report.accuracy import accuracy_lines
 from simreduce_validate.report.documents import document
@@ -130,9 +130,9 @@ def validate(
     return int(any(timing.faults for timing in found.timings))
 
 
-def _marks(found: Validation) -> list[Measured]:
+def _marks(found: Validation) -> list[AccuracyPoint]:
     return [
-        Measured(
+        AccuracyPoint(
             timing.case.algorithm,
             timing.case.nbytes,
             timing.measured.median,

@@ -37,7 +37,7 @@ def test_xring(tasks, gpus):
 @pytest.mark.parametrize(("tasks", "gpus"), MACHINES)
 def test_xring_in_the_order_of_gpu_indices(tasks, gpus):
     for order, shards in itertools.product(ORDERS[gpus], {1, min(2, gpus), gpus}):
-        layout = machine(tasks, gpus).ordered(order)
+        layout = machine(tasks, gpus).with_order(order)
         assert {} == differences("xring", layout, [3, 10, 97], shards=shards)
 
 
@@ -143,7 +143,7 @@ def cases(draw):
     shards = draw(st.integers(1, most.get(algorithm, 1)))
     layout = machine(tasks, gpus)
     if algorithm == "xring":
-        layout = layout.ordered(draw(st.permutations(range(gpus))))
+        layout = layout.with_order(draw(st.permutations(range(gpus))))
     if algorithm == "nccl/rechd":
         sizes = [n * tasks * max(packs, 1) for n in sizes]
     faithful = tasks > 1 and draw(st.booleans())

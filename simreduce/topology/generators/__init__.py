@@ -52,8 +52,8 @@ from typing import TYPE_CHECKING
 from simreduce.topology.generators.dragonfly import DRAGONFLY_KEYS, dragonfly
 from simreduce.topology.generators.fat_tree import TREE_KEYS, fat_tree
 from simreduce.topology.generators.full import full
-from simreduce.topology.generators.inline import DEVICES_LIMIT, Inline, Settings, split_inline
-from simreduce.topology.generators.machines import machines
+from simreduce.topology.generators.inline import DEVICES_LIMIT, Inline, InlineSettings, split_inline
+from simreduce.topology.generators.machines import build_cluster
 from simreduce.topology.generators.ring import ring
 from simreduce.topology.generators.switch import switch
 from simreduce.topology.generators.torus import torus
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
     from simreduce.topology.generators.shape import Shape
 
-__all__ = ["GENERATORS", "Generator", "Inline", "generate", "machines", "split_inline"]
+__all__ = ["GENERATORS", "Generator", "Inline", "build_cluster", "generate", "split_inline"]
 
 _COMMON = ("bandwidth", "latency", "equal_cost", "seed")
 
@@ -76,7 +76,7 @@ class Generator:
     figures.
     """
 
-    shape: Callable[[Settings], Shape]
+    shape: Callable[[InlineSettings], Shape]
     form: str
     keys: tuple[str, ...] = ()
 
@@ -98,7 +98,7 @@ def generate(
     them. `limit` is that of devices on one switch.
     """
     generator = GENERATORS[inline.name]
-    settings = Settings(inline, dict(inline.settings) | dict(overrides), limit)
+    settings = InlineSettings(inline, dict(inline.settings) | dict(overrides), limit)
     settings.unknown((*_COMMON, *generator.keys))
     equal_cost = settings.equal_cost()
     shape = generator.shape(settings)

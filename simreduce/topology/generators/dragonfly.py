@@ -27,8 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from simreduce.topology.elements import Node
-from simreduce.topology.generators.inline import DEVICES_LIMIT, Settings
-from simreduce.topology.generators.shape import Join, Shape, Wired, switches, textbook
+from simreduce.topology.generators.inline import DEVICES_LIMIT, InlineSettings
+from simreduce.topology.generators.shape import Join, NetworkParts, Shape, switches, textbook
 from simreduce.topology.routing.dragonfly import DragonflyRule
 from simreduce.units import plural
 
@@ -65,8 +65,10 @@ class Dragonfly:
             f", {self.parallel} global cables for two groups" if self.parallel > 1 else ""
         )
 
-    def wire(self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join) -> Wired:
-        """See `Network`; hosts beyond its own sit at the last router."""
+    def wire(
+        self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join
+    ) -> NetworkParts:
+        """See `Blueprint`; hosts beyond its own sit at the last router."""
         rule = DragonflyRule(tuple(hosts), self.p, self.a, self.g, self.parallel, first)
         routers = switches("router", self.g * self.a)
         cables = [
@@ -84,15 +86,15 @@ class Dragonfly:
             cables += [
                 join(routers[i * self.a + one], routers[j * self.a + other]) for one, other in ends
             ]
-        return Wired(routers, cables, rule)
+        return NetworkParts(routers, cables, rule)
 
 
-def dragonfly(settings: Settings) -> Shape:
+def dragonfly(settings: InlineSettings) -> Shape:
     """GPUs as the hosts."""
     return textbook(settings, read_dragonfly)
 
 
-def read_dragonfly(settings: Settings, machines: int, nics: int) -> Dragonfly:
+def read_dragonfly(settings: InlineSettings, machines: int, nics: int) -> Dragonfly:
     """The one that the settings ask for; its hosts are all NICs, machine by machine."""
     hosts = machines * nics
     p, a, h, g = (settings.whole(key, 0, 1, DEVICES_LIMIT) for key in DRAGONFLY_KEYS)

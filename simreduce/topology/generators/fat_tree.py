@@ -27,8 +27,8 @@ from fractions import Fraction
 import numpy as np
 
 from simreduce.topology.elements import Node
-from simreduce.topology.generators.inline import DEVICES_LIMIT, Settings
-from simreduce.topology.generators.shape import Join, Shape, Wired, switches, textbook
+from simreduce.topology.generators.inline import DEVICES_LIMIT, InlineSettings
+from simreduce.topology.generators.shape import Join, NetworkParts, Shape, switches, textbook
 from simreduce.topology.routing.fat_tree import FatTreeRule
 from simreduce.units import plural
 
@@ -37,7 +37,7 @@ TREE_KEYS = ("radix", "oversubscription", "levels", "pods", "reduce")
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class FatTree:
     """Over `hosts` hosts: `radix` of them under each leaf, which has one cable to each of `spines`.
 
     With `rails` above 1 the hosts are the NICs of machines, so many of each, and the i-th ones of
@@ -85,8 +85,10 @@ class Tree:
             words += f"{leaves} and {spines}"
         return words + (", switches that reduce" if self.reduces else "")
 
-    def wire(self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join) -> Wired:
-        """See `Network`; hosts beyond those of the tree sit on the last leaf."""
+    def wire(
+        self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join
+    ) -> NetworkParts:
+        """See `Blueprint`; hosts beyond those of the tree sit on the last leaf."""
         large = self.leaves - self.dealt * (self.pod - 1) if self.dealt else self.pods
         rule = FatTreeRule(
             tuple(hosts),
@@ -115,15 +117,15 @@ class Tree:
         for i, spine in enumerate(spines if cores else ()):
             place = i % self.spines
             cables += [join(spine, core) for core in cores[place * self.cores :][: self.cores]]
-        return Wired([*leaves, *spines, *cores], cables, rule)
+        return NetworkParts([*leaves, *spines, *cores], cables, rule)
 
 
-def fat_tree(settings: Settings) -> Shape:
+def fat_tree(settings: InlineSettings) -> Shape:
     """GPUs as the hosts."""
     return textbook(settings, read_tree)
 
 
-def read_tree(settings: Settings, machines: int, nics: int) -> Tree:
+def read_tree(settings: InlineSettings, machines: int, nics: int) -> FatTree:
     """The tree that the settings ask for; its hosts are all NICs, machine by machine."""
     hosts = machines * nics
     if settings.whole("levels", 2, 2, 3) == 3:
@@ -132,10 +134,10 @@ def read_tree(settings: Settings, machines: int, nics: int) -> Tree:
         settings.faults.add("pods", "is for levels=3")
     radix = settings.whole("radix", min(RADIX, hosts), 2, DEVICES_LIMIT)
     up = up_links(settings, radix)
-    return Tree(hosts, radix, up if hosts > radix else 0, settings.flag("reduce"))
+    return FatTree(hosts, radix, up if hosts > radix else 0, settings.flag("reduce"))
 
 
-def up_links(settings: Settings, radix: int) -> int:
+def up_links(settings: InlineSettings, radix: int) -> int:
     """Of a leaf over so many hosts: `radix` / `oversubscription=`."""
     ratio = settings.ratio("oversubscription")
     up = radix / ratio
@@ -151,7 +153,7 @@ def up_links(settings: Settings, radix: int) -> int:
     return int(up)
 
 
-def _three_levels(settings: Settings, hosts: int) -> Tree:
+def _three_levels(settings: InlineSettings, hosts: int) -> FatTree:
     ports = settings.whole("radix", 0, 2, DEVICES_LIMIT)
     ratio = settings.ratio("oversubscription")
     pods = settings.whole("pods", 0, 1, DEVICES_LIMIT)
@@ -160,7 +162,7 @@ def _three_levels(settings: Settings, hosts: int) -> Tree:
     fits = next((k for k in sizes if k % 2 == 0 and _most(k, ratio) >= hosts), 0)
     if not fits:
         settings.faults.add("radix" if ports else "oversubscription", _misfit(ports, ratio, hosts))
-        return Tree(hosts, hosts, 0)
+        return FatTree(hosts, hosts, 0)
     up = _up_links(fits, ratio)
     leaves = -(-hosts // (fits - up))
     pod = -(-leaves // pods) if pods else fits // 2
@@ -172,8 +174,8 @@ def _three_levels(settings: Settings, hosts: int) -> Tree:
             f"pods, not {pods}",
         )
     if leaves <= pod:
-        return Tree(hosts, fits - up, up if leaves > 1 else 0, reduces)
-    return Tree(hosts, fits - up, up, reduces, pod=pod, cores=fits // 2, dealt=pods)
+        return FatTree(hosts, fits - up, up if leaves > 1 else 0, reduces)
+    return FatTree(hosts, fits - up, up, reduces, pod=pod, cores=fits // 2, dealt=pods)
 
 
 def _up_links(ports: int, ratio: Fraction) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simreduce.topology.generators.inline import Settings
+from simreduce.topology.generators.inline import InlineSettings
 from simreduce.topology.generators.shape import Shape, cable, ends
 from simreduce.units import plural
 
@@ -10,7 +10,7 @@ _LIMIT = 512
 """There are n x n links."""
 
 
-def full(settings: Settings) -> Shape:
+def full(settings: InlineSettings) -> Shape:
     """Every two GPUs are linked, and each to the host."""
     bandwidth, latency = settings.bandwidth(), settings.latency()
     count = settings.size(_LIMIT)

@@ -73,7 +73,7 @@ def too_many(count: int, what: str) -> str:
     )
 
 
-class Settings:
+class InlineSettings:
     """The settings of one inline topology. Each reader notes a fault and goes on with a harmless
     value; a shape reads all that it needs, then calls `check`, then builds.
     """
@@ -112,9 +112,9 @@ class Settings:
         if not re.fullmatch(r"[0-9]{1,9}", text):
             self.faults.add("", f"{quote(text)} is not a number of {what} from 1 to {limit}")
             return 1
-        return self._bounded(int(text), limit, what)
+        return self._check_count(int(text), limit, what)
 
-    def _bounded(self, count: int, limit: int, what: str = "devices", key: str = "") -> int:
+    def _check_count(self, count: int, limit: int, what: str = "devices", key: str = "") -> int:
         if count < 1:
             self.faults.add(key, f"0 {what}; at least 1 is needed")
         elif count > limit:
@@ -140,7 +140,7 @@ class Settings:
             return (1,) * fewest
         sizes = tuple(int(text) for text in texts)
         count = math.prod(sizes)
-        return sizes if self._bounded(count, limit, key=key) == count else (1,) * fewest
+        return sizes if self._check_count(count, limit, key=key) == count else (1,) * fewest
 
     def whole(self, key: str, default: int, low: int, high: int) -> int:
         """A whole number from `low` to `high`."""

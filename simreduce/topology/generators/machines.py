@@ -14,13 +14,14 @@ from simreduce.topology.classes import link_classes, networks
 from simreduce.topology.elements import Cable, Node
 from simreduce.topology.generators.dragonfly import DRAGONFLY_KEYS, read_dragonfly
 from simreduce.topology.generators.fat_tree import TREE_KEYS, read_tree
-from simreduce.topology.generators.inline import DEVICES_LIMIT, Inline, Settings, too_many
+from simreduce.topology.generators.inline import DEVICES_LIMIT, Inline, InlineSettings, too_many
 from simreduce.topology.generators.rails import RAIL_KEYS, read_rails, read_rails_only
 from simreduce.topology.generators.shape import Join, Read, check_cables
 from simreduce.topology.generators.switch import read_switch
 from simreduce.topology.generators.torus import TORUS_KEYS, read_torus
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.routing.equal_machines import EqualMachines
+from simreduce.topology.routing.nvlink import is_nvlink
 from simreduce.units import noun
 
 DEFAULT_NIC = "ib_edr"
@@ -29,7 +30,7 @@ DEFAULT_SWITCH_LATENCY = 0.1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Fabric:
+class FabricType:
     """A shape of the network, and the settings it has. `railed` says that it joins the i-th NICs of
     all boards, `apart` that these have a network of their own.
     """
@@ -41,12 +42,12 @@ class Fabric:
 
 
 FABRICS = {
-    "switch": Fabric(read_switch),
-    "fat_tree": Fabric(read_tree, TREE_KEYS),
-    "rail_optimised": Fabric(read_rails, RAIL_KEYS, railed=True),
-    "rail_only": Fabric(read_rails_only, ("reduce",), railed=True, apart=True),
-    "dragonfly": Fabric(read_dragonfly, DRAGONFLY_KEYS),
-    "torus": Fabric(read_torus, TORUS_KEYS),
+    "switch": FabricType(read_switch),
+    "fat_tree": FabricType(read_tree, TREE_KEYS),
+    "rail_optimised": FabricType(read_rails, RAIL_KEYS, railed=True),
+    "rail_only": FabricType(read_rails_only, ("reduce",), railed=True, apart=True),
+    "dragonfly": FabricType(read_dragonfly, DRAGONFLY_KEYS),
+    "torus": FabricType(read_torus, TORUS_KEYS),
 }
 
 SETTINGS = ("fabric", "nic", "switch_latency", "equal_cost", "seed")
@@ -57,7 +58,7 @@ FABRIC_KEYS = tuple(dict.fromkeys(key for fabric in FABRICS.values() for key in 
 """The settings that single fabrics have."""
 
 
-def machines(
+def build_cluster(
     inline: Inline,
     overrides: Mapping[str, str | int],
     load: Callable[[str, Mapping[str, str | int]], Topology],
@@ -68,7 +69,7 @@ def machines(
     """
     known = (*SETTINGS, *FABRIC_KEYS)
     mine = {key: value for key, value in overrides.items() if key in known}
-    settings = Settings(inline, dict(inline.settings) | mine, limit)
+    settings = InlineSettings(inline, dict(inline.settings) | mine, limit)
     shape = str(settings.values.get("fabric", "switch"))
     settings.unknown((*SETTINGS, *FABRICS[shape].keys) if shape in FABRICS else known)
     fabric = FABRICS[settings.read("fabric", choice(tuple(FABRICS), "fabric"), "switch")]
@@ -105,7 +106,7 @@ def machines(
     return build(inline.text, title, inline.text, *everything, rule, equal_cost)
 
 
-def _nic_class(settings: Settings, name: str, machine: Topology, nic: str) -> str:
+def _nic_class(settings: InlineSettings, name: str, machine: Topology, nic: str) -> str:
     """The link class of the network: `nic`, else that of all NICs of the machine."""
     ports = [n.network or DEFAULT_NIC for n in machine.nodes.values() if n.kind == "nic"]
     own = list(dict.fromkeys(ports))
@@ -145,9 +146,7 @@ def _boards(box: Topology) -> int:
     """
     wired = nx.Graph()
     wired.add_nodes_from(box.nodes)
-    wired.add_edges_from(
-        (link.source, link.target) for link in box.links if not link.link_class.startswith("nvlink")
-    )
+    wired.add_edges_from((link.source, link.target) for link in box.links if not is_nvlink(link))
     board = {name: i for i, names in enumerate(nx.connected_components(wired)) for name in names}
     of_nics = [board[node.name] for node in box.nodes.values() if node.kind == "nic"]
     runs = [len(list(run)) for _, run in itertools.groupby(of_nics)]

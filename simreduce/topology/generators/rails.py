@@ -21,14 +21,14 @@ does not join its NICs, such a transfer is refused.
 
 from __future__ import annotations
 
-from simreduce.topology.generators.fat_tree import Tree, up_links
-from simreduce.topology.generators.inline import DEVICES_LIMIT, Settings
+from simreduce.topology.generators.fat_tree import FatTree, up_links
+from simreduce.topology.generators.inline import DEVICES_LIMIT, InlineSettings
 
 UNIT = 32
 RAIL_KEYS = ("unit", "oversubscription", "levels", "reduce")
 
 
-def read_rails(settings: Settings, machines: int, nics: int) -> Tree:
+def read_rails(settings: InlineSettings, machines: int, nics: int) -> FatTree:
     """The rails of so many machines with so many NICs each, joined by spines."""
     unit = settings.whole("unit", min(UNIT, machines), 1, DEVICES_LIMIT)
     up, reduces = up_links(settings, unit), settings.flag("reduce")
@@ -38,9 +38,9 @@ def read_rails(settings: Settings, machines: int, nics: int) -> Tree:
         up = 0
     if leaves <= pod:
         pod = 0
-    return Tree(machines * nics, unit, up, reduces, rails=nics, pod=pod, cores=pod)
+    return FatTree(machines * nics, unit, up, reduces, rails=nics, pod=pod, cores=pod)
 
 
-def read_rails_only(settings: Settings, machines: int, nics: int) -> Tree:
+def read_rails_only(settings: InlineSettings, machines: int, nics: int) -> FatTree:
     """A switch for each rail."""
-    return Tree(machines * nics, machines, 0, settings.flag("reduce"), rails=nics)
+    return FatTree(machines * nics, machines, 0, settings.flag("reduce"), rails=nics)

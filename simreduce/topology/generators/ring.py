@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from simreduce.topology.generators.inline import DEVICES_LIMIT, Settings
+from simreduce.topology.generators.inline import DEVICES_LIMIT, InlineSettings
 from simreduce.topology.generators.shape import Shape, cable, ends
 from simreduce.units import plural
 
 
-def ring(settings: Settings) -> Shape:
+def ring(settings: InlineSettings) -> Shape:
     """Each GPU is linked to its two neighbours, and to the host."""
     bandwidth, latency = settings.bandwidth(), settings.latency()
     count = settings.size(DEVICES_LIMIT)

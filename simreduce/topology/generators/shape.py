@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from simreduce.topology.elements import Cable, Node
-from simreduce.topology.generators.inline import DEVICES_LIMIT, Settings
+from simreduce.topology.generators.inline import DEVICES_LIMIT, InlineSettings
 from simreduce.topology.routing.rule import RoutingRule
 from simreduce.units import plural
 
@@ -33,7 +33,7 @@ Join = Callable[[Node, Node], Cable]
 """The cable from a host, or a switch, to a switch."""
 
 
-class Wired(NamedTuple):
+class NetworkParts(NamedTuple):
     """The switches of a network, its cables, and the rule for its routes."""
 
     switches: list[Node]
@@ -41,7 +41,7 @@ class Wired(NamedTuple):
     rule: RoutingRule
 
 
-class Network(Protocol):
+class Blueprint(Protocol):
     """A network over a number of hosts, before anybody has said what these are."""
 
     @property
@@ -52,25 +52,27 @@ class Network(Protocol):
     def cables(self) -> int:
         """How many it has, those of the hosts included."""
 
-    def wire(self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join) -> Wired:
+    def wire(
+        self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join
+    ) -> NetworkParts:
         """It over the `hosts`, places in `nodes` in the order of their ports; one beyond its size
         has a port too. Switches come after all `nodes`, the cables after `first` others.
         """
 
 
-Read = Callable[[Settings, int, int], Network]
+Read = Callable[[InlineSettings, int, int], Blueprint]
 """What makes a network of the settings, for so many machines with so many hosts (NICs, or GPUs of a
 textbook) each.
 """
 
 
-def textbook(settings: Settings, read: Read, limit: int = DEVICES_LIMIT) -> Shape:
+def textbook(settings: InlineSettings, read: Read, limit: int = DEVICES_LIMIT) -> Shape:
     """GPUs as the hosts, and the host `cpu0` with one more port; half of the latency is on each
     cable.
     """
     bandwidth, latency = settings.bandwidth(), settings.latency()
     count = settings.size(limit)
-    network, places = read(settings, count, 1), placed(settings, count)
+    network, places = read(settings, count, 1), seat_devices(settings, count)
     check_cables(settings, network)
     settings.check()
     nodes = ends(count)
@@ -81,7 +83,7 @@ def textbook(settings: Settings, read: Read, limit: int = DEVICES_LIMIT) -> Shap
     return Shape(title, [*nodes, *wired.switches], wired.cables, wired.rule)
 
 
-def check_cables(settings: Settings, network: Network) -> None:
+def check_cables(settings: InlineSettings, network: Blueprint) -> None:
     """A fault for a network that nobody can hold."""
     if network.cables > CABLES_LIMIT:
         settings.faults.add(
@@ -111,7 +113,7 @@ def cable(a: Node, b: Node, bandwidth: float, latency: float) -> Cable:
     return Cable(a.name, b.name, "cable", 1, bandwidth, bandwidth, latency, holds_lane=False)
 
 
-def placed(settings: Settings, count: int) -> list[int]:
+def seat_devices(settings: InlineSettings, count: int) -> list[int]:
     """`shuffle=SEED`: the GPU that sits at each of `count` places, the GPU of that number unless
     stated.
     """

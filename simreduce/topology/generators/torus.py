@@ -15,8 +15,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simreduce.topology.elements import Cable, Node
-from simreduce.topology.generators.inline import DEVICES_LIMIT, Settings
-from simreduce.topology.generators.shape import Join, Shape, Wired, cable, ends, placed, switches
+from simreduce.topology.generators.inline import DEVICES_LIMIT, InlineSettings
+from simreduce.topology.generators.shape import (
+    Join,
+    NetworkParts,
+    Shape,
+    cable,
+    ends,
+    seat_devices,
+    switches,
+)
 from simreduce.topology.routing.torus import TorusRule
 from simreduce.units import plural
 
@@ -24,7 +32,7 @@ TORUS_KEYS = ("dims",)
 
 
 @dataclass(frozen=True, slots=True)
-class Torus:
+class TorusNetwork:
     """Router i is at x = i mod X, y = i / X mod Y, and so on, and has `each` hosts."""
 
     sizes: tuple[int, ...]
@@ -47,8 +55,10 @@ class Torus:
         """The words for it."""
         return f"a torus of {' x '.join(map(str, self.sizes))}"
 
-    def wire(self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join) -> Wired:
-        """See `Network`; hosts beyond its own sit at router 0."""
+    def wire(
+        self, nodes: Sequence[Node], hosts: Sequence[int], first: int, join: Join
+    ) -> NetworkParts:
+        """See `Blueprint`; hosts beyond its own sit at router 0."""
         count = self.routers
         routers = switches("router", count)
         seats = (port // self.each for port in range(len(hosts)))
@@ -63,15 +73,15 @@ class Torus:
                 if size > 2 or x + 1 < size:
                     cables.append(join(routers[i], routers[i + ((x + 1) % size - x) * stride]))
             stride *= size
-        return Wired(routers, cables, TorusRule(tuple(hosts), self.sizes, first, self.each))
+        return NetworkParts(routers, cables, TorusRule(tuple(hosts), self.sizes, first, self.each))
 
 
-def torus(settings: Settings) -> Shape:
+def torus(settings: InlineSettings) -> Shape:
     """A GPU for every router; the host `cpu0` is at router 0 with GPU 0."""
     bandwidth, latency = settings.bandwidth(), settings.latency()
-    shape = Torus(settings.sizes(DEVICES_LIMIT, 2, 3))
+    shape = TorusNetwork(settings.sizes(DEVICES_LIMIT, 2, 3))
     count = shape.routers
-    places = placed(settings, count)
+    places = seat_devices(settings, count)
     settings.check()
     inject = bandwidth * max(sum(min(size - 1, 2) for size in shape.sizes), 1)
 
@@ -90,7 +100,7 @@ def torus(settings: Settings) -> Shape:
     )
 
 
-def read_torus(settings: Settings, machines: int, nics: int) -> Torus:
+def read_torus(settings: InlineSettings, machines: int, nics: int) -> TorusNetwork:
     """A router for every machine, with all its NICs."""
     sizes = settings.sizes(DEVICES_LIMIT, 2, 3, "dims")
     if math.prod(sizes) != machines and "dims" in settings.values:
@@ -98,4 +108,4 @@ def read_torus(settings: Settings, machines: int, nics: int) -> Torus:
             "dims",
             f"{'x'.join(map(str, sizes))} are {math.prod(sizes)} routers for {machines} machines",
         )
-    return Torus(sizes, max(nics, 1))
+    return TorusNetwork(sizes, max(nics, 1))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from simreduce.topology.importers.link_table import read_link_table
-from simreduce.topology.importers.models import MODELS, UNKNOWN, Model, model_named
-from simreduce.topology.importers.nccl_graph import Channel, Graph, read_nccl_graphs
+from simreduce.topology.importers.models import MODELS, UNKNOWN, GpuModel, model_named
+from simreduce.topology.importers.nccl_graph import NcclChannel, NcclGraph, read_nccl_graphs
 from simreduce.topology.importers.nccl_xml import read_nccl_topology
 from simreduce.topology.importers.nvlinks import FORMS, with_nvlinks
 from simreduce.topology.importers.topo_m import CONTRADICTION, is_topo_m, read_topo_m
@@ -15,9 +15,9 @@ __all__ = [
     "FORMS",
     "MODELS",
     "UNKNOWN",
-    "Channel",
-    "Graph",
-    "Model",
+    "GpuModel",
+    "NcclChannel",
+    "NcclGraph",
     "is_topo_m",
     "model_named",
     "read_link_table",

@@ -12,7 +12,7 @@ from simreduce.topology.elements import DEFAULT_NIC_REACH, OFF
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class GpuModel:
     """`nvlink` is the class of its NVLinks, "" if it has none, and `nvlinks` how many it has;
     `memory` in bytes/s.
 
@@ -30,38 +30,38 @@ class Model:
     gpudirect: str = DEFAULT_NIC_REACH
 
 
-MODELS: Mapping[str, Model] = {
+MODELS: Mapping[str, GpuModel] = {
     model.name: model
     for model in (
-        Model("K80", 37, "", 0, "pcie3_x16", 240e9),
-        Model("P100", 60, "nvlink1", 4, "pcie3_x16", 732e9),
-        Model("P100-PCIE", 60, "", 0, "pcie3_x16", 732e9),
-        Model("V100", 70, "nvlink2", 6, "pcie3_x16", 900e9),
-        Model("V100-PCIE", 70, "", 0, "pcie3_x16", 900e9),
-        Model("A100", 80, "nvlink3", 12, "pcie4_x16", 1555e9),
-        Model("A100-80GB", 80, "nvlink3", 12, "pcie4_x16", 2039e9),
-        Model("A10G", 86, "", 0, "pcie4_x16", 600e9),
-        Model("RTX2080Ti", 75, "", 0, "pcie3_x16", 616e9, peer=OFF, gpudirect=OFF),
-        Model("RTX4090", 89, "", 0, "pcie4_x16", 1008e9, peer=OFF, gpudirect=OFF),
-        Model("H100", 90, "nvlink4", 18, "pcie5_x16", 3350e9),
-        Model("H200", 90, "nvlink4", 18, "pcie5_x16", 4800e9),
-        Model("H800", 90, "nvlink4", 8, "pcie5_x16", 3350e9),
-        Model("GH200", 90, "nvlink4", 18, "pcie5_x16", 4000e9, peer="SYS"),
-        Model("B200", 100, "nvlink5", 18, "pcie5_x16", 8000e9),
-        Model("GB200", 100, "nvlink5", 18, "pcie5_x16", 8000e9, peer="SYS"),
+        GpuModel("K80", 37, "", 0, "pcie3_x16", 240e9),
+        GpuModel("P100", 60, "nvlink1", 4, "pcie3_x16", 732e9),
+        GpuModel("P100-PCIE", 60, "", 0, "pcie3_x16", 732e9),
+        GpuModel("V100", 70, "nvlink2", 6, "pcie3_x16", 900e9),
+        GpuModel("V100-PCIE", 70, "", 0, "pcie3_x16", 900e9),
+        GpuModel("A100", 80, "nvlink3", 12, "pcie4_x16", 1555e9),
+        GpuModel("A100-80GB", 80, "nvlink3", 12, "pcie4_x16", 2039e9),
+        GpuModel("A10G", 86, "", 0, "pcie4_x16", 600e9),
+        GpuModel("RTX2080Ti", 75, "", 0, "pcie3_x16", 616e9, peer=OFF, gpudirect=OFF),
+        GpuModel("RTX4090", 89, "", 0, "pcie4_x16", 1008e9, peer=OFF, gpudirect=OFF),
+        GpuModel("H100", 90, "nvlink4", 18, "pcie5_x16", 3350e9),
+        GpuModel("H200", 90, "nvlink4", 18, "pcie5_x16", 4800e9),
+        GpuModel("H800", 90, "nvlink4", 8, "pcie5_x16", 3350e9),
+        GpuModel("GH200", 90, "nvlink4", 18, "pcie5_x16", 4000e9, peer="SYS"),
+        GpuModel("B200", 100, "nvlink5", 18, "pcie5_x16", 8000e9),
+        GpuModel("GB200", 100, "nvlink5", 18, "pcie5_x16", 8000e9, peer="SYS"),
     )
 }
 """Data sheets of NVIDIA; models without a suffix are those with NVLink sockets (SXM), an A100-PCIE
 with a bridge is an A100.
 """
 
-UNKNOWN = Model("", 0, "nvlink2", 0, "pcie3_x16", math.inf)
+UNKNOWN = GpuModel("", 0, "nvlink2", 0, "pcie3_x16", math.inf)
 """Stands in where no model is named: slow NVLinks, of which there may be any number, and unlimited
 memory.
 """
 
 
-def model_named(name: str) -> Model:
+def model_named(name: str) -> GpuModel:
     """The model of `--gpu`; raises `TopologyError` that names the nearest."""
     for known, model in MODELS.items():
         if known.lower() == name.lower():
@@ -70,7 +70,7 @@ def model_named(name: str) -> Model:
     raise TopologyError(f"--gpu: unknown model {name!r}{near}")
 
 
-def model_in(text: str) -> Model | None:
+def model_in(text: str) -> GpuModel | None:
     """The model that a name as people write it is of ("Tesla V100-SXM2-16GB"), None if none is
     known.
     """
@@ -86,6 +86,6 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def model_of_sm(sm: str) -> Model:
+def model_of_sm(sm: str) -> GpuModel:
     """The first model of a compute capability as NCCL writes it, `UNKNOWN` if there is none."""
     return next((model for model in MODELS.values() if str(model.sm) == sm), UNKNOWN)

@@ -27,7 +27,7 @@ PATTERNS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Channel:
+class NcclChannel:
     """GPUs in order by their `dev`, and the NICs before and after them, None on one machine."""
 
     gpus: tuple[int, ...]
@@ -36,7 +36,7 @@ class Channel:
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class NcclGraph:
     """One search result; speeds per channel in bytes/s, inside the machine and to the network."""
 
     id: int
@@ -45,10 +45,10 @@ class Graph:
     speed_inter: float
     type_intra: str
     type_inter: str
-    channels: tuple[Channel, ...]
+    channels: tuple[NcclChannel, ...]
 
 
-def read_nccl_graphs(text: str, name: str) -> tuple[Graph, ...]:
+def read_nccl_graphs(text: str, name: str) -> tuple[NcclGraph, ...]:
     """The graphs of a file; raises `TopologyError` with every fault."""
     root = read_xml(text, name)
     if root.tag != "graphs":
@@ -63,7 +63,7 @@ def read_nccl_graphs(text: str, name: str) -> tuple[Graph, ...]:
     return tuple(found)
 
 
-def _graph(element: Element, faults: Faults) -> Graph:
+def _graph(element: Element, faults: Faults) -> NcclGraph:
     place = f"line {element.line}"
     channels = tuple(_channel(child, faults) for child in element.all("channel"))
     pattern = PATTERNS.get(element.get("pattern"), "")
@@ -78,7 +78,7 @@ def _graph(element: Element, faults: Faults) -> Graph:
     members = {frozenset(channel.gpus) for channel in channels}
     if pattern == "ring" and len(members) > 1:
         faults.add(place, "the rings are not of the same GPUs")
-    return Graph(
+    return NcclGraph(
         id=int(_number(element.get("id", "0")) or 0),
         pattern=pattern,
         speed_intra=_speed(element, "speedintra", faults),
@@ -89,7 +89,7 @@ def _graph(element: Element, faults: Faults) -> Graph:
     )
 
 
-def _channel(element: Element, faults: Faults) -> Channel:
+def _channel(element: Element, faults: Faults) -> NcclChannel:
     place = f"line {element.line}"
     gpus: list[int] = []
     nets: dict[bool, str] = {}
@@ -108,7 +108,7 @@ def _channel(element: Element, faults: Faults) -> Channel:
         faults.add(place, "a GPU stands twice in one channel")
     if not gpus:
         faults.add(place, "a channel without GPUs")
-    return Channel(tuple(gpus), nets.get(False), nets.get(True))
+    return NcclChannel(tuple(gpus), nets.get(False), nets.get(True))
 
 
 def _number(text: str) -> float | None:

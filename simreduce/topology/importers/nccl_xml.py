@@ -22,8 +22,8 @@ from simreduce.formats import Faults
 from simreduce.topology.classes import LinkClass, link_classes, networks
 from simreduce.topology.elements import OFF, STAGED
 from simreduce.topology.graph import Topology, build
-from simreduce.topology.importers.models import MODELS, UNKNOWN, Model, model_of_sm
-from simreduce.topology.importers.parts import GENERATIONS, Parts, host_like
+from simreduce.topology.importers.models import MODELS, UNKNOWN, GpuModel, model_of_sm
+from simreduce.topology.importers.parts import GENERATIONS, MachineBuilder, host_like
 from simreduce.topology.importers.xml_reader import Element, read_xml
 from simreduce.topology.naming import NAME, natural
 
@@ -50,7 +50,7 @@ class _Reading:
     """What has been found so far."""
 
     faults: Faults
-    parts: Parts
+    parts: MachineBuilder
     nics: tuple[str, ...]
     gpus: list[_Device] = field(default_factory=list)
     ports: list[_Device] = field(default_factory=list)
@@ -64,7 +64,7 @@ class _Reading:
 def read_nccl_topology(
     text: str,
     name: str,
-    model: Model | None = None,
+    model: GpuModel | None = None,
     nics: Sequence[str] = (),
     classes: Mapping[str, LinkClass] | None = None,
 ) -> tuple[Topology, list[str]]:
@@ -76,7 +76,7 @@ def read_nccl_topology(
     a class are taken to be GPUs. `classes` are those of the links, the shipped ones unless given.
     """
     root = read_xml(text, name)
-    reading = _Reading(Faults(name), Parts(classes or link_classes()), tuple(nics))
+    reading = _Reading(Faults(name), MachineBuilder(classes or link_classes()), tuple(nics))
     if root.tag != "system":
         raise TopologyError(
             f"{name}: line {root.line}: a topology begins with <system>, not <{root.tag}>"
@@ -165,7 +165,7 @@ def _speed(element: Element) -> float | None:
     return 8.0 if not text or text.startswith("Unknown") else None
 
 
-def _sockets(parts: Parts, cpus: Sequence[Element]) -> None:
+def _sockets(parts: MachineBuilder, cpus: Sequence[Element]) -> None:
     """Every CPU joined to every other, as in NCCL."""
     names = [name for name, node in parts.nodes.items() if node.kind == "cpu"]
     host = host_like(cpus[0].get("arch"), cpus[0].get("vendor"), cpus[0].get("modelid"))
@@ -178,7 +178,7 @@ def _sockets(parts: Parts, cpus: Sequence[Element]) -> None:
         )
 
 
-def _devices(reading: _Reading, model: Model | None) -> None:
+def _devices(reading: _Reading, model: GpuModel | None) -> None:
     """GPUs and NICs with their links, once all are known."""
     parts = reading.parts
     devs = [_dev(device.element) for device in reading.gpus]
@@ -313,11 +313,11 @@ def _c2c(reading: _Reading, device: _Device, link: Element) -> None:
         reading.fault(link, "c2c must give bw and count as numbers")
 
 
-def _nvlink_class(parts: Parts, gpu: str) -> str:
+def _nvlink_class(parts: MachineBuilder, gpu: str) -> str:
     return MODELS.get(parts.nodes[gpu].model, UNKNOWN).nvlink or "nvlink2"
 
 
-def _stage(parts: Parts) -> None:
+def _stage(parts: MachineBuilder) -> None:
     """Staged copies take, at each GPU and switch, figures of the oldest PCIe generation on the way
     up to the host that has some.
     """

@@ -10,7 +10,8 @@ from simreduce.errors import TopologyError
 from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.graph import Topology, build
 from simreduce.topology.importers.models import MODELS, UNKNOWN
-from simreduce.topology.importers.parts import Parts
+from simreduce.topology.importers.parts import MachineBuilder
+from simreduce.topology.routing.nvlink import is_nvlink
 
 FORMS = (
     "switch, mesh, or the name of a machine whose NVLinks it has, with an order if it has "
@@ -31,11 +32,11 @@ def with_nvlinks(
     to the others. `MACHINE[:ORDER]`: GPU i of the file has the links of GPU ORDER[i] of the
     machine. `classes` are those of the links, the shipped ones unless given.
     """
-    if any(link.link_class.startswith("nvlink") for link in topology.links):
+    if any(is_nvlink(link) for link in topology.links):
         raise TopologyError(f"--nvlink {text}: {topology.name} shows NVLinks of its own")
     gpus = topology.devices
     model = MODELS.get(topology.nodes[gpus[0]].model, UNKNOWN)
-    parts = Parts(classes or link_classes(), dict(topology.nodes))
+    parts = MachineBuilder(classes or link_classes(), dict(topology.nodes))
     if text in ("switch", "mesh"):
         if not model.nvlink or not model.nvlinks:
             raise TopologyError(f"--nvlink {text}: name a model of GPU that has NVLinks with --gpu")
@@ -53,7 +54,7 @@ def with_nvlinks(
                 for b in gpus[i + 1 :]:
                     parts.link(a, b, model.nvlink, share)
     else:
-        _copied(parts, gpus, text, load)
+        _copy_nvlinks(parts, gpus, text, load)
     return build(
         topology.name,
         topology.title,
@@ -63,8 +64,8 @@ def with_nvlinks(
     )
 
 
-def _copied(
-    parts: Parts, gpus: tuple[str, ...], text: str, load: Callable[[str], Topology]
+def _copy_nvlinks(
+    parts: MachineBuilder, gpus: tuple[str, ...], text: str, load: Callable[[str], Topology]
 ) -> None:
     """The NVLinks, and NVSwitches, of a machine."""
     name, _, order = text.partition(":")
@@ -86,6 +87,6 @@ def _copied(
             parts.nodes[node.name] = node
             named[node.name] = node.name
     for link in model.links[::2]:
-        if link.link_class.startswith("nvlink"):
-            ends = {"source": named[link.source], "target": named[link.target]}
-            parts.cables.append(replace(link, **ends))
+        if is_nvlink(link):
+            a, b = named[link.source], named[link.target]
+            parts.cables.append(replace(link, source=a, target=b))

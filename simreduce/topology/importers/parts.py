@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from simreduce.topology.classes import LinkClass, link_classes
-from simreduce.topology.elements import Cable, Kind, Node
-from simreduce.topology.importers.models import Model
+from simreduce.topology.elements import Cable, Node, NodeKind
+from simreduce.topology.importers.models import GpuModel
 
 GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """PCIe generations by GT/s."""
 
 
 @dataclass(slots=True)
-class Parts:
+class MachineBuilder:
     """Grows as a file is read, with links of these `classes`. `notes` tell what the file does not
     say and was assumed.
     """
@@ -24,7 +24,9 @@ class Parts:
     cables: list[Cable] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def add(self, name: str, kind: Kind, model: Model | None = None, network: str = "") -> str:
+    def add(
+        self, name: str, kind: NodeKind, model: GpuModel | None = None, network: str = ""
+    ) -> str:
         """A node of the machine; its name. `network` is the class of link that a NIC has a port
         for.
         """
@@ -62,8 +64,9 @@ class Parts:
             return
         base = self.classes["pcie3_x16"]
         scale = gt_per_s * width * (0.8 if gt_per_s < 8 else 128 / 130) / (8 * 16 * 128 / 130)
-        rates = {"bandwidth": base.bandwidth * scale, "achievable": base.achievable * scale}
-        self.cables.append(replace(base, name=name, **rates).cable(self.nodes[a], self.nodes[b]))
+        nominal, achievable = base.bandwidth * scale, base.achievable * scale
+        link_class = replace(base, name=name, bandwidth=nominal, achievable=achievable)
+        self.cables.append(link_class.cable(self.nodes[a], self.nodes[b]))
 
     def staging(self, name: str, pcie: str) -> None:
         """What staged copies take at a GPU or a PCIe switch whose links are of the class `pcie`."""

@@ -18,8 +18,8 @@ from simreduce.errors import TopologyError, quote
 from simreduce.formats import Faults
 from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.graph import Topology, build
-from simreduce.topology.importers.models import UNKNOWN, Model
-from simreduce.topology.importers.parts import Parts
+from simreduce.topology.importers.models import UNKNOWN, GpuModel
+from simreduce.topology.importers.parts import MachineBuilder
 from simreduce.topology.matrix import path_class
 from simreduce.topology.naming import NAME
 
@@ -57,7 +57,7 @@ class _Table:
 def read_topo_m(
     text: str,
     name: str,
-    model: Model | None = None,
+    model: GpuModel | None = None,
     socket: tuple[str, int] = ("upi", 2),
     classes: Mapping[str, LinkClass] | None = None,
 ) -> tuple[Topology, list[str]]:
@@ -78,7 +78,7 @@ def read_topo_m(
     faults.raise_any(TopologyError)
     _check(table, faults)
     faults.raise_any(TopologyError)
-    parts = Parts(classes or link_classes())
+    parts = MachineBuilder(classes or link_classes())
     if model is None:
         model = UNKNOWN
         parts.notes.append(
@@ -224,7 +224,7 @@ def _groups(members: Sequence[int], joined: Callable[[int, int], bool]) -> list[
     return sorted(parts)
 
 
-def _sockets(table: _Table, parts: Parts) -> list[list[int]]:
+def _sockets(table: _Table, parts: MachineBuilder) -> list[list[int]]:
     """Devices by CPU."""
     everything = range(len(table.names))
 
@@ -250,7 +250,7 @@ def _sockets(table: _Table, parts: Parts) -> list[list[int]]:
     return [sorted(socket) for socket in sockets]
 
 
-def _tree(table: _Table, parts: Parts, model: Model, socket: tuple[str, int]) -> None:
+def _tree(table: _Table, parts: MachineBuilder, model: GpuModel, socket: tuple[str, int]) -> None:
     """CPUs, switches and devices, in the order of what hangs on them."""
     names = [name.lower() if name.startswith("GPU") else name for name in table.names]
     sockets = _sockets(table, parts)
@@ -280,7 +280,7 @@ def _tree(table: _Table, parts: Parts, model: Model, socket: tuple[str, int]) ->
             parts.staging(name, model.pcie)
 
 
-def _nvlinks(table: _Table, parts: Parts, model: Model, faults: Faults) -> None:
+def _nvlinks(table: _Table, parts: MachineBuilder, model: GpuModel, faults: Faults) -> None:
     """Cables between pairs, or ports of an NVSwitch where a GPU has not as many links as its pairs
     would need.
     """

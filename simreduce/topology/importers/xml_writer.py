@@ -25,10 +25,11 @@ from simreduce.errors import TopologyError
 from simreduce.topology.classes import link_classes
 from simreduce.topology.elements import OFF
 from simreduce.topology.graph import Topology
-from simreduce.topology.importers.models import MODELS, Model, model_in
+from simreduce.topology.importers.models import MODELS, GpuModel, model_in
 from simreduce.topology.importers.nccl_xml import MBIT_PER_S
 from simreduce.topology.importers.parts import HOSTS, Host, host_like
 from simreduce.topology.naming import natural
+from simreduce.topology.routing.nvlink import is_nvlink
 
 _GT_PER_S = {"1": "2.5", "2": "5", "3": "8", "4": "16", "5": "32", "6": "64"}
 _CHIP = "ffff:00:00.0"
@@ -48,10 +49,10 @@ def to_nccl_xml(topology: Topology) -> str:
         raise TopologyError(
             f"{topology.name}: an NCCL topology file needs a CPU, and there is none"
         )
-    writer = _Writer(topology)
+    writer = _XmlWriter(topology)
     lines = ['<system version="1">']
     for number, cpu in enumerate(topology.hosts):
-        lines.append(f'  <cpu numaid="{number}" {_named(_host_of(topology))}>')
+        lines.append(f'  <cpu numaid="{number}" {_cpu_attributes(_host_of(topology))}>')
         lines += writer.below(cpu, depth=2)
         lines.append("  </cpu>")
     hanging = [
@@ -65,7 +66,7 @@ def to_nccl_xml(topology: Topology) -> str:
     return "\n".join([*lines, "</system>"]) + "\n"
 
 
-class _Writer:
+class _XmlWriter:
     """Gives every device a bus id, in the order of GPUs first, so that they are numbered as they
     are.
     """
@@ -134,7 +135,7 @@ class _Writer:
         for link_id in self._links.get(name, []):
             link = self._topology.links[link_id]
             other = self._topology.nodes[link.target]
-            if link.link_class.startswith("nvlink"):
+            if is_nvlink(link):
                 target = {"nvswitch": _CHIP, "cpu": _HOST}.get(other.kind) or self._ids[other.name]
                 code = _KINDS.get(other.kind, "0x030200")
                 yield f'    <nvlink target="{target}" count="{link.lanes}" tclass="{code}"/>'
@@ -142,7 +143,7 @@ class _Writer:
             yield '    <c2c bw="450000" count="1"/>'
         yield "  </gpu>"
 
-    def _by_nvlinks(self, name: str) -> Model | None:
+    def _by_nvlinks(self, name: str) -> GpuModel | None:
         """The first model with NVLinks of the class that a GPU has."""
         classes = {
             self._topology.links[link_id].link_class for link_id in self._links.get(name, [])
@@ -159,7 +160,7 @@ def _host_of(topology: Topology) -> Host:
     return host_like("arm64", "", "") if "c2c" in classes else of_class
 
 
-def _named(host: Host) -> str:
+def _cpu_attributes(host: Host) -> str:
     if host.arch != "x86_64":
         return f'arch="{host.arch}"'
     return f'arch="x86_64" vendor="{host.vendor}" familyid="6" modelid="{host.models[0]}"'

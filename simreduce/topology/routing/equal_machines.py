@@ -1,4 +1,4 @@
-"""Routes between equal machines: searched for the first two only, and moved to the others."""
+"""Routes between equal machines: searched for the first two, and shifted to the others."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class EqualMachines:
         links = np.empty(start[-1], dtype=np.int32)
         for side, place, size in ((0, at[:-1][which], head), (1, at[1:][which] - tail, tail)):
             to = start[:-1] if side == 0 else start[1:] - tail
-            links[ranges(to, size)] = self._moved(
+            links[ranges(to, size)] = self._shift(
                 table[ranges(place, size)], np.repeat(here, size), np.repeat(there, size)
             )
         links[ranges((start[:-1] + head)[crosses], across[crosses])] = net[1]
@@ -83,24 +83,24 @@ class EqualMachines:
         """`rows` of a single transfer; by lists, as arrays of one take three times as long."""
         mine, first, each = 2 * self.cables, 2 * self.network.first, len(self.parts)
 
-        def moved(links: Sequence[int]) -> list[int]:
+        def shift(links: Sequence[int]) -> list[int]:
             return [link % mine + mine * (here if link < mine else there) for link in links]
 
         enter = next((i for i, link in enumerate(found) if link >= first), len(found))
         ports = [(link - first) // 2 for link in found[enter : enter + 2]]
         ends = [np.array([(here if port < each else there) * each + port % each]) for port in ports]
         across = self.network.between(*ends)[1].tolist() if ends else []
-        return [*moved(found[:enter]), *across, *moved(found[enter + 2 :])]
+        return [*shift(found[:enter]), *across, *shift(found[enter + 2 :])]
 
-    def _moved(self, links: AnyInts, here: Ints, there: Ints) -> AnyInts:
+    def _shift(self, links: AnyInts, here: Ints, there: Ints) -> AnyInts:
         """Links of the first machine and the second, as those in the same place of machines `here`
         and `there`.
         """
         machine = links // (2 * max(self.cables, 1))
-        moved: AnyInts = (
+        found: AnyInts = (
             links + 2 * self.cables * (np.where(machine == 0, here, there) - machine)
         ).astype(np.int32)
-        return moved
+        return found
 
     def first_two(
         self, nodes: Mapping[str, Node], links: Sequence[Link]

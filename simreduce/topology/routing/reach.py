@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simreduce.topology.elements import OFF, REACHES, Link, Node
+from simreduce.topology.routing.nvlink import is_nvlink_path
 
 _BY_DISTANCE = (OFF, "NV", "PIX", "PXB", "P2C", "PHB", "SYS")
 
@@ -20,7 +21,7 @@ def path_kind(nodes: Sequence[Node], wires: Sequence[Link]) -> str:
     links between them.
     """
     between = [node.kind for node in nodes[1:-1]]
-    if "cpu" not in between and all(link.link_class.startswith("nvlink") for link in wires):
+    if is_nvlink_path(nodes, wires):
         return "NV"
     if "switch" in between or not all(link.holds_lane for link in wires):
         return "NET"

@@ -15,7 +15,7 @@ from simreduce.topology.classes import link_classes
 from simreduce.topology.elements import OFF
 from simreduce.topology.importers import model_named, read_nccl_topology, read_topo_m, to_nccl_xml
 from simreduce.topology.importers.models import model_in
-from simreduce.topology.importers.parts import Parts
+from simreduce.topology.importers.parts import MachineBuilder
 
 NETWORKS = ("", "tcp_10", "tcp_25", "ib_fdr", "ib_edr", "ib_hdr", "ib_ndr")
 """Of each rate that a NIC may have, the class that is taken for it."""
@@ -26,7 +26,7 @@ def boxes(draw: st.DrawFn) -> Topology:
     """One or two sockets, each with GPUs and NICs on root ports or below trees of switches, and
     some NVLinks.
     """
-    parts, sockets = Parts(), draw(st.integers(1, 2))
+    parts, sockets = MachineBuilder(), draw(st.integers(1, 2))
     model = model_named(draw(st.sampled_from(["V100", "A100", "H100"])))
     gpus: list[str] = []
     for socket in range(sockets):

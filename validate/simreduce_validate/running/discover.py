@@ -8,7 +8,7 @@ import subprocess
 
 from simreduce.errors import DeviceError, InputError
 from simreduce.topology import Topology, load_topology
-from simreduce.topology.importers import MODELS, UNKNOWN, Model, read_topo_m
+from simreduce.topology.importers import MODELS, UNKNOWN, GpuModel, read_topo_m
 
 _SECONDS = 60.0
 _MOST_SPLIT = 64
@@ -26,13 +26,13 @@ def this_machine(split: int = 1) -> Topology:
     return from_table(_nvidia_smi("topo", "-m"), model)
 
 
-def from_table(text: str, model: Model = UNKNOWN) -> Topology:
+def from_table(text: str, model: GpuModel = UNKNOWN) -> Topology:
     """The machine of a table of `nvidia-smi topo -m`."""
     machine, _ = read_topo_m(text, "nvidia-smi topo -m", model)
     return machine
 
 
-def parts_of(model: Model, split: int) -> Topology:
+def parts_of(model: GpuModel, split: int) -> Topology:
     """One GPU as several. Copies between its parts read and write the one memory.
 
     No link of this machine says that the parts share that memory and the route to the host, so
@@ -44,7 +44,7 @@ def parts_of(model: Model, split: int) -> Topology:
     return load_topology(f"full:{split}{rate}")
 
 
-def model_of(product: str) -> Model:
+def model_of(product: str) -> GpuModel:
     """The model by the driver's name, such as `NVIDIA A100-SXM4-80GB`, or `UNKNOWN`."""
     text = product.upper().replace(" ", "")
     fitting = [

@@ -15,7 +15,7 @@ from simreduce import units
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.layouts import Layout
-from simreduce.topology import Cable, Kind, Node, Topology, build
+from simreduce.topology import Cable, Node, NodeKind, Topology, build
 
 HEADERS = 20 + 20 + 12
 """Bytes of a packet that are not data: IPv4, TCP, TCP's timestamps."""
@@ -130,7 +130,7 @@ class Links:
         """What planners see: the workers as ranks of one task, with the same links."""
         return sr.layout(self._star("gpu", ["0"] * self.ports))
 
-    def _star(self, kind: Kind, machines: list[str]) -> Topology:
+    def _star(self, kind: NodeKind, machines: list[str]) -> Topology:
         nodes = [
             Node(name, kind, machine=machine, transit=False)
             for name, machine in zip(self.names, machines, strict=True)
