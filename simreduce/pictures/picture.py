@@ -139,7 +139,13 @@ def _kinds_of_host(
             links = graph.get_edge_data(a, b, {"links": ()})["links"]
             graph.add_edge(a, b, links=sorted([*links, cable.figures]))
     for node in itertools.chain.from_iterable(hosts):
-        about = node.kind, node.model, node.memory_bandwidth, node.peer, sorted(outside[node.name], key=str)
+        about = (
+            node.kind,
+            node.model,
+            node.memory_bandwidth,
+            node.peer,
+            sorted(outside[node.name], key=str),
+        )
         graph.add_node(node.name, about=str(about))
     found: dict[str, list[tuple[Node, ...]]] = {}
     for host in hosts:
