@@ -64,18 +64,19 @@ class Setup:
         disturbance: Disturbance = CALM,
         part: Layout | None = None,
     ) -> None:
+        found = read_machine(machine)
+        if part is not None:
+            chosen = expect(part, Layout, "a Layout")
+            if foreign := sorted({*chosen.ranks} - {*found.devices, *found.hosts}):
+                words = f"is no device of {found.name}; use a part of its layout"
+                raise TopologyError(f"part: {foreign[0]!r} {words}")
         values = {
-            "machine": read_machine(machine),
+            "machine": found,
             "runtime": read_runtime(runtime),
             "calibration": read_calibration(calibration),
             "disturbance": expect(disturbance, Disturbance, "a Disturbance"),
-            "part": part if part is None else expect(part, Layout, "a Layout"),
+            "part": part,
         }
-        if part and (foreign := sorted({*part.ranks} - {*values["machine"].devices})):
-            name = values["machine"].name
-            raise TopologyError(
-                f"part: {foreign[0]!r} is no GPU of {name}; use a part of its layout"
-            )
         for name, value in values.items():
             object.__setattr__(self, name, value)
 

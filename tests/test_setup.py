@@ -77,7 +77,9 @@ def test_a_part_is_kept_replaced_or_cleared():
     assert setup.but().part == setup.part
     assert setup.but(part=None).layout == layout(MACHINE)
     assert setup.but(part=layout(MACHINE).subset(3)).layout.n == 3
-    with pytest.raises(TopologyError, match="part: 'gpu2' is no GPU of full:2; use a part of its"):
+    with pytest.raises(
+        TopologyError, match="part: 'gpu2' is no device of full:2; use a part of its"
+    ):
         Setup("full:2", part=layout(MACHINE))
 
 
