@@ -230,7 +230,7 @@ class Bench(Answer):
         for row in self.rows:
             if isinstance(row, BenchRow):
                 rate = busbw(row.nbytes, row.seconds, self.setup.layout.n, row.collective)
-                name = row.algorithm.partition("+chunk=")[0]
+                name = row.strategy
                 curves.setdefault(name, []).append((row.nbytes, rate))
         return plots.draw_curves(curves, self.headline)
 

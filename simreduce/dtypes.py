@@ -17,9 +17,10 @@ _NCCL_TESTS = {"float": "float32", "half": "float16", "double": "float64"}
 
 def code(name: str) -> int:
     """The code of a dtype by TensorFlow's name or nccl-tests' (`float`, `half`, `double`)."""
-    name = _NCCL_TESTS.get(name, name)
-    if name not in NAMES:
+    found = _NCCL_TESTS.get(name, name)
+    if found not in NAMES:
+        known = (*NAMES, *_NCCL_TESTS)
         raise InputError(
-            f"unknown dtype {name!r}{did_you_mean(name, NAMES)}; one of {', '.join(NAMES)}"
+            f"unknown dtype {name!r}{did_you_mean(name, known)}; one of {', '.join(known)}"
         )
-    return NAMES.index(name)
+    return NAMES.index(found)

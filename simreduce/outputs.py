@@ -16,7 +16,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from typing import IO
 
-from simreduce.errors import InputError, quote
+from simreduce.errors import InputError
 
 STDOUT = "-"
 
@@ -28,13 +28,15 @@ _STREAMS = ("/dev/std", "/dev/fd/", "/proc/")
 
 def check_place(path: str) -> None:
     """Raises InputError if no file can be written at `path`, before the work for it starts."""
+    if not path:
+        raise InputError("the name of the file to write is empty; - stands for stdout")
     if path != STDOUT and (fault := _fault(path)):
-        raise InputError(f"{path or quote(path)}: cannot be written: {fault}")
+        raise InputError(f"{path}: cannot be written: {fault}")
 
 
 def _fault(path: str) -> str:
     """Why no file can be written at `path`, "" if one can."""
-    if os.path.isdir(path or "."):  # noqa: PTH112
+    if os.path.isdir(path):  # noqa: PTH112
         return "it is a folder"
     place, exists = path, False
     try:

@@ -174,7 +174,6 @@ def test_a_reader_never_finds_a_part_and_two_writers_do_not_mix(tmp_path):
 @pytest.mark.parametrize(
     ("path", "fault"),
     [
-        ("", "it is a folder"),
         (".", "it is a folder"),
         ("none/x", "there is no such folder"),
         ("old.json/x", "there is no such folder"),
@@ -189,6 +188,11 @@ def test_a_place_that_cannot_be_written_is_found_before_the_work(old, monkeypatc
 
     with pytest.raises(InputError, match=f"cannot be written: {fault}"):
         check_place(path)
+
+
+def test_an_empty_name_is_no_place():
+    with pytest.raises(InputError, match="the name of the file to write is empty"):
+        check_place("")
 
 
 def test_a_place_for_stdout_is_always_there():

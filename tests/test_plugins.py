@@ -157,7 +157,7 @@ def test_a_plugin_that_cannot_be_imported_says_why_where_it_matters(simreduce_wi
         return [line for line in simreduce_with_mine.errors.splitlines() if "bimp" in line]
 
     assert [] == lines("ring", 0)
-    assert [f"simreduce: all_reduce_spec (bimp) contains invalid alg {why}"] == lines("bimp", 2)
+    assert [f"simreduce: strategy (bimp) contains invalid alg {why}"] == lines("bimp", 2)
     assert [f"simreduce:0: UserWarning: algorithm {why}"] == lines("all", 0)
 
 

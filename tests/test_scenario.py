@@ -173,7 +173,7 @@ topology_overrides = 3
             ".csv or .toml, one gradient is 'bytes:64M'"
         ),
         (
-            "mine.toml: strategies[0]: all_reduce_spec (rng) contains invalid alg rng (did you "
+            "mine.toml: strategies[0]: strategy (rng) contains invalid alg rng (did you "
             "mean "
             "'ring'?)"
         ),
@@ -218,10 +218,7 @@ topology_overrides = 3
             [
                 'strategies: "all" stands alone',
                 "strategies[0]: must be text, got 1",
-                (
-                    "strategies[1]: all_reduce_spec (rng) contains invalid alg rng (did you mean "
-                    "'ring'?)"
-                ),
+                ("strategies[1]: strategy (rng) contains invalid alg rng (did you mean 'ring'?)"),
             ],
         ),
         (

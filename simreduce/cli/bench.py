@@ -11,6 +11,7 @@ import click
 
 from simreduce import tables, units
 from simreduce.algorithms import COLLECTIVES, TWO_LEVEL
+from simreduce.cli.group import command
 from simreduce.cli.options import (
     as_json,
     check_outputs,
@@ -34,7 +35,7 @@ T = TypeVar("T")
 Named = list[tuple[Strategy, bool]]
 
 
-@click.command()
+@command()
 @click.argument("topology")
 @algo_option("Simulate these, all: every strategy; default ring, or the first there is.")
 @sizes_options("32M")

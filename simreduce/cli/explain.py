@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from simreduce.cli.group import command
 from simreduce.cli.options import as_json, echo_json
 from simreduce.cli.progress import Progress
 from simreduce.cli.question import question_options, read_question
@@ -13,7 +14,7 @@ from simreduce.report import explanation_document, explanation_text
 from simreduce.tune.whatif import savings
 
 
-@click.command()
+@command()
 @question_options
 @as_json
 def explain(question: str, as_json: bool, **given: Any) -> int:

@@ -1,14 +1,58 @@
-"""Groups of commands that know what a misspelt one may have meant."""
+"""Commands that list every fault of their options, and groups that know misspelt commands."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
+from click.core import iter_params_for_processing
 
-from simreduce.errors import did_you_mean
+from simreduce.errors import InputError, did_you_mean
+from simreduce.formats import Faults
 
 
-class Group(click.Group):
-    """As click has it; options it compares with what there is by itself."""
+class Command(click.Command):
+    """A command that lists every option whose value has the wrong type, in one round."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does it, but click stops at the first fault."""
+        words = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.MissingParameter:
+            raise
+        except click.BadParameter:
+            faults = Faults()
+        values, rest, order = self.make_parser(ctx).parse_args([*words])
+        for param in iter_params_for_processing(order, self.get_params(ctx)):
+            try:
+                _, rest = param.handle_parse_result(ctx, values, rest)
+            except click.MissingParameter:
+                faults.add(param.make_metavar(ctx), "is missing")
+            except click.BadParameter as error:
+                name = next((each for each in param.opts if each in words), param.opts[0])
+                faults.add(name, _reason(param.type, error))
+        raise InputError(faults.problems)
+
+
+command = partial(click.command, cls=Command)
+"""The decorator of every command."""
+
+
+def _reason(kind: click.ParamType, error: click.BadParameter) -> str:
+    """What is wrong with a value: in our words if it should be a number, else in click's."""
+    value = error.message.partition(" is not ")[0].strip("'")
+    if isinstance(kind, click.IntRange) and kind.max is None:
+        return f"must be a whole number of at least {kind.min}, got {value}"
+    if kind is click.INT or kind is click.FLOAT:
+        return f"must be a {'whole ' * (kind is click.INT)}number, got {value}"
+    return error.message
+
+
+class CommandGroup(click.Group):
+    """A group that says which command a misspelt one may have meant."""
+
+    command_class = Command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

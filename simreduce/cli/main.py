@@ -9,7 +9,7 @@ from importlib import import_module
 
 import click
 
-from simreduce.cli.group import Group
+from simreduce.cli.group import CommandGroup
 from simreduce.cli.progress import interruptible
 from simreduce.errors import Deadlock, DeviceError, InputError
 from simreduce.version import __version__
@@ -47,7 +47,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
 """Where each command is, and its line in --help, which imports none of them."""
 
 
-class _LazyGroup(Group):
+class _LazyGroup(CommandGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(_COMMANDS)
 
@@ -85,6 +85,7 @@ def main(command: click.Command = cli) -> None:
         # is silent about it.
         status = end.code if sys.stdout is stdout else 0
     except click.exceptions.Abort:
+        click.echo("simreduce: stopped before there was a result", err=True)
         status = 130
     except click.ClickException as error:
         error.show()

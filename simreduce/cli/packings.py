@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from simreduce.cli.group import command
 from simreduce.cli.options import (
     as_json,
     echo_beside,
@@ -44,7 +45,7 @@ _common = options(
 )
 
 
-@click.command()
+@command()
 @_common
 def rings(topology: str, as_json: bool, **given: Any) -> None:
     """Find the rings that share TOPOLOGY best, and the best order for a single one.
@@ -85,7 +86,7 @@ def _ring(network: Network, ring: Sequence[int], rate: float) -> dict[str, Any]:
     return {"order": [network.names[r] for r in ring], "share_gb_per_s": rate / _GB}
 
 
-@click.command()
+@command()
 @_common
 @click.option(
     "--collective",

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from simreduce.cli.devices import DEVICES, device_options, given as typed_of
+from simreduce.cli.group import command
 from simreduce.cli.options import as_json, echo_json, workers_option
 from simreduce.cli.progress import Progress
 from simreduce.cli.setups import read_scenario, setup_options
@@ -19,7 +20,7 @@ from simreduce.report import ranking_document, ranking_table
 from simreduce.tune import rank
 
 
-@click.command()
+@command()
 @click.argument("scenario")
 @algo_option("Rank these instead of the scenario's.")
 @setup_options("the scenario's", "the scenario's")

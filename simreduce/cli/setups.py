@@ -179,12 +179,25 @@ def read_collective(
     if dtype is not None and nbytes and nbytes[0] < dtypes.SIZES[dtype] * parts:
         each = f" for each of {parts} ranks" if parts > 1 else ""
         faults.add(f"-b {sizes[0]}", f"less than one element of {dtypes.NAMES[dtype]}{each}")
+    elif dtype is not None and nbytes:
+        nbytes = _whole_elements(nbytes, dtypes.SIZES[dtype] * parts)
     if faults.problems or not (machine and chosen and constants and disturbance and nbytes):
         return None
     assert strategies is not None  # noqa: S101 - else there is a fault
     assert dtype is not None  # noqa: S101
     setup = Setup(machine, chosen, constants, disturbance, shape)
     return Collective(setup, name, strategies, root or 0, dtype, nbytes, bool(faithful))
+
+
+def _whole_elements(nbytes: Sequence[int], unit: int) -> list[int]:
+    """The sizes rounded down to multiples of `unit` bytes, each once; stderr says so of the
+    first size.
+    """
+    rounded = list(dict.fromkeys(size // unit * unit for size in nbytes))
+    if rounded[0] != nbytes[0]:
+        why = f"the nearest multiple of {unit} bytes below {nbytes[0]}"
+        click.echo(f"simreduce: sizes begin with {rounded[0]} bytes, {why}", err=True)
+    return rounded
 
 
 def read_scenario(

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from simreduce.cli.group import command
 from simreduce.cli.options import (
     as_json,
     check_outputs,
@@ -44,7 +45,7 @@ _ONLY_STEP = {
 }
 
 
-@click.command()
+@command()
 @click.argument("scenario")
 @algo_option("Rank these instead of the scenario's.")
 @click.option(

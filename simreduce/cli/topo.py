@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from simreduce import units
-from simreduce.cli.group import Group
+from simreduce.cli.group import CommandGroup
 from simreduce.cli.options import as_json, echo_json
 from simreduce.cli.packings import rings, trees
 from simreduce.cli.pictures import check_pictures, picture_options, write_pictures
@@ -19,13 +19,13 @@ from simreduce.topology.listing import figure_lines, rule_lines
 from simreduce.version import __version__
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def topo() -> None:
     """List, show, draw, predict, import and check machines; find their best rings and trees."""
 
 
-for command in (rings, trees, p2p, import_, export, check):
-    topo.add_command(command)
+for each in (rings, trees, p2p, import_, export, check):
+    topo.add_command(each)
 
 
 _INLINE = """

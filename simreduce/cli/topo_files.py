@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from simreduce.calibrate.measured import measured_document, read_nccl_tests, read_p2p_test
+from simreduce.cli.group import command
 from simreduce.cli.options import as_json, echo_json, json_text, write_output
 from simreduce.errors import InputError, TopologyError, did_you_mean
 from simreduce.formats import Faults
@@ -46,7 +47,7 @@ _output = click.option(
 )
 
 
-@click.command("import")
+@command("import")
 @click.argument("file")
 @click.option(
     "--gpu", default=None, metavar="MODEL", help="Take the GPUs for V100, A100, H100, ..."
@@ -249,7 +250,7 @@ def _graphs_document(graphs: tuple[NcclGraph, ...]) -> dict[str, Any]:
     }
 
 
-@click.command()
+@command()
 @click.argument("topology")
 @click.option(
     "--format",
@@ -266,7 +267,7 @@ def export(topology: str, form: str, output: str) -> None:
     write_output(output, [to_toml(machine) if form == "toml" else to_nccl_xml(machine)])
 
 
-@click.command()
+@command()
 @click.argument("file")
 @as_json
 def check(file: str, as_json: bool) -> None:

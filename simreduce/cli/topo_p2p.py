@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from simreduce.calibrate import load_calibration
+from simreduce.cli.group import command
 from simreduce.cli.options import as_json, calibration_option, echo_json
 from simreduce.cli.progress import Progress
 from simreduce.errors import InputError
@@ -14,7 +15,7 @@ from simreduce.topology import load_topology
 from simreduce.tune.p2p import peer_to_peer
 
 
-@click.command()
+@command()
 @click.argument("topology")
 @calibration_option("nominal")
 @as_json

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from simreduce import units
+from simreduce.cli.group import command
 from simreduce.cli.options import write_output
 from simreduce.cli.progress import Progress
 from simreduce.cli.question import question_options, read_question
@@ -18,7 +19,7 @@ from simreduce.trace import trace_text
 _DEFAULT = "trace.json"
 
 
-@click.command()
+@command()
 @question_options
 @click.option(
     "-o",
@@ -44,6 +45,6 @@ def trace(question: str, output: str, **given: Any) -> int:
         write_output(output, trace_text(recording, topology, asked.about))
     if output != STDOUT:
         took = units.format_duration(recording.result.seconds)
-        where = f"{asked.strategy} on {topology.name}"
+        where = f"{asked.strategy} on {topology.name}, calibration {asked.setup.calibration.name}"
         click.echo(f"{output}: {where}, {took}; open it in ui.perfetto.dev")
     return 0

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from simreduce import units
+from simreduce.cli.group import command
 from simreduce.cli.options import as_json, echo_json
 from simreduce.cli.progress import Progress
 from simreduce.cli.setups import (
@@ -32,7 +33,7 @@ from simreduce.version import __version__
 _ONLY_ALGO = {"collective": "--collective", "root": "-r", "ngpus": "-g", "tasks": "--tasks"}
 
 
-@click.command()
+@command()
 @algo_option("Prove these.")
 @click.option(
     "--all",

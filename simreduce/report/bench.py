@@ -8,7 +8,7 @@ from typing import Any
 from simreduce import dtypes, tables
 from simreduce.report.busbw import algbw, busbw
 from simreduce.tables import Column, Table
-from simreduce.tune.bench import DIVIDED, BenchRow, Stuck, Tried
+from simreduce.tune.bench import DIVIDED, BenchRow, Entry, Stuck
 from simreduce.version import __version__
 
 _TYPES = {"float32": "float", "float16": "half", "float64": "double", "bfloat16": "bfloat16"}
@@ -86,12 +86,12 @@ def _cells(r: BenchRow | Stuck, ranks: int) -> tuple[str, ...]:
     )
 
 
-def _count(row: Tried, ranks: int) -> int:
+def _count(row: Entry, ranks: int) -> int:
     """nccl-tests' count: the elements of one rank's part where ranks have parts."""
     return row.count // ranks if row.collective in DIVIDED else row.count
 
 
-def _type(row: Tried) -> str:
+def _type(row: Entry) -> str:
     name = dtypes.NAMES[row.dtype]
     return _TYPES.get(name, name)
 
@@ -109,11 +109,16 @@ def _best_average(rows: Sequence[BenchRow], ranks: int) -> str:
     """nccl-tests' last figure: of several algorithms the highest average, because one over all
     would describe none of them.
     """
-    names = list(dict.fromkeys(r.algorithm for r in rows))
-    found = {name: _average([r for r in rows if r.algorithm == name], ranks) for name in names}
+    by_name: dict[str, list[BenchRow]] = {}
+    for row in rows:
+        by_name.setdefault(row.strategy or row.algorithm, []).append(row)
+    found = {name: _average(mine, ranks) for name, mine in by_name.items()}
     best = max(found, key=found.__getitem__, default="")
-    several = f" ({best}, the highest of {len(names)} algorithms)" if len(names) > 1 else ""
-    return f"{found.get(best, 0.0):g}{several}"
+    if len(found) < 2:
+        return f"{found.get(best, 0.0):g}"
+    chunks = {row.algorithm for row in by_name[best]}
+    name = chunks.pop() if len(chunks) == 1 else best
+    return f"{found[best]:g} ({name}, the highest of {len(found)} algorithms)"
 
 
 def _average(rows: Sequence[BenchRow], ranks: int) -> float:

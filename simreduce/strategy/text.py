@@ -72,7 +72,7 @@ def parse_strategy(text: str, collective: str = "all_reduce") -> Strategy:
             names: ChainMap[str, Any] = ChainMap(catalogue, {**rules})
             ranges = parse_spec(spec, names, hint=lambda name: catalogue.hint(name, rules))
         except StrategyError as error:
-            name = "all_reduce_spec" if collective == "all_reduce" else collective
+            name = "strategy" if collective == "all_reduce" else collective
             for problem in error.problems:
                 faults.add("", problem.replace("all_reduce_spec", name, 1))
     packer: Packer = NoPacking()

@@ -32,10 +32,10 @@ ROOTED = ("reduce", "broadcast")
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class Entry:
     """One size of one algorithm: `count` elements of the whole tensor.
 
-    `redop` is `sum`, `avg` or, where nothing is added, `none`. `root` is -1 for collectives without
+    `strategy` is the text that was given; `algorithm` may add a chunk size to it. `redop` is `sum`, `avg` or, where nothing is added, `none`. `root` is -1 for collectives without
     one.
     """
 
@@ -43,6 +43,7 @@ class Tried:
     count: int
     dtype: int
     redop: str
+    strategy: str = field(default="", kw_only=True)
     collective: str = field(default="all_reduce", kw_only=True)
     root: int = field(default=-1, kw_only=True)
 
@@ -53,14 +54,14 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Stuck(Tried):
+class Stuck(Entry):
     """A plan that can never finish, and why, in one line."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class BenchRow(Tried):
+class BenchRow(Entry):
     """The prediction for one size, in seconds. Where `machines` is above 1, one of that many equal
     machines was simulated for all, and `wrong` was found on `proved_on` of them.
     """
@@ -83,7 +84,8 @@ def sizes(minimum: int, maximum: int, step: int, factor: float) -> list[int]:
             f"the sizes go from -b {minimum} to -e {maximum}: needs 1 <= minbytes <= maxbytes"
         )
     if maximum > MOST_BYTES:
-        problems.append(f"-e {maximum}: more than 1 PiB")
+        name = "-b" if maximum == minimum else "-e"
+        problems.append(f"{name} {maximum}: more than 1 PiB")
     if factor and not 1 <= factor < math.inf:
         problems.append(f"-f {factor}: the factor must be above 1 (or give -i, a step)")
     elif factor <= 1 and step < 1:
@@ -238,7 +240,7 @@ def _row(at: _Setting, asked: Strategy, size: int) -> BenchRow | Stuck:
     except Deadlock as error:
         return Stuck(
             strategy.text, workload.elements, at.dtype, redop, first_words(error),
-            collective=collective, root=root,
+            strategy=asked.text, collective=collective, root=root,
         )  # fmt: skip
     proved_on, wrong = 1, 0
     if layout.machines > 1:
@@ -247,6 +249,7 @@ def _row(at: _Setting, asked: Strategy, size: int) -> BenchRow | Stuck:
         wrong = wrong_elements(verify(plan))
     return BenchRow(
         algorithm=strategy.text,
+        strategy=asked.text,
         count=workload.elements,
         dtype=at.dtype,
         redop=redop,

@@ -347,7 +347,7 @@ def test_verify_takes_what_serves_on_no_machine_for_bad_input(simreduce):
     assert (2, "") == (status, out)
     assert [
         "simreduce: ring#2: ring takes no shards",
-        "simreduce: all_reduce_spec (rng) contains invalid alg rng (did you mean 'ring'?)",
+        "simreduce: strategy (rng) contains invalid alg rng (did you mean 'ring'?)",
         "simreduce: ring+chunk=4k: ring sends no chunks; leave out +chunk",
     ] == err.splitlines()
 
@@ -693,3 +693,13 @@ def test_a_factor_of_1_that_makes_many_sizes_says_that_it_adds(simreduce):
         many.err,
     )
     assert (0, "") == (few.status, few.err)
+
+
+def test_sizes_are_whole_elements_and_each_comes_once(simreduce):
+    """Where they differ from what was typed, stderr says so."""
+    few = ("bench", "full:2", "--runtime", "ideal", "-b", "5", "-e", "9", "-f", "1.0000001")
+    status, out, err = simreduce(*few)
+    rows = [line.split()[0] for line in out.splitlines() if not line.startswith("#")]
+
+    assert (0, ["4", "8"]) == (status, rows)
+    assert err == ("simreduce: sizes begin with 4 bytes, the nearest multiple of 4 bytes below 5\n")

@@ -55,8 +55,8 @@ def test_a_scenario_is_asked_about_other_strategies_than_its_own(simreduce, tmp_
         (
             ("bench", "full:4", "--algo", "ring,drect,rng"),
             [
-                "all_reduce_spec (drect) contains invalid alg drect (did you mean 'direct'?)",
-                "all_reduce_spec (rng) contains invalid alg rng (did you mean 'ring'?)",
+                "strategy (drect) contains invalid alg drect (did you mean 'direct'?)",
+                "strategy (rng) contains invalid alg rng (did you mean 'ring'?)",
             ],
         ),
         (
@@ -90,7 +90,7 @@ def test_a_scenario_is_asked_about_other_strategies_than_its_own(simreduce, tmp_
                 "--algo: an empty strategy in 'ring, ,drect'",
                 "--algo: an empty strategy in ',ring'",
                 "--algo: ring stands there 2 times",
-                "all_reduce_spec (drect) contains invalid alg drect (did you mean 'direct'?)",
+                "strategy (drect) contains invalid alg drect (did you mean 'direct'?)",
             ],
         ),
     ],

@@ -327,3 +327,15 @@ def test_the_two_bandwidths_of_nccl_tests(ranks, factor):
         assert factor / 2 * 50e9 == busbw(10**9, 0.02, ranks, collective)
     for collective in ("broadcast", "reduce"):
         assert 50e9 == busbw(10**9, 0.02, ranks, collective)
+
+
+def test_the_sizes_of_a_chunk_make_no_further_algorithms():
+    """One strategy with a chunk size of its own at every size is one algorithm."""
+    rows = [
+        replace(ROW, strategy="trees", algorithm="trees+chunk=1MiB"),
+        replace(ROW, strategy="ring", algorithm="ring", seconds=2 * ROW.seconds),
+        replace(ROW, strategy="trees", algorithm="trees+chunk=2MiB"),
+    ]
+    last = bench_table(rows, 8, []).splitlines()[-1]
+
+    assert last.endswith("(trees, the highest of 2 algorithms)")

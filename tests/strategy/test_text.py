@@ -55,8 +55,8 @@ def test_every_fault_of_a_strategy_is_told_at_once():
 
     bad = "the number of packs is a whole number from 1 to 4096, for example packs=8"
     assert (
-        "all_reduce_spec (rng#x) contains invalid alg rng (did you mean 'ring'?)",
-        "all_reduce_spec (rng#x) contains non-integer #shards x",
+        "strategy (rng#x) contains invalid alg rng (did you mean 'ring'?)",
+        "strategy (rng#x) contains non-integer #shards x",
         f"{text}: unknown option +pack=8 (did you mean 'packs'?)",
         f"{text}: packs: '0': {bad}",
         f"{text}: unknown option +men (did you mean 'mean'?)",

@@ -107,7 +107,7 @@ def test_every_fault_of_an_inline_gradient_is_told_at_once():
         f"{text}: dtpye: unknown key (did you mean 'dtype'?)",
         (
             f"{text}: unknown dtype 'flaot16' (did you mean 'float16'?); one of "
-            f"{', '.join(dtypes.NAMES)}"
+            f"{', '.join(dtypes.NAMES)}, float, half, double"
         ),
     ) == _refused(text)
 
@@ -170,7 +170,7 @@ def test_every_fault_of_the_rows_is_told_at_once(write):
         "bad.csv: line 5: shape[1]: must be a whole number from 0, got 'y'",
         (
             "bad.csv: line 5: dtype: unknown dtype 'flaot32' (did you mean 'float32'?); one of "
-            f"{', '.join(dtypes.NAMES)}"
+            f"{', '.join(dtypes.NAMES)}, float, half, double"
         ),
         "bad.csv: line 6: elements: must be a whole number from 0, got '1.5'",
     ) == _refused(path)

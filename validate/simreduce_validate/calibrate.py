@@ -20,6 +20,7 @@ import click
 
 from simreduce.calibrate import own_calibrations, shipped, to_toml
 from simreduce.cli.devices import device_options, warmup_option
+from simreduce.cli.group import command
 from simreduce.cli.options import (
     as_json,
     echo_json,
@@ -42,7 +43,7 @@ from simreduce_validate.report.validation import fault_lines
 from simreduce_validate.running.computer import Computer
 
 
-@click.command()
+@command()
 @click.argument("topology", default="switch:4")
 @gpus_options
 @device_options

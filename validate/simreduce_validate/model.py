@@ -11,6 +11,7 @@ import re
 import click
 
 from simreduce import dtypes, units
+from simreduce.cli.group import command
 from simreduce.errors import InputError
 from simreduce.formats import Faults
 from simreduce.workload import model_text
@@ -21,7 +22,7 @@ TRACING = "simreduce_validate.models.tracing"
 _SETTINGS = (("CUDA_VISIBLE_DEVICES", ""), ("KERAS_BACKEND", "tensorflow"))
 
 
-@click.command()
+@command()
 @click.argument("model", metavar="MODEL")
 @click.option(
     "--input", "inputs", multiple=True, metavar="SHAPE[:DTYPE]",

@@ -16,6 +16,7 @@ import click
 
 from simreduce import units
 from simreduce.cli.devices import device_options, warmup_option
+from simreduce.cli.group import command
 from simreduce.cli.options import (
     as_json,
     calibration_option,
@@ -37,7 +38,7 @@ from simreduce_validate.running import BUILTINS
 from simreduce_validate.validation import Validation, measure, read_campaign
 
 
-@click.command()
+@command()
 @click.argument("topology", required=False)
 @click.option(
     "--scenario",
