@@ -16,7 +16,7 @@ from simreduce.engine import IDEAL
 from simreduce.setup import Setup
 from simreduce.topology import load_topology
 from simreduce.training.distributions import Lognormal
-from simreduce.training.replicas import Flows, ReplicasJob, SyncSettings, delays
+from simreduce.training.replicas import LinkNetwork, ReplicasJob, SyncSettings, delays
 from simreduce.training.stragglers import repeat
 
 WORKERS, UPDATES = 64, 100
@@ -47,7 +47,7 @@ def main() -> None:
     measure("delays, 8 variables", delays(WORKERS, 8, 1e-3, 1e-3, 1e-5), with_delays)
     for servers in (1, 4):
         names = tuple(f"gpu{WORKERS + i}" for i in range(servers))
-        network = Flows(Setup(machine, IDEAL), workers, names, (1 << 20,) * servers)
+        network = LinkNetwork(Setup(machine, IDEAL), workers, names, (1 << 20,) * servers)
         measure(f"flows, 1 MiB on each of {servers}", network, with_flows)
 
 

@@ -44,10 +44,10 @@ def all_gather(b: PlanBuilder, shards: Values, _: Knobs) -> Values:
         first = b.copies(first, shards.device, after=gates[:, giver])
         rest = b.copies(rest, shards.device[:, after:turn], after=gates[:, after + step :])
         arrived = [first, rest]
-        upper = _side_by_side(_joined(b, upper[:, :turn], first[:, :turn]), upper[:, turn:])
-        last = _joined(b, lower[:, turn + 1 :], first[:, turn + 1 :])
-        lower = _side_by_side(lower[:, :after], rest, first[:, turn : turn + 1], last)
-    return _side_by_side(upper[:, :1], _joined(b, lower[:, 1:], upper[:, 1:]))
+        upper = _concatenate(_join(b, upper[:, :turn], first[:, :turn]), upper[:, turn:])
+        last = _join(b, lower[:, turn + 1 :], first[:, turn + 1 :])
+        lower = _concatenate(lower[:, :after], rest, first[:, turn : turn + 1], last)
+    return _concatenate(upper[:, :1], _join(b, lower[:, 1:], upper[:, 1:]))
 
 
 def all_to_all(b: PlanBuilder, values: Values, _: Knobs) -> Values:
@@ -91,9 +91,9 @@ def _gates(b: PlanBuilder, device: Ints, arrived: Sequence[Values]) -> Ints:
     )
 
 
-def _joined(b: PlanBuilder, first: Values, second: Values) -> Values:
+def _join(b: PlanBuilder, first: Values, second: Values) -> Values:
     return b.joins(Values.stack([first, second], axis=2))
 
 
-def _side_by_side(*parts: Values) -> Values:
+def _concatenate(*parts: Values) -> Values:
     return Values.concatenate(parts, axis=1)

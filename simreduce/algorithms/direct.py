@@ -22,30 +22,30 @@ def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
 
 def reduce_scatter(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
     """Every rank adds what it is sent of its part."""
-    return added(b, all_to_all(b, values, knobs))
+    return add_up(b, all_to_all(b, values, knobs))
 
 
 def all_gather(b: PlanBuilder, shards: Values, knobs: Knobs) -> Values:
     """Every rank sends its part to all."""
     chunks, (n, here) = everyones(shards, knobs), (size(shards, knobs), shards.shape[1])
-    return b.joins(exchanged(b, shards, chunks[:, givers(here, n)]))
+    return b.joins(exchange(b, shards, chunks[:, givers(here, n)]))
 
 
 def all_to_all(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
     """Every rank sends every other its part."""
     own = parts(values, knobs)
     here, n = own.shape[1:]
-    return exchanged(b, values, own[:, givers(here, n) % here, np.arange(here)])
+    return exchange(b, values, own[:, givers(here, n) % here, np.arange(here)])
 
 
 def reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
     """All send to the root, which adds."""
-    return added(b, delivered(b, values[:, None], values.device[:, knobs.root, None, None]))
+    return add_up(b, deliver(b, values[:, None], values.device[:, knobs.root, None, None]))
 
 
 def broadcast(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
     """The root sends to all."""
-    return delivered(b, values[:, knobs.root, None], values.device)
+    return deliver(b, values[:, knobs.root, None], values.device)
 
 
 def givers(here: int, n: int) -> Ints:
@@ -55,7 +55,7 @@ def givers(here: int, n: int) -> Ints:
     return (np.arange(here) - np.arange(n)[:, None]) % n
 
 
-def exchanged(b: PlanBuilder, values: Values, wanted: Values) -> Values:
+def exchange(b: PlanBuilder, values: Values, wanted: Values) -> Values:
     """By position and giver, what every position has of every other's value: by group and as
     `givers`, the intervals of `wanted`. Everybody serves those next above it first, so that no rank
     is everybody's first.
@@ -68,7 +68,7 @@ def exchanged(b: PlanBuilder, values: Values, wanted: Values) -> Values:
     return Values.concatenate([own[:, None], arrived], axis=1)[:, (at - np.arange(n)) % n, at]
 
 
-def delivered(b: PlanBuilder, values: Values, device: Ints) -> Values:
+def deliver(b: PlanBuilder, values: Values, device: Ints) -> Values:
     """Every value on the device that is given for it; `values` and `device` broadcast."""
     values = values.view(values.lo, values.hi + 0 * device)
     device = np.broadcast_to(device, values.shape)
@@ -78,7 +78,7 @@ def delivered(b: PlanBuilder, values: Values, device: Ints) -> Values:
     return Values(op, device, values.lo, values.hi, values.dtype)
 
 
-def added(b: PlanBuilder, parts: Values) -> Values:
+def add_up(b: PlanBuilder, parts: Values) -> Values:
     """The sums along the last axis."""
     n = parts.shape[-1]
     return b.adds([parts[..., i] for i in range(n)]) if n > 1 else parts[..., 0]

@@ -163,7 +163,7 @@ def puller(
         stream = b.streams(device[:, sender], channel)
 
     def step(values: Values, wanted: Values, after: After) -> Values:
-        given = wanted.made_by(values.op[:, sender])
+        given = wanted.with_ops(values.op[:, sender])
         return b.copies(given, wanted.device, stream=stream, after=after, away=machines)
 
     return step

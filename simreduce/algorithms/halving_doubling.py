@@ -18,7 +18,7 @@ from simreduce.plan import PlanBuilder, Values
 
 def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
     """Halve, then double, over the ranks that are not folded."""
-    return whole.folded(b, values, knobs, _all_reduce)
+    return whole.all_reduce_by(b, values, knobs, _all_reduce)
 
 
 def reduce_scatter(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:

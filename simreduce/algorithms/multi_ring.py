@@ -14,7 +14,7 @@ import numpy as np
 
 from simreduce.algorithms.planner import Options, Results, Tensors
 from simreduce.algorithms.ring import all_reduce_pieces
-from simreduce.algorithms.shares import shared_out
+from simreduce.algorithms.shares import divide
 from simreduce.errors import StrategyError
 from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder, Values
@@ -26,17 +26,17 @@ T = TypeVar("T")
 
 def multi_ring(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """All-reduce over the rings that together have the best rate."""
-    rings = found(layout, lambda network: ring_packing(network).patterns)
+    rings = search_rings(layout, lambda network: ring_packing(network).patterns)
     return [over_rings(b, rings, Values.of(tensor)) for tensor in tensors]
 
 
 def best_ring(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """The textbook ring, in the order in which its slowest hop is fastest."""
-    ring = found(layout, best_order)
+    ring = search_rings(layout, best_order)
     return [over_rings(b, [(ring, 1.0)], Values.of(tensor)) for tensor in tensors]
 
 
-def found(layout: Layout, search: Callable[[Network], T | None]) -> T:
+def search_rings(layout: Layout, search: Callable[[Network], T | None]) -> T:
     """What `search` finds on the links, else on the routes between all pairs; StrategyError if
     there is no ring.
     """
@@ -49,7 +49,7 @@ def found(layout: Layout, search: Callable[[Network], T | None]) -> T:
 def over_rings(b: PlanBuilder, rings: Sequence[tuple[Ring, float]], whole: Values) -> Values:
     """By rank, the sum; every ring carries its share."""
     pieces = []
-    for channel, (ring, lo, hi) in enumerate(shared_out(rings, int(whole.lo[0]), int(whole.hi[0]))):
+    for channel, (ring, lo, hi) in enumerate(divide(rings, int(whole.lo[0]), int(whole.hi[0]))):
         share = whole.view(np.array(lo), np.array(hi))
         made = all_reduce_pieces(b, share[np.array(ring)].reshape(1, -1), channel)
         pieces.append(made[0, np.argsort(ring)])

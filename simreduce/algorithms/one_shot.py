@@ -7,7 +7,7 @@ a + (n-1) M/B, and every rank adds (n-1) M. Any n.
 
 from __future__ import annotations
 
-from simreduce.algorithms.direct import added, exchanged, givers
+from simreduce.algorithms.direct import add_up, exchange, givers
 from simreduce.algorithms.family import Knobs, size
 from simreduce.plan import PlanBuilder, Values
 
@@ -15,4 +15,4 @@ from simreduce.plan import PlanBuilder, Values
 def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
     """By taker and giver, added over the givers."""
     here = values.shape[1]
-    return added(b, exchanged(b, values, values[:, givers(here, size(values, knobs)) % here]))
+    return add_up(b, exchange(b, values, values[:, givers(here, size(values, knobs)) % here]))

@@ -15,7 +15,7 @@ import numpy as np
 from simreduce.algorithms.multi_ring import over_rings
 from simreduce.algorithms.pipelined_trees import Load, carry, chunks
 from simreduce.algorithms.planner import Options, Results, Tensors
-from simreduce.algorithms.shares import shared_out
+from simreduce.algorithms.shares import divide
 from simreduce.layouts import Layout
 from simreduce.plan import PlanBuilder, Value, Values
 from simreduce.synthesis import rings, trees
@@ -34,7 +34,7 @@ def all_reduce(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Option
     ringed = rings.all_reduce_rate(layout.n, circles.rate) >= FILLED * packing.rate
     results: Results = []
     for own in map(Values.of, tensors):
-        cut = shared_out(packing.patterns, int(own.lo[0]), int(own.hi[0]))
+        cut = divide(packing.patterns, int(own.lo[0]), int(own.hi[0]))
         k = chunks(cut, options.chunk, own.dtype)
         if layout.n == 1:
             results.append(own)
@@ -49,51 +49,53 @@ def broadcast(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options
     """Every tree hands out its share from the root."""
     shares = trees.broadcast_trees(layout.network(), options.root).patterns
     root = slice(options.root, options.root + 1)
-    return [_handed_out(b, own, own[root], shares, options) for own in map(Values.of, tensors)]
+    return [_hand_out(b, own, own[root], shares, options) for own in map(Values.of, tensors)]
 
 
 def all_gather(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """The part of every rank goes over trees of its own."""
     shares = trees.all_gather_trees(layout.network()).patterns
-    return [_handed_out(b, own, own, shares, options) for own in map(Values.of, tensors)]
+    return [_hand_out(b, own, own, shares, options) for own in map(Values.of, tensors)]
 
 
 def reduce(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """Every tree sums its share at the root."""
     shares = trees.reduce_trees(layout.network(), options.root).patterns
-    return [_summed_up(b, own, own[:1], shares, options) for own in map(Values.of, tensors)]
+    return [_sum_up(b, own, own[:1], shares, options) for own in map(Values.of, tensors)]
 
 
 def reduce_scatter(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """The part of every rank is summed over trees of its own."""
     shares, n = trees.reduce_scatter_trees(layout.network()).patterns, layout.n
     owned = map(Values.of, tensors)
-    return [_summed_up(b, own, own.cut(n)[0, :], shares, options) for own in owned]
+    return [_sum_up(b, own, own.cut(n)[0, :], shares, options) for own in owned]
 
 
-def _handed_out(b: PlanBuilder, own: Values, parts: Values, *packed: Any) -> list[Value]:
-    """On every rank part i, which the i-th root has; `packed` as for `_carried`."""
+def _hand_out(b: PlanBuilder, own: Values, parts: Values, *packed: Any) -> list[Value]:
+    """On every rank part i, which the i-th root has; `packed` as for `_carry_parts`."""
     results = list(parts)
-    for root, made in _carried(b, own, parts, *packed):
+    for root, made in _carry_parts(b, own, parts, *packed):
         results += b.joins(made[np.arange(len(own)) != root])
     return results
 
 
-def _summed_up(b: PlanBuilder, own: Values, parts: Values, *packed: Any) -> list[Value]:
-    """On the i-th root the sum of part i; `packed` as for `_carried`."""
+def _sum_up(b: PlanBuilder, own: Values, parts: Values, *packed: Any) -> list[Value]:
+    """On the i-th root the sum of part i; `packed` as for `_carry_parts`."""
     if len(own) == 1:
         return list(parts)
-    return [b.joins(made[np.array([root])])[0] for root, made in _carried(b, own, parts, *packed)]
+    return [
+        b.joins(made[np.array([root])])[0] for root, made in _carry_parts(b, own, parts, *packed)
+    ]
 
 
-def _carried(
+def _carry_parts(
     b: PlanBuilder, own: Values, parts: Values, shares: Shares, options: Options
 ) -> list[tuple[int, Values]]:
     """By root, what every rank has of its part, in pieces."""
     loads: list[Load] = []
     roots = sorted({tree.root for tree, _ in shares})
     for root, part in zip(roots, parts, strict=True):
-        loads += shared_out([each for each in shares if each[0].root == root], part.lo, part.hi)
+        loads += divide([each for each in shares if each[0].root == root], part.lo, part.hi)
     made = carry(b, own, loads, chunks(loads, options.chunk, own.dtype))
     root_of = np.array([tree.root for tree, _, _ in loads])
     return [(root, made[root_of == root].swapaxes(0, 1).reshape(len(own), -1)) for root in roots]

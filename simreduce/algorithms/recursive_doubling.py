@@ -23,7 +23,7 @@ Core = Callable[[PlanBuilder, Values, Knobs], Values]
 
 def all_reduce(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
     """Distances 1, 2, 4, ..."""
-    return folded(b, values, knobs, _doubling)
+    return all_reduce_by(b, values, knobs, _doubling)
 
 
 def _doubling(b: PlanBuilder, held: Values, knobs: Knobs) -> Values:
@@ -86,7 +86,7 @@ def unfold(
     return Values.concatenate([held, got], axis=1)[:, np.argsort(np.concatenate([stay, others]))]
 
 
-def folded(b: PlanBuilder, values: Values, knobs: Knobs, core: Core) -> Values:
+def all_reduce_by(b: PlanBuilder, values: Values, knobs: Knobs, core: Core) -> Values:
     """An all-reduce over any n by one over a power of two. Over equal machines, of which one is
     planned for all, n is one.
     """

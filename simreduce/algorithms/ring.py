@@ -79,4 +79,4 @@ def all_gather_pieces(
     # Chunk c gets to position p in step p - c.
     at = position[:, None]
     op = np.stack(made, axis=1)[:, way * (at - np.arange(n)) % n, at]
-    return chunks[:, None].on(shards.device[..., None]).made_by(op)
+    return chunks[:, None].on(shards.device[..., None]).with_ops(op)

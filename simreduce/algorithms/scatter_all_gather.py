@@ -24,7 +24,7 @@ def broadcast(b: PlanBuilder, values: Values, knobs: Knobs) -> Values:
     tree = binomial(values.shape[1], knobs.root)
     dealt = _scatter(b, values[:, knobs.root], values[:, tree.place], tree, knobs.channel)
     parts = _collect(b, dealt, knobs.channel)
-    return _together(b, dealt, parts)[:, np.argsort(tree.place)]
+    return _join_parts(b, dealt, parts)[:, np.argsort(tree.place)]
 
 
 def _scatter(b: PlanBuilder, given: Values, nodes: Values, tree: Tree, channel: int) -> Values:
@@ -53,7 +53,7 @@ def _collect(b: PlanBuilder, dealt: Values, channel: int) -> Values:
     return Values.stack(steps, axis=1)[:, (part[:, None] - part) % n, part]
 
 
-def _together(b: PlanBuilder, dealt: Values, parts: Values) -> Values:
+def _join_parts(b: PlanBuilder, dealt: Values, parts: Values) -> Values:
     """By node: what was dealt to it, between the parts before and after. Nodes with subtrees of one
     size join as many.
     """
@@ -64,7 +64,7 @@ def _together(b: PlanBuilder, dealt: Values, parts: Values) -> Values:
         joined = parts[:, node, i + (of - 1) * (i > node)]
         own = np.broadcast_to(i == node, joined.shape)
         mine = dealt[:, node]
-        whole = joined.made_by(np.where(own, mine.op, joined.op)).view(
+        whole = joined.with_ops(np.where(own, mine.op, joined.op)).view(
             joined.lo, np.where(own, mine.hi, joined.hi)
         )
         op[:, node[:, 0]] = b.joins(whole).op

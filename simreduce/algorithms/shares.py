@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def shared_out(shares: Sequence[tuple[T, float]], lo: int, hi: int) -> list[tuple[T, int, int]]:
+def divide(shares: Sequence[tuple[T, float]], lo: int, hi: int) -> list[tuple[T, int, int]]:
     """The elements [lo, hi) by shares; only those that get some, but one at least."""
     upto = list(accumulate((share for _, share in shares), initial=0.0))
     edges = [lo + round((hi - lo) * part / upto[-1]) for part in upto]

@@ -62,7 +62,7 @@ def collectives(
 
 def up(b: PlanBuilder, given: Values, tree: Tree, channel: int) -> Values:
     """By group, chunk and node: the sum over what the node and all below it gave."""
-    held = given.made_by(given.op.copy())
+    held = given.with_ops(given.op.copy())
     for node in reversed(tree.levels()):
         parent = tree.parent[node]
         stream = b.streams(held.device[..., parent if tree.turns else node], channel)
@@ -76,7 +76,7 @@ def up(b: PlanBuilder, given: Values, tree: Tree, channel: int) -> Values:
 
 def down(b: PlanBuilder, given: Values, tree: Tree, channel: int) -> Values:
     """By group, chunk and node: what the root gave."""
-    held = given.made_by(given.op.copy())
+    held = given.with_ops(given.op.copy())
     for level in tree.levels():
         node = level[::-1]
         parent = tree.parent[node]

@@ -58,9 +58,7 @@ def ring_all_reduce(
     """
     n, shards = len(values), len(orders)
     piece, pad = padded_split(values[0].hi - values[0].lo, n * shards)
-    parts = {
-        value.device: b.split(_padded(b, value, pad), [piece] * (n * shards)) for value in values
-    }
+    parts = {value.device: b.split(_pad(b, value, pad), [piece] * (n * shards)) for value in values}
     done: dict[int, list[Value]] = {value.device: [] for value in values}
     for segment in range(n):
         for s, order in enumerate(orders):
@@ -73,15 +71,15 @@ def ring_all_reduce(
             total = b.walk(parts[start][index], reduce, own=own.__getitem__)[-1]
             for value in (total, *b.walk(total, gather)):
                 done[value.device].append(value)
-    return [_stripped(b, done[value.device], value) for value in values]
+    return [_strip(b, done[value.device], value) for value in values]
 
 
-def _padded(b: PlanBuilder, value: Value, pad: int) -> Value:
+def _pad(b: PlanBuilder, value: Value, pad: int) -> Value:
     if not pad:
         return value
     return b.concat([value, b.zeros(value.device, value.hi, value.hi + pad, value.dtype)])
 
 
-def _stripped(b: PlanBuilder, pieces: list[Value], like: Value) -> Value:
+def _strip(b: PlanBuilder, pieces: list[Value], like: Value) -> Value:
     whole = b.concat(pieces)
     return b.slice(whole, like.lo, like.hi) if whole.hi > like.hi else whole

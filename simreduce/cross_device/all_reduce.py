@@ -59,7 +59,7 @@ def all_reduce_batch(call: Call, values: Sequence[PerDevice]) -> Plan:
     match call.method:
         case AllReduceCrossDeviceOps() as method:
             text = method.all_reduce_alg + _packing(method)
-            return _compiled(call, values[0].devices, values, text, faithful=call.faithful)
+            return _compile(call, values[0].devices, values, text, faithful=call.faithful)
         case MultiWorkerAllReduce() as method:
             return _multi_worker(call, method, values)
         case CollectiveAllReduce() as method:
@@ -67,13 +67,13 @@ def all_reduce_batch(call: Call, values: Sequence[PerDevice]) -> Plan:
             packing = f"+merge={method.all_reduce_merge_scope}" if algorithm == "collective" else ""
             if call.version == "2.x":
                 packing = f"+bucket={method.bytes_per_pack}"
-            return _compiled(
+            return _compile(
                 call, sorted(values[0].devices), values, algorithm + packing, faithful=False
             )
     raise TypeError(call.method)
 
 
-def _compiled(
+def _compile(
     call: Call, devices: Sequence[int], values: Sequence[PerDevice], text: str, *, faithful: bool
 ) -> Plan:
     gradients = tuple(Gradient(f"value {i}", v.elements, v.dtype) for i, v in enumerate(values))
@@ -119,11 +119,11 @@ def _multi_worker(call: Call, method: MultiWorkerAllReduce, values: Sequence[Per
     # The library takes devices worker by worker.
     devices = sorted(values[0].devices, key=lambda d: task_of(call.layout, d))
     text = _spec_text(ranges) + _packing(method, OVERSHOOT if call.faithful else 0)
-    plan = _compiled(call, devices, values, text, faithful=False)
+    plan = _compile(call, devices, values, text, faithful=False)
     if not call.faithful:
         return plan
     place = {i: k for k, i in enumerate(order)}
-    return results_last(plan, [place[i] for i in results_of(plan)])
+    return results_last(plan, [place[i] for i in result_places(plan)])
 
 
 def _spec_text(ranges: Sequence[Range]) -> str:
@@ -131,7 +131,7 @@ def _spec_text(ranges: Sequence[Range]) -> str:
     return ":".join([*fields, str(ranges[-1]._replace(limit=NO_LIMIT))])
 
 
-def results_of(plan: Plan) -> list[int]:
+def result_places(plan: Plan) -> list[int]:
     """For every OUTPUT in program order, how many outputs its device has before it."""
     seen = [0] * len(plan.devices)
     numbers = []

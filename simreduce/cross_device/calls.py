@@ -15,7 +15,7 @@ from simreduce.cross_device.all_reduce import (
     Call,
     all_reduce_batch,
     collective_reduce,
-    results_of,
+    result_places,
     runtime_collective,
 )
 from simreduce.cross_device.checks import (
@@ -177,8 +177,8 @@ def _batch(call: Call, pairs: Sequence[Pair]) -> Plan:
     plans = [all_reduce_batch(call, batch), *(_one(call, *pairs[i]) for i in others)]
     if not others:
         return plans[0]
-    items = [dense[k] for k in results_of(plans[0])]
-    items += [i for i, plan in zip(others, plans[1:], strict=True) for _ in results_of(plan)]
+    items = [dense[k] for k in result_places(plans[0])]
+    items += [i for i, plan in zip(others, plans[1:], strict=True) for _ in result_places(plan)]
     return results_last(side_by_side(plans, call.layout.devices), items)
 
 

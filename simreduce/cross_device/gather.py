@@ -41,41 +41,42 @@ def gather_slices(
         )
     if lengths and n > 1:
         top = indices[-1].hi + value.dimensions
-        known = _gathered(
+        known = _all_gather(
             b, layout, [b.input(r, top + r, top + r + 1, _INT32) for r in range(n)], nccl=nccl
         )
         waits = [[v.op for v in of_rank] for of_rank in known]
         values = [b.hold(v, wait) for v, wait in zip(values, waits, strict=True)]
         indices = [b.hold(v, wait) for v, wait in zip(indices, waits, strict=True)]
-    all_values = _padded_gather(b, layout, values, max(rows) * value.row_elements, nccl=nccl)
+    all_values = _gather_padded(b, layout, values, max(rows) * value.row_elements, nccl=nccl)
     if nccl and n > 1:
         # NCCL's collectives must be launched in one order on every GPU.
         indices = [b.hold(v, [all_values[r].op]) for r, v in enumerate(indices)]
-    all_indices = _padded_gather(b, layout, indices, max(rows), nccl=nccl)
+    all_indices = _gather_padded(b, layout, indices, max(rows), nccl=nccl)
     return [list(pair) for pair in zip(all_values, all_indices, strict=True)]
 
 
-def _padded_gather(
+def _gather_padded(
     b: PlanBuilder, layout: Layout, values: Sequence[Value], size: int, *, nccl: bool
 ) -> list[Value]:
     """The concatenation of all `values` on every rank; they move padded to `size` elements."""
     if len({v.hi - v.lo for v in values}) == 1:
         return [
-            b.concat(of_rank, in_place=True) for of_rank in _gathered(b, layout, values, nccl=nccl)
+            b.concat(of_rank, in_place=True)
+            for of_rank in _all_gather(b, layout, values, nccl=nccl)
         ]
     whole = [
         b.concat([v, b.zeros(v.device, v.hi, v.lo + size, v.dtype)]) if v.hi - v.lo < size else v
         for v in values
     ]
     results = []
-    for of_rank in _gathered(b, layout, whole, nccl=nccl):
+    for of_rank in _all_gather(b, layout, whole, nccl=nccl):
         pairs = zip(of_rank, values, strict=True)
         cut = [b.slice(v, like.lo, like.hi) if v.hi > like.hi else v for v, like in pairs]
         results.append(b.concat(cut))
     return results
 
 
-def _gathered(
+def _all_gather(
     b: PlanBuilder, layout: Layout, values: Sequence[Value], *, nccl: bool
 ) -> list[list[Value]]:
     """By rank, the values of all ranks, after n-1 steps round the ring."""

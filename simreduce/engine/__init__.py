@@ -2,10 +2,10 @@
 
 from simreduce.engine.background import traffic
 from simreduce.engine.calibration import NOMINAL, Calibration, LinkConstants, Processor
-from simreduce.engine.disturbance import CALM, Disturbance, Fault, links_named
+from simreduce.engine.disturbance import CALM, Disturbance, Fault, find_links
 from simreduce.engine.fabric import Fabric, Standing
 from simreduce.engine.lowering.lower import check_routes
-from simreduce.engine.results.path import CAUSES, LANE, Part, PathOp
+from simreduce.engine.results.path import CAUSES, LANE, PathOp, PathPart
 from simreduce.engine.results.recording import Curve, Recording, record
 from simreduce.engine.results.result import Floors, Result, Use
 from simreduce.engine.runtime import IDEAL, RUNTIMES, TENSORFLOW, Runtime, runtime_named
@@ -27,8 +27,8 @@ __all__ = [
     "Fault",
     "Floors",
     "LinkConstants",
-    "Part",
     "PathOp",
+    "PathPart",
     "Processor",
     "Recording",
     "Result",
@@ -37,7 +37,7 @@ __all__ = [
     "Timeline",
     "Use",
     "check_routes",
-    "links_named",
+    "find_links",
     "record",
     "runtime_named",
     "simulate",

@@ -34,7 +34,7 @@ class Fault:
     def __post_init__(self) -> None:
         _expect_number("time", self.time)
         if not isinstance(self.link, str):
-            raise TypeError(f"link: expected a link's name, got {_typed(self.link)}")
+            raise TypeError(f"link: expected a link's name, got {_show_typed(self.link)}")
         if self.bandwidth is not None:
             _expect_number("bandwidth", self.bandwidth)
         _expect_number("factor", self.factor)
@@ -70,16 +70,16 @@ class Disturbance:
     def __post_init__(self) -> None:
         if not isinstance(self.slow, Mapping):
             words = "slow: expected factors by device, such as {'gpu3': 1.5}"
-            raise TypeError(f"{words}, got {_typed(self.slow)}")
+            raise TypeError(f"{words}, got {_show_typed(self.slow)}")
         for name, factor in self.slow.items():
             _expect_number(f"slow {name}", factor)
         _expect_number("jitter", self.jitter)
         if isinstance(self.seed, bool) or not isinstance(self.seed, (int, np.integer)):
-            raise TypeError(f"seed: expected a whole number, got {_typed(self.seed)}")
+            raise TypeError(f"seed: expected a whole number, got {_show_typed(self.seed)}")
         if not isinstance(self.faults, Sequence) or not all(
             isinstance(each, Fault) for each in self.faults
         ):
-            raise TypeError(f"faults: expected a tuple of Fault, got {_typed(self.faults)}")
+            raise TypeError(f"faults: expected a tuple of Fault, got {_show_typed(self.faults)}")
         problems = [
             f"slow {name}: the factor must be between {1 / SLOWEST:g} and {SLOWEST:g}, not {factor}"
             for name, factor in self.slow.items()
@@ -109,7 +109,7 @@ class Disturbance:
         ]
         for fault in self.faults:
             try:
-                links_named(topology, fault.link)
+                find_links(topology, fault.link)
             except InputError as error:
                 problems += error.problems
         if problems:
@@ -118,9 +118,9 @@ class Disturbance:
     @property
     def text(self) -> str:
         """What disturbs, in words; "" for nothing."""
-        return ", ".join(self._words())
+        return ", ".join(self._phrases())
 
-    def _words(self) -> Iterator[str]:
+    def _phrases(self) -> Iterator[str]:
         for name, factor in self.slow.items():
             if factor != 1.0:
                 yield f"{name} {factor:g} times as slow"
@@ -133,10 +133,10 @@ class Disturbance:
 def _expect_number(name: str, value: object) -> None:
     """TypeError unless the argument of that name is a number."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name}: expected a number, got {_typed(value)}")
+        raise TypeError(f"{name}: expected a number, got {_show_typed(value)}")
 
 
-def _typed(value: object) -> str:
+def _show_typed(value: object) -> str:
     return f"{type(value).__name__} {quote(value)}"
 
 
@@ -144,7 +144,7 @@ CALM = Disturbance()
 """Nothing goes wrong."""
 
 
-def links_named(topology: Topology, text: str) -> list[int]:
+def find_links(topology: Topology, text: str) -> list[int]:
     """The links that a fault means; InputError names the nearest link, node or class."""
     for chosen in (
         [each.id for each in topology.links if each.name == text],

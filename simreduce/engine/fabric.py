@@ -101,7 +101,7 @@ def read_ready(ready: float | Floats) -> Floats:
         raise TypeError(f"{words}, got {type(ready).__name__} {quote(ready)}") from None
 
 
-def _checked(plan: Plan, ready: float | Floats) -> Floats:
+def _check_ready(plan: Plan, ready: float | Floats) -> Floats:
     """`ready` as an array: seconds from now, 0 or more, one or as many as the plan has INPUTs."""
     times = read_ready(ready)
     inputs = int(np.count_nonzero(plan.kind == Kind.INPUT))
@@ -189,7 +189,7 @@ class Fabric:
         `lower` has given for the plan, for those who have it. What is stuck in the `background` is
         no Deadlock: nobody waits for it.
         """
-        ready = _checked(plan, ready)
+        ready = _check_ready(plan, ready)
         self._touch()
         done = self.env.event()
         if len(plan) == 0:

@@ -13,7 +13,7 @@ from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.results import floors
 from simreduce.engine.results.path import critical
-from simreduce.engine.results.replay import opening
+from simreduce.engine.results.replay import flow_starts
 from simreduce.engine.results.result import Floors, Result, Use
 from simreduce.engine.runtime import Runtime, runtime_named
 from simreduce.engine.submission import Timeline
@@ -151,8 +151,8 @@ def _link_use(resources: Resources, needed: Floats, seconds: float) -> tuple[Use
 def _lane_use(lowered: Lowered, timeline: Timeline, seconds: float) -> tuple[Use, ...]:
     if not lowered.lane_names:
         return ()
-    moving = timeline.finish - opening(lowered, timeline)
-    total = floors.lane_seconds(lowered, timeline.finish - timeline.start, moving)
+    transfer = timeline.finish - flow_starts(lowered, timeline)
+    total = floors.lane_seconds(lowered, timeline.finish - timeline.start, transfer)
     uses = [
         Use(n, float(t / seconds) if seconds else 0.0)
         for n, t in zip(lowered.lane_names, total, strict=True)

@@ -147,7 +147,7 @@ class OpList:
         else:
             self._flush()
             self._write(size, *numbers, operands=read, controls=controls)
-        return made.made_by(np.arange(first, first + size).reshape(shape))
+        return made.with_ops(np.arange(first, first + size).reshape(shape))
 
     def _flush(self) -> None:
         """Append what was appended one by one to the columns."""

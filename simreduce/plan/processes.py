@@ -29,10 +29,10 @@ def across_processes(plan: Plan, process: Sequence[int]) -> Plan:
     """
     if len(set(process)) <= 1:
         return plan
-    return _Rewriting(plan, process).done()
+    return _Rewriter(plan, process).rewrite()
 
 
-class _Rewriting:
+class _Rewriter:
     def __init__(self, plan: Plan, process: Sequence[int]) -> None:
         self.plan, self.process = plan, process
         self.b = PlanBuilder(plan.devices)
@@ -41,7 +41,7 @@ class _Rewriting:
             int, int
         ] = {}  # by copy to another process, what is done when it is launched
 
-    def done(self) -> Plan:
+    def rewrite(self) -> Plan:
         for op, before in waits(self.plan):
             self._add(op, before)
         return self.b.finish(self.plan.contract)
@@ -52,7 +52,7 @@ class _Rewriting:
         operands = [self.made[v] for v in plan.operands_of(op)]
         copies = plan.kind[op] == Kind.COPY
         here = operands[0].device if copies else int(plan.device[op])
-        seen = dict.fromkeys(self._seen(wait, here, copies=copies) for wait in before)
+        seen = dict.fromkeys(self._signal(wait, here, copies=copies) for wait in before)
         read = [value.op for value in operands]
         after = [op for op in seen if op is not None and op not in read]
         b.executor = Executor(plan.executor[op])
@@ -62,7 +62,7 @@ class _Rewriting:
             self.launched[op] = operands[0].op
         self.made.append(b.again(plan, op, operands, after))
 
-    def _seen(self, wait: int, device: int, *, copies: bool) -> int | None:
+    def _signal(self, wait: int, device: int, *, copies: bool) -> int | None:
         """What tells the process of `device` that the op `wait` is done, or that it has launched
         it; None if it need not know.
         """

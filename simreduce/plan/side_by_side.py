@@ -25,7 +25,7 @@ def side_by_side(plans: Sequence[Plan], devices: Sequence[str]) -> Plan:
     room = row_starts(np.array(tops))[:-1]
     base = row_starts(np.array([len(p) for p in moved]))[:-1]
 
-    def joined(name: str, by: Ints | None = None) -> AnyInts:
+    def join(name: str, by: Ints | None = None) -> AnyInts:
         columns = [getattr(p, name) for p in moved]
         if by is not None:
             columns = [(c + k).astype(c.dtype) for c, k in zip(columns, by, strict=True)]
@@ -37,23 +37,23 @@ def side_by_side(plans: Sequence[Plan], devices: Sequence[str]) -> Plan:
 
     return Plan(
         devices=tuple(devices),
-        kind=joined("kind"),
-        device=joined("device"),
+        kind=join("kind"),
+        device=join("device"),
         lo=np.concatenate(
             [np.add(p.lo, k, dtype=np.int64) for p, k in zip(moved, room, strict=True)]
         ),
         hi=np.concatenate(
             [np.add(p.hi, k, dtype=np.int64) for p, k in zip(moved, room, strict=True)]
         ),
-        dtype=joined("dtype"),
-        arg=joined("arg"),
-        stream=joined("stream"),
-        executor=joined("executor"),
+        dtype=join("dtype"),
+        arg=join("arg"),
+        stream=join("stream"),
+        executor=join("executor"),
         operand_start=starts("operand_start"),
-        operands=joined("operands", base),
+        operands=join("operands", base),
         control_start=starts("control_start"),
-        controls=joined("controls", base),
-        contract=_joined_contracts([p.contract for p in moved], room, tops),
+        controls=join("controls", base),
+        contract=_join_contracts([p.contract for p in moved], room, tops),
     )
 
 
@@ -72,7 +72,7 @@ def _on(plan: Plan, place: Sequence[int], devices: int) -> Plan:
     return replace(plan, device=to[plan.device], stream=stream, contract=contract)
 
 
-def _joined_contracts(contracts: Sequence[Contract], room: Ints, tops: Sequence[int]) -> Contract:
+def _join_contracts(contracts: Sequence[Contract], room: Ints, tops: Sequence[int]) -> Contract:
     """All promises. The addresses of plan i begin at `room[i]`, and there are `tops[i]` of them."""
     first = row_starts(np.array([len(c.sets) for c in contracts]))[:-1].astype(np.int32)
     pairs = list(zip(contracts, room, strict=True))
@@ -85,11 +85,11 @@ def _joined_contracts(contracts: Sequence[Contract], room: Ints, tops: Sequence[
         members=np.concatenate([c.members + k for c, k in zip(contracts, first, strict=True)]),
         divisor=np.concatenate([c.divisor for c in contracts]),
         sets=tuple(s for c in contracts for s in c.sets),
-        homes=_joined_homes(contracts, room, tops),
+        homes=_join_homes(contracts, room, tops),
     )
 
 
-def _joined_homes(
+def _join_homes(
     contracts: Sequence[Contract], room: Ints, tops: Sequence[int]
 ) -> tuple[Homes, ...]:
     """The homes of every contract, within the addresses of its plan only."""
@@ -115,13 +115,13 @@ def results_last(plan: Plan, key: Sequence[int]) -> Plan:
     place = np.empty(len(plan), dtype=np.int64)
     place[order] = np.arange(len(plan))
 
-    def permuted(start: AnyInts, items: AnyInts) -> tuple[AnyInts, AnyInts]:
+    def permute(start: AnyInts, items: AnyInts) -> tuple[AnyInts, AnyInts]:
         counts = np.diff(start)[order]
         moved = place[items[ranges(start[:-1][order], counts)]].astype(items.dtype)
         return row_starts(counts).astype(start.dtype), moved
 
-    operand_start, operands = permuted(plan.operand_start, plan.operands)
-    control_start, controls = permuted(plan.control_start, plan.controls)
+    operand_start, operands = permute(plan.operand_start, plan.operands)
+    control_start, controls = permute(plan.control_start, plan.controls)
     names = ("kind", "device", "lo", "hi", "dtype", "arg", "stream", "executor")
     return replace(
         plan,

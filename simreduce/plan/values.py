@@ -52,12 +52,12 @@ class Values(Sequence[Value]):
     @staticmethod
     def stack(parts: Sequence[Values], axis: int = 0) -> Values:
         """Join arrays of one shape along a new axis."""
-        return _joined(parts, lambda arrays: np.stack(arrays, axis))
+        return _join(parts, lambda arrays: np.stack(arrays, axis))
 
     @staticmethod
     def concatenate(parts: Sequence[Values], axis: int = 0) -> Values:
         """Join arrays along an axis that they have."""
-        return _joined(parts, lambda arrays: np.concatenate(arrays, axis))
+        return _join(parts, lambda arrays: np.concatenate(arrays, axis))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -113,7 +113,7 @@ class Values(Sequence[Value]):
         edges: Ints = self.lo[..., None] + each * place + more * place // pieces
         return self._each(lambda array: array[..., None]).view(edges[..., :-1], edges[..., 1:])
 
-    def made_by(self, op: Ints) -> Values:
+    def with_ops(self, op: Ints) -> Values:
         """The same devices and intervals, made by other ops."""
         return Values(op, self.device, self.lo, self.hi, self.dtype)
 
@@ -130,7 +130,7 @@ class Values(Sequence[Value]):
         )
 
 
-def _joined(parts: Sequence[Values], join: Callable[[list[Ints]], Ints]) -> Values:
+def _join(parts: Sequence[Values], join: Callable[[list[Ints]], Ints]) -> Values:
     return Values(
         join([p.op for p in parts]), join([p.device for p in parts]),
         join([p.lo for p in parts]), join([p.hi for p in parts]), parts[0].dtype,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from simreduce import tables, units
-from simreduce.engine import CAUSES, LANE, Part, Recording, Use
+from simreduce.engine import CAUSES, LANE, PathPart, Recording, Use
 from simreduce.tables import Column, Table
 from simreduce.tune.whatif import Saving
 from simreduce.version import __version__
@@ -17,7 +17,7 @@ _ROWS = 4
 
 
 def _grouped(
-    parts: Iterable[Part], key: Callable[[Part], tuple[str, ...]]
+    parts: Iterable[PathPart], key: Callable[[PathPart], tuple[str, ...]]
 ) -> list[tuple[tuple[str, ...], float]]:
     """Keys and their seconds, most first."""
     found: dict[tuple[str, ...], list[float]] = {}
@@ -27,7 +27,7 @@ def _grouped(
     return sorted(rows, key=lambda row: (-row[1], row[0]))
 
 
-def _spent(part: Part) -> tuple[str, str]:
+def _spent(part: PathPart) -> tuple[str, str]:
     """What a part was spent on, by whoever held the lane if somebody waited for one, and on which
     class of link.
     """

@@ -133,7 +133,9 @@ class _Sheet:
         for resource, name in enumerate(names):
             ops = np.unique(users[first[resource] : first[resource + 1]])
             moving = ops[lowered.amount[ops] > 0].astype(np.int64)
-            self._rows(process, name, "flow", moving, recording.opening, recording.result.finish)
+            self._rows(
+                process, name, "flow", moving, recording.flow_starts, recording.result.finish
+            )
         in_cores = recording.resources.in_cores
         for curve in recording.resource_curves():
             self.curves.append(curve)
@@ -146,7 +148,7 @@ class _Sheet:
         recording, lowered = self.recording, self.recording.lowered
         if len(lowered.lanes):
             process = self._process("lanes")
-        user, (since, until) = recording.user, recording.holding
+        user, (since, until) = recording.user, recording.lane_times
         begin, end = (
             np.zeros(len(lowered.call)),
             np.zeros(len(lowered.call)),
@@ -253,7 +255,7 @@ class _Sheet:
     def _details(self, op: int, thread: _Thread) -> dict[str, Any]:
         recording, result, lowered = self.recording, self.recording.result, self.recording.lowered
         details: dict[str, Any] = {"op": op, "bytes": int(result.nbytes[op])}
-        seconds = float(result.finish[op] - recording.opening[op])
+        seconds = float(result.finish[op] - recording.flow_starts[op])
         # A flow of cores that is no more than its work moves no bytes.
         call = lowered.call[op]
         work = float(lowered.calls.work[call])
@@ -269,7 +271,7 @@ class _Sheet:
                 arrived = float(
                     result.start[op] + lowered.calls.overhead[call] + lowered.calls.latency[call]
                 )
-                details["pipe_wait_us"] = max(float(recording.opening[op]) - arrived, 0.0) * US
+                details["pipe_wait_us"] = max(float(recording.flow_starts[op]) - arrived, 0.0) * US
         return details
 
 

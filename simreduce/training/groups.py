@@ -13,7 +13,7 @@ from simreduce.training.step import device_label
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class DeviceGroup:
     """Ranks that compute `factor` times as long as the profile; `device` is their first."""
 
     ranks: frozenset[int]
@@ -22,13 +22,15 @@ class Group:
     factor: float
 
 
-def group_ranks(ranks: Sequence[str], factors: Sequence[float], *, apart: bool) -> list[Group]:
+def group_ranks(
+    ranks: Sequence[str], factors: Sequence[float], *, apart: bool
+) -> list[DeviceGroup]:
     """One group for each slowdown; one for each rank if ranks queue or wait apart."""
     equal: dict[tuple[float, int], list[int]] = {}
     for rank, factor in enumerate(factors):
         equal.setdefault((factor, rank if apart else -1), []).append(rank)
     return [
-        Group(
+        DeviceGroup(
             frozenset(members),
             device_label([ranks[rank] for rank in members], len(ranks)),
             ranks[members[0]],

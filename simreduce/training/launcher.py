@@ -35,27 +35,27 @@ class Launcher:
         if self._negotiation is not None:
             return [self._env.process(self._negotiation.step(ledger, at_once=self._relaxed))]
         if method.in_order:
-            return [self._env.process(self._in_order(method.reductions, ledger))]
-        return [self._env.process(self._alone(each, ledger)) for each in method.reductions]
+            return [self._env.process(self._run_in_order(method.reductions, ledger))]
+        return [self._env.process(self._run_alone(each, ledger)) for each in method.reductions]
 
-    def _in_order(self, reductions: Sequence[Reduction], ledger: Ledger) -> Process:
+    def _run_in_order(self, reductions: Sequence[Reduction], ledger: Ledger) -> Process:
         """Start reductions one after another, each when all its devices have all its gradients."""
         started = []
         for reduction in reductions:
             if not self._relaxed:
-                yield self._everywhere(reduction, ledger)
+                yield self._ready_everywhere(reduction, ledger)
             started.append(
                 self._env.process(self._transfers.reduce(reduction, ledger, self._env.now))
             )
         yield self._env.all_of(started)
 
-    def _alone(self, reduction: Reduction, ledger: Ledger) -> Process:
+    def _run_alone(self, reduction: Reduction, ledger: Ledger) -> Process:
         """Start a reduction when its gradients are ready: on all devices if these meet or streams
         are limited, else on the first.
         """
         if self._relaxed or self._method.streams or reduction.meets:
             if not self._relaxed:
-                yield self._everywhere(reduction, ledger)
+                yield self._ready_everywhere(reduction, ledger)
             yield from self._transfers.reduce(reduction, ledger, self._env.now)
             return
         given = ledger.gradients_of(self._last_layer(reduction), reduction.ranks)
@@ -66,7 +66,7 @@ class Launcher:
         """The layer nearest to the input, whose gradients are ready last."""
         return min(self._layer_of[i] for i in reduction.gradients)
 
-    def _everywhere(self, reduction: Reduction, ledger: Ledger) -> simpy.Event:
+    def _ready_everywhere(self, reduction: Reduction, ledger: Ledger) -> simpy.Event:
         """The event when all devices of a reduction have all its gradients."""
         given = ledger.gradients_of(self._last_layer(reduction), reduction.ranks)
         return self._env.all_of([event for _, event in given])
@@ -112,7 +112,7 @@ class Negotiation:
             arrived.clear()
             left -= len(ready)
             for reduction in (
-                r for buffer in self._rule.buffers(ready) for r in self._fused(buffer)
+                r for buffer in self._rule.buffers(ready) for r in self._reductions_of(buffer)
             ):
                 waited_since = max(times[i] for i in reduction.gradients)
                 started.append(
@@ -120,7 +120,7 @@ class Negotiation:
                 )
         yield self._env.all_of(started)
 
-    def _fused(self, buffer: tuple[int, ...]) -> list[Reduction]:
+    def _reductions_of(self, buffer: tuple[int, ...]) -> list[Reduction]:
         """The reductions of a buffer, compiled on first use."""
         if buffer not in self._buffers:
             self._buffers[buffer] = self._rule.reductions(buffer)

@@ -9,7 +9,7 @@ from typing import Any
 
 import simpy
 
-from simreduce.training.groups import Group
+from simreduce.training.groups import DeviceGroup
 from simreduce.training.step import Bucket, Span
 
 Process = Generator[simpy.Event, Any, None]
@@ -28,7 +28,7 @@ class Ledger:
     """
 
     begin: float
-    groups: Sequence[Group]
+    groups: Sequence[DeviceGroup]
     computed: list[list[simpy.Event]]
     updated: list[simpy.Event]
     unreduced: Counter[int]
@@ -44,7 +44,7 @@ class Ledger:
     def open(
         env: simpy.Environment,
         begin: float,
-        groups: Sequence[Group],
+        groups: Sequence[DeviceGroup],
         layers: int,
         unreduced: Counter[int],
     ) -> Ledger:
@@ -61,7 +61,9 @@ class Ledger:
                 ledger.updated[layer].succeed()
         return ledger
 
-    def gradients_of(self, layer: int, ranks: Collection[int]) -> list[tuple[Group, simpy.Event]]:
+    def gradients_of(
+        self, layer: int, ranks: Collection[int]
+    ) -> list[tuple[DeviceGroup, simpy.Event]]:
         """The groups of `ranks`, with the event when each has the layer's gradients."""
         wanted = set(ranks)
         return [

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simreduce.engine import Fabric
-from simreduce.training.groups import Group
+from simreduce.training.groups import DeviceGroup
 from simreduce.training.ledger import Ledger, Process, Waits
 from simreduce.training.step import Span, StepJob
 
@@ -17,7 +17,7 @@ class Passes:
 
     fabric: Fabric
     job: StepJob
-    groups: Sequence[Group]
+    groups: Sequence[DeviceGroup]
     queued: bool
 
     def run(self, number: int, ledger: Ledger, waits: Waits) -> Process:

@@ -53,7 +53,7 @@ class Profile:
         """Seconds of both passes."""
         return sum(self.forward) + sum(self.backward)
 
-    def rescaled(self, measured: int, batch: int) -> Profile:
+    def rescale(self, measured: int, batch: int) -> Profile:
         """The profile of another batch, in proportion."""
         factor = batch / measured
         return Profile(

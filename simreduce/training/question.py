@@ -198,7 +198,7 @@ def parse_step(
     batch = measured if batch is None else batch
     profile, slow = _compute(values, model, batch, topology, beside, faults)
     if profile and batch != measured and "rate" not in values.given:
-        profile = profile.rescaled(measured, batch)
+        profile = profile.rescale(measured, batch)
     if profile and profile.seconds > LONGEST:
         faults.add("step.time, rate or profile", "more than 1000 h")
     flags = {key: values[key] for key in _FLAG_KEYS if values[key] is not None}

@@ -77,9 +77,9 @@ class Fused:
 
     def buffers(self, ready: Sequence[int]) -> list[tuple[int, ...]]:
         """The gradients of each buffer, from waiting gradients in the order they became ready."""
-        waiting = list(reversed(ready))  # a packer expects the first ready gradient last
-        groups = self.fusion.arrange([self.workload.gradients[i] for i in waiting]).groups
-        return [tuple(waiting[i] for i in group) for group in groups]
+        queue = list(reversed(ready))  # a packer expects the first ready gradient last
+        groups = self.fusion.arrange([self.workload.gradients[i] for i in queue]).groups
+        return [tuple(queue[i] for i in group) for group in groups]
 
     def reductions(self, buffer: tuple[int, ...]) -> list[Reduction]:
         """The reductions of one buffer."""

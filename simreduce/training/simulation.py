@@ -54,7 +54,9 @@ def simulate_step(job: StepJob, method: Method, setup: Setup) -> StepPrediction:
     fabric = Fabric(
         env, topology, setup.calibration, setup.runtime, replace(disturbance, faults=())
     )
-    run = _Run(fabric, job, method, setup.layout.ranks, LinkFaults(fabric, disturbance.faults))
+    run = _StepSimulation(
+        fabric, job, method, setup.layout.ranks, LinkFaults(fabric, disturbance.faults)
+    )
     faulty = bool(disturbance.faults)
     env.run(until=env.process(run.steps()))
     return summarize(
@@ -62,7 +64,7 @@ def simulate_step(job: StepJob, method: Method, setup: Setup) -> StepPrediction:
     )
 
 
-class _Run:
+class _StepSimulation:
     """A job on one fabric."""
 
     def __init__(

@@ -70,7 +70,8 @@ class Repetitions:
 
     def steps(self, skip: int = 0) -> Floats:
         """Mean seconds of an update after the first `skip`, by whole repetition."""
-        return self._seconds(skip)[self.whole] / (self.updates.shape[1] - skip)
+        found: Floats = self._seconds(skip)[self.whole] / (self.updates.shape[1] - skip)
+        return found
 
     def rates(self, skip: int = 0) -> Floats:
         """Gradients that enter updates in a second after the first `skip` updates, by whole
@@ -78,7 +79,8 @@ class Repetitions:
         `replicas_to_aggregate`, if gradients arrive between rounds.
         """
         entered = self.gradients[:, skip:].sum(axis=1) / self.job.variables
-        return (entered / self._seconds(skip))[self.whole]
+        found: Floats = (entered / self._seconds(skip))[self.whole]
+        return found
 
     def _seconds(self, skip: int) -> Floats:
         """Seconds from the first `skip` updates to the last."""
@@ -107,7 +109,7 @@ def repeat(
 ) -> Repetitions:
     """Simulate a job several times, each with random times of its own, the same for the same seed.
 
-    Flows run on `processes` processes. Calls `progress(done, all)`. On Ctrl-C, returns the
+    LinkNetwork run on `processes` processes. Calls `progress(done, all)`. On Ctrl-C, returns the
     repetitions so far, if there are any.
     """
     if repetitions < 1 or updates < 1:
@@ -116,7 +118,7 @@ def repeat(
     if progress:
         progress(0, repetitions)
     try:
-        with closing(_results(job, updates, repetitions, processes)) as results:
+        with closing(_run_all(job, updates, repetitions, processes)) as results:
             for result in results:
                 found.append(result)
                 if progress:
@@ -133,31 +135,31 @@ def repeat(
 _Result = tuple[Floats, Ints, int, int]
 
 
-def _results(
+def _run_all(
     job: ReplicasJob, updates: int, repetitions: int, processes: int
 ) -> Generator[_Result, None, None]:
     """The results of each repetition."""
     if isinstance(job.network, Delays):
-        return _by_loop(job, updates, repetitions)
+        return _run_loop(job, updates, repetitions)
     chunk = max(1, min(16, repetitions // (4 * processes)))
-    return in_processes(partial(_by_processes, job, updates), range(repetitions), processes, chunk)
+    return in_processes(partial(_run_processes, job, updates), range(repetitions), processes, chunk)
 
 
-def _by_loop(job: ReplicasJob, updates: int, repetitions: int) -> Generator[_Result, None, None]:
+def _run_loop(job: ReplicasJob, updates: int, repetitions: int) -> Generator[_Result, None, None]:
     runs = DelayRuns(job, updates, repetitions)
     for repetition in range(repetitions):
         times = runs.run(repetition)
-        yield (*_padded(times.update, times.gradients, updates), *times.totals.tolist())
+        yield (*_pad(times.update, times.gradients, updates), *times.totals.tolist())
 
 
-def _by_processes(job: ReplicasJob, updates: int, repetition: int) -> _Result:
+def _run_processes(job: ReplicasJob, updates: int, repetition: int) -> _Result:
     run = simulate_replicas(job, updates, repetition=repetition)
     times = np.array([each.time for each in run.updates])
     gradients = np.array([sum(each.gradients) for each in run.updates], np.int64)
-    return (*_padded(times, gradients, updates), len(run.arrivals), len(run.dropped))
+    return (*_pad(times, gradients, updates), len(run.arrivals), len(run.dropped))
 
 
-def _padded(times: Floats, gradients: Ints, updates: int) -> tuple[Floats, Ints]:
+def _pad(times: Floats, gradients: Ints, updates: int) -> tuple[Floats, Ints]:
     """Pad to `updates` entries, with NaN and 0 for updates never made."""
     missing = updates - len(times)
     return np.pad(times, (0, missing), constant_values=nan), np.pad(gradients, (0, missing))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import inf
 from statistics import fmean
 
-from simreduce.training.groups import Group
+from simreduce.training.groups import DeviceGroup
 from simreduce.training.ledger import Ledger
 from simreduce.training.reductions import Method
 from simreduce.training.step import Bucket, StepJob, StepPrediction
@@ -27,7 +27,7 @@ def steady(job: StepJob, times: Sequence[float]) -> bool:
 def summarize(
     job: StepJob,
     method: Method,
-    groups: Sequence[Group],
+    groups: Sequence[DeviceGroup],
     done: Sequence[Ledger],
     launch: float,
     update: float,
@@ -51,7 +51,7 @@ def summarize(
             compute=job.profile.seconds * max(factors),
             update=update,
             launch=launch,
-            communication=_covered([*ledger.buckets, *ledger.reads]),
+            communication=_time_in_flight([*ledger.buckets, *ledger.reads]),
             buckets=tuple(sorted(ledger.buckets, key=lambda b: (b.start, b.finish))),
             reads=tuple(sorted(ledger.reads, key=lambda b: (b.start, b.finish))),
             spans=tuple(sorted(ledger.spans, key=lambda span: (place[span.device], span.begin))),
@@ -69,7 +69,7 @@ def summarize(
     return last
 
 
-def _covered(buckets: Sequence[Bucket]) -> float:
+def _time_in_flight(buckets: Sequence[Bucket]) -> float:
     """Seconds with at least one bucket in flight."""
     total, until = 0.0, -inf
     for start, finish in sorted((b.start, b.finish) for b in buckets):

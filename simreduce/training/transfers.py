@@ -11,7 +11,7 @@ import simpy
 from simreduce.engine import Fabric
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.plan import Kind, Plan, side_by_side
-from simreduce.training.groups import Group
+from simreduce.training.groups import DeviceGroup
 from simreduce.training.ledger import Ledger, Process
 from simreduce.training.reductions import Reduction
 from simreduce.training.step import Bucket
@@ -30,10 +30,10 @@ class Lowering:
         if not plans or fabric.disturbance.jitter:
             return
         devices = dict.fromkeys(name for plan in plans for name in plan.devices)
-        together = fabric.lower(side_by_side(plans, tuple(devices)), working_set=self._working_set)
+        joint = fabric.lower(side_by_side(plans, tuple(devices)), working_set=self._working_set)
         first = 0
         for plan in plans:
-            self._known[id(plan)] = plan, together.part(plan, first)
+            self._known[id(plan)] = plan, joint.part(plan, first)
             first += len(plan)
 
     def of(self, plan: Plan) -> Lowered:
@@ -94,7 +94,10 @@ class Transfers:
         self._done(reduction, ledger, ready, start)
 
     def reduce_early(
-        self, reduction: Reduction, ready: Collection[tuple[Group, simpy.Event]], ledger: Ledger
+        self,
+        reduction: Reduction,
+        ready: Collection[tuple[DeviceGroup, simpy.Event]],
+        ledger: Ledger,
     ) -> Process:
         """Reduce as soon as some devices are `ready`; inputs of the others follow when they are."""
         start, plan = self.env.now, reduction.plan

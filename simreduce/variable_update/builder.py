@@ -46,7 +46,7 @@ class StepBuilder:
         self._promise(arrived, frozenset(ranks), len(ranks))
         return arrived
 
-    def updated(self, device: int, i: int, lo: int, after: Sequence[int]) -> Value:
+    def variable_after(self, device: int, i: int, lo: int, after: Sequence[int]) -> Value:
         """Variable i on its device, after the ops `after` have updated it."""
         gradient: Gradient = self.gradients[i]
         hi = lo + gradient.elements

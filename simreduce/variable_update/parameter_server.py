@@ -37,7 +37,7 @@ def _local(workload: Workload, layout: Layout, flags: Flags) -> Plan:
     sums, variables = step.reserve(), step.reserve()
     for i, device in enumerate(least_loaded(sizes, places)):
         applied = step.update(step.mean_on(device, task, i, sums[i]), task, device)
-        variable = step.updated(device, i, variables[i], [applied.op])
+        variable = step.variable_after(device, i, variables[i], [applied.op])
         for rank in task:
             step.read(variable, rank)
     return step.finish("parameter_server")
@@ -61,7 +61,7 @@ def _distributed(workload: Workload, layout: Layout, flags: Flags) -> Plan:
             step.update(step.mean_on(host, task, i, sums[w][i]), task, server)
             for w, (task, host) in enumerate(zip(layout.tasks, hosts, strict=True))
         ]
-        variable = step.updated(server, i, variables[i], [value.op for value in applied])
+        variable = step.variable_after(server, i, variables[i], [value.op for value in applied])
         for task, cache in zip(layout.tasks, caches, strict=True):
             cached = step.b.copy(variable, cache[i])
             for rank in task:
@@ -93,7 +93,7 @@ def distributed_replicated(workload: Workload, layout: Layout, flags: Flags) -> 
         for w, task in enumerate(layout.tasks):
             place = task[i % len(task)] if flags.on_gpu() else server
             applied.append(step.update(step.mean_on(place, task, i, sums[w][i]), task, server))
-        variable = step.updated(server, i, variables[i], [value.op for value in applied])
+        variable = step.variable_after(server, i, variables[i], [value.op for value in applied])
         for task, host in zip(layout.tasks, hosts, strict=True):
             read = step.b.copy(variable, host)
             for rank in task:

@@ -75,7 +75,7 @@ def test_a_broadcast_asks_of_others_only_where_they_are(family):
     root = b.input(2, 0, 9)
     device = np.arange(4)
     nothing = b.inputs(device, 0, 0)
-    given = nothing.made_by(np.where(device == 2, root.op, nothing.op)).view(
+    given = nothing.with_ops(np.where(device == 2, root.op, nothing.op)).view(
         np.zeros(4, dtype=np.int64), np.where(device == 2, 9, 0)
     )
     b.outputs(family.broadcast(b, given.reshape(1, 4), Knobs(chunk=2, root=2)))

@@ -20,7 +20,7 @@ from simreduce.engine.results.path import (
     LATENCY,
     RELEASE,
     SHARE,
-    Part,
+    PathPart,
 )
 from simreduce.plan import Kind, PlanBuilder
 from simreduce.testing.small import RATE, cable, copy_plan, machine, node, pair, plan_of
@@ -130,8 +130,8 @@ def test_two_copies_in_one_lane():
 
     assert [1, 3] == [step.op for step in steps if step.parts]
     assert steps[-2].parts == (
-        Part(LANE, lane, 0.5, DISPATCH, "copy"),
-        Part(LANE, lane, 4.0, BANDWIDTH, "gpu0>gpu1 wire"),
+        PathPart(LANE, lane, 0.5, DISPATCH, "copy"),
+        PathPart(LANE, lane, 4.0, BANDWIDTH, "gpu0>gpu1 wire"),
     )
     assert steps[-1].waited == 4.5
     assert {

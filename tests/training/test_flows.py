@@ -23,7 +23,7 @@ from simreduce.topology import load_topology
 from simreduce.training.distributions import Constant, Uniform
 from simreduce.training.replicas import (
     Delays,
-    Flows,
+    LinkNetwork,
     ReplicasJob,
     SyncSettings,
     delays,
@@ -44,7 +44,7 @@ def gpus(*numbers):
 
 def flows(topology, workers, servers, *nbytes, **rest):
     setup = Setup(topology, **{"runtime": IDEAL, **rest})
-    return Flows(setup, gpus(*range(workers)), gpus(*servers), nbytes)
+    return LinkNetwork(setup, gpus(*range(workers)), gpus(*servers), nbytes)
 
 
 def but(network, **changes):
@@ -92,7 +92,7 @@ def test_transfers_have_the_cache_of_a_step(cache, seconds):
     calibration = Calibration(
         "here", cpu=Processor(rates={"copy": 400.0}, cache=cache, memory=100.0)
     )
-    network = Flows(Setup(one_machine, calibration=calibration), ("cpu0",), ("cpu1",), (400,))
+    network = LinkNetwork(Setup(one_machine, calibration=calibration), ("cpu0",), ("cpu1",), (400,))
 
     assert network.working_set == {"0": 1600.0}
     assert network.uncontended.pull.tolist() == pytest.approx([seconds])
@@ -232,7 +232,7 @@ def test_a_slow_device_is_slow_on_its_links():
 
 def test_faults_of_a_network_are_all_told():
     with pytest.raises(InputError) as caught:
-        Flows(Setup(STAR, IDEAL), ("gpu0", "gpu9"), ("gpux",), (1, -1))
+        LinkNetwork(Setup(STAR, IDEAL), ("gpu0", "gpu9"), ("gpux",), (1, -1))
 
     assert 4 == len(caught.value.problems)
     assert "no device 'gpu9' (did you mean" in caught.value.problems[0]

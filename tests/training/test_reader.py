@@ -25,7 +25,7 @@ from simreduce.training.distributions import (
 )
 from simreduce.training.replicas import (
     Delays,
-    Flows,
+    LinkNetwork,
     ReplicasJob,
     SyncSettings,
     parse_replicas,
@@ -136,7 +136,7 @@ def test_workers_and_servers_of_a_topology():
     )
     network = asked.job.network
 
-    assert isinstance(network, Flows)
+    assert isinstance(network, LinkNetwork)
     assert NODES.devices[:3] == network.workers
     assert 2 == len({NODES.nodes[name].machine for name in network.servers})
     assert len(load_workload("resnet50").gradients) == len(network.nbytes) == asked.job.variables

@@ -22,7 +22,13 @@ from simreduce.training.distributions import (
     Pareto,
     Uniform,
 )
-from simreduce.training.replicas import Flows, ReplicasJob, SyncSettings, delays, simulate_replicas
+from simreduce.training.replicas import (
+    LinkNetwork,
+    ReplicasJob,
+    SyncSettings,
+    delays,
+    simulate_replicas,
+)
 from simreduce.training.stragglers import compare_backups, interval, repeat
 
 EXPONENTIAL, UNIFORM, NORMAL = Exponential(2.0), Uniform(0.0, 1.0), Normal(1.0, 0.1)
@@ -308,7 +314,7 @@ def test_the_first_updates_may_be_left_out():
 
 def test_flows_are_repeated_too_on_any_number_of_processes():
     """The same numbers, whoever works them out."""
-    network = Flows(Setup("switch:4"), ("gpu0", "gpu1", "gpu2"), ("gpu3",), (1 << 20,))
+    network = LinkNetwork(Setup("switch:4"), ("gpu0", "gpu1", "gpu2"), ("gpu3",), (1 << 20,))
     job = ReplicasJob(SyncSettings(2, 3), network, Uniform(1e-4, 2e-4), seed=1)
     one, two = (repeat(job, 3, 4, processes).updates.tolist() for processes in (1, 2))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from simreduce.engine.calibration import Calibration
-from simreduce.engine.disturbance import CALM, Disturbance, Fault, links_named
+from simreduce.engine.disturbance import CALM, Disturbance, Fault, find_links
 from simreduce.engine.lowering.cores import COMPUTER, MEMORY, core_owners
 from simreduce.errors import NotFoldable
 from simreduce.topology import Folded, Link, Topology, direction
@@ -115,7 +115,7 @@ def capacity_changes(
             whole[link] * fault.factor if fault.bandwidth is None else fault.bandwidth,
         )
         for fault in faults
-        for link in links_named(topology, fault.link)
+        for link in find_links(topology, fault.link)
     ]
     return tuple(sorted(found, key=lambda change: change[0]))
 

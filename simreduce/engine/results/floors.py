@@ -28,9 +28,9 @@ _CUT_RANKS = 64
 def alone(lowered: Lowered, resources: Resources) -> tuple[Floats, Floats]:
     """Seconds each op takes when nothing competes with it, and how many of them its bytes take."""
     rate = _rate_alone(lowered, resources)[lowered.call]
-    moving = np.divide(lowered.amount, rate, out=np.zeros(len(rate)), where=lowered.amount > 0)
+    transfer = np.divide(lowered.amount, rate, out=np.zeros(len(rate)), where=lowered.amount > 0)
     cost = lowered.calls.overhead + lowered.calls.latency
-    return moving + cost[lowered.call], moving
+    return transfer + cost[lowered.call], transfer
 
 
 def _rate_alone(lowered: Lowered, resources: Resources) -> Floats:
@@ -69,8 +69,8 @@ def longest(
     """
     for op in range(len(finish)):
         mine = call[op]
-        moving = amount[op] / rate[mine] if amount[op] > 0.0 else 0.0
-        end = finish[op] + (moving + cost[mine])
+        transfer = amount[op] / rate[mine] if amount[op] > 0.0 else 0.0
+        end = finish[op] + (transfer + cost[mine])
         finish[op] = end
         for at in range(start[op], start[op + 1]):
             finish[successors[at]] = max(finish[successors[at]], end)
@@ -93,16 +93,16 @@ def resource_seconds(lowered: Lowered, resources: Resources) -> Floats:
     return np.where(load > 0, seconds, 0.0)
 
 
-def lane_seconds(lowered: Lowered, duration: Floats, moving: Floats) -> Floats:
+def lane_seconds(lowered: Lowered, duration: Floats, transfer: Floats) -> Floats:
     """Seconds each lane is held when its ops, while they hold it, take `duration` after they got
-    it, and pipes when bytes take `moving`.
+    it, and pipes when bytes take `transfer`.
     """
     calls, number = lowered.calls, len(lowered.lane_names)
     if not len(calls.lanes):
         return np.zeros(number)
     held = np.where(calls.holds[lowered.call], duration, calls.overhead[lowered.call])
     count = np.diff(calls.lane_start)[lowered.call]
-    busy = np.where(lowered.is_pipe, np.repeat(moving, count), np.repeat(held, count))
+    busy = np.where(lowered.is_pipe, np.repeat(transfer, count), np.repeat(held, count))
     return np.bincount(lowered.lanes, busy, minlength=number).astype(np.float64)
 
 

@@ -26,7 +26,7 @@ _NEAR = 8 * ULP
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PathPart:
     """A stretch of the critical path and its cause.
 
     `bandwidth`: bytes at the full rate that `where`, a link or a memory, has for them alone.
@@ -55,7 +55,7 @@ class PathOp:
     start: float
     finish: float
     waited: float
-    parts: tuple[Part, ...] = ()
+    parts: tuple[PathPart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -215,16 +215,16 @@ class _Waiter(NamedTuple):
     lane: str
 
 
-def parts(path: Path, finish: Floats, kinds: list[str]) -> list[list[Part]]:
+def parts(path: Path, finish: Floats, kinds: list[str]) -> list[list[PathPart]]:
     """Per op of the path, its parts in order of time; all together they last from 0 to the end.
     `finish` and `kinds` have an entry per op of the path.
     """
-    found: list[list[Part]] = [[] for _ in path.op]
+    found: list[list[PathPart]] = [[] for _ in path.op]
     waiters: list[_Waiter] = []
     end = float(finish[-1]) if len(finish) else 0.0
     for i in range(len(path.op) - 1, -1, -1):
         for cause, begin, until, share in _spans(path, i, float(path.begin[i]), end):
-            for a, b, lane in _waited(waiters, begin, until):
+            for a, b, lane in _split_by_lane(waiters, begin, until):
                 where = _where(path, i, cause, kinds[i])
                 found[i] += _split(path, i, cause, where, b - a, lane, share)
         found[i].reverse()
@@ -232,7 +232,7 @@ def parts(path: Path, finish: Floats, kinds: list[str]) -> list[list[Part]]:
         if path.lane[i] != _NONE:
             waiters.append(_Waiter(float(path.stood[i]), path.names[path.lane[i]]))
     if end > 0.0:
-        found[0].insert(0, Part(RELEASE, "", end))
+        found[0].insert(0, PathPart(RELEASE, "", end))
     return found
 
 
@@ -266,7 +266,9 @@ def _spans(
         yield DISPATCH, begin, dispatched, 0.0
 
 
-def _waited(waiters: list[_Waiter], begin: float, end: float) -> Iterator[tuple[float, float, str]]:
+def _split_by_lane(
+    waiters: list[_Waiter], begin: float, end: float
+) -> Iterator[tuple[float, float, str]]:
     """(from, to, the lane that an op of the path stood ready for, or ""), last first. Of several
     the one nearest in the chain counts. Those that were not ready yet before `begin` are dropped.
     """
@@ -295,12 +297,12 @@ def _name(path: Path, index: int) -> str:
 
 def _split(
     path: Path, i: int, cause: str, where: str, seconds: float, lane: str, share: float
-) -> Iterator[Part]:
+) -> Iterator[PathPart]:
     """A stretch in one cause, or in bandwidth and what was lost to others. Last first."""
     lost = seconds * share
     if lost > 0.0:
         shared = _name(path, path.shared[i])
-        yield Part(LANE, lane, lost, SHARE, shared) if lane else Part(SHARE, shared, lost)
+        yield PathPart(LANE, lane, lost, SHARE, shared) if lane else PathPart(SHARE, shared, lost)
     kept = seconds - lost
     if kept > 0.0:
-        yield Part(LANE, lane, kept, cause, where) if lane else Part(cause, where, kept)
+        yield PathPart(LANE, lane, kept, cause, where) if lane else PathPart(cause, where, kept)

@@ -17,7 +17,7 @@ from simreduce.engine.lowering.lower import lower
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.results.path import Path, PathOp
-from simreduce.engine.results.replay import Rates, opening, replay
+from simreduce.engine.results.replay import Rates, flow_starts, replay
 from simreduce.engine.results.result import Result
 from simreduce.engine.runtime import Runtime, runtime_named
 from simreduce.engine.simulation import simulate
@@ -64,18 +64,18 @@ class Recording:
         return replay(self.lowered, self.resources, self.result.timeline)
 
     @cached_property
-    def opening(self) -> Floats:
+    def flow_starts(self) -> Floats:
         """When the bytes of each op begin to move; when it is done, for an op that moves none."""
-        return opening(self.lowered, self.result.timeline)
+        return flow_starts(self.lowered, self.result.timeline)
 
     @cached_property
-    def holding(self) -> tuple[Floats, Floats]:
+    def lane_times(self) -> tuple[Floats, Floats]:
         """From when on and until when the op of each entry of `Lowered.lanes` has that lane."""
         result, lowered = self.result, self.lowered
         sent = np.minimum(result.start + lowered.overhead, result.finish)
         freed = np.where(lowered.holds, result.finish, sent)
         user, is_pipe = self.user, lowered.is_pipe
-        begin = np.where(is_pipe, self.opening[user], result.start[user])
+        begin = np.where(is_pipe, self.flow_starts[user], result.start[user])
         return begin, np.where(is_pipe, result.finish[user], freed[user])
 
     @property
@@ -98,7 +98,7 @@ class Recording:
     def lane_curves(self) -> tuple[Curve, ...]:
         """Of every lane that an op held for a while, in the order of `Lowered.lane_names`."""
         lowered = self.lowered
-        since, until = self.holding
+        since, until = self.lane_times
         order = np.lexsort((until, since, lowered.lanes))
         curves = []
         for lane, rows in _by(lowered.lanes, order):

@@ -47,7 +47,7 @@ class Rates:
     load: Floats
 
 
-def opening(lowered: Lowered, timeline: Timeline) -> Floats:
+def flow_starts(lowered: Lowered, timeline: Timeline) -> Floats:
     """When the bytes of each op begin to move (for an op without bytes: when it is done)."""
     begun = timeline.start + lowered.overhead + lowered.latency
     if timeline.begun is not None:
@@ -58,12 +58,12 @@ def opening(lowered: Lowered, timeline: Timeline) -> Floats:
 def replay(lowered: Lowered, resources: Resources, timeline: Timeline) -> Rates:
     """The rates of a plan that ran alone, on links that changed as `resources` says."""
     flows = np.flatnonzero(lowered.amount > 0)
-    begun = opening(lowered, timeline)[flows]
+    begun = flow_starts(lowered, timeline)[flows]
     last = float(timeline.finish.max(initial=0.0))
     changes = [change for change in resources.changes if change[0] < last]
     times = np.concatenate([begun, timeline.finish[flows], [time for time, _, _ in changes]])
     order = np.argsort(times, kind="stable")
-    state = _Flows(lowered, resources, dict(enumerate(resources.capacity)))
+    state = _Replay(lowered, resources, dict(enumerate(resources.capacity)))
     n = len(flows)
     for now, group in _instants(times[order], order):
         ends = [int(flows[i - n]) for i in group if n <= i < 2 * n]
@@ -101,7 +101,7 @@ class _Flow:
 
 
 @dataclass(slots=True)
-class _Flows:
+class _Replay:
     """The flows that are there now, and everything that was."""
 
     lowered: Lowered

@@ -166,7 +166,7 @@ class Result:
         document["lanes"] = tuple(Use(**u) for u in document["lanes"])
         document["devices"] = tuple(document["devices"])
         path = document["path"]
-        columns = {
+        columns: dict[str, Any] = {
             f.name: np.array(path[f.name], dtype=_PATH_DTYPES[str(f.type)])
             for f in fields(Path)
             if f.name != "names"

@@ -4,7 +4,7 @@ stragglers and failures.
 
 from simreduce.training.replicas.accumulator import Slices
 from simreduce.training.replicas.job import ReplicasJob
-from simreduce.training.replicas.network import Delays, Flows, delays, port_delays
+from simreduce.training.replicas.network import Delays, LinkNetwork, delays, port_delays
 from simreduce.training.replicas.processes import simulate_replicas
 from simreduce.training.replicas.reader import (
     REPLICAS,
@@ -19,8 +19,8 @@ __all__ = [
     "REPLICAS",
     "Arrival",
     "Delays",
-    "Flows",
     "GradientRequest",
+    "LinkNetwork",
     "ReplicasJob",
     "ReplicasQuestion",
     "Run",

@@ -49,7 +49,7 @@ class Accumulator(Generic[T]):
         """Take the mean of all gradients, also beyond those required; `step` grows by one."""
         if not self.count:
             raise InternalError("nothing has been added to this accumulator")
-        mean = self._mean(self._sum, self.count)
+        mean: T = self._mean(self._sum, self.count)
         self.step += 1
         self.count, self._sum = 0, None
         return mean

@@ -11,7 +11,7 @@ import numpy as np
 from simreduce.arrays import Floats, uniform
 from simreduce.errors import InputError
 from simreduce.training.distributions import Distribution
-from simreduce.training.replicas.network import Delays, Flows
+from simreduce.training.replicas.network import Delays, LinkNetwork
 from simreduce.training.replicas.settings import SyncSettings
 
 _APART = 1 << 40
@@ -35,7 +35,7 @@ class ReplicasJob:
     """
 
     settings: SyncSettings
-    network: Delays | Flows
+    network: Delays | LinkNetwork
     compute: Distribution | tuple[Distribution, ...]
     slow: Mapping[int, float] = field(default_factory=dict)
     dies: Mapping[int, float] = field(default_factory=dict)

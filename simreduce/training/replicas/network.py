@@ -70,7 +70,7 @@ class Delays:
 
     def open(self, env: simpy.Environment) -> Network:
         """The network of one run."""
-        return _DelayNetwork(env, self)
+        return _OpenDelays(env, self)
 
 
 def delays(
@@ -110,7 +110,7 @@ def port_delays(workers: int, nbytes: Sequence[int], rate: float, latency: float
 
 
 @dataclass(frozen=True, eq=False)
-class Flows:
+class LinkNetwork:
     """Variables and gradients share a machine's links. `workers` and `servers` are devices of the
     topology, where worker w is and variable v is kept; the token queue is with the first variable,
     the chief is worker 0. `nbytes[v]` is what the variable, and its gradient, has. Jitter of the
@@ -146,7 +146,7 @@ class Flows:
 
     def open(self, env: simpy.Environment) -> Network:
         """The network of one run."""
-        return _FlowNetwork(env, self)
+        return _OpenLinkNetwork(env, self)
 
     @cached_property
     def working_set(self) -> Mapping[str, float]:
@@ -166,13 +166,13 @@ class Flows:
         return held
 
     @property
-    def _calm(self) -> Setup:
+    def _calm_setup(self) -> Setup:
         return self.setup.but(disturbance=replace(self.setup.disturbance, faults=(), jitter=0.0))
 
     @cached_property
     def messages(self) -> Messages:
         """The latencies of the routes, without faults."""
-        transfers, _ = _lowered(replace(self, setup=self._calm))
+        transfers, _ = _lower_transfers(replace(self, setup=self._calm_setup))
 
         def latency(source: str, target: str) -> float:
             moved = transfers.of([source], target, [0])
@@ -188,22 +188,24 @@ class Flows:
     @cached_property
     def uncontended(self) -> Delays:
         """Delays of the same transfers with every worker alone, without faults."""
-        alone = [replace(self, workers=(worker,), setup=self._calm) for worker in self.workers]
+        alone = [
+            replace(self, workers=(worker,), setup=self._calm_setup) for worker in self.workers
+        ]
         return Delays(
-            np.array([_pulling(flows) for flows in alone]),
-            np.array([_pushing(flows) for flows in alone]),
+            np.array([_time_pull(flows) for flows in alone]),
+            np.array([_time_pushes(flows) for flows in alone]),
             *self.messages,
         )
 
 
-def _pulling(flows: Flows) -> float:
+def _time_pull(flows: LinkNetwork) -> float:
     """Seconds until the first worker has all variables."""
     env = simpy.Environment()
     env.run(flows.open(env).pull(0))
     return float(env.now)
 
 
-def _pushing(flows: Flows) -> Floats:
+def _time_pushes(flows: LinkNetwork) -> Floats:
     """Seconds until each gradient of the first worker arrives, all sent at once."""
     env = simpy.Environment()
     way, arrived = flows.open(env), np.empty(len(flows.servers))
@@ -220,7 +222,7 @@ class _TransferPlans:
     """Plans of copies to one device; each set of devices is lowered once."""
 
     def __init__(self, lowered: Callable[[Plan], Lowered]) -> None:
-        self._lowered = lowered
+        self._lower = lowered
         self._known: dict[tuple[str, ...], tuple[Plan, Lowered]] = {}
 
     def of(
@@ -241,7 +243,7 @@ class _TransferPlans:
             for i, (source, _) in enumerate(away):
                 b.copy(b.input(devices.index(source), i, i + 1), 0)
             plan = b.finish(Contract.of("transfer", []))
-            self._known[ends] = plan, self._lowered(plan)
+            self._known[ends] = plan, self._lower(plan)
         plan, lowered = self._known[ends]
         # A plan counts whole elements; sizes here are any number of bytes.
         amount = np.array([each for _, size in away for each in (0.0, float(size))])
@@ -260,7 +262,7 @@ class Network(Protocol):
         """The event when a gradient is at its accumulator."""
 
 
-class _DelayNetwork:
+class _OpenDelays:
     def __init__(self, env: simpy.Environment, delays: Delays) -> None:
         self._env, self.messages = env, delays.messages
         self._pull, self._push = delays.pull.tolist(), delays.push.tolist()
@@ -272,34 +274,34 @@ class _DelayNetwork:
         return self._env.timeout(self._push[worker][variable])
 
 
-class _FlowNetwork:
-    def __init__(self, env: simpy.Environment, flows: Flows) -> None:
+class _OpenLinkNetwork:
+    def __init__(self, env: simpy.Environment, flows: LinkNetwork) -> None:
         self._env, self.messages = env, flows.messages
-        transfers, lanes = _lowered_once(flows)
+        transfers, lanes = _lower_once(flows)
         at = flows.setup
         fabric = Fabric(env, at.topology, at.calibration, at.runtime, at.disturbance, lanes)
 
-        def repeated(
+        def transfer_to(
             sources: Sequence[str], target: str, sizes: Sequence[int]
         ) -> _RepeatedTransfer | None:
             moved = transfers.of(sources, target, sizes)
             return _RepeatedTransfer(partial(fabric.standing, *moved)) if moved else None
 
         kept = list(zip(flows.servers, flows.nbytes, strict=True))
-        self._pull = [repeated(flows.servers, w, flows.nbytes) for w in flows.workers]
-        self._push = [[repeated([w], s, [size]) for s, size in kept] for w in flows.workers]
+        self._pull = [transfer_to(flows.servers, w, flows.nbytes) for w in flows.workers]
+        self._push = [[transfer_to([w], s, [size]) for s, size in kept] for w in flows.workers]
 
     def pull(self, worker: int) -> simpy.Event:
-        return self._moved(self._pull[worker])
+        return self._start(self._pull[worker])
 
     def push(self, worker: int, variable: int) -> simpy.Event:
-        return self._moved(self._push[worker][variable])
+        return self._start(self._push[worker][variable])
 
-    def _moved(self, transfer: _RepeatedTransfer | None) -> simpy.Event:
+    def _start(self, transfer: _RepeatedTransfer | None) -> simpy.Event:
         return transfer.submit() if transfer else self._env.timeout(0.0)
 
 
-def _lowered(flows: Flows) -> tuple[_TransferPlans, dict[str, int]]:
+def _lower_transfers(flows: LinkNetwork) -> tuple[_TransferPlans, dict[str, int]]:
     """Lowered transfers, and the numbers of their lanes."""
     at = flows.setup
     resources = Resources.of(at.topology, at.calibration, at.disturbance)
@@ -314,7 +316,7 @@ def _lowered(flows: Flows) -> tuple[_TransferPlans, dict[str, int]]:
     return _TransferPlans(one), lanes
 
 
-_lowered_once = lru_cache(maxsize=8)(_lowered)
+_lower_once = lru_cache(maxsize=8)(_lower_transfers)
 """All repetitions share them."""
 
 

@@ -261,7 +261,7 @@ class _Training:
         time, count, mean = yield taken
         yield self.moment(self.job.update, _UPDATED, v)
         if self.values:
-            self.weights[v] = self.values.updated(self.weights[v], mean)
+            self.weights[v] = self.values.update(self.weights[v], mean)
         yield self.env.timeout(self.messages.report[v])
         return time, count
 
@@ -277,7 +277,7 @@ class _Training:
     def record(self, taken: list[tuple[float, int]]) -> None:
         if self.values and self.averages:
             self.averages = [
-                self.values.averaged(a, w, self.global_step)
+                self.values.average(a, w, self.global_step)
                 for a, w in zip(self.averages, self.weights, strict=True)
             ]
         times, counts = zip(*taken, strict=True)

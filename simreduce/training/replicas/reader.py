@@ -32,7 +32,7 @@ from simreduce.setup import Setup
 from simreduce.topology import Topology
 from simreduce.training.replicas.compute import ComputeTime
 from simreduce.training.replicas.job import ReplicasJob, worker_faults
-from simreduce.training.replicas.network import Delays, Flows, port_delays
+from simreduce.training.replicas.network import Delays, LinkNetwork, port_delays
 from simreduce.training.replicas.settings import SyncSettings, easyrec
 from simreduce.workload import Workload
 
@@ -263,7 +263,7 @@ class _Reader:
 
     def network(
         self, workers: tuple[str, ...], servers: tuple[str, ...], sizes: tuple[int, ...]
-    ) -> Delays | Flows | None:
+    ) -> Delays | LinkNetwork | None:
         """Variables on servers in turn, as `replica_device_setter` places them."""
         contention = self.values["contention"]
         if len(workers) * len(sizes) > MOST_STEPS:
@@ -288,7 +288,7 @@ class _Reader:
             return None
         homes = tuple(servers[v % len(servers)] for v in range(len(sizes)))
         try:
-            flows = Flows(self.setup, workers, homes, sizes)
+            flows = LinkNetwork(self.setup, workers, homes, sizes)
             if contention is False:
                 return flows.uncontended
             flows.open(simpy.Environment())  # raises if a route is missing

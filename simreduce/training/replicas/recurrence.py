@@ -77,7 +77,7 @@ class State(NamedTuple):
     """What a run changes: the calendar, the workers, the variables, the token queue.
 
     The queue holds runs of equal tokens: the initial ones, those of each update, and those of a
-    chief that came back. `waiting` is a ring buffer of workers.
+    chief that came back. `requests` is a ring buffer of workers.
     """
 
     due: Floats  # by item
@@ -94,12 +94,12 @@ class State(NamedTuple):
     entered: Ints  # gradients in the last mean
     token_step: Ints
     tokens_left: Ints
-    waiting: Ints
+    requests: Ints
     cursor: Ints  # see the indices below
     synced: Floats  # [0]: when all variables updated so far in this round were
 
 
-MADE, LEFT, FIRST_TOKEN, END_TOKEN, FIRST_WAITING, WAITING = range(6)
+MADE, LEFT, FIRST_TOKEN, END_TOKEN, FIRST_REQUEST, REQUESTS = range(6)
 """Indices of `State.cursor`: updates made, variables left to update in this round, the queue."""
 
 
@@ -144,7 +144,7 @@ def _state(job: ReplicasJob, updates: int) -> State:
         sent=zeros(workers), delivered=np.zeros(workers),
         taken=zeros(variables), added=zeros(variables), asked=np.zeros(variables, np.bool_),
         entered=zeros(variables),
-        token_step=zeros(updates + 2), tokens_left=zeros(updates + 2), waiting=zeros(workers),
+        token_step=zeros(updates + 2), tokens_left=zeros(updates + 2), requests=zeros(workers),
         cursor=zeros(6), synced=np.zeros(1),
     )  # fmt: skip
 
@@ -313,34 +313,34 @@ def put_tokens(state: State, step: int, count: int) -> None:
 def queue_up(state: State, w: int) -> None:
     """Worker w waits for a token, after all others."""
     cursor = state.cursor
-    state.waiting[(cursor[FIRST_WAITING] + cursor[WAITING]) % len(state.waiting)] = w
-    cursor[WAITING] += 1
+    state.requests[(cursor[FIRST_REQUEST] + cursor[REQUESTS]) % len(state.requests)] = w
+    cursor[REQUESTS] += 1
 
 
 def leave_queue(state: State, w: int) -> None:
     """Worker w waits no longer."""
-    first, others, length = state.cursor[FIRST_WAITING], 0, len(state.waiting)
-    for i in range(state.cursor[WAITING]):
-        other = state.waiting[(first + i) % length]
+    first, others, length = state.cursor[FIRST_REQUEST], 0, len(state.requests)
+    for i in range(state.cursor[REQUESTS]):
+        other = state.requests[(first + i) % length]
         if other != w:
-            state.waiting[(first + others) % length] = other
+            state.requests[(first + others) % length] = other
             others += 1
-    state.cursor[WAITING] = others
+    state.cursor[REQUESTS] = others
 
 
 def hand_out(rules: Rules, state: State, out: Outcome, now: float) -> bool:
     """Give tokens to waiting workers, first come, first served; False if one needs more steps."""
     cursor = state.cursor
-    while cursor[WAITING] > 0:
+    while cursor[REQUESTS] > 0:
         token = cursor[FIRST_TOKEN]
         while token < cursor[END_TOKEN] and state.tokens_left[token] == 0:
             token += 1
         cursor[FIRST_TOKEN] = token
         if token == cursor[END_TOKEN]:
             break
-        w = state.waiting[cursor[FIRST_WAITING]]
-        cursor[FIRST_WAITING] = (cursor[FIRST_WAITING] + 1) % len(state.waiting)
-        cursor[WAITING] -= 1
+        w = state.requests[cursor[FIRST_REQUEST]]
+        cursor[FIRST_REQUEST] = (cursor[FIRST_REQUEST] + 1) % len(state.requests)
+        cursor[REQUESTS] -= 1
         if now < state.until[w]:
             state.tokens_left[token] -= 1
             sent = now + rules.token[w]

@@ -56,7 +56,7 @@ class VariableValues:
             )
         return DenseAccumulator(np.shape(self.start[variable]))
 
-    def updated(self, weights: Floats, mean: Floats | Slices) -> Floats:
+    def update(self, weights: Floats, mean: Floats | Slices) -> Floats:
         """A variable after an update."""
         if not isinstance(mean, Slices):
             return weights - self.rate * mean
@@ -64,7 +64,7 @@ class VariableValues:
         np.subtract.at(found, np.array(mean.indices, dtype=np.int64), self.rate * mean.values)
         return found
 
-    def averaged(self, average: Floats, weights: Floats, number: int) -> Floats:
+    def average(self, average: Floats, weights: Floats, number: int) -> Floats:
         """A moving average after update `number`."""
         assert self.decay is not None  # noqa: S101 - there is none to ask for
         decay = min(self.decay, (1.0 + number) / (10.0 + number)) if self.warm_up else self.decay
