@@ -109,8 +109,8 @@ def repeat(
 ) -> Repetitions:
     """Simulate a job several times, each with random times of its own, the same for the same seed.
 
-    LinkNetwork run on `processes` processes. Calls `progress(done, all)`. On Ctrl-C, returns the
-    repetitions so far, if there are any.
+    Jobs on shared links run on `processes` processes. Calls `progress(done, all)`. On Ctrl-C,
+    returns the repetitions so far, if there are any.
     """
     if repetitions < 1 or updates < 1:
         raise InputError(f"1 update and 1 repetition, or more; not {updates} and {repetitions}")
