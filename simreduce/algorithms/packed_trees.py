@@ -72,23 +72,21 @@ def reduce_scatter(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Op
 
 
 def _hand_out(b: PlanBuilder, own: Values, parts: Values, *packed: Any) -> list[Value]:
-    """On every rank part i, which the i-th root has; `packed` as for `_carry_parts`."""
+    """On every rank part i, which the i-th root has; `packed` as for `_carry`."""
     results = list(parts)
-    for root, made in _carry_parts(b, own, parts, *packed):
+    for root, made in _carry(b, own, parts, *packed):
         results += b.joins(made[np.arange(len(own)) != root])
     return results
 
 
 def _sum_up(b: PlanBuilder, own: Values, parts: Values, *packed: Any) -> list[Value]:
-    """On the i-th root the sum of part i; `packed` as for `_carry_parts`."""
+    """On the i-th root the sum of part i; `packed` as for `_carry`."""
     if len(own) == 1:
         return list(parts)
-    return [
-        b.joins(made[np.array([root])])[0] for root, made in _carry_parts(b, own, parts, *packed)
-    ]
+    return [b.joins(made[np.array([root])])[0] for root, made in _carry(b, own, parts, *packed)]
 
 
-def _carry_parts(
+def _carry(
     b: PlanBuilder, own: Values, parts: Values, shares: Shares, options: Options
 ) -> list[tuple[int, Values]]:
     """By root, what every rank has of its part, in pieces."""
