@@ -11,10 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.algorithms import FAMILIES
 from simreduce.algorithms.levels import near_equal, prime_factors
-from simreduce.plan import verify
 from tests.algorithms.boxes import (
-    RANKS,
-    SIZES,
     added,
     compiled,
     in_groups,
@@ -29,14 +26,6 @@ NAMES = {"torus_2d": 2, "torus_3d": 3}
 ROUNDS = {"all_reduce": 2, "reduce_scatter": 1, "all_gather": 1}
 both = pytest.mark.parametrize("name", NAMES)
 every = pytest.mark.parametrize("collective", ROUNDS)
-
-
-@pytest.mark.parametrize("n", RANKS)
-@every
-@both
-def test_it_verifies(name, collective, n):
-    for sizes in [*SIZES, (n - 1,), (n,)]:
-        assert [] == verify(compiled(collective, name, tasks_of(n), *sizes))
 
 
 FORMS = [
