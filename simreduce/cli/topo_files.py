@@ -20,7 +20,7 @@ from simreduce.formats import Faults
 from simreduce.outputs import STDOUT, check_place
 from simreduce.textfiles import exists, read_text
 from simreduce.topology import LinkClass, Topology, link_classes, load_topology
-from simreduce.topology.check import check_file
+from simreduce.topology.check import Suspicion, check_file
 from simreduce.topology.importers import (
     FORMS,
     UNKNOWN,
@@ -274,16 +274,19 @@ def check(file: str, as_json: bool) -> None:
     """List every fault of a machine (its file or its name), or of a file that `topo import` reads,
     with its place.
 
-    Exit status 0 or 2.
+    Exit status 0 or 2. A machine that is merely suspicious gets a warning and status 0.
     """
     problems = _faults_of_measurements(file)
     problems = check_file(file) if problems is None else problems
+    faults = [problem for problem in problems if not isinstance(problem, Suspicion)]
     if as_json:
         document = {"command": "topo check", "version": __version__}
         echo_json({**document, "file": file, "problems": problems})
-    elif not problems:
+    elif not faults:
+        for problem in problems:
+            click.echo(f"simreduce: warning: {problem}", err=True)
         click.echo(f"{file}: no fault")
-    if problems:
+    if faults:
         raise click.exceptions.Exit(2) if as_json else TopologyError(problems)
 
 

@@ -47,6 +47,12 @@ second number only those of one GPU.
 """
 
 
+class Suspicion(str):
+    """A line of `check_file` about a machine that may be as it was meant."""
+
+    __slots__ = ()
+
+
 def check_file(path: str) -> list[str]:
     """The faults of a file, each with its place and what to do: a machine file, NCCL's XML or
     `nvidia-smi topo -m` text.
@@ -82,7 +88,7 @@ def check_file(path: str) -> list[str]:
                 read_nccl_graphs(text, path)
                 return []
             machine, _ = read_nccl_topology(text, path)
-            first = [f"{path}: {fault}" for fault in _check_model(machine)]
+            first = [Suspicion(f"{path}: {doubt}") for doubt in _check_model(machine)]
         elif is_topo_m(text):
             machine, notes = read_topo_m(text, path)
             first = [f"{path}: {note}" for note in notes if note.startswith(CONTRADICTION)]
@@ -99,7 +105,7 @@ def check_file(path: str) -> list[str]:
 
 
 def _check_model(machine: Topology) -> Iterator[str]:
-    """The fault of a file without NVLinks whose GPUs have some, as the files of clouds are."""
+    """The suspicion about a file without NVLinks whose GPUs have some, as the files of clouds."""
     if any(is_nvlink(link) for link in machine.links):
         return
     for gpu in machine.devices:

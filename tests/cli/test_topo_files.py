@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -208,6 +209,19 @@ def test_check_reads_what_import_reads(simreduce, tmp_path):
     status, out, err = simreduce("topo", "check", bad)
     assert (2, "") == (status, out)
     assert str(bad) in err
+
+
+def test_a_suspicion_is_a_warning(simreduce, tmp_path):
+    """The A100s of a cloud may have no NVLinks: status 0, and `--json` lists it."""
+    path = tmp_path / "cloud.xml"
+    path.write_text(re.sub(r"<nvlink [^>]*/>", "", XML))
+    status, out, err = simreduce("topo", "check", path)
+    document = simreduce("topo", "check", path, "--json")
+
+    assert (0, f"{path}: no fault\n") == (status, out)
+    assert err.startswith(f"simreduce: warning: {path}: no NVLinks")
+    assert 0 == document.status
+    assert 1 == len(json.loads(document.out)["problems"])
 
 
 def test_import_and_export_write_files(simreduce, tmp_path):
