@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import resource
@@ -197,3 +198,17 @@ def test_an_empty_name_is_no_place():
 
 def test_a_place_for_stdout_is_always_there():
     check_place("-")
+
+
+def test_a_busy_file_is_one_line(old, monkeypatch):
+    """A mounted file cannot be replaced; it stays as it was, and no temporary file is left."""
+    before, files = old.read_bytes(), sorted(old.parent.iterdir())
+
+    def refuse(*_names):
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    monkeypatch.setattr("os.replace", refuse)
+    with pytest.raises(InputError, match=r"^[^\n]*: cannot be written: Device or resource busy$"):
+        write_file(str(old), ["new"])
+
+    assert (before, files) == (old.read_bytes(), sorted(old.parent.iterdir()))

@@ -703,3 +703,20 @@ def test_sizes_are_whole_elements_and_each_comes_once(simreduce):
 
     assert (0, ["4", "8"]) == (status, rows)
     assert err == ("simreduce: sizes begin with 4 bytes, the nearest multiple of 4 bytes below 5\n")
+
+
+def test_the_headline_of_a_trace_names_the_calibration(simreduce, tmp_path):
+    headline = simreduce("trace", "full:2", "-o", tmp_path / "t.json").out
+
+    assert "t.json: ring on full:2, calibration nominal, " in headline
+
+
+@pytest.mark.parametrize("command", ["bench full:2 -b 64K", "bench full:2 -b 64K --json", "--help"])
+def test_a_closed_stdout_is_no_traceback(command):
+    """As `>&-` leaves it."""
+    line = f"{sys.executable} -m simreduce {command} >&-"
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+
+    assert "" == done.stderr

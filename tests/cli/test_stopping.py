@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import import_module
 
 import pytest
 
@@ -165,3 +166,14 @@ def test_every_long_command_says_how_far_it_is(simreduce, monkeypatch, scenario,
     done = simreduce(*(str(scenario) if a == "scenario" else a for a in arguments))
 
     assert (1, "simreduce: reached\n") == (done.status, done.err)
+
+
+def test_a_command_that_is_stopped_before_its_first_result_says_so(simreduce, scenario, stop_after):
+    """And prints no part of a document."""
+    stop_after(import_module("simreduce.tune.rank"), "evaluate", 0)
+
+    assert simreduce("run", scenario, "--workers", "1", "--json") == (
+        130,
+        "",
+        "simreduce: stopped before there was a result\n",
+    )
