@@ -30,7 +30,7 @@ _COLUMNS = (
 
 def folded_lines(rows: Sequence[BenchRow | Stuck]) -> list[str]:
     """Says for which rows one of many equal machines was simulated."""
-    done, _ = _parted(rows)
+    done, _ = _split(rows)
     found = dict.fromkeys((r.machines, r.proved_on) for r in done if r.machines > 1)
     some = (
         "" if all(r.machines > 1 for r in done) else " (where the whole plan is too large to hold)"
@@ -49,7 +49,7 @@ def bench_table(
     `complete`.
     """
     lines = [*tables.comments(about), *bench_rows(rows, ranks).lines(comment=True)]
-    done, stuck = _parted(rows)
+    done, stuck = _split(rows)
     wrong = sum(r.wrong for r in done)
     lines.append(f"# Out of bounds values : {wrong} {'OK' if wrong == 0 else 'FAILED'}")
     if stuck:
@@ -65,7 +65,7 @@ def bench_rows(rows: Sequence[BenchRow | Stuck], ranks: int) -> Table:
     return Table(_COLUMNS, tuple(_cells(r, ranks) for r in rows))
 
 
-def _parted(rows: Sequence[BenchRow | Stuck]) -> tuple[list[BenchRow], list[Stuck]]:
+def _split(rows: Sequence[BenchRow | Stuck]) -> tuple[list[BenchRow], list[Stuck]]:
     """Rows that end, and rows that never do."""
     return [r for r in rows if isinstance(r, BenchRow)], [r for r in rows if isinstance(r, Stuck)]
 
@@ -137,7 +137,7 @@ def bench_document(
 
     A plan that never finishes has no time, so it stands under `failed`.
     """
-    done, stuck = _parted(rows)
+    done, stuck = _split(rows)
     return {
         "command": "bench",
         "version": __version__,
@@ -185,7 +185,7 @@ def nccl_tests_document(
     Out of place and in place are the same in a simulation. nccl-tests' file names no algorithm:
     that key is ours.
     """
-    done, _ = _parted(rows)
+    done, _ = _split(rows)
     results = [
         {
             "size": r.nbytes,

@@ -172,8 +172,7 @@ def test_a_command_that_is_stopped_before_its_first_result_says_so(simreduce, sc
     """And prints no part of a document."""
     stop_after(import_module("simreduce.tune.rank"), "evaluate", 0)
 
-    assert simreduce("run", scenario, "--workers", "1", "--json") == (
-        130,
-        "",
-        "simreduce: stopped before there was a result\n",
-    )
+    status, out, err = simreduce("run", scenario, "--workers", "1", "--json")
+
+    assert (130, "") == (status, out)
+    assert "simreduce: stopped before there was a result" == err.strip()
