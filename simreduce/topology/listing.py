@@ -1,4 +1,4 @@
-"""What there is to a machine besides its links, in words."""
+"""Descriptions of a machine besides its links: tolls, reach and equal paths."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from simreduce.topology.graph import Topology
 
 _FEW = 64
-"""GPUs of which the ways to NICs are looked at."""
+"""Most GPUs whose NICs are searched."""
 
 
 def figure_lines(machine: Topology) -> list[str]:
@@ -42,8 +42,8 @@ def _rules(machine: Topology) -> Iterator[str]:
             which = (
                 ", ".join(far) if len(far) < 3 or len(far) < len(mine) else f"{far[0]} to {far[-1]}"
             )
-            told = f"; {which}: no NIC so near, so to a network by way of the host" if far else ""
-            yield f"GPUDirect RDMA: {_up_to(reach)}{told or ', else by way of the host'}"
+            detour = f"; {which}: no NIC so near, so to a network by way of the host" if far else ""
+            yield f"GPUDirect RDMA: {_up_to(reach)}{detour or ', else by way of the host'}"
     rule = machine.router.equal_cost
     if rule.choice != FIRST:
         yield f"equal paths: {rule.choice}{f', seed {rule.seed}' if rule.choice == HASHED else ''}"
