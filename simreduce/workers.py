@@ -21,9 +21,7 @@ R = TypeVar("R")
 
 @contextmanager
 def pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """So many processes. An exception ends them in the middle of what they do, which may take
-    minutes; so does the end of this one, be it killed.
-    """
+    """A pool of processes. An exception, or the end of this process, ends them at once."""
     before = multiprocessing.active_children()
     with ProcessPoolExecutor(workers, initializer=_start, initargs=(tuple(modules),)) as processes:
         try:
@@ -38,9 +36,7 @@ def pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 def in_processes(
     work: Callable[[T], R], items: Sequence[T], workers: int, chunk: int = 1
 ) -> Generator[R, None, None]:
-    """What `work` makes of every item, in order, on so many processes, which take `chunk` items at
-    a time.
-    """
+    """Yields `work` of every item, in order. `workers` processes take `chunk` items at a time."""
     workers = min(workers, len(items))
     if workers <= 1:
         yield from map(work, items)

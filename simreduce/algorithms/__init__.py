@@ -31,7 +31,7 @@ from simreduce.algorithms.nccl_hybrids import nccl_pscpu, nccl_rechd, nccl_xring
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.algorithms.plugins import load_plugins, warn_of_unloaded, why_unloaded
 from simreduce.algorithms.pscpu_pscpu import pscpu_pscpu
-from simreduce.algorithms.registered import Choices, guarded, guarded_choices
+from simreduce.algorithms.registered import Choices, guard, guard_choices
 from simreduce.algorithms.shuffle import pscpu, psgpu
 from simreduce.algorithms.two_level import fits, two_level
 from simreduce.algorithms.xring import xring
@@ -310,7 +310,7 @@ def algorithm(
         except TypeError as error:
             takes = ", ".join(_ARGUMENTS)
             raise TypeError(f"{name}: a planner takes ({takes}): {error}") from None
-        plan, counts = guarded(planner, collective), guarded_choices(choices)
+        plan, counts = guard(planner, collective), guard_choices(choices)
         known[name] = Algorithm(name, plan, summary, shards, counts, pipelined, packs)
         workers.modules.add(planner.__module__)
         return planner

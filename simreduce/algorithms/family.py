@@ -155,7 +155,7 @@ def puller(
     stream: Numbers = NO_STREAM,
 ) -> Callable[[Values, Values, After], Values]:
     """`pull` of any values on `device`, as a function of them, of `wanted` and of `after`: for
-    those who pull from the same positions step by step.
+    families that pull from the same positions step by step.
     """
     away, sender = np.divmod(source, device.shape[1])
     machines: Numbers = away if away.any() else 0

@@ -19,7 +19,7 @@ Choices = Callable[[Layout], Sequence[int]]
 _OURS = f"{__name__.partition('.')[0]}."
 
 
-def guarded(planner: Planner, collective: str) -> Planner:
+def guard(planner: Planner, collective: str) -> Planner:
     """The planner, with StrategyError for every fault of its own and of its results."""
 
     @functools.wraps(planner)
@@ -42,7 +42,7 @@ def guarded(planner: Planner, collective: str) -> Planner:
     return plan
 
 
-def guarded_choices(choices: Choices) -> Choices:
+def guard_choices(choices: Choices) -> Choices:
     """The shard counts; only 1 where `choices` fails or returns none that are whole numbers."""
 
     @functools.wraps(choices)

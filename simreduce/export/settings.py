@@ -15,7 +15,7 @@ from simreduce.packing import (
     SmallTensors,
 )
 from simreduce.packing.small_tensors import OVERSHOOT
-from simreduce.strategy import Strategy, resolved
+from simreduce.strategy import Strategy, resolve
 from simreduce.strategy.spec import UPSTREAM
 
 _IMPLEMENTATION = {"collective": "RING", "nccl": "NCCL"}
@@ -46,7 +46,7 @@ def settings(strategy: Strategy, layout: Layout, *, faithful: bool = False) -> S
     """Settings for one process per machine, as both systems are run; for the plan that `faithful`
     gives, or not.
     """
-    strategy = resolved(strategy, layout)
+    strategy = resolve(strategy, layout)
     if strategy.mean:  # tf_cnn_benchmarks only sums
         return Settings(None, _call(strategy, layout))
     return Settings(_flags(strategy, layout, faithful=faithful), _call(strategy, layout))

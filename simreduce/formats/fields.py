@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from simreduce.formats.faults import Faults, inside
-from simreduce.formats.kinds import Kind, refused
+from simreduce.formats.kinds import Kind, refusal
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ def take_table(value: object, faults: Faults, path: str) -> dict[str, Any]:
     """Return `value` if it is a table; else note a fault and return an empty one."""
     if isinstance(value, dict):
         return value
-    faults.add(path, refused("a table", value))
+    faults.add(path, refusal("a table", value))
     return {}
 
 
@@ -94,7 +94,7 @@ class TableOf(Kind[Values]):
         """Read the table; None if it is no table."""
         if isinstance(value, dict):
             return self.form.read(value, faults, path)
-        faults.add(path, refused(self.words, value))
+        faults.add(path, refusal(self.words, value))
         return None
 
 
@@ -109,7 +109,7 @@ class TablesOf(Kind[list[Values]]):
         """Read every table; None if this is no list of tables."""
         if isinstance(value, list) and all(isinstance(each, dict) for each in value):
             return [self.form.read(each, faults, f"{path}[{i}]") for i, each in enumerate(value)]
-        faults.add(path, refused(self.words, value))
+        faults.add(path, refusal(self.words, value))
         return None
 
 
@@ -123,7 +123,7 @@ class MapOf(Kind[dict[str, T]]):
     def take(self, value: object, faults: Faults, path: str) -> dict[str, T] | None:
         """Read every value that has no fault; None if this is no table."""
         if not isinstance(value, dict):
-            faults.add(path, refused(self.words, value))
+            faults.add(path, refusal(self.words, value))
             return None
         if self.known:
             faults.unknown(path, value, self.known)

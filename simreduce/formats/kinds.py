@@ -37,14 +37,14 @@ class Kind(Generic[T]):
         return faults.attempt(path, self.read, value)
 
 
-def refused(words: str, value: object, near: str = "") -> ValueError:
+def refusal(words: str, value: object, near: str = "") -> ValueError:
     """The fault of a value that is not what `words` say."""
     return ValueError(f"must be {words}, got {quote(value)}{near}")
 
 
 def _text(value: object, allowed: str) -> str:
     if not isinstance(value, str):
-        raise refused("text", value)
+        raise refusal("text", value)
     if any((c < " " and c not in allowed) or "\x7f" <= c <= "\x9f" or c in _BIDI for c in value):
         raise ValueError(f"has a control character, which could hide what it says: {quote(value)}")
     return value
@@ -64,7 +64,7 @@ TEXT: Kind[str] = Kind("text", {"type": ["string", "number"]}, _free_text)
 def _flag(value: object) -> bool:
     if isinstance(value, bool):
         return value
-    raise refused("true or false", value)
+    raise refusal("true or false", value)
 
 
 FLAG: Kind[bool] = Kind("true or false", {"type": "boolean"}, _flag)
@@ -81,7 +81,7 @@ def choice(known: Sequence[str], what: str) -> Kind[str]:
 
     def read(value: object) -> str:
         if not isinstance(value, str):
-            raise refused(f"one of {', '.join(known)}", value)
+            raise refusal(f"one of {', '.join(known)}", value)
         if value not in known:
             near = did_you_mean(value, known) or f"; known are {', '.join(known)}"
             raise ValueError(f"unknown {what} {quote(value)}{near}")
@@ -98,10 +98,10 @@ def whole(least: int, most: int | None = None, what: str = "") -> Kind[int]:
 
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
-            raise refused(words, value)
+            raise refusal(words, value)
         if least <= value and (most is None or value <= most):
             return value
-        raise refused(words, value)
+        raise refusal(words, value)
 
     return Kind(words, schema, read)
 
@@ -121,7 +121,7 @@ def number(least: float, most: float = math.inf, what: str = "") -> Kind[float]:
             and not (isinstance(value, float) and math.isinf(value))
         ):
             return float(value)
-        raise refused(words, value)
+        raise refusal(words, value)
 
     return Kind(words, schema, read)
 
@@ -137,7 +137,7 @@ def quantity(
     def within(value: object) -> T:
         found = read(value)
         if limits and not limits[0] <= found <= limits[1]:  # type: ignore[operator]
-            raise refused(limits[2], value)
+            raise refusal(limits[2], value)
         return found
 
     schema = {"type": "string", "pattern": "[0-9]", "examples": list(examples)}
@@ -169,7 +169,7 @@ class ListOf(Kind[list[T]]):
     def take(self, value: object, faults: Faults, path: str) -> list[T] | None:
         """Read every entry; those with faults are left out."""
         if not isinstance(value, list) or len(value) < self._least:
-            faults.add(path, refused(self.words, value))
+            faults.add(path, refusal(self.words, value))
             return None
         found = [self.kind.take(each, faults, f"{path}[{i}]") for i, each in enumerate(value)]
         return [each for each in found if each is not None]

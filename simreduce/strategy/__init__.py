@@ -12,7 +12,7 @@ from simreduce.strategy.text import (
     check_collective,
     misplaced,
     parse_strategy,
-    resolved,
+    resolve,
     split_strategies,
 )
 
@@ -30,7 +30,7 @@ __all__ = [
     "parse_multi_worker_spec",
     "parse_spec",
     "parse_strategy",
-    "resolved",
+    "resolve",
     "split_strategies",
     "tensorflow_choice",
 ]

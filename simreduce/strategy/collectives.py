@@ -52,7 +52,7 @@ def compile_collective(
         (lo, hi, g.dtype) for (lo, hi), g in zip(pairwise(edges), workload.gradients, strict=True)
     ]
     tensors: list[Sequence[Value]] = [
-        _given(b, collective, layout.n, *interval, root) for interval in intervals
+        _inputs(b, collective, layout.n, *interval, root) for interval in intervals
     ]
     options = Options(part.shards, chunk=strategy.chunk, root=root)
     try:
@@ -67,10 +67,10 @@ def compile_collective(
     )
 
 
-def _given(
+def _inputs(
     b: PlanBuilder, collective: str, n: int, lo: int, hi: int, dtype: int, root: int
 ) -> Values:
-    """What every rank has to begin with."""
+    """The inputs of every rank."""
     ranks = np.arange(n)
     if collective in ("all_gather", "all_to_all"):
         edges = lo + (hi - lo) * np.arange(n + 1) // n

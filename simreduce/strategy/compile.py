@@ -11,7 +11,7 @@ from simreduce.packing import Field, NoPacking, Packer, ScopedAllocator, pack, p
 from simreduce.plan import Contract, Plan, PlanBuilder, Value
 from simreduce.strategy.automatic import AUTOMATIC, INTENDED
 from simreduce.strategy.spec import Range, assign
-from simreduce.strategy.text import Strategy, parse_strategy, resolved
+from simreduce.strategy.text import Strategy, parse_strategy, resolve
 from simreduce.workload import Gradient, Workload
 
 
@@ -35,7 +35,7 @@ def compile_plan(
     if strategy.chunk and not strategy.pipelined:
         raise OptionNotTaken(f"{strategy.text}: {strategy.spec} sends no chunks; leave out +chunk")
     if strategy.spec in AUTOMATIC:
-        strategy = resolved(strategy, layout)
+        strategy = resolve(strategy, layout)
         faithful = faithful and strategy.spec.partition("#")[0] not in INTENDED
     ranks = range(len(layout.ranks))
     b = PlanBuilder(layout.devices, layout.machines)

@@ -36,7 +36,7 @@ class Strategy:
     """What to do with a gradient list. `spec` and `packing` are the two halves of `text`.
 
     `chunk` is the most bytes that a pipeline sends as one piece, 0 for no limit. A rule that looks
-    at the layout first (`AUTOMATIC`) is its own spec and has no ranges before it is `resolved`.
+    at the layout first (`AUTOMATIC`) is its own spec and has no ranges before `resolve`.
     """
 
     text: str
@@ -162,7 +162,7 @@ def _is_strategy(text: str, collective: str) -> bool:
     return True
 
 
-def resolved(strategy: Strategy, layout: Layout) -> Strategy:
+def resolve(strategy: Strategy, layout: Layout) -> Strategy:
     """`strategy`; if it is one of the rules of `AUTOMATIC`, the strategy that the rule chooses on
     `layout`.
     """

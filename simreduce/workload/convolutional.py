@@ -76,13 +76,13 @@ class _Net:
                 source, total = (self.size, self.channels), 0
                 for one in siblings.split("+"):
                     self.size, self.channels = source
-                    self._spelled(one)
+                    self._add(one)
                     total += self.channels
                 self.channels = total
             given += self.channels
         self.channels = given
 
-    def _spelled(self, text: str) -> None:
+    def _add(self, text: str) -> None:
         match = _CONV.fullmatch(text.removeprefix("p"))
         assert match, text  # noqa: S101 - our own tables
         filters, height, width, stride, valid = match.groups()

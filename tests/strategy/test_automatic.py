@@ -8,7 +8,7 @@ from simreduce.errors import StrategyError
 from simreduce.export import settings
 from simreduce.layouts import Layout, layout
 from simreduce.plan import verify
-from simreduce.strategy import AUTOMATIC, compile_plan, parse_strategy, resolved, tensorflow_choice
+from simreduce.strategy import AUTOMATIC, compile_plan, parse_strategy, resolve, tensorflow_choice
 from simreduce.strategy.automatic import choose_the_best, has_dgx1_like_links
 from simreduce.topology import load_topology
 from simreduce.workload import Gradient, Workload
@@ -117,7 +117,7 @@ def test_a_rule_is_a_strategy(name, topology, mean):
     assert verify(plan) == []
     assert compile_plan(AUTOMATIC[name](shape) + mean, WORK, shape).digest == plan.digest
     assert parse_strategy(name + mean).text == name + mean
-    assert resolved(parse_strategy(name + mean), shape).text == AUTOMATIC[name](shape) + mean
+    assert resolve(parse_strategy(name + mean), shape).text == AUTOMATIC[name](shape) + mean
 
 
 def test_settings_are_those_of_the_choice():
