@@ -51,7 +51,7 @@ def parts_of(name: str, collective: str, n: int) -> int:
     return 2 * (n - 1) if collective == "all_reduce" else n - 1
 
 
-@pytest.mark.parametrize("n", RANKS)
+@pytest.mark.parametrize("n", [*RANKS[:-1], pytest.param(64, marks=pytest.mark.slow)])
 @every
 @settings(max_examples=2)
 @given(delay=st.integers(0, 10**7), rate=st.integers(1, 400_000), part=st.integers(1, 10**5))
@@ -117,6 +117,7 @@ def test_groups_do_what_one_does_alone(name, collective, n):
     assert {-1} == {op[4] for op in alone}
 
 
+@pytest.mark.slow
 def test_a_million_copies():
     """A port of 1,024 ranks each."""
     plan = compiled("all_to_all", "direct", tasks_of(1024), 1 << 20)

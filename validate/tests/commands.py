@@ -23,3 +23,11 @@ def document(line, folder):
     )  # fmt: skip
     assert 0 == done.returncode, done.stderr
     return json.loads(done.stdout)
+
+
+def is_alive(pid):
+    """Whether a process runs; one that has ended and waits to be noticed does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

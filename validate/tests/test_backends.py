@@ -27,7 +27,7 @@ from simreduce.errors import DeviceError, InputError, StrategyError
 from simreduce.plan import Contract, Kind, PlanBuilder
 from simreduce.strategy import compile_plan
 from simreduce.topology import load_topology
-from validate.tests.commands import document
+from validate.tests.commands import document, is_alive
 from validate.tests.emitted import workload
 
 REPOSITORY = Path(__file__).parents[2]
@@ -287,7 +287,7 @@ def test_a_worker_that_dies_is_told_and_the_others_are_stopped():
             candidate.time(3)
 
     assert len(pids) == 5
-    assert not any(map(_alive, pids))
+    assert not any(map(is_alive, pids))
 
 
 def test_what_takes_too_long_is_given_up():
@@ -304,7 +304,7 @@ def test_what_takes_too_long_is_given_up():
         with pytest.raises(DeviceError, match=r"no answer to 'time' within 0\.5 s"):
             candidate.time(10_000)
 
-    assert not _alive(pid)
+    assert not is_alive(pid)
     assert time.monotonic() - began < 60
 
 
@@ -352,11 +352,11 @@ def test_nothing_is_left_behind(blow, tmp_path):
         process.kill()
         process.stdout.close()
     end = time.monotonic() + 15
-    while any(map(_alive, pids)) and time.monotonic() < end:
+    while any(map(is_alive, pids)) and time.monotonic() < end:
         time.sleep(0.1)
 
     assert 3 == len(pids)
-    assert not any(map(_alive, pids))
+    assert not any(map(is_alive, pids))
 
 
 def _children(parent=None):
@@ -376,14 +376,6 @@ def _children(parent=None):
 
 def _command(pid):
     return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-
-
-def _alive(pid):
-    """Whether a process runs; one that has ended and waits to be noticed does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def test_the_command_prints_both_times(tmp_path):

@@ -7,15 +7,11 @@ from simreduce_validate.running.links import Links
 
 from simreduce.calibrate import load_calibration
 from validate.tests.commands import document
-from validate.tests.shaping import possible
 
 MBIT = 1e6 / 8
 
 
-@pytest.fixture(autouse=True)
-def _links_can_be_shaped():
-    if reason := possible():
-        pytest.skip(reason)
+pytestmark = pytest.mark.usefixtures("shaped_links")
 
 
 def calibrated(folder, options):

@@ -22,25 +22,16 @@ from simreduce_validate.running.shaped_links import shape_links, why_not
 import simreduce as sr
 from simreduce.errors import InputError
 from simreduce.strategy import compile_plan
-from validate.tests.shaping import possible
+from validate.tests.commands import PATH, REPOSITORY, is_alive
 
-REPOSITORY = Path(__file__).parents[2]
 MBIT = 1e6 / 8
-PATH = os.pathsep.join(
-    filter(None, [str(REPOSITORY), str(REPOSITORY / "validate"), os.environ.get("PYTHONPATH")])
-)
 
 
-@pytest.fixture(autouse=True)
-def _links_can_be_shaped():
-    if reason := possible():
-        pytest.skip(reason)
+pytestmark = pytest.mark.usefixtures("shaped_links")
 
 
 @pytest.fixture(scope="module", params=[0.0, 5e-3], ids=["kernel", "own switch"])
-def up(request):
-    if reason := possible():
-        pytest.skip(reason)
+def up(request, shaped_links):  # noqa: ARG001 - skips without them
     with shape_links(Links(4, 200 * MBIT, request.param, {2: 100 * MBIT})) as found:
         yield found
 
@@ -135,18 +126,11 @@ def test_nothing_is_left(end, delay):
         if end == "killed":
             os.kill(inside, signal.SIGKILL)  # what others run in a namespace is theirs to end
     until = time.monotonic() + 10
-    while _alive(keeper) and time.monotonic() < until:
+    while is_alive(keeper) and time.monotonic() < until:
         time.sleep(0.05)
 
-    assert not _alive(keeper)
+    assert not is_alive(keeper)
     assert before == (_devices(), _named())
-
-
-def _alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def _devices():
