@@ -1,10 +1,10 @@
 """Proof that a plan keeps its contract.
 
-The address space is cut into atoms at every interval end. Every (contributor, atom) gets a residue
-modulo the prime 2^31 - 1, a hash of the two that is as good as random, and the plan is run in that
-arithmetic, where division (MEAN) is exact. A lost, doubled or misplaced contribution leaves a wrong
-residue: the chance that one goes unseen is 2^-31 per atom. What fails is run once more in sets of
-ranks, to say in words what is wrong.
+The address space is cut into atoms at every interval end. Every contributor gets a residue modulo
+the prime 2^31 - 1, a hash that is as good as random, and the plan is run in that arithmetic, where
+division (MEAN) is exact. Values keep their addresses, so an atom never mixes with another. A lost,
+doubled or foreign contribution leaves a wrong residue: the chance that such a mistake goes unseen
+is 2^-31. `residues` has the loops, which say only what is wrong; the words are found afterwards.
 """
 
 from __future__ import annotations
