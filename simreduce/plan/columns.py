@@ -65,6 +65,12 @@ class GrowingColumn:
             return np.full(self.size, self.only, dtype=self.dtype)
         return self.array[: self.size]
 
+    def part(self, begin: int, end: int) -> AnyInts:
+        """The numbers from place `begin` to before `end`."""
+        if self.only is not None:
+            return np.broadcast_to(np.array(self.only, dtype=self.dtype), end - begin)
+        return self.array[begin:end]
+
     def filled(self) -> AnyInts:
         """The array, which must not grow any more. It takes no memory if all numbers are equal."""
         if self.only is not None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from simreduce.arrays import Ints
+from simreduce.arrays import AnyInts, Ints
 from simreduce.errors import InternalError, PlanError, PlanTooLarge
 from simreduce.plan.columns import MOST_OPS, GrowingColumn, Numbers
 from simreduce.plan.plan import NO_STREAM, Executor, Kind
@@ -47,6 +47,14 @@ _DTYPES: Mapping[str, type[np.signedinteger[Any]]] = MappingProxyType(
 )
 
 _NONE: Ints = np.zeros(0, dtype=np.int64)
+
+
+class Mark(NamedTuple):
+    """How many ops, operands and controls there are at some time."""
+
+    ops: int
+    operands: int
+    controls: int
 
 
 class OpList:
@@ -185,6 +193,64 @@ class OpList:
         self._columns["operands"].extend(len(operands), operands)
         self._columns["controls"].extend(len(controls), controls)
         self._before += size
+
+    def mark(self) -> Mark:
+        """Where the next op will be."""
+        return Mark(
+            len(self),
+            self._columns["operands"].size + len(self._operands),
+            self._columns["controls"].size + len(self._controls),
+        )
+
+    def repeat(
+        self,
+        begin: Mark,
+        end: Mark,
+        read: Ints,
+        instead: Ints,
+        shift: int,
+        device: int | None = None,
+    ) -> bool:
+        """Append the ops between two marks once more, `shift` addresses further on.
+
+        What they read or wait for within the stretch, they do within its copy; of the ops before
+        it, instead[i] for read[i]. With `device`, all of them, and their contributions, are on that
+        device. False, and nothing is appended, if the stretch uses an op before it that `read` does
+        not name.
+        """
+        self._flush()
+        first, size, at = begin.ops, end.ops - begin.ops, len(self)
+        order = np.argsort(read)
+        known, instead = read[order], instead[order]
+        flat: dict[str, AnyInts] = {
+            "operands": self._columns["operands"].part(begin.operands, end.operands),
+            "controls": self._columns["controls"].part(begin.controls, end.controls),
+        }
+        for name, used in flat.items():
+            moved = used.astype(np.int64) + (at - first)
+            before = np.flatnonzero(used < first)
+            if len(before):
+                place = np.searchsorted(known, used[before])
+                if (place >= len(known)).any() or (known[place] != used[before]).any():
+                    return False
+                moved[before] = instead[place]
+            flat[name] = moved
+        names = list(_DTYPES)[: -len(flat)]
+        numbers: dict[str, AnyInts] = {
+            name: self._columns[name].part(first, end.ops) for name in names
+        }
+        for name in ("lo", "hi"):
+            numbers[name] = numbers[name].astype(np.int64) + shift
+        if device is not None:
+            inputs = (numbers["kind"] == Kind.INPUT) & (numbers["arg"] >= 0)
+            numbers["arg"] = np.where(inputs, device, numbers["arg"])
+            numbers["device"] = np.full(size, device)
+        if at + size > MOST_OPS:
+            raise PlanTooLarge(
+                f"the plan would have more than {MOST_OPS} ops; try fewer GPUs or larger chunks"
+            )
+        self._write(size, *numbers.values(), **flat)
+        return True
 
     def check(self) -> None:
         """PlanError for an op on a device that is not there, or that reads or waits for one that
