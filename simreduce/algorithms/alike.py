@@ -8,6 +8,7 @@ addresses, and are appended by array arithmetic. The plan is the same, op by op.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,35 +17,27 @@ from simreduce.arrays import Ints
 from simreduce.plan import PlanBuilder, Value, Values
 from simreduce.plan.ops import Mark
 
-PlanOne = Callable[[Sequence[Value]], Sequence[Value]]
-"""From a tensor's values, by rank, to the values that hold its result."""
+PlanOne: TypeAlias = Callable[[Sequence[Value], int], Sequence[Value]]
+"""From a tensor's values, by rank, and its turn, to the values that hold its result."""
 
 
-def plan_each(b: PlanBuilder, tensors: Tensors, plan_one: PlanOne) -> Results:
-    """`plan_one` of every tensor in order; it must treat tensors of one size and dtype alike, and
-    each by itself.
+def plan_each(b: PlanBuilder, tensors: Tensors, plan_one: PlanOne, turns: int = 1) -> Results:
+    """`plan_one` of every tensor in order; tensor i has the turn i mod `turns`.
+
+    It must plan each tensor by itself, and treat tensors of one size, dtype and turn alike.
     """
     seen: dict[tuple[int, int, int], tuple[Values, Values, Mark, Mark]] = {}
     results: Results = []
-    for tensor in tensors:
-        given = Values.of(tensor)
-        shape = _shape(given)
-        made = _again(b, given, *seen[shape]) if shape in seen else None
+    for i, tensor in enumerate(tensors):
+        given, turn = Values.of(tensor), i % turns
+        alike = int(given.hi[0] - given.lo[0]), given.dtype, turn
+        made = _again(b, given, *seen[alike]) if alike in seen else None
         if made is None:
             begin = b.mark()
-            made = Values.of(plan_one(tensor))
-            if shape is not None:
-                seen[shape] = (given, made, begin, b.mark())
+            made = Values.of(plan_one(tensor, turn))
+            seen[alike] = (given, made, begin, b.mark())
         results.append(made)
     return results
-
-
-def _shape(given: Values) -> tuple[int, int, int] | None:
-    """Size, dtype and number of ranks; None if ranks give different intervals or share ops."""
-    lo, hi = given.lo, given.hi
-    if not len(lo) or (lo != lo[0]).any() or (hi != hi[0]).any():
-        return None
-    return int(hi[0] - lo[0]), given.dtype, len(lo)
 
 
 def _again(
@@ -53,9 +46,7 @@ def _again(
     """What the stretch makes of other values, appended once more; None if it cannot be."""
     shift = int(given.lo[0] - first.lo[0])
     moved = len(b) - begin.ops
-    if (given.device != first.device).any() or not b.repeat(
-        begin, end, first.op, given.op, shift
-    ):
+    if (given.device != first.device).any() or not b.repeat(begin, end, first.op, given.op, shift):
         return None
     op = np.where(made.op < begin.ops, _instead(made.op, first.op, given.op), made.op + moved)
     return Values(op, made.device, made.lo + shift, made.hi + shift, made.dtype)

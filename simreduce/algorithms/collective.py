@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simreduce import dtypes
+from simreduce.algorithms.alike import plan_each
 from simreduce.algorithms.planner import Options, Results, Tensors
 from simreduce.algorithms.ring_subdivisions import subdivision_order
 from simreduce.errors import OptionNotTaken, StrategyError
@@ -33,7 +34,7 @@ def collective(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Option
     offsets = [0] if options.shards == 1 or local == 1 else [0, -(local // 2)]
     tasks = rank_order(layout)
     rings = [subdivision_order(tasks, offset) for offset in offsets]
-    return [runtime_ring(b, tensor, rings) for tensor in tensors]
+    return plan_each(b, tensors, lambda tensor, _: runtime_ring(b, tensor, rings))
 
 
 def rank_order(layout: Layout) -> list[list[int]]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simreduce.algorithms.alike import plan_each
 from simreduce.algorithms.planner import Options, Results, Tensors
 from simreduce.layouts import Layout
-from simreduce.plan import PlanBuilder
+from simreduce.plan import PlanBuilder, Value
 
 
 def copy_to_cpu(b: PlanBuilder, layout: Layout, tensors: Tensors, _: Options) -> Results:
@@ -30,8 +31,8 @@ def reduce_to_one(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Opt
 
 
 def _round_robin(b: PlanBuilder, tensors: Tensors, devices: Sequence[int]) -> Results:
-    results: Results = []
-    for i, tensor in enumerate(tensors):
-        total = b.add_on(devices[i % len(devices)], tensor)
-        results.append([b.copy(total, value.device) for value in tensor])
-    return results
+    def star(tensor: Sequence[Value], turn: int) -> list[Value]:
+        total = b.add_on(devices[turn], tensor)
+        return [b.copy(total, value.device) for value in tensor]
+
+    return plan_each(b, tensors, star, len(devices))

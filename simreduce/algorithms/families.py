@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -25,10 +25,11 @@ from simreduce.algorithms import (
     scatter_all_gather,
     torus,
 )
+from simreduce.algorithms.alike import plan_each
 from simreduce.algorithms.family import NAMES, Collective, Family, knobs
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.layouts import Layout
-from simreduce.plan import PlanBuilder, Values
+from simreduce.plan import PlanBuilder, Value, Values
 
 
 def _family(name: str, module: ModuleType, summary: str, **facts: Any) -> Family:
@@ -86,13 +87,13 @@ def planner(name: str, collective: Collective) -> Planner:
         order = range(layout.n) if name in IN_RANK_ORDER else in_rings
         rank_at = np.array(order, dtype=np.int64)
         position = np.argsort(rank_at)
-        results: Results = []
-        for tensor in tensors:
+
+        def one(tensor: Sequence[Value], _: int) -> Values:
             group = Values.of(tensor)[rank_at].reshape(1, -1)
-            root = int(position[options.root])
-            set_to = replace(knobs(options, group.dtype, root), machines=layout.machines)
-            made = collective(b, group, set_to).reshape(-1)
-            results.append(made[position] if len(made) == len(position) else made)
-        return results
+            set_to = knobs(options, group.dtype, int(position[options.root]))
+            made = collective(b, group, replace(set_to, machines=layout.machines)).reshape(-1)
+            return made[position] if len(made) == len(position) else made
+
+        return plan_each(b, tensors, one)
 
     return plan

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simreduce.algorithms.alike import plan_each
 from simreduce.algorithms.planner import Options, Results, Tensors
 from simreduce.errors import StrategyError
 from simreduce.layouts import Layout
@@ -43,9 +44,9 @@ def hierarchical_copy(
     n, faithful = len(layout.ranks), options.faithful
     if n < 2:
         raise StrategyError("needs 2 devices or more")
-    pairs = [dgx1_pair(i, n, faithful=faithful) for i in range(len(tensors))]
+    pairs = [dgx1_pair(i, n, faithful=faithful) for i in range(n)]
     end = n // 2 * 2 if faithful else n
-    return [_one(b, tensor, *pair, end) for tensor, pair in zip(tensors, pairs, strict=True)]
+    return plan_each(b, tensors, lambda tensor, i: _one(b, tensor, *pairs[i], end), n)
 
 
 def hierarchical_copy_gcp_v100(
@@ -55,7 +56,8 @@ def hierarchical_copy_gcp_v100(
     n = len(layout.ranks)
     if n != 8:
         raise StrategyError(f"needs exactly 8 devices, not {n}")
-    return [_one(b, tensor, *GCP_V100[i % len(GCP_V100)], n) for i, tensor in enumerate(tensors)]
+    pairs = GCP_V100
+    return plan_each(b, tensors, lambda tensor, i: _one(b, tensor, *pairs[i], n), len(pairs))
 
 
 def _one(

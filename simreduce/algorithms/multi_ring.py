@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from simreduce.algorithms.alike import plan_each
 from simreduce.algorithms.planner import Options, Results, Tensors
 from simreduce.algorithms.ring import all_reduce_pieces
 from simreduce.algorithms.shares import divide
@@ -27,13 +28,14 @@ T = TypeVar("T")
 def multi_ring(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """All-reduce over the rings that together have the best rate."""
     rings = search_rings(layout, lambda network: ring_packing(network).patterns)
-    return [over_rings(b, rings, Values.of(tensor)) for tensor in tensors]
+    return plan_each(b, tensors, lambda tensor, _: over_rings(b, rings, Values.of(tensor)))
 
 
 def best_ring(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """The textbook ring, in the order in which its slowest hop is fastest."""
     ring = search_rings(layout, best_order)
-    return [over_rings(b, [(ring, 1.0)], Values.of(tensor)) for tensor in tensors]
+    alone = [(ring, 1.0)]
+    return plan_each(b, tensors, lambda tensor, _: over_rings(b, alone, Values.of(tensor)))
 
 
 def search_rings(layout: Layout, search: Callable[[Network], T | None]) -> T:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from simreduce.algorithms.alike import plan_each
 from simreduce.algorithms.multi_ring import over_rings
 from simreduce.algorithms.pipelined_trees import Load, carry, chunks
 from simreduce.algorithms.planner import Options, Results, Tensors
@@ -32,17 +33,16 @@ def all_reduce(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Option
     network = layout.network()
     packing, circles = trees.all_reduce_trees(network), rings.ring_packing(network)
     ringed = rings.all_reduce_rate(layout.n, circles.rate) >= FILLED * packing.rate
-    results: Results = []
-    for own in map(Values.of, tensors):
+
+    def one(tensor: Sequence[Value], _: int) -> Values:
+        own = Values.of(tensor)
         cut = divide(packing.patterns, int(own.lo[0]), int(own.hi[0]))
         k = chunks(cut, options.chunk, own.dtype)
-        if layout.n == 1:
-            results.append(own)
-        elif k > 1 and ringed:
-            results.append(over_rings(b, circles.patterns, own))
-        else:
-            results.append(b.joins(carry(b, own, cut, k).swapaxes(0, 1).reshape(layout.n, -1)))
-    return results
+        if layout.n == 1 or (k > 1 and ringed):
+            return own if layout.n == 1 else over_rings(b, circles.patterns, own)
+        return b.joins(carry(b, own, cut, k).swapaxes(0, 1).reshape(layout.n, -1))
+
+    return plan_each(b, tensors, one)
 
 
 def broadcast(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
@@ -67,8 +67,8 @@ def reduce(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -
 def reduce_scatter(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
     """The part of every rank is summed over trees of its own."""
     shares, n = trees.reduce_scatter_trees(layout.network()).patterns, layout.n
-    owned = map(Values.of, tensors)
-    return [_sum_up(b, own, own.cut(n)[0, :], shares, options) for own in owned]
+    values = map(Values.of, tensors)
+    return [_sum_up(b, own, own.cut(n)[0, :], shares, options) for own in values]
 
 
 def _hand_out(b: PlanBuilder, own: Values, parts: Values, *packed: Any) -> list[Value]:

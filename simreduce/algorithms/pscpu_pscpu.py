@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simreduce.algorithms.alike import plan_each
 from simreduce.algorithms.nccl_hybrids import needs_task_names
 from simreduce.algorithms.planner import Options, Results, Tensors
 from simreduce.algorithms.shuffle import gather_groups, shuffle
@@ -22,7 +23,7 @@ def pscpu_pscpu(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Optio
     hosts = layout.host_devices("pscpu/pscpu")
     gather_groups(hosts, options.shards)
     second = hosts[: 1 if options.faithful else options.shards]
-    return [_one(b, layout, tensor, hosts, second) for tensor in tensors]
+    return plan_each(b, tensors, lambda tensor, _: _one(b, layout, tensor, hosts, second))
 
 
 def _one(

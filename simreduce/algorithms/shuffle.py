@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simreduce.algorithms.alike import plan_each
 from simreduce.algorithms.planner import Options, Results, Tensors
 from simreduce.errors import StrategyError
 from simreduce.layouts import Layout
@@ -48,7 +49,7 @@ def psgpu(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) ->
 
 
 def _by_group(b: PlanBuilder, tensors: Tensors, groups: list[list[int]]) -> Results:
-    return [shuffle(b, tensor, groups[i % len(groups)]) for i, tensor in enumerate(tensors)]
+    return plan_each(b, tensors, lambda tensor, i: shuffle(b, tensor, groups[i]), len(groups))
 
 
 def shuffle(b: PlanBuilder, tensor: Sequence[Value], gather: Sequence[int]) -> list[Value]:

@@ -14,16 +14,18 @@ slowest phase. Any number of tasks from 2 of any size.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate, groupby
 
 import numpy as np
 
 from simreduce.algorithms import direct
+from simreduce.algorithms.alike import plan_each
 from simreduce.algorithms.family import Collective, Family, Knobs, chunk_count, knobs
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.errors import StrategyError
 from simreduce.layouts import Layout
-from simreduce.plan import PlanBuilder, Values
+from simreduce.plan import PlanBuilder, Value, Values
 
 
 def fits(inner: Family, outer: Family) -> bool:
@@ -48,8 +50,8 @@ def two_level(inner: Family, outer: Family) -> Planner:
         by_size = groupby(sorted(layout.ring_tasks, key=len), key=len)
         tasks = [np.array(list(alike), dtype=np.int64) for _, alike in by_size]
         place = np.argsort(np.concatenate([alike.reshape(-1) for alike in tasks]))
-        results: Results = []
-        for tensor in tensors:
+
+        def one(tensor: Sequence[Value], _: int) -> Values:
             whole = Values.of(tensor)
             chunk = knobs(options, whole.dtype).chunk
             count = chunk_count(int(whole.elements[0]), chunk, layout.n)
@@ -58,8 +60,9 @@ def two_level(inner: Family, outer: Family) -> Planner:
                 one_chunk(b, [chunks[alike, i] for alike in tasks], layout.machines)
                 for i in range(count)
             ]
-            results.append(b.joins(Values.stack(made, axis=-1)[place]))
-        return results
+            return b.joins(Values.stack(made, axis=-1)[place])
+
+        return plan_each(b, tensors, one)
 
     def one_chunk(b: PlanBuilder, tasks: list[Values], machines: int) -> Values:
         """From shape (tasks, ranks) for each size of a task to all ranks in that order; only those

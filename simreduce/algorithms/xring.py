@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from simreduce.algorithms.alike import plan_each
 from simreduce.algorithms.planner import Options, Results, Tensors
 from simreduce.errors import StrategyError
 from simreduce.layouts import Layout
@@ -47,7 +48,7 @@ def xring(b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) ->
     if n < 2:
         raise StrategyError("needs 2 GPUs or more")
     orders = ring_orders(layout.ring_tasks, options.shards)
-    return [ring_all_reduce(b, tensor, orders) for tensor in tensors]
+    return plan_each(b, tensors, lambda tensor, _: ring_all_reduce(b, tensor, orders))
 
 
 def ring_all_reduce(

@@ -1,0 +1,68 @@
+"""Tensors that are alike are planned once; the plan is the same, op by op."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import simreduce as sr
+from simreduce.algorithms import ALGORITHMS, alike
+from simreduce.errors import StrategyError
+from simreduce.plan import PlanBuilder
+from simreduce.strategy import compile_plan
+from simreduce.workload import Gradient, Workload
+
+PAIRS = ("ring/ring", "halving_doubling/ring", "direct/chain", "binary_tree/double_tree")
+
+
+def workload(sizes: list[tuple[int, int]]) -> Workload:
+    one = sr.load_workload("bytes:4").gradients[0]
+    gradients = tuple(
+        replace(one, name=f"g{i}", elements=elements, dtype=dtype)
+        for i, (elements, dtype) in enumerate(sizes)
+    )
+    assert isinstance(one, Gradient)
+    return replace(sr.load_workload("bytes:4"), gradients=gradients)
+
+
+@given(
+    st.sampled_from((*ALGORITHMS, *PAIRS)),
+    st.sampled_from(("", "+packs=2", "+chunk=16", "#2")),
+    st.lists(st.tuples(st.sampled_from((0, 1, 7, 64)), st.integers(0, 1)), min_size=2, max_size=9),
+    st.sampled_from(("full:3", "full:4", "dgx1v", "dgx-a100x2")),
+    st.booleans(),
+)
+@settings(max_examples=150, deadline=None)
+def test_planned_once_or_each_the_plan_is_the_same(name, option, sizes, machine, faithful):
+    """Every algorithm, with tensors of few sizes in any order."""
+    if machine == "dgx-a100x2" and name in {"trees", "multi_ring", "best_ring"}:
+        machine = "dgx1v"
+    layout, gradients = sr.layout(sr.load_topology(machine)), workload(sizes)
+    try:
+        plan = compile_plan(f"{name}{option}", gradients, layout, faithful=faithful)
+    except StrategyError:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PlanBuilder, "repeat", lambda *_: False)
+        each = compile_plan(f"{name}{option}", gradients, layout, faithful=faithful)
+
+    assert each.digest == plan.digest
+
+
+def test_alike_tensors_are_planned_once():
+    """Of ten tensors of two sizes and three turns each, six are planned."""
+    seen = []
+    b = PlanBuilder(("a", "b"))
+    tensors = [[b.input(0, i, i + 1 + i % 2), b.input(1, i, i + 1 + i % 2)] for i in range(0, 24, 2)]
+
+    def one(tensor, turn):
+        seen.append((tensor[0].hi - tensor[0].lo, turn))
+        return [b.copy(tensor[0], 1), b.copy(tensor[1], 0)]
+
+    results = alike.plan_each(b, tensors, one, 3)
+
+    assert [(1, 0), (1, 1), (1, 2)] == seen
+    assert [t[0].lo for t in tensors] == [r[0].lo for r in results]
+    assert len(b) == 2 * 12 + 2 * 12
