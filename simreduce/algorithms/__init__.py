@@ -92,7 +92,8 @@ class Algorithm:
     `shards` is the meaning of `#k`, "" if it has none; `choices` gives the shard counts worth
     trying on a layout. `pipelined` says whether it cuts what it sends into chunks. `packs` are the
     numbers of packs worth trying, 0 for no packing. `symmetric` says whether it does the same on
-    every of a number of equal machines, so that they can be folded.
+    every of a number of equal machines, so that they can be folded. `quirks` says whether upstream
+    may do something else (`Options.faithful`).
     """
 
     name: str
@@ -103,6 +104,7 @@ class Algorithm:
     pipelined: bool = False
     packs: Sequence[int] = PACKS
     symmetric: bool = False
+    quirks: bool = False
 
     def reduce(self, b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options) -> Results:
         """Plan the collective of every tensor over all ranks."""
@@ -132,11 +134,11 @@ def _trees(plan: Planner) -> Algorithm:
 _TABLE = (
     Algorithm("nccl", nccl, "NCCL's ring over all GPUs", "ignored"),
     Algorithm("nccl/xring", nccl_xring, "NCCL in every task, a ring across",
-              "1 only, with several tasks", _across),
+              "1 only, with several tasks", _across, quirks=True),
     Algorithm("nccl/rechd", nccl_rechd, "NCCL in every task, halving-doubling across", "ignored",
-              _across),
+              _across, quirks=True),
     Algorithm("nccl/pscpu", nccl_pscpu, "NCCL in every task, a shuffle on the CPUs across",
-              "ignored", _across),
+              "ignored", _across, quirks=True),
     Algorithm("xring", xring, "tf_cnn_benchmarks' ring over all GPUs", "sub-chunks of a segment",
               _several_orders),
     Algorithm("pscpu", pscpu, "sums shards on the tasks' CPUs, a group of them per tensor",
@@ -144,9 +146,10 @@ _TABLE = (
     Algorithm("psgpu", psgpu, "sums shards on the GPUs, a group of them per tensor",
               "GPUs per tensor", _powers_of_two),
     Algorithm("pscpu/pscpu", pscpu_pscpu, "sums on every task's CPU, then a shuffle",
-              "CPUs that sum across", _across),
+              "CPUs that sum across", _across, quirks=True),
     Algorithm("collective", collective, "TensorFlow's runtime ring", "rings, 1 or 2", _one_or_two),
-    Algorithm("hierarchical_copy", hierarchical_copy, "two quads and a bridge, made for the DGX-1"),
+    Algorithm("hierarchical_copy", hierarchical_copy, "two quads and a bridge, made for the DGX-1",
+              quirks=True),
     Algorithm(
         "hierarchical_copy_gcp_v100",
         hierarchical_copy_gcp_v100,
@@ -311,7 +314,7 @@ def algorithm(
             takes = ", ".join(_ARGUMENTS)
             raise TypeError(f"{name}: a planner takes ({takes}): {error}") from None
         plan, counts = guard(planner, collective), guard_choices(choices)
-        known[name] = Algorithm(name, plan, summary, shards, counts, pipelined, packs)
+        known[name] = Algorithm(name, plan, summary, shards, counts, pipelined, packs, quirks=True)
         workers.modules.add(planner.__module__)
         return planner
 

@@ -2,7 +2,7 @@
 
 from simreduce.strategy.automatic import AUTOMATIC, tensorflow_choice
 from simreduce.strategy.collectives import compile_collective
-from simreduce.strategy.compile import compile_plan
+from simreduce.strategy.compile import compile_plan, has_quirks
 from simreduce.strategy.multi_worker_spec import parse_multi_worker_spec
 from simreduce.strategy.spec import Range, parse_all_reduce_spec, parse_spec
 from simreduce.strategy.text import (
@@ -25,6 +25,7 @@ __all__ = [
     "check_collective",
     "compile_collective",
     "compile_plan",
+    "has_quirks",
     "misplaced",
     "parse_all_reduce_spec",
     "parse_multi_worker_spec",

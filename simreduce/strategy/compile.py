@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
+from operator import attrgetter
 
 from simreduce.algorithms import ALGORITHMS, Options
+from simreduce.algorithms.alike import on_each
 from simreduce.errors import InternalError, OptionNotTaken, StrategyError
 from simreduce.layouts import Layout
-from simreduce.packing import Field, NoPacking, Packer, ScopedAllocator, pack, place, unpack
-from simreduce.plan import Contract, Plan, PlanBuilder, Value
+from simreduce.packing import (
+    Field,
+    NoPacking,
+    Packer,
+    ScopedAllocator,
+    SmallTensors,
+    pack,
+    place,
+    unpack,
+)
+from simreduce.plan import Contract, Plan, PlanBuilder, Value, Values
 from simreduce.strategy.automatic import AUTOMATIC, INTENDED
 from simreduce.strategy.spec import Range, assign
 from simreduce.strategy.text import Strategy, parse_strategy, resolve
@@ -56,9 +68,13 @@ def compile_plan(
         fields.update({indices[i]: f for i, f in zip(order, placed, strict=True)})
         results.update({indices[i]: r for i, r in zip(order, reduced, strict=True)})
         base = max(f.end for f in placed)
-    for i in sorted(results):
-        for value in results[i]:
-            b.output(b.scale(value, layout.n) if strategy.mean else value)
+    declared = (value for i in sorted(results) for value in results[i])
+    if strategy.mean:
+        for value in declared:
+            b.output(b.scale(value, layout.n))
+    else:
+        for _, alike in groupby(declared, key=attrgetter("dtype")):
+            b.outputs(Values.of(list(alike)))
     intervals = [fields[i][:3] for i in sorted(fields)]
     return b.finish(Contract.all_reduce(ranks, intervals, layout.n if strategy.mean else 1))
 
@@ -80,19 +96,29 @@ def _reduce(
     packer = _packer(strategy.packer, part.algorithm, faithful=faithful)
     arrangement = packer.arrange(gradients, faithful=faithful)
     groups = place(arrangement, gradients, base)
-    packed = [pack(b, r, arrangement, groups) for r in ranks]
+    packed = on_each(b, [()] * len(ranks), lambda r, _: pack(b, r, arrangement, groups))
     tensors: list[Sequence[Value]] = list(zip(*packed, strict=True))
     # Ranges whose algorithm sends no chunks have no use for the size of one.
     chunk = strategy.chunk if ALGORITHMS[part.algorithm].pipelined else 0
     reduced = ALGORITHMS[part.algorithm].reduce(
         b, layout, tensors, Options(part.shards, faithful, chunk)
     )
-    unpacked = [unpack(b, arrangement, [result[r] for result in reduced], groups) for r in ranks]
+    results = [[result[r] for result in reduced] for r in ranks]
+    unpacked = on_each(b, results, lambda _, own: unpack(b, arrangement, own, groups))
     order = [i for group in arrangement.groups for i in group]
     return (
         order,
         [f for group in groups for f in group],
         [list(by_rank) for by_rank in zip(*unpacked, strict=True)],
+    )
+
+
+def has_quirks(strategy: Strategy) -> bool:
+    """Whether upstream may make another plan of it (`faithful`)."""
+    return (
+        strategy.spec in AUTOMATIC
+        or isinstance(strategy.packer, (SmallTensors, ScopedAllocator))
+        or any(part.shards < 1 or ALGORITHMS[part.algorithm].quirks for part in strategy.ranges)
     )
 
 

@@ -14,7 +14,7 @@ from simreduce.errors import Deadlock, InputError, StrategyError
 from simreduce.export import Settings, as_typed, settings
 from simreduce.plan import Plan, repeat, verify, wrong_elements
 from simreduce.scenario import Scenario
-from simreduce.strategy import Strategy
+from simreduce.strategy import Strategy, has_quirks
 from simreduce.strategy.automatic import tensorflow_choice
 from simreduce.tune.candidates import candidates
 from simreduce.tune.chunks import with_best_chunk
@@ -179,7 +179,8 @@ def _predict(scenario: Scenario, strategy: Strategy) -> Candidate:
     strategy = with_best_chunk(strategy, scenario.workload, setup)
     plan = setup.compile(strategy, scenario.workload, faithful=scenario.faithful)
     result = setup.simulate(repeat(plan, times) if times > 1 else plan)
-    theirs = plan if scenario.faithful else _upstream(scenario, strategy)
+    same = scenario.faithful or not has_quirks(strategy)
+    theirs = plan if same else _upstream(scenario, strategy)
     link, lane = _first(result.links), _first(result.lanes)
     return Candidate(
         strategy=strategy,
@@ -216,7 +217,7 @@ def _difference(plan: Plan, theirs: Plan | str) -> str:
     """What upstream does instead of `plan`."""
     if isinstance(theirs, str):
         return f"upstream refuses it: {theirs}"
-    if theirs.digest == plan.digest:
+    if theirs is plan or theirs.digest == plan.digest:
         return ""
     wrong = wrong_elements(verify(theirs))
     sums = f" and gives {units.plural(wrong, 'wrong element')}" if wrong else ""
