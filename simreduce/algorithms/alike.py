@@ -24,13 +24,14 @@ PlanOne: TypeAlias = Callable[[Sequence[Value], int], Sequence[Value]]
 def plan_each(b: PlanBuilder, tensors: Tensors, plan_one: PlanOne, turns: int = 1) -> Results:
     """`plan_one` of every tensor in order; tensor i has the turn i mod `turns`.
 
-    It must plan each tensor by itself, and treat tensors of one size, dtype and turn alike.
+    It must plan each tensor by itself, and treat tensors of the same sizes, dtype and turn alike.
     """
-    seen: dict[tuple[int, int, int], tuple[Values, Values, Mark, Mark]] = {}
+    seen: dict[tuple[bytes, bytes, int, int], tuple[Values, Values, Mark, Mark]] = {}
     results: Results = []
     for i, tensor in enumerate(tensors):
         given, turn = Values.of(tensor), i % turns
-        alike = int(given.hi[0] - given.lo[0]), given.dtype, turn
+        lo = given.lo[0]
+        alike = (given.lo - lo).tobytes(), (given.hi - lo).tobytes(), given.dtype, turn
         made = _again(b, given, *seen[alike]) if alike in seen else None
         if made is None:
             begin = b.mark()
@@ -95,4 +96,5 @@ def _again(
 def _instead(op: Ints, known: Ints, instead: Ints) -> Ints:
     order = np.argsort(known)
     place = np.searchsorted(known[order], op).clip(0, len(known) - 1)
-    return instead[order][place]
+    found: Ints = instead[order][place]
+    return found

@@ -222,11 +222,13 @@ class OpList:
         first, size, at = begin.ops, end.ops - begin.ops, len(self)
         order = np.argsort(read)
         known, instead = read[order], instead[order]
-        flat: dict[str, AnyInts] = {
-            "operands": self._columns["operands"].part(begin.operands, end.operands),
-            "controls": self._columns["controls"].part(begin.controls, end.controls),
+        stretches = {
+            "operands": slice(begin.operands, end.operands),
+            "controls": slice(begin.controls, end.controls),
         }
-        for name, used in flat.items():
+        flat: dict[str, Ints] = {}
+        for name, stretch in stretches.items():
+            used = self._columns[name].part(stretch.start, stretch.stop)
             moved = used.astype(np.int64) + (at - first)
             before = np.flatnonzero(used < first)
             if len(before):
@@ -249,7 +251,7 @@ class OpList:
             raise PlanTooLarge(
                 f"the plan would have more than {MOST_OPS} ops; try fewer GPUs or larger chunks"
             )
-        self._write(size, *numbers.values(), **flat)
+        self._write(size, *numbers.values(), operands=flat["operands"], controls=flat["controls"])
         return True
 
     def check(self) -> None:
