@@ -7,7 +7,6 @@ from itertools import groupby
 from operator import attrgetter
 
 from simreduce.algorithms import ALGORITHMS, Options
-from simreduce.algorithms.alike import on_each
 from simreduce.errors import InternalError, OptionNotTaken, StrategyError
 from simreduce.layouts import Layout
 from simreduce.packing import (
@@ -20,6 +19,7 @@ from simreduce.packing import (
     place,
     unpack,
 )
+from simreduce.packing.on_ranks import on_each
 from simreduce.plan import Contract, Plan, PlanBuilder, Value, Values
 from simreduce.strategy.automatic import AUTOMATIC, INTENDED
 from simreduce.strategy.spec import Range, assign
