@@ -1,0 +1,242 @@
+"""What NCCL runs for a call: algorithm, protocol, channels and threads.
+
+Since 2.5 the estimate of `tuning` decides. Before, byte thresholds did: LL up to 16 KiB for each
+rank, trees only between nodes and up to a size that depended on the machine. How is not known here;
+the size that logs of two nodes show stands for all (`TREE_LIMIT`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from simreduce import units
+from simreduce.errors import StrategyError, did_you_mean
+from simreduce.nccl.machine import NVL, Facts, facts
+from simreduce.nccl.search import Graphs, graphs_of
+from simreduce.nccl.settings import DEFAULTS, Settings
+from simreduce.nccl.tables import ALGORITHMS, COLLECTIVES, PROTOCOLS, tables
+from simreduce.nccl.tuning import Entry, Model, Tuner, bounded
+from simreduce.topology import Folded, Topology
+
+LL_LIMIT = 16 << 10
+"""Bytes for each rank up to which versions before 2.5 use LL."""
+TREE_LIMIT = 469_999
+"""Bytes up to which versions before 2.5 use trees between nodes."""
+_P2P_LL = 16 << 10
+"""Bytes up to which send and receive use LL."""
+_PER_CHANNEL = 32 << 10
+"""Bytes of traffic that a channel is given at least, since 2.21."""
+_TRAFFIC = {"all_reduce": 2}
+_THRESHOLDS = {"ll": 8, "ll128": 8, "simple": 64}
+"""Bytes for each thread below which channels and threads are dropped."""
+_WARP = 32
+SENDS = ("all_to_all", "send_recv")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What runs. `channels` are those that run, `seconds` is the planner's own estimate (nan where
+    it makes none), and `why` says in words how it was decided.
+    """
+
+    algorithm: str
+    protocol: str
+    channels: int
+    threads: int = 512
+    seconds: float = math.nan
+    why: str = ""
+
+    @property
+    def text(self) -> str:
+        """The strategy that carries the choice: `nccl:ring+ll128+channels=16`."""
+        return f"nccl:{self.algorithm}+{self.protocol}+channels={self.channels}"
+
+
+@dataclass(frozen=True, slots=True)
+class P2p:
+    """Channels of sends and receives, of all together and of each pair, and bytes of a chunk."""
+
+    channels: int
+    channels_per_peer: int
+    chunk: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that is decided before a call: facts, graphs and model."""
+
+    facts: Facts
+    settings: Settings
+    graphs: Graphs
+    tuner: Tuner
+    model: Model
+
+
+Machine = Topology | Folded | Facts
+
+
+def plan(machine: Machine, settings: Settings = DEFAULTS) -> Plan:
+    """The communicator of all GPUs of a machine, searched and tuned once."""
+    known = facts(machine, settings=settings)
+    key = ("plan", settings)
+    if key not in known.cache:
+        found = graphs_of(known, settings)
+        tuner = Tuner(known, found, settings)
+        known.cache[key] = Plan(known, settings, found, tuner, tuner.model())
+    made = known.cache[key]
+    assert isinstance(made, Plan)  # noqa: S101
+    return made
+
+
+def graphs(machine: Machine, settings: Settings = DEFAULTS) -> Graphs:
+    """The graphs that NCCL searches for."""
+    return plan(machine, settings).graphs
+
+
+def choose(
+    machine: Machine, collective: str, nbytes: int, settings: Settings = DEFAULTS
+) -> Choice:
+    """What NCCL runs for one call of `nbytes`, counted as nccl-tests does.
+
+    Raises `StrategyError` for an unknown collective, or if the settings leave nothing.
+    """
+    if collective not in (*COLLECTIVES, *SENDS):
+        known = (*COLLECTIVES, *SENDS)
+        near = did_you_mean(collective, known) or f"; one of {', '.join(known)}"
+        raise StrategyError(f"collective: unknown {collective!r}{near}")
+    at = plan(machine, settings)
+    if at.facts.n == 1:
+        return Choice("ring", "simple", 1, why="one GPU: nothing to send")
+    if collective in SENDS:
+        return _sends(at, collective, nbytes)
+    return (
+        _by_rule(at, collective, nbytes)
+        or (_by_threshold if settings.version < (2, 5) else _by_model)(at, collective, nbytes)
+    )
+
+
+def estimates(at: Plan, collective: str, nbytes: int) -> dict[tuple[str, str], float]:
+    """The planner's estimate in seconds of each algorithm and protocol that is allowed."""
+    entries = [(a, p) for a in ALGORITHMS for p in PROTOCOLS]
+    found = {
+        pair: at.tuner.microseconds(at.model, (collective, *pair), nbytes) * 1e-6
+        for pair in entries
+    }
+    return {pair: seconds for pair, seconds in found.items() if math.isfinite(seconds)}
+
+
+def _by_model(at: Plan, collective: str, nbytes: int) -> Choice:
+    found = estimates(at, collective, nbytes)
+    if not found:
+        raise StrategyError(
+            f"{collective}: NCCL_ALGO and NCCL_PROTO leave no algorithm on {at.facts.name}"
+        )
+    (algorithm, protocol), *others = sorted(found, key=lambda pair: found[pair])
+    why = f"the planner's least time, {units.format_duration(found[algorithm, protocol])}"
+    if others:
+        a, p = others[0]
+        why += f"; next is {a}/{p} with {units.format_duration(found[a, p])}"
+    return _run(at, (collective, algorithm, protocol), nbytes, why)
+
+
+def _by_rule(at: Plan, collective: str, nbytes: int) -> Choice | None:
+    known = at.facts
+    for rule in at.settings.tuner:
+        if rule.matches(collective, nbytes, known.nodes, known.n):
+            entry = (collective, rule.algorithm, rule.protocol)
+            if at.model.bandwidth.get(entry, 0.0) <= 0:
+                # NCCL ignores a tuner's choice that the communicator does not have.
+                return None
+            why = "a rule of the tuner's file"
+            return _run(at, entry, nbytes, why, rule.channels if rule.channels > 0 else 0)
+    return None
+
+
+def _by_threshold(at: Plan, collective: str, nbytes: int) -> Choice:
+    settings = at.settings
+    algorithm = "ring"
+    if collective == "all_reduce" and at.facts.nodes > 1 and nbytes <= TREE_LIMIT:
+        algorithm = "tree"
+    protocol = "ll" if nbytes <= LL_LIMIT * at.facts.n else "simple"
+    if not settings.allows(collective, algorithm, protocol):
+        allowed = [
+            (a, p) for a in ("ring", "tree") for p in ("simple", "ll")
+            if settings.allows(collective, a, p) and (a == "ring" or collective == "all_reduce")
+        ]  # fmt: skip
+        if not allowed:
+            raise StrategyError(f"{collective}: NCCL_ALGO and NCCL_PROTO leave no algorithm")
+        algorithm, protocol = allowed[0]
+    return _run(at, (collective, algorithm, protocol), nbytes, "byte thresholds, before 2.5")
+
+
+def _run(at: Plan, entry: Entry, nbytes: int, why: str, fixed: int = 0) -> Choice:
+    """The choice with the channels and threads that are left for few bytes."""
+    collective, algorithm, protocol = entry
+    seconds = at.tuner.microseconds(at.model, entry, nbytes) * 1e-6
+    channels, threads = at.model.channels, at.model.threads[algorithm, protocol]
+    threshold = _THRESHOLDS[protocol] * (at.facts.n if entry[1:] == ("ring", "ll") else 1)
+    if algorithm in ("nvls", "nvlstree"):
+        channels = nvls_channels(at)
+    elif not fixed:
+        channels = max(min(channels, nbytes // (threads * threshold)), 1)
+    while algorithm in ("ring", "tree") and nbytes < channels * threads * threshold:
+        if threads % 128:
+            break
+        threads //= 2
+    if at.settings.version >= (2, 21) and algorithm in ("ring", "tree"):
+        traffic = nbytes * _TRAFFIC.get(collective, 1)
+        channels = max(min(channels, -(-traffic // _PER_CHANNEL)), 1)
+    threads = max(threads, 3 * _WARP)
+    known = seconds if math.isfinite(seconds) else math.nan
+    return Choice(algorithm, protocol, fixed or channels, threads, known, why)
+
+
+def nvls_channels(at: Plan) -> int:
+    """Channels of NVLS when they run."""
+    if at.facts.capability >= 100:
+        count = 24 if at.facts.nodes == 1 else 32
+    else:
+        count = 16
+    return bounded(count, at.settings)
+
+
+def p2p(machine: Machine, settings: Settings = DEFAULTS) -> P2p:
+    """Channels and chunks of sends and receives.
+
+    A pair over NVLink has two channels for each link's worth of the path, others have two; all
+    pairs have the fewest of any, rounded up to a power of two.
+    """
+    at = plan(machine, settings)
+    most = tables(settings.version).most_channels
+    link = tables(settings.version).nvlink_rate(at.facts.capability)
+    box, counts = at.facts.boxes[0], [2] if at.facts.nodes > 1 else []
+    direct = True
+    for u, row in enumerate(box.between):
+        for v, path in enumerate(row):
+            if u != v and path is not None:
+                near = path.kind <= NVL
+                direct = direct and near
+                counts.append(2 * max(1, int(path.rate / link + 1e-6)) if near else 2)
+    channels = min(_power(at.model.channels), most)
+    inside = (512 << 10) if direct else (128 << 10)
+    chunk = settings.p2p_net_chunk if at.facts.nodes > 1 else inside
+    return P2p(channels, min(_power(min(counts, default=2)), channels), chunk)
+
+
+def _power(count: int) -> int:
+    return 1 << max(count - 1, 0).bit_length()
+
+
+def _sends(at: Plan, collective: str, nbytes: int) -> Choice:
+    """All sends of one rank share the channels; to one peer there are at most four times fewer."""
+    found = p2p(at.facts, at.settings)
+    each = nbytes // at.facts.n if collective == "all_to_all" else nbytes
+    pair = found.channels_per_peer
+    peers = at.facts.n if collective == "all_to_all" else 1
+    while pair * peers > 4 * found.channels and pair > 1:
+        pair //= 2
+    pair = max(min(pair, -(-each // max(found.chunk // 8, 1))), 1)
+    protocol = "ll" if each <= _P2P_LL else "simple"
+    why = f"sends of {units.format_size(each)} over {units.counted(pair, 'channel')} each"
+    return Choice("p2p", protocol, pair, 640, math.nan, why)
