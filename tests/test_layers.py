@@ -28,7 +28,7 @@ RUNGS = (
     ("setup",),
     ("calibrate", "cross_device", "export", "variable_update"),
     ("engine", "strategy"),
-    ("algorithms", "packing"),
+    ("algorithms", "nccl", "packing"),
     ("layouts",),
     ("plan", "synthesis", "topology", "workload"),
     ("formats", "plots"),

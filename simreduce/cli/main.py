@@ -42,6 +42,10 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "The layers of a Keras model, as a workload.",
     ),
     "verify": ("simreduce.cli.verify:verify", "Prove that plans do what they promise."),
+    "nccl": (
+        "simreduce.cli.nccl:nccl",
+        "What NCCL itself chooses: channels, algorithm, protocol.",
+    ),
     "topo": ("simreduce.cli.topo:topo", "List and show machines."),
 }
 """Where each command is, and its line in --help, which imports none of them."""

@@ -31,7 +31,7 @@ _TRAFFIC = {"all_reduce": 2}
 _THRESHOLDS = {"ll": 8, "ll128": 8, "simple": 64}
 """Bytes for each thread below which channels and threads are dropped."""
 _WARP = 32
-SENDS = ("all_to_all", "send_recv")
+SENDS = ("all_to_all", "send_receive")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +133,10 @@ def _by_model(at: Plan, collective: str, nbytes: int) -> Choice:
             f"{collective}: NCCL_ALGO and NCCL_PROTO leave no algorithm on {at.facts.name}"
         )
     (algorithm, protocol), *others = sorted(found, key=lambda pair: found[pair])
-    why = f"the planner's least time, {units.format_duration(found[algorithm, protocol])}"
+    why = "the only one allowed"
     if others:
         a, p = others[0]
-        why += f"; next is {a}/{p} with {units.format_duration(found[a, p])}"
+        why = f"next: {a}+{p}, {units.format_duration(found[a, p])}"
     return _run(at, (collective, algorithm, protocol), nbytes, why)
 
 

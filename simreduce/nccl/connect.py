@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from simreduce.nccl.choice import Machine, Plan, plan
-from simreduce.nccl.search import Channel, graphs_of
+from simreduce.nccl.search import TREE, Channel, graphs_of
 from simreduce.nccl.settings import DEFAULTS, Settings
 
 
@@ -24,25 +26,41 @@ def tree_parents(machine: Machine, settings: Settings = DEFAULTS) -> tuple[tuple
     """The parent of each rank, -1 for the root, for each running channel.
 
     Inside a node the GPUs are a chain. Between nodes the first GPUs of the chains are one tree for
-    the first half of the channels, and the other of the double tree for the second half.
+    the first half of the channels, and the other of the double tree for the second half; a second
+    child hangs on the second GPU of its parent node, unless the tree is plain.
     """
     at = plan(machine, settings)
     bases, count = _bases(at), at.graphs.tree.count
+    balanced = at.graphs.tree.pattern == TREE
     shapes = double_tree(at.facts.nodes)
     found = []
     for channel in range(at.model.channels):
         tree = shapes[channel // count % 2]
         parents = [-1] * at.facts.n
+        seconds = _second_children(tree)
         for node, base in enumerate(bases):
             gpus = _of(at, node, "tree", channel % count).gpus
             above = tree[node]
             if above >= 0:
-                head = _of(at, above, "tree", channel % count).gpus[0]
-                parents[base + gpus[0]] = bases[above] + head
+                there = _of(at, above, "tree", channel % count).gpus
+                # Of a balanced tree the second GPU serves the second child.
+                second = balanced and len(there) > 1 and node in seconds
+                parents[base + gpus[0]] = bases[above] + there[second]
             for parent, gpu in zip(gpus, gpus[1:], strict=False):
                 parents[base + gpu] = base + parent
         found.append(tuple(parents))
     return tuple(found)
+
+
+def _second_children(tree: Sequence[int]) -> set[int]:
+    """The nodes that are not their parent's first child."""
+    seen: set[int] = set()
+    found = set()
+    for node, parent in enumerate(tree):
+        if parent in seen:
+            found.add(node)
+        seen.add(parent)
+    return found
 
 
 def double_tree(nodes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

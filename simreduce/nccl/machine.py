@@ -17,7 +17,7 @@ from functools import cached_property
 from simreduce.errors import TopologyError
 from simreduce.nccl.settings import Settings
 from simreduce.nccl.tables import NVLINK, PCI, tables
-from simreduce.topology import Folded, Link, Node, Topology
+from simreduce.topology import Folded, Link, Node, Topology, route
 from simreduce.topology.elements import OFF, TCP
 from simreduce.topology.importers.models import model_in
 
@@ -152,9 +152,12 @@ def _facts(machine: Topology | Folded, gpus: Sequence[str], settings: Settings) 
             around[node.machine].append(node)
     links = _links(topology)
     made: dict[object, Box] = {}
+    several = len(by_machine) > 1 or (copies > 1 and not one_task)
     boxes = []
     for name, members in by_machine.items():
-        seen = _Node(topology, links, around[name], members, settings, copies if one_task else 1)
+        seen = _Node(
+            topology, links, around[name], members, settings, copies if one_task else 1, several
+        )
         signature = seen.signature()
         if signature not in made:
             made[signature] = seen.box()
@@ -206,8 +209,9 @@ class _Node:
 
     def __init__(
         self, topology: Topology, links: Mapping[str, list[Link]], around: Sequence[Node],
-        gpus: Sequence[str], settings: Settings, copies: int,
+        gpus: Sequence[str], settings: Settings, copies: int, several: bool,
     ) -> None:  # fmt: skip
+        self.several = several
         self.topology, self.links, self.settings, self.copies = topology, links, settings, copies
         self.tables = tables(settings.version)
         self.gpus = tuple(gpus)
@@ -292,6 +296,8 @@ class _Node:
         )  # fmt: skip
         capacity = [*self.rates.values()]
         nics = [self._nic(name) for name in self.nics]
+        if not nics and self.several:
+            return self._without_nics(nvlink, pcie)
         # Every NIC sends and receives at the rate of its port.
         ports_of = {nic.name: (len(capacity) + 2 * i, nic) for i, nic in enumerate(nics)}
         for nic in nics:
@@ -313,6 +319,27 @@ class _Node:
             pcie=pcie,
             switched=len(gpus) > 1 and all(ports),
         )
+
+    def _without_nics(self, nvlink: tuple[float, ...], pcie: tuple[float, ...]) -> Box:
+        """A node whose GPUs reach the network by no NIC of a machine file: as if by one near them
+        all, with the rate of the first GPU's route to another node.
+        """
+        gpus, capacity = self.gpus, [*self.rates.values()]
+        nic = Nic("net", self.network)
+        arc = len(capacity)
+        out, into = (Path(PIX, (at,), nic.rate, 1) for at in (arc, arc + 1))
+        return Box(
+            gpus, (nic,), (*capacity, nic.rate, nic.rate),
+            tuple(tuple(self._between(u, v) for v in gpus) for u in gpus),
+            ((out,),) * len(gpus), ((into,) * len(gpus),), nvlink, pcie,
+            len(gpus) > 1 and all((gpu, "NVS") in self.rates for gpu in gpus),
+        )  # fmt: skip
+
+    @cached_property
+    def network(self) -> float:
+        """GB/s of the route from the first GPU to a GPU of another node."""
+        other = next(gpu for gpu in self.topology.devices if gpu not in self.around)
+        return route(self.topology, self.gpus[0], other).bandwidth / 1e9
 
     def _between_gpus(self, name: str) -> bool:
         return name == "NVS" or name in self.gpus

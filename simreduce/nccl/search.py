@@ -183,9 +183,11 @@ class Search:
         """As many chains as rings; inside a node they may be faster than between nodes."""
         n = len(self.box.gpus)
         total = self.box.total * (n / (n - 1) if n > 1 else 1)
-        # What the rings are without their last hop is a tree too; only faster ones are searched.
-        found = self._best(TREE, ring.count, ring.count, total, above=ring.speed_inter)
-        found = found or replace(ring, pattern=TREE)
+        # Within a node, rings without their last hop are trees; only faster ones are searched.
+        least = 0.0 if self.several else ring.speed_inter
+        found = self._best(TREE, ring.count, ring.count, total, above=least)
+        if found is None or found.speed_inter < ring.speed_inter:
+            found = replace(ring, pattern=TREE)
         if self.several:
             found = self._faster_inside(found)
         return found

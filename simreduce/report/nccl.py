@@ -1,0 +1,233 @@
+"""What NCCL chooses, in the words of its own log (NCCL_DEBUG=INFO with GRAPH and TUNING)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import simreduce
+from simreduce import units
+from simreduce.nccl import Choice, Graph, choose, estimates, p2p, ring_orders, tree_parents
+from simreduce.nccl.choice import SENDS, Plan, nvls_channels
+from simreduce.nccl.machine import CLASSES
+from simreduce.nccl.search import Search
+from simreduce.nccl.tables import COLLECTIVES, PROTOCOLS
+from simreduce.tables import Column, Table
+from simreduce.topology import Folded, Topology
+
+_PATTERN = {"tree": 1, "plain_tree": 3, "ring": 4, "nvls": 5}
+_ALGORITHMS = {
+    "tree": "Tree", "ring": "Ring", "nvls": "NVLS", "nvlstree": "NVLSTree", "pat": "PAT",
+    "p2p": "P2P",
+}  # fmt: skip
+_PROTOCOLS = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
+_COLLECTIVES = {
+    name: "".join(word.capitalize() for word in name.split("_")) for name in (*COLLECTIVES, *SENDS)
+}
+_SHOWN_RANKS = 32
+"""Of a longer ring the rest is left out."""
+
+
+def nccl_text(
+    machine: Topology | Folded, at: Plan, collective: str, sizes: Sequence[int], about: str
+) -> str:
+    """Graphs, channels, tuning table and choices."""
+    parts = [
+        [f"# {line}" for line in _about(machine, at, about)],
+        list(_graph_lines(at)),
+        list(_channel_lines(at)),
+        list(_tuning_lines(at)),
+        _choice_lines(at, collective, sizes),
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def _about(machine: Topology | Folded, at: Plan, about: str) -> list[str]:
+    known, version = at.facts, ".".join(map(str, at.settings.version))
+    shape = f"{units.counted(known.n, 'rank')} on {units.counted(known.nodes, 'node')}"
+    return [
+        f"simreduce {simreduce.__version__}: what NCCL {version} chooses",
+        f"topology {machine.name} ({machine.digest}), {shape}, compute capability "
+        f"{known.capability / 10:.1f}, {known.vendor} hosts",
+        *([about] if about else []),
+    ]
+
+
+def _system(at: Plan) -> tuple[float, float]:
+    box = at.facts.boxes[0]
+    return Search(at.facts, box, at.settings).reach, box.total
+
+
+def _graph_lines(at: Plan) -> Iterator[str]:
+    most, total = _system(at)
+    yield f"NCCL INFO === System : maxBw {most:.1f} totalBw {total:.1f} ==="
+    devs = {nic.name: dev for dev, nic in enumerate(at.facts.boxes[0].nics)}
+    for graph in _graphs(at):
+        yield (
+            f"NCCL INFO Pattern {_PATTERN[graph.pattern]}, crossNic {int(graph.cross_nic) * 2}, "
+            f"nChannels {graph.count}, bw {graph.speed_intra:f}/{graph.speed_inter:f}, "
+            f"type {graph.types}, sameChannels {int(graph.same_channels)}"
+        )
+        for i, channel in enumerate(graph.channels):
+            nets = channel.net_in, channel.net_out
+            ends = [[f"NET/{devs[net]}"] if net else [] for net in nets]
+            gpus = [f"GPU/{gpu}" for gpu in channel.gpus]
+            yield f"NCCL INFO {i:2} : {' '.join([*ends[0], *gpus, *ends[1]])}"
+
+
+def _graphs(at: Plan) -> list[Graph]:
+    found = at.graphs
+    return [found.ring, found.tree, *([found.nvls] if found.nvls else [])]
+
+
+def _channel_lines(at: Plan) -> Iterator[str]:
+    rings = ring_orders(at.facts, at.settings)
+    for i, ring in enumerate(rings):
+        start = ring.index(0)
+        order = (*ring[start:], *ring[:start])
+        more = " ..." if len(order) > _SHOWN_RANKS else ""
+        ranks = "".join(f" {rank:3}" for rank in order[:_SHOWN_RANKS])
+        yield f"NCCL INFO Channel {i:02}/{len(rings):02} :{ranks}{more}"
+    shown = [f"[{i}] {_tree(parents)}" for i, parents in enumerate(tree_parents(at.facts, at.settings))]
+    yield f"NCCL INFO Trees {' '.join(shown)}"
+    found, n = p2p(at.facts, at.settings), at.facts.n
+    yield f"NCCL INFO P2P Chunksize set to {found.chunk}"
+    yield f"NCCL INFO threadThresholds 8/8/64 | {8 * n}/8/64 | 512 | 512"
+    nvls = nvls_channels(at) if at.graphs.nvls else 0
+    yield (
+        f"NCCL INFO {at.model.channels} coll channels, 0 collnet channels, {nvls} nvls channels, "
+        f"{found.channels} p2p channels, {found.channels_per_peer} p2p channels per peer"
+    )
+
+
+def _tree(parents: Sequence[int]) -> str:
+    """Rank 0 in a tree: its children, itself, its parent."""
+    children = [rank for rank, parent in enumerate(parents) if parent == 0]
+    down = [*children, -1, -1, -1][:3]
+    return f"{'/'.join(map(str, down))}->0->{parents[0]}"
+
+
+def _tuning_lines(at: Plan) -> Iterator[str]:
+    if at.settings.version < (2, 5):
+        return
+    model = at.model
+    names = [name for name in _ALGORITHMS if any(key[1] == name for key in model.latency)]
+    for first in range(0, len(names), 3):
+        block = names[first : first + 3]
+        yield "NCCL INFO   Algorithm   |" + "".join(
+            f" {'':>14}   {_ALGORITHMS[name]:>14}   {'':>14} |" for name in block
+        )
+        heads = "".join(f" {word:>14} |" for word in _PROTOCOLS.values())
+        yield "NCCL INFO   Protocol    |" + heads * len(block)
+        pairs = [(name, protocol) for name in block for protocol in PROTOCOLS]
+        threads = "".join(f" {model.threads.get(pair, 0):>14} |" for pair in pairs)
+        yield f"NCCL INFO  Max NThreads |{threads}"
+        for collective in COLLECTIVES:
+            cells = "".join(
+                f"{model.latency.get((collective, *pair), 0.0):8.1f}/"
+                f"{model.bandwidth.get((collective, *pair), 0.0):6.1f} |"
+                for pair in pairs
+            )
+            yield f"NCCL INFO {_COLLECTIVES[collective]:>13} |{cells}"
+
+
+_COLUMNS = (
+    Column("size", "(B)"), Column("algorithm", left=True), Column("protocol", left=True),
+    Column("channels"), Column("threads"), Column("estimate", "(us)"),
+    Column("strategy", left=True), Column("why", left=True),
+)  # fmt: skip
+
+
+def _choice_lines(at: Plan, collective: str, sizes: Sequence[int]) -> list[str]:
+    rows = []
+    for nbytes in sizes:
+        found = choose(at.facts, collective, nbytes, at.settings)
+        rows.append(
+            (
+                str(nbytes), _ALGORITHMS[found.algorithm], _PROTOCOLS[found.protocol],
+                str(found.channels), str(found.threads), _microseconds(found), found.text,
+                found.why,
+            )
+        )  # fmt: skip
+    return [f"# {collective}, NCCL's own estimate", *Table(_COLUMNS, tuple(rows)).lines(comment=True)]
+
+
+def _microseconds(found: Choice) -> str:
+    return "-" if math.isnan(found.seconds) else f"{found.seconds * 1e6:.1f}"
+
+
+def nccl_document(
+    machine: Topology | Folded, at: Plan, collective: str, sizes: Sequence[int]
+) -> dict[str, Any]:
+    """The document of `nccl --json`."""
+    most, total = _system(at)
+    found = p2p(at.facts, at.settings)
+    return {
+        "command": "nccl",
+        "version": simreduce.__version__,
+        "topology": machine.name,
+        "topology_digest": machine.digest,
+        "nccl_version": ".".join(map(str, at.settings.version)),
+        "nodes": at.facts.nodes,
+        "ranks": at.facts.n,
+        "widest_path_gb_per_s": most,
+        "total_gb_per_s": total,
+        "graphs": [_graph(graph) for graph in _graphs(at)],
+        "channels": at.model.channels,
+        "nvls_channels": nvls_channels(at) if at.graphs.nvls else 0,
+        "rings": [list(ring) for ring in ring_orders(at.facts, at.settings)],
+        "tree_parents": [list(tree) for tree in tree_parents(at.facts, at.settings)],
+        "p2p": {
+            "channels": found.channels,
+            "channels_per_peer": found.channels_per_peer,
+            "chunk_bytes": found.chunk,
+        },
+        "tuning": [
+            {
+                "collective": key[0],
+                "algorithm": key[1],
+                "protocol": key[2],
+                "latency_us": round(latency, 6),
+                "bandwidth_gb_per_s": round(at.model.bandwidth[key], 6),
+            }
+            for key, latency in at.model.latency.items()
+            if at.settings.version >= (2, 5)
+        ],
+        "collective": collective,
+        "choices": [_choice(at, collective, nbytes) for nbytes in sizes],
+    }
+
+
+def _graph(graph: Graph) -> dict[str, Any]:
+    return {
+        "pattern": graph.pattern,
+        "speed_intra_gb_per_s": graph.speed_intra,
+        "speed_inter_gb_per_s": graph.speed_inter,
+        "type_intra": CLASSES[graph.type_intra],
+        "type_inter": CLASSES[graph.type_inter],
+        "cross_nic": graph.cross_nic,
+        "same_channels": graph.same_channels,
+        "channels": [
+            {"gpus": list(each.gpus), "net_in": each.net_in, "net_out": each.net_out}
+            for each in graph.channels
+        ],
+    }
+
+
+def _choice(at: Plan, collective: str, nbytes: int) -> dict[str, Any]:
+    found = choose(at.facts, collective, nbytes, at.settings)
+    others = {} if collective in SENDS else estimates(at, collective, nbytes)
+    return {
+        "nbytes": nbytes,
+        "algorithm": found.algorithm,
+        "protocol": found.protocol,
+        "channels": found.channels,
+        "threads": found.threads,
+        "estimate_us": None if math.isnan(found.seconds) else round(found.seconds * 1e6, 6),
+        "strategy": found.text,
+        "why": found.why,
+        "estimates_us": {"+".join(pair): round(t * 1e6, 6) for pair, t in others.items()},
+    }
+
+
