@@ -27,7 +27,9 @@ from simreduce.topology import load_topology
 )
 @sizes_options("1K")
 @click.option("--version", default=None, metavar="2.N", help="Of this NCCL; default 2.30.")
-@click.option("--conf", default=None, metavar="FILE", help="Read variables from an nccl.conf first.")
+@click.option(
+    "--conf", default=None, metavar="FILE", help="Read variables from an nccl.conf first."
+)
 @click.option(
     "--tuner", default=None, metavar="FILE", help="Apply the CSV of NCCL's example tuner plugin."
 )

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from simreduce import units
 from simreduce.errors import StrategyError, did_you_mean
-from simreduce.nccl.machine import NVL, Facts, facts
+from simreduce.nccl.box import NVL
+from simreduce.nccl.machine import Facts, facts
 from simreduce.nccl.search import Graphs, graphs_of
 from simreduce.nccl.settings import DEFAULTS, Settings
 from simreduce.nccl.tables import ALGORITHMS, COLLECTIVES, PROTOCOLS, tables
@@ -94,9 +95,7 @@ def graphs(machine: Machine, settings: Settings = DEFAULTS) -> Graphs:
     return plan(machine, settings).graphs
 
 
-def choose(
-    machine: Machine, collective: str, nbytes: int, settings: Settings = DEFAULTS
-) -> Choice:
+def choose(machine: Machine, collective: str, nbytes: int, settings: Settings = DEFAULTS) -> Choice:
     """What NCCL runs for one call of `nbytes`, counted as nccl-tests does.
 
     Raises `StrategyError` for an unknown collective, or if the settings leave nothing.
@@ -110,10 +109,9 @@ def choose(
         return Choice("ring", "simple", 1, why="one GPU: nothing to send")
     if collective in SENDS:
         return _sends(at, collective, nbytes)
-    return (
-        _by_rule(at, collective, nbytes)
-        or (_by_threshold if settings.version < (2, 5) else _by_model)(at, collective, nbytes)
-    )
+    return _by_rule(at, collective, nbytes) or (
+        _by_threshold if settings.version < (2, 5) else _by_model
+    )(at, collective, nbytes)
 
 
 def estimates(at: Plan, collective: str, nbytes: int) -> dict[tuple[str, str], float]:
@@ -149,24 +147,16 @@ def _by_rule(at: Plan, collective: str, nbytes: int) -> Choice | None:
                 # NCCL ignores a tuner's choice that the communicator does not have.
                 return None
             why = "a rule of the tuner's file"
-            return _run(at, entry, nbytes, why, rule.channels if rule.channels > 0 else 0)
+            return _run(at, entry, nbytes, why, max(0, rule.channels))
     return None
 
 
 def _by_threshold(at: Plan, collective: str, nbytes: int) -> Choice:
-    settings = at.settings
     algorithm = "ring"
     if collective == "all_reduce" and at.facts.nodes > 1 and nbytes <= TREE_LIMIT:
         algorithm = "tree"
     protocol = "ll" if nbytes <= LL_LIMIT * at.facts.n else "simple"
-    if not settings.allows(collective, algorithm, protocol):
-        allowed = [
-            (a, p) for a in ("ring", "tree") for p in ("simple", "ll")
-            if settings.allows(collective, a, p) and (a == "ring" or collective == "all_reduce")
-        ]  # fmt: skip
-        if not allowed:
-            raise StrategyError(f"{collective}: NCCL_ALGO and NCCL_PROTO leave no algorithm")
-        algorithm, protocol = allowed[0]
+    # These versions know NCCL_LL_THRESHOLD and NCCL_TREE_THRESHOLD instead of NCCL_ALGO.
     return _run(at, (collective, algorithm, protocol), nbytes, "byte thresholds, before 2.5")
 
 
@@ -194,11 +184,8 @@ def _run(at: Plan, entry: Entry, nbytes: int, why: str, fixed: int = 0) -> Choic
 
 def nvls_channels(at: Plan) -> int:
     """Channels of NVLS when they run."""
-    if at.facts.capability >= 100:
-        count = 24 if at.facts.nodes == 1 else 32
-    else:
-        count = 16
-    return bounded(count, at.settings)
+    newer = 24 if at.facts.nodes == 1 else 32
+    return bounded(newer if at.facts.capability >= 100 else 16, at.settings)
 
 
 def p2p(machine: Machine, settings: Settings = DEFAULTS) -> P2p:
@@ -238,5 +225,5 @@ def _sends(at: Plan, collective: str, nbytes: int) -> Choice:
         pair //= 2
     pair = max(min(pair, -(-each // max(found.chunk // 8, 1))), 1)
     protocol = "ll" if each <= _P2P_LL else "simple"
-    why = f"sends of {units.format_size(each)} over {units.counted(pair, 'channel')} each"
+    why = f"sends of {units.format_size(each)} over {units.plural(pair, 'channel')} each"
     return Choice("p2p", protocol, pair, 640, math.nan, why)

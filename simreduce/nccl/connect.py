@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from simreduce.nccl.choice import Machine, Plan, plan
 from simreduce.nccl.search import TREE, Channel, graphs_of
@@ -46,7 +47,7 @@ def tree_parents(machine: Machine, settings: Settings = DEFAULTS) -> tuple[tuple
                 # Of a balanced tree the second GPU serves the second child.
                 second = balanced and len(there) > 1 and node in seconds
                 parents[base + gpus[0]] = bases[above] + there[second]
-            for parent, gpu in zip(gpus, gpus[1:], strict=False):
+            for parent, gpu in pairwise(gpus):
                 parents[base + gpu] = base + parent
         found.append(tuple(parents))
     return tuple(found)

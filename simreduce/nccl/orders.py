@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simreduce.nccl.machine import LOC, NVL, P2C, PHB, PXB, PXN, Box, Path
+from simreduce.nccl.box import LOC, NVL, P2C, PHB, PXB, PXN, Box, Path
 
 if TYPE_CHECKING:
     from simreduce.nccl.search import Limits
@@ -60,9 +60,7 @@ class Task:
         return path if path and path.kind <= self.limits.intra else None
 
 
-def fill(
-    task: Task, least: int, most: int
-) -> list[Order]:
+def fill(task: Task, least: int, most: int) -> list[Order]:
     """Channels that fit into the node together, as many as were found, `most` at most; none where
     fewer than `least` fit.
     """
@@ -109,7 +107,9 @@ def _inside(task: Task, most: int) -> list[Order]:
     found = _greedy(task, most)
     same = _same(task, found, most)
     found = same if len(same) >= len(found) else found
-    if len(task.box.gpus) <= _MOST_LISTED - (not task.ring) and len(found) < min(most, _bound(task)):
+    if len(task.box.gpus) <= _MOST_LISTED - (not task.ring) and len(found) < min(
+        most, _bound(task)
+    ):
         listed = _listed(task, most)
         found = listed if len(listed) > len(found) else found
     return found
@@ -120,9 +120,7 @@ def _bound(task: Task) -> int:
     n = range(len(task.box.gpus))
     slots = [
         sum(
-            int((path.rate + _SLACK) / task.speed)
-            for v in n
-            if u != v and (path := task.hop(u, v))
+            int((path.rate + _SLACK) / task.speed) for v in n if u != v and (path := task.hop(u, v))
         )
         for u in n
     ]
@@ -371,4 +369,3 @@ def exit_path(task: Task, gpu: int, k: int) -> Path | None:
             if best is None or path.rate > best.rate:
                 best = path
     return best if best and (own is None or best.kind < own.kind) else own
-

@@ -14,7 +14,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from simreduce.nccl.machine import CLASSES, DIS, NVL, PIX, PXN, SYS, Box, Facts
+from simreduce.nccl.box import CLASSES, DIS, NVL, PIX, PXN, SYS, Box
+from simreduce.nccl.machine import Facts
 from simreduce.nccl.orders import Task, fill
 from simreduce.nccl.settings import DEFAULTS, Settings
 from simreduce.nccl.tables import ladder, tables
@@ -142,9 +143,7 @@ class Search:
         elif box.switched:
             return max(box.nvlink)
         else:
-            paths = [
-                path for u in gpus for v in gpus if u != v and (path := box.between[u][v])
-            ]
+            paths = [path for u in gpus for v in gpus if u != v and (path := box.between[u][v])]
         return max((path.rate for path in paths), default=self.speeds[-1])
 
     def _first(self, total: float, least: int) -> int:
@@ -160,7 +159,10 @@ class Search:
         inside = {NVL}
         if n > 1 and not box.switched:
             inside = {
-                path.kind for u in range(n) for v in range(n) if u != v and (path := box.between[u][v])
+                path.kind
+                for u in range(n)
+                for v in range(n)
+                if u != v and (path := box.between[u][v])
             }
         outside = {path.kind for row in box.to_nic for path in row if path} or {PIX}
         if self.settings.version >= (2, 12) and min(inside, default=DIS) <= NVL:
@@ -172,7 +174,9 @@ class Search:
             cross = [True]
         plain = [False, True] if pattern == TREE and self.facts.capability >= 90 else [False]
         c2c = self.settings.version >= (2, 27)
-        return [Limits(a, b, c, p, c2c) for c, b, a, p in itertools.product(cross, far, near, plain)]
+        return [
+            Limits(a, b, c, p, c2c) for c, b, a, p in itertools.product(cross, far, near, plain)
+        ]
 
     def ring(self) -> Graph:
         """The rings; those of at least 25 GB/s are split into two of half the speed."""
@@ -209,7 +213,9 @@ class Search:
                 continue
             count = min(int((port + _SLACK) / speed) - 1, most)
             if self.several:
-                count = min(count, sum(int((self._nic(k) + _SLACK) / speed) for k in range(len(nics))))
+                count = min(
+                    count, sum(int((self._nic(k) + _SLACK) / speed) for k in range(len(nics)))
+                )
             if count > best[0] or count * speed > best[0] * best[1] + _SLACK:
                 best = (count, speed)
             if best[0] == most:
@@ -250,9 +256,7 @@ class Search:
                 found = self._at(pattern, speed, limits, least, most)
                 if found and (best is None or _better(found, best)):
                     best = found
-                if best and (
-                    best.count == most or best.count * best.speed_inter >= total - _SLACK
-                ):
+                if best and (best.count == most or best.count * best.speed_inter >= total - _SLACK):
                     return best
         return best
 

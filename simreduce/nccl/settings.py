@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from simreduce.errors import InputError, did_you_mean, shown
+from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.formats import Faults, Field, Format, Kind, Values, inside
 from simreduce.nccl.tables import ALGORITHMS, COLLECTIVES, CURRENT, OLDEST, PROTOCOLS, Version
 from simreduce.nccl.tuner import Rule, load_tuner
@@ -47,15 +47,13 @@ class Settings:
         """The part that decides which paths there are."""
         return self.version, self.p2p_disable, self.p2p_level, self.gdr_level
 
-    def allows(self, collective: str, algorithm: str, protocol: str) -> bool:
-        """Whether NCCL_ALGO and NCCL_PROTO leave this choice."""
-        return _allows(self.algorithms, collective, algorithm) and _allows(
-            self.protocols, collective, protocol
-        )
+    def allows_algorithm(self, collective: str, algorithm: str) -> bool:
+        """Whether NCCL_ALGO leaves it."""
+        return _allows(self.algorithms, collective, algorithm)
 
-    def names(self, collective: str, protocol: str) -> bool:
-        """Whether NCCL_PROTO names this protocol, so that NCCL's own doubts do not count."""
-        return bool(self.protocols) and _allows(self.protocols, collective, protocol)
+    def allows_protocol(self, collective: str, protocol: str) -> bool:
+        """Whether NCCL_PROTO leaves it."""
+        return _allows(self.protocols, collective, protocol)
 
 
 def _allows(chosen: Filter, collective: str, word: str) -> bool:
@@ -72,7 +70,7 @@ def _version(value: object) -> Version:
     if not OLDEST <= found <= CURRENT:
         raise ValueError(
             f"must be a version from {'.'.join(map(str, OLDEST))} to "
-            f"{'.'.join(map(str, CURRENT))}, such as 2.18, got {shown(value)}"
+            f"{'.'.join(map(str, CURRENT))}, such as 2.18, got {quote(value)}"
         )
     return found
 
@@ -82,16 +80,16 @@ def _filter(words: tuple[str, ...], ignored: tuple[str, ...] = ()) -> Kind[Filte
 
     def read(value: object) -> Filter:
         if not isinstance(value, str) or not value.strip():
-            raise ValueError(f"must be names such as {words[0]}, got {shown(value)}")
+            raise ValueError(f"must be names such as {words[0]}, got {quote(value)}")
         found: list[tuple[str, frozenset[str]]] = []
         for i, part in enumerate(value.split(";")):
             function, colon, names = part.rpartition(":")
             key = function.strip().lower()
             if i and not colon:
-                raise ValueError(f"{shown(part)}: all but the first part name a collective first")
+                raise ValueError(f"{quote(part)}: all but the first part name a collective first")
             if colon and key not in _FUNCTIONS:
                 near = did_you_mean(key, _FUNCTIONS) or f"; known: {', '.join(_FUNCTIONS)}"
-                raise ValueError(f"unknown collective {shown(function)}{near}")
+                raise ValueError(f"unknown collective {quote(function)}{near}")
             found.append((_FUNCTIONS.get(key, ""), _set(names.strip(), words, ignored)))
         return tuple(found)
 
@@ -105,7 +103,7 @@ def _set(names: str, words: tuple[str, ...], ignored: tuple[str, ...]) -> frozen
         word = name.strip().lower().replace("_", "")
         if word and word not in (*words, *ignored):
             near = did_you_mean(word, words) or f"; known: {', '.join(words)}"
-            raise ValueError(f"unknown name {shown(name.strip())}{near}")
+            raise ValueError(f"unknown name {quote(name.strip())}{near}")
         wanted.append(word)
     given = frozenset(wanted) & frozenset(words)
     return frozenset(words) - given if names.startswith("^") else given
@@ -118,9 +116,9 @@ def _whole(least: int, most: int) -> Kind[int]:
     def read(value: object) -> int:
         text = str(value).strip()
         if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,12}", text):
-            raise ValueError(f"must be {words}, got {shown(value)}")
+            raise ValueError(f"must be {words}, got {quote(value)}")
         if not least <= int(text) <= most:
-            raise ValueError(f"must be {words}, got {shown(value)}")
+            raise ValueError(f"must be {words}, got {quote(value)}")
         return int(text)
 
     return Kind(words, {"type": ["integer", "string"], "minimum": least, "maximum": most}, read)
@@ -132,13 +130,20 @@ def _level(value: object) -> str:
         return _OLD_LEVELS[int(text)]
     if text not in _LEVELS:
         near = did_you_mean(text, _LEVELS) or f"; known: {', '.join(_LEVELS)}"
-        raise ValueError(f"unknown level {shown(value)}{near}")
+        raise ValueError(f"unknown level {quote(value)}{near}")
     return text
 
 
 _PATHS = Kind(f"one of {', '.join(_LEVELS)}", {"type": ["string", "integer"]}, _level)
 _VERSION = Kind("a version such as 2.18", {"type": "string", "examples": ["2.18"]}, _version)
 _TUNER = Kind("a file", {"type": "string"}, lambda value: load_tuner(str(value)))
+
+
+def _check(values: Values, faults: Faults, path: str) -> None:
+    low, high = values["NCCL_MIN_NCHANNELS"], values["NCCL_MAX_NCHANNELS"]
+    if low and high and low > high:
+        faults.add(inside(path, "NCCL_MIN_NCHANNELS"), f"must be at most the maximum, {high}")
+
 
 SETTINGS = Format(
     "nccl",
@@ -168,7 +173,7 @@ SETTINGS = Format(
     ),
     Field(
         "NCCL_CROSS_NIC", _whole(0, 2),
-        "Whether a ring may leave a node by another NIC than it came in by: 2 where that is faster.",
+        "Whether rings may leave a node by another NIC than they came in by; 2 if faster.",
         default_words="2",
     ),
     Field(
@@ -176,6 +181,7 @@ SETTINGS = Format(
         "Bytes of a chunk that send and receive move over the network.", default_words="131072",
     ),
     Field("tuner", _TUNER, "A CSV file of NCCL's example tuner plugin, applied first."),
+    check=_check,
 )  # fmt: skip
 
 _FIELDS = {
@@ -201,11 +207,7 @@ def settings_of(values: Values, base: Settings = DEFAULTS) -> Settings:
 
 def read_settings(table: object, faults: Faults, path: str, base: Settings = DEFAULTS) -> Settings:
     """The settings of a table, with each fault noted."""
-    values = SETTINGS.read(table, faults, path)
-    low, high = values["NCCL_MIN_NCHANNELS"], values["NCCL_MAX_NCHANNELS"]
-    if low and high and low > high:
-        faults.add(inside(path, "NCCL_MIN_NCHANNELS"), f"must be at most the maximum, {high}")
-    return settings_of(values, base)
+    return settings_of(SETTINGS.read(table, faults, path), base)
 
 
 def read_assignments(lines: Iterable[tuple[str, str]], faults: Faults) -> Mapping[str, Any]:
@@ -214,7 +216,7 @@ def read_assignments(lines: Iterable[tuple[str, str]], faults: Faults) -> Mappin
     for place, line in lines:
         key, equals, value = line.partition("=")
         if not equals:
-            faults.add(place, f"must be NAME=value, got {shown(line)}")
+            faults.add(place, f"must be NAME=value, got {quote(line)}")
         else:
             found[key.strip()] = value.strip()
     return found

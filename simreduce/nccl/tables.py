@@ -64,20 +64,16 @@ class Tables:
         return self.nvlink[max(known)]
 
 
-_TREE = (
-    (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-    + (1.0,) * 4,
-    (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8)
-    + (0.9, 0.9, 0.9, 0.9, 1, 1),
-    (0.9,) * 7
-    + (0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9),
-)  # fmt: skip
-_TREE_2_8 = (
-    _TREE[0],
-    (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.5, 0.6, 0.6, 0.7)
-    + (0.7, 0.8, 0.9, 0.9, 0.92, 0.92),
-    _TREE[2],
+_TREE = tuple(
+    tuple(map(float, row.split()))
+    for row in (
+        "1 1 1 1 .9 .8 .7 .7 .7 .7 .6 .5 .4 .4 .5 .6 .7 .8 .9 1 1 1 1",
+        "1 1 1 1 1 .9 .8 .8 .8 .7 .6 .6 .6 .6 .6 .6 .8 .9 .9 .9 .9 1 1",
+        ".9 .9 .9 .9 .9 .9 .9 .8 .7 .6 .6 .5 .5 .5 .5 .6 .7 .8 .7 .7 .8 .9 .9",
+    )
 )
+_LL128_2_8 = "1 1 1 1 1 .9 .8 .8 .8 .7 .6 .6 .6 .5 .6 .6 .7 .7 .8 .9 .9 .92 .92"
+_TREE_2_8 = (_TREE[0], tuple(map(float, _LL128_2_8.split())), _TREE[2])
 
 _NEWEST = Tables(
     version=CURRENT,
@@ -134,9 +130,7 @@ def tables(version: Version = CURRENT) -> Tables:
         )
     if version < (2, 21):
         nvls = {(NVLINK, name): (0, 0, 23.0) for name in ("nvls", "nvlstree")}
-        at = replace(
-            at, steps={**at.steps, **nvls}, ll_cap=(*at.ll_cap[:2], *(at.ll_cap[1],) * 2)
-        )
+        at = replace(at, steps={**at.steps, **nvls}, ll_cap=(*at.ll_cap[:2], *(at.ll_cap[1],) * 2))
     if version < (2, 20):
         at = replace(at, nvlink={**at.nvlink, 90: 20.0})
     if version < (2, 19):
@@ -194,27 +188,26 @@ def _before_2_18(at: Tables) -> Tables:
 
 
 _INTRA = {
-    70: (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3),
-    90: (60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3),
-    100: (90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18),
+    70: "40 30 20 18 15 12 10 9 7 6 5 4 3",
+    90: "60 50 40 30 24 20 15 12 11 6 3",
+    100: "90 80 70 60 50 45 40 30 24 20 19 18",
 }
 _INTER = {
-    70: (48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, 0.24, 0.12),
-    90: (48, 45, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12),
-    100: (
-        (96, 86, 80, 48, 45.1, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3)
-        + (2.4, 1.2, 0.24, 0.12)
-    ),
-}  # fmt: skip
+    70: "48 30 28 24 20 18 15 12 10 9 7 6 5 4 3 2.4 1.2 .24 .12",
+    90: "48 45 42 40 30 24 22 20 17.5 15 12 6 3 2.4 1.2 .24 .12",
+    100: "96 86 80 48 45.1 42 40 30 24 22 20 17.5 15 12 6 3 2.4 1.2 .24 .12",
+}
+_BEFORE_2_10 = "42 30 24 21 18 15 12 10 9 7 6 5 4 3 2.4 1.2 .24 .12"
 
 
 def ladder(capability: int, nodes: int, version: Version) -> tuple[float, ...]:
     """The speeds of a channel in GB/s that the search tries, the highest first."""
     row = 100 if capability >= 100 and version >= (2, 25) else 90 if capability >= 90 else 70
-    if version < (2, 10):
-        return tuple(float(s) for s in (42, 30, 24, 21, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2))
-    skipped = (86, 80) if version < (2, 29) and nodes > 1 else ()
-    # The planning rate of an NVLink was 22 before 2.18, and the ladder was made for it.
-    old = {40: 44, 20: 22} if row == 70 and version < (2, 18) else {}
-    row_of = _INTRA[row] if nodes == 1 else _INTER[row]
-    return tuple(float(old.get(int(speed), speed)) for speed in row_of if speed not in skipped)
+    text = (_INTRA if nodes == 1 else _INTER)[row] if version >= (2, 10) else _BEFORE_2_10
+    speeds = tuple(map(float, text.split()))
+    if version < (2, 18) and row == 70:
+        # The planning rate of an NVLink was 22 then, and the ladder was made for it.
+        speeds = tuple({40.0: 44.0, 20.0: 22.0}.get(speed, speed) for speed in speeds)
+    if version < (2, 29) and nodes > 1:
+        speeds = tuple(speed for speed in speeds if speed not in (86.0, 80.0))
+    return speeds

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from simreduce.errors import InputError, did_you_mean, shown
+from simreduce.errors import InputError, did_you_mean, quote
 from simreduce.formats import Faults
 from simreduce.nccl.tables import COLLECTIVES, PROTOCOLS
 from simreduce.textfiles import read_text
@@ -91,12 +91,12 @@ def _word(text: str, known: dict[str, str], what: str, faults: Faults, place: st
     if text.lower() in known:
         return known[text.lower()]
     near = did_you_mean(text.lower(), known) or f"; known: {', '.join(known)}"
-    faults.add(place, f"unknown {what} {shown(text)}{near}")
+    faults.add(place, f"unknown {what} {quote(text)}{near}")
     return ""
 
 
 def _number(text: str, least: int, name: str, faults: Faults, place: str) -> int:
     if re.fullmatch(r"-?[0-9]{1,18}", text) and int(text) >= least:
         return int(text)
-    faults.add(place, f"{name}: must be a whole number of at least {least}, got {shown(text)}")
+    faults.add(place, f"{name}: must be a whole number of at least {least}, got {quote(text)}")
     return least

@@ -12,7 +12,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from simreduce.nccl.machine import NVB, NVL, P2C, PXB, PXN, Facts, hardware
+from simreduce.nccl.box import NVB, NVL, P2C, PXB, PXN, hardware
+from simreduce.nccl.machine import Facts
 from simreduce.nccl.search import PLAIN, Graph, Graphs
 from simreduce.nccl.settings import Settings
 from simreduce.nccl.tables import (
@@ -84,7 +85,8 @@ class Tuner:
         """Latencies, bandwidths and threads."""
         latency: dict[Entry, float] = {}
         bandwidth: dict[Entry, float] = {}
-        for collective in COLLECTIVES:
+        modelled = self.n > 1 and self.tables.since(5)
+        for collective in COLLECTIVES if modelled else ():
             for algorithm in _OF[collective]:
                 if not self._has(algorithm):
                     continue
@@ -119,16 +121,18 @@ class Tuner:
 
     def _allowed(self, collective: str, algorithm: str, place: int) -> bool:
         settings, protocol = self.settings, PROTOCOLS[place]
+        # Before 2.24 rings of other collectives stayed, so that NCCL_ALGO=Tree ran whole programs.
         spared = not self.tables.since(24) and algorithm == "ring" and collective != "all_reduce"
-        if not settings.allows(collective, "ring" if spared else algorithm, protocol):
-            named = settings.allows(collective, algorithm, protocol)
-            return named or (spared and settings.names(collective, protocol))
-        if place != LL128 or settings.names(collective, protocol):
-            return True
-        return self._trusts_ll128(self.graphs[algorithm])
+        if not (spared or settings.allows_algorithm(collective, algorithm)):
+            return False
+        if not settings.allows_protocol(collective, protocol):
+            return False
+        # A user who names LL128 has it wherever the paths lead.
+        return place != LL128 or bool(settings.protocols) or self._trusts_ll128(algorithm)
 
-    def _trusts_ll128(self, graph: Graph) -> bool:
+    def _trusts_ll128(self, algorithm: str) -> bool:
         """Whether the paths keep the order of the 128 bytes."""
+        graph = self.graphs[algorithm]
         cc, version = self.facts.capability, self.settings.version
         if cc < 70 or (cc != self.facts.newest and cc < 90):
             return False
@@ -256,9 +260,7 @@ class Tuner:
             ("nvls", "simple"): 640, ("nvlstree", "simple"): 640, ("pat", "simple"): 640,
         }  # fmt: skip
 
-    def microseconds(
-        self, model: Model, entry: Entry, nbytes: int, operations: int = 1
-    ) -> float:
+    def microseconds(self, model: Model, entry: Entry, nbytes: int, operations: int = 1) -> float:
         """The planner's estimate; infinite for what is not allowed."""
         collective, algorithm, protocol = entry
         rate, latency = model.bandwidth.get(entry, 0.0), model.latency.get(entry, 0.0)
@@ -272,10 +274,10 @@ class Tuner:
         )  # fmt: skip
         if reduces and (algorithm == "tree" or x86_tree) and 0 <= power < 23:
             rate *= self.tables.correction[place][power]
-        if reduces and algorithm == "ring" and place == SIMPLE and self.nodes > 1:
-            if self._plateau(nbytes, model.channels):
-                newer = self.facts.capability >= 80 and self.tables.since(12)
-                latency *= 1.4 if newer else 1.9
+        slow = reduces and algorithm == "ring" and place == SIMPLE and self.nodes > 1
+        if slow and self._plateau(nbytes, model.channels):
+            newer = self.facts.capability >= 80 and self.tables.since(12)
+            latency *= 1.4 if newer else 1.9
         times = operations if algorithm == "ring" else 1
         return latency * times + nbytes / (1000 * rate)
 

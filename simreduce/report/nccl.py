@@ -6,15 +6,15 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import simreduce
 from simreduce import units
 from simreduce.nccl import Choice, Graph, choose, estimates, p2p, ring_orders, tree_parents
+from simreduce.nccl.box import CLASSES
 from simreduce.nccl.choice import SENDS, Plan, nvls_channels
-from simreduce.nccl.machine import CLASSES
 from simreduce.nccl.search import Search
 from simreduce.nccl.tables import COLLECTIVES, PROTOCOLS
 from simreduce.tables import Column, Table
 from simreduce.topology import Folded, Topology
+from simreduce.version import __version__
 
 _PATTERN = {"tree": 1, "plain_tree": 3, "ring": 4, "nvls": 5}
 _ALGORITHMS = {
@@ -45,11 +45,11 @@ def nccl_text(
 
 def _about(machine: Topology | Folded, at: Plan, about: str) -> list[str]:
     known, version = at.facts, ".".join(map(str, at.settings.version))
-    shape = f"{units.counted(known.n, 'rank')} on {units.counted(known.nodes, 'node')}"
+    hardware = f"compute capability {known.capability / 10:.1f}, {known.vendor} hosts"
+    shape = f"{units.plural(known.n, 'rank')} on {units.plural(known.nodes, 'node')}"
     return [
-        f"simreduce {simreduce.__version__}: what NCCL {version} chooses",
-        f"topology {machine.name} ({machine.digest}), {shape}, compute capability "
-        f"{known.capability / 10:.1f}, {known.vendor} hosts",
+        f"simreduce {__version__}: what NCCL {version} chooses",
+        f"topology {machine.name} ({machine.digest}), {shape}, {hardware}",
         *([about] if about else []),
     ]
 
@@ -89,7 +89,9 @@ def _channel_lines(at: Plan) -> Iterator[str]:
         more = " ..." if len(order) > _SHOWN_RANKS else ""
         ranks = "".join(f" {rank:3}" for rank in order[:_SHOWN_RANKS])
         yield f"NCCL INFO Channel {i:02}/{len(rings):02} :{ranks}{more}"
-    shown = [f"[{i}] {_tree(parents)}" for i, parents in enumerate(tree_parents(at.facts, at.settings))]
+    shown = [
+        f"[{i}] {_tree(parents)}" for i, parents in enumerate(tree_parents(at.facts, at.settings))
+    ]
     yield f"NCCL INFO Trees {' '.join(shown)}"
     found, n = p2p(at.facts, at.settings), at.facts.n
     yield f"NCCL INFO P2P Chunksize set to {found.chunk}"
@@ -109,8 +111,6 @@ def _tree(parents: Sequence[int]) -> str:
 
 
 def _tuning_lines(at: Plan) -> Iterator[str]:
-    if at.settings.version < (2, 5):
-        return
     model = at.model
     names = [name for name in _ALGORITHMS if any(key[1] == name for key in model.latency)]
     for first in range(0, len(names), 3):
@@ -150,7 +150,10 @@ def _choice_lines(at: Plan, collective: str, sizes: Sequence[int]) -> list[str]:
                 found.why,
             )
         )  # fmt: skip
-    return [f"# {collective}, NCCL's own estimate", *Table(_COLUMNS, tuple(rows)).lines(comment=True)]
+    return [
+        f"# {collective}, NCCL's own estimate",
+        *Table(_COLUMNS, tuple(rows)).lines(comment=True),
+    ]
 
 
 def _microseconds(found: Choice) -> str:
@@ -165,7 +168,7 @@ def nccl_document(
     found = p2p(at.facts, at.settings)
     return {
         "command": "nccl",
-        "version": simreduce.__version__,
+        "version": __version__,
         "topology": machine.name,
         "topology_digest": machine.digest,
         "nccl_version": ".".join(map(str, at.settings.version)),
@@ -192,7 +195,6 @@ def nccl_document(
                 "bandwidth_gb_per_s": round(at.model.bandwidth[key], 6),
             }
             for key, latency in at.model.latency.items()
-            if at.settings.version >= (2, 5)
         ],
         "collective": collective,
         "choices": [_choice(at, collective, nbytes) for nbytes in sizes],
@@ -229,5 +231,3 @@ def _choice(at: Plan, collective: str, nbytes: int) -> dict[str, Any]:
         "why": found.why,
         "estimates_us": {"+".join(pair): round(t * 1e6, 6) for pair, t in others.items()},
     }
-
-

@@ -1,0 +1,206 @@
+"""What is chosen for a call: filters, rules of a tuner, channels and threads, sends."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+
+from simreduce.errors import InputError, StrategyError
+from simreduce.formats import Faults
+from simreduce.nccl import Settings, choose, facts, load_conf, p2p, read_settings
+from simreduce.nccl.choice import TREE_LIMIT
+from simreduce.nccl.tuner import read_tuner
+from simreduce.topology import load_topology
+from simreduce.topology.folded import fold
+
+H100 = load_topology("dgx-h100")
+MIB = 1 << 20
+
+
+def _settings(**table):
+    faults = Faults("test")
+    found = read_settings(table, faults, "")
+    assert [] == faults.problems
+    return found
+
+
+def _problems(**table):
+    faults = Faults("test")
+    read_settings(table, faults, "")
+    return faults.problems
+
+
+@pytest.mark.parametrize(
+    ("table", "chosen"),
+    [
+        ({"NCCL_ALGO": "Ring"}, ("ring", "simple")),
+        ({"NCCL_ALGO": "^NVLS"}, ("ring", "simple")),
+        ({"NCCL_ALGO": "^NVLS,Ring", "NCCL_PROTO": "LL128"}, ("tree", "ll128")),
+        ({"NCCL_PROTO": "^Simple"}, ("ring", "ll128")),
+        ({"NCCL_ALGO": "Ring;allreduce:Tree"}, ("tree", "simple")),
+        ({"NCCL_ALGO": "Tree;allgather:Ring"}, ("tree", "simple")),
+        ({"NCCL_NVLS_ENABLE": "0"}, ("ring", "simple")),
+    ],
+)
+def test_filters(table, chosen):
+    """NCCL_ALGO and NCCL_PROTO leave what they name, or all but that."""
+    found = choose(H100, "all_reduce", 256 * MIB, _settings(**table))
+
+    assert chosen == (found.algorithm, found.protocol)
+
+
+def test_a_filter_that_leaves_nothing_is_refused():
+    """As NCCL does since 2.24; before, rings of other collectives were always left."""
+    with pytest.raises(StrategyError, match="leave no algorithm"):
+        choose(H100, "all_gather", MIB, _settings(NCCL_ALGO="Tree"))
+
+    older = _settings(NCCL_ALGO="Tree", version="2.20")
+    assert choose(H100, "all_gather", MIB, older).algorithm == "ring"
+
+
+def test_every_fault_of_the_settings_at_once():
+    """With the nearest spelling."""
+    found = _problems(
+        NCCL_ALG="Ring", NCCL_PROTO="LL129", NCCL_P2P_LEVEL="PIXX", version="3.1",
+        NCCL_MIN_NCHANNELS=8, NCCL_MAX_NCHANNELS="4", NCCL_ALGO="ring;allredcue:tree",
+    )  # fmt: skip
+
+    assert found == [
+        "test: NCCL_ALG: unknown key (did you mean 'NCCL_ALGO'?)",
+        "test: version: must be a version from 2.4 to 2.30, such as 2.18, got '3.1'",
+        "test: NCCL_ALGO: unknown collective 'allredcue' (did you mean 'allreduce'?)",
+        "test: NCCL_PROTO: unknown name 'LL129' (did you mean 'll128'?)",
+        "test: NCCL_P2P_LEVEL: unknown level 'PIXX' (did you mean 'PIX'?)",
+        "test: NCCL_MIN_NCHANNELS: must be at most the maximum, 4",
+    ]
+
+
+def test_conf_files(tmp_path):
+    """Comments and variables of no use here are left out; another form is a fault."""
+    file = tmp_path / "nccl.conf"
+    file.write_text("# mine\nNCCL_ALGO=Ring\nNCCL_DEBUG=INFO\n\nNCCL_MAX_NCHANNELS = 4\n")
+
+    assert load_conf(str(file)) == {"NCCL_ALGO": "Ring", "NCCL_MAX_NCHANNELS": "4"}
+    file.write_text("NCCL_ALGO Ring\n")
+    with pytest.raises(InputError, match="line 1: must be NAME=value"):
+        load_conf(str(file))
+
+
+@pytest.mark.parametrize(("low", "high", "channels"), [(None, 4, 4), (32, None, 32), (2, 64, 24)])
+def test_limits_of_channels(low, high, channels):
+    """NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS bound those that run."""
+    settings = Settings(min_channels=low, max_channels=high, nvls=False)
+
+    assert choose(H100, "all_reduce", 1 << 30, settings).channels == channels
+
+
+def test_few_bytes_take_few_channels_and_threads():
+    """Channels grow with the size, threads too, and neither above what there is."""
+    found = [choose(load_topology("dgx-a100"), "all_reduce", 1 << s) for s in range(3, 33)]
+    for protocol in ("ll", "ll128", "simple"):
+        own = [f.channels for f in found if f.protocol == protocol]
+        assert own == sorted(own)
+    assert found[0].channels == 1
+    assert found[0].threads == 96
+    assert found[-1].channels == 24
+
+
+RULES = """# a comment
+allreduce,0,65536,tree,ll,2,-1,-1
+allreduce,65537,4294967295,ring,simple,8,1,8,-1,-1
+allgather,0,4294967295,nvls_tree,simple,-1,-1,-1
+"""
+
+
+def test_rules_of_a_tuner():
+    """The first that matches wins; a choice that the machine does not have is ignored."""
+    settings = Settings(tuner=read_tuner(RULES, "rules.csv"))
+
+    small, large = (choose(H100, "all_reduce", size, settings) for size in (1024, 1 << 30))
+    assert (small.text, large.text) == (
+        "nccl:tree+ll+channels=2",
+        "nccl:ring+simple+channels=8",
+    )
+    assert choose(H100, "all_gather", MIB, settings).algorithm == "ring"
+    assert choose(load_topology("dgx-h100x2"), "all_reduce", 1 << 30, settings).channels == 16
+
+
+def test_faults_of_a_tuner_are_all_there():
+    """Each with its line."""
+    text = "allreduce,0,1,ring,ll,1\nallredcue,0,x,rong,ll,1,-2,-1\n"
+    with pytest.raises(InputError) as caught:
+        read_tuner(text, "rules.csv")
+
+    assert caught.value.problems == (
+        "rules.csv: line 1: must have 8, 9 or 10 fields, got 6",
+        "rules.csv: line 2: unknown collective 'allredcue' (did you mean 'allreduce'?)",
+        "rules.csv: line 2: unknown algorithm 'rong' (did you mean 'ring'?)",
+        "rules.csv: line 2: max: must be a whole number of at least 0, got 'x'",
+        "rules.csv: line 2: nNodes: must be a whole number of at least -1, got '-2'",
+    )
+
+
+def test_before_2_5_byte_thresholds_decide():
+    """Trees between nodes up to a size, LL up to 16 KiB for each rank; no estimate."""
+    old, machine = Settings(version=(2, 4)), load_topology("dgx1vx2")
+    found = [choose(machine, "all_reduce", size, old) for size in (1024, TREE_LIMIT, 1 << 30)]
+
+    assert [(f.algorithm, f.protocol) for f in found] == [
+        ("tree", "ll"),
+        ("tree", "simple"),
+        ("ring", "simple"),
+    ]
+    assert all(math.isnan(f.seconds) for f in found)
+    assert choose(load_topology("dgx1v"), "all_reduce", 1024, old).algorithm == "ring"
+
+
+def test_sends():
+    """LL for few bytes; NVLink gives a pair many channels, a network two."""
+    assert choose(H100, "all_to_all", 8 << 10).protocol == "ll"
+    assert choose(H100, "send_receive", 1 << 30).text == "nccl:p2p+simple+channels=32"
+    assert (p2p(H100).channels, p2p(H100).channels_per_peer, p2p(H100).chunk) == (32, 32, 512 << 10)
+    two = p2p(load_topology("dgx-h100x2"))
+    assert (two.channels, two.channels_per_peer, two.chunk) == (16, 2, 128 << 10)
+    chunk = Settings(p2p_net_chunk=1 << 20)
+    assert p2p(load_topology("dgx-h100x2"), chunk).chunk == 1 << 20
+
+
+def test_an_unknown_collective_names_the_nearest():
+    """In words."""
+    with pytest.raises(StrategyError, match="did you mean 'all_reduce'"):
+        choose(H100, "all_redcue", 1)
+
+
+def test_folded_machines_choose_as_whole_ones():
+    """One of equal machines says as much as all."""
+    whole = load_topology("dgx-h100x4")
+    for size in (1024, MIB, 1 << 30):
+        assert choose(whole, "all_reduce", size) == choose(fold(whole), "all_reduce", size)
+    assert facts(fold(whole, 1000)).n == 8000
+
+
+def test_some_of_the_gpus():
+    """Two GPUs of an NVSwitch: no NVLS."""
+    known = facts(H100, ["gpu0", "gpu5"])
+
+    assert (known.n, known.ranks) == (2, ("gpu0", "gpu5"))
+    assert choose(known, "all_reduce", 1 << 30).algorithm == "ring"
+
+
+def test_one_gpu_sends_nothing():
+    """And asks no model."""
+    assert choose(load_topology("gh200"), "all_reduce", 1 << 20).channels == 1
+
+
+def test_a_choice_is_fast_once_the_search_is_done():
+    """Under a millisecond, here the best of five."""
+    choose(H100, "all_reduce", 1 << 20)
+    times = []
+    for _ in range(5):
+        began = time.perf_counter()
+        choose(H100, "all_reduce", 1 << 20)
+        times.append(time.perf_counter() - began)
+
+    assert min(times) < 1e-3
