@@ -34,6 +34,8 @@ from simreduce.formats import (
     whole,
 )
 from simreduce.layouts import Layout, layout
+from simreduce.nccl import DEFAULTS, SETTINGS
+from simreduce.nccl.settings import settings_of
 from simreduce.packing import Fusion
 from simreduce.setup import Setup
 from simreduce.shipped import data_dir
@@ -77,6 +79,7 @@ SCENARIO = Format(
     Field("faithful", FLAG, "Upstream's quirks instead of what a user intends.", default=False),
     Field("topology_overrides", MapOf(ANYTHING, key="KEY"),
           'Keys of the machine\'s file, dotted or nested: `"links.qpi.bandwidth" = "9.6 GB/s"`.'),
+    Field("nccl", TableOf(SETTINGS), "What NCCL is told.", default_words="nothing"),
     Field("step", _LaterTable(STEP), "What a training step computes, for `simreduce step`."),
     Field("replicas", _LaterTable(replicas.REPLICAS), "Synchronous replicas, instead of `step`."),
 )  # fmt: skip
@@ -85,6 +88,7 @@ _UNUSED = {
     "strategies": "[replicas] sends gradients to their servers, by no strategy",
     "repeat": "replicas.repetitions says how often",
     "gpu_indices": "replicas.workers says which GPUs, in which order",
+    "nccl": "[replicas] sends gradients to their servers, not through NCCL",
 }
 """Keys of other scenarios, and why `[replicas]` does not take them."""
 _OF_TOPOLOGIES = ("runtime", "calibration", "topology_overrides")
@@ -242,7 +246,11 @@ def _read(path: Path, table: Mapping[str, Any], faults: Faults) -> Values:
     """The values of a scenario, with its machine, runtime and calibration; None where these have
     faults.
     """
+    told = table.get("nccl")
+    if isinstance(told, dict) and isinstance(told.get("tuner"), str):
+        table = {**table, "nccl": {**told, "tuner": _beside(path, told["tuner"])}}
     values = SCENARIO.read(table, faults)
+    values["nccl"] = settings_of(values["nccl"]) if values["nccl"] else DEFAULTS
     values["title"] = path.stem if values["title"] is None else values["title"]
     overrides = flatten(values["topology_overrides"] or {}) or None
     _load(path, values, faults, "topology", load_topology, overrides)
@@ -283,7 +291,9 @@ def _build(
         )
     if faults.problems or topology is None:
         return None, topology, faults.problems
-    setup = Setup(topology, values["runtime"], values["calibration"], part=part)
+    setup = Setup(
+        topology, values["runtime"], values["calibration"], part=part, nccl=values["nccl"]
+    )
     scenario = Scenario(
         path.stem, values["title"], setup, values["workload"].workload, strategies,
         values["repeat"], values["faithful"], step,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from simreduce.calibrate import CALIBRATION
 from simreduce.formats import Format, json_schema, reference
+from simreduce.nccl import SETTINGS
 from simreduce.scenario import SCENARIO
 from simreduce.topology.file_formats import CLUSTER, LINK_FIGURES, MACHINE
 from simreduce.training import PROFILE
@@ -24,6 +25,7 @@ FORMATS: Mapping[str, Format] = {
     "link_figures": LINK_FIGURES,
     "machine": MACHINE,
     "model": MODEL,
+    "nccl": SETTINGS,
     "profile": PROFILE,
     "scenario": SCENARIO,
 }

@@ -31,6 +31,7 @@ from simreduce.engine import (
 )
 from simreduce.errors import TopologyError, quote
 from simreduce.layouts import Layout, layout as layout_of
+from simreduce.nccl import DEFAULTS, Settings
 from simreduce.plan import Plan
 from simreduce.strategy import Strategy, compile_collective, parse_strategy
 from simreduce.topology import Folded, Topology, load_topology
@@ -47,7 +48,8 @@ class Setup:
     """A machine, the runtime that executes plans on it, the model's constants and what goes wrong.
 
     `part` is the layout that plans are made for if that is not the whole machine's: some of its
-    GPUs, or rings in another order. Machine, runtime and calibration may be given by name.
+    GPUs, or rings in another order. `nccl` is what NCCL is told. Machine, runtime and calibration
+    may be given by name.
     """
 
     machine: Topology | Folded
@@ -55,6 +57,7 @@ class Setup:
     calibration: Calibration
     disturbance: Disturbance
     part: Layout | None
+    nccl: Settings
 
     def __init__(
         self,
@@ -63,6 +66,7 @@ class Setup:
         calibration: Calibration | Text = NOMINAL,
         disturbance: Disturbance = CALM,
         part: Layout | None = None,
+        nccl: Settings = DEFAULTS,
     ) -> None:
         found = read_machine(machine)
         if part is not None:
@@ -76,6 +80,7 @@ class Setup:
             "calibration": read_calibration(calibration),
             "disturbance": expect(disturbance, Disturbance, "a Disturbance"),
             "part": part,
+            "nccl": expect(nccl, Settings, "NCCL's Settings"),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -109,6 +114,7 @@ class Setup:
         calibration: Calibration | Text | None = None,
         disturbance: Disturbance | None = None,
         part: Layout | EllipsisType | None = ...,
+        nccl: Settings | None = None,
     ) -> Setup:
         """The same setup with other values. With `part=None`, or another machine and no `part`,
         plans use all of the machine.
@@ -119,6 +125,7 @@ class Setup:
             self.calibration if calibration is None else calibration,
             self.disturbance if disturbance is None else disturbance,
             (self.part if machine is None else None) if part is ... else part,
+            self.nccl if nccl is None else nccl,
         )
 
     def compile(
@@ -158,7 +165,8 @@ class Setup:
         # A runtime's functions need not be importable: a known one goes by its name.
         known = RUNTIMES.get(self.runtime.name) == self.runtime
         runtime = self.runtime.name if known else self.runtime
-        return Setup, (self.machine, runtime, self.calibration, self.disturbance, self.part)
+        rest = self.calibration, self.disturbance, self.part, self.nccl
+        return Setup, (self.machine, runtime, *rest)
 
 
 def read_machine(machine: Machine) -> Topology | Folded:

@@ -407,3 +407,22 @@ def test_any_text_names_a_scenario_or_is_a_scenario_error(text):
         name = str(error)
 
     assert name
+
+
+def test_what_nccl_is_told_stands_in_a_table(tmp_path):
+    """`[nccl]` has NCCL's own variables; a tuner's file is looked for beside the scenario."""
+    (tmp_path / "rules.csv").write_text("allreduce,0,4294967295,ring,simple,4,-1,-1\n")
+    file = tmp_path / "a.toml"
+    text = 'topology = "dgx1v"\nworkload = "bytes:1MiB"\n[nccl]\n'
+    file.write_text(f'{text}version = "2.18"\nNCCL_ALGO = "^Tree"\ntuner = "rules.csv"\n')
+    found = load_scenario(str(file)).setup.nccl
+
+    assert (found.version, len(found.tuner)) == ((2, 18), 1)
+    assert not found.allows_algorithm("all_reduce", "tree")
+    file.write_text(f"{text}NCCL_ALG = 'Ring'\nNCCL_PROTO = 'fast'\n")
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(str(file))
+    assert [problem.partition(": ")[2].partition(": ")[0] for problem in caught.value.problems] == [
+        "nccl.NCCL_ALG",
+        "nccl.NCCL_PROTO",
+    ]

@@ -27,6 +27,8 @@ from simreduce.engine.disturbance import SLOWEST
 from simreduce.errors import InputError, did_you_mean
 from simreduce.formats import Faults
 from simreduce.layouts import layout
+from simreduce.nccl import DEFAULTS, Settings, read_settings
+from simreduce.nccl.settings import read_assignments
 from simreduce.scenario import Scenario, look_at_scenario
 from simreduce.setup import Setup
 from simreduce.topology import Topology, load_machine
@@ -92,6 +94,12 @@ def setup_options(runtime: str = "tensorflow", calibration: str = "nominal") -> 
         ),
         faithful_option,
         click.option(
+            "--nccl",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Tell NCCL this, such as NCCL_ALGO=Ring or version=2.18. Repeatable.",
+        ),
+        click.option(
             "--jitter",
             default=None,
             metavar="PART",
@@ -153,6 +161,7 @@ def read_collective(
     calibration: str | None,
     gpu_indices: str | None,
     faithful: bool | None,
+    nccl: Sequence[str] = (),
     **disturb: Any,
 ) -> Collective[S] | None:
     """What the options say of the machine `text`; None if one of them has a fault. `read_algo`
@@ -173,6 +182,7 @@ def read_collective(
         "--calibration", load_calibration, "nominal" if calibration is None else calibration
     )
     disturbance = attempt("", read_disturbance, machine, **disturb)
+    settings = read_nccl(faults, nccl)
     if known:
         check_root(faults, root, name, shape.n if shape else None)
     parts = shape.n if shape and name in DIVIDED else 1
@@ -185,8 +195,16 @@ def read_collective(
         return None
     assert strategies is not None  # noqa: S101 - else there is a fault
     assert dtype is not None  # noqa: S101
-    setup = Setup(machine, chosen, constants, disturbance, shape)
+    setup = Setup(machine, chosen, constants, disturbance, shape, settings)
     return Collective(setup, name, strategies, root or 0, dtype, nbytes, bool(faithful))
+
+
+def read_nccl(faults: Faults, texts: Sequence[str], base: Settings = DEFAULTS) -> Settings:
+    """What `--nccl NAME=VALUE` tells NCCL, over `base`."""
+    own = Faults("--nccl")
+    found = read_settings(read_assignments([("", text) for text in texts], own), own, "", base)
+    faults.problems += own.problems
+    return found
 
 
 def _whole_elements(nbytes: Sequence[int], unit: int) -> list[int]:
@@ -212,6 +230,7 @@ def read_scenario(
     calibration: str | None,
     gpu_indices: str | None,
     faithful: bool | None,
+    nccl: Sequence[str] = (),
     **disturb: Any,
 ) -> Scenario | None:
     """The scenario with what the options say instead; None if there is a fault."""
@@ -229,10 +248,11 @@ def read_scenario(
     whole = scenario.setup.layout if scenario else layout(machine) if machine else None
     shape = faults.attempt("", shape_of, whole, ngpus, gpus) if whole else None
     disturbance = faults.attempt("", read_disturbance, machine, **disturb)
+    settings = read_nccl(faults, nccl, scenario.setup.nccl if scenario else DEFAULTS)
     if faults.problems or scenario is None:
         return None
     part = shape if (ngpus, gpus) != (None, None) else ...
-    return scenario.but(disturbance=disturbance, part=part)
+    return scenario.but(disturbance=disturbance, part=part, nccl=settings)
 
 
 def check_collective(name: str) -> str:

@@ -42,6 +42,7 @@ _ONLY_STEP = {
     "ngpus": "--ngpus",
     "gpus": "--gpus",
     "gpu_indices": "--gpu-indices",
+    "nccl": "--nccl",
 }
 
 

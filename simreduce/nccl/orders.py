@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simreduce.arrays import Floats
 from simreduce.nccl.box import LOC, NVL, P2C, PHB, PXB, PXN, Box, Path
 
 if TYPE_CHECKING:
@@ -136,9 +137,10 @@ def _same(task: Task, found: Sequence[Order], most: int) -> list[Order]:
 
 
 def _times(task: Task, order: Order) -> int:
-    total: Counter[int] = Counter()
+    total: dict[int, float] = {}
     for path in order.paths:
-        total.update(task.load(path))  # type: ignore[arg-type] - sums of floats
+        for arc, load in task.load(path).items():
+            total[arc] = total.get(arc, 0.0) + load
     rooms = (task.box.capacity[arc] / load for arc, load in total.items())
     return int(min(rooms, default=0.0) + _SLACK)
 
@@ -158,7 +160,7 @@ def _listed(task: Task, most: int) -> list[Order]:
     return [order for order, count in zip(orders, counts, strict=True) for _ in range(count)]
 
 
-def _largest(use: np.ndarray, room: np.ndarray, most: int) -> list[int]:  # type: ignore[type-arg]
+def _largest(use: Floats, room: Floats, most: int) -> list[int]:
     """Whole numbers x with use x <= room and the largest sum, `most` at most."""
     from scipy.optimize import Bounds, LinearConstraint, milp  # noqa: PLC0415 - a second to load
 
