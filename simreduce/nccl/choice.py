@@ -95,10 +95,19 @@ def graphs(machine: Machine, settings: Settings = DEFAULTS) -> Graphs:
     return plan(machine, settings).graphs
 
 
-def choose(machine: Machine, collective: str, nbytes: int, settings: Settings = DEFAULTS) -> Choice:
-    """What NCCL runs for one call of `nbytes`, counted as nccl-tests does.
+def choose(
+    machine: Machine,
+    collective: str,
+    nbytes: int,
+    settings: Settings = DEFAULTS,
+    *,
+    algorithm: str = "",
+    protocol: str = "",
+) -> Choice:
+    """What NCCL runs for one call of `nbytes`, counted as nccl-tests does, among choices with this
+    algorithm and protocol if they are given.
 
-    Raises `StrategyError` for an unknown collective, or if the settings leave nothing.
+    Raises `StrategyError` for an unknown collective, or if nothing is left.
     """
     if collective not in (*COLLECTIVES, *SENDS):
         known = (*COLLECTIVES, *SENDS)
@@ -109,9 +118,11 @@ def choose(machine: Machine, collective: str, nbytes: int, settings: Settings = 
         return Choice("ring", "simple", 1, why="one GPU: nothing to send")
     if collective in SENDS:
         return _sends(at, collective, nbytes)
-    return _by_rule(at, collective, nbytes) or (
-        _by_threshold if settings.version < (2, 5) else _by_model
-    )(at, collective, nbytes)
+    if settings.version < (2, 5):
+        return _by_threshold(at, collective, nbytes)
+    if not (algorithm or protocol) and (found := _by_rule(at, collective, nbytes)):
+        return found
+    return _by_model(at, collective, nbytes, algorithm, protocol)
 
 
 def estimates(at: Plan, collective: str, nbytes: int) -> dict[tuple[str, str], float]:
@@ -124,12 +135,21 @@ def estimates(at: Plan, collective: str, nbytes: int) -> dict[tuple[str, str], f
     return {pair: seconds for pair, seconds in found.items() if math.isfinite(seconds)}
 
 
-def _by_model(at: Plan, collective: str, nbytes: int) -> Choice:
-    found = estimates(at, collective, nbytes)
+def _by_model(
+    at: Plan, collective: str, nbytes: int, algorithm: str = "", protocol: str = ""
+) -> Choice:
+    every = estimates(at, collective, nbytes)
+    wanted = (algorithm, protocol)
+    found = {
+        pair: seconds
+        for pair, seconds in every.items()
+        if all(word in ("", have) for word, have in zip(wanted, pair, strict=True))
+    }
     if not found:
-        raise StrategyError(
-            f"{collective}: NCCL_ALGO and NCCL_PROTO leave no algorithm on {at.facts.name}"
-        )
+        words = f"NCCL has no {'+'.join(filter(None, wanted))} on {at.facts.name}"
+        if not every:
+            words = f"NCCL_ALGO and NCCL_PROTO leave no algorithm on {at.facts.name}"
+        raise StrategyError(f"{collective}: {words}")
     (algorithm, protocol), *others = sorted(found, key=lambda pair: found[pair])
     why = "the only one allowed"
     if others:

@@ -7,13 +7,14 @@ from collections import Counter
 
 import networkx as nx
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from simreduce.nccl import Settings, facts, graphs
-from simreduce.nccl.box import NVL
-from simreduce.nccl.search import Search
+from simreduce.nccl.box import NVL, SYS
+from simreduce.nccl.orders import Task, fill
+from simreduce.nccl.search import Limits, Search
 from simreduce.nccl.tables import ladder
-from simreduce.topology import Topology, load_topology
+from simreduce.topology import Topology, load_topology, shipped
 from simreduce.topology.importers import read_nccl_graphs
 
 RINGS = {
@@ -168,6 +169,7 @@ def machines(draw):
     return Topology.from_networkx(graph)
 
 
+@settings(max_examples=40)
 @given(machines())
 def test_every_channel_is_a_cycle_within_the_capacities(machine):
     """Every GPU once, and no link carries more than it has."""
@@ -179,6 +181,7 @@ def test_every_channel_is_a_cycle_within_the_capacities(machine):
         assert load <= known.boxes[0].capacity[arc] + 1e-3
 
 
+@settings(max_examples=40)
 @given(machines())
 def test_trees_are_chains_of_all_gpus_and_as_many_as_rings(machine):
     """And no slower."""
@@ -194,3 +197,35 @@ def test_the_system_line():
     known = facts(load_topology("a100-mesh-4"))
 
     assert (80.0, 240.0) == (Search(known, known.boxes[0], Settings()).reach, known.boxes[0].total)
+
+
+SHIPPED = [
+    *(name for name, *_ in shipped() if name not in ("gb200-nvl72", "gh200")),
+    *(f"{name}x2" for name in ("dgx1v", "dgx-h100", "p4d", "alps", "polaris", "abci-a", "dgx2")),
+]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_channels_of_every_speed_fit_and_slower_ones_are_no_fewer(name):
+    """What all channels take of a link, NICs included, is no more than it has."""
+    known = facts(load_topology(name))
+    box, several = known.boxes[0], known.nodes > 1
+    intel = known.vendor == "Intel"
+    counts = []
+    for speed in ladder(known.capability, known.nodes, (2, 30)):
+        limits = Limits(SYS, SYS, cross=False)
+        task = Task(box, speed, ring=True, limits=limits, several=several, intel=intel)
+        orders = fill(task, 1, 32)
+        counts.append(len(orders))
+        left = dict(enumerate(box.capacity))
+        for order in orders:
+            assert sorted(order.gpus) == list(range(len(box.gpus)))
+            assert len(order.paths) == len(box.gpus) - several
+            for path, inside in [(p, True) for p in order.paths] + [
+                (p, False) for p in order.outer
+            ]:
+                for arc, load in task.load(path, between=inside).items():
+                    left[arc] -= load
+        assert min(left.values()) >= -1e-3
+
+    assert counts == sorted(counts)
