@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simreduce.errors import TopologyError
 from simreduce.nccl.tables import NVLINK, PCI
 
 CLASSES = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")
@@ -12,8 +11,6 @@ CLASSES = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS",
 LOC, NVL, NVB, C2C, PIX, PXB, P2C, PXN, PHB, SYS, _, DIS = range(len(CLASSES))
 LOCAL = 5000.0
 """GB/s of a path from a device to itself."""
-_MOST = 1 << 12
-"""GPUs of the largest node on one switch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,40 +36,48 @@ class Nic:
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """One node. `between[u][v]` leads from GPU u to GPU v, `to_nic[u][k]` to a NIC and
-    `from_nic[k][u]` back; None without a way. `capacity` is in GB/s, by arc.
+    """One node. `to_nic[u][k]` leads from GPU u to a NIC and `from_nic[k][u]` back; None without a
+    way. `capacity` is in GB/s, by arc. GPUs that all hang on NVSwitches have `ports`, others have
+    `paths` from each to each.
     """
 
     gpus: tuple[str, ...]
     nics: tuple[Nic, ...]
     capacity: tuple[float, ...]
-    between: tuple[tuple[Path | None, ...], ...]
     to_nic: tuple[tuple[Path | None, ...], ...]
     from_nic: tuple[tuple[Path | None, ...], ...]
     nvlink: tuple[float, ...]
     """Sum of the NVLinks of each GPU."""
     pcie: tuple[float, ...]
-    switched: bool
-    """Whether all GPUs hang on NVSwitches, each with one port."""
+    paths: tuple[tuple[Path | None, ...], ...] = ()
+    ports: tuple[tuple[int, int, float], ...] = ()
+    """Arcs out of each GPU and into it, and their rate."""
+
+    @property
+    def switched(self) -> bool:
+        """Whether every two GPUs are joined by the port of each."""
+        return bool(self.ports)
 
     @property
     def total(self) -> float:
         """What the best-linked GPU can send, in GB/s."""
         return max(max(pair) for pair in zip(self.nvlink, self.pcie, strict=True))
 
+    def between(self, u: int, v: int) -> Path | None:
+        """The path from GPU u to GPU v."""
+        if not self.ports:
+            return self.paths[u][v]
+        if u == v:
+            return Path(LOC, (), LOCAL, 0)
+        out, into = self.ports[u], self.ports[v]
+        return Path(NVL, (out[0], into[1]), min(out[2], into[2]), 2)
+
 
 def crossbar(gpus: tuple[str, ...], port: float) -> Box:
-    """GPUs on one switch, too many to be listed pair by pair in a topology."""
+    """GPUs on one switch."""
     n = len(gpus)
-    own = [Path(LOC, (), LOCAL, 0)]
-    if n > _MOST:
-        raise TopologyError(f"{n} GPUs in one node: NCCL is planned for at most {_MOST}")
-    between = tuple(
-        tuple(own[0] if u == v else Path(NVL, (u, n + v), port, 2) for v in range(n))
-        for u in range(n)
-    )
-    none: tuple[Path | None, ...] = ()
-    return Box(gpus, (), (port,) * (2 * n), between, (none,) * n, (), (port,) * n, (0.0,) * n, True)
+    ports = tuple((u, n + u, port) for u in range(n))
+    return Box(gpus, (), (port,) * (2 * n), ((),) * n, (), (port,) * n, (0.0,) * n, ports=ports)
 
 
 def hardware(kind: int) -> str:

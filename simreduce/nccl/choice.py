@@ -218,13 +218,13 @@ def p2p(machine: Machine, settings: Settings = DEFAULTS) -> P2p:
     most = tables(settings.version).most_channels
     link = tables(settings.version).nvlink_rate(at.facts.capability)
     box, counts = at.facts.boxes[0], [2] if at.facts.nodes > 1 else []
-    direct = True
-    for u, row in enumerate(box.between):
-        for v, path in enumerate(row):
-            if u != v and path is not None:
-                near = path.kind <= NVL
-                direct = direct and near
-                counts.append(2 * max(1, int(path.rate / link + 1e-6)) if near else 2)
+    # All pairs of GPUs on a switch are alike.
+    others = range(1, min(len(box.gpus), 2)) if box.switched else range(len(box.gpus))
+    paths = [box.between(u, v) for u in range(len(box.gpus)) for v in others if u != v]
+    near = [path for path in paths if path and path.kind <= NVL]
+    direct = len(near) == len(paths)
+    counts += [2 * max(1, int(path.rate / link + 1e-6)) for path in near]
+    counts += [2] * (not direct)
     channels = min(_power(at.model.channels), most)
     inside = (512 << 10) if direct else (128 << 10)
     chunk = settings.p2p_net_chunk if at.facts.nodes > 1 else inside

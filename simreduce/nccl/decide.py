@@ -20,9 +20,7 @@ class Decide:
     machine: Topology | Folded
     settings: Settings
 
-    def __call__(
-        self, gpus: tuple[str, ...], collective: str, nbytes: int, wanted: Any
-    ) -> Any:
+    def __call__(self, gpus: tuple[str, ...], collective: str, nbytes: int, wanted: Any) -> Any:
         """The decision of NCCL for a collective among these GPUs. PAT is planned as a ring."""
         known = facts(self.machine, gpus, self.settings)
         found = choose(

@@ -11,6 +11,7 @@ import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 from simreduce.nccl.box import (
     LOC,
@@ -39,6 +40,7 @@ _EMERALD_RAPIDS = 38e9
 """Bytes/s of a UPI link from which on a Xeon counts as Emerald Rapids."""
 _TEN_GIGABIT = 1.25
 """GB/s of a port whose network is not stated, as NCCL takes one of unknown speed."""
+_REACHES = {OFF: LOC, "NV": NVL, "PIX": PIX, "PXB": PXB, "PHB": PHB, "SYS": SYS}
 _LEVELS = {"LOC": LOC, "NVL": NVL, "PIX": PIX, "PXB": PXB, "PHB": PHB, "NODE": PHB, "SYS": SYS}
 
 
@@ -107,7 +109,7 @@ class Reading:
             cc = capability(self.topology, gpu) if gpu else _GENERATION[link.link_class]
             return link.lanes * self.tables.nvlink_rate(cc)
         if match := re.fullmatch(r"pcie(\d)_x(\d+)", link.link_class):
-            return 12.0 * 2.0 ** (int(match[1]) - 3) * int(match[2]) / 16
+            return link.lanes * 12.0 * 2.0 ** (int(match[1]) - 3) * int(match[2]) / 16
         kinds = {self.topology.nodes[end].kind for end in (link.source, link.target)}
         if kinds == {"cpu"}:
             known = 40.0 if link.nominal / link.lanes > _EMERALD_RAPIDS else 0.0
@@ -155,7 +157,6 @@ class Reading:
             gpus=gpus,
             nics=tuple(nics),
             capacity=tuple(capacity),
-            between=tuple(tuple(self._between(u, v) for v in gpus) for u in gpus),
             to_nic=tuple(
                 tuple(self._to_nic(u, name, *ports_of[name], out=True) for name in self.nics)
                 for u in gpus
@@ -166,7 +167,7 @@ class Reading:
             ),
             nvlink=nvlink,
             pcie=pcie,
-            switched=len(gpus) > 1 and all(ports),
+            **self._inner(),
         )
 
     def _without_nics(self, nvlink: tuple[float, ...], pcie: tuple[float, ...]) -> Box:
@@ -178,11 +179,18 @@ class Reading:
         arc = len(capacity)
         out, into = (Path(PIX, (at,), nic.rate, 1) for at in (arc, arc + 1))
         return Box(
-            gpus, (nic,), (*capacity, nic.rate, nic.rate),
-            tuple(tuple(self._between(u, v) for v in gpus) for u in gpus),
-            ((out,),) * len(gpus), ((into,) * len(gpus),), nvlink, pcie,
-            len(gpus) > 1 and all((gpu, "NVS") in self.rates for gpu in gpus),
+            gpus, (nic,), (*capacity, nic.rate, nic.rate), ((out,),) * len(gpus),
+            ((into,) * len(gpus),), nvlink, pcie, **self._inner(),
         )  # fmt: skip
+
+    def _inner(self) -> dict[str, Any]:
+        """The ports on NVSwitches, or else a path for every two GPUs."""
+        gpus = self.gpus
+        ports = [((gpu, "NVS"), ("NVS", gpu)) for gpu in gpus]
+        direct = not self.settings.p2p_disable and not any(self._off(gpu, gpu) for gpu in gpus)
+        if direct and len(gpus) > 1 and all(pair in self.rates for port in ports for pair in port):
+            return {"ports": tuple((self.arcs[a], self.arcs[b], self.rates[a]) for a, b in ports)}
+        return {"paths": tuple(tuple(self._between(u, v) for v in gpus) for u in gpus)}
 
     @cached_property
     def network(self) -> float:
@@ -223,7 +231,7 @@ class Reading:
             return max((self._path((u, w, v), NVB) for w in peers), key=lambda path: path.rate)
         if not walk:
             return None
-        if kind <= PXB and not (nvlinks and kind <= self._peer_level()):
+        if kind <= PXB and not (nvlinks and kind <= self._peer_level(u, v)):
             # Without peer access data goes through the memory of the host.
             walk, kind = self._through_host(u, v) or walk, PHB
         return self._path(walk, kind)
@@ -231,9 +239,11 @@ class Reading:
     def _off(self, u: str, v: str) -> bool:
         return OFF in (self.topology.nodes[u].peer, self.topology.nodes[v].peer)
 
-    def _peer_level(self) -> int:
+    def _peer_level(self, u: str, v: str) -> int:
+        """The farthest path over which two GPUs copy directly."""
         level = self.settings.p2p_level
-        return _LEVELS.get(level, PXB) if level else PXB
+        reach = min(_REACHES[self.topology.nodes[gpu].peer] for gpu in (u, v))
+        return min(_LEVELS[level] if level else PXB, reach)
 
     def _through_host(self, u: str, v: str) -> list[str]:
         hosts = [name for name, node in self.around.items() if node.kind == "cpu"]

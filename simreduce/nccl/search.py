@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 
 from simreduce.nccl.box import CLASSES, DIS, NVL, PIX, PXN, SYS, Box
 from simreduce.nccl.machine import Facts
-from simreduce.nccl.orders import Task, fill
+from simreduce.nccl.orders import fill
 from simreduce.nccl.settings import DEFAULTS, Settings
 from simreduce.nccl.tables import ladder, tables
+from simreduce.nccl.walks import Limits, Task
 
 RING, TREE, PLAIN, NVLS = "ring", "tree", "plain_tree", "nvls"
 _SLACK = 1e-6
@@ -68,19 +69,6 @@ class Graphs:
     ring: Graph
     tree: Graph
     nvls: Graph | None
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a search may use: classes of paths inside the node and to NICs, other NICs out, and
-    trees that leave the node where they came in instead of at the second GPU (`plain`).
-    """
-
-    intra: int
-    inter: int
-    cross: bool
-    plain: bool = False
-    pxn_c2c: bool = False
 
 
 def graphs_of(facts: Facts, settings: Settings = DEFAULTS, box: Box | None = None) -> Graphs:
@@ -143,7 +131,7 @@ class Search:
         elif box.switched:
             return max(box.nvlink)
         else:
-            paths = [path for u in gpus for v in gpus if u != v and (path := box.between[u][v])]
+            paths = [path for u in gpus for v in gpus if u != v and (path := box.between(u, v))]
         return max((path.rate for path in paths), default=self.speeds[-1])
 
     def _first(self, total: float, least: int) -> int:
@@ -162,7 +150,7 @@ class Search:
                 path.kind
                 for u in range(n)
                 for v in range(n)
-                if u != v and (path := box.between[u][v])
+                if u != v and (path := box.between(u, v))
             }
         outside = {path.kind for row in box.to_nic for path in row if path} or {PIX}
         if self.settings.version >= (2, 12) and min(inside, default=DIS) <= NVL:
@@ -304,7 +292,7 @@ class Search:
         left = list(box.capacity)
         for channel in graph.channels:
             for u, v in itertools.pairwise(channel.gpus):
-                path = box.between[u][v]
+                path = box.between(u, v)
                 for arc in path.arcs if path else ():
                     left[arc] -= speed
         return min(left) >= -_SLACK

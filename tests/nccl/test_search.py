@@ -11,9 +11,10 @@ from hypothesis import given, settings, strategies as st
 
 from simreduce.nccl import Settings, facts, graphs
 from simreduce.nccl.box import NVL, SYS
-from simreduce.nccl.orders import Task, fill
-from simreduce.nccl.search import Limits, Search
+from simreduce.nccl.orders import fill
+from simreduce.nccl.search import Search
 from simreduce.nccl.tables import ladder
+from simreduce.nccl.walks import Limits, Task
 from simreduce.topology import Topology, load_topology, shipped
 from simreduce.topology.importers import read_nccl_graphs
 
@@ -121,6 +122,8 @@ def test_p2p_disable_leaves_the_host():
 
     assert ring.type_intra > NVL
     assert ring.count * ring.speed_intra <= 12
+    switched = graphs(load_topology("dgx-a100"), Settings(p2p_disable=True))
+    assert switched.ring.type_intra > NVL
 
 
 def test_rings_of_several_nodes_share_the_nics():
@@ -148,7 +151,7 @@ def _load(facts_, graph):
     for channel in graph.channels:
         hops = list(itertools.pairwise((*channel.gpus, channel.gpus[0])))
         for u, v in hops if len(channel.gpus) > 1 else []:
-            for arc in box.between[u][v].arcs:
+            for arc in box.between(u, v).arcs:
                 total[arc] += graph.speed_intra
     return total
 
