@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import click
 from click.core import iter_params_for_processing
@@ -39,7 +40,7 @@ command = partial(click.command, cls=Command)
 """The decorator of every command."""
 
 
-def _reason(kind: click.ParamType, error: click.BadParameter) -> str:
+def _reason(kind: click.ParamType[Any], error: click.BadParameter) -> str:
     """What is wrong with a value: in our words if it should be a number, else in click's."""
     value = error.message.partition(" is not ")[0].strip("'")
     if isinstance(kind, click.IntRange) and kind.max is None:

@@ -35,8 +35,8 @@ ROOTED = ("reduce", "broadcast")
 class Entry:
     """One size of one algorithm: `count` elements of the whole tensor.
 
-    `strategy` is the text that was given; `algorithm` may add a chunk size to it. `redop` is `sum`, `avg` or, where nothing is added, `none`. `root` is -1 for collectives without
-    one.
+    `strategy` is the text that was given; `algorithm` may add a chunk size to it. `redop` is
+    `sum`, `avg` or, where nothing is added, `none`. `root` is -1 for collectives without one.
     """
 
     algorithm: str

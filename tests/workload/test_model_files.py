@@ -98,7 +98,8 @@ def test_every_fault_is_told_at_once_with_its_place(write):
         "model.toml: layers[0].gradients[1].shape[1]: must be a whole number from 0, got -1",
         (
             "model.toml: layers[0].gradients[1].dtype: unknown dtype 'flaot32' (did you mean "
-            "'float32'?); one of float32, float16, float64, bfloat16, int32, int64, float, half, double"
+            "'float32'?); one of float32, float16, float64, bfloat16, int32, int64, float, half, "
+            "double"
         ),
         (
             "model.toml: layers[1].gradients: must be [[gradients]] tables with name, elements, "
