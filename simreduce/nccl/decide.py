@@ -21,15 +21,20 @@ class Decide:
     settings: Settings
 
     def __call__(self, gpus: tuple[str, ...], collective: str, nbytes: int, wanted: Any) -> Any:
-        """The decision of NCCL for a collective among these GPUs. PAT is planned as a ring."""
+        """The decision of NCCL for a collective among these GPUs. What has no plan, PAT and NVLS of
+        a gather, is decided as a ring.
+        """
         known = facts(self.machine, gpus, self.settings)
+        algorithm, protocol = wanted.algorithm, wanted.protocol
         found = choose(
-            known, collective, nbytes, self.settings,
-            algorithm=wanted.algorithm, protocol=wanted.protocol,
-        )  # fmt: skip
-        algorithm = "ring" if found.algorithm == "pat" else found.algorithm
+            known, collective, nbytes, self.settings, algorithm=algorithm, protocol=protocol
+        )
+        if found.algorithm == "pat" or (found.algorithm == "nvls" and collective != "all_reduce"):
+            found = choose(
+                known, collective, nbytes, self.settings, algorithm="ring", protocol=protocol
+            )
         return wanted._replace(
-            algorithm=wanted.algorithm or algorithm,
-            protocol=wanted.protocol or found.protocol,
+            algorithm=algorithm or found.algorithm,
+            protocol=protocol or found.protocol,
             channels=wanted.channels or found.channels,
         )

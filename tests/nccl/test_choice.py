@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import time
+from typing import NamedTuple
 
 import pytest
 
 from simreduce.errors import InputError, StrategyError
 from simreduce.formats import Faults
-from simreduce.nccl import Settings, choose, facts, load_conf, p2p, read_settings
+from simreduce.nccl import DEFAULTS, Settings, choose, facts, load_conf, p2p, read_settings
 from simreduce.nccl.choice import TREE_LIMIT
+from simreduce.nccl.decide import Decide
 from simreduce.nccl.tuner import read_tuner
 from simreduce.topology import load_topology
 from simreduce.topology.folded import fold
@@ -204,3 +206,36 @@ def test_a_choice_is_fast_once_the_search_is_done():
         times.append(time.perf_counter() - began)
 
     assert min(times) < 1e-3
+
+
+class _Wanted(NamedTuple):
+    algorithm: str = ""
+    protocol: str = ""
+    channels: int = 0
+
+
+@pytest.mark.parametrize(
+    ("machine", "collective", "wanted", "decided"),
+    [
+        ("dgx-h100", "all_reduce", _Wanted(), ("nvls", "simple", 16)),
+        ("dgx-h100", "all_reduce", _Wanted("ring"), ("ring", "simple", 24)),
+        ("dgx-h100", "all_reduce", _Wanted("", "ll128"), ("ring", "ll128", 24)),
+        ("dgx-h100", "all_reduce", _Wanted("tree", "", 3), ("tree", "simple", 3)),
+        ("gh200x8", "all_gather", _Wanted(), ("ring", "simple", 4)),
+        ("gb200-nvl72", "all_gather", _Wanted(), ("ring", "simple", 32)),
+        ("dgx1v", "all_to_all", _Wanted(), ("p2p", "simple", 2)),
+    ],
+)
+def test_what_a_strategy_fixes_stays(machine, collective, wanted, decided):
+    """The rest is NCCL's choice among what is left."""
+    topology = load_topology(machine)
+    found = Decide(topology, DEFAULTS)(topology.devices, collective, 1 << 30, wanted)
+
+    assert decided == tuple(found)
+
+
+def test_what_nccl_lacks_is_refused():
+    """NVLS without a switch that sums."""
+    machine = load_topology("dgx-a100")
+    with pytest.raises(StrategyError, match="NCCL has no nvls on dgx-a100"):
+        Decide(machine, DEFAULTS)(machine.devices, "all_reduce", 1, _Wanted("nvls"))
