@@ -26,11 +26,10 @@ TREE_LIMIT = 469_999
 """Bytes up to which versions before 2.5 use trees between nodes."""
 _P2P_LL = 16 << 10
 """Bytes up to which send and receive use LL."""
-_PER_CHANNEL = 32 << 10
-"""Bytes of traffic that a channel is given at least, since 2.21."""
-_TRAFFIC = {"all_reduce": 2}
 _THRESHOLDS = {"ll": 8, "ll128": 8, "simple": 64}
-"""Bytes for each thread below which channels and threads are dropped."""
+"""Bytes for each thread below which channels are dropped, then threads. Logs of 2.28 and later show
+no other limit, although the scheduler has a least amount of traffic for a channel.
+"""
 _WARP = 32
 SENDS = ("all_to_all", "send_receive")
 
@@ -182,7 +181,7 @@ def _by_threshold(at: Plan, collective: str, nbytes: int) -> Choice:
 
 def _run(at: Plan, entry: Entry, nbytes: int, why: str, fixed: int = 0) -> Choice:
     """The choice with the channels and threads that are left for few bytes."""
-    collective, algorithm, protocol = entry
+    _, algorithm, protocol = entry
     seconds = at.tuner.microseconds(at.model, entry, nbytes) * 1e-6
     channels, threads = at.model.channels, at.model.threads[algorithm, protocol]
     threshold = _THRESHOLDS[protocol] * (at.facts.n if entry[1:] == ("ring", "ll") else 1)
@@ -194,9 +193,6 @@ def _run(at: Plan, entry: Entry, nbytes: int, why: str, fixed: int = 0) -> Choic
         if threads % 128:
             break
         threads //= 2
-    if at.settings.version >= (2, 21) and algorithm in ("ring", "tree"):
-        traffic = nbytes * _TRAFFIC.get(collective, 1)
-        channels = max(min(channels, -(-traffic // _PER_CHANNEL)), 1)
     threads = max(threads, 3 * _WARP)
     known = seconds if math.isfinite(seconds) else math.nan
     return Choice(algorithm, protocol, fixed or channels, threads, known, why)

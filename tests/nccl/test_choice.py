@@ -239,3 +239,50 @@ def test_what_nccl_lacks_is_refused():
     machine = load_topology("dgx-a100")
     with pytest.raises(StrategyError, match="NCCL has no nvls on dgx-a100"):
         Decide(machine, DEFAULTS)(machine.devices, "all_reduce", 1, _Wanted("nvls"))
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "algorithm", "protocol", "channels"),
+    [
+        (256, "ring", "ll", 1),
+        (4 << 10, "ring", "ll", 1),
+        (MIB, "ring", "ll", 24),
+        (2 * MIB, "nvls", "simple", 16),
+        (4 << 30, "nvls", "simple", 16),
+    ],
+)
+def test_choices_that_a_log_of_eight_h100_has(nbytes, algorithm, protocol, channels):
+    """NCCL 2.30.7, every power of two from 256 B to 4 GiB: rings with LL up to 1 MiB, then NVLS."""
+    found = choose(H100, "all_reduce", nbytes)
+
+    assert (algorithm, protocol, channels) == (found.algorithm, found.protocol, found.channels)
+
+
+def test_the_channels_of_a_gather_that_a_log_has():
+    """Four GPUs of a Blackwell node with 2.28: 196,608 bytes of each rank, LL over 32 channels."""
+    four = facts(load_topology("hgx-b200"), [f"gpu{i}" for i in range(4)])
+    found = choose(four, "all_gather", 4 * 196_608, Settings(version=(2, 28)))
+
+    assert (found.algorithm, found.protocol, found.channels) == ("ring", "ll", 32)
+
+
+@pytest.mark.parametrize(("nbytes", "channels"), [(4096, 1), (8192, 2), (16384, 4), (32768, 4)])
+def test_the_channels_of_small_trees_that_a_log_has(nbytes, channels):
+    """Tree with LL on four channels: 4 KiB for each."""
+    four = Settings(max_channels=4)
+    found = choose(
+        load_topology("dgx1vx2"), "all_reduce", nbytes, four, algorithm="tree", protocol="ll"
+    )
+
+    assert found.channels == channels
+
+
+def test_choices_that_a_log_of_64_nodes_has():
+    """NVIDIA/nccl issue 1752, 64 nodes of 8 H200: where NVLSTree begins, and its channels."""
+    machine = load_topology("hgx-h200x64")
+    small, large = (choose(machine, "all_reduce", size) for size in (16 * MIB, 32 * MIB))
+
+    assert (small.text, large.text) == (
+        "nccl:tree+ll128+channels=16",
+        "nccl:nvlstree+simple+channels=16",
+    )
