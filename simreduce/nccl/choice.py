@@ -1,8 +1,7 @@
 """What NCCL runs for a call: algorithm, protocol, channels and threads.
 
-Since 2.5 the estimate of `tuning` decides. Before, byte thresholds did: LL up to 16 KiB for each
-rank, trees only between nodes and up to a size that depended on the machine. How is not known here;
-the size that logs of two nodes show stands for all (`TREE_LIMIT`).
+Since 2.5 the estimate of `tuning` decides. Before, byte thresholds did (`ll_limit`,
+`tree_limit`).
 """
 
 from __future__ import annotations
@@ -20,16 +19,14 @@ from simreduce.nccl.tables import ALGORITHMS, COLLECTIVES, PROTOCOLS, tables
 from simreduce.nccl.tuning import Entry, Model, Tuner, bounded
 from simreduce.topology import Folded, Topology
 
-LL_LIMIT = 16 << 10
-"""Bytes for each rank up to which versions before 2.5 use LL."""
-TREE_LIMIT = 469_999
-"""Bytes up to which versions before 2.5 use trees between nodes."""
 _P2P_LL = 16 << 10
 """Bytes up to which send and receive use LL."""
 _THRESHOLDS = {"ll": 8, "ll128": 8, "simple": 64}
 """Bytes for each thread below which channels are dropped, then threads. Logs of 2.28 and later show
 no other limit, although the scheduler has a least amount of traffic for a channel.
 """
+_LL_BYTES = 8 * 256
+"""Bytes of each rank that 2.4 gives to a channel by LL before it takes another."""
 _WARP = 32
 SENDS = ("all_to_all", "send_receive")
 
@@ -171,12 +168,39 @@ def _by_rule(at: Plan, collective: str, nbytes: int) -> Choice | None:
 
 
 def _by_threshold(at: Plan, collective: str, nbytes: int) -> Choice:
+    """The choice of 2.4, which knows neither NCCL_ALGO nor NCCL_PROTO."""
+    channels = at.model.channels
     algorithm = "ring"
-    if collective == "all_reduce" and at.facts.nodes > 1 and nbytes <= TREE_LIMIT:
+    if collective == "all_reduce" and nbytes <= tree_limit(at.facts, channels):
         algorithm = "tree"
-    protocol = "ll" if nbytes <= LL_LIMIT * at.facts.n else "simple"
-    # These versions know NCCL_LL_THRESHOLD and NCCL_TREE_THRESHOLD instead of NCCL_ALGO.
-    return _run(at, (collective, algorithm, protocol), nbytes, "byte thresholds, before 2.5")
+    ll = nbytes <= ll_limit(at.facts, channels)
+    few = max(1, -(-nbytes // (_LL_BYTES * at.facts.n)))
+    why = f"up to {units.format_size(ll_limit(at.facts, channels))} by LL"
+    protocol, running = ("ll", min(channels, few)) if ll else ("simple", channels)
+    return Choice(algorithm, protocol, running, 256, math.nan, why)
+
+
+def ll_limit(known: Facts, channels: int) -> int:
+    """Bytes up to which 2.4 uses LL: 64 for each of 256 threads, channel and rank, half before
+    Volta, twice as many on several nodes.
+    """
+    each = (64 if known.capability >= 70 else 32) * (2 if known.nodes > 1 else 1)
+    return known.n * channels * 256 * each
+
+
+def tree_limit(known: Facts, channels: int) -> float:
+    """Bytes up to which 2.4 uses trees: where a ring of 6 us a hop and a tree of 15 us a level and
+    4 us a GPU take equally long. With NVLink a channel counts 5 GB/s and a tree reaches 3/4 of
+    rings, on two nodes 3/2; without, all channels count 5 GB/s and trees reach 2/3.
+    """
+    n, nodes = known.n, known.nodes
+    saved = 6 * (n - 1) - 15 * math.floor(math.log2(nodes)) - 4 * (n // nodes - 1)
+    if nodes < 2 or saved <= 0:
+        return 0
+    nvlink = max(known.boxes[0].nvlink) > 0
+    ring = 5000.0 * (channels if nvlink else 1)
+    part = 3 / 4 * (2 if nodes == 2 else 1) if nvlink else 2 / 3
+    return math.inf if part > 1 else ring * part / (1 - part) * saved
 
 
 def _run(at: Plan, entry: Entry, nbytes: int, why: str, fixed: int = 0) -> Choice:

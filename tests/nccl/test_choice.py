@@ -11,7 +11,6 @@ import pytest
 from simreduce.errors import InputError, StrategyError
 from simreduce.formats import Faults
 from simreduce.nccl import DEFAULTS, Settings, choose, facts, load_conf, p2p, read_settings
-from simreduce.nccl.choice import TREE_LIMIT
 from simreduce.nccl.decide import Decide
 from simreduce.nccl.tuner import read_tuner
 from simreduce.topology import load_topology
@@ -145,17 +144,21 @@ def test_faults_of_a_tuner_are_all_there():
 
 
 def test_before_2_5_byte_thresholds_decide():
-    """Trees between nodes up to a size, LL up to 16 KiB for each rank; no estimate."""
-    old, machine = Settings(version=(2, 4)), load_topology("dgx1vx2")
-    found = [choose(machine, "all_reduce", size, old) for size in (1024, TREE_LIMIT, 1 << 30)]
+    """Trees between nodes up to a size, LL up to another; no estimate."""
+    old = Settings(version=(2, 4))
+    two, four, tcp = (load_topology(name) for name in ("dgx1vx2", "dgx1vx4", "v100-pcie-4x4"))
 
-    assert [(f.algorithm, f.protocol) for f in found] == [
-        ("tree", "ll"),
-        ("tree", "simple"),
-        ("ring", "simple"),
-    ]
-    assert all(math.isnan(f.seconds) for f in found)
+    assert choose(two, "all_reduce", 1 << 30, old).algorithm == "tree"
     assert choose(load_topology("dgx1v"), "all_reduce", 1024, old).algorithm == "ring"
+    limit = 3 * 5000 * 8 * (6 * 31 - 30 - 28)
+    for extra, algorithm in ((0, "tree"), (1, "ring")):
+        assert choose(four, "all_reduce", limit + extra, old).algorithm == algorithm
+    assert choose(tcp, "all_reduce", 10000 * (6 * 15 - 30 - 12) + 1, old).algorithm == "ring"
+    last = 32 * 8 * 256 * 128
+    for extra, protocol in ((0, "ll"), (1, "simple")):
+        found = choose(four, "all_gather", last + extra, old)
+        assert (found.protocol, found.channels) == (protocol, 8)
+        assert math.isnan(found.seconds)
 
 
 def test_sends():
