@@ -9,7 +9,7 @@ import networkx as nx
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from simreduce.nccl import Settings, facts, graphs
+from simreduce.nccl import Settings, facts, graphs, plan
 from simreduce.nccl.box import NVL, SYS
 from simreduce.nccl.orders import fill
 from simreduce.nccl.search import Search
@@ -232,3 +232,22 @@ def test_channels_of_every_speed_fit_and_slower_ones_are_no_fewer(name):
         assert min(left.values()) >= -1e-3
 
     assert counts == sorted(counts)
+
+
+def test_two_gpus_of_two_nodes_with_a_nic_each():
+    """NVIDIA/nccl issue 1189, H20: four channels of 24 GB/s, which run as eight."""
+    machine = load_topology("dgx-h100x2")
+    known = facts(machine, ["n0.gpu0", "n0.gpu1", "n1.gpu0", "n1.gpu1"])
+    ring = graphs(known).ring
+
+    assert (4, 24, 24) == (ring.count, ring.speed_intra, ring.speed_inter)
+    assert {c.net_in for c in ring.channels} == {"n0.mlx5_0", "n0.mlx5_1"}
+    assert plan(known).model.channels == 8
+
+
+def test_two_gpus_of_different_sockets_without_nvlink():
+    """NVIDIA/nccl issue 1358, two A100 on Intel hosts: one channel of 10 GB/s over the sockets."""
+    known = facts(load_topology("a100-pcie-8"), ["gpu0", "gpu7"])
+    ring = graphs(known).ring
+
+    assert (1, 10, "SYS/PIX") == (ring.count, ring.speed_intra, ring.types)
