@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import click
 
-from simreduce.cli.options import as_json, echo_json
+from simreduce import dtypes
+from simreduce.calibrate import load_calibration
+from simreduce.cli.options import as_json, calibration_option, echo_json
+from simreduce.cli.progress import Progress
 from simreduce.cli.sizes import read_sizes, sizes_options
 from simreduce.errors import InputError
 from simreduce.formats import Faults
-from simreduce.nccl import Settings, facts, load_conf, plan, read_settings
+from simreduce.nccl import Settings, choose, facts, load_conf, plan, read_settings
 from simreduce.nccl.choice import SENDS
 from simreduce.nccl.settings import read_assignments
 from simreduce.nccl.tables import COLLECTIVES
-from simreduce.report.nccl import nccl_document, nccl_text
+from simreduce.report.nccl import Call, nccl_document, nccl_text
+from simreduce.setup import Setup
 from simreduce.topology import load_topology
+from simreduce.tune.bench import tensor
 
 
 @click.command()
@@ -33,6 +38,8 @@ from simreduce.topology import load_topology
 @click.option(
     "--tuner", default=None, metavar="FILE", help="Apply the CSV of NCCL's example tuner plugin."
 )
+@click.option("--simulate", is_flag=True, help="Also simulate each choice.")
+@calibration_option("nominal")
 @as_json
 def nccl(
     topology: str,
@@ -45,6 +52,8 @@ def nccl(
     version: str | None,
     conf: str | None,
     tuner: str | None,
+    simulate: bool,
+    calibration: str,
     as_json: bool,
 ) -> None:
     """Show what NCCL itself chooses on a machine: channels, graphs, tuning table, and the algorithm
@@ -58,14 +67,32 @@ def nccl(
     if maxbytes is None and stepfactor is None:
         maxbytes, stepfactor = "1G", 4.0
     sizes = faults.attempt("", read_sizes, minbytes, maxbytes, stepbytes, stepfactor)
-    if faults.problems or machine is None or sizes is None:
+    constants = faults.attempt("--calibration", load_calibration, calibration)
+    if faults.problems or machine is None or sizes is None or constants is None:
         raise InputError(faults.problems)
     at = plan(facts(machine, settings=settings), settings)
+    setup = Setup(machine, calibration=constants, nccl=settings)
+    calls = []
+    with Progress("simulated {} of {} sizes") as progress:
+        for i, nbytes in enumerate(sizes):
+            found = choose(at.facts, collective, nbytes, settings)
+            seconds = _simulated(setup, found.text, collective, nbytes) if simulate else None
+            calls.append(Call(nbytes, found, seconds))
+            progress(i + 1, len(sizes))
     if as_json:
-        echo_json(nccl_document(machine, at, collective, sizes))
+        echo_json(nccl_document(machine, at, collective, calls))
         return
     given = " ".join(variables)
-    click.echo(nccl_text(machine, at, collective, sizes, f"variables {given}" if given else ""))
+    click.echo(nccl_text(machine, at, collective, calls, f"variables {given}" if given else ""))
+
+
+def _simulated(setup: Setup, strategy: str, collective: str, nbytes: int) -> float | None:
+    """The seconds of a choice; None where it has no plan."""
+    try:
+        workload = tensor(nbytes, dtypes.code("float"), setup.layout.n)
+        return setup.simulate(setup.compile(strategy, workload, collective)).seconds
+    except InputError:
+        return None
 
 
 def _settings(

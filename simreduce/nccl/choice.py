@@ -46,8 +46,11 @@ class Choice:
 
     @property
     def text(self) -> str:
-        """The strategy that carries the choice: `nccl:ring+ll128+channels=16`."""
-        return f"nccl:{self.algorithm}+{self.protocol}+channels={self.channels}"
+        """The strategy that carries the choice: `nccl:ring+ll128+channels=16`. Sends have one
+        algorithm, which goes without saying.
+        """
+        how = "nccl" if self.algorithm == "p2p" else f"nccl:{self.algorithm}"
+        return f"{how}+{self.protocol}+channels={self.channels}"
 
 
 @dataclass(frozen=True, slots=True)

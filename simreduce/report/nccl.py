@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from simreduce import units
-from simreduce.nccl import Choice, Graph, choose, estimates, p2p, ring_orders, tree_parents
+from simreduce.nccl import Choice, Graph, estimates, p2p, ring_orders, tree_parents
 from simreduce.nccl.box import CLASSES
 from simreduce.nccl.choice import SENDS, Plan, nvls_channels
 from simreduce.nccl.search import Search
@@ -29,8 +30,17 @@ _SHOWN_RANKS = 32
 """Of a longer ring the rest is left out."""
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a collective, what NCCL runs for it, and the seconds that we simulate, if we do."""
+
+    nbytes: int
+    choice: Choice
+    simulated: float | None = None
+
+
 def nccl_text(
-    machine: Topology | Folded, at: Plan, collective: str, sizes: Sequence[int], about: str
+    machine: Topology | Folded, at: Plan, collective: str, calls: Sequence[Call], about: str
 ) -> str:
     """Graphs, channels, tuning table and choices."""
     parts = [
@@ -38,7 +48,7 @@ def nccl_text(
         list(_graph_lines(at)),
         list(_channel_lines(at)),
         list(_tuning_lines(at)),
-        _choice_lines(at, collective, sizes),
+        _choice_lines(collective, calls),
     ]
     return "\n\n".join("\n".join(part) for part in parts if part)
 
@@ -132,6 +142,7 @@ def _tuning_lines(at: Plan) -> Iterator[str]:
             yield f"NCCL INFO {_COLLECTIVES[collective]:>13} |{cells}"
 
 
+_SIMULATED = Column("simulated", "(us)")
 _COLUMNS = (
     Column("size", "(B)"), Column("algorithm", left=True), Column("protocol", left=True),
     Column("channels"), Column("threads"), Column("estimate", "(us)"),
@@ -139,29 +150,29 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def _choice_lines(at: Plan, collective: str, sizes: Sequence[int]) -> list[str]:
+def _choice_lines(collective: str, calls: Sequence[Call]) -> list[str]:
+    simulated = any(call.simulated is not None for call in calls)
+    columns = [*_COLUMNS[:6], *([_SIMULATED] if simulated else []), *_COLUMNS[6:]]
     rows = []
-    for nbytes in sizes:
-        found = choose(at.facts, collective, nbytes, at.settings)
-        rows.append(
-            (
-                str(nbytes), _ALGORITHMS[found.algorithm], _PROTOCOLS[found.protocol],
-                str(found.channels), str(found.threads), _microseconds(found), found.text,
-                found.why,
-            )
-        )  # fmt: skip
-    return [
-        f"# {collective}, NCCL's own estimate",
-        *Table(_COLUMNS, tuple(rows)).lines(comment=True),
-    ]
+    for call in calls:
+        found = call.choice
+        row = [
+            str(call.nbytes), _ALGORITHMS[found.algorithm], _PROTOCOLS[found.protocol],
+            str(found.channels), str(found.threads), _microseconds(found.seconds),
+            *([_microseconds(call.simulated)] if simulated else []),
+            found.text, found.why,
+        ]  # fmt: skip
+        rows.append(tuple(row))
+    title = f"# {collective}, NCCL's own estimate"
+    return [title, *Table(tuple(columns), tuple(rows)).lines(comment=True)]
 
 
-def _microseconds(found: Choice) -> str:
-    return "-" if math.isnan(found.seconds) else f"{found.seconds * 1e6:.1f}"
+def _microseconds(seconds: float | None) -> str:
+    return "-" if seconds is None or math.isnan(seconds) else f"{seconds * 1e6:.1f}"
 
 
 def nccl_document(
-    machine: Topology | Folded, at: Plan, collective: str, sizes: Sequence[int]
+    machine: Topology | Folded, at: Plan, collective: str, calls: Sequence[Call]
 ) -> dict[str, Any]:
     """The document of `nccl --json`."""
     most, total = _system(at)
@@ -197,7 +208,7 @@ def nccl_document(
             for key, latency in at.model.latency.items()
         ],
         "collective": collective,
-        "choices": [_choice(at, collective, nbytes) for nbytes in sizes],
+        "choices": [_call(at, collective, call) for call in calls],
     }
 
 
@@ -217,17 +228,22 @@ def _graph(graph: Graph) -> dict[str, Any]:
     }
 
 
-def _choice(at: Plan, collective: str, nbytes: int) -> dict[str, Any]:
-    found = choose(at.facts, collective, nbytes, at.settings)
-    others = {} if collective in SENDS else estimates(at, collective, nbytes)
+def _call(at: Plan, collective: str, call: Call) -> dict[str, Any]:
+    found = call.choice
+    others = {} if collective in SENDS else estimates(at, collective, call.nbytes)
     return {
-        "nbytes": nbytes,
+        "nbytes": call.nbytes,
         "algorithm": found.algorithm,
         "protocol": found.protocol,
         "channels": found.channels,
         "threads": found.threads,
-        "estimate_us": None if math.isnan(found.seconds) else round(found.seconds * 1e6, 6),
+        "estimate_us": _rounded(found.seconds),
+        "simulated_us": _rounded(call.simulated),
         "strategy": found.text,
         "why": found.why,
-        "estimates_us": {"+".join(pair): round(t * 1e6, 6) for pair, t in others.items()},
+        "estimates_us": {"+".join(pair): _rounded(t) for pair, t in others.items()},
     }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None or math.isnan(seconds) else round(seconds * 1e6, 6)

@@ -164,7 +164,7 @@ def test_before_2_5_byte_thresholds_decide():
 def test_sends():
     """LL for few bytes; NVLink gives a pair many channels, a network two."""
     assert choose(H100, "all_to_all", 8 << 10).protocol == "ll"
-    assert choose(H100, "send_receive", 1 << 30).text == "nccl:p2p+simple+channels=32"
+    assert choose(H100, "send_receive", 1 << 30).text == "nccl+simple+channels=32"
     assert (p2p(H100).channels, p2p(H100).channels_per_peer, p2p(H100).chunk) == (32, 32, 512 << 10)
     two = p2p(load_topology("dgx-h100x2"))
     assert (two.channels, two.channels_per_peer, two.chunk) == (16, 2, 128 << 10)

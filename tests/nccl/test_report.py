@@ -76,3 +76,15 @@ def test_faults_of_the_command_line_are_all_there(tmp_path):
         "--version: must be a version" in caught.value.problems[2],
         "NCCL_ALGO: unknown name 'Rang'" in caught.value.problems[3],
     ] == [True] * 4
+
+
+def test_a_choice_that_has_a_plan_is_simulated():
+    """`--simulate` puts our time beside the planner's; what has no plan has none."""
+    shown = _run("dgx1v", "-b", "64M", "--simulate", "--json").output
+    (call,) = json.loads(shown)["choices"]
+
+    assert call["simulated_us"] is None or call["simulated_us"] > 0
+    assert (
+        json.loads(_run("dgx1v", "-b", "64M", "--json").output)["choices"][0]["simulated_us"]
+        is None
+    )
