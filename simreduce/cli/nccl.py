@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+from click.core import ParameterSource
 
 from simreduce import dtypes
 from simreduce.calibrate import load_calibration
@@ -59,13 +60,15 @@ def nccl(
     """Show what NCCL itself chooses on a machine: channels, graphs, tuning table, and the algorithm
     and protocol of each size, in the words of NCCL's log.
 
-    Variables are NCCL's own, such as NCCL_ALGO=Ring or NCCL_P2P_DISABLE=1.
+    Variables are NCCL's own, such as NCCL_ALGO=Ring or NCCL_P2P_DISABLE=1. Without -b and -e the
+    sizes go up to 1G by a factor of 4.
     """
     faults = Faults()
     machine = faults.attempt("", load_topology, topology)
     settings = _settings(faults, variables, version, conf, tuner)
-    if maxbytes is None and stepfactor is None:
-        maxbytes, stepfactor = "1G", 4.0
+    default = click.get_current_context().get_parameter_source("minbytes")
+    if maxbytes is None and default is ParameterSource.DEFAULT:
+        maxbytes, stepfactor = "1G", stepfactor or 4.0
     sizes = faults.attempt("", read_sizes, minbytes, maxbytes, stepbytes, stepfactor)
     constants = faults.attempt("--calibration", load_calibration, calibration)
     if faults.problems or machine is None or sizes is None or constants is None:
