@@ -55,6 +55,59 @@ class Processor:
         return 1.0 - self.cache / nbytes if nbytes > self.cache else 0.0
 
 
+LINK_KINDS = ("nvlink", "pci", "shm", "net", "nvls")
+"""What NCCL sends over: NVLink; PCIe with peer access; the memory of a host without it; a network;
+and NVSwitches that sum and multicast.
+"""
+
+PROTOCOLS = ("simple", "ll", "ll128")
+"""NCCL's protocols. LL moves a flag of 4 bytes with every 4 bytes, LL128 one of 8 with every 120.
+"""
+
+_LATENCY = {  # us: NVLink, PCIe and a network by protocol; NVIDIA/nccl src/graph/tuning.cc
+    "simple": {"nvlink": 3.4, "pci": 5.7, "shm": 5.7, "net": 14.0, "nvls": 6.0},
+    "ll": {"nvlink": 0.9, "pci": 1.2, "shm": 3.0, "net": 4.0, "nvls": 0.9},
+    "ll128": {"nvlink": 1.9, "pci": 2.5, "shm": 4.0, "net": 6.0, "nvls": 1.9},
+}
+_EFFICIENCY = {
+    "simple": {"nvlink": 0.97, "pci": 0.9, "shm": 0.7, "net": 0.97, "nvls": 0.83},
+    "ll": {"nvlink": 0.6, "pci": 0.6, "shm": 0.6, "net": 0.6, "nvls": 0.6},
+    "ll128": {"nvlink": 0.7, "pci": 0.7, "shm": 0.7, "net": 0.8, "nvls": 0.7},
+}
+
+
+def _by_link(table: Mapping[str, Mapping[str, float]], unit: float) -> dict[tuple[str, str], float]:
+    return {(link, p): row[link] * unit for p, row in table.items() for link in LINK_KINDS}
+
+
+@dataclass(frozen=True, slots=True)
+class NcclConstants:
+    """What NCCL's collectives cost besides the wires, by link kind and protocol.
+
+    A collective begins `launch` seconds after its last GPU has arrived, and `start[protocol]` later
+    still. A step takes `latency[link, protocol]` seconds before its bytes move. These move at
+    `efficiency[link, protocol]` of the achievable rate of every link on the way, flags included,
+    and at most at `channel_rate[protocol]` bytes/s of data on one channel.
+
+    The defaults are those of NCCL's own tuning model where a machine of every generation bears
+    them out, else rounded means of public timings; a calibration replaces them.
+    """
+
+    launch: float = 8e-6
+    start: Mapping[str, float] = field(
+        default_factory=lambda: {"simple": 5e-6, "ll": 0.0, "ll128": 5e-6}
+    )
+    latency: Mapping[tuple[str, str], float] = field(
+        default_factory=lambda: _by_link(_LATENCY, 1e-6)
+    )
+    efficiency: Mapping[tuple[str, str], float] = field(
+        default_factory=lambda: _by_link(_EFFICIENCY, 1.0)
+    )
+    channel_rate: Mapping[str, float] = field(
+        default_factory=lambda: {"simple": 24e9, "ll": 5e9, "ll128": 16e9}
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """Constants by op kind and link class.
@@ -63,8 +116,8 @@ class Calibration:
     seconds, while it holds its lanes; on CPU devices, see `Processor`. `links` is by link class; by
     `CLASS:d2h` or `CLASS:h2d`, its links that lead from GPUs to their host or back; or by the name
     of one link. The narrowest counts. `step` is what a step costs for every machine that takes
-    part, in seconds, besides the way to the others and back (see `step_cost`). `provenance` says
-    what was measured, where and when; `errors` the standard error of each constant that has one,
+    part, in seconds, besides the way to the others and back (see `step_cost`). `nccl` is for what
+    NCCL executes. `provenance` says what was measured, where and when; `errors` the standard error of each constant that has one,
     under the name the file gives it. `controls` are no constants: what some of the plans that it
     was learnt from took then, in seconds, by what they do and the bytes of their values, so that
     they can be timed again.
@@ -76,6 +129,7 @@ class Calibration:
     links: Mapping[str, LinkConstants] = field(default_factory=dict)
     step: float = 0.0
     cpu: Processor | None = None
+    nccl: NcclConstants = field(default_factory=NcclConstants)
     provenance: Mapping[str, str] = field(default_factory=dict)
     errors: Mapping[str, float] = field(default_factory=dict)
     controls: Mapping[tuple[str, int], float] = field(default_factory=dict)

@@ -36,6 +36,15 @@ _HASHED = 1 << 15
 _SIZES = np.array(dtypes.SIZES, dtype=np.int64)
 
 
+CHANNELS = 64
+"""Channels that NCCL has at most."""
+
+
+def merged_channel(number: int, blocks: int) -> int:
+    """The channel that stands for `blocks` channels of NCCL that do the same."""
+    return number + CHANNELS * (blocks - 1)
+
+
 class Kind(IntEnum):
     """What an op does. The comment gives its operands."""
 
@@ -50,10 +59,19 @@ class Kind(IntEnum):
 
 
 class Executor(IntEnum):
-    """The library that executes an op; a runtime gives each its queues and costs."""
+    """The library that executes an op, NCCL's by protocol; a runtime gives each its queues and
+    costs.
+    """
 
     TF = 0
-    NCCL = 1
+    NCCL = 1  # Simple
+    NCCL_LL = 2
+    NCCL_LL128 = 3
+
+    @property
+    def is_nccl(self) -> bool:
+        """Whether NCCL executes it."""
+        return self != Executor.TF
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -63,7 +81,9 @@ class Plan:
 
     Program order is a topological order: operands and control predecessors have smaller ids.
     `stream` is `channel * len(devices) + device`, or `NO_STREAM`: ops of one stream run one after
-    another in program order. Addresses are 64 bits wide where some need it; a column of one number
+    another in program order. Those of NCCL do not: its streams only name the channel, on which
+    bytes move one after another, whichever arrive first. Channels that would do the same are one
+    (`merged_channel`). Addresses are 64 bits wide where some need it; a column of one number
     for all ops may be a view of that number.
 
     A *folded* plan is that of `machines` equal machines which all do the same at the same time, and
@@ -128,6 +148,13 @@ class Plan:
             # a malformed plan must still be describable
             source[some][has] = self.device[np.clip(first, 0, len(self) - 1)]
         return source
+
+    @property
+    def ordered_streams(self) -> AnyInts:
+        """The stream of every op that waits for the op before it there, `NO_STREAM` for others."""
+        if not self.executor.any():
+            return self.stream
+        return np.where(self.executor == Executor.TF, self.stream, NO_STREAM)
 
     @property
     def transfers(self) -> int:

@@ -12,7 +12,7 @@ def waits(plan: Plan) -> Iterator[tuple[int, list[int]]]:
     its stream is the last of them.
     """
     before: dict[int, int] = {}  # by stream, its last op
-    for op, stream in enumerate(plan.stream.tolist()):
+    for op, stream in enumerate(plan.ordered_streams.tolist()):
         found: list[int] = plan.controls[
             plan.control_start[op] : plan.control_start[op + 1]
         ].tolist()

@@ -20,13 +20,14 @@ _NO_IDS: AnyInts = np.zeros(0, dtype=np.int32)
 
 def find_successors(plan: Plan) -> tuple[AnyInts, AnyInts, AnyInts]:
     """How many ops each one waits for, and the CSR rows of the ops that wait for it."""
-    n, streams = len(plan), int(plan.stream.max(initial=NO_STREAM)) + 1
+    stream = plan.ordered_streams
+    n, streams = len(plan), int(stream.max(initial=NO_STREAM)) + 1
     reads = (
         plan.operand_start,
         plan.operands,
         plan.control_start if len(plan.controls) else _NO_IDS,
         plan.controls,
-        plan.stream if streams else _NO_IDS,
+        stream if streams else _NO_IDS,
     )
     _check_order(plan)
     last, seen = np.empty(streams, dtype=np.int32), np.empty(n, dtype=np.int32)

@@ -48,7 +48,7 @@ class Lowered:
         """The waits and successors of a part. A stream may run through several parts, so a part
         that has streams is searched anew.
         """
-        if (plan.stream != NO_STREAM).any():
+        if (plan.ordered_streams != NO_STREAM).any():
             return find_successors(plan)
         start = self.successor_start[first : first + len(plan) + 1]
         successors = self.successors[start[0] : start[-1]] - np.int32(first)
