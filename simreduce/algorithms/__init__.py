@@ -26,7 +26,7 @@ from simreduce.algorithms.family import NAMES, Family
 from simreduce.algorithms.hierarchical_copy import hierarchical_copy, hierarchical_copy_gcp_v100
 from simreduce.algorithms.in_switch import in_switch
 from simreduce.algorithms.multi_ring import best_ring, multi_ring
-from simreduce.algorithms.nccl import nccl
+from simreduce.algorithms import nccl
 from simreduce.algorithms.nccl_hybrids import nccl_pscpu, nccl_rechd, nccl_xring
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.algorithms.plugins import load_plugins, warn_of_unloaded, why_unloaded
@@ -130,9 +130,32 @@ def _trees(plan: Planner) -> Algorithm:
     return Algorithm("trees", plan, summary, choices=_searched, pipelined=True, packs=LIBRARY_PACKS)
 
 
+def _nccl(collective: str, **algorithms: str) -> tuple[Algorithm, ...]:
+    """NCCL as it chooses by itself, then by each of its algorithms, which rankings do not try."""
+    ignored = "ignored" if collective == "all_reduce" else ""
+    folds = collective == "all_reduce"
+    plan = nccl.planner(collective)
+    bare = Algorithm("nccl", plan, "NCCL, as it chooses by itself", ignored, symmetric=folds)
+    return bare, *(
+        Algorithm(
+            f"nccl:{name}",
+            nccl.planner(collective, name),
+            f"NCCL's {words}",
+            choices=_none,
+            symmetric=folds and name != "nvls",
+        )
+        for name, words in algorithms.items()
+    )
+
+
+def _none(_: Layout) -> Sequence[int]:
+    return ()
+
+
 # fmt: off
 _TABLE = (
-    Algorithm("nccl", nccl, "NCCL's ring over all GPUs", "ignored"),
+    *_nccl("all_reduce", ring="rings", tree="chains and double binary trees",
+           nvls="switches that sum and multicast"),
     Algorithm("nccl/xring", nccl_xring, "NCCL in every task, a ring across",
               "1 only, with several tasks", _across, quirks=True),
     Algorithm("nccl/rechd", nccl_rechd, "NCCL in every task, halving-doubling across", "ignored",
@@ -178,10 +201,11 @@ _TABLE = (
 
 _OWN: Mapping[str, Sequence[Algorithm]] = {
     "all_reduce": _TABLE,
-    "reduce_scatter": (_trees(packed_trees.reduce_scatter),),
-    "all_gather": (_trees(packed_trees.all_gather),),
-    "reduce": (_trees(packed_trees.reduce),),
-    "broadcast": (_trees(packed_trees.broadcast),),
+    "reduce_scatter": (*_nccl("reduce_scatter", ring="rings"), _trees(packed_trees.reduce_scatter)),
+    "all_gather": (*_nccl("all_gather", ring="rings"), _trees(packed_trees.all_gather)),
+    "reduce": (*_nccl("reduce", ring="rings"), _trees(packed_trees.reduce)),
+    "broadcast": (*_nccl("broadcast", ring="rings"), _trees(packed_trees.broadcast)),
+    "all_to_all": _nccl("all_to_all"),
 }
 # fmt: on
 

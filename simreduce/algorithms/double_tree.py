@@ -20,7 +20,7 @@ from simreduce.algorithms.tree_shape import Tree
 from simreduce.arrays import Ints
 
 
-def _parent(n: int) -> Ints:
+def parents(n: int) -> Ints:
     """Node v has its lowest bit set, and the next one up instead of it in its parent; that one is
     not set if the parent would be n or more.
     """
@@ -30,19 +30,19 @@ def _parent(n: int) -> Ints:
     return np.where(above < n, above, node ^ bit)
 
 
-def _second(n: int) -> Ints:
+def second_tree(n: int) -> Ints:
     """Where the nodes of the second tree are: odd nodes where even ones are in the first."""
     node = np.arange(n)
     return (node + 1) % n if n % 2 else node[::-1]
 
 
 def _free(n: int) -> list[Tree]:
-    return [Tree(_parent(n), place) for place in (np.arange(n), _second(n))]
+    return [Tree(parents(n), place) for place in (np.arange(n), second_tree(n))]
 
 
 def _rooted(n: int, root: int) -> list[Tree]:
-    places = np.arange(n), np.array([0, *(1 + _second(n - 1))])
-    return [Tree(_parent(n), (root + place) % n) for place in places]
+    places = np.arange(n), np.array([0, *(1 + second_tree(n - 1))])
+    return [Tree(parents(n), (root + place) % n) for place in places]
 
 
 all_reduce, reduce, broadcast = tree.collectives(_rooted, _free)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from simreduce.algorithms.nccl import nccl_all_reduce, nccl_broadcast
+import numpy as np
+
+from simreduce.algorithms.nccl import run
 from simreduce.algorithms.planner import Options, Results, Tensors
 from simreduce.algorithms.recursive_halving_doubling import halving_doubling
-from simreduce.algorithms.rings import rings
 from simreduce.algorithms.shuffle import gather_groups, shuffle
 from simreduce.algorithms.xring import ring_all_reduce
 from simreduce.errors import StrategyError
-from simreduce.layouts import Layout
-from simreduce.plan import PlanBuilder, Value
+from simreduce.layouts import Decision, Layout
+from simreduce.plan import PlanBuilder, Value, Values
 
 Upper = Callable[[PlanBuilder, Sequence[Value]], list[Value]]
 
@@ -66,29 +67,29 @@ def _hybrid(
     b: PlanBuilder, layout: Layout, tensors: Tensors, options: Options, upper: Upper
 ) -> Results:
     needs_task_names(layout, options)
-    orders = [rings(layout, task) for task in layout.tasks]
     before: list[list[Value]] = [
         [] for _ in layout.tasks
     ]  # by task, the results of its last all-reduce
-    return [_one(b, layout, tensor, orders, upper, before) for tensor in tensors]
+    return [_one(b, layout, tensor, upper, before) for tensor in tensors]
 
 
 def _one(
     b: PlanBuilder,
     layout: Layout,
     tensor: Sequence[Value],
-    orders: Sequence[list[list[int]]],
     upper: Upper,
     before: list[list[Value]],
 ) -> list[Value]:
     firsts = []
-    for t, (task, task_rings) in enumerate(zip(layout.tasks, orders, strict=True)):
-        before[t] = nccl_all_reduce(b, [tensor[rank] for rank in task], task_rings, before[t])
+    for t, task in enumerate(layout.tasks):
+        given = Values.of(tensor)[np.array(task)]
+        before[t] = list(run(b, layout, "all_reduce", given, before[t]))
         first, *others = before[t]
         firsts.append(b.hold(first, [value.op for value in others]))
     totals = upper(b, firsts)
-    return [
-        value
-        for total, task_rings in zip(totals, orders, strict=True)
-        for value in nccl_broadcast(b, total, task_rings)
-    ]
+    results = []
+    for total, task in zip(totals, layout.tasks, strict=True):
+        place = task.index(total.device)
+        there = Values.of([total] * len(task)).on(np.array(task))
+        results += run(b, layout, "broadcast", there, (), Decision(), place)
+    return results

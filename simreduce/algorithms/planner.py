@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from simreduce.layouts import Layout
+from simreduce.layouts import Decision, Layout
 from simreduce.plan import PlanBuilder, Value
 
 Tensors: TypeAlias = Sequence[Sequence[Value]]
@@ -24,13 +24,14 @@ values that hold the results of tensor i in any order.
 class Options:
     """`shards` is the k of `#k`; `faithful` asks for upstream's quirks instead of what a user
     intends. `chunk` is the most bytes that a pipeline sends as one piece (0: no limit), `root` the
-    rank of a rooted collective.
+    rank of a rooted collective. `nccl` is what the strategy says of how NCCL does it.
     """
 
     shards: int = 1
     faithful: bool = False
     chunk: int = 0
     root: int = 0
+    nccl: Decision = Decision()
 
 
 Planner: TypeAlias = Callable[[PlanBuilder, Layout, Tensors, Options], Results]

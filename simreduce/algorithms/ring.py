@@ -64,17 +64,23 @@ def reduce_scatter_pieces(
 
 
 def all_gather_pieces(
-    b: PlanBuilder, shards: Values, chunks: Values, channel: int, way: int = 1
+    b: PlanBuilder,
+    shards: Values,
+    chunks: Values,
+    channel: int,
+    after: Sequence[int] = (),
+    way: int = 1,
 ) -> Values:
     """By group, position and chunk, the shards of all positions, which have the intervals of
-    `chunks`.
+    `chunks`. The first sends wait for the ops `after`.
     """
     n, position = chunks.shape[1], np.arange(shards.shape[1])
     send = puller(b, shards.device, (position - way) % n, channel=channel)
     held, made = shards, [shards.op]
     for step in range(1, n):
         place = (position - way * step) % n
-        held = send(held, shards.view(chunks.lo[:, place], chunks.hi[:, place]), ())
+        target = shards.view(chunks.lo[:, place], chunks.hi[:, place])
+        held = send(held, target, after if step == 1 else ())
         made.append(held.op)
     # Chunk c gets to position p in step p - c.
     at = position[:, None]

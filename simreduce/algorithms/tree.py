@@ -60,13 +60,18 @@ def collectives(
     return all_reduce, reduce, broadcast
 
 
-def up(b: PlanBuilder, given: Values, tree: Tree, channel: int) -> Values:
-    """By group, chunk and node: the sum over what the node and all below it gave."""
+def up(
+    b: PlanBuilder, given: Values, tree: Tree, channel: int, after: Sequence[int] = ()
+) -> Values:
+    """By group, chunk and node: the sum over what the node and all below it gave. Every send waits
+    for the ops `after`.
+    """
     held = given.with_ops(given.op.copy())
     for node in reversed(tree.levels()):
         parent = tree.parent[node]
         stream = b.streams(held.device[..., parent if tree.turns else node], channel)
-        arrived = b.copies(held[..., node], held.device[..., parent], stream=stream)
+        to = held.device[..., parent]
+        arrived = b.copies(held[..., node], to, stream=stream, after=after)
         for adder, terms in tree.sums(parent):
             held.op[..., adder] = b.adds(
                 [held[..., adder], *(arrived[..., term] for term in terms)]

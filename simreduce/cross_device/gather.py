@@ -83,9 +83,8 @@ def _all_gather(
     n = layout.n
     if not nccl:
         return _round(b, values, [rank for task in rank_order(layout) for rank in task])
-    launch = b.barrier(0, [v.op for v in values])
     orders = rings(layout, range(n))
-    with executed_by_nccl(b):
+    with executed_by_nccl(b, "simple", values) as launch:
         shares = [
             _round(b, [_share(v, channel, len(orders)) for v in values], order, channel, launch)
             for channel, order in enumerate(orders)
@@ -103,7 +102,7 @@ def _round(
     values: Sequence[Value],
     order: Sequence[int],
     channel: int | None = None,
-    launch: int | None = None,
+    launch: Sequence[int] = (),
 ) -> list[list[Value]]:
     """One ring; with a channel, every rank sends its pieces in order, after `launch`."""
     n = len(order)
@@ -113,7 +112,7 @@ def _round(
             owner, target = order[(at - step) % n], order[(at + 1) % n]
             piece = held[rank][owner]
             stream = NO_STREAM if channel is None else b.stream(rank, channel)
-            after = [] if launch is None or step else [launch]
+            after = () if step else launch
             held[target][owner] = b.copy(
                 piece, target, piece.lo, piece.hi, stream=stream, after=after
             )

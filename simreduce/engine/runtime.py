@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from simreduce.errors import InputError, did_you_mean
-from simreduce.plan import Executor, Kind
+from simreduce.plan import Kind
+from simreduce.plan.plan import CHANNELS, Executor
 from simreduce.topology import Node
 
 
@@ -52,16 +53,6 @@ class Runtime:
 _FREE = (Kind.INPUT, Kind.OUTPUT)
 
 
-def _nccl_lanes(call: Call) -> tuple[str, ...]:
-    """A transfer holds its channel at both ends; sums happen inside it."""
-    if call.kind != Kind.COPY:
-        return ()
-    return (
-        f"{call.source.name} nccl {call.channel} send",
-        f"{call.target.name} nccl {call.channel} receive",
-    )
-
-
 def _tensorflow_lanes(call: Call) -> tuple[str, ...]:
     """TensorFlow's streams per GPU: one compute, one host-to-device, one device-to-host, one
     device-to-device.
@@ -73,10 +64,8 @@ def _tensorflow_lanes(call: Call) -> tuple[str, ...]:
     does not wait for the compute streams of its two ends.
     """
     source, target = call.source, call.target
-    if call.kind in _FREE:
+    if call.kind in _FREE or call.executor.is_nccl:
         return ()
-    if call.executor == Executor.NCCL:
-        return _nccl_lanes(call)
     if call.kind != Kind.COPY:
         return (f"{target.name} compute",) if target.kind == "gpu" else ()
     if source.kind == target.kind == "gpu" and source.machine == target.machine:
@@ -86,12 +75,19 @@ def _tensorflow_lanes(call: Call) -> tuple[str, ...]:
 
 
 def _tensorflow_pipes(call: Call) -> tuple[str, ...]:
-    """What one machine sends to another goes over one gRPC channel, a value at a time, that which
-    was ready first first: it is the sender who queues them, and latency is what passes on the wire.
+    """Two machines share one gRPC channel. The sender queues values and sends them one at a time,
+    first ready, first served. The wire's latency adds to each.
+
+    NCCL's channels each have a connection to the next GPU. Its bytes move one send after another,
+    while the latencies of those behind it pass. Sums are part of what receives.
     """
     source, target = call.source.machine, call.target.machine
-    between = call.kind == Kind.COPY and call.executor == Executor.TF and source != target
-    return (f"{source}>{target} channel",) if between else ()
+    if call.kind != Kind.COPY:
+        return ()
+    if call.executor.is_nccl:
+        there = call.target.name if source == target else f"{target}/{call.target.name}"
+        return (f"{call.source.name}>{there} nccl {call.channel % CHANNELS}",)
+    return (f"{source}>{target} channel",) if source != target else ()
 
 
 IDEAL = Runtime("ideal", no_lanes, dispatch=False, local=False)

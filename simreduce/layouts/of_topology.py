@@ -77,6 +77,17 @@ def _links(topology: Topology, source: str, target: str) -> Path:
     return tuple(link.id for link in ends if link.is_toll or (link.source, link.target) in hops)
 
 
+def _nics(topology: Topology) -> tuple[int, ...]:
+    """By rank, the place of its NIC among those that GPUs of its machine have; -1 for none."""
+    places: dict[str, dict[str, int]] = {}
+    found = []
+    for name in topology.devices:
+        nic = topology.router.nic(name)
+        place = places.setdefault(topology.nodes[name].machine, {})
+        found.append(place.setdefault(nic, len(place)) if nic else -1)
+    return tuple(found)
+
+
 def layout(topology: Topology | Folded) -> Layout:
     """The layout of a topology, or of one of the machines of a folded one."""
     from simreduce.topology import Folded  # noqa: PLC0415 - it loads networkx, which --help need not
@@ -122,5 +133,6 @@ def layout(topology: Topology | Folded) -> Layout:
             )
             for name, ends in near.items()
         ),
+        nics=_nics(topology),
         wiring=_Wiring(topology),
     )

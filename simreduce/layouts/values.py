@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from simreduce.errors import StrategyError
 from simreduce.layouts.sparse import SparseRow, keep
@@ -28,6 +28,20 @@ class Wiring(Protocol):
         """
 
 
+class Decision(NamedTuple):
+    """How NCCL does one collective; "" and 0 leave it open."""
+
+    algorithm: str = ""  # ring, tree, nvls or nvlstree; of an all-to-all, p2p
+    protocol: str = ""  # simple, ll or ll128
+    channels: int = 0
+
+
+Decide: TypeAlias = Callable[[tuple[str, ...], str, int, Decision], Decision]
+"""NCCL's choice for a collective of so many bytes among these GPUs, where the given decision leaves
+it open.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Reducer:
     """A switch that can sum what passes through it, with the ranks and the other such switches that
@@ -48,8 +62,9 @@ class Layout:
     all sockets; its memory is taken to be on the first.) `links[i][j]` counts the lanes of the
     direct links from rank i to rank j. `order` is the order in which rings take the GPUs of a task
     (tf_cnn_benchmarks' `--gpu_indices`), as positions in the task; empty for the task's own.
-    `reducers` are the switches that can sum. `wiring` knows what lies between the ranks; without
-    it `links` is all there is to know.
+    `reducers` are the switches that can sum. `nics` has the place of each rank's NIC in its
+    machine, -1 for none; empty where nothing is known of NICs. `wiring` knows what lies between the ranks; without
+    it `links` is all there is to know. `decide` knows what NCCL chooses here.
 
     A folded machine has the layout of one of its `machines` equal ones. They count as tasks of
     their own unless they are `one_task`.
@@ -61,9 +76,11 @@ class Layout:
     links: tuple[Sequence[int], ...]
     order: tuple[int, ...] = ()
     reducers: tuple[Reducer, ...] = ()
+    nics: tuple[int, ...] = ()
     machines: int = 1
     one_task: bool = False
     wiring: Wiring | None = field(default=None, compare=False, repr=False)
+    decide: Decide | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.ranks)
@@ -134,6 +151,7 @@ class Layout:
                 SparseRow({r + n * i: lanes for r, lanes in enumerate(row) if lanes}, n * machines)
                 for i in copies for row in self.links
             ),
+            nics=self.nics * machines,
             machines=1,
             one_task=False,
         )  # fmt: skip
@@ -182,7 +200,9 @@ class Layout:
                 for switch in self.reducers
                 if not switch.ranks or place.keys() & set(switch.ranks)
             ),
+            nics=tuple(self.nics[r] for r in ranks) if self.nics else (),
             wiring=self.wiring,
+            decide=self.decide,
         )
 
     def network(self, *, routed: bool = False) -> Network:

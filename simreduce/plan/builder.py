@@ -253,6 +253,10 @@ class PlanBuilder(OpList):
         result = Values(first.op, first.device, lo, hi, first.dtype)
         return self._extend(Kind.ADD, result, [t.op for t in terms], stream=stream)
 
+    def slices(self, values: Values) -> Values:
+        """Every value by an op of its own: what `joins` needs of views."""
+        return self._extend(Kind.SLICE, values, [values.op])
+
     def joins(self, values: Values) -> Values:
         """Join the adjacent intervals along the last axis, which lie in one buffer already (a
         CONCAT in place, free).

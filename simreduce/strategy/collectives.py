@@ -54,7 +54,7 @@ def compile_collective(
     tensors: list[Sequence[Value]] = [
         _inputs(b, collective, layout.n, *interval, root) for interval in intervals
     ]
-    options = Options(part.shards, chunk=strategy.chunk, root=root)
+    options = Options(part.shards, chunk=strategy.chunk, root=root, nccl=strategy.nccl)
     try:
         results = COLLECTIVES[collective][part.algorithm].reduce(b, layout, tensors, options)
     except StrategyError as error:

@@ -101,7 +101,7 @@ def _reduce(
     # Ranges whose algorithm sends no chunks have no use for the size of one.
     chunk = strategy.chunk if ALGORITHMS[part.algorithm].pipelined else 0
     reduced = ALGORITHMS[part.algorithm].reduce(
-        b, layout, tensors, Options(part.shards, faithful, chunk)
+        b, layout, tensors, Options(part.shards, faithful, chunk, nccl=strategy.nccl)
     )
     results = [[result[r] for result in reduced] for r in ranks]
     unpacked = on_each(b, results, lambda _, own: unpack(b, arrangement, own, groups))

@@ -74,6 +74,9 @@ def parse_spec(
     them.
     """
     fields = spec.split(":")
+    for i in reversed(range(len(fields) - 1)):
+        if f"{fields[i]}:{fields[i + 1].partition('#')[0]}" in algorithms:
+            fields[i : i + 2] = [":".join(fields[i : i + 2])]
     if len(fields) % 2 == 0:
         raise StrategyError(
             f"all_reduce_spec not well formed: {spec}: after a ':' come a limit, another ':' and "

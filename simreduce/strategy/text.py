@@ -1,5 +1,6 @@
 """A strategy as users type it: `SPEC[+PACKER][+chunk=BYTES][+mean]`, for example
-`hierarchical_copy+packs=8`, `ring+ddp` or `chain+chunk=1MiB`.
+`hierarchical_copy+packs=8`, `ring+ddp` or `chain+chunk=1MiB`. NCCL's also say how NCCL does it:
+`nccl:tree+ll128+channels=16`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from simreduce import units
 from simreduce.algorithms import COLLECTIVES
 from simreduce.errors import StrategyError, did_you_mean, quote
 from simreduce.formats import Faults
-from simreduce.layouts import Layout
+from simreduce.layouts import Decision, Layout
 from simreduce.packing import LISTS, PACKERS, NoPacking, Packer
 from simreduce.strategy.automatic import AUTOMATIC
 from simreduce.strategy.spec import Range, parse_spec
@@ -23,6 +24,12 @@ ALL = "all"
 """In a list of strategies: every one."""
 
 _OTHERS = ("chunk=BYTES", "mean")
+
+_PROTOCOLS = ("simple", "ll", "ll128")
+"""NCCL's."""
+
+_MOST_CHANNELS = 64
+"""NCCL's MAXCHANNELS."""
 
 _OPEN = re.compile(rf"\+({'|'.join(LISTS)})=[^,+]*$")
 """The end of a strategy with a packer in whose value a comma may follow."""
@@ -35,8 +42,9 @@ SUMMING = ("all_reduce", "reduce_scatter", "reduce")
 class Strategy:
     """What to do with a gradient list. `spec` and `packing` are the two halves of `text`.
 
-    `chunk` is the most bytes that a pipeline sends as one piece, 0 for no limit. A rule that looks
-    at the layout first (`AUTOMATIC`) is its own spec and has no ranges before `resolve`.
+    `chunk` is the most bytes that a pipeline sends as one piece, 0 for no limit. `nccl` is the
+    protocol and the number of channels of NCCL, where they are given. A rule that looks at the
+    layout first (`AUTOMATIC`) is its own spec and has no ranges before `resolve`.
     """
 
     text: str
@@ -47,6 +55,7 @@ class Strategy:
     mean: bool = False
     chunk: int = 0
     collective: str = "all_reduce"
+    nccl: Decision = Decision()
 
     def __str__(self) -> str:
         return self.text
@@ -76,20 +85,26 @@ def parse_strategy(text: str, collective: str = "all_reduce") -> Strategy:
             for problem in error.problems:
                 faults.add("", problem.replace("all_reduce_spec", name, 1))
     packer: Packer = NoPacking()
-    packing, mean, chunk = "none", False, 0
+    packing, mean, chunk, nccl = "none", False, 0, Decision()
     for option in options:
         key, equals, value = option.partition("=")
         if key == "mean" and not equals:
             mean = True
         elif key == "chunk" and equals:
             chunk = faults.attempt(f"{text}: +{option}", _read_chunk, value) or 0
+        elif option in _PROTOCOLS and not nccl.protocol:
+            nccl = nccl._replace(protocol=option)
+        elif key == "channels" and equals and not nccl.channels:
+            channels = faults.attempt(f"{text}: +{option}", _read_channels, value) or 0
+            nccl = nccl._replace(channels=channels)
         elif key in PACKERS:
             if packing != "none":
                 faults.add(text, f"two packers, +{packing} and +{option}; give one")
             packing = option
             packer = faults.attempt(text, PACKERS[key], value if equals else None) or packer
         else:
-            known = [*PACKERS, *_OTHERS]
+            by_nccl = [*_PROTOCOLS, "channels=N"] if spec.startswith("nccl") else []
+            known = [*PACKERS, *_OTHERS, *by_nccl]
             near = did_you_mean(key, known) or f"; known: {', '.join('+' + k for k in known)}"
             faults.add(text, f"unknown option +{option}{near}")
     if collective != "all_reduce":
@@ -104,8 +119,18 @@ def parse_strategy(text: str, collective: str = "all_reduce") -> Strategy:
         faults.add(text, f"{spec} chooses its own packing; leave out +{packing}")
     for name in [r.algorithm for r in ranges if r.algorithm in AUTOMATIC]:
         faults.add(text, f"{name} is a whole strategy: it takes no shards and no other ranges")
+    if any(nccl) and not any(r.algorithm.startswith("nccl") for r in ranges):
+        faults.add(text, f"protocols and channels are NCCL's; {spec} has none")
     faults.raise_any(StrategyError)
-    return Strategy(text.strip(), spec, packing, tuple(ranges), packer, mean, chunk, collective)
+    return Strategy(
+        text.strip(), spec, packing, tuple(ranges), packer, mean, chunk, collective, nccl
+    )
+
+
+def _read_channels(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST_CHANNELS:
+        raise ValueError(f"must be 1 to {_MOST_CHANNELS} channels")
+    return int(text)
 
 
 def _read_chunk(text: str) -> int:

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from simreduce.topology.classes import LinkClass, link_classes
-from simreduce.topology.elements import DIRECTIONS, Cable, Link, Node, NodeKind, direction
+from simreduce.topology.elements import DIRECTIONS, STAGED, Cable, Link, Node, NodeKind, direction
 from simreduce.topology.folded import Folded, fold
 from simreduce.topology.graph import Topology, build, route
 from simreduce.topology.load import load_machine, load_topology, shipped
@@ -18,6 +18,7 @@ from simreduce.topology.routing.route import Route, Routes
 
 __all__ = [
     "DIRECTIONS",
+    "STAGED",
     "Cable",
     "Folded",
     "Link",

@@ -39,7 +39,7 @@ class Reduction:
     @property
     def meets(self) -> bool:
         """Whether its devices wait for each other before the first transfer, as with NCCL."""
-        return bool((self.plan.executor == Executor.NCCL).any())
+        return bool((self.plan.executor != Executor.TF).any())
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ def _servers(plan: Plan) -> tuple[str, ...]:
 def _only_nccl(plan: Plan) -> bool:
     """Whether NCCL executes all transfers."""
     copies = plan.kind == Kind.COPY
-    return bool(copies.any() and (plan.executor[copies] == Executor.NCCL).all())
+    return bool(copies.any() and (plan.executor[copies] != Executor.TF).all())
 
 
 def _parts(

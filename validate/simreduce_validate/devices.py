@@ -207,5 +207,5 @@ def refusals(
         ]
     except StrategyError as error:
         return [problem.removeprefix(f"{strategy.text}: ") for problem in error.problems]
-    theirs = any((plan.executor == Executor.NCCL).any() for plan in plans)
+    theirs = any((plan.executor != Executor.TF).any() for plan in plans)
     return ["NCCL has no CPU devices"] if theirs and devices.stage.on_cpus else []

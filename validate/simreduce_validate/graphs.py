@@ -145,7 +145,7 @@ def plan_traffic(plan: Plan) -> Traffic:
         kind, operands = Kind(int(plan.kind[op])), plan.operands_of(op)
         here, size = plan.devices[plan.device[op]], int(plan.hi[op] - plan.lo[op])
         wholes = [int(plan.hi[v] - plan.lo[v]) for v in operands]
-        if plan.executor[op] == Executor.NCCL:
+        if plan.executor[op] != Executor.TF:
             _link(root, op, operands)
         elif kind == Kind.COPY:
             found.transfers[plan.devices[source[op]], here, size] += 1

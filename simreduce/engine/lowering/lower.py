@@ -23,6 +23,7 @@ from simreduce.engine.lowering.cores import (
 from simreduce.engine.lowering.dependencies import find_successors
 from simreduce.engine.lowering.lanes import number_lanes
 from simreduce.engine.lowering.lowered import Lowered
+from simreduce.engine.lowering.nccl import add_costs
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.lowering.signatures import Signatures, group_ops
 from simreduce.engine.lowering.sites import Site, find_site
@@ -73,6 +74,8 @@ def lower(
         uses=uses.resource,
         weight=uses.weight,
     )
+    if runtime.dispatch:
+        calls = add_costs(calls, signatures, uses.sends, calibration.nccl)
     dependencies = find_successors(plan)
     amount = _amount(plan, call, np.diff(uses.start) > 0)
     if processor:
@@ -141,7 +144,7 @@ def _overhead(
     calibration: Calibration,
     disturbance: Disturbance,
 ) -> Floats:
-    """Seconds of dispatch by call. NCCL's steps cost none: they run inside one kernel."""
+    """Seconds of dispatch by call. NCCL's steps have none: they run inside one kernel."""
     cost = np.array([calibration.dispatch.get(kind.name.lower(), 0.0) for kind in Kind])[
         signatures.kind
     ]

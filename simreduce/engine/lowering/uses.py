@@ -8,6 +8,7 @@ import numpy as np
 
 from simreduce.arrays import AnyInts, Bools, Floats, Ints, ranges, row_starts
 from simreduce.engine.lowering.cores import CoreWork
+from simreduce.engine.lowering.nccl import Sends, drop_tolls, find_sends
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.lowering.signatures import Signatures
 from simreduce.engine.lowering.sites import Site, find_hosts
@@ -24,6 +25,7 @@ class Uses(NamedTuple):
     weight: Floats
     latency: Floats  # s, of the links on the way
     holds: Bools  # whether lanes are kept on the way
+    sends: Sends  # NCCL's
 
 
 def find_uses(
@@ -36,13 +38,16 @@ def find_uses(
     """
     is_copy = signatures.kind == Kind.COPY
     routes = _find_routes(Signatures(*(column[is_copy] for column in signatures)), site, runtime)
+    if runtime.dispatch:
+        routes = drop_tolls(routes, signatures.executor[is_copy] != Executor.TF, site)
+    sends = find_sends(signatures, routes, site)
     latency, holds = np.zeros(len(is_copy)), np.ones(len(is_copy), dtype=np.bool_)
     latency[is_copy], holds[is_copy] = _latency(routes, resources), routes.holds_lane
     hops, links, often = _at_home(routes, site)
     memory = np.array([resources.memory.get(node.name, -1) for node in site.nodes], dtype=np.int64)
     memory = memory[signatures.target]
     local = ~np.isin(signatures.kind, (Kind.INPUT, Kind.OUTPUT, Kind.COPY))
-    local &= (memory >= 0) & runtime.local
+    local &= (memory >= 0) & runtime.local & (signatures.executor == Executor.TF)
     count = local.astype(np.int64)
     count[is_copy] = hops
     rated, through = cores.per_byte > 0.0, cores.through > 0.0
@@ -66,7 +71,7 @@ def find_uses(
         resource[at[has]] = [index[owner] for owner in owners]
         weight[at[has]], on_links[at[has]] = each[has], False
     resource[on_links], weight[on_links] = links, often
-    return Uses(start, resource, weight, latency, holds)
+    return Uses(start, resource, weight, latency, holds, sends)
 
 
 def _latency(routes: Routes, resources: Resources) -> Floats:

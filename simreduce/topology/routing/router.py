@@ -146,6 +146,10 @@ class Router:
         except TopologyError:
             return False
 
+    def nic(self, gpu: str) -> str:
+        """The NIC that is a GPU's own, "" if it has none."""
+        return self._rails.nic(gpu)
+
     def nics_beyond(self, gpu: str) -> list[str]:
         """The NICs of a GPU's machine, if it reaches some and its `gpudirect` none of them; else
         [].

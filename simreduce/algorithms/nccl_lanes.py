@@ -1,0 +1,84 @@
+"""How NCCL shares a tensor out: over channels, and in each over pieces that follow one another.
+
+Channels that would do the same are one *lane* here, as wide as they are together: all channels of
+an NVSwitch go the same way.
+
+A chunk of a rank is sent in slices, of which two or more are under way. Loops over a large tensor
+are alike, and a rank starts the next before the last has come round, so what counts is how many
+slices fill the connection. A piece therefore stands for as many slices as it takes to keep a plan
+small. In a ring every connection is busy all the time, and pieces longer than the latency cost
+nothing. In a chain, a tree or a switch the first piece has to arrive before the others count: with
+p pieces for s slices over h hops the time is up to (h - 1)(1/p - 1/s) of the whole too long.
+
+NCCL lets 8 steps be under way on a connection. At its own buffer sizes that never binds: even 8
+steps of LL, 256 KiB, are more than a channel moves in the two latencies of a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from simreduce import dtypes
+from simreduce.plan import Executor, PlanBuilder, Values
+from simreduce.plan.plan import merged_channel
+
+EXECUTORS = {
+    "simple": Executor.NCCL, "ll": Executor.NCCL_LL, "ll128": Executor.NCCL_LL128,
+}  # fmt: skip
+"""By protocol."""
+
+STEP = {"simple": 1 << 19, "ll": 1 << 15, "ll128": 600 * 1024 * 15 // 16}
+"""Bytes of data in a step of NCCL's default buffer."""
+
+_LEAST = 1 << 14
+"""Bytes of the smallest slice of Simple."""
+
+_OPS = 6_000
+"""Copies of one collective, about; more pieces would change little."""
+
+
+class Lane(NamedTuple):
+    """Channels `first` to `last` (not included) of `of`, which do the same; `channel` is theirs."""
+
+    first: int
+    last: int
+    of: int
+    channel: int
+
+    def share(self, values: Values) -> Values:
+        """The part of every value that these channels carry."""
+        size, whole = values.elements, self.of
+        each, more = size // whole, size % whole
+        lo, hi = (values.lo + each * c + more * c // whole for c in (self.first, self.last))
+        return values.view(lo, hi)
+
+
+def lanes(kinds: Sequence[object], channels: int) -> list[tuple[int, Lane]]:
+    """The first `channels` channels of `kinds`, which repeat: the number of each kind and its lane,
+    without kinds that have none.
+    """
+    count = np.bincount(np.arange(channels) % len(kinds), minlength=len(kinds)).tolist()
+    last = np.cumsum(count).tolist()
+    return [
+        (kind, Lane(end - blocks, end, channels, merged_channel(kind % 64, blocks)))
+        for kind, (blocks, end) in enumerate(zip(count, last, strict=True))
+        if blocks
+    ]
+
+
+def pieces(values: Values, channels: int, step: int, copies: int, least: int = 1) -> int:
+    """How many pieces of about `step` bytes a channel's share of every value is cut into, if one
+    piece makes so many copies.
+    """
+    share = int(values.elements.max(initial=0)) * dtypes.SIZES[values.dtype] / channels
+    return int(max(min(share / step, _OPS / copies), min(least, share / _LEAST), 1))
+
+
+def join(b: PlanBuilder, made: Sequence[Values]) -> Values:
+    """By rank, what lanes made by piece, rank and chunk."""
+    each = [values.swapaxes(0, 1).swapaxes(1, 2) for values in made]
+    whole = Values.concatenate([v[:, :, None] for v in each], axis=2)
+    return b.joins(whole.reshape(whole.shape[0], -1))

@@ -1,0 +1,95 @@
+"""What NCCL's sends use and cost: kinds of links, protocols, channels, launches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from simreduce.arrays import AnyInts, Bools, Floats, Ints, row_starts
+from simreduce.engine.calibration import LINK_KINDS, NcclConstants
+from simreduce.engine.lowering.calls import Calls
+from simreduce.engine.lowering.signatures import Signatures
+from simreduce.engine.lowering.sites import Site
+from simreduce.plan import Executor, Kind
+from simreduce.plan.plan import CHANNELS
+from simreduce.topology import STAGED, Routes
+
+_PROTOCOL = ("", "simple", "ll", "ll128")
+"""By executor."""
+
+_BYTES = {"simple": 1.0, "ll": 2.0, "ll128": 16 / 15}
+"""Bytes on the wire for each byte of data, flags included."""
+
+_NVLINK, _PCI, _SHM, _NET, _NVLS = range(len(LINK_KINDS))
+
+
+class Sends(NamedTuple):
+    """The rows of calls that are sends of NCCL, and the kind of link of each."""
+
+    calls: AnyInts
+    kind: Ints
+
+
+def drop_tolls(routes: Routes, mine: Bools, site: Site) -> Routes:
+    """The routes without the tolls of staged copies where they are `mine`: NCCL's kernels write to
+    and read from the memory of the host themselves.
+    """
+    staged = np.array([link.link_class.startswith(STAGED) for link in site.topology.links])
+    count = np.diff(routes.start)
+    row = np.repeat(np.arange(len(count)), count)
+    kept = ~(staged[routes.links] & mine[row])
+    if kept.all():
+        return routes
+    start = row_starts(np.bincount(row[kept], minlength=len(count)))
+    shares = None if routes.shares is None else routes.shares[kept]
+    return Routes(start, routes.links[kept], routes.holds_lane, shares)
+
+
+def find_sends(signatures: Signatures, routes: Routes, site: Site) -> Sends:
+    """NCCL's sends among the calls; `routes` are those of all copies."""
+    copies = np.flatnonzero(signatures.kind == Kind.COPY)
+    mine = signatures.executor[copies] != Executor.TF
+    links = site.topology.links
+    nvlink = np.array([link.link_class.startswith("nvlink") for link in links], dtype=np.bool_)
+    network = np.array([not link.holds_lane for link in links], dtype=np.bool_)
+    count = np.diff(routes.start)
+    row = np.repeat(np.arange(len(copies)), count)
+    kind = np.where(
+        np.bincount(row, nvlink[routes.links], minlength=len(copies)) == count, _NVLINK, _PCI
+    )
+    kind[np.bincount(row, network[routes.links], minlength=len(copies)) > 0] = _NET
+    names, router = tuple(site.topology.nodes), site.topology.router
+    for i in np.flatnonzero(mine & (kind != _NET)).tolist():
+        ends = [
+            site.topology.nodes[names[site.place[column[copies[i]]]]]
+            for column in (signatures.source, signatures.target)
+        ]
+        if any(node.kind not in ("gpu", "cpu") for node in ends):
+            kind[i] = _NVLS
+        elif kind[i] == _PCI and not router.is_peer(*(node.name for node in ends)):
+            kind[i] = _SHM
+    return Sends(copies[mine], kind[mine])
+
+
+def add_costs(
+    calls: Calls, signatures: Signatures, sends: Sends, constants: NcclConstants
+) -> Calls:
+    """The calls with NCCL's latencies, launches, protocols and limits of channels."""
+    latency, cap, weight = calls.latency.copy(), calls.cap.copy(), calls.weight.copy()
+    protocol = np.array(signatures.executor)
+    for number, name in enumerate(_PROTOCOL):
+        launches = (protocol == number) & (signatures.kind == Kind.INPUT) & (number > 0)
+        if launches.any():
+            latency[launches] = constants.launch + constants.start[name]
+    uses = np.diff(calls.use_start)
+    factor: Floats = np.ones(len(uses))
+    for call, kind in zip(sends.calls.tolist(), sends.kind.tolist(), strict=True):
+        name = _PROTOCOL[protocol[call]]
+        key = LINK_KINDS[kind], name
+        latency[call] = constants.latency[key]
+        factor[call] = _BYTES[name] / constants.efficiency[key]
+        if (channel := int(signatures.channel[call])) >= 0:
+            cap[call] = constants.channel_rate[name] * (channel // CHANNELS + 1)
+    return replace(calls, latency=latency, cap=cap, weight=weight * np.repeat(factor, uses))
