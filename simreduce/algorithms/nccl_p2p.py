@@ -24,7 +24,7 @@ def all_to_all(
     n = len(given)
     ranks, peers = np.arange(n), np.arange(1, n)
     rounds = min(n - 1, _AT_ONCE)
-    blocks = max(how.channels // rounds, 1)
+    blocks = how.channels  # of each pair
     part = given.cut(n)
     target = (ranks[:, None] + peers) % n
     channel = merged_channel(0, blocks) + peers % rounds

@@ -10,15 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
 
 from simreduce.arrays import Floats
 from simreduce.engine import IDEAL, TENSORFLOW, Calibration, LinkConstants, Processor, Runtime
+from simreduce.engine.calibration import LINK_KINDS, PROTOCOLS, NcclConstants
 from simreduce.engine.runtime import Call
-from simreduce.plan import Kind, Plan, PlanBuilder, Value
+from simreduce.plan import Executor, Kind, Plan, PlanBuilder, Value
 from simreduce.testing.small import NO_CONTRACT
 from simreduce.topology import Cable, Node, Topology, build
 
@@ -165,6 +166,25 @@ def calibrations(draw: st.DrawFn, figures: Figures) -> Calibration:
             )
         ),
         cpu=draw(st.one_of(st.none(), processors(figures))),
+        nccl=draw(nccl_constants(figures)),
+    )
+
+
+@st.composite
+def nccl_constants(draw: st.DrawFn, figures: Figures) -> NcclConstants:
+    """Launches, latencies, efficiencies and rates of channels by protocol and kind of link."""
+    keys = [(link, protocol) for link in LINK_KINDS for protocol in PROTOCOLS]
+
+    def each(names: Sequence[Any], value: st.SearchStrategy[float]) -> dict[Any, float]:
+        few = draw(st.lists(value, min_size=1, max_size=3))  # for many names
+        return {name: few[i % len(few)] for i, name in enumerate(names)}
+
+    return NcclConstants(
+        launch=draw(figures.delay),
+        start=each(PROTOCOLS, figures.delay),
+        latency=each(keys, figures.delay),
+        efficiency=each(keys, st.sampled_from([0.25, 0.5, 1.0])),
+        channel_rate=each(PROTOCOLS, figures.bandwidth),
     )
 
 
@@ -201,6 +221,7 @@ def plans(draw: st.DrawFn, devices: Sequence[str], figures: Figures, most_ops: i
         value = _VERB[draw(st.sampled_from(_VERBS))](draw, b, unit, values)
         if value is not None and value not in values:
             values.append(value)
+        b.executor = draw(st.sampled_from([Executor.TF, b.executor, *Executor]))
     return _with_controls(draw, b.finish(NO_CONTRACT))
 
 

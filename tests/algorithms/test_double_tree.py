@@ -18,7 +18,7 @@ NCCL_14 = {8: 0, 4: 8, 12: 8, 2: 4, 6: 4, 10: 12, 1: 2, 3: 2, 5: 6, 7: 6, 9: 10,
 
 
 def test_the_first_tree_is_nccls():
-    assert NCCL_14 == {v: p for v, p in enumerate(double_tree._parent(14).tolist()) if v}
+    assert NCCL_14 == {v: p for v, p in enumerate(double_tree.parents(14).tolist()) if v}
 
 
 def test_the_second_tree_is_mirrored_or_shifted():
@@ -43,13 +43,13 @@ def test_the_second_tree_is_mirrored_or_shifted():
 
 def _children(n, places):
     """By rank, its children in each tree."""
-    return [np.bincount(place[double_tree._parent(n)[1:]], minlength=n) for place in places]
+    return [np.bincount(place[double_tree.parents(n)[1:]], minlength=n) for place in places]
 
 
 @pytest.mark.parametrize("n", range(2, 70))
 def test_inner_ranks_of_one_tree_are_leaves_of_the_other(n):
     """But for the first of an odd number of ranks, which has one child in each."""
-    one, other = _children(n, (np.arange(n), double_tree._second(n)))
+    one, other = _children(n, (np.arange(n), double_tree.second_tree(n)))
     both = np.flatnonzero((one > 0) & (other > 0))
 
     assert ([0] if n % 2 else []) == both.tolist()

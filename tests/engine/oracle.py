@@ -298,7 +298,7 @@ class Oracle:
                 + plan.controls[plan.control_start[op] : plan.control_start[op + 1]].tolist()
             )
             stream = int(plan.stream[op])
-            if stream >= 0:
+            if stream >= 0 and not Executor(plan.executor[op]).is_nccl:
                 before += [last_on_stream[stream]] if stream in last_on_stream else []
                 last_on_stream[stream] = op
             target = self.topology.nodes[plan.devices[plan.device[op]]]
@@ -306,7 +306,8 @@ class Oracle:
                 self.topology.nodes[plan.devices[plan.device[operands[0]]]] if operands else target
             )
             channel = stream // len(plan.devices) if stream >= 0 else -1
-            call = Call(Executor(plan.executor[op]), kind, source, target, channel)
+            executor = Executor(plan.executor[op])
+            call = Call(executor, kind, source, target, channel)
             dispatch = (
                 self.calibration.dispatch.get(kind.name.lower(), 0.0)
                 if self.runtime.dispatch
@@ -364,8 +365,12 @@ class Oracle:
                     weights = {**weights, f"shared memory of {owner}": past}
                 moved = nbytes * per_byte + self._past_its_own(call, per_byte, passes, nbytes)
                 nbytes, weights, cap = self._core_flow(owner, seconds, moved, nbytes, weights)
-            if plan.executor[op] == Executor.NCCL:  # the steps of one kernel: nothing is dispatched
+            if executor.is_nccl:  # the steps of one kernel: nothing is dispatched
                 overhead = Fraction(0)
+                if kind != Kind.COPY:  # sums are part of what receives
+                    weights = {}
+                if self.runtime.dispatch:
+                    latency, weights, cap = self._nccl(call, latency, weights)
             if kind == Kind.CONCAT and plan.arg[op] == 1:  # in place: nothing happens
                 overhead, latency, weights, lanes, pipes = (
                     Fraction(0),
@@ -391,6 +396,41 @@ class Oracle:
                 )
             )
         return jobs
+
+    def _nccl(
+        self, call: Call, latency: Fraction, weights: Mapping[str, Fraction]
+    ) -> tuple[Fraction, Mapping[str, Fraction], Fraction | None]:
+        """Latency, weights and cap of what NCCL executes."""
+        constants = self.calibration.nccl
+        protocol = {1: "simple", 2: "ll", 3: "ll128"}[int(call.executor)]
+        if call.kind == Kind.INPUT:
+            seconds = Fraction(constants.launch + constants.start[protocol])
+            return seconds, weights, None
+        if call.kind != Kind.COPY:
+            return Fraction(0), weights, None
+        path = [
+            self.topology.links[each]
+            for each in route(self.topology, call.source.name, call.target.name).links
+        ]
+        wires = [link for link in path if link.source != link.target]
+        if not all(link.holds_lane for link in wires):
+            link = "net"
+        elif {call.source.kind, call.target.kind} - {"gpu", "cpu"}:
+            link = "nvls"
+        elif all(link.link_class.startswith("nvlink") for link in path):
+            link = "nvlink"
+        elif self.topology.router.is_peer(call.source.name, call.target.name):
+            link = "pci"
+        else:
+            link = "shm"
+        flags = {"simple": Fraction(1), "ll": Fraction(2), "ll128": Fraction(16 / 15)}[protocol]
+        factor = Fraction(float(flags) / constants.efficiency[link, protocol])
+        kept = {link.name for link in path if not link.link_class.startswith("staged")}
+        weights = {name: weight * factor for name, weight in weights.items() if name in kept}
+        cap = None
+        if call.channel >= 0 and link != "nvls":
+            cap = Fraction(constants.channel_rate[protocol]) * (call.channel // 64 + 1)
+        return Fraction(constants.latency[link, protocol]), weights, cap
 
     def _memory(self, kind: Kind, operands: int, node: Node) -> dict[str, Fraction]:
         """A local op reads its operands and writes its result; a join reads every byte once."""

@@ -90,6 +90,7 @@ def add_costs(
         key = LINK_KINDS[kind], name
         latency[call] = constants.latency[key]
         factor[call] = _BYTES[name] / constants.efficiency[key]
-        if (channel := int(signatures.channel[call])) >= 0:
+        channel = int(signatures.channel[call])
+        if channel >= 0 and kind != _NVLS:  # switches move what all channels ask for
             cap[call] = constants.channel_rate[name] * (channel // CHANNELS + 1)
     return replace(calls, latency=latency, cap=cap, weight=weight * np.repeat(factor, uses))
