@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from simreduce import workers
-from simreduce.algorithms import packed_trees
+from simreduce.algorithms import nccl, packed_trees
 from simreduce.algorithms.blueconnect import blueconnect
 from simreduce.algorithms.collective import collective
 from simreduce.algorithms.copy_to_device import copy_to_cpu, copy_to_gpus, reduce_to_one
@@ -26,7 +26,6 @@ from simreduce.algorithms.family import NAMES, Family
 from simreduce.algorithms.hierarchical_copy import hierarchical_copy, hierarchical_copy_gcp_v100
 from simreduce.algorithms.in_switch import in_switch
 from simreduce.algorithms.multi_ring import best_ring, multi_ring
-from simreduce.algorithms import nccl
 from simreduce.algorithms.nccl_hybrids import nccl_pscpu, nccl_rechd, nccl_xring
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.algorithms.plugins import load_plugins, warn_of_unloaded, why_unloaded

@@ -17,7 +17,7 @@ from simreduce.algorithms.nccl_choice import decided
 from simreduce.algorithms.nccl_lanes import EXECUTORS
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.algorithms.rings import rings, ways
-from simreduce.layouts import Decision, Layout
+from simreduce.layouts import OPEN, Decision, Layout
 from simreduce.plan import PlanBuilder, Value, Values
 
 _BY_RINGS: dict[str, Callable[..., Values]] = {
@@ -51,7 +51,7 @@ def run(
     collective: str,
     values: Sequence[Value],
     before: Sequence[Value] = (),
-    wanted: Decision = Decision(),  # noqa: B008 - a value that cannot be changed
+    wanted: Decision = OPEN,
     *root: int,
 ) -> Values:
     """One collective of the ranks that have `values`, in ascending order, after the values

@@ -25,6 +25,8 @@ def decided(
     algorithm = wanted.algorithm or ("p2p" if collective == "all_to_all" else "ring")
     small = "ll" if nbytes <= _LL else "ll128" if nbytes <= _LL128 else "simple"
     protocol = wanted.protocol or ("simple" if algorithm in ("nvls", "p2p") else small)
-    least = _THRESHOLD[protocol] * (len(ranks) * layout.machines if protocol == "ll" and algorithm == "ring" else 1)
+    least = _THRESHOLD[protocol] * (
+        len(ranks) * layout.machines if protocol == "ll" and algorithm == "ring" else 1
+    )
     most = 2 * max(len(rings(layout, ranks)), 8)
     return Decision(algorithm, protocol, wanted.channels or max(min(most, nbytes // least), 1))

@@ -16,7 +16,7 @@ from simreduce.algorithms.recursive_halving_doubling import halving_doubling
 from simreduce.algorithms.shuffle import gather_groups, shuffle
 from simreduce.algorithms.xring import ring_all_reduce
 from simreduce.errors import StrategyError
-from simreduce.layouts import Decision, Layout
+from simreduce.layouts import OPEN, Layout
 from simreduce.plan import PlanBuilder, Value, Values
 
 Upper = Callable[[PlanBuilder, Sequence[Value]], list[Value]]
@@ -91,5 +91,5 @@ def _one(
     for total, task in zip(totals, layout.tasks, strict=True):
         place = task.index(total.device)
         there = Values.of([total] * len(task)).on(np.array(task))
-        results += run(b, layout, "broadcast", there, (), Decision(), place)
+        results += run(b, layout, "broadcast", there, (), OPEN, place)
     return results

@@ -18,7 +18,11 @@ _AT_ONCE = 8
 
 
 def all_to_all(
-    b: PlanBuilder, given: Values, ways: Sequence[Sequence[int]], how: Decision, after: Sequence[int]
+    b: PlanBuilder,
+    given: Values,
+    ways: Sequence[Sequence[int]],
+    how: Decision,
+    after: Sequence[int],
 ) -> Values:
     """By rank and sender, the part that the sender gave for it."""
     n = len(given)

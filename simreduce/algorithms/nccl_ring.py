@@ -14,7 +14,11 @@ from simreduce.plan import PlanBuilder, Values
 
 
 def all_reduce(
-    b: PlanBuilder, given: Values, ways: Sequence[Sequence[int]], how: Decision, after: Sequence[int]
+    b: PlanBuilder,
+    given: Values,
+    ways: Sequence[Sequence[int]],
+    how: Decision,
+    after: Sequence[int],
 ) -> Values:
     """The sum on every rank; `given` by rank, of one of equal machines."""
     whole, made = parts(given[None], Knobs(machines=b.machines))[0], []
@@ -27,7 +31,11 @@ def all_reduce(
 
 
 def reduce_scatter(
-    b: PlanBuilder, given: Values, ways: Sequence[Sequence[int]], how: Decision, after: Sequence[int]
+    b: PlanBuilder,
+    given: Values,
+    ways: Sequence[Sequence[int]],
+    how: Decision,
+    after: Sequence[int],
 ) -> Values:
     """Part r of the sum on rank r."""
     whole, made = given.cut(len(given)), []
@@ -40,7 +48,11 @@ def reduce_scatter(
 
 
 def all_gather(
-    b: PlanBuilder, given: Values, ways: Sequence[Sequence[int]], how: Decision, after: Sequence[int]
+    b: PlanBuilder,
+    given: Values,
+    ways: Sequence[Sequence[int]],
+    how: Decision,
+    after: Sequence[int],
 ) -> Values:
     """The whole on every rank, which gave its part."""
     made = []

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from simreduce.layouts import Decision, Layout
+from simreduce.layouts import OPEN, Decision, Layout
 from simreduce.plan import PlanBuilder, Value
 
 Tensors: TypeAlias = Sequence[Sequence[Value]]
@@ -31,7 +31,7 @@ class Options:
     faithful: bool = False
     chunk: int = 0
     root: int = 0
-    nccl: Decision = Decision()
+    nccl: Decision = OPEN
 
 
 Planner: TypeAlias = Callable[[PlanBuilder, Layout, Tensors, Options], Results]

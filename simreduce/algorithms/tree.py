@@ -63,19 +63,15 @@ def collectives(
 def up(
     b: PlanBuilder, given: Values, tree: Tree, channel: int, after: Sequence[int] = ()
 ) -> Values:
-    """By group, chunk and node: the sum over what the node and all below it gave. Every send waits
-    for the ops `after`.
-    """
+    """By group, chunk and node: the sum over it and all below it, sent after the ops `after`."""
     held = given.with_ops(given.op.copy())
     for node in reversed(tree.levels()):
         parent = tree.parent[node]
         stream = b.streams(held.device[..., parent if tree.turns else node], channel)
         to = held.device[..., parent]
-        arrived = b.copies(held[..., node], to, stream=stream, after=after)
+        come = b.copies(held[..., node], to, stream=stream, after=after)
         for adder, terms in tree.sums(parent):
-            held.op[..., adder] = b.adds(
-                [held[..., adder], *(arrived[..., term] for term in terms)]
-            ).op
+            held.op[..., adder] = b.adds([held[..., adder], *(come[..., t] for t in terms)]).op
     return held
 
 

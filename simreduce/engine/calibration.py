@@ -117,10 +117,10 @@ class Calibration:
     `CLASS:d2h` or `CLASS:h2d`, its links that lead from GPUs to their host or back; or by the name
     of one link. The narrowest counts. `step` is what a step costs for every machine that takes
     part, in seconds, besides the way to the others and back (see `step_cost`). `nccl` is for what
-    NCCL executes. `provenance` says what was measured, where and when; `errors` the standard error of each constant that has one,
-    under the name the file gives it. `controls` are no constants: what some of the plans that it
-    was learnt from took then, in seconds, by what they do and the bytes of their values, so that
-    they can be timed again.
+    NCCL executes. `provenance` says what was measured, where and when; `errors` the standard error
+    of each constant that has one, under the name the file gives it. `controls` are no constants:
+    what some of the plans that it was learnt from took then, in seconds, by what they do and the
+    bytes of their values, so that they can be timed again.
     """
 
     name: str

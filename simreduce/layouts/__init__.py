@@ -5,6 +5,6 @@ hand. `layout` makes the `Layout` of a topology.
 """
 
 from simreduce.layouts.of_topology import layout
-from simreduce.layouts.values import Decide, Decision, Layout, Reducer
+from simreduce.layouts.values import OPEN, Decide, Decision, Layout, Reducer
 
-__all__ = ["Decide", "Decision", "Layout", "Reducer", "layout"]
+__all__ = ["OPEN", "Decide", "Decision", "Layout", "Reducer", "layout"]

@@ -36,6 +36,9 @@ class Decision(NamedTuple):
     channels: int = 0
 
 
+OPEN = Decision()
+"""Nothing is decided."""
+
 Decide: TypeAlias = Callable[[tuple[str, ...], str, int, Decision], Decision]
 """NCCL's choice for a collective of so many bytes among these GPUs, where the given decision leaves
 it open.
@@ -63,8 +66,8 @@ class Layout:
     direct links from rank i to rank j. `order` is the order in which rings take the GPUs of a task
     (tf_cnn_benchmarks' `--gpu_indices`), as positions in the task; empty for the task's own.
     `reducers` are the switches that can sum. `nics` has the place of each rank's NIC in its
-    machine, -1 for none; empty where nothing is known of NICs. `wiring` knows what lies between the ranks; without
-    it `links` is all there is to know. `decide` knows what NCCL chooses here.
+    machine, -1 for none; empty where nothing is known of NICs. `wiring` knows what lies between
+    the ranks; without it `links` is all there is to know. `decide` knows what NCCL chooses here.
 
     A folded machine has the layout of one of its `machines` equal ones. They count as tasks of
     their own unless they are `one_task`.

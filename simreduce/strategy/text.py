@@ -15,7 +15,7 @@ from simreduce import units
 from simreduce.algorithms import COLLECTIVES
 from simreduce.errors import StrategyError, did_you_mean, quote
 from simreduce.formats import Faults
-from simreduce.layouts import Decision, Layout
+from simreduce.layouts import OPEN, Decision, Layout
 from simreduce.packing import LISTS, PACKERS, NoPacking, Packer
 from simreduce.strategy.automatic import AUTOMATIC
 from simreduce.strategy.spec import Range, parse_spec
@@ -44,6 +44,8 @@ class Strategy:
 
     `chunk` is the most bytes that a pipeline sends as one piece, 0 for no limit. `nccl` is the
     protocol and the number of channels of NCCL, where they are given. A rule that looks at the
+    `chunk` is the most bytes that a pipeline sends as one piece, 0 for no limit. `nccl` is the
+    protocol and the number of channels of NCCL, where they are given. A rule that looks at the
     layout first (`AUTOMATIC`) is its own spec and has no ranges before `resolve`.
     """
 
@@ -55,7 +57,7 @@ class Strategy:
     mean: bool = False
     chunk: int = 0
     collective: str = "all_reduce"
-    nccl: Decision = Decision()
+    nccl: Decision = OPEN
 
     def __str__(self) -> str:
         return self.text
@@ -85,7 +87,7 @@ def parse_strategy(text: str, collective: str = "all_reduce") -> Strategy:
             for problem in error.problems:
                 faults.add("", problem.replace("all_reduce_spec", name, 1))
     packer: Packer = NoPacking()
-    packing, mean, chunk, nccl = "none", False, 0, Decision()
+    packing, mean, chunk, nccl = "none", False, 0, OPEN
     for option in options:
         key, equals, value = option.partition("=")
         if key == "mean" and not equals:

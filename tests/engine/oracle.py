@@ -370,7 +370,7 @@ class Oracle:
                 if kind != Kind.COPY:  # sums are part of what receives
                     weights = {}
                 if self.runtime.dispatch:
-                    latency, weights, cap = self._nccl(call, latency, weights)
+                    latency, weights, cap = self._nccl(call, weights)
             if kind == Kind.CONCAT and plan.arg[op] == 1:  # in place: nothing happens
                 overhead, latency, weights, lanes, pipes = (
                     Fraction(0),
@@ -398,7 +398,7 @@ class Oracle:
         return jobs
 
     def _nccl(
-        self, call: Call, latency: Fraction, weights: Mapping[str, Fraction]
+        self, call: Call, weights: Mapping[str, Fraction]
     ) -> tuple[Fraction, Mapping[str, Fraction], Fraction | None]:
         """Latency, weights and cap of what NCCL executes."""
         constants = self.calibration.nccl
