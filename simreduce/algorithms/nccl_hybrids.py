@@ -87,7 +87,7 @@ def _one(
         first, *others = before[t]
         firsts.append(b.hold(first, [value.op for value in others]))
     totals = upper(b, firsts)
-    results = []
+    results: list[Value] = []
     for total, task in zip(totals, layout.tasks, strict=True):
         place = task.index(total.device)
         there = Values.of([total] * len(task)).on(np.array(task))

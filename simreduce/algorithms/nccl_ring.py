@@ -21,7 +21,8 @@ def all_reduce(
     after: Sequence[int],
 ) -> Values:
     """The sum on every rank; `given` by rank, of one of equal machines."""
-    whole, made = parts(given[None], Knobs(machines=b.machines))[0], []
+    whole: Values = parts(given[None], Knobs(machines=b.machines))[0, ...]
+    made = []
     for kind, lane in lanes(ways, how.channels):
         order = np.array(ways[kind])
         own = _cut(lane, whole, how, 3)[:, order]

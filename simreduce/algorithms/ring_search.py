@@ -36,7 +36,8 @@ def ring_search(lanes: tuple[Way, ...]) -> tuple[Way, ...]:
 
 
 def _packed(links: tuple[Way, ...], copies: int) -> list[Way]:
-    n, found = range(len(links)), []
+    found: list[Way] = []
+    n = range(len(links))
     free = {(a, b): links[a][b] * copies for a in n for b in n if links[a][b]}
     while len(n) > 2 and len(found) < MOST and (ring := _search(n, free)):
         for order in (ring, (ring[0], *ring[:0:-1])):

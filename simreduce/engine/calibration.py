@@ -129,10 +129,10 @@ class Calibration:
     links: Mapping[str, LinkConstants] = field(default_factory=dict)
     step: float = 0.0
     cpu: Processor | None = None
-    nccl: NcclConstants = field(default_factory=NcclConstants)
     provenance: Mapping[str, str] = field(default_factory=dict)
     errors: Mapping[str, float] = field(default_factory=dict)
     controls: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    nccl: NcclConstants = field(default_factory=NcclConstants)
 
 
 NOMINAL = Calibration(
