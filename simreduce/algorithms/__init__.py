@@ -141,7 +141,7 @@ def _nccl(collective: str, **algorithms: str) -> tuple[Algorithm, ...]:
             nccl.planner(collective, name),
             f"NCCL's {words}",
             choices=_none,
-            symmetric=folds and name != "nvls",
+            symmetric=folds and name == "ring",
         )
         for name, words in algorithms.items()
     )
@@ -154,7 +154,8 @@ def _none(_: Layout) -> Sequence[int]:
 # fmt: off
 _TABLE = (
     *_nccl("all_reduce", ring="rings", tree="chains and double binary trees",
-           nvls="switches that sum and multicast"),
+           nvls="switches that sum and multicast",
+           nvlstree="switches that sum, and trees across"),
     Algorithm("nccl/xring", nccl_xring, "NCCL in every task, a ring across",
               "1 only, with several tasks", _across, quirks=True),
     Algorithm("nccl/rechd", nccl_rechd, "NCCL in every task, halving-doubling across", "ignored",

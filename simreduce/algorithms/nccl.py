@@ -17,6 +17,7 @@ from simreduce.algorithms.nccl_choice import decided
 from simreduce.algorithms.nccl_lanes import EXECUTORS
 from simreduce.algorithms.planner import Options, Planner, Results, Tensors
 from simreduce.algorithms.rings import rings, ways
+from simreduce.errors import NotFoldable
 from simreduce.layouts import OPEN, Decision, Layout
 from simreduce.plan import PlanBuilder, Value, Values
 
@@ -66,9 +67,11 @@ def run(
     nbytes = int(given.elements.max(initial=0)) * each * dtypes.SIZES[given.dtype]
     how = decided(layout, ranks, collective, nbytes, wanted)
     with executed_by_nccl(b, how.protocol, [*given, *before]) as launch:
-        if how.algorithm == "nvls":
-            return nccl_nvls.all_reduce(b, given, nccl_nvls.switches(layout, ranks), how, launch)
+        if how.algorithm in ("nvls", "nvlstree"):
+            return nccl_nvls.all_reduce(b, given, nccl_nvls.boxes(layout, ranks), how, launch)
         if how.algorithm == "tree":
+            if layout.machines > 1:
+                raise NotFoldable("machines have different places in NCCL's tree")
             paths = [
                 [[place[rank] for rank in part] for part in way] for way in ways(layout, ranks)
             ]

@@ -24,7 +24,7 @@ def decided(
         return layout.decide(tuple(layout.ranks[r] for r in ranks), collective, nbytes, wanted)
     algorithm = wanted.algorithm or ("p2p" if collective == "all_to_all" else "ring")
     small = "ll" if nbytes <= _LL else "ll128" if nbytes <= _LL128 else "simple"
-    protocol = wanted.protocol or ("simple" if algorithm in ("nvls", "p2p") else small)
+    protocol = wanted.protocol or ("simple" if algorithm in ("nvls", "nvlstree", "p2p") else small)
     least = _THRESHOLD[protocol] * (
         len(ranks) * layout.machines if protocol == "ll" and algorithm == "ring" else 1
     )

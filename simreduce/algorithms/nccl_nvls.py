@@ -1,11 +1,12 @@
-"""NVLS: NVSwitches sum and multicast (NVLink SHARP).
+"""NVLS: NVSwitches sum and multicast (NVLink SHARP); across machines, trees join them (NVLSTree).
 
-Every rank is the head of an equal part. The switch sums what all ranks hold of it and gives the sum
-to the head, which sends it back to be multicast to all. A port carries the tensor once and a part
-of it besides, each way: t = a + S (1 + 1/n)/B, so the bus bandwidth is 2B (n-1)/(n+1).
+In a machine of g GPUs each is the head of an equal part. The switch sums what all hold of it and
+gives the sum to the head, which sends it back to be multicast to all. A port carries the tensor
+once and a part of it besides, each way: t = a + S (1 + 1/g)/B, so the bus bandwidth is
+2B (g-1)/(g+1). Before the sums go back, the heads of all machines reduce them over the double
+binary tree of machines, each over its own NIC.
 
-Pieces follow one another: 16 KiB to 128 KiB on every channel for every head, less for small
-tensors.
+Pieces follow one another: 16 KiB to 128 KiB on every channel for every head.
 """
 
 from __future__ import annotations
@@ -15,9 +16,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from simreduce import dtypes
+from simreduce.algorithms.double_tree import parents, second_tree
+from simreduce.algorithms.tree import down, up
+from simreduce.algorithms.tree_shape import Tree
 from simreduce.errors import StrategyError
 from simreduce.layouts import Decision, Layout
 from simreduce.plan import PlanBuilder, Values
+from simreduce.plan.plan import CHANNELS, merged_channel
 
 _CHUNK = 1 << 17
 _SMALLER = ((64, 1 << 16), (8, 1 << 15), (2, 1 << 14))
@@ -26,34 +31,57 @@ _SMALLER = ((64, 1 << 16), (8, 1 << 15), (2, 1 << 14))
 _MOST = 64
 """Pieces at most; from there on they add less than 2 % to the time."""
 
+Box = tuple[int, list[int]]
+"""A device that is a switch, and places of ranks that it links."""
 
-def switches(layout: Layout, ranks: Sequence[int]) -> list[int]:
-    """The devices that are switches which sum and link all `ranks`."""
-    names = [each.name for each in layout.reducers if {*ranks} <= {*each.ranks}]
-    if not names or layout.machines > 1:
-        raise StrategyError("needs a switch that sums and links all GPUs (NVSwitch with SHARP)")
-    return [layout.devices.index(name) for name in names]
+
+def boxes(layout: Layout, ranks: Sequence[int]) -> list[Box]:
+    """A switch that sums for each machine, or one for all of them."""
+    place = {rank: i for i, rank in enumerate(ranks)}
+    names, found = layout.devices, []
+    whole = [each for each in layout.reducers if {*ranks} <= {*each.ranks}]
+    tasks = [ranks] if whole else [[r for r in task if r in place] for task in layout.tasks]
+    for task in filter(None, tasks):
+        near = [each for each in layout.reducers if {*task} <= {*each.ranks}]
+        if not near or layout.machines > 1:
+            raise StrategyError("needs switches that sum and link all GPUs of a machine (NVSwitch)")
+        found.append((names.index(near[0].name), [place[rank] for rank in task]))
+    if len({len(box[1]) for box in found}) > 1:
+        raise StrategyError("needs the same number of GPUs on every machine")
+    return found
 
 
 def all_reduce(
-    b: PlanBuilder, given: Values, switches: Sequence[int], how: Decision, after: Sequence[int]
+    b: PlanBuilder, given: Values, found: Sequence[Box], how: Decision, after: Sequence[int]
 ) -> Values:
-    """The sum on every rank; several switches take equal shares."""
-    n, shares, made = len(given), given.cut(len(switches)), []
-    count = _pieces(given, n * how.channels)
-    for i, switch in enumerate(switches):
-        own = shares[:, i].cut(count)  # by rank and piece
+    """The sum on every rank."""
+    heads, sums, made = len(found[0][1]), [], []
+    count = _pieces(given, heads * how.channels)
+    for switch, places in found:
+        own = given[np.array(places)].cut(count)  # by head and piece
         there = np.full(own.shape, switch)
         rose = b.copies(own, there, stream=b.streams(own.device, 0), after=after)
-        total = b.adds([rose[rank, ...] for rank in range(n)])
-        part = total.cut(n).swapaxes(0, 1)  # by head and piece
-        stream = b.streams(own.device, 1)
-        held = b.copies(part, own.device, stream=stream)
-        back = b.copies(held, there, stream=b.streams(own.device, 2))
-        whole = b.joins(back.swapaxes(0, 1))
-        stream = b.streams(own.device, 3)
-        made.append(b.copies(whole[None], own.device, stream=stream))
-    return b.joins(Values.concatenate(made, axis=1))
+        part = b.adds([rose[head, ...] for head in range(heads)]).cut(heads).swapaxes(0, 1)
+        sums.append(b.copies(part, own.device, stream=b.streams(own.device, 1)))
+    across = _across(b, Values.stack(sums, axis=2)) if len(found) > 1 else sums[0][..., None]
+    for node, (switch, _) in enumerate(found):
+        held = across[..., node]
+        there = np.full(held.shape, switch)
+        back = b.copies(held, there, stream=b.streams(held.device, 2))
+        whole = b.joins(back.swapaxes(0, 1))[None]
+        made.append(b.copies(whole, held.device, stream=b.streams(held.device, 3)))
+    order = np.argsort([place for _, places in found for place in places])
+    return b.joins(Values.concatenate(made)[order])
+
+
+def _across(b: PlanBuilder, sums: Values) -> Values:
+    """By head, piece and machine: the sum over all machines, half of it by each tree."""
+    machines, made = sums.shape[2], []
+    for i, order in enumerate((np.arange(machines), second_tree(machines))):
+        tree, channel = Tree(parents(machines), order), merged_channel(4 + i, CHANNELS)
+        total = up(b, sums.cut(2)[:, :, order, i], tree, channel)
+        made.append(down(b, total, tree, channel)[:, :, np.argsort(order)])
+    return b.joins(Values.stack(made, axis=3))
 
 
 def _pieces(given: Values, heads: int) -> int:
