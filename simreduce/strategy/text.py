@@ -44,8 +44,6 @@ class Strategy:
 
     `chunk` is the most bytes that a pipeline sends as one piece, 0 for no limit. `nccl` is the
     protocol and the number of channels of NCCL, where they are given. A rule that looks at the
-    `chunk` is the most bytes that a pipeline sends as one piece, 0 for no limit. `nccl` is the
-    protocol and the number of channels of NCCL, where they are given. A rule that looks at the
     layout first (`AUTOMATIC`) is its own spec and has no ranges before `resolve`.
     """
 
