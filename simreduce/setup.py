@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike, fspath
 from types import EllipsisType
@@ -32,6 +32,7 @@ from simreduce.engine import (
 from simreduce.errors import TopologyError, quote
 from simreduce.layouts import Layout, layout as layout_of
 from simreduce.nccl import DEFAULTS, Settings
+from simreduce.nccl.decide import Decide
 from simreduce.plan import Plan
 from simreduce.strategy import Strategy, compile_collective, parse_strategy
 from simreduce.topology import Folded, Topology, load_topology
@@ -104,7 +105,8 @@ class Setup:
     @cached_property
     def layout(self) -> Layout:
         """What planners see of the machine."""
-        return self.part or layout_of(self.machine)
+        found = self.part or layout_of(self.machine)
+        return found if found.decide else replace(found, decide=Decide(self.machine, self.nccl))
 
     def but(
         self,
