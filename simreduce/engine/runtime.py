@@ -34,7 +34,8 @@ class Runtime:
     """`lanes(call)` names the lanes of an op, and `pipes(call)` those that it takes only for its
     flow, after its latency; `dispatch` says whether ops pay their dispatch cost; `local` whether
     ADD, SLICE, CONCAT, SCALE and CAST move bytes through their device's memory; `staged` whether
-    copies between machines go through the memory of both hosts.
+    copies between machines go through the memory of both hosts. What NCCL executes
+    has NCCL's queues and costs under every runtime.
     """
 
     name: str
@@ -64,7 +65,7 @@ def _tensorflow_lanes(call: Call) -> tuple[str, ...]:
     does not wait for the compute streams of its two ends.
     """
     source, target = call.source, call.target
-    if call.kind in _FREE or call.executor.is_nccl:
+    if call.kind in _FREE:
         return ()
     if call.kind != Kind.COPY:
         return (f"{target.name} compute",) if target.kind == "gpu" else ()
@@ -77,17 +78,21 @@ def _tensorflow_lanes(call: Call) -> tuple[str, ...]:
 def _tensorflow_pipes(call: Call) -> tuple[str, ...]:
     """Two machines share one gRPC channel. The sender queues values and sends them one at a time,
     first ready, first served. The wire's latency adds to each.
-
-    NCCL's channels each have a connection to the next GPU. Its bytes move one send after another,
-    while the latencies of those behind it pass. Sums are part of what receives.
     """
     source, target = call.source.machine, call.target.machine
+    between = call.kind == Kind.COPY and source != target
+    return (f"{source}>{target} channel",) if between else ()
+
+
+def nccl_pipes(call: Call) -> tuple[str, ...]:
+    """The connection of a channel to the next GPU. Its bytes move one send after another, while the
+    latencies of those behind it pass. Sums are part of what receives.
+    """
     if call.kind != Kind.COPY:
         return ()
-    if call.executor.is_nccl:
-        there = call.target.name if source == target else f"{target}/{call.target.name}"
-        return (f"{call.source.name}>{there} nccl {call.channel % CHANNELS}",)
-    return (f"{source}>{target} channel",) if source != target else ()
+    source, target = call.source, call.target
+    there = target.name if source.machine == target.machine else f"{target.machine}/{target.name}"
+    return (f"{source.name}>{there} nccl {call.channel % CHANNELS}",)
 
 
 IDEAL = Runtime("ideal", no_lanes, dispatch=False, local=False)

@@ -344,6 +344,11 @@ class Oracle:
             elif kind not in (Kind.INPUT, Kind.OUTPUT):
                 weights = self._memory(kind, len(operands), target)
             lanes, pipes = frozenset(self.runtime.lanes(call)), frozenset(self.runtime.pipes(call))
+            if executor.is_nccl:
+                lanes, pipes = frozenset(), frozenset()
+                if kind == Kind.COPY:
+                    connection = source.name, target.name, channel % 64
+                    pipes = frozenset({f"{connection}"})
             overhead, cap = Fraction(0 if kind in (Kind.INPUT, Kind.OUTPUT) else dispatch), None
             passes = 1 if kind == Kind.COPY else 2 if kind == Kind.CONCAT else len(operands) + 1
             seconds, per_byte = self._work(call, passes)
@@ -369,8 +374,7 @@ class Oracle:
                 overhead = Fraction(0)
                 if kind != Kind.COPY:  # sums are part of what receives
                     weights = {}
-                if self.runtime.dispatch:
-                    latency, weights, cap = self._nccl(call, weights)
+                latency, weights, cap = self._nccl(call, weights)
             if kind == Kind.CONCAT and plan.arg[op] == 1:  # in place: nothing happens
                 overhead, latency, weights, lanes, pipes = (
                     Fraction(0),

@@ -11,7 +11,7 @@ from simreduce.arrays import Ints, row_starts
 from simreduce.engine.lowering.cores import CPU, CoreWork
 from simreduce.engine.lowering.signatures import Signatures
 from simreduce.engine.lowering.sites import Site
-from simreduce.engine.runtime import Call, Runtime
+from simreduce.engine.runtime import Call, Runtime, nccl_pipes
 from simreduce.plan import Executor, Kind
 
 
@@ -37,7 +37,7 @@ def number_lanes(
         )
         if s
     }
-    if not runtime.queues:
+    if not runtime.queues and not signatures.executor.any():
         none = np.zeros(len(signatures.kind) + 1, dtype=np.int64)
         return Lanes(none, none[1:], none[:0])
     nodes = site.nodes
@@ -51,10 +51,10 @@ def number_lanes(
         if away > 1 and here.machine != there.machine:
             there = replace(there, machine=f"{here.machine}+{away}")
         call = Call(Executor(executor), Kind(kind), here, there, channel)
-        lanes = (*runtime.lanes(call), *owner.get(number, ()))
-        rows.append(
-            [numbers.setdefault(name, len(numbers)) for name in (*lanes, *runtime.pipes(call))]
-        )
+        lanes, pipes = (), nccl_pipes(call)
+        if call.executor == Executor.TF:
+            lanes, pipes = (*runtime.lanes(call), *owner.get(number, ())), runtime.pipes(call)
+        rows.append([numbers.setdefault(name, len(numbers)) for name in (*lanes, *pipes)])
         early.append(len(lanes))
     return Lanes(
         start=row_starts(np.array([len(row) for row in rows])),

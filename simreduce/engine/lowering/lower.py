@@ -74,8 +74,7 @@ def lower(
         uses=uses.resource,
         weight=uses.weight,
     )
-    if runtime.dispatch:
-        calls = add_costs(calls, signatures, uses.sends, calibration.nccl)
+    calls = add_costs(calls, signatures, uses.sends, calibration.nccl)
     dependencies = find_successors(plan)
     amount = _amount(plan, call, np.diff(uses.start) > 0)
     if processor:

@@ -36,6 +36,8 @@ def drop_tolls(routes: Routes, mine: Bools, site: Site) -> Routes:
     """The routes without the tolls of staged copies where they are `mine`: NCCL's kernels write to
     and read from the memory of the host themselves.
     """
+    if not mine.any():
+        return routes
     staged = np.array([link.link_class.startswith(STAGED) for link in site.topology.links])
     count = np.diff(routes.start)
     row = np.repeat(np.arange(len(count)), count)
@@ -51,6 +53,8 @@ def find_sends(signatures: Signatures, routes: Routes, site: Site) -> Sends:
     """NCCL's sends among the calls; `routes` are those of all copies."""
     copies = np.flatnonzero(signatures.kind == Kind.COPY)
     mine = signatures.executor[copies] != Executor.TF
+    if not mine.any():
+        return Sends(copies[:0], copies[:0])
     links = site.topology.links
     nvlink = np.array([link.link_class.startswith("nvlink") for link in links], dtype=np.bool_)
     network = np.array([not link.holds_lane for link in links], dtype=np.bool_)
@@ -79,6 +83,8 @@ def add_costs(
     """The calls with NCCL's latencies, launches, protocols and limits of channels."""
     latency, cap, weight = calls.latency.copy(), calls.cap.copy(), calls.weight.copy()
     protocol = np.array(signatures.executor)
+    if not protocol.any():
+        return calls
     for number, name in enumerate(_PROTOCOL):
         launches = (protocol == number) & (signatures.kind == Kind.INPUT) & (number > 0)
         if launches.any():

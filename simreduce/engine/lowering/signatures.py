@@ -44,7 +44,7 @@ _FREE = Signatures(
 
 def group_ops(plan: Plan, runtime: Runtime) -> tuple[AnyInts, Signatures]:
     """The call of every op, and the signatures of the calls in ascending order."""
-    queues = runtime.queues
+    queues = runtime.queues or bool(plan.executor.any())
     call = np.zeros(len(plan), dtype=np.int32)
     if queues or runtime.local or runtime.dispatch:
         ops = np.flatnonzero((plan.kind != Kind.CONCAT) | (plan.arg != IN_PLACE)).astype(np.int32)
