@@ -74,7 +74,7 @@ def bench(
     exits with status 130.
     """
     faults = Faults()
-    asked = read_collective(
+    question = read_collective(
         faults,
         topology,
         lambda collective: _strategies(algo, collective),
@@ -83,27 +83,29 @@ def bench(
         **given,
     )
     faults.attempt("", check_outputs, {"-J": output_file}, as_json=as_json)
-    if faults.problems or asked is None:
+    if faults.problems or question is None:
         raise InputError(faults.problems)
     began = _now()
-    strategies = [s for s, by_name in asked.strategies if by_name or _can_run(asked, s)]
+    strategies = [s for s, by_name in question.strategies if by_name or _can_run(question, s)]
     rows, complete = _until_stopped(
         measure(
-            asked.setup,
+            question.setup,
             strategies,
-            asked.nbytes,
-            asked.dtype,
-            faithful=asked.faithful,
-            root=asked.root,
+            question.nbytes,
+            question.dtype,
+            faithful=question.faithful,
+            root=question.root,
         ),
-        len(strategies) * len(asked.nbytes),
+        len(strategies) * len(question.nbytes),
     )
-    ranks, name = asked.setup.layout.n, asked.setup.machine.name
+    ranks, name = question.setup.layout.n, question.setup.machine.name
     ended = _now()
     if as_json:
-        echo_json(_document(asked, rows, complete=complete))
+        echo_json(_document(question, rows, complete=complete))
     else:
-        echo_beside(bench_table(rows, ranks, _about(asked, rows), complete=complete), output_file)
+        echo_beside(
+            bench_table(rows, ranks, _about(question, rows), complete=complete), output_file
+        )
     if output_file is not None:
         document = nccl_tests_document(rows, ranks, sys.argv[1:], name, began, ended)
         write_output(output_file, [json_text(document)])
@@ -111,27 +113,27 @@ def bench(
 
 
 def _document(
-    asked: Collective[Named], rows: Sequence[BenchRow | Stuck], *, complete: bool
+    question: Collective[Named], rows: Sequence[BenchRow | Stuck], *, complete: bool
 ) -> dict[str, Any]:
-    setup = asked.setup
+    setup = question.setup
     return bench_document(
         rows,
         setup.layout.n,
         setup.machine.name,
         setup.runtime.name,
         setup.calibration.name,
-        asked.name,
+        question.name,
         setup.disturbance.text,
         complete=complete,
     )
 
 
-def _about(asked: Collective[Named], rows: Sequence[BenchRow | Stuck]) -> list[str]:
+def _about(question: Collective[Named], rows: Sequence[BenchRow | Stuck]) -> list[str]:
     """The lines above the table."""
-    setup = asked.setup
+    setup = question.setup
     disturbance = setup.disturbance.text
     return tables.setup_lines(
-        f"simulated {asked.name.replace('_', '-')}, {units.plural(setup.layout.n, 'rank')}",
+        f"simulated {question.name.replace('_', '-')}, {units.plural(setup.layout.n, 'rank')}",
         (setup.machine.name, setup.machine.digest),
         setup.runtime.name,
         setup.calibration.name,
@@ -171,14 +173,16 @@ def _strategies(texts: tuple[str, ...], collective: str) -> Named:
     return read_strategies(texts or ("ring" if "ring" in known else names[0],), names, collective)
 
 
-def _can_run(asked: Collective[Named], strategy: Strategy) -> bool:
+def _can_run(question: Collective[Named], strategy: Strategy) -> bool:
     """Whether the machine can run a strategy at every size; says why not on stderr."""
     try:
         plans = [
-            asked.setup.compile(strategy, workload, root=asked.root, faithful=asked.faithful)
-            for workload in asked.workloads
+            question.setup.compile(
+                strategy, workload, root=question.root, faithful=question.faithful
+            )
+            for workload in question.workloads
         ]
-        check_routes(plans[0], asked.setup.machine)
+        check_routes(plans[0], question.setup.machine)
     except InputError as error:
         for problem in error.problems:
             reason = problem.removeprefix(f"{strategy.text}: ")

@@ -138,14 +138,16 @@ def bench(
         )
     at = _Machines(_Setting(setup, dtype, faithful, root))
     if len(strategies) > 1:  # one by itself is refused as soon anyway
-        _refuse([each for each in (at.refusal(asked, nbytes[0]) for asked in strategies) if each])
+        _refuse(
+            [each for each in (at.refusal(strategy, nbytes[0]) for strategy in strategies) if each]
+        )
     for size in nbytes:
         faults: list[tuple[str, InputError]] = []
-        for asked in strategies:
+        for strategy in strategies:
             try:
-                row = at.do(_row, asked, size)
+                row = at.do(_row, strategy, size)
             except InputError as error:
-                faults.append((asked.text, error))
+                faults.append((strategy.text, error))
             else:
                 yield row
         _refuse(faults)
@@ -186,70 +188,70 @@ class _Machines:
         self.setting = setting
         self._whole: _Setting | None = None
 
-    def do(self, what: Callable[[_Setting, Strategy, int], T], asked: Strategy, size: int) -> T:
+    def do(self, what: Callable[[_Setting, Strategy, int], T], strategy: Strategy, size: int) -> T:
         """Call `what` with these machines."""
         setting = self.setting
         try:
-            return what(setting, asked, size)
+            return what(setting, strategy, size)
         except PlanTooLarge as why:
             one = replace(setting, setup=folded(setting.setup, why))
             try:
-                return what(one, asked, size)
+                return what(one, strategy, size)
             except NotFoldable as either:
                 raise PlanTooLarge([*why.problems, *either.problems]) from None
         except NotFoldable as why:
             if self._whole is None:
                 self._whole = replace(setting, setup=unfolded(setting.setup, why))
-            return what(self._whole, asked, size)
+            return what(self._whole, strategy, size)
 
-    def refusal(self, asked: Strategy, size: int) -> tuple[str, InputError] | None:
+    def refusal(self, strategy: Strategy, size: int) -> tuple[str, InputError] | None:
         """Why there is no such plan, or no way for what it sends; nothing is simulated."""
         try:
-            self.do(_check, asked, size)
+            self.do(_check, strategy, size)
         except InputError as error:
-            return asked.text, error
+            return strategy.text, error
         return None
 
 
-def _workload(at: _Setting, asked: Strategy, size: int) -> Workload:
+def _workload(at: _Setting, strategy: Strategy, size: int) -> Workload:
     layout = at.setup.layout
-    divided = asked.collective in DIVIDED or layout.machines > 1
+    divided = strategy.collective in DIVIDED or layout.machines > 1
     workload = tensor(size, at.dtype, layout.n if divided else 1)
     if layout.machines > 1 and not workload.elements:
         raise StrategyError(
-            f"{asked.text}: {size} bytes are less than an element for each of {layout.n} ranks"
+            f"{strategy.text}: {size} bytes are less than an element for each of {layout.n} ranks"
         )
     return workload
 
 
-def _check(at: _Setting, asked: Strategy, size: int) -> None:
+def _check(at: _Setting, strategy: Strategy, size: int) -> None:
     """InputError if there is no such plan on these machines, or no way for what it sends."""
-    check_routes(at.compile(asked, _workload(at, asked, size)), at.setup.machine)
+    check_routes(at.compile(strategy, _workload(at, strategy, size)), at.setup.machine)
 
 
-def _row(at: _Setting, asked: Strategy, size: int) -> BenchRow | Stuck:
-    collective, layout = asked.collective, at.setup.layout
-    workload, strategy = _workload(at, asked, size), asked
+def _row(at: _Setting, strategy: Strategy, size: int) -> BenchRow | Stuck:
+    collective, layout = strategy.collective, at.setup.layout
+    workload, best = _workload(at, strategy, size), strategy
     if isinstance(at.setup.machine, Topology):
-        strategy = with_best_chunk(asked, workload, at.setup, root=at.root)
-    plan = at.compile(strategy, workload)
-    redop = ("avg" if strategy.mean else "sum") if collective in SUMMING else "none"
+        best = with_best_chunk(strategy, workload, at.setup, root=at.root)
+    plan = at.compile(best, workload)
+    redop = ("avg" if best.mean else "sum") if collective in SUMMING else "none"
     root = at.root if collective in ROOTED else -1
     try:
         result = at.setup.simulate(plan)
     except Deadlock as error:
         return Stuck(
-            strategy.text, workload.elements, at.dtype, redop, first_words(error),
-            strategy=asked.text, collective=collective, root=root,
+            best.text, workload.elements, at.dtype, redop, first_words(error),
+            strategy=strategy.text, collective=collective, root=root,
         )  # fmt: skip
     proved_on, wrong = 1, 0
     if layout.machines > 1:
-        proved_on, wrong = proved_on_few(strategy, workload, layout)
+        proved_on, wrong = proved_on_few(best, workload, layout)
     else:
         wrong = wrong_elements(verify(plan))
     return BenchRow(
-        algorithm=strategy.text,
-        strategy=asked.text,
+        algorithm=best.text,
+        strategy=strategy.text,
         count=workload.elements,
         dtype=at.dtype,
         redop=redop,
