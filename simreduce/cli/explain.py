@@ -24,16 +24,16 @@ def explain(question: str, as_json: bool, **given: Any) -> int:
     SCENARIO|TOPOLOGY is what `simreduce run` or `simreduce bench` takes. On Ctrl-C or SIGTERM,
     prints the savings so far and exits with status 130.
     """
-    asked = read_question(question, **given)
+    case = read_question(question, **given)
     with Progress("simulating the plan"):
-        recording = asked.setup.record(asked.plan)
+        recording = case.setup.record(case.plan)
     with Progress("simulated {} of {} changes") as progress:
-        found = savings(recording, asked.setup, progress)
+        found = savings(recording, case.setup, progress)
     if as_json:
-        document = explanation_document(recording, found, asked.about)
+        document = explanation_document(recording, found, case.about)
         echo_json({**document, "complete": progress.complete})
     else:
-        click.echo(explanation_text(recording, found, asked.about, asked.setup.calibration.title))
+        click.echo(explanation_text(recording, found, case.about, case.setup.calibration.title))
         if not progress.complete:
             click.echo("\nstopped before all changes were simulated")
     return 0 if progress.complete else 130

@@ -245,8 +245,8 @@ def _shape(topology: str, machine: Topology, ngpus: int | None, gpus: str | None
             raise InputError(f"{shape.n} GPU has nobody to share with; take 2 at least")
         shape.network()
     except ValueError as error:
-        asked = (
+        source = (
             f"--gpus {gpus}" if gpus is not None else topology if ngpus is None else f"-g {ngpus}"
         )
-        raise InputError(f"{asked}: {error}") from None
+        raise InputError(f"{source}: {error}") from None
     return shape

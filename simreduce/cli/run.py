@@ -54,18 +54,18 @@ def run(
 
     On Ctrl-C or SIGTERM, prints the strategies so far and exits with status 130.
     """
-    devices = {name: given.pop(name) for name in DEVICES}
+    options = {name: given.pop(name) for name in DEVICES}
     faults = Faults()
     texts = strategy_texts(faults, algo)
     question = read_scenario(faults, scenario, strategies=texts, **given)
-    asked = None
+    devices = None
     if measure is None:
-        for option in typed_of([*devices, "iters"]):
+        for option in typed_of([*options, "iters"]):
             faults.add(option, "only --measure needs devices")
     else:
         # Only now, as it knows TensorFlow's side of everything, which ranking does not need.
         real = import_module("simreduce_validate.remeasure")
-        asked = faults.attempt("", real.read, question, **devices)
+        devices = faults.attempt("", real.read, question, **options)
         if given["slow"] or given["fault"] or given["jitter"] not in (None, "0"):
             why = "devices are as they are; leave out --jitter, --slow and --fault"
             faults.add("--measure", why)
@@ -83,7 +83,7 @@ def run(
     try:
         if measure is not None and not ranking.untried:
             document["measured"] = None
-            found = real.remeasure(ranking, measure, asked, iters)
+            found = real.remeasure(ranking, measure, devices, iters)
             wrong |= any(row.faults for row in found.rows)
             document |= real.document(found)
             if not as_json:

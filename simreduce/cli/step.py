@@ -131,17 +131,17 @@ def _replicas(
     **given: Any,
 ) -> int:
     """Answer `[replicas]`. Exit status 1 if no repetition makes all its updates."""
-    asked = _read_replicas(faults, scenario, **given)
-    q = asked.question
+    replicas = _read_replicas(faults, scenario, **given)
+    q = replicas.question
     run = None if as_json and not trace else sample(q.job, q.updates, q.skip)
     if trace and run is None:
         raise InputError("--trace: one update has too many gradients to show")
-    spread, choices, complete = _repeat(asked, processes, try_backups=try_backups)
-    document = replicas_document(q, spread, choices, asked, complete=complete)
+    spread, choices, complete = _repeat(replicas, processes, try_backups=try_backups)
+    document = replicas_document(q, spread, choices, replicas, complete=complete)
     if as_json:
         echo_json(document)
     else:
-        echo_beside(replicas_text(q, spread, choices, asked, run, complete=complete), trace)
+        echo_beside(replicas_text(q, spread, choices, replicas, run, complete=complete), trace)
     if trace and run:
         write_output(trace, replicas_trace_text(run, q.job.names, _about(document)))
     return int(spread.blocked == len(spread.updates)) if complete else 130
@@ -162,20 +162,20 @@ def _read_replicas(
             faults.add(option, "a scenario with [replicas] does not use it")
     disturb = (jitter, seed, [*slow], [*fault])
     disturbance = Faults().attempt("", read_disturbance, None, *disturb)
-    asked = faults.attempt("", load_replicas, scenario, disturbance or CALM, **given)
+    replicas = faults.attempt("", load_replicas, scenario, disturbance or CALM, **given)
     if disturbance is None:  # its faults, with what the machine lacks
-        machine = asked.setup.topology if asked and asked.setup else None
+        machine = replicas.setup.topology if replicas and replicas.setup else None
         faults.attempt("", read_disturbance, machine, *disturb)
-    if faults.problems or asked is None:
+    if faults.problems or replicas is None:
         raise InputError(faults.problems)
-    return asked
+    return replicas
 
 
 def _repeat(
-    asked: Replicas, processes: int, *, try_backups: bool
+    replicas: Replicas, processes: int, *, try_backups: bool
 ) -> tuple[Repetitions, tuple[BackupChoice, ...], bool]:
     """All repetitions, the choices of backups if they are tried, and whether nothing is missing."""
-    q = asked.question
+    q = replicas.question
     with Progress("simulated {} of {} repetitions") as progress:
         spread = repeat(q.job, q.updates, q.repetitions, processes, progress)
         if len(spread.updates) < q.repetitions:

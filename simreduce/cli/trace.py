@@ -35,16 +35,16 @@ def trace(question: str, output: str, **given: Any) -> int:
     """
     faults = Faults()
     faults.attempt("", check_place, output)
-    asked = faults.attempt("", read_question, question, **given)
-    if faults.problems or asked is None:
+    case = faults.attempt("", read_question, question, **given)
+    if faults.problems or case is None:
         raise InputError(faults.problems)
     with Progress("simulating the plan"):
-        recording = asked.setup.record(asked.plan)
-    topology = asked.setup.topology
+        recording = case.setup.record(case.plan)
+    topology = case.setup.topology
     with Progress("writing the timeline"):
-        write_output(output, trace_text(recording, topology, asked.about))
+        write_output(output, trace_text(recording, topology, case.about))
     if output != STDOUT:
         took = units.format_duration(recording.result.seconds)
-        where = f"{asked.strategy} on {topology.name}, calibration {asked.setup.calibration.name}"
+        where = f"{case.strategy} on {topology.name}, calibration {case.setup.calibration.name}"
         click.echo(f"{output}: {where}, {took}; open it in ui.perfetto.dev")
     return 0

@@ -178,12 +178,12 @@ def prove_all(
                 yield place, cases[place].prove(counts)
         return
     with pool(workers) as processes:
-        asked = {
+        places_of = {
             processes.submit(_prove_batch, [cases[place] for place in places], counts): places
             for places in batches
         }
-        for done in as_completed(asked):
-            yield from zip(asked[done], done.result(), strict=True)
+        for done in as_completed(places_of):
+            yield from zip(places_of[done], done.result(), strict=True)
 
 
 def _prove_batch(cases: Sequence[Case], counts: Sequence[int]) -> list[Proof]:

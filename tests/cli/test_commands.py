@@ -20,6 +20,7 @@ from tests.cli.command import REPOSITORY, process
 
 UPDATE = "SIMREDUCE_UPDATE_GOLDENS"
 SETUP = import_module("simreduce.setup")
+STOPPED = "simreduce: stopped before there was a result"
 SCENARIOS = sorted((REPOSITORY / "scenarios").glob("*.toml"))
 # From Python 3.12 on, the worker processes of `run` are told to be a risk beside numpy's threads.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -584,8 +585,8 @@ def test_topo_show_prints_the_matrix_and_every_link(simreduce):
             1,
             "simreduce: 1 op can never finish:\n  op 3\n",
         ),
-        ("explain", KeyboardInterrupt(), 130, "\n"),
-        ("bench", KeyboardInterrupt(), 130, "\n"),
+        ("explain", KeyboardInterrupt(), 130, f"\n{STOPPED}\n"),
+        ("bench", KeyboardInterrupt(), 130, f"\n{STOPPED}\n"),
     ],
 )
 def test_a_simulation_that_does_not_end_well_has_a_status_of_its_own(

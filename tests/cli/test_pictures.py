@@ -51,7 +51,7 @@ def test_json_is_printed_beside_a_picture(simreduce, tmp_path):
             ["no topology 'dgxv'", "/nope/x.svg: cannot be written: there is no such folder"],
         ),
         (["gh200", "--png", "/"], ["/: cannot be written: it is a folder"]),
-        (["gh200", "--svg", ""], ["cannot be written"]),
+        (["gh200", "--svg", ""], ["the name of the file to write is empty; - stands for stdout"]),
         (
             ["gh200", "--svg", "x.png"],
             ["--svg x.png: the name says that it is PNG; write --png x.png"],
