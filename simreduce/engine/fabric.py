@@ -23,7 +23,7 @@ from math import inf
 import numpy as np
 import simpy
 
-from simreduce.arrays import ULP, AnyInts, Floats
+from simreduce.arrays import ULP, AnyInts, Floats, Ints
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, Disturbance, Fault
 from simreduce.engine.events import LOW, Moment, pending_events, succeed_at
@@ -33,8 +33,14 @@ from simreduce.engine.lowering.lower import lower
 from simreduce.engine.lowering.lowered import Lowered, hold_lanes
 from simreduce.engine.lowering.resources import Resources, capacity_changes
 from simreduce.engine.runtime import TENSORFLOW, Call, Runtime
-from simreduce.engine.submission import Submission, Timeline, explain_deadlock
-from simreduce.errors import Deadlock, InputError, InternalError, NotFoldable, did_you_mean, quote
+from simreduce.engine.submission import (
+    Submission,
+    Timeline,
+    check_ready,
+    count_waits,
+    explain_deadlock,
+)
+from simreduce.errors import Deadlock, InputError, InternalError, NotFoldable, did_you_mean
 from simreduce.plan import Contract, Executor, Kind, Plan, PlanBuilder
 from simreduce.plan.plan import NO_STREAM
 from simreduce.topology import Folded, Topology
@@ -51,7 +57,7 @@ class Standing:
 
     def __init__(self, fabric: Fabric, plan: Plan, lowered: Lowered) -> None:
         self._fabric = fabric
-        self._waits, inputs = _waits(plan, lowered)
+        self._waits, inputs = count_waits(plan, lowered)
         self._done = fabric.env.event()
         append = fabric._append  # noqa: SLF001
         self._submission = append(
@@ -78,40 +84,8 @@ class Standing:
         return self._done
 
 
-def _waits(plan: Plan, lowered: Lowered) -> tuple[AnyInts, AnyInts]:
-    """How many things each op waits for, its release among them if it is an INPUT; and
-    which are.
-    """
-    inputs = np.flatnonzero(plan.kind == Kind.INPUT)
-    waits = lowered.waits.astype(np.int32)
-    waits[inputs] += 1
-    return waits, inputs
-
-
 class _Wake(Moment):
     """Wakes the fabric, after everything else at that time."""
-
-
-def read_ready(ready: float | Floats) -> Floats:
-    """`ready` as an array; TypeError if it is no number of seconds and no array of them."""
-    try:
-        return np.asarray(ready, dtype=np.float64)
-    except (TypeError, ValueError):
-        words = "ready: expected seconds, a number or an array of them"
-        raise TypeError(f"{words}, got {type(ready).__name__} {quote(ready)}") from None
-
-
-def _check_ready(plan: Plan, ready: float | Floats) -> Floats:
-    """`ready` as an array: seconds from now, 0 or more, one or as many as the plan has INPUTs."""
-    times = read_ready(ready)
-    inputs = int(np.count_nonzero(plan.kind == Kind.INPUT))
-    if times.shape not in ((), (inputs,)):
-        raise InputError(
-            f"ready: one number, or {inputs}, one per INPUT; not an array of shape {times.shape}"
-        )
-    if not np.all(np.isfinite(times) & (times >= 0.0)):
-        raise InputError("ready: every time must be a number of seconds from 0")
-    return times
 
 
 class Fabric:
@@ -144,6 +118,8 @@ class Fabric:
         self._lanes: dict[str, int] = {} if lanes is None else lanes
         self._submissions: list[Submission] = []
         self._held: dict[simpy.Event, AnyInts] = {}  # the INPUTs of what waits for some of its own
+        self._kernels: dict[str, tuple[Plan, Ints]] = {}  # the op and the lanes of each device
+        self._new: list[tuple[str, float, simpy.Event]] = []  # computes not in the tables yet
         self._capacity = [float(each) for each in self.resources.capacity]
         self._wake: Moment | None = None
         self._clock = float(env.now)
@@ -189,14 +165,14 @@ class Fabric:
         `lower` has given for the plan, for those who have it. What is stuck in the `background` is
         no Deadlock: nobody waits for it.
         """
-        ready = _check_ready(plan, ready)
+        ready = check_ready(plan, ready)
         self._touch()
         done = self.env.event()
         if len(plan) == 0:
             nothing = np.zeros(0)
             return done.succeed(Timeline(nothing, nothing, nothing, nothing.astype(np.int64)))
         lowered = lowered or self.lower(plan)
-        waits, inputs = _waits(plan, lowered)
+        waits, inputs = count_waits(plan, lowered)
         times = np.broadcast_to(ready + self.env.now, inputs.shape)
         released = slice(None) if held is None else ~np.isin(np.arange(len(inputs)), held)
         submission = self._append(plan, lowered, waits, inputs[released], times[released], done)
@@ -211,6 +187,7 @@ class Fabric:
         places.
         """
         self._touch()
+        self._append_computes()
         self._store.release(self._held[done][inputs], float(self.env.now))
 
     def standing(self, plan: Plan, lowered: Lowered | None = None) -> Standing:
@@ -233,6 +210,7 @@ class Fabric:
         """Put the ops of a plan into the tables; `release` are INPUTs, and `times` when they are
         ready.
         """
+        self._append_computes()
         first = len(self._store.ops.call)
         number = self._store.append(
             lowered.calls,
@@ -254,6 +232,7 @@ class Fabric:
     def _start(self, submission: Submission, waits: AnyInts, inputs: AnyInts) -> None:
         """A standing plan, from its beginning."""
         self._touch()
+        self._append_computes()
         self._store.again(submission.number, submission.first, waits, inputs, float(self.env.now))
         self._submissions.append(submission)
 
@@ -266,16 +245,46 @@ class Fabric:
         """Compute on `device` for so long, in the queue of its kernels: sums and packs wait for it
         there, and it for them. The event succeeds with the `Timeline` of that one op.
         """
-        names = self.compute_lanes(device)
-        lanes = np.array(
-            [self._lanes.setdefault(name, len(self._lanes)) for name in names], dtype=np.int64
+        self._touch()
+        if device not in self._kernels:
+            b = PlanBuilder((device,))
+            b.input(0, 0, 0)
+            lanes = [
+                self._lanes.setdefault(name, len(self._lanes))
+                for name in self.compute_lanes(device)
+            ]
+            plan = b.finish(Contract.of("compute", []))
+            self._kernels[device] = plan, np.array(lanes, dtype=np.int64)
+        done = self.env.event()
+        self._new.append((device, seconds, done))
+        return done
+
+    def _append_computes(self) -> None:
+        """Put the computes of this instant into the tables: all at once, as devices often work in
+        step, and to append costs much more than an op.
+        """
+        if not self._new:
+            return
+        new, self._new = self._new, []
+        lanes = [self._kernels[device][1] for device, _, _ in new]
+        lowered = hold_lanes(lanes, [seconds for _, seconds, _ in new], tuple(self._lanes))
+        first, ops = len(self._store.ops.call), np.arange(len(new))
+        number = self._store.append(
+            lowered.calls,
+            lowered.call,
+            lowered.amount,
+            np.ones(len(new), dtype=np.int32),
+            lowered.successor_start,
+            lowered.successors,
+            ops,
+            np.full(len(new), float(self.env.now)),
+            len(self._lanes),
+            submissions=len(new),
         )
-        b = PlanBuilder((device,))
-        b.input(0, 0, 0)
-        return self.submit(
-            b.finish(Contract.of("compute", [])),
-            lowered=hold_lanes(lanes, seconds, tuple(self._lanes)),
-        )
+        for i, (device, _, done) in enumerate(new):
+            laned = np.ones(1, dtype=np.bool_) if len(lanes[i]) else None
+            plan = self._kernels[device][0]
+            self._submissions.append(Submission(plan, first + i, number + i, laned, None, done))
 
     def set_bandwidth(self, link: str, bandwidth: float) -> None:
         """Change what a directed link (by name, `gpu0>gpu3`) carries from now on, in bytes/s; 0
@@ -338,6 +347,7 @@ class Fabric:
         if wake is not self._wake:
             return
         self._wake = None
+        self._append_computes()
         horizon = self.env.peek()
         completed, time = self._store.advance(max(self.env.now, self._clock), horizon)
         self._clock = max(self._clock, float(self._store.state.clock[0]))
@@ -366,6 +376,7 @@ class Fabric:
         """
         if any(not isinstance(event, (_Wake, *idle)) for event in pending_events(self.env)):
             return True
+        self._append_computes()
         state = self._store.state
         if not (awaited := self._awaited()):
             return False

@@ -8,7 +8,7 @@ import simpy
 from simreduce.arrays import Floats
 from simreduce.engine.calibration import NOMINAL, Calibration
 from simreduce.engine.disturbance import CALM, Disturbance
-from simreduce.engine.fabric import Fabric, read_ready
+from simreduce.engine.fabric import Fabric
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.results import floors
@@ -16,7 +16,7 @@ from simreduce.engine.results.path import critical
 from simreduce.engine.results.replay import flow_starts
 from simreduce.engine.results.result import Floors, Result, Use
 from simreduce.engine.runtime import Runtime, runtime_named
-from simreduce.engine.submission import Timeline
+from simreduce.engine.submission import Timeline, read_ready
 from simreduce.plan import Kind, Plan
 from simreduce.topology import Folded, Topology
 

@@ -17,10 +17,44 @@ from simreduce.arrays import AnyInts, Bools, Floats
 from simreduce.engine.kernel import tables
 from simreduce.engine.kernel.store import Store
 from simreduce.engine.kernel.tables import State
-from simreduce.plan import Plan
+from simreduce.engine.lowering.lowered import Lowered
+from simreduce.errors import InputError, quote
+from simreduce.plan import Kind, Plan
 
 _NAMED = 5
 """Stuck ops that a Deadlock names."""
+
+
+def count_waits(plan: Plan, lowered: Lowered) -> tuple[AnyInts, AnyInts]:
+    """How many things each op waits for, its release among them if it is an INPUT; and
+    which are.
+    """
+    inputs = np.flatnonzero(plan.kind == Kind.INPUT)
+    waits = lowered.waits.astype(np.int32)
+    waits[inputs] += 1
+    return waits, inputs
+
+
+def read_ready(ready: float | Floats) -> Floats:
+    """`ready` as an array; TypeError if it is no number of seconds and no array of them."""
+    try:
+        return np.asarray(ready, dtype=np.float64)
+    except (TypeError, ValueError):
+        words = "ready: expected seconds, a number or an array of them"
+        raise TypeError(f"{words}, got {type(ready).__name__} {quote(ready)}") from None
+
+
+def check_ready(plan: Plan, ready: float | Floats) -> Floats:
+    """`ready` as an array: seconds from now, 0 or more, one or as many as the plan has INPUTs."""
+    times = read_ready(ready)
+    inputs = int(np.count_nonzero(plan.kind == Kind.INPUT))
+    if times.shape not in ((), (inputs,)):
+        raise InputError(
+            f"ready: one number, or {inputs}, one per INPUT; not an array of shape {times.shape}"
+        )
+    if not np.all(np.isfinite(times) & (times >= 0.0)):
+        raise InputError("ready: every time must be a number of seconds from 0")
+    return times
 
 
 @dataclass(frozen=True, slots=True)

@@ -585,3 +585,47 @@ def test_kernels_queue_with_what_sums_on_their_device():
         assert expected == tuple(float(done.value.finish[0]) for done in (first, second))
         assert 1.0 == other.value.finish[0]
         assert bool(fabric.compute_lanes("gpu0")) == (runtime is TENSORFLOW)
+
+
+class OneByOne(Fabric):
+    """Puts every compute into the tables by itself, as any other plan."""
+
+    def compute(self, device: str, seconds: float) -> simpy.Event:
+        done = super().compute(device, seconds)
+        self._append_computes()
+        return done
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_computes_of_one_instant_are_as_if_each_was_submitted_alone(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    plan, topology = xring_on_a_dgx1()
+    gpus = sr.layout(topology).ranks
+    instants = [(k * 2e-5, int(random.integers(4)), random.permutation(8)) for k in range(60)]
+
+    def timelines(kind: type[Fabric]) -> list[str]:
+        env = simpy.Environment()
+        fabric = kind(env, topology)
+        seen: list[str] = []
+
+        def note(number: int, event: simpy.Event) -> object:
+            timeline = yield event
+            seen.append(f"{number} {env.now!r} {bits(timeline)}")
+
+        def work() -> object:
+            for number, (at, before, devices) in enumerate(instants):
+                if at > env.now:
+                    yield env.timeout(at - env.now)
+                for i, device in enumerate(devices[: number % 9]):
+                    if i == before:
+                        env.process(note(number, fabric.submit(plan)))
+                    seconds = 1e-5 * float(random_of[number, i])
+                    env.process(note(number, fabric.compute(gpus[device], seconds)))
+
+        random_of = np.random.default_rng(seed).integers(1, 4, (len(instants), 9))
+        env.process(work())
+        env.run()
+        return seen
+
+    assert timelines(Fabric) == timelines(OneByOne)
+    assert len(timelines(Fabric)) > 200

@@ -128,10 +128,12 @@ class Store:
         release_op: AnyInts,
         release_time: Floats,
         lanes: int,
+        *,
+        submissions: int = 1,
     ) -> int:
-        """Add a submission; its number. `waits` counts what each op waits for: predecessors, and a
-        release if it is among `release_op`; it is the store's from now on. There are `lanes` lanes
-        by now.
+        """Add a submission, or so many of equal size; the number of the first. `waits` counts what
+        each op waits for: predecessors, and a release if it is among `release_op`; it is the
+        store's from now on. There are `lanes` lanes by now.
         """
         first, number = len(self.ops.call), len(self.state.pending)
         if compiled.pays(first + len(call)):
@@ -139,10 +141,13 @@ class Store:
         uses = np.diff(calls.use_start)
         free = (calls.overhead == 0.0) & (calls.latency == 0.0) & (uses == 0)
         free &= np.diff(calls.lane_start) == 0
-        self._append_ops(calls, call, amount, successor_start, successors, free)
+        size = len(call) // submissions
+        ends = first + size * np.arange(1, submissions + 1)
+        self._append_ops(calls, call, amount, successor_start, successors, ends, free)
         old = self._append_state(calls, call, waits, lanes)
+        old["pending"] = self._joined("pending", old["pending"], _full(submissions, size))
         self._grow_slots(old, int(np.count_nonzero(~free[call])), int(uses.max(initial=0)))
-        old["scalar"][SUBMISSIONS] = number + 1
+        old["scalar"][SUBMISSIONS] = number + submissions
         self._release(old, release_op + first, release_time)
         self.state = _state(old)
         return number
@@ -154,6 +159,7 @@ class Store:
         amount: Floats,
         successor_start: AnyInts,
         successors: AnyInts,
+        ends: AnyInts,
         free: Bools,
     ) -> None:
         """Append to the tables that are never written."""
@@ -163,7 +169,7 @@ class Store:
             "amount": amount,
             "successor_start": _shifted(successor_start[1:], int(ops.successor_start[-1])),
             "successors": _shifted(successors, first),
-            "submission_start": [first + len(call)],
+            "submission_start": ends,
             "overhead": calls.overhead,
             "latency": calls.latency,
             "holds": calls.holds,
@@ -194,7 +200,6 @@ class Store:
             "slot": self._joined("slot", state.slot, waits),
             "blame": self._joined("blame", state.blame, _full(n, NONE)),
             "pipe_blame": self._longer("pipe_blame", state.pipe_blame, first, n),
-            "pending": self._joined("pending", state.pending, [n]),
             "lane_head": self._joined("lane_head", queues.lane_head, _full(more_lanes, NONE)),
             "lane_tail": self._joined("lane_tail", queues.lane_tail, _full(more_lanes, NONE)),
             "lane_last": self._joined("lane_last", queues.lane_last, _full(more_lanes, NONE)),

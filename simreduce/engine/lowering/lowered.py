@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -116,21 +117,23 @@ class Lowered:
         return ranges(start[self.call], np.diff(start)[self.call])
 
 
-def hold_lanes(lanes: Ints, seconds: float, lane_names: tuple[str, ...]) -> Lowered:
-    """One op that moves no bytes and holds `lanes` for so many seconds."""
-    none, nothing = np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
-    count = np.array([len(lanes)])
+def hold_lanes(
+    lanes: Sequence[Ints], seconds: Sequence[float], lane_names: tuple[str, ...]
+) -> Lowered:
+    """Ops that move no bytes: each holds its `lanes` for so many seconds."""
+    n, none = len(seconds), np.zeros(0, dtype=np.int64)
+    count, nothing = np.array([len(each) for each in lanes]), np.zeros(n, dtype=np.int64)
     calls = Calls(
-        overhead=np.array([seconds]),
-        work=np.zeros(1),
-        latency=np.zeros(1),
-        holds=np.ones(1, dtype=np.bool_),
-        cap=np.array([np.inf]),
+        overhead=np.array(seconds, dtype=np.float64),
+        work=np.zeros(n),
+        latency=np.zeros(n),
+        holds=np.ones(n, dtype=np.bool_),
+        cap=np.full(n, np.inf),
         lane_start=row_starts(count),
         early=count,
-        lanes=lanes,
+        lanes=np.concatenate(lanes),
         use_start=row_starts(nothing),
         uses=none,
         weight=np.zeros(0),
     )
-    return Lowered(nothing, calls, np.zeros(1), nothing, row_starts(nothing), none, lane_names)
+    return Lowered(np.arange(n), calls, np.zeros(n), nothing, row_starts(nothing), none, lane_names)
