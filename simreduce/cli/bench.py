@@ -41,9 +41,10 @@ Named = list[tuple[Strategy, bool]]
 @sizes_options("32M")
 @collective_options
 @click.option(
-    "--fold",
-    is_flag=True,
-    help="Simulate one of equal machines for all; the default where they are too many.",
+    "--fold/--no-fold",
+    default=None,
+    help="Simulate one of equal machines for all; default: where that gives the same bits for 64 "
+    "GPUs or more, and where machines are too many.",
 )
 @setup_options()
 @click.option(
@@ -62,7 +63,7 @@ def bench(
     maxbytes: str | None,
     stepbytes: str,
     stepfactor: float | None,
-    fold: bool,
+    fold: bool | None,
     output_file: str | None,
     as_json: bool,
     **given: Any,
@@ -79,7 +80,7 @@ def bench(
         topology,
         lambda collective: _strategies(algo, collective),
         (minbytes, maxbytes, stepbytes, stepfactor),
-        folded=fold,
+        folded=bool(fold),
         **given,
     )
     faults.attempt("", check_outputs, {"-J": output_file}, as_json=as_json)
@@ -95,6 +96,7 @@ def bench(
             question.dtype,
             faithful=question.faithful,
             root=question.root,
+            fold=fold,
         ),
         len(strategies) * len(question.nbytes),
     )

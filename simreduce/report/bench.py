@@ -32,9 +32,7 @@ def folded_lines(rows: Sequence[BenchRow | Stuck]) -> list[str]:
     """Says for which rows one of many equal machines was simulated."""
     done, _ = _split(rows)
     found = dict.fromkeys((r.machines, r.proved_on) for r in done if r.machines > 1)
-    some = (
-        "" if all(r.machines > 1 for r in done) else " (where the whole plan is too large to hold)"
-    )
+    some = "" if all(r.machines > 1 for r in done) else " (where machines do the same)"
     return [
         f"folded{some}: one of {machines} equal machines is simulated; "
         f"#wrong is proved on {proved_on} of them"

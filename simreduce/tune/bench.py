@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -13,9 +14,10 @@ from simreduce.errors import Deadlock, InputError, NotFoldable, PlanTooLarge, St
 from simreduce.plan import Plan, verify, wrong_elements
 from simreduce.setup import Setup
 from simreduce.strategy import SUMMING, Strategy
+from simreduce.strategy.automatic import AUTOMATIC
 from simreduce.topology import Folded, Topology
 from simreduce.tune.chunks import with_best_chunk
-from simreduce.tune.folding import folded, proved_on_few, unfolded
+from simreduce.tune.folding import folded, folded_alike, proved_on_few, unfolded
 from simreduce.tune.rank import first_words
 from simreduce.workload import MOST_BYTES, Gradient, Workload
 
@@ -120,15 +122,17 @@ def bench(
     *,
     faithful: bool = False,
     root: int = 0,
+    fold: bool | None = None,
 ) -> Iterator[BenchRow | Stuck]:
     """Rows size by size, in the order of `strategies` within a size.
 
     InputError names every strategy that is refused: before the first size is simulated, or after
     the first size at which one is. Sizes are rounded down to whole elements, and to equal parts
     where every rank has one. Pipelined strategies without a chunk size get the best one for an
-    undisturbed run. Equal machines are folded where a plan is too large to hold; sizes are then
-    rounded down to equal parts too, and only strategies with a chunk size are pipelined. Machines
-    that are folded because they are many are unfolded for strategies that cannot be folded.
+    undisturbed run. Many equal GPUs are folded where that gives the same bits. Equal machines are
+    folded where a plan is too large to hold; sizes are then rounded down to equal parts too, and
+    only strategies with a chunk size are pipelined. Machines that are folded because they are many
+    are unfolded for strategies that cannot be folded. With `fold` False, nothing is folded.
     """
     if isinstance(setup.machine, Folded) and setup.disturbance != CALM:
         # Loaded whole instead, they would not fit.
@@ -136,7 +140,9 @@ def bench(
             f"{setup.machine.name}: {setup.disturbance.text}: its equal machines are folded, and "
             "nothing may disturb one of them; leave out --fold, or take fewer machines"
         )
-    at = _Machines(_Setting(setup, dtype, faithful, root))
+    if fold is False and isinstance(setup.machine, Folded):
+        setup = unfolded(setup, NotFoldable(f"{setup.machine.name}: too large to hold unfolded"))
+    at = _Machines(_Setting(setup, dtype, faithful, root), fold=fold is not False)
     if len(strategies) > 1:  # one by itself is refused as soon anyway
         _refuse(
             [each for each in (at.refusal(strategy, nbytes[0]) for strategy in strategies) if each]
@@ -184,16 +190,23 @@ class _Setting:
 class _Machines:
     """The machines of a setting: all of them, or one for all, whichever a plan allows."""
 
-    def __init__(self, setting: _Setting) -> None:
-        self.setting = setting
+    def __init__(self, setting: _Setting, *, fold: bool) -> None:
+        self.setting, self.fold = setting, fold
         self._whole: _Setting | None = None
+        one = folded_alike(setting.setup) if fold and not setting.faithful else None
+        self._alike = one and replace(setting, setup=one)
 
     def do(self, what: Callable[[_Setting, Strategy, int], T], strategy: Strategy, size: int) -> T:
         """Call `what` with these machines."""
         setting = self.setting
+        if self._alike and self._folds(strategy, size):
+            with suppress(NotFoldable):
+                return what(self._alike, strategy, size)
         try:
             return what(setting, strategy, size)
         except PlanTooLarge as why:
+            if not self.fold:
+                raise
             one = replace(setting, setup=folded(setting.setup, why))
             try:
                 return what(one, strategy, size)
@@ -203,6 +216,13 @@ class _Machines:
             if self._whole is None:
                 self._whole = replace(setting, setup=unfolded(setting.setup, why))
             return what(self._whole, strategy, size)
+
+    def _folds(self, strategy: Strategy, size: int) -> bool:
+        """Whether the folded machines reduce all elements, and in the same pieces."""
+        elements = size // dtypes.SIZES[self.setting.dtype]
+        if elements % self.setting.setup.layout.n or strategy.spec in AUTOMATIC:
+            return False
+        return bool(strategy.chunk) or not strategy.pipelined
 
     def refusal(self, strategy: Strategy, size: int) -> tuple[str, InputError] | None:
         """Why there is no such plan, or no way for what it sends; nothing is simulated."""

@@ -1,9 +1,10 @@
-"""Plans that are too large to hold, made and proved by folding equal machines."""
+"""Folding equal machines: of many equal GPUs, and for plans that are too large to hold."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from simreduce.engine import CALM
 from simreduce.errors import NotFoldable, PlanTooLarge, StrategyError, TopologyError
 from simreduce.layouts import Layout, layout
 from simreduce.plan import verify, wrong_elements
@@ -14,6 +15,28 @@ from simreduce.workload import Workload
 
 PROVED_ON = (4, 3, 2)
 """Numbers of machines to prove a folded plan's strategy on; the first that it accepts counts."""
+
+
+FOLDED_FROM = 64
+"""Of so many equal GPUs on one switch, one is simulated for all."""
+
+
+def folded_alike(setup: Setup) -> Setup | None:
+    """The setup with its GPUs as one, if they are many, equal, each a machine by itself, and
+    nothing disturbs one of them. Its times are the same to the bit; those of machines with several
+    GPUs may differ in the last bits.
+    """
+    machine = setup.machine
+    ranks = setup.layout.n
+    if not isinstance(machine, Topology) or ranks < FOLDED_FROM or setup.disturbance != CALM:
+        return None
+    if ranks < len(machine.devices):
+        return None
+    try:
+        one = fold(machine)
+    except TopologyError:
+        return None
+    return _on(setup, one) if len(one.devices) == 1 else None
 
 
 def folded(setup: Setup, why: PlanTooLarge) -> Setup:

@@ -4,9 +4,13 @@ whole, or refused.
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from simreduce.engine import IDEAL
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from simreduce.algorithms.families import FAMILIES
+from simreduce.engine import IDEAL, RUNTIMES, Disturbance
 from simreduce.errors import NotFoldable, PlanTooLarge, StrategyError
 from simreduce.layouts import layout
 from simreduce.plan import ops
@@ -14,12 +18,63 @@ from simreduce.setup import Setup
 from simreduce.strategy import parse_strategy
 from simreduce.topology import Folded, Topology, fold, load_machine, load_topology
 from simreduce.tune.bench import BenchRow, bench
+from simreduce.tune.folding import FOLDED_FROM
 
 
-def row(machine: Topology | Folded, strategy: str, nbytes: int = 1 << 20) -> BenchRow:
+def row(
+    machine: Topology | Folded, strategy: str, nbytes: int = 1 << 20, fold: bool | None = None
+) -> BenchRow:
     asked = [parse_strategy(strategy)]
-    (found,) = bench(Setup(machine, IDEAL), asked, [nbytes])
+    (found,) = bench(Setup(machine, IDEAL), asked, [nbytes], fold=fold)
     return found
+
+
+SYMMETRIC = [name for name, family in FAMILIES.items() if family.symmetric]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.integers(FOLDED_FROM, 80) | st.just(128),
+    st.sampled_from(SYMMETRIC),
+    st.sampled_from(["", "+mean", "+packs=2"]),
+    st.integers(1, 1 << 12),
+    st.sampled_from([*RUNTIMES]),
+    st.integers(1, 10_000),
+)
+def test_many_equal_gpus_are_folded_to_the_same_bits(n, name, options, part, runtime, latency):
+    setup = Setup(f"switch:{n},latency={latency}ns", runtime)
+    asked, nbytes = [parse_strategy(name + options)], [4 * part * n]
+    found, whole = (list(bench(setup, asked, nbytes, fold=fold)) for fold in (None, False))
+
+    assert [replace(each, machines=1, proved_on=1) for each in found] == whole
+    if name in ("ring", "direct") and "packs" not in options:
+        assert (found[0].machines, found[0].proved_on, whole[0].machines) == (n, 4, 1)
+
+
+def test_what_would_not_be_the_same_is_not_folded_by_default():
+    machine = load_topology("switch:64")
+    slow = Disturbance(jitter=0.1)
+    cases = [
+        (Setup(machine), "ring", 1 << 20, 64),
+        (Setup(machine), "ring", (1 << 20) + 4, 1),
+        (Setup(machine), "chain", 1 << 20, 1),
+        (Setup(machine, disturbance=slow), "ring", 1 << 20, 1),
+        (Setup(machine, part=layout(machine).subset(63)), "ring", 63 << 10, 1),
+        (Setup("switch:63"), "ring", 63 << 10, 1),
+        (Setup("dgx1vx8"), "ring/ring", 1 << 20, 1),
+    ]
+    for setup, text, nbytes, machines in cases:
+        (found,) = bench(setup, [parse_strategy(text)], [nbytes])
+        assert found.machines == machines
+
+
+def test_machines_that_are_many_are_loaded_whole_for_no_fold(monkeypatch):
+    monkeypatch.setattr("simreduce.topology.load.FOLDED_ABOVE", 16)
+    many = load_machine("dgx1vx4")
+
+    assert row(many, "ring/ring", fold=False) == row(load_topology("dgx1vx4"), "ring/ring")
+    with pytest.raises(NotFoldable, match="too large to hold unfolded"):
+        row(load_machine("dgx1vx4", folded=True), "ring/ring", fold=False)
 
 
 def test_a_folded_row_is_the_row_of_all():
