@@ -81,5 +81,7 @@ def crossbar(gpus: tuple[str, ...], port: float) -> Box:
 
 
 def hardware(kind: int) -> str:
-    """The row of the latency tables for a class of paths within a node."""
-    return NVLINK if kind <= NVL else PCI
+    """The row of the latency tables for a class of paths within a node; single GPUs count as PCI,
+    as in NCCL.
+    """
+    return NVLINK if kind == NVL else PCI
