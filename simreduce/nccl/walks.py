@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from simreduce.nccl.box import PHB, Box, Path
 
-_STEPS = 4_000
+_STEPS = 200
 """Steps of a walk through orders before it gives up."""
+_FAILURES = 8
+"""Walks of one task that may fail before all others do."""
 SLACK = 1e-6
 _HOST_COST = 1.2
 """What copies between GPUs through an Intel host bridge take of PCIe, per byte."""
@@ -48,6 +50,8 @@ class Task:
     limits: Limits
     several: bool
     intel: bool
+    failures: list[int] = field(default_factory=lambda: [0], compare=False)
+    """How many of its walks have failed."""
 
     def load(self, path: Path, *, between: bool = True) -> dict[int, float]:
         """GB/s that a channel takes of every arc of a path."""
@@ -101,7 +105,7 @@ def walk(
         )
 
     stack = [nexts(start)]
-    while stack and steps < _STEPS:
+    while stack and steps < _STEPS and task.failures[0] < _FAILURES:
         steps += 1
         if len(gpus) == n and home():
             return tuple(gpus)
@@ -117,4 +121,5 @@ def walk(
             stack.pop()
             gpus.pop()
             take(room, taken.pop(), -1)
+    task.failures[0] += 1
     return None
