@@ -106,7 +106,10 @@ class Setup:
     def layout(self) -> Layout:
         """What planners see of the machine."""
         found = self.part or layout_of(self.machine)
-        return found if found.decide else replace(found, decide=Decide(self.machine, self.nccl))
+        if found.decide and not isinstance(found.decide, Decide):
+            return found
+        # A part of another setup's layout may know what that one told NCCL.
+        return replace(found, decide=Decide(self.machine, self.nccl))
 
     def but(
         self,

@@ -10,7 +10,8 @@ import pytest
 from simreduce.calibrate import load_calibration
 from simreduce.engine import IDEAL, NOMINAL, TENSORFLOW, Disturbance, simulate
 from simreduce.errors import InputError, TopologyError
-from simreduce.layouts import layout
+from simreduce.layouts import Decision, layout
+from simreduce.nccl import Settings
 from simreduce.setup import Setup
 from simreduce.strategy import compile_collective, compile_plan, parse_strategy
 from simreduce.topology import fold, load_topology
@@ -125,3 +126,16 @@ def test_a_wrong_kind_of_plan_strategy_or_workload_too():
 def test_an_unknown_name_is_bad_input():
     with pytest.raises(InputError, match="did you mean 'ideal'"):
         Setup(MACHINE, "idel")
+
+
+def test_what_nccl_is_told_holds_for_parts_too():
+    """A part that was cut out of another setup's layout is decided as this one says."""
+    told = Settings(algorithms=(("", frozenset(["tree"])),))
+    setup = Setup("dgx-h100")
+    part = setup.layout.subset(4)
+
+    for each in (setup.but(nccl=told), setup.but(part=part, nccl=told)):
+        assert each.layout.decide is not None
+        found = each.layout.decide(each.layout.ranks, "all_reduce", 1 << 26, Decision())
+        assert found.algorithm == "tree"
+    assert pickle.loads(pickle.dumps(setup.but(part=part))) == setup.but(part=part)  # noqa: S301

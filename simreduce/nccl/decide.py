@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from simreduce.nccl.choice import choose
 from simreduce.nccl.machine import facts
 
 if TYPE_CHECKING:
+    from simreduce.layouts import Decision
     from simreduce.nccl.settings import Settings
     from simreduce.topology import Folded, Topology
 
@@ -20,7 +21,9 @@ class Decide:
     machine: Topology | Folded
     settings: Settings
 
-    def __call__(self, gpus: tuple[str, ...], collective: str, nbytes: int, wanted: Any) -> Any:
+    def __call__(
+        self, gpus: tuple[str, ...], collective: str, nbytes: int, wanted: Decision
+    ) -> Decision:
         """The decision of NCCL for a collective among these GPUs. What has no plan, PAT and NVLS of
         a gather, is decided as a ring.
         """
