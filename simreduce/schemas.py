@@ -13,6 +13,7 @@ from pathlib import Path
 from simreduce.calibrate import CALIBRATION
 from simreduce.formats import Format, json_schema, reference
 from simreduce.nccl import SETTINGS
+from simreduce.published import PUBLISHED
 from simreduce.scenario import SCENARIO
 from simreduce.topology.file_formats import CLUSTER, LINK_FIGURES, MACHINE
 from simreduce.training import PROFILE
@@ -27,6 +28,7 @@ FORMATS: Mapping[str, Format] = {
     "model": MODEL,
     "nccl": SETTINGS,
     "profile": PROFILE,
+    "published": PUBLISHED,
     "scenario": SCENARIO,
 }
 """Every format, by the name of its schema."""

@@ -7,14 +7,17 @@ display.
 from simreduce.plots.accuracy import AccuracyPoint, draw_accuracy
 from simreduce.plots.charts import TimelineBar, draw_bars, draw_curves, draw_timeline
 from simreduce.plots.figure import Plot, check_plot
+from simreduce.plots.multiples import Compared, draw_multiples
 
 __all__ = [
     "AccuracyPoint",
+    "Compared",
     "Plot",
     "TimelineBar",
     "check_plot",
     "draw_accuracy",
     "draw_bars",
     "draw_curves",
+    "draw_multiples",
     "draw_timeline",
 ]

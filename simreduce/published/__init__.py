@@ -1,0 +1,19 @@
+"""Published timings of collectives, with their sources."""
+
+from simreduce.published.reading import (
+    COLLECTIVES,
+    LAUNCHERS,
+    PUBLISHED,
+    PublishedTable,
+    published_tables,
+    read_published,
+)
+
+__all__ = [
+    "COLLECTIVES",
+    "LAUNCHERS",
+    "PUBLISHED",
+    "PublishedTable",
+    "published_tables",
+    "read_published",
+]
