@@ -17,12 +17,15 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
 from simreduce import units
+from simreduce.calibrate.nccl import NCCL, nccl_names, read_nccl, write_nccl
 from simreduce.engine import NOMINAL, Calibration, LinkConstants, Processor
+from simreduce.engine.calibration import NcclConstants
 from simreduce.engine.lowering.cores import TRANSFER
 from simreduce.errors import CalibrationError, did_you_mean, quote
 from simreduce.formats import (
@@ -51,6 +54,14 @@ from simreduce.textfiles import exists, flatten, parse_toml, read_text
 from simreduce.topology import DIRECTIONS
 
 _SHIPPED = resources.files("simreduce") / "calibrations"
+GENERATIONS = {
+    60: "nccl-pascal",
+    70: "nccl-volta",
+    80: "nccl-ampere",
+    90: "nccl-hopper",
+    100: "nccl-blackwell",
+}
+"""Shipped calibrations of NCCL, by the first compute capability of their generation."""
 DISPATCHED = tuple(kind.name.lower() for kind in OpKind)
 """Kinds of op that may have a dispatch cost."""
 RATED = (*(kind for kind in DISPATCHED if kind not in ("input", "output")), TRANSFER)
@@ -101,6 +112,7 @@ CALIBRATION = Format(
     Field("dispatch", MapOf(LATENCY, DISPATCHED), "Cost of an op, by op kind."),
     Field("links", MapOf(TableOf(_LINK), key="CLASS"), "Figures of link classes."),
     Field("cpu", TableOf(_CPU), "The cores of CPU devices."),
+    Field("nccl", TableOf(NCCL), "What NCCL's collectives cost."),
     Field("errors", MapOf(ANYTHING), 'Standard error of a constant by its dotted name, such as'
           ' `"dispatch.copy" = "5 us"`, in the unit of the constant.'),
     Field("controls", MapOf(MapOf(_CONTROL_TIME, key="SIZE"), CONTROLS, key="PLAN"),
@@ -130,6 +142,14 @@ def shipped() -> list[str]:
         NOMINAL.name,
         *sorted(p.name[:-5] for p in _SHIPPED.iterdir() if p.name.endswith(".toml")),
     ]
+
+
+@cache
+def nccl_constants(capability: int) -> NcclConstants:
+    """NCCL's shipped constants for GPUs of a compute capability, 80 for 8.0."""
+    newest = max((each for each in GENERATIONS if each <= capability), default=min(GENERATIONS))
+    name = GENERATIONS[newest]
+    return load_calibration(name).nccl if name in shipped() else NcclConstants()
 
 
 def own_calibrations() -> Path:
@@ -168,6 +188,7 @@ def _parse(name: str, source: str, content: str) -> Calibration:
         if fault := _misnamed(link):
             faults.add(f"links.{link}", fault)
     errors = _errors(flatten(values["errors"] or {}), _error_kinds(document), faults)
+    nccl = NOMINAL.nccl if values["nccl"] is None else read_nccl(values["nccl"], faults)
     controls = _controls(values["controls"] or {}, faults)
     faults.raise_any(CalibrationError)
     return Calibration(
@@ -177,9 +198,10 @@ def _parse(name: str, source: str, content: str) -> Calibration:
         {link: LinkConstants(**figures) for link, figures in links.items()},
         values["step"] or 0.0,
         None if values["cpu"] is None else _processor(values["cpu"]),
-        values["provenance"] or {},
-        errors,
-        controls,
+        nccl=nccl,
+        provenance=values["provenance"] or {},
+        errors=errors,
+        controls=controls,
     )
 
 
@@ -212,6 +234,7 @@ def _error_kinds(document: Mapping[str, Any]) -> dict[str, Kind[Any]]:
         names += [f"links.{link}.bandwidth", f"links.{link}.latency"]
     names += ["step"] if "step" in document else []
     names += _CPU_CONSTANTS if "cpu" in document else ()
+    names += nccl_names() if "nccl" in document else ()
     return {name: _ERRORS[unit_of(name)] for name in names}
 
 
@@ -265,6 +288,7 @@ def to_toml(calibration: Calibration) -> str:
         "dispatch": {k: units.exact_duration(cost) for k, cost in calibration.dispatch.items()},
         "links": {name: _link_table(link) for name, link in calibration.links.items()},
         "cpu": calibration.cpu and _cpu_table(calibration.cpu),
+        "nccl": write_nccl(calibration.nccl),
         "errors": errors,
         "controls": controls,
     }
@@ -296,10 +320,11 @@ def _cpu_table(cpu: Processor) -> dict[str, Any]:
 
 def unit_of(name: str) -> Unit:
     """The unit of a constant, by its dotted name."""
-    if name in ("cpu.cores", "cpu.moving"):
+    if name in ("cpu.cores", "cpu.moving") or name.startswith("nccl.efficiency."):
         return "number"
     if name == "cpu.cache":
         return "size"
     rates = ("cpu.memory", "cpu.past_own")
-    is_rate = name in rates or name.startswith("cpu.rates.") or name.endswith(".bandwidth")
+    starts = ("cpu.rates.", "nccl.channel_rate.")
+    is_rate = name in rates or name.startswith(starts) or name.endswith(".bandwidth")
     return "rate" if is_rate else "time"

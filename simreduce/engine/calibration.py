@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,11 @@ class NcclConstants:
     `efficiency[link, protocol]` of the achievable rate of every link on the way, flags included,
     and at most at `channel_rate[protocol]` bytes/s of data on one channel.
 
+    `launch` is that of one process for each GPU. A process that drives all GPUs of a machine takes
+    `launch_each` seconds more for each. `spread[link, bytes]` says how sure a prediction is whose
+    slowest link is of that kind, from that many bytes on: with 80 % the time is within a factor of
+    exp(+-spread).
+
     The defaults are those of NCCL's own tuning model where a machine of every generation bears
     them out, else rounded means of public timings; a calibration replaces them.
     """
@@ -106,6 +111,20 @@ class NcclConstants:
     channel_rate: Mapping[str, float] = field(
         default_factory=lambda: {"simple": 24e9, "ll": 5e9, "ll128": 16e9}
     )
+    launch_each: float = 3e-6
+    spread: Mapping[tuple[str, int], float] = field(default_factory=dict)
+
+    def for_one_process(self, gpus: int) -> NcclConstants:
+        """The constants where one process drives so many GPUs of a machine."""
+        return replace(self, launch=self.launch + self.launch_each * gpus, launch_each=0.0)
+
+    def interval(self, link: str, nbytes: int, seconds: float) -> tuple[float, float] | None:
+        """The ends of the 80 % interval of a prediction; None if nothing is known of its errors."""
+        from_bytes = [size for kind, size in self.spread if kind == link and size <= nbytes]
+        if not from_bytes:
+            return None
+        factor = math.exp(self.spread[link, max(from_bytes)])
+        return seconds / factor, seconds * factor
 
 
 @dataclass(frozen=True, slots=True)

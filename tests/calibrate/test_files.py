@@ -147,7 +147,7 @@ def test_a_file_may_have_no_constant(write):
 def test_an_empty_file_is_refused(write, path):
     """With the keys that it may have."""
     write("# nothing\n")
-    keys = "title, step, provenance, dispatch, links, cpu, errors, controls"
+    keys = "title, step, provenance, dispatch, links, cpu, nccl, errors, controls"
 
     assert (f"{path}: is empty; give any of {keys}",) == _refused(path)
 

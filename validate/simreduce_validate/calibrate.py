@@ -21,6 +21,7 @@ import click
 from simreduce.calibrate import own_calibrations, shipped, to_toml
 from simreduce.cli.devices import device_options, warmup_option
 from simreduce.cli.group import command
+from simreduce.cli.nccl_logs import calibrate_from_logs
 from simreduce.cli.options import (
     as_json,
     echo_json,
@@ -44,7 +45,25 @@ from simreduce_validate.running.computer import Computer
 
 
 @command()
-@click.argument("topology", default="switch:4")
+@click.argument("topology", nargs=-1, metavar="[TOPOLOGY | LOG...]")
+@click.option(
+    "--from-nccl-tests",
+    is_flag=True,
+    help="Fit NCCL's constants to logs of nccl-tests, text or JSON, instead of timing devices.",
+)
+@click.option(
+    "--topology",
+    "machine",
+    default=None,
+    metavar="TOPOLOGY",
+    help="With --from-nccl-tests: the machine, or machines, of the logs.",
+)
+@click.option(
+    "--collective",
+    default=None,
+    metavar="NAME",
+    help="With --from-nccl-tests: the collective of logs that do not say it.",
+)
 @gpus_options
 @device_options
 @click.option(
@@ -74,7 +93,10 @@ from simreduce_validate.running.computer import Computer
 )
 @as_json
 def calibrate(
-    topology: str,
+    topology: tuple[str, ...],
+    from_nccl_tests: bool,
+    machine: str | None,
+    collective: str | None,
     ngpus: int | None,
     gpus: str | None,
     name: str | None,
@@ -91,8 +113,18 @@ def calibrate(
     TOPOLOGY is a name, a file, an inline machine such as switch:4, or auto for this machine's GPUs.
     Every sample is kept beside the calibration, in .fit.jsonl and .held-out.jsonl, also after
     Ctrl-C or SIGTERM, which end it with status 130.
+
+    With --from-nccl-tests, LOG... are read instead, and no device is used:
+
+        simreduce calibrate --from-nccl-tests all_reduce.log --topology dgx-h100 --name mine
     """
-    devices, path = _read(topology, ngpus, gpus, name, out, options)
+    if from_nccl_tests:
+        path = _read_path(name, out, "nccl")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return calibrate_from_logs(topology, machine, collective or "", path, as_json=as_json)
+    if machine is not None or collective is not None or len(topology) > 1:
+        raise click.UsageError("several arguments, --topology, --collective: --from-nccl-tests")
+    devices, path = _read(topology[0] if topology else "switch:4", ngpus, gpus, name, out, options)
     path.parent.mkdir(parents=True, exist_ok=True)
     fit_file, held_out_file = (_set_aside(path, kind) for kind in ("fit", "held-out"))
     campaign = Campaign(devices, devices.setup(NOMINAL), iters, warmup_iters)

@@ -1,8 +1,8 @@
 """Constants from measurements: micro-plans that determine them, and the fit."""
 
-from simreduce_validate.calibrating.constants import Constant, assemble
+from simreduce.calibrate.fit import Constant, Fit, fit_constants
+from simreduce_validate.calibrating.constants import assemble
 from simreduce_validate.calibrating.design import Cores, Design, cores_of, design
-from simreduce_validate.calibrating.fit import Fit, fit_constants
 from simreduce_validate.calibrating.micro import Micro
 from simreduce_validate.calibrating.ports import slow_ports
 

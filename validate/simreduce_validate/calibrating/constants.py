@@ -1,32 +1,13 @@
-"""The constants of a fit, by their names in a calibration file."""
+"""Calibrations with some constants replaced, by their names in a file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from simreduce.calibrate import DISPATCHED, RATED
 from simreduce.engine import Calibration, LinkConstants, Processor
-
-
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """`name` as in the file, such as `links.cable.bandwidth`. The fit begins at `start` and stays
-    between `low` and `high`, in SI units. `hard` bounds are values like others (a number of cores
-    is 1 or more), while nothing is found at one that is only far away.
-    """
-
-    name: str
-    start: float
-    low: float
-    high: float
-    hard: bool = False
-
-    @staticmethod
-    def about(name: str, start: float, factor: float = 1e3) -> Constant:
-        """A constant whose size is known up to a factor."""
-        return Constant(name, start, start / factor, start * factor)
 
 
 def assemble(base: Calibration, values: Mapping[str, float]) -> Calibration:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from simreduce.calibrate.fit import Fit
 from simreduce.engine import Calibration
 from simreduce.plan import Kind
 from simreduce_validate.calibrating.design import Design
-from simreduce_validate.calibrating.fit import Fit
 from simreduce_validate.calibrating.session import Session
 from simreduce_validate.devices import Devices
 from simreduce_validate.measuring.provenance import processors

@@ -9,7 +9,6 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from simreduce.arrays import Floats
-from simreduce_validate.calibrating.constants import Constant
 
 INLIER = 0.05
 """Residuals, as a part of the time, from which a measurement pulls less than in proportion."""
@@ -28,6 +27,27 @@ _NOTHING = 1e-12
 """Of squared slopes: no measurement depends on such a constant."""
 
 _STEP, _ENOUGH, _MOST = 1e-3, 1e-5, 30
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """`name` as in the file, such as `links.cable.bandwidth`. The fit begins at `start` and stays
+    between `low` and `high`, in SI units. `hard` bounds are values like others (a number of cores
+    is 1 or more), while nothing is found at one that is only far away. `pull` is the residual of a
+    value that is ten times `start`.
+    """
+
+    name: str
+    start: float
+    low: float
+    high: float
+    hard: bool = False
+    pull: float = PULL
+
+    @staticmethod
+    def about(name: str, start: float, factor: float = 1e3) -> Constant:
+        """A constant whose size is known up to a factor."""
+        return Constant(name, start, start / factor, start * factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +104,7 @@ def _solve(
     goal: Floats,
 ) -> tuple[dict[str, float], dict[str, float], Floats, dict[str, bool]]:
     begin = np.log([c.start for c in free])
+    pull = np.array([c.pull for c in free]) / _UNKNOWN
 
     def residuals(logs: Floats) -> Floats:
         predicted: Floats = np.array(
@@ -92,7 +113,7 @@ def _solve(
         return np.log(predicted) - goal
 
     def with_pull(logs: Floats) -> Floats:
-        return np.concatenate([residuals(logs), PULL / _UNKNOWN * (logs - begin)])
+        return np.concatenate([residuals(logs), pull * (logs - begin)])
 
     low, high = (np.log([getattr(c, edge) for c in free]) for edge in ("low", "high"))
     found = least_squares(

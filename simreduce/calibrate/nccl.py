@@ -1,0 +1,118 @@
+"""The `[nccl]` table of a calibration: what NCCL's collectives cost besides the wires."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from simreduce import units
+from simreduce.engine.calibration import LINK_KINDS, PROTOCOLS, NcclConstants
+from simreduce.formats import (
+    BANDWIDTH,
+    LATENCY,
+    Faults,
+    Field,
+    Format,
+    MapOf,
+    Values,
+    number,
+)
+
+_SHARE = number(0.001, 1.5)
+_BY_PROTOCOL = ", by protocol: simple, ll, ll128"
+NCCL = Format(
+    "nccl",
+    "Costs of NCCL's collectives. What is left out keeps its default. LINK is nvlink, pci, shm (the"
+    " host's memory, without peer access), net or nvls.",
+    Field("launch", LATENCY, "From the last GPU's arrival to the first step, with a process for"
+          " each GPU."),
+    Field("launch_each", LATENCY, "More of it for each GPU of a machine that one process drives."),
+    Field("start", MapOf(LATENCY, PROTOCOLS, "PROTOCOL"), f"More of it{_BY_PROTOCOL}."),
+    Field("latency", MapOf(MapOf(LATENCY, PROTOCOLS, "PROTOCOL"), LINK_KINDS, "LINK"),
+          f"Of a step, by link{_BY_PROTOCOL}."),
+    Field("efficiency", MapOf(MapOf(_SHARE, PROTOCOLS, "PROTOCOL"), LINK_KINDS, "LINK"),
+          f"Part of a link's achievable rate, flags of the protocol included{_BY_PROTOCOL}."),
+    Field("channel_rate", MapOf(BANDWIDTH, PROTOCOLS, "PROTOCOL"),
+          f"Bytes of data a second that one channel moves at most{_BY_PROTOCOL}."),
+    Field("spread", MapOf(MapOf(number(0, 10), key="SIZE"), LINK_KINDS, "LINK"),
+          "Half width of a prediction's 80 % interval, as a logarithm, from a size on and by the"
+          ' slowest link: `"64 KiB" = 0.2`.'),
+)  # fmt: skip
+_PAIRED = ("latency", "efficiency")
+
+
+def read_nccl(table: Values, faults: Faults) -> NcclConstants:
+    """The constants of a table that `NCCL` has read."""
+    found = NcclConstants()
+    plain = {key: table[key] for key in ("launch", "launch_each") if table[key] is not None}
+    for key in ("start", "channel_rate"):
+        plain[key] = {**getattr(found, key), **(table[key] or {})}
+    for key in _PAIRED:
+        given = {
+            (link, protocol): value
+            for link, values in (table[key] or {}).items()
+            for protocol, value in values.items()
+        }
+        plain[key] = {**getattr(found, key), **given}
+    plain["spread"] = {
+        (link, nbytes): value
+        for link, values in (table["spread"] or {}).items()
+        for text, value in values.items()
+        if (nbytes := faults.attempt(f"nccl.spread.{link}.{text}", units.size, text)) is not None
+    }
+    return replace(found, **plain)
+
+
+def write_nccl(constants: NcclConstants) -> dict[str, Any]:
+    """The table that reads as the constants; empty for the defaults."""
+    before = NcclConstants()
+    if constants == before:
+        return {}
+    table: dict[str, Any] = {
+        key: units.exact_duration(getattr(constants, key))
+        for key in ("launch", "launch_each")
+        if getattr(constants, key) != getattr(before, key)
+    }
+    for key in ("start", "latency", "efficiency", "channel_rate"):
+        for parts, value in getattr(constants, key).items():
+            if getattr(before, key).get(parts) != value:
+                *path, last = (key, parts) if isinstance(parts, str) else (key, *parts)
+                inner = functools.reduce(lambda at, part: at.setdefault(part, {}), path, table)
+                inner[last] = _exact(key)(value)
+    for (link, nbytes), value in constants.spread.items():
+        table.setdefault("spread", {}).setdefault(link, {})[units.exact_size(nbytes)] = value
+    return table
+
+
+def _exact(key: str) -> Callable[[float], object]:
+    if key in ("start", "latency"):
+        return units.exact_duration
+    return units.exact_bandwidth if key == "channel_rate" else float
+
+
+def nccl_names(constants: NcclConstants | None = None) -> dict[str, float]:
+    """Every constant by its dotted name in the file, in SI units."""
+    found = constants or NcclConstants()
+    names = {"nccl.launch": found.launch, "nccl.launch_each": found.launch_each}
+    for key in ("start", "latency", "efficiency", "channel_rate"):
+        for parts, value in getattr(found, key).items():
+            path = (parts,) if isinstance(parts, str) else parts
+            names[".".join(("nccl", key, *path))] = value
+    return names
+
+
+def with_values(base: NcclConstants, values: Mapping[str, float]) -> NcclConstants:
+    """The constants with some others by their dotted names. KeyError for a name there is not."""
+    changed: dict[str, Any] = {}
+    for name, value in values.items():
+        key, *parts = name.removeprefix("nccl.").split(".")
+        if name not in nccl_names(base):
+            raise KeyError(name)
+        if parts:
+            own = changed.setdefault(key, dict(getattr(base, key)))
+            own[parts[0] if len(parts) == 1 else tuple(parts)] = value
+        else:
+            changed[key] = value
+    return replace(base, **changed)
