@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simreduce import units
-from simreduce.calibrate import load_calibration
+from simreduce.calibrate import load_calibration, nccl_constants
 from simreduce.engine import (
     CALM,
     NOMINAL,
@@ -29,9 +29,10 @@ from simreduce.engine import (
     runtime_named,
     simulate,
 )
+from simreduce.engine.calibration import NcclConstants
 from simreduce.errors import TopologyError, quote
 from simreduce.layouts import Layout, layout as layout_of
-from simreduce.nccl import DEFAULTS, Settings
+from simreduce.nccl import DEFAULTS, Settings, facts
 from simreduce.nccl.decide import Decide
 from simreduce.plan import Plan
 from simreduce.strategy import Strategy, compile_collective, parse_strategy
@@ -111,6 +112,31 @@ class Setup:
         # A part of another setup's layout may know what that one told NCCL.
         return replace(found, decide=Decide(self.machine, self.nccl))
 
+    @cached_property
+    def constants(self) -> Calibration:
+        """The calibration; one that says nothing of NCCL has the constants of the generation."""
+        if self.calibration.nccl != NcclConstants():
+            return self.calibration
+        nccl = nccl_constants(facts(self.machine, settings=self.nccl).capability)
+        return replace(self.calibration, nccl=nccl)
+
+    @cached_property
+    def slowest_link(self) -> str:
+        """The slowest kind of link that NCCL has to use between GPUs, as in `LINK_KINDS`."""
+        ranks = self.layout.ranks
+        if isinstance(self.machine, Folded) or len(self.layout.tasks) > 1:
+            return "net"
+        if any(link.link_class.startswith("nvlink") for link in self.machine.links):
+            return "nvlink"
+        peers = (self.machine.router.is_peer(ranks[0], other) for other in ranks[1:])
+        return "pci" if any(peers) else "shm"
+
+    def interval(self, nbytes: int, seconds: float) -> tuple[float, float] | None:
+        """The ends of the 80 % interval of a prediction of one NCCL collective; None if nothing is
+        known of its errors.
+        """
+        return self.constants.nccl.interval(self.slowest_link, nbytes, seconds)
+
     def but(
         self,
         *,
@@ -159,12 +185,14 @@ class Setup:
     def simulate(self, plan: Plan, ready: Ready = 0.0) -> Result:
         """The prediction for a plan whose inputs exist from `ready` on, in seconds."""
         expect(plan, Plan, "a Plan, as compile makes it")
-        return simulate(plan, self.machine, self.runtime, self.calibration, ready, self.disturbance)
+        constants = self.constants if plan.executor.any() else self.calibration
+        return simulate(plan, self.machine, self.runtime, constants, ready, self.disturbance)
 
     def record(self, plan: Plan, ready: Ready = 0.0) -> Recording:
         """The prediction with the rate of every flow over time."""
         expect(plan, Plan, "a Plan, as compile makes it")
-        return record(plan, self.topology, self.runtime, self.calibration, ready, self.disturbance)
+        constants = self.constants if plan.executor.any() else self.calibration
+        return record(plan, self.topology, self.runtime, constants, ready, self.disturbance)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A runtime's functions need not be importable: a known one goes by its name.

@@ -21,7 +21,7 @@ RUNGS = (
     ("__main__",),
     ("api", "cli", "testing"),
     ("answers",),
-    ("pictures", "report", "trace"),
+    ("accuracy", "pictures", "report", "trace"),
     ("schemas", "tune"),
     ("scenario",),
     ("training",),
@@ -30,7 +30,7 @@ RUNGS = (
     ("engine", "strategy"),
     ("algorithms", "nccl", "packing"),
     ("layouts",),
-    ("plan", "synthesis", "topology", "workload"),
+    ("plan", "published", "synthesis", "topology", "workload"),
     ("formats", "plots"),
     (
         "arrays",

@@ -41,6 +41,10 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "simreduce_validate.model:model",
         "The layers of a Keras model, as a workload.",
     ),
+    "accuracy": (
+        "simreduce.cli.accuracy:accuracy",
+        "How far predictions are from published timings.",
+    ),
     "verify": ("simreduce.cli.verify:verify", "Prove that plans do what they promise."),
     "nccl": (
         "simreduce.cli.nccl:nccl",

@@ -80,8 +80,16 @@ def _cells(r: BenchRow | Stuck, ranks: int) -> tuple[str, ...]:
         str(r.wrong),
         _cell(r.floor_seconds * 1e6),
         str(r.transfers),
-        r.algorithm + (f", {r.link} {r.link_share:.0%}" if r.link else ""),
+        r.algorithm + (f", {r.link} {r.link_share:.0%}" if r.link else "") + _interval(r),
     )
+
+
+def _interval(r: BenchRow) -> str:
+    """The 80 % interval of the time, where there is one."""
+    if r.interval is None:
+        return ""
+    low, high = (_cell(end * 1e6) for end in r.interval)
+    return f", {low} to {high} us"
 
 
 def _count(row: Entry, ranks: int) -> int:
@@ -156,6 +164,8 @@ def bench_document(
                 "algbw_gb_per_s": algbw(r.nbytes, r.seconds) / 1e9,
                 "busbw_gb_per_s": busbw(r.nbytes, r.seconds, ranks, r.collective) / 1e9,
                 "wrong": r.wrong,
+                "low_us": r.interval and r.interval[0] * 1e6,
+                "high_us": r.interval and r.interval[1] * 1e6,
                 "floor_us": r.floor_seconds * 1e6,
                 "bottleneck": r.link,
                 "transfers": r.transfers,

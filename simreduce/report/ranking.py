@@ -16,6 +16,7 @@ from simreduce.report.heads import (
     same_plan_lines,
     untried_lines,
 )
+from simreduce.report.sure import nccl_sureness
 from simreduce.tables import Table
 from simreduce.tune import Candidate, Ranking
 
@@ -77,15 +78,15 @@ def _header(ranking: Ranking) -> list[str]:
     size = f"{units.plural(w.elements, 'element')}, {units.format_size(w.nbytes)}"
     gradients = units.plural(len(w.gradients), "gradient")
     facts = [("workload", f"{w.name}: {gradients}, {size}")]
-    return header(s, facts, f"time of one all-reduce{chained}", _uncalibrated(ranking))
+    return header(s, facts, f"time of one all-reduce{chained}", _sureness(ranking))
 
 
-def _uncalibrated(ranking: Ranking) -> str:
-    """The warning that no calibration covers NCCL; empty where it does not apply."""
+def _sureness(ranking: Ranking) -> str:
+    """How far off NCCL's rows may be, if there are any."""
     by_nccl = any("nccl" in r.algorithm for c in ranking.candidates for r in c.strategy.ranges)
-    if not by_nccl or ranking.scenario.setup.calibration.name == "nominal":
-        return ""
-    return "nccl rows come from link rates alone: its launches and protocols cost nothing here"
+    scenario = ranking.scenario
+    largest = max((gradient.nbytes for gradient in scenario.workload.gradients), default=0)
+    return nccl_sureness(scenario.setup, largest) if by_nccl else ""
 
 
 def _recommendation(ranking: Ranking) -> list[str]:

@@ -15,6 +15,7 @@ from simreduce.report.heads import (
     same_plan_lines,
     untried_lines,
 )
+from simreduce.report.sure import nccl_sureness
 from simreduce.tables import Table
 from simreduce.training import Bucket, Span, StepPrediction, device_label
 from simreduce.tune.steps import StepCandidate, StepRanking
@@ -77,14 +78,15 @@ def _header(ranking: StepRanking) -> list[str]:
         ("compute", f"{job.batch} a GPU: {passes}{update} ({job.profile.source})"),
         ("", ", ".join(slow)),
     ]
-    return header(s, facts, f"consistency {job.consistency}{after}", _uncalibrated(ranking))
+    return header(s, facts, f"consistency {job.consistency}{after}", _sureness(ranking))
 
 
-def _uncalibrated(ranking: StepRanking) -> str:
-    """The warning that no calibration covers NCCL; empty where it does not apply."""
+def _sureness(ranking: StepRanking) -> str:
+    """How far off NCCL's rows may be, if there are any."""
     by_nccl = any("nccl" in c.step.method for c in ranking.candidates)
-    text = "nccl by link rates alone: its launches and protocols cost nothing here"
-    return text if by_nccl else ""
+    scenario = ranking.scenario
+    largest = max((gradient.nbytes for gradient in scenario.workload.gradients), default=0)
+    return nccl_sureness(scenario.setup, largest) if by_nccl else ""
 
 
 def _ms(seconds: float) -> str:

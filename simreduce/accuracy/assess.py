@@ -1,0 +1,186 @@
+"""Errors of predictions, by collective, number of machines and size."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from simreduce.accuracy.predict import Point
+
+K = TypeVar("K")
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Sizes from `low` to below `high` bytes, and the errors to reach there: of all-reduces, as a
+    part of the measured time. None sets no limit.
+    """
+
+    name: str
+    low: float
+    high: float
+    median: float | None = None
+    p90: float | None = None
+
+
+BANDS = (
+    Band("< 64 KiB", 0, 64 << 10, 0.25),
+    Band("64 KiB to 8 MiB", 64 << 10, 8 * MIB, 0.20),
+    Band("8 to 64 MiB", 8 * MIB, 64 * MIB + 1, 0.15),
+    Band("> 64 MiB", 64 * MIB + 1, math.inf, 0.10),
+    Band("> 1 MiB", MIB + 1, math.inf, None, 0.35),
+)
+SLACK = {
+    "all_reduce": 0.0,
+    "all_gather": 0.05,
+    "reduce_scatter": 0.05,
+    "broadcast": 0.05,
+    "reduce": 0.05,
+    "all_to_all": 0.10,
+    "send_receive": 0.10,
+}
+"""What a collective's limits exceed those of an all-reduce by."""
+BRACKETED_FACTOR = 2.0
+"""Predictions over bracketed networks are at most this factor off in the median."""
+FASTER = 0.03
+"""A published time this much below the bound shows that the machine's figures are wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Errors of some points. `median` and `p90` are of |predicted / measured - 1|, `bias` is the
+    median of predicted / measured - 1, `inside` the part of the points within the interval.
+
+    `factor` is the median of how often the longer of the two times is as long as the other.
+    """
+
+    tables: int
+    points: int
+    median: float
+    p90: float
+    bias: float
+    factor: float
+    inside: float | None
+
+
+def summarize(points: Iterable[Point]) -> Group | None:
+    """The errors of the points that have a prediction; None if there are none."""
+    shown = [point for point in points if point.predicted is not None]
+    if not shown:
+        return None
+    errors = np.array([point.error for point in shown])
+    intervals = [p.low <= p.seconds <= p.high for p in shown if p.high > 0]
+    return Group(
+        tables=len({point.table.name for point in shown}),
+        points=len(shown),
+        median=float(np.median(abs(errors))),
+        p90=float(np.quantile(abs(errors), 0.9)),
+        bias=float(np.median(errors)),
+        factor=float(np.exp(np.median(abs(np.log(1 + errors))))),
+        inside=sum(intervals) / len(intervals) if intervals else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One collective on one machine or on several, in one band of sizes."""
+
+    collective: str
+    several: bool
+    bracketed: bool
+    band: Band
+    group: Group
+
+    @property
+    def limits(self) -> tuple[float | None, float | None]:
+        """The greatest median and 90th percentile that are accepted."""
+        if self.bracketed:
+            return None, None
+        slack = SLACK[self.collective]
+        median, p90 = (
+            None if limit is None else limit + slack for limit in (self.band.median, self.band.p90)
+        )
+        return median, p90
+
+    @property
+    def missed(self) -> bool:
+        """Whether an error is greater than its limit."""
+        if self.bracketed:
+            return self.group.factor > BRACKETED_FACTOR
+        median, p90 = self.limits
+        found = self.group
+        return (median is not None and found.median > median) or (
+            p90 is not None and found.p90 > p90
+        )
+
+
+def cells(points: Sequence[Point]) -> list[Cell]:
+    """The errors by collective, number of machines and band; bracketed networks last."""
+    groups = _by(
+        points, lambda p: (p.bracketed, list(SLACK).index(p.table.collective), p.nodes > 1)
+    )
+    found = []
+    for (bracketed, place, several), mine in sorted(groups.items()):
+        for band in BANDS:
+            group = summarize(p for p in mine if band.low <= p.nbytes < band.high)
+            if group is not None:
+                found.append(Cell(list(SLACK)[place], several, bracketed, band, group))
+    return found
+
+
+def machines(points: Sequence[Point]) -> list[tuple[str, Group, Point]]:
+    """Machines with their errors, worst median first, and the point that is farthest off where the
+    machine is off most.
+    """
+    found = []
+    for name, mine in _by(points, lambda p: p.machine).items():
+        group = summarize(mine)
+        if group is not None:
+            found.append((name, group, _typical_miss(mine)))
+    return sorted(found, key=lambda each: -each[1].median)
+
+
+def _typical_miss(points: Iterable[Point]) -> Point:
+    """The point at the 90th percentile of the errors: bad, and no outlier."""
+    ordered = sorted((p for p in points if p.predicted is not None), key=lambda p: abs(p.error))
+    return ordered[int(0.9 * (len(ordered) - 1))]
+
+
+def impossible(points: Iterable[Point]) -> list[Point]:
+    """Predictions that are faster than any algorithm can be."""
+    return [p for p in points if p.predicted is not None and p.predicted < p.bound * (1 - 1e-9)]
+
+
+def too_fast(points: Iterable[Point]) -> list[Point]:
+    """Published points that are faster than the machine's figures allow."""
+    return [p for p in points if p.seconds < p.bound * (1 - FASTER)]
+
+
+def regrets(points: Iterable[Point]) -> list[tuple[Point, float]]:
+    """The predicted fastest of several settings of one size, and its measured time over that of the
+    measured fastest, less 1.
+    """
+    groups = _by(
+        points,
+        lambda p: (p.table.source, p.table.topology, p.table.gpus, p.table.collective, p.nbytes),
+    )
+    found = []
+    for mine in groups.values():
+        shown = [p for p in mine if p.predicted is not None]
+        if len({p.table.settings for p in shown}) > 1:
+            chosen = min(shown, key=lambda p: p.predicted or math.inf)
+            found.append((chosen, chosen.seconds / min(p.seconds for p in shown) - 1))
+    return found
+
+
+def _by(points: Iterable[Point], key: Callable[[Point], K]) -> Mapping[K, list[Point]]:
+    groups: defaultdict[K, list[Point]] = defaultdict(list)
+    for point in points:
+        groups[key(point)].append(point)
+    return groups

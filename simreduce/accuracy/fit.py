@@ -1,0 +1,173 @@
+"""Fits NCCL's constants to measured times with the simulator itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simreduce.arrays import Floats
+from simreduce.calibrate.fit import INLIER, Constant, Fit, fit_constants
+from simreduce.calibrate.nccl import nccl_names, with_values
+from simreduce.engine.calibration import LINK_KINDS, PROTOCOLS, NcclConstants
+from simreduce.plan import Plan
+from simreduce.setup import Setup
+from simreduce.tune.bench import seconds_per_call
+
+_UNCERTAIN = {"launch": 0.5, "start": 0.5, "latency": 0.4, "efficiency": 0.2, "channel_rate": 0.3}
+"""How well a constant is known before, by the first word of its name, as a logarithm."""
+_NOISE = 0.08
+"""What a measurement is off by itself, as a logarithm."""
+_FARTHEST = 6.0
+"""Factor from the start to the bounds of a constant."""
+SIZES = (0, 64 << 10, 1 << 20, 8 << 20, 64 << 20)
+"""Bytes at which another spread begins."""
+_SURE = 0.8
+"""Share of times that lie within an interval."""
+_ENOUGH = 12
+"""Cases from which a quantile is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A measured time and its plan. `gpus` counts those that one process drives, 0 where each GPU
+    has a process of its own; `link` is the slowest kind of link, and `group` what is left out of a
+    fit as a whole.
+    """
+
+    setup: Setup
+    plan: Plan
+    nbytes: int
+    seconds: float
+    gpus: int
+    link: str
+    group: str
+
+    def predict(self, constants: NcclConstants) -> float:
+        """Seconds with these constants."""
+        mine = constants.for_one_process(self.gpus) if self.gpus else constants
+        calibration = replace(self.setup.calibration, nccl=mine)
+        result = self.setup.but(calibration=calibration).simulate(self.plan)
+        return seconds_per_call(self.plan, result)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The constants that may matter."""
+        executors = {int(e) for e in self.plan.executor if e}
+        protocols = {PROTOCOLS[e - 1] for e in executors}
+        machine, shape = self.setup.topology, self.setup.layout
+        kinds = {self.link, *(["nvls"] if shape.reducers else [])}
+        if any(link.link_class.startswith("nvlink") for link in machine.links):
+            kinds.add("nvlink")
+        elif self.link == "net":
+            kinds |= {"pci", "shm"}
+        return tuple(
+            name
+            for name in nccl_names()
+            if not (parts := set(name.split(".")[2:]))
+            or (parts & protocols and (not parts & set(LINK_KINDS) or parts & kinds))
+        )
+
+
+class Predictor:
+    """Predicts all cases, and simulates only those whose constants have changed."""
+
+    def __init__(self, cases: Sequence[Case], base: NcclConstants) -> None:
+        self._cases, self._base = cases, base
+        self._names = [case.names for case in cases]
+        self._known: list[dict[tuple[float, ...], float]] = [{} for _ in cases]
+        self.names = tuple(dict.fromkeys(name for names in self._names for name in names))
+
+    def __call__(self, values: Mapping[str, float]) -> list[float]:
+        """Seconds of every case with these constants in the place of the base's."""
+        constants = with_values(self._base, values)
+        every = nccl_names(constants)
+        found = []
+        for case, names, known in zip(self._cases, self._names, self._known, strict=True):
+            # Launches add to the time: they need no simulation.
+            launch = every["nccl.launch"] + every["nccl.launch_each"] * case.gpus
+            key = tuple(every[name] for name in names if not name.startswith("nccl.launch"))
+            if key not in known:
+                rest = replace(constants, launch=0.0, launch_each=0.0)
+                known[key] = case.predict(rest)
+            found.append(launch + known[key])
+        return found
+
+
+def fit_nccl(
+    cases: Sequence[Case], base: NcclConstants, names: Iterable[str] | None = None
+) -> tuple[NcclConstants, Fit]:
+    """The constants for which predictions come nearest to the cases, and the fit.
+
+    Constants are known before as those of `base`, more or less surely (`_UNCERTAIN`): what the
+    cases do not determine stays as it is.
+    """
+    predict = Predictor(cases, base)
+    chosen = predict.names if names is None else [n for n in names if n in predict.names]
+    start = nccl_names(base)
+    constants = [_constant(name, start[name]) for name in chosen if start[name] > 0]
+    fit = fit_constants(constants, predict, [case.seconds for case in cases])
+    return with_values(base, fit.values), fit
+
+
+def _constant(name: str, start: float) -> Constant:
+    kind = name.split(".")[1].partition("_")[0]
+    uncertain = _UNCERTAIN["channel_rate" if kind == "channel" else kind]
+    high = 1.0 if kind == "efficiency" else start * _FARTHEST
+    pull = INLIER * _NOISE / uncertain * np.log(10) / INLIER
+    return Constant(name, start, start / _FARTHEST, max(high, start * 1.01), True, float(pull))
+
+
+def left_out_residuals(
+    cases: Sequence[Case], base: NcclConstants, fitted: NcclConstants, names: Sequence[str]
+) -> Floats:
+    """log(predicted / measured) of each case by constants that were fitted without its group.
+
+    The fit without a group is one step of least squares from the constants fitted to all.
+    """
+    predict = Predictor(cases, fitted)
+    start, at = nccl_names(base), nccl_names(fitted)
+    free = [name for name in names if at[name] > 0]
+    logs = np.log([at[name] for name in free])
+    pulls = np.array([_constant(name, start[name]).pull for name in free]) / np.log(10)
+    before = np.log([start[name] for name in free])
+    goal = np.log([case.seconds for case in cases])
+
+    def residuals(x: Floats) -> Floats:
+        values = dict(zip(free, np.exp(x).tolist(), strict=True))
+        return np.asarray(np.log(predict(values)) - goal)
+
+    here, steps = residuals(logs), 0.02 * np.eye(len(free))
+    slopes = np.stack(
+        [(residuals(logs + step) - residuals(logs - step)) / 0.04 for step in steps], axis=1
+    )
+    weight = 1 / np.sqrt(1 + (here / INLIER) ** 2)
+    found, groups = here.copy(), np.array([case.group for case in cases])
+    for group in set(groups.tolist()):
+        kept = groups != group
+        j, w = slopes[kept], weight[kept]
+        normal = j.T @ (w[:, None] * j) + np.diag(pulls**2)
+        gradient = j.T @ (w * here[kept]) + pulls**2 * (logs - before)
+        change = -np.linalg.solve(normal, gradient)
+        found[~kept] = here[~kept] + slopes[~kept] @ np.clip(change, -0.7, 0.7)
+    return found
+
+
+def spread_of(cases: Sequence[Case], residuals: Floats) -> dict[tuple[str, int], float]:
+    """Half widths of the 80 % intervals, by slowest link and from each size on.
+
+    A cell with few cases takes those of its neighbours, and then those of all links, as well.
+    """
+    links = np.array([case.link for case in cases])
+    bands = np.searchsorted(SIZES, [case.nbytes for case in cases], "right") - 1
+    found = {}
+    for link in sorted(set(links.tolist())):
+        for band, size in enumerate(SIZES):
+            for wider in range(len(SIZES)):
+                mine = (links == link) & (abs(bands - band) <= wider)
+                if mine.sum() >= _ENOUGH:
+                    break
+            off = abs(residuals[mine])
+            found[link, size] = round(float(np.quantile(off, _SURE)), 3)
+    return found

@@ -1,0 +1,189 @@
+"""NCCL's constants of one machine from logs of nccl-tests."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from simreduce import dtypes, units
+from simreduce.accuracy.fit import Case, fit_nccl, spread_of
+from simreduce.accuracy.predict import part_of, strategy_for
+from simreduce.calibrate.files import unit_of
+from simreduce.calibrate.fit import VAGUE, Fit
+from simreduce.calibrate.nccl import nccl_names, with_values
+from simreduce.calibrate.nccl_tests import NcclTestsLog
+from simreduce.engine import Calibration
+from simreduce.engine.calibration import PROTOCOLS
+from simreduce.errors import InputError
+from simreduce.formats import Faults
+from simreduce.nccl import Settings
+from simreduce.setup import Setup
+from simreduce.tables import Table, columns
+from simreduce.topology import Topology
+from simreduce.tune.bench import DIVIDED, tensor
+
+_MOST_ROWS = 24
+"""Rows of a log that are fitted: more take long and say little more."""
+_NARROWEST = 0.03
+"""Half width of the narrowest interval: what runs differ by."""
+
+
+@dataclass(frozen=True, slots=True)
+class FittedLogs:
+    """Constants fitted to logs; `before` and `after` are predictions of `cases` in seconds, with
+    the constants of the machine's generation and with these.
+    """
+
+    calibration: Calibration
+    fit: Fit
+    cases: tuple[Case, ...]
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+
+    @property
+    def undetermined(self) -> dict[str, str]:
+        """The constants that the logs do not determine, with the reason."""
+        names, found = nccl_names(self.calibration.nccl), dict(self.fit.vague)
+        for name, error in self.fit.errors.items():
+            if error > VAGUE * names[name]:
+                found[name] = f"standard error {error / names[name]:.0%}"
+        used = {PROTOCOLS[int(e) - 1] for case in self.cases for e in set(case.plan.executor) if e}
+        for protocol in PROTOCOLS:
+            if protocol not in used:
+                found[f"nccl.*.{protocol}"] = "no row of the logs uses this protocol"
+        return found
+
+
+def fit_logs(
+    logs: Sequence[NcclTestsLog], machine: Topology, settings: Settings, collective: str, name: str
+) -> FittedLogs:
+    """The constants of a machine. `collective` is that of logs which do not say theirs.
+
+    InputError with every log that does not fit the machine.
+    """
+    faults = Faults()
+    cases: list[Case] = []
+    for log in logs:
+        cases += faults.attempt(log.name, _cases, log, machine, settings, collective) or []
+    faults.raise_any()
+    base = cases[0].setup.constants.nccl
+    _, fit = fit_nccl(cases, base)
+    rounded = with_values(base, {n: float(f"{v:.4g}") for n, v in fit.values.items()})
+    residuals = np.asarray(fit.residuals)
+    spread = {key: max(value, _NARROWEST) for key, value in spread_of(cases, residuals).items()}
+    rounded = replace(rounded, spread={**base.spread, **spread})
+    provenance = {
+        "logs": ", ".join(log.name for log in logs),
+        "machine": f"{machine.name} ({machine.digest})",
+        "method": "robust least squares on log(predicted / measured), from the constants of the"
+        " machine's generation",
+    }
+    title = f"NCCL on {machine.name}, fitted to {units.plural(len(cases), 'row')} of nccl-tests"
+    calibration = Calibration(
+        name, title, nccl=rounded, provenance=provenance,
+        errors={n: float(f"{e:.3g}") for n, e in fit.errors.items() if np.isfinite(e)},
+    )  # fmt: skip
+    return FittedLogs(
+        calibration,
+        fit,
+        tuple(cases),
+        tuple(case.predict(base) for case in cases),
+        tuple(case.predict(rounded) for case in cases),
+    )
+
+
+def _cases(log: NcclTestsLog, machine: Topology, settings: Settings, collective: str) -> list[Case]:
+    collective = log.collective or collective
+    if not collective:
+        raise InputError("does not say its collective; give --collective")
+    whole = part_of(machine, None)
+    ranks, hosts = log.ranks or whole.n, log.hosts or len(whole.tasks)
+    if hosts != len(whole.tasks) or ranks > whole.n or ranks % hosts:
+        raise InputError(
+            f"has {units.plural(ranks, 'rank')} on {units.plural(hosts, 'machine')}, and"
+            f" {machine.name} {units.plural(whole.n, 'GPU')} in {len(whole.tasks)}"
+        )
+    setup = Setup(machine, "tensorflow", part=part_of(machine, ranks // hosts), nccl=settings)
+    shape = setup.layout
+    one = 0 < log.processes < ranks
+    rows = [row for row in log.rows if row.size]
+    steps = np.linspace(0, len(rows) - 1, min(_MOST_ROWS, len(rows)))
+    found = []
+    for i in sorted(set(steps.round().astype(int).tolist())):
+        row = rows[i]
+        parts = shape.n if collective in DIVIDED else 1
+        workload = tensor(row.size, dtypes.code(row.dtype), parts)
+        if workload.elements:
+            plan = setup.compile(strategy_for(collective), workload)
+            gpus = len(shape.tasks[0]) if one else 0
+            found.append(Case(setup, plan, row.size, row.time, gpus, setup.slowest_link, log.name))
+    if not found:
+        raise InputError("has no row with an element for each rank")
+    return found
+
+
+def fitted_lines(found: FittedLogs, kept: str) -> list[str]:
+    """The report: rows, constants, what is not determined."""
+    rows = tuple(
+        (
+            case.group,
+            case.plan.contract.collective,
+            units.format_size(case.nbytes),
+            units.format_duration(case.seconds),
+            units.format_duration(before),
+            f"{before / case.seconds - 1:+.1%}",
+            units.format_duration(after),
+            f"{after / case.seconds - 1:+.1%}",
+        )
+        for case, before, after in zip(found.cases, found.before, found.after, strict=True)
+    )
+    head = "log|collective|size|measured|before|error|fitted|error"
+    lines = [f"# {found.calibration.title}", "#"]
+    lines += Table(columns(head, left="log|collective"), rows).lines()
+    names = nccl_names(found.calibration.nccl)
+    lines += ["#", "# constants, with standard errors:"]
+    for name, error in found.fit.errors.items():
+        lines.append(f"#   {name}: {_shown(name, names[name])} +- {_shown(name, error)}")
+    lines += ["# not determined by these logs:"] * bool(found.undetermined)
+    reasons: dict[str, list[str]] = {}
+    for name, why in found.undetermined.items():
+        reasons.setdefault(why, []).append(name)
+    for why, mine in reasons.items():
+        text = textwrap.wrap(f"{why}: {', '.join(mine)}", 96)
+        lines += [f"#   {line}" for line in text]
+    return [*lines, f"# kept in {kept}"]
+
+
+def _shown(name: str, value: float) -> str:
+    unit = unit_of(name)
+    if unit == "time":
+        return units.format_duration(value)
+    return units.format_bandwidth(value) if unit == "rate" else f"{value:.3g}"
+
+
+def fitted_document(found: FittedLogs, kept: str) -> dict[str, Any]:
+    """The same as a JSON document."""
+    names = nccl_names(found.calibration.nccl)
+    return {
+        "calibration": kept,
+        "title": found.calibration.title,
+        "rows": [
+            {
+                "log": case.group,
+                "collective": case.plan.contract.collective,
+                "size_bytes": case.nbytes,
+                "measured_s": case.seconds,
+                "before_s": before,
+                "fitted_s": after,
+            }
+            for case, before, after in zip(found.cases, found.before, found.after, strict=True)
+        ],
+        "constants": {
+            name: {"value": names[name], "error": error} for name, error in found.fit.errors.items()
+        },
+        "not_determined": found.undetermined,
+    }

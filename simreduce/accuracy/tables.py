@@ -1,0 +1,205 @@
+"""What `simreduce accuracy` prints of published timings beside predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import simreduce
+from simreduce import units
+from simreduce.accuracy.assess import (
+    BRACKETED_FACTOR,
+    FASTER,
+    Cell,
+    Group,
+    cells,
+    impossible,
+    machines,
+    regrets,
+    too_fast,
+)
+from simreduce.accuracy.predict import Point
+from simreduce.tables import Table, columns, comments
+
+_MOST_LISTED = 8
+_LEGEND = (
+    "# *: more than the limit; networks of EFA, Slingshot and TCP have none but a factor of"
+    f" {BRACKETED_FACTOR:g} in the median"
+)
+_LEGEND_OF_MACHINES = (
+    "# off most: the point at the 90th percentile of a machine's errors, and the largest part of"
+    " its predicted time"
+)
+
+
+def accuracy_lines(points: Sequence[Point], calibration: str, tables: str) -> list[str]:
+    """The tables, then what contradicts physics, then what has no prediction."""
+    judged = [point for point in points if not point.table.library]
+    count = units.plural(len({point.table.name for point in judged}), "table")
+    about = f"{count} ({tables}), {len(judged):,} points, calibration {calibration}"
+    title = f"simreduce {simreduce.__version__}: published timings of NCCL beside predictions"
+    return [
+        *comments((title, about, "")),
+        *_cells_table(cells(judged)).lines(),
+        _LEGEND,
+        "",
+        *_machines_table(judged).lines(),
+        _LEGEND_OF_MACHINES,
+        *_regret_lines(judged),
+        *_physics_lines(points),
+        *_refusal_lines(points),
+    ]
+
+
+def _cells_table(found: Sequence[Cell]) -> Table:
+    head = "collective|machines|size|tables|points|median|90 %|bias|inside|limit|"
+    rows = []
+    for cell in found:
+        limits = [f"{limit:.0%}" for limit in cell.limits if limit is not None]
+        network = " (EFA, ...)" if cell.bracketed else ""
+        number = f"{'several' if cell.several else 'one'}{network}"
+        limit = f"x{BRACKETED_FACTOR:g}" if cell.bracketed else "".join(limits)
+        mark = "*" if cell.missed else ""
+        rows.append(
+            (cell.collective, number, cell.band.name, *_group_cells(cell.group), limit, mark)
+        )
+    return Table(columns(head, left="collective|machines|size"), tuple(rows))
+
+
+def _group_cells(group: Group) -> tuple[str, ...]:
+    inside = "-" if group.inside is None else f"{group.inside:.0%}"
+    return (
+        str(group.tables),
+        str(group.points),
+        f"{group.median:.1%}",
+        f"{group.p90:.1%}",
+        f"{group.bias:+.1%}",
+        inside,
+    )
+
+
+def _machines_table(points: Sequence[Point]) -> Table:
+    head = "machine|tables|points|median|90 %|bias|inside|off most|size|measured|predicted|why"
+    rows = []
+    for name, group, worst in machines(points):
+        why = f"{worst.terms[0][1]:.0%} {worst.terms[0][0]}" if worst.terms else ""
+        rows.append(
+            (
+                name,
+                *_group_cells(group),
+                f"{worst.table.collective}, {units.plural(worst.ranks, 'GPU')}",
+                units.format_size(worst.nbytes),
+                units.format_duration(worst.seconds),
+                units.format_duration(worst.predicted or 0.0),
+                why,
+            )
+        )
+    return Table(columns(head, left="machine|off most|why"), tuple(rows))
+
+
+def _regret_lines(points: Sequence[Point]) -> list[str]:
+    found = [regret for _, regret in regrets(points)]
+    if not found:
+        return ["# regret: no size was published with several settings of NCCL"]
+    worst = max(found)
+    over = units.plural(len(found), "size")
+    return [f"# regret over {over}: {np.median(found):.1%} in the median, {worst:.1%} at worst"]
+
+
+def _physics_lines(points: Sequence[Point]) -> list[str]:
+    fast, wrong = impossible(points), too_fast(points)
+    lines = [f"# predictions faster than the wires: {len(fast)}"]
+    lines += [f"#   {_place(p)}: {_seconds(p)}" for p in fast[:_MOST_LISTED]]
+    lines.append(
+        f"# published points more than {FASTER:.0%} faster than the machine's bound: {len(wrong)}"
+    )
+    return lines + [f"#   {_place(p)}: {_seconds(p)}" for p in wrong[:_MOST_LISTED]]
+
+
+def _seconds(point: Point) -> str:
+    predicted = "none" if point.predicted is None else units.format_duration(point.predicted)
+    return (
+        f"published {units.format_duration(point.seconds)}, predicted {predicted}, bound"
+        f" {units.format_duration(point.bound)}"
+    )
+
+
+def _place(point: Point) -> str:
+    return f"{point.table.name}, {units.format_size(point.nbytes)}"
+
+
+def _refusal_lines(points: Sequence[Point]) -> list[str]:
+    refused = {p.table.name: p.refusal for p in points if p.refusal}
+    return ["# without a prediction:"] * bool(refused) + [
+        f"#   {name}: {why}" for name, why in refused.items()
+    ]
+
+
+def accuracy_document(points: Sequence[Point], calibration: str, tables: str) -> dict[str, Any]:
+    """The same with every point, in seconds and parts."""
+    judged = [point for point in points if not point.table.library]
+    return {
+        "version": simreduce.__version__,
+        "calibration": calibration,
+        "tables": tables,
+        "groups": [
+            {
+                "collective": cell.collective,
+                "several_machines": cell.several,
+                "bracketed": cell.bracketed,
+                "size": cell.band.name,
+                **_group_document(cell.group),
+                "limit_median": cell.limits[0],
+                "limit_p90": cell.limits[1],
+                "missed": cell.missed,
+            }
+            for cell in cells(judged)
+        ],
+        "machines": [
+            {"machine": name, **_group_document(group), "off_most": _point_document(worst)}
+            for name, group, worst in machines(judged)
+        ],
+        "regrets": [
+            {**_point_document(point), "regret": regret} for point, regret in regrets(judged)
+        ],
+        "faster_than_wires": [_point_document(point) for point in impossible(points)],
+        "published_faster_than_bound": [_point_document(point) for point in too_fast(points)],
+        "points": [_point_document(point) for point in points],
+    }
+
+
+def _group_document(group: Group) -> dict[str, Any]:
+    return {
+        "tables": group.tables,
+        "points": group.points,
+        "median_error": group.median,
+        "p90_error": group.p90,
+        "bias": group.bias,
+        "inside_interval": group.inside,
+    }
+
+
+def _point_document(point: Point) -> dict[str, Any]:
+    factor = point.nbytes * point.busbw_factor * 1e-9
+    predicted = point.predicted
+    return {
+        "table": point.table.name,
+        "source": point.table.source,
+        "held": point.table.held,
+        "topology": point.table.topology,
+        "gpus": point.ranks,
+        "collective": point.table.collective,
+        "size_bytes": point.nbytes,
+        "strategy": point.strategy,
+        "measured_s": point.seconds,
+        "predicted_s": predicted,
+        "low_s": point.low or None,
+        "high_s": point.high or None,
+        "bound_s": point.bound,
+        "measured_busbw_gb_per_s": factor / point.seconds,
+        "predicted_busbw_gb_per_s": None if predicted is None else factor / predicted,
+        "terms": [{"cause": cause, "part": part} for cause, part in point.terms],
+        "refusal": point.refusal,
+    }

@@ -1,0 +1,110 @@
+"""`simreduce accuracy`: published timings beside predictions."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+
+import click
+
+from simreduce.accuracy import accuracy_document, accuracy_lines, draw_points, predict
+from simreduce.calibrate import load_calibration
+from simreduce.cli.options import (
+    as_json,
+    calibration_option,
+    echo_beside,
+    echo_json,
+    workers_option,
+)
+from simreduce.cli.pictures import check_pictures, picture_options, write_plot
+from simreduce.cli.progress import Progress
+from simreduce.errors import InputError, did_you_mean
+from simreduce.formats import Faults
+from simreduce.published import PublishedTable, published_tables
+
+NCCL = "nccl"
+CHAPTERS = {
+    "step": "simreduce_validate.step_of_five",
+    "throughput": "simreduce_validate.throughput",
+    "p2p": "simreduce_validate.p2p",
+}
+"""Comparisons besides NCCL's, each the module whose `report` makes it."""
+PARTS = ("held", "fit", "all")
+
+
+@click.command()
+@click.argument("chapters", nargs=-1, metavar="[CHAPTER]...")
+@click.option(
+    "--tables",
+    type=click.Choice(PARTS),
+    default="held",
+    help="Compare tables that no constant was fitted to (held), the others (fit) or all; default"
+    " held.",
+)
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="TEXT",
+    help="Compare tables with TEXT in their name, topology or collective only. Repeatable.",
+)
+@calibration_option(None, "that of each machine's generation")
+@workers_option
+@picture_options("Predicted beside measured busbw over size", ("plot", "plot"))
+@as_json
+def accuracy(
+    chapters: tuple[str, ...],
+    tables: str,
+    only: tuple[str, ...],
+    calibration: str | None,
+    workers: int | None,
+    svg: str | None,
+    png: str | None,
+    as_json: bool,
+) -> None:
+    """Compare predictions with published timings, without devices.
+
+    CHAPTER is nccl (the default: collectives of NCCL), step (five all-reduces of ResNet-50),
+    throughput (training on a DGX-1) or p2p (copies between GPUs).
+    """
+    faults = Faults()
+    for chapter in chapters:
+        if chapter not in (NCCL, *CHAPTERS):
+            known = (NCCL, *CHAPTERS)
+            near = did_you_mean(chapter, known) or f"; known are {', '.join(known)}"
+            faults.add("", f"no chapter {chapter!r}{near}")
+    faults.attempt("", check_pictures, svg, png, as_json=as_json, plot=True)
+    constants = None if calibration is None else faults.attempt("", load_calibration, calibration)
+    chosen = _chosen(tables, only)
+    if not chosen:
+        faults.add("", f"--only {' '.join(only)}: no published table ({tables}) has this")
+    faults.raise_any(InputError)
+    for chapter in chapters or (NCCL,):
+        if chapter != NCCL:
+            click.echo(import_module(CHAPTERS[chapter]).report())
+            continue
+        points = []
+        with Progress("predicted {} of {} tables") as progress:
+            progress(0, len(chosen))
+            for i, found in enumerate(predict(chosen, constants, workers or os.cpu_count() or 1)):
+                points += found
+                progress(i + 1, len(chosen))
+        name = "by generation" if constants is None else constants.name
+        if as_json:
+            echo_json(accuracy_document(points, name, tables))
+        else:
+            echo_beside("\n".join(accuracy_lines(points, name, tables)), svg, png)
+        if svg is not None or png is not None:
+            title = "Published (marks) and predicted (lines) busbw of NCCL"
+            write_plot(draw_points(points, title), svg, png)
+
+
+def _chosen(tables: str, only: tuple[str, ...]) -> list[PublishedTable]:
+    return [
+        table
+        for table in published_tables()
+        if tables in ("all", "held" if table.held else "fit")
+        and (
+            not only
+            or any(text in (table.name + table.topology + table.collective) for text in only)
+        )
+    ]
