@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,12 @@ _NOISE = 0.08
 """What a measurement is off by itself, as a logarithm."""
 _FARTHEST = 6.0
 """Factor from the start to the bounds of a constant."""
+_ADDED = ("nccl.launch", "nccl.start.")
+_NOTHING_ADDED: dict[str, Any] = {
+    "launch": 0.0,
+    "launch_each": 0.0,
+    "start": dict.fromkeys(PROTOCOLS, 0.0),
+}
 SIZES = (0, 64 << 10, 1 << 20, 8 << 20, 64 << 20)
 """Bytes at which another spread begins."""
 _SURE = 0.8
@@ -86,11 +93,12 @@ class Predictor:
         found = []
         for case, names, known in zip(self._cases, self._names, self._known, strict=True):
             # Launches add to the time: they need no simulation.
-            launch = every["nccl.launch"] + every["nccl.launch_each"] * case.gpus
-            key = tuple(every[name] for name in names if not name.startswith("nccl.launch"))
+            own = [name for name in names if name.startswith(_ADDED)]
+            weights = [case.gpus if name == "nccl.launch_each" else 1 for name in own]
+            launch = sum(every[n] * weight for n, weight in zip(own, weights, strict=True))
+            key = tuple(every[name] for name in names if name not in own)
             if key not in known:
-                rest = replace(constants, launch=0.0, launch_each=0.0)
-                known[key] = case.predict(rest)
+                known[key] = case.predict(replace(constants, **_NOTHING_ADDED))
             found.append(launch + known[key])
         return found
 

@@ -28,9 +28,9 @@ from simreduce.published import PublishedTable, published_tables
 from simreduce.tune.bench import DIVIDED, tensor
 
 FOLDER = Path(__file__).parents[1] / "calibrations"
-_SIZES = 6
+_SIZES = 5
 """Sizes of a table that are fitted, spread over all it has."""
-_MOST_OPS = 8_000
+_MOST_OPS = 4_000
 """Ops of a plan that is fitted: larger ones take too long."""
 _AFTER = {"nccl-blackwell": "nccl-hopper"}
 """Generations with too few tables begin with the constants of another one."""
@@ -85,7 +85,6 @@ def calibrations(names: Sequence[str] = ()) -> Iterator[Calibration]:
         if names and name not in names:
             continue
         cases = [case for table in tables for case in cases_of(table)]
-        print(name, len(cases), flush=True)  # noqa: T201
         base = next((k for n, _, _, k, *_ in fitted if _AFTER.get(name) == n), NcclConstants())
         constants, fit = fit_nccl(cases, base)
         off = left_out_residuals(cases, base, constants, list(fit.values))
