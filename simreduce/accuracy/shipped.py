@@ -1,14 +1,13 @@
 """Fits the NCCL constants that simreduce ships, from published tables that are not held out.
 
-`python -m simreduce.accuracy.shipped [GENERATION]...` writes them to `simreduce/calibrations` of a
+`python -m simreduce.accuracy.shipped` writes them to `simreduce/calibrations` of a
 source tree, `nccl-hopper.toml` and so on. It takes some minutes for each generation.
 """
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -73,7 +72,7 @@ def _is_old(version: str) -> bool:
     return bool(parts) and len(parts) == 2 and parts < _OLDEST and parts != (2, 0)
 
 
-def calibrations(names: Sequence[str] = ()) -> Iterator[Calibration]:
+def calibrations() -> Iterator[Calibration]:
     """The calibration of each generation, fitted."""
     by_name: defaultdict[str, list[PublishedTable]] = defaultdict(list)
     for name, table in chosen_tables():
@@ -82,8 +81,6 @@ def calibrations(names: Sequence[str] = ()) -> Iterator[Calibration]:
     fitted = []
     for name in GENERATIONS.values():
         tables = by_name[name]
-        if names and name not in names:
-            continue
         cases = [case for table in tables for case in cases_of(table)]
         base = next((k for n, _, _, k, *_ in fitted if _AFTER.get(name) == n), NcclConstants())
         constants, fit = fit_nccl(cases, base)
@@ -127,5 +124,5 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    for found in calibrations(sys.argv[1:]):
+    for found in calibrations():
         (FOLDER / f"{found.name}.toml").write_text(to_toml(found), "utf-8")
