@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,7 +14,8 @@ from simreduce.errors import InputError, NotFoldable, PlanTooLarge
 from simreduce.formats import Faults
 from simreduce.layouts import Layout, layout
 from simreduce.nccl import Settings, read_settings
-from simreduce.nccl.settings import CURRENT, OLDEST, read_assignments
+from simreduce.nccl.settings import read_assignments
+from simreduce.nccl.tables import CURRENT, OLDEST
 from simreduce.plan import Plan
 from simreduce.published import PublishedTable
 from simreduce.setup import Setup
@@ -207,8 +208,9 @@ def _simulate(setup: Setup, strategy: Strategy, workload: Workload) -> tuple[Pla
 
 def _terms(result: Result) -> tuple[tuple[str, float], ...]:
     """The causes along the critical path with their shares of the time, largest first."""
-    seconds: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
     for op in result.critical_path():
         for part in op.parts:
             seconds[f"{part.cause} {part.where}".strip()] += part.seconds
-    return tuple((cause, share / result.seconds) for cause, share in seconds.most_common(_TERMS))
+    largest = sorted(seconds.items(), key=lambda each: -each[1])[:_TERMS]
+    return tuple((cause, share / result.seconds) for cause, share in largest)

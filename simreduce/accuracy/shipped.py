@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -78,7 +79,7 @@ def calibrations() -> Iterator[Calibration]:
     for name, table in chosen_tables():
         by_name[name].append(table)
     everything: list[tuple[Case, float]] = []
-    fitted = []
+    fitted: list[tuple[Any, ...]] = []
     for name in GENERATIONS.values():
         tables = by_name[name]
         cases = [case for table in tables for case in cases_of(table)]
