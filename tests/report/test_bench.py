@@ -223,8 +223,6 @@ def test_our_document_has_the_keys_that_others_rely_on():
                 "wrong": 0,
                 "low_us": None,
                 "high_us": None,
-                "low_us": None,
-                "high_us": None,
                 "floor_us": pytest.approx(400),
                 "bottleneck": "gpu0>gpu1 nvlink2",
                 "transfers": 240,
