@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import signal
 import sys
@@ -18,15 +19,37 @@ _REDRAW = 1.0
 """Seconds after which a line on a terminal is drawn again although nothing has changed."""
 _BLINK = 0.05
 """Seconds at least between two drawings of a line."""
+_AGAIN = 0.05
+"""Seconds after which an interrupt that was dropped is raised again."""
 
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """Treat SIGTERM like Ctrl-C, so that a command prints the results it has."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """Treat SIGTERM like Ctrl-C, so that a command prints the results it has.
+
+    Python drops an interrupt that arrives in a callback of C code, as numba has while it loads
+    compiled code, or in a destructor. Such an interrupt is raised again soon.
+    """
+    before, hook = signal.signal(signal.SIGTERM, signal.default_int_handler), sys.unraisablehook
+    timers: list[threading.Timer] = []
+
+    def raise_again(dropped: sys.UnraisableHookArgs) -> None:
+        if issubclass(dropped.exc_type, KeyboardInterrupt):
+            # Another thread raises it, as here it would be dropped too.
+            timer = threading.Timer(_AGAIN, _thread.interrupt_main, [signal.SIGTERM])
+            timer.daemon = True
+            timers.append(timer)
+            timer.start()
+        elif not timers:  # later ones are of objects that the interrupt left half made
+            hook(dropped)
+
+    sys.unraisablehook = raise_again
     try:
         yield
     finally:
+        for timer in timers:
+            timer.cancel()
+        sys.unraisablehook = hook
         signal.signal(signal.SIGTERM, before)
 
 

@@ -44,13 +44,13 @@ def stop_after(monkeypatch):
 
 
 def test_a_ranking_that_is_stopped_ranks_what_it_has(simreduce, scenario, stop_after):
-    stop_after(sys.modules["simreduce.tune.rank"], "evaluate", 2)
+    stop_after(import_module("simreduce.tune.rank"), "evaluate", 2)
     status, out, _ = simreduce("run", scenario, "--workers", "1")
     assert (130, "stopped with 1 other untried") == (status, out.splitlines()[-1])
 
 
 def test_the_document_of_a_ranking_that_is_stopped(simreduce, scenario, stop_after):
-    stop_after(sys.modules["simreduce.tune.rank"], "evaluate", 1)
+    stop_after(import_module("simreduce.tune.rank"), "evaluate", 1)
     status, out, _ = simreduce("run", scenario, "--workers", "1", "--json")
     document = json.loads(out)
 
@@ -62,7 +62,7 @@ def test_the_document_of_a_ranking_that_is_stopped(simreduce, scenario, stop_aft
 
 
 def test_an_explanation_that_is_stopped_keeps_the_changes_it_tried(simreduce, stop_after):
-    stop_after(sys.modules["simreduce.setup"], "simulate", 2)
+    stop_after(import_module("simreduce.setup"), "simulate", 2)
     command = ("explain", "full:4", "-b", "64K")
     status, out, _ = simreduce(*command)
 
@@ -71,7 +71,7 @@ def test_an_explanation_that_is_stopped_keeps_the_changes_it_tried(simreduce, st
 
 
 def test_a_recommendation_is_never_that_of_a_part(simreduce, scenario, stop_after):
-    stop_after(sys.modules["simreduce.tune.rank"], "evaluate", 2)
+    stop_after(import_module("simreduce.tune.rank"), "evaluate", 2)
     status, out, _ = simreduce("explain", scenario, "--workers", "1")
 
     assert (130, "") == (status, out)
@@ -105,6 +105,26 @@ def test_a_command_without_partial_results_ends_with_status_130(tmp_path, argume
     assert b"ing the plan" in told or b"packing trees" in told
     assert b"Traceback" not in told
     assert [] == list(tmp_path.iterdir())
+
+
+class _Interrupted:
+    def __del__(self):
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_an_interrupt_that_python_drops_is_raised_again():
+    """Python drops exceptions of destructors and of callbacks, as numba has where it loads code."""
+    hook = sys.unraisablehook
+
+    def work():
+        with progress.interruptible():
+            _Interrupted()
+            time.sleep(10)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+
+    assert hook is sys.unraisablehook
 
 
 def _draw(monkeypatch, capsys, *, terminal):
