@@ -201,7 +201,9 @@ def test_a_layout_is_a_value_without_rates():
         "machines",
         "one_task",
         "reducers",
+        "nics",
         "wiring",
+        "decide",
     }
     assert "wiring" not in repr(CLUSTER)
 

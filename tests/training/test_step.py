@@ -27,6 +27,7 @@ from simreduce.engine.lowering.cores import measure_working_set
 from simreduce.errors import Deadlock, InputError
 from simreduce.layouts import layout
 from simreduce.setup import Setup
+from simreduce.testing.small import FREE_NCCL
 from simreduce.topology import Topology, load_topology
 from simreduce.training import (
     Method,
@@ -335,11 +336,11 @@ def test_what_a_calibration_says_of_a_step_comes_first():
     it.
     """
     machine = load_topology("full:2,bandwidth=1MiB/s,latency=0us")
-    costly = Calibration("costly steps", step=5 * TICK)
+    costly = Calibration("costly steps", step=5 * TICK, nccl=FREE_NCCL)
 
     def step(runtime: Runtime = TENSORFLOW, **more: object) -> StepPrediction:
         work = job([2], [1], [1], **more)
-        method = by("nccl", work, machine)
+        method = by("nccl:ring+simple+channels=1", work, machine)
         return simulate_step(work, method, Setup(machine, runtime, costly))
 
     assert (9 * TICK, 5 * TICK, 2 * TICK) == (step().seconds, step().launch, step().exposed)
