@@ -1,7 +1,13 @@
 """Time: SimPy keeps the clock, one kernel moves the bytes."""
 
 from simreduce.engine.background import traffic
-from simreduce.engine.calibration import NOMINAL, Calibration, LinkConstants, Processor
+from simreduce.engine.calibration import (
+    NOMINAL,
+    Calibration,
+    LinkConstants,
+    NcclConstants,
+    Processor,
+)
 from simreduce.engine.disturbance import CALM, Disturbance, Fault, find_links
 from simreduce.engine.fabric import Fabric, Standing
 from simreduce.engine.lowering.lower import check_routes
@@ -27,6 +33,7 @@ __all__ = [
     "Fault",
     "Floors",
     "LinkConstants",
+    "NcclConstants",
     "PathOp",
     "PathPart",
     "Processor",

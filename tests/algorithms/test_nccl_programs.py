@@ -1,0 +1,174 @@
+"""NCCL's channel programs: what they sum, which links they load, and how long they take."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from simreduce.algorithms.rings import rings
+from simreduce.engine import TENSORFLOW, Calibration, NcclConstants
+from simreduce.errors import StrategyError
+from simreduce.layouts import layout
+from simreduce.plan import Kind, verify
+from simreduce.setup import Setup
+from simreduce.topology import load_topology
+from simreduce.workload import Gradient, Workload
+
+MIB = 1 << 20
+US = 1e-6
+
+
+def one(elements: int) -> Workload:
+    return Workload("one", (Gradient("tensor", elements),))
+
+
+def sent(machine: str, strategy: str, elements: int) -> Counter[tuple[str, str]]:
+    """Elements by sender and receiver."""
+    found: Counter[tuple[str, str]] = Counter()
+    for source, target, count in Setup(machine).compile(strategy, one(elements)).copies():
+        found[source, target] += count
+    return found
+
+
+@pytest.mark.parametrize("elements", [1, 7, 1000, 3 * MIB])
+@pytest.mark.parametrize(
+    ("machine", "strategy"),
+    [
+        ("dgx1v", "nccl"),
+        ("dgx1v", "nccl:ring+ll128+channels=7"),
+        ("dgx1px3", "nccl:ring+simple+channels=8"),
+        ("dgx1px3", "nccl:tree+ll+channels=3"),
+        ("dgx-a100x2", "nccl:tree+simple+channels=32"),
+        ("dgx-h100", "nccl:nvls"),
+        ("dgx-h100x3", "nccl:nvlstree+channels=16"),
+        ("switch:5", "nccl:tree+channels=2"),
+    ],
+)
+def test_every_sum_is_right(machine, strategy, elements):
+    """With fewer elements than channels too, and with several pieces."""
+    assert [] == verify(Setup(machine).compile(strategy, one(elements)))
+
+
+@pytest.mark.parametrize("elements", [16, 1 << 20])
+@pytest.mark.parametrize("machine", ["dgx1v", "dgx-a100x2"])
+@pytest.mark.parametrize(
+    "collective", ["reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all"]
+)
+def test_every_collective_is_right(collective, machine, elements):
+    """From a root that is not the first rank, where there is one."""
+    root = 3 if collective in ("broadcast", "reduce") else 0
+    assert [] == verify(Setup(machine).compile("nccl", one(elements), collective, root=root))
+
+
+def test_every_nic_has_a_ring_that_enters_and_leaves_on_one_rail():
+    """Two machines with 8 NICs each: 8 ways, and no two leave a machine through the same GPU."""
+    shape = layout(load_topology("dgx-h100x2"))
+    found = rings(shape, range(16))
+    crossing = [
+        (a, b)
+        for order in found
+        for a, b in zip(order, (*order[1:], order[0]), strict=True)
+        if a // 8 != b // 8
+    ]
+
+    assert 8 == len(found)
+    assert Counter(dict.fromkeys(range(16), 1)) == Counter(a for a, _ in crossing)
+    assert all(shape.nics[a] == shape.nics[b] for a, b in crossing)
+
+
+def test_gpus_that_share_a_nic_are_the_ends_of_a_ring_that_has_them_side_by_side():
+    """A DGX-1 has 4 NICs, each beside two GPUs. All are entered alike."""
+    shape = layout(load_topology("dgx1vx2"))
+    found = rings(shape, range(16))
+    entered = Counter(shape.nics[order[8]] for order in found)
+
+    assert {3} == set(entered.values())
+    assert any(shape.nics[order[0]] == shape.nics[order[7]] for order in found)
+
+
+def test_four_gpus_have_six_rings():
+    """Each arc of the six carries half of a ring's rate."""
+    assert 6 == len(set(rings(layout(load_topology("v100-mesh-4")), range(4))))
+
+
+def test_a_port_of_a_switch_that_sums_carries_the_tensor_and_a_part_of_it():
+    """Each way: S (1 + 1/n)."""
+    found, elements = sent("dgx-h100", "nccl:nvls", 8000), 8000
+    for gpu in range(8):
+        out = sum(n for (source, _), n in found.items() if source == f"gpu{gpu}")
+        into = sum(n for (_, target), n in found.items() if target == f"gpu{gpu}")
+        assert elements * 9 // 8 == out == into
+
+
+def test_half_of_a_tensor_climbs_each_tree():
+    """Between two machines a NIC carries as much as the tensor each way, where a ring needs
+    2 (n-1)/n of it.
+    """
+    crossing = [
+        n
+        for (source, target), n in sent("dgx-a100x2", "nccl:tree+channels=16", 1600).items()
+        if source[:2] != target[:2]
+    ]
+    assert 2 * 1600 == sum(crossing)
+
+
+CONSTANTS = NcclConstants(
+    launch=10 * US,
+    start={"simple": 1 * US, "ll": 2 * US, "ll128": 3 * US},
+    channel_rate={"simple": np.inf, "ll": 1e9, "ll128": np.inf},
+)
+
+
+def seconds(strategy: str, nbytes: int, machine: str = "dgx-a100") -> float:
+    setup = Setup(machine, TENSORFLOW, Calibration("test", nccl=CONSTANTS))
+    return setup.simulate(setup.compile(strategy, one(nbytes // 4))).seconds
+
+
+@pytest.mark.parametrize(("protocol", "start"), [("simple", 1), ("ll", 2), ("ll128", 3)])
+def test_a_small_ring_takes_its_launch_and_the_latency_of_every_step(protocol, start):
+    """2 (n-1) steps."""
+    steps = 14 * CONSTANTS.latency["nvlink", protocol]
+    found = seconds(f"nccl:ring+{protocol}+channels=1", 32)
+    assert (10 + start) * US + steps == pytest.approx(found, rel=0.01)
+
+
+def test_a_large_ring_hides_its_latency():
+    """Two slices are under way: what is left are the bytes at the rate of the links."""
+    rate = 12 * 22.5e9 * CONSTANTS.efficiency["nvlink", "simple"]
+    bytes_each = 2 * 7 / 8 * 256 * MIB
+    assert bytes_each / rate == pytest.approx(seconds("nccl:ring+simple", 256 * MIB), rel=0.02)
+
+
+def test_ll_moves_flags_besides_and_a_channel_has_a_rate_of_its_own():
+    """2 channels at 1 GB/s of data each."""
+    found = seconds("nccl:ring+ll+channels=2", 64 * MIB)
+    assert 2 * 7 / 8 * 64 * MIB / 2e9 == pytest.approx(found, rel=0.02)
+
+
+def test_sums_cost_nothing_besides_the_transfers():
+    """They are part of the receive."""
+    setup = Setup("dgx-a100")
+    result = setup.simulate(setup.compile("nccl:ring+simple", one(1 << 20)))
+    adds = result.kind == Kind.ADD
+    assert adds.any()
+    assert 0.0 == (result.finish - result.start)[adds].max()
+
+
+def test_nvls_needs_a_switch_that_sums():
+    with pytest.raises(StrategyError, match="needs switches that sum"):
+        Setup("dgx-a100").compile("nccl:nvls+channels=16+simple", one(8))
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("ring+ll", "protocols and channels are NCCL's"),
+        ("nccl+channels=65", "must be 1 to 64 channels"),
+        ("nccl:rings", "well formed"),
+    ],
+)
+def test_what_is_not_nccls_is_refused(text, fault):
+    with pytest.raises(StrategyError, match=fault):
+        Setup("dgx1v").compile(text, one(8))
