@@ -206,6 +206,7 @@ _OWN: Mapping[str, Sequence[Algorithm]] = {
     "reduce": (*_nccl("reduce", ring="rings"), _trees(packed_trees.reduce)),
     "broadcast": (*_nccl("broadcast", ring="rings"), _trees(packed_trees.broadcast)),
     "all_to_all": _nccl("all_to_all"),
+    "send_receive": _nccl("send_receive"),
 }
 # fmt: on
 

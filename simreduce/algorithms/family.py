@@ -28,7 +28,15 @@ from simreduce.plan import PlanBuilder, Values
 from simreduce.plan.columns import MOST_OPS, Numbers
 from simreduce.plan.plan import NO_STREAM
 
-NAMES = ("all_reduce", "reduce_scatter", "all_gather", "reduce", "broadcast", "all_to_all")
+NAMES = (
+    "all_reduce",
+    "reduce_scatter",
+    "all_gather",
+    "reduce",
+    "broadcast",
+    "all_to_all",
+    "send_receive",
+)
 """The collectives."""
 
 After: TypeAlias = "Sequence[int] | Ints"
@@ -60,7 +68,8 @@ Collective: TypeAlias = Callable[[PlanBuilder, Values, Knobs], Values]
 - reduce: (groups, 1), the sum on the root;
 - broadcast: (groups, n), the root's value on every position; other entries only name devices;
 - all_to_all: (groups, n, n), at [g, q, p] the part that p gave for q; position p gave one value,
-  which `cut(n)` cuts into the parts.
+  which `cut(n)` cuts into the parts;
+- send_receive: (groups, n), at position p what position p - 1 gave, at 0 what the last one gave.
 """
 
 
@@ -80,6 +89,7 @@ class Family:
     reduce: Collective | None = None
     broadcast: Collective | None = None
     all_to_all: Collective | None = None
+    send_receive: Collective | None = None
     channels: int = 1
     pipelined: bool = False
     symmetric: bool = False

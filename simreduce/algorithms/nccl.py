@@ -28,6 +28,7 @@ _BY_RINGS: dict[str, Callable[..., Values]] = {
     "broadcast": nccl_chain.broadcast,
     "reduce": nccl_chain.reduce,
     "all_to_all": nccl_p2p.all_to_all,
+    "send_receive": nccl_p2p.send_receive,
 }
 
 

@@ -10,6 +10,8 @@ from simreduce.layouts import Decision, Layout
 _LL, _LL128 = 1 << 16, 1 << 22
 """Bytes up to which the protocols are taken."""
 
+_SENDS = ("all_to_all", "send_receive")
+
 _THRESHOLD = {"simple": 64 * 512, "ll": 8 * 512, "ll128": 8 * 640}
 """Bytes of a tensor for each channel, at least; of a ring by LL, for each rank as well."""
 
@@ -22,7 +24,7 @@ def decided(
         return wanted
     if layout.decide:
         return layout.decide(tuple(layout.ranks[r] for r in ranks), collective, nbytes, wanted)
-    algorithm = wanted.algorithm or ("p2p" if collective == "all_to_all" else "ring")
+    algorithm = wanted.algorithm or ("p2p" if collective in _SENDS else "ring")
     small = "ll" if nbytes <= _LL else "ll128" if nbytes <= _LL128 else "simple"
     protocol = wanted.protocol or ("simple" if algorithm in ("nvls", "nvlstree", "p2p") else small)
     least = _THRESHOLD[protocol] * (

@@ -1,4 +1,5 @@
-"""NCCL's all-to-all: a group of sends and receives, of which a channel does one after another.
+"""NCCL's all-to-all, a group of sends and receives, of which a channel does one after another; and
+send and receive, every rank to the next.
 
 In round k every rank sends to the k-th after it; up to 8 rounds are under way.
 """
@@ -41,3 +42,17 @@ def all_to_all(
     found = Values.concatenate([own[:, None], moved[source, peers - 1]], axis=1)
     order = np.argsort(np.concatenate([ranks[:, None], source], axis=1), axis=1)
     return found[ranks[:, None], order].reshape(-1)
+
+
+def send_receive(
+    b: PlanBuilder,
+    given: Values,
+    ways: Sequence[Sequence[int]],
+    how: Decision,
+    after: Sequence[int],
+) -> Values:
+    """By rank, what the rank before it gave; the first hears from the last."""
+    n = len(given)
+    stream = b.streams(given.device, merged_channel(0, how.channels))
+    moved = b.copies(given, np.roll(given.device, -1), stream=stream, after=after)
+    return moved[(np.arange(n) - 1) % n]

@@ -112,6 +112,15 @@ class Contract:
                          np.tile(np.repeat(np.arange(n), n), len(intervals)))  # fmt: skip
 
     @staticmethod
+    def send_receive(ranks: Sequence[int], intervals: Sequence[tuple[int, int, int]]) -> Contract:
+        """Every (lo, hi, dtype) is n equal rows, of which rank i gives row i to rank i + 1, and the
+        last rank to the first.
+        """
+        rows, n = _parts(intervals, len(ranks)), len(ranks)
+        device = np.tile(np.roll(ranks, -1), len(intervals))
+        return _from_one("send_receive", ranks, device, rows, np.tile(np.arange(n), len(intervals)))
+
+    @staticmethod
     def of(collective: str, promises: Iterable[Promise]) -> Contract:
         """Any collective, row by row."""
         rows = list(promises)

@@ -4,7 +4,7 @@ collective's contract.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -30,8 +30,8 @@ def compile_collective(
     """The plan of one collective over all ranks, for every tensor of the workload.
 
     A tensor is what nccl-tests counts as its size: the whole before a reduce-scatter, after an
-    all-gather, what one rank sends in an all-to-all. `root` is the rank that broadcasts or receives
-    a reduction; `faithful` is for all-reduces. Raises StrategyError for what the strategy, its
+    all-gather, what one rank sends in an all-to-all or to the next rank. `root` is the rank that
+    broadcasts or receives a reduction; `faithful` is for all-reduces. Raises StrategyError for what the strategy, its
     algorithm or the layout do not accept.
     """
     if isinstance(strategy, str):
@@ -45,7 +45,7 @@ def compile_collective(
     (part,) = strategy.ranges
     b = PlanBuilder(layout.devices)
     rows = (
-        layout.n if collective == "all_to_all" else 1
+        layout.n if collective in ("all_to_all", "send_receive") else 1
     )  # every rank's own tensor has addresses of its own
     edges = [0, *accumulate(g.elements * rows for g in workload.gradients)]
     intervals = [
@@ -72,7 +72,7 @@ def _inputs(
 ) -> Values:
     """The inputs of every rank."""
     ranks = np.arange(n)
-    if collective in ("all_gather", "all_to_all"):
+    if collective in ("all_gather", "all_to_all", "send_receive"):
         edges = lo + (hi - lo) * np.arange(n + 1) // n
         return b.inputs(ranks, edges[:-1], edges[1:], dtype)
     if collective == "broadcast":
@@ -91,6 +91,5 @@ def _contract(
         return Contract.reduce_scatter(ranks, intervals, divisor)
     if collective == "broadcast":
         return Contract.broadcast(ranks, intervals, root)
-    return {"all_gather": Contract.all_gather, "all_to_all": Contract.all_to_all}[collective](
-        ranks, intervals
-    )
+    make: Callable[..., Contract] = getattr(Contract, collective)
+    return make(ranks, intervals)

@@ -29,6 +29,10 @@ MOST_LINKED, MOST_IN_ALL = 17, 32
 REAL = ("dgx1v", "dgx1p")
 """Machines with links of several lanes and pairs without a link, for algorithms that see links."""
 ON_LINKS = ("nccl", "collective#2", "hierarchical_copy+packs=8")
+BY_NCCL = ("nccl:ring+ll128+channels=5", "nccl:tree+ll+channels=5", "nccl:nvls+channels=16")
+"""Programs of NCCL, on any machine."""
+ACROSS = ("nccl:tree+channels=32", "nccl:nvlstree+channels=16", "nccl:ring+channels=16")
+"""Those across machines with a NIC for each GPU and switches that sum."""
 CHUNK = 100
 """Bytes of a chunk: most of `COUNTS` make several chunks and a shorter last one."""
 _ON_RINGS = ("best_ring", "multi_ring")
@@ -207,6 +211,8 @@ def everything() -> list[Case]:
                 spec = algorithm.name if shards == 1 else f"{algorithm.name}#{shards}"
                 options = ("", "+packs=3", *([f"+chunk={CHUNK}"] if algorithm.pipelined else []))
                 cases += [Case(spec + option, ranks, tasks) for option in options]
+    cases += [Case(text, *shape) for text in BY_NCCL for shape in shapes]
+    cases += [Case(text, 24, 3, machine="dgx-h100x3") for text in ACROSS]
     for machine in REAL:
         ranks = layout(load_topology(machine)).n
         cases += [Case(name, ranks, machine=machine) for name in ON_LINKS]
