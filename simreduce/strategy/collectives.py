@@ -31,8 +31,8 @@ def compile_collective(
 
     A tensor is what nccl-tests counts as its size: the whole before a reduce-scatter, after an
     all-gather, what one rank sends in an all-to-all or to the next rank. `root` is the rank that
-    broadcasts or receives a reduction; `faithful` is for all-reduces. Raises StrategyError for what the strategy, its
-    algorithm or the layout do not accept.
+    broadcasts or receives a reduction; `faithful` is for all-reduces.
+    Raises StrategyError for what the strategy, its algorithm or the layout do not accept.
     """
     if isinstance(strategy, str):
         strategy = parse_strategy(strategy, collective)
