@@ -140,15 +140,12 @@ def _nccl(collective: str, **algorithms: str) -> tuple[Algorithm, ...]:
             f"nccl:{name}",
             nccl.planner(collective, name),
             f"NCCL's {words}",
-            choices=_none,
+            choices=_switches_that_sum if name.startswith("nvls") else _one,
+            packs=(),
             symmetric=folds and name == "ring",
         )
         for name, words in algorithms.items()
     )
-
-
-def _none(_: Layout) -> Sequence[int]:
-    return ()
 
 
 # fmt: off

@@ -285,6 +285,8 @@ def test_bench_all_leaves_out_what_the_machine_does_not_accept(simreduce):
         "copy_to_gpus",
         "reduce_to_one",
         "in_switch",
+        "nccl:nvls",
+        "nccl:nvlstree",
         "binary_tree",
         "binomial_tree",
         "direct",
@@ -474,7 +476,7 @@ def test_verify_all_proves_everything(simreduce, monkeypatch, forgetful):
     monkeypatch.setattr("simreduce.tune.prove.TASKS", (1, 2))
     status, out, err = simreduce("verify", "--all", "--count", "7", "--workers", "1")
     lines = out.splitlines()
-    told = {line.split(":")[0] for line in lines if not line.startswith("WRONG ")}
+    told = {line.split(": ")[0] for line in lines if not line.startswith("WRONG ")}
 
     assert (1, "") == (status, err)
     untried = {"hierarchical_copy_gcp_v100"}  # on 8 GPUs only
