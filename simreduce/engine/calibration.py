@@ -65,9 +65,9 @@ PROTOCOLS = ("simple", "ll", "ll128")
 """
 
 _LATENCY = {  # us: NVLink, PCIe and a network by protocol; NVIDIA/nccl src/graph/tuning.cc
-    "simple": {"nvlink": 3.4, "pci": 5.7, "shm": 5.7, "net": 14.0, "nvls": 6.0},
-    "ll": {"nvlink": 0.9, "pci": 1.2, "shm": 3.0, "net": 4.0, "nvls": 0.9},
-    "ll128": {"nvlink": 1.9, "pci": 2.5, "shm": 4.0, "net": 6.0, "nvls": 1.9},
+    "simple": {"nvlink": 3.4, "pci": 5.7, "shm": 5.7, "net": 12.0, "nvls": 6.0},
+    "ll": {"nvlink": 0.9, "pci": 1.2, "shm": 3.0, "net": 2.7, "nvls": 0.9},
+    "ll128": {"nvlink": 1.9, "pci": 2.5, "shm": 4.0, "net": 4.0, "nvls": 1.9},
 }
 _EFFICIENCY = {
     "simple": {"nvlink": 0.97, "pci": 0.9, "shm": 0.7, "net": 0.97, "nvls": 0.83},
@@ -85,7 +85,8 @@ class NcclConstants:
     """What NCCL's collectives cost besides the wires, by link kind and protocol.
 
     A collective begins `launch` seconds after its last GPU has arrived, and `start[protocol]` later
-    still. A step takes `latency[link, protocol]` seconds before its bytes move. These move at
+    still. A step takes `latency[link, protocol]` seconds before its bytes move, and on a network
+    those of the wires and switches besides. Bytes move at
     `efficiency[link, protocol]` of the achievable rate of every link on the way, flags included,
     and at most at `channel_rate[protocol]` bytes/s of data on one channel.
 

@@ -434,7 +434,11 @@ class Oracle:
         cap = None
         if call.channel >= 0 and link != "nvls":
             cap = Fraction(constants.channel_rate[protocol]) * (call.channel // 64 + 1)
-        return Fraction(constants.latency[link, protocol]), weights, cap
+        latency = Fraction(constants.latency[link, protocol])
+        if link == "net":
+            known = [self._latency(each.id) for each in path if each.name in kept]
+            latency += sum(known, Fraction(0))
+        return latency, weights, cap
 
     def _memory(self, kind: Kind, operands: int, node: Node) -> dict[str, Fraction]:
         """A local op reads its operands and writes its result; a join reads every byte once."""

@@ -94,7 +94,9 @@ def add_costs(
     for call, kind in zip(sends.calls.tolist(), sends.kind.tolist(), strict=True):
         name = _PROTOCOL[protocol[call]]
         key = LINK_KINDS[kind], name
-        latency[call] = constants.latency[key]
+        # Of a network, the wires' and switches' own latency comes on top: EFA's is ten times that
+        # of InfiniBand.
+        latency[call] = constants.latency[key] + (latency[call] if kind == _NET else 0.0)
         factor[call] = _BYTES[name] / constants.efficiency[key]
         channel = int(signatures.channel[call])
         if channel >= 0 and kind != _NVLS:  # switches move what all channels ask for
