@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
@@ -111,9 +110,3 @@ def _row(result: Any, place: str) -> MeasuredRow:
     if not (0 < row.time < 1e9 and 0 < row.size < 1 << 60):
         raise CalibrationError(f"{place}: {row.size} bytes in {time} us")
     return row
-
-
-def log_document(log: NcclTestsLog) -> Mapping[str, Any]:
-    """What a log says of itself, without its rows."""
-    keys = ("name", "collective", "ranks", "hosts", "processes")
-    return {key: getattr(log, key) for key in keys}
