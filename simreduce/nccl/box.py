@@ -27,11 +27,10 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """A NIC, its rate in GB/s, and its latency in microseconds as the planner adds it."""
+    """A NIC and its rate in GB/s."""
 
     name: str
     rate: float
-    latency: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)

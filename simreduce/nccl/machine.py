@@ -13,9 +13,14 @@ from simreduce.topology import Folded, Link, Node, Topology
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """A communicator: its nodes, the slowest and the newest compute capability, and the CPUs."""
+    """A communicator: its nodes, the slowest and the newest compute capability, and the CPUs.
+
+    `ranks` are the GPUs by rank, node by node; those of a folded machine repeat. Equal nodes share
+    a box, which has the names of the first.
+    """
 
     name: str
+    ranks: tuple[str, ...]
     boxes: tuple[Box, ...]
     capability: int
     newest: int
@@ -30,19 +35,9 @@ class Facts:
         return len(self.boxes)
 
     @property
-    def ranks(self) -> tuple[str, ...]:
-        """GPUs by rank, node by node; those of a folded machine repeat."""
-        return tuple(gpu for box in self.boxes for gpu in box.gpus)
-
-    @property
     def n(self) -> int:
         """The number of ranks."""
-        return sum(len(box.gpus) for box in self.boxes)
-
-    @property
-    def local(self) -> float:
-        """GPUs per node, on average."""
-        return self.n / self.nodes
+        return len(self.ranks)
 
     @property
     def kinds(self) -> tuple[Box, ...]:
@@ -98,11 +93,12 @@ def _facts(machine: Topology | Folded, gpus: Sequence[str], settings: Settings) 
         boxes.append(made[signature])
     if copies > 1 and not one_task:
         boxes = boxes * copies
+    ranks = tuple(gpu for members in by_machine.values() for gpu in members) * copies
     capabilities = [capability(topology, gpu) for gpu in chosen]
     arch, vendor = _cpu(topology, around)
     switches = [node for node in topology.nodes.values() if node.kind in ("nvswitch", "switch")]
     return Facts(
-        machine.name, tuple(boxes), min(capabilities), max(capabilities), arch, vendor,
+        machine.name, ranks, tuple(boxes), min(capabilities), max(capabilities), arch, vendor,
         any(node.reduces and node.machine in around for node in switches),
     )  # fmt: skip
 

@@ -184,6 +184,7 @@ def test_folded_machines_choose_as_whole_ones():
     for size in (1024, MIB, 1 << 30):
         assert choose(whole, "all_reduce", size) == choose(fold(whole), "all_reduce", size)
     assert facts(fold(whole, 1000)).n == 8000
+    assert facts(whole).ranks == whole.devices
 
 
 def test_some_of_the_gpus():
