@@ -94,7 +94,10 @@ def calibrations() -> Iterator[Calibration]:
     spread = spread_of([case for case, _ in everything], residuals)
     for name, tables, count, constants, errors, own, others in fitted:
         provenance = {
-            "sources": "; ".join(dict.fromkeys(table.source for table in tables)),
+            "hardware": ", ".join(dict.fromkeys(table.topology for table in tables)),
+            "software": "NCCL "
+            + ", ".join(sorted({table.nccl or "of an unknown version" for table in tables})),
+            "source": "; ".join(dict.fromkeys(table.source for table in tables)),
             "tables": ", ".join(table.name for table in tables),
             "method": "robust least squares on log(predicted / published), from NCCL's own model;"
             " python -m simreduce.accuracy.shipped",

@@ -8,7 +8,15 @@ from dataclasses import replace
 import pytest
 from hypothesis import example, given, strategies as st
 
-from simreduce.calibrate import CONTROLS, load_calibration, own_calibrations, shipped, to_toml
+from simreduce.calibrate import (
+    CONTROLS,
+    GENERATIONS,
+    load_calibration,
+    own_calibrations,
+    shipped,
+    to_toml,
+)
+from simreduce.calibrate.nccl import nccl_names
 from simreduce.engine import NOMINAL, Calibration, LinkConstants, Processor
 from simreduce.errors import CalibrationError
 from simreduce.testing.strategies import ANY, calibrations
@@ -174,6 +182,7 @@ def test_a_shipped_calibration_says_what_was_measured(name):
         for figure in ("bandwidth", "latency")
         if getattr(values, figure) is not None
     }
+    constants |= set(nccl_names()) & set(calibration.errors)
     assert constants == set(calibration.errors)
 
 
@@ -341,9 +350,8 @@ def test_an_unknown_name_is_told_with_the_nearest(tmp_path, monkeypatch):
     assert (
         "no calibration 'dgx1p-tf2017' (did you mean 'dgx1p-tf2018'?); a file ends in .toml",
     ) == _refused("dgx1p-tf2017")
-    assert ("no calibration ''; known: nominal, dgx1p-tf2018; a file ends in .toml",) == _refused(
-        ""
-    )
+    known = ", ".join(["nominal", *sorted(["dgx1p-tf2018", *GENERATIONS.values()])])
+    assert (f"no calibration ''; known: {known}; a file ends in .toml",) == _refused("")
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_every_generation_is_shipped_with_sources_and_intervals(name):
     found = load_calibration(name)
 
     assert name in shipped()
-    assert found.provenance["sources"]
+    assert found.provenance["source"]
     assert found.nccl.interval("nvlink", 1 << 20, 1.0)
 
 
