@@ -7,15 +7,15 @@ from dataclasses import dataclass, fields
 from importlib import import_module
 from typing import Any, TypeVar
 
-from simreduce import engine, plots, tune, units
+from simreduce import engine, plots, units
 from simreduce.plan import Kind
-from simreduce.report import bench_document, busbw, ranking_document, step_document
-from simreduce.report.bench import bench_rows
-from simreduce.report.ranking import ranking_rows
-from simreduce.report.steps import step_rows, step_tracks
+from simreduce.report.bench import bench_document, bench_rows
+from simreduce.report.busbw import busbw
+from simreduce.report.ranking import ranking_document, ranking_rows
+from simreduce.report.steps import step_document, step_rows, step_tracks
 from simreduce.setup import Setup
 from simreduce.tables import Table, columns
-from simreduce.tune import steps
+from simreduce.tune import rank, steps
 from simreduce.tune.bench import BenchRow, Stuck
 
 A = TypeVar("A")
@@ -124,8 +124,8 @@ class Prediction(Answer, engine.Result):
         return plots.draw_bars(uses, self.headline)
 
 
-class Ranking(Answer, tune.Ranking):
-    """Strategies in order: a `tune.Ranking` that shows itself."""
+class Ranking(Answer, rank.Ranking):
+    """Strategies in order: a `tune.rank.Ranking` that shows itself."""
 
     __slots__ = ()
 

@@ -8,7 +8,6 @@ from numbers import Integral
 from os import PathLike
 from typing import Any
 
-import networkx as nx
 import numpy as np
 
 from simreduce import (
@@ -18,7 +17,6 @@ from simreduce import (
     plan as plans,
     scenario as scenarios,
     topology,
-    tune,
     units,
 )
 from simreduce.engine import CALM, NOMINAL, TENSORFLOW, Calibration, Disturbance, Recording, Runtime
@@ -39,12 +37,14 @@ from simreduce.setup import (
 )
 from simreduce.strategy import Strategy, check_collective, compile_collective
 from simreduce.topology import Folded, Topology
+from simreduce.topology.from_networkx import is_graph
 from simreduce.topology.load import Overrides
 from simreduce.tune.bench import DIVIDED, ROOTED, bench as bench_rows
+from simreduce.tune.rank import rank as rank_strategies
 from simreduce.tune.steps import rank_steps
 from simreduce.workload import MOST_BYTES, Workload, load_workload as load_gradients
 
-_MACHINES = (Topology, Folded, nx.Graph, str, PathLike)
+_MACHINES = (Topology, Folded, str, PathLike)
 _PLAN = "a Plan, as compile makes it"
 
 
@@ -180,13 +180,17 @@ def rank(
     if workload is None:
         scenario = _scenario(machine)
     else:
-        setup = Setup(expect(machine, _MACHINES, "a Topology or the name of one"))
+        setup = Setup(
+            machine
+            if is_graph(machine)
+            else expect(machine, _MACHINES, "a Topology or the name of one")
+        )
         gradients = read_workload(workload)
         name = f"{gradients.name} on {setup.machine.name}"
         scenario = Scenario(name, name, setup, gradients, None)
     scenario = replace(scenario, **changes)
     scenario = scenario.but(runtime=runtime, calibration=calibration, disturbance=disturbance)
-    return answers.present(answers.Ranking, tune.rank(scenario, workers))
+    return answers.present(answers.Ranking, rank_strategies(scenario, workers))
 
 
 def step(

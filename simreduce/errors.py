@@ -126,3 +126,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         each for each in reversed(words) if len(folded) >= _BEGINNING and each.startswith(folded)
     ]
     return f" (did you mean {words[near[0]]!r}?)" if near else ""
+
+
+def first_words(error: Deadlock) -> str:
+    """How many ops can never finish, and the first of them, in one line."""
+    head, _, rest = str(error).partition("\n  ")
+    return f"{head} {rest.splitlines()[0]}" if rest else head

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike, fspath
 from types import EllipsisType
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
@@ -37,7 +36,11 @@ from simreduce.nccl.decide import Decide
 from simreduce.plan import Plan
 from simreduce.strategy import Strategy, compile_collective, parse_strategy
 from simreduce.topology import Folded, Topology, load_topology
+from simreduce.topology.from_networkx import is_graph
 from simreduce.workload import Workload, load_workload
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 T = TypeVar("T")
 Text = str | PathLike[str]
@@ -204,7 +207,7 @@ class Setup:
 
 def read_machine(machine: Machine) -> Topology | Folded:
     """The machine itself, or that of a networkx graph, of that name or in that file."""
-    if isinstance(machine, nx.Graph):
+    if is_graph(machine):
         return Topology.from_networkx(machine)
     return _read(machine, (Topology, Folded), load_topology, "a Topology or the name of one")
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
 
 modules: set[str] = set()
 """Modules that every worker imports: those that register algorithms."""
@@ -22,6 +23,9 @@ R = TypeVar("R")
 @contextmanager
 def pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """A pool of processes. An exception, or the end of this process, ends them at once."""
+    import multiprocessing  # noqa: PLC0415 - most commands need no other process
+    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415
+
     before = multiprocessing.active_children()
     with ProcessPoolExecutor(workers, initializer=_start, initargs=(tuple(modules),)) as processes:
         try:
@@ -64,6 +68,8 @@ def _start(needed: tuple[str, ...]) -> None:
 
 
 def _end_with_parent() -> None:
+    import multiprocessing  # noqa: PLC0415 - as above
+
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -13,7 +13,7 @@ import pytest
 import simreduce as sr
 from simreduce.errors import InputError, StrategyError
 from simreduce.plan import PlanBuilder
-from simreduce.report import ranking_document
+from simreduce.report.ranking import ranking_document
 from simreduce.topology import load_topology
 
 PLAN = sr.compile("ring", "bytes:1MiB", "full:4")

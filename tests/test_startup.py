@@ -57,8 +57,16 @@ def test_the_probe_sees_what_is_loaded():
     """The check above can fail: a command that simulates does load the heavy modules."""
     loaded = _modules_after(_command("bench", "switch:2", "-b", "1M"))
 
-    assert {"numpy", "networkx", "simpy", "simreduce.engine"} <= loaded
+    assert {"numpy", "simpy", "simreduce.engine"} <= loaded
     assert set() == loaded & {"scipy", "rich", "tensorflow", "hypothesis", "pytest"}
+
+
+def test_a_small_bench_loads_only_what_it_uses():
+    """No graph is searched, nothing is compiled, trained or read from a scenario."""
+    loaded = _modules_after(_command("bench", "switch:8", "--algo", "ring", "-b", "1M"))
+
+    unused = {"networkx", "numba", "multiprocessing", "matplotlib"}
+    assert set() == loaded & (unused | {"simreduce.training", "simreduce.scenario"})
 
 
 def test_importing_the_package_loads_no_part_of_it():

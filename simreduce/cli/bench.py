@@ -27,7 +27,7 @@ from simreduce.cli.strategies import algo_option, read_strategies
 from simreduce.engine import check_routes
 from simreduce.errors import InputError
 from simreduce.formats import Faults
-from simreduce.report import bench_document, bench_table, folded_lines, nccl_tests_document
+from simreduce.report.bench import bench_document, bench_table, folded_lines, nccl_tests_document
 from simreduce.strategy import Strategy
 from simreduce.tune.bench import BenchRow, Stuck, bench as measure
 

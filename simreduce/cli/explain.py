@@ -10,7 +10,7 @@ from simreduce.cli.group import command
 from simreduce.cli.options import as_json, echo_json
 from simreduce.cli.progress import Progress
 from simreduce.cli.question import question_options, read_question
-from simreduce.report import explanation_document, explanation_text
+from simreduce.report.explain import explanation_document, explanation_text
 from simreduce.tune.whatif import savings
 
 

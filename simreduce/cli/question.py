@@ -24,7 +24,7 @@ from simreduce.scenario import Scenario, is_scenario, shipped as scenarios
 from simreduce.setup import Setup
 from simreduce.strategy import Strategy, parse_strategy
 from simreduce.topology import shipped as machines
-from simreduce.tune import rank
+from simreduce.tune.rank import rank
 
 _ONLY_TOPOLOGY = {
     "collective": "--collective",

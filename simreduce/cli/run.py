@@ -16,8 +16,8 @@ from simreduce.cli.setups import read_scenario, setup_options
 from simreduce.cli.strategies import algo_option, strategy_texts
 from simreduce.errors import InputError
 from simreduce.formats import Faults
-from simreduce.report import ranking_document, ranking_table
-from simreduce.tune import rank
+from simreduce.report.ranking import ranking_document, ranking_table
+from simreduce.tune.rank import rank
 
 
 @command()

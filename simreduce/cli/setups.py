@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 
@@ -29,11 +29,13 @@ from simreduce.formats import Faults
 from simreduce.layouts import layout
 from simreduce.nccl import DEFAULTS, Settings, read_settings
 from simreduce.nccl.settings import read_assignments
-from simreduce.scenario import Scenario, look_at_scenario
 from simreduce.setup import Setup
 from simreduce.topology import Topology, load_machine
 from simreduce.tune.bench import DIVIDED, ROOTED, tensor
 from simreduce.workload import Workload
+
+if TYPE_CHECKING:
+    from simreduce.scenario import Scenario
 
 S = TypeVar("S")
 
@@ -234,6 +236,8 @@ def read_scenario(
     **disturb: Any,
 ) -> Scenario | None:
     """The scenario with what the options say instead; None if there is a fault."""
+    from simreduce.scenario import look_at_scenario  # noqa: PLC0415 - other commands do without
+
     order = faults.attempt("", read_gpu_indices, gpu_indices)
     scenario, machine, found = look_at_scenario(
         text,

@@ -24,7 +24,8 @@ from simreduce.cli.strategies import algo_option, strategy_texts
 from simreduce.engine import CALM
 from simreduce.errors import InputError
 from simreduce.formats import Faults
-from simreduce.report import replicas_document, replicas_text, step_document, step_table
+from simreduce.report.replicas import replicas_document, replicas_text
+from simreduce.report.steps import step_document, step_table
 from simreduce.scenario import Replicas, keys_of, load_replicas
 from simreduce.trace import replicas_trace_text, step_trace_text
 from simreduce.training.stragglers import (

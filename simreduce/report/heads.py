@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simreduce import tables, units
-from simreduce.scenario import Scenario
 from simreduce.version import __version__
+
+if TYPE_CHECKING:
+    from simreduce.scenario import Scenario
 
 
 def header(

@@ -18,7 +18,7 @@ from simreduce.report.heads import (
 )
 from simreduce.report.sure import nccl_sureness
 from simreduce.tables import Table
-from simreduce.tune import Candidate, Ranking
+from simreduce.tune.rank import Candidate, Ranking
 
 _COLUMNS = tables.columns(
     "#|strategy|time|algbw|busbw|transfers|busiest link|busiest lane|#wrong|chosen by",

@@ -10,8 +10,6 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import networkx as nx
-
 from simreduce.errors import TopologyError
 from simreduce.textfiles import exists, read_text
 from simreduce.topology.classes import link_classes
@@ -27,6 +25,7 @@ from simreduce.topology.importers import (
     read_topo_m,
 )
 from simreduce.topology.importers.models import model_in
+from simreduce.topology.joined import joined
 from simreduce.topology.load import find, load_topology
 from simreduce.topology.machine import UNREAD, read_machine
 from simreduce.topology.naming import expand_range, natural
@@ -198,7 +197,7 @@ def _check_islands(machine: Topology, place: Callable[[str], str]) -> Iterator[s
 
     C2C makes one chip of a CPU and a GPU, so that NVLink joins CPUs too.
     """
-    graph = nx.Graph()
+    pairs: list[list[str]] = []
     chips = {link.source for link in machine.links if link.link_class.startswith("c2c")}
     on_gpus: set[str] = set()
     for link in machine.links:
@@ -209,11 +208,10 @@ def _check_islands(machine: Topology, place: Callable[[str], str]) -> Iterator[s
             for name in (link.source, link.target)
             if name in chips or machine.nodes[name].kind != "gpu"
         ]
-        graph.add_edges_from([ends] if len(ends) == 2 else [])
-        graph.add_nodes_from(ends)
+        pairs.append([ends[0], ends[-1]] if ends else [])
         on_gpus.update(ends if len(ends) == 1 else ())
     hosts: dict[str, str] = {}
-    for part in nx.connected_components(graph):
+    for part in joined((), filter(None, pairs)):
         names = sorted(part, key=natural)
         others = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
         mine = {

@@ -6,13 +6,13 @@ import functools
 import hashlib
 import json
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
-import networkx as nx
 import numpy as np
 
 from simreduce.errors import TopologyError, did_you_mean, quote
@@ -36,8 +36,12 @@ from simreduce.topology.file_formats import (
     check_forwarding,
     node_values,
 )
+from simreduce.topology.joined import joined
 from simreduce.topology.naming import NAME, natural
 from simreduce.topology.routing.spread import EqualCost
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 _ALIKE = 0.75
 """How alike, by the ratio of `difflib`, an attribute is to a known one that it misspells."""
@@ -91,12 +95,18 @@ _EDGE = Format(
 )
 
 
+def is_graph(value: object) -> TypeGuard[nx.Graph[Any]]:
+    """Whether it is a networkx graph, as nothing is before networkx is loaded."""
+    networkx = sys.modules.get("networkx")
+    return networkx is not None and isinstance(value, networkx.Graph)
+
+
 def read_graph(graph: nx.Graph[Any], **about: object) -> tuple[Values, list[Node], list[Link]]:
     """The attributes, nodes and links of a graph; raises `TopologyError` with every fault.
 
     `about` replaces the graph's own attributes.
     """
-    if not isinstance(graph, nx.Graph):
+    if not is_graph(graph):
         raise TypeError(
             "a graph must be a networkx Graph, DiGraph, MultiGraph or MultiDiGraph, "
             f"got {quote(graph)}"
@@ -247,9 +257,8 @@ def check_joined(
 ) -> None:
     """Note every part of a machine with GPUs that no link joins to the first GPU."""
     gpus = sorted((node.name for node in nodes if node.kind == "gpu"), key=natural)
-    graph: nx.Graph[str] = nx.Graph((k.source, k.target) for k in cables if k.link_class != ROUTE)
-    graph.add_nodes_from(gpus)
-    parts = [sorted(part & {*gpus}, key=natural) for part in nx.connected_components(graph)]
+    ends = ((k.source, k.target) for k in cables if k.link_class != ROUTE)
+    parts = [sorted(part & {*gpus}, key=natural) for part in joined(gpus, ends)]
     for part in sorted(filter(None, parts), key=lambda part: natural(part[0]))[1:]:
         others = f" (and {len(part) - 1} more)" if len(part) > 1 else ""
         words = "cannot reach each other: no links join them"

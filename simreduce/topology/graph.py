@@ -10,8 +10,6 @@ from dataclasses import astuple, dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import networkx as nx
-
 from simreduce.topology.elements import (
     DEFAULT_NIC_REACH,
     DEFAULT_REACH,
@@ -31,6 +29,8 @@ from simreduce.topology.routing.spread import EqualCost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    import networkx as nx
 
 Rule = RoutingRule | EqualMachines | None
 """The routing rule of a network, or of equal machines on one; None where routes are searched."""
@@ -98,6 +98,8 @@ class Topology:
         is the id of its link. The graph is frozen, and routes do not read its attributes. For
         another machine change a copy: `Topology.from_networkx(topology.graph.copy())`.
         """
+        import networkx as nx  # noqa: PLC0415 - takes long to load; most machines do without
+
         graph, router = self.router.graph, self.router
         graph.graph.update(name=self.name, title=self.title, source=self.source)
         if router.equal_cost != EqualCost():

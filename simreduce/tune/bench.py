@@ -12,7 +12,14 @@ import numpy as np
 
 from simreduce import dtypes, units
 from simreduce.engine import CALM, Result, check_routes
-from simreduce.errors import Deadlock, InputError, NotFoldable, PlanTooLarge, StrategyError
+from simreduce.errors import (
+    Deadlock,
+    InputError,
+    NotFoldable,
+    PlanTooLarge,
+    StrategyError,
+    first_words,
+)
 from simreduce.plan import Kind, Plan, verify, wrong_elements
 from simreduce.setup import Setup
 from simreduce.strategy import SUMMING, Strategy
@@ -20,7 +27,6 @@ from simreduce.strategy.automatic import AUTOMATIC
 from simreduce.topology import Folded, Topology
 from simreduce.tune.chunks import with_best_chunk
 from simreduce.tune.folding import folded, folded_alike, proved_on_few, unfolded
-from simreduce.tune.rank import first_words
 from simreduce.workload import MOST_BYTES, Gradient, Workload
 
 T = TypeVar("T")

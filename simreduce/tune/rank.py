@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from simreduce import units
 from simreduce.engine import Use
-from simreduce.errors import Deadlock, InputError, StrategyError
+from simreduce.errors import Deadlock, InputError, StrategyError, first_words
 from simreduce.export import Settings, as_typed, settings
 from simreduce.plan import Plan, repeat, verify, wrong_elements
 from simreduce.scenario import Scenario
@@ -159,12 +159,6 @@ def _one_for_each_plan(found: Sequence[Candidate]) -> list[Candidate]:
         for first, *others in by_plan.values()
     ]
     return sorted(rows, key=lambda c: (c.seconds, c.strategy.text))
-
-
-def first_words(error: Deadlock) -> str:
-    """How many ops can never finish, and the first of them, in one line."""
-    head, _, rest = str(error).partition("\n  ")
-    return f"{head} {rest.splitlines()[0]}" if rest else head
 
 
 def evaluate(scenario: Scenario, strategy: Strategy) -> Candidate | Deadlock | str:

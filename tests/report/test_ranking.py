@@ -10,11 +10,11 @@ import pytest
 import simreduce
 from simreduce.engine import Calibration
 from simreduce.export import Settings
-from simreduce.report import ranking_document, ranking_table
+from simreduce.report.ranking import ranking_document, ranking_table
 from simreduce.scenario import Scenario
 from simreduce.setup import Setup
 from simreduce.strategy import parse_strategy
-from simreduce.tune import Candidate, Ranking
+from simreduce.tune.rank import Candidate, Ranking
 from simreduce.workload import load_workload
 
 NONE = Settings(None, None)

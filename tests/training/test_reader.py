@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from simreduce.engine import IDEAL, Disturbance, Fault
 from simreduce.errors import ScenarioError
 from simreduce.formats import Faults
-from simreduce.report import replicas_document, replicas_text
+from simreduce.report.replicas import replicas_document, replicas_text
 from simreduce.setup import Setup
 from simreduce.topology import load_topology
 from simreduce.training.distributions import (

@@ -14,8 +14,8 @@ from simreduce.scenario import Scenario
 from simreduce.setup import Setup
 from simreduce.strategy import compile_plan, parse_strategy
 from simreduce.topology import load_topology
-from simreduce.tune import Candidate, Ranking, candidates, rank
-from simreduce.tune.rank import evaluate
+from simreduce.tune.candidates import candidates
+from simreduce.tune.rank import Candidate, Ranking, evaluate, rank
 from simreduce.workload import load_workload
 
 

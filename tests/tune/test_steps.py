@@ -8,7 +8,7 @@ import simreduce as sr
 from simreduce.engine import Disturbance, Fault
 from simreduce.errors import Deadlock, ScenarioError, StrategyError
 from simreduce.plan import verify
-from simreduce.report import step_document, step_table
+from simreduce.report.steps import step_document, step_table
 from simreduce.scenario import Scenario, load_scenario
 from simreduce.tune.steps import StepRanking, rank_steps
 

@@ -14,7 +14,7 @@ from simreduce.engine import (
     record,
     simulate,
 )
-from simreduce.report import explanation_text
+from simreduce.report.explain import explanation_text
 from simreduce.setup import Setup
 from simreduce.testing.small import cable, copy_plan, machine, node, pair, plan_of
 from simreduce.topology import load_topology

@@ -30,7 +30,7 @@ from simreduce.cli.run import run
 from simreduce.errors import InputError
 from simreduce.export import Settings
 from simreduce.scenario import load_scenario
-from simreduce.tune import rank
+from simreduce.tune.rank import rank
 from tests.cli.command import simreduce
 
 __all__ = ["simreduce"]

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-import networkx as nx
 import numpy as np
 
 from simreduce.arrays import Floats, blocks
@@ -15,11 +14,12 @@ from simreduce.engine.kernel import compiled
 from simreduce.engine.kernel.tables import Array
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
+from simreduce.engine.results.cut import max_flow
 from simreduce.plan import Contract, Kind, Plan
 from simreduce.topology import Folded, Topology
 
 _WHOLE = 1 << 64
-"""Times this, bandwidths are whole numbers: with fractions, networkx may lose its way."""
+"""Times this, bandwidths are whole numbers: so that flows are exact."""
 
 _CUT_RANKS = 64
 """With more ranks, only the cuts around single ranks are taken: still a bound, and quick."""
@@ -130,16 +130,14 @@ def narrowest_cut(topology: Topology, capacity: tuple[float, ...], ranks: tuple[
     """Bytes/s of the narrowest directed cut that has ranks on both sides (max-flow = min-cut)."""
     if len(ranks) > _CUT_RANKS:
         return _narrowest_port(topology, capacity, ranks)
-    graph: nx.DiGraph[str] = nx.DiGraph()
+    width: dict[str, dict[str, int]] = {}
     for link in topology.links:
-        if link.is_toll:
-            continue
-        before = graph.get_edge_data(link.source, link.target, {"capacity": 0})["capacity"]
-        graph.add_edge(link.source, link.target, capacity=before + int(capacity[link.id] * _WHOLE))
+        if not link.is_toll:
+            row = width.setdefault(link.source, {})
+            row[link.target] = row.get(link.target, 0) + int(capacity[link.id] * _WHOLE)
     first, *others = ranks
-    flow = nx.algorithms.flow.dinitz
     ways = [pair for other in others for pair in ((first, other), (other, first))]
-    return min(int(nx.maximum_flow_value(graph, a, b, flow_func=flow)) for a, b in ways) / _WHOLE
+    return min(max_flow(width, a, b) for a, b in ways) / _WHOLE
 
 
 def _narrowest_port(

@@ -6,8 +6,6 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-import networkx as nx
-
 from simreduce.errors import TopologyError
 from simreduce.formats import choice
 from simreduce.topology.classes import link_classes, networks
@@ -20,6 +18,7 @@ from simreduce.topology.generators.shape import Join, Read, check_cables
 from simreduce.topology.generators.switch import read_switch
 from simreduce.topology.generators.torus import TORUS_KEYS, read_torus
 from simreduce.topology.graph import Topology, build
+from simreduce.topology.joined import joined
 from simreduce.topology.routing.equal_machines import EqualMachines
 from simreduce.topology.routing.nvlink import is_nvlink
 from simreduce.units import noun
@@ -144,10 +143,8 @@ def _boards(box: Topology) -> int:
     """How many parts of a machine only NVLink joins, as the trays of a rack: 1 unless each has a
     CPU, and equally many NICs that stand in order.
     """
-    wired = nx.Graph()
-    wired.add_nodes_from(box.nodes)
-    wired.add_edges_from((link.source, link.target) for link in box.links if not is_nvlink(link))
-    board = {name: i for i, names in enumerate(nx.connected_components(wired)) for name in names}
+    wires = ((link.source, link.target) for link in box.links if not is_nvlink(link))
+    board = {name: i for i, names in enumerate(joined(box.nodes, wires)) for name in names}
     of_nics = [board[node.name] for node in box.nodes.values() if node.kind == "nic"]
     runs = [len(list(run)) for _, run in itertools.groupby(of_nics)]
     with_cpu = {board[host] for host in box.hosts}

@@ -19,7 +19,6 @@ the importer assumes it:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from xml.sax.saxutils import quoteattr
 
 from simreduce.errors import TopologyError
 from simreduce.topology.classes import link_classes
@@ -117,6 +116,8 @@ class _XmlWriter:
         return ["  " * depth + line for line in lines]
 
     def _inside(self, name: str, link_class: str) -> Iterable[str]:
+        from xml.sax.saxutils import quoteattr  # noqa: PLC0415 - loads urllib and http
+
         node = self._topology.nodes[name]
         if node.kind == "nic":
             speed = f' speed="{_mbit_per_s(node.network)}"' if node.network else ""

@@ -12,12 +12,13 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeAlias
-
-import networkx as nx
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from simreduce.topology.elements import Link, Node
 from simreduce.topology.naming import natural
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 Hop: TypeAlias = "tuple[str, str]"
 Path: TypeAlias = "tuple[str, ...]"
@@ -32,6 +33,8 @@ LINK_ATTRIBUTES = tuple(
 
 def as_graph(nodes: Mapping[str, Node], links: Iterable[Link]) -> nx.MultiDiGraph[str]:
     """Nodes and links with their fields as attributes; the key of an edge is the link's id."""
+    import networkx as nx  # noqa: PLC0415 - takes long to load; most machines do without
+
     graph: nx.MultiDiGraph[str] = nx.MultiDiGraph()
     for name, node in nodes.items():
         graph.add_node(name, **{key: getattr(node, key) for key in NODE_ATTRIBUTES})
@@ -90,6 +93,8 @@ class Fans:
         return Fan(tuple(layers), before)
 
     def _search(self, source: str) -> tuple[Mapping[str, Sequence[str]], Mapping[str, int]]:
+        import networkx as nx  # noqa: PLC0415 - as above
+
         if source not in self._found:
             self._found[source] = nx.predecessor(self._graph, source, return_seen=True)
         return self._found[source]
@@ -144,6 +149,8 @@ class Search:
 
     def fans(self, keep: Callable[[Node], bool]) -> Fans:
         """Searches that enter only nodes that `keep` accepts."""
+        import networkx as nx  # noqa: PLC0415 - as above
+
         # A copy: over a view of the graph a search takes 6 times (dgx1v) to 37 times
         # (gb200-nvl72) as long.
         kept = {name for name, node in self.nodes.items() if keep(node)}
