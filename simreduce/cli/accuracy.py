@@ -8,6 +8,7 @@ from importlib import import_module
 import click
 
 from simreduce.accuracy import accuracy_document, accuracy_lines, draw_points, predict
+from simreduce.accuracy.leave_out import leave_machines_out, left_out_lines
 from simreduce.calibrate import load_calibration
 from simreduce.cli.options import (
     as_json,
@@ -47,6 +48,11 @@ PARTS = ("held", "fit", "all")
     metavar="TEXT",
     help="Compare tables with TEXT in their name, topology or collective only. Repeatable.",
 )
+@click.option(
+    "--leave-one-out",
+    is_flag=True,
+    help="Print the errors on each machine by constants that were fitted without it; takes long.",
+)
 @calibration_option(None, "that of each machine's generation")
 @workers_option
 @picture_options("Predicted beside measured busbw over size", ("plot", "plot"))
@@ -55,6 +61,7 @@ def accuracy(
     chapters: tuple[str, ...],
     tables: str,
     only: tuple[str, ...],
+    leave_one_out: bool,
     calibration: str | None,
     workers: int | None,
     svg: str | None,
@@ -78,6 +85,11 @@ def accuracy(
     if not chosen:
         faults.add("", f"--only {' '.join(only)}: no published table ({tables}) has this")
     faults.raise_any(InputError)
+    if leave_one_out:
+        with Progress("fitting without each machine"):
+            left_out = list(leave_machines_out())
+        click.echo("\n".join(left_out_lines(left_out)))
+        return
     for chapter in chapters or (NCCL,):
         if chapter != NCCL:
             click.echo(import_module(CHAPTERS[chapter]).report())

@@ -1,0 +1,64 @@
+"""`simreduce accuracy` and `simreduce calibrate --from-nccl-tests`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+LOG = """# Collective test starting: all_reduce_perf
+#  Rank  0 Group  0 Pid  1 on  a device  0 [0x07] V100
+#  Rank  1 Group  0 Pid  2 on  a device  1 [0x07] V100
+#  Rank  2 Group  0 Pid  3 on  a device  2 [0x07] V100
+#  Rank  3 Group  0 Pid  4 on  a device  3 [0x07] V100
+#       size         count      type   redop    root     time   algbw   busbw #wrong
+        1024           256     float     sum      -1     12.0    0.05    0.03      0
+     1048576        262144     float     sum      -1     90.0   12.87    6.43      0
+    33554432       8388608     float     sum      -1    500.0   12.87    6.43      0
+"""
+
+
+def test_one_machine(simreduce):
+    result = simreduce("accuracy", "--only", "bessemer", "--json", "--workers", "1")
+    document = json.loads(result.out)
+
+    assert result.status == 0
+    assert {"v100-pcie-4"} == {row["machine"] for row in document["machines"]}
+    assert all(point["predicted_s"] for point in document["points"])
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [(["nocl"], "did you mean 'nccl'"), (["--only", "nothing"], "no published table")],
+)
+def test_faults(simreduce, options, fault):
+    result = simreduce("accuracy", *options)
+
+    assert result.status == 2
+    assert fault in result.err
+
+
+def test_constants_from_a_log(simreduce, tmp_path):
+    log, out = tmp_path / "a.log", tmp_path / "mine.toml"
+    log.write_text(LOG, "utf-8")
+    result = simreduce(
+        "calibrate", "--from-nccl-tests", str(log), "--topology", "v100-mesh-4", "--out", str(out)
+    )
+
+    assert result.status == 0
+    assert "not determined by these logs" in result.out
+    bench = simreduce(
+        "bench", "v100-mesh-4", "--algo", "nccl", "-b", "32M", "--calibration", str(out), "--json"
+    )
+    assert json.loads(bench.out)["rows"][0]["time_us"] == pytest.approx(500, rel=0.1)
+
+
+def test_logs_need_a_machine(simreduce, tmp_path):
+    log = tmp_path / "a.log"
+    log.write_text(LOG, "utf-8")
+    result = simreduce(
+        "calibrate", "--from-nccl-tests", str(log), "--out", str(tmp_path / "m.toml")
+    )
+
+    assert result.status == 2
+    assert "needs --topology" in result.err
