@@ -35,6 +35,7 @@ from simreduce.nccl import DEFAULTS, Settings, facts
 from simreduce.nccl.decide import Decide
 from simreduce.plan import Plan
 from simreduce.strategy import Strategy, compile_collective, parse_strategy
+from simreduce.strategy.size import check_size
 from simreduce.topology import Folded, Topology, load_topology
 from simreduce.topology.from_networkx import is_graph
 from simreduce.workload import Workload, load_workload
@@ -173,17 +174,22 @@ class Setup:
     ) -> Plan:
         """The plan of a strategy for this machine; a `Strategy` has its own collective.
 
-        StrategyError if the machine does not accept it.
+        StrategyError if the machine does not accept it, PlanTooLarge if memory does not.
         """
-        chosen = read_strategy(strategy, collective)
+        chosen, tensors = read_strategy(strategy, collective), read_workload(workload)
+        if self.layout.machines == 1:
+            self.check_size(chosen, tensors, faithful=faithful)
         return compile_collective(
-            chosen.collective,
-            chosen,
-            read_workload(workload),
-            self.layout,
-            root=root,
-            faithful=faithful,
+            chosen.collective, chosen, tensors, self.layout, root=root, faithful=faithful
         )
+
+    def check_size(self, strategy: Strategy, workload: Workload, *, faithful: bool = False) -> None:
+        """PlanTooLarge if the plan of all ranks, unfolded, would surely not fit into memory."""
+
+        def build(one: Strategy, some: Workload, few: Layout) -> Plan:
+            return compile_collective(one.collective, one, some, few, faithful=faithful)
+
+        check_size(strategy, workload, self.layout, build)
 
     def simulate(self, plan: Plan, ready: Ready = 0.0) -> Result:
         """The prediction for a plan whose inputs exist from `ready` on, in seconds."""

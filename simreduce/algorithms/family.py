@@ -23,9 +23,10 @@ import numpy as np
 from simreduce import dtypes
 from simreduce.algorithms.planner import Options
 from simreduce.arrays import Ints
-from simreduce.errors import NotFoldable, PlanTooLarge
+from simreduce.errors import NotFoldable
 from simreduce.plan import PlanBuilder, Values
-from simreduce.plan.columns import MOST_OPS, Numbers
+from simreduce.plan.columns import Numbers
+from simreduce.plan.limits import most_ops, too_large
 from simreduce.plan.plan import NO_STREAM
 
 NAMES = (
@@ -190,5 +191,5 @@ def chunk_count(elements: int, chunk: int, each: int) -> int:
 
 def check_chunks(count: int, each: int) -> None:
     """PlanTooLarge if chunks of `each` ops are more than a plan may hold."""
-    if count * each > MOST_OPS:
-        raise PlanTooLarge(f"{count} chunks make more than {MOST_OPS} ops; try larger chunks")
+    if count * each > most_ops():
+        raise too_large(count * each)

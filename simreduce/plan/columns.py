@@ -8,8 +8,8 @@ import numpy as np
 
 from simreduce.arrays import AnyInts, row_starts
 
-MOST_OPS = 20_000_000
-"""A larger plan would take gigabytes."""
+_FAR = 1 << 24
+"""Up to so many numbers a column grows far ahead."""
 
 Numbers: TypeAlias = "int | AnyInts"
 """One number for all ops of a block, or one for each."""
@@ -47,7 +47,7 @@ class GrowingColumn:
         # Far too large: memory that is never touched costs nothing, and to grow often costs more
         # than to fill.
         have = len(self.array)
-        room = max(end, 64, min(have * 16, MOST_OPS), have + have // 4)
+        room = max(end, 64, min(have * 16, _FAR), have + have // 4)
         grown = np.empty(room, dtype=self.dtype)
         grown[: self.size] = self.array[: self.size] if self.only is None else self.only
         self.array = grown

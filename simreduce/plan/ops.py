@@ -10,7 +10,8 @@ import numpy as np
 
 from simreduce.arrays import AnyInts, Ints
 from simreduce.errors import InternalError, PlanError, PlanTooLarge
-from simreduce.plan.columns import MOST_OPS, GrowingColumn, Numbers
+from simreduce.plan.columns import GrowingColumn, Numbers
+from simreduce.plan.limits import most_ops, too_large
 from simreduce.plan.plan import NO_STREAM, Executor, Kind
 from simreduce.plan.values import Value, Values
 
@@ -69,6 +70,7 @@ class OpList:
         self._columns = {name: GrowingColumn(dtype) for name, dtype in _DTYPES.items()}
         self._before = 0  # ops in the columns
         self._finished = False
+        self._most = most_ops()
         # Ops appended one by one since then; their numbers of operands and controls come last in a
         # row.
         self._rows: list[tuple[int, int, int, int, int, int, int, int, int, int]] = []
@@ -126,10 +128,8 @@ class OpList:
         if (made.hi < made.lo).any():
             raise PlanError(f"{kind.name}: an interval is reversed")
         shape, size, first = made.lo.shape, made.lo.size, len(self)
-        if first + size > MOST_OPS:
-            raise PlanTooLarge(
-                f"the plan would have more than {MOST_OPS} ops; try fewer GPUs or larger chunks"
-            )
+        if first + size > self._most:
+            raise too_large(first + size)
         read, reads = _flatten(operands, shape)
         if isinstance(after, np.ndarray):
             controls = after.reshape(-1)
@@ -247,10 +247,8 @@ class OpList:
             inputs = (numbers["kind"] == Kind.INPUT) & (numbers["arg"] >= 0)
             numbers["arg"] = np.where(inputs, device, numbers["arg"])
             numbers["device"] = np.full(size, device)
-        if at + size > MOST_OPS:
-            raise PlanTooLarge(
-                f"the plan would have more than {MOST_OPS} ops; try fewer GPUs or larger chunks"
-            )
+        if at + size > self._most:
+            raise too_large(at + size)
         self._write(size, *numbers.values(), operands=flat["operands"], controls=flat["controls"])
         return True
 

@@ -223,9 +223,15 @@ class _Machines:
             except NotFoldable as either:
                 raise PlanTooLarge([*why.problems, *either.problems]) from None
         except NotFoldable as why:
+            self._check_unfolded(strategy, size)
             if self._whole is None:
                 self._whole = replace(setting, setup=unfolded(setting.setup, why))
             return what(self._whole, strategy, size)
+
+    def _check_unfolded(self, strategy: Strategy, size: int) -> None:
+        """PlanTooLarge if all machines would be loaded for a plan that does not fit."""
+        at = self.setting
+        at.setup.check_size(strategy, _workload(at, strategy, size), faithful=at.faithful)
 
     def _folds(self, strategy: Strategy, size: int) -> bool:
         """Whether the folded machines reduce all elements, and in the same pieces."""
