@@ -7,7 +7,7 @@ DEVICES := $(patsubst %,validate/tests/test_%.py,backends calibrate_links replic
 TF_GPU := .venv-tensorflow-gpu
 
 .PHONY: run docs test lint types tests test-slow fuzz \
-  test-tensorflow test-devices test-tensorflow-slow validate-gpu bench clean
+  test-tensorflow test-devices test-tensorflow-slow validate-gpu bench bench-table clean
 
 run: $(VENV)/.installed
 	$(BIN)/simreduce run scenarios/dgx1v-resnet50.toml
@@ -77,6 +77,10 @@ docs: $(VENV)/.documented
 
 bench: $(VENV)/.benched
 	$(BIN)/pytest benchmarks --benchmark-only
+
+# Whole commands: CPU seconds and peak memory.
+bench-table: $(VENV)/.installed
+	$(BIN)/python benchmarks/table.py
 
 $(VENV)/bin/python $(TF)/bin/python $(TF_GPU)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
