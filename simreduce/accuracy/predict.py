@@ -85,9 +85,14 @@ class Point:
 def machine_of(topology: str) -> str:
     """`abci-v` of `abci-vx32,nic=ib_hdr`."""
     head = topology.partition(",")[0]
-    name, times, count = head.rpartition("x")
-    copies = times and count.isdecimal() and head not in dict(shipped())
-    return name if copies else head
+    return head.rpartition("x")[0] if copies_of(topology) > 1 else head
+
+
+def copies_of(topology: str) -> int:
+    """32 of `abci-vx32,nic=ib_hdr`."""
+    head = topology.partition(",")[0]
+    name, _, count = head.rpartition("x")
+    return int(count) if name and count.isdecimal() and head not in dict(shipped()) else 1
 
 
 def predict(

@@ -9,6 +9,7 @@ import click
 
 from simreduce.accuracy import accuracy_document, accuracy_lines, draw_points, predict
 from simreduce.accuracy.leave_out import leave_machines_out, left_out_lines
+from simreduce.accuracy.predict import copies_of
 from simreduce.calibrate import load_calibration
 from simreduce.cli.options import (
     as_json,
@@ -49,6 +50,12 @@ PARTS = ("held", "fit", "all")
     help="Compare tables with TEXT in their name, topology or collective only. Repeatable.",
 )
 @click.option(
+    "--most-machines",
+    type=click.IntRange(1),
+    default=64,
+    help="Leave tables of more machines out, whose plans take minutes; default 64.",
+)
+@click.option(
     "--leave-one-out",
     is_flag=True,
     help="Print the errors on each machine by constants that were fitted without it; takes long.",
@@ -61,6 +68,7 @@ def accuracy(
     chapters: tuple[str, ...],
     tables: str,
     only: tuple[str, ...],
+    most_machines: int,
     leave_one_out: bool,
     calibration: str | None,
     workers: int | None,
@@ -81,7 +89,7 @@ def accuracy(
             faults.add("", f"no chapter {chapter!r}{near}")
     faults.attempt("", check_pictures, svg, png, as_json=as_json, plot=True)
     constants = None if calibration is None else faults.attempt("", load_calibration, calibration)
-    chosen = _chosen(tables, only)
+    chosen = _chosen(tables, only, most_machines)
     if not chosen:
         faults.add("", f"--only {' '.join(only)}: no published table ({tables}) has this")
     faults.raise_any(InputError)
@@ -110,11 +118,12 @@ def accuracy(
             write_plot(draw_points(points, title), svg, png)
 
 
-def _chosen(tables: str, only: tuple[str, ...]) -> list[PublishedTable]:
+def _chosen(tables: str, only: tuple[str, ...], most_machines: int) -> list[PublishedTable]:
     return [
         table
         for table in published_tables()
         if tables in ("all", "held" if table.held else "fit")
+        and copies_of(table.topology) <= most_machines
         and (
             not only
             or any(text in (table.name + table.topology + table.collective) for text in only)

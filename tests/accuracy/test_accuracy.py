@@ -9,7 +9,7 @@ import pytest
 from simreduce.accuracy import accuracy_document, accuracy_lines, cells, predict, summarize
 from simreduce.accuracy.assess import impossible, machines, regrets, too_fast
 from simreduce.accuracy.bounds import bound
-from simreduce.accuracy.predict import Point, machine_of
+from simreduce.accuracy.predict import Point, copies_of, machine_of
 from simreduce.layouts import layout
 from simreduce.published import PublishedTable, published_tables
 from simreduce.topology import load_topology
@@ -84,6 +84,7 @@ def test_regret_is_of_the_predicted_fastest_setting():
 def test_names_of_machines():
     assert machine_of("abci-vx32,nic=ib_hdr") == "abci-v"
     assert machine_of("dgx2") == "dgx2"
+    assert (copies_of("abci-vx32,nic=ib_hdr"), copies_of("dgx2")) == (32, 1)
 
 
 def test_a_bound_is_that_of_the_narrowest_cut():
