@@ -14,6 +14,7 @@ import simreduce as sr
 from simreduce.engine import NOMINAL, Calibration, Fabric, Result, simulate
 from simreduce.errors import InputError, PlanError, StrategyError, TopologyError
 from simreduce.layouts import layout
+from simreduce.setup import Setup
 from simreduce.strategy import compile_collective, compile_plan
 from simreduce.topology import Cable, Folded, Node, Topology, build, fold, load_topology
 from simreduce.topology.load import load_machine
@@ -298,7 +299,7 @@ def test_large_networks_that_are_no_switch_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     "strategy",
-    ["chain", "double_tree", "xring", "pscpu", "nccl", "ring/double_tree", "blueconnect"],
+    ["chain", "double_tree", "xring", "pscpu", "nccl:tree", "ring/double_tree", "blueconnect"],
 )
 def test_algorithms_that_are_not_symmetric_are_refused(strategy: str) -> None:
     with pytest.raises(StrategyError, match="does not do the same on each of the 4 equal machines"):
@@ -348,3 +349,16 @@ def test_no_link_of_a_folded_machine_can_change() -> None:
 def test_no_machine_of_folded_ones_can_be_left_out() -> None:
     with pytest.raises(ValueError, match="none can be left out"):
         layout(fold(load_topology("dgx1vx3"))).subset(4)
+
+
+@pytest.mark.parametrize("strategy", ["nccl:ring+simple+channels=8", "nccl:ring+ll+channels=2"])
+def test_rings_of_nccl_fold(strategy):
+    """Every machine has a ring for each NIC; on one switch it does not matter which way round."""
+    whole = load_topology("dgx-a100x4")
+    workload = Workload("one", (Gradient("gradient", 32 * 1024),))
+    times = [
+        (setup := Setup(machine)).simulate(setup.compile(strategy, workload)).seconds
+        for machine in (whole, fold(whole))
+    ]
+
+    assert times[0] == times[1]
