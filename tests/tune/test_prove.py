@@ -130,6 +130,7 @@ def test_everything_is_every_strategy_on_every_number_of_gpus_and_machines(monke
     """
     asked = []
     monkeypatch.setattr("simreduce.tune.prove.REAL", ())
+    monkeypatch.setattr("simreduce.tune.prove.ACROSS", ())
     monkeypatch.setattr(
         "simreduce.tune.prove.prove",
         lambda text, ranks, counts, tasks=1, *, collective="all_reduce", root=0: asked.append(
@@ -179,6 +180,7 @@ def test_everything_is_every_strategy_on_every_number_of_gpus_and_machines(monke
 def test_what_is_added_is_among_everything_and_is_found_out(forgetful, monkeypatch):
     """Alone and in packs, on every number of GPUs but one; nothing else is wrong."""
     monkeypatch.setattr("simreduce.tune.prove.REAL", ())
+    monkeypatch.setattr("simreduce.tune.prove.ACROSS", ())
     monkeypatch.setattr("simreduce.tune.prove.RANKS", (1, 2, 3, 4))
     monkeypatch.setattr("simreduce.tune.prove.TASKS", (1, 2))
     monkeypatch.setattr("simreduce.tune.prove.TWO_LEVEL", ())
