@@ -8,6 +8,7 @@ from simreduce.algorithms import ALGORITHMS, COLLECTIVES, TWO_LEVEL, Algorithm
 from simreduce.errors import OptionNotTaken, StrategyError
 from simreduce.tune.candidates import COMMON
 from simreduce.tune.prove import (
+    BY_NCCL,
     COUNTS,
     ON_LINKS,
     RANKS,
@@ -157,7 +158,7 @@ def test_everything_is_every_strategy_on_every_number_of_gpus_and_machines(monke
     ]
     expected += [
         (text, *shape)
-        for text in (*COMMON, *(f"mode {mode}" for mode in MODES))
+        for text in (*COMMON, *BY_NCCL, *(f"mode {mode}" for mode in MODES))
         for shape in shapes
     ]
 
@@ -188,7 +189,7 @@ def test_what_is_added_is_among_everything_and_is_found_out(forgetful, monkeypat
     proofs = [proof for _, proof in prove_all(everything(), (7,))]
     shapes = [(1, 1), (2, 1), (2, 2), (3, 1), (4, 1), (4, 2)]
     names = [name + packs for name in ("ring", forgetful) for packs in ("", "+packs=3")]
-    names += [*COMMON, *(f"--variable_update={mode}" for mode in MODES)]
+    names += [*COMMON, *BY_NCCL, *(f"--variable_update={mode}" for mode in MODES)]
 
     assert sorted((name, *shape) for name in names for shape in shapes) == sorted(
         (p.strategy, p.ranks, p.tasks) for p in proofs
