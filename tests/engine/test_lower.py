@@ -18,7 +18,7 @@ from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.results import floors
 from simreduce.errors import PlanError, TopologyError
-from simreduce.plan import PlanBuilder, side_by_side
+from simreduce.plan import Executor, PlanBuilder, side_by_side
 from simreduce.testing.small import NO_CONTRACT, pair, plan_of
 from simreduce.testing.strategies import ROUND, Scene, scenes
 from simreduce.topology import load_topology, route
@@ -30,7 +30,7 @@ def lowered(scene: Scene) -> tuple[Lowered, Resources]:
 
 
 def waits_for(plan: sr.Plan) -> list[set[int]]:
-    """The predecessors of every op."""
+    """The predecessors of every op. NCCL's streams order nothing."""
     last: dict[int, int] = {}
     found = []
     for op in range(len(plan)):
@@ -39,7 +39,7 @@ def waits_for(plan: sr.Plan) -> list[set[int]]:
             *plan.controls[plan.control_start[op] : plan.control_start[op + 1]].tolist(),
         }
         stream = int(plan.stream[op])
-        if stream >= 0:
+        if stream >= 0 and not Executor(plan.executor[op]).is_nccl:
             before |= {last[stream]} if stream in last else set()
             last[stream] = op
         found.append(before)
