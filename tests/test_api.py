@@ -113,7 +113,7 @@ def test_a_wrong_kind_of_argument_says_what_was_meant(function, arguments, messa
         (
             lambda: sr.load_scenario("dgx1v-resnet50", strategies=["rign"]),
             InputError,
-            "strategies: all_reduce_spec (rign) contains invalid alg rign (did you mean 'ring'?)",
+            "strategies: strategy (rign) contains invalid alg rign (did you mean 'ring'?)",
         ),
         (
             lambda: sr.load_scenario("dgx1v-resnet50", runtime="idel", repeat=0),

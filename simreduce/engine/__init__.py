@@ -9,13 +9,14 @@ from simreduce.engine.calibration import (
     Processor,
 )
 from simreduce.engine.disturbance import CALM, Disturbance, Fault, find_links
-from simreduce.engine.fabric import Fabric, Standing
+from simreduce.engine.fabric import Fabric
 from simreduce.engine.lowering.lower import check_routes
 from simreduce.engine.results.path import CAUSES, LANE, PathOp, PathPart
 from simreduce.engine.results.recording import Curve, Recording, record
 from simreduce.engine.results.result import Floors, Result, Use
 from simreduce.engine.runtime import IDEAL, RUNTIMES, TENSORFLOW, Runtime, runtime_named
 from simreduce.engine.simulation import simulate
+from simreduce.engine.standing import Standing
 from simreduce.engine.submission import Timeline
 
 __all__ = [

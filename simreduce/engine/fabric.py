@@ -33,6 +33,7 @@ from simreduce.engine.lowering.lower import lower
 from simreduce.engine.lowering.lowered import Lowered, hold_lanes
 from simreduce.engine.lowering.resources import Resources, capacity_changes
 from simreduce.engine.runtime import TENSORFLOW, Call, Runtime
+from simreduce.engine.standing import Standing
 from simreduce.engine.submission import (
     Submission,
     Timeline,
@@ -47,41 +48,6 @@ from simreduce.topology import Folded, Topology
 
 _SAME_INSTANT = 4 * ULP
 """What ends within 4 ulp of now ends now; the clock may be that far ahead of SimPy's."""
-
-
-class Standing:
-    """A plan that is submitted again and again, but not while it is under way. It keeps its place
-    in the kernel's tables, so that to submit it costs little; and its number, so that in ties it
-    comes where it came the first time.
-    """
-
-    def __init__(self, fabric: Fabric, plan: Plan, lowered: Lowered) -> None:
-        self._fabric = fabric
-        self._waits, inputs = count_waits(plan, lowered)
-        self._done = fabric.env.event()
-        append = fabric._append  # noqa: SLF001
-        self._submission = append(
-            plan, lowered, self._waits.copy(), inputs[:0], np.zeros(0), self._done
-        )
-        self._inputs = inputs + self._submission.first
-        self._submission.standing = True
-        self._begun = False
-
-    @property
-    def under_way(self) -> bool:
-        """Whether it has been submitted and is not done."""
-        return self._begun and not self._done.triggered
-
-    def submit(self) -> simpy.Event:
-        """Start now, with all INPUTs ready. The event succeeds, without a value, when the last op
-        is done.
-        """
-        if self.under_way:
-            raise InternalError("a standing plan was submitted while it was under way")
-        self._begun = True
-        self._done = self._submission.done = self._fabric.env.event()
-        self._fabric._start(self._submission, self._waits, self._inputs)  # noqa: SLF001
-        return self._done
 
 
 class _Wake(Moment):
@@ -196,7 +162,11 @@ class Fabric:
         standing plan.
         """
         self._stands = True
-        return Standing(self, plan, lowered or self.lower(plan))
+        lowered = lowered or self.lower(plan)
+        waits, inputs = count_waits(plan, lowered)
+        done = self.env.event()
+        submission = self._append(plan, lowered, waits.copy(), inputs[:0], np.zeros(0), done)
+        return Standing(self.env, submission, waits, inputs + submission.first, self._start)
 
     def _append(
         self,

@@ -174,17 +174,18 @@ LOST = {
     ),
     "rates and latencies of single NVLinks": (
         "abci-a dgx-a100 dgx-h100 dgx2 gb200-nvl72 hgx-a100-80g hgx-b200 hgx-h200 "
-        "hgx-h800 ndv4 p4d p4de p5"
+        "hgx-h800 ndv4 p4d p4de p5 p5en"
     ),
+    "figures of staged copies": "rtx2080ti-2",
     "several NVSwitches": "dgx2",
-    "class of network": "alps p3dn p4d p4de p5 polaris",
-    "memory of GPUs": "alps gh200 hgx-a100-80g hgx-h200 p4de",
+    "class of network": "alps p3dn p4d p4de p5 p5en polaris",
+    "memory of GPUs": "alps gh200 hgx-a100-80g hgx-h200 p4de p5en titanx-10",
     "peer": (
         "a100-mesh-4 alps dgx-h100 gb200-nvl72 gh200 h100-mesh-4 hgx-b200 hgx-h200 hgx-h800 "
-        "polaris snellius"
+        "p5en polaris snellius"
     ),
     "gpudirect": "polaris",
-    "switches that sum": "dgx-h100 gb200-nvl72 hgx-b200 hgx-h200 hgx-h800 p5",
+    "switches that sum": "dgx-h100 gb200-nvl72 hgx-b200 hgx-h200 hgx-h800 p5 p5en",
 }
 """By what XML cannot say, the shipped machines that have it and do not get it back."""
 
