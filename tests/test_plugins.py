@@ -182,7 +182,7 @@ def test_a_plugin_that_exits_is_one_line(simreduce_with_mine):
 
     simreduce_with_mine("bench", "full:2", "-b", "1K", "--algo", "quits", status=2)
     assert simreduce_with_mine.errors == (
-        "simreduce: all_reduce_spec (quits) contains invalid alg quits: quits cannot be imported: "
+        "simreduce: strategy (quits) contains invalid alg quits: quits cannot be imported: "
         "SystemExit: no licence\n"
     )
     code = (

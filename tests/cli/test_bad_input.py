@@ -263,7 +263,7 @@ BAD = {
         (
             "--calibration: /dev/null: is empty; give any of title, step, provenance, "
             "dispatch, links, "
-            "cpu, errors, controls"
+            "cpu, nccl, errors, controls"
         ),
     ),
     "less than an element for each rank of bench": (
