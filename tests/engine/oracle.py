@@ -412,10 +412,8 @@ class Oracle:
             return seconds, weights, None
         if call.kind != Kind.COPY:
             return Fraction(0), weights, None
-        path = [
-            self.topology.links[each]
-            for each in route(self.topology, call.source.name, call.target.name).links
-        ]
+        found = route(self.topology, call.source.name, call.target.name)
+        path = [self.topology.links[each] for each in found.links]
         wires = [link for link in path if link.source != link.target]
         if not all(link.holds_lane for link in wires):
             link = "net"
@@ -436,8 +434,8 @@ class Oracle:
             cap = Fraction(constants.channel_rate[protocol]) * (call.channel // 64 + 1)
         latency = Fraction(constants.latency[link, protocol])
         if link == "net":
-            known = [self._latency(each.id) for each in path if each.name in kept]
-            latency += sum(known, Fraction(0))
+            for each, share in zip(path, found.shares, strict=True):
+                latency += self._latency(each.id) * Fraction(share) if each.name in kept else 0
         return latency, weights, cap
 
     def _memory(self, kind: Kind, operands: int, node: Node) -> dict[str, Fraction]:

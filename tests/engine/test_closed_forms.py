@@ -27,7 +27,7 @@ from simreduce.engine.lowering.lower import lower
 from simreduce.engine.lowering.resources import Resources
 from simreduce.engine.results.floors import narrowest_cut
 from simreduce.engine.results.result import Floors
-from simreduce.plan import Contract, Kind, PlanBuilder
+from simreduce.plan import Contract, Executor, Kind, PlanBuilder
 from simreduce.testing.small import cable, copy_plan, machine, node, pair, plan_of
 from simreduce.testing.strategies import ANY, ROUND, Scene, scenes
 from simreduce.topology import Node, Topology, route
@@ -407,7 +407,7 @@ def test_a_machine_that_is_k_times_as_fast_takes_a_kth_of_the_time(scene, power)
     for powers of 2.
     """
     k = 2.0**power
-    cpu = scene.calibration.cpu
+    cpu, nccl = scene.calibration.cpu, scene.calibration.nccl
     calibration = Calibration(
         "scaled",
         dispatch={kind: d / k for kind, d in scene.calibration.dispatch.items()},
@@ -418,6 +418,13 @@ def test_a_machine_that_is_k_times_as_fast_takes_a_kth_of_the_time(scene, power)
             rates={kind: rate * k for kind, rate in cpu.rates.items()},
             memory=cpu.memory * k,
             past_own=cpu.past_own * k,
+        ),
+        nccl=replace(
+            nccl,
+            launch=nccl.launch / k,
+            start={key: seconds / k for key, seconds in nccl.start.items()},
+            latency={key: seconds / k for key, seconds in nccl.latency.items()},
+            channel_rate={key: rate * k for key, rate in nccl.channel_rate.items()},
         ),
     )
     slow = scene._replace(calibration=replace(scene.calibration, links={}))
@@ -603,19 +610,38 @@ def route_of(scene: Scene, op: int) -> tuple[int, ...]:
     return route(scene.topology, source, target).links
 
 
+def nccl_factor(scene: Scene, op: int) -> float:
+    """What a byte of a copy counts for on a link: NCCL's flags, and what its protocol loses."""
+    executor, topology = Executor(scene.plan.executor[op]), scene.topology
+    if not executor.is_nccl:
+        return 1.0
+    protocol, flags = {
+        Executor.NCCL: ("simple", 1.0),
+        Executor.NCCL_LL: ("ll", 2.0),
+        Executor.NCCL_LL128: ("ll128", 16 / 15),
+    }[executor]
+    ends = [scene.plan.devices[each[op]] for each in (scene.plan.source, scene.plan.device)]
+    if not all(topology.links[link].holds_lane for link in route_of(scene, op)):
+        kind = "net"
+    else:
+        kind = "pci" if topology.router.is_peer(*ends) else "shm"
+    return flags / scene.calibration.nccl.efficiency[kind, protocol]
+
+
 @given(any_scene)
 @settings(max_examples=100)
 def test_bytes_that_leave_a_device_arrive_at_another(scene):
     """What links carried, by the result, is what the plan's copies hold, once per link of each
-    route.
+    route. NCCL's count for more.
     """
     result = run(scene)
     expected: dict[str, float] = {}
     for op in np.flatnonzero(scene.plan.kind == Kind.COPY).tolist():
+        nbytes = float(scene.plan.nbytes[op]) * nccl_factor(scene, op)
         for link_id in route_of(scene, op):
             link = scene.topology.links[link_id]
             name = f"{link.name} {link.link_class}"
-            expected[name] = expected.get(name, 0.0) + float(scene.plan.nbytes[op])
+            expected[name] = expected.get(name, 0.0) + nbytes
     carried = {
         use.name: use.nbytes
         for use in result.links

@@ -29,7 +29,8 @@ _PATH_DTYPES = {"Ints": np.int64, "Floats": np.float64}
 @dataclass(frozen=True, slots=True)
 class Use:
     """How busy a link, a memory or a lane was: `share` of the whole time, from 0 to 1. A lane
-    itself moves no bytes.
+    itself moves no bytes. To NCCL's bytes on a link its flags are added, and what its protocol
+    loses there.
     """
 
     name: str
