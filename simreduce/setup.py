@@ -124,6 +124,10 @@ class Setup:
         nccl = nccl_constants(facts(self.machine, settings=self.nccl).capability)
         return replace(self.calibration, nccl=nccl)
 
+    def constants_of(self, plan: Plan) -> Calibration:
+        """The constants that a plan is simulated with: NCCL's only where it has ops of NCCL."""
+        return self.constants if plan.executor.any() else self.calibration
+
     @cached_property
     def slowest_link(self) -> str:
         """The slowest kind of link that NCCL has to use between GPUs, as in `LINK_KINDS`."""
@@ -194,14 +198,16 @@ class Setup:
     def simulate(self, plan: Plan, ready: Ready = 0.0) -> Result:
         """The prediction for a plan whose inputs exist from `ready` on, in seconds."""
         expect(plan, Plan, "a Plan, as compile makes it")
-        constants = self.constants if plan.executor.any() else self.calibration
-        return simulate(plan, self.machine, self.runtime, constants, ready, self.disturbance)
+        return simulate(
+            plan, self.machine, self.runtime, self.constants_of(plan), ready, self.disturbance
+        )
 
     def record(self, plan: Plan, ready: Ready = 0.0) -> Recording:
         """The prediction with the rate of every flow over time."""
         expect(plan, Plan, "a Plan, as compile makes it")
-        constants = self.constants if plan.executor.any() else self.calibration
-        return record(plan, self.topology, self.runtime, constants, ready, self.disturbance)
+        return record(
+            plan, self.topology, self.runtime, self.constants_of(plan), ready, self.disturbance
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A runtime's functions need not be importable: a known one goes by its name.

@@ -7,9 +7,9 @@ the set S of nodes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import networkx as nx
 import pytest
@@ -24,10 +24,8 @@ from simreduce.topology import Cable, Node, Topology, build
 from simreduce.tune.bench import tensor
 
 
-def _sides(machine: Topology) -> Iterator[tuple[frozenset[str], int, Fraction]]:
-    """Every set of nodes with some of the ranks, not all: the set, how many ranks it has, and what
-    leaves it in bytes/s.
-    """
+def _sides(machine: Topology) -> Iterator[tuple[frozenset[str], Fraction]]:
+    """Every set of nodes with some of the ranks, not all, and what leaves it in bytes/s."""
     names = list(machine.nodes)
     for size in range(1, len(names)):
         for chosen in combinations(names, size):
@@ -39,13 +37,16 @@ def _sides(machine: Topology) -> Iterator[tuple[frozenset[str], int, Fraction]]:
                     for link in machine.links
                     if link.source in inside and link.target not in inside
                 )
-                yield inside, ranks, Fraction(leaving)
+                yield inside, Fraction(leaving)
 
 
-def _bytes_that_leave(collective: str, nbytes: int, n: int, ranks: int, has_root: bool) -> Fraction:
-    """What must leave a side with `ranks` of the `n` ranks, whatever the algorithm (part sums may
-    be added up first).
+def _bytes_that_leave(
+    collective: str, nbytes: int, inside: Sequence[bool], has_root: bool
+) -> Fraction:
+    """What must leave a side, whatever the algorithm (part sums may be added up first); `inside`
+    says of every rank whether the side has it.
     """
+    n, ranks = len(inside), sum(inside)
     part = Fraction(nbytes, n)
     return {
         "all_reduce": Fraction(nbytes),
@@ -56,21 +57,30 @@ def _bytes_that_leave(collective: str, nbytes: int, n: int, ranks: int, has_root
         "all_to_all": part
         * ranks
         * (n - ranks),  # one part from every rank inside to every rank outside
+        # All that a rank inside has, if the next one is outside.
+        "send_receive": Fraction(nbytes)
+        * sum(mine and not after for mine, after in pairwise([*inside, inside[0]])),
     }[collective]
 
 
-def bound(machine: Topology, collective: str, nbytes: int, root: int) -> float:
-    """Seconds that nothing can be below."""
-    n, home = len(machine.devices), machine.devices[root]
+def bound(
+    machine: Topology, collective: str, nbytes: int, root: int, *, by_nccl: bool = False
+) -> float:
+    """Seconds that nothing can be below; `by_nccl`, no plan of NCCL's ops."""
+    home = machine.devices[root]
     cut = max(
         (
-            _bytes_that_leave(collective, nbytes, n, ranks, home in side) / leaving
-            for side, ranks, leaving in _sides(machine)
+            _bytes_that_leave(
+                collective, nbytes, [name in side for name in machine.devices], home in side
+            )
+            / leaving
+            for side, leaving in _sides(machine)
             if leaving
         ),
         default=Fraction(0),
     )
-    return max(float(cut), _farthest(machine, collective, home) if nbytes else 0.0)
+    far = _farthest(machine, collective, home, by_nccl=by_nccl) if nbytes else 0.0
+    return max(float(cut), far)
 
 
 def _ports(machine: Topology, nbytes: int) -> float:
@@ -81,18 +91,22 @@ def _ports(machine: Topology, nbytes: int) -> float:
     return 2 * (len(machine.devices) - 1) * nbytes / ports if ports else 0.0
 
 
-def _farthest(machine: Topology, collective: str, home: str) -> float:
+def _farthest(machine: Topology, collective: str, home: str, *, by_nccl: bool) -> float:
     """Seconds of latency between the two ranks that must hear of each other and are farthest apart,
-    over any path.
+    over any path. A send of NCCL within a machine has the latency of NCCL's constants in place of
+    the links' (`NcclConstants`), which then count nothing here.
     """
     delays = nx.DiGraph()
     delays.add_nodes_from(machine.nodes)
     for link in machine.links:
         before = delays.get_edge_data(link.source, link.target, {"delay": float("inf")})["delay"]
-        delays.add_edge(link.source, link.target, delay=min(before, link.latency))
+        latency = 0.0 if by_nccl and link.holds_lane else link.latency
+        delays.add_edge(link.source, link.target, delay=min(before, latency))
     pairs = [(a, b) for a in machine.devices for b in machine.devices if a != b]
     if collective in ("reduce", "broadcast"):
         pairs = [(a, b) for a, b in pairs if home == (b if collective == "reduce" else a)]
+    if collective == "send_receive":
+        pairs = list(pairwise([*machine.devices, machine.devices[0]]))
     return max(
         (
             nx.shortest_path_length(delays, a, b, weight="delay")
@@ -192,7 +206,8 @@ def check(data: st.DataObject, collective: str, name: str) -> None:
         reject()  # not for this number of ranks, or no way through this machine
 
     assert not sr.verify(plan)
-    assert bound(machine, collective, size, root) <= seconds * (1 + 1e-9)
+    by_nccl = bool(plan.executor.any())
+    assert bound(machine, collective, size, root, by_nccl=by_nccl) <= seconds * (1 + 1e-9)
     alone = name in FAMILIES or name in ALGORITHMS.pairs()
     if collective == "all_reduce" and alone:  # the ranks alone add and pass on
         assert _ports(machine, size) <= seconds * (1 + 1e-9)
@@ -210,6 +225,7 @@ def test_the_bounds_are_those_worked_by_hand():
         "reduce": 8e-3,
         "broadcast": 8e-3,
         "all_to_all": 6e-3,
+        "send_receive": 8e-3,
     } == pytest.approx(seconds)
     slow = sr.load_topology("switch:4,bandwidth=1GB/s,latency=1s")
     assert dict.fromkeys(COLLECTIVES, 1.0) == {c: bound(slow, c, 8, 1) for c in COLLECTIVES}

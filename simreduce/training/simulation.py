@@ -51,9 +51,8 @@ def simulate_step(job: StepJob, method: Method, setup: Setup) -> StepPrediction:
     env = simpy.Environment()
     topology, disturbance = setup.topology, setup.disturbance
     disturbance.check(topology)
-    fabric = Fabric(
-        env, topology, setup.calibration, setup.runtime, replace(disturbance, faults=())
-    )
+    constants = setup.constants_of(method.plan)
+    fabric = Fabric(env, topology, constants, setup.runtime, replace(disturbance, faults=()))
     run = _StepSimulation(
         fabric, job, method, setup.layout.ranks, LinkFaults(fabric, disturbance.faults)
     )

@@ -144,7 +144,7 @@ def changes(recording: Recording, setup: Setup) -> Iterator[Change]:
 
 
 def lane_kind(lane: str) -> str:
-    """`gpu0 nccl 5 send` is of the kind `nccl send`."""
+    """`gpu0>gpu1 nccl 5` is of the kind `nccl`."""
     return " ".join(word for word in lane.split(" ")[1:] if not word.lstrip("-").isdecimal())
 
 

@@ -8,6 +8,7 @@ from simreduce.algorithms import ALGORITHMS, COLLECTIVES, TWO_LEVEL, Algorithm
 from simreduce.errors import OptionNotTaken, StrategyError
 from simreduce.tune.candidates import COMMON
 from simreduce.tune.prove import (
+    ACROSS,
     BY_NCCL,
     COUNTS,
     ON_LINKS,
@@ -202,13 +203,16 @@ def test_what_is_added_is_among_everything_and_is_found_out(forgetful, monkeypat
 
 
 def test_what_looks_at_links_is_proven_on_real_ones(monkeypatch):
-    """On both DGX-1s, whose links have several lanes and do not join every pair."""
+    """On both DGX-1s, whose links have several lanes and do not join every pair; NCCL's trees, also
+    with switches that sum, across machines that have these and a NIC for each GPU.
+    """
     monkeypatch.setattr("simreduce.tune.prove.RANKS", ())
     proofs = [
         proof for _, proof in sorted(prove_all(everything(), COUNTS), key=lambda found: found[0])
     ]
 
-    assert [(name, 8, 1, 5, ()) for _ in REAL for name in ON_LINKS] == [
+    across = [(name, 24, 3, 5, ()) for name in ACROSS]
+    assert [*across, *((name, 8, 1, 5, ()) for _ in REAL for name in ON_LINKS)] == [
         (p.strategy, p.ranks, p.tasks, p.plans, p.problems) for p in proofs
     ]
 

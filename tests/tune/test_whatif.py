@@ -156,7 +156,7 @@ def test_only_what_the_plan_meets_is_changed():
 
     assert ("nic", "ib_edr", "bandwidth") in known
     assert ("link", "nvlink2", "lanes") in known
-    assert ("lane", "nccl send", "queue") in known
+    assert ("lane", "nccl", "queue") in known
     assert not any(sort == "dispatch" for sort, _, _ in known)
 
 
@@ -208,8 +208,8 @@ def test_a_machine_is_left_as_it_was():
     ("lane", "kind"),
     [
         ("gpu0 device-to-device", "device-to-device"),
-        ("n1.gpu3 nccl 5 send", "nccl send"),
-        ("gpu0 nccl -1 send", "nccl send"),
+        ("n1.gpu3>n1.gpu0 nccl 5", "nccl"),
+        ("gpu0>gpu1 nccl -1", "nccl"),
     ],
 )
 def test_the_kind_of_a_lane(lane, kind):
