@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 
 import click
 from docutils import nodes
 from docutils.statemachine import StringList
+from pygments.lexers.shell import BashSessionLexer
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -25,6 +27,13 @@ html_theme = "furo"
 html_title = f"simreduce {version}"
 copybutton_prompt_text = "$ "
 nitpicky = True
+
+
+class Console(BashSessionLexer):
+    """Console blocks in which only `$` begins a command: our own output begins lines with `#`."""
+
+    _ps1rgx = re.compile(r"^(\$ )(.*\n?)")
+    _ps2 = "> "
 
 
 class _Generated(SphinxDirective):
@@ -103,6 +112,7 @@ class Formats(_Generated):
 
 
 def setup(app: Sphinx) -> None:
+    app.add_lexer("console", Console)
     app.add_directive("command", Command)
     app.add_directive("algorithms", Algorithms)
     app.add_directive("api", Api)
