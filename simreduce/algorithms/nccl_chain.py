@@ -24,8 +24,8 @@ def broadcast(
 ) -> Values:
     """The root's value on every rank."""
     made = []
-    for kind, lane in lanes(ways, how.channels):
-        held, chain = _share(lane, given, how), _from(ways[kind], root)
+    for way, lane in lanes(ways, how.channels):
+        held, chain = _share(lane, given, how), _from(way, root)
         seen = [b.slices(held[:, root])]
         for rank in chain[1:]:
             stream = b.streams(seen[-1].device, lane.channel)
@@ -45,8 +45,8 @@ def reduce(
 ) -> Values:
     """The sum on the root."""
     made = []
-    for kind, lane in lanes(ways, how.channels):
-        held, chain = _share(lane, given, how), _from(ways[kind], root)
+    for way, lane in lanes(ways, how.channels):
+        held, chain = _share(lane, given, how), _from(way, root)
         total, waits = held[:, chain[1]], after
         for rank in (*chain[2:], root):
             stream = b.streams(total.device, lane.channel)

@@ -17,13 +17,15 @@ steps of LL, 256 KiB, are more than a channel moves in the two latencies of a ne
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from simreduce import dtypes
 from simreduce.plan import Executor, PlanBuilder, Values
 from simreduce.plan.plan import merged_channel
+
+T = TypeVar("T")
 
 EXECUTORS = {
     "simple": Executor.NCCL, "ll": Executor.NCCL_LL, "ll128": Executor.NCCL_LL128,
@@ -56,15 +58,13 @@ class Lane(NamedTuple):
         return values.view(lo, hi)
 
 
-def lanes(kinds: Sequence[object], channels: int) -> list[tuple[int, Lane]]:
-    """The first `channels` channels of `kinds`, which repeat: the number of each kind and its lane,
-    without kinds that have none.
-    """
-    count = np.bincount(np.arange(channels) % len(kinds), minlength=len(kinds)).tolist()
+def lanes(ways: Sequence[T], channels: int) -> list[tuple[T, Lane]]:
+    """Every way that has channels, with its lane; channel c takes the way c % len(ways)."""
+    count = np.bincount(np.arange(channels) % len(ways), minlength=len(ways)).tolist()
     last = np.cumsum(count).tolist()
     return [
-        (kind, Lane(end - blocks, end, channels, merged_channel(kind % 64, blocks)))
-        for kind, (blocks, end) in enumerate(zip(count, last, strict=True))
+        (way, Lane(end - blocks, end, channels, merged_channel(number % 64, blocks)))
+        for number, (way, blocks, end) in enumerate(zip(ways, count, last, strict=True))
         if blocks
     ]
 

@@ -23,8 +23,8 @@ def all_reduce(
     """The sum on every rank; `given` by rank, of one of equal machines."""
     whole: Values = parts(given[None], Knobs(machines=b.machines))[0, ...]
     made = []
-    for kind, lane in lanes(ways, how.channels):
-        order = np.array(ways[kind])
+    for way, lane in lanes(ways, how.channels):
+        order = np.array(way)
         own = _cut(lane, whole, how, 3)[:, order]
         sums = reduce_scatter_pieces(b, own, lane.channel, after)
         made.append(all_gather_pieces(b, sums, own[:, 0], lane.channel)[:, np.argsort(order)])
@@ -40,8 +40,8 @@ def reduce_scatter(
 ) -> Values:
     """Part r of the sum on rank r."""
     whole, made = given.cut(len(given)), []
-    for kind, lane in lanes(ways, how.channels):
-        order = np.array(ways[kind])
+    for way, lane in lanes(ways, how.channels):
+        order = np.array(way)
         own = _cut(lane, whole, how, 2)[:, order][:, :, order]
         sums = reduce_scatter_pieces(b, own, lane.channel, after)
         made.append(sums[:, np.argsort(order), None])
@@ -57,8 +57,8 @@ def all_gather(
 ) -> Values:
     """The whole on every rank, which gave its part."""
     made = []
-    for kind, lane in lanes(ways, how.channels):
-        order = np.array(ways[kind])
+    for way, lane in lanes(ways, how.channels):
+        order = np.array(way)
         own = b.slices(_cut(lane, given[:, None], how, len(given))[:, order, 0])
         found, back = all_gather_pieces(b, own, own, lane.channel, after), np.argsort(order)
         made.append(found[:, back][:, :, back])

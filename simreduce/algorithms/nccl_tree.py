@@ -33,8 +33,7 @@ def all_reduce(
     orders = [np.arange(machines), second_tree(machines)] if machines > 1 else [np.arange(1)]
     trees = [_tree(way, order) for order in orders for way in ways]
     made = []
-    for kind, lane in lanes(trees, how.channels):
-        tree = trees[kind]
+    for tree, lane in lanes(trees, how.channels):
         share = lane.share(given)
         count = pieces(given, lane.of, STEP[how.protocol], 3 * n * min(lane.of, 8))
         own = share[tree.place].cut(count).swapaxes(0, 1)[None]
