@@ -70,7 +70,7 @@ def verify(plan: Plan) -> list[Problem]:
             f"the plan is that of one of {plan.machines} equal machines; prove what the "
             "strategy compiles to for a few of them"
         )
-    return (_is_malformed(plan) and list(_malformed(plan))) or list(_broken_promises(plan))
+    return (_is_malformed(plan) and list(find_faults(plan))) or list(_broken_promises(plan))
 
 
 def wrong_elements(problems: list[Problem]) -> int:
@@ -82,7 +82,7 @@ def wrong_elements(problems: list[Problem]) -> int:
     return sum(max(p.elements, 1) for p in problems)
 
 
-def _malformed(plan: Plan) -> Iterator[Problem]:
+def find_faults(plan: Plan) -> Iterator[Problem]:
     """Faults in single ops: order, number of operands, devices, intervals and dtypes."""
     n, kind = len(plan), plan.kind
     count = plan.operand_count
@@ -337,7 +337,7 @@ def _broken_promises(plan: Plan) -> Iterator[Problem]:
             if which == WRONG and n < _EXPLAINED:
                 goal = contract.sets[contract.members[row[start]]]
                 divisor = int(contract.divisor[row[start]])
-                text += f": {_explain(plan, int(bad.maker[some[start]]), a, goal, divisor)}"
+                text += f": {explain_sum(plan, int(bad.maker[some[start]]), a, goal, divisor)}"
             yield Problem(rule, text, b - a)
 
     yield from describe("no result", MISSING)
@@ -362,7 +362,7 @@ def _runs(row: Ints, key: Ints) -> Iterator[tuple[int, int]]:
         yield int(run_of[0]), int(run_of[-1]) + 1
 
 
-def _explain(plan: Plan, output: int, address: int, goal: frozenset[int], divisor: int) -> str:
+def explain_sum(plan: Plan, output: int, address: int, goal: frozenset[int], divisor: int) -> str:
     """What the element at `address` of this result holds, against what it should hold."""
     seen, stack = set(), [output]
     while stack:

@@ -3,13 +3,12 @@
 The address space is cut into atoms at every interval end. Every (contributor, atom) gets a residue
 modulo the prime 2^31 - 1, a hash of the two that is as good as random, and the plan is run in that
 arithmetic, where division (MEAN) is exact. A lost, doubled or misplaced contribution leaves a wrong
-residue: the chance that one goes unseen is 2^-31 per atom. What fails is run once more in sets of
-ranks, to say in words what is wrong.
+residue: the chance that one goes unseen is 2^-31 per atom. The rules for single ops and the words
+of an explanation are the product's own.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,9 +17,9 @@ import numpy as np
 
 from simreduce import dtypes
 from simreduce.arrays import AnyInts, Bools, Ints, distinct, invert, ranges, row_starts, splitmix
-from simreduce.errors import PlanError, quote
-from simreduce.plan.contract import Contract, Homes
+from simreduce.plan.contract import Contract
 from simreduce.plan.plan import ZEROS, Kind, Plan
+from simreduce.plan.proof import Problem, explain_sum, find_faults
 
 PRIME = 2**31 - 1
 _SEED = np.uint64(0x5EED)
@@ -29,138 +28,9 @@ _EXPLAINED = 20
 """Failing intervals explained in words; the rest are counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A rule the plan breaks. `elements` are the result elements that are not as promised (0 if
-    structural).
-    """
-
-    rule: str
-    message: str
-    elements: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.rule}: {self.message}"
-
-
 def verify(plan: Plan) -> list[Problem]:
-    """Every rule the plan breaks, malformed ops first; empty means that it does what its contract
-    says.
-
-    PlanError for a folded plan: what it stands for is proved on few machines, each by itself.
-    """
-    if plan.machines > 1:
-        raise PlanError(
-            f"the plan is that of one of {plan.machines} equal machines; prove what the "
-            "strategy compiles to for a few of them"
-        )
-    return list(_malformed(plan)) or list(_broken_promises(plan))
-
-
-def wrong_elements(problems: list[Problem]) -> int:
-    """nccl-tests' `#wrong`: result elements not as promised; a malformed plan counts at least one
-    per fault.
-    """
-    if not isinstance(problems, list) or not all(isinstance(p, Problem) for p in problems):
-        raise TypeError(f"expected the list that verify returns, got {quote(problems)}")
-    return sum(max(p.elements, 1) for p in problems)
-
-
-def _malformed(plan: Plan) -> Iterator[Problem]:
-    """Faults in single ops: order, number of operands, devices, intervals and dtypes."""
-    n, kind = len(plan), plan.kind
-    count = plan.operand_count
-    user = np.repeat(np.arange(n), count)  # the op that reads each operand
-    used = plan.operands.astype(np.int64)
-    waiter = np.repeat(np.arange(n), np.diff(plan.control_start))
-
-    def fault(rule: str, bad: AnyInts, text: str) -> Iterator[Problem]:
-        for op in np.unique(bad)[:_EXPLAINED]:
-            yield Problem(rule, f"{plan.describe(int(op))} {text}")
-
-    if (bad := user[(used >= user) | (used < 0)]).size or (
-        bad := waiter[(plan.controls >= waiter) | (plan.controls < 0)]
-    ).size:
-        yield from fault("order", bad, "waits for an op that does not come before it")
-        return
-    least = np.array([0, 1, 1, 1, 1, 1, 1, 1])[kind]
-    many = len(used)  # one value may be an operand more than once
-    most = np.array([0, 1, many, 1, many, 1, 1, 1])[kind]
-    yield from fault(
-        "operands",
-        np.flatnonzero((count < least) | (count > most)),
-        "has a wrong number of operands",
-    )
-    nobody = np.flatnonzero((kind == Kind.INPUT) & (plan.arg < ZEROS))
-    yield from fault("contributor", nobody, "has a contributor that is no rank")
-    yield from fault("contributor", _strays(plan), "has a contribution that is not there")
-    away = plan.device[user] != plan.device[used]
-    is_copy = kind[user] == Kind.COPY
-    yield from fault("device", user[away & ~is_copy], "reads a value that is on another device")
-    yield from fault("device", user[~away & is_copy], "copies to the device where the value is")
-    yield from fault(
-        "dtype",
-        user[(plan.dtype[user] != plan.dtype[used]) & (kind[user] != Kind.CAST)],
-        "reads a value of another dtype",
-    )
-    yield from fault(
-        "divisor", np.flatnonzero((kind == Kind.SCALE) & (plan.arg < 1)), "divides by less than 1"
-    )
-    yield from fault("interval", np.flatnonzero(plan.hi < plan.lo), "has a reversed interval")
-    joins = kind[user] == Kind.CONCAT
-    outside = (plan.lo[used] > plan.lo[user]) | (plan.hi[used] < plan.hi[user])
-    yield from fault("interval", user[outside & ~joins], "reads outside the value it is given")
-    yield from fault("interval", _gaps(plan), "joins values that are not adjacent")
-
-
-def _strays(plan: Plan) -> Ints:
-    """INPUTs on another device than their contributor's, or of an address that it has on another
-    device already.
-    """
-    ids = np.flatnonzero((plan.kind == Kind.INPUT) & (plan.arg > ZEROS) & (plan.hi > plan.lo))
-    strays, homeless = _homes(plan, ids)
-    upto: dict[tuple[int, int], int] = {}  # by contributor and device, where what it has there ends
-    devices: dict[int, list[int]] = {}  # by contributor
-    for op in homeless[np.lexsort((plan.lo[homeless], plan.arg[homeless]))].tolist():
-        rank, device, lo = int(plan.arg[op]), int(plan.device[op]), int(plan.lo[op])
-        if any(upto[rank, other] > lo for other in devices.get(rank, ()) if other != device):
-            strays.append(op)
-        if (rank, device) not in upto:
-            devices.setdefault(rank, []).append(device)
-        upto[rank, device] = max(upto.get((rank, device), 0), int(plan.hi[op]))
-    return np.array(strays, dtype=np.int64)
-
-
-def _homes(plan: Plan, ids: Ints) -> tuple[list[int], Ints]:
-    """Of the INPUTs `ids`: those with an address whose home is another device, and those with an
-    address that has no home.
-    """
-    homes = (Homes(0, {}), *plan.contract.homes)
-    starts = np.array([lo for lo, _ in homes], dtype=np.int64)
-    first = np.searchsorted(starts, plan.lo[ids], side="right") - 1
-    count = np.searchsorted(starts, plan.hi[ids], side="left") - first
-    op, at = np.repeat(ids, count), ranges(first, count)
-    pairs = zip(at.tolist(), plan.arg[op].tolist(), strict=True)
-    home = np.array([homes[i].device.get(rank, -1) for i, rank in pairs], dtype=np.int64)
-    strays = distinct(op[(home >= 0) & (home != plan.device[op])])
-    return strays.tolist(), distinct(op[home < 0])
-
-
-def _gaps(plan: Plan) -> Ints:
-    """CONCATs whose operands do not tile their interval in order."""
-    ids = np.flatnonzero((plan.kind == Kind.CONCAT) & (plan.operand_count > 0))
-    first = plan.operand_start[ids]
-    last = plan.operand_start[ids + 1] - 1
-    bad = [
-        ids[
-            (plan.lo[plan.operands[first]] != plan.lo[ids])
-            | (plan.hi[plan.operands[last]] != plan.hi[ids])
-        ]
-    ]
-    inner = ranges(first + 1, last - first)
-    owner = np.repeat(ids, last - first)
-    bad.append(owner[plan.lo[plan.operands[inner]] != plan.hi[plan.operands[inner - 1]]])
-    return np.concatenate(bad)
+    """What `proof.verify` should return for a plan that is not folded."""
+    return list(find_faults(plan)) or list(_broken_promises(plan))
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,8 +141,7 @@ def _at_once(ends: Ints) -> Iterator[slice]:
 
 
 def _inverse(divisors: AnyInts) -> Ints:
-    values, place = np.unique(divisors, return_inverse=True)
-    return np.array([pow(int(d), -1, PRIME) for d in values], dtype=np.int64)[place]
+    return np.array([pow(int(d), -1, PRIME) for d in divisors], dtype=np.int64)
 
 
 def _sums(contract: Contract, members: AnyInts, atom: Ints) -> Ints:
@@ -329,7 +198,7 @@ def _broken_promises(plan: Plan) -> Iterator[Problem]:
             text = f"{device} [{atoms.cuts[a]}, {atoms.cuts[b]})"
             if explain and n < _EXPLAINED:
                 goal = contract.sets[contract.members[row[start]]]
-                text += ": " + _explain(plan, int(maker[at[start]]), int(atoms.cuts[a]), goal,
+                text += ": " + explain_sum(plan, int(maker[at[start]]), int(atoms.cuts[a]), goal,
                                         int(contract.divisor[row[start]]))  # fmt: skip
             yield Problem(rule, text, int(atoms.cuts[b] - atoms.cuts[a]))
 
@@ -354,32 +223,3 @@ def _runs(key: Ints, bad: Bools) -> Iterator[tuple[int, int]]:
     breaks = np.flatnonzero((np.diff(ids) != 1) | (np.diff(key[ids]) != 1)) + 1
     for run in np.split(ids, breaks):
         yield int(run[0]), int(run[-1]) + 1
-
-
-def _explain(plan: Plan, output: int, address: int, goal: frozenset[int], divisor: int) -> str:
-    """What the element at `address` of this result holds, against what it should hold."""
-    seen, stack = set(), [output]
-    while stack:
-        op = stack.pop()
-        if op not in seen:
-            seen.add(op)
-            stack += [v for v in plan.operands_of(op) if plan.lo[v] <= address < plan.hi[v]]
-    terms: dict[int, Counter[int]] = {}
-    divided: dict[int, int] = {}
-    for op in sorted(seen):
-        read = [v for v in plan.operands_of(op) if v in seen]
-        terms[op] = sum((terms[v] for v in read), Counter())
-        divided[op] = max([divided[v] for v in read], default=1)
-        if plan.kind[op] == Kind.INPUT and plan.arg[op] != ZEROS:
-            terms[op] = Counter([int(plan.arg[op])])
-        elif plan.kind[op] == Kind.SCALE:
-            divided[op] *= int(plan.arg[op])
-    held = terms[output]
-    parts = [f"rank {r} is missing" for r in sorted(goal - held.keys())]
-    parts += [
-        f"rank {r} is counted {k} times" for r, k in sorted(held.items()) if k > 1 and r in goal
-    ]
-    parts += [f"rank {r} does not belong" for r in sorted(held.keys() - goal)]
-    if divided[output] != divisor:
-        parts.append(f"divided by {divided[output]} instead of {divisor}")
-    return ", ".join(parts) or "the sum mixes parts that were divided differently"
