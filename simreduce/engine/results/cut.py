@@ -1,4 +1,8 @@
-"""The flow that fits from one node of a graph to another: as much as its narrowest cut lets by."""
+"""The maximum flow from one node of a graph to another, for a bound of every simulation.
+
+Not networkx: importing it costs 0.13 s of CPU, where `simreduce bench switch:8 --algo ring` takes
+0.75 s, and its fastest algorithm takes twice as long (0.25 s, not 0.13 s, for torus:8x8).
+"""
 
 from __future__ import annotations
 
