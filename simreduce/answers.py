@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from importlib import import_module
@@ -27,7 +28,7 @@ _FRAMES: Mapping[str, Callable[[Any, list[dict[str, Any]]], object]] = {
 """How each library makes a frame of rows; `to_frame` takes the first that is installed."""
 
 
-class Answer:
+class Answer(ABC):
     """What a result shows of itself; subclasses define all but `to_frame`."""
 
     __slots__ = ()
@@ -35,21 +36,21 @@ class Answer:
     headline: Any
     """The result in one line."""
 
+    @abstractmethod
     def table(self) -> Table:
         """The result as rows of text."""
-        raise NotImplementedError
 
+    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON types, with the keys of `--json` documents."""
-        raise NotImplementedError
 
+    @abstractmethod
     def plot(self) -> plots.Plot:
         """The result as a matplotlib figure."""
-        raise NotImplementedError
 
+    @abstractmethod
     def records(self) -> list[dict[str, Any]]:
         """The rows of `to_frame`."""
-        raise NotImplementedError
 
     def to_frame(self) -> Any:
         """The rows as a pandas or a polars frame, whichever is installed."""

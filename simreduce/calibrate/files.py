@@ -41,15 +41,15 @@ from simreduce.formats import (
     Faults,
     Field,
     Format,
-    Kind,
     MapOf,
     TableOf,
+    ValueKind,
     Values,
     number,
     quantity,
     toml_text,
 )
-from simreduce.plan import Kind as OpKind
+from simreduce.plan import Kind
 from simreduce.textfiles import exists, flatten, parse_toml, read_text
 from simreduce.topology import DIRECTIONS
 
@@ -62,7 +62,7 @@ GENERATIONS = {
     100: "nccl-blackwell",
 }
 """Shipped calibrations of NCCL, by the first compute capability of their generation."""
-DISPATCHED = tuple(kind.name.lower() for kind in OpKind)
+DISPATCHED = tuple(kind.name.lower() for kind in Kind)
 """Kinds of op that may have a dispatch cost."""
 RATED = (*(kind for kind in DISPATCHED if kind not in ("input", "output")), TRANSFER)
 """What may have a rate of a core."""
@@ -125,7 +125,7 @@ _CPU_CONSTANTS = (
 )
 Unit = Literal["rate", "size", "number", "time"]
 """Bytes/s, bytes, a plain number, seconds."""
-_ERRORS: Mapping[Unit, Kind[Any]] = {
+_ERRORS: Mapping[Unit, ValueKind[Any]] = {
     "rate": RATE, "size": SIZE, "number": number(0), "time": DURATION,
 }  # fmt: skip
 _EXACT: Mapping[Unit, Callable[[Any], object]] = {
@@ -223,7 +223,7 @@ def _misnamed(link: str) -> str:
     return "" if link_class else f"a link class is missing before {quote(colon + way)}"
 
 
-def _error_kinds(document: Mapping[str, Any]) -> dict[str, Kind[Any]]:
+def _error_kinds(document: Mapping[str, Any]) -> dict[str, ValueKind[Any]]:
     """How the standard error of each constant in the file is read; it may be 0."""
     dispatch, links = (
         table if isinstance(table := document.get(key), dict) else {}
@@ -239,7 +239,7 @@ def _error_kinds(document: Mapping[str, Any]) -> dict[str, Kind[Any]]:
 
 
 def _errors(
-    given: Mapping[str, object], kinds: Mapping[str, Kind[Any]], faults: Faults
+    given: Mapping[str, object], kinds: Mapping[str, ValueKind[Any]], faults: Faults
 ) -> dict[str, float]:
     faults.unknown("errors", given, kinds)
     found = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from simreduce.formats.faults import Faults, inside
-from simreduce.formats.kinds import Kind, refusal
+from simreduce.formats.kinds import ValueKind, refusal
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ class Field:
     """
 
     key: str
-    kind: Kind[Any]
+    kind: ValueKind[Any]
     about: str
     default: Any = None
     required: bool = False
@@ -83,7 +83,7 @@ def take_table(value: object, faults: Faults, path: str) -> dict[str, Any]:
     return {}
 
 
-class TableOf(Kind[Values]):
+class TableOf(ValueKind[Values]):
     """A table of a format."""
 
     def __init__(self, form: Format) -> None:
@@ -98,7 +98,7 @@ class TableOf(Kind[Values]):
         return None
 
 
-class TablesOf(Kind[list[Values]]):
+class TablesOf(ValueKind[list[Values]]):
     """A list of tables of a format: `[[layers]]`."""
 
     def __init__(self, form: Format) -> None:
@@ -113,10 +113,10 @@ class TablesOf(Kind[list[Values]]):
         return None
 
 
-class MapOf(Kind[dict[str, T]]):
+class MapOf(ValueKind[dict[str, T]]):
     """A table whose keys a user chooses, of `known` if these are given, with values of one kind."""
 
-    def __init__(self, kind: Kind[T], known: tuple[str, ...] = (), key: str = "NAME") -> None:
+    def __init__(self, kind: ValueKind[T], known: tuple[str, ...] = (), key: str = "NAME") -> None:
         super().__init__("a table", {})
         self.kind, self.known, self.key = kind, known, key
 

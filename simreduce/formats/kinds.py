@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import Any, Generic, TypeVar
@@ -16,24 +17,27 @@ _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\
 """Characters that change the direction of text, so that a name looks like another one."""
 
 
-class Kind(Generic[T]):
-    """A kind of value. `read` raises ValueError with the reason; `words` follow "must be"."""
+class ValueKind(ABC, Generic[T]):
+    """A kind of value that users write; `words` follow "must be"."""
 
-    def __init__(
-        self, words: str, schema: Mapping[str, Any], read: Callable[[object], T] | None = None
-    ) -> None:
+    def __init__(self, words: str, schema: Mapping[str, Any]) -> None:
         self.words = words
         self.schema = schema
-        self._read = read
 
-    def read(self, value: object) -> T:
-        """Return the value of what a user wrote; raise ValueError if it is none."""
-        if self._read is None:
-            raise NotImplementedError
-        return self._read(value)
-
+    @abstractmethod
     def take(self, value: object, faults: Faults, path: str) -> T | None:
         """Return the value, or note its faults at `path` and return None."""
+
+
+class Scalar(ValueKind[T]):
+    """A single value; `read` raises ValueError with the reason why something is none."""
+
+    def __init__(self, words: str, schema: Mapping[str, Any], read: Callable[[object], T]) -> None:
+        super().__init__(words, schema)
+        self.read = read
+
+    def take(self, value: object, faults: Faults, path: str) -> T | None:
+        """Return the value, or note its fault at `path` and return None."""
         return faults.attempt(path, self.read, value)
 
 
@@ -54,10 +58,10 @@ def _free_text(value: object) -> str:
     return _text(str(value) if isinstance(value, date) else value, "\n\t")
 
 
-ANYTHING: Kind[Any] = Kind("any value", {}, lambda value: value)
-LINE: Kind[str] = Kind("text", {"type": "string"}, lambda value: _text(value, "\t"))
+ANYTHING: Scalar[Any] = Scalar("any value", {}, lambda value: value)
+LINE: Scalar[str] = Scalar("text", {"type": "string"}, lambda value: _text(value, "\t"))
 """One line of text, such as a title or a name."""
-TEXT: Kind[str] = Kind("text", {"type": ["string", "number"]}, _free_text)
+TEXT: Scalar[str] = Scalar("text", {"type": ["string", "number"]}, _free_text)
 """Text of any number of lines, or a date."""
 
 
@@ -67,16 +71,16 @@ def _flag(value: object) -> bool:
     raise refusal("true or false", value)
 
 
-FLAG: Kind[bool] = Kind("true or false", {"type": "boolean"}, _flag)
+FLAG: Scalar[bool] = Scalar("true or false", {"type": "boolean"}, _flag)
 
 
-def text_of(read: Callable[[str], T], words: str, example: str = "") -> Kind[T]:
+def text_of(read: Callable[[str], T], words: str, example: str = "") -> Scalar[T]:
     """Text that `read` understands, such as the name of a machine."""
     schema = {"type": "string", "examples": [example]} if example else {"type": "string"}
-    return Kind(words, schema, lambda value: read(_text(value, "\n\t")))
+    return Scalar(words, schema, lambda value: read(_text(value, "\n\t")))
 
 
-def choice(known: Sequence[str], what: str) -> Kind[str]:
+def choice(known: Sequence[str], what: str) -> Scalar[str]:
     """One of some words, each a `what`."""
 
     def read(value: object) -> str:
@@ -87,10 +91,10 @@ def choice(known: Sequence[str], what: str) -> Kind[str]:
             raise ValueError(f"unknown {what} {quote(value)}{near}")
         return value
 
-    return Kind(f"one of {', '.join(known)}", {"enum": list(known)}, read)
+    return Scalar(f"one of {', '.join(known)}", {"enum": list(known)}, read)
 
 
-def whole(least: int, most: int | None = None, what: str = "") -> Kind[int]:
+def whole(least: int, most: int | None = None, what: str = "") -> Scalar[int]:
     """A whole number, `what` it counts."""
     to = "" if most is None else f" to {most}"
     words = f"a whole number {f'of {what} ' if what else ''}from {least}{to}"
@@ -103,10 +107,10 @@ def whole(least: int, most: int | None = None, what: str = "") -> Kind[int]:
             return value
         raise refusal(words, value)
 
-    return Kind(words, schema, read)
+    return Scalar(words, schema, read)
 
 
-def number(least: float, most: float = math.inf, what: str = "") -> Kind[float]:
+def number(least: float, most: float = math.inf, what: str = "") -> Scalar[float]:
     """A number from `least` to `most`, `what` it counts."""
     to = f"from {least:g} to {most:g}" if math.isfinite(most) else f"of at least {least:g}"
     words = f"a number {f'of {what} ' if what else ''}{to}"
@@ -123,7 +127,7 @@ def number(least: float, most: float = math.inf, what: str = "") -> Kind[float]:
             return float(value)
         raise refusal(words, value)
 
-    return Kind(words, schema, read)
+    return Scalar(words, schema, read)
 
 
 def quantity(
@@ -131,7 +135,7 @@ def quantity(
     words: str,
     examples: Sequence[str],
     limits: tuple[float, float, str] | None = None,
-) -> Kind[T]:
+) -> Scalar[T]:
     """Text with a unit, read by a function of `units`; `limits` are in SI units, then in words."""
 
     def within(value: object) -> T:
@@ -141,7 +145,7 @@ def quantity(
         return found
 
     schema = {"type": "string", "pattern": "[0-9]", "examples": list(examples)}
-    return Kind(f"{words} {limits[2]}" if limits else words, schema, within)
+    return Scalar(f"{words} {limits[2]}" if limits else words, schema, within)
 
 
 _RATES, _TIMES = ("25 GB/s", "200 Gbit/s"), ("1.5 us", "700 ns", "2 ms")
@@ -158,10 +162,10 @@ FLOPS = quantity(units.flops, "a rate of computing", ("6.5 TFLOP/s",))
 WORK = quantity(units.work, "a number of floating-point operations", ("7.7 GFLOP",))
 
 
-class ListOf(Kind[list[T]]):
+class ListOf(ValueKind[list[T]]):
     """A list of values of one kind; `least` of them."""
 
-    def __init__(self, kind: Kind[T], least: int = 0) -> None:
+    def __init__(self, kind: ValueKind[T], least: int = 0) -> None:
         words = f"a list, each {kind.words}"
         super().__init__(words, {"type": "array", "items": kind.schema, "minItems": least})
         self.kind, self._least = kind, least

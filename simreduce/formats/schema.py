@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from simreduce.formats.fields import Format, MapOf, TableOf, TablesOf
-from simreduce.formats.kinds import Kind, ListOf
+from simreduce.formats.kinds import ListOf, ValueKind
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -42,7 +42,7 @@ def _is_plain(value: object) -> bool:
     return isinstance(value, bool | int | str)
 
 
-def _of(kind: Kind[Any], *, whole: bool) -> dict[str, Any]:
+def _of(kind: ValueKind[Any], *, whole: bool) -> dict[str, Any]:
     if isinstance(kind, TableOf):
         return _object(kind.form, whole=whole)
     if isinstance(kind, TablesOf):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from simreduce.errors import InputError, did_you_mean, quote
-from simreduce.formats import Faults, Field, Format, Kind, Values, inside
+from simreduce.formats import Faults, Field, Format, Scalar, Values, inside
 from simreduce.nccl.tables import ALGORITHMS, COLLECTIVES, CURRENT, OLDEST, PROTOCOLS, Version
 from simreduce.nccl.tuner import Rule, load_tuner
 from simreduce.textfiles import read_text
@@ -75,7 +75,7 @@ def _version(value: object) -> Version:
     return found
 
 
-def _filter(words: tuple[str, ...], ignored: tuple[str, ...] = ()) -> Kind[Filter]:
+def _filter(words: tuple[str, ...], ignored: tuple[str, ...] = ()) -> Scalar[Filter]:
     """`list`, `^list` or `list;function:list;...`."""
 
     def read(value: object) -> Filter:
@@ -94,7 +94,7 @@ def _filter(words: tuple[str, ...], ignored: tuple[str, ...] = ()) -> Kind[Filte
         return tuple(found)
 
     example = {"type": "string", "examples": [f"{words[1]},{words[0]}", f"^{words[0]}"]}
-    return Kind(f"{', '.join(words)}, or ^ and those to leave out", example, read)
+    return Scalar(f"{', '.join(words)}, or ^ and those to leave out", example, read)
 
 
 def _set(names: str, words: tuple[str, ...], ignored: tuple[str, ...]) -> frozenset[str]:
@@ -109,7 +109,7 @@ def _set(names: str, words: tuple[str, ...], ignored: tuple[str, ...]) -> frozen
     return frozenset(words) - given if names.startswith("^") else given
 
 
-def _whole(least: int, most: int) -> Kind[int]:
+def _whole(least: int, most: int) -> Scalar[int]:
     """A whole number, or its text, as environment variables have it."""
     words = f"a whole number from {least} to {most}"
 
@@ -121,7 +121,7 @@ def _whole(least: int, most: int) -> Kind[int]:
             raise ValueError(f"must be {words}, got {quote(value)}")
         return int(text)
 
-    return Kind(words, {"type": ["integer", "string"], "minimum": least, "maximum": most}, read)
+    return Scalar(words, {"type": ["integer", "string"], "minimum": least, "maximum": most}, read)
 
 
 def _level(value: object) -> str:
@@ -134,9 +134,9 @@ def _level(value: object) -> str:
     return text
 
 
-_PATHS = Kind(f"one of {', '.join(_LEVELS)}", {"type": ["string", "integer"]}, _level)
-_VERSION = Kind("a version such as 2.18", {"type": "string", "examples": ["2.18"]}, _version)
-_TUNER = Kind("a file", {"type": "string"}, lambda value: load_tuner(str(value)))
+_PATHS = Scalar(f"one of {', '.join(_LEVELS)}", {"type": ["string", "integer"]}, _level)
+_VERSION = Scalar("a version such as 2.18", {"type": "string", "examples": ["2.18"]}, _version)
+_TUNER = Scalar("a file", {"type": "string"}, lambda value: load_tuner(str(value)))
 
 
 def _check(values: Values, faults: Faults, path: str) -> None:

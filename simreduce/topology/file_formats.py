@@ -16,9 +16,9 @@ from simreduce.formats import (
     Faults,
     Field,
     Format,
-    Kind,
     ListOf,
     MapOf,
+    Scalar,
     TableOf,
     Values,
     choice,
@@ -82,7 +82,7 @@ _ABOUT = {
 NODE = Format(
     "nodes.GROUP",
     "Nodes that are alike.",
-    Field("names", ListOf(Kind("a name or a range", {"type": "string"}, lambda value: value)),
+    Field("names", ListOf(Scalar("a name or a range", {"type": "string"}, lambda value: value)),
           (
               'Names, such as `"gpu0"`, or ranges of them: `"gpu[0-7]"`, `"cpu[0-34:2]"` (every '
               'second).'
@@ -118,7 +118,7 @@ _FIGURES = (
     Field("both_ways", BANDWIDTH, "Of classes that begin with `staged`: what copies out and in"
           " reach together.", default_words="the class's, else unlimited"),
 )  # fmt: skip
-_PAIRS: Kind[list[object]] = ListOf(Kind("a pair of nodes", {"type": "array"}, lambda value: value))
+_PAIRS = ListOf(Scalar("a pair of nodes", {"type": "array"}, lambda value: value))
 LINK = Format(
     "links.CLASS",
     "Links of one class. A class that begins with `staged` joins a GPU or a PCIe switch to itself:"
@@ -138,6 +138,7 @@ _ROUTE = Format(
     Field("bandwidth", BANDWIDTH, "Rate per direction.", required=True),
     Field("latency", LATENCY, "Time added to that of the links.", default_words="none"),
 )
+EQUAL_COST = choice(CHOICES, "rule")
 SEED = whole(0, (1 << 63) - 1)
 
 
@@ -149,7 +150,7 @@ def _seed_rule(routing: Values, faults: Faults, path: str) -> None:
 ROUTING = Format(
     "routing",
     "Which of several equal paths a transfer takes.",
-    Field("equal_cost", choice(CHOICES, "rule"), "The rule.", FIRST),
+    Field("equal_cost", EQUAL_COST, "The rule.", FIRST),
     Field("seed", SEED, "Of hashed paths.", 0),
     check=_seed_rule,
 )
@@ -192,7 +193,7 @@ CLUSTER = Format(
         "The class of all its cables.",
         default_words="that of the machine's NICs",
     ),
-    Field("equal_cost", choice(CHOICES, "rule"), "Which of equal paths transfers take.", FIRST),
+    Field("equal_cost", EQUAL_COST, "Which of equal paths transfers take.", FIRST),
     Field("seed", SEED, "Of hashed paths.", 0),
     Field(
         "switch_latency",

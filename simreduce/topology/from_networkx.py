@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 from simreduce.errors import TopologyError, did_you_mean, quote
-from simreduce.formats import BANDWIDTH, LATENCY, LINE, Faults, Field, Format, Kind, Values
+from simreduce.formats import BANDWIDTH, LATENCY, LINE, Faults, Field, Format, Scalar, Values
 from simreduce.topology.classes import LinkClass, link_classes
 from simreduce.topology.elements import (
     CABLE,
@@ -29,9 +29,9 @@ from simreduce.topology.elements import (
     Node,
 )
 from simreduce.topology.file_formats import (
+    EQUAL_COST,
     LINK,
     NODE,
-    ROUTING,
     SEED,
     check_forwarding,
     node_values,
@@ -47,7 +47,7 @@ _ALIKE = 0.75
 """How alike, by the ratio of `difflib`, an attribute is to a known one that it misspells."""
 
 
-def _number_or(kind: Kind[float], least: float, most: float) -> Kind[float]:
+def _number_or(kind: Scalar[float], least: float, most: float) -> Scalar[float]:
     """A number in SI units, or text with a unit."""
 
     def read(value: object) -> float:
@@ -57,12 +57,12 @@ def _number_or(kind: Kind[float], least: float, most: float) -> Kind[float]:
             raise ValueError(f"must be {kind.words}, got {quote(value)}")
         return float(value)
 
-    return Kind(kind.words, {}, read)
+    return Scalar(kind.words, {}, read)
 
 
 def _equal_cost(value: object) -> EqualCost:
     rule, seed = value if isinstance(value, tuple | list) and len(value) == 2 else (value, 0)
-    return EqualCost(ROUTING["equal_cost"].kind.read(rule), SEED.read(seed))
+    return EqualCost(EQUAL_COST.read(rule), SEED.read(seed))
 
 
 _RATE = _number_or(BANDWIDTH, 1e3, 1e15)
@@ -72,7 +72,7 @@ _GRAPH = Format(
     Field("name", LINE, "The machine's name.", ""),
     Field("title", LINE, "Its title.", ""),
     Field("source", LINE, "Where it comes from.", "a networkx graph"),
-    Field("equal_cost", Kind("a rule, or a rule and a seed", {}, _equal_cost),
+    Field("equal_cost", Scalar("a rule, or a rule and a seed", {}, _equal_cost),
           "Which of equal paths transfers take.", EqualCost()),
 )  # fmt: skip
 _NODE = Format(

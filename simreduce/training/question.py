@@ -14,9 +14,9 @@ from simreduce.formats import (
     Faults,
     Field,
     Format,
-    Kind,
     ListOf,
     TableOf,
+    ValueKind,
     Values,
     choice,
     inside,
@@ -64,7 +64,7 @@ def _rate(value: object) -> float:
 _RATE = quantity(_rate, "a rate of computing", ("6.5 TFLOP/s",))
 
 
-class _Rates(Kind[dict[str, float]]):
+class _Rates(ValueKind[dict[str, float]]):
     """One rate for all GPUs, as that of "", or a table of rates by GPU or model."""
 
     def __init__(self) -> None:

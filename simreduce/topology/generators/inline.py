@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, TypeVar
 
 from simreduce.errors import TopologyError, cut, quote
-from simreduce.formats import BANDWIDTH, LATENCY, Faults, Kind, choice
+from simreduce.formats import BANDWIDTH, LATENCY, Faults, Scalar, choice
 from simreduce.topology.elements import DEFAULT_BANDWIDTH, DEFAULT_LATENCY
 from simreduce.topology.routing.spread import CHOICES, FIRST, HASHED, EqualCost
 
@@ -91,7 +91,7 @@ class InlineSettings:
         """Raise `TopologyError` with all faults, if there are any."""
         self.faults.raise_any(TopologyError)
 
-    def read(self, key: str, kind: Kind[T], default: T) -> T:
+    def read(self, key: str, kind: Scalar[T], default: T) -> T:
         """The value of a setting."""
         if key not in self.values:
             return default

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from simreduce.formats import DURATION, Faults, Field, Format, Kind, ListOf, choice, inside, number
+from simreduce.formats import (
+    DURATION,
+    Faults,
+    Field,
+    Format,
+    ListOf,
+    ValueKind,
+    choice,
+    inside,
+    number,
+)
 from simreduce.training.distributions import (
     Constant,
     Distribution,
@@ -52,7 +62,7 @@ DISTRIBUTIONS: Mapping[str, tuple[Callable[..., Distribution], Format]] = {
 """Distributions by name; the keys after the first are their arguments, in order."""
 
 
-class ComputeTime(Kind[Distribution]):
+class ComputeTime(ValueKind[Distribution]):
     """A time, or a table with a distribution."""
 
     def __init__(self) -> None:

@@ -19,8 +19,8 @@ from simreduce.formats import (
     Faults,
     Field,
     Format,
-    Kind,
     MapOf,
+    Scalar,
     TableOf,
     Values,
     choice,
@@ -55,7 +55,7 @@ def _places(value: object) -> int | tuple[str, ...]:
 
 
 _COUNT = whole(1, MOST)
-_PLACES = Kind(
+_PLACES = Scalar(
     "a number, or a list of devices",
     {"anyOf": [_COUNT.schema, {"type": "array", "items": {"type": "string"}, "minItems": 1}]},
     _places,
