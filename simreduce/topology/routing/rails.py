@@ -6,10 +6,8 @@ GPU the first NIC, and so on. Near means few hops, and among those few sockets.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 
-from simreduce.topology.elements import Node
 from simreduce.topology.naming import natural
 from simreduce.topology.routing.search import Search
 
@@ -20,14 +18,6 @@ class Rails:
     def __init__(self, search: Search) -> None:
         self._search = search
         self._found: dict[str, Mapping[str, str]] = {}
-
-    @functools.cached_property
-    def machines(self) -> Mapping[str, list[Node]]:
-        """The nodes of every machine, by name."""
-        found: dict[str, list[Node]] = {}
-        for node in self._search.nodes.values():
-            found.setdefault(node.machine, []).append(node)
-        return {name: sorted(of, key=lambda n: natural(n.name)) for name, of in found.items()}
 
     def nic(self, name: str) -> str:
         """The NIC that is a GPU's own, "" for none and for other nodes."""
@@ -40,7 +30,8 @@ class Rails:
 
     def _deal(self, machine: str) -> Mapping[str, str]:
         """The NICs of a machine, dealt to the GPUs that they are nearest to."""
-        nodes = self.machines[machine]
+        names = sorted(self._search.machines[machine], key=natural)
+        nodes = [self._search.nodes[name] for name in names]
         nics = [node.name for node in nodes if node.kind == "nic"]
         sharing: dict[tuple[str, ...], list[str]] = {}
         for gpu in [node.name for node in nodes if node.kind == "gpu"] if nics else []:
