@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("repeatable")
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    """Write a file of that name, in the folder where the test then is."""
+    monkeypatch.chdir(tmp_path)
+
+    def _write(name: str, content: str | bytes) -> str:
+        data = content if isinstance(content, bytes) else content.encode()
+        (tmp_path / name).write_bytes(data)
+        return name
+
+    return _write

@@ -64,18 +64,6 @@ step = "0.5 ms"
 """
 
 
-@pytest.fixture
-def write(tmp_path, monkeypatch):
-    """Write a file of that name, in the folder where the test then is."""
-    monkeypatch.chdir(tmp_path)
-
-    def _write(content: str | bytes, name: str = "mine.toml") -> str:
-        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-        return name
-
-    return _write
-
-
 def _refused(text: str) -> tuple[str, ...]:
     with pytest.raises(CalibrationError) as caught:
         load_calibration(text)
@@ -120,13 +108,13 @@ def test_a_file_is_read_in_si_units(write):
             ("copies", 1 << 20): 0.4 * 1e-3,
             ("sums", 1 << 16): 80 * 1e-6,
         },
-    ) == load_calibration(write(FULL))
+    ) == load_calibration(write("mine.toml", FULL))
 
 
 def test_what_is_written_reads_as_the_same(write):
     """Every constant, title and note."""
-    whole = load_calibration(write(FULL))
-    assert whole == load_calibration(write(to_toml(whole)))
+    whole = load_calibration(write("mine.toml", FULL))
+    assert whole == load_calibration(write("mine.toml", to_toml(whole)))
 
 
 controls = st.dictionaries(
@@ -148,13 +136,13 @@ def test_any_calibration_is_written_and_read(tmp_path_factory, drawn, title, ste
 
 def test_a_file_may_have_no_constant(write):
     """It differs from `nominal` in name and title only."""
-    assert Calibration("mine", "x") == load_calibration(write('title = "x"'))
+    assert Calibration("mine", "x") == load_calibration(write("mine.toml", 'title = "x"'))
 
 
 @pytest.mark.parametrize("path", ["/dev/null", "mine.toml"])
 def test_an_empty_file_is_refused(write, path):
     """With the keys that it may have."""
-    write("# nothing\n")
+    write("mine.toml", "# nothing\n")
     keys = "title, step, provenance, dispatch, links, cpu, nccl, errors, controls"
 
     assert (f"{path}: is empty; give any of {keys}",) == _refused(path)
@@ -202,6 +190,7 @@ def test_the_calibration_of_2018():
 def test_every_fault_of_a_file_is_told_at_once(write):
     """With the place, and the nearest spelling where there is one."""
     path = write(
+        "mine.toml",
         """
 titel = "x"
 title = 5
@@ -218,7 +207,7 @@ cpu.rates = { copy = "1 s", input = "1 GB/s" }
 [links]
 qpi = { bandwidth = "0 GB/s", latency = "1 GB/s", lanes = 2 }
 nvlink = 3
-"""
+""",
     )
 
     assert (
@@ -311,7 +300,7 @@ sums = 3
             "B, "
             "got '2 GiB'"
         ),
-    ) == _refused(write(text))
+    ) == _refused(write("mine.toml", text))
 
 
 def test_a_direction_that_no_link_has_is_told(write):
@@ -323,13 +312,15 @@ def test_a_direction_that_no_link_has_is_told(write):
         "mine.toml: links.pcie3_x16:d2x: no direction 'd2x' (did you mean 'd2h'?); known: d2h, h2d",
         "mine.toml: links.:d2h: a link class is missing before ':d2h'",
         "mine.toml: links.pcie3_x16:: no direction ''; known: d2h, h2d",
-    ) == _refused(write(text))
+    ) == _refused(write("mine.toml", text))
 
 
 @pytest.mark.parametrize("section", ["dispatch", "links", "errors", "provenance", "controls"])
 def test_a_section_that_is_no_table_is_told(write, section):
     """By its name."""
-    assert (f"mine.toml: {section}: must be a table, got 1",) == _refused(write(f"{section} = 1"))
+    assert (f"mine.toml: {section}: must be a table, got 1",) == _refused(
+        write("mine.toml", f"{section} = 1")
+    )
 
 
 def test_a_calibration_made_here_is_known_by_name(tmp_path, monkeypatch):
@@ -384,7 +375,7 @@ def test_what_cannot_be_read_is_told(name, message):
 )
 def test_what_is_no_toml_is_told(write, content, message):
     """With the place in the file."""
-    assert (message,) == _refused(write(content))
+    assert (message,) == _refused(write("mine.toml", content))
 
 
 values = st.sampled_from(

@@ -17,6 +17,7 @@ import simreduce as sr
 from simreduce.algorithms import ALGORITHMS, FAMILIES, TWO_LEVEL, Algorithm
 from simreduce.errors import Deadlock, StrategyError
 from tests.cli.command import REPOSITORY, process
+from tests.faulty import FORGETFUL
 
 UPDATE = "SIMREDUCE_UPDATE_GOLDENS"
 SETUP = import_module("simreduce.setup")
@@ -28,18 +29,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 SMALL = 'title = "small"\ntopology = "full:3"\nworkload = "bytes:64K"\n'
 
 
-def _forgetful(b, layout, tensors, options):  # noqa: ARG001 - a planner's signature
-    """The sum on rank 0 lacks the last rank, where there is more than one."""
-    return [
-        [b.copy(b.add([b.copy(v, 0) for v in tensor[:-1] or tensor]), v.device) for v in tensor]
-        for tensor in tensors
-    ]
-
-
 @pytest.fixture
 def forgetful(monkeypatch):
     """A planner with a fault."""
-    monkeypatch.setitem(ALGORITHMS, "forgetful", Algorithm("forgetful", _forgetful, "forgets one"))
+    monkeypatch.setitem(ALGORITHMS, "forgetful", FORGETFUL)
     return "forgetful"
 
 

@@ -15,17 +15,6 @@ LIST = Model("list", tuple(load_model("vgg16").layers[:2]))
 FIRST, SECOND = (layer.name for layer in LIST.layers)
 
 
-@pytest.fixture
-def write(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    def _write(name: str, content: str) -> str:
-        (tmp_path / name).write_text(content, "utf-8")
-        return name
-
-    return _write
-
-
 def refused(text: str, model: Model = LIST) -> tuple[str, ...]:
     with pytest.raises(InputError) as caught:
         load_profile(text, model)

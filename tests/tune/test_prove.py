@@ -23,27 +23,19 @@ from simreduce.tune.prove import (
     prove_all,
 )
 from simreduce.variable_update import MODES
+from tests.faulty import FORGETFUL
 
 # From Python 3.12 on, worker processes are told to be a risk beside numpy's threads.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 
-def _forgetful(b, layout, tensors, options):  # noqa: ARG001 - a planner's signature
-    """The sum on rank 0 lacks the last rank, where there is more than one."""
-    return [
-        [b.copy(b.add([b.copy(v, 0) for v in tensor[:-1] or tensor]), v.device) for v in tensor]
-        for tensor in tensors
-    ]
-
-
 @pytest.fixture
 def forgetful(monkeypatch):
     """A planner with a fault, and `ring`, as all that there is."""
-    broken = Algorithm("forgetful", _forgetful, "forgets one")
     monkeypatch.setattr(
-        "simreduce.tune.prove.ALGORITHMS", {"ring": ALGORITHMS["ring"], "forgetful": broken}
+        "simreduce.tune.prove.ALGORITHMS", {"ring": ALGORITHMS["ring"], "forgetful": FORGETFUL}
     )
-    monkeypatch.setitem(ALGORITHMS, "forgetful", broken)
+    monkeypatch.setitem(ALGORITHMS, "forgetful", FORGETFUL)
     return "forgetful"
 
 

@@ -10,19 +10,6 @@ from simreduce.errors import WorkloadError
 from simreduce.workload import MOST_BYTES, Gradient, Workload, load_workload
 
 
-@pytest.fixture
-def write(tmp_path, monkeypatch):
-    """Write a file of that name, in the folder where the test then is."""
-    monkeypatch.chdir(tmp_path)
-
-    def _write(name: str, content: str | bytes) -> str:
-        data = content if isinstance(content, bytes) else content.encode()
-        (tmp_path / name).write_bytes(data)
-        return name
-
-    return _write
-
-
 def _refused(text: str) -> tuple[str, ...]:
     with pytest.raises(WorkloadError) as caught:
         load_workload(text)

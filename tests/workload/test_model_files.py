@@ -30,18 +30,6 @@ gradients = [{ elements = 4 }]
 """
 
 
-@pytest.fixture
-def write(tmp_path, monkeypatch):
-    """Write a file of that name, in the folder where the test then is."""
-    monkeypatch.chdir(tmp_path)
-
-    def _write(content: str, name: str = "model.toml") -> str:
-        (tmp_path / name).write_text(content, "utf-8")
-        return name
-
-    return _write
-
-
 def _refused(text: str) -> tuple[str, ...]:
     with pytest.raises(WorkloadError) as caught:
         load_model(text)
@@ -52,7 +40,7 @@ def test_a_file_gives_layers_with_their_gradients_and_work(write):
     """In FLOPs of one sample; backward is twice forward unless given; a layer may have no gradient,
     or no work.
     """
-    model = load_model(write(TWO))
+    model = load_model(write("model.toml", TWO))
 
     assert "two" == model.name
     assert (
@@ -64,7 +52,7 @@ def test_a_file_gives_layers_with_their_gradients_and_work(write):
 
 def test_its_gradients_are_a_workload_too(write):
     """Layer after layer."""
-    workload = load_workload(write(TWO))
+    workload = load_workload(write("model.toml", TWO))
 
     assert ["conv/kernel", "conv/bias", "gradient2"] == [g.name for g in workload.gradients]
 
@@ -72,6 +60,7 @@ def test_its_gradients_are_a_workload_too(write):
 def test_every_fault_is_told_at_once_with_its_place(write):
     """Of layers, their work, and the gradients in them; misspelt keys with the nearest."""
     path = write(
+        "model.toml",
         """
         [[layers]]
         name = "a"
@@ -85,7 +74,7 @@ def test_every_fault_is_told_at_once_with_its_place(write):
         gradients = [1]
         [[layers]]
         forward = 5
-        """
+        """,
     )
 
     assert (
@@ -119,6 +108,7 @@ def test_every_fault_is_told_at_once_with_its_place(write):
 
 def test_a_misspelt_key_hides_no_other_fault(write):
     path = write(
+        "model.toml",
         """
         title = 3
         [[layers]]
@@ -128,7 +118,7 @@ def test_a_misspelt_key_hides_no_other_fault(write):
         [[layers]]
         name = "a"
         gradients = [{ name = "w", elements = 4 }]
-        """
+        """,
     )
 
     assert (
@@ -165,7 +155,7 @@ def test_a_misspelt_key_hides_no_other_fault(write):
 )
 def test_a_file_that_is_no_model(write, content, message):
     """One line says why."""
-    assert f"model.toml: {message}" == _refused(write(content))[0]
+    assert f"model.toml: {message}" == _refused(write("model.toml", content))[0]
 
 
 names = st.text(st.characters(exclude_categories=["C"]), max_size=12)
