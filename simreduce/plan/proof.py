@@ -18,7 +18,7 @@ import numpy as np
 
 from simreduce import dtypes
 from simreduce.arrays import AnyInts, Ints, distinct, ranges, row_starts, splitmix
-from simreduce.compiling import family, sweep, worth_compiling
+from simreduce.compiling.loops import sweep, worth_compiling
 from simreduce.errors import PlanError, quote
 from simreduce.plan.contract import Contract, Homes
 from simreduce.plan.plan import ZEROS, Kind, Plan
@@ -184,7 +184,9 @@ def _is_malformed(plan: Plan) -> bool:
     waits = plan.control_start if len(plan.controls) else np.zeros(0, dtype=np.int32)
     columns = (plan.kind, plan.device, plan.lo, plan.hi, *_step(plan.dtype), *_step(plan.arg))
     operands = plan.operand_start, plan.operands, waits, plan.controls
-    if sweep(is_malformed, (*columns, *operands), compiled=worth_compiling(len(plan))):
+    if sweep(
+        is_malformed, (*columns, *operands), compiled=worth_compiling(is_malformed, len(plan))
+    ):
         return True
     inputs = plan.kind == Kind.INPUT
     return bool((plan.arg[inputs] < ZEROS).any()) or bool(len(_strays(plan)))
@@ -209,7 +211,7 @@ class _Atoms:
     @staticmethod
     def of(plan: Plan) -> _Atoms:
         ends = plan.lo, plan.hi, plan.contract.lo, plan.contract.hi
-        if not worth_compiling(len(plan)):
+        if not worth_compiling(look_up, len(plan)):
             cuts = distinct(np.concatenate(ends))
             return _Atoms(cuts, np.searchsorted(cuts, plan.lo), np.searchsorted(cuts, plan.hi))
         table = _hashed(ends)
@@ -227,7 +229,7 @@ class _Atoms:
         an atom the ops have there.
         """
         change = np.zeros(len(self.cuts) + 1, dtype=np.int64)
-        compiled = worth_compiling(len(self.first))
+        compiled = worth_compiling(cover, len(self.first))
         sweep(cover, (self.first, self.last), [change], compiled=compiled)
         ends = row_starts(np.cumsum(change)[: max(len(self.cuts) - 1, 0)])
         most, begin = max(_CELLS, len(self.first)), 0
@@ -245,7 +247,7 @@ def _hashed(columns: Sequence[AnyInts]) -> Ints:
         table, count = np.full(size, _FREE, dtype=np.int64), 0
         for column in columns:
             if count >= 0:
-                count = family(collect)(column, table, count)
+                count = sweep(collect, (column, table, count), compiled=True)
         if count >= 0:
             return table
         size *= 4
@@ -301,7 +303,7 @@ def _bad_results(plan: Plan, atoms: _Atoms) -> _Bad:
     found = []
     for begin, end, cells in atoms.blocks(len(plan.devices)):
         value = np.zeros(cells, dtype=np.int32)
-        compiled = worth_compiling(n + cells)
+        compiled = worth_compiling(run, n + cells)
         sweep(run, (*columns, begin, end), (base, value), compiled=compiled)
         places = len(plan.devices) * (end - begin)
         maker, times = np.full(places, -1, dtype=np.int32), np.zeros(places, dtype=np.int8)

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import cache
 from math import inf
 from pathlib import Path
 from typing import NamedTuple
@@ -19,18 +18,26 @@ import numpy as np
 import pytest
 import simpy
 from hypothesis import HealthCheck, given, settings
-from numba.core.errors import TypingError
 
 import simreduce as sr
+from simreduce.compiling.code import Native
 from simreduce.engine import NOMINAL, TENSORFLOW, Calibration, Fabric, simulate
 from simreduce.engine.kernel import advance as kernel, compiled, flows
 from simreduce.engine.kernel.calendar import Heap
 from simreduce.engine.kernel.store import Store, as_arrays
 from simreduce.engine.kernel.tables import SCALARS, Flows, Queues
+from simreduce.errors import InternalError
 from simreduce.plan import Kind
 from simreduce.testing.strategies import ANY, ROUND, TWO_ENDED, Scene, scenes
 
 Advance = Callable[..., tuple[bool, float]]
+
+
+def advance_compiled(ops: NamedTuple, state: NamedTuple, now: float, horizon: float):
+    """`advance`, as machine code."""
+    time = np.zeros(1)
+    completed = compiled.kernel()(ops, state, now, horizon, time)
+    return bool(completed), float(time[0])
 
 
 def columns(table: NamedTuple) -> dict[str, bytes]:
@@ -84,7 +91,7 @@ def check(scene: Scene, times: int = 2) -> None:
     cut = 1e-5
     answers = drive(kernel.advance, ops, state, cut)
 
-    assert answers == drive(compiled.load(), other_ops, other_state, cut)
+    assert answers == drive(advance_compiled, other_ops, other_state, cut)
     assert answers[-1] == (False, inf)
     assert columns(state) == columns(other_state)
     assert np.isfinite(other_state.finish).all()
@@ -154,8 +161,8 @@ def test_columns_with_gaps_are_refused():
     state = as_arrays(Store([1e9]).state)
     state = state._replace(flows=state.flows._replace(scalar=scalar))
 
-    with pytest.raises(TypingError, match="gaps"):
-        compiled.load.__wrapped__()(as_arrays(Store([1e9]).ops), state, 0.0, inf)
+    with pytest.raises(InternalError, match="gaps"):
+        advance_compiled(as_arrays(Store([1e9]).ops), state, 0.0, inf)
 
 
 # As users get it.
@@ -164,7 +171,7 @@ def test_columns_with_gaps_are_refused():
 @pytest.fixture
 def always_compiled():
     """Whatever the size of the plan."""
-    with mock.patch.object(compiled, "WORTH", 0), mock.patch.object(compiled, "SMALL", 0):
+    with mock.patch.object(compiled, "pays", return_value=True):
         yield
 
 
@@ -175,7 +182,7 @@ def always_compiled():
 def test_simulate_gives_the_same_bits_when_it_compiles(scene):
     """From the plan to the result."""
     arguments = scene.plan, scene.topology, scene.runtime, scene.calibration, scene.ready
-    with mock.patch.object(compiled, "WORTH", inf):
+    with mock.patch.object(compiled, "pays", return_value=False):
         interpreted = simulate(*arguments)
 
     assert interpreted.to_json() == simulate(*arguments).to_json()
@@ -191,14 +198,14 @@ def test_a_fabric_goes_on_compiled_in_the_middle_of_a_plan():
     plan = sr.compile("xring#2", sr.load_workload("bytes:1M"), sr.layout(topology))
     wider = sr.compile("hierarchical_copy", sr.load_workload("bytes:2M"), sr.layout(topology))
 
-    def day(worth: float) -> list[bytes]:
+    def day(*, pays: bool) -> list[bytes]:
         env = simpy.Environment()
         fabric = Fabric(env, topology)
         done = []
 
         def submit(each, at: float):
             yield env.timeout(at)
-            with mock.patch.object(compiled, "WORTH", worth if at else inf):
+            with mock.patch.object(compiled, "pays", return_value=pays and at > 0.0):
                 timeline = yield fabric.submit(each)
             done.append(timeline)
 
@@ -212,51 +219,39 @@ def test_a_fabric_goes_on_compiled_in_the_middle_of_a_plan():
         env.run()
         return [c.tobytes() for t in done for c in (t.ready, t.start, t.finish, t.blame)]
 
-    assert day(inf) == day(0)
+    assert day(pays=False) == day(pays=True)
 
 
-def test_few_ops_are_interpreted_and_many_are_not():
-    """A process that has had many ops in all goes on compiled, but for the smallest plans."""
+@pytest.mark.parametrize("kept", [True, False])
+def test_few_ops_are_interpreted_and_many_are_not(kept):
+    """Where there is no machine code yet, once a process has had many ops in all."""
     with (
         mock.patch.object(compiled, "_seen", [0]),
-        mock.patch.object(compiled, "load", cache(lambda: None)),
+        mock.patch.object(Native, "is_kept", kept),
     ):
-        assert not compiled.pays(compiled.WORTH - 1)
+        assert compiled.pays(compiled.WORTH - compiled.SMALL) == kept
         assert compiled.pays(compiled.SMALL)
         assert not compiled.pays(compiled.SMALL - 1)
 
 
-def test_where_nothing_can_be_cached_every_process_compiles_for_itself():
-    """numba refuses to cache when it finds no folder to write to."""
-
-    def njit(*functions, cache=False, **_):
-        if cache:
-            raise RuntimeError("cannot cache function: no locator available")
-        return functions[0]
-
-    with mock.patch("numba.njit", njit):
-        assert callable(compiled.load.__wrapped__())
-
-
 _SCRIPT = """
-import numpy as np, simreduce as sr
+import sys, simreduce as sr
 from simreduce.engine.kernel import compiled
 compiled.WORTH = compiled.SMALL = 0
 topology = sr.load_topology("dgx1v")
 plan = sr.compile("xring#2", sr.load_workload("bytes:1M"), sr.layout(topology))
 finish = sr.simulate(plan, topology).finish
-stats = compiled.load().stats
 print(sr.__file__)
 print(finish.tobytes().hex())
-print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
+print("numba" in sys.modules)
 """
 
 
 @pytest.mark.slow
 def test_a_read_only_install_compiles_once_for_all_processes(tmp_path):
     """Beside a source that cannot be written to, the cache is in the user's folder. Two processes
-    that compile at the same time do not disturb each other; a third loads what they have left. Hash
-    seeds change no bit.
+    start at the same time do not disturb each other; a third loads what they have left, without
+    numba. Hash seeds change no bit.
     """
     root = Path(__file__).parents[2]
     install, home = tmp_path / "install", tmp_path / "home"
@@ -273,7 +268,7 @@ def test_a_read_only_install_compiles_once_for_all_processes(tmp_path):
         folder.chmod(0o555)
 
     def start(seed: str) -> subprocess.Popen:
-        keep = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA", "XDG"))}
+        keep = {k: v for k, v in os.environ.items() if not k.startswith(("SIMREDUCE", "XDG"))}
         environment = keep | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(install), "HOME": str(home)}
         return subprocess.Popen(
             [sys.executable, "-c", _SCRIPT],
@@ -288,5 +283,5 @@ def test_a_read_only_install_compiles_once_for_all_processes(tmp_path):
 
     assert {str(install / "simreduce" / "__init__.py")} == {where for where, _, _ in answers}
     assert 1 == len({bits for _, bits, _ in answers})
-    assert "1 0" == answers[-1][2]
-    assert list(home.rglob("*.nbi"))
+    assert "False" == answers[-1][2]
+    assert 1 == len(list((home / ".cache" / "simreduce").glob("run-*")))

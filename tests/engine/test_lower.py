@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 import simreduce as sr
 from simreduce.engine import IDEAL, NOMINAL, simulate
-from simreduce.engine.kernel import compiled
+from simreduce.engine.lowering import dependencies
 from simreduce.engine.lowering.cores import measure_working_set
 from simreduce.engine.lowering.lower import lower
 from simreduce.engine.lowering.lowered import Lowered
@@ -61,12 +61,17 @@ def test_every_op_waits_once_for_each_of_its_predecessors(scene):
 @settings(max_examples=50, deadline=None)
 @given(scenes(ROUND))
 def test_compiled_lowering_and_floors_are_the_interpreted_ones(scene):
-    with mock.patch.multiple(compiled, loaded=lambda: False, WORTH=np.inf):
-        plain, resources = lowered(scene)
-        floor = floors.critical_path(plain, resources)
-    with mock.patch.object(compiled, "WORTH", 0):
-        fast, _ = lowered(scene)
-        assert floors.critical_path(fast, resources) == floor
+    def made(*, compiled: bool):
+        with (
+            mock.patch.object(dependencies, "worth_compiling", return_value=compiled),
+            mock.patch.object(floors, "worth_compiling", return_value=compiled),
+        ):
+            low, resources = lowered(scene)
+            return low, floors.critical_path(low, resources)
+
+    plain, floor = made(compiled=False)
+    fast, same = made(compiled=True)
+    assert floor == same
 
     for name in ("waits", "successor_start", "successors"):
         assert getattr(fast, name).dtype == getattr(plain, name).dtype

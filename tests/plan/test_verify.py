@@ -734,7 +734,7 @@ def test_the_fast_proof_says_what_the_slow_one_says(plan, cells, compiled):
     event(expected[0][0] if expected else "right")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(proof, "_CELLS", cells)
-        patch.setattr(proof, "worth_compiling", lambda _: compiled)
+        patch.setattr(proof, "worth_compiling", lambda *_: compiled)
         found = [(p.rule, p.message, p.elements) for p in verify(plan)]
 
     assert expected == found

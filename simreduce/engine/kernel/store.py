@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simreduce.arrays import AnyInts, Bools, Floats
+from simreduce.compiling.code import Known
 from simreduce.engine.kernel import compiled
 from simreduce.engine.kernel.advance import advance
 from simreduce.engine.kernel.calendar import NONE, Heap
@@ -71,6 +72,8 @@ class Store:
 
     def __init__(self, capacity: list[float], clock: float = 0.0) -> None:
         self.compiled = False
+        self._known: Known = {}
+        self._time = np.zeros(1)
         self._spare: dict[str, npt.NDArray[Any]] = {}  # the memory of columns that have grown
         count = len(capacity)
         calendar, solver = (
@@ -101,10 +104,12 @@ class Store:
 
     def advance(self, now: float, horizon: float) -> tuple[bool, float]:
         """See the function `advance`."""
-        run = compiled.load() if self.compiled else advance
-        # The compiled kernel would be compiled anew for whole numbers.
-        completed, time = run(self.ops, self.state, float(now), float(horizon))
-        return bool(completed), float(time)
+        arguments = self.ops, self.state, float(now), float(horizon)
+        if self.compiled:
+            completed = compiled.kernel()(*arguments, self._time, known=self._known)
+            return bool(completed), float(self._time[0])
+        done, time = advance(*arguments)
+        return bool(done), float(time)
 
     def set_capacity(self, resource: int, capacity: float) -> None:
         """A resource gives as much from now on."""

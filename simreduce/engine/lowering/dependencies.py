@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from simreduce.arrays import AnyInts, blocks
-from simreduce.engine.kernel import compiled
+from simreduce.compiling.loops import sweep, worth_compiling
 from simreduce.errors import PlanError
 from simreduce.plan import Plan
 from simreduce.plan.plan import NO_STREAM
@@ -34,8 +34,11 @@ def find_successors(plan: Plan) -> tuple[AnyInts, AnyInts, AnyInts]:
     waits, start = np.zeros(n, dtype=np.int32), np.zeros(n + 1, dtype=np.int32)
     # Memory that is never touched costs nothing.
     found = np.empty(len(plan.operands) + len(plan.controls) + n * (streams > 0), dtype=np.int32)
-    total = compiled.fill(
-        fill_successors, n, [_ids(column) for column in reads], [last, seen, waits, start, found]
+    total = sweep(
+        fill_successors,
+        [_ids(column) for column in reads],
+        [last, seen, waits, start, found],
+        compiled=worth_compiling(fill_successors, n),
     )
     found.resize(total, refcheck=False)
     return waits.astype(_narrowest(waits)), start, found
@@ -122,7 +125,7 @@ def _too_late(start: AnyInts, read: AnyInts) -> bool:
 
 def _ids(column: AnyInts) -> AnyInts:
     """The column as the compiled function wants it, copied only if it is not so already."""
-    return np.require(column, np.int32, ["C", "W"])
+    return np.ascontiguousarray(column, dtype=np.int32)
 
 
 def _narrowest(counts: AnyInts) -> np.dtype[np.signedinteger[Any]]:

@@ -9,8 +9,8 @@ from functools import lru_cache
 import numpy as np
 
 from simreduce.arrays import Floats, blocks
+from simreduce.compiling.loops import sweep, worth_compiling
 from simreduce.dtypes import SIZES
-from simreduce.engine.kernel import compiled
 from simreduce.engine.kernel.tables import Array
 from simreduce.engine.lowering.lowered import Lowered
 from simreduce.engine.lowering.resources import Resources
@@ -51,7 +51,7 @@ def critical_path(lowered: Lowered, resources: Resources) -> float:
     calls, finish = lowered.calls, np.zeros(len(lowered.call))
     rate, cost = _rate_alone(lowered, resources), calls.overhead + calls.latency
     reads = lowered.call, lowered.amount, rate, cost, lowered.successor_start, lowered.successors
-    compiled.fill(longest, len(finish), reads, [finish])
+    sweep(longest, reads, [finish], compiled=worth_compiling(longest, len(finish)))
     return float(finish.max(initial=0.0))
 
 

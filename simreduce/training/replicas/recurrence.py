@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from simreduce import compiling
 from simreduce.arrays import Bools, Floats, Ints
+from simreduce.compiling.code import native
 from simreduce.errors import InternalError
 from simreduce.training.replicas.job import ReplicasJob
 from simreduce.training.replicas.network import Delays
@@ -41,7 +41,7 @@ class DelayRuns:
         per_worker = updates * settings.tokens_per_step / job.workers
         self._steps = int(1.25 * per_worker) + settings.initial_tokens + 16
         worth = self._steps * job.workers * job.variables * repetitions >= _WORTH
-        self._loop: Any = compiling.family(loop) if worth else loop
+        self._loop: Any = native(loop, "the loop of replicas") if worth else loop
 
     def run(self, repetition: int, *, log: bool = False) -> Outcome:
         """As `simulate_replicas` without values. `log` keeps every gradient."""

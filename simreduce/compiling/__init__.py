@@ -1,0 +1,1 @@
+"""Loops that numba compiles once; later processes load the machine code without numba."""

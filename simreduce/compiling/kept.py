@@ -1,0 +1,166 @@
+"""Machine code in files: one for each function, types of its arguments, processor and version.
+
+They are beside this file, in `__pycache__`, or in the user's folder for caches where that cannot be
+written, or in SIMREDUCE_CACHE_DIR. A file is a shared object, which a linker has made, or an object
+file, which llvmlite loads, where there is no linker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+_FOLDER = "SIMREDUCE_CACHE_DIR"
+_LINKERS = ("cc", "gcc", "clang", "ld")
+_SHARED, _OBJECT = ".so", ".o"
+
+_MAKERS = ("build.py", "code.py")
+"""Modules on which machine code depends."""
+
+Build = Callable[[str], bytes]
+"""From the name of the function to an object file with it."""
+
+
+def is_kept(stem: str) -> bool:
+    """Whether there is a file for this function on this processor, whatever its arguments."""
+    return any(name.startswith(f"{stem}-{_processor()}") for name in _names())
+
+
+def load(stem: str, types: str, build: Build) -> Any:
+    """The function, from its file, which is written if there is none."""
+    symbol = f"{stem}-{_processor()}-{hashlib.sha256(types.encode()).hexdigest()[:16]}"
+    name, symbol = symbol, symbol.replace("-", "_")
+    code = _from_file(name, symbol)
+    if code is None:
+        folder = _writable()
+        with contextlib.nullcontext() if folder is None else _alone(folder / "lock"):
+            # Perhaps another process has built it meanwhile.
+            code = _from_file(name, symbol) or _make(folder, name, symbol, build)
+    return code
+
+
+def _make(folder: Path | None, name: str, symbol: str, build: Build) -> Any:
+    content = build(symbol)
+    if folder is not None:
+        with contextlib.suppress(OSError):
+            _write(folder, name, content)
+            _names.cache_clear()
+            if (code := _from_file(name, symbol)) is not None:
+                return code
+    return _from_object(content, symbol)
+
+
+def _write(folder: Path, name: str, content: bytes) -> None:
+    """Write the object file, or a shared object if there is a linker; whole, or not at all."""
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        made, shared = Path(scratch, f"{name}{_OBJECT}"), Path(scratch, f"{name}{_SHARED}")
+        made.write_bytes(content)
+        linker = next(filter(None, map(shutil.which, _LINKERS)), None)
+        if linker is not None:
+            command = [linker, "-shared", "-o", str(shared), str(made)]
+            done = subprocess.run(command, capture_output=True, check=False)  # noqa: S603
+            with contextlib.suppress(OSError):
+                if done.returncode == 0 and ctypes.CDLL(str(shared)):
+                    made = shared
+        made.replace(folder / made.name)
+
+
+def _from_file(name: str, symbol: str) -> Any:
+    for folder in _folders():
+        with contextlib.suppress(OSError):
+            return ctypes.CDLL(str(folder / f"{name}{_SHARED}"))[symbol]
+        with contextlib.suppress(OSError):
+            return _from_object((folder / f"{name}{_OBJECT}").read_bytes(), symbol)
+    return None
+
+
+def _from_object(content: bytes, symbol: str) -> Any:
+    import llvmlite.binding as llvm  # noqa: PLC0415 - takes 40 MB
+
+    engine = _engine()
+    engine.add_object_file(llvm.ObjectFileRef.from_data(content))
+    engine.finalize_object()
+    signature = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3)
+    return signature(engine.get_function_address(symbol))
+
+
+@cache
+def _engine() -> Any:
+    import llvmlite.binding as llvm  # noqa: PLC0415 - as above
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_default_triple().create_target_machine(jit=True)
+    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
+
+
+@contextlib.contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """No other process compiles meanwhile."""
+    try:
+        import fcntl  # noqa: PLC0415 - not on Windows
+    except ImportError:
+        yield
+        return
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@cache
+def _names() -> list[str]:
+    found = []
+    for folder in _folders():
+        with contextlib.suppress(OSError):
+            found += os.listdir(folder)  # noqa: PTH208 - quicker
+    return found
+
+
+def _folders() -> list[Path]:
+    """Where files may be."""
+    if given := os.environ.get(_FOLDER):
+        return [Path(given)]
+    user = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    return [Path(__file__).parent / "__pycache__", Path(user, "simreduce")]
+
+
+def _writable() -> Path | None:
+    for folder in _folders():
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                return folder
+    return None
+
+
+@cache
+def _processor() -> str:
+    """A hash of what the machine code of a function depends on besides its source."""
+    parts = [platform.system(), platform.machine(), *_cpu_facts()]
+    numba = find_spec("numba")
+    if numba is not None and numba.origin is not None:
+        parts.append((Path(numba.origin).parent / "_version.py").read_text("utf-8"))
+    parts += [Path(__file__).with_name(name).read_text("utf-8") for name in _MAKERS]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
+
+
+def _cpu_facts() -> list[str]:
+    """What Linux says of its first processor: model and instructions."""
+    facts = "model name", "flags", "Features", "CPU implementer", "CPU part"
+    try:
+        with Path("/proc/cpuinfo").open("rb") as file:
+            lines = file.read(1 << 14).decode("utf-8", "replace").split("\n\n")[0].splitlines()
+    except OSError:
+        return []
+    return [line for line in lines if line.startswith(facts)]
