@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from simreduce.nccl.box import Box
 from simreduce.nccl.node import Reading, capability
@@ -45,8 +47,11 @@ class Facts:
         return tuple(dict.fromkeys(self.boxes))
 
 
+_SWITCHES = ("nvswitch", "switch")
+
 _FOUND: dict[object, Facts] = {}
-_MOST_FOUND = 64
+_MOST_FOUND = 1024
+"""More than machines have nodes, each of which may be a communicator."""
 
 
 def facts(
@@ -75,11 +80,9 @@ def _facts(machine: Topology | Folded, gpus: Sequence[str], settings: Settings) 
         by_machine.setdefault(topology.nodes[gpu].machine, []).append(gpu)
     copies = machine.machines if isinstance(machine, Folded) else 1
     one_task = isinstance(machine, Folded) and machine.one_task
-    around: dict[str, list[Node]] = {name: [] for name in by_machine}
-    for node in topology.nodes.values():
-        if node.machine in around:
-            around[node.machine].append(node)
-    links = _links(topology)
+    content = _content(topology)
+    around = {name: content.nodes.get(name, []) for name in by_machine}
+    links = content.links
     made: dict[object, Box] = {}
     several = len(by_machine) > 1 or (copies > 1 and not one_task)
     boxes = []
@@ -95,31 +98,45 @@ def _facts(machine: Topology | Folded, gpus: Sequence[str], settings: Settings) 
         boxes = boxes * copies
     ranks = tuple(gpu for members in by_machine.values() for gpu in members) * copies
     capabilities = [capability(topology, gpu) for gpu in chosen]
-    arch, vendor = _cpu(topology, around)
-    switches = [node for node in topology.nodes.values() if node.kind in ("nvswitch", "switch")]
+    arch, vendor = _cpu(content, around)
     return Facts(
         machine.name, ranks, tuple(boxes), min(capabilities), max(capabilities), arch, vendor,
-        any(node.reduces and node.machine in around for node in switches),
+        any(node.reduces for nodes in around.values() for node in nodes if node.kind in _SWITCHES),
     )  # fmt: skip
 
 
-def _cpu(topology: Topology, around: Mapping[str, list[Node]]) -> tuple[str, str]:
+@dataclass(frozen=True)
+class _Content:
+    """Nodes by machine, links but no tolls by source, and the classes of a node's links."""
+
+    nodes: Mapping[str, list[Node]]
+    links: Mapping[str, list[Link]]
+    classes: Mapping[str, set[str]]
+
+
+@lru_cache(maxsize=4)
+def _content(topology: Topology) -> _Content:
+    nodes: defaultdict[str, list[Node]] = defaultdict(list)
+    for node in topology.nodes.values():
+        nodes[node.machine].append(node)
+    links: defaultdict[str, list[Link]] = defaultdict(list)
+    classes: defaultdict[str, set[str]] = defaultdict(set)
+    for link in topology.links:
+        if not link.is_toll:
+            links[link.source].append(link)
+        classes[link.source].add(link.link_class)
+        classes[link.target].add(link.link_class)
+    return _Content(dict(nodes), dict(links), dict(classes))
+
+
+def _cpu(content: _Content, around: Mapping[str, list[Node]]) -> tuple[str, str]:
     """Architecture and vendor of the first host."""
     hosts = [node for nodes in around.values() for node in nodes if node.kind == "cpu"]
     model = hosts[0].model.lower() if hosts else ""
-    here = hosts[0].name if hosts else ""
-    classes = {link.link_class for link in topology.links if here in (link.source, link.target)}
+    classes = content.classes.get(hosts[0].name if hosts else "", set())
     if "grace" in model or "grace_link" in classes or "c2c" in classes:
         return "arm64", "ARM"
     if "power" in model:
         return "ppc64", "IBM"
     amd = "epyc" in model or classes & {"xgmi", "xgmi3"}
     return "x86_64", "AMD" if amd else "Intel"
-
-
-def _links(topology: Topology) -> dict[str, list[Link]]:
-    found: dict[str, list[Link]] = {}
-    for link in topology.links:
-        if not link.is_toll:
-            found.setdefault(link.source, []).append(link)
-    return found

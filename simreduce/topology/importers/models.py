@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from simreduce.errors import TopologyError, did_you_mean
 from simreduce.topology.elements import DEFAULT_NIC_REACH, OFF
@@ -70,6 +71,7 @@ def model_named(name: str) -> GpuModel:
     raise TopologyError(f"--gpu: unknown model {name!r}{near}")
 
 
+@lru_cache(maxsize=256)
 def model_in(text: str) -> GpuModel | None:
     """The model that a name as people write it is of ("Tesla V100-SXM2-16GB"), None if none is
     known.
