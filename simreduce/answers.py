@@ -36,6 +36,11 @@ class Answer(ABC):
     headline: Any
     """The result in one line."""
 
+    @property
+    @abstractmethod
+    def subtitle(self) -> str:
+        """The runtime and the calibration of the prediction, for plots."""
+
     @abstractmethod
     def table(self) -> Table:
         """The result as rows of text."""
@@ -73,6 +78,11 @@ class Prediction(Answer, engine.Result):
     """The prediction for one plan: an `engine.Result` that shows itself."""
 
     __slots__ = ()
+
+    @property
+    def subtitle(self) -> str:
+        """The runtime and the calibration."""
+        return f"runtime {self.runtime}, calibration {self.calibration}"
 
     def table(self) -> Table:
         """What is busy: links, memories and lanes."""
@@ -122,7 +132,7 @@ class Prediction(Answer, engine.Result):
     def plot(self) -> plots.Plot:
         """Seconds that each link, memory and lane is busy, as bars."""
         uses = [(use.name, use.share * self.seconds) for use in (*self.links, *self.lanes)]
-        return plots.draw_bars(uses, self.headline)
+        return plots.draw_bars(uses, self.headline, self.subtitle)
 
 
 class Ranking(Answer, rank.Ranking):
@@ -140,6 +150,11 @@ class Ranking(Answer, rank.Ranking):
         ways = units.plural(len(self.candidates), "plan")
         return f"{s.workload.name} on {s.setup.topology.name}: {ways}, {first}"
 
+    @property
+    def subtitle(self) -> str:
+        """The runtime and the calibration."""
+        return _name_models(self.scenario.setup)
+
     def table(self) -> Table:
         """A row per plan, fastest first."""
         return ranking_rows(self)
@@ -155,7 +170,7 @@ class Ranking(Answer, rank.Ranking):
     def plot(self) -> plots.Plot:
         """The time of each plan as a bar."""
         return plots.draw_bars(
-            [(c.strategy.text, c.seconds) for c in self.candidates], self.headline
+            [(c.strategy.text, c.seconds) for c in self.candidates], self.headline, self.subtitle
         )
 
 
@@ -170,6 +185,11 @@ class StepRanking(Answer, steps.StepRanking):
         s, best = self.scenario, self.recommended.step
         took = units.format_duration(best.seconds)
         return f"{s.workload.name} on {s.setup.topology.name}: {best.method}, {took} a step"
+
+    @property
+    def subtitle(self) -> str:
+        """The runtime and the calibration."""
+        return _name_models(self.scenario.setup)
 
     def table(self) -> Table:
         """A row per method, shortest step first."""
@@ -186,12 +206,12 @@ class StepRanking(Answer, steps.StepRanking):
     def plot(self) -> plots.Plot:
         """The time of each step as a bar."""
         return plots.draw_bars(
-            [(c.step.method, c.step.seconds) for c in self.candidates], self.headline
+            [(c.step.method, c.step.seconds) for c in self.candidates], self.headline, self.subtitle
         )
 
     def timeline(self) -> plots.Plot:
         """What computes and what moves during the fastest step."""
-        return plots.draw_timeline(step_tracks(self.recommended.step), self.headline)
+        return plots.draw_timeline(step_tracks(self.recommended.step), self.headline, self.subtitle)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -208,6 +228,11 @@ class Bench(Answer):
         rows = units.plural(len(self.rows), "row")
         ranks = units.plural(self.setup.layout.n, "rank")
         return f"{self.collective} on {self.setup.machine.name}, {ranks}: {rows}"
+
+    @property
+    def subtitle(self) -> str:
+        """The runtime and the calibration."""
+        return _name_models(self.setup)
 
     def table(self) -> Table:
         """A row per size and strategy."""
@@ -233,7 +258,11 @@ class Bench(Answer):
                 rate = busbw(row.nbytes, row.seconds, self.setup.layout.n, row.collective)
                 name = row.strategy
                 curves.setdefault(name, []).append((row.nbytes, rate))
-        return plots.draw_curves(curves, self.headline)
+        return plots.draw_curves(curves, self.headline, self.subtitle)
+
+
+def _name_models(setup: Setup) -> str:
+    return f"runtime {setup.runtime.name}, calibration {setup.calibration.name}"
 
 
 def present(kind: type[A], value: Any) -> A:

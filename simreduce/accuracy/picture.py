@@ -10,8 +10,10 @@ from simreduce.accuracy.predict import Point
 from simreduce.plots import Compared, Plot, draw_multiples
 
 
-def draw_points(points: Sequence[Point], title: str) -> Plot:
-    """Busbw over size: a panel for each machine, and a colour for each table."""
+def draw_points(points: Sequence[Point], calibration: str) -> Plot:
+    """Busbw over size: a panel for each machine, and a colour for each table; `calibration` names
+    the constants of the predictions.
+    """
     panels: defaultdict[str, defaultdict[str, list[Compared]]] = defaultdict(
         lambda: defaultdict(list)
     )
@@ -27,4 +29,8 @@ def draw_points(points: Sequence[Point], title: str) -> Plot:
                 scale / point.low if point.low else None,
             )
         )
-    return draw_multiples(panels, title)
+    return draw_multiples(
+        panels,
+        "Published (marks) and predicted (lines) busbw of NCCL",
+        f"calibration {calibration}",
+    )

@@ -114,8 +114,7 @@ def accuracy(
         else:
             echo_beside("\n".join(accuracy_lines(points, name, tables)), svg, png)
         if svg is not None or png is not None:
-            title = "Published (marks) and predicted (lines) busbw of NCCL"
-            write_plot(draw_points(points, title), svg, png)
+            write_plot(draw_points(points, name), svg, png)
 
 
 def _chosen(tables: str, only: tuple[str, ...], most_machines: int) -> list[PublishedTable]:

@@ -41,7 +41,9 @@ class AccuracyPoint(NamedTuple):
 
 
 @with_style
-def draw_accuracy(rows: Sequence[AccuracyPoint], title: str, notes: Sequence[str] = ()) -> Figure:
+def draw_accuracy(
+    rows: Sequence[AccuracyPoint], title: str, subtitle: str = "", notes: Sequence[str] = ()
+) -> Figure:
     """Predicted against measured times on the left, times against sizes on the right.
 
     Raises InputError naming every row without a place on a logarithmic axis.
@@ -57,7 +59,7 @@ def draw_accuracy(rows: Sequence[AccuracyPoint], title: str, notes: Sequence[str
         handles.append((_line(list(looks.values())[-1]), f"{rest:,} more, in grey"))
     keys = _key(rows) + handles
     heights = [4.4, 0.2 * -(-len(keys) // columns) + 0.2, 0.17 * len(text) + 0.05]
-    drawn = figure(10.0, sum(heights) + 0.8, title)
+    drawn = figure(10.0, sum(heights) + 0.8, title, subtitle)
     grid = drawn.add_gridspec(3, 2, height_ratios=heights)
     _scatter(drawn.add_subplot(grid[0, 0]), rows, looks)
     _times_by_size(drawn.add_subplot(grid[0, 1]), rows, looks)

@@ -25,10 +25,12 @@ class TimelineBar(NamedTuple):
 
 @with_style
 def draw_curves(
-    curves: Mapping[str, Sequence[tuple[int, float]]], title: str, quantity: str = "busbw"
+    curves: Mapping[str, Sequence[tuple[int, float]]],
+    title: str,
+    subtitle: str = "",
 ) -> Figure:
-    """A curve for each name: a bandwidth in bytes/s, such as busbw or algbw, at each size."""
-    drawn = figure(8.0, 5.0, title)
+    """A curve for each name: its busbw in bytes/s at each size."""
+    drawn = figure(8.0, 5.0, title, subtitle)
     axes = drawn.add_subplot()
     looks = looks_of(curves)
     for name, points in curves.items():
@@ -37,7 +39,7 @@ def draw_curves(
         axes.plot([size for size, _ in ordered], rates, label=short(name), **looks[name])
     if sizes := [size for points in curves.values() for size, _ in points]:
         size_axis(axes, sizes)
-    axes.set_ylabel(f"{quantity} (GB/s)")
+    axes.set_ylabel("busbw (GB/s)")
     axes.set_ylim(bottom=0)
     if curves:
         drawn.legend(loc="outside lower left", ncols=3, frameon=False)
@@ -46,23 +48,22 @@ def draw_curves(
 
 @with_style
 def draw_bars(
-    bars: Sequence[tuple[str, float]], title: str, floors: Mapping[str, float] | None = None
+    bars: Sequence[tuple[str, float]],
+    title: str,
+    subtitle: str = "",
 ) -> Figure:
-    """A bar for each name and time in seconds, the first on top; a tick marks its floor."""
+    """A bar for each name and time in seconds, the first on top."""
     shown = bars[:_MOST_BARS]
     more = f" (the first {len(shown)} of {len(bars):,})" if len(shown) < len(bars) else ""
-    drawn = figure(8.0, 1.4 + 0.26 * len(shown), f"{title}{more}")
+    drawn = figure(8.0, 1.4 + 0.26 * len(shown), f"{title}{more}", subtitle)
     axes = drawn.add_subplot()
     places = range(len(shown))
     axes.barh(places, [seconds * 1e3 for _, seconds in shown], color=COLOURS[0], height=0.7)
-    for place, (name, seconds) in enumerate(shown):
+    for place, (_, seconds) in enumerate(shown):
         axes.annotate(
             units.format_duration(seconds), (seconds * 1e3, place), (4, 0), va="center",
             textcoords="offset points",
         )  # fmt: skip
-        if floors and name in floors:
-            at = floors[name] * 1e3
-            axes.plot((at, at), (place - 0.35, place + 0.35), color=COLOURS[1])
     axes.set_yticks(places, [short(name) for name, _ in shown])
     axes.set_xlabel("time (ms)")
     axes.margins(x=0.15)
@@ -73,11 +74,13 @@ def draw_bars(
 
 
 @with_style
-def draw_timeline(tracks: Sequence[tuple[str, Sequence[TimelineBar]]], title: str) -> Figure:
+def draw_timeline(
+    tracks: Sequence[tuple[str, Sequence[TimelineBar]]], title: str, subtitle: str = ""
+) -> Figure:
     """A row for each track, with a bar for each of its spans."""
     kinds = list(dict.fromkeys(span.kind for _, spans in tracks for span in spans))
     colours = dict(zip(kinds, itertools.cycle(COLOURS), strict=False))
-    drawn = figure(10.0, 1.6 + 0.3 * len(tracks), title)
+    drawn = figure(10.0, 1.6 + 0.3 * len(tracks), title, subtitle)
     axes = drawn.add_subplot()
     seen = set[str]()
     for place, (_, spans) in enumerate(tracks):

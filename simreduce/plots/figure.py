@@ -29,6 +29,10 @@ MOST_SERIES = 12
 """Series with a look of their own; the others are grey."""
 _NAME = 44
 """Characters of a name in a legend."""
+_MARGIN = 3 / 72
+"""Inches above the title: matplotlib's own padding."""
+_FONT = 12
+_GREY_TEXT = "#555555"
 _STYLE = {
     "axes.axisbelow": True,
     "axes.grid": True,
@@ -91,13 +95,18 @@ def with_style(draw: Callable[_P, Figure]) -> Callable[_P, Plot]:
     return with_style
 
 
-def figure(width: float, height: float, title: str) -> Figure:
-    """An empty figure with a title; sizes in inches."""
+def figure(width: float, height: float, title: str, subtitle: str = "") -> Figure:
+    """An empty figure with a title, and a subtitle below it; sizes in inches."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - loads when a plot is drawn
 
     drawn = Figure(figsize=(width, height), layout="constrained")
     lines = textwrap.wrap(clean(title), int(width * 9))
-    drawn.suptitle("\n".join(lines), x=0.01, ha="left", fontsize=12, fontweight="bold")
+    below = textwrap.wrap(clean(subtitle), int(width * 10))
+    # Each text has empty lines where the other stands; the layout makes room for a suptitle only.
+    text = "\n".join([*lines, *[""] * len(below)])
+    drawn.suptitle(text, x=0.01, ha="left", fontsize=_FONT, fontweight="bold")
+    text = "\n".join([*[""] * len(lines), *below])
+    drawn.text(0.01, 1 - _MARGIN / height, text, va="top", fontsize=_FONT, color=_GREY_TEXT)
     return drawn
 
 

@@ -30,7 +30,9 @@ class Compared(NamedTuple):
 
 @with_style
 def draw_multiples(
-    panels: Mapping[str, Mapping[str, Sequence[Compared]]], title: str, quantity: str = "busbw"
+    panels: Mapping[str, Mapping[str, Sequence[Compared]]],
+    title: str,
+    subtitle: str = "",
 ) -> Figure:
     """A panel for each name, with a colour for each series: marks are measured, lines predicted,
     and a band is a prediction's interval.
@@ -38,14 +40,14 @@ def draw_multiples(
     if not panels:
         raise InputError("nothing was compared: there is nothing to draw")
     rows = -(-len(panels) // _COLUMNS)
-    drawn = figure(13.0, 0.8 + 2.7 * rows, title)
+    drawn = figure(13.0, 0.8 + 2.7 * rows, title, subtitle)
     grid = drawn.subplots(rows, _COLUMNS, squeeze=False).ravel()
     for axes, (name, series) in zip(grid, panels.items(), strict=False):
         _panel(axes, name, series)
     for axes in grid[len(panels) :]:
         axes.axis("off")
     drawn.supxlabel("size")
-    drawn.supylabel(f"{quantity} (GB/s)")
+    drawn.supylabel("busbw (GB/s)")
     return drawn
 
 

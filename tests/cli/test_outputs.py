@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -53,6 +54,34 @@ def test_stdout_takes_one_document(simreduce, name):
 
     assert (2, "") == (status, out)
     assert f"simreduce: --json and {option} -: stdout takes one of them\n" == err
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("none/file", "there is no such folder"),
+        (".", "it is a folder"),
+        ("step.toml/file", "there is no such folder"),
+        ("closed/file", "you may not (see its permissions)"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_one_line(
+    simreduce, tmp_path, monkeypatch, command, place, reason
+):
+    """With status 2, before any work."""
+    (tmp_path / "closed").mkdir(mode=0o500)
+    access = os.access  # root may write everywhere, so the folder says no to it too
+    monkeypatch.setattr(
+        "simreduce.outputs.os.access", lambda path, mode: path != "closed" and access(path, mode)
+    )
+    status, out, err = simreduce(*command, place)
+
+    assert (2, "") == (status, out)
+    assert 1 == err.count("\n")
+    assert err.startswith("simreduce: ")
+    assert err.endswith(f"{place}: cannot be written: {reason}\n")
+    assert [] == list((tmp_path / "closed").iterdir())
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)

@@ -33,7 +33,7 @@ from simreduce.plots import AccuracyPoint, draw_accuracy
 from simreduce_validate.measuring import overwrite_fault
 from simreduce_validate.report.accuracy import accuracy_lines
 from simreduce_validate.report.documents import document
-from simreduce_validate.report.validation import title, validation_lines
+from simreduce_validate.report.validation import calibration, title, validation_lines
 from simreduce_validate.running import BUILTINS
 from simreduce_validate.validation import Validation, measure, read_campaign
 
@@ -121,7 +121,8 @@ def validate(
         echo_beside("\n".join(validation_lines(found)), svg, png)
     marks = _marks(found)
     if marks and (svg is not None or png is not None):
-        plot = draw_accuracy(marks, title(campaign), accuracy_lines(found.accuracy))
+        heads = title(campaign), calibration(campaign)
+        plot = draw_accuracy(marks, *heads, accuracy_lines(found.accuracy))
         write_plot(plot, svg, png)
     if not found.complete:
         count = f"{len(found.of_candidates)} of {units.plural(found.candidates, 'candidate')}"

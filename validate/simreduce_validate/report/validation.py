@@ -50,7 +50,11 @@ _MOST_FAULTS = 20
 def validation_lines(found: Validation) -> Iterator[str]:
     """The header, a row for each candidate, how good predictions were, then the transfers."""
     campaign, timings = found.campaign, found.of_candidates
-    head = [f"simreduce {sr.__version__}: {title(campaign)}", *_about(found), _GROUPS]
+    head = [
+        f"simreduce {sr.__version__}: {title(campaign)}, {calibration(campaign)}",
+        *_about(found),
+        _GROUPS,
+    ]
     yield from comments(head)
     cells = tuple(_cells(timing, campaign.devices.layout.n) for timing in timings)
     yield from Table(_COLUMNS, cells).lines(comment=True)
@@ -63,11 +67,16 @@ def validation_lines(found: Validation) -> Iterator[str]:
 
 
 def title(campaign: Campaign) -> str:
-    """Devices and calibration, for the head of a table and of a plot."""
+    """What is reduced on which devices, for the head of a table and of a plot."""
     devices = campaign.devices
     count = units.plural(devices.layout.n, "device")
     where = f"{count} of {devices.stage.backend}, route {devices.route}"
-    return f"all-reduce on {where}, calibration {campaign.setup.calibration.name}"
+    return f"all-reduce on {where}"
+
+
+def calibration(campaign: Campaign) -> str:
+    """The calibration of the predictions, for the same heads."""
+    return f"calibration {campaign.setup.calibration.name}"
 
 
 def _about(found: Validation) -> list[str]:
